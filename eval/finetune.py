@@ -1,0 +1,65 @@
+"""Fine-tunes a pre-trained backbone on the labels, with layer-wise learning-rate decay.
+
+The same code as recipes/supervised.py, so that the difference is the pre-training alone.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+from ssl_vit.configs import FinetuneRecipe, RunConfig, run_script, to_dict
+
+
+def main(cfg: FinetuneRecipe) -> None:
+    """Backbone and labelled images in, test accuracy out.
+
+    Args:
+        cfg: What ``--help`` lists.
+    """
+    from ssl_vit import train
+    from ssl_vit.checkpoint import export_backbone
+    from ssl_vit.configs import resolve
+    from ssl_vit.evaluation.finetune import train_on_labels
+    from ssl_vit.evaluation.session import announce, open_session, print_table, recorded_data
+    from ssl_vit.rundir import digest, open_run
+
+    accelerator = train.start(cfg.fit.precision, cfg.seed)
+    main_process = accelerator.is_main_process
+    session = open_session(cfg.backbone, cfg.eval, cfg.run, main=main_process)
+    exported, data = session.exported, session.data
+    if main_process:
+        announce(session)
+    size = exported.size
+    cfg = replace(
+        cfg,
+        supervised=resolve.resolve_supervised(cfg.supervised, exported.pool, size, len(data.train)),
+        augment=resolve.resolve_augment(cfg.augment, size, labelled=True),
+        fit=resolve.resolve_fit(cfg.fit, len(data.train), size=size, labelled=True),
+    )
+    if cfg.run.dir is None:
+        unique = digest([to_dict(replace(cfg, backbone="")), exported.weights_hash, data.train.fingerprint])[:8]
+        cfg = replace(cfg, run=RunConfig(str(Path(exported.folder).parent / "finetune" / unique)))
+    run = open_run(
+        "finetune", cfg, data=data.train.name, fingerprint=f"{exported.weights_hash}-{data.train.fingerprint}",
+        writes=main_process, accelerator=train.describe(accelerator),
+    )  # fmt: skip
+    objective, metrics = train_on_labels(
+        exported.backbone, data, exported.scale, size=size, supervised=cfg.supervised, augment=cfg.augment,
+        optim=cfg.optim, fit_cfg=cfg.fit, cache=cfg.data.cache, workers=cfg.data.workers, run=run,
+        accelerator=accelerator, seed=cfg.seed,
+    )  # fmt: skip
+    if not main_process:
+        return
+    recorded = exported.about | {"objective": f"{exported.about.get('objective', 'backbone')} fine-tuned"}
+    if cfg.eval.data.path is not None:
+        recorded |= recorded_data(cfg.data, cfg.eval) | {"data": exported.about.get("data")}
+    export_backbone(objective.exported(), run.backbone, exported.scale, exported.pool, recorded)
+    protocol = {k: to_dict(getattr(cfg, k)) for k in ("supervised", "augment", "optim", "fit")}
+    row = {"method": f"{exported.about.get('objective', 'backbone')}, fine-tuned", "labels": len(data.train), **metrics}
+    result = session.result("finetune", [row], protocol, cfg.seed) | {"selection": "none: fixed options, last step"}
+    columns = {"method": "method", "labels": "labels", "top1": "top-1 %", "top5": "top-5 %", "balanced": "balanced %"}
+    print_table(f"{data.test.name}: fine-tuning, {len(data.test):,} test images", [row], columns)
+    print(f"Result: {run.write_result('finetune', result)}   Backbone: {run.backbone}")
+
+
+if __name__ == "__main__":
+    run_script(main, FinetuneRecipe, __doc__ or "")

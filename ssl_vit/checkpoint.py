@@ -1,0 +1,177 @@
+"""Checkpoints that survive a crash, and backbones that plain timm loads."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import safetensors.torch
+import torch
+
+from ssl_vit.data.views import PixelScale
+from ssl_vit.errors import UserError
+from ssl_vit.models.backbone import Backbone, Pool
+from ssl_vit.models.build import make_vit
+from ssl_vit.models.vit import ViTBackbone
+from ssl_vit.rundir import write_atomically
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def save_checkpoint(folder: Path, step: int, state: dict[str, Any], keep: int) -> None:
+    """Writes a checkpoint atomically, then removes all but the newest ``keep``.
+
+    The data file is complete on disk before it gets its name, and its hash is written last: a checkpoint without a
+    matching hash is never used.
+
+    Args:
+        folder: Where checkpoints of the run are.
+        step: Optimiser steps taken.
+        state: Tensors, numbers and containers of them.
+        keep: How many to keep, at least 1.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"step_{step:09d}.pt"
+    part = path.with_suffix(".part")
+    with part.open("wb") as file:
+        torch.save({"step": step, **state}, file)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+    write_atomically(path.with_suffix(".sha256"), _sha256(path) + "\n")
+    for old in sorted(folder.glob("step_*.pt"))[:-keep]:
+        old.with_suffix(".sha256").unlink(missing_ok=True)
+        old.unlink()
+
+
+def load_checkpoint(folder: Path) -> dict[str, Any] | None:
+    """The newest checkpoint whose hash is right, or None; damaged ones are named and passed over.
+
+    Args:
+        folder: Where checkpoints of the run are.
+
+    Returns:
+        What ``save_checkpoint`` was given, and ``step``.
+    """
+    for path in sorted(folder.glob("step_*.pt"), reverse=True):
+        written = path.with_suffix(".sha256")
+        if written.exists() and written.read_text().strip() == _sha256(path):
+            return torch.load(path, map_location="cpu", weights_only=True)
+        sys.stderr.write(f"warning: the checkpoint {path} is damaged or incomplete; an older one is used\n")
+    return None
+
+
+class Exported(NamedTuple):
+    """A backbone as evaluation finds it."""
+
+    backbone: ViTBackbone
+    scale: PixelScale
+    pool: Pool
+    size: int
+    """Side of the input in pixels."""
+    about: dict[str, Any]
+    """What was recorded beside it: objective, step, positions, data."""
+    weights_hash: str
+    folder: Path
+
+    def with_random_weights(self, seed: int) -> ViTBackbone:
+        """The same network, untrained."""
+        torch.manual_seed(seed)
+        sincos = self.about.get("positions") == "sincos"
+        return make_vit(self.backbone.architecture, self.backbone.model_args, sincos=sincos)
+
+
+def export_backbone(backbone: Backbone, folder: Path, scale: PixelScale, pool: str, about: dict[str, Any]) -> None:
+    """Writes config.json and model.safetensors as ``timm.create_model("local-dir:...")`` expects them.
+
+    The folder appears whole or not at all.
+
+    Args:
+        backbone: What to export.
+        folder: Where to.
+        scale: Pixel statistics it was trained with.
+        pool: ``cls`` or ``mean``: what represents an image.
+        about: Recorded under ``ssl_vit``; timm ignores it.
+    """
+    vit = backbone.timm_model()
+    size = int(backbone.model_args["img_size"])
+    part = folder.with_name(folder.name + ".part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    state = {k: v.detach().float().cpu().contiguous() for k, v in vit.state_dict().items()}
+    safetensors.torch.save_file(state, part / "model.safetensors", metadata={"format": "pt"})
+    config = {
+        "architecture": backbone.architecture.partition(".")[0],
+        "num_classes": 0,
+        "num_features": backbone.embed_dim,
+        "global_pool": "avg" if pool == "mean" else "token",
+        "model_args": backbone.model_args,
+        "pretrained_cfg": {
+            "num_classes": 0,
+            "input_size": [backbone.channels, size, size],
+            "fixed_input_size": True,
+            "interpolation": "bicubic",
+            "crop_pct": 1.0 if size <= 64 else 0.875,
+            "mean": list(scale.mean),
+            "std": list(scale.std),
+            "first_conv": "patch_embed.proj",
+            "classifier": "head",
+        },
+        "ssl_vit": {"pool": pool, "bits": scale.bits, **about},
+    }
+    write_atomically(part / "config.json", json.dumps(config, indent=1) + "\n")
+    shutil.rmtree(folder, ignore_errors=True)
+    part.rename(folder)
+
+
+def load_backbone(given: str) -> Exported:
+    """Loads an exported backbone (or any folder of a plain ViT that timm saved).
+
+    Args:
+        given: The folder, or the run directory around it.
+
+    Raises:
+        UserError: When there is none, or the weights do not cover the network exactly.
+    """
+    folder = Path(given).expanduser()
+    if not given:
+        raise UserError("--backbone is missing; give the folder RUN/backbone that a pre-training run has written")
+    if not folder.exists():
+        raise UserError(f"--backbone {given} does not exist; give the folder RUN/backbone of a pre-training run")
+    if (folder / "backbone" / "config.json").exists():
+        folder = folder / "backbone"
+    if not (folder / "config.json").exists() or not (folder / "model.safetensors").exists():
+        state = " (the run there has not finished)" if (folder / "config.yaml").exists() else ""
+        raise UserError(f"--backbone {given} holds no config.json and model.safetensors{state}")
+    try:
+        config = cast("dict[str, Any]", json.loads((folder / "config.json").read_text()))
+        weights = safetensors.torch.load_file(folder / "model.safetensors")
+        pretrained = config.get("pretrained_cfg", {})
+        args = dict(config.get("model_args") or {})
+        backbone = make_vit(config["architecture"], args, sincos=False)
+    except (ValueError, KeyError, safetensors.SafetensorError) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"--backbone {given} cannot be read: {error}") from error
+    backbone.model_args.setdefault("img_size", backbone.vit.patch_embed.img_size[0])
+    needed = backbone.vit.state_dict()
+    weights = {k: v for k, v in weights.items() if not k.startswith(("head.", "fc_norm."))}
+    wrong = [k for k in needed if k not in weights or weights[k].shape != needed[k].shape]
+    wrong += [k for k in weights if k not in needed]
+    if wrong:
+        raise UserError(f"the weights in {folder} do not fit {config['architecture']}: {', '.join(wrong[:5])}")
+    backbone.vit.load_state_dict(weights)
+    about = config.get("ssl_vit", {})
+    scale = PixelScale(tuple(pretrained["mean"]), tuple(pretrained["std"]), about.get("bits", 8))
+    size = int(backbone.model_args["img_size"])
+    return Exported(
+        backbone, scale, about.get("pool", "cls"), size, about, _sha256(folder / "model.safetensors")[:16], folder
+    )

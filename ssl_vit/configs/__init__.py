@@ -1,0 +1,34 @@
+"""Every option as a frozen dataclass; importing this never imports torch."""
+
+from ssl_vit.configs.cli import from_dict, parse, run_script, to_dict, to_yaml
+from ssl_vit.configs.data import AugmentConfig, DataConfig, LabelledDataConfig
+from ssl_vit.configs.evaluation import EvalConfig, KNNConfig, LinearConfig
+from ssl_vit.configs.fit import FitConfig, OptimConfig, RunConfig
+from ssl_vit.configs.model import ModelConfig
+from ssl_vit.configs.objectives import MAEConfig, SupervisedConfig
+from ssl_vit.configs.recipes import FinetuneRecipe, KNNRecipe, LinearRecipe, MAERecipe, SupervisedRecipe
+
+__all__ = [
+    "AugmentConfig",
+    "DataConfig",
+    "EvalConfig",
+    "FinetuneRecipe",
+    "FitConfig",
+    "KNNConfig",
+    "KNNRecipe",
+    "LabelledDataConfig",
+    "LinearConfig",
+    "LinearRecipe",
+    "MAEConfig",
+    "MAERecipe",
+    "ModelConfig",
+    "OptimConfig",
+    "RunConfig",
+    "SupervisedConfig",
+    "SupervisedRecipe",
+    "from_dict",
+    "parse",
+    "run_script",
+    "to_dict",
+    "to_yaml",
+]

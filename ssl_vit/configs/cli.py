@@ -1,0 +1,152 @@
+"""Command line and YAML to a frozen config, with errors for people; nothing here imports torch."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any, NoReturn, TypeVar, cast
+
+import jsonargparse
+import yaml
+from jsonargparse import ActionConfigFile, ArgumentParser, set_parsing_settings
+
+from ssl_vit.errors import UserError, did_you_mean
+
+R = TypeVar("R")
+
+
+class _Parser(ArgumentParser):
+    """jsonargparse with one-line errors that name close matches."""
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        sys.stderr.write(f"error: {_explain(message, option_names(self))}\n")
+        sys.exit(2)
+
+
+def option_names(parser: ArgumentParser) -> list[str]:
+    """Every option a person can type, without the leading dashes."""
+    names: list[str] = []
+    for action in parser._actions:  # pyright: ignore[reportPrivateUsage]
+        names += [o[2:] for o in action.option_strings if (o.startswith("--") and "." in o) or o in _PLAIN]
+    return names
+
+
+_PLAIN = ("--seed", "--backbone", "--config", "--help", "--print_config")
+
+
+def _explain(message: str, known: list[str]) -> str:
+    """Turns jsonargparse's sentence into ours: what was given, what was expected, what to do."""
+    text = " ".join(message.split())
+    unknown = re.search(r"unrecognized arguments: (.*)", text)
+    if unknown:
+        word = next((w for w in unknown[1].split() if w.startswith("-")), unknown[1].split()[0])
+        name = word.lstrip("-").partition("=")[0]
+        if not word.startswith("-"):
+            return f"unexpected argument {word!r}: every option is written --group.name VALUE; --help lists them"
+        return f"unknown option --{name}{_suggest(name, known)} (--help lists all)"
+    group = re.search(r"(?:Group|Parser) '?([\w.]*)'? ?does not accept option '([\w.]+)'", text)
+    if group or "does not accept" in text:
+        name = f"{group[1]}.{group[2]}".lstrip(".") if group else text
+        return f"unknown option {name} in the config file{_suggest(name, known)}"
+    key = re.search(r'Parser key "([\w.]+)": ?(.*)', text)
+    if key:
+        return f"--{key[1]}: {_expectation(key[2])}"
+    return text
+
+
+def _suggest(name: str, known: list[str]) -> str:
+    return did_you_mean(f"--{name}", [f"--{k}" for k in known])
+
+
+def _expectation(detail: str) -> str:
+    detail = re.sub(r"<class '([\w.]+)'>", r"\1", detail).replace("typing.", "")
+    expected = re.findall(r"Expected an? (.+?)\. Got value", detail)
+    given = re.findall(r"Given value: (\S+)", detail) or re.findall(r"Got value: (\S+)", detail)
+    if expected and given:
+        wanted = " or ".join(word for word in dict.fromkeys(expected) if word != "NoneType")
+        return f"expected {wanted}, got {given[-1]}"
+    return detail
+
+
+def _parser(recipe: type[Any], description: str) -> ArgumentParser:
+    set_parsing_settings(docstring_parse_attribute_docstrings=True)
+    parser = _Parser(description=description, allow_abbrev=False)
+    parser.add_argument("--config", action=ActionConfigFile, help="YAML file with options; later ones win.")
+    parser.add_class_arguments(recipe, as_group=False)
+    return parser
+
+
+def parse(recipe: type[R], description: str, args: list[str] | None = None) -> R:
+    """Reads the command line (and ``--config`` files) into a recipe's frozen dataclass.
+
+    Args:
+        recipe: One of the dataclasses in ``configs.recipes``.
+        description: Text above the options in ``--help``.
+        args: Words of the command line; default: ``sys.argv[1:]``.
+
+    Returns:
+        The config. On a mistake one line goes to stderr and the process ends with status 2.
+    """
+    parser = _parser(recipe, description)
+    parsed = parser.parse_args(args)
+    values = dict(vars(parser.instantiate(parsed)))
+    values.pop("config", None)
+    return recipe(**values)
+
+
+def to_dict(config: object) -> dict[str, Any]:
+    """A config as nested plain dictionaries and lists, as it stands in YAML and JSON."""
+    return cast("dict[str, Any]", _plain(asdict(cast("Any", config))))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in cast("dict[object, object]", value).items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in cast("list[object]", value)]
+    return value
+
+
+def to_yaml(config: object) -> str:
+    """A config as YAML that ``--config`` reads back to an equal one."""
+    return yaml.safe_dump(to_dict(config), sort_keys=False)
+
+
+def from_dict(recipe: type[R], values: dict[str, Any]) -> R:
+    """The recipe that ``to_dict`` (or a run's config.yaml) came from.
+
+    Raises:
+        UserError: When the dictionary holds options that the recipe does not know.
+    """
+    parser = _parser(recipe, "")
+    try:
+        parsed = parser.parse_object(values)
+    except (jsonargparse.ArgumentError, KeyError, TypeError, ValueError) as error:
+        raise UserError(_explain(str(error), option_names(parser))) from error
+    found = dict(vars(parser.instantiate(parsed)))
+    found.pop("config", None)
+    return recipe(**found)
+
+
+def run_script(main: Callable[[R], None], recipe: type[R], description: str) -> None:
+    """What every script does when it is called: parse, run, and show a user's mistake as one line.
+
+    Args:
+        main: The script's function of its config.
+        recipe: The config's class.
+        description: Text above the options in ``--help``.
+    """
+    import os
+
+    config = parse(recipe, description)
+    try:
+        main(config)
+    except UserError as error:
+        rank = os.environ.get("RANK", "0")
+        sys.stderr.write(f"{'' if rank == '0' else f'[process {rank}] '}error: {error}\n")
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted; the same command continues from the last checkpoint\n")
+        sys.exit(130)

@@ -1,0 +1,60 @@
+"""Options of the one training loop, its optimiser and its run directory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """The run directory."""
+
+    dir: str | None = None
+    """Where everything is written; default: runs/<script>-<data>-<hash of the options that change results>."""
+
+
+@dataclass(frozen=True)
+class OptimConfig:
+    """AdamW with warm-up and a half cosine."""
+
+    lr: float | None = None
+    """Peak learning rate; default: base_lr x effective batch size / 256."""
+    base_lr: float = 1.5e-4
+    """Learning rate per 256 images of effective batch size, used when lr is not given."""
+    min_lr: float = 0.0
+    """Learning rate that the cosine approaches at the last step."""
+    warmup: float = 0.05
+    """Share of all steps that warms up linearly, in [0, 1)."""
+    weight_decay: float = 0.05
+    """Decoupled weight decay, on matrices only."""
+    betas: tuple[float, float] = (0.9, 0.95)
+    """AdamW's two averaging coefficients."""
+    layer_decay: float = 1.0
+    """Learning-rate factor from each block to the one below it, in (0, 1]; 1 for the same rate everywhere."""
+
+
+@dataclass(frozen=True)
+class FitConfig:
+    """The training loop."""
+
+    epochs: float | None = None
+    """Passes over the training images; default: a budget of images that depends on the image size, printed."""
+    min_steps: int = 0
+    """At least this many optimiser steps, however few the images (batches then cross epoch boundaries)."""
+    batch_size: int = 256
+    """Effective batch size: images per optimiser step over all processes and accumulation."""
+    micro_batch: int | None = None
+    """Images per process and forward pass; the rest of the batch is accumulated. Default: batch size / processes."""
+    precision: Literal["auto", "fp32", "bf16", "fp16", "fp64"] = "auto"
+    """Arithmetic: auto is bf16 where the device computes in it, else fp32; fp64 is for equality tests."""
+    clip_grad: float | None = None
+    """Largest global gradient norm; default: no clipping."""
+    log_every: int = 10
+    """Optimiser steps between lines in metrics.jsonl."""
+    checkpoint_steps: int | None = None
+    """Optimiser steps between checkpoints; default: by time only."""
+    checkpoint_minutes: float = 10.0
+    """Minutes between checkpoints."""
+    keep_checkpoints: int = 2
+    """How many of the newest checkpoints stay on disk, at least 1."""

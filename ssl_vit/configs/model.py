@@ -1,0 +1,29 @@
+"""Options for the backbone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The Vision Transformer; channels come from the data."""
+
+    name: str | None = None
+    """A timm model that is a plain ViT, e.g. vit_small_patch16_224; default: chosen from the image size."""
+    img_size: int | None = None
+    """Side of the square input in pixels; default: the named model's own, else from the data."""
+    patch_size: int | None = None
+    """Side of a patch in pixels, a divisor of the image size; default: the named model's own, or from that size."""
+    width: int | None = None
+    """Embedding dimension D; default: the named model's own."""
+    depth: int | None = None
+    """Number of transformer blocks; default: the named model's own."""
+    heads: int | None = None
+    """Attention heads, a divisor of the width; default: the named model's own."""
+    positions: Literal["sincos", "learnable"] = "sincos"
+    """Position embedding: fixed 2-D sine-cosine in MAE's order (trainable once labels are used), or learnable."""
+    pool: Literal["cls", "mean"] | None = None
+    """What represents an image in evaluation: class token or mean of patches, both after the final norm;
+    default: mean up to 16 pixels, else cls."""

@@ -1,0 +1,43 @@
+"""Options that belong to one objective."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class MAEConfig:
+    """Masked autoencoder (He et al. 2022)."""
+
+    mask_ratio: float = 0.75
+    """Share of patches hidden from the encoder, in (0, 1)."""
+    norm_pix: bool = True
+    """Reconstruct pixels normalised by each patch's own mean and variance (the paper's better targets)."""
+    decoder_width: int | None = None
+    """Decoder dimension; default: 512 for ViT-B and larger, else half the encoder's, at least 32."""
+    decoder_depth: int | None = None
+    """Decoder blocks; default: 8 for ViT-B and larger, 4 for ViT-Ti and ViT-S, 2 below."""
+    decoder_heads: int | None = None
+    """Decoder attention heads; default: 16 for ViT-B and larger, else the decoder's width / 32, at least 2."""
+
+
+@dataclass(frozen=True)
+class SupervisedConfig:
+    """Cross-entropy on labels: the labelled baseline and fine-tuning alike."""
+
+    pool: Literal["cls", "mean", "mean_prenorm"] | None = None
+    """What the classifier reads: class token or mean of patches after the final norm, or the mean of patches before
+    it with a fresh LayerNorm (MAE's fine-tuning); default: the model's pool, with mean read as mean_prenorm."""
+    label_smoothing: float = 0.1
+    """Probability mass moved from the label to all classes, in [0, 1)."""
+    mixup: float | None = None
+    """Beta parameter of mixup, 0 for off; default: 0.8 above 16 pixels with 2,000 labels or more, else 0."""
+    cutmix: float | None = None
+    """Beta parameter of CutMix, 0 for off; default: 1 above 16 pixels with 2,000 labels or more, else 0."""
+    drop_path: float = 0.1
+    """Stochastic depth: rate at the last block, growing linearly from 0 at the first."""
+    ema_decay: float = 0.999
+    """Decay of the weight average that is evaluated and exported; 0 for off."""
+    head_hidden: int = 0
+    """Width of a hidden layer with tanh before the classifier (ViT, section 3.1); 0 for a linear classifier."""

@@ -1,0 +1,92 @@
+"""The whole option tree of each script."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ssl_vit.configs.data import AugmentConfig, DataConfig
+from ssl_vit.configs.evaluation import EvalConfig, KNNConfig, LinearConfig
+from ssl_vit.configs.fit import FitConfig, OptimConfig, RunConfig
+from ssl_vit.configs.model import ModelConfig
+from ssl_vit.configs.objectives import MAEConfig, SupervisedConfig
+
+
+@dataclass(frozen=True)
+class MAERecipe:
+    """Options of recipes/mae.py."""
+
+    seed: int = 0
+    """Seed of every random number of the run."""
+    run: RunConfig = field(default_factory=RunConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    augment: AugmentConfig = field(default_factory=AugmentConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    mae: MAEConfig = field(default_factory=MAEConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    fit: FitConfig = field(default_factory=FitConfig)
+    eval: EvalConfig = field(default_factory=EvalConfig)
+
+
+_LABELLED_OPTIM = OptimConfig(base_lr=1e-3, betas=(0.9, 0.999), min_lr=1e-6, warmup=0.1)
+_LABELLED_FIT = FitConfig(min_steps=1000, batch_size=64, clip_grad=1.0)
+
+
+@dataclass(frozen=True)
+class SupervisedRecipe:
+    """Options of recipes/supervised.py."""
+
+    seed: int = 0
+    """Seed of every random number of the run."""
+    run: RunConfig = field(default_factory=RunConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    augment: AugmentConfig = field(default_factory=AugmentConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    supervised: SupervisedConfig = field(default_factory=SupervisedConfig)
+    optim: OptimConfig = field(default_factory=lambda: _LABELLED_OPTIM)
+    fit: FitConfig = field(default_factory=lambda: _LABELLED_FIT)
+    eval: EvalConfig = field(default_factory=EvalConfig)
+
+
+@dataclass(frozen=True)
+class FinetuneRecipe:
+    """Options of eval/finetune.py."""
+
+    backbone: str = ""
+    """The folder RUN/backbone of a pre-training run (or RUN)."""
+    seed: int = 0
+    """Seed of every random number of the run."""
+    run: RunConfig = field(default_factory=RunConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    augment: AugmentConfig = field(default_factory=AugmentConfig)
+    supervised: SupervisedConfig = field(default_factory=SupervisedConfig)
+    optim: OptimConfig = field(
+        default_factory=lambda: OptimConfig(base_lr=1e-3, betas=(0.9, 0.999), min_lr=1e-6, warmup=0.1, layer_decay=0.75)
+    )
+    fit: FitConfig = field(default_factory=lambda: _LABELLED_FIT)
+    eval: EvalConfig = field(default_factory=EvalConfig)
+
+
+@dataclass(frozen=True)
+class KNNRecipe:
+    """Options of eval/knn.py."""
+
+    backbone: str = ""
+    """The folder RUN/backbone of a pre-training run (or RUN)."""
+    seed: int = 0
+    """Seed of the label draw and of the random-weights baseline."""
+    run: RunConfig = field(default_factory=RunConfig)
+    eval: EvalConfig = field(default_factory=EvalConfig)
+    knn: KNNConfig = field(default_factory=KNNConfig)
+
+
+@dataclass(frozen=True)
+class LinearRecipe:
+    """Options of eval/linear_probe.py."""
+
+    backbone: str = ""
+    """The folder RUN/backbone of a pre-training run (or RUN)."""
+    seed: int = 0
+    """Seed of the label draw, the folds and the random-weights baseline."""
+    run: RunConfig = field(default_factory=RunConfig)
+    eval: EvalConfig = field(default_factory=EvalConfig)
+    linear: LinearConfig = field(default_factory=LinearConfig)

@@ -1,0 +1,170 @@
+"""Fills what the user left open, from the images and the named model; what comes out is what config.yaml records."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Protocol
+
+from ssl_vit.configs.data import AugmentConfig
+from ssl_vit.configs.fit import FitConfig
+from ssl_vit.configs.model import ModelConfig
+from ssl_vit.configs.objectives import MAEConfig, SupervisedConfig
+from ssl_vit.errors import UserError
+
+TINY = 16
+"""Up to this many pixels an image is used whole: no crop, no flip, mean pooling, a narrow network."""
+
+_TINY_SHAPE = {"width": 64, "depth": 4, "heads": 4}
+_MAE_IMAGES_TINY, _MAE_IMAGES = 256_000, 4_000_000
+"""Budget of training images (epochs x images) for MAE: measured on digits, and a start for everything else."""
+
+
+class Shape(Protocol):
+    """Default sizes of a named model."""
+
+    @property
+    def img_size(self) -> int:
+        """Pixels."""
+        ...
+
+    @property
+    def patch_size(self) -> int:
+        """Pixels."""
+        ...
+
+    @property
+    def width(self) -> int:
+        """D."""
+        ...
+
+    @property
+    def depth(self) -> int:
+        """Blocks."""
+        ...
+
+    @property
+    def heads(self) -> int:
+        """Attention heads."""
+        ...
+
+
+def default_name(model: ModelConfig, short_side: int) -> str:
+    """The timm model used where none is named: ViT-Ti up to 96 pixels, ViT-S above."""
+    return model.name or ("vit_tiny_patch16_224" if (model.img_size or short_side) <= 96 else "vit_small_patch16_224")
+
+
+def resolve_model(model: ModelConfig, short_side: int, shape: Shape) -> ModelConfig:
+    """Every size of the backbone as a number.
+
+    Args:
+        model: As given.
+        short_side: Median shorter side of the images in pixels.
+        shape: Default sizes of the model named by ``model`` or ``default_name``.
+    """
+    size, patch = model.img_size, model.patch_size
+    if model.name is not None:
+        size = size or shape.img_size
+        patch = patch or (shape.patch_size if size % shape.patch_size == 0 and size >= 128 else _patch_for(size))
+    else:
+        size = size or _size_for(short_side, patch)
+        patch = patch or _patch_for(size)
+    tiny = _TINY_SHAPE if model.name is None and size <= TINY else {}
+    return replace(
+        model,
+        name=default_name(model, short_side),
+        img_size=size,
+        patch_size=patch,
+        width=model.width or tiny.get("width", shape.width),
+        depth=model.depth or tiny.get("depth", shape.depth),
+        heads=model.heads or tiny.get("heads", 0) or _heads_for(model.width, shape),
+        pool=model.pool or ("mean" if size <= TINY else "cls"),
+    )
+
+
+def _heads_for(width: int | None, shape: Shape) -> int:
+    """The model's own heads, or as many of its head size (64 in ViT) as a given width holds."""
+    return shape.heads if width is None else max(1, width * shape.heads // shape.width)
+
+
+def _size_for(short_side: int, patch: int | None) -> int:
+    """The images' own size up to 96 pixels, rounded to a whole number of patches; 224 above 192, 128 between."""
+    if short_side > 96:
+        return 224 if short_side > 192 else 128
+    patch = patch or (
+        _patch_for(short_side) if short_side % _patch_for(short_side) == 0 else 4 if short_side > 8 else 2
+    )
+    return max(patch * 2, round(short_side / patch) * patch)
+
+
+def _patch_for(size: int) -> int:
+    """The patch that makes a grid of about 8 x 8 (4 x 4 for digits) to 14 x 14."""
+    for limit, patches in ((TINY, (2, 1)), (40, (4, 2, 3)), (72, (8, 4, 6)), (110, (12, 8, 6)), (10**9, (16, 14, 12))):
+        if size <= limit:
+            return next((p for p in patches if size % p == 0), patches[0])
+    raise AssertionError
+
+
+def resolve_augment(cfg: AugmentConfig, size: int, *, labelled: bool) -> AugmentConfig:
+    """Crops, flips and colour as definite values.
+
+    Raises:
+        UserError: For a crop scale outside (0, 1] or the wrong way round.
+    """
+    plain = size <= TINY
+    crop = cfg.crop_scale or ((1.0, 1.0) if plain else (0.35, 1.0) if labelled else (0.2, 1.0))
+    if not 0 < crop[0] <= crop[1] <= 1:
+        raise UserError(f"--augment.crop_scale {list(crop)} must be two shares of the area, 0 < least <= most <= 1")
+    return replace(
+        cfg,
+        crop_scale=crop,
+        flip=not plain if cfg.flip is None else cfg.flip,
+        colour=labelled and not plain if cfg.colour is None else cfg.colour,
+    )
+
+
+def resolve_mae(cfg: MAEConfig, width: int) -> MAEConfig:
+    """Decoder sizes as numbers, from the encoder's width."""
+    large = width >= 768
+    decoder = cfg.decoder_width or (512 if large else max(32, width // 2 // 32 * 32))
+    return replace(
+        cfg,
+        decoder_width=decoder,
+        decoder_depth=cfg.decoder_depth or (8 if large else 4 if width >= 192 else 2),
+        decoder_heads=cfg.decoder_heads or (16 if large else max(2, decoder // 32)),
+    )
+
+
+def resolve_supervised(cfg: SupervisedConfig, model_pool: str, size: int, labels: int) -> SupervisedConfig:
+    """Pooling and mixing as definite values.
+
+    Args:
+        cfg: As given.
+        model_pool: What represents an image in evaluation, ``cls`` or ``mean``.
+        size: Side of the input in pixels.
+        labels: Number of labelled training images.
+    """
+    mixing = size > TINY and labels >= 2000
+    return replace(
+        cfg,
+        pool=cfg.pool or ("mean_prenorm" if model_pool == "mean" else "cls"),
+        mixup=(0.8 if mixing else 0.0) if cfg.mixup is None else cfg.mixup,
+        cutmix=(1.0 if mixing else 0.0) if cfg.cutmix is None else cfg.cutmix,
+    )
+
+
+def resolve_fit(cfg: FitConfig, images: int, *, size: int, labelled: bool) -> FitConfig:
+    """Epochs as a number: a budget of training images for MAE, 100 passes for training on labels.
+
+    Raises:
+        UserError: For sizes and intervals that are not positive.
+    """
+    for name in ("batch_size", "log_every", "keep_checkpoints", "micro_batch", "checkpoint_steps", "epochs"):
+        value = getattr(cfg, name)
+        if value is not None and value <= 0:
+            raise UserError(f"--fit.{name} {value} must be positive")
+    if cfg.epochs is not None:
+        return cfg
+    if labelled:
+        return replace(cfg, epochs=100.0)
+    budget = _MAE_IMAGES_TINY if size <= TINY else _MAE_IMAGES
+    return replace(cfg, epochs=float(min(800, max(20, round(budget / images)))))

@@ -1,0 +1,127 @@
+"""Batched random geometry on the device: every sample has its own crop box and flip, resampled exactly.
+
+A crop, its resize and its flip are one separable linear map per sample, so a batch is two batched matrix products; the
+weights are those of antialiased bicubic interpolation (a = -0.5) on the cropped image, as Pillow and torch have them.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from ssl_vit.randomness import Key, uniform
+
+_TRIES = 10
+
+
+def random_resized_crop(
+    key: Key, sizes: Float[Tensor, "B 2"], scale: tuple[float, float], ratio: tuple[float, float]
+) -> Float[Tensor, "B 4"]:
+    """Crop boxes of random area and aspect ratio (Inception; MAE, appendix A.1), as torchvision draws them.
+
+    Ten candidates are drawn at once; the first that fits is taken, else the largest central crop of an allowed ratio.
+
+    Args:
+        key: One random stream per sample.
+        sizes: Height and width of each original image in pixels.
+        scale: Least and most area as a share of the image, in (0, 1].
+        ratio: Least and most width / height, drawn on a logarithmic scale.
+
+    Returns:
+        Top, left, height and width in original pixels, whole numbers.
+    """
+    u = uniform(key, 4 * _TRIES).view(-1, 4, _TRIES)
+    height, width = sizes[:, :1], sizes[:, 1:]
+    area = height * width * (scale[0] + (scale[1] - scale[0]) * u[:, 0])
+    low, high = math.log(ratio[0]), math.log(ratio[1])
+    shape = torch.exp(low + (high - low) * u[:, 1])
+    w, h = torch.sqrt(area * shape).round(), torch.sqrt(area / shape).round()
+    fits = (w > 0) & (w <= width) & (h > 0) & (h <= height)
+    top, left = (u[:, 2] * (height - h + 1)).floor(), (u[:, 3] * (width - w + 1)).floor()
+    first = fits.to(torch.uint8).argmax(dim=1, keepdim=True)
+    drawn = torch.stack([t.gather(1, first)[:, 0] for t in (top, left, h, w)], dim=1)
+    full_w = torch.minimum(width, (height * ratio[1]).round()).clamp(min=1)[:, 0]
+    full_h = torch.minimum(height, (width / ratio[0]).round()).clamp(min=1)[:, 0]
+    middle_top, middle_left = ((height[:, 0] - full_h) / 2).floor(), ((width[:, 0] - full_w) / 2).floor()
+    fallback = torch.stack([middle_top, middle_left, full_h, full_w], dim=1)
+    return torch.where(fits.any(dim=1, keepdim=True), drawn, fallback)
+
+
+def centre_crop(sizes: Float[Tensor, "B 2"], share: Float[Tensor, " B"] | float = 1.0) -> Float[Tensor, "B 4"]:
+    """The central square whose side is a share of the short side: the usual resize and centre crop in one box."""
+    side = (sizes.amin(dim=1) * share).clamp(min=1)
+    return torch.stack([(sizes[:, 0] - side) / 2, (sizes[:, 1] - side) / 2, side, side], dim=1)
+
+
+def to_canvas(
+    boxes: Float[Tensor, "B 4"], sizes: Float[Tensor, "B 2"], canvas: tuple[int, int]
+) -> Float[Tensor, "B 4"]:
+    """Boxes in original pixels as boxes on the canvas, at least one canvas pixel wide and high."""
+    limit = torch.tensor(canvas, dtype=boxes.dtype, device=boxes.device)
+    scale = limit / sizes
+    extent = torch.maximum(boxes[:, 2:] * scale, torch.ones_like(scale))
+    start = torch.minimum(boxes[:, :2] * scale, limit - extent)
+    return torch.cat([start, extent], dim=1)
+
+
+def _cubic(x: Tensor, a: float = -0.5) -> Tensor:
+    x = x.abs()
+    near = ((a + 2) * x - (a + 3)) * x * x + 1
+    far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+    return torch.where(x < 1, near, torch.where(x < 2, far, torch.zeros_like(x)))
+
+
+def resize_weights(
+    start: Float[Tensor, " B"], extent: Float[Tensor, " B"], size: int, out: int, flip: Bool[Tensor, " B"] | None
+) -> Float[Tensor, "B O S"]:
+    """Weights that crop, resize and flip along one axis.
+
+    Args:
+        start: First pixel of each crop.
+        extent: Length of each crop in pixels, at least 1.
+        size: S, length of the axis.
+        out: O, length wanted.
+        flip: Which samples to mirror.
+
+    Returns:
+        One matrix per sample; rows sum to 1 and reach no pixel whose centre lies outside the crop.
+    """
+    scale = (extent / out)[:, None, None]
+    row = torch.arange(out, device=start.device, dtype=start.dtype)
+    row = row.expand(len(start), -1)
+    if flip is not None:
+        row = torch.where(flip[:, None], out - 1 - row, row)
+    centre = start[:, None, None] + (row[:, :, None] + 0.5) * scale
+    pixel = torch.arange(size, device=start.device, dtype=start.dtype)[None, None] + 0.5
+    weights = _cubic((pixel - centre) / scale.clamp(min=1.0))
+    slack = 1e-4
+    inside = (pixel >= start[:, None, None] - slack) & (pixel <= (start + extent)[:, None, None] + slack)
+    weights = weights * inside
+    total = weights.sum(dim=2, keepdim=True)
+    # A crop narrower than the kernel's reach can leave a row empty by rounding: take its nearest pixel then.
+    nearest = torch.where(inside, (pixel - centre).abs(), torch.inf).argmin(dim=2, keepdim=True)
+    alone = torch.zeros_like(weights).scatter_(2, nearest, 1.0)
+    return torch.where(total.abs() > 1e-6, weights / total, alone)
+
+
+def crop_resize(
+    images: Float[Tensor, "B C H W"],
+    boxes: Float[Tensor, "B 4"],
+    out: int,
+    flip: Bool[Tensor, " B"] | None = None,
+) -> Float[Tensor, "B C O O"]:
+    """Crops every image to its own box, resizes it to a square and mirrors it where asked.
+
+    Args:
+        images: Pixels.
+        boxes: Top, left, height and width in pixels of these images.
+        out: O, side of the result.
+        flip: Which samples to mirror left to right; None for none.
+    """
+    boxes = boxes.to(images.dtype)
+    vertical = resize_weights(boxes[:, 0], boxes[:, 2], images.shape[2], out, None)
+    horizontal = resize_weights(boxes[:, 1], boxes[:, 3], images.shape[3], out, flip)
+    return vertical[:, None] @ images @ horizontal.transpose(1, 2)[:, None]

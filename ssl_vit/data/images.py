@@ -1,0 +1,124 @@
+"""A set of images: rows that can be decoded one by one, labels only if they were asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from ssl_vit.data.decode import Format, Pixels, Unreadable, decode, read_header
+from ssl_vit.errors import UserError
+
+_PROBES = 512  # images whose headers decide a set's format
+
+
+class Rows(Protocol):
+    """Where a source's images are; must survive being sent to a loader process."""
+
+    def __len__(self) -> int:
+        """Number of images."""
+        ...
+
+    def raw(self, row: int) -> bytes | np.ndarray:
+        """A file's bytes, or pixels [C, H, W]."""
+        ...
+
+    def where(self, row: int) -> str:
+        """A name a person can find the image by."""
+        ...
+
+
+class Sizes(NamedTuple):
+    """Sizes of a set's images in pixels."""
+
+    common: tuple[int, int] | None
+    """Height and width when all probed images share them."""
+    short_side: int
+    """Median of the shorter side."""
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Some rows of a source, in one pixel format."""
+
+    name: str
+    """What the source is called in files and on screen."""
+    rows: Rows
+    ids: np.ndarray
+    """Int[n]: the rows that belong to this set, in its order."""
+    form: Format
+    sizes: Sizes
+    fingerprint: str
+    """Hash of the source's names and sizes (or pixels) and of the rows in this set."""
+    labels: np.ndarray | None = None
+    """Int[n]: a class number per image, or None where labels were not asked for."""
+    classes: tuple[str, ...] = ()
+    canvas: tuple[int, int] | None = None
+    """Height and width images are decoded to; None where all have one size anyway."""
+    left_out: tuple[str, ...] = field(default=())
+    """Images that could not be read and are not in this set."""
+
+    def __len__(self) -> int:
+        """Number of images."""
+        return len(self.ids)
+
+    def read(self, i: int) -> tuple[Pixels, tuple[int, int]]:
+        """Pixels [C, H, W] on the canvas and the image's own height and width.
+
+        Raises:
+            Unreadable: With the reason.
+        """
+        try:
+            raw = self.rows.raw(int(self.ids[i]))
+        except OSError as error:
+            raise Unreadable(f"cannot be opened ({error.strerror or error})") from error
+        return decode(raw, self.form, self.canvas)
+
+    def where(self, i: int) -> str:
+        """A name a person can find image i by."""
+        return self.rows.where(int(self.ids[i]))
+
+    def subset(self, chosen: np.ndarray) -> ImageSet:
+        """The images at these positions, in this order."""
+        return replace(self, ids=self.ids[chosen], labels=None if self.labels is None else self.labels[chosen])
+
+    def on_canvas(self, side: int | None, img_size: int) -> ImageSet:
+        """Decides what images are decoded to.
+
+        Images of one size stay as they are. Images of different sizes are squeezed onto one square, of the given side
+        or of their median short side, kept between the model's image size and twice that; crop boxes are still drawn
+        in original coordinates, so that crop statistics are those of the papers.
+
+        Args:
+            side: ``--data.canvas``.
+            img_size: Side of the model's input in pixels.
+        """
+        if side is None and self.sizes.common is not None:
+            return self
+        side = side or max(img_size, min(self.sizes.short_side, 2 * img_size))
+        return replace(self, canvas=(side, side))
+
+
+def measure(rows: Rows, name: str) -> tuple[Format, Sizes]:
+    """Reads headers of up to 512 images, evenly spaced, and decides the format that holds them all.
+
+    Raises:
+        UserError: When none of them is an image.
+    """
+    headers = []
+    reasons = []
+    for row in np.unique(np.linspace(0, len(rows) - 1, min(_PROBES, len(rows))).astype(int)):
+        try:
+            headers.append(read_header(rows.raw(int(row))))
+        except (Unreadable, OSError) as error:
+            reasons.append(f"{rows.where(int(row))} ({error})")
+    if not headers:
+        raise UserError(f"no image in {name} can be read: {'; '.join(reasons[:5])}")
+    form = Format(max(h.channels for h in headers), max(h.bits for h in headers))
+    shapes = {(h.height, h.width) for h in headers}
+    short = int(np.median([min(h.height, h.width) for h in headers]))
+    # A common size is only believed when nothing was unreadable or unseen: a later odd one would not fit a batch.
+    certain = len(shapes) == 1 and len(headers) == len(rows)
+    common = next(iter(shapes)) if certain or (len(shapes) == 1 and isinstance(rows.raw(0), np.ndarray)) else None
+    return form, Sizes(common, short) if common else Sizes(None, short)

@@ -1,0 +1,286 @@
+"""Ordered, self-sharding, resumable batches; the one policy for images that cannot be read."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+import psutil
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from ssl_vit.data.decode import Unreadable
+from ssl_vit.data.images import ImageSet
+from ssl_vit.dist import rank_and_world
+from ssl_vit.errors import UserError
+from ssl_vit.randomness import permutation
+
+TOLERATED = 0.01  # share of unreadable images above which a run stops
+
+
+class Batch(NamedTuple):
+    """Images on the device, as decoded."""
+
+    images: Int[Tensor, "B C H W"]
+    """uint8, or int32 holding 16-bit values."""
+    index: Int[Tensor, " B"]
+    """Position of each image in its set."""
+    epoch: Int[Tensor, " B"]
+    """How often the image has been visited before; with ``index`` the name of all its random numbers."""
+    sizes: Float[Tensor, "B 2"]
+    """Height and width before the canvas, in pixels."""
+    native: bool
+    """Whether every image has kept its own size."""
+    labels: Int[Tensor, " B"] | None
+
+
+class _Decoded(NamedTuple):
+    pixels: np.ndarray
+    sizes: np.ndarray
+    index: np.ndarray
+    bad: list[tuple[int, str]]
+
+
+class _Decoding(Dataset[_Decoded]):
+    """Decodes whole batches in a loader process."""
+
+    def __init__(self, images: ImageSet, replace: bool) -> None:
+        self.images = images
+        self.replace = replace  # an unreadable image by the next readable one; else it is left out
+
+    def __getitem__(self, wanted: Sequence[int]) -> _Decoded:
+        pixels, sizes, index, bad = [], [], [], []
+        for start in wanted:
+            reach = min(len(self.images), 1000) if self.replace else 1
+            for i in ((start + k) % len(self.images) for k in range(reach)):
+                try:
+                    array, size = self.images.read(i)
+                except Unreadable as error:
+                    bad.append((i, str(error)))
+                    continue
+                pixels.append(array)
+                sizes.append(size)
+                index.append(i)
+                break
+        stacked = np.stack(pixels) if pixels else np.empty(0, dtype=np.uint8)
+        return _Decoded(stacked, np.array(sizes, dtype=np.float32), np.array(index, dtype=np.int64), bad)
+
+
+class UnreadableLog:
+    """Names every unreadable image once and stops the run when they are more than 1 % (one is always tolerated)."""
+
+    def __init__(self, images: ImageSet) -> None:
+        """Starts counting.
+
+        Args:
+            images: The set whose size the limit is a share of.
+        """
+        self.images = images
+        self.reasons: dict[int, str] = {}
+
+    def add(self, bad: list[tuple[int, str]], consequence: str) -> None:
+        """Counts images and warns about new ones.
+
+        Raises:
+            UserError: With the list, when there are too many.
+        """
+        for i, reason in bad:
+            if i not in self.reasons:
+                self.reasons[i] = reason
+                sys.stderr.write(f"warning: {self.images.where(i)} cannot be read ({reason}); {consequence}\n")
+        allowed = max(1, int(TOLERATED * len(self.images)))
+        if len(self.reasons) > allowed:
+            listing = "\n  ".join(f"{self.images.where(i)}: {reason}" for i, reason in sorted(self.reasons.items()))
+            raise UserError(
+                f"{len(self.reasons)} of {len(self.images):,} images cannot be read, more than {TOLERATED:.0%}; "
+                f"repair or remove them:\n  {listing}"
+            )
+
+
+def _workers(asked: int | None) -> int:
+    if asked is not None:
+        return asked
+    _, world = rank_and_world()
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", world))
+    return max(1, min(16, (os.cpu_count() or 1) // local - 1))
+
+
+def _decoded(
+    images: ImageSet, wanted: Sequence[Sequence[int]], workers: int | None, *, replace: bool = True
+) -> Iterator[_Decoded]:
+    """Decoded batches in order, whatever the number of workers."""
+    pixels_already = isinstance(images.rows.raw(int(images.ids[0])), np.ndarray)
+    yield from DataLoader(
+        _Decoding(images, replace),
+        sampler=wanted,  # pyright: ignore[reportArgumentType] - any sized iterable of keys serves
+        batch_size=None,
+        num_workers=0 if pixels_already else _workers(workers),
+        collate_fn=_as_is,
+    )
+
+
+def _as_is(batch: _Decoded) -> _Decoded:
+    return batch
+
+
+def _chunks(first: int, last: int, length: int) -> list[list[int]]:
+    return [list(range(s, min(s + length, last))) for s in range(first, last, length)]
+
+
+def _to_batch(part: _Decoded, epoch: np.ndarray, images: ImageSet, device: torch.device) -> Batch:
+    native = bool((part.sizes == part.pixels.shape[2:]).all())
+    parts = (to_tensor(part.pixels), *(torch.from_numpy(p) for p in (part.index, epoch, part.sizes)))
+    labels = None if images.labels is None else torch.from_numpy(images.labels[part.index]).to(device)
+    return Batch(*(p.to(device, non_blocking=True) for p in parts), native, labels)
+
+
+def to_tensor(pixels: np.ndarray) -> Tensor:
+    """uint8 stays, uint16 becomes int32 (torch computes little in uint16)."""
+    return torch.from_numpy(pixels if pixels.dtype == np.uint8 else pixels.astype(np.int32))
+
+
+class Loader:
+    """Training batches in an order that is a hash of seed and epoch.
+
+    Positions 0, 1, 2... of the run walk through one permutation of the images after another; step s takes positions
+    s * batch_size onwards, so batches are always full and cross epoch boundaries, and a run can start at any step.
+    Micro-batch m of a step (m = accumulation round * processes + rank) is a contiguous slice of it.
+    """
+
+    def __init__(
+        self,
+        images: ImageSet,
+        *,
+        batch_size: int,
+        micro_batch: int,
+        seed: int,
+        device: torch.device,
+        cache: Literal["auto", "ram", "none"] = "auto",
+        workers: int | None = None,
+    ) -> None:
+        """Prepares, and decodes everything once where it is to be kept in memory.
+
+        Args:
+            images: What to train on.
+            batch_size: Images per optimiser step over all processes.
+            micro_batch: Images per process and forward pass.
+            seed: Seed of the order.
+            device: Where batches go.
+            cache: Keep decoded images in memory; auto: when they need less than half of what is free.
+            workers: Loader processes; None chooses.
+
+        Raises:
+            UserError: When the sizes do not divide, or too many images are unreadable.
+        """
+        self.rank, self.world = rank_and_world()
+        if micro_batch < 1 or batch_size % (micro_batch * self.world):
+            raise UserError(
+                f"--fit.batch_size {batch_size} is not a multiple of {self.world} process(es) x --fit.micro_batch "
+                f"{micro_batch}"
+            )
+        self.images, self.batch_size, self.micro_batch = images, batch_size, micro_batch
+        self.accumulation = batch_size // (micro_batch * self.world)
+        self.seed, self.device, self.workers = seed, device, workers
+        self.unreadable = UnreadableLog(images)
+        self._orders: dict[int, np.ndarray] = {}
+        self._cache: _Decoded | None = None
+        if cache == "ram" or (cache == "auto" and self._fits()):
+            self._cache = self._decode_all()
+
+    @property
+    def steps_per_epoch(self) -> float:
+        """Images / effective batch size."""
+        return len(self.images) / self.batch_size
+
+    @property
+    def cached(self) -> bool:
+        """Whether decoded images are kept in memory."""
+        return self._cache is not None
+
+    def _pixel_bytes(self) -> int:
+        height, width = self.images.canvas or self.images.sizes.common or (0, 0)
+        return len(self.images) * self.images.form.channels * height * width * self.images.form.bits // 8
+
+    def _fits(self) -> bool:
+        local = int(os.environ.get("LOCAL_WORLD_SIZE", self.world))
+        return self._pixel_bytes() * local < psutil.virtual_memory().available // 2
+
+    def _decode_all(self) -> _Decoded:
+        parts = []
+        for part in _decoded(self.images, _chunks(0, len(self.images), 64), self.workers):
+            self._note(part)
+            parts.append(part)
+        return _Decoded(*(np.concatenate([getattr(p, name) for p in parts]) for name in _Decoded._fields[:3]), [])
+
+    def _note(self, part: _Decoded) -> None:
+        self.unreadable.add(part.bad, "another image takes its place")
+
+    def _order(self, epoch: int) -> np.ndarray:
+        if epoch not in self._orders:
+            self._orders = {e: o for e, o in self._orders.items() if e >= epoch - 1}
+            self._orders[epoch] = permutation(self.seed, "order", epoch, n=len(self.images)).numpy()
+        return self._orders[epoch]
+
+    def positions(self, step: int, micro: int) -> tuple[np.ndarray, np.ndarray]:
+        """Image positions and their epochs in this process's micro-batch of a step."""
+        first = step * self.batch_size + (micro * self.world + self.rank) * self.micro_batch
+        place = np.arange(first, first + self.micro_batch, dtype=np.int64)
+        epoch = place // len(self.images)
+        index = np.array([self._order(int(e))[p % len(self.images)] for e, p in zip(epoch, place, strict=True)])
+        return index, epoch
+
+    def batches(self, start: int, stop: int) -> Iterator[Batch]:
+        """This process's micro-batches of steps ``start`` to ``stop - 1``, in order."""
+        plan = [(s, m) for s in range(start, stop) for m in range(self.accumulation)]
+        if self._cache is not None:
+            held = self._cache
+            for step, micro in plan:
+                index, epoch = self.positions(step, micro)
+                part = _Decoded(held.pixels[index], held.sizes[index], held.index[index], [])
+                yield _to_batch(part, epoch, self.images, self.device)
+            return
+        decoded = _decoded(self.images, _Plan(self, plan), self.workers)
+        for (step, micro), part in zip(plan, decoded, strict=True):
+            self._note(part)
+            yield _to_batch(part, self.positions(step, micro)[1], self.images, self.device)
+
+
+class _Plan(Sequence[list[int]]):
+    """The micro-batches still to come, computed when a worker is sent for them."""
+
+    def __init__(self, loader: Loader, plan: list[tuple[int, int]]) -> None:
+        self.loader, self.plan = loader, plan
+
+    def __len__(self) -> int:
+        return len(self.plan)
+
+    def __getitem__(self, i):  # a sampler is only ever iterated
+        return self.loader.positions(*self.plan[i])[0].tolist()
+
+
+def eval_batches(
+    images: ImageSet, batch_size: int, device: torch.device, log: UnreadableLog, workers: int | None = None
+) -> Iterator[Batch]:
+    """This process's share of a set, in order: every readable image of the set on exactly one process, once.
+
+    Args:
+        images: The set.
+        batch_size: Images per batch at most; the last one is smaller, never padded.
+        device: Where batches go.
+        log: Gets the unreadable images, which are left out.
+        workers: Loader processes; None chooses.
+
+    Raises:
+        UserError: When more than 1 % are unreadable.
+    """
+    rank, world = rank_and_world()
+    first, last = (len(images) * r // world for r in (rank, rank + 1))
+    for part in _decoded(images, _chunks(first, last, batch_size), workers, replace=False):
+        log.add(part.bad, "it is left out")
+        if len(part.index):
+            yield _to_batch(part, np.zeros_like(part.index), images, device)

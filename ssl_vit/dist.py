@@ -1,0 +1,84 @@
+"""How many processes there are, how many were asked for, and sums over them."""
+
+from __future__ import annotations
+
+import os
+
+import psutil
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ssl_vit.errors import UserError
+
+
+def rank_and_world() -> tuple[int, int]:
+    """This process's rank and the number of processes."""
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    return 0, 1
+
+
+def mean_over_ranks(values: Tensor) -> Tensor:
+    """Mean of a tensor over all processes (every process must call it)."""
+    _, world = rank_and_world()
+    if world > 1:
+        dist.all_reduce(values)
+        values = values / world
+    return values
+
+
+def gather_rows(rows: Tensor) -> Tensor:
+    """Concatenates tensors that differ only in their number of rows, in rank order, without padding or duplicates."""
+    _, world = rank_and_world()
+    if world == 1:
+        return rows
+    count = torch.tensor([rows.shape[0]], device=rows.device)
+    counts = [torch.zeros_like(count) for _ in range(world)]
+    dist.all_gather(counts, count)
+    longest = int(max(c.item() for c in counts))
+    padded = rows.new_zeros((longest, *rows.shape[1:]))
+    padded[: rows.shape[0]] = rows
+    gathered = [torch.empty_like(padded) for _ in range(world)]
+    dist.all_gather(gathered, padded)
+    return torch.cat([part[: int(c.item())] for part, c in zip(gathered, counts, strict=True)])
+
+
+def _requested_by_launcher() -> int | None:
+    """``--num_processes`` of an ``accelerate launch`` that is this process's parent, else None."""
+    try:
+        parent = psutil.Process().parent()
+        words = parent.cmdline() if parent is not None else []
+    except psutil.Error:
+        return None
+    if not any(word.endswith("accelerate") or "accelerate.commands" in word for word in words):
+        return None
+    for position, word in enumerate(words):
+        name, _, value = word.partition("=")
+        if name in ("--num_processes", "--num-processes"):
+            value = value or (words[position + 1] if position + 1 < len(words) else "")
+            return int(value) if value.isdigit() else None
+    return None
+
+
+def check_world_size(actual: int) -> None:
+    """Stops a run that was asked for N processes and got another number.
+
+    ``accelerate launch --cpu --num_processes 2`` starts one process without a word, and torchrun on a machine without
+    GPUs starts independent jobs unless Accelerate is told to use the CPU; both would silently train something else.
+
+    Args:
+        actual: Number of processes that Accelerate joined.
+
+    Raises:
+        UserError: When the launcher was asked for another number.
+    """
+    world = int(os.environ.get("WORLD_SIZE", "0")) or None
+    asked = world or _requested_by_launcher()
+    if asked is None or asked == actual:
+        return
+    raise UserError(
+        f"{asked} processes were asked for, but this job has {actual}. Several CPU processes: "
+        f"ACCELERATE_USE_CPU=1 OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node {asked} SCRIPT ...; "
+        f"several GPUs: accelerate launch --num_processes {asked} SCRIPT ... on a machine that has them"
+    )

@@ -1,0 +1,25 @@
+"""The one exception that means: the user can fix this, show the sentence and no traceback."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(ValueError):
+    """A mistake in options, paths or data. Says what was given, what was expected and what to do."""
+
+
+def did_you_mean(given: str, known: Iterable[str], n: int = 3) -> str:
+    """Close matches as the end of an error sentence.
+
+    Args:
+        given: What the user typed.
+        known: What would have been accepted.
+        n: At most this many suggestions.
+
+    Returns:
+        ``"; did you mean a, b?"``, or an empty string when nothing is close.
+    """
+    close = difflib.get_close_matches(given, list(known), n=n, cutoff=0.6)
+    return f"; did you mean {', '.join(close)}?" if close else ""

@@ -1,0 +1,1 @@
+"""What a backbone is worth: features, neighbours, probes, metrics."""

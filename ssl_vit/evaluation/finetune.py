@@ -1,0 +1,102 @@
+"""Training on labels, from scratch or from a backbone, and judging the last step on the test images."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+
+from ssl_vit.configs import AugmentConfig, FitConfig, OptimConfig, SupervisedConfig
+from ssl_vit.data.images import ImageSet
+from ssl_vit.data.loader import Loader
+from ssl_vit.data.sources import Labelled
+from ssl_vit.data.views import PixelScale, eval_images, supervised_view
+from ssl_vit.errors import UserError
+from ssl_vit.evaluation.features import extract_features
+from ssl_vit.evaluation.metrics import classification_metrics
+from ssl_vit.models.backbone import Backbone
+from ssl_vit.objectives.supervised import Supervised
+from ssl_vit.rundir import RunDir
+from ssl_vit.train import DTYPES, count_steps, fit, micro_batch_size, summarise
+
+
+def train_on_labels(
+    backbone: Backbone,
+    data: Labelled,
+    scale: PixelScale,
+    *,
+    size: int,
+    supervised: SupervisedConfig,
+    augment: AugmentConfig,
+    optim: OptimConfig,
+    fit_cfg: FitConfig,
+    cache: Any = "auto",
+    workers: int | None = None,
+    run: RunDir,
+    accelerator: Accelerator,
+    seed: int,
+    quiet: bool = False,
+) -> tuple[Supervised, dict[str, Any]]:
+    """The one code for the labelled baseline and for fine-tuning.
+
+    Args:
+        backbone: Random for the baseline, pre-trained for fine-tuning; trained in place.
+        data: Labelled training and test images.
+        scale: Pixel statistics.
+        size: Side of the input in pixels.
+        supervised: Resolved options of the loss.
+        augment: Resolved augmentation.
+        optim: Options of the optimiser.
+        fit_cfg: Resolved options of the loop.
+        cache: ``--data.cache``.
+        workers: ``--data.workers``.
+        run: Where metrics and checkpoints go.
+        accelerator: Made by ``train.start``.
+        seed: Seed of everything drawn.
+        quiet: Print nothing.
+
+    Returns:
+        The trained objective, and metrics on the test images after the last step.
+    """
+    classes = data.train.classes
+    micro = micro_batch_size(fit_cfg, accelerator.num_processes)
+    if (supervised.mixup or supervised.cutmix) and micro % 2:
+        raise UserError(f"mixup and CutMix pair neighbours: --fit.micro_batch {micro} must be even")
+    torch.manual_seed(seed)
+    objective = Supervised(backbone, len(classes), supervised)
+    loader = Loader(
+        data.train,
+        batch_size=fit_cfg.batch_size,
+        micro_batch=micro,
+        seed=seed,
+        device=accelerator.device,
+        cache=cache,
+        workers=workers,
+    )
+    view = supervised_view(
+        scale, augment, supervised, size=size, depth=backbone.depth, classes=len(classes),
+        dtype=DTYPES.get(fit_cfg.precision, torch.float32),
+    )  # fmt: skip
+    if not quiet:
+        summarise(objective, loader, fit_cfg, optim, f"{len(classes)} classes", accelerator)
+    fit(objective, loader, view, fit=fit_cfg, optim=optim, run=run, accelerator=accelerator, seed=seed)
+    scores, labels, left_out = predict(objective, data.test, scale, size=size, device=accelerator.device)
+    metrics = classification_metrics(scores, labels, classes)
+    return objective, {**metrics, "steps": count_steps(fit_cfg, loader), "unreadable_test_images": list(left_out)}
+
+
+def predict(
+    objective: Supervised, images: ImageSet, scale: PixelScale, *, size: int, device: torch.device
+) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
+    """Logits of every readable image, its label, and the images that could not be read."""
+    net = objective.classifier().to(device).eval()
+    dtype = next(net.parameters()).dtype
+
+    def logits(batch: Any) -> torch.Tensor:
+        with torch.inference_mode():
+            return net(eval_images(batch, scale, size, dtype))
+
+    found = extract_features(logits, images, batch_size=256, device=device)
+    return found.x, found.labels, found.left_out

@@ -1,0 +1,87 @@
+"""Logistic regression on standardised features, its strength chosen inside the given labels."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from ssl_vit.configs import LinearConfig
+
+
+class LinearFit(NamedTuple):
+    """A fitted probe."""
+
+    scores: Float[np.ndarray, "q K"]
+    """Log-probabilities of every class; a class without training label has minus infinity."""
+    strength: float
+    """C, the inverse regularisation that was used."""
+    selection: str
+    """How C was chosen, in words."""
+    converged: bool
+    """Whether the solver finished within its iterations."""
+
+
+def linear_probe(
+    train: Float[np.ndarray, "n D"],
+    labels: Int[np.ndarray, " n"],
+    queries: Float[np.ndarray, "q D"],
+    *,
+    classes: int,
+    cfg: LinearConfig,
+    seed: int,
+) -> LinearFit:
+    """Fits on training features only; the queries' labels are never seen.
+
+    Args:
+        train: Training features.
+        labels: Their classes, at least two different ones.
+        queries: Features to classify.
+        classes: Number of classes.
+        cfg: Grid, folds and the default for few labels.
+        seed: Seed of the folds.
+    """
+    model = _pipeline(cfg)
+    _, counts = np.unique(labels, return_counts=True)
+    if counts.min() >= cfg.folds and len(cfg.grid) > 1:
+        folds = StratifiedKFold(cfg.folds, shuffle=True, random_state=seed)
+        search = GridSearchCV(model, {"logisticregression__C": list(cfg.grid)}, cv=folds, scoring="accuracy")
+        with _quiet():
+            model = search.fit(train, labels).best_estimator_
+        strength = float(search.best_params_["logisticregression__C"])
+        selection = f"{cfg.folds}-fold cross-validation over C inside the training labels"
+    else:
+        strength = cfg.default
+        selection = f"fixed: a class has fewer than {cfg.folds} labels"
+        with _quiet():
+            model.fit(train, labels)
+    regression = model[-1]
+    known = regression.predict_log_proba(model[:-1].transform(queries))
+    scores = np.full((len(queries), classes), -np.inf)
+    scores[:, regression.classes_] = known
+    return LinearFit(scores, strength, selection, bool(np.max(regression.n_iter_) < cfg.max_iter))
+
+
+def _pipeline(cfg: LinearConfig) -> Pipeline:
+    return make_pipeline(StandardScaler(), LogisticRegression(C=cfg.default, max_iter=cfg.max_iter))
+
+
+def _quiet():
+    """Non-convergence is reported in the result, not as a warning per fold."""
+    import warnings
+    from contextlib import contextmanager
+
+    from sklearn.exceptions import ConvergenceWarning
+
+    @contextmanager
+    def quiet():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            yield
+
+    return quiet()

@@ -1,0 +1,46 @@
+"""How good predictions are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from sklearn.metrics import balanced_accuracy_score, recall_score
+
+
+def classification_metrics(
+    scores: Float[np.ndarray, "q K"], labels: Int[np.ndarray, " q"], classes: tuple[str, ...]
+) -> dict[str, Any]:
+    """Top-1, top-5, balanced accuracy and accuracy per class, in percent.
+
+    Args:
+        scores: Larger is more likely; ties go to the lower class number.
+        labels: True classes.
+        classes: Names of all K classes.
+
+    Returns:
+        ``top1``, ``top5`` (None with five classes or fewer), ``balanced`` (mean recall over the classes that occur),
+        ``per_class`` (recall by name; None for a class without test image) and ``images``.
+    """
+    order = np.argsort(-scores, axis=1, kind="stable")
+    hits = order == labels[:, None]
+    recall = recall_score(labels, order[:, 0], labels=np.arange(len(classes)), average=None, zero_division=0)
+    counts = np.bincount(labels, minlength=len(classes))
+    return {
+        "top1": 100.0 * float(hits[:, 0].mean()),
+        "top5": 100.0 * float(hits[:, :5].any(axis=1).mean()) if len(classes) > 5 else None,
+        "balanced": 100.0 * _balanced(labels, order[:, 0]),
+        "per_class": {
+            name: 100.0 * float(r) if n else None for name, r, n in zip(classes, recall, counts, strict=True)
+        },
+        "images": len(labels),
+    }
+
+
+def _balanced(labels: np.ndarray, predicted: np.ndarray) -> float:
+    import warnings
+
+    with warnings.catch_warnings():  # predicting a class that does not occur in the test images is no mistake of ours
+        warnings.filterwarnings("ignore", message="y_pred contains classes not in y_true")
+        return float(balanced_accuracy_score(labels, predicted))

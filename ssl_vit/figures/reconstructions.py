@@ -1,0 +1,123 @@
+"""Original, masked and reconstructed images side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ssl_vit.data.images import ImageSet
+from ssl_vit.data.loader import UnreadableLog, eval_batches
+from ssl_vit.data.views import PixelScale, eval_images
+from ssl_vit.masking import Mask, kept_patches, random_mask
+from ssl_vit.objectives.mae import MAE, images_from_patches, pixel_patches
+from ssl_vit.randomness import bits, make_key
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+_LINE, _MUTED = "#1a1a1a", "#6b6b6b"
+
+
+@torch.inference_mode()
+def reconstruct(
+    objective: MAE, images: Float[Tensor, "B C H W"], mask: Mask
+) -> tuple[Float[Tensor, "B C H W"], Float[Tensor, "B C H W"]]:
+    """What the network makes of the hidden patches.
+
+    Args:
+        objective: A trained MAE.
+        images: Normalised pixels.
+        mask: Which patches it sees.
+
+    Returns:
+        The images with hidden patches NaN, and with hidden patches predicted. With normalised targets each predicted
+        patch gets back the mean and deviation of the true one, which the network did not have to guess.
+    """
+    objective.eval()
+    grid = objective.backbone.grid
+    true = pixel_patches(images, objective.backbone.patch_size)
+    hidden = mask.mask_ids[:, :, None].expand(-1, -1, true.shape[2])
+    predicted = objective.decode(objective.encode(images, mask.keep_ids), mask)
+    if objective.norm_pix:
+        own = true.gather(1, hidden)
+        predicted = predicted * (own.var(-1, keepdim=True) + 1e-6) ** 0.5 + own.mean(-1, keepdim=True)
+    channels = images.shape[1]
+    masked = images_from_patches(true.scatter(1, hidden, torch.nan), grid, channels)
+    return masked, images_from_patches(true.scatter(1, hidden, predicted.to(true.dtype)), grid, channels)
+
+
+def save_reconstructions(
+    objective: MAE, images: ImageSet, scale: PixelScale, path: Path, *, size: int, mask_ratio: float, seed: int,
+    count: int = 8,
+) -> None:  # fmt: skip
+    """Draws evenly spaced training images as three rows: original, what the encoder sees, reconstruction.
+
+    Args:
+        objective: A trained MAE.
+        images: Where to take images from.
+        scale: Pixel statistics.
+        path: PNG to write.
+        size: Side of the input in pixels.
+        mask_ratio: Share of patches hidden.
+        seed: Seed of the masks.
+        count: How many images.
+    """
+    device = next(objective.parameters()).device
+    dtype = next(objective.parameters()).dtype
+    chosen = images.subset(np.unique(np.linspace(0, len(images) - 1, min(count, len(images))).astype(int)))
+    log = UnreadableLog(chosen)
+    batch = next(eval_batches(chosen, count, device, log))
+    pixels = eval_images(batch, scale, size, dtype)
+    patches = objective.backbone.grid[0] * objective.backbone.grid[1]
+    key = make_key(seed, "figure-mask", batch.index)
+    mask = random_mask(bits(key, patches), kept_patches(patches, mask_ratio))
+    masked, predicted = reconstruct(objective, pixels, mask)
+    rows = [
+        ("original", pixels),
+        (f"visible ({1 - mask_ratio:.0%})", masked),
+        ("reconstructed", predicted),
+    ]
+    _draw(rows, scale, path, leak=objective.norm_pix)
+
+
+def _draw(rows: list[tuple[str, Tensor]], scale: PixelScale, path: Path, *, leak: bool) -> None:
+    columns = len(rows[0][1])
+    figure, axes = plt.subplots(
+        len(rows), columns, figsize=(1.15 * columns + 1.2, 1.15 * len(rows) + 0.35), squeeze=False, layout="constrained"
+    )
+    low, high = _range(scale.restore(rows[0][1]))
+    for line, (title, pixels) in zip(axes, rows, strict=True):
+        shown = _displayed(scale.restore(pixels), low, high)
+        for axis, image in zip(line, shown, strict=True):
+            axis.imshow(image, interpolation="nearest")
+            axis.set(xticks=[], yticks=[])
+            for spine in axis.spines.values():
+                spine.set(color="#cccccc", linewidth=0.6)
+        line[0].set_ylabel(title, rotation=0, ha="right", va="center", fontsize=9, color=_LINE, labelpad=6)
+    if leak:
+        note = (
+            "Targets are normalised per patch: each predicted patch is shown with the true patch's mean and contrast."
+        )
+        figure.supxlabel(note, fontsize=7.5, color=_MUTED, x=0.99, ha="right")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=160, facecolor="white")
+    plt.close(figure)
+
+
+def _range(images: Tensor) -> tuple[float, float]:
+    """Black and white of the picture: the originals' range, so that dark 16-bit images are visible."""
+    low, high = float(images.min()), float(images.max())
+    return (low, high) if high > low else (0.0, 1.0)
+
+
+def _displayed(images: Tensor, low: float, high: float) -> np.ndarray:
+    """[B, H, W, 3] in [0, 1]; hidden patches (NaN) become light grey. Other than 3 channels show the first as grey."""
+    x = ((images.float() - low) / (high - low)).clamp(0.0, 1.0).cpu()
+    x = torch.where(torch.isnan(images.cpu()), 0.88, x)
+    x = x if x.shape[1] == 3 else x[:, :1].expand(-1, 3, -1, -1)
+    return x.permute(0, 2, 3, 1).numpy()

@@ -1,0 +1,1 @@
+"""Backbones: timm models behind two small contracts."""

@@ -1,0 +1,80 @@
+"""The two contracts every backbone keeps, and the tokens they speak in."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Literal, NamedTuple
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+Pool = Literal["cls", "mean", "mean_prenorm"]
+
+
+class Tokens(NamedTuple):
+    """What a transformer makes of a batch of images."""
+
+    prefix: Float[Tensor, "B P D"]
+    """Class token (and registers); P may be 0."""
+    patches: Float[Tensor, "B N D"]
+    """Patch tokens, row-major or in the order of ``keep_ids``."""
+    grid: tuple[int, int]
+    """Rows and columns; N = rows * columns when nothing was dropped."""
+
+
+class Backbone(nn.Module, ABC):
+    """Images to one vector each: enough for supervised training, self-distillation and every evaluation."""
+
+    embed_dim: int
+    channels: int
+    depth: int
+    architecture: str
+    """timm's name of the model."""
+    model_args: dict[str, Any]
+    """What timm's create_model needs besides the name to build it again."""
+
+    @abstractmethod
+    def layer_id(self, name: str) -> int:
+        """Depth of a parameter for layer-wise decay: 0 for embeddings, 1..depth for blocks, depth + 1 above them."""
+
+    @abstractmethod
+    def forward_pooled(
+        self, images: Float[Tensor, "B C H W"], *, pool: Pool, drop: Float[Tensor, "B L 2"] | None = None
+    ) -> Float[Tensor, "B D"]:
+        """One vector per image.
+
+        Args:
+            images: Normalised pixels.
+            pool: Class token after the final norm, mean of patches after it, or mean of patches before it.
+            drop: Stochastic-depth factors per block and residual branch; None for none.
+        """
+
+    @abstractmethod
+    def timm_model(self) -> nn.Module:
+        """The timm model inside, whose state dict is what gets exported."""
+
+
+class TokenBackbone(Backbone):
+    """A backbone that also gives its tokens and can leave some out: what masked modelling needs."""
+
+    patch_size: int
+    grid: tuple[int, int]
+    drops_tokens: bool
+
+    @abstractmethod
+    def forward_tokens(
+        self,
+        images: Float[Tensor, "B C H W"],
+        *,
+        keep_ids: Int[Tensor, "B K"] | None = None,
+        drop: Float[Tensor, "B L 2"] | None = None,
+        norm: bool = True,
+    ) -> Tokens:
+        """Tokens of every image.
+
+        Args:
+            images: Normalised pixels.
+            keep_ids: Only these patches (row-major numbers) are embedded and attended to; None for all.
+            drop: Stochastic-depth factors per block and residual branch; None for none.
+            norm: Apply the final norm.
+        """

@@ -1,0 +1,123 @@
+"""timm's plain VisionTransformer as a TokenBackbone: embeds only the visible patches, at any resolution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor, nn
+
+from ssl_vit.models.backbone import Pool, TokenBackbone, Tokens
+from ssl_vit.models.blocks import run_block
+from ssl_vit.models.positions import resample, sincos_2d
+
+
+def patchify(images: Float[Tensor, "B C H W"], size: int) -> Float[Tensor, "B N P"]:
+    """Non-overlapping patches, flattened (channel, row, column) as a convolution's weight is; N row-major.
+
+    Args:
+        images: Pixels; H and W are multiples of ``size``.
+        size: Side of a patch in pixels; P = C * size * size.
+    """
+    batch, channels, height, width = images.shape
+    grid = images.reshape(batch, channels, height // size, size, width // size, size)
+    return grid.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
+
+
+def gather_patches(x: Float[Tensor, "B N E"], ids: Int[Tensor, "B K"]) -> Float[Tensor, "B K E"]:
+    """Rows ``ids`` of every sample."""
+    return x.gather(1, ids[:, :, None].expand(-1, -1, x.shape[2]))
+
+
+class ViTBackbone(TokenBackbone):
+    """The equations of ViT (Dosovitskiy et al. 2021, eqs. 1-4), with token dropping between eq. 1 and eq. 2."""
+
+    drops_tokens = True
+
+    def __init__(self, vit: VisionTransformer, architecture: str, model_args: dict[str, Any]) -> None:
+        """Wraps a timm model.
+
+        Args:
+            vit: A plain VisionTransformer without classifier.
+            architecture: timm's name of it.
+            model_args: Further arguments of ``timm.create_model`` that build the same network.
+        """
+        super().__init__()
+        self.vit = vit
+        self.architecture = architecture
+        self.model_args = model_args
+        self.embed_dim = vit.embed_dim
+        self.depth = len(vit.blocks)
+        self.channels = vit.patch_embed.proj.in_channels
+        self.patch_size = vit.patch_embed.proj.kernel_size[0]
+        rows, columns = vit.patch_embed.grid_size
+        self.grid = (rows, columns)
+        self.prefix_tokens = vit.num_prefix_tokens
+        self.embedded_prefix = 0 if vit.no_embed_class else vit.num_prefix_tokens
+
+    def timm_model(self) -> nn.Module:
+        """The timm model inside."""
+        return self.vit
+
+    def set_sincos_positions(self) -> None:
+        """Fills the position embedding with MAE's sine-cosine table; prefix rows become zero."""
+        with torch.no_grad():
+            self.vit.pos_embed.zero_()
+            self.vit.pos_embed[0, self.embedded_prefix :] = sincos_2d(self.embed_dim, self.grid)
+
+    def layer_id(self, name: str) -> int:
+        """0 for embeddings, i + 1 for block i, depth + 1 for the final norm."""
+        words = name.removeprefix("vit.").split(".")
+        if words[0] in ("cls_token", "reg_token", "pos_embed", "patch_embed", "norm_pre"):
+            return 0
+        if words[0] == "blocks":
+            return int(words[1]) + 1
+        return self.depth + 1
+
+    def _embed(
+        self, images: Float[Tensor, "B C H W"], keep_ids: Int[Tensor, "B K"] | None
+    ) -> tuple[Float[Tensor, "B L D"], tuple[int, int]]:
+        vit, size = self.vit, self.patch_size
+        if images.shape[2] % size or images.shape[3] % size:
+            raise ValueError(f"images of {tuple(images.shape[2:])} pixels are no multiple of the patch size {size}")
+        grid = (images.shape[2] // size, images.shape[3] // size)
+        patches = patchify(images, size)
+        if keep_ids is not None:
+            patches = gather_patches(patches, keep_ids)
+        x = vit.patch_embed.norm(F.linear(patches, vit.patch_embed.proj.weight.flatten(1), vit.patch_embed.proj.bias))
+        prefix = [t.expand(len(x), -1, -1) for t in (vit.cls_token, vit.reg_token) if t is not None]
+        if vit.pos_embed is not None:
+            positions = resample(vit.pos_embed, self.grid, grid, prefix=self.embedded_prefix)
+            where = positions[:, self.embedded_prefix :]
+            x = x + (where if keep_ids is None else where[0][keep_ids])
+            if prefix and self.embedded_prefix:
+                prefix = [torch.cat(prefix, 1) + positions[:, : self.embedded_prefix]]
+        return vit.norm_pre(torch.cat([*prefix, x], dim=1) if prefix else x), grid
+
+    def forward_tokens(
+        self,
+        images: Float[Tensor, "B C H W"],
+        *,
+        keep_ids: Int[Tensor, "B K"] | None = None,
+        drop: Float[Tensor, "B L 2"] | None = None,
+        norm: bool = True,
+    ) -> Tokens:
+        """Tokens of every image; see ``TokenBackbone.forward_tokens``."""
+        x, grid = self._embed(images, keep_ids)
+        for i, block in enumerate(self.vit.blocks):
+            x = run_block(block, x, None if drop is None else drop[:, i])
+        if norm:
+            x = self.vit.norm(x)
+        return Tokens(x[:, : self.prefix_tokens], x[:, self.prefix_tokens :], grid)
+
+    def forward_pooled(
+        self, images: Float[Tensor, "B C H W"], *, pool: Pool, drop: Float[Tensor, "B L 2"] | None = None
+    ) -> Float[Tensor, "B D"]:
+        """One vector per image; see ``Backbone.forward_pooled``."""
+        tokens = self.forward_tokens(images, drop=drop, norm=pool != "mean_prenorm")
+        if pool == "cls":
+            return tokens.prefix[:, 0]
+        return tokens.patches.mean(dim=1)

@@ -1,0 +1,72 @@
+"""What the loop asks of an objective."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ssl_vit.models.backbone import Backbone
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Where in a run an optimiser step is; everything scheduled is a pure function of it."""
+
+    step: int
+    """Optimiser step about to be taken (or just taken), 0-based."""
+    total_steps: int
+    """Steps of the whole run."""
+    steps_per_epoch: float
+    """Training images / effective batch size; batches cross epoch boundaries."""
+
+    @property
+    def epoch(self) -> float:
+        """Passes over the data before this step."""
+        return self.step / self.steps_per_epoch
+
+
+class StepOutput(NamedTuple):
+    """What one forward pass returns."""
+
+    loss: Float[Tensor, ""]
+    """Mean over the local batch."""
+    metrics: dict[str, Tensor]
+    """Detached scalars, averaged over micro-batches and processes by ``fit``."""
+
+
+class Objective(nn.Module, ABC):
+    """A loss and the modules it trains. Only ``forward`` runs under DDP; the hooks act on the module itself."""
+
+    decays_tokens: bool = True
+    """Whether class token, positions and other non-bias parameters of more than one dimension get weight decay
+    (MAE pre-training, DINO) or are exempt (fine-tuning)."""
+
+    @abstractmethod
+    def forward(self, inputs: dict[str, Tensor]) -> StepOutput:
+        """The loss of one micro-batch, a deterministic function of the parameters and what the view drew."""
+
+    @abstractmethod
+    def exported(self) -> Backbone:
+        """The backbone that evaluation loads."""
+
+    def layer_id(self, name: str) -> int:
+        """Depth of a parameter for layer-wise learning-rate decay; the largest id keeps the full rate."""
+        return 0
+
+    @property
+    def top_layer(self) -> int:
+        """The largest ``layer_id``."""
+        return 0
+
+    def begin_step(self, clock: Clock) -> None:
+        """Before the first forward pass of a step: fill scheduled tensors."""
+
+    def after_backward(self, clock: Clock) -> None:
+        """After the last backward pass, before clipping and the optimiser."""
+
+    def after_step(self, clock: Clock) -> None:
+        """After the optimiser: moving averages."""

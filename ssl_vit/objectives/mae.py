@@ -1,0 +1,137 @@
+"""Masked autoencoder (He et al. 2022, "Masked Autoencoders Are Scalable Vision Learners").
+
+The encoder sees only the visible patches; a small decoder reconstructs the hidden ones from them and from mask tokens.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from ssl_vit.configs import MAEConfig
+from ssl_vit.errors import UserError
+from ssl_vit.masking import Mask
+from ssl_vit.models.backbone import Backbone, TokenBackbone, Tokens
+from ssl_vit.models.blocks import make_blocks, run_block_from
+from ssl_vit.models.positions import sincos_2d
+from ssl_vit.models.vit import gather_patches
+from ssl_vit.objectives.base import Objective, StepOutput
+
+
+def pixel_patches(images: Float[Tensor, "B C H W"], size: int) -> Float[Tensor, "B N P"]:
+    """Patches as reconstruction targets, flattened (row, column, channel) as the official MAE code has them."""
+    batch, channels, height, width = images.shape
+    grid = images.reshape(batch, channels, height // size, size, width // size, size)
+    return grid.permute(0, 2, 4, 3, 5, 1).flatten(3).flatten(1, 2)
+
+
+def images_from_patches(
+    patches: Float[Tensor, "B N P"], grid: tuple[int, int], channels: int
+) -> Float[Tensor, "B C H W"]:
+    """The inverse of ``pixel_patches``."""
+    rows, columns = grid
+    size = int((patches.shape[2] // channels) ** 0.5)
+    x = patches.reshape(len(patches), rows, columns, size, size, channels)
+    return x.permute(0, 5, 1, 3, 2, 4).reshape(len(patches), channels, rows * size, columns * size)
+
+
+def normalise_targets(targets: Float[Tensor, "*B P"]) -> Float[Tensor, "*B P"]:
+    """Each patch minus its mean over its standard deviation (unbiased variance + 1e-6; MAE, section 3)."""
+    return (targets - targets.mean(-1, keepdim=True)) / (targets.var(-1, keepdim=True) + 1e-6) ** 0.5
+
+
+class MAE(Objective):
+    """Mean squared error on the hidden patches only (MAE, section 3 and appendix A.1)."""
+
+    def __init__(self, backbone: TokenBackbone, cfg: MAEConfig) -> None:
+        """Adds a decoder to a backbone and initialises both as MAE does (Xavier; class and mask token std .02).
+
+        Args:
+            backbone: Any backbone that can leave tokens out.
+            cfg: Resolved options; the decoder's sizes are numbers.
+
+        Raises:
+            UserError: When the backbone cannot leave tokens out, or decoder sizes do not divide.
+        """
+        super().__init__()
+        if not backbone.drops_tokens:
+            raise UserError("MAE needs a backbone that can leave out patches; use a plain ViT, or another objective")
+        width, depth, heads = cfg.decoder_width, cfg.decoder_depth, cfg.decoder_heads
+        assert width and depth and heads
+        if width % heads or width % 4:
+            raise UserError(f"--mae.decoder_width {width} must be a multiple of 4 and of --mae.decoder_heads {heads}")
+        self.norm_pix = cfg.norm_pix
+        self.backbone = backbone
+        self.embed = nn.Linear(backbone.embed_dim, width)
+        self.mask_token = nn.Parameter(torch.empty(1, 1, width))
+        self.blocks = make_blocks(width, depth, heads)
+        self.norm = nn.LayerNorm(width, eps=1e-6)
+        self.pred = nn.Linear(width, backbone.patch_size**2 * backbone.channels)
+        self.positions: Tensor
+        self.register_buffer("positions", sincos_2d(width, backbone.grid).float(), persistent=False)
+        self._init_weights()
+
+    def _init_weights(self) -> None:
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+            elif isinstance(module, nn.LayerNorm):
+                nn.init.ones_(module.weight)
+                nn.init.zeros_(module.bias)
+            elif isinstance(module, nn.Conv2d):  # the patch projection, seen as the linear map it is
+                nn.init.xavier_uniform_(module.weight.view(len(module.weight), -1))
+        for name, parameter in self.named_parameters():
+            if name.endswith(("cls_token", "reg_token", "mask_token")):
+                nn.init.normal_(parameter, std=0.02)
+
+    def exported(self) -> Backbone:
+        """The encoder."""
+        return self.backbone
+
+    def encode(self, images: Float[Tensor, "B C H W"], keep_ids: Int[Tensor, "B K"]) -> Tokens:
+        """Tokens of the visible patches."""
+        return self.backbone.forward_tokens(images, keep_ids=keep_ids)
+
+    def decode(self, tokens: Tokens, mask: Mask, *, every: bool = False) -> Float[Tensor, "B M P"]:
+        """Predicted pixels, in the order of ``mask.mask_ids`` (behind those of ``mask.keep_ids`` when ``every``).
+
+        Attention does not care about the order of tokens, so the visible ones stay in front and nothing is put back
+        into raster order; only hidden patches leave the last block.
+
+        Args:
+            tokens: What the encoder made of the visible patches.
+            mask: Which patches were visible and hidden.
+            every: Predict the visible patches too (for pictures).
+        """
+        seen = self.embed(torch.cat([tokens.prefix, tokens.patches], dim=1))
+        prefix, kept = seen[:, : tokens.prefix.shape[1]], seen[:, tokens.prefix.shape[1] :]
+        where = self.positions.to(seen.dtype)
+        hidden = self.mask_token.to(seen.dtype) + where[mask.mask_ids]
+        x = torch.cat([prefix, kept + where[mask.keep_ids], hidden], dim=1)
+        for block in self.blocks[:-1]:
+            x = block(x)
+        x = run_block_from(self.blocks[-1], x, prefix.shape[1] if every else seen.shape[1])
+        return self.pred(self.norm(x))
+
+    def targets(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N P"]:
+        """What the decoder should predict for every patch, row-major."""
+        patches = pixel_patches(images, self.backbone.patch_size)
+        return normalise_targets(patches) if self.norm_pix else patches
+
+    def forward(self, inputs: dict[str, Tensor]) -> StepOutput:
+        """The reconstruction loss.
+
+        Args:
+            inputs: ``images`` Float[B C H W] (normalised), ``keep_ids`` Int[B K] and ``mask_ids`` Int[B M].
+        """
+        images, mask = inputs["images"], Mask(inputs["keep_ids"], inputs["mask_ids"])
+        predicted = self.decode(self.encode(images, mask.keep_ids), mask)
+        wanted = gather_patches(pixel_patches(images, self.backbone.patch_size), mask.mask_ids)
+        if self.norm_pix:
+            wanted = normalise_targets(wanted)
+        # Every sample hides as many patches as the next, so the plain mean is the mean over hidden patches.
+        loss = (predicted.to(wanted.dtype) - wanted).square().mean()
+        return StepOutput(loss, {})

@@ -1,0 +1,73 @@
+"""Cross-entropy on labels: one code for the labelled baseline (from scratch) and for fine-tuning (from a backbone)."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ssl_vit.configs import SupervisedConfig
+from ssl_vit.models.backbone import Backbone
+from ssl_vit.models.heads import Classifier
+from ssl_vit.objectives.base import Clock, Objective, StepOutput
+from ssl_vit.schedules import ema_decay
+
+
+class Supervised(Objective):
+    """Soft-target cross-entropy; smoothing, mixing partners and stochastic depth arrive drawn by the view."""
+
+    decays_tokens = False
+
+    def __init__(self, backbone: Backbone, classes: int, cfg: SupervisedConfig) -> None:
+        """Puts a classifier on a backbone.
+
+        Args:
+            backbone: Random or pre-trained; all of it is trained, positions included.
+            classes: Number of classes.
+            cfg: Resolved options.
+        """
+        super().__init__()
+        assert cfg.pool is not None
+        backbone.requires_grad_(True)
+        self.net = Classifier(backbone, classes, pool=cfg.pool, hidden=cfg.head_hidden)
+        self.decay = cfg.ema_decay
+        self.average = copy.deepcopy(self.net).requires_grad_(False) if cfg.ema_decay else None
+
+    @property
+    def top_layer(self) -> int:
+        """Final norm and head."""
+        return self.net.backbone.depth + 1
+
+    def layer_id(self, name: str) -> int:
+        """The backbone's own layer, or the top for the head."""
+        inner = name.removeprefix("net.backbone.")
+        return self.net.backbone.layer_id(inner) if inner != name else self.top_layer
+
+    def exported(self) -> Backbone:
+        """The averaged backbone where weights are averaged, else the trained one."""
+        return self.classifier().backbone
+
+    def classifier(self) -> Classifier:
+        """The network to judge: averaged weights where they are kept."""
+        return self.average or self.net
+
+    def forward(self, inputs: dict[str, Tensor]) -> StepOutput:
+        """The loss.
+
+        Args:
+            inputs: ``images`` Float[B C H W] (normalised), ``targets`` Float[B K] (rows sum to 1) and, with
+                stochastic depth, ``drop`` Float[B L 2].
+        """
+        logits = self.net(inputs["images"], inputs.get("drop"))
+        dtype = torch.promote_types(logits.dtype, torch.float32)
+        return StepOutput(F.cross_entropy(logits.to(dtype), inputs["targets"].to(dtype)), {})
+
+    def after_step(self, clock: Clock) -> None:
+        """Moves the weight average."""
+        if self.average is None:
+            return
+        with torch.no_grad():
+            weight = 1.0 - ema_decay(clock.step, decay=self.decay)
+            torch._foreach_lerp_(list(self.average.parameters()), list(self.net.parameters()), weight)

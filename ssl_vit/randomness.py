@@ -1,0 +1,96 @@
+"""Every random number of a run: a hash of (seed, purpose, words..., counter), never of hidden state.
+
+A draw depends on what it is for and which sample it is for (its index and how often it has been visited), so it is
+the same on any number of processes, loader workers, micro-batches or restarts. The hash works on 32-bit integers
+because those are exact and fast on every device; two independently keyed rounds make the 64-bit key.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+_GOLDEN = 0x9E3779B9 - 2**32  # 2**32 / golden ratio, as a signed 32-bit integer
+_LANES = (0x243F6A88, 0x85A308D3 - 2**32)  # digits of pi: the two halves of a key must start apart
+
+
+def _mix(x: Int[Tensor, "*S"]) -> Int[Tensor, "*S"]:
+    """The 32-bit finaliser "lowbias32": a bijection; every input bit flips every output bit about half the time."""
+    x = x ^ ((x >> 16) & 0xFFFF)
+    x = x * 0x7FEB352D
+    x = x ^ ((x >> 15) & 0x1FFFF)
+    x = x * (0x846CA68B - 2**32)
+    return x ^ ((x >> 16) & 0xFFFF)
+
+
+def _signed(word: int) -> int:
+    word &= 0xFFFFFFFF
+    return word - 2**32 if word >= 2**31 else word
+
+
+class Key(NamedTuple):
+    """64 bits per sample that name one stream of random numbers."""
+
+    low: Int[Tensor, " B"]
+    high: Int[Tensor, " B"]
+
+
+def make_key(seed: int, purpose: str, *words: int | Tensor, device: torch.device | str = "cpu") -> Key:
+    """Hashes a seed, a purpose and any number of words into a key.
+
+    Args:
+        seed: The run's seed, any integer up to 64 bits.
+        purpose: What the numbers are for, e.g. ``"mask"``; other purposes are independent.
+        *words: Integers or Int[Tensor, "B"] (for example epoch and sample index); tensors give one key per element.
+        device: Where keys made of plain integers live; tensor words decide otherwise.
+
+    Returns:
+        A key with B elements (B = 1 for plain integers).
+    """
+    tensors = [word for word in words if isinstance(word, Tensor)]
+    device = tensors[0].device if tensors else torch.device(device)
+    length = tensors[0].shape[0] if tensors else 1
+    parts: list[int | Tensor] = [seed, seed >> 32, zlib.crc32(purpose.encode())]
+    for word in words:
+        parts += [word, word >> 32]
+    lanes: list[Tensor] = []
+    for start in _LANES:
+        lane = torch.full((length,), start, dtype=torch.int32, device=device)
+        for part in parts:
+            if isinstance(part, Tensor):
+                low = part.to(torch.int64) & 0xFFFFFFFF
+                value = torch.where(low >= 2**31, low - 2**32, low).to(torch.int32)
+            else:
+                value = torch.full((1,), _signed(part), dtype=torch.int32, device=device)
+            lane = _mix((lane ^ value) + _GOLDEN)
+        lanes.append(lane)
+    return Key(*lanes)
+
+
+def bits(key: Key, n: int) -> Int[Tensor, "B n"]:
+    """Uniform 32-bit integers (signed, int32): ``n`` per key."""
+    counter = torch.arange(n, dtype=torch.int32, device=key.low.device) * _GOLDEN
+    return _mix(_mix(counter[None, :] + key.low[:, None]) ^ key.high[:, None])
+
+
+def uniform(key: Key, n: int) -> Float[Tensor, "B n"]:
+    """Uniform float32 numbers in [0, 1), multiples of 2**-24: ``n`` per key."""
+    return ((bits(key, n) >> 8) & 0xFFFFFF).to(torch.float32) * 2.0**-24
+
+
+def normal(key: Key, n: int) -> Float[Tensor, "B n"]:
+    """Standard normal float32 numbers (Box-Muller): ``n`` per key."""
+    u = uniform(key, 2 * n)
+    radius = torch.sqrt(-2.0 * torch.log1p(-u[:, :n]))  # 1 - u is in (0, 1]: never the logarithm of zero
+    return radius * torch.cos(2.0 * torch.pi * u[:, n:])
+
+
+def permutation(seed: int, purpose: str, *words: int, n: int) -> Int[Tensor, " n"]:
+    """A permutation of 0..n-1 (int64), by sorting 64 hashed bits per element."""
+    key = make_key(seed, purpose, *words)
+    high, low = (bits(k, n)[0].to(torch.int64) for k in (key, Key(key.high, key.low)))
+    return torch.argsort((high << 32) | (low & 0xFFFFFFFF), stable=True)

@@ -1,0 +1,254 @@
+"""The run directory: config.yaml, environment.json, metrics.jsonl, checkpoints/, figures/, results/, backbone/.
+
+Reading and writing it needs no torch, so reports can be made anywhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+
+from ssl_vit import __version__
+from ssl_vit.configs import to_dict, to_yaml
+from ssl_vit.errors import UserError
+
+_WITHOUT_EFFECT = [
+    "run.dir",
+    "data.workers",
+    "data.cache",
+    "eval.batch_size",
+    "eval.baselines",
+    "fit.epochs",
+    "fit.micro_batch",
+    "fit.log_every",
+    "fit.checkpoint_steps",
+    "fit.checkpoint_minutes",
+    "fit.keep_checkpoints",
+]
+"""Options that change neither the numbers of a run nor what they mean (epochs: a run may be extended)."""
+
+_PACKAGES = [
+    "torch",
+    "timm",
+    "accelerate",
+    "datasets",
+    "scikit-learn",
+    "numpy",
+    "scipy",
+    "pillow",
+    "jsonargparse",
+    "matplotlib",
+    "safetensors",
+    "torchvision",
+]
+
+
+def digest(value: object) -> str:
+    """The first 16 hexadecimal digits of the SHA-256 of a value's JSON."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python, this project and what it stands on."""
+    found = {"python": platform.python_version(), "ssl_vit": __version__}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def commit() -> str | None:
+    """The commit of the checkout this code runs from, with ``+changes`` where it was edited; None outside one."""
+    root = Path(__file__).resolve().parent.parent
+    if not (root / ".git").exists():
+        return None
+    try:
+        head = _git(root, "rev-parse", "HEAD")
+        return head + ("+changes" if _git(root, "status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _git(root: Path, *words: str) -> str:
+    command = ["git", "-C", str(root), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def hardware() -> dict[str, Any]:
+    """Processor, cores and system."""
+    name = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        lines = cpuinfo.read_text().splitlines()
+        name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), name)
+    return {"cpu": name, "cores": os.cpu_count(), "system": platform.platform()}
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Writes a file so that a crash leaves the old one or the new one, never half of either."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    with part.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+
+
+def _without(tree: dict[str, Any], dotted: str) -> None:
+    *groups, last = dotted.split(".")
+    for group in groups:
+        tree = cast("dict[str, Any]", tree.get(group, {}))
+    tree.pop(last, None)
+
+
+def _identity(config: dict[str, Any]) -> dict[str, Any]:
+    """The part of a config that changes results."""
+    copy = cast("dict[str, Any]", json.loads(json.dumps(config)))
+    for option in _WITHOUT_EFFECT:
+        _without(copy, option)
+    return copy
+
+
+def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            flat |= _flat(cast("dict[str, Any]", value), f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+@dataclass(frozen=True)
+class RunDir:
+    """One run's directory; only the main process writes."""
+
+    path: Path
+    writes: bool
+
+    @property
+    def backbone(self) -> Path:
+        """The exported backbone."""
+        return self.path / "backbone"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where training continues from."""
+        return self.path / "checkpoints"
+
+    @property
+    def figures(self) -> Path:
+        """Pictures."""
+        return self.path / "figures"
+
+    def log(self, record: dict[str, Any], file: str = "metrics.jsonl") -> None:
+        """Appends one JSON object as a line."""
+        if not self.writes:
+            return
+        with (self.path / file).open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps(record) + "\n")
+
+    def rewind(self, step: int) -> None:
+        """Forgets what was logged after a step, because training continues from there."""
+        if not self.writes:
+            return
+        for file in ("metrics.jsonl", "timing.jsonl"):
+            path = self.path / file
+            if path.exists():
+                kept = [line for line in path.read_text().splitlines() if _step_of(line) <= step]
+                write_atomically(path, "".join(line + "\n" for line in kept))
+
+    def write_result(self, name: str, result: dict[str, Any]) -> Path:
+        """Writes results/NAME.json with versions, commit, command and hardware beside the result."""
+        path = self.path / "results" / f"{name}.json"
+        if self.writes:
+            about = {"versions": versions(), "commit": commit(), "command": command(), "hardware": hardware()}
+            write_atomically(path, json.dumps({**result, "made_with": about}, indent=1) + "\n")
+        return path
+
+
+def _step_of(line: str) -> float:
+    try:
+        return float(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return float("inf")  # half a line from a crash
+
+
+def command() -> str:
+    """How this process was called."""
+    return " ".join(sys.argv)
+
+
+def open_run(
+    script: str, config: Any, *, data: str, fingerprint: str, writes: bool, accelerator: dict[str, Any]
+) -> RunDir:
+    """Opens a run's directory, or the one it continues.
+
+    Args:
+        script: Name of the recipe, the default directory begins with it.
+        config: The resolved recipe.
+        data: What the source is called.
+        fingerprint: Hash of the training images; other images are another run.
+        writes: Whether this is the main process.
+        accelerator: What is known about devices and processes, for environment.json.
+
+    Raises:
+        UserError: When the directory holds a run with another config, or something that is no run.
+    """
+    values = to_dict(config)
+    given = config.run.dir
+    name = "".join(c if c.isalnum() else "_" for c in Path(data).name) or "data"
+    unique = digest([_identity(values), fingerprint])[:8]
+    path = Path(given).expanduser() if given else Path("runs") / f"{script}-{name}-{unique}"
+    if path.exists() and not path.is_dir():
+        raise UserError(f"--run.dir {path} is a file; name a folder")
+    stored, environment = path / "config.yaml", path / "environment.json"
+    if stored.exists():
+        _check_same(path, stored, environment, values, fingerprint)
+    elif path.is_dir() and any(path.iterdir()):
+        raise UserError(f"--run.dir {path} is not empty and holds no run (no config.yaml); name a new folder")
+    if writes:
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            about = {
+                "command": command(), "versions": versions(), "commit": commit(),
+                "hardware": {**hardware(), **accelerator}, "script": script, "data_fingerprint": fingerprint,
+            }  # fmt: skip
+            write_atomically(environment, json.dumps(about, indent=1) + "\n")
+            write_atomically(stored, to_yaml(config))
+        except OSError as error:
+            raise UserError(f"--run.dir {path} cannot be written: {error.strerror}") from error
+    return RunDir(path, writes)
+
+
+def _check_same(path: Path, stored: Path, environment: Path, values: dict[str, Any], fingerprint: str) -> None:
+    try:
+        before = cast("dict[str, Any]", yaml.safe_load(stored.read_text()) or {})
+    except yaml.YAMLError as error:
+        raise UserError(f"{stored} is not valid YAML; name a new --run.dir") from error
+    old, new = _flat(_identity(before)), _flat(_identity(values))
+    changed = [
+        f"{key} {old.get(key)} -> {new.get(key)}" for key in sorted({*old, *new}) if old.get(key) != new.get(key)
+    ]
+    if changed:
+        raise UserError(
+            f"--run.dir {path} already holds a run with another config ({'; '.join(changed[:5])}"
+            f"{'; ...' if len(changed) > 5 else ''}); name another folder, or repeat its command to continue it"
+        )
+    if environment.exists():
+        made_of = json.loads(environment.read_text()).get("data_fingerprint")
+        if made_of not in (None, fingerprint):
+            raise UserError(f"--run.dir {path} holds a run on other images (they have changed); name another folder")

@@ -1,0 +1,298 @@
+"""fit: the one loop that every objective trains in."""
+
+from __future__ import annotations
+
+import math
+import signal
+import sys
+import threading
+import time
+from contextlib import nullcontext
+from types import FrameType
+from typing import Any, cast
+
+import torch
+from accelerate import Accelerator, DistributedDataParallelKwargs
+
+from ssl_vit.checkpoint import load_checkpoint, save_checkpoint
+from ssl_vit.configs import FitConfig, OptimConfig
+from ssl_vit.data.loader import Batch, Loader
+from ssl_vit.data.views import View
+from ssl_vit.dist import check_world_size, mean_over_ranks
+from ssl_vit.errors import UserError
+from ssl_vit.objectives.base import Clock, Objective
+from ssl_vit.optim import make_adamw, parameter_groups, peak_learning_rate
+from ssl_vit.progress import TrainingProgress
+from ssl_vit.rundir import RunDir
+from ssl_vit.schedules import warmup_cosine
+
+DTYPES = {"fp64": torch.float64}
+"""Arithmetic of parameters and images; lower precisions keep fp32 masters under autocast."""
+
+
+def start(precision: str = "fp32", seed: int = 0) -> Accelerator:
+    """Joins the other processes, settles precision and seeds what initialises weights.
+
+    Args:
+        precision: ``--fit.precision``; given to Accelerate explicitly because launchers bring their own.
+        seed: ``--seed``.
+
+    Raises:
+        UserError: When the number of processes is not what was asked for.
+    """
+    resolved = _auto_precision() if precision == "auto" else precision
+    accelerator = Accelerator(
+        mixed_precision=resolved if resolved in ("bf16", "fp16") else "no",
+        kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)],
+    )
+    check_world_size(accelerator.num_processes)
+    if resolved == "fp16" and accelerator.device.type == "cpu":
+        raise UserError("--fit.precision fp16 needs a GPU; use fp32 or bf16 on a CPU")
+    torch.manual_seed(seed)
+    return accelerator
+
+
+def _auto_precision() -> str:
+    if torch.cuda.is_available():
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+    if torch.backends.mps.is_available():
+        return "fp32"
+    return "bf16" if torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported() else "fp32"
+
+
+def describe(accelerator: Accelerator) -> dict[str, Any]:
+    """Devices, processes and arithmetic, for environment.json."""
+    device = accelerator.device
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    return {
+        "device": name,
+        "processes": accelerator.num_processes,
+        "threads": torch.get_num_threads(),
+        "mixed_precision": accelerator.mixed_precision,
+    }
+
+
+def micro_batch_size(cfg: FitConfig, processes: int) -> int:
+    """Images per process and forward pass.
+
+    Raises:
+        UserError: When the effective batch cannot be shared evenly.
+    """
+    if cfg.micro_batch:
+        return cfg.micro_batch
+    if cfg.batch_size % processes:
+        raise UserError(f"--fit.batch_size {cfg.batch_size} cannot be shared evenly by {processes} processes")
+    return cfg.batch_size // processes
+
+
+def count_steps(cfg: FitConfig, loader: Loader) -> int:
+    """Optimiser steps of the whole run."""
+    assert cfg.epochs is not None
+    return max(1, math.ceil(cfg.epochs * loader.steps_per_epoch), cfg.min_steps)
+
+
+def summarise(
+    objective: Objective, loader: Loader, cfg: FitConfig, optim: OptimConfig, tokens: str, accelerator: Accelerator
+) -> None:
+    """Prints once what the options came to."""
+    if not accelerator.is_main_process:
+        return
+    steps = count_steps(cfg, loader)
+    trained = sum(p.numel() for p in objective.parameters() if p.requires_grad)
+    backbone = sum(p.numel() for p in objective.exported().parameters())
+    cached = "in memory" if loader.cached else "decoded as needed"
+    precision = "fp64" if cfg.precision == "fp64" else accelerator.mixed_precision.replace("no", "fp32")
+    print(
+        f"images          {len(loader.images):,} from {loader.images.name} ({cached}), {tokens}\n"
+        f"effective batch {loader.batch_size} = {loader.world} process(es) x {loader.micro_batch} per device x "
+        f"{loader.accumulation} accumulation\n"
+        f"learning rate   {peak_learning_rate(optim, loader.batch_size):.4g} peak, {steps:,} steps "
+        f"({steps / loader.steps_per_epoch:,.1f} epochs), {round(optim.warmup * steps):,} warm-up\n"
+        f"parameters      {backbone:,} in the backbone, {trained:,} trained, {precision} on {accelerator.device.type}",
+        flush=True,
+    )
+
+
+class _StopRequest:
+    """Turns SIGTERM and Ctrl-C into a wish to stop after the current step, so that nothing is lost.
+
+    Only the main process saves, so the others must not leave it alone in a collective: they ignore both signals.
+    """
+
+    def __init__(self, main: bool) -> None:
+        self.main = main
+        self.received: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> _StopRequest:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._before[number] = signal.signal(number, self._note if self.main else signal.SIG_IGN)
+        return self
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.received = number
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+
+def fit(
+    objective: Objective,
+    loader: Loader,
+    view: View,
+    *,
+    fit: FitConfig,
+    optim: OptimConfig,
+    run: RunDir,
+    accelerator: Accelerator,
+    seed: int,
+) -> None:
+    """Trains an objective; continues where the run directory's newest checkpoint ends.
+
+    Args:
+        objective: What to minimise; trained in place, on the accelerator's device.
+        loader: Ordered batches.
+        view: Draws every random number of a batch.
+        fit: Resolved options of the loop.
+        optim: Options of the optimiser.
+        run: Where metrics and checkpoints go.
+        accelerator: Made by ``start``.
+        seed: Seed of the view's draws.
+
+    Raises:
+        UserError: When the loss stops being a number, or the run is already longer than asked for.
+    """
+    objective.to(accelerator.device, dtype=DTYPES.get(fit.precision))
+    groups = parameter_groups(
+        objective.named_parameters(),
+        weight_decay=optim.weight_decay,
+        layer_decay=optim.layer_decay,
+        layer_id=objective.layer_id,
+        top_layer=objective.top_layer,
+        decays_tokens=objective.decays_tokens,
+    )
+    model, optimizer = accelerator.prepare(objective, make_adamw(groups, optim))
+    steps = count_steps(fit, loader)
+    peak = peak_learning_rate(optim, loader.batch_size)
+    done = _resume(objective, optimizer, accelerator, run, steps)
+    objective.train()
+    if done == steps:
+        return
+    batches = loader.batches(done, steps)
+    progress = TrainingProgress(steps, done, loader.batch_size, accelerator.is_main_process)
+    finite = torch.ones((), device=accelerator.device)
+    saved_at, saved_time, logged_step, logged_time, waited = done, time.monotonic(), done, time.perf_counter(), 0.0
+
+    def save(step: int) -> None:
+        if accelerator.is_main_process and bool(finite):
+            state = {"objective": objective.state_dict(), "optimizer": optimizer.state_dict()}
+            if accelerator.scaler is not None:
+                state["scaler"] = accelerator.scaler.state_dict()
+            save_checkpoint(run.checkpoints, step, state, fit.keep_checkpoints)
+
+    with _StopRequest(accelerator.is_main_process) as stop:
+        try:
+            for step in range(done, steps):
+                clock = Clock(step, steps, loader.steps_per_epoch)
+                rate = warmup_cosine(
+                    step, total_steps=steps, warmup_steps=round(optim.warmup * steps), peak=peak, final=optim.min_lr
+                )
+                for group in optimizer.param_groups:
+                    group["lr"] = rate * group["lr_scale"]
+                objective.begin_step(clock)
+                logged: dict[str, torch.Tensor] = {}
+                for micro in range(loader.accumulation):
+                    before = time.perf_counter()
+                    batch = next(batches)
+                    waited += time.perf_counter() - before
+                    _forward_backward(accelerator, model, view, batch, seed, loader.accumulation, micro, logged)
+                objective.after_backward(clock)
+                if fit.clip_grad is not None:
+                    accelerator.clip_grad_norm_(objective.parameters(), fit.clip_grad)
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=True)
+                objective.after_step(clock)
+                finite = finite * torch.isfinite(logged["loss"])
+                done, loss = step + 1, None
+                if done % fit.log_every == 0 or done == steps:
+                    values = _averaged(logged, finite)
+                    if values.pop("finite") < 1.0:
+                        raise UserError(_not_a_number(logged_step, done, saved_at))
+                    loss = values["loss"]
+                    run.log({"step": done, "epoch": done / loader.steps_per_epoch, "loss": loss, "lr": rate, **values})
+                    now = time.perf_counter()
+                    images = (done - logged_step) * loader.batch_size
+                    timing = {
+                        "images_per_second": images / (now - logged_time),
+                        "data_wait": waited / (now - logged_time),
+                    }
+                    run.log({"step": done, **timing}, "timing.jsonl")
+                    logged_step, logged_time, waited = done, now, 0.0
+                progress.update(done, loss)
+                every = fit.checkpoint_steps is not None and done % fit.checkpoint_steps == 0
+                due = time.monotonic() - saved_time > 60 * fit.checkpoint_minutes
+                if every or due or done == steps or stop.received:
+                    save(done)
+                    saved_at, saved_time = done, time.monotonic()
+                if stop.received and done < steps:
+                    sys.stderr.write(f"stopped after step {done:,}, which is saved; the same command continues\n")
+                    raise SystemExit(128 + stop.received)
+        finally:
+            progress.close()
+    accelerator.wait_for_everyone()
+
+
+def _forward_backward(
+    accelerator: Accelerator,
+    model: torch.nn.Module,
+    view: View,
+    batch: Batch,
+    seed: int,
+    accumulation: int,
+    micro: int,
+    logged: dict[str, torch.Tensor],
+) -> None:
+    """One micro-batch; gradients are exchanged after the last one, logged values add up to their mean."""
+    last = micro == accumulation - 1
+    with nullcontext() if last else accelerator.no_sync(model):
+        output = model(view(batch, seed))
+        accelerator.backward(output.loss / accumulation)
+    for name, value in {"loss": output.loss, **output.metrics}.items():
+        share = value.detach() / accumulation
+        logged[name] = logged[name] + share if name in logged else share
+
+
+def _averaged(logged: dict[str, torch.Tensor], finite: torch.Tensor) -> dict[str, float]:
+    """The mean over processes of every logged value, fetched in one transfer."""
+    names = [*logged, "finite"]
+    stacked = torch.stack([v.to(torch.float64) for v in (*logged.values(), finite)])
+    return dict(zip(names, mean_over_ranks(stacked).tolist(), strict=True))
+
+
+def _not_a_number(before: int, now: int, saved: int) -> str:
+    return (
+        f"the loss stopped being a finite number between steps {before:,} and {now:,} "
+        f"(last checkpoint: step {saved:,}); "
+        "lower --optim.lr, set --fit.clip_grad 1, or use --fit.precision fp32"
+    )
+
+
+def _resume(objective: Objective, optimizer: Any, accelerator: Accelerator, run: RunDir, steps: int) -> int:
+    """Loads the newest sound checkpoint and returns its step; 0 where there is none."""
+    state = load_checkpoint(run.checkpoints)
+    done = 0 if state is None else cast(int, state["step"])
+    if done > steps:
+        raise UserError(f"{run.path} has already trained {done:,} steps, more than the {steps:,} asked for")
+    if state is not None:
+        objective.load_state_dict(state["objective"])
+        optimizer.load_state_dict(state["optimizer"])
+        if accelerator.scaler is not None and "scaler" in state:
+            accelerator.scaler.load_state_dict(state["scaler"])
+        if accelerator.is_main_process:
+            what = "is already complete" if done == steps else f"continues after step {done:,}"
+            print(f"the run in {run.path} {what}", flush=True)
+    run.rewind(done)
+    accelerator.wait_for_everyone()
+    return done
