@@ -34,8 +34,16 @@ def main(cfg: LinearRecipe) -> None:
         classes = data.test.classes
         fit = linear_probe(bank.x, bank.labels, asked.x, classes=len(classes), cfg=cfg.linear, seed=cfg.seed)
         metrics = classification_metrics(fit.scores, asked.labels, classes)
-        rows.append({"method": method, "C": f"{fit.strength:g}", "selection": fit.selection,
-                     "converged": fit.converged, "unreadable_test_images": list(asked.left_out), **metrics})  # fmt: skip
+        rows.append(
+            {
+                "method": method,
+                "C": f"{fit.strength:g}",
+                "selection": fit.selection,
+                "converged": fit.converged,
+                "unreadable_test_images": list(asked.left_out),
+                **metrics,
+            }
+        )
     if not accelerator.is_main_process:
         return
     columns = {"method": "features", "C": "C", "top1": "top-1 %", "top5": "top-5 %", "balanced": "balanced %"}

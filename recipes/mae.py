@@ -39,16 +39,19 @@ def main(cfg: MAERecipe) -> None:
     check_shape(model)
     assert model.img_size and model.patch_size and model.width and model.pool
     size, patches = model.img_size, (model.img_size // model.patch_size) ** 2
-    kept = kept_patches(patches, cfg.mae.mask_ratio)
+    mae = resolve.resolve_mae(cfg.mae, model.width, size)
+    assert mae.mask_ratio is not None
+    kept = kept_patches(patches, mae.mask_ratio)
     cfg = replace(
         cfg,
         model=model,
-        mae=resolve.resolve_mae(cfg.mae, model.width),
+        mae=mae,
         augment=resolve.resolve_augment(cfg.augment, size, labelled=False),
         fit=resolve.resolve_fit(cfg.fit, len(pool), size=size, labelled=False),
     )
     micro = train.micro_batch_size(cfg.fit, accelerator.num_processes)
-    objective = MAE(build_backbone(model, pool.form.channels), cfg.mae)
+    fixed = model.positions == "sincos"
+    objective = MAE(build_backbone(model, pool.form.channels), cfg.mae, freeze_positions=fixed)
     pool = pool.on_canvas(cfg.data.canvas, size)
     main_process, about = accelerator.is_main_process, train.describe(accelerator)
     run = open_run("mae", cfg, data=cfg.data.path, fingerprint=pool.fingerprint, writes=main_process, accelerator=about)
@@ -67,7 +70,7 @@ def main(cfg: MAERecipe) -> None:
     recorded = {"objective": "MAE", "positions": model.positions, "seed": cfg.seed, **recorded_data(cfg.data, cfg.eval)}
     export_backbone(objective.exported(), run.backbone, scale, model.pool, recorded)
     picture = run.figures / "reconstructions.png"
-    save_reconstructions(objective, pool, scale, picture, size=size, mask_ratio=cfg.mae.mask_ratio, seed=cfg.seed)
+    save_reconstructions(objective, pool, scale, picture, size=size, mask_ratio=mae.mask_ratio, seed=cfg.seed)
     print(
         f"\nThe pre-trained backbone is in {run.backbone}"
         f"\n  timm.create_model('local-dir:{run.backbone}', pretrained=True)"

@@ -112,8 +112,7 @@ def export_backbone(backbone: Backbone, folder: Path, scale: PixelScale, pool: s
         "architecture": backbone.architecture.partition(".")[0],
         "num_classes": 0,
         "num_features": backbone.embed_dim,
-        "global_pool": "avg" if pool == "mean" else "token",
-        "model_args": backbone.model_args,
+        "model_args": {**backbone.model_args, "global_pool": "avg" if pool == "mean" else "token"},
         "pretrained_cfg": {
             "num_classes": 0,
             "input_size": [backbone.channels, size, size],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 
-def warmup_cosine(step: int, *, total_steps: int, warmup_steps: float, peak: float, final: float) -> float:
+def warmup_cosine(step: int, *, total_steps: int, warmup_steps: int, peak: float, final: float) -> float:
     """Linear warm-up from zero, then half a cosine to ``final`` (MAE's learning-rate rule, in steps instead of epochs).
 
     Args:

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeVar, cast
 
 import jsonargparse
 import yaml
-from jsonargparse import ActionConfigFile, ArgumentParser, set_parsing_settings
+from jsonargparse import ArgumentParser, set_parsing_settings
 
 from ssl_vit.errors import UserError, did_you_mean
 
@@ -62,7 +62,8 @@ def _suggest(name: str, known: list[str]) -> str:
 
 def _expectation(detail: str) -> str:
     detail = re.sub(r"<class '([\w.]+)'>", r"\1", detail).replace("typing.", "")
-    expected = re.findall(r"Expected an? (.+?)\. Got value", detail)
+    expected = re.findall(r"Expected an? (.+?)(?:\. Got value| - Expected| Given value|$)", detail)
+    expected += re.findall(r"- Expected an? (.+?)(?:\. Got value| - Expected| Given value|$)", detail)
     given = re.findall(r"Given value: (\S+)", detail) or re.findall(r"Got value: (\S+)", detail)
     if expected and given:
         wanted = " or ".join(word for word in dict.fromkeys(expected) if word != "NoneType")
@@ -70,10 +71,13 @@ def _expectation(detail: str) -> str:
     return detail
 
 
-def _parser(recipe: type[Any], description: str) -> ArgumentParser:
+_CONFIG_FILE: Any = jsonargparse.ActionConfigFile  # pyright: ignore[reportPrivateImportUsage]
+
+
+def _parser(recipe: type[Any], description: str) -> Any:  # jsonargparse is typed only in part
     set_parsing_settings(docstring_parse_attribute_docstrings=True)
-    parser = _Parser(description=description, allow_abbrev=False)
-    parser.add_argument("--config", action=ActionConfigFile, help="YAML file with options; later ones win.")
+    parser: Any = _Parser(description=description, allow_abbrev=False)
+    parser.add_argument("--config", action=_CONFIG_FILE, help="YAML file with options; later ones win.")
     parser.add_class_arguments(recipe, as_group=False)
     return parser
 
@@ -91,9 +95,10 @@ def parse(recipe: type[R], description: str, args: list[str] | None = None) -> R
     """
     parser = _parser(recipe, description)
     parsed = parser.parse_args(args)
-    values = dict(vars(parser.instantiate(parsed)))
-    values.pop("config", None)
-    return recipe(**values)
+    try:
+        return recipe(**_fields(parser, parsed))
+    except UserError as error:
+        parser.error(str(error))
 
 
 def to_dict(config: object) -> dict[str, Any]:
@@ -125,9 +130,15 @@ def from_dict(recipe: type[R], values: dict[str, Any]) -> R:
         parsed = parser.parse_object(values)
     except (jsonargparse.ArgumentError, KeyError, TypeError, ValueError) as error:
         raise UserError(_explain(str(error), option_names(parser))) from error
-    found = dict(vars(parser.instantiate(parsed)))
-    found.pop("config", None)
-    return recipe(**found)
+    return recipe(**_fields(parser, parsed))
+
+
+def _fields(parser: Any, parsed: object) -> dict[str, Any]:
+    for group, value in cast("dict[str, Any]", vars(parsed)).items():
+        if group not in ("config", "seed", "backbone") and not isinstance(value, jsonargparse.Namespace):
+            raise UserError(f"{group} in the config file is a group of options, not the value {value!r}")
+    fields = cast("dict[str, Any]", vars(parser.instantiate(parsed)))
+    return {name: value for name, value in fields.items() if name != "config"}
 
 
 def run_script(main: Callable[[R], None], recipe: type[R], description: str) -> None:

@@ -10,10 +10,11 @@ from typing import Literal
 class MAEConfig:
     """Masked autoencoder (He et al. 2022)."""
 
-    mask_ratio: float = 0.75
-    """Share of patches hidden from the encoder, in (0, 1)."""
-    norm_pix: bool = True
-    """Reconstruct pixels normalised by each patch's own mean and variance (the paper's better targets)."""
+    mask_ratio: float | None = None
+    """Share of patches hidden from the encoder, in (0, 1); default: the paper's 0.75, up to 16 pixels 0.5."""
+    norm_pix: bool | None = None
+    """Reconstruct pixels normalised by each patch's own mean and variance (the paper's better targets); default: only
+    above 16 pixels, where patches are large enough to have a shape of their own."""
     decoder_width: int | None = None
     """Decoder dimension; default: 512 for ViT-B and larger, else half the encoder's, at least 32."""
     decoder_depth: int | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ssl_vit.configs.data import AugmentConfig
 from ssl_vit.configs.fit import FitConfig
@@ -19,6 +19,7 @@ _MAE_IMAGES_TINY, _MAE_IMAGES = 256_000, 4_000_000
 """Budget of training images (epochs x images) for MAE: measured on digits, and a start for everything else."""
 
 
+@runtime_checkable
 class Shape(Protocol):
     """Default sizes of a named model."""
 
@@ -87,13 +88,11 @@ def _heads_for(width: int | None, shape: Shape) -> int:
 
 
 def _size_for(short_side: int, patch: int | None) -> int:
-    """The images' own size up to 96 pixels, rounded to a whole number of patches; 224 above 192, 128 between."""
+    """The images' own size up to 96 pixels or the next that holds whole patches; 128 up to 192, 224 above."""
     if short_side > 96:
         return 224 if short_side > 192 else 128
-    patch = patch or (
-        _patch_for(short_side) if short_side % _patch_for(short_side) == 0 else 4 if short_side > 8 else 2
-    )
-    return max(patch * 2, round(short_side / patch) * patch)
+    near = sorted(range(4, 100), key=lambda size: (abs(size - short_side), size))
+    return next(size for size in near if size % (patch or _patch_for(size)) == 0 and size > (patch or 1))
 
 
 def _patch_for(size: int) -> int:
@@ -122,12 +121,14 @@ def resolve_augment(cfg: AugmentConfig, size: int, *, labelled: bool) -> Augment
     )
 
 
-def resolve_mae(cfg: MAEConfig, width: int) -> MAEConfig:
-    """Decoder sizes as numbers, from the encoder's width."""
+def resolve_mae(cfg: MAEConfig, width: int, size: int) -> MAEConfig:
+    """Masking and targets from the input's side in pixels, decoder sizes from the encoder's width."""
     large = width >= 768
     decoder = cfg.decoder_width or (512 if large else max(32, width // 2 // 32 * 32))
     return replace(
         cfg,
+        mask_ratio=(0.5 if size <= TINY else 0.75) if cfg.mask_ratio is None else cfg.mask_ratio,
+        norm_pix=size > TINY if cfg.norm_pix is None else cfg.norm_pix,
         decoder_width=decoder,
         decoder_depth=cfg.decoder_depth or (8 if large else 4 if width >= 192 else 2),
         decoder_heads=cfg.decoder_heads or (16 if large else max(2, decoder // 32)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from ssl_vit.errors import UserError
 _PROBES = 512  # images whose headers decide a set's format
 
 
+@runtime_checkable
 class Rows(Protocol):
     """Where a source's images are; must survive being sent to a loader process."""
 

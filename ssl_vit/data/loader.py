@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import psutil
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Integer
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
@@ -23,10 +24,11 @@ from ssl_vit.randomness import permutation
 TOLERATED = 0.01  # share of unreadable images above which a run stops
 
 
-class Batch(NamedTuple):
+@dataclass(frozen=True)
+class Batch:
     """Images on the device, as decoded."""
 
-    images: Int[Tensor, "B C H W"]
+    images: Integer[Tensor, "B C H W"]
     """uint8, or int32 holding 16-bit values."""
     index: Int[Tensor, " B"]
     """Position of each image in its set."""
@@ -39,7 +41,8 @@ class Batch(NamedTuple):
     labels: Int[Tensor, " B"] | None
 
 
-class _Decoded(NamedTuple):
+@dataclass(frozen=True)
+class _Decoded:
     pixels: np.ndarray
     sizes: np.ndarray
     index: np.ndarray
@@ -124,7 +127,7 @@ def _decoded(
     )
 
 
-def _as_is(batch: _Decoded) -> _Decoded:
+def _as_is(batch: Any) -> Any:
     return batch
 
 
@@ -134,9 +137,9 @@ def _chunks(first: int, last: int, length: int) -> list[list[int]]:
 
 def _to_batch(part: _Decoded, epoch: np.ndarray, images: ImageSet, device: torch.device) -> Batch:
     native = bool((part.sizes == part.pixels.shape[2:]).all())
-    parts = (to_tensor(part.pixels), *(torch.from_numpy(p) for p in (part.index, epoch, part.sizes)))
+    index, visit, sizes = (torch.from_numpy(p).to(device) for p in (part.index, epoch, part.sizes))
     labels = None if images.labels is None else torch.from_numpy(images.labels[part.index]).to(device)
-    return Batch(*(p.to(device, non_blocking=True) for p in parts), native, labels)
+    return Batch(to_tensor(part.pixels).to(device), index, visit, sizes, native, labels)
 
 
 def to_tensor(pixels: np.ndarray) -> Tensor:
@@ -215,7 +218,8 @@ class Loader:
         for part in _decoded(self.images, _chunks(0, len(self.images), 64), self.workers):
             self._note(part)
             parts.append(part)
-        return _Decoded(*(np.concatenate([getattr(p, name) for p in parts]) for name in _Decoded._fields[:3]), [])
+        pixels, sizes, index = (np.concatenate([getattr(p, n) for p in parts]) for n in ("pixels", "sizes", "index"))
+        return _Decoded(pixels, sizes, index, [])
 
     def _note(self, part: _Decoded) -> None:
         self.unreadable.add(part.bad, "another image takes its place")

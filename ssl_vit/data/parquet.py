@@ -10,6 +10,7 @@ from typing import Any
 import datasets
 import numpy as np
 import pyarrow
+from datasets.exceptions import DatasetGenerationError
 
 from ssl_vit.errors import UserError, did_you_mean
 
@@ -95,7 +96,7 @@ def _load(files: list[Path]) -> datasets.Dataset:
     for file in files:
         try:
             data = datasets.Dataset.from_parquet(str(file))
-        except (pyarrow.ArrowInvalid, OSError, datasets.exceptions.DatasetGenerationError) as error:
+        except (pyarrow.ArrowInvalid, OSError, DatasetGenerationError) as error:
             raise UserError(f"{file} cannot be read as parquet: {str(error).partition(chr(10))[0]}") from error
         assert isinstance(data, datasets.Dataset)
         for column, feature in data.features.items():

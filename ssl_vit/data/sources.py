@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,24 +17,8 @@ from ssl_vit.data.splits import TEST_SHARE, made_split
 from ssl_vit.errors import UserError, did_you_mean
 
 SUFFIXES = (
-    [
-        ".jpg",
-        ".jpeg",
-        ".jpe",
-        ".jfif",
-        ".png",
-        ".bmp",
-        ".gif",
-        ".tif",
-        ".tiff",
-        ".webp",
-        ".ppm",
-        ".pgm",
-        ".pbm",
-        ".pnm",
-        ".jp2",
-        ".avif",
-    ]
+    *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp"),
+    *(".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".avif"),
 )
 _SPLITS = {"train": "train", "training": "train", "test": "test", "val": "val", "valid": "val", "validation": "val"}
 _JUNK = frozenset({"thumbs.db", "desktop.ini"})
@@ -158,7 +142,7 @@ def open_labelled(data: DataConfig, labelled: LabelledDataConfig) -> Labelled:
         chosen = made_split(table.labels)
         train, test = (_image_set(path, table, rows, True) for rows in chosen)
         split = f"made: {TEST_SHARE:.0%} of every class, by a fixed hash"
-    if len(np.unique(train.labels)) < 2:
+    if train.labels is None or len(np.unique(train.labels)) < 2:
         raise UserError(f"{path} has training labels of one class only ({', '.join(train.classes)}); two are needed")
     if not len(test):
         raise UserError(f"{path} has no test images: with one image per class nothing can be held out")
@@ -204,7 +188,7 @@ def _neighbours(place: Path) -> str:
 def _digits() -> Table:
     from sklearn.datasets import load_digits
 
-    bunch = load_digits()
+    bunch: Any = load_digits()
     # 17 grey levels 0..16; times 15 they use the 8-bit range and stay exact.
     pixels = (bunch.images[:, None] * 15).astype(np.uint8)
     digest = hashlib.sha256(pixels.tobytes()).hexdigest()

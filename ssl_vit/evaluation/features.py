@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -24,7 +24,8 @@ RAW_SIDE = 32
 Extractor = Callable[[Batch], Float[Tensor, "B D"]]
 
 
-class Features(NamedTuple):
+@dataclass(frozen=True)
+class Features:
     """Vectors of the readable images of a set, in its order, the same on every process."""
 
     x: Float[np.ndarray, "n D"]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.pipeline import Pipeline, make_pipeline
@@ -60,7 +64,7 @@ def linear_probe(
         selection = f"fixed: a class has fewer than {cfg.folds} labels"
         with _quiet():
             model.fit(train, labels)
-    regression = model[-1]
+    regression: Any = model[-1]
     known = regression.predict_log_proba(model[:-1].transform(queries))
     scores = np.full((len(queries), classes), -np.inf)
     scores[:, regression.classes_] = known
@@ -71,17 +75,9 @@ def _pipeline(cfg: LinearConfig) -> Pipeline:
     return make_pipeline(StandardScaler(), LogisticRegression(C=cfg.default, max_iter=cfg.max_iter))
 
 
-def _quiet():
+@contextmanager
+def _quiet() -> Iterator[None]:
     """Non-convergence is reported in the result, not as a warning per fold."""
-    import warnings
-    from contextlib import contextmanager
-
-    from sklearn.exceptions import ConvergenceWarning
-
-    @contextmanager
-    def quiet():
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            yield
-
-    return quiet()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield

@@ -70,8 +70,9 @@ def recorded_data(data: DataConfig, judged_on: EvalConfig) -> dict[str, Any]:
 
     def absolute(values: dict[str, Any]) -> dict[str, Any]:
         path = values["path"]
-        keep = path is None or path == "digits"
-        return values | {"path": path if keep else str(Path(path).expanduser().resolve())}
+        if path in (None, "digits"):
+            return values
+        return values | {"path": str(Path(path).expanduser().resolve())}
 
     return {"data": absolute(to_dict(data)), "eval_data": absolute(to_dict(judged_on.data))}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -42,7 +42,7 @@ def run_block_from(block: nn.Module, x: Float[Tensor, "B L D"], first: int) -> F
         first: First token whose output is wanted.
     """
     block = cast(Block, block)
-    attn = block.attn
+    attn: Any = block.attn
     batch, length, width = x.shape
     h = block.norm1(x)
     weight, bias = attn.qkv.weight, attn.qkv.bias

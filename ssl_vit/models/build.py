@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 import timm
 import torch
-from timm.layers import PatchEmbed
-from timm.models.vision_transformer import Attention, Block, VisionTransformer
+from timm.layers.attention import Attention
+from timm.layers.patch_embed import PatchEmbed
+from timm.models.vision_transformer import Block, VisionTransformer
 
 from ssl_vit.configs import ModelConfig
 from ssl_vit.errors import UserError, did_you_mean
@@ -40,12 +41,14 @@ def model_facts(name: str) -> ModelFacts:
     with torch.device("meta"):
         model = timm.create_model(name, num_classes=0)
     vit = _plain(model, name)
+    attention = vit.blocks[0].attn
+    assert isinstance(attention, Attention)
     return ModelFacts(
         vit.patch_embed.img_size[0],
         vit.patch_embed.proj.kernel_size[0],
         vit.embed_dim,
         len(vit.blocks),
-        vit.blocks[0].attn.num_heads,
+        attention.num_heads,
     )
 
 

@@ -64,9 +64,11 @@ class ViTBackbone(TokenBackbone):
 
     def set_sincos_positions(self) -> None:
         """Fills the position embedding with MAE's sine-cosine table; prefix rows become zero."""
+        positions = self.vit.pos_embed
+        assert positions is not None
         with torch.no_grad():
-            self.vit.pos_embed.zero_()
-            self.vit.pos_embed[0, self.embedded_prefix :] = sincos_2d(self.embed_dim, self.grid)
+            positions.zero_()
+            positions[0, self.embedded_prefix :] = sincos_2d(self.embed_dim, self.grid)
 
     def layer_id(self, name: str) -> int:
         """0 for embeddings, i + 1 for block i, depth + 1 for the final norm."""

@@ -44,12 +44,13 @@ def normalise_targets(targets: Float[Tensor, "*B P"]) -> Float[Tensor, "*B P"]:
 class MAE(Objective):
     """Mean squared error on the hidden patches only (MAE, section 3 and appendix A.1)."""
 
-    def __init__(self, backbone: TokenBackbone, cfg: MAEConfig) -> None:
+    def __init__(self, backbone: TokenBackbone, cfg: MAEConfig, *, freeze_positions: bool = False) -> None:
         """Adds a decoder to a backbone and initialises both as MAE does (Xavier; class and mask token std .02).
 
         Args:
             backbone: Any backbone that can leave tokens out.
             cfg: Resolved options; the decoder's sizes are numbers.
+            freeze_positions: Leave the position embedding as it is: MAE's sine-cosine table is fixed.
 
         Raises:
             UserError: When the backbone cannot leave tokens out, or decoder sizes do not divide.
@@ -58,11 +59,13 @@ class MAE(Objective):
         if not backbone.drops_tokens:
             raise UserError("MAE needs a backbone that can leave out patches; use a plain ViT, or another objective")
         width, depth, heads = cfg.decoder_width, cfg.decoder_depth, cfg.decoder_heads
-        assert width and depth and heads
+        assert width and depth and heads and cfg.norm_pix is not None
         if width % heads or width % 4:
             raise UserError(f"--mae.decoder_width {width} must be a multiple of 4 and of --mae.decoder_heads {heads}")
         self.norm_pix = cfg.norm_pix
         self.backbone = backbone
+        for name, parameter in backbone.named_parameters():
+            parameter.requires_grad_(not (freeze_positions and name.endswith("pos_embed")))
         self.embed = nn.Linear(backbone.embed_dim, width)
         self.mask_token = nn.Parameter(torch.empty(1, 1, width))
         self.blocks = make_blocks(width, depth, heads)

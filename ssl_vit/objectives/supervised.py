@@ -70,4 +70,5 @@ class Supervised(Objective):
             return
         with torch.no_grad():
             weight = 1.0 - ema_decay(clock.step, decay=self.decay)
-            torch._foreach_lerp_(list(self.average.parameters()), list(self.net.parameters()), weight)
+            for kept, now in zip(self.average.parameters(), self.net.parameters(), strict=True):
+                kept.lerp_(now, weight)

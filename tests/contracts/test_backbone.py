@@ -1,0 +1,230 @@
+"""What every backbone promises, and the equations of ViT written by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import timm
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ssl_vit.configs import ModelConfig
+from ssl_vit.errors import UserError
+from ssl_vit.models.build import build_backbone, check_shape, model_facts
+from ssl_vit.models.positions import resample
+from ssl_vit.models.vit import ViTBackbone, gather_patches, patchify
+
+SHAPES = {
+    "digits": ModelConfig("vit_tiny_patch16_224", 8, 2, 64, 4, 4, "sincos", "mean"),
+    "cifar": ModelConfig("vit_tiny_patch16_224", 32, 4, 48, 3, 3, "learnable", "cls"),
+    "registers": ModelConfig("vit_small_patch16_224", 24, 4, 32, 2, 2, "learnable", "cls"),
+    "84px": ModelConfig("vit_tiny_patch16_224", 84, 12, 128, 1, 4, "sincos", "cls"),
+}
+
+
+def make(name: str, channels: int = 3) -> ViTBackbone:
+    torch.manual_seed(0)
+    if name == "registers":
+        vit = timm.create_model(
+            "vit_small_patch16_224", img_size=24, patch_size=4, embed_dim=32, depth=2, num_heads=2, reg_tokens=3,
+            in_chans=channels, num_classes=0, no_embed_class=True,
+        )  # fmt: skip
+        backbone = ViTBackbone(vit, "vit_small_patch16_224", {"img_size": 24})
+    else:
+        backbone = build_backbone(SHAPES[name], channels)
+    # Nothing may stay at a value (zero biases, unit norms) that would hide a missing term.
+    for parameter in backbone.parameters():
+        torch.nn.init.normal_(parameter, std=0.1)
+    return backbone.double().eval()
+
+
+def pixels(backbone: ViTBackbone, batch: int = 3, side: int = 0) -> Tensor:
+    side = side or backbone.grid[0] * backbone.patch_size
+    return torch.randn(batch, backbone.channels, side, side, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 5])
+@pytest.mark.parametrize("name", SHAPES)
+def test_visible_patches_alone_equal_embedding_all_and_gathering(name: str, channels: int) -> None:
+    backbone = make(name, channels)
+    images = pixels(backbone)
+    patches = backbone.grid[0] * backbone.grid[1]
+    keep = torch.stack([torch.randperm(patches)[: patches // 4] for _ in images])
+    visible, _ = backbone._embed(images, keep)
+    everything, _ = backbone._embed(images, None)
+    prefix = backbone.prefix_tokens
+    assert (visible[:, prefix:] - gather_patches(everything[:, prefix:], keep)).abs().max() <= 1e-12
+    assert (visible[:, :prefix] - everything[:, :prefix]).abs().max() == 0
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_equals_timms_own_forward(name: str) -> None:
+    backbone = make(name)
+    images = pixels(backbone)
+    tokens = backbone.forward_tokens(images)
+    theirs = backbone.vit.forward_features(images)
+    assert (torch.cat([tokens.prefix, tokens.patches], 1) - theirs).abs().max() <= 1e-12
+    assert tokens.grid == backbone.grid
+
+
+def test_equations_of_vit_by_hand() -> None:
+    """Dosovitskiy et al. 2021, equations 1 to 4, term by term."""
+    backbone = make("cifar")
+    vit, images, heads = backbone.vit, pixels(backbone), 3
+    p = {k: v.detach() for k, v in vit.state_dict().items()}
+    width = p["cls_token"].shape[2]
+
+    def norm(x: Tensor, name: str) -> Tensor:
+        mean = x.mean(-1, keepdim=True)
+        variance = ((x - mean) ** 2).mean(-1, keepdim=True)
+        return (x - mean) / torch.sqrt(variance + 1e-6) * p[name + ".weight"] + p[name + ".bias"]
+
+    # Equation 1: every patch times E, the class token in front, E_pos added to all.
+    flat = []
+    for top in range(0, 32, 4):
+        for left in range(0, 32, 4):
+            patch = images[:, :, top : top + 4, left : left + 4].reshape(len(images), -1)
+            flat.append(patch @ p["patch_embed.proj.weight"].reshape(width, -1).T + p["patch_embed.proj.bias"])
+    z = torch.cat([p["cls_token"].expand(len(images), -1, -1), torch.stack(flat, 1)], 1) + p["pos_embed"]
+    for i in range(3):
+        b = f"blocks.{i}."
+        # Equation 2: multi-head self-attention behind LayerNorm, softmax(q k^T / sqrt(D_h)) v.
+        qkv = norm(z, b + "norm1") @ p[b + "attn.qkv.weight"].T + p[b + "attn.qkv.bias"]
+        q, k, v = qkv.split(width, dim=2)
+        out = []
+        for h in range(heads):
+            part = slice(h * width // heads, (h + 1) * width // heads)
+            a = torch.softmax(q[..., part] @ k[..., part].transpose(1, 2) / math.sqrt(width // heads), -1)
+            assert torch.allclose(a.sum(-1), torch.ones_like(a[..., 0]))
+            out.append(a @ v[..., part])
+        z = z + torch.cat(out, 2) @ p[b + "attn.proj.weight"].T + p[b + "attn.proj.bias"]
+        # Equation 3: MLP with exact GELU behind LayerNorm.
+        hidden = norm(z, b + "norm2") @ p[b + "mlp.fc1.weight"].T + p[b + "mlp.fc1.bias"]
+        hidden = hidden * 0.5 * (1 + torch.erf(hidden / math.sqrt(2)))
+        z = z + hidden @ p[b + "mlp.fc2.weight"].T + p[b + "mlp.fc2.bias"]
+    # Equation 4: y = LN(z_L^0).
+    y = norm(z, "norm")
+    assert (backbone.forward_pooled(images, pool="cls") - y[:, 0]).abs().max() <= 1e-12
+    assert (backbone.forward_pooled(images, pool="mean") - y[:, 1:].mean(1)).abs().max() <= 1e-12
+    assert (backbone.forward_pooled(images, pool="mean_prenorm") - z[:, 1:].mean(1)).abs().max() <= 1e-12
+
+
+def test_84_pixels_with_12_pixel_patches() -> None:
+    backbone = make("84px")
+    images = pixels(backbone, 2)
+    assert patchify(images, 12).shape == (2, 49, 432)
+    embedded, _ = backbone._embed(images, None)
+    assert embedded.shape == (2, 50, 128)
+    projection = backbone.vit.patch_embed.proj
+    assert sum(p.numel() for p in projection.parameters()) == 55_424
+
+
+def test_convolution_is_the_projection_of_flat_patches() -> None:
+    backbone = make("cifar")
+    images = pixels(backbone)
+    proj = backbone.vit.patch_embed.proj
+    by_matrix = F.linear(patchify(images, 4), proj.weight.flatten(1), proj.bias)
+    assert (proj(images).flatten(2).transpose(1, 2) - by_matrix).abs().max() <= 1e-12
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "classes"),
+    [
+        ("vit_tiny_patch16_224", 5_717_416, 1000),
+        ("vit_small_patch16_224", 22_050_664, 1000),
+        ("vit_base_patch16_224", 86_567_656, 1000),
+        ("vit_large_patch16_224", 304_326_632, 1000),
+        ("vit_huge_patch14_224", 630_764_800, 0),
+    ],
+)
+def test_parameter_counts(name: str, count: int, classes: int) -> None:
+    with torch.device("meta"):
+        facts = model_facts(name)
+        cfg = ModelConfig(name, 224, facts.patch_size, facts.width, facts.depth, facts.heads, "learnable", "cls")
+        backbone = build_backbone(cfg, 3)
+    classifier = classes * facts.width + classes
+    assert sum(p.numel() for p in backbone.parameters()) + classifier == count
+
+
+def test_resampling_is_the_identity_at_the_same_size_and_keeps_the_class_row() -> None:
+    positions = torch.randn(1, 65, 12, dtype=torch.float64)
+    assert resample(positions, (8, 8), (8, 8), prefix=1) is positions
+    larger = resample(positions, (8, 8), (11, 5), prefix=1)
+    assert larger.shape == (1, 56, 12)
+    assert torch.equal(larger[:, 0], positions[:, 0])
+    constant = resample(torch.full((1, 65, 4), 0.3), (8, 8), (13, 13), prefix=1)
+    assert torch.allclose(constant, torch.full_like(constant, 0.3), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["digits", "cifar", "registers"])
+def test_other_resolution(name: str) -> None:
+    backbone = make(name)
+    patch = backbone.patch_size
+    rows, columns = backbone.grid
+    images = torch.randn(2, 3, (rows + 2) * patch, (columns - 1) * patch, dtype=torch.float64)
+    tokens = backbone.forward_tokens(images)
+    assert tokens.grid == (rows + 2, columns - 1)
+    assert tokens.patches.shape == (2, (rows + 2) * (columns - 1), backbone.embed_dim)
+    with pytest.raises(ValueError, match="patch size"):
+        backbone.forward_tokens(images[:, :, :-1])
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_stochastic_depth_factors(name: str) -> None:
+    backbone = make(name)
+    images = pixels(backbone, 2)
+    ones = torch.ones(2, backbone.depth, 2, dtype=torch.float64)
+    plain = backbone.forward_pooled(images, pool="mean")
+    assert (backbone.forward_pooled(images, pool="mean", drop=ones) - plain).abs().max() <= 1e-12
+    # With every branch dropped for the second sample only, its patches are the embedded ones.
+    ones[1] = 0.0
+    dropped = backbone.forward_tokens(images, drop=ones, norm=False)
+    embedded, _ = backbone._embed(images, None)
+    assert (dropped.patches[1] - embedded[1, backbone.prefix_tokens :]).abs().max() <= 1e-12
+    assert (dropped.patches[0] - embedded[0, backbone.prefix_tokens :]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_parameter_has_a_layer(name: str) -> None:
+    backbone = make(name)
+    layers = {n: backbone.layer_id(n) for n, _ in backbone.named_parameters()}
+    assert set(layers.values()) == set(range(backbone.depth + 2))
+    assert {n for n, i in layers.items() if i == backbone.depth + 1} == {"vit.norm.weight", "vit.norm.bias"}
+    assert all(i == 0 for n, i in layers.items() if "embed" in n or "token" in n)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("resnet18", "ResNet"),
+        ("deit_tiny_distilled_patch16_224", "VisionTransformerDistilled"),
+        ("vit_relpos_small_patch16_224", "VisionTransformerRelPos"),
+        ("swin_tiny_patch4_window7_224", "SwinTransformer"),
+        ("vit_small_r26_s32_224", "HybridEmbed"),
+        ("beit_base_patch16_224", "Beit"),
+    ],
+)
+def test_other_families_are_refused_by_class(name: str, reason: str) -> None:
+    with pytest.raises(UserError, match=reason):
+        model_facts(name)
+
+
+def test_unknown_names_get_close_matches() -> None:
+    with pytest.raises(UserError, match="did you mean vit_small_patch16_224"):
+        model_facts("vit_smal_patch16_224")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"img_size": 30}, "28 or 32"),
+        ({"heads": 5}, "--model.heads 5"),
+        ({"width": 66, "heads": 6}, "multiple of 4"),
+    ],
+)
+def test_sizes_that_do_not_divide(changes: dict[str, int], words: str) -> None:
+    values = {"img_size": 32, "patch_size": 4, "width": 64, "depth": 1, "heads": 4} | changes
+    with pytest.raises(UserError, match=words):
+        check_shape(ModelConfig("vit_tiny_patch16_224", pool="cls", **values))

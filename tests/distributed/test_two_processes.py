@@ -1,0 +1,102 @@
+"""One process against two at the same global batch, with the real launcher."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def launch(processes: int, script: str, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+    environment |= {"ACCELERATE_USE_CPU": "1", "OMP_NUM_THREADS": "1"}
+    runner = (
+        [sys.executable]
+        if processes == 1
+        else [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
+    )
+    return subprocess.run(
+        [*runner, str(ROOT / script), *words], cwd=cwd, env=environment, capture_output=True, text=True, timeout=300
+    )
+
+
+def losses(run: Path) -> list[float]:
+    return [json.loads(line)["loss"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+MAE = [
+    "--model.width", "16", "--model.depth", "2", "--model.heads", "2", "--fit.batch_size", "32", "--fit.epochs",
+    "0.44", "--fit.log_every", "1", "--optim.lr", "0.002",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    for precision in ("fp64", "fp32"):
+        for processes in (1, 2):
+            words = [*MAE, "--fit.precision", precision, "--run.dir", f"{precision}-{processes}"]
+            done = launch(processes, "recipes/mae.py", *words, cwd=folder)
+            assert done.returncode == 0, done.stderr
+            assert f"32 = {processes} process(es) x {32 // processes} per device x 1" in done.stdout
+    return folder
+
+
+def test_float64_losses_and_weights(runs: Path) -> None:
+    one, two = losses(runs / "fp64-1"), losses(runs / "fp64-2")
+    assert len(one) == len(two) == 20
+    assert max(abs(a - b) for a, b in zip(one, two, strict=True)) <= 1e-9
+    states = [
+        torch.load(next((runs / f"fp64-{n}" / "checkpoints").glob("*.pt")), weights_only=True)["objective"]
+        for n in (1, 2)
+    ]
+    assert any(v.dtype == torch.float64 for v in states[0].values())
+    for name in states[0]:
+        assert (states[0][name] - states[1][name]).abs().max() <= 1e-9, name
+
+
+def test_float32_losses(runs: Path) -> None:
+    one, two = losses(runs / "fp32-1"), losses(runs / "fp32-2")
+    assert max(abs(a - b) for a, b in zip(one, two, strict=True)) <= 1e-5
+    assert one[-1] < one[0]
+
+
+def test_evaluation_counts_every_image_once_on_two_processes(runs: Path) -> None:
+    found = []
+    for processes in (1, 2):
+        done = launch(
+            processes, "eval/knn.py", "--backbone", "fp32-1", "--run.dir", f"knn-{processes}", "--eval.batch_size", "50",
+            cwd=runs,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        found.append(json.loads((runs / f"knn-{processes}" / "results" / "knn.json").read_text()))
+    assert [row["images"] for row in found[0]["rows"]] == [359] * 12
+    for a, b in zip(found[0]["rows"], found[1]["rows"], strict=True):
+        assert a == b
+
+
+def test_exports_are_equal_in_float32(runs: Path) -> None:
+    one, two = (load_file(runs / f"fp64-{n}" / "backbone" / "model.safetensors") for n in (1, 2))
+    for name in one:
+        assert torch.allclose(one[name], two[name], atol=1e-6), name
+
+
+def test_two_processes_asked_for_and_one_started(tmp_path: Path) -> None:
+    """``accelerate launch --cpu --num_processes 2`` starts a single process; it must not train something else."""
+    environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2"]
+    done = subprocess.run(
+        [*command, str(ROOT / "recipes/mae.py"), *MAE], cwd=tmp_path, env=environment, capture_output=True, text=True,
+        timeout=300,
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert "error: 2 processes were asked for, but this job has 1" in done.stderr
+    assert not (tmp_path / "runs").exists()

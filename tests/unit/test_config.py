@@ -1,0 +1,187 @@
+"""Command line, YAML and the values that are filled in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ssl_vit.configs import (
+    AugmentConfig,
+    FinetuneRecipe,
+    FitConfig,
+    KNNRecipe,
+    LinearRecipe,
+    MAEConfig,
+    MAERecipe,
+    ModelConfig,
+    SupervisedConfig,
+    SupervisedRecipe,
+    from_dict,
+    parse,
+    resolve,
+    to_dict,
+    to_yaml,
+)
+from ssl_vit.errors import UserError
+from ssl_vit.models.build import ModelFacts
+
+RECIPES = [MAERecipe, SupervisedRecipe, FinetuneRecipe, KNNRecipe, LinearRecipe]
+SMALL = ModelFacts(224, 16, 384, 12, 6)
+TINY = ModelFacts(224, 16, 192, 12, 3)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_defaults_survive_yaml(recipe: type, tmp_path: Path) -> None:
+    config = recipe()
+    file = tmp_path / "config.yaml"
+    file.write_text(to_yaml(config))
+    assert parse(recipe, "", ["--config", str(file)]) == config
+    assert from_dict(recipe, to_dict(config)) == config
+
+
+def test_changed_values_survive_yaml_and_the_command_line_wins(tmp_path: Path) -> None:
+    words = ["--data.path", "my images", "--mae.mask_ratio", "0.6", "--optim.betas", "[0.8,0.9]", "--optim.lr", "1e-2"]
+    config = parse(MAERecipe, "", [*words, "--augment.crop_scale", "[0.5,1.0]", "--augment.flip", "false"])
+    assert (config.data.path, config.mae.mask_ratio, config.optim.lr) == ("my images", 0.6, 0.01)
+    assert config.optim.betas == (0.8, 0.9)
+    file = tmp_path / "config.yaml"
+    file.write_text(to_yaml(config))
+    assert parse(MAERecipe, "", ["--config", str(file)]) == config
+    assert parse(MAERecipe, "", ["--config", str(file), "--seed", "7"]).seed == 7
+
+
+def test_every_recipe_keeps_its_own_defaults() -> None:
+    assert parse(MAERecipe, "", []).optim.betas == (0.9, 0.95)
+    assert parse(SupervisedRecipe, "", []).fit.min_steps == SupervisedRecipe().fit.min_steps > 0
+    assert parse(FinetuneRecipe, "", ["--fit.epochs", "3"]).optim.layer_decay == FinetuneRecipe().optim.layer_decay
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--mae.mask_rato", "0.5"], "did you mean --mae.mask_ratio"),
+        (["--data.pth=x"], "did you mean --data.path"),
+        (["--fit.batchsize", "3"], "did you mean --fit.batch_size"),
+        (["--sed", "3"], "did you mean --seed"),
+        (["--fit.epochs", "many"], "--fit.epochs: expected float, got many"),
+        (["--model.pool", "max"], "--model.pool: expected"),
+        (["--fit.batch_size", "1.5"], "--fit.batch_size: expected int"),
+        (["images"], "unexpected argument 'images'"),
+        (["--config", "nowhere.yaml"], "nowhere.yaml"),
+        (["--mae.mask", "0.5"], "unknown option --mae.mask"),  # no abbreviations
+    ],
+)
+def test_mistakes_are_one_line(words: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        parse(MAERecipe, "", words)
+    message = capsys.readouterr().err
+    assert stopped.value.code == 2
+    assert expected in message
+    assert message.startswith("error: ")
+    assert message.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("mae:\n  mask_rato: 0.5\n", "did you mean --mae.mask_ratio"), ("a: [\n", "config"), ("fit: 3\n", "fit")],
+)
+def test_mistakes_in_yaml_are_one_line(
+    text: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text(text)
+    with pytest.raises(SystemExit):
+        parse(MAERecipe, "", ["--config", str(file)])
+    message = capsys.readouterr().err
+    assert expected in message
+    assert message.count("\n") == 1
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_help_documents_every_field(recipe: type, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(recipe, "What it does.", ["--help"])
+    text = capsys.readouterr().out
+
+    def walk(values: dict[str, object], prefix: str = "") -> list[str]:
+        names: list[str] = []
+        for key, value in values.items():
+            names += walk(value, f"{prefix}{key}.") if isinstance(value, dict) else [prefix + key]
+        return names
+
+    options = text.split("options:")[1]
+    for name in walk(to_dict(recipe())):
+        assert f"--{name} " in options, name
+        after = options.split(f"--{name} ", 1)[1].split("\n  --", 1)[0]
+        described = after.split("(type:")[0]
+        assert len(described.split()) >= 4, f"{name} has no description: {described!r}"
+
+
+@pytest.mark.parametrize(
+    ("given", "side", "shape", "expected"),
+    [
+        (ModelConfig(), 8, TINY, (8, 2, 64, 4, 4, "mean")),
+        (ModelConfig(), 32, TINY, (32, 4, 192, 12, 3, "cls")),
+        (ModelConfig(), 28, TINY, (28, 4, 192, 12, 3, "cls")),
+        (ModelConfig(), 40, TINY, (40, 4, 192, 12, 3, "cls")),
+        (ModelConfig(), 96, TINY, (96, 12, 192, 12, 3, "cls")),
+        (ModelConfig(), 300, SMALL, (224, 16, 384, 12, 6, "cls")),
+        (ModelConfig(), 160, SMALL, (128, 16, 384, 12, 6, "cls")),
+        (ModelConfig("vit_small_patch16_224"), 32, SMALL, (224, 16, 384, 12, 6, "cls")),
+        (ModelConfig("vit_small_patch16_224", 32, width=128), 32, SMALL, (32, 4, 128, 12, 2, "cls")),
+        (ModelConfig(patch_size=3), 9, TINY, (9, 3, 64, 4, 4, "mean")),
+    ],
+)
+def test_model_sizes_from_the_images(
+    given: ModelConfig, side: int, shape: ModelFacts, expected: tuple[object, ...]
+) -> None:
+    found = resolve.resolve_model(given, side, shape)
+    assert (found.img_size, found.patch_size, found.width, found.depth, found.heads, found.pool) == expected
+
+
+@pytest.mark.parametrize("side", range(1, 400))
+def test_chosen_sizes_always_divide(side: int) -> None:
+    for given in (ModelConfig(), ModelConfig(img_size=side * 2), ModelConfig(patch_size=4)):
+        found = resolve.resolve_model(given, side, SMALL if side > 96 else TINY)
+        assert found.img_size is not None
+        assert found.patch_size is not None
+        if given.img_size is None:
+            assert found.img_size % found.patch_size == 0
+            assert found.img_size // found.patch_size >= 2
+
+
+def test_small_images_are_not_varied_and_large_ones_are() -> None:
+    digits = resolve.resolve_augment(AugmentConfig(), 8, labelled=False)
+    assert (digits.crop_scale, digits.flip, digits.colour) == ((1.0, 1.0), False, False)
+    photos = resolve.resolve_augment(AugmentConfig(), 224, labelled=False)
+    assert (photos.crop_scale, photos.flip, photos.colour) == ((0.2, 1.0), True, False)
+    labelled = resolve.resolve_augment(AugmentConfig(flip=False), 224, labelled=True)
+    assert (labelled.crop_scale, labelled.flip, labelled.colour) == ((0.35, 1.0), False, True)
+
+
+@pytest.mark.parametrize("scale", [(0.0, 1.0), (0.8, 0.2), (0.5, 1.5)])
+def test_impossible_crops(scale: tuple[float, float]) -> None:
+    with pytest.raises(UserError, match=r"--augment\.crop_scale"):
+        resolve.resolve_augment(AugmentConfig(crop_scale=scale), 32, labelled=False)
+
+
+def test_decoder_of_vit_b_is_the_papers() -> None:
+    found = resolve.resolve_mae(MAEConfig(), 768, 224)
+    assert (found.decoder_width, found.decoder_depth, found.decoder_heads) == (512, 8, 16)
+    assert (found.mask_ratio, found.norm_pix) == (0.75, True)
+
+
+def test_fine_tuning_reads_the_mean_before_the_norm_as_mae_does() -> None:
+    assert resolve.resolve_supervised(SupervisedConfig(), "mean", 224, 5000).pool == "mean_prenorm"
+    few = resolve.resolve_supervised(SupervisedConfig(), "cls", 224, 100)
+    assert (few.pool, few.mixup, few.cutmix) == ("cls", 0.0, 0.0)
+    many = resolve.resolve_supervised(SupervisedConfig(), "cls", 224, 5000)
+    assert (many.mixup, many.cutmix) == (0.8, 1.0)
+
+
+@pytest.mark.parametrize("field", ["batch_size", "log_every", "keep_checkpoints", "micro_batch", "epochs"])
+def test_counts_must_be_positive(field: str) -> None:
+    value = 0.0 if field == "epochs" else 0
+    with pytest.raises(UserError, match=field):
+        resolve.resolve_fit(FitConfig(**{field: value}), 100, size=32, labelled=False)

@@ -1,0 +1,186 @@
+"""The loop: schedule, accumulation, logging, stopping, continuing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ssl_vit import dist, train
+from ssl_vit.configs import AugmentConfig, DataConfig, FitConfig, LabelledDataConfig, MAEConfig, ModelConfig, OptimConfig
+from ssl_vit.configs.resolve import resolve_augment
+from ssl_vit.data.loader import Loader
+from ssl_vit.data.sources import open_pool
+from ssl_vit.data.views import mae_view, measure_scale
+from ssl_vit.errors import UserError
+from ssl_vit.models.build import build_backbone
+from ssl_vit.objectives.base import Clock, StepOutput
+from ssl_vit.objectives.mae import MAE
+from ssl_vit.rundir import RunDir
+from ssl_vit.schedules import warmup_cosine
+
+MODEL = ModelConfig("vit_tiny_patch16_224", 8, 2, 16, 2, 2, "sincos", "mean")
+FIT = FitConfig(epochs=0.5, batch_size=64, precision="fp64", log_every=2)
+OPTIM = OptimConfig(base_lr=4e-3, warmup=0.2)
+
+
+class Stepping(MAE):
+    """MAE that can fail or be interrupted after a named step."""
+
+    fail_at: int | None = None
+    signal_at: int | None = None
+
+    def after_step(self, clock: Clock) -> None:
+        if clock.step == self.signal_at:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def forward(self, inputs: dict[str, Tensor]) -> StepOutput:
+        output = super().forward(inputs)
+        self.calls = getattr(self, "calls", 0) + 1
+        return StepOutput(output.loss * float("nan"), {}) if self.calls - 1 == self.fail_at else output
+
+
+def build(seed: int = 0) -> Stepping:
+    torch.manual_seed(seed)
+    return Stepping(build_backbone(MODEL, 1), MAEConfig(0.5, False, 16, 1, 2), freeze_positions=True)
+
+
+def run(path: Path, objective: MAE | None = None, cfg: FitConfig = FIT, optim: OptimConfig = OPTIM) -> MAE:
+    objective = objective or build()
+    accelerator = train.start("fp32")
+    pool, _ = open_pool(DataConfig(), LabelledDataConfig())
+    micro = train.micro_batch_size(cfg, 1)
+    loader = Loader(pool, batch_size=cfg.batch_size, micro_batch=micro, seed=3, device=accelerator.device)
+    augment = resolve_augment(AugmentConfig(), 8, labelled=False)
+    view = mae_view(measure_scale(pool), augment, size=8, patches=16, kept=8, dtype=train.DTYPES[cfg.precision])
+    path.mkdir(exist_ok=True)
+    train.fit(
+        objective, loader, view, fit=cfg, optim=optim, run=RunDir(path, True), accelerator=accelerator, seed=3
+    )
+    return objective
+
+
+def metrics(path: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+
+
+def equal(a: nn.Module, b: nn.Module) -> bool:
+    return all(torch.equal(x, y) for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True))
+
+
+def test_logs_follow_the_schedule(tmp_path: Path) -> None:
+    run(tmp_path)
+    found = metrics(tmp_path)
+    assert [m["step"] for m in found] == [2, 4, 6, 8, 10, 12]  # 0.5 epochs of 1,438 images in batches of 64
+    for m in found:
+        rate = warmup_cosine(int(m["step"]) - 1, total_steps=12, warmup_steps=2, peak=1e-3, final=0.0)
+        assert m["lr"] == pytest.approx(rate, abs=1e-15)
+        assert m["epoch"] == pytest.approx(m["step"] * 64 / 1438)
+    assert found[-1]["loss"] < found[0]["loss"]
+    timing = [json.loads(line) for line in (tmp_path / "timing.jsonl").read_text().splitlines()]
+    assert [t["step"] for t in timing] == [m["step"] for m in found]
+
+
+def test_accumulation_equals_one_large_batch(tmp_path: Path) -> None:
+    whole = run(tmp_path / "a")
+    parts = run(tmp_path / "b", cfg=replace(FIT, micro_batch=16))
+    for x, y in zip(whole.parameters(), parts.parameters(), strict=True):
+        assert (x - y).abs().max() <= 1e-9
+    for x, y in zip(metrics(tmp_path / "a"), metrics(tmp_path / "b"), strict=True):
+        assert x["loss"] == pytest.approx(y["loss"], abs=1e-12)  # the mean over micro-batches, not the last one
+
+
+def test_a_termination_signal_loses_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = run(tmp_path / "a")
+    interrupted = build()
+    interrupted.signal_at = 4
+    with pytest.raises(SystemExit) as stopped:
+        run(tmp_path / "b", interrupted)
+    assert stopped.value.code == 128 + signal.SIGTERM
+    assert "stopped after step 5" in capsys.readouterr().err
+    # Other random weights show that everything comes from the checkpoint.
+    resumed = run(tmp_path / "b", build(seed=9))
+    assert equal(whole, resumed)
+    assert metrics(tmp_path / "a") == metrics(tmp_path / "b")
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_steps_after_the_checkpoint_are_repeated_identically(tmp_path: Path) -> None:
+    whole = run(tmp_path / "a")
+    cfg = replace(FIT, checkpoint_steps=5)
+    broken = build()
+    broken.fail_at = 8
+    with pytest.raises(UserError, match="between steps 8 and 10"):
+        run(tmp_path / "b", broken, cfg)
+    resumed = run(tmp_path / "b", build(seed=9), cfg)
+    assert equal(whole, resumed)
+    assert metrics(tmp_path / "a") == metrics(tmp_path / "b")
+
+
+def test_a_loss_that_is_no_number_is_never_saved(tmp_path: Path) -> None:
+    broken = build()
+    broken.fail_at = 2
+    with pytest.raises(UserError, match="--optim.lr"):
+        run(tmp_path, broken, replace(FIT, checkpoint_steps=1))
+    assert sorted(p.name for p in (tmp_path / "checkpoints").glob("*.pt")) == ["step_000000001.pt", "step_000000002.pt"]
+
+
+def test_a_finished_run_is_not_repeated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = run(tmp_path)
+    before = (tmp_path / "metrics.jsonl").read_text()
+    again = build(seed=5)
+    again.fail_at = 0  # any step would fail
+    assert equal(first, run(tmp_path, again))
+    assert (tmp_path / "metrics.jsonl").read_text() == before
+    assert "already complete" in capsys.readouterr().out
+
+
+def test_a_shorter_run_than_already_trained_is_refused(tmp_path: Path) -> None:
+    run(tmp_path)
+    with pytest.raises(UserError, match="already trained 12 steps, more than the 3"):
+        run(tmp_path, cfg=replace(FIT, epochs=0.1))
+
+
+def test_a_finished_run_can_be_extended(tmp_path: Path) -> None:
+    run(tmp_path)
+    run(tmp_path, build(seed=5), replace(FIT, epochs=1.0))
+    assert [m["step"] for m in metrics(tmp_path)] == [2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 23]
+
+
+def test_the_floor_of_steps(tmp_path: Path) -> None:
+    run(tmp_path, cfg=replace(FIT, min_steps=20))
+    assert metrics(tmp_path)[-1]["step"] == 20
+
+
+def test_clipping_bounds_the_step(tmp_path: Path) -> None:
+    free, held = build(), build()
+    run(tmp_path / "a", free, replace(FIT, epochs=0.05), OptimConfig(lr=1e-3, warmup=0.0))
+    run(tmp_path / "b", held, replace(FIT, epochs=0.05, clip_grad=1e-12), OptimConfig(lr=1e-3, warmup=0.0))
+    start = build().double()
+
+    def moved(model: nn.Module) -> float:
+        pairs = zip(model.parameters(), start.parameters(), strict=True)
+        return max(float((a - b).detach().abs().max()) for a, b in pairs if a.requires_grad and a.ndim == 1)
+
+    # Adam divides by the gradient's own size except where that is far below its epsilon (1e-8).
+    assert moved(held) < 0.01 * moved(free)
+
+
+@pytest.mark.parametrize(("micro", "words"), [(48, "--fit.micro_batch 48"), (128, "--fit.batch_size 64")])
+def test_micro_batches_that_do_not_divide(tmp_path: Path, micro: int, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        run(tmp_path, cfg=replace(FIT, micro_batch=micro))
+
+
+def test_another_number_of_processes_than_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    with pytest.raises(UserError, match=r"4 processes were asked for, but this job has 1.*torchrun"):
+        dist.check_world_size(1)
+    monkeypatch.delenv("WORLD_SIZE")
+    dist.check_world_size(1)
