@@ -171,6 +171,13 @@ class RunDir:
                 kept = [line for line in path.read_text().splitlines() if _step_of(line) <= step]
                 write_atomically(path, "".join(line + "\n" for line in kept))
 
+    def record(self, key: str, value: object) -> None:
+        """Adds something that became known during the run to environment.json."""
+        path = self.path / "environment.json"
+        if self.writes:
+            about = cast("dict[str, Any]", json.loads(path.read_text())) if path.exists() else {}
+            write_atomically(path, json.dumps({**about, key: value}, indent=1) + "\n")
+
     def write_result(self, name: str, result: dict[str, Any]) -> Path:
         """Writes results/NAME.json with versions, commit, command and hardware beside the result."""
         path = self.path / "results" / f"{name}.json"

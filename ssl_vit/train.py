@@ -241,6 +241,7 @@ def fit(
                     raise SystemExit(128 + stop.received)
         finally:
             progress.close()
+    run.record("unreadable_images", loader.unreadable.listing())
     accelerator.wait_for_everyone()
 
 

@@ -98,7 +98,8 @@ def parse(recipe: type[R], description: str, args: list[str] | None = None) -> R
     try:
         return recipe(**_fields(parser, parsed))
     except UserError as error:
-        parser.error(str(error))
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(2)
 
 
 def to_dict(config: object) -> dict[str, Any]:
@@ -137,7 +138,7 @@ def _fields(parser: Any, parsed: object) -> dict[str, Any]:
     for group, value in cast("dict[str, Any]", vars(parsed)).items():
         if group not in ("config", "seed", "backbone") and not isinstance(value, jsonargparse.Namespace):
             raise UserError(f"{group} in the config file is a group of options, not the value {value!r}")
-    fields = cast("dict[str, Any]", vars(parser.instantiate(parsed)))
+    fields: dict[str, Any] = vars(parser.instantiate(parsed))
     return {name: value for name, value in fields.items() if name != "config"}
 
 

@@ -88,19 +88,23 @@ def _heads_for(width: int | None, shape: Shape) -> int:
 
 
 def _size_for(short_side: int, patch: int | None) -> int:
-    """The images' own size up to 96 pixels or the next that holds whole patches; 128 up to 192, 224 above."""
+    """The images' own size up to 96 pixels, rounded to whole patches; 128 up to 192, 224 above."""
     if short_side > 96:
         return 224 if short_side > 192 else 128
-    near = sorted(range(4, 100), key=lambda size: (abs(size - short_side), size))
-    return next(size for size in near if size % (patch or _patch_for(size)) == 0 and size > (patch or 1))
+    patch = patch or _patches(short_side)[0]
+    return max(2, round(short_side / patch)) * patch
+
+
+def _patches(size: int) -> tuple[int, ...]:
+    """Patch sizes to try, best first: a grid of 4 x 4 for digits, about 8 x 8 above, 14 x 14 for photographs."""
+    for limit, patches in ((TINY, (2, 1)), (40, (4, 2, 3)), (72, (8, 4, 6)), (110, (12, 8, 6))):
+        if size <= limit:
+            return patches
+    return (16, 14, 12)
 
 
 def _patch_for(size: int) -> int:
-    """The patch that makes a grid of about 8 x 8 (4 x 4 for digits) to 14 x 14."""
-    for limit, patches in ((TINY, (2, 1)), (40, (4, 2, 3)), (72, (8, 4, 6)), (110, (12, 8, 6)), (10**9, (16, 14, 12))):
-        if size <= limit:
-            return next((p for p in patches if size % p == 0), patches[0])
-    raise AssertionError
+    return next((p for p in _patches(size) if size % p == 0), _patches(size)[0])
 
 
 def resolve_augment(cfg: AugmentConfig, size: int, *, labelled: bool) -> AugmentConfig:

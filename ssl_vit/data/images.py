@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -57,8 +57,6 @@ class ImageSet:
     classes: tuple[str, ...] = ()
     canvas: tuple[int, int] | None = None
     """Height and width images are decoded to; None where all have one size anyway."""
-    left_out: tuple[str, ...] = field(default=())
-    """Images that could not be read and are not in this set."""
 
     def __len__(self) -> int:
         """Number of images."""

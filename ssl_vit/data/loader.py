@@ -77,14 +77,19 @@ class _Decoding(Dataset[_Decoded]):
 class UnreadableLog:
     """Names every unreadable image once and stops the run when they are more than 1 % (one is always tolerated)."""
 
-    def __init__(self, images: ImageSet) -> None:
+    def __init__(self, images: ImageSet, *, silent: bool = False) -> None:
         """Starts counting.
 
         Args:
             images: The set whose size the limit is a share of.
+            silent: Neither warn nor stop, because another log already does.
         """
-        self.images = images
+        self.images, self.silent = images, silent
         self.reasons: dict[int, str] = {}
+
+    def listing(self) -> list[str]:
+        """Names and reasons, in the order of the set."""
+        return [f"{self.images.where(i)} cannot be read ({reason})" for i, reason in sorted(self.reasons.items())]
 
     def add(self, bad: list[tuple[int, str]], consequence: str) -> None:
         """Counts images and warns about new ones.
@@ -95,10 +100,12 @@ class UnreadableLog:
         for i, reason in bad:
             if i not in self.reasons:
                 self.reasons[i] = reason
+                if self.silent:
+                    continue
                 sys.stderr.write(f"warning: {self.images.where(i)} cannot be read ({reason}); {consequence}\n")
         allowed = max(1, int(TOLERATED * len(self.images)))
-        if len(self.reasons) > allowed:
-            listing = "\n  ".join(f"{self.images.where(i)}: {reason}" for i, reason in sorted(self.reasons.items()))
+        if len(self.reasons) > allowed and not self.silent:
+            listing = "\n  ".join(self.listing())
             raise UserError(
                 f"{len(self.reasons)} of {len(self.images):,} images cannot be read, more than {TOLERATED:.0%}; "
                 f"repair or remove them:\n  {listing}"

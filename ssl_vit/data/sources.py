@@ -105,8 +105,7 @@ def open_pool(data: DataConfig, judged_on: LabelledDataConfig) -> tuple[ImageSet
         train, test = made_split(table.labels)
         return _image_set(
             data.path, table, train
-        ), f"{len(test):,} images are kept out as test split (made, stratified)"
-    return _image_set(data.path, table, None), "every image"
+        ), f"{len(test):,} images stay out as a test split"return _image_set(data.path, table, None), "every image"
 
 
 def open_labelled(data: DataConfig, labelled: LabelledDataConfig) -> Labelled:

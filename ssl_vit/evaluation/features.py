@@ -103,5 +103,4 @@ def extract_features(extract: Extractor, images: ImageSet, *, batch_size: int, d
         raise UserError("features are not finite: the backbone's weights or its pixel statistics are damaged")
     if len(x) > 1 and float(np.ptp(x, axis=0).max()) == 0.0:
         raise UserError("all images have the same features: the backbone has collapsed or its weights are empty")
-    left_out = tuple(f"{images.where(i)}: {reason}" for i, reason in sorted(log.reasons.items()))
-    return Features(x, images.labels[where], where, left_out)
+    return Features(x, images.labels[where], where, tuple(log.listing()))

@@ -70,7 +70,7 @@ def save_reconstructions(
     device = next(objective.parameters()).device
     dtype = next(objective.parameters()).dtype
     chosen = images.subset(np.unique(np.linspace(0, len(images) - 1, min(count, len(images))).astype(int)))
-    log = UnreadableLog(chosen)
+    log = UnreadableLog(chosen, silent=True)
     batch = next(eval_batches(chosen, count, device, log))
     pixels = eval_images(batch, scale, size, dtype)
     patches = objective.backbone.grid[0] * objective.backbone.grid[1]

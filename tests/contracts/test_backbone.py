@@ -8,13 +8,12 @@ import pytest
 import timm
 import torch
 import torch.nn.functional as F
-from torch import Tensor
-
 from ssl_vit.configs import ModelConfig
 from ssl_vit.errors import UserError
 from ssl_vit.models.build import build_backbone, check_shape, model_facts
 from ssl_vit.models.positions import resample
 from ssl_vit.models.vit import ViTBackbone, gather_patches, patchify
+from torch import Tensor
 
 SHAPES = {
     "digits": ModelConfig("vit_tiny_patch16_224", 8, 2, 64, 4, 4, "sincos", "mean"),

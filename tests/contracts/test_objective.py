@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor
-
 from ssl_vit.configs import MAEConfig, ModelConfig, SupervisedConfig
 from ssl_vit.errors import UserError
 from ssl_vit.masking import random_mask
@@ -16,6 +14,7 @@ from ssl_vit.models.build import build_backbone
 from ssl_vit.objectives.base import Clock, Objective
 from ssl_vit.objectives.mae import MAE, images_from_patches, normalise_targets, pixel_patches
 from ssl_vit.objectives.supervised import Supervised
+from torch import Tensor
 
 MODEL = ModelConfig("vit_tiny_patch16_224", 16, 4, 24, 3, 2, "sincos", "mean")
 

@@ -73,8 +73,8 @@ def test_evaluation_counts_every_image_once_on_two_processes(runs: Path) -> None
     found = []
     for processes in (1, 2):
         done = launch(
-            processes, "eval/knn.py", "--backbone", "fp32-1", "--run.dir", f"knn-{processes}", "--eval.batch_size", "50",
-            cwd=runs,
+            processes, "eval/knn.py", "--backbone", "fp32-1", "--eval.batch_size", "50",
+            "--run.dir", f"knn-{processes}", cwd=runs,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         found.append(json.loads((runs / f"knn-{processes}" / "results" / "knn.json").read_text()))

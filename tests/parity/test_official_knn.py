@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-
 from ssl_vit.evaluation import knn
 from ssl_vit.evaluation.metrics import classification_metrics
 

@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from timm.models.vision_transformer import VisionTransformer
-
 from ssl_vit.configs import MAEConfig
 from ssl_vit.masking import Mask, kept_patches, random_mask
 from ssl_vit.models.positions import sincos_2d
@@ -17,6 +15,7 @@ from ssl_vit.models.vit import ViTBackbone
 from ssl_vit.objectives.mae import MAE
 from ssl_vit.optim import parameter_groups
 from ssl_vit.schedules import warmup_cosine
+from timm.models.vision_transformer import VisionTransformer
 
 FIXTURES = Path(__file__).parent / "fixtures"
 GOLDEN = json.loads((FIXTURES / "golden.json").read_text())

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import timm
 import torch
-
 from ssl_vit.checkpoint import export_backbone, load_backbone, load_checkpoint, save_checkpoint
 from ssl_vit.configs import ModelConfig
 from ssl_vit.data.views import PixelScale

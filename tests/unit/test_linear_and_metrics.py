@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from sklearn.metrics import balanced_accuracy_score, top_k_accuracy_score
-
 from ssl_vit.configs import LinearConfig
 from ssl_vit.evaluation.linear import linear_probe
 from ssl_vit.evaluation.metrics import classification_metrics

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
-
 from ssl_vit.configs import OptimConfig
 from ssl_vit.optim import make_adamw, parameter_groups, peak_learning_rate
+from torch import nn
 
 
 class Toy(nn.Module):

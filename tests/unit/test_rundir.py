@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
 from ssl_vit.configs import DataConfig, FitConfig, MAEConfig, MAERecipe, RunConfig, parse
 from ssl_vit.errors import UserError
 from ssl_vit.rundir import RunDir, open_run, write_atomically
@@ -60,9 +59,7 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "holiday.jpg").read_bytes() == b"precious"
 
 
-def test_default_directory_depends_on_what_changes_results(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_default_directory_depends_on_what_changes_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     plain = opened(MAERecipe()).path
     assert plain.parts[0] == "runs"

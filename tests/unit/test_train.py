@@ -10,10 +10,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, nn
-
 from ssl_vit import dist, train
-from ssl_vit.configs import AugmentConfig, DataConfig, FitConfig, LabelledDataConfig, MAEConfig, ModelConfig, OptimConfig
+from ssl_vit.configs import (
+    AugmentConfig,
+    DataConfig,
+    FitConfig,
+    LabelledDataConfig,
+    MAEConfig,
+    ModelConfig,
+    OptimConfig,
+)
 from ssl_vit.configs.resolve import resolve_augment
 from ssl_vit.data.loader import Loader
 from ssl_vit.data.sources import open_pool
@@ -24,6 +30,7 @@ from ssl_vit.objectives.base import Clock, StepOutput
 from ssl_vit.objectives.mae import MAE
 from ssl_vit.rundir import RunDir
 from ssl_vit.schedules import warmup_cosine
+from torch import Tensor, nn
 
 MODEL = ModelConfig("vit_tiny_patch16_224", 8, 2, 16, 2, 2, "sincos", "mean")
 FIT = FitConfig(epochs=0.5, batch_size=64, precision="fp64", log_every=2)
@@ -60,9 +67,7 @@ def run(path: Path, objective: MAE | None = None, cfg: FitConfig = FIT, optim: O
     augment = resolve_augment(AugmentConfig(), 8, labelled=False)
     view = mae_view(measure_scale(pool), augment, size=8, patches=16, kept=8, dtype=train.DTYPES[cfg.precision])
     path.mkdir(exist_ok=True)
-    train.fit(
-        objective, loader, view, fit=cfg, optim=optim, run=RunDir(path, True), accelerator=accelerator, seed=3
-    )
+    train.fit(objective, loader, view, fit=cfg, optim=optim, run=RunDir(path, True), accelerator=accelerator, seed=3)
     return objective
 
 
@@ -126,7 +131,7 @@ def test_steps_after_the_checkpoint_are_repeated_identically(tmp_path: Path) -> 
 def test_a_loss_that_is_no_number_is_never_saved(tmp_path: Path) -> None:
     broken = build()
     broken.fail_at = 2
-    with pytest.raises(UserError, match="--optim.lr"):
+    with pytest.raises(UserError, match=r"--optim\.lr"):
         run(tmp_path, broken, replace(FIT, checkpoint_steps=1))
     assert sorted(p.name for p in (tmp_path / "checkpoints").glob("*.pt")) == ["step_000000001.pt", "step_000000002.pt"]
 
