@@ -46,6 +46,7 @@ def main(cfg: MAERecipe) -> None:
         cfg,
         model=model,
         mae=mae,
+        optim=resolve.resolve_optim(cfg.optim, model.width, size),
         augment=resolve.resolve_augment(cfg.augment, size, labelled=False),
         fit=resolve.resolve_fit(cfg.fit, len(pool), size=size, labelled=False),
     )

@@ -44,21 +44,39 @@ def gather_rows(rows: Tensor) -> Tensor:
     return torch.cat([part[: int(c.item())] for part, c in zip(gathered, counts, strict=True)])
 
 
-def _requested_by_launcher() -> int | None:
-    """``--num_processes`` of an ``accelerate launch`` that is this process's parent, else None."""
+def _accelerate_launcher() -> tuple[dict[str, str], dict[str, str]] | None:
+    """Options and environment of the ``accelerate launch`` that is this process's parent, None where there is none."""
     try:
         parent = psutil.Process().parent()
         words = parent.cmdline() if parent is not None else []
+        if parent is None or not any(w.endswith("accelerate") or "accelerate.commands" in w for w in words):
+            return None
+        environment = parent.environ()
     except psutil.Error:
         return None
-    if not any(word.endswith("accelerate") or "accelerate.commands" in word for word in words):
-        return None
+    options: dict[str, str] = {}
     for position, word in enumerate(words):
-        name, _, value = word.partition("=")
-        if name in ("--num_processes", "--num-processes"):
-            value = value or (words[position + 1] if position + 1 < len(words) else "")
-            return int(value) if value.isdigit() else None
-    return None
+        name, equals, value = word.partition("=")
+        if name.startswith("--"):
+            options[name[2:].replace("-", "_")] = value if equals else " ".join(words[position + 1 : position + 2])
+    return options, environment
+
+
+def use_idle_cores(processes: int) -> None:
+    """Lets a lone CPU process compute on every core where nobody chose a number of threads.
+
+    ``accelerate launch`` starts a process with OMP_NUM_THREADS=1 unless it is told otherwise; a number that was given
+    to it, or set in the environment it was called from, is kept.
+
+    Args:
+        processes: Number of processes of this job.
+    """
+    launcher = _accelerate_launcher()
+    if launcher is None or processes != 1:
+        return
+    options, environment = launcher
+    if "num_cpu_threads_per_process" not in options and "OMP_NUM_THREADS" not in environment:
+        torch.set_num_threads(psutil.cpu_count(logical=False) or 1)
 
 
 def check_world_size(actual: int) -> None:
@@ -74,7 +92,9 @@ def check_world_size(actual: int) -> None:
         UserError: When the launcher was asked for another number.
     """
     world = int(os.environ.get("WORLD_SIZE", "0")) or None
-    asked = world or _requested_by_launcher()
+    launcher = _accelerate_launcher()
+    option = launcher[0].get("num_processes", "") if launcher else ""
+    asked = world or (int(option) if option.isdigit() else None)
     if asked is None or asked == actual:
         return
     raise UserError(

@@ -61,4 +61,7 @@ def make_adamw(groups: list[dict[str, Any]], cfg: OptimConfig) -> torch.optim.Ad
 
 def peak_learning_rate(cfg: OptimConfig, batch_size: int) -> float:
     """The given learning rate, or the base rate scaled linearly with the effective batch size (Goyal et al. 2017)."""
-    return cfg.lr if cfg.lr is not None else cfg.base_lr * batch_size / 256
+    if cfg.lr is not None:
+        return cfg.lr
+    assert cfg.base_lr is not None
+    return cfg.base_lr * batch_size / 256

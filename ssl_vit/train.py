@@ -18,7 +18,7 @@ from ssl_vit.checkpoint import load_checkpoint, save_checkpoint
 from ssl_vit.configs import FitConfig, OptimConfig
 from ssl_vit.data.loader import Batch, Loader
 from ssl_vit.data.views import View
-from ssl_vit.dist import check_world_size, mean_over_ranks
+from ssl_vit.dist import check_world_size, mean_over_ranks, use_idle_cores
 from ssl_vit.errors import UserError
 from ssl_vit.objectives.base import Clock, Objective
 from ssl_vit.optim import make_adamw, parameter_groups, peak_learning_rate
@@ -46,6 +46,8 @@ def start(precision: str = "fp32", seed: int = 0) -> Accelerator:
         kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)],
     )
     check_world_size(accelerator.num_processes)
+    if accelerator.device.type == "cpu":
+        use_idle_cores(accelerator.num_processes)
     if resolved == "fp16" and accelerator.device.type == "cpu":
         raise UserError("--fit.precision fp16 needs a GPU; use fp32 or bf16 on a CPU")
     torch.manual_seed(seed)

@@ -134,11 +134,12 @@ def from_dict(recipe: type[R], values: dict[str, Any]) -> R:
     return recipe(**_fields(parser, parsed))
 
 
-def _fields(parser: Any, parsed: object) -> dict[str, Any]:
-    for group, value in cast("dict[str, Any]", vars(parsed)).items():
+def _fields(parser: Any, parsed: Any) -> dict[str, Any]:
+    values: dict[str, Any] = parsed.__dict__
+    for group, value in values.items():
         if group not in ("config", "seed", "backbone") and not isinstance(value, jsonargparse.Namespace):
             raise UserError(f"{group} in the config file is a group of options, not the value {value!r}")
-    fields: dict[str, Any] = vars(parser.instantiate(parsed))
+    fields: dict[str, Any] = parser.instantiate(parsed).__dict__
     return {name: value for name, value in fields.items() if name != "config"}
 
 

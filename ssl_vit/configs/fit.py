@@ -20,8 +20,9 @@ class OptimConfig:
 
     lr: float | None = None
     """Peak learning rate; default: base_lr x effective batch size / 256."""
-    base_lr: float = 1.5e-4
-    """Learning rate per 256 images of effective batch size, used when lr is not given."""
+    base_lr: float | None = None
+    """Learning rate per 256 images of effective batch size, used when lr is not given; default for MAE: 3e-3 up to
+    16 pixels, the paper's 1.5e-4 for ViT-B and larger, 1e-3 between; on labels 1e-3."""
     min_lr: float = 0.0
     """Learning rate that the cosine approaches at the last step."""
     warmup: float = 0.05

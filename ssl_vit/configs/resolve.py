@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from ssl_vit.configs.data import AugmentConfig
-from ssl_vit.configs.fit import FitConfig
+from ssl_vit.configs.fit import FitConfig, OptimConfig
 from ssl_vit.configs.model import ModelConfig
 from ssl_vit.configs.objectives import MAEConfig, SupervisedConfig
 from ssl_vit.errors import UserError
@@ -137,6 +137,24 @@ def resolve_mae(cfg: MAEConfig, width: int, size: int) -> MAEConfig:
         decoder_depth=cfg.decoder_depth or (8 if large else 4 if width >= 192 else 2),
         decoder_heads=cfg.decoder_heads or (16 if large else max(2, decoder // 32)),
     )
+
+
+def resolve_optim(cfg: OptimConfig, width: int, size: int) -> OptimConfig:
+    """MAE's base learning rate as a number: measured on digits, the paper's for its sizes of network.
+
+    Raises:
+        UserError: For rates and shares outside their range.
+    """
+    for name, low, high in (("warmup", 0.0, 1.0), ("layer_decay", 0.0, 1.0), ("weight_decay", 0.0, 1e3)):
+        value = getattr(cfg, name)
+        if not low <= value <= high or (name == "layer_decay" and value == 0):
+            raise UserError(f"--optim.{name} {value:g} is outside {low:g} to {high:g}")
+    for name in ("lr", "base_lr"):
+        value = getattr(cfg, name)
+        if value is not None and value <= 0:
+            raise UserError(f"--optim.{name} {value:g} must be positive")
+    base = 3e-3 if size <= TINY else 1.5e-4 if width >= 768 else 1e-3
+    return replace(cfg, base_lr=base if cfg.base_lr is None else cfg.base_lr)
 
 
 def resolve_supervised(cfg: SupervisedConfig, model_pool: str, size: int, labels: int) -> SupervisedConfig:

@@ -103,9 +103,8 @@ def open_pool(data: DataConfig, judged_on: LabelledDataConfig) -> tuple[ImageSet
     table = tables["all"]
     if table.labels is not None and judged_on.path in (None, data.path):
         train, test = made_split(table.labels)
-        return _image_set(
-            data.path, table, train
-        ), f"{len(test):,} images stay out as a test split"return _image_set(data.path, table, None), "every image"
+        return _image_set(data.path, table, train), f"{len(test):,} images stay out as a test split"
+    return _image_set(data.path, table, None), "every image"
 
 
 def open_labelled(data: DataConfig, labelled: LabelledDataConfig) -> Labelled:

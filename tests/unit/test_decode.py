@@ -382,17 +382,28 @@ def test_enormous_images_are_unreadable_and_large_ones_are_not(monkeypatch: pyte
 # Canvas
 
 
+def resampling(length: int, out: int) -> torch.Tensor:
+    """Torch's antialiased bicubic weights [out, length] along one axis, in float64.
+
+    Of one axis at a time, because torch 2.15 itself goes wrong where the other axis is resized to a single pixel.
+    """
+    if length == 1:
+        return torch.ones(out, 1, dtype=torch.float64)
+    eye = torch.eye(length, dtype=torch.float64)[None, None]
+    return F.interpolate(eye, size=(out, length), mode="bicubic", antialias=True, align_corners=False)[0, 0]
+
+
 def reference(stored: np.ndarray, canvas: tuple[int, int]) -> np.ndarray:
-    """Torch's antialiased bicubic in float64, clamped to the range of the type as integers have to be."""
-    x = torch.from_numpy(stored.astype(np.float64))[None]
-    x = F.interpolate(x, size=canvas, mode="bicubic", antialias=True, align_corners=False)
-    return x[0].clamp(0, np.iinfo(stored.dtype).max).numpy()
+    """Torch's result, clamped to the range of the type as integers have to be."""
+    x = torch.from_numpy(stored.astype(np.float64))
+    x = resampling(x.shape[1], canvas[0]) @ x @ resampling(x.shape[2], canvas[1]).T
+    return x.clamp(0, np.iinfo(stored.dtype).max).numpy()
 
 
 @settings(max_examples=40, deadline=None, database=None, derandomize=True)
 @given(
-    height=st.integers(2, 24),
-    width=st.integers(2, 24),
+    height=st.integers(1, 24),
+    width=st.integers(1, 24),
     canvas=st.tuples(st.integers(1, 24), st.integers(1, 24)),
     bits=st.sampled_from([8, 16]),
     channels=st.sampled_from([1, 3]),
