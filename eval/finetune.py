@@ -29,10 +29,12 @@ def main(cfg: FinetuneRecipe) -> None:
     if main_process:
         announce(session)
     size = exported.size
+    train.use_cores(accelerator, size)
     cfg = replace(
         cfg,
         supervised=resolve.resolve_supervised(cfg.supervised, exported.pool, size, len(data.train)),
         augment=resolve.resolve_augment(cfg.augment, size, labelled=True),
+        optim=resolve.resolve_optim(cfg.optim, exported.backbone.embed_dim, size, "finetune"),
         fit=resolve.resolve_fit(cfg.fit, len(data.train), size=size, labelled=True),
     )
     if cfg.run.dir is None:

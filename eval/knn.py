@@ -19,6 +19,7 @@ def main(cfg: KNNRecipe) -> None:
 
     accelerator = train.start("fp32", cfg.seed)
     session = open_session(cfg.backbone, cfg.eval, cfg.run, main=accelerator.is_main_process)
+    train.use_cores(accelerator, session.exported.size)
     if accelerator.is_main_process:
         announce(session)
     data, device = session.data, accelerator.device

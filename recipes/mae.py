@@ -46,14 +46,16 @@ def main(cfg: MAERecipe) -> None:
         cfg,
         model=model,
         mae=mae,
-        optim=resolve.resolve_optim(cfg.optim, model.width, size),
+        optim=resolve.resolve_optim(cfg.optim, model.width, size, "mae"),
         augment=resolve.resolve_augment(cfg.augment, size, labelled=False),
         fit=resolve.resolve_fit(cfg.fit, len(pool), size=size, labelled=False),
     )
+    assert cfg.fit.batch_size is not None
     micro = train.micro_batch_size(cfg.fit, accelerator.num_processes)
     fixed = model.positions == "sincos"
     objective = MAE(build_backbone(model, pool.form.channels), cfg.mae, freeze_positions=fixed)
     pool = pool.on_canvas(cfg.data.canvas, size)
+    train.use_cores(accelerator, size)
     main_process, about = accelerator.is_main_process, train.describe(accelerator)
     run = open_run("mae", cfg, data=cfg.data.path, fingerprint=pool.fingerprint, writes=main_process, accelerator=about)
     scale = measure_scale(pool)

@@ -35,14 +35,16 @@ def main(cfg: SupervisedRecipe) -> None:
     size = model.img_size
     train_set, test_set = (part.on_canvas(cfg.data.canvas, size) for part in (data.train, data.test))
     data = data._replace(train=train_set, test=test_set)
+    train.use_cores(accelerator, size)
+    backbone = build_backbone(model, data.train.form.channels)
     cfg = replace(
         cfg,
         model=model,
         supervised=resolve.resolve_supervised(cfg.supervised, model.pool, size, len(data.train)),
         augment=resolve.resolve_augment(cfg.augment, size, labelled=True),
+        optim=resolve.resolve_optim(cfg.optim, backbone.embed_dim, size, "scratch"),
         fit=resolve.resolve_fit(cfg.fit, len(data.train), size=size, labelled=True),
     )
-    backbone = build_backbone(model, data.train.form.channels)
     main_process = accelerator.is_main_process
     run = open_run(
         "supervised", cfg, data=data.train.name, fingerprint=data.train.fingerprint, writes=main_process,

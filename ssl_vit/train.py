@@ -16,6 +16,7 @@ from accelerate import Accelerator, DistributedDataParallelKwargs
 
 from ssl_vit.checkpoint import load_checkpoint, save_checkpoint
 from ssl_vit.configs import FitConfig, OptimConfig
+from ssl_vit.configs.resolve import TINY
 from ssl_vit.data.loader import Batch, Loader
 from ssl_vit.data.views import View
 from ssl_vit.dist import check_world_size, mean_over_ranks, use_idle_cores
@@ -46,8 +47,6 @@ def start(precision: str = "fp32", seed: int = 0) -> Accelerator:
         kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)],
     )
     check_world_size(accelerator.num_processes)
-    if accelerator.device.type == "cpu":
-        use_idle_cores(accelerator.num_processes)
     if resolved == "fp16" and accelerator.device.type == "cpu":
         raise UserError("--fit.precision fp16 needs a GPU; use fp32 or bf16 on a CPU")
     torch.manual_seed(seed)
@@ -60,6 +59,20 @@ def _auto_precision() -> str:
     if torch.backends.mps.is_available():
         return "fp32"
     return "bf16" if torch.cpu._is_amx_tile_supported() else "fp32"  # bf16 vectors alone measured slower
+
+
+def use_cores(accelerator: Accelerator, size: int) -> None:
+    """Lets a lone CPU process compute on every core, where images are large enough for that to pay.
+
+    On images of a few pixels a second thread gains little, and costs a factor of ten where another program needs the
+    core: its threads wait for each other after every small operation.
+
+    Args:
+        accelerator: Made by ``start``.
+        size: Side of the input in pixels.
+    """
+    if accelerator.device.type == "cpu" and size > TINY:
+        use_idle_cores(accelerator.num_processes)
 
 
 def describe(accelerator: Accelerator) -> dict[str, Any]:
@@ -80,6 +93,7 @@ def micro_batch_size(cfg: FitConfig, processes: int) -> int:
     Raises:
         UserError: When the effective batch cannot be shared evenly.
     """
+    assert cfg.batch_size is not None
     if cfg.micro_batch:
         return cfg.micro_batch
     if cfg.batch_size % processes:
@@ -183,6 +197,7 @@ def fit(
     if done == steps:
         return
     batches = loader.batches(done, steps)
+    trained = [p for p in objective.parameters() if p.requires_grad]
     progress = TrainingProgress(steps, done, loader.batch_size, accelerator.is_main_process)
     finite = torch.ones((), device=accelerator.device)
     saved_at, saved_time, logged_step, logged_time, waited = done, time.monotonic(), done, time.perf_counter(), 0.0
@@ -212,7 +227,7 @@ def fit(
                     _forward_backward(accelerator, model, view, batch, seed, loader.accumulation, micro, logged)
                 objective.after_backward(clock)
                 if fit.clip_grad is not None:
-                    accelerator.clip_grad_norm_(objective.parameters(), fit.clip_grad)
+                    accelerator.clip_grad_norm_(trained, fit.clip_grad)
                 optimizer.step()
                 optimizer.zero_grad(set_to_none=True)
                 objective.after_step(clock)

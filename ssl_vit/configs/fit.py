@@ -21,8 +21,8 @@ class OptimConfig:
     lr: float | None = None
     """Peak learning rate; default: base_lr x effective batch size / 256."""
     base_lr: float | None = None
-    """Learning rate per 256 images of effective batch size, used when lr is not given; default for MAE: 3e-3 up to
-    16 pixels, the paper's 1.5e-4 for ViT-B and larger, 1e-3 between; on labels 1e-3."""
+    """Learning rate per 256 images of effective batch size, used when lr is not given; default: 1e-3; MAE of
+    ViT-B and larger 1.5e-4 as in the paper; up to 16 pixels 3e-3 (MAE), 4e-3 (from scratch), 2e-3 (fine-tuning)."""
     min_lr: float = 0.0
     """Learning rate that the cosine approaches at the last step."""
     warmup: float = 0.05
@@ -43,8 +43,9 @@ class FitConfig:
     """Passes over the training images; default: a budget of images that depends on the image size, printed."""
     min_steps: int = 0
     """At least this many optimiser steps, however few the images (batches then cross epoch boundaries)."""
-    batch_size: int = 256
-    """Effective batch size: images per optimiser step over all processes and accumulation."""
+    batch_size: int | None = None
+    """Effective batch size: images per optimiser step over all processes and accumulation; default for MAE: 128 up to
+    16 pixels, else 256; on labels 64."""
     micro_batch: int | None = None
     """Images per process and forward pass; the rest of the batch is accumulated. Default: batch size / processes."""
     precision: Literal["auto", "fp32", "bf16", "fp16", "fp64"] = "auto"

@@ -27,8 +27,8 @@ class MAERecipe:
     eval: EvalConfig = field(default_factory=EvalConfig)
 
 
-_LABELLED_OPTIM = OptimConfig(base_lr=1e-3, betas=(0.9, 0.999), min_lr=1e-6, warmup=0.1)
-_LABELLED_FIT = FitConfig(min_steps=1000, batch_size=64, clip_grad=1.0)
+_LABELLED_OPTIM = OptimConfig(betas=(0.9, 0.999), min_lr=1e-6, warmup=0.1)
+_LABELLED_FIT = FitConfig(min_steps=1000, clip_grad=1.0)
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class FinetuneRecipe:
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     supervised: SupervisedConfig = field(default_factory=SupervisedConfig)
     optim: OptimConfig = field(
-        default_factory=lambda: OptimConfig(base_lr=1e-3, betas=(0.9, 0.999), min_lr=1e-6, warmup=0.1, layer_decay=0.75)
+        default_factory=lambda: OptimConfig(betas=(0.9, 0.999), min_lr=1e-6, warmup=0.1, layer_decay=0.75)
     )
     fit: FitConfig = field(default_factory=lambda: _LABELLED_FIT)
     eval: EvalConfig = field(default_factory=EvalConfig)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 from ssl_vit.configs.data import AugmentConfig
 from ssl_vit.configs.fit import FitConfig, OptimConfig
@@ -15,7 +15,7 @@ TINY = 16
 """Up to this many pixels an image is used whole: no crop, no flip, mean pooling, a narrow network."""
 
 _TINY_SHAPE = {"width": 64, "depth": 4, "heads": 4}
-_MAE_IMAGES_TINY, _MAE_IMAGES = 256_000, 4_000_000
+_MAE_IMAGES_TINY, _MAE_IMAGES = 200_000, 4_000_000
 """Budget of training images (epochs x images) for MAE: measured on digits, and a start for everything else."""
 
 
@@ -139,8 +139,11 @@ def resolve_mae(cfg: MAEConfig, width: int, size: int) -> MAEConfig:
     )
 
 
-def resolve_optim(cfg: OptimConfig, width: int, size: int) -> OptimConfig:
-    """MAE's base learning rate as a number: measured on digits, the paper's for its sizes of network.
+_BASE_LR_TINY = {"mae": 3e-3, "scratch": 4e-3, "finetune": 2e-3}
+
+
+def resolve_optim(cfg: OptimConfig, width: int, size: int, task: Literal["mae", "scratch", "finetune"]) -> OptimConfig:
+    """The base learning rate as a number: measured on digits, else MAE's recipe for its sizes of network.
 
     Raises:
         UserError: For rates and shares outside their range.
@@ -153,7 +156,7 @@ def resolve_optim(cfg: OptimConfig, width: int, size: int) -> OptimConfig:
         value = getattr(cfg, name)
         if value is not None and value <= 0:
             raise UserError(f"--optim.{name} {value:g} must be positive")
-    base = 3e-3 if size <= TINY else 1.5e-4 if width >= 768 else 1e-3
+    base = _BASE_LR_TINY[task] if size <= TINY else 1.5e-4 if task == "mae" and width >= 768 else 1e-3
     return replace(cfg, base_lr=base if cfg.base_lr is None else cfg.base_lr)
 
 
@@ -185,9 +188,9 @@ def resolve_fit(cfg: FitConfig, images: int, *, size: int, labelled: bool) -> Fi
         value = getattr(cfg, name)
         if value is not None and value <= 0:
             raise UserError(f"--fit.{name} {value} must be positive")
-    if cfg.epochs is not None:
-        return cfg
-    if labelled:
-        return replace(cfg, epochs=100.0)
     budget = _MAE_IMAGES_TINY if size <= TINY else _MAE_IMAGES
-    return replace(cfg, epochs=float(min(800, max(20, round(budget / images)))))
+    return replace(
+        cfg,
+        batch_size=cfg.batch_size or (64 if labelled else 128 if size <= TINY else 256),
+        epochs=cfg.epochs or (100.0 if labelled else float(min(800, max(20, round(budget / images))))),
+    )

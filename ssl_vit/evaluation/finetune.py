@@ -61,6 +61,7 @@ def train_on_labels(
         The trained objective, and metrics on the test images after the last step.
     """
     classes = data.train.classes
+    assert fit_cfg.batch_size is not None
     micro = micro_batch_size(fit_cfg, accelerator.num_processes)
     if (supervised.mixup or supervised.cutmix) and micro % 2:
         raise UserError(f"mixup and CutMix pair neighbours: --fit.micro_batch {micro} must be even")

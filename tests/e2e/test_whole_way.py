@@ -39,7 +39,7 @@ def test_the_first_command_makes_everything_it_promises(pretrained) -> None:
     assert "images/s" in done.stderr
     for command in ("eval/knn.py", "eval/linear_probe.py", "eval/finetune.py"):
         assert f"accelerate launch {command} --backbone runs/{run.name}/backbone" in done.stdout
-    assert "effective batch 256 = 1 process(es) x 256 per device x 1 accumulation" in done.stdout
+    assert "effective batch 128 = 1 process(es) x 128 per device x 1 accumulation" in done.stdout
     assert "1,438 from digits" in done.stdout
     with Image.open(run / "figures" / "reconstructions.png") as picture:
         assert min(picture.size) > 300

@@ -1,0 +1,68 @@
+"""Curves over the number of labels: draws, and choices made inside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import numpy as np
+from jaxtyping import Int
+
+from ssl_vit.data.images import ImageSet
+from ssl_vit.data.splits import draw_labels
+from ssl_vit.randomness import permutation
+
+HELD_OUT = 5
+"""One label in five is held out to choose an option; classes with fewer than five labels allow no choice."""
+
+C = TypeVar("C")
+
+
+def labelled_draw(train: ImageSet, count: int | None, draw: int) -> ImageSet:
+    """The images of one draw of ``count`` labels (None: all of them)."""
+    assert train.labels is not None
+    return train if count is None else train.subset(draw_labels(train.labels, count, draw))
+
+
+def held_out_inside(labels: Int[np.ndarray, " n"], draw: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """A stratified split of given labels into four fifths and one fifth; None when a class has fewer than five.
+
+    Args:
+        labels: The labels of a draw: whatever is held out of them is part of the label budget.
+        draw: Number of the draw.
+
+    Returns:
+        Sorted positions to train on and to choose by.
+    """
+    held: list[np.ndarray] = []
+    for label in np.unique(labels):
+        rows = np.flatnonzero(labels == label)
+        if len(rows) < HELD_OUT:
+            return None
+        held.append(rows[permutation(draw, "held-out", int(label), n=len(rows)).numpy()[: len(rows) // HELD_OUT]])
+    chosen = np.sort(np.concatenate(held))
+    return np.setdiff1d(np.arange(len(labels)), chosen), chosen
+
+
+def choose_inside(
+    train: ImageSet, draw: int, candidates: Sequence[C], default: C, score: Callable[[C, ImageSet, ImageSet], float]
+) -> tuple[C, str]:
+    """Chooses an option by a held-out fifth of the given labels; ties go to the earlier candidate.
+
+    Args:
+        train: The images of a draw.
+        draw: Number of the draw.
+        candidates: Options to try.
+        default: Taken where the labels are too few to choose.
+        score: (option, images to train on, images to judge by) -> larger is better.
+
+    Returns:
+        The option, and how it was chosen in words.
+    """
+    assert train.labels is not None
+    split = held_out_inside(train.labels, draw)
+    if split is None or len(candidates) < 2:
+        return default, "fixed: too few labels to choose by"
+    parts = [train.subset(part) for part in split]
+    scores = [score(candidate, *parts) for candidate in candidates]
+    return candidates[int(np.argmax(scores))], f"best of {len(candidates)} on a fifth of the given labels"
