@@ -326,3 +326,11 @@ def test_evaluation_stops_at_too_many_unreadable_images(tmp_path: Path) -> None:
     images = file_set(tmp_path / "images", 12, broken=(4, 9))
     with pytest.raises(UserError, match=r"2 of 12[\s\S]*0004\.png[\s\S]*0009\.png"):
         list(eval_batches(images, 4, CPU, UnreadableLog(images), 0))
+
+
+def test_a_silent_log_counts_but_neither_warns_nor_stops(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    images = file_set(tmp_path / "images", 12, broken=(9, 4))
+    log = UnreadableLog(images, silent=True)
+    assert sum(len(b.index) for b in eval_batches(images, 4, CPU, log, 0)) == 10
+    assert capsys.readouterr().err == ""
+    assert [Path(line.split(" cannot be read (")[0]).name for line in log.listing()] == ["0004.png", "0009.png"]

@@ -1,0 +1,363 @@
+"""Views: pixel scales, the evaluation crop, masks and soft targets; a sample's view is its own in any batch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from scipy import stats
+from ssl_vit.configs import AugmentConfig, SupervisedConfig
+from ssl_vit.data.decode import Format
+from ssl_vit.data.images import ImageSet, Sizes
+from ssl_vit.data.loader import Batch
+from ssl_vit.data.sources import ArrayRows, FileRows
+from ssl_vit.data.views import (
+    PixelScale,
+    View,
+    drop_path_factors,
+    eval_images,
+    mae_view,
+    measure_scale,
+    supervised_view,
+    train_geometry,
+)
+from ssl_vit.errors import UserError
+from ssl_vit.randomness import make_key
+
+RAW = PixelScale((0.0,), (1.0,), 8)
+COLOUR = PixelScale((0.4, 0.5, 0.6), (0.2, 0.3, 0.25), 8)
+PLAIN = AugmentConfig(crop_scale=(1.0, 1.0), flip=False, colour=False)
+VARIED = AugmentConfig(crop_scale=(0.2, 1.0), flip=True, colour=True)
+UNMIXED = SupervisedConfig(pool="cls", mixup=0.0, cutmix=0.0)
+F64 = torch.float64
+
+
+def batch_of(
+    n: int,
+    canvas: tuple[int, int] = (24, 24),
+    *,
+    sizes: tuple[float, float] | None = None,
+    channels: int = 3,
+    deep: bool = False,
+    epoch: int = 0,
+) -> Batch:
+    generator = torch.Generator().manual_seed(n)
+    # 8-bit noise stays away from black and white, so that no overshoot of the resampling could be clamped.
+    low, high, dtype = (0, 65536, torch.int32) if deep else (80, 176, torch.uint8)
+    images = torch.randint(low, high, (n, channels, *canvas), generator=generator).to(dtype)
+    size = torch.tensor([sizes or canvas] * n, dtype=torch.float32)
+    index = torch.arange(n) * 7
+    native = sizes is None or sizes == canvas
+    return Batch(images, index, torch.full((n,), epoch), size, native, torch.arange(n) % 5)
+
+
+def part(batch: Batch, chosen: list[int]) -> Batch:
+    assert batch.labels is not None
+    return Batch(
+        batch.images[chosen],
+        batch.index[chosen],
+        batch.epoch[chosen],
+        batch.sizes[chosen],
+        batch.native,
+        batch.labels[chosen],
+    )
+
+
+def array_set(pixels: np.ndarray) -> ImageSet:
+    form = Format(pixels.shape[1], 8 * pixels.dtype.itemsize)
+    size = (pixels.shape[2], pixels.shape[3])
+    return ImageSet("arrays", ArrayRows(pixels, "arrays"), np.arange(len(pixels)), form, Sizes(size, min(size)), "")
+
+
+# Scale
+
+
+@settings(max_examples=40, deadline=None, database=None, derandomize=True)
+@given(seed=st.integers(0, 999), channels=st.sampled_from([1, 3]), bits=st.sampled_from([8, 16]))
+def test_restore_undoes_normalise(seed: int, channels: int, bits: int) -> None:
+    rng = np.random.default_rng(seed)
+    mean, std = rng.uniform(0, 1, channels), rng.uniform(0.01, 1, channels)
+    scale = PixelScale(tuple(mean.tolist()), tuple(std.tolist()), bits)
+    images = torch.from_numpy(rng.uniform(0, 1, (2, channels, 4, 5)))
+    normal = scale.normalise(images)
+    for c in range(channels):
+        assert torch.allclose(normal[:, c], (images[:, c] - mean[c]) / std[c], rtol=0, atol=1e-12)
+    assert torch.allclose(scale.restore(normal), images, rtol=0, atol=1e-12)
+    assert torch.allclose(scale.normalise(scale.restore(images)), images, rtol=0, atol=1e-9)
+
+
+def test_scaled_pixels_are_shares_of_the_whole_range() -> None:
+    narrow = torch.tensor([0, 51, 255], dtype=torch.uint8).view(1, 1, 1, 3)
+    assert RAW.scaled(narrow, F64).flatten().tolist() == pytest.approx([0, 0.2, 1])
+    wide = torch.tensor([0, 13107, 65535], dtype=torch.int32).view(1, 1, 1, 3)
+    assert PixelScale((0.0,), (1.0,), 16).scaled(wide, torch.float32).flatten().tolist() == pytest.approx([0, 0.2, 1])
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16])
+def test_the_measured_scale_is_numpys(kind: type) -> None:
+    top = np.iinfo(kind).max
+    pixels = np.random.default_rng(0).integers(0, top, (50, 3, 6, 7)).astype(kind)
+    pixels[:, 1] //= 3
+    pixels[:, 2] = 77  # a constant channel
+    scale = measure_scale(array_set(pixels))
+    shares = pixels.astype(np.float64) / top
+    assert scale.bits == 8 * pixels.dtype.itemsize
+    assert scale.mean == pytest.approx(shares.mean(axis=(0, 2, 3)), abs=1e-12)
+    assert scale.std[:2] == pytest.approx(shares.std(axis=(0, 2, 3))[:2], abs=1e-9)
+    assert scale.std[2] == 1.0
+    normal = scale.normalise(scale.scaled(torch.from_numpy(pixels.astype(np.int32)), F64))
+    assert float(normal[:, 2].abs().max()) < 1e-9
+    assert float(normal[:, :2].mean()) == pytest.approx(0, abs=1e-9)
+    assert float(normal[:, 0].std(unbiased=False)) == pytest.approx(1, abs=1e-9)
+
+
+def test_the_scale_is_measured_on_images_from_the_whole_set() -> None:
+    pixels = np.repeat(np.arange(100, dtype=np.uint8), 4).reshape(100, 1, 2, 2)
+    few = measure_scale(array_set(pixels), at_most=5)
+    assert few.mean[0] * 255 == pytest.approx(np.mean([0, 24, 49, 74, 99]), abs=0.5)
+    assert measure_scale(array_set(pixels)).mean[0] * 255 == pytest.approx(49.5)
+
+
+def test_the_scale_leaves_unreadable_images_out(tmp_path: Path) -> None:
+    for i, value in enumerate((10, 20, 60)):
+        Image.new("L", (3, 3), value).save(tmp_path / f"{i}.png")
+    rows = FileRows(tmp_path, ["0.png", "1.png", "2.png", "gone.png"])
+    images = ImageSet("files", rows, np.arange(4), Format(1, 8), Sizes((3, 3), 3), "")
+    assert measure_scale(images).mean[0] * 255 == pytest.approx(30)
+    with pytest.raises(UserError, match="files"):
+        measure_scale(images.subset(np.array([3])))
+
+
+# Evaluation
+
+
+def test_images_of_the_models_size_are_only_normalised() -> None:
+    batch = batch_of(3)
+    expected = COLOUR.normalise(batch.images.double() / 255)
+    assert torch.equal(eval_images(batch, COLOUR, 24, F64), expected)
+
+
+@pytest.mark.parametrize(
+    ("canvas", "size", "side"),
+    [
+        ((112, 160), 96, 98),  # large images lose an eighth: resize to 256, crop 224
+        ((256, 256), 224, 224),
+        ((64, 96), 64, 64),  # no larger than the input: the whole short side
+        ((80, 100), 96, 80),
+        ((96, 128), 32, 96),  # small inputs: the whole short side
+        ((20, 24), 64, 20),
+    ],
+)
+def test_the_evaluation_crop_is_the_central_square(canvas: tuple[int, int], size: int, side: int) -> None:
+    batch = batch_of(2, canvas)
+    top, left = (canvas[0] - side) // 2, (canvas[1] - side) // 2
+    cut = (batch.images.double() / 255)[:, :, top : top + side, left : left + side].contiguous()
+    expected = F.interpolate(cut, size=(size, size), mode="bicubic", antialias=True, align_corners=False)
+    assert float((eval_images(batch, COLOUR, size, F64) - COLOUR.normalise(expected)).abs().max()) < 1e-9
+
+
+def test_the_evaluation_crop_is_central_in_the_original_not_on_the_canvas() -> None:
+    # 100 x 200 squeezed onto 50 x 50: its central square is columns 12.5 to 37.5 of the canvas.
+    batch = batch_of(2, (50, 50), sizes=(100.0, 200.0))
+    result = eval_images(batch, COLOUR, 25, F64)
+    assert result.shape == (2, 3, 25, 25)
+    outer = batch.images.clone()
+    outer[:, :, :, :12] = 0
+    outer[:, :, :, 38:] = 255
+    assert torch.equal(eval_images(replace(batch, images=outer), COLOUR, 25, F64), result)
+    for column in (13, 36):
+        inner = batch.images.clone()
+        inner[:, :, :, column] = 255
+        changed = eval_images(replace(batch, images=inner), COLOUR, 25, F64)
+        assert float((changed - result).abs().max()) > 0.1
+
+
+def test_evaluation_has_nothing_random() -> None:
+    one, other = batch_of(4, (40, 50)), batch_of(4, (40, 50), epoch=9)
+    assert torch.equal(eval_images(one, COLOUR, 16, F64), eval_images(other, COLOUR, 16, F64))
+
+
+# Training
+
+
+def test_no_augmentation_is_none() -> None:
+    batch = batch_of(3)
+    assert torch.equal(train_geometry(batch, 0, COLOUR, PLAIN, 24, F64), batch.images.double() / 255)
+
+
+def test_half_of_the_images_are_flipped_and_nothing_else() -> None:
+    batch = batch_of(2000, (4, 4), channels=1)
+    cfg = replace(PLAIN, flip=True)
+    images = batch.images.double() / 255
+    result = train_geometry(batch, 0, RAW, cfg, 4, F64)
+    flipped = (result == images.flip(3)).flatten(1).all(dim=1)
+    assert bool((flipped | (result == images).flatten(1).all(dim=1)).all())
+    assert abs(float(flipped.double().mean()) - 0.5) < 4.5 * 0.5 / 2000**0.5
+    again = train_geometry(replace(batch, epoch=batch.epoch + 1), 0, RAW, cfg, 4, F64)
+    other = (again == images.flip(3)).flatten(1).all(dim=1)
+    assert abs(float((flipped ^ other).double().mean()) - 0.5) < 4.5 * 0.5 / 2000**0.5
+
+
+def test_no_cropping_of_larger_images_is_their_central_square() -> None:
+    batch = batch_of(3, (30, 40))
+    cut = (batch.images.double() / 255)[:, :, :, 5:35].contiguous()
+    expected = F.interpolate(cut, size=(16, 16), mode="bicubic", antialias=True, align_corners=False)
+    assert float((train_geometry(batch, 0, COLOUR, PLAIN, 16, F64) - expected).abs().max()) < 1e-9
+
+
+def test_crops_are_drawn_in_the_originals_coordinates() -> None:
+    # One picture on two canvases: the crops show the same part of it. Each pixel holds its own place.
+    def ramp(height: int, width: int) -> torch.Tensor:
+        rows = (torch.arange(height) + 0.5) / height
+        columns = (torch.arange(width) + 0.5) / width
+        return torch.stack([rows[:, None].expand(height, width), columns.expand(height, width)])
+
+    cfg = AugmentConfig(crop_scale=(0.1, 0.3), flip=False, colour=False)
+    scale = PixelScale((0.0, 0.0), (1.0, 1.0), 16)
+    shown = []
+    for canvas in ((60, 120), (90, 90)):
+        images = (ramp(*canvas) * 65535).round().to(torch.int32).expand(20, -1, -1, -1).contiguous()
+        index = torch.arange(20)
+        batch = Batch(images, index, torch.zeros_like(index), torch.tensor([[60.0, 120.0]] * 20), False, None)
+        shown.append(train_geometry(batch, 5, scale, cfg, 8, F64).mean(dim=(2, 3)))
+    assert float((shown[0] - shown[1]).abs().max()) < 0.01
+    assert float(shown[0].std(dim=0).min()) > 0.05  # and they are not all the middle
+
+
+@pytest.mark.parametrize("cfg", [PLAIN, VARIED])
+def test_mae_views_have_images_and_a_partition_of_patches(cfg: AugmentConfig) -> None:
+    batch = batch_of(6)
+    inputs = mae_view(COLOUR, cfg, size=24, patches=36, kept=9, dtype=torch.float32)(batch, 3)
+    assert set(inputs) == {"images", "keep_ids", "mask_ids"}
+    assert inputs["images"].shape == (6, 3, 24, 24)
+    assert inputs["images"].dtype == torch.float32
+    assert inputs["keep_ids"].shape == (6, 9)
+    both = torch.cat([inputs["keep_ids"], inputs["mask_ids"]], dim=1).sort(dim=1).values
+    assert torch.equal(both, torch.arange(36).expand(6, -1))
+    assert len({tuple(row) for row in inputs["keep_ids"].tolist()}) == 6
+    if cfg is PLAIN:
+        assert torch.allclose(inputs["images"], COLOUR.normalise(batch.images.float() / 255))
+
+
+VIEWS: dict[str, View] = {
+    "MAE": mae_view(COLOUR, VARIED, size=16, patches=64, kept=16, dtype=F64),
+    "MAE without augmentation": mae_view(COLOUR, PLAIN, size=24, patches=64, kept=16, dtype=F64),
+    "labels": supervised_view(COLOUR, VARIED, UNMIXED, size=16, depth=6, classes=5, dtype=F64),
+    "labels, no colour": supervised_view(
+        COLOUR, replace(VARIED, colour=False), UNMIXED, size=24, depth=6, classes=5, dtype=F64
+    ),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+@pytest.mark.parametrize("sizes", [None, (60.0, 35.0)])
+def test_a_sample_has_the_same_view_in_any_batch_and_place(name: str, sizes: tuple[float, float] | None) -> None:
+    batch, view = batch_of(12, sizes=sizes), VIEWS[name]
+    whole = view(batch, 3)
+    for chosen in ([5], [11, 3, 0], [7, 6, 5, 4, 3, 2, 1, 0], [2, 2]):
+        some = view(part(batch, chosen), 3)
+        assert set(some) == set(whole)
+        for key, value in some.items():
+            expected = whole[key][chosen]
+            if value.is_floating_point():
+                assert torch.allclose(value, expected, rtol=0, atol=1e-10), key
+            else:
+                assert torch.equal(value, expected), key
+
+
+@pytest.mark.parametrize("name", ["MAE", "labels"])
+def test_another_visit_or_seed_gives_another_view(name: str) -> None:
+    view, drawn = VIEWS[name], "keep_ids" if name == "MAE" else "drop"
+    first, again = view(batch_of(8), 3), view(batch_of(8), 3)
+    for key in first:
+        assert torch.equal(first[key], again[key])
+    for other in (view(batch_of(8, epoch=1), 3), view(batch_of(8), 4)):
+        assert not torch.equal(other[drawn], first[drawn])
+        for i in range(8):
+            assert not torch.equal(other["images"][i], first["images"][i])
+
+
+def test_supervised_views_have_smoothed_targets() -> None:
+    batch = batch_of(10)
+    inputs = supervised_view(
+        COLOUR, PLAIN, replace(UNMIXED, label_smoothing=0.2, drop_path=0.0), size=24, depth=4, classes=5, dtype=F64
+    )(batch, 0)
+    assert set(inputs) == {"images", "targets"}
+    assert batch.labels is not None
+    assert torch.allclose(inputs["targets"], F.one_hot(batch.labels, 5).double() * 0.8 + 0.04)
+    assert torch.equal(inputs["images"], COLOUR.normalise(batch.images.double() / 255))
+
+
+@pytest.mark.parametrize("mixes", [(0.8, 0.0), (0.0, 1.0), (0.8, 1.0)])
+def test_supervised_views_mix_neighbours(mixes: tuple[float, float]) -> None:
+    batch = batch_of(10)
+    loss = replace(UNMIXED, mixup=mixes[0], cutmix=mixes[1], label_smoothing=0.0)
+    inputs = supervised_view(COLOUR, PLAIN, loss, size=24, depth=4, classes=10, dtype=F64)(
+        replace(batch, labels=torch.arange(10)), 0
+    )
+    targets = inputs["targets"]
+    assert float((targets.sum(dim=1) - 1).abs().max()) < 1e-12
+    plain = COLOUR.normalise(batch.images.double() / 255)
+    for i in range(10):
+        assert set(targets[i].nonzero().flatten().tolist()) <= {i, i ^ 1}
+        low, high = torch.minimum(plain[i], plain[i ^ 1]), torch.maximum(plain[i], plain[i ^ 1])
+        assert bool(((inputs["images"][i] >= low - 1e-9) & (inputs["images"][i] <= high + 1e-9)).all())
+    assert float((inputs["images"] - plain).abs().max()) > 0.1
+
+
+def test_drop_path_is_all_or_nothing_and_keeps_the_expectation() -> None:
+    n, depth, rate = 40_000, 5, 0.4
+    factors = drop_path_factors(make_key(0, "drop-path", 0, torch.arange(n)), depth, rate)
+    assert factors.shape == (n, depth, 2)
+    for block in range(depth):
+        dropped = rate * block / (depth - 1)  # from nothing at the first block to the rate at the last
+        values = factors[:, block].unique().tolist()
+        assert values == pytest.approx([1.0] if block == 0 else [0.0, 1 / (1 - dropped)])
+        for branch in range(2):
+            share = float((factors[:, block, branch] == 0).double().mean())
+            assert abs(share - dropped) <= 4.5 * (dropped * (1 - dropped) / n) ** 0.5
+            deviation = (dropped / (1 - dropped) / n) ** 0.5
+            assert abs(float(factors[:, block, branch].double().mean()) - 1) <= 4.5 * deviation + 1e-6
+    # Both branches of a block, and neighbouring blocks, are dropped independently.
+    zero = (factors[:, 1:] == 0).double().flatten(1).numpy()
+    between = np.corrcoef(zero.T) - np.eye(zero.shape[1])
+    assert np.abs(between).max() < 4.5 / n**0.5
+
+
+def test_masks_crops_and_flips_of_a_sample_are_independent() -> None:
+    # One hash for several purposes would tie what is hidden to what is flipped.
+    n = 4000
+    batch = batch_of(n, (4, 4), channels=1)
+    view = mae_view(RAW, replace(PLAIN, flip=True), size=4, patches=4, kept=1, dtype=F64)
+    inputs = view(batch, 0)
+    flipped = (inputs["images"] == (batch.images.double() / 255).flip(3)).flatten(1).all(dim=1)
+    counts = np.histogram2d(flipped.double().numpy(), inputs["keep_ids"][:, 0].double().numpy(), (2, 4))[0]
+    assert stats.chi2_contingency(counts).pvalue > 1e-4
+
+
+def test_16_bit_images_keep_their_depth() -> None:
+    batch = batch_of(2, channels=1, deep=True)
+    scale = PixelScale((0.5,), (0.25,), 16)
+    expected = (batch.images.double() / 65535 - 0.5) / 0.25
+    assert torch.allclose(eval_images(batch, scale, 24, F64), expected, rtol=0, atol=1e-12)
+    inputs = mae_view(scale, PLAIN, size=24, patches=36, kept=9, dtype=F64)(batch, 0)
+    assert torch.allclose(inputs["images"], expected, rtol=0, atol=1e-12)
+
+
+def test_training_pixels_stay_in_range_where_sharp_edges_are_resized() -> None:
+    # Bicubic weights overshoot at edges; Pillow and torchvision clamp, and the docstring promises [0, 1].
+    squares = (torch.arange(48)[:, None] // 8 + torch.arange(48)[None] // 8) % 2
+    board = (squares * 255).to(torch.uint8).expand(4, 1, -1, -1).contiguous()
+    index = torch.arange(4)
+    batch = Batch(board, index, torch.zeros_like(index), torch.tensor([[48.0, 48.0]] * 4), True, None)
+    cfg = AugmentConfig(crop_scale=(0.2, 0.5), flip=False, colour=False)
+    result = train_geometry(batch, 0, RAW, cfg, 32, F64)
+    assert float(result.min()) >= 0
+    assert float(result.max()) <= 1
