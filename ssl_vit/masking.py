@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from jaxtyping import Float, Int
@@ -27,12 +28,13 @@ def kept_patches(num_patches: int, mask_ratio: float) -> int:
     Raises:
         UserError: When nothing or everything would be visible.
     """
-    kept = int(num_patches * (1.0 - mask_ratio))
-    if not 0.0 <= mask_ratio <= 1.0 or not 0 < kept < num_patches:
-        state = "keeps nothing" if kept <= 0 or mask_ratio > 1.0 else "keeps everything"
+    inside = 0.0 <= mask_ratio <= 1.0  # false for nan
+    kept = int(num_patches * (1.0 - mask_ratio)) if inside else 0
+    if not 0 < kept < num_patches:
+        state = "keeps everything" if mask_ratio <= 0.0 or kept == num_patches else "keeps nothing"
         raise UserError(
             f"--mae.mask_ratio {mask_ratio:g} {state} of {num_patches} patches; "
-            f"give a ratio between {1 / num_patches:.3g} and {1 - 1 / num_patches:.3g}"
+            f"give a ratio between {1 / num_patches:.3g} and {math.floor(1000 - 1000 / num_patches) / 1000:g}"
         )
     return kept
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import warnings
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -71,14 +71,17 @@ def read_header(raw: bytes | np.ndarray) -> Header:
         warnings.simplefilter("ignore")
         with _open(raw) as image:
             width, height = image.size
-            if _orientation(image) in _SWAPPED:
+            if image.format != "TIFF" and _orientation(image) in _SWAPPED:  # a TIFF's size is upright already
                 width, height = height, width
-            channels = 1 if image.mode in _GREY else 3
+            # Pillow calls 16-bit grey with alpha "RGBA".
+            channels = 1 if image.mode in _GREY or (_is_deep_colour_png(raw) and raw[25] == 4) else 3
             deep = image.mode.startswith("I") or _is_deep_colour_png(raw)
             return Header(channels, 16 if deep else 8, height, width)
 
 
 def _orientation(image: Image.Image) -> int:
+    if image.format == "PNG" and "exif" not in image.info:
+        return 1  # Pillow would decode the whole file to look for it at the end
     try:
         return image.getexif().get(0x0112, 1)
     except Exception:  # a broken EXIF block does not make the pixels unreadable
@@ -108,6 +111,7 @@ def decode(raw: bytes | np.ndarray, form: Format, canvas: tuple[int, int] | None
                 pixels = _decode_deep_png(raw)
             else:
                 with _open(raw) as image:
+                    _refuse(image)
                     if form.bits == 8 and _is_simple(image):
                         return _decode_8bit(image, form, canvas)
                     pixels = _decode_any(image)
@@ -122,6 +126,21 @@ def decode(raw: bytes | np.ndarray, form: Format, canvas: tuple[int, int] | None
 
 def _is_simple(image: Image.Image) -> bool:
     return not image.mode.startswith("I") and image.mode != "F"
+
+
+def _refuse(image: Any) -> None:
+    """Refuses what Pillow would cut without a word: further pages of a TIFF, colour of more than 8 bits."""
+    pages = getattr(image, "n_frames", 1) if image.format == "TIFF" else 1
+    if pages > 1:
+        raise Unreadable(f"a TIFF of {pages} pages, of which only one would be read")
+    depth = 8
+    if image.format == "TIFF":
+        depth = max(image.tag_v2.get(258, (1,)))
+    elif image.format == "PPM" and image.tile and image.tile[0][0].startswith("ppm"):
+        args = image.tile[0][3]
+        depth = (args[-1] if isinstance(args, tuple) else args).bit_length()
+    if depth > 8 and _is_simple(image):
+        raise Unreadable(f"{depth} bits per channel in colour, which Pillow cuts to 8; save it as a 16-bit PNG")
 
 
 def _decode_8bit(image: Image.Image, form: Format, canvas: tuple[int, int] | None) -> tuple[Pixels, tuple[int, int]]:
@@ -139,13 +158,12 @@ def _decode_8bit(image: Image.Image, form: Format, canvas: tuple[int, int] | Non
 
 def _decode_deep_png(raw: bytes) -> Pixels:
     data = torch.frombuffer(bytearray(raw), dtype=torch.uint8)
-    array = torchvision.io.decode_image(data, mode=torchvision.io.ImageReadMode.UNCHANGED).numpy()
+    mode = torchvision.io.ImageReadMode.UNCHANGED
+    array = torchvision.io.decode_image(data, mode=mode, apply_exif_orientation=True).numpy()
     return array[:-1] if array.shape[0] in (2, 4) else array  # the last of 2 or 4 channels is alpha
 
 
 def _decode_any(image: Image.Image) -> Pixels:
-    if image.format == "TIFF" and getattr(image, "n_frames", 1) > 1:
-        raise Unreadable(f"a TIFF of {getattr(image, 'n_frames', 1)} pages, of which only one would be read")
     if image.mode == "F":
         raise Unreadable("32-bit float pixels; save them as 8- or 16-bit integers with a range you choose")
     if _is_simple(image):

@@ -72,7 +72,10 @@ class ImageSet:
             raw = self.rows.raw(int(self.ids[i]))
         except OSError as error:
             raise Unreadable(f"cannot be opened ({error.strerror or error})") from error
-        return decode(raw, self.form, self.canvas)
+        pixels, size = decode(raw, self.form, self.canvas)
+        if self.canvas is None and self.sizes.common not in (None, size):
+            raise Unreadable(f"{size[1]} x {size[0]} pixels, unlike the others")
+        return pixels, size
 
     def where(self, i: int) -> str:
         """A name a person can find image i by."""

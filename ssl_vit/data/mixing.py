@@ -48,6 +48,8 @@ def mix(
         mixup: Beta parameter of mixup (Zhang et al. 2018), 0 for off.
         cutmix: Beta parameter of CutMix (Yun et al. 2019), 0 for off.
     """
+    if not mixup and not cutmix:
+        return images, targets
     batch, _, height, width = images.shape
     partner = torch.arange(batch, device=images.device) ^ 1
     u = uniform(Key(key.low[::2], key.high[::2]), 4).repeat_interleave(2, dim=0).to(images.dtype)

@@ -36,7 +36,9 @@ class ParquetRows:
             return cell
         if cell is None:
             return b""
-        return cell["bytes"] if cell.get("bytes") is not None else Path(cell["path"]).read_bytes()
+        if cell.get("bytes") is not None:
+            return cell["bytes"]
+        return Path(cell["path"]).read_bytes() if cell.get("path") else b""
 
     def where(self, row: int) -> str:
         """File and row."""
@@ -44,7 +46,7 @@ class ParquetRows:
 
 
 def open_parquet(
-    splits: dict[str, list[Path]], image_column: str | None, label_column: str | None
+    splits: dict[str, list[Path]], image_column: str | None, label_column: str | None, *, labelled: bool = True
 ) -> dict[str, tuple[ParquetRows, np.ndarray | None, tuple[str, ...], str]]:
     """Opens the files of every split.
 
@@ -52,6 +54,7 @@ def open_parquet(
         splits: Files by split name.
         image_column: ``--data.image_column``.
         label_column: ``--data.label_column``.
+        labelled: Read labels; a pool to pre-train on needs none.
 
     Returns:
         Rows, labels (None without a label column), class names and fingerprint by split.
@@ -63,12 +66,14 @@ def open_parquet(
     first = next(iter(loaded.values()))
     folder = str(next(iter(splits.values()))[0].parent)
     image = _image_column(first, image_column, folder)
-    label = _label_column(first, label_column, folder, image)
+    label = _label_column(first, label_column, folder, image) if labelled else None
     texts = {}
     if label is not None:
         for name, data in loaded.items():
             if label not in data.column_names:
                 raise UserError(f"split {name} in {folder} has no column {label}; its columns: {_columns(data)}")
+            if data.features[label] != first.features[label]:
+                raise UserError(f"the splits in {folder} disagree on the classes of column {label}")
             texts[name] = _label_values(data, label, folder)
     classes = sorted({v for values in texts.values() for v in values}, key=_natural)
     feature = first.features[label] if label else None
@@ -103,7 +108,10 @@ def _load(files: list[Path]) -> datasets.Dataset:
             if isinstance(feature, datasets.Image):
                 data = data.cast_column(column, datasets.Image(decode=False))
         parts.append(data)
-    return datasets.concatenate_datasets(parts) if len(parts) > 1 else parts[0]
+    try:
+        return datasets.concatenate_datasets(parts) if len(parts) > 1 else parts[0]
+    except ValueError as error:
+        raise UserError(f"the parquet files of {files[0].parent} do not fit together: {error}") from error
 
 
 def _columns(data: datasets.Dataset) -> str:

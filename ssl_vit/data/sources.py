@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,16 +96,37 @@ def open_pool(data: DataConfig, judged_on: LabelledDataConfig) -> tuple[ImageSet
     Returns:
         The pool, and a sentence about what it is.
     """
-    tables = _open(data.path, data.image_column, data.label_column)
+    tables = _open(data.path, data.image_column, None, labelled=False)
+    source = data.path if judged_on.path is None else judged_on.path
+    if not {"test", "val"} & set(tables) and _same(source, data.path):
+        own = judged_on.path is None
+        column = judged_on.label_column or (data.label_column if own else None)
+        table = _labelled_if_possible(data.path, data.image_column, column)
+        if table is not None and table.labels is not None:
+            train, test = made_split(table.labels)
+            note = f"{len(test):,} images stay out as a test split" if len(test) else "every image"
+            return _image_set(data.path, table, train), note
     if "train" in tables:
         others = ", ".join(f"{len(t.rows):,} {name}" for name, t in tables.items() if name != "train")
         note = f"train split{f' ({others} images stay out)' if others else ''}"
         return _image_set(data.path, tables["train"], None), note
-    table = tables["all"]
-    if table.labels is not None and judged_on.path in (None, data.path):
-        train, test = made_split(table.labels)
-        return _image_set(data.path, table, train), f"{len(test):,} images stay out as a test split"
-    return _image_set(data.path, table, None), "every image"
+    return _image_set(data.path, tables["all"], None), "every image"
+
+
+def _labelled_if_possible(path: str, image_column: str | None, label_column: str | None) -> Table | None:
+    """The only split with its labels; None where they are unusable and nobody named them, so nothing can be judged."""
+    try:
+        return next(iter(_open(path, image_column, label_column).values()))
+    except UserError:
+        if label_column is not None:
+            raise
+        return None
+
+
+def _same(one: str, other: str) -> bool:
+    if "digits" in (one, other):
+        return one == other
+    return Path(one).expanduser().resolve() == Path(other).expanduser().resolve()
 
 
 def open_labelled(data: DataConfig, labelled: LabelledDataConfig) -> Labelled:
@@ -159,7 +181,7 @@ def _image_set(name: str, table: Table, chosen: np.ndarray | None, labelled: boo
     return ImageSet(name, table.rows, ids, form, sizes, digest.hexdigest()[:16], labels, table.classes)
 
 
-def _open(path: str, image_column: str | None, label_column: str | None) -> dict[str, Table]:
+def _open(path: str, image_column: str | None, label_column: str | None, *, labelled: bool = True) -> dict[str, Table]:
     """Every split of a source: train, test and val, or all where it has none."""
     if path == "digits":
         return {"all": _digits()}
@@ -169,10 +191,10 @@ def _open(path: str, image_column: str | None, label_column: str | None) -> dict
     if place.is_file():
         if place.suffix != ".parquet":
             raise UserError(f"{path} is a file, but not a parquet file; give a folder of images or of parquet files")
-        return _parquet({"all": [place]}, image_column, label_column)
-    files = sorted(place.glob("*.parquet"))
+        return _parquet({"all": [place]}, image_column, label_column, labelled)
+    files = sorted(f for f in place.glob("*.parquet") if not f.name.startswith("."))
     if files:
-        return _parquet(_by_split(files), image_column, label_column)
+        return _parquet(_by_split(files), image_column, label_column, labelled)
     return _folder(place)
 
 
@@ -180,7 +202,7 @@ def _neighbours(place: Path) -> str:
     parent = place.parent
     if not parent.is_dir():
         return f" (nor the folder {parent})"
-    return did_you_mean(place.name, [p.name for p in parent.iterdir()]) if str(place) != "." else ""
+    return did_you_mean(place.name, ["digits", *(p.name for p in parent.iterdir())]) if str(place) != "." else ""
 
 
 def _digits() -> Table:
@@ -249,17 +271,24 @@ def _class_of(path: str, depth: int) -> str | None:
 def _by_split(files: list[Path]) -> dict[str, list[Path]]:
     splits: dict[str, list[Path]] = {}
     for file in files:
-        word = next((w for w in _SPLITS if file.stem.lower().startswith(w)), None)
-        splits.setdefault(_SPLITS[word] if word else "all", []).append(file)
+        word = re.split(r"[^a-z]", file.stem.lower())[0]
+        splits.setdefault(_SPLITS.get(word, "all"), []).append(file)
     if "all" in splits and len(splits) > 1:
         raise UserError(
             f"{files[0].parent} mixes train/test parquet files with others, e.g. {splits['all'][0].name}; "
             "name every file by its split, or none"
         )
+    if not {"all", "train"} & set(splits):
+        raise UserError(f"{files[0].parent} has {' and '.join(splits)} parquet files, but no train files")
     return splits
 
 
-def _parquet(splits: dict[str, list[Path]], image_column: str | None, label_column: str | None) -> dict[str, Table]:
+def _parquet(
+    splits: dict[str, list[Path]], image_column: str | None, label_column: str | None, labelled: bool
+) -> dict[str, Table]:
     from ssl_vit.data.parquet import open_parquet
 
-    return {name: Table(*parts) for name, parts in open_parquet(splits, image_column, label_column).items()}
+    return {
+        name: Table(*parts)
+        for name, parts in open_parquet(splits, image_column, label_column, labelled=labelled).items()
+    }

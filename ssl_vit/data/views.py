@@ -58,18 +58,20 @@ def measure_scale(images: ImageSet, at_most: int = 2000) -> PixelScale:
     total = np.zeros(images.form.channels)
     square = np.zeros_like(total)
     count = 0
+    reasons: list[str] = []
     top = float(2**images.form.bits - 1)
     for i in np.unique(np.linspace(0, len(images) - 1, min(at_most, len(images))).astype(int)):
         try:
             pixels, _ = images.read(int(i))
-        except Unreadable:
+        except Unreadable as error:
+            reasons.append(f"{images.where(int(i))} ({error})")
             continue
         values = pixels.reshape(len(pixels), -1) / top
         total += values.sum(axis=1)
         square += (values**2).sum(axis=1)
         count += values.shape[1]
     if not count:
-        raise UserError(f"no image in {images.name} can be read")
+        raise UserError(f"no image in {images.name} can be read: {'; '.join(reasons[:3])}")
     mean = total / count
     std = np.sqrt(np.maximum(square / count - mean**2, 0.0))
     std[std < 1e-6] = 1.0  # a constant channel stays constant instead of becoming noise
@@ -99,7 +101,7 @@ def train_geometry(
         key = _sample_key(seed, "crop", batch)
         boxes = augment.random_resized_crop(key, batch.sizes, cfg.crop_scale, cfg.crop_ratio)
     canvas = (images.shape[2], images.shape[3])
-    return augment.crop_resize(images, augment.to_canvas(boxes, batch.sizes, canvas), size, flip)
+    return augment.crop_resize(images, augment.to_canvas(boxes, batch.sizes, canvas), size, flip).clamp(0.0, 1.0)
 
 
 def eval_images(batch: Batch, scale: PixelScale, size: int, dtype: torch.dtype) -> Float[Tensor, "B C S S"]:
@@ -113,7 +115,7 @@ def eval_images(batch: Batch, scale: PixelScale, size: int, dtype: torch.dtype) 
         share = torch.where((batch.sizes.amin(dim=1) > size) & (size > 64), 0.875, 1.0)
         boxes = augment.centre_crop(batch.sizes, share)
         canvas = (images.shape[2], images.shape[3])
-        images = augment.crop_resize(images, augment.to_canvas(boxes, batch.sizes, canvas), size)
+        images = augment.crop_resize(images, augment.to_canvas(boxes, batch.sizes, canvas), size).clamp(0.0, 1.0)
     return scale.normalise(images)
 
 
