@@ -121,7 +121,6 @@ def export_backbone(backbone: Backbone, folder: Path, scale: PixelScale, pool: s
             "crop_pct": 1.0 if size <= 64 else 0.875,
             "mean": list(scale.mean),
             "std": list(scale.std),
-            "first_conv": "patch_embed.proj",
             "classifier": "head",
         },
         "ssl_vit": {"pool": pool, "bits": scale.bits, **about},
