@@ -25,7 +25,8 @@ PROBE_DRAWS, TRAIN_DRAWS, SEEDS = 10, 5, 3
 RATES = {"scratch": (5e-4, 1e-3, 3e-3), "finetune": (2e-4, 5e-4, 1e-3)}
 DEFAULT_RATE = {"scratch": 1e-3, "finetune": 5e-4}
 LAYER_DECAY = {"scratch": 1.0, "finetune": 0.75}
-STEPS, SEARCH_STEPS = 1000, 500
+STEPS, SEARCH = 1000, 0.3
+"""Optimiser steps (at least 50 passes over the labels), and the share of them in the search for a learning rate."""
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -109,7 +110,8 @@ def train_all(task: str, budget: int | None, draw: int, folder: str) -> list[dic
     train_set = labelled_draw(data.train, budget, draw)
     recipe = SupervisedRecipe() if task == "scratch" else FinetuneRecipe()
 
-    def top1(rate: float, train_part: Any, judged: Any, steps: int) -> float:
+    def top1(rate: float, train_part: Any, judged: Any, share: float) -> float:
+        steps = int(share * max(STEPS, 50 * len(train_set) // 64))
         exported = load_backbone(f"{folder}/mae-{draw % SEEDS}")
         backbone = exported.with_random_weights(draw) if task == "scratch" else exported.backbone
         torch.manual_seed(draw)
@@ -125,10 +127,10 @@ def train_all(task: str, budget: int | None, draw: int, folder: str) -> list[dic
         return metrics["top1"]
 
     rate, selection = choose_inside(
-        train_set, draw, RATES[task], DEFAULT_RATE[task], lambda r, a, b: top1(r, a, b, SEARCH_STEPS)
+        train_set, draw, RATES[task], DEFAULT_RATE[task], lambda r, a, b: top1(r, a, b, SEARCH)
     )
     method, protocol = ("from scratch", "supervised") if task == "scratch" else ("MAE", "fine-tuning")
-    value = top1(rate, train_set, data.test, STEPS)
+    value = top1(rate, train_set, data.test, 1.0)
     return [{"method": method, "protocol": protocol, "labels": len(train_set), "draw": draw, "top1": value,
              "learning_rate": rate, "selection": selection}]  # fmt: skip
 

@@ -42,13 +42,13 @@ def start(precision: str = "fp32", seed: int = 0) -> Accelerator:
         UserError: When the number of processes is not what was asked for.
     """
     resolved = _auto_precision() if precision == "auto" else precision
+    if resolved == "fp16" and not torch.accelerator.is_available():
+        raise UserError("--fit.precision fp16 needs a GPU; use fp32 or bf16 on a CPU")
     accelerator = Accelerator(
         mixed_precision=resolved if resolved in ("bf16", "fp16") else "no",
         kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)],
     )
     check_world_size(accelerator.num_processes)
-    if resolved == "fp16" and accelerator.device.type == "cpu":
-        raise UserError("--fit.precision fp16 needs a GPU; use fp32 or bf16 on a CPU")
     torch.manual_seed(seed)
     return accelerator
 
@@ -285,7 +285,7 @@ def _forward_backward(
 def _averaged(logged: dict[str, torch.Tensor], finite: torch.Tensor) -> dict[str, float]:
     """The mean over processes of every logged value, fetched in one transfer."""
     names = [*logged, "finite"]
-    stacked = torch.stack([v.to(torch.float64) for v in (*logged.values(), finite)])
+    stacked = torch.stack([v.to(logged["loss"].dtype) for v in (*logged.values(), finite)])
     return dict(zip(names, mean_over_ranks(stacked).tolist(), strict=True))
 
 

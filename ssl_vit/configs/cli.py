@@ -12,6 +12,7 @@ import jsonargparse
 import yaml
 from jsonargparse import ArgumentParser, set_parsing_settings
 
+from ssl_vit.configs.check import check_ranges
 from ssl_vit.errors import UserError, did_you_mean
 
 R = TypeVar("R")
@@ -155,6 +156,7 @@ def run_script(main: Callable[[R], None], recipe: type[R], description: str) -> 
 
     config = parse(recipe, description)
     try:
+        check_ranges(to_dict(config))
         main(config)
     except UserError as error:
         rank = os.environ.get("RANK", "0")

@@ -21,6 +21,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 _LINE, _MUTED = "#1a1a1a", "#6b6b6b"
+_HIDDEN = (0.78, 0.86, 0.95)  # a tint that no grey image contains
 
 
 @torch.inference_mode()
@@ -116,8 +117,7 @@ def _range(images: Tensor) -> tuple[float, float]:
 
 
 def _displayed(images: Tensor, low: float, high: float) -> np.ndarray:
-    """[B, H, W, 3] in [0, 1]; hidden patches (NaN) become light grey. Other than 3 channels show the first as grey."""
-    x = ((images.float() - low) / (high - low)).clamp(0.0, 1.0).cpu()
-    x = torch.where(torch.isnan(images.cpu()), 0.88, x)
+    """[B, H, W, 3] in [0, 1]; hidden patches (NaN) get a tint. Other than 3 channels show the first as grey."""
+    x = ((images.detach().float().cpu() - low) / (high - low)).clamp(0.0, 1.0)
     x = x if x.shape[1] == 3 else x[:, :1].expand(-1, 3, -1, -1)
-    return x.permute(0, 2, 3, 1).numpy()
+    return torch.where(x.isnan(), torch.tensor(_HIDDEN)[:, None, None], x).permute(0, 2, 3, 1).numpy()

@@ -12,6 +12,7 @@ from timm.models.vision_transformer import Block, VisionTransformer
 
 from ssl_vit.configs import ModelConfig
 from ssl_vit.errors import UserError, did_you_mean
+from ssl_vit.models.init import init_weights
 from ssl_vit.models.vit import ViTBackbone
 
 
@@ -92,7 +93,7 @@ def build_backbone(cfg: ModelConfig, channels: int) -> ViTBackbone:
     """Builds a backbone with random weights from torch's global generator (seed it first).
 
     Args:
-        cfg: A resolved model config (``ssl_vit.data.resolve``).
+        cfg: A resolved model config (``configs.resolve``).
         channels: C of the images.
 
     Returns:
@@ -112,6 +113,7 @@ def make_vit(architecture: str, model_args: dict[str, Any], *, sincos: bool) -> 
         sincos: Fill the position embedding with the sine-cosine table.
     """
     vit = _plain(timm.create_model(architecture, pretrained=False, num_classes=0, **model_args), architecture)
+    init_weights(vit)
     backbone = ViTBackbone(vit, architecture, model_args)
     if sincos:
         backbone.set_sincos_positions()

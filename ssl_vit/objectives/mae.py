@@ -14,6 +14,7 @@ from ssl_vit.errors import UserError
 from ssl_vit.masking import Mask
 from ssl_vit.models.backbone import Backbone, TokenBackbone, Tokens
 from ssl_vit.models.blocks import make_blocks, run_block_from
+from ssl_vit.models.init import init_weights
 from ssl_vit.models.positions import sincos_2d
 from ssl_vit.models.vit import gather_patches
 from ssl_vit.objectives.base import Objective, StepOutput
@@ -45,7 +46,7 @@ class MAE(Objective):
     """Mean squared error on the hidden patches only (MAE, section 3 and appendix A.1)."""
 
     def __init__(self, backbone: TokenBackbone, cfg: MAEConfig, *, freeze_positions: bool = False) -> None:
-        """Adds a decoder to a backbone and initialises both as MAE does (Xavier; class and mask token std .02).
+        """Adds a decoder to a backbone; the backbone keeps its weights.
 
         Args:
             backbone: Any backbone that can leave tokens out.
@@ -73,22 +74,9 @@ class MAE(Objective):
         self.pred = nn.Linear(width, backbone.patch_size**2 * backbone.channels)
         self.positions: Tensor
         self.register_buffer("positions", sincos_2d(width, backbone.grid).float(), persistent=False)
-        self._init_weights()
-
-    def _init_weights(self) -> None:
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.xavier_uniform_(module.weight)
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
-            elif isinstance(module, nn.LayerNorm):
-                nn.init.ones_(module.weight)
-                nn.init.zeros_(module.bias)
-            elif isinstance(module, nn.Conv2d):  # the patch projection, seen as the linear map it is
-                nn.init.xavier_uniform_(module.weight.view(len(module.weight), -1))
-        for name, parameter in self.named_parameters():
-            if name.endswith(("cls_token", "reg_token", "mask_token")):
-                nn.init.normal_(parameter, std=0.02)
+        for part in (self.embed, self.blocks, self.pred):
+            init_weights(part)
+        nn.init.normal_(self.mask_token, std=0.02)
 
     def exported(self) -> Backbone:
         """The encoder."""
@@ -111,18 +99,14 @@ class MAE(Objective):
         """
         seen = self.embed(torch.cat([tokens.prefix, tokens.patches], dim=1))
         prefix, kept = seen[:, : tokens.prefix.shape[1]], seen[:, tokens.prefix.shape[1] :]
-        where = self.positions.to(seen.dtype)
-        hidden = self.mask_token.to(seen.dtype) + where[mask.mask_ids]
-        x = torch.cat([prefix, kept + where[mask.keep_ids], hidden], dim=1)
+        where = self.positions
+        hidden = self.mask_token + where[mask.mask_ids]
+        # Under autocast the sums promote the residual stream to the parameters' precision.
+        x = torch.cat([prefix.to(hidden.dtype), kept + where[mask.keep_ids], hidden], dim=1)
         for block in self.blocks[:-1]:
             x = block(x)
         x = run_block_from(self.blocks[-1], x, prefix.shape[1] if every else seen.shape[1])
         return self.pred(self.norm(x))
-
-    def targets(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N P"]:
-        """What the decoder should predict for every patch, row-major."""
-        patches = pixel_patches(images, self.backbone.patch_size)
-        return normalise_targets(patches) if self.norm_pix else patches
 
     def forward(self, inputs: dict[str, Tensor]) -> StepOutput:
         """The reconstruction loss.

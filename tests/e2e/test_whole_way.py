@@ -160,6 +160,29 @@ def test_killed_and_started_again(launched, tmp_path: Path, small: list[str]) ->
     assert weights[0] == weights[1]
 
 
+def test_a_named_timm_model_in_bf16(launched, tmp_path: Path) -> None:
+    """A named timm model, shrunk to small images, in mixed precision; the masters and the export stay float32."""
+    words = [
+        "--model.name",
+        "vit_small_patch16_224",
+        "--model.img_size",
+        "8",
+        "--model.width",
+        "24",
+        "--model.depth",
+        "1",
+    ]
+    done = launched(
+        "recipes/mae.py", *words, "--fit.precision", "bf16", "--fit.epochs", "0.3", "--run.dir", "run", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert "bf16 on cpu" in done.stdout
+    model = timm.create_model(f"local-dir:{tmp_path / 'run' / 'backbone'}", pretrained=True)
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+    config = json.loads((tmp_path / "run" / "backbone" / "config.json").read_text())
+    assert config["architecture"] == "vit_small_patch16_224"
+
+
 def test_help_comes_before_torch() -> None:
     program = (
         "import runpy, sys\n"

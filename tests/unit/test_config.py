@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from ssl_vit.configs import (
     AugmentConfig,
     FinetuneRecipe,
-    FitConfig,
     KNNRecipe,
     LinearRecipe,
     MAEConfig,
@@ -22,6 +22,7 @@ from ssl_vit.configs import (
     to_dict,
     to_yaml,
 )
+from ssl_vit.configs.check import _RANGES, check_ranges
 from ssl_vit.errors import UserError
 from ssl_vit.models.build import ModelFacts
 
@@ -179,8 +180,31 @@ def test_fine_tuning_reads_the_mean_before_the_norm_as_mae_does() -> None:
     assert (many.mixup, many.cutmix) == (0.8, 1.0)
 
 
-@pytest.mark.parametrize("field", ["batch_size", "log_every", "keep_checkpoints", "micro_batch", "epochs"])
-def test_counts_must_be_positive(field: str) -> None:
-    value = 0.0 if field == "epochs" else 0
-    with pytest.raises(UserError, match=field):
-        resolve.resolve_fit(FitConfig(**{field: value}), 100, size=32, labelled=False)
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_defaults_are_in_range(recipe: type) -> None:
+    check_ranges(to_dict(recipe()))
+
+
+def test_every_range_belongs_to_an_option() -> None:
+    def names(values: dict[str, object], prefix: str = "") -> set[str]:
+        found: set[str] = set()
+        for key, value in values.items():
+            found |= names(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key}
+        return found
+
+    assert set(_RANGES) <= set().union(*(names(to_dict(recipe())) for recipe in RECIPES))
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"fit": {"batch_size": 0}}, "--fit.batch_size 0 must be at least 1"),
+        ({"fit": {"epochs": 0.0}}, "--fit.epochs 0 must be positive"),
+        ({"optim": {"layer_decay": 1.5}}, "--optim.layer_decay 1.5 must be at least 1e-06 and at most 1"),
+        ({"optim": {"lr": float("nan")}}, "--optim.lr nan must be positive"),
+        ({"knn": {"also": [5, 0]}}, "--knn.also 0 must be at least 1"),
+    ],
+)
+def test_numbers_out_of_range(config: dict[str, object], words: str) -> None:
+    with pytest.raises(UserError, match=re.escape(words)):
+        check_ranges(config)

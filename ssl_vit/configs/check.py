@@ -1,0 +1,80 @@
+"""Ranges of numeric options, checked before anything is imported or opened."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, cast
+
+from ssl_vit.errors import UserError
+
+_RANGES: dict[str, tuple[float, float]] = {
+    "data.canvas": (1, math.inf),
+    "data.workers": (0, math.inf),
+    "model.img_size": (1, math.inf),
+    "model.patch_size": (1, math.inf),
+    "model.width": (1, math.inf),
+    "model.depth": (1, math.inf),
+    "model.heads": (1, math.inf),
+    "mae.decoder_width": (4, math.inf),
+    "mae.decoder_depth": (1, math.inf),
+    "mae.decoder_heads": (1, math.inf),
+    "supervised.label_smoothing": (0, 0.999),
+    "supervised.mixup": (0, 100),
+    "supervised.cutmix": (0, 100),
+    "supervised.drop_path": (0, 0.999),
+    "supervised.ema_decay": (0, 0.999999),
+    "supervised.head_hidden": (0, math.inf),
+    "optim.lr": (1e-30, math.inf),
+    "optim.base_lr": (1e-30, math.inf),
+    "optim.min_lr": (0, math.inf),
+    "optim.warmup": (0, 0.999),
+    "optim.weight_decay": (0, math.inf),
+    "optim.layer_decay": (1e-6, 1),
+    "fit.epochs": (1e-9, math.inf),
+    "fit.min_steps": (0, math.inf),
+    "fit.batch_size": (1, math.inf),
+    "fit.micro_batch": (1, math.inf),
+    "fit.clip_grad": (1e-30, math.inf),
+    "fit.log_every": (1, math.inf),
+    "fit.checkpoint_steps": (1, math.inf),
+    "fit.checkpoint_minutes": (0, math.inf),
+    "fit.keep_checkpoints": (1, math.inf),
+    "eval.labels": (1, math.inf),
+    "eval.draw": (0, math.inf),
+    "eval.batch_size": (1, math.inf),
+    "knn.k": (1, math.inf),
+    "knn.also": (1, math.inf),
+    "knn.temperature": (1e-6, math.inf),
+    "linear.grid": (1e-30, math.inf),
+    "linear.folds": (2, math.inf),
+    "linear.default": (1e-30, math.inf),
+    "linear.max_iter": (1, math.inf),
+    "optim.betas": (0, 0.999999999),
+    "augment.crop_ratio": (1e-3, 1e3),
+}
+
+
+def check_ranges(config: dict[str, Any], prefix: str = "") -> None:
+    """Refuses numbers outside their option's range.
+
+    Args:
+        config: A recipe as nested dictionaries (``to_dict``).
+        prefix: Where these stand in the recipe.
+
+    Raises:
+        UserError: Naming the option, the value and the range.
+    """
+    for name, value in config.items():
+        dotted = prefix + name
+        if isinstance(value, dict):
+            check_ranges(cast("dict[str, Any]", value), dotted + ".")
+            continue
+        if dotted not in _RANGES:
+            continue
+        low, high = _RANGES[dotted]
+        numbers = cast("list[Any]", value) if isinstance(value, list) else [value]
+        for number in numbers:
+            if number is not None and not low <= number <= high:
+                least = "positive" if 0 < low < 1 and high == math.inf else f"at least {low:g}"
+                most = "" if high == math.inf else f" and at most {high:g}"
+                raise UserError(f"--{dotted} {number:g} must be {least}{most}")
