@@ -6,7 +6,7 @@ The same code as recipes/supervised.py, so that the difference is the pre-traini
 from dataclasses import replace
 from pathlib import Path
 
-from ssl_vit.configs import FinetuneRecipe, RunConfig, run_script, to_dict
+from ssl_vit.configs import DataConfig, FinetuneRecipe, RunConfig, run_script, to_dict
 
 
 def main(cfg: FinetuneRecipe) -> None:
@@ -18,7 +18,7 @@ def main(cfg: FinetuneRecipe) -> None:
     from ssl_vit import train
     from ssl_vit.checkpoint import export_backbone
     from ssl_vit.configs import resolve
-    from ssl_vit.evaluation.finetune import train_on_labels
+    from ssl_vit.evaluation.finetune import train_on_labels, trained_pool
     from ssl_vit.evaluation.session import announce, open_session, print_table, recorded_data
     from ssl_vit.rundir import digest, open_run
 
@@ -53,9 +53,9 @@ def main(cfg: FinetuneRecipe) -> None:
         return
     recorded = exported.about | {"objective": f"{exported.about.get('objective', 'backbone')} fine-tuned"}
     if cfg.eval.data.path is not None:
-        recorded |= recorded_data(cfg.data, cfg.eval) | {"data": exported.about.get("data")}
-    export_backbone(objective.exported(), run.backbone, exported.scale, exported.pool, recorded)
-    protocol = {k: to_dict(getattr(cfg, k)) for k in ("supervised", "augment", "optim", "fit")}
+        recorded |= {"eval_data": recorded_data(DataConfig(), cfg.eval.data)["eval_data"]}
+    export_backbone(objective.exported(), run.backbone, exported.scale, trained_pool(cfg.supervised), recorded)
+    protocol = {k: to_dict(getattr(cfg, k)) for k in ("supervised", "augment", "optim", "fit", "eval")}
     row = {"method": f"{exported.about.get('objective', 'backbone')}, fine-tuned", "labels": len(data.train), **metrics}
     result = session.result("finetune", [row], protocol, cfg.seed) | {"selection": "none: fixed options, last step"}
     columns = {"method": "method", "labels": "labels", "top1": "top-1 %", "top5": "top-5 %", "balanced": "balanced %"}

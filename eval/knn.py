@@ -15,7 +15,7 @@ def main(cfg: KNNRecipe) -> None:
     from ssl_vit.evaluation.features import extract_features
     from ssl_vit.evaluation.knn import knn_scores
     from ssl_vit.evaluation.metrics import classification_metrics
-    from ssl_vit.evaluation.session import announce, contestants, open_session, print_table
+    from ssl_vit.evaluation.session import announce, conclusion, contestants, open_session, print_table
 
     accelerator = train.start("fp32", cfg.seed)
     session = open_session(cfg.backbone, cfg.eval, cfg.run, main=accelerator.is_main_process)
@@ -42,12 +42,19 @@ def main(cfg: KNNRecipe) -> None:
     columns = {"method": "features", "neighbours": "k", "top1": "top-1 %", "top5": "top-5 %", "balanced": "balanced %"}
     heads = [row for row in rows if row["headline"]]
     print_table(f"{data.test.name}: weighted k-NN, k = {cfg.knn.k}", heads, columns)
-    others = [row for row in rows if not row["headline"]]
+    print(conclusion(heads))
+    others = [row for row in rows if not row["headline"] and row["method"] == rows[0]["method"]]
     if others:
-        print_table("other k, for comparison (none was selected)", others, columns)
-    protocol = {"knn": to_dict(cfg.knn), "pool": session.exported.pool, "view": "central square", "metric": "cosine"}
+        print_table("other k, for comparison; all rows are in the result file", others, columns)
+    protocol = {
+        "knn": to_dict(cfg.knn),
+        "eval": to_dict(cfg.eval),
+        "pool": session.exported.pool,
+        "view": "central square",
+        "metric": "cosine",
+    }
     result = session.result("knn", rows, protocol, cfg.seed) | {"selection": "none: k is fixed beforehand"}
-    print(f"Result: {session.run.write_result('knn', result)}")
+    print(f"Result: {session.run.write_result(f'knn{session.labels}', result)}")
 
 
 if __name__ == "__main__":

@@ -24,34 +24,35 @@ def main(cfg: LinearRecipe) -> None:
     if accelerator.is_main_process:
         announce(session)
     data, device = session.data, accelerator.device
-    rows = []
-    for method, extract in contestants(session, baselines=cfg.eval.baselines, seed=cfg.seed, device=device):
-        bank, asked = (
-            extract_features(extract, part, batch_size=cfg.eval.batch_size, device=device)
-            for part in (data.train, data.test)
+    features = [
+        (
+            method,
+            *(
+                extract_features(extract, p, batch_size=cfg.eval.batch_size, device=device)
+                for p in (data.train, data.test)
+            ),
         )
-        if not accelerator.is_main_process:
-            continue
-        classes = data.test.classes
-        fit = linear_probe(bank.x, bank.labels, asked.x, classes=len(classes), cfg=cfg.linear, seed=cfg.seed)
-        metrics = classification_metrics(fit.scores, asked.labels, classes)
-        rows.append(
-            {
-                "method": method,
-                "C": f"{fit.strength:g}",
-                "selection": fit.selection,
-                "converged": fit.converged,
-                "unreadable_test_images": list(asked.left_out),
-                **metrics,
-            }
-        )
+        for method, extract in contestants(session, baselines=cfg.eval.baselines, seed=cfg.seed, device=device)
+    ]
     if not accelerator.is_main_process:
         return
+    rows = []
+    classes = data.test.classes
+    for method, bank, asked in features:
+        fit = linear_probe(bank.x, bank.labels, asked.x, classes=len(classes), cfg=cfg.linear, seed=cfg.seed)
+        metrics = classification_metrics(fit.scores, asked.labels, classes)
+        row = {"method": method, "C": f"{fit.strength:g}", "selection": fit.selection, "converged": fit.converged}
+        rows.append({**row, **metrics, "unreadable_test_images": list(asked.left_out)})
     columns = {"method": "features", "C": "C", "top1": "top-1 %", "top5": "top-5 %", "balanced": "balanced %"}
     print_table(f"{data.test.name}: logistic regression ({rows[0]['selection']})", rows, columns)
-    protocol = {"linear": to_dict(cfg.linear), "pool": session.exported.pool, "view": "central square"}
+    protocol = {
+        "linear": to_dict(cfg.linear),
+        "eval": to_dict(cfg.eval),
+        "pool": session.exported.pool,
+        "view": "central square",
+    }
     result = session.result("linear_probe", rows, protocol, cfg.seed)
-    print(f"Result: {session.run.write_result('linear_probe', result)}")
+    print(f"Result: {session.run.write_result(f'linear_probe{session.labels}', result)}")
 
 
 if __name__ == "__main__":

@@ -4,9 +4,12 @@ Without options: scikit-learn's 8x8 digits, about a minute on two CPU cores. On 
 accelerate launch recipes/mae.py --data.path FOLDER
 """
 
+import os
 from dataclasses import replace
+from pathlib import Path
+from shlex import quote
 
-from ssl_vit.configs import MAERecipe, run_script
+from ssl_vit.configs import DataConfig, LabelledDataConfig, MAERecipe, ModelConfig, run_script, to_dict
 
 
 def main(cfg: MAERecipe) -> None:
@@ -55,14 +58,14 @@ def main(cfg: MAERecipe) -> None:
     fixed = model.positions == "sincos"
     objective = MAE(build_backbone(model, pool.form.channels), cfg.mae, freeze_positions=fixed)
     pool = pool.on_canvas(cfg.data.canvas, size)
-    train.use_cores(accelerator, size)
-    main_process, about = accelerator.is_main_process, train.describe(accelerator)
-    run = open_run("mae", cfg, data=cfg.data.path, fingerprint=pool.fingerprint, writes=main_process, accelerator=about)
     scale = measure_scale(pool)
     loader = Loader(
         pool, batch_size=cfg.fit.batch_size, micro_batch=micro, seed=cfg.seed, device=accelerator.device,
         cache=cfg.data.cache, workers=cfg.data.workers,
     )  # fmt: skip
+    train.use_cores(accelerator, size)
+    main_process, about = accelerator.is_main_process, train.describe(accelerator)
+    run = open_run("mae", cfg, data=cfg.data.path, fingerprint=pool.fingerprint, writes=main_process, accelerator=about)
     dtype = train.DTYPES.get(cfg.fit.precision, torch.float32)
     view = mae_view(scale, cfg.augment, size=size, patches=patches, kept=kept, dtype=dtype)
     tokens = f"{note}; {size} px = {patches} patches of {model.patch_size} px, {kept} visible"
@@ -70,33 +73,47 @@ def main(cfg: MAERecipe) -> None:
     train.fit(objective, loader, view, fit=cfg.fit, optim=cfg.optim, run=run, accelerator=accelerator, seed=cfg.seed)
     if not main_process:
         return
-    recorded = {"objective": "MAE", "positions": model.positions, "seed": cfg.seed, **recorded_data(cfg.data, cfg.eval)}
+    recorded = {
+        "objective": "MAE",
+        "pool_fingerprint": pool.fingerprint,
+        "positions": model.positions,
+        "seed": cfg.seed,
+        **recorded_data(cfg.data, cfg.eval.data),
+    }
     export_backbone(objective.exported(), run.backbone, scale, model.pool, recorded)
     picture = run.figures / "reconstructions.png"
     save_reconstructions(objective, pool, scale, picture, size=size, mask_ratio=mae.mask_ratio, seed=cfg.seed)
+    # Only a made or given test split, or another labelled source, can be judged on.
+    judged = "" if cfg.eval.data.path or "stay out" in note else " --eval.data.path LABELLED_IMAGES"
+    again = " ".join(_baseline_options(cfg, resolve.resolve_model(ModelConfig(), pool.sizes.short_side, shape)))
+    place = quote(str(run.backbone))
     print(
         f"\nThe pre-trained backbone is in {run.backbone}"
         f"\n  timm.create_model('local-dir:{run.backbone}', pretrained=True)"
         f"\nPicture: {picture}   Metrics: {run.path / 'metrics.jsonl'}   Options: {run.path / 'config.yaml'}\n"
         f"\nWhat it is worth on labelled images:"
-        f"\n  accelerate launch eval/knn.py --backbone {run.backbone}"
-        f"\n  accelerate launch eval/linear_probe.py --backbone {run.backbone}"
-        f"\n  accelerate launch eval/finetune.py --backbone {run.backbone}"
+        f"\n  accelerate launch {_script('eval/knn.py')} --backbone {place}{judged}"
+        f"\n  accelerate launch {_script('eval/linear_probe.py')} --backbone {place}{judged}"
+        f"\n  accelerate launch {_script('eval/finetune.py')} --backbone {place}{judged}"
         f"\nand the same network without pre-training:"
-        f"\n  accelerate launch recipes/supervised.py{_same_data(cfg)}"
+        f"\n  accelerate launch {_script('recipes/supervised.py')} {again}{judged}".rstrip()
     )
 
 
-def _same_data(cfg: MAERecipe) -> str:
-    """The options that make the labelled baseline use the same images and network."""
-    from shlex import quote
+def _script(name: str) -> str:
+    """A script's path from where the user is."""
+    return quote(os.path.relpath(Path(__file__).resolve().parent.parent / name))
 
-    words = [] if cfg.data.path == "digits" else ["--data.path", quote(cfg.data.path)]
-    if cfg.eval.data.path is not None:
-        words += ["--eval.data.path", quote(cfg.eval.data.path)]
-    for name in ("name", "img_size", "patch_size", "width", "depth", "heads", "pool"):
-        words += [f"--model.{name}", str(getattr(cfg.model, name))] if cfg.data.path != "digits" else []
-    return "".join(f" {word}" for word in words)
+
+def _baseline_options(cfg: MAERecipe, default: ModelConfig) -> list[str]:
+    """The options with which the labelled baseline uses the same images and network."""
+    groups = [("data", cfg.data, DataConfig()), ("eval.data", cfg.eval.data, LabelledDataConfig())]
+    words = []
+    for group, given, usual in [*groups, ("model", cfg.model, default)]:
+        for name, value in to_dict(given).items():
+            if value is not None and value != getattr(usual, name):
+                words += [f"--{group}.{name}", quote(str(value))]
+    return words
 
 
 if __name__ == "__main__":

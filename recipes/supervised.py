@@ -19,22 +19,21 @@ def main(cfg: SupervisedRecipe) -> None:
     from ssl_vit.checkpoint import export_backbone
     from ssl_vit.configs import resolve, to_dict
     from ssl_vit.data.views import measure_scale
-    from ssl_vit.evaluation.finetune import train_on_labels
-    from ssl_vit.evaluation.session import labelled_for, print_table, recorded_data
+    from ssl_vit.evaluation.finetune import train_on_labels, trained_pool
+    from ssl_vit.evaluation.session import labelled_for, on_canvas, print_table, recorded_data
     from ssl_vit.models.build import build_backbone, check_shape, model_facts
     from ssl_vit.rundir import digest, open_run
 
     if cfg.model.name is not None:
         model_facts(cfg.model.name)
     accelerator = train.start(cfg.fit.precision, cfg.seed)
-    data = labelled_for(cfg.data, cfg.eval, cfg.model.img_size or 0)
+    data = labelled_for(cfg.data, cfg.eval)
     short = data.train.sizes.short_side
     model = resolve.resolve_model(cfg.model, short, model_facts(resolve.default_name(cfg.model, short)))
     check_shape(model)
     assert model.img_size and model.pool
     size = model.img_size
-    train_set, test_set = (part.on_canvas(cfg.data.canvas, size) for part in (data.train, data.test))
-    data = data._replace(train=train_set, test=test_set)
+    data = on_canvas(data, cfg.data.canvas, size)
     train.use_cores(accelerator, size)
     backbone = build_backbone(model, data.train.form.channels)
     cfg = replace(
@@ -59,8 +58,16 @@ def main(cfg: SupervisedRecipe) -> None:
     if not main_process:
         return
     recorded = {"objective": "supervised", "positions": model.positions, "seed": cfg.seed}
-    export_backbone(objective.exported(), run.backbone, scale, model.pool, recorded | recorded_data(cfg.data, cfg.eval))
-    protocol = {"config": {k: to_dict(getattr(cfg, k)) for k in ("model", "supervised", "augment", "optim", "fit")}}
+    export_backbone(
+        objective.exported(),
+        run.backbone,
+        scale,
+        trained_pool(cfg.supervised),
+        recorded | recorded_data(cfg.data, cfg.eval.data),
+    )
+    protocol = {
+        "config": {k: to_dict(getattr(cfg, k)) for k in ("model", "supervised", "augment", "optim", "fit", "eval")}
+    }
     row = {"method": "from scratch", "labels": len(data.train), **metrics}
     result = {
         "method": "supervised", "rows": [row], "protocol": protocol, "protocol_hash": digest(protocol),

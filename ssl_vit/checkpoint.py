@@ -47,7 +47,9 @@ def save_checkpoint(folder: Path, step: int, state: dict[str, Any], keep: int) -
         os.fsync(file.fileno())
     part.replace(path)
     write_atomically(path.with_suffix(".sha256"), _sha256(path) + "\n")
-    for old in sorted(folder.glob("step_*.pt"))[:-keep]:
+    found = sorted(folder.glob("step_*.pt"))
+    # Later steps than this one are damaged ones that were passed over when the run continued.
+    for old in [*found[: found.index(path) + 1][:-keep], *found[found.index(path) + 1 :]]:
         old.with_suffix(".sha256").unlink(missing_ok=True)
         old.unlink()
 
@@ -152,13 +154,17 @@ def load_backbone(given: str) -> Exported:
     try:
         config = cast("dict[str, Any]", json.loads((folder / "config.json").read_text()))
         weights = safetensors.torch.load_file(folder / "model.safetensors")
-        pretrained = config.get("pretrained_cfg", {})
+        pretrained = config["pretrained_cfg"]
+        about = config.get("ssl_vit", {})
+        scale = PixelScale(tuple(pretrained["mean"]), tuple(pretrained["std"]), about.get("bits", 8))
         args = dict(config.get("model_args") or {})
         backbone = make_vit(config["architecture"], args, sincos=False)
-    except (ValueError, KeyError, safetensors.SafetensorError) as error:
-        if isinstance(error, UserError):
-            raise
-        raise UserError(f"--backbone {given} cannot be read: {error}") from error
+    except UserError:
+        raise
+    except (ValueError, KeyError, TypeError, RuntimeError, safetensors.SafetensorError) as error:
+        raise UserError(
+            f"config.json or model.safetensors in {folder} cannot be read, copy or export them again: {error}"
+        ) from error
     backbone.model_args.setdefault("img_size", backbone.vit.patch_embed.img_size[0])
     needed = backbone.vit.state_dict()
     weights = {k: v for k, v in weights.items() if not k.startswith(("head.", "fc_norm."))}
@@ -167,8 +173,6 @@ def load_backbone(given: str) -> Exported:
     if wrong:
         raise UserError(f"the weights in {folder} do not fit {config['architecture']}: {', '.join(wrong[:5])}")
     backbone.vit.load_state_dict(weights)
-    about = config.get("ssl_vit", {})
-    scale = PixelScale(tuple(pretrained["mean"]), tuple(pretrained["std"]), about.get("bits", 8))
     size = int(backbone.model_args["img_size"])
     return Exported(
         backbone, scale, about.get("pool", "cls"), size, about, _sha256(folder / "model.safetensors")[:16], folder

@@ -44,6 +44,16 @@ def gather_rows(rows: Tensor) -> Tensor:
     return torch.cat([part[: int(c.item())] for part, c in zip(gathered, counts, strict=True)])
 
 
+def gather_lists(values: list[str]) -> list[str]:
+    """Concatenates lists of text in rank order (every process must call it)."""
+    _, world = rank_and_world()
+    if world == 1:
+        return values
+    gathered: list[list[str]] = [[] for _ in range(world)]
+    dist.all_gather_object(gathered, values)
+    return [value for part in gathered for value in part]
+
+
 def _accelerate_launcher() -> tuple[dict[str, str], dict[str, str]] | None:
     """Options and environment of the ``accelerate launch`` that is this process's parent, None where there is none."""
     try:

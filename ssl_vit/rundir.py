@@ -138,6 +138,10 @@ class RunDir:
 
     path: Path
     writes: bool
+    config: str = ""
+    """The options as YAML, not yet written where they extend a run."""
+    about: dict[str, Any] | None = None
+    """What environment.json says of this start."""
 
     @property
     def backbone(self) -> Path:
@@ -160,6 +164,23 @@ class RunDir:
             return
         with (self.path / file).open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(record) + "\n")
+
+    def confirm(self) -> None:
+        """Records options and environment, once nothing refuses this start; the first start's record stays on top."""
+        if not self.writes or not self.config:
+            return
+        path = self.path / "environment.json"
+        before = cast("dict[str, Any]", json.loads(path.read_text())) if path.exists() else {}
+        if self.has_started() and before:
+            before["continued"] = [*before.get("continued", []), self.about]
+        else:
+            before = self.about or {}
+        write_atomically(path, json.dumps(before, indent=1) + "\n")
+        write_atomically(self.path / "config.yaml", self.config)
+
+    def has_started(self) -> bool:
+        """Whether any step of training has left a trace."""
+        return self.checkpoints.exists() or (self.path / "metrics.jsonl").exists()
 
     def rewind(self, step: int) -> None:
         """Forgets what was logged after a step, because training continues from there."""
@@ -204,6 +225,8 @@ def open_run(
 ) -> RunDir:
     """Opens a run's directory, or the one it continues.
 
+    Only the main process looks and writes: the others would see half of what it does.
+
     Args:
         script: Name of the recipe, the default directory begins with it.
         config: The resolved recipe.
@@ -223,22 +246,25 @@ def open_run(
     if path.exists() and not path.is_dir():
         raise UserError(f"--run.dir {path} is a file; name a folder")
     stored, environment = path / "config.yaml", path / "environment.json"
+    about = {
+        "command": command(), "versions": versions(), "commit": commit(),
+        "hardware": {**hardware(), **accelerator}, "script": script, "data_fingerprint": fingerprint,
+    }  # fmt: skip
+    run = RunDir(path, writes, to_yaml(config), about)
+    if not writes:
+        return run
     if stored.exists():
-        _check_same(path, stored, environment, values, fingerprint)
+        if run.has_started():
+            _check_same(path, stored, environment, values, fingerprint)
     elif path.is_dir() and any(path.iterdir()):
         raise UserError(f"--run.dir {path} is not empty and holds no run (no config.yaml); name a new folder")
-    if writes:
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            about = {
-                "command": command(), "versions": versions(), "commit": commit(),
-                "hardware": {**hardware(), **accelerator}, "script": script, "data_fingerprint": fingerprint,
-            }  # fmt: skip
-            write_atomically(environment, json.dumps(about, indent=1) + "\n")
-            write_atomically(stored, to_yaml(config))
-        except OSError as error:
-            raise UserError(f"--run.dir {path} cannot be written: {error.strerror}") from error
-    return RunDir(path, writes)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if not run.has_started():
+            run.confirm()
+    except OSError as error:
+        raise UserError(f"--run.dir {path} cannot be written: {error.strerror}") from error
+    return run
 
 
 def _check_same(path: Path, stored: Path, environment: Path, values: dict[str, Any], fingerprint: str) -> None:

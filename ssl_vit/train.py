@@ -19,7 +19,7 @@ from ssl_vit.configs import FitConfig, OptimConfig
 from ssl_vit.configs.resolve import TINY
 from ssl_vit.data.loader import Batch, Loader
 from ssl_vit.data.views import View
-from ssl_vit.dist import check_world_size, mean_over_ranks, use_idle_cores
+from ssl_vit.dist import check_world_size, gather_rows, mean_over_ranks, use_idle_cores
 from ssl_vit.errors import UserError
 from ssl_vit.objectives.base import Clock, Objective
 from ssl_vit.optim import make_adamw, parameter_groups, peak_learning_rate
@@ -203,7 +203,9 @@ def fit(
     saved_at, saved_time, logged_step, logged_time, waited = done, time.monotonic(), done, time.perf_counter(), 0.0
 
     def save(step: int) -> None:
-        if accelerator.is_main_process and bool(finite):
+        if accelerator.is_main_process:
+            if not bool(finite) or not all(bool(torch.isfinite(p).all()) for p in trained):
+                raise UserError(_not_a_number(logged_step, step, saved_at))
             state = {"objective": objective.state_dict(), "optimizer": optimizer.state_dict()}
             if accelerator.scaler is not None:
                 state["scaler"] = accelerator.scaler.state_dict()
@@ -309,8 +311,15 @@ def _resume(objective: Objective, optimizer: Any, accelerator: Accelerator, run:
         if accelerator.scaler is not None and "scaler" in state:
             accelerator.scaler.load_state_dict(state["scaler"])
         if accelerator.is_main_process:
-            what = "is already complete" if done == steps else f"continues after step {done:,}"
+            what = "is already complete" if done == steps else f"continues after step {done:,} of {steps:,}"
+            if (run.backbone / "config.json").exists() and done < steps:
+                what += (
+                    "; the learning rate follows the longer schedule, and the backbone will be replaced"
+                )
             print(f"the run in {run.path} {what}", flush=True)
+    if len(set(gather_rows(torch.tensor([done], device=accelerator.device)).tolist())) > 1:
+        raise UserError(f"the processes find different checkpoints in {run.path}; it must be on a disk they share")
+    run.confirm()
     run.rewind(done)
     accelerator.wait_for_everyone()
     return done

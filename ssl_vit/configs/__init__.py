@@ -1,8 +1,8 @@
 """Every option as a frozen dataclass; importing this never imports torch."""
 
 from ssl_vit.configs.cli import from_dict, parse, run_script, to_dict, to_yaml
-from ssl_vit.configs.data import AugmentConfig, DataConfig, LabelledDataConfig
-from ssl_vit.configs.evaluation import EvalConfig, KNNConfig, LinearConfig
+from ssl_vit.configs.data import AugmentConfig, DataConfig, LabelledDataConfig, LoadingConfig
+from ssl_vit.configs.evaluation import EvalConfig, JudgedConfig, KNNConfig, LabelsConfig, LinearConfig
 from ssl_vit.configs.fit import FitConfig, OptimConfig, RunConfig
 from ssl_vit.configs.model import ModelConfig
 from ssl_vit.configs.objectives import MAEConfig, SupervisedConfig
@@ -14,11 +14,14 @@ __all__ = [
     "EvalConfig",
     "FinetuneRecipe",
     "FitConfig",
+    "JudgedConfig",
     "KNNConfig",
     "KNNRecipe",
     "LabelledDataConfig",
+    "LabelsConfig",
     "LinearConfig",
     "LinearRecipe",
+    "LoadingConfig",
     "MAEConfig",
     "MAERecipe",
     "ModelConfig",

@@ -8,6 +8,7 @@ from typing import Any, cast
 from ssl_vit.errors import UserError
 
 _RANGES: dict[str, tuple[float, float]] = {
+    "seed": (0, 2**32 - 1),
     "data.canvas": (1, math.inf),
     "data.workers": (0, math.inf),
     "model.img_size": (1, math.inf),
@@ -44,7 +45,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "eval.batch_size": (1, math.inf),
     "knn.k": (1, math.inf),
     "knn.also": (1, math.inf),
-    "knn.temperature": (1e-6, math.inf),
+    "knn.temperature": (0.02, math.inf),
     "linear.grid": (1e-30, math.inf),
     "linear.folds": (2, math.inf),
     "linear.default": (1e-30, math.inf),

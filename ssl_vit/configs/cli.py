@@ -40,6 +40,13 @@ _PLAIN = ("--seed", "--backbone", "--config", "--help", "--print_config")
 def _explain(message: str, known: list[str]) -> str:
     """Turns jsonargparse's sentence into ours: what was given, what was expected, what to do."""
     text = " ".join(message.split())
+    if "Problems parsing config" in text:
+        return f"--config: the file is not valid YAML ({text.partition(': ')[2]}); see --print_config for its form"
+    missing = re.search(r"File does not exist: '?([^']*)'?", text)
+    if missing:
+        return f"--config: there is no file {missing[1]}"
+    if "expected one argument" in text:
+        return f"{text.removeprefix('argument ').partition(':')[0]} needs a value; --help says which"
     unknown = re.search(r"unrecognized arguments: (.*)", text)
     if unknown:
         word = next((w for w in unknown[1].split() if w.startswith("-")), unknown[1].split()[0])
@@ -67,12 +74,19 @@ def _expectation(detail: str) -> str:
     expected += re.findall(r"- Expected an? (.+?)(?:\. Got value| - Expected| Given value|$)", detail)
     given = re.findall(r"Given value: (\S+)", detail) or re.findall(r"Got value: (\S+)", detail)
     if expected and given:
-        wanted = " or ".join(word for word in dict.fromkeys(expected) if word != "NoneType")
+        wanted = " or ".join(_in_words(word) for word in dict.fromkeys(expected) if word != "NoneType")
         return f"expected {wanted}, got {given[-1]}"
     return detail
 
 
 _CONFIG_FILE: Any = jsonargparse.ActionConfigFile  # pyright: ignore[reportPrivateImportUsage]
+
+
+def _in_words(kind: str) -> str:
+    choices = re.fullmatch(r"Literal\[(.*)\]", kind)
+    if choices:
+        return f"one of {choices[1].replace(chr(39), '')}"
+    return {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}.get(kind, kind)
 
 
 def _parser(recipe: type[Any], description: str) -> Any:  # jsonargparse is typed only in part

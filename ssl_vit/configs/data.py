@@ -26,6 +26,16 @@ class DataConfig:
 
 
 @dataclass(frozen=True)
+class LoadingConfig:
+    """How images are loaded; which ones is decided elsewhere."""
+
+    cache: Literal["auto", "ram", "none"] = "auto"
+    """Keep decoded images in memory: auto does so when they fill less than half of what is free."""
+    workers: int | None = None
+    """Processes that decode images when they are not cached; default: one fewer than the CPU cores per process."""
+
+
+@dataclass(frozen=True)
 class LabelledDataConfig:
     """The labelled images to judge on."""
 

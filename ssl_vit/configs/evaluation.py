@@ -8,6 +8,24 @@ from ssl_vit.configs.data import LabelledDataConfig
 
 
 @dataclass(frozen=True)
+class JudgedConfig:
+    """What a backbone will be judged on; pre-training keeps its test images out."""
+
+    data: LabelledDataConfig = field(default_factory=LabelledDataConfig)
+
+
+@dataclass(frozen=True)
+class LabelsConfig:
+    """What to train on and to judge on."""
+
+    data: LabelledDataConfig = field(default_factory=LabelledDataConfig)
+    labels: int | None = None
+    """Use only this many training labels, as evenly over the classes as they allow; default: all."""
+    draw: int = 0
+    """Which draw of that many labels; draws of one number are nested (20 labels contain the 10 of the same draw)."""
+
+
+@dataclass(frozen=True)
 class EvalConfig:
     """What to judge on."""
 

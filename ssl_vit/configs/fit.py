@@ -45,7 +45,7 @@ class FitConfig:
     """At least this many optimiser steps, however few the images (batches then cross epoch boundaries)."""
     batch_size: int | None = None
     """Effective batch size: images per optimiser step over all processes and accumulation; default for MAE: 128 up to
-    16 pixels, else 256; on labels 64."""
+    16 pixels, else 256, fewer for less than 1,024 images; on labels 64."""
     micro_batch: int | None = None
     """Images per process and forward pass; the rest of the batch is accumulated. Default: batch size / processes."""
     precision: Literal["auto", "fp32", "bf16", "fp16", "fp64"] = "auto"

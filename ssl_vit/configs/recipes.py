@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ssl_vit.configs.data import AugmentConfig, DataConfig
-from ssl_vit.configs.evaluation import EvalConfig, KNNConfig, LinearConfig
+from ssl_vit.configs.data import AugmentConfig, DataConfig, LoadingConfig
+from ssl_vit.configs.evaluation import EvalConfig, JudgedConfig, KNNConfig, LabelsConfig, LinearConfig
 from ssl_vit.configs.fit import FitConfig, OptimConfig, RunConfig
 from ssl_vit.configs.model import ModelConfig
 from ssl_vit.configs.objectives import MAEConfig, SupervisedConfig
@@ -24,7 +24,7 @@ class MAERecipe:
     mae: MAEConfig = field(default_factory=MAEConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     fit: FitConfig = field(default_factory=FitConfig)
-    eval: EvalConfig = field(default_factory=EvalConfig)
+    eval: JudgedConfig = field(default_factory=JudgedConfig)
 
 
 _LABELLED_OPTIM = OptimConfig(betas=(0.9, 0.999), min_lr=1e-6, warmup=0.1)
@@ -44,7 +44,7 @@ class SupervisedRecipe:
     supervised: SupervisedConfig = field(default_factory=SupervisedConfig)
     optim: OptimConfig = field(default_factory=lambda: _LABELLED_OPTIM)
     fit: FitConfig = field(default_factory=lambda: _LABELLED_FIT)
-    eval: EvalConfig = field(default_factory=EvalConfig)
+    eval: LabelsConfig = field(default_factory=LabelsConfig)
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,14 @@ class FinetuneRecipe:
     seed: int = 0
     """Seed of every random number of the run."""
     run: RunConfig = field(default_factory=RunConfig)
-    data: DataConfig = field(default_factory=DataConfig)
+    data: LoadingConfig = field(default_factory=LoadingConfig)
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     supervised: SupervisedConfig = field(default_factory=SupervisedConfig)
     optim: OptimConfig = field(
         default_factory=lambda: OptimConfig(betas=(0.9, 0.999), min_lr=1e-6, warmup=0.1, layer_decay=0.75)
     )
     fit: FitConfig = field(default_factory=lambda: _LABELLED_FIT)
-    eval: EvalConfig = field(default_factory=EvalConfig)
+    eval: LabelsConfig = field(default_factory=LabelsConfig)
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class KNNRecipe:
     backbone: str = ""
     """The folder RUN/backbone of a pre-training run (or RUN)."""
     seed: int = 0
-    """Seed of the label draw and of the random-weights baseline."""
+    """Seed of the random-weights baseline."""
     run: RunConfig = field(default_factory=RunConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
     knn: KNNConfig = field(default_factory=KNNConfig)
@@ -86,7 +86,7 @@ class LinearRecipe:
     backbone: str = ""
     """The folder RUN/backbone of a pre-training run (or RUN)."""
     seed: int = 0
-    """Seed of the label draw, the folds and the random-weights baseline."""
+    """Seed of the folds and of the random-weights baseline."""
     run: RunConfig = field(default_factory=RunConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
     linear: LinearConfig = field(default_factory=LinearConfig)

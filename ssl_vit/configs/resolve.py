@@ -48,6 +48,11 @@ class Shape(Protocol):
         """Attention heads."""
         ...
 
+    @property
+    def class_token(self) -> bool:
+        """Whether there is one."""
+        ...
+
 
 def default_name(model: ModelConfig, short_side: int) -> str:
     """The timm model used where none is named: ViT-Ti up to 96 pixels, ViT-S above."""
@@ -78,7 +83,7 @@ def resolve_model(model: ModelConfig, short_side: int, shape: Shape) -> ModelCon
         width=model.width or tiny.get("width", shape.width),
         depth=model.depth or tiny.get("depth", shape.depth),
         heads=model.heads or tiny.get("heads", 0) or _heads_for(model.width, shape),
-        pool=model.pool or ("mean" if size <= TINY else "cls"),
+        pool=model.pool or ("cls" if size > TINY and shape.class_token else "mean"),
     )
 
 
@@ -166,11 +171,19 @@ def resolve_supervised(cfg: SupervisedConfig, model_pool: str, size: int, labels
     )
 
 
+def _batch_for(images: int, most: int) -> int:
+    """A power of two, at least four steps an epoch where there are images enough for batches of 8."""
+    batch = most
+    while batch > 8 and 4 * batch > images:
+        batch //= 2
+    return batch
+
+
 def resolve_fit(cfg: FitConfig, images: int, *, size: int, labelled: bool) -> FitConfig:
     """Epochs as a number: a budget of training images for MAE, 100 passes for training on labels."""
     budget = _MAE_IMAGES_TINY if size <= TINY else _MAE_IMAGES
     return replace(
         cfg,
-        batch_size=cfg.batch_size or (64 if labelled else 128 if size <= TINY else 256),
+        batch_size=cfg.batch_size or (64 if labelled else _batch_for(images, 128 if size <= TINY else 256)),
         epochs=cfg.epochs or (100.0 if labelled else float(min(800, max(20, round(budget / images))))),
     )

@@ -103,7 +103,8 @@ def decode(raw: bytes | np.ndarray, form: Format, canvas: tuple[int, int] | None
         Unreadable: With the reason, for files that are broken or hold what the set's format cannot.
     """
     if isinstance(raw, np.ndarray):
-        return raw, (raw.shape[1], raw.shape[2])
+        size = (raw.shape[1], raw.shape[2])
+        return (_resize(raw, canvas) if canvas and canvas != size else raw), size
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

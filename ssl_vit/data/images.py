@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -50,8 +51,8 @@ class ImageSet:
     """Int[n]: the rows that belong to this set, in its order."""
     form: Format
     sizes: Sizes
-    fingerprint: str
-    """Hash of the source's names and sizes (or pixels) and of the rows in this set."""
+    source: str
+    """Hash of the names and sizes (or pixels) of all rows of the source."""
     labels: np.ndarray | None = None
     """Int[n]: a class number per image, or None where labels were not asked for."""
     classes: tuple[str, ...] = ()
@@ -61,6 +62,14 @@ class ImageSet:
     def __len__(self) -> int:
         """Number of images."""
         return len(self.ids)
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the source, of the rows in this set and of their labels."""
+        digest = hashlib.sha256(self.source.encode() + self.ids.astype(np.int64).tobytes())
+        if self.labels is not None:
+            digest.update(self.labels.astype(np.int64).tobytes())
+        return digest.hexdigest()[:16]
 
     def read(self, i: int) -> tuple[Pixels, tuple[int, int]]:
         """Pixels [C, H, W] on the canvas and the image's own height and width.
@@ -88,15 +97,15 @@ class ImageSet:
     def on_canvas(self, side: int | None, img_size: int) -> ImageSet:
         """Decides what images are decoded to.
 
-        Images of one size stay as they are. Images of different sizes are squeezed onto one square, of the given side
-        or of their median short side, kept between the model's image size and twice that; crop boxes are still drawn
-        in original coordinates, so that crop statistics are those of the papers.
+        Images of one size, up to twice the model's, stay as they are. Others are squeezed onto one square, of the
+        given side or of their median short side, kept between the model's image size and twice that; crop boxes are
+        still drawn in original coordinates, so that crop statistics are those of the papers.
 
         Args:
             side: ``--data.canvas``.
             img_size: Side of the model's input in pixels.
         """
-        if side is None and self.sizes.common is not None:
+        if side is None and self.sizes.common is not None and max(self.sizes.common) <= 2 * img_size:
             return self
         side = side or max(img_size, min(self.sizes.short_side, 2 * img_size))
         return replace(self, canvas=(side, side))

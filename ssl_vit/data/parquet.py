@@ -101,9 +101,11 @@ def _load(files: list[Path]) -> datasets.Dataset:
     for file in files:
         try:
             data = datasets.Dataset.from_parquet(str(file))
-        except (pyarrow.ArrowInvalid, OSError, DatasetGenerationError) as error:
+        except (pyarrow.ArrowInvalid, OSError, ValueError, DatasetGenerationError) as error:
             raise UserError(f"{file} cannot be read as parquet: {str(error).partition(chr(10))[0]}") from error
         assert isinstance(data, datasets.Dataset)
+        if not len(data):
+            raise UserError(f"{file} has no rows")
         for column, feature in data.features.items():
             if isinstance(feature, datasets.Image):
                 data = data.cast_column(column, datasets.Image(decode=False))
@@ -162,6 +164,8 @@ def _label_column(data: datasets.Dataset, wanted: str | None, folder: str, image
 
 
 def _label_values(data: datasets.Dataset, column: str, folder: str) -> list[Any]:
+    if not isinstance(data.features[column], (datasets.ClassLabel, datasets.Value)):
+        raise UserError(f"column {column} in {folder} holds {data.features[column]}, not one class per image")
     values = data.data.column(column).to_pylist()
     for row, value in enumerate(values):
         if value is None or (isinstance(value, float) and value != value):

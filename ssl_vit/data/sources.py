@@ -6,14 +6,15 @@ import hashlib
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ssl_vit.configs import DataConfig, LabelledDataConfig
-from ssl_vit.data.images import ImageSet, Rows, measure
+from ssl_vit.data.decode import Format
+from ssl_vit.data.images import ImageSet, Rows, Sizes, measure
 from ssl_vit.data.splits import TEST_SHARE, made_split
 from ssl_vit.errors import UserError, did_you_mean
 
@@ -149,19 +150,20 @@ def open_labelled(data: DataConfig, labelled: LabelledDataConfig) -> Labelled:
     missing = [name for name, table in tables.items() if table.labels is None]
     if missing:
         raise UserError(
-            f"labels are needed, but {path} has none (split {missing[0]}): sort the images into one folder per class, "
+            f"labels are needed, but {path} has none: sort the images into one folder per class, "
             "or name labelled images with --eval.data.path"
         )
     if "train" in tables and ("test" in tables or "val" in tables):
         held = "test" if "test" in tables else "val"
         train, test = _image_set(path, tables["train"], None, True), _image_set(path, tables[held], None, True)
-        split = f"the source's own {held} split"
+        split = f"its own {held} split"
     else:
         table = tables.get("all") or tables["train"]
         assert table.labels is not None
         chosen = made_split(table.labels)
         train, test = (_image_set(path, table, rows, True) for rows in chosen)
-        split = f"made: {TEST_SHARE:.0%} of every class, by a fixed hash"
+        split = f"{TEST_SHARE:.0%} of every class, chosen by a fixed hash"
+    train, test = _one_format(train, test)
     if train.labels is None or len(np.unique(train.labels)) < 2:
         raise UserError(f"{path} has training labels of one class only ({', '.join(train.classes)}); two are needed")
     if not len(test):
@@ -169,22 +171,29 @@ def open_labelled(data: DataConfig, labelled: LabelledDataConfig) -> Labelled:
     return Labelled(train, test, split)
 
 
+def _one_format(train: ImageSet, test: ImageSet) -> tuple[ImageSet, ImageSet]:
+    """Both splits in the wider of their formats, their canvas decided by the training images."""
+    form = Format(max(train.form.channels, test.form.channels), max(train.form.bits, test.form.bits))
+    common = train.sizes.common if train.sizes.common == test.sizes.common else None
+    sizes = Sizes(common, train.sizes.short_side)
+    return replace(train, form=form, sizes=sizes), replace(test, form=form, sizes=sizes)
+
+
 def _image_set(name: str, table: Table, chosen: np.ndarray | None, labelled: bool = False) -> ImageSet:
     ids = np.arange(len(table.rows)) if chosen is None else chosen
     form, sizes = measure(table.rows, name)
-    digest = hashlib.sha256(table.fingerprint.encode() + ids.astype(np.int64).tobytes())
     if not labelled:
-        return ImageSet(name, table.rows, ids, form, sizes, digest.hexdigest()[:16])
+        return ImageSet(name, table.rows, ids, form, sizes, table.fingerprint)
     assert table.labels is not None
-    labels = table.labels[ids]
-    digest.update(labels.astype(np.int64).tobytes())
-    return ImageSet(name, table.rows, ids, form, sizes, digest.hexdigest()[:16], labels, table.classes)
+    return ImageSet(name, table.rows, ids, form, sizes, table.fingerprint, table.labels[ids], table.classes)
 
 
 def _open(path: str, image_column: str | None, label_column: str | None, *, labelled: bool = True) -> dict[str, Table]:
     """Every split of a source: train, test and val, or all where it has none."""
     if path == "digits":
         return {"all": _digits()}
+    if not path.strip():
+        raise UserError("the path to the images is empty; name a folder, a parquet file, or digits")
     place = Path(path).expanduser()
     if not place.exists():
         raise UserError(f"there is no file or folder {path}{_neighbours(place)}")
@@ -257,9 +266,17 @@ def _folder(root: Path) -> dict[str, Table]:
         labels = np.array([number[c] for c in parts[split] if c], dtype=np.int64) if labelled else None
         digest = hashlib.sha256()
         for path in paths:
-            digest.update(f"{path}\0{(root / path).stat().st_size}\n".encode())
+            digest.update(f"{path}\0{_bytes_of(root / path)}\n".encode())
         tables[split] = Table(FileRows(root, paths), labels, names, digest.hexdigest())
     return tables
+
+
+def _bytes_of(path: Path) -> int:
+    """A file's size; -1 for a link to nothing, which decoding will name."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return -1
 
 
 def _class_of(path: str, depth: int) -> str | None:

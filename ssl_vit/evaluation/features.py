@@ -14,7 +14,7 @@ from ssl_vit.data.augment import centre_crop, crop_resize, to_canvas
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loader import Batch, UnreadableLog, eval_batches
 from ssl_vit.data.views import PixelScale, eval_images
-from ssl_vit.dist import gather_rows
+from ssl_vit.dist import gather_lists, gather_rows
 from ssl_vit.errors import UserError
 from ssl_vit.models.backbone import Backbone, Pool
 
@@ -33,7 +33,7 @@ class Features:
     index: Int[np.ndarray, " n"]
     """Positions in the set."""
     left_out: tuple[str, ...]
-    """Unreadable images of this process's share."""
+    """Unreadable images, which are not in here."""
 
     def subset(self, positions: np.ndarray) -> Features:
         """The vectors whose position in the set is among these."""
@@ -94,7 +94,8 @@ def extract_features(extract: Extractor, images: ImageSet, *, batch_size: int, d
     for batch in eval_batches(images, batch_size, device, log):
         rows.append(extract(batch).float())
         index.append(batch.index)
-    width = int(rows[0].shape[1]) if rows else 0
+    # A process without images must know how wide the others' features are.
+    width = int(gather_rows(torch.tensor([rows[0].shape[1] if rows else 0], device=device)).max())
     x = gather_rows(torch.cat(rows) if rows else torch.empty((0, width), device=device)).cpu().numpy()
     where = gather_rows(torch.cat(index) if index else torch.empty(0, dtype=torch.int64, device=device)).cpu().numpy()
     if not len(x):
@@ -103,4 +104,4 @@ def extract_features(extract: Extractor, images: ImageSet, *, batch_size: int, d
         raise UserError("features are not finite: the backbone's weights or its pixel statistics are damaged")
     if len(x) > 1 and float(np.ptp(x, axis=0).max()) == 0.0:
         raise UserError("all images have the same features: the backbone has collapsed or its weights are empty")
-    return Features(x, images.labels[where], where, tuple(log.listing()))
+    return Features(x, images.labels[where], where, tuple(gather_lists(log.listing())))

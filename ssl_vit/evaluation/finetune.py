@@ -88,6 +88,11 @@ def train_on_labels(
     return objective, {**metrics, "steps": count_steps(fit_cfg, loader), "unreadable_test_images": list(left_out)}
 
 
+def trained_pool(cfg: SupervisedConfig) -> str:
+    """What represents an image after training on labels: the class token, or the mean of patches."""
+    return "cls" if cfg.pool == "cls" else "mean"
+
+
 def predict(
     objective: Supervised, images: ImageSet, scale: PixelScale, *, size: int, device: torch.device
 ) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:

@@ -16,6 +16,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from ssl_vit.configs import LinearConfig
+from ssl_vit.errors import UserError
 
 
 class LinearFit(NamedTuple):
@@ -49,9 +50,14 @@ def linear_probe(
         classes: Number of classes.
         cfg: Grid, folds and the default for few labels.
         seed: Seed of the folds.
+
+    Raises:
+        UserError: When all labels are of one class.
     """
     model = _pipeline(cfg)
     _, counts = np.unique(labels, return_counts=True)
+    if len(counts) < 2:
+        raise UserError(f"logistic regression needs labels of two classes; the {len(labels)} given have one")
     if counts.min() >= cfg.folds and len(cfg.grid) > 1:
         folds = StratifiedKFold(cfg.folds, shuffle=True, random_state=seed)
         search = GridSearchCV(model, {"logisticregression__C": list(cfg.grid)}, cv=folds, scoring="accuracy")
@@ -60,8 +66,10 @@ def linear_probe(
         strength = float(search.best_params_["logisticregression__C"])
         selection = f"{cfg.folds}-fold cross-validation over C inside the training labels"
     else:
-        strength = cfg.default
-        selection = f"fixed: a class has fewer than {cfg.folds} labels"
+        only = len(cfg.grid) == 1
+        strength = next(iter(cfg.grid)) if only else cfg.default
+        selection = "fixed: the only candidate" if only else f"fixed: a class has fewer than {cfg.folds} labels"
+        model.set_params(logisticregression__C=strength)
         with _quiet():
             model.fit(train, labels)
     regression: Any = model[-1]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,13 +14,12 @@ from rich.console import Console
 from rich.table import Table
 
 from ssl_vit.checkpoint import Exported, load_backbone
-from ssl_vit.configs import DataConfig, EvalConfig, RunConfig, from_dict, to_dict
-from ssl_vit.configs.recipes import KNNRecipe
+from ssl_vit.configs import DataConfig, EvalConfig, LabelledDataConfig, LabelsConfig, RunConfig, to_dict
 from ssl_vit.data.images import ImageSet
-from ssl_vit.data.sources import Labelled, open_labelled
-from ssl_vit.data.splits import draw_labels
+from ssl_vit.data.sources import Labelled, open_labelled, open_pool
 from ssl_vit.errors import UserError
 from ssl_vit.evaluation.features import Extractor, backbone_extractor, pixel_extractor
+from ssl_vit.evaluation.few_label import labelled_draw
 from ssl_vit.rundir import RunDir, digest
 
 
@@ -28,6 +29,10 @@ class Session(NamedTuple):
     exported: Exported
     data: Labelled
     run: RunDir
+    labels: str
+    """Which labels were drawn, for file names; empty for all of them."""
+    seen: int | None
+    """Test images that pre-training has seen; None where that cannot be known."""
 
     def result(self, method: str, rows: list[dict[str, Any]], protocol: dict[str, Any], seed: int) -> dict[str, Any]:
         """The content of a result file: numbers with the protocol that gives them their meaning."""
@@ -38,6 +43,8 @@ class Session(NamedTuple):
             "protocol": protocol,
             "protocol_hash": digest(protocol),
             "labels_used": len(train),
+            "draw": self.labels or "all labels",
+            "test_images_seen_in_pre_training": self.seen,
             "seed": seed,
             "backbone": {
                 "folder": str(self.exported.folder), "weights": self.exported.weights_hash, **self.exported.about,
@@ -46,7 +53,7 @@ class Session(NamedTuple):
         }  # fmt: skip
 
 
-def data_options(about: dict[str, Any], cfg: EvalConfig) -> tuple[DataConfig, EvalConfig]:
+def _own_data(about: dict[str, Any], named: LabelledDataConfig) -> tuple[DataConfig, LabelledDataConfig]:
     """The data of the run that made a backbone, overridden by what the command line names.
 
     Raises:
@@ -54,18 +61,17 @@ def data_options(about: dict[str, Any], cfg: EvalConfig) -> tuple[DataConfig, Ev
     """
     made_on = about.get("data")
     if made_on is None:
-        if cfg.data.path is None:
+        if named.path is None:
             raise UserError("the backbone does not say what it was trained on; name images with --eval.data.path")
-        return DataConfig(), cfg
-    pool = from_dict(KNNRecipe, {"eval": {"data": about.get("eval_data", {})}}).eval.data
-    own = DataConfig(made_on["path"], made_on.get("image_column"), made_on.get("label_column"), made_on.get("canvas"))
-    if cfg.data.path is None:
-        values = to_dict(pool) | {k: v for k, v in to_dict(cfg.data).items() if v is not None}
-        cfg = from_dict(KNNRecipe, {"eval": to_dict(cfg) | {"data": values}}).eval
-    return own, cfg
+        return DataConfig(), named
+    own = DataConfig(**made_on)
+    if named.path is None:
+        recorded = LabelledDataConfig(**about["eval_data"])
+        named = replace(recorded, **{k: v for k, v in to_dict(named).items() if v is not None})
+    return own, named
 
 
-def recorded_data(data: DataConfig, judged_on: EvalConfig) -> dict[str, Any]:
+def recorded_data(data: DataConfig, judged_on: LabelledDataConfig) -> dict[str, Any]:
     """What an exported backbone remembers of its data; paths become absolute so that it may be used from anywhere."""
 
     def absolute(values: dict[str, Any]) -> dict[str, Any]:
@@ -74,20 +80,43 @@ def recorded_data(data: DataConfig, judged_on: EvalConfig) -> dict[str, Any]:
             return values
         return values | {"path": str(Path(path).expanduser().resolve())}
 
-    return {"data": absolute(to_dict(data)), "eval_data": absolute(to_dict(judged_on.data))}
+    return {"data": absolute(to_dict(data)), "eval_data": absolute(to_dict(judged_on))}
 
 
-def labelled_for(data: DataConfig, cfg: EvalConfig, img_size: int) -> Labelled:
-    """The labelled images on their canvas, cut down to ``--eval.labels`` training labels where that is given."""
+def seen_in_pre_training(about: dict[str, Any], test: ImageSet) -> int | None:
+    """How many test images were in the pool that a backbone was pre-trained on.
+
+    Args:
+        about: What the backbone recorded.
+        test: The test images.
+
+    Returns:
+        Their number; None where the pool was another source, or has changed since.
+    """
+    if "pool_fingerprint" not in about:
+        return None
+    try:
+        pool, _ = open_pool(DataConfig(**about["data"]), LabelledDataConfig(**about["eval_data"]))
+    except UserError:
+        return None
+    if pool.fingerprint != about["pool_fingerprint"]:
+        return None
+    own_split = pool.source != test.source and pool.name == test.name
+    return 0 if own_split else int(np.isin(test.ids, pool.ids).sum()) if pool.source == test.source else None
+
+
+def labelled_for(data: DataConfig, cfg: LabelsConfig | EvalConfig) -> Labelled:
+    """The labelled images, cut down to ``--eval.labels`` training labels where that is given."""
     found = open_labelled(data, cfg.data)
-    train, test = (part.on_canvas(data.canvas, img_size) for part in (found.train, found.test))
-    if cfg.labels is not None:
-        assert train.labels is not None
-        train = train.subset(draw_labels(train.labels, cfg.labels, cfg.draw))
-    return Labelled(train, test, found.split)
+    return found._replace(train=labelled_draw(found.train, cfg.labels, cfg.draw))
 
 
-def open_session(backbone: str, cfg: EvalConfig, run: RunConfig, *, main: bool) -> Session:
+def on_canvas(data: Labelled, side: int | None, img_size: int) -> Labelled:
+    """Both splits on the canvas that their common sizes ask for."""
+    return data._replace(train=data.train.on_canvas(side, img_size), test=data.test.on_canvas(side, img_size))
+
+
+def open_session(backbone: str, cfg: LabelsConfig | EvalConfig, run: RunConfig, *, main: bool) -> Session:
     """Loads a backbone and opens the images it is judged on.
 
     Args:
@@ -100,11 +129,18 @@ def open_session(backbone: str, cfg: EvalConfig, run: RunConfig, *, main: bool) 
         UserError: Wrong paths, missing labels, other channels than the backbone was built for.
     """
     exported = load_backbone(backbone)
-    data, cfg = data_options(exported.about, cfg)
-    labelled = labelled_for(data, cfg, exported.size)
-    check_format(labelled.test, exported)
+    data, named = _own_data(exported.about, cfg.data)
+    found = on_canvas(labelled_for(data, replace(cfg, data=named)), data.canvas, exported.size)
+    check_format(found.test, exported)
+    seen = seen_in_pre_training(exported.about, found.test)
+    if seen and main:
+        sys.stderr.write(
+            f"warning: pre-training has seen {seen:,} of the {len(found.test):,} test images (without labels); "
+            "give the pre-training the same --eval.data options to keep them out\n"
+        )
     path = Path(run.dir).expanduser() if run.dir else exported.folder.parent
-    return Session(exported, labelled, RunDir(path, main))
+    drawn = "" if cfg.labels is None else f"-{cfg.labels}-labels-draw-{cfg.draw}"
+    return Session(exported, found, RunDir(path, main), drawn, seen)
 
 
 def check_format(images: ImageSet, exported: Exported) -> None:
@@ -147,7 +183,7 @@ def announce(session: Session) -> None:
     print(
         f"backbone {session.exported.folder} ({session.exported.weights_hash}), pooling {session.exported.pool}\n"
         f"labels   {len(train):,} training images of {present} classes, {len(test):,} test images from {test.name} "
-        f"(split {session.data.split})",
+        f"({session.data.split})",
         flush=True,
     )
 
@@ -160,6 +196,7 @@ def print_table(title: str, rows: list[dict[str, Any]], columns: dict[str, str])
         rows: Dictionaries; numbers get one decimal.
         columns: Key to heading.
     """
+    columns = {key: heading for key, heading in columns.items() if any(row.get(key) is not None for row in rows)}
     table = Table(title=title, title_justify="left")
     for i, heading in enumerate(columns.values()):
         table.add_column(heading, justify="left" if i == 0 else "right")
@@ -168,7 +205,25 @@ def print_table(title: str, rows: list[dict[str, Any]], columns: dict[str, str])
     Console(soft_wrap=True).print(table)
 
 
+def conclusion(rows: list[dict[str, Any]]) -> str:
+    """One sentence: the backbone against the best of the rows beside it, without claiming more than one number can.
+
+    Args:
+        rows: The backbone's row, then the baselines'.
+    """
+    if len(rows) < 2:
+        return ""
+    first, best = rows[0], max(rows[1:], key=lambda row: float(row["top1"]))
+    gap = float(first["top1"]) - float(best["top1"])
+    doubt = f"one draw of labels, {first['images']:,} test images, no interval"
+    if gap > 0:
+        return f"{first['method']} scores {gap:.1f} points above {best['method']} ({doubt})."
+    return f"No gain: {best['method']} score {-gap:.1f} points above {first['method']} ({doubt})."
+
+
 def _cell(value: object) -> str:
     if value is None:
         return "-"
+    if isinstance(value, int):
+        return f"{value:,}"
     return f"{value:.1f}" if isinstance(value, float) else str(value)

@@ -24,6 +24,7 @@ class ModelFacts(NamedTuple):
     width: int
     depth: int
     heads: int
+    class_token: bool = True
 
 
 def model_facts(name: str) -> ModelFacts:
@@ -50,6 +51,7 @@ def model_facts(name: str) -> ModelFacts:
         vit.embed_dim,
         len(vit.blocks),
         attention.num_heads,
+        vit.has_class_token,
     )
 
 

@@ -182,6 +182,18 @@ def test_mae_refuses_a_backbone_that_cannot_drop_tokens() -> None:
         MAE(stubborn, MAEConfig(0.5, True, 16, 1, 2))
 
 
+def test_every_network_starts_from_the_same_initialisation() -> None:
+    """MAE's encoder before its first step is the baseline's and the random-weights row's network, weight by weight."""
+    plain = backbone()
+    trained = MAE(backbone(), MAEConfig(0.5, True, 16, 1, 2), freeze_positions=True).backbone
+    for a, b in zip(plain.parameters(), trained.parameters(), strict=True):
+        assert torch.equal(a, b)
+    weight = plain.get_parameter("vit.blocks.0.mlp.fc1.weight")
+    bound = (6 / sum(weight.shape)) ** 0.5  # Xavier: uniform within this
+    assert weight.abs().max() <= bound
+    assert float(weight.detach().std()) == pytest.approx(bound / 3**0.5, rel=0.1)
+
+
 def test_weight_average_follows_its_recurrence() -> None:
     objective, _ = supervised(decay=0.5)
     assert isinstance(objective, Supervised)

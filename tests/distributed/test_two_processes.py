@@ -8,8 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -87,6 +89,39 @@ def test_exports_are_equal_in_float32(runs: Path) -> None:
     one, two = (load_file(runs / f"fp64-{n}" / "backbone" / "model.safetensors") for n in (1, 2))
     for name in one:
         assert torch.allclose(one[name], two[name], atol=1e-6), name
+
+
+def test_labels_mixing_and_accumulation(tmp_path: Path) -> None:
+    """Supervised training with crops, colour, mixup, CutMix and stochastic depth: 1 x 16 against 2 x (4 + 4)."""
+    rng = np.random.default_rng(0)
+    for name, level in (("bright", 150), ("dark", 40)):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for i in range(12):
+            pixels = (level + rng.integers(0, 60, (24 + i % 3, 24, 3))).astype(np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{i}.png")
+    words = [
+        "--data.path", "photos", "--model.width", "16", "--model.depth", "2", "--model.heads", "2", "--fit.epochs", "1",
+        "--fit.min_steps", "10", "--fit.batch_size", "16", "--fit.log_every", "1", "--fit.precision", "fp64",
+        "--supervised.mixup", "0.8", "--supervised.cutmix", "1",
+    ]  # fmt: skip
+    for processes, micro in ((1, 16), (2, 4)):
+        done = launch(
+            processes, "recipes/supervised.py", *words, "--fit.micro_batch", str(micro), "--run.dir", str(processes),
+            cwd=tmp_path,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    one, two = losses(tmp_path / "1"), losses(tmp_path / "2")
+    assert len(one) == 10
+    assert max(abs(a - b) for a, b in zip(one, two, strict=True)) <= 1e-9
+
+
+def test_fewer_images_than_processes(runs: Path) -> None:
+    """A process without images takes part in the gathering and adds nothing."""
+    words = ["--backbone", "fp32-1", "--eval.labels", "1", "--eval.baselines", "false", "--run.dir", "one-label"]
+    done = launch(2, "eval/knn.py", *words, cwd=runs)
+    assert done.returncode == 0, done.stderr
+    result = json.loads((runs / "one-label" / "results" / "knn-1-labels-draw-0.json").read_text())
+    assert (result["labels_used"], result["rows"][0]["images"]) == (1, 359)
 
 
 def test_two_processes_asked_for_and_one_started(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ def one_line(err: str) -> str:
         (["--data.path", "photoss"], "there is no file or folder photoss; did you mean photos"),
         (["--data.path", "no/such/place"], "there is no file or folder no/such/place"),
         (["--data.path", "empty"], "the folder empty has no images"),
+        (["--data.path", ""], "the path to the images is empty"),
         (["--data.path", "notes"], "it has 1 other files, e.g. readme.txt"),
         (["--model.img_size", "10", "--model.patch_size", "4"], "--model.img_size 10 is not a multiple"),
         (["--mae.mask_ratio", "0"], "keeps everything of 16 patches"),
@@ -108,6 +109,7 @@ def test_labels_asked_for_where_there_are_none(photos: Path, script, small: list
     status, out, err = script(MAE, *small, "--fit.epochs", "0.5", "--data.path", "flat", "--run.dir", "run")
     assert status == 0, err
     assert "60 from flat" in out
+    assert "--backbone run/backbone --eval.data.path LABELLED_IMAGES" in out
     for name in ("eval/knn.py", "eval/linear_probe.py", "eval/finetune.py"):
         status, _, err = script(name, "--backbone", "run/backbone")
         assert status == 1

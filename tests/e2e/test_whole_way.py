@@ -38,7 +38,10 @@ def test_the_first_command_makes_everything_it_promises(pretrained) -> None:
     assert not [line for line in done.stderr.splitlines() if re.search(r"warn(ing)?:", line, re.IGNORECASE)]
     assert "images/s" in done.stderr
     for command in ("eval/knn.py", "eval/linear_probe.py", "eval/finetune.py"):
-        assert f"accelerate launch {command} --backbone runs/{run.name}/backbone" in done.stdout
+        typed = re.search(rf"accelerate launch (\S*{command}) --backbone (\S+)\n", done.stdout)
+        assert typed, done.stdout
+        assert (run.parents[1] / typed[1]).resolve() == ROOT / command  # as seen from where the command was typed
+        assert (run.parents[1] / typed[2]).resolve() == run / "backbone"
     assert "effective batch 128 = 1 process(es) x 128 per device x 1 accumulation" in done.stdout
     assert "1,438 from digits" in done.stdout
     with Image.open(run / "figures" / "reconstructions.png") as picture:
@@ -89,7 +92,7 @@ def test_few_labels_of_a_draw(pretrained, script, tmp_path: Path) -> None:
     words = ["--backbone", str(run), "--eval.labels", "20", "--eval.draw", "3", "--run.dir", str(tmp_path / "few")]
     status, out, err = script("eval/knn.py", *words, "--eval.baselines", "false")
     assert status == 0, err
-    result = json.loads((tmp_path / "few" / "results" / "knn.json").read_text())
+    result = json.loads((tmp_path / "few" / "results" / "knn-20-labels-draw-3.json").read_text())
     assert result["labels_used"] == 20
     assert "all 20" in out  # fewer images than neighbours is said
 

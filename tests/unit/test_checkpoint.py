@@ -42,6 +42,17 @@ def test_the_newest_sound_checkpoint_is_used(tmp_path: Path, capsys: pytest.Capt
     assert "step_000000003.pt is damaged" in capsys.readouterr().err
 
 
+def test_a_damaged_later_checkpoint_does_not_crowd_out_new_ones(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path, 500, {"x": torch.tensor(500)}, keep=1)
+    damaged = tmp_path / "step_000000500.pt"
+    damaged.write_bytes(damaged.read_bytes()[:-7])
+    save_checkpoint(tmp_path, 100, {"x": torch.tensor(100)}, keep=1)
+    found = load_checkpoint(tmp_path)
+    assert found is not None
+    assert found["step"] == 100
+    assert [p.name for p in tmp_path.glob("*.pt")] == ["step_000000100.pt"]
+
+
 def test_a_checkpoint_without_hash_is_not_used(tmp_path: Path) -> None:
     save_checkpoint(tmp_path, 5, {}, keep=1)
     (tmp_path / "step_000000005.sha256").unlink()
@@ -110,6 +121,11 @@ def test_weights_that_do_not_cover_the_network_are_refused(tmp_path: Path) -> No
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(UserError, match=r"do not fit .*blocks\.2"):
         load_backbone(str(folder))
+    for wrong in ({"architecture": "no_such_model"}, {"model_args": {"colour": 1}}, {"pretrained_cfg": {}}):
+        (folder / "config.json").write_text(json.dumps({**config, **wrong}))
+        with pytest.raises(UserError, match=r"cannot be read|not a plain"):
+            load_backbone(str(folder))
+    (folder / "config.json").write_text(json.dumps(config))
     (folder / "model.safetensors").write_bytes(b"\0" * 40)
     with pytest.raises(UserError, match="cannot be read"):
         load_backbone(str(folder))

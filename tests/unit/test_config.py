@@ -64,9 +64,10 @@ def test_every_recipe_keeps_its_own_defaults() -> None:
         (["--data.pth=x"], "did you mean --data.path"),
         (["--fit.batchsize", "3"], "did you mean --fit.batch_size"),
         (["--sed", "3"], "did you mean --seed"),
-        (["--fit.epochs", "many"], "--fit.epochs: expected float, got many"),
-        (["--model.pool", "max"], "--model.pool: expected"),
-        (["--fit.batch_size", "1.5"], "--fit.batch_size: expected int"),
+        (["--fit.epochs", "many"], "--fit.epochs: expected a number, got many"),
+        (["--model.pool", "max"], "--model.pool: expected one of cls, mean, got max"),
+        (["--fit.batch_size", "1.5"], "--fit.batch_size: expected a whole number"),
+        (["--data.path"], "--data.path needs a value"),
         (["images"], "unexpected argument 'images'"),
         (["--config", "nowhere.yaml"], "nowhere.yaml"),
         (["--mae.mask", "0.5"], "unknown option --mae.mask"),  # no abbreviations

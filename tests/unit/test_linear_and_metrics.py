@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import balanced_accuracy_score, top_k_accuracy_score
 from ssl_vit.configs import LinearConfig
+from ssl_vit.errors import UserError
 from ssl_vit.evaluation.linear import linear_probe
 from ssl_vit.evaluation.metrics import classification_metrics
 
@@ -32,6 +33,18 @@ def test_few_labels_use_the_fixed_default() -> None:
     fit = linear_probe(x, y, x, classes=3, cfg=LinearConfig(default=0.5), seed=0)
     assert fit.strength == 0.5
     assert "fixed" in fit.selection
+
+
+def test_a_single_candidate_is_used() -> None:
+    x, y = blobs(20)
+    fit = linear_probe(x, y, x, classes=3, cfg=LinearConfig(grid=(3.0,)), seed=0)
+    assert (fit.strength, fit.selection) == (3.0, "fixed: the only candidate")
+
+
+def test_labels_of_one_class_are_refused() -> None:
+    x, _ = blobs(2)
+    with pytest.raises(UserError, match="two classes"):
+        linear_probe(x, np.zeros(len(x), dtype=np.int64), x, classes=3, cfg=LinearConfig(), seed=0)
 
 
 def test_scale_and_shift_of_features_do_not_matter() -> None:

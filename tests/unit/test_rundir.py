@@ -12,6 +12,11 @@ from ssl_vit.errors import UserError
 from ssl_vit.rundir import RunDir, open_run, write_atomically
 
 
+def started(run: RunDir) -> RunDir:
+    run.log({"step": 1, "loss": 1.0})
+    return run
+
+
 def recipe(path: Path, **changes: object) -> MAERecipe:
     return replace(MAERecipe(run=RunConfig(str(path))), **changes)  # pyright: ignore[reportArgumentType]
 
@@ -31,13 +36,13 @@ def test_config_loads_back_and_environment_says_where_it_ran(tmp_path: Path) -> 
 
 
 def test_the_same_run_may_be_opened_again_with_options_that_change_nothing(tmp_path: Path) -> None:
-    opened(recipe(tmp_path / "run"))
+    started(opened(recipe(tmp_path / "run")))
     again = recipe(tmp_path / "run", fit=FitConfig(epochs=900.0, log_every=3), data=DataConfig(workers=3, cache="none"))
     assert opened(again).path == tmp_path / "run"
 
 
 def test_another_config_is_refused_and_nothing_is_overwritten(tmp_path: Path) -> None:
-    run = opened(recipe(tmp_path / "run"))
+    run = started(opened(recipe(tmp_path / "run")))
     before = (run.path / "config.yaml").read_text()
     with pytest.raises(UserError, match=r"mae\.mask_ratio .* -> 0\.5"):
         opened(recipe(tmp_path / "run", mae=MAEConfig(mask_ratio=0.5)))
@@ -45,7 +50,7 @@ def test_another_config_is_refused_and_nothing_is_overwritten(tmp_path: Path) ->
 
 
 def test_other_images_are_refused(tmp_path: Path) -> None:
-    opened(recipe(tmp_path / "run"))
+    started(opened(recipe(tmp_path / "run")))
     with pytest.raises(UserError, match="other images"):
         opened(recipe(tmp_path / "run"), fingerprint="g")
 
@@ -66,6 +71,24 @@ def test_default_directory_depends_on_what_changes_results(tmp_path: Path, monke
     assert opened(MAERecipe(fit=FitConfig(epochs=7.0))).path == plain
     assert opened(MAERecipe(seed=1)).path != plain
     assert opened(MAERecipe(), fingerprint="g").path != plain
+
+
+def test_a_run_that_never_started_does_not_occupy_its_directory(tmp_path: Path) -> None:
+    opened(recipe(tmp_path / "run"))
+    run = opened(recipe(tmp_path / "run", mae=MAEConfig(mask_ratio=0.5)), fingerprint="g")
+    assert "mask_ratio: 0.5" in (run.path / "config.yaml").read_text()
+
+
+def test_the_first_start_stays_on_record_and_later_ones_are_added(tmp_path: Path) -> None:
+    first = started(opened(recipe(tmp_path / "run")))
+    first.record("unreadable_images", ["a.png"])
+    again = opened(recipe(tmp_path / "run", fit=FitConfig(epochs=9.0)))
+    assert "epochs: 9.0" not in (first.path / "config.yaml").read_text()  # not before it is accepted
+    again.confirm()
+    assert "epochs: 9.0" in (first.path / "config.yaml").read_text()
+    about = json.loads((first.path / "environment.json").read_text())
+    assert about["unreadable_images"] == ["a.png"]
+    assert [entry["script"] for entry in about["continued"]] == ["mae"]
 
 
 def test_rewind_forgets_later_steps_and_half_lines(tmp_path: Path) -> None:
