@@ -313,9 +313,7 @@ def _resume(objective: Objective, optimizer: Any, accelerator: Accelerator, run:
         if accelerator.is_main_process:
             what = "is already complete" if done == steps else f"continues after step {done:,} of {steps:,}"
             if (run.backbone / "config.json").exists() and done < steps:
-                what += (
-                    "; the learning rate follows the longer schedule, and the backbone will be replaced"
-                )
+                what += "; the learning rate follows the longer schedule, and the backbone will be replaced"
             print(f"the run in {run.path} {what}", flush=True)
     if len(set(gather_rows(torch.tensor([done], device=accelerator.device)).tolist())) > 1:
         raise UserError(f"the processes find different checkpoints in {run.path}; it must be on a disk they share")
