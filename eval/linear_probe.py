@@ -16,7 +16,7 @@ def main(cfg: LinearRecipe) -> None:
     from ssl_vit.evaluation.features import extract_features
     from ssl_vit.evaluation.linear import linear_probe
     from ssl_vit.evaluation.metrics import classification_metrics
-    from ssl_vit.evaluation.session import announce, contestants, open_session, print_table
+    from ssl_vit.evaluation.session import announce, conclusion, contestants, open_session, print_table
 
     accelerator = train.start("fp32", cfg.seed)
     session = open_session(cfg.backbone, cfg.eval, cfg.run, main=accelerator.is_main_process)
@@ -45,6 +45,7 @@ def main(cfg: LinearRecipe) -> None:
         rows.append({**row, **metrics, "unreadable_test_images": list(asked.left_out)})
     columns = {"method": "features", "C": "C", "top1": "top-1 %", "top5": "top-5 %", "balanced": "balanced %"}
     print_table(f"{data.test.name}: logistic regression ({rows[0]['selection']})", rows, columns)
+    print(conclusion(rows))
     protocol = {
         "linear": to_dict(cfg.linear),
         "eval": to_dict(cfg.eval),

@@ -78,6 +78,7 @@ def test_knn_and_linear_probe_on_the_runs_own_data(pretrained, script) -> None:
         assert methods == {"MAE", "random weights", "raw pixels"}
         assert methods <= set(re.findall(r"MAE|random weights|raw pixels", out))
         assert {row["images"] for row in result["rows"]} == {359}
+        assert re.search(r"No gain: raw pixels score \d+\.\d points above MAE", out)
         assert result["labels_used"] == 1438
         assert {"protocol", "protocol_hash", "backbone", "data", "seed", "made_with", "selection"} <= set(result) | {
             "selection"
