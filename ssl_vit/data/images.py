@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from ssl_vit.data.decode import Format, Pixels, Unreadable, decode, read_header
+from ssl_vit.data.targets import Kind
 from ssl_vit.errors import UserError
 
 _PROBES = 512  # images whose headers decide a set's format
@@ -54,8 +55,11 @@ class ImageSet:
     source: str
     """Hash of the names and sizes (or pixels) of all rows of the source."""
     labels: np.ndarray | None = None
-    """Int[n]: a class number per image, or None where labels were not asked for."""
+    """One row per image as ``kind`` says, or None where labels were not asked for."""
     classes: tuple[str, ...] = ()
+    """Names of the classes, of the K labels, or of the R numbers to predict."""
+    kind: Kind = "class"
+    """How labels are to be read."""
     canvas: tuple[int, int] | None = None
     """Height and width images are decoded to; None where all have one size anyway."""
 
@@ -68,7 +72,7 @@ class ImageSet:
         """Hash of the source, of the rows in this set and of their labels."""
         digest = hashlib.sha256(self.source.encode() + self.ids.astype(np.int64).tobytes())
         if self.labels is not None:
-            digest.update(self.labels.astype(np.int64).tobytes())
+            digest.update(self.labels.astype(np.int64 if self.kind == "class" else np.float64).tobytes())
         return digest.hexdigest()[:16]
 
     def read(self, i: int) -> tuple[Pixels, tuple[int, int]]:

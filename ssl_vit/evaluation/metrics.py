@@ -9,6 +9,35 @@ import numpy as np
 from jaxtyping import Float, Int
 from sklearn.metrics import balanced_accuracy_score
 
+from ssl_vit.data.targets import Kind
+
+
+def judge(kind: Kind, scores: np.ndarray, labels: np.ndarray, names: tuple[str, ...]) -> dict[str, Any]:
+    """Every metric that fits the kind of labels.
+
+    Args:
+        kind: How to read the labels.
+        scores: Float[q K]: larger is more likely (class: logits or log-probabilities; multi-label: logits);
+            Float[q R] for regression: the predicted numbers.
+        labels: As ``ImageSet.labels``.
+        names: As ``ImageSet.classes``.
+    """
+    if kind != "class":
+        raise NotImplementedError(kind)
+    return classification_metrics(scores, labels, names)
+
+
+def headline(kind: Kind, labels: np.ndarray) -> str:
+    """The key in ``judge``'s result that a table leads with and that options are chosen by."""
+    if kind != "class":
+        raise NotImplementedError(kind)
+    return "top1"
+
+
+def signed(metric: str) -> float:
+    """1 where a larger value of a metric is better, -1 where a smaller one is."""
+    return -1.0 if metric == "mae" else 1.0
+
 
 def classification_metrics(
     scores: Float[np.ndarray, "q K"], labels: Int[np.ndarray, " q"], classes: tuple[str, ...]
