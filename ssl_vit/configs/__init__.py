@@ -1,7 +1,7 @@
 """Every option as a frozen dataclass; importing this never imports torch."""
 
 from ssl_vit.configs.cli import from_dict, parse, run_script, to_dict, to_yaml
-from ssl_vit.configs.data import AugmentConfig, DataConfig, LabelledDataConfig, LoadingConfig
+from ssl_vit.configs.data import AugmentConfig, DataConfig, LabelledDataConfig, LoadingConfig, SourceConfig
 from ssl_vit.configs.evaluation import EvalConfig, JudgedConfig, KNNConfig, LabelsConfig, LinearConfig
 from ssl_vit.configs.fit import FitConfig, OptimConfig, RunConfig
 from ssl_vit.configs.model import ModelConfig
@@ -27,6 +27,7 @@ __all__ = [
     "ModelConfig",
     "OptimConfig",
     "RunConfig",
+    "SourceConfig",
     "SupervisedConfig",
     "SupervisedRecipe",
     "from_dict",

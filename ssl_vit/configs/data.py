@@ -7,15 +7,41 @@ from typing import Literal
 
 
 @dataclass(frozen=True)
-class DataConfig:
+class SourceConfig:
+    """Where images are and which of their columns mean what."""
+
+    path: str | None = None
+    """Where the images are."""
+    image_column: str | None = None
+    """Column with the images (bytes or file names), or several joined by commas that become the channels of one image
+    (image,dna,ssc); in tar shards the file extension. Default: the only one that can hold images."""
+    label_column: str | None = None
+    """Column with the labels, or several joined by commas (0/1: several labels per image; numbers: several targets).
+    Default: label, labels, class, target, category or the only ClassLabel column; in tar shards cls."""
+    target: Literal["class", "multilabel", "regression"] | None = None
+    """What labels are; default: whole numbers and text are one class per image, lists are several labels per image,
+    fractions are numbers to predict."""
+    group: str | None = None
+    """Column of what must not be torn apart by a made test split (patient, slide, scene); in folders and tar shards a
+    regular expression on the file's path, whose first bracket is the group."""
+    split: str | None = None
+    """Split to train on, several joined by + (train+unlabeled); default: train, or everything where there is only
+    one."""
+    test_split: str | None = None
+    """Split to judge on; default: test, else validation, else a fifth that is kept out of training."""
+    stream: bool | None = None
+    """Read parquet and tar shards in place, a block at a time, without converting them or holding them in memory; the
+    order is then shuffled by blocks and within a buffer of some thousand images. Default: false."""
+
+
+@dataclass(frozen=True)
+class DataConfig(SourceConfig):
     """The pool of images to train on."""
 
     path: str = "digits"
-    """A folder of images, a parquet file or folder of them, or "digits" (scikit-learn's, no download)."""
-    image_column: str | None = None
-    """Parquet column with the images; default: the only one that can hold images."""
-    label_column: str | None = None
-    """Parquet column with the labels; default: label, labels, class, target or the only ClassLabel column."""
+    """A folder of images; parquet, arrow, csv or jsonl files or a folder of them; a folder of WebDataset tar shards;
+    what datasets' save_to_disk wrote; a data set of the Hugging Face Hub (owner/name, owner/name:config); or
+    "digits"."""
     canvas: int | None = None
     """Side in pixels of the square that images of different sizes are decoded to (crops are still drawn in original
     coordinates); default: between the model's image size and twice that, from the images' median short side."""
@@ -36,15 +62,11 @@ class LoadingConfig:
 
 
 @dataclass(frozen=True)
-class LabelledDataConfig:
-    """The labelled images to judge on."""
+class LabelledDataConfig(SourceConfig):
+    """The labelled images to judge on; what is not given is as in --data where both name the same path."""
 
     path: str | None = None
     """As --data.path, but labelled; default: the images of the run itself."""
-    image_column: str | None = None
-    """Parquet column with the images."""
-    label_column: str | None = None
-    """Parquet column with the labels."""
 
 
 @dataclass(frozen=True)

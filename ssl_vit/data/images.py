@@ -23,8 +23,8 @@ class Rows(Protocol):
         """Number of images."""
         ...
 
-    def raw(self, row: int) -> bytes | np.ndarray:
-        """A file's bytes, or pixels [C, H, W]."""
+    def raw(self, row: int) -> bytes | tuple[bytes, ...] | np.ndarray:
+        """A file's bytes, those of several files that are channels of one image, or pixels [C, H, W]."""
         ...
 
     def where(self, row: int) -> str:
@@ -58,10 +58,16 @@ class ImageSet:
     """One row per image as ``kind`` says, or None where labels were not asked for."""
     classes: tuple[str, ...] = ()
     """Names of the classes, of the K labels, or of the R numbers to predict."""
-    kind: Kind = "class"
-    """How labels are to be read."""
     canvas: tuple[int, int] | None = None
     """Height and width images are decoded to; None where all have one size anyway."""
+    kind: Kind = "class"
+    """How labels are to be read."""
+    groups: np.ndarray | None = None
+    """Int[n]: the group (patient, slide, scene) of every image, where one was named."""
+    blocks: np.ndarray | None = None
+    """Int[n]: the shard or row group of every image, where they are best read block by block."""
+    pieces: tuple[tuple[str, int], ...] = ()
+    """Hash and length of every split that ``rows`` runs through."""
 
     def __len__(self) -> int:
         """Number of images."""
@@ -96,7 +102,26 @@ class ImageSet:
 
     def subset(self, chosen: np.ndarray) -> ImageSet:
         """The images at these positions, in this order."""
-        return replace(self, ids=self.ids[chosen], labels=None if self.labels is None else self.labels[chosen])
+        each = {name: getattr(self, name) for name in ("ids", "labels", "groups", "blocks")}
+        return replace(self, **{name: None if v is None else v[chosen] for name, v in each.items()})
+
+    def shared_with(self, other: ImageSet) -> int | None:
+        """How many of these images the other set has too; None where they come from different sources."""
+        lengths = dict(self.pieces)
+        common = [piece for piece, _ in other.pieces if piece in lengths]
+        if not common:
+            return 0 if self.name == other.name else None
+        return sum(int(np.isin(self._of_piece(piece), other._of_piece(piece)).sum()) for piece in common)
+
+    def _of_piece(self, piece: str) -> np.ndarray:
+        """Rows of one split that are in this set, counted from the split's first."""
+        first = 0
+        for name, length in self.pieces:
+            if name == piece:
+                inside = (self.ids >= first) & (self.ids < first + length)
+                return self.ids[inside] - first
+            first += length
+        return np.empty(0, dtype=np.int64)
 
     def on_canvas(self, side: int | None, img_size: int) -> ImageSet:
         """Decides what images are decoded to.

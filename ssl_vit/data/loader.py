@@ -17,9 +17,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from ssl_vit.data.decode import Unreadable
 from ssl_vit.data.images import ImageSet
+from ssl_vit.data.order import epoch_order
 from ssl_vit.dist import rank_and_world
 from ssl_vit.errors import UserError
-from ssl_vit.randomness import permutation
 
 TOLERATED = 0.01  # share of unreadable images above which a run stops
 
@@ -199,7 +199,7 @@ class Loader:
         self.unreadable = UnreadableLog(images)
         self._orders: dict[int, np.ndarray] = {}
         self._cache: _Decoded | None = None
-        if cache == "ram" or (cache == "auto" and self._fits()):
+        if cache == "ram" or (cache == "auto" and images.blocks is None and self._fits()):
             self._cache = self._decode_all()
 
     @property
@@ -234,7 +234,7 @@ class Loader:
     def _order(self, epoch: int) -> np.ndarray:
         if epoch not in self._orders:
             self._orders = {e: o for e, o in self._orders.items() if e >= epoch - 1}
-            self._orders[epoch] = permutation(self.seed, "order", epoch, n=len(self.images)).numpy()
+            self._orders[epoch] = epoch_order(self.seed, epoch, len(self.images), self.images.blocks)
         return self._orders[epoch]
 
     def positions(self, step: int, micro: int) -> tuple[np.ndarray, np.ndarray]:

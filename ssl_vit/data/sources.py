@@ -1,78 +1,23 @@
-"""Finds images: scikit-learn's digits, folders, parquet files; says what is wrong where it cannot."""
+"""Which images may be trained on and which are judged on, and how that came about."""
 
 from __future__ import annotations
 
-import hashlib
-import os
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import sys
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ssl_vit.configs import DataConfig, LabelledDataConfig
+from ssl_vit.configs import DataConfig, LabelledDataConfig, SourceConfig
 from ssl_vit.data.decode import Format
-from ssl_vit.data.images import ImageSet, Rows, Sizes, measure
+from ssl_vit.data.images import ImageSet, Sizes, measure
+from ssl_vit.data.locate import open_source
+from ssl_vit.data.part import SPLITS, Part, join
 from ssl_vit.data.splits import TEST_SHARE, made_split
+from ssl_vit.dist import rank_and_world
 from ssl_vit.errors import UserError, did_you_mean
-
-SUFFIXES = (
-    *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp"),
-    *(".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".avif"),
-)
-_SPLITS = {"train": "train", "training": "train", "test": "test", "val": "val", "valid": "val", "validation": "val"}
-_JUNK = frozenset({"thumbs.db", "desktop.ini"})
-
-
-@dataclass(frozen=True)
-class ArrayRows:
-    """Images that are already pixels."""
-
-    pixels: np.ndarray
-    name: str
-
-    def __len__(self) -> int:
-        """Number of images."""
-        return len(self.pixels)
-
-    def raw(self, row: int) -> np.ndarray:
-        """Pixels [C, H, W]."""
-        return self.pixels[row]
-
-    def where(self, row: int) -> str:
-        """Name and row."""
-        return f"{self.name} row {row}"
-
-
-@dataclass(frozen=True)
-class FileRows:
-    """Image files below a folder."""
-
-    root: Path
-    paths: Sequence[str]
-
-    def __len__(self) -> int:
-        """Number of images."""
-        return len(self.paths)
-
-    def raw(self, row: int) -> bytes:
-        """The file's bytes."""
-        return (self.root / self.paths[row]).read_bytes()
-
-    def where(self, row: int) -> str:
-        """The file's path."""
-        return str(self.root / self.paths[row])
-
-
-class Table(NamedTuple):
-    """One split of a source."""
-
-    rows: Rows
-    labels: np.ndarray | None
-    classes: tuple[str, ...]
-    fingerprint: str
 
 
 class Labelled(NamedTuple):
@@ -84,7 +29,7 @@ class Labelled(NamedTuple):
     """How the test images came about, in words."""
 
 
-def open_pool(data: DataConfig, judged_on: LabelledDataConfig) -> tuple[ImageSet, str]:
+def open_pool(data: DataConfig, judged_on: LabelledDataConfig, dataset: Any = None) -> tuple[ImageSet, str]:
     """The images to pre-train on; labels are never handed out.
 
     Where the same source is also judged on and has no test split of its own, the images of the split that evaluation
@@ -93,82 +38,168 @@ def open_pool(data: DataConfig, judged_on: LabelledDataConfig) -> tuple[ImageSet
     Args:
         data: Where they are.
         judged_on: The labelled images of the evaluation.
+        dataset: A ``datasets.Dataset`` or ``DatasetDict`` to use instead of ``data.path``.
 
     Returns:
         The pool, and a sentence about what it is.
     """
-    tables = _open(data.path, data.image_column, None, labelled=False)
-    source = data.path if judged_on.path is None else judged_on.path
-    if not {"test", "val"} & set(tables) and _same(source, data.path):
-        own = judged_on.path is None
-        column = judged_on.label_column or (data.label_column if own else None)
-        table = _labelled_if_possible(data.path, data.image_column, column)
-        if table is not None and table.labels is not None:
-            train, test = made_split(table.labels)
-            note = f"{len(test):,} images stay out as a test split" if len(test) else "every image"
-            return _image_set(data.path, table, train), note
-    if "train" in tables:
-        others = ", ".join(f"{len(t.rows):,} {name}" for name, t in tables.items() if name != "train")
-        note = f"train split{f' ({others} images stay out)' if others else ''}"
-        return _image_set(data.path, tables["train"], None), note
-    return _image_set(data.path, tables["all"], None), "every image"
+    parts = open_source(data, labelled=False, dataset=dataset)
+    name = data.split or _usual_split(parts, data.path)
+    chosen = [_named(parts, word, data.path, "--data.split") for word in name.split("+")]
+    judged = _merged(data, judged_on)
+    kept: np.ndarray | None = None
+    if _same(judged.path or "", data.path) and _held_split(parts, judged) is None:
+        kept, note = _outside_the_made_split(judged, chosen, dataset)
+        if kept is not None:
+            return _image_set(data.path, join([parts[c] for c in chosen]), kept), note
+    others = ", ".join(f"{len(part.rows):,} {other}" for other, part in parts.items() if other not in chosen)
+    whole = "every image" if list(parts) == ["all"] else f"{' and '.join(chosen)} split"
+    return _image_set(data.path, join([parts[c] for c in chosen]), None), whole + (
+        f" ({others} images stay out)" if others else ""
+    )
 
 
-def _labelled_if_possible(path: str, image_column: str | None, label_column: str | None) -> Table | None:
-    """The only split with its labels; None where they are unusable and nobody named them, so nothing can be judged."""
+def _outside_the_made_split(judged: SourceConfig, chosen: list[str], dataset: Any) -> tuple[np.ndarray | None, str]:
+    """Positions in the joined pool that no made test split will hold; None where nothing can be judged here anyway."""
     try:
-        return next(iter(_open(path, image_column, label_column).values()))
+        parts = open_source(judged, labelled=True, dataset=dataset)
+        name = judged.split or _usual_split(parts, judged.path or "")
+        splits = [_named(parts, word, judged.path or "", "--eval.data.split") for word in name.split("+")]
+        whole = join([parts[s] for s in splits])
     except UserError:
-        if label_column is not None:
+        if judged.label_column is not None or judged.group is not None:
             raise
-        return None
+        return None, ""
+    if whole.labels is None:
+        return None, ""
+    _, test = made_split(whole.labels, whole.kind, whole.groups)
+    held: dict[str, np.ndarray] = {}
+    first = 0
+    for split in splits:
+        length = len(parts[split].rows)
+        held[split] = test[(test >= first) & (test < first + length)] - first
+        first += length
+    kept, first, out = [], 0, 0
+    for split in chosen:
+        length = len(parts[split].rows)
+        own = held.get(split, np.empty(0, dtype=np.int64))
+        kept.append(first + np.setdiff1d(np.arange(length), own))
+        first, out = first + length, out + len(own)
+    return np.concatenate(kept), f"{out:,} images stay out as a test split" if out else "every image"
 
 
-def _same(one: str, other: str) -> bool:
-    if "digits" in (one, other):
-        return one == other
-    return Path(one).expanduser().resolve() == Path(other).expanduser().resolve()
-
-
-def open_labelled(data: DataConfig, labelled: LabelledDataConfig) -> Labelled:
+def open_labelled(data: DataConfig, labelled: LabelledDataConfig, dataset: Any = None) -> Labelled:
     """The labelled training and test images.
 
     Args:
         data: The pool, used where ``labelled`` names nothing else.
         labelled: Where the labelled images are.
+        dataset: A ``datasets.Dataset`` or ``DatasetDict`` to use instead of a path.
 
     Raises:
         UserError: Where there are no labels or only one class.
     """
-    own = labelled.path is None
-    path = data.path if labelled.path is None else labelled.path
-    tables = _open(
-        path,
-        labelled.image_column or (data.image_column if own else None),
-        labelled.label_column or (data.label_column if own else None),
-    )
-    missing = [name for name, table in tables.items() if table.labels is None]
-    if missing:
-        raise UserError(
-            f"labels are needed, but {path} has none: sort the images into one folder per class, "
-            "or name labelled images with --eval.data.path"
-        )
-    if "train" in tables and ("test" in tables or "val" in tables):
-        held = "test" if "test" in tables else "val"
-        train, test = _image_set(path, tables["train"], None, True), _image_set(path, tables[held], None, True)
+    cfg = _merged(data, labelled)
+    path = cfg.path or ""
+    parts = open_source(cfg, labelled=True, dataset=dataset)
+    held = _held_split(parts, cfg)
+    name = cfg.split or _usual_split(parts, path)
+    splits = [_named(parts, word, path, "--eval.data.split") for word in name.split("+")]
+    for split in [*splits, *([held] if held else [])]:
+        if parts[split].labels is None:
+            raise UserError(
+                f"labels are needed, but {path} has none: sort the images into one folder per class, name the column "
+                "with --eval.data.label_column, or name labelled images with --eval.data.path"
+            )
+    whole = join([parts[s] for s in splits])
+    assert whole.labels is not None
+    if held is not None:
+        if held in splits:
+            raise UserError(f"the split {held} of {path} cannot be trained on and judged on; name another test split")
+        train, test = _image_set(path, whole, None, True), _image_set(path, parts[held], None, True)
         split = f"its own {held} split"
+        _warn_of_shared_groups(train, test)
     else:
-        table = tables.get("all") or tables["train"]
-        assert table.labels is not None
-        chosen = made_split(table.labels)
-        train, test = (_image_set(path, table, rows, True) for rows in chosen)
-        split = f"{TEST_SHARE:.0%} of every class, chosen by a fixed hash"
+        chosen = made_split(whole.labels, whole.kind, whole.groups)
+        train, test = (_image_set(path, whole, rows, True) for rows in chosen)
+        split = _made(whole, cfg.group, test)
     train, test = _one_format(train, test)
-    if train.labels is None or len(np.unique(train.labels)) < 2:
+    if whole.kind == "class" and (train.labels is None or len(np.unique(train.labels)) < 2):
         raise UserError(f"{path} has training labels of one class only ({', '.join(train.classes)}); two are needed")
     if not len(test):
         raise UserError(f"{path} has no test images: with one image per class nothing can be held out")
     return Labelled(train, test, split)
+
+
+def open_images(data: DataConfig) -> ImageSet:
+    """Every image of a source, all its splits one after another, without labels."""
+    parts = open_source(data, labelled=False)
+    chosen = [_named(parts, word, data.path, "--data.split") for word in data.split.split("+")] if data.split else parts
+    return _image_set(data.path, join([parts[c] for c in chosen]), None)
+
+
+def _made(whole: Part, group: str | None, test: ImageSet) -> str:
+    """How a made test split came about."""
+    even = {"class": "of every class", "multilabel": "balanced by label", "regression": "balanced by target"}
+    if whole.groups is None:
+        return f"{TEST_SHARE:.0%} {even[whole.kind]}, chosen by a fixed hash"
+    count = len(np.unique(whole.groups))
+    held = len(np.unique(whole.groups[test.ids]))
+    return (
+        f"{held:,} of {count:,} groups ({group}), chosen by a fixed hash and {even[whole.kind]} as evenly as they allow"
+    )
+
+
+def _warn_of_shared_groups(train: ImageSet, test: ImageSet) -> None:
+    if train.groups is None or test.groups is None or rank_and_world()[0]:
+        return
+    shared = np.intersect1d(train.groups, test.groups)
+    if len(shared):
+        images = int(np.isin(test.groups, shared).sum())
+        sys.stderr.write(
+            f"warning: {len(shared):,} groups occur in the training and in the test split of {test.name}: {images:,} "
+            f"of {len(test):,} test images have relatives in training\n"
+        )
+
+
+def _merged(data: DataConfig, labelled: LabelledDataConfig) -> SourceConfig:
+    """Options of the labelled source: what it does not say itself is as for the pool where both are one source."""
+    named = {f.name: getattr(labelled, f.name) for f in fields(SourceConfig)}
+    if labelled.path is None or _same(labelled.path, data.path):
+        shared = {f.name: getattr(data, f.name) for f in fields(SourceConfig) if f.name != "split"}
+        named = {name: shared.get(name) if value is None else value for name, value in named.items()}
+    return SourceConfig(**named)
+
+
+def _usual_split(parts: Mapping[str, Part], path: str) -> str:
+    """The split to train on where none was named."""
+    if "train" in parts:
+        return "train"
+    if len(parts) == 1 and not {"test", "val"} & set(parts):
+        return next(iter(parts))
+    raise UserError(f"{path} has the splits {', '.join(parts)}, but no train; name one with --data.split")
+
+
+def _held_split(parts: Mapping[str, Part], cfg: SourceConfig) -> str | None:
+    """The split to judge on: the named one, test or val; None where one has to be made."""
+    if cfg.test_split is not None:
+        return _named(parts, cfg.test_split, cfg.path or "", "--data.test_split")
+    return next((s for s in ("test", "val") if s in parts and s not in (cfg.split or "").split("+")), None)
+
+
+def _named(parts: Mapping[str, Part], word: str, path: str, option: str) -> str:
+    for name in (word, SPLITS.get(word.lower(), word)):
+        if name in parts:
+            return name
+    raise UserError(f"{option} {word}: {path} has the splits {', '.join(parts)}{did_you_mean(word, list(parts))}")
+
+
+def _same(one: str, other: str) -> bool:
+    if one == other:
+        return True
+    if "digits" in (one, other):
+        return False
+    return Path(one).expanduser().resolve() == Path(other).expanduser().resolve()
 
 
 def _one_format(train: ImageSet, test: ImageSet) -> tuple[ImageSet, ImageSet]:
@@ -179,133 +210,13 @@ def _one_format(train: ImageSet, test: ImageSet) -> tuple[ImageSet, ImageSet]:
     return replace(train, form=form, sizes=sizes), replace(test, form=form, sizes=sizes)
 
 
-def _image_set(name: str, table: Table, chosen: np.ndarray | None, labelled: bool = False) -> ImageSet:
-    ids = np.arange(len(table.rows)) if chosen is None else chosen
-    form, sizes = measure(table.rows, name)
+def _image_set(name: str, part: Part, chosen: np.ndarray | None, labelled: bool = False) -> ImageSet:
+    ids = np.arange(len(part.rows)) if chosen is None else chosen
+    form, sizes = measure(part.rows, name)
+    blocks = None if part.blocks is None else part.blocks[ids]
+    found = ImageSet(name, part.rows, ids, form, sizes, part.fingerprint, blocks=blocks, pieces=part.pieces)
     if not labelled:
-        return ImageSet(name, table.rows, ids, form, sizes, table.fingerprint)
-    assert table.labels is not None
-    return ImageSet(name, table.rows, ids, form, sizes, table.fingerprint, table.labels[ids], table.classes)
-
-
-def _open(path: str, image_column: str | None, label_column: str | None, *, labelled: bool = True) -> dict[str, Table]:
-    """Every split of a source: train, test and val, or all where it has none."""
-    if path == "digits":
-        return {"all": _digits()}
-    if not path.strip():
-        raise UserError("the path to the images is empty; name a folder, a parquet file, or digits")
-    place = Path(path).expanduser()
-    if not place.exists():
-        raise UserError(f"there is no file or folder {path}{_neighbours(place)}")
-    if place.is_file():
-        if place.suffix != ".parquet":
-            raise UserError(f"{path} is a file, but not a parquet file; give a folder of images or of parquet files")
-        return _parquet({"all": [place]}, image_column, label_column, labelled)
-    files = sorted(f for f in place.glob("*.parquet") if not f.name.startswith("."))
-    if files:
-        return _parquet(_by_split(files), image_column, label_column, labelled)
-    return _folder(place)
-
-
-def _neighbours(place: Path) -> str:
-    parent = place.parent
-    if not parent.is_dir():
-        return f" (nor the folder {parent})"
-    return did_you_mean(place.name, ["digits", *(p.name for p in parent.iterdir())]) if str(place) != "." else ""
-
-
-def _digits() -> Table:
-    from sklearn.datasets import load_digits
-
-    bunch: Any = load_digits()
-    # 17 grey levels 0..16; times 15 they use the 8-bit range and stay exact.
-    pixels = (bunch.images[:, None] * 15).astype(np.uint8)
-    digest = hashlib.sha256(pixels.tobytes()).hexdigest()
-    return Table(ArrayRows(pixels, "digits"), bunch.target.astype(np.int64), tuple("0123456789"), digest)
-
-
-def _image_files(root: Path) -> tuple[list[str], list[str]]:
-    """Relative paths of image files below a folder, sorted, and of other visible files."""
-    found: list[str] = []
-    other: list[str] = []
-    for folder, folders, files in os.walk(root, followlinks=True):
-        folders[:] = sorted(f for f in folders if not f.startswith("."))
-        for file in sorted(files):
-            if file.startswith(".") or file.lower() in _JUNK:
-                continue
-            relative = (Path(folder) / file).relative_to(root).as_posix()
-            (found if Path(file).suffix.lower() in SUFFIXES else other).append(relative)
-    return sorted(found), other
-
-
-def _folder(root: Path) -> dict[str, Table]:
-    found, other = _image_files(root)
-    if not found:
-        hint = f"; it has {len(other)} other files, e.g. {other[0]}" if other else ""
-        raise UserError(f"the folder {root} has no images ({' '.join(SUFFIXES)}){hint}")
-    splits: dict[str, list[str]] = {}
-    for path in found:
-        first, _, rest = path.partition("/")
-        splits.setdefault(_SPLITS.get(first.lower(), "all") if rest else "all", []).append(path)
-    if set(splits) != {"all"} and "all" in splits:
-        raise UserError(
-            f"{root} mixes split folders ({', '.join(s for s in splits if s != 'all')}) with other images, "
-            f"e.g. {splits['all'][0]}; move one or the other"
-        )
-    if "all" not in splits and "train" not in splits:
-        raise UserError(f"{root} has a {' and a '.join(splits)} folder, but no train folder")
-    depth = 0 if "all" in splits else 1
-    parts = {name: [_class_of(path, depth) for path in paths] for name, paths in splits.items()}
-    labelled = all(None not in classes for classes in parts.values())
-    names = tuple(sorted({c for classes in parts.values() for c in classes if c is not None})) if labelled else ()
-    if len(names) < 2:
-        labelled, names = False, ()
-    number = {name: i for i, name in enumerate(names)}
-    tables = {}
-    for split, paths in splits.items():
-        labels = np.array([number[c] for c in parts[split] if c], dtype=np.int64) if labelled else None
-        digest = hashlib.sha256()
-        for path in paths:
-            digest.update(f"{path}\0{_bytes_of(root / path)}\n".encode())
-        tables[split] = Table(FileRows(root, paths), labels, names, digest.hexdigest())
-    return tables
-
-
-def _bytes_of(path: Path) -> int:
-    """A file's size; -1 for a link to nothing, which decoding will name."""
-    try:
-        return path.stat().st_size
-    except OSError:
-        return -1
-
-
-def _class_of(path: str, depth: int) -> str | None:
-    """The folder a file's class is named by, or None for a file that lies directly in its split."""
-    words = path.split("/")
-    return words[depth] if len(words) > depth + 1 else None
-
-
-def _by_split(files: list[Path]) -> dict[str, list[Path]]:
-    splits: dict[str, list[Path]] = {}
-    for file in files:
-        word = re.split(r"[^a-z]", file.stem.lower())[0]
-        splits.setdefault(_SPLITS.get(word, "all"), []).append(file)
-    if "all" in splits and len(splits) > 1:
-        raise UserError(
-            f"{files[0].parent} mixes train/test parquet files with others, e.g. {splits['all'][0].name}; "
-            "name every file by its split, or none"
-        )
-    if not {"all", "train"} & set(splits):
-        raise UserError(f"{files[0].parent} has {' and '.join(splits)} parquet files, but no train files")
-    return splits
-
-
-def _parquet(
-    splits: dict[str, list[Path]], image_column: str | None, label_column: str | None, labelled: bool
-) -> dict[str, Table]:
-    from ssl_vit.data.parquet import open_parquet
-
-    return {
-        name: Table(*parts)
-        for name, parts in open_parquet(splits, image_column, label_column, labelled=labelled).items()
-    }
+        return found
+    assert part.labels is not None
+    groups = None if part.groups is None else part.groups[ids]
+    return replace(found, labels=part.labels[ids], classes=part.classes, kind=part.kind, groups=groups)

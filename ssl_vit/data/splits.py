@@ -4,31 +4,72 @@ from __future__ import annotations
 
 import numpy as np
 
+from ssl_vit.data.targets import Kind, strata
 from ssl_vit.errors import UserError
 from ssl_vit.randomness import permutation
 
 TEST_SHARE = 0.2
 
 
-def made_split(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Splits labelled rows into 80 % training and 20 % test, class by class.
+def made_split(
+    labels: np.ndarray, kind: Kind = "class", groups: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Splits labelled rows into 80 % training and 20 % test, class by class, and group by group where there are groups.
 
     The split depends on the labels' order alone, never on a run's seed, so every run on a source is judged on the same
     images. A class of one image stays in training.
 
     Args:
-        labels: Int[n].
+        labels: Int[n], or one row per image as ``kind`` says.
+        kind: How to read the labels; other kinds are balanced by ``targets.strata``.
+        groups: Int[n]: images of one group stay on one side.
 
     Returns:
         Sorted training and test positions.
+
+    Raises:
+        UserError: When all images are of one group.
     """
+    even = strata(labels, kind)
+    if groups is not None:
+        return _split_groups(even, groups)
     test: list[np.ndarray] = []
-    for label in np.unique(labels):
-        rows = np.flatnonzero(labels == label)
+    for label in np.unique(even):
+        rows = np.flatnonzero(even == label)
         count = max(round(TEST_SHARE * len(rows)), int(len(rows) > 1))
         test.append(rows[permutation(0, "test-split", int(label), n=len(rows)).numpy()[:count]])
     chosen = np.sort(np.concatenate(test))
     return np.setdiff1d(np.arange(len(labels)), chosen), chosen
+
+
+def _split_groups(even: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Whole groups to the test side until every class has its share there, as well as groups allow.
+
+    Groups come in hashed order, those of rare classes first; each is taken if that brings the test side's class counts
+    nearer to a fifth of all (squared distance, classes weighed by their size).
+    """
+    names, group = np.unique(groups, return_inverse=True)
+    if len(names) < 2:
+        raise UserError("all images are of one --data.group, so none can be kept out for testing; name a test split")
+    _, stratum = np.unique(even, return_inverse=True)
+    counts = np.zeros((len(names), int(stratum.max()) + 1))
+    np.add.at(counts, (group.reshape(-1), stratum.reshape(-1)), 1.0)
+    total = counts.sum(axis=0)
+    wanted = TEST_SHARE * total
+    turn = permutation(0, "test-groups", n=len(names)).numpy()
+    rarity = np.array([total[row > 0].min() for row in counts])
+    turn = turn[np.argsort(rarity[turn], kind="stable")]
+    held, chosen = np.zeros_like(total), np.zeros(len(names), dtype=bool)
+    for g in turn:
+        with_it = held + counts[g]
+        left = (total - with_it > 0) | (total == 0)  # a class whose last group this is stays in training
+        nearer = (((with_it - wanted) ** 2) / total).sum() < (((held - wanted) ** 2) / total).sum()
+        if nearer and left.all():
+            held, chosen[g] = with_it, True
+    if not chosen.any():
+        chosen[turn[np.argmin(counts[turn].sum(axis=1))]] = True
+    test = np.flatnonzero(chosen[group.reshape(-1)])
+    return np.setdiff1d(np.arange(len(groups)), test), test
 
 
 def draw_labels(labels: np.ndarray, count: int, draw: int) -> np.ndarray:

@@ -101,8 +101,7 @@ def seen_in_pre_training(about: dict[str, Any], test: ImageSet) -> int | None:
         return None
     if pool.fingerprint != about["pool_fingerprint"]:
         return None
-    own_split = pool.source != test.source and pool.name == test.name
-    return 0 if own_split else int(np.isin(test.ids, pool.ids).sum()) if pool.source == test.source else None
+    return test.shared_with(pool)
 
 
 def labelled_for(data: DataConfig, cfg: LabelsConfig | EvalConfig) -> Labelled:

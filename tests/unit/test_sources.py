@@ -15,8 +15,9 @@ import pytest
 from PIL import Image
 from ssl_vit.configs import DataConfig, LabelledDataConfig
 from ssl_vit.data.decode import Format
+from ssl_vit.data.folder import SUFFIXES
 from ssl_vit.data.images import ImageSet
-from ssl_vit.data.sources import SUFFIXES, Labelled, open_labelled, open_pool
+from ssl_vit.data.sources import Labelled, open_labelled, open_pool
 from ssl_vit.data.splits import made_split
 from ssl_vit.errors import UserError
 
@@ -493,9 +494,13 @@ def test_missing_text_labels_are_named_with_their_row(tmp_path: Path) -> None:
     assert "row 1" in refusal(labelled_of, path)
 
 
-def test_fractions_are_no_classes(tmp_path: Path) -> None:
-    path = table(tmp_path / "floats.parquet", {"image": rows(4), "label": [0.5, 1.5, 0.5, 1.5]})
-    assert "0.5" in refusal(labelled_of, path)
+def test_fractions_are_numbers_to_predict_unless_classes_were_asked_for(tmp_path: Path) -> None:
+    path = table(tmp_path / "floats.parquet", {"image": rows(40), "label": [0.5 + i for i in range(40)]})
+    found = labelled_of(path)
+    assert (found.train.kind, found.train.classes) == ("regression", ("label",))
+    assert found.train.labels is not None
+    assert [v + 0.5 for v in values(found.train)] == found.train.labels[:, 0].tolist()
+    assert "0.5" in refusal(labelled_of, path, target="class")
 
 
 def test_missing_labels_do_not_stop_a_pool_that_is_judged_on_other_images(tmp_path: Path) -> None:

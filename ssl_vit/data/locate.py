@@ -1,0 +1,175 @@
+"""From a path to the splits that lie there: which reader reads it, and what is wrong where none can."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ssl_vit.configs import SourceConfig
+from ssl_vit.data.folder import open_folder
+from ssl_vit.data.part import SPLITS, Part
+from ssl_vit.errors import UserError, did_you_mean
+
+_TABLES = (".parquet", ".arrow", ".csv", ".tsv", ".jsonl", ".json")
+_METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
+
+
+@dataclass(frozen=True)
+class ArrayRows:
+    """Images that are already pixels."""
+
+    pixels: np.ndarray
+    name: str
+
+    def __len__(self) -> int:
+        """Number of images."""
+        return len(self.pixels)
+
+    def raw(self, row: int) -> np.ndarray:
+        """Pixels [C, H, W]."""
+        return self.pixels[row]
+
+    def where(self, row: int) -> str:
+        """Name and row."""
+        return f"{self.name} row {row}"
+
+
+def open_source(cfg: SourceConfig, *, labelled: bool, dataset: Any = None) -> dict[str, Part]:
+    """Every split of a source, by name; ``all`` where it has none.
+
+    Args:
+        cfg: Path and columns.
+        labelled: Whether labels and groups are wanted.
+        dataset: A ``datasets.Dataset`` or ``DatasetDict`` to use instead of the path.
+
+    Raises:
+        UserError: Where there is nothing, or nothing that can be read.
+    """
+    path = cfg.path or ""
+    if dataset is not None:
+        return _open_dataset(dataset, cfg, labelled, path)
+    if path == "digits":
+        return {"all": _digits()}
+    if not path.strip():
+        raise UserError("the path to the images is empty; name a folder, a file, a data set of the hub, or digits")
+    place = Path(path).expanduser()
+    if not place.exists():
+        missing = f"there is no file or folder {path}{_neighbours(place)}"
+        from ssl_vit.data import hub
+
+        if hub.could_be_an_id(path) and not place.parent.is_dir():
+            return _open_dataset(hub.load_hub(path, missing), cfg, labelled, path)
+        raise UserError(missing)
+    if place.is_file():
+        return _open_file(place, cfg, labelled)
+    if (place / "dataset_dict.json").exists() or (place / "dataset_info.json").exists():
+        import datasets
+
+        return _open_dataset(datasets.load_from_disk(place), cfg, labelled, path)
+    return _open_directory(place, cfg, labelled)
+
+
+def _open_file(place: Path, cfg: SourceConfig, labelled: bool) -> dict[str, Part]:
+    if place.suffix == ".tar":
+        return _shards()({"all": [place]}, cfg, labelled=labelled)
+    if place.suffix.lower() in _TABLES:
+        return _tables(cfg, place.suffix)({"all": [place]}, cfg, labelled=labelled)
+    hint = "; unpack it first" if place.suffix in (".zip", ".gz", ".tgz", ".bz2", ".xz", ".7z") else ""
+    raise UserError(
+        f"{place} is a file, but none of {' '.join((*_TABLES, '.tar'))}{hint}; give one of those or a folder of images"
+    )
+
+
+def _open_directory(place: Path, cfg: SourceConfig, labelled: bool) -> dict[str, Part]:
+    metadata = next((place / name for name in _METADATA if (place / name).exists()), None)
+    if metadata is not None:  # the hub's convention: a table beside the image files
+        return _tables(cfg, metadata.suffix)({"all": [metadata]}, cfg, labelled=labelled)
+    for suffix in (".parquet", ".arrow", ".tar"):
+        files = sorted(f for f in place.glob(f"*{suffix}") if not f.name.startswith("."))
+        if files:
+            reader = _shards() if suffix == ".tar" else _tables(cfg, suffix)
+            return reader(_by_split(files, suffix.lstrip(".")), cfg, labelled=labelled)
+    try:
+        return open_folder(place, cfg, labelled=labelled)
+    except UserError:
+        for suffix in (".csv", ".tsv", ".jsonl"):  # tables of file names, where there are no images beside them
+            files = sorted(place.glob(f"*{suffix}"))
+            if files:
+                return _tables(cfg, suffix)(_by_split(files, suffix.lstrip(".")), cfg, labelled=labelled)
+        raise
+
+
+_Reader = Callable[..., dict[str, Part]]
+
+
+def _tables(cfg: SourceConfig, suffix: str) -> _Reader:
+    if cfg.stream:
+        if suffix != ".parquet":
+            raise UserError(f"--data.stream reads parquet and tar shards in place, not {suffix} files")
+        from ssl_vit.data.stream import open_row_groups
+
+        return open_row_groups
+    from ssl_vit.data.tables import open_tables
+
+    return open_tables
+
+
+def _shards() -> _Reader:
+    from ssl_vit.data.shards import open_shards
+
+    return open_shards
+
+
+def _open_dataset(dataset: Any, cfg: SourceConfig, labelled: bool, place: str) -> dict[str, Part]:
+    """A ``datasets.Dataset`` or several by split name."""
+    import datasets
+
+    from ssl_vit.data.tables import open_datasets
+
+    if isinstance(dataset, (datasets.IterableDataset, datasets.IterableDatasetDict)):
+        raise UserError(
+            "an IterableDataset cannot be read at a position, so a run on it could not be continued exactly; "
+            "give a datasets.Dataset, or parquet or tar shards with --data.stream true"
+        )
+    splits = dataset if isinstance(dataset, dict) else {"all": dataset}
+    splits = {SPLITS.get(str(name).lower(), str(name)): data for name, data in splits.items()}
+    return open_datasets(splits, cfg, labelled=labelled, place=place)
+
+
+def _neighbours(place: Path) -> str:
+    parent = place.parent
+    if not parent.is_dir():
+        return f" (nor the folder {parent})"
+    return did_you_mean(place.name, ["digits", *(p.name for p in parent.iterdir())]) if str(place) != "." else ""
+
+
+def _digits() -> Part:
+    from sklearn.datasets import load_digits
+
+    bunch: Any = load_digits()
+    # 17 grey levels 0..16; times 15 they use the 8-bit range and stay exact.
+    pixels = (bunch.images[:, None] * 15).astype(np.uint8)
+    digest = hashlib.sha256(pixels.tobytes()).hexdigest()
+    return Part(ArrayRows(pixels, "digits"), digest, bunch.target.astype(np.int64), tuple("0123456789"))
+
+
+def _by_split(files: list[Path], kind: str) -> dict[str, list[Path]]:
+    """Files by the split that a word of their name says; ``all`` where none does."""
+    splits: dict[str, list[Path]] = {}
+    for file in files:
+        words = re.split(r"[^a-z]+", file.stem.lower())
+        splits.setdefault(next((SPLITS[w] for w in words if w in SPLITS), "all"), []).append(file)
+    if "all" in splits and len(splits) > 1:
+        raise UserError(
+            f"{files[0].parent} mixes train/test {kind} files with others, e.g. {splits['all'][0].name}; "
+            "name every file by its split, or none"
+        )
+    if not {"all", "train"} & set(splits):
+        raise UserError(f"{files[0].parent} has {' and '.join(splits)} {kind} files, but no train files")
+    return splits
