@@ -123,9 +123,9 @@ def _baseline_options(cfg: MAERecipe, name: str | None, named: str | None, defau
         word for option, value in (("preset", named), ("model.name", name)) if value for word in (f"--{option}", value)
     ]
     for group, given, usual in [*groups, ("model", cfg.model, default)]:
-        for name, value in to_dict(given).items():
-            if value is not None and value != getattr(usual, name):
-                words += [f"--{group}.{name}", quote(str(value))]
+        for field, value in to_dict(given).items():
+            if value is not None and value != getattr(usual, field):
+                words += [f"--{group}.{field}", quote(str(value))]
     return words
 
 
