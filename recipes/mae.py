@@ -34,24 +34,27 @@ def main(cfg: MAERecipe) -> None:
     from ssl_vit.rundir import open_run
 
     if cfg.model.name is not None:
-        model_facts(cfg.model.name)
+        model_facts(resolve.full_name(cfg.model.name))
     accelerator = train.start(cfg.fit.precision, cfg.seed)
     pool, note = open_pool(cfg.data, cfg.eval.data)
-    shape = model_facts(resolve.default_name(cfg.model, pool.sizes.short_side))
-    model = resolve.resolve_model(cfg.model, pool.sizes.short_side, shape)
+    short, named = pool.sizes.short_side, cfg.preset
+    shape = model_facts(resolve.default_name(cfg.model, short, named))
+    model = resolve.resolve_model(cfg.model, short, shape, named)
     check_shape(model)
     assert model.img_size and model.patch_size and model.width and model.pool
     size, patches = model.img_size, (model.img_size // model.patch_size) ** 2
-    mae = resolve.resolve_mae(cfg.mae, model.width, size)
+    preset = resolve.preset_for(named, size)
+    mae = resolve.resolve_mae(cfg.mae, model.width, preset.input)
     assert mae.mask_ratio is not None
     kept = kept_patches(patches, mae.mask_ratio)
     cfg = replace(
         cfg,
+        preset=preset.name,
         model=model,
         mae=mae,
-        optim=resolve.resolve_optim(cfg.optim, model.width, size, "mae"),
-        augment=resolve.resolve_augment(cfg.augment, size, labelled=False),
-        fit=resolve.resolve_fit(cfg.fit, len(pool), size=size, labelled=False),
+        optim=resolve.resolve_optim(cfg.optim, model.width, preset.input, "mae"),
+        augment=resolve.resolve_augment(cfg.augment, preset.input, labelled=False),
+        fit=resolve.resolve_fit(cfg.fit, len(pool), size=preset.input, labelled=False),
     )
     assert cfg.fit.batch_size is not None
     micro = train.micro_batch_size(cfg.fit, accelerator.num_processes)
@@ -68,7 +71,7 @@ def main(cfg: MAERecipe) -> None:
     run = open_run("mae", cfg, data=cfg.data.path, fingerprint=pool.fingerprint, writes=main_process, accelerator=about)
     dtype = train.DTYPES.get(cfg.fit.precision, torch.float32)
     view = mae_view(scale, cfg.augment, size=size, patches=patches, kept=kept, dtype=dtype)
-    tokens = f"{note}; {size} px = {patches} patches of {model.patch_size} px, {kept} visible"
+    tokens = f"{note}; preset {preset.name}, {size} px = {patches} patches of {model.patch_size} px, {kept} visible"
     train.summarise(objective, loader, cfg.fit, cfg.optim, tokens, accelerator)
     train.fit(objective, loader, view, fit=cfg.fit, optim=cfg.optim, run=run, accelerator=accelerator, seed=cfg.seed)
     if not main_process:
@@ -85,7 +88,8 @@ def main(cfg: MAERecipe) -> None:
     save_reconstructions(objective, pool, scale, picture, size=size, mask_ratio=mae.mask_ratio, seed=cfg.seed)
     # Only a made or given test split, or another labelled source, can be judged on.
     judged = "" if cfg.eval.data.path or "stay out" in note else " --eval.data.path LABELLED_IMAGES"
-    again = " ".join(_baseline_options(cfg, resolve.resolve_model(ModelConfig(), pool.sizes.short_side, shape)))
+    name = None if model.name == resolve.default_name(ModelConfig(), short, named) else model.name
+    again = " ".join(_baseline_options(cfg, name, named, resolve.resolve_model(ModelConfig(name), short, shape, named)))
     place = quote(str(run.backbone))
     print(
         f"\nThe pre-trained backbone is in {run.backbone}"
@@ -105,14 +109,23 @@ def _script(name: str) -> str:
     return quote(os.path.relpath(Path(__file__).resolve().parent.parent / name))
 
 
-def _baseline_options(cfg: MAERecipe, default: ModelConfig) -> list[str]:
-    """The options with which the labelled baseline uses the same images and network."""
+def _baseline_options(cfg: MAERecipe, name: str | None, named: str | None, default: ModelConfig) -> list[str]:
+    """The options with which the labelled baseline uses the same images and network.
+
+    Args:
+        cfg: The resolved recipe.
+        name: The model, where the baseline would choose another.
+        named: As given by ``--preset``.
+        default: The model that the baseline would build from these two.
+    """
     groups = [("data", cfg.data, DataConfig()), ("eval.data", cfg.eval.data, LabelledDataConfig())]
-    words = []
+    words = [
+        word for option, value in (("preset", named), ("model.name", name)) if value for word in (f"--{option}", value)
+    ]
     for group, given, usual in [*groups, ("model", cfg.model, default)]:
-        for name, value in to_dict(given).items():
-            if value is not None and value != getattr(usual, name):
-                words += [f"--{group}.{name}", quote(str(value))]
+        for field, value in to_dict(given).items():
+            if value is not None and value != getattr(usual, field):
+                words += [f"--{group}.{field}", quote(str(value))]
     return words
 
 

@@ -25,26 +25,30 @@ def main(cfg: SupervisedRecipe) -> None:
     from ssl_vit.rundir import digest, open_run
 
     if cfg.model.name is not None:
-        model_facts(cfg.model.name)
+        model_facts(resolve.full_name(cfg.model.name))
     accelerator = train.start(cfg.fit.precision, cfg.seed)
     data = labelled_for(cfg.data, cfg.eval)
     short = data.train.sizes.short_side
-    model = resolve.resolve_model(cfg.model, short, model_facts(resolve.default_name(cfg.model, short)))
+    shape = model_facts(resolve.default_name(cfg.model, short, cfg.preset))
+    model = resolve.resolve_model(cfg.model, short, shape, cfg.preset)
     check_shape(model)
     assert model.img_size and model.pool
-    size = model.img_size
+    size, preset = model.img_size, resolve.preset_for(cfg.preset, model.img_size)
     data = on_canvas(data, cfg.data.canvas, size)
     train.use_cores(accelerator, size)
     backbone = build_backbone(model, data.train.form.channels)
     cfg = replace(
         cfg,
+        preset=preset.name,
         model=model,
-        supervised=resolve.resolve_supervised(cfg.supervised, model.pool, size, len(data.train)),
-        augment=resolve.resolve_augment(cfg.augment, size, labelled=True),
-        optim=resolve.resolve_optim(cfg.optim, backbone.embed_dim, size, "scratch"),
-        fit=resolve.resolve_fit(cfg.fit, len(data.train), size=size, labelled=True),
+        supervised=resolve.resolve_supervised(cfg.supervised, model.pool, preset.input, len(data.train)),
+        augment=resolve.resolve_augment(cfg.augment, preset.input, labelled=True),
+        optim=resolve.resolve_optim(cfg.optim, backbone.embed_dim, preset.input, "scratch"),
+        fit=resolve.resolve_fit(cfg.fit, len(data.train), size=preset.input, labelled=True),
     )
     main_process = accelerator.is_main_process
+    if main_process:
+        print(f"preset          {preset.name}, {size} px in patches of {model.patch_size} px")
     run = open_run(
         "supervised", cfg, data=data.train.name, fingerprint=data.train.fingerprint, writes=main_process,
         accelerator=train.describe(accelerator),

@@ -23,6 +23,7 @@ from ssl_vit.configs import to_dict, to_yaml
 from ssl_vit.errors import UserError
 
 _WITHOUT_EFFECT = [
+    "preset",
     "run.dir",
     "data.workers",
     "data.cache",
@@ -35,7 +36,8 @@ _WITHOUT_EFFECT = [
     "fit.checkpoint_minutes",
     "fit.keep_checkpoints",
 ]
-"""Options that change neither the numbers of a run nor what they mean (epochs: a run may be extended)."""
+"""Options that change neither the numbers of a run nor what they mean (preset: what it filled is
+recorded option by option; epochs: a run may be extended)."""
 
 _PACKAGES = [
     "torch",

@@ -7,7 +7,9 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from types import FrameType
 from typing import Any, cast
 
@@ -16,7 +18,7 @@ from accelerate import Accelerator, DistributedDataParallelKwargs
 
 from ssl_vit.checkpoint import load_checkpoint, save_checkpoint
 from ssl_vit.configs import FitConfig, OptimConfig
-from ssl_vit.configs.resolve import TINY
+from ssl_vit.configs.presets import TINY
 from ssl_vit.data.loader import Batch, Loader
 from ssl_vit.data.views import View
 from ssl_vit.dist import check_world_size, gather_rows, mean_over_ranks, use_idle_cores
@@ -191,8 +193,8 @@ def fit(
     )
     model, optimizer = accelerator.prepare(objective, make_adamw(groups, optim))
     steps = count_steps(fit, loader)
-    peak = peak_learning_rate(optim, loader.batch_size)
-    done = _resume(objective, optimizer, accelerator, run, steps)
+    rates = partial(_learning_rate, optim, peak_learning_rate(optim, loader.batch_size))
+    done = _resume(objective, optimizer, accelerator, run, steps, rates)
     objective.train()
     if done == steps:
         return
@@ -206,7 +208,7 @@ def fit(
         if accelerator.is_main_process:
             if not bool(finite) or not all(bool(torch.isfinite(p).all()) for p in trained):
                 raise UserError(_not_a_number(logged_step, step, saved_at))
-            state = {"objective": objective.state_dict(), "optimizer": optimizer.state_dict()}
+            state = {"objective": objective.state_dict(), "optimizer": optimizer.state_dict(), "total_steps": steps}
             if accelerator.scaler is not None:
                 state["scaler"] = accelerator.scaler.state_dict()
             save_checkpoint(run.checkpoints, step, state, fit.keep_checkpoints)
@@ -215,9 +217,7 @@ def fit(
         try:
             for step in range(done, steps):
                 clock = Clock(step, steps, loader.steps_per_epoch)
-                rate = warmup_cosine(
-                    step, total_steps=steps, warmup_steps=round(optim.warmup * steps), peak=peak, final=optim.min_lr
-                )
+                rate = rates(step, steps)
                 for group in optimizer.param_groups:
                     group["lr"] = rate * group["lr_scale"]
                 objective.begin_step(clock)
@@ -299,12 +299,28 @@ def _not_a_number(before: int, now: int, saved: int) -> str:
     )
 
 
-def _resume(objective: Objective, optimizer: Any, accelerator: Accelerator, run: RunDir, steps: int) -> int:
+def _learning_rate(optim: OptimConfig, peak: float, step: int, steps: int) -> float:
+    """The rate of one step (0-based) of a run of so many."""
+    warmup = round(optim.warmup * steps)
+    return warmup_cosine(step, total_steps=steps, warmup_steps=warmup, peak=peak, final=optim.min_lr)
+
+
+def _resume(
+    objective: Objective,
+    optimizer: Any,
+    accelerator: Accelerator,
+    run: RunDir,
+    steps: int,
+    rates: Callable[[int, int], float],
+) -> int:
     """Loads the newest sound checkpoint and returns its step; 0 where there is none."""
     state = load_checkpoint(run.checkpoints)
     done = 0 if state is None else cast(int, state["step"])
     if done > steps:
-        raise UserError(f"{run.path} has already trained {done:,} steps, more than the {steps:,} asked for")
+        raise UserError(
+            f"{run.path} has already trained {done:,} steps, more than the {steps:,} asked for; a run can be extended "
+            "but not shortened: give at least its --fit.epochs, or another --run.dir"
+        )
     if state is not None:
         objective.load_state_dict(state["objective"])
         optimizer.load_state_dict(state["optimizer"])
@@ -312,8 +328,16 @@ def _resume(objective: Objective, optimizer: Any, accelerator: Accelerator, run:
             accelerator.scaler.load_state_dict(state["scaler"])
         if accelerator.is_main_process:
             what = "is already complete" if done == steps else f"continues after step {done:,} of {steps:,}"
+            before = cast(int, state.get("total_steps", steps))
+            if before != steps and done == steps:
+                what += f", though its learning rate follows a schedule of {before:,} steps"
+            elif before != steps:
+                what += (
+                    f"; the learning rate follows the schedule of {steps:,} steps instead of {before:,} from here on: "
+                    f"{rates(done - 1, before):.3g} at the last step, {rates(done, steps):.3g} at the next"
+                )
             if (run.backbone / "config.json").exists() and done < steps:
-                what += "; the learning rate follows the longer schedule, and the backbone will be replaced"
+                what += "; the backbone will be replaced"
             print(f"the run in {run.path} {what}", flush=True)
     if len(set(gather_rows(torch.tensor([done], device=accelerator.device)).tolist())) > 1:
         raise UserError(f"the processes find different checkpoints in {run.path}; it must be on a disk they share")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import jsonargparse
 import yaml
 from jsonargparse import ArgumentParser, set_parsing_settings
 
+from ssl_vit.configs import presets
 from ssl_vit.configs.check import check_ranges
 from ssl_vit.errors import UserError, did_you_mean
 
@@ -34,7 +36,7 @@ def option_names(parser: ArgumentParser) -> list[str]:
     return names
 
 
-_PLAIN = ("--seed", "--backbone", "--config", "--help", "--print_config")
+_PLAIN = ("--seed", "--preset", "--backbone", "--config", "--help", "--print_config")
 
 
 def _explain(message: str, known: list[str]) -> str:
@@ -94,6 +96,9 @@ def _parser(recipe: type[Any], description: str) -> Any:  # jsonargparse is type
     parser: Any = _Parser(description=description, allow_abbrev=False)
     parser.add_argument("--config", action=_CONFIG_FILE, help="YAML file with options; later ones win.")
     parser.add_class_arguments(recipe, as_group=False)
+    for action in parser._actions:
+        if action.dest == "preset":
+            action.nargs, action.const = "?", presets.LIST
     return parser
 
 
@@ -106,12 +111,21 @@ def parse(recipe: type[R], description: str, args: list[str] | None = None) -> R
         args: Words of the command line; default: ``sys.argv[1:]``.
 
     Returns:
-        The config. On a mistake one line goes to stderr and the process ends with status 2.
+        The config. On a mistake one line goes to stderr and the process ends with status 2; ``--preset`` without a name
+        prints the presets and ends it with status 0.
     """
     parser = _parser(recipe, description)
     parsed = parser.parse_args(args)
     try:
-        return recipe(**_fields(parser, parsed))
+        fields = _fields(parser, parsed)
+        preset = fields.get("preset")
+        if preset == presets.LIST:
+            if os.environ.get("RANK", "0") == "0":
+                print(presets.table())
+            sys.exit(0)
+        if preset is not None:
+            presets.named(preset)
+        return recipe(**fields)
     except UserError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
@@ -152,7 +166,7 @@ def from_dict(recipe: type[R], values: dict[str, Any]) -> R:
 def _fields(parser: Any, parsed: Any) -> dict[str, Any]:
     values: dict[str, Any] = parsed.__dict__
     for group, value in values.items():
-        if group not in ("config", "seed", "backbone") and not isinstance(value, jsonargparse.Namespace):
+        if group not in ("config", "seed", "preset", "backbone") and not isinstance(value, jsonargparse.Namespace):
             raise UserError(f"{group} in the config file is a group of options, not the value {value!r}")
     fields: dict[str, Any] = parser.instantiate(parsed).__dict__
     return {name: value for name, value in fields.items() if name != "config"}
@@ -166,8 +180,6 @@ def run_script(main: Callable[[R], None], recipe: type[R], description: str) -> 
         recipe: The config's class.
         description: Text above the options in ``--help``.
     """
-    import os
-
     config = parse(recipe, description)
     try:
         check_ranges(to_dict(config))

@@ -21,8 +21,8 @@ class OptimConfig:
     lr: float | None = None
     """Peak learning rate; default: base_lr x effective batch size / 256."""
     base_lr: float | None = None
-    """Learning rate per 256 images of effective batch size, used when lr is not given; default: 1e-3; MAE of
-    ViT-B and larger 1.5e-4 as in the paper; up to 16 pixels 3e-3 (MAE), 4e-3 (from scratch), 2e-3 (fine-tuning)."""
+    """Learning rate per 256 images of effective batch size, used when lr is not given; default: the preset's
+    (--preset lists them); MAE of ViT-B and larger 1.5e-4 as in the paper."""
     min_lr: float = 0.0
     """Learning rate that the cosine approaches at the last step."""
     warmup: float = 0.05
@@ -40,12 +40,15 @@ class FitConfig:
     """The training loop."""
 
     epochs: float | None = None
-    """Passes over the training images; default: a budget of images that depends on the image size, printed."""
+    """Passes over the training images; default: the preset's budget of images, printed. A larger number extends a run,
+    finished or not: it continues after its last step, warm-up and cosine are those of the longer run from there on, and
+    so the learning rate jumps up again (printed). That is not the same as training that long from the start, and a
+    number below what is already trained is refused."""
     min_steps: int = 0
     """At least this many optimiser steps, however few the images (batches then cross epoch boundaries)."""
     batch_size: int | None = None
-    """Effective batch size: images per optimiser step over all processes and accumulation; default for MAE: 128 up to
-    16 pixels, else 256, fewer for less than 1,024 images; on labels 64."""
+    """Effective batch size: images per optimiser step over all processes and accumulation; default: the preset's
+    (MAE: 256, digits 128, fewer where they would make less than four steps an epoch; on labels 64)."""
     micro_batch: int | None = None
     """Images per process and forward pass; the rest of the batch is accumulated. Default: batch size / processes."""
     precision: Literal["auto", "fp32", "bf16", "fp16", "fp64"] = "auto"

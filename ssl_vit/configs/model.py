@@ -11,7 +11,9 @@ class ModelConfig:
     """The Vision Transformer; channels come from the data."""
 
     name: str | None = None
-    """A timm model that is a plain ViT, e.g. vit_small_patch16_224; default: chosen from the image size."""
+    """A timm model that is a plain ViT, e.g. vit_small_patch16_224, with the image and patch size in its name; or a
+    network alone, with sizes from the images: vit_micro, vit_mini (for CPUs), vit_tiny, vit_small, vit_base,
+    vit_large, vit_huge. Default: the preset's."""
     img_size: int | None = None
     """Side of the square input in pixels; default: the named model's own, else from the data."""
     patch_size: int | None = None

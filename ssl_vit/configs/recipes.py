@@ -17,6 +17,9 @@ class MAERecipe:
 
     seed: int = 0
     """Seed of every random number of the run."""
+    preset: str | None = None
+    """What fills the options left open: digits, px32, px64, px96, px128, px224; default: chosen by the images' size.
+    Without a value: prints all of them."""
     run: RunConfig = field(default_factory=RunConfig)
     data: DataConfig = field(default_factory=DataConfig)
     augment: AugmentConfig = field(default_factory=AugmentConfig)
@@ -37,6 +40,9 @@ class SupervisedRecipe:
 
     seed: int = 0
     """Seed of every random number of the run."""
+    preset: str | None = None
+    """What fills the options left open: digits, px32, px64, px96, px128, px224; default: chosen by the images' size.
+    Without a value: prints all of them."""
     run: RunConfig = field(default_factory=RunConfig)
     data: DataConfig = field(default_factory=DataConfig)
     augment: AugmentConfig = field(default_factory=AugmentConfig)

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from ssl_vit.configs.data import AugmentConfig
 from ssl_vit.configs.fit import FitConfig, OptimConfig
 from ssl_vit.configs.model import ModelConfig
 from ssl_vit.configs.objectives import MAEConfig, SupervisedConfig
+from ssl_vit.configs.presets import NETWORKS, Preset, Task, for_side, named, network_for
 from ssl_vit.errors import UserError
-
-TINY = 16
-"""Up to this many pixels an image is used whole: no crop, no flip, mean pooling, a narrow network."""
-
-_TINY_SHAPE = {"width": 64, "depth": 4, "heads": 4}
-_MAE_IMAGES_TINY, _MAE_IMAGES = 200_000, 4_000_000
-"""Budget of training images (epochs x images) for MAE: measured on digits, and a start for everything else."""
 
 
 @runtime_checkable
@@ -54,62 +48,70 @@ class Shape(Protocol):
         ...
 
 
-def default_name(model: ModelConfig, short_side: int) -> str:
-    """The timm model used where none is named: ViT-Ti up to 96 pixels, ViT-S above."""
-    return model.name or ("vit_tiny_patch16_224" if (model.img_size or short_side) <= 96 else "vit_small_patch16_224")
+def preset_for(name: str | None, size: int) -> Preset:
+    """The preset that was named, else the one for the network's input.
+
+    Its ``input`` is the size to ask the functions below with, which differs from the input's where one was named.
+    """
+    return named(name) if name else for_side(size)
 
 
-def resolve_model(model: ModelConfig, short_side: int, shape: Shape) -> ModelConfig:
+def full_name(name: str) -> str:
+    """The timm model that a name, or one of the short names of ``presets.NETWORKS``, stands for."""
+    return NETWORKS[name].timm_name if name in NETWORKS else name
+
+
+def default_name(model: ModelConfig, short_side: int, preset: str | None = None) -> str:
+    """The timm model that is used: the named one, or that of the preset."""
+    return full_name(model.name or preset_for(preset, model.img_size or short_side).network)
+
+
+def resolve_model(model: ModelConfig, short_side: int, shape: Shape, preset: str | None = None) -> ModelConfig:
     """Every size of the backbone as a number.
 
     Args:
         model: As given.
         short_side: Median shorter side of the images in pixels.
-        shape: Default sizes of the model named by ``model`` or ``default_name``.
+        shape: Default sizes of the model named by ``default_name``.
+        preset: As given by ``--preset``.
     """
     size, patch = model.img_size, model.patch_size
-    if model.name is not None:
-        size = size or shape.img_size
-        patch = patch or (shape.patch_size if size % shape.patch_size == 0 and size >= 128 else _patch_for(size))
+    own = model.name is not None and model.name not in NETWORKS  # a timm model brings sizes of its own
+    if own:
+        size = size or (shape.img_size if preset is None else _input(named(preset), short_side, patch))
+        fits = size % shape.patch_size == 0 and size >= 128
+        patch = patch or (shape.patch_size if fits else _patch_for(preset_for(preset, size), size))
     else:
-        size = size or _size_for(short_side, patch)
-        patch = patch or _patch_for(size)
-    tiny = _TINY_SHAPE if model.name is None and size <= TINY else {}
+        size = size or _input(preset_for(preset, short_side), short_side, patch)
+        patch = patch or _patch_for(preset_for(preset, size), size)
+    chosen = preset_for(preset, size)
+    usual = shape if own else NETWORKS[model.name or chosen.network]
     return replace(
         model,
-        name=default_name(model, short_side),
+        name=default_name(model, short_side, preset),
         img_size=size,
         patch_size=patch,
-        width=model.width or tiny.get("width", shape.width),
-        depth=model.depth or tiny.get("depth", shape.depth),
-        heads=model.heads or tiny.get("heads", 0) or _heads_for(model.width, shape),
-        pool=model.pool or ("cls" if size > TINY and shape.class_token else "mean"),
+        width=model.width or usual.width,
+        depth=model.depth or usual.depth,
+        heads=model.heads or _heads_for(model.width or usual.width, usual.width, usual.heads),
+        pool=model.pool or (chosen.pool if shape.class_token else "mean"),
     )
 
 
-def _heads_for(width: int | None, shape: Shape) -> int:
-    """The model's own heads, or as many of its head size (64 in ViT) as a given width holds."""
-    return shape.heads if width is None else max(1, width * shape.heads // shape.width)
+def _heads_for(width: int, usual_width: int, usual_heads: int) -> int:
+    """As many heads of at least the model's own head size as divide the width."""
+    return next(h for h in range(max(1, width * usual_heads // usual_width), 0, -1) if width % h == 0)
 
 
-def _size_for(short_side: int, patch: int | None) -> int:
-    """The images' own size up to 96 pixels, rounded to whole patches; 128 up to 192, 224 above."""
-    if short_side > 96:
-        return 224 if short_side > 192 else 128
-    patch = patch or _patches(short_side)[0]
-    return max(2, round(short_side / patch)) * patch
+def _input(preset: Preset, short_side: int, patch: int | None) -> int:
+    """The images' own size where the preset is for it, else the preset's, rounded to at least two whole patches."""
+    within = preset.own_size and for_side(short_side) == preset
+    patch = patch or preset.patches[0]
+    return max(2, round((short_side if within else preset.input) / patch)) * patch
 
 
-def _patches(size: int) -> tuple[int, ...]:
-    """Patch sizes to try, best first: a grid of 4 x 4 for digits, about 8 x 8 above, 14 x 14 for photographs."""
-    for limit, patches in ((TINY, (2, 1)), (40, (4, 2, 3)), (72, (8, 4, 6)), (110, (12, 8, 6))):
-        if size <= limit:
-            return patches
-    return (16, 14, 12)
-
-
-def _patch_for(size: int) -> int:
-    return next((p for p in _patches(size) if size % p == 0), _patches(size)[0])
+def _patch_for(preset: Preset, size: int) -> int:
+    return next((p for p in preset.patches if size % p == 0), preset.patches[0])
 
 
 def resolve_augment(cfg: AugmentConfig, size: int, *, labelled: bool) -> AugmentConfig:
@@ -118,38 +120,35 @@ def resolve_augment(cfg: AugmentConfig, size: int, *, labelled: bool) -> Augment
     Raises:
         UserError: For a crop scale outside (0, 1] or the wrong way round.
     """
-    plain = size <= TINY
-    crop = cfg.crop_scale or ((1.0, 1.0) if plain else (0.35, 1.0) if labelled else (0.2, 1.0))
+    preset = for_side(size)
+    crop = cfg.crop_scale or (preset.labelled_crop if labelled else preset.crop)
     if not 0 < crop[0] <= crop[1] <= 1:
         raise UserError(f"--augment.crop_scale {list(crop)} must be two shares of the area, 0 < least <= most <= 1")
     return replace(
         cfg,
         crop_scale=crop,
-        flip=not plain if cfg.flip is None else cfg.flip,
-        colour=labelled and not plain if cfg.colour is None else cfg.colour,
+        flip=preset.flip if cfg.flip is None else cfg.flip,
+        colour=labelled and preset.colour if cfg.colour is None else cfg.colour,
     )
 
 
 def resolve_mae(cfg: MAEConfig, width: int, size: int) -> MAEConfig:
     """Masking and targets from the input's side in pixels, decoder sizes from the encoder's width."""
-    large = width >= 768
-    decoder = cfg.decoder_width or (512 if large else max(32, width // 2 // 32 * 32))
+    preset, network = for_side(size), network_for(width)
+    decoder = cfg.decoder_width or network.decoder_width or max(32, width // 2 // 32 * 32)
     return replace(
         cfg,
-        mask_ratio=(0.5 if size <= TINY else 0.75) if cfg.mask_ratio is None else cfg.mask_ratio,
-        norm_pix=size > TINY if cfg.norm_pix is None else cfg.norm_pix,
+        mask_ratio=preset.mask_ratio if cfg.mask_ratio is None else cfg.mask_ratio,
+        norm_pix=preset.norm_pix if cfg.norm_pix is None else cfg.norm_pix,
         decoder_width=decoder,
-        decoder_depth=cfg.decoder_depth or (8 if large else 4 if width >= 192 else 2),
-        decoder_heads=cfg.decoder_heads or (16 if large else max(2, decoder // 32)),
+        decoder_depth=cfg.decoder_depth or network.decoder_depth,
+        decoder_heads=cfg.decoder_heads or network.decoder_heads or max(2, decoder // 32),
     )
 
 
-_BASE_LR_TINY = {"mae": 3e-3, "scratch": 4e-3, "finetune": 2e-3}
-
-
-def resolve_optim(cfg: OptimConfig, width: int, size: int, task: Literal["mae", "scratch", "finetune"]) -> OptimConfig:
-    """The base learning rate as a number: measured on digits, else MAE's recipe for its sizes of network."""
-    base = _BASE_LR_TINY[task] if size <= TINY else 1.5e-4 if task == "mae" and width >= 768 else 1e-3
+def resolve_optim(cfg: OptimConfig, width: int, size: int, task: Task) -> OptimConfig:
+    """The base learning rate as a number: the preset's, for MAE of wide networks the paper's."""
+    base = (network_for(width).mae_base_lr if task == "mae" else None) or for_side(size).base_lr[task]
     return replace(cfg, base_lr=base if cfg.base_lr is None else cfg.base_lr)
 
 
@@ -162,12 +161,13 @@ def resolve_supervised(cfg: SupervisedConfig, model_pool: str, size: int, labels
         size: Side of the input in pixels.
         labels: Number of labelled training images.
     """
-    mixing = size > TINY and labels >= 2000
+    preset = for_side(size)
+    mixing = labels >= preset.mixed_from
     return replace(
         cfg,
         pool=cfg.pool or ("mean_prenorm" if model_pool == "mean" else "cls"),
-        mixup=(0.8 if mixing else 0.0) if cfg.mixup is None else cfg.mixup,
-        cutmix=(1.0 if mixing else 0.0) if cfg.cutmix is None else cfg.cutmix,
+        mixup=(preset.mixup if mixing else 0.0) if cfg.mixup is None else cfg.mixup,
+        cutmix=(preset.cutmix if mixing else 0.0) if cfg.cutmix is None else cfg.cutmix,
     )
 
 
@@ -180,10 +180,12 @@ def _batch_for(images: int, most: int) -> int:
 
 
 def resolve_fit(cfg: FitConfig, images: int, *, size: int, labelled: bool) -> FitConfig:
-    """Epochs as a number: a budget of training images for MAE, 100 passes for training on labels."""
-    budget = _MAE_IMAGES_TINY if size <= TINY else _MAE_IMAGES
+    """Epochs and batch as numbers: for MAE from a budget of training images."""
+    preset = for_side(size)
+    least, most = preset.epochs
+    epochs = preset.labelled_epochs if labelled else min(most, max(least, round(preset.images / images)))
     return replace(
         cfg,
-        batch_size=cfg.batch_size or (64 if labelled else _batch_for(images, 128 if size <= TINY else 256)),
-        epochs=cfg.epochs or (100.0 if labelled else float(min(800, max(20, round(budget / images))))),
+        batch_size=cfg.batch_size or (preset.labelled_batch if labelled else _batch_for(images, preset.batch)),
+        epochs=cfg.epochs or float(epochs),
     )

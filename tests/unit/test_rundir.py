@@ -69,6 +69,7 @@ def test_default_directory_depends_on_what_changes_results(tmp_path: Path, monke
     plain = opened(MAERecipe()).path
     assert plain.parts[0] == "runs"
     assert opened(MAERecipe(fit=FitConfig(epochs=7.0))).path == plain
+    assert opened(MAERecipe(preset="digits")).path == plain  # what it fills is in the other options
     assert opened(MAERecipe(seed=1)).path != plain
     assert opened(MAERecipe(), fingerprint="g").path != plain
 

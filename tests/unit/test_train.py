@@ -148,14 +148,55 @@ def test_a_finished_run_is_not_repeated(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_a_shorter_run_than_already_trained_is_refused(tmp_path: Path) -> None:
     run(tmp_path)
-    with pytest.raises(UserError, match="already trained 12 steps, more than the 3"):
+    with pytest.raises(UserError, match=r"already trained 12 steps, more than the 3 .* --fit\.epochs"):
         run(tmp_path, cfg=replace(FIT, epochs=0.1))
 
 
-def test_a_finished_run_can_be_extended(tmp_path: Path) -> None:
+def planned(step: int, steps: int) -> float:
+    """The rate that ``OPTIM`` plans for a step, counted from 1 as it is logged."""
+    return warmup_cosine(step - 1, total_steps=steps, warmup_steps=round(0.2 * steps), peak=1e-3, final=0.0)
+
+
+def test_a_finished_run_can_be_extended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(tmp_path)
+    before = metrics(tmp_path)
     run(tmp_path, build(seed=5), replace(FIT, epochs=1.0))
-    assert [m["step"] for m in metrics(tmp_path)] == [2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 23]
+    found = metrics(tmp_path)
+    assert [m["step"] for m in found] == [2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 23]
+    assert found[:6] == before
+    for m in found:
+        assert m["lr"] == pytest.approx(planned(int(m["step"]), 12 if m["step"] <= 12 else 23), abs=1e-15)
+    said = capsys.readouterr().out
+    jump = f"{planned(12, 12):.3g} at the last step, {planned(13, 23):.3g} at the next"
+    assert planned(13, 23) > 10 * planned(12, 12)
+    assert "continues after step 12 of 23; the learning rate follows the schedule of 23 steps instead of 12" in said
+    assert jump in said
+
+
+def test_continuing_an_interrupted_extension_announces_no_second_jump(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(tmp_path)
+    interrupted = build()
+    interrupted.signal_at = 15
+    with pytest.raises(SystemExit):
+        run(tmp_path, interrupted, replace(FIT, epochs=1.0))
+    capsys.readouterr()
+    run(tmp_path, cfg=replace(FIT, epochs=1.0))
+    said = capsys.readouterr().out
+    assert "continues after step 16 of 23" in said
+    assert "schedule" not in said
+
+
+def test_a_run_cut_to_what_is_already_trained_says_that_its_rate_was_planned_for_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    interrupted = build()
+    interrupted.signal_at = 11
+    with pytest.raises(SystemExit):
+        run(tmp_path, interrupted, replace(FIT, epochs=1.0))
+    run(tmp_path)
+    assert "is already complete, though its learning rate follows a schedule of 23 steps" in capsys.readouterr().out
 
 
 def test_the_floor_of_steps(tmp_path: Path) -> None:

@@ -1,0 +1,225 @@
+"""Presets: what they come to, how one is chosen or named, and that naming one changes nothing else."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ssl_vit.configs import (
+    AugmentConfig,
+    FitConfig,
+    MAEConfig,
+    MAERecipe,
+    ModelConfig,
+    OptimConfig,
+    SupervisedConfig,
+    SupervisedRecipe,
+    parse,
+    presets,
+    resolve,
+)
+from ssl_vit.configs.presets import NETWORKS, PRESETS, TINY
+from ssl_vit.errors import UserError
+from ssl_vit.models.build import ModelFacts, check_shape, model_facts
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def facts(name: str) -> ModelFacts:
+    """Default sizes without building the model."""
+    network = next(n for n in reversed(NETWORKS.values()) if n.timm_name == name)
+    return ModelFacts(224, 16, network.width, network.depth, network.heads)
+
+
+def modelled(side: int, preset: str | None = None, **given: object) -> ModelConfig:
+    model = ModelConfig(**given)  # pyright: ignore[reportArgumentType]
+    return resolve.resolve_model(model, side, facts(resolve.default_name(model, side, preset)), preset)
+
+
+# side of the images: preset; model; input, patch, width, depth, heads, pool
+MODELS = {
+    8: ("digits", "vit_tiny_patch16_224", (8, 2, 64, 4, 4, "mean")),
+    28: ("px32", "vit_tiny_patch16_224", (28, 4, 192, 12, 3, "cls")),
+    32: ("px32", "vit_tiny_patch16_224", (32, 4, 192, 12, 3, "cls")),
+    64: ("px64", "vit_tiny_patch16_224", (64, 8, 192, 12, 3, "cls")),
+    96: ("px96", "vit_tiny_patch16_224", (96, 12, 192, 12, 3, "cls")),
+    128: ("px128", "vit_small_patch16_224", (128, 16, 384, 12, 6, "cls")),
+    160: ("px128", "vit_small_patch16_224", (128, 16, 384, 12, 6, "cls")),
+    224: ("px224", "vit_small_patch16_224", (224, 16, 384, 12, 6, "cls")),
+    500: ("px224", "vit_small_patch16_224", (224, 16, 384, 12, 6, "cls")),
+}
+
+
+@pytest.mark.parametrize("side", MODELS)
+def test_the_network_of_every_size_of_images(side: int) -> None:
+    name, timm_name, sizes = MODELS[side]
+    found = modelled(side)
+    assert found.img_size is not None
+    assert resolve.preset_for(None, found.img_size).name == name
+    assert found.name == timm_name
+    assert (found.img_size, found.patch_size, found.width, found.depth, found.heads, found.pool) == sizes
+
+
+# crop of MAE, flip, mask ratio, norm_pix; decoder; (epochs, batch) of MAE for 20, 1,438, 50,000 and 1.28 M images
+# base lr: MAE, from scratch, fine-tuning; on labels: crop, colour, (mixup, cutmix) of 1,999 and 2,000, (epochs, batch)
+PHOTOS = ((0.2, 1.0), True, 0.75, True)
+LABELS = ((0.35, 1.0), True, (0.0, 0.0), (0.8, 1.0), (100.0, 64))
+SMALL_LENGTHS = [(800.0, 8), (800.0, 256), (80.0, 256), (20.0, 256)]
+LARGE_LENGTHS = [(800.0, 8), (800.0, 256), (100.0, 256), (100.0, 256)]
+VALUES = {
+    "digits": (
+        ((1.0, 1.0), False, 0.5, False), (32, 2, 2), [(800.0, 8), (139.0, 128), (20.0, 128), (20.0, 128)],
+        (3e-3, 4e-3, 2e-3), ((1.0, 1.0), False, (0.0, 0.0), (0.0, 0.0), (100.0, 64)),
+    ),
+    "px32": (PHOTOS, (96, 4, 3), SMALL_LENGTHS, (1e-3, 1e-3, 1e-3), LABELS),
+    "px64": (PHOTOS, (96, 4, 3), SMALL_LENGTHS, (1e-3, 1e-3, 1e-3), LABELS),
+    "px96": (PHOTOS, (96, 4, 3), SMALL_LENGTHS, (1e-3, 1e-3, 1e-3), LABELS),
+    "px128": (PHOTOS, (192, 4, 6), LARGE_LENGTHS, (1e-3, 1e-3, 1e-3), LABELS),
+    "px224": (PHOTOS, (192, 4, 6), LARGE_LENGTHS, (1e-3, 1e-3, 1e-3), LABELS),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_values_of_every_preset(name: str) -> None:
+    views, decoder, lengths, rates, labelled = VALUES[name]
+    preset = PRESETS[name]
+    size, width = preset.input, NETWORKS[preset.network].width
+    augment, mae = resolve.resolve_augment(AugmentConfig(), size, labelled=False), MAEConfig()
+    mae = resolve.resolve_mae(mae, width, size)
+    assert (augment.crop_scale, augment.flip, mae.mask_ratio, mae.norm_pix) == views
+    assert augment.colour is False
+    assert (mae.decoder_width, mae.decoder_depth, mae.decoder_heads) == decoder
+    fits = [resolve.resolve_fit(FitConfig(), n, size=size, labelled=False) for n in (20, 1438, 50_000, 1_281_167)]
+    assert [(fit.epochs, fit.batch_size) for fit in fits] == lengths
+    tasks = ("mae", "scratch", "finetune")
+    assert tuple(resolve.resolve_optim(OptimConfig(), width, size, task).base_lr for task in tasks) == rates
+    augment = resolve.resolve_augment(AugmentConfig(), size, labelled=True)
+    few, many = (resolve.resolve_supervised(SupervisedConfig(), preset.pool, size, n) for n in (1999, 2000))
+    fit = resolve.resolve_fit(FitConfig(), 5000, size=size, labelled=True)
+    found = (augment.crop_scale, augment.colour, (few.mixup, few.cutmix), (many.mixup, many.cutmix))
+    assert (*found, (fit.epochs, fit.batch_size)) == labelled
+    assert augment.flip is preset.flip
+
+
+@pytest.mark.parametrize(
+    ("width", "decoder", "rate"),
+    [
+        (48, (32, 2, 2), 1e-3),
+        (64, (32, 2, 2), 1e-3),
+        (128, (64, 2, 2), 1e-3),
+        (192, (96, 4, 3), 1e-3),
+        (384, (192, 4, 6), 1e-3),
+        (768, (512, 8, 16), 1.5e-4),
+        (1024, (512, 8, 16), 1.5e-4),
+        (1280, (512, 8, 16), 1.5e-4),
+    ],
+)
+def test_decoder_and_rate_of_every_network(width: int, decoder: tuple[int, int, int], rate: float) -> None:
+    mae = resolve.resolve_mae(MAEConfig(), width, 224)
+    assert (mae.decoder_width, mae.decoder_depth, mae.decoder_heads) == decoder
+    assert resolve.resolve_optim(OptimConfig(), width, 224, "mae").base_lr == rate
+    assert resolve.resolve_optim(OptimConfig(), width, 224, "scratch").base_lr == 1e-3
+
+
+def test_every_side_belongs_to_one_preset_and_every_preset_to_its_own_input() -> None:
+    least = 1
+    for preset in PRESETS.values():
+        assert preset.sides[0] == least
+        assert presets.for_side(preset.sides[0]) == presets.for_side(preset.sides[1] or 10**6) == preset
+        assert presets.for_side(preset.input) == preset  # what resolve relies on where one is named
+        least = (preset.sides[1] or 0) + 1
+    assert TINY == 16
+
+
+@pytest.mark.parametrize("side", [8, 30, 64, 100, 300])
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_named_preset_fits_images_of_every_size(name: str, side: int) -> None:
+    found = modelled(side, name)
+    check_shape(found)
+    assert resolve.preset_for(name, found.img_size or 0).name == name
+    natural = resolve.preset_for(None, side).name == name
+    assert found == (modelled(side) if natural else modelled(PRESETS[name].input))
+
+
+def test_what_is_given_wins_over_a_named_preset() -> None:
+    found = modelled(300, "px96", img_size=64, patch_size=16, width=128, pool="mean")
+    assert (found.img_size, found.patch_size, found.width, found.heads, found.pool) == (64, 16, 128, 2, "mean")
+    named = modelled(300, "px96", name="vit_base_patch16_224")
+    assert (named.img_size, named.patch_size, named.width) == (96, 12, 768)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_short_names_of_networks_leave_sizes_to_the_images(name: str) -> None:
+    found, network = modelled(32, name=name), NETWORKS[name]
+    assert (found.img_size, found.patch_size) == (32, 4)
+    assert (found.name, found.width, found.depth) == (network.timm_name, network.width, network.depth)
+    assert modelled(32, name=network.timm_name).img_size == 224  # a timm model brings its own
+
+
+@pytest.mark.parametrize("name", ["vit_tiny", "vit_small", "vit_base", "vit_large", "vit_huge"])
+def test_networks_are_timms(name: str) -> None:
+    network = NETWORKS[name]
+    timm = model_facts(network.timm_name)
+    assert (timm.width, timm.depth, timm.heads) == (network.width, network.depth, network.heads)
+
+
+def test_heads_divide_any_width() -> None:
+    assert [modelled(8, width=w).heads for w in (16, 64, 100)] == [1, 4, 5]
+    assert [modelled(32, width=w).heads for w in (192, 200)] == [3, 2]
+
+
+@pytest.mark.parametrize("words", [["--preset"], ["--preset", "list"], ["--preset=list"], ["--preset", "--seed", "3"]])
+@pytest.mark.parametrize("recipe", [MAERecipe, SupervisedRecipe])
+def test_the_table(recipe: type, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        parse(recipe, "", words)
+    assert stopped.value.code == 0
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 120
+    words_only = " ".join(text.split())
+    for preset in PRESETS.values():
+        assert preset.source in words_only
+        assert preset.expected in words_only
+        assert re.search(rf"^{preset.name} .*{preset.network} .*{preset.batch} ", text, re.MULTILINE)
+
+
+def test_an_unknown_preset_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        parse(MAERecipe, "", ["--preset", "digit"])
+    message = capsys.readouterr().err
+    assert stopped.value.code == 2
+    assert message.startswith("error: --preset digit is none of digits, px32")
+    assert "did you mean digits?" in message
+    assert message.count("\n") == 1
+    with pytest.raises(UserError):
+        presets.named("px33")
+
+
+def test_the_table_needs_no_torch() -> None:
+    code = (
+        "import runpy, sys; sys.argv = ['recipes/mae.py', '--preset']\n"
+        "try: runpy.run_path('recipes/mae.py', run_name='__main__')\n"
+        "except SystemExit as stopped: assert stopped.code == 0\n"
+        "assert 'torch' not in sys.modules and 'timm' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "px224" in done.stdout
+
+
+def test_help_names_every_preset_and_network(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(MAERecipe, "", ["--help"])
+    text = capsys.readouterr().out
+    assert all(re.search(rf"\b{name}\b", text) for name in [*PRESETS, *NETWORKS])
+
+
+def test_a_preset_may_stand_in_a_config_file(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(json.dumps({"preset": "px96"}))
+    assert parse(MAERecipe, "", ["--config", str(file)]).preset == "px96"
+    assert parse(MAERecipe, "", ["--config", str(file), "--preset", "px64"]).preset == "px64"
