@@ -182,10 +182,14 @@ def train_all(name: str, work: str, task: str, labels: int, draw: int) -> list[d
 
     plan = PLANS[name]
     _, _, data = _start(work)
-    tried = [json.loads((Path(work) / "cells" / f"trial-{task}-{labels}-{r}.json").read_text()) for r in plan.rates[task]]
+    tried = [
+        json.loads((Path(work) / "cells" / f"trial-{task}-{labels}-{r}.json").read_text()) for r in plan.rates[task]
+    ]
     found = [row[0] for row in tried if row]
     rate = max(found, key=lambda row: row[plan.metric])["rate"] if found else plan.rates[task][1]
-    how = f"best of {len(found)} on a fifth of the first draw's labels" if found else "fixed: too few labels to choose by"
+    how = (
+        f"best of {len(found)} on a fifth of the first draw's labels" if found else "fixed: too few labels to choose by"
+    )
     drawn = labelled_draw(data.train, labels or None, draw)
     metrics = _train(name, work, task, rate, draw, drawn, data.test, plan.steps[labels])
     method, protocol = ("from scratch", "supervised") if task == "scratch" else ("MAE", "fine-tuning")

@@ -87,8 +87,8 @@ class Exported(NamedTuple):
     def with_random_weights(self, seed: int) -> ViTBackbone:
         """The same network, untrained."""
         torch.manual_seed(seed)
-        sincos = self.about.get("positions") == "sincos"
-        return make_vit(self.backbone.architecture, self.backbone.model_args, sincos=sincos)
+        positions = self.about.get("positions", "learnable")
+        return make_vit(self.backbone.architecture, self.backbone.model_args, positions=positions)
 
 
 def export_backbone(backbone: Backbone, folder: Path, scale: PixelScale, pool: str, about: dict[str, Any]) -> None:
@@ -103,12 +103,11 @@ def export_backbone(backbone: Backbone, folder: Path, scale: PixelScale, pool: s
         pool: ``cls`` or ``mean``: what represents an image.
         about: Recorded under ``ssl_vit``; timm ignores it.
     """
-    vit = backbone.timm_model()
     size = int(backbone.model_args["img_size"])
     part = folder.with_name(folder.name + ".part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
-    state = {k: v.detach().float().cpu().contiguous() for k, v in vit.state_dict().items()}
+    state = {k: v.detach().float().cpu().contiguous() for k, v in backbone.timm_state().items()}
     safetensors.torch.save_file(state, part / "model.safetensors", metadata={"format": "pt"})
     config = {
         "architecture": backbone.architecture.partition(".")[0],
@@ -158,7 +157,7 @@ def load_backbone(given: str) -> Exported:
         about = config.get("ssl_vit", {})
         scale = PixelScale(tuple(pretrained["mean"]), tuple(pretrained["std"]), about.get("bits", 8))
         args = dict(config.get("model_args") or {})
-        backbone = make_vit(config["architecture"], args, sincos=False)
+        backbone = make_vit(config["architecture"], args)
     except UserError:
         raise
     except (ValueError, KeyError, TypeError, RuntimeError, safetensors.SafetensorError) as error:

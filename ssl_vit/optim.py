@@ -10,7 +10,7 @@ from torch import nn
 
 from ssl_vit.configs import OptimConfig
 
-_TOKENS = ("cls_token", "reg_token", "pos_embed", "mask_token")
+_TOKENS = ("cls_token", "reg_token", "mask_token", "pos_embed", "pos_embed_x", "pos_embed_y", "pos_embed_prefix")
 
 
 def parameter_groups(

@@ -41,7 +41,7 @@ def start(precision: str = "fp32", seed: int = 0) -> Accelerator:
         seed: ``--seed``.
 
     Raises:
-        UserError: When the number of processes is not what was asked for.
+        UserError: When the device cannot compute so, or the number of processes is not what was asked for.
     """
     resolved = _auto_precision() if precision == "auto" else precision
     if resolved == "fp16" and not torch.accelerator.is_available():
@@ -50,6 +50,8 @@ def start(precision: str = "fp32", seed: int = 0) -> Accelerator:
         mixed_precision=resolved if resolved in ("bf16", "fp16") else "no",
         kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)],
     )
+    if resolved == "fp64" and accelerator.device.type == "mps":
+        raise UserError("--fit.precision fp64: Apple's GPU (mps) has no fp64; use fp32, or set ACCELERATE_USE_CPU=1")
     check_world_size(accelerator.num_processes)
     torch.manual_seed(seed)
     return accelerator

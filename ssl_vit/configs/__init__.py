@@ -6,12 +6,13 @@ from ssl_vit.configs.evaluation import EvalConfig, JudgedConfig, KNNConfig, Labe
 from ssl_vit.configs.fit import FitConfig, OptimConfig, RunConfig
 from ssl_vit.configs.model import ModelConfig
 from ssl_vit.configs.objectives import MAEConfig, SupervisedConfig
-from ssl_vit.configs.recipes import FinetuneRecipe, KNNRecipe, LinearRecipe, MAERecipe, SupervisedRecipe
+from ssl_vit.configs.recipes import FiguresRecipe, FinetuneRecipe, KNNRecipe, LinearRecipe, MAERecipe, SupervisedRecipe
 
 __all__ = [
     "AugmentConfig",
     "DataConfig",
     "EvalConfig",
+    "FiguresRecipe",
     "FinetuneRecipe",
     "FitConfig",
     "JudgedConfig",

@@ -36,7 +36,9 @@ def option_names(parser: ArgumentParser) -> list[str]:
     return names
 
 
-_PLAIN = ("--seed", "--preset", "--backbone", "--config", "--help", "--print_config")
+_WORDS = ("config", "seed", "preset", "backbone", "classifier", "results", "out")
+"""Options that stand alone instead of in a group."""
+_PLAIN = (*(f"--{word}" for word in _WORDS), "--help", "--print_config")
 
 
 def _explain(message: str, known: list[str]) -> str:
@@ -166,7 +168,7 @@ def from_dict(recipe: type[R], values: dict[str, Any]) -> R:
 def _fields(parser: Any, parsed: Any) -> dict[str, Any]:
     values: dict[str, Any] = parsed.__dict__
     for group, value in values.items():
-        if group not in ("config", "seed", "preset", "backbone") and not isinstance(value, jsonargparse.Namespace):
+        if group not in _WORDS and not isinstance(value, jsonargparse.Namespace):
             raise UserError(f"{group} in the config file is a group of options, not the value {value!r}")
     fields: dict[str, Any] = parser.instantiate(parsed).__dict__
     return {name: value for name, value in fields.items() if name != "config"}

@@ -24,8 +24,9 @@ class ModelConfig:
     """Number of transformer blocks; default: the named model's own."""
     heads: int | None = None
     """Attention heads, a divisor of the width; default: the named model's own."""
-    positions: Literal["sincos", "learnable"] = "sincos"
-    """Position embedding: fixed 2-D sine-cosine in MAE's order (trainable once labels are used), or learnable."""
+    positions: Literal["sincos", "learnable", "factorised", "none"] = "sincos"
+    """Position embedding: fixed 2-D sine-cosine in MAE's order (trainable once labels are used), learnable with one row
+    per patch, factorised into a learnable table per axis, or none (patches are then a bag without order)."""
     pool: Literal["cls", "mean"] | None = None
     """What represents an image in evaluation: class token or mean of patches, both after the final norm;
     default: mean up to 16 pixels, else cls."""

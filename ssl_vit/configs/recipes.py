@@ -96,3 +96,13 @@ class LinearRecipe:
     run: RunConfig = field(default_factory=RunConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
     linear: LinearConfig = field(default_factory=LinearConfig)
+
+
+@dataclass(frozen=True)
+class FiguresRecipe:
+    """Options of eval/figures.py."""
+
+    backbone: str = ""
+    """The folder RUN/backbone of a pre-training run (or RUN)."""
+    out: str | None = None
+    """The folder to write pictures into; default: RUN/figures."""

@@ -50,8 +50,8 @@ class Backbone(nn.Module, ABC):
         """
 
     @abstractmethod
-    def timm_model(self) -> nn.Module:
-        """The timm model inside, whose state dict is what gets exported."""
+    def timm_state(self) -> dict[str, Tensor]:
+        """What gets exported: the state dict of timm's model of the same name and arguments."""
 
 
 class TokenBackbone(Backbone):
@@ -60,6 +60,10 @@ class TokenBackbone(Backbone):
     patch_size: int
     grid: tuple[int, int]
     drops_tokens: bool
+
+    @abstractmethod
+    def patch_positions(self) -> Float[Tensor, "N D"] | None:
+        """The position embedding of every patch, row-major; None where there is none."""
 
     @abstractmethod
     def forward_tokens(

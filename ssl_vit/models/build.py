@@ -65,8 +65,6 @@ def _plain(model: torch.nn.Module, name: str) -> VisionTransformer:
     elif any(type(b) is not Block or type(b.attn) is not Attention for b in model.blocks):
         block = model.blocks[0]
         reason = f"its blocks are {type(block).__name__} with {type(getattr(block, 'attn', block)).__name__}"
-    elif model.pos_embed is None:
-        reason = "it has no position embedding to resample"
     if reason:
         raise UserError(
             f"--model.name {name} is not a plain VisionTransformer: {reason}. "
@@ -87,6 +85,7 @@ def timm_args(cfg: ModelConfig, channels: int) -> dict[str, Any]:
         "num_heads": cfg.heads,
         "global_pool": "avg" if cfg.pool == "mean" else "token",
         "fc_norm": False,
+        "pos_embed": "none" if cfg.positions == "none" else None,
     }
     return {key: value for key, value in args.items() if value is not None}
 
@@ -103,22 +102,25 @@ def build_backbone(cfg: ModelConfig, channels: int) -> ViTBackbone:
     """
     assert cfg.name is not None
     check_shape(cfg)
-    return make_vit(cfg.name, timm_args(cfg, channels), sincos=cfg.positions == "sincos")
+    return make_vit(cfg.name, timm_args(cfg, channels), positions=cfg.positions)
 
 
-def make_vit(architecture: str, model_args: dict[str, Any], *, sincos: bool) -> ViTBackbone:
+def make_vit(architecture: str, model_args: dict[str, Any], *, positions: str = "learnable") -> ViTBackbone:
     """A plain ViT by timm's name and arguments.
 
     Args:
         architecture: timm's model name.
         model_args: Arguments of ``timm.create_model``.
-        sincos: Fill the position embedding with the sine-cosine table.
+        positions: ``sincos`` fills the position embedding with that table, ``factorised`` replaces it by one table per
+            axis; otherwise it stays as the arguments make it.
     """
     vit = _plain(timm.create_model(architecture, pretrained=False, num_classes=0, **model_args), architecture)
     init_weights(vit)
     backbone = ViTBackbone(vit, architecture, model_args)
-    if sincos:
+    if positions == "sincos":
         backbone.set_sincos_positions()
+    elif positions == "factorised":
+        backbone.set_factorised_positions()
     return backbone
 
 
@@ -141,3 +143,5 @@ def check_shape(cfg: ModelConfig) -> None:
         raise UserError(f"--model.width {width} is not a multiple of --model.heads {heads}")
     if cfg.positions == "sincos" and width % 4:
         raise UserError(f"--model.positions sincos needs a --model.width that is a multiple of 4, got {width}")
+    if cfg.positions == "factorised" and width % 2:
+        raise UserError(f"--model.positions factorised needs an even --model.width, got {width}")

@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from timm.models.vision_transformer import VisionTransformer
-from torch import Tensor, nn
+from torch import Tensor
 
 from ssl_vit.models.backbone import Pool, TokenBackbone, Tokens
 from ssl_vit.models.blocks import run_block
-from ssl_vit.models.positions import resample, sincos_2d
+from ssl_vit.models.positions import FactorisedPositions, resample, sincos_2d
 
 
 def patchify(images: Float[Tensor, "B C H W"], size: int) -> Float[Tensor, "B N P"]:
@@ -57,10 +57,21 @@ class ViTBackbone(TokenBackbone):
         self.grid = (rows, columns)
         self.prefix_tokens = vit.num_prefix_tokens
         self.embedded_prefix = 0 if vit.no_embed_class else vit.num_prefix_tokens
+        self.axes: FactorisedPositions | None = None
 
-    def timm_model(self) -> nn.Module:
-        """The timm model inside."""
-        return self.vit
+    def timm_state(self) -> dict[str, Tensor]:
+        """The timm model's state dict, with the whole table in place of factorised positions."""
+        state = self.vit.state_dict()
+        return state if self.axes is None else state | {"pos_embed": self.axes().detach()}
+
+    def position_table(self) -> Float[Tensor, "1 L D"] | None:
+        """Positions of the embedded prefix tokens and of all patches; None where there are none."""
+        return self.vit.pos_embed if self.axes is None else self.axes()
+
+    def patch_positions(self) -> Float[Tensor, "N D"] | None:
+        """One row per patch; see ``TokenBackbone.patch_positions``."""
+        table = self.position_table()
+        return None if table is None else table[0, self.embedded_prefix :]
 
     def set_sincos_positions(self) -> None:
         """Fills the position embedding with MAE's sine-cosine table; prefix rows become zero."""
@@ -70,10 +81,15 @@ class ViTBackbone(TokenBackbone):
             positions.zero_()
             positions[0, self.embedded_prefix :] = sincos_2d(self.embed_dim, self.grid)
 
+    def set_factorised_positions(self) -> None:
+        """Replaces the position embedding by one learnable table per axis; DDP refuses an unused whole one."""
+        self.vit.pos_embed = None
+        self.axes = FactorisedPositions(self.embed_dim, self.grid, self.embedded_prefix)
+
     def layer_id(self, name: str) -> int:
         """0 for embeddings, i + 1 for block i, depth + 1 for the final norm."""
         words = name.removeprefix("vit.").split(".")
-        if words[0] in ("cls_token", "reg_token", "pos_embed", "patch_embed", "norm_pre"):
+        if words[0] in ("cls_token", "reg_token", "pos_embed", "patch_embed", "norm_pre", "axes"):
             return 0
         if words[0] == "blocks":
             return int(words[1]) + 1
@@ -91,8 +107,9 @@ class ViTBackbone(TokenBackbone):
             patches = gather_patches(patches, keep_ids)
         x = vit.patch_embed.norm(F.linear(patches, vit.patch_embed.proj.weight.flatten(1), vit.patch_embed.proj.bias))
         prefix = [t.expand(len(x), -1, -1) for t in (vit.cls_token, vit.reg_token) if t is not None]
-        if vit.pos_embed is not None:
-            positions = resample(vit.pos_embed, self.grid, grid, prefix=self.embedded_prefix)
+        table = self.position_table()
+        if table is not None:
+            positions = resample(table, self.grid, grid, prefix=self.embedded_prefix)
             where = positions[:, self.embedded_prefix :]
             x = x + (where if keep_ids is None else where[0][keep_ids])
             if prefix and self.embedded_prefix:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import timm
@@ -20,17 +21,20 @@ SHAPES = {
     "cifar": ModelConfig("vit_tiny_patch16_224", 32, 4, 48, 3, 3, "learnable", "cls"),
     "registers": ModelConfig("vit_small_patch16_224", 24, 4, 32, 2, 2, "learnable", "cls"),
     "84px": ModelConfig("vit_tiny_patch16_224", 84, 12, 128, 1, 4, "sincos", "cls"),
+    "factorised": ModelConfig("vit_tiny_patch16_224", 20, 4, 36, 2, 3, "factorised", "cls"),
+    "none": ModelConfig("vit_tiny_patch16_224", 20, 4, 36, 2, 3, "none", "cls"),
 }
 
 
 def make(name: str, channels: int = 3) -> ViTBackbone:
     torch.manual_seed(0)
     if name == "registers":
-        vit = timm.create_model(
-            "vit_small_patch16_224", img_size=24, patch_size=4, embed_dim=32, depth=2, num_heads=2, reg_tokens=3,
-            in_chans=channels, num_classes=0, no_embed_class=True,
-        )  # fmt: skip
-        backbone = ViTBackbone(vit, "vit_small_patch16_224", {"img_size": 24})
+        args = {
+            "img_size": 24, "patch_size": 4, "embed_dim": 32, "depth": 2, "num_heads": 2, "reg_tokens": 3,
+            "in_chans": channels, "no_embed_class": True,
+        }  # fmt: skip
+        vit = timm.create_model("vit_small_patch16_224", num_classes=0, **args)
+        backbone = ViTBackbone(vit, "vit_small_patch16_224", args)
     else:
         backbone = build_backbone(SHAPES[name], channels)
     # Nothing may stay at a value (zero biases, unit norms) that would hide a missing term.
@@ -63,7 +67,9 @@ def test_equals_timms_own_forward(name: str) -> None:
     backbone = make(name)
     images = pixels(backbone)
     tokens = backbone.forward_tokens(images)
-    theirs = backbone.vit.forward_features(images)
+    vit = timm.create_model(backbone.architecture, num_classes=0, **backbone.model_args).double().eval()
+    vit.load_state_dict(backbone.timm_state())
+    theirs = vit.forward_features(images)
     assert (torch.cat([tokens.prefix, tokens.patches], 1) - theirs).abs().max() <= 1e-12
     assert tokens.grid == backbone.grid
 
@@ -147,6 +153,23 @@ def test_parameter_counts(name: str, count: int, classes: int) -> None:
     assert sum(p.numel() for p in backbone.parameters()) + classifier == count
 
 
+@pytest.mark.parametrize("new", [(11, 5), (3, 9), (16, 8), (1, 40)])
+def test_resampling_is_antialiased_bicubic_interpolation(new: tuple[int, int]) -> None:
+    positions = torch.randn(1, 65, 12, dtype=torch.float64, requires_grad=True)
+    with torch.inference_mode():
+        resample(positions, (8, 8), new, prefix=1)  # what evaluation keeps must serve training too
+    ours = resample(positions, (8, 8), new, prefix=1)[:, 1:]
+    planes = positions[:, 1:].reshape(1, 8, 8, 12).permute(0, 3, 1, 2).contiguous()
+    theirs = F.interpolate(planes, size=new, mode="bicubic", antialias=True).flatten(2).transpose(1, 2)
+    assert (ours - theirs).abs().max() <= 1e-12
+    weight = torch.randn_like(ours)
+    grads = [torch.autograd.grad((x * weight).sum(), positions)[0] for x in (ours, theirs)]
+    assert (grads[0] - grads[1]).abs().max() <= 1e-12
+    single = positions.detach().float()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert (resample(single, (8, 8), new, prefix=1)[:, 1:] - theirs).abs().max() <= 1e-5
+
+
 def test_resampling_is_the_identity_at_the_same_size_and_keeps_the_class_row() -> None:
     positions = torch.randn(1, 65, 12, dtype=torch.float64)
     assert resample(positions, (8, 8), (8, 8), prefix=1) is positions
@@ -157,7 +180,7 @@ def test_resampling_is_the_identity_at_the_same_size_and_keeps_the_class_row() -
     assert torch.allclose(constant, torch.full_like(constant, 0.3), atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["digits", "cifar", "registers"])
+@pytest.mark.parametrize("name", ["digits", "cifar", "registers", "factorised", "none"])
 def test_other_resolution(name: str) -> None:
     backbone = make(name)
     patch = backbone.patch_size
@@ -221,9 +244,10 @@ def test_unknown_names_get_close_matches() -> None:
         ({"img_size": 30}, "28 or 32"),
         ({"heads": 5}, "--model.heads 5"),
         ({"width": 66, "heads": 6}, "multiple of 4"),
+        ({"width": 63, "heads": 3, "positions": "factorised"}, "even --model.width"),
     ],
 )
-def test_sizes_that_do_not_divide(changes: dict[str, int], words: str) -> None:
-    values = {"img_size": 32, "patch_size": 4, "width": 64, "depth": 1, "heads": 4} | changes
+def test_sizes_that_do_not_divide(changes: dict[str, Any], words: str) -> None:
+    values: dict[str, Any] = {"img_size": 32, "patch_size": 4, "width": 64, "depth": 1, "heads": 4} | changes
     with pytest.raises(UserError, match=words):
         check_shape(ModelConfig("vit_tiny_patch16_224", pool="cls", **values))

@@ -1,0 +1,323 @@
+"""What other devices would refuse, found on a CPU: double precision (Apple's MPS has none) and CUDA-only calls."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from ssl_vit import train
+from ssl_vit.configs import (
+    AugmentConfig,
+    DataConfig,
+    FitConfig,
+    LabelledDataConfig,
+    MAEConfig,
+    ModelConfig,
+    OptimConfig,
+    SupervisedConfig,
+)
+from ssl_vit.data.loader import Loader
+from ssl_vit.data.sources import Labelled, open_labelled
+from ssl_vit.data.views import PixelScale, View, mae_view, measure_scale, supervised_view
+from ssl_vit.errors import UserError
+from ssl_vit.evaluation.features import backbone_extractor, extract_features, pixel_extractor
+from ssl_vit.evaluation.finetune import predict
+from ssl_vit.evaluation.knn import knn_scores
+from ssl_vit.figures.reconstructions import save_reconstructions
+from ssl_vit.models.build import build_backbone
+from ssl_vit.models.vit import ViTBackbone
+from ssl_vit.objectives.base import Objective
+from ssl_vit.objectives.mae import MAE
+from ssl_vit.objectives.supervised import Supervised
+from ssl_vit.rundir import RunDir
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# --- no double precision -------------------------------------------------------------------------------------------
+
+_DOUBLE = (torch.float64, torch.complex128)
+_BORN = torch.ops.aten.lift_fresh.default  # part of torch.from_numpy
+_SENT = torch.ops.aten._to_copy.default
+
+
+def _check(func: Any, seen: Any) -> None:
+    wrong = [x for x in tree_leaves(seen) if isinstance(x, Tensor) and x.dtype in _DOUBLE]
+    assert not wrong, f"{func} on {wrong[0].dtype}{tuple(wrong[0].shape)}: MPS has no double precision"
+
+
+class _Operations(TorchDispatchMode):
+    """No operation gives or takes a double, but a table of the host may come in as another type."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if func is not _BORN:
+            _check(func, out if func is _SENT else (out, args, kwargs))
+        return out
+
+
+class _Calls(TorchFunctionMode):
+    """No call returns a double, but ``from_numpy``: where a CPU has nothing to do, ``to(device)`` is no operation."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if func not in (torch.from_numpy, _BORN):
+            _check(func, out)
+        return out
+
+
+@contextmanager
+def no_double() -> Iterator[None]:
+    """Fails where MPS would: it refuses to hold a tensor of double precision.
+
+    What is left allowed never reaches the device: a NumPy table that is born double and sent in single precision.
+    """
+    with _Operations(), _Calls():
+        yield
+
+
+def model(size: int, positions: Any = "sincos") -> ViTBackbone:
+    torch.manual_seed(0)
+    return build_backbone(ModelConfig("vit_tiny_patch16_224", size, size // 4, 16, 2, 2, positions, "mean"), 1)
+
+
+PLAIN = AugmentConfig(crop_scale=(1.0, 1.0), flip=False, colour=False)
+RICH = AugmentConfig(crop_scale=(0.3, 1.0), flip=True, colour=True)
+LOSS = SupervisedConfig("cls", 0.1, 0.0, 0.0, 0.0, 0.0)
+RICH_LOSS = SupervisedConfig("mean_prenorm", 0.1, 0.8, 1.0, 0.2, 0.9, 8)
+
+
+def mae(scale: PixelScale, size: int, augment: AugmentConfig, positions: str) -> tuple[Objective, View]:
+    objective = MAE(model(size, positions), MAEConfig(0.5, True, 16, 1, 2), freeze_positions=positions == "sincos")
+    return objective, mae_view(scale, augment, size=size, patches=16, kept=8, dtype=torch.float32)
+
+
+def supervised(
+    scale: PixelScale, size: int, augment: AugmentConfig, loss: SupervisedConfig, positions: str = "learnable"
+) -> tuple[Objective, View]:
+    view = supervised_view(scale, augment, loss, size=size, depth=2, classes=10, dtype=torch.float32)
+    return Supervised(model(size, positions), 10, loss), view
+
+
+CASES: dict[str, tuple[int, Callable[[PixelScale], tuple[Objective, View]]]] = {
+    "mae": (8, lambda scale: mae(scale, 8, PLAIN, "sincos")),
+    "mae-augmented": (20, lambda scale: mae(scale, 20, RICH, "factorised")),
+    "supervised": (8, lambda scale: supervised(scale, 8, PLAIN, LOSS)),
+    "supervised-augmented": (20, lambda scale: supervised(scale, 20, RICH, RICH_LOSS)),
+    "supervised-without-positions": (8, lambda scale: supervised(scale, 8, PLAIN, LOSS, "none")),
+}
+"""One entry per objective and kind of view: side of its input, and how to make it."""
+
+FIT = FitConfig(epochs=2.0, batch_size=16, micro_batch=8, precision="fp32", log_every=1, clip_grad=1.0)
+
+
+@pytest.fixture(scope="module")
+def digits() -> Labelled:
+    found = open_labelled(DataConfig(), LabelledDataConfig())
+    return found._replace(train=found.train.subset(np.arange(32)), test=found.test.subset(np.arange(12)))
+
+
+def fit(objective: Objective, view: View, loader: Loader, path: Path, cfg: FitConfig = FIT) -> None:
+    path.mkdir(exist_ok=True)
+    optim = OptimConfig(lr=1e-3, layer_decay=0.9)
+    run = RunDir(path, True)
+    train.fit(objective, loader, view, fit=cfg, optim=optim, run=run, accelerator=train.start("fp32"), seed=3)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_training_and_judging_need_no_double_precision(name: str, digits: Labelled, tmp_path: Path) -> None:
+    size, maker = CASES[name]
+    device = torch.device("cpu")
+    scale = measure_scale(digits.train)
+    with no_double():
+        loader = Loader(digits.train, batch_size=16, micro_batch=8, seed=3, device=device)
+    objective, view = maker(scale)  # made on the host, where the sine-cosine table is double at first
+    with no_double():
+        fit(objective, view, loader, tmp_path)
+        fit(objective, view, loader, tmp_path, replace(FIT, epochs=3.0))  # continues from a checkpoint
+        backbone = objective.exported()
+        for extract in (
+            backbone_extractor(backbone, scale, size=size, pool="mean", device=device),
+            backbone_extractor(backbone, scale, size=size * 2, pool="cls", device=device),  # resampled positions
+            pixel_extractor(scale, size=40),
+        ):
+            bank, asked = (
+                extract_features(extract, p, batch_size=8, device=device) for p in (digits.train, digits.test)
+            )
+            tensors = [torch.from_numpy(a) for a in (bank.x, bank.labels, asked.x)]
+            knn_scores(*tensors, ks=(1, 5), classes=10)
+        if isinstance(objective, Supervised):
+            predict(objective, digits.test, scale, size=size, device=device)
+        if isinstance(objective, MAE):
+            picture = tmp_path / "picture.png"
+            save_reconstructions(objective, digits.train, scale, picture, size=size, mask_ratio=0.5, seed=0)
+
+
+def _in_forward(x: Tensor) -> Tensor:
+    return x * torch.ones((), dtype=torch.float64)
+
+
+class _InBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grad: Tensor) -> Tensor:
+        return (grad[0].double() * 2).float()
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        _in_forward,
+        _InBackward.apply,
+        lambda x: x + torch.from_numpy(np.ones(3)),
+        lambda x: x + torch.from_numpy(np.ones(3)).to(x.device).to(x.dtype),
+        lambda x: x + torch.tensor([1.0], dtype=torch.float64, device=x.device).float(),
+        lambda x: x * torch.ones(3, dtype=torch.complex64).to(torch.complex128),
+        lambda x: x[torch.from_numpy(np.zeros(3)) == 0],
+    ],
+)
+def test_planted_doubles_are_found(planted: Callable[[Tensor], Tensor]) -> None:
+    x = torch.ones(3, requires_grad=True)
+    with pytest.raises(AssertionError, match="MPS has no double precision"), no_double():
+        planted(x).abs().sum().backward()
+
+
+def test_a_host_table_may_be_sent_in_single_precision() -> None:
+    with no_double():
+        assert torch.from_numpy(np.ones(3)).to(torch.ones(1)).dtype == torch.float32
+
+
+def test_fp64_is_refused_on_apples_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    def accelerator(kind: str) -> Callable[..., SimpleNamespace]:
+        return lambda **options: SimpleNamespace(device=torch.device(kind), num_processes=1)
+
+    monkeypatch.setattr(train, "Accelerator", accelerator("mps"))
+    with pytest.raises(UserError, match=r"--fit\.precision fp64: .*mps.*use fp32"):
+        train.start("fp64")
+
+
+# --- no CUDA without asking ----------------------------------------------------------------------------------------
+
+
+def _chain(node: ast.AST) -> str:
+    """``torch.cuda.get_device_name`` of an attribute chain, empty for anything else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    inner = _chain(node.value) if isinstance(node, ast.Attribute) else ""
+    return f"{inner}.{node.attr}" if isinstance(node, ast.Attribute) and inner else ""
+
+
+def _asks_for_cuda(test: ast.expr) -> bool:
+    """``x.type == "cuda"`` or ``torch.cuda.is_available()``, alone or joined to others by ``and``."""
+    if isinstance(test, ast.BoolOp):
+        return isinstance(test.op, ast.And) and any(_asks_for_cuda(value) for value in test.values)
+    if isinstance(test, ast.Call):
+        return _chain(test.func) == "torch.cuda.is_available"
+    if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], ast.Eq):
+        return False
+    left, right = test.left, test.comparators[0]
+    return (
+        isinstance(left, ast.Attribute) and left.attr == "type" and isinstance(right, ast.Constant)
+        and right.value == "cuda"
+    )  # fmt: skip
+
+
+_CUDA_MODULES = ("torch.cuda", "torch.backends.cuda", "torch.backends.cudnn")
+
+
+def cuda_only(tree: ast.AST, guarded: bool = False) -> Iterator[str]:
+    """Places that need CUDA and have not asked for it.
+
+    Args:
+        tree: A module, or a part of it.
+        guarded: Whether this part only runs where CUDA is there.
+    """
+    if isinstance(tree, (ast.If, ast.IfExp)):
+        yield from cuda_only(tree.test, guarded)
+        inside = guarded or _asks_for_cuda(tree.test)
+        for part, safe in ((tree.body, inside), (tree.orelse, guarded)):
+            for child in part if isinstance(part, list) else [part]:
+                yield from cuda_only(child, safe)
+        return
+    line = getattr(tree, "lineno", 0)
+    if isinstance(tree, ast.Attribute):
+        name = _chain(tree)
+        if name == "torch.cuda.is_available":
+            return
+        if name.startswith(_CUDA_MODULES):
+            if not guarded:
+                yield f"{line}: {name} without asking for CUDA"
+            return
+    if isinstance(tree, (ast.Import, ast.ImportFrom)):
+        names = [alias.name for alias in tree.names]
+        module = tree.module if isinstance(tree, ast.ImportFrom) and tree.module else ""
+        for full in (f"{module}.{name}".strip(".") for name in names):
+            if full.startswith(_CUDA_MODULES):
+                yield f"{line}: {full} is imported under another name"
+    if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Attribute) and tree.func.attr == "cuda":
+        yield f"{line}: .cuda() instead of .to(device)"
+    if isinstance(tree, ast.Compare):  # asking is allowed
+        return
+    if isinstance(tree, ast.Constant) and isinstance(tree.value, str) and tree.value.split(":")[0] == "cuda":
+        yield f"{line}: a device named in the code"
+    for child in ast.iter_child_nodes(tree):
+        yield from cuda_only(child, guarded)
+
+
+SOURCES = sorted(path for folder in ("ssl_vit", "recipes", "eval") for path in (ROOT / folder).rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_cuda_is_never_taken_for_granted(path: Path) -> None:
+    assert list(cuda_only(ast.parse(path.read_text()))) == []
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "torch.cuda.synchronize()",
+        "x = torch.zeros(1).cuda()",
+        "x = torch.zeros(1, device='cuda')",
+        "model.to('cuda:0')",
+        "device = torch.device('cuda' if fast else 'cpu')",
+        "if fast:\n    torch.cuda.empty_cache()",
+        "if torch.cuda.is_available():\n    pass\nelse:\n    torch.cuda.empty_cache()",
+        "if not torch.cuda.is_available():\n    torch.cuda.empty_cache()",
+        "if fast or device.type == 'cuda':\n    torch.cuda.empty_cache()",
+        "if device.type != 'cuda':\n    torch.cuda.empty_cache()",
+        "torch.backends.cudnn.benchmark = True",
+        "from torch.cuda import amp",
+        "from torch import cuda",
+        "import torch.cuda as gpu",
+    ],
+)
+def test_planted_cuda_is_found(planted: str) -> None:
+    assert list(cuda_only(ast.parse(planted)))
+
+
+@pytest.mark.parametrize(
+    "guarded",
+    [
+        "if device.type == 'cuda':\n    torch.cuda.synchronize()",
+        "name = torch.cuda.get_device_name(device) if device.type == 'cuda' else device.type",
+        "if torch.cuda.is_available() and fast:\n    for i in range(2):\n        torch.backends.cudnn.benchmark = True",
+        "fast = torch.cuda.is_available()",
+        '"""Runs on cuda: fast."""',
+    ],
+)
+def test_asking_first_is_fine(guarded: str) -> None:
+    assert list(cuda_only(ast.parse(guarded))) == []
