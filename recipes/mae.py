@@ -57,7 +57,7 @@ def main(cfg: MAERecipe) -> None:
     micro = train.micro_batch_size(cfg.fit, accelerator.num_processes)
     fixed = model.positions == "sincos"
     objective = MAE(build_backbone(model, pool.form.channels), cfg.mae, freeze_positions=fixed)
-    pool = pool.on_canvas(cfg.data.canvas, size)
+    pool = pool.on_canvas(cfg.data.canvas, size, cfg.data.window)
     scale = measure_scale(pool)
     loader = Loader(
         pool, batch_size=cfg.fit.batch_size, micro_batch=micro, seed=cfg.seed, device=accelerator.device,

@@ -33,7 +33,7 @@ def main(cfg: SupervisedRecipe) -> None:
     check_shape(model)
     assert model.img_size and model.pool
     size = model.img_size
-    data = on_canvas(data, cfg.data.canvas, size)
+    data = on_canvas(data, cfg.data.canvas, size, cfg.data.window)
     train.use_cores(accelerator, size)
     backbone = build_backbone(model, data.train.form.channels)
     cfg = replace(

@@ -38,7 +38,9 @@ def file_set(root: Path, n: int, broken: tuple[int, ...] = (), *, mixed: bool = 
     sizes, canvas = (Sizes(None, 4), (4, 4)) if mixed else (Sizes((4, 4), 4), None)
     labels = np.arange(n) % 5
     classes = tuple("abcde")
-    return ImageSet("files", FileRows(root, paths), np.arange(n), Format(1, 8), sizes, "", labels, classes, canvas)
+    return ImageSet(
+        "files", FileRows(root, paths), np.arange(n), Format(1, 8), sizes, "", labels, classes, canvas=canvas
+    )
 
 
 def array_set(n: int) -> ImageSet:
