@@ -285,7 +285,7 @@ class _Plan(Sequence[list[tuple[int, int]]]):
     def __len__(self) -> int:
         return len(self.plan)
 
-    def __getitem__(self, i):  # a sampler is only ever iterated
+    def __getitem__(self, i) -> Any:  # a sampler is only ever iterated
         index, epoch = self.loader.positions(*self.plan[i])
         return list(zip(index.tolist(), epoch.tolist(), strict=True))
 

@@ -68,7 +68,10 @@ def decode_tiff(raw: bytes) -> Pixels | None:
                 return pages
             needs = "imagecodecs" in str(error)
             reason = "needs the package imagecodecs" if needs else str(error).partition("\n")[0]
-            raise Unreadable(f"a TIFF with compression {series.keyframe.compression.name}: {reason}") from error
+            compression = series.keyframe.compression
+            raise Unreadable(
+                f"a TIFF with compression {getattr(compression, 'name', compression)}: {reason}"
+            ) from error
         return _upright(_channels(array, series), _orientation(series))
 
 
