@@ -37,8 +37,9 @@ def main(cfg: MAERecipe) -> None:
         model_facts(cfg.model.name)
     accelerator = train.start(cfg.fit.precision, cfg.seed)
     pool, note = open_pool(cfg.data, cfg.eval.data)
-    shape = model_facts(resolve.default_name(cfg.model, pool.sizes.short_side))
-    model = resolve.resolve_model(cfg.model, pool.sizes.short_side, shape)
+    short = cfg.data.window or pool.sizes.short_side
+    shape = model_facts(resolve.default_name(cfg.model, short))
+    model = resolve.resolve_model(cfg.model, short, shape)
     check_shape(model)
     assert model.img_size and model.patch_size and model.width and model.pool
     size, patches = model.img_size, (model.img_size // model.patch_size) ** 2
@@ -85,7 +86,7 @@ def main(cfg: MAERecipe) -> None:
     save_reconstructions(objective, pool, scale, picture, size=size, mask_ratio=mae.mask_ratio, seed=cfg.seed)
     # Only a made or given test split, or another labelled source, can be judged on.
     judged = "" if cfg.eval.data.path or "stay out" in note else " --eval.data.path LABELLED_IMAGES"
-    again = " ".join(_baseline_options(cfg, resolve.resolve_model(ModelConfig(), pool.sizes.short_side, shape)))
+    again = " ".join(_baseline_options(cfg, resolve.resolve_model(ModelConfig(), short, shape)))
     place = quote(str(run.backbone))
     print(
         f"\nThe pre-trained backbone is in {run.backbone}"

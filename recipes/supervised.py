@@ -28,7 +28,7 @@ def main(cfg: SupervisedRecipe) -> None:
         model_facts(cfg.model.name)
     accelerator = train.start(cfg.fit.precision, cfg.seed)
     data = labelled_for(cfg.data, cfg.eval)
-    short = data.train.sizes.short_side
+    short = cfg.data.window or data.train.sizes.short_side
     model = resolve.resolve_model(cfg.model, short, model_facts(resolve.default_name(cfg.model, short)))
     check_shape(model)
     assert model.img_size and model.pool
