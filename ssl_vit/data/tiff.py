@@ -47,7 +47,8 @@ def tiff_header(raw: bytes) -> Header | None:
         if _orientation(series) in (5, 6, 7, 8):
             height, width = width, height
         planes = int(np.prod([n for axis, n in zip(series.axes, series.shape, strict=True) if axis not in "YXS"]))
-        return Header(planes * len(_kept(series)), 8 if series.dtype.itemsize == 1 else 16, height, width)
+        bits = 8 if series.dtype in (bool, np.uint8) else 16
+        return Header(planes * len(_kept(series)), bits, height, width)
 
 
 def decode_tiff(raw: bytes) -> Pixels | None:
@@ -114,9 +115,9 @@ def _refuse(found: list[TiffPageSeries]) -> None:
 
 
 def _is_plain(series: TiffPageSeries) -> bool:
-    """One page of up to 8 bits, in colours that Pillow knows and reads whole."""
+    """One page of up to 8 unsigned bits, in colours that Pillow knows and reads whole."""
     page = series.keyframe
-    if len(series.pages) > 1 or set(series.axes) - set("YXS") or page.bitspersample > 8:
+    if len(series.pages) > 1 or set(series.axes) - set("YXS") or page.bitspersample > 8 or series.dtype.kind == "i":
         return False
     if page.photometric in (_WHITE_IS_ZERO, _BLACK_IS_ZERO):
         return len(_kept(series)) == 1
@@ -167,11 +168,11 @@ def as_pixels(array: np.ndarray) -> Pixels:
     """
     if array.dtype == bool:
         return array.astype(np.uint8)
-    if array.dtype not in (np.uint8, np.uint16):
-        if array.size and (array.min() < 0 or array.max() > 65535):
-            raise Unreadable("integer pixels beyond 16 bits; save them as 8- or 16-bit integers")
-        return array.astype(np.uint16)
-    return array.astype(array.dtype.newbyteorder("="), copy=False)
+    if array.dtype in (np.uint8, np.uint16):
+        return array
+    if array.size and (array.min() < 0 or array.max() > 65535):
+        raise Unreadable("integer pixels beyond 16 bits; save them as 8- or 16-bit integers")
+    return array.astype(np.uint16)
 
 
 def _upright(pixels: Pixels, orientation: int) -> Pixels:

@@ -169,6 +169,12 @@ def test_wider_integers_are_exact_up_to_16_bits_and_refused_beyond(kind: type) -
         decode(write(beyond), Format(2, 16), None)
 
 
+def test_signed_bytes_are_no_unsigned_ones() -> None:
+    assert np.array_equal(pixels_of(write(np.array([[0, 127]], dtype=np.int8)))[0], [[0, 127]])
+    with pytest.raises(Unreadable, match="beyond 16 bits"):
+        decode(write(np.array([[0, -1]], dtype=np.int8)), Format(1, 16), None)
+
+
 @pytest.mark.parametrize(
     ("kind", "name"), [("f2", "16-bit float"), ("f4", "32-bit float"), ("f8", "64-bit float"), ("c8", "64-bit complex")]
 )
