@@ -37,7 +37,7 @@ def main(cfg: MAERecipe) -> None:
         model_facts(resolve.full_name(cfg.model.name))
     accelerator = train.start(cfg.fit.precision, cfg.seed)
     pool, note = open_pool(cfg.data, cfg.eval.data)
-    short, named = pool.sizes.short_side, cfg.preset
+    short, named = cfg.data.window or pool.sizes.short_side, cfg.preset
     shape = model_facts(resolve.default_name(cfg.model, short, named))
     model = resolve.resolve_model(cfg.model, short, shape, named)
     check_shape(model)
@@ -60,7 +60,7 @@ def main(cfg: MAERecipe) -> None:
     micro = train.micro_batch_size(cfg.fit, accelerator.num_processes)
     fixed = model.positions == "sincos"
     objective = MAE(build_backbone(model, pool.form.channels), cfg.mae, freeze_positions=fixed)
-    pool = pool.on_canvas(cfg.data.canvas, size)
+    pool = pool.on_canvas(cfg.data.canvas, size, cfg.data.window)
     scale = measure_scale(pool)
     loader = Loader(
         pool, batch_size=cfg.fit.batch_size, micro_batch=micro, seed=cfg.seed, device=accelerator.device,

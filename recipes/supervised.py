@@ -28,13 +28,13 @@ def main(cfg: SupervisedRecipe) -> None:
         model_facts(resolve.full_name(cfg.model.name))
     accelerator = train.start(cfg.fit.precision, cfg.seed)
     data = labelled_for(cfg.data, cfg.eval)
-    short = data.train.sizes.short_side
+    short = cfg.data.window or data.train.sizes.short_side
     shape = model_facts(resolve.default_name(cfg.model, short, cfg.preset))
     model = resolve.resolve_model(cfg.model, short, shape, cfg.preset)
     check_shape(model)
     assert model.img_size and model.pool
     size, preset = model.img_size, resolve.preset_for(cfg.preset, model.img_size)
-    data = on_canvas(data, cfg.data.canvas, size)
+    data = on_canvas(data, cfg.data.canvas, size, cfg.data.window)
     train.use_cores(accelerator, size)
     backbone = build_backbone(model, data.train.form.channels)
     cfg = replace(

@@ -10,6 +10,7 @@ from ssl_vit.errors import UserError
 _RANGES: dict[str, tuple[float, float]] = {
     "seed": (0, 2**32 - 1),
     "data.canvas": (1, math.inf),
+    "data.window": (1, math.inf),
     "data.workers": (0, math.inf),
     "model.img_size": (1, math.inf),
     "model.patch_size": (1, math.inf),

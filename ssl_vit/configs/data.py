@@ -45,6 +45,9 @@ class DataConfig(SourceConfig):
     canvas: int | None = None
     """Side in pixels of the square that images of different sizes are decoded to (crops are still drawn in original
     coordinates); default: between the model's image size and twice that, from the images' median short side."""
+    window: int | None = None
+    """Train on random windows of this many pixels a side, at native scale, for very large images; evaluation then reads
+    the central window. Decoded images are then not kept in memory. Default: images are taken whole."""
     cache: Literal["auto", "ram", "none"] = "auto"
     """Keep decoded images in memory: auto does so when they fill less than half of what is free."""
     workers: int | None = None

@@ -1,52 +1,25 @@
 """Bytes to pixels: uint8 or uint16 arrays [C, H, W], upright, never clipped or silently rescaled.
 
-Policy: EXIF rotation is applied; alpha is dropped; CMYK and palettes become RGB; of animations the first frame counts.
-A set has one format, the widest that its images need: grey images in an RGB set are repeated over the channels, 8-bit
-images in a 16-bit set are multiplied by 257 (full range to full range).
+Policy: EXIF rotation is applied; alpha is dropped; CMYK and palettes become RGB; of animations the first frame counts;
+pages and samples of a TIFF, and several files of one image, are its channels. A set has one format, the widest that
+its images need: grey images in an RGB set are repeated over the channels, 8-bit images in a 16-bit set are multiplied
+by 257 (full range to full range).
 """
 
 from __future__ import annotations
 
 import io
 import warnings
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import torch
-import torchvision
 from PIL import Image, ImageOps
 
-Pixels = np.ndarray
-"""uint8 or uint16, [C, H, W]."""
-
-
-class Unreadable(Exception):
-    """An image that cannot be decoded, with the reason in words."""
-
-
-class Format(NamedTuple):
-    """What every image of a set is brought to."""
-
-    channels: int
-    bits: int
-
-
-class Header(NamedTuple):
-    """What a file says about itself before its pixels are decoded."""
-
-    channels: int
-    bits: int
-    height: int
-    width: int
-
+from ssl_vit.data import deep, tiff
+from ssl_vit.data.formats import Format, Header, Pixels, Raw, Unreadable
 
 _GREY = ("1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "F")
 _SWAPPED = (5, 6, 7, 8)  # EXIF orientations that exchange width and height
-
-
-def _is_deep_colour_png(raw: bytes) -> bool:
-    """A PNG with 16 bits per channel and colour, which Pillow would cut to 8 bits."""
-    return raw[:8] == b"\x89PNG\r\n\x1a\n" and len(raw) > 25 and raw[24] == 16 and raw[25] in (2, 4, 6)
 
 
 def _open(raw: bytes) -> Image.Image:
@@ -59,24 +32,48 @@ def _open(raw: bytes) -> Image.Image:
         raise Unreadable(kind) from error
 
 
-def read_header(raw: bytes | np.ndarray) -> Header:
+def read_header(raw: Raw) -> Header:
     """Channels, bits and size from a file's header (no pixels are decoded).
 
     Raises:
-        Unreadable: When it is no image.
+        Unreadable: When it is no image, or its parts have different sizes.
     """
     if isinstance(raw, np.ndarray):
         return Header(raw.shape[0], raw.dtype.itemsize * 8, raw.shape[1], raw.shape[2])
+    if isinstance(raw, tuple):
+        headers = _part_headers(raw)
+        _check_one_size([(h.height, h.width) for h in headers])
+        return Header(sum(h.channels for h in headers), max(h.bits for h in headers), *headers[0][2:])
+    header = tiff.tiff_header(raw) if tiff.is_tiff(raw) else deep.deep_ppm_header(raw)
+    if header is not None:
+        return header
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with _open(raw) as image:
             width, height = image.size
             if image.format != "TIFF" and _orientation(image) in _SWAPPED:  # a TIFF's size is upright already
                 width, height = height, width
-            # Pillow calls 16-bit grey with alpha "RGBA".
-            channels = 1 if image.mode in _GREY or (_is_deep_colour_png(raw) and raw[25] == 4) else 3
-            deep = image.mode.startswith("I") or _is_deep_colour_png(raw)
-            return Header(channels, 16 if deep else 8, height, width)
+            if deep.is_deep_png(raw):  # Pillow calls 16-bit grey with alpha "RGBA"
+                return Header(deep.deep_png_channels(raw), 16, height, width)
+            return Header(1 if image.mode in _GREY else 3, 16 if image.mode.startswith("I") else 8, height, width)
+
+
+def _part_headers(parts: tuple[bytes, ...]) -> list[Header]:
+    headers = []
+    for n, part in enumerate(parts, 1):
+        try:
+            headers.append(read_header(part))
+        except Unreadable as error:
+            raise Unreadable(f"part {n} of {len(parts)}: {error}") from error
+    return headers
+
+
+def _check_one_size(sizes: list[tuple[int, int]]) -> None:
+    for n, (height, width) in enumerate(sizes, 1):
+        if (height, width) != sizes[0]:
+            raise Unreadable(
+                f"part {n} of {len(sizes)} has {width} x {height} pixels, but part 1 {sizes[0][1]} x {sizes[0][0]}"
+            )
 
 
 def _orientation(image: Image.Image) -> int:
@@ -88,11 +85,11 @@ def _orientation(image: Image.Image) -> int:
         return 1
 
 
-def decode(raw: bytes | np.ndarray, form: Format, canvas: tuple[int, int] | None) -> tuple[Pixels, tuple[int, int]]:
+def decode(raw: Raw, form: Format, canvas: tuple[int, int] | None) -> tuple[Pixels, tuple[int, int]]:
     """Decodes one image.
 
     Args:
-        raw: A file's bytes, or pixels [C, H, W] as they are.
+        raw: A file's bytes, pixels [C, H, W] as they are, or the files that hold the image's channels.
         form: Channels and bits of the set.
         canvas: Height and width that the result is resized to (antialiased bicubic); None keeps its size.
 
@@ -103,43 +100,60 @@ def decode(raw: bytes | np.ndarray, form: Format, canvas: tuple[int, int] | None
         Unreadable: With the reason, for files that are broken or hold what the set's format cannot.
     """
     if isinstance(raw, np.ndarray):
-        size = (raw.shape[1], raw.shape[2])
-        return (_resize(raw, canvas) if canvas and canvas != size else raw), size
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            if _is_deep_colour_png(raw):
-                pixels = _decode_deep_png(raw)
-            else:
-                with _open(raw) as image:
-                    _refuse(image)
-                    if form.bits == 8 and _is_simple(image):
-                        return _decode_8bit(image, form, canvas)
-                    pixels = _decode_any(image)
-        except Unreadable:
-            raise
-        except Exception as error:
-            raise Unreadable(str(error).partition("\n")[0] or type(error).__name__) from error
+        pixels = raw
+    elif isinstance(raw, tuple):
+        pixels = _to_format(_joined(raw, form.bits), form, colour=False)
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                pixels = _beyond_pillow(raw)
+                if pixels is None:
+                    with _open(raw) as image:
+                        _refuse(image, raw)
+                        if form.bits == 8 and form.channels in (1, 3) and _is_simple(image):
+                            return _decode_8bit(image, form, canvas)
+                        pixels = _decode_any(image)
+            except Unreadable:
+                raise
+            except Exception as error:
+                raise Unreadable(str(error).partition("\n")[0] or type(error).__name__) from error
+        pixels = _to_format(pixels, form, colour=not tiff.is_tiff(raw))
     size = (pixels.shape[1], pixels.shape[2])
-    pixels = _to_format(pixels, form)
     return (_resize(pixels, canvas) if canvas and canvas != size else pixels), size
+
+
+def _joined(parts: tuple[bytes, ...], bits: int) -> Pixels:
+    """The channels of all parts, each with as many as it has by itself."""
+    planes = []
+    for n, (part, header) in enumerate(zip(parts, _part_headers(parts), strict=True), 1):
+        try:
+            planes.append(decode(part, Format(header.channels, bits), None)[0])
+        except Unreadable as error:
+            raise Unreadable(f"part {n} of {len(parts)}: {error}") from error
+    _check_one_size([(p.shape[1], p.shape[2]) for p in planes])
+    return np.concatenate(planes)
+
+
+def _beyond_pillow(raw: bytes) -> Pixels | None:
+    """Pixels of a file that Pillow would cut to 8 bits or one page; None for all others."""
+    if tiff.is_tiff(raw):
+        return tiff.decode_tiff(raw)
+    if deep.is_deep_png(raw):
+        return deep.decode_deep_png(raw)
+    return None if deep.deep_ppm_header(raw) is None else deep.decode_deep_ppm(raw)
 
 
 def _is_simple(image: Image.Image) -> bool:
     return not image.mode.startswith("I") and image.mode != "F"
 
 
-def _refuse(image: Any) -> None:
+def _refuse(image: Any, raw: bytes) -> None:
     """Refuses what Pillow would cut without a word: further pages of a TIFF, colour of more than 8 bits."""
     pages = getattr(image, "n_frames", 1) if image.format == "TIFF" else 1
     if pages > 1:
         raise Unreadable(f"a TIFF of {pages} pages, of which only one would be read")
-    depth = 8
-    if image.format == "TIFF":
-        depth = max(image.tag_v2.get(258, (1,)))
-    elif image.format == "PPM" and image.tile and image.tile[0][0].startswith("ppm"):
-        args = image.tile[0][3]
-        depth = (args[-1] if isinstance(args, tuple) else args).bit_length()
+    depth = max(image.tag_v2.get(258, (1,))) if image.format == "TIFF" else deep.cut_depth(raw, image.format)
     if depth > 8 and _is_simple(image):
         raise Unreadable(f"{depth} bits per channel in colour, which Pillow cuts to 8; save it as a 16-bit PNG")
 
@@ -157,13 +171,6 @@ def _decode_8bit(image: Image.Image, form: Format, canvas: tuple[int, int] | Non
     return np.ascontiguousarray(array[None] if array.ndim == 2 else array.transpose(2, 0, 1)), size
 
 
-def _decode_deep_png(raw: bytes) -> Pixels:
-    data = torch.frombuffer(bytearray(raw), dtype=torch.uint8)
-    mode = torchvision.io.ImageReadMode.UNCHANGED
-    array = torchvision.io.decode_image(data, mode=mode, apply_exif_orientation=True).numpy()
-    return array[:-1] if array.shape[0] in (2, 4) else array  # the last of 2 or 4 channels is alpha
-
-
 def _decode_any(image: Image.Image) -> Pixels:
     if image.mode == "F":
         raise Unreadable("32-bit float pixels; save them as 8- or 16-bit integers with a range you choose")
@@ -171,24 +178,20 @@ def _decode_any(image: Image.Image) -> Pixels:
         return _decode_8bit(image, Format(1 if image.mode in _GREY else 3, 8), None)[0]
     if _orientation(image) != 1:
         image = ImageOps.exif_transpose(image)
-    array = np.asarray(image)
-    if array.dtype != np.uint16:
-        if array.size and (array.min() < 0 or array.max() > 65535):
-            raise Unreadable("integer pixels beyond 16 bits; save them as 8- or 16-bit integers")
-        array = array.astype(np.uint16)
-    return np.ascontiguousarray(array[None])
+    return np.ascontiguousarray(tiff.as_pixels(np.asarray(image))[None])
 
 
-def _to_format(pixels: Pixels, form: Format) -> Pixels:
+def _to_format(pixels: Pixels, form: Format, *, colour: bool) -> Pixels:
+    """Brings pixels to a set's format; three channels may become grey only where they are known to be colours."""
     if pixels.dtype == np.uint16 and form.bits == 8:
         raise Unreadable("16 bits per channel among 8-bit images; convert one or the other")
     if pixels.dtype == np.uint8 and form.bits == 16:
         pixels = pixels.astype(np.uint16) * np.uint16(257)
     if pixels.shape[0] == form.channels:
         return pixels
-    if pixels.shape[0] == 1:
+    if pixels.shape[0] == 1 and form.channels == 3:
         return np.repeat(pixels, form.channels, axis=0)
-    if pixels.shape[0] == 3 and form.channels == 1:  # ITU-R 601 luma, as Pillow's "L"
+    if pixels.shape[0] == 3 and form.channels == 1 and colour:  # ITU-R 601 luma, as Pillow's "L"
         luma = np.tensordot(np.array([0.299, 0.587, 0.114]), pixels.astype(np.float64), axes=1)
         return np.rint(luma).astype(pixels.dtype)[None]
     raise Unreadable(f"{pixels.shape[0]} channels among images of {form.channels}")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from ssl_vit.data.decode import Format, Pixels, Unreadable, decode, read_header
+from ssl_vit.data.decode import decode, read_header
+from ssl_vit.data.formats import Format, Pixels, Raw, Unreadable
 from ssl_vit.data.targets import Kind
 from ssl_vit.errors import UserError
 
@@ -23,8 +24,8 @@ class Rows(Protocol):
         """Number of images."""
         ...
 
-    def raw(self, row: int) -> bytes | tuple[bytes, ...] | np.ndarray:
-        """A file's bytes, those of several files that are channels of one image, or pixels [C, H, W]."""
+    def raw(self, row: int) -> Raw:
+        """A file's bytes, or pixels [C, H, W], or the bytes of several files that hold the image's channels."""
         ...
 
     def where(self, row: int) -> str:
@@ -68,6 +69,8 @@ class ImageSet:
     """Int[n]: the shard or row group of every image, where they are best read block by block."""
     pieces: tuple[tuple[str, int], ...] = ()
     """Hash and length of every split that ``rows`` runs through."""
+    window: int | None = None
+    """Side in pixels of the window that is cut from every image at native scale; None takes images whole."""
 
     def __len__(self) -> int:
         """Number of images."""
@@ -81,8 +84,13 @@ class ImageSet:
             digest.update(self.labels.astype(np.int64 if self.kind == "class" else np.float64).tobytes())
         return digest.hexdigest()[:16]
 
-    def read(self, i: int) -> tuple[Pixels, tuple[int, int]]:
-        """Pixels [C, H, W] on the canvas and the image's own height and width.
+    def read(self, i: int, at: tuple[float, float] = (0.5, 0.5)) -> tuple[Pixels, tuple[int, int]]:
+        """Pixels [C, H, W] on the canvas and the image's own height and width; of a window, the window's.
+
+        Args:
+            i: Position in the set.
+            at: Where the window lies, as shares in [0, 1] of the free way down and to the right: the middle of the
+                image unless training draws another place. Without a window it has no effect.
 
         Raises:
             Unreadable: With the reason.
@@ -92,6 +100,8 @@ class ImageSet:
         except OSError as error:
             raise Unreadable(f"cannot be opened ({error.strerror or error})") from error
         pixels, size = decode(raw, self.form, self.canvas)
+        if self.window is not None:
+            return _cut(pixels, self.window, at), (self.window, self.window)
         if self.canvas is None and self.sizes.common not in (None, size):
             raise Unreadable(f"{size[1]} x {size[0]} pixels, unlike the others")
         return pixels, size
@@ -123,39 +133,85 @@ class ImageSet:
             first += length
         return np.empty(0, dtype=np.int64)
 
-    def on_canvas(self, side: int | None, img_size: int) -> ImageSet:
+    def on_canvas(self, side: int | None, img_size: int, window: int | None = None) -> ImageSet:
         """Decides what images are decoded to.
 
         Images of one size, up to twice the model's, stay as they are. Others are squeezed onto one square, of the
         given side or of their median short side, kept between the model's image size and twice that; crop boxes are
-        still drawn in original coordinates, so that crop statistics are those of the papers.
+        still drawn in original coordinates, so that crop statistics are those of the papers. With a window nothing is
+        resized: a square of that side is cut from every image, in training at random, else from the middle.
 
         Args:
             side: ``--data.canvas``.
             img_size: Side of the model's input in pixels.
+            window: ``--data.window``.
+
+        Raises:
+            UserError: For a window smaller than the model's input, or beside a canvas.
         """
+        if window is not None:
+            if side is not None:
+                raise UserError("--data.canvas resizes images and --data.window cuts them; give one or the other")
+            if window < img_size:
+                raise UserError(
+                    f"--data.window {window} is smaller than the model's input of {img_size} pixels; "
+                    f"give at least {img_size}, or a smaller --model.img_size"
+                )
+            return replace(self, window=window, canvas=None, sizes=Sizes((window, window), window))
         if side is None and self.sizes.common is not None and max(self.sizes.common) <= 2 * img_size:
             return self
         side = side or max(img_size, min(self.sizes.short_side, 2 * img_size))
         return replace(self, canvas=(side, side))
+
+    def policy(self) -> dict[str, Any]:
+        """What images are decoded to, for the protocol of a result."""
+        if self.window is not None:
+            size, crops = f"windows of {self.window} x {self.window} at native scale", "in pixels of the window"
+        elif self.canvas is not None:
+            size = f"squeezed onto {self.canvas[1]} x {self.canvas[0]}, antialiased bicubic"
+            crops = "in pixels of the original, mapped onto the canvas"
+        else:
+            size = "native" if self.sizes.common is None else "native, {1} x {0}".format(*self.sizes.common)
+            crops = "in pixels of the original"
+        return {"channels": self.form.channels, "bits": self.form.bits, "size": size, "crop_boxes": crops}
+
+
+def _cut(pixels: Pixels, side: int, at: tuple[float, float]) -> Pixels:
+    height, width = pixels.shape[1:]
+    if min(height, width) < side:
+        raise Unreadable(f"{width} x {height} pixels, smaller than --data.window {side}")
+    # A share below 1 falls on each of the free places equally often; 0.5 is the middle one.
+    top, left = (
+        min(int(share * (extent - side + 1)), extent - side) for share, extent in zip(at, (height, width), strict=True)
+    )
+    return np.ascontiguousarray(pixels[:, top : top + side, left : left + side])
 
 
 def measure(rows: Rows, name: str) -> tuple[Format, Sizes]:
     """Reads headers of up to 512 images, evenly spaced, and decides the format that holds them all.
 
     Raises:
-        UserError: When none of them is an image.
+        UserError: When none of them is an image, or they have channels that do not mix.
     """
     headers = []
     reasons = []
+    example: dict[int, str] = {}
     for row in np.unique(np.linspace(0, len(rows) - 1, min(_PROBES, len(rows))).astype(int)):
         try:
             headers.append(read_header(rows.raw(int(row))))
         except (Unreadable, OSError) as error:
             reasons.append(f"{rows.where(int(row))} ({error})")
+        else:
+            example.setdefault(headers[-1].channels, rows.where(int(row)))
     if not headers:
         raise UserError(f"no image in {name} can be read: {'; '.join(reasons[:5])}")
-    form = Format(max(h.channels for h in headers), max(h.bits for h in headers))
+    if len(example) > 1 and set(example) != {1, 3}:
+        found = ", ".join(f"{channels} ({where})" for channels, where in sorted(example.items()))
+        raise UserError(
+            f"the images of {name} have different numbers of channels: {found}; only grey (1) and RGB (3) mix, "
+            "so sort them into sets of their own"
+        )
+    form = Format(max(example), max(h.bits for h in headers))
     shapes = {(h.height, h.width) for h in headers}
     short = int(np.median([min(h.height, h.width) for h in headers]))
     # A common size is only believed when nothing was unreadable or unseen: a later odd one would not fit a batch.

@@ -15,11 +15,12 @@ from jaxtyping import Float, Int, Integer
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from ssl_vit.data.decode import Unreadable
+from ssl_vit.data.formats import Unreadable
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.order import epoch_order
 from ssl_vit.dist import rank_and_world
 from ssl_vit.errors import UserError
+from ssl_vit.randomness import make_key, uniform
 
 TOLERATED = 0.01  # share of unreadable images above which a run stops
 
@@ -35,7 +36,7 @@ class Batch:
     epoch: Int[Tensor, " B"]
     """How often the image has been visited before; with ``index`` the name of all its random numbers."""
     sizes: Float[Tensor, "B 2"]
-    """Height and width before the canvas, in pixels."""
+    """Height and width before the canvas (of a window: its own), in pixels."""
     native: bool
     """Whether every image has kept its own size."""
     labels: Int[Tensor, " B"] | None
@@ -52,17 +53,25 @@ class _Decoded:
 class _Decoding(Dataset[_Decoded]):
     """Decodes whole batches in a loader process."""
 
-    def __init__(self, images: ImageSet, replace: bool) -> None:
+    def __init__(self, images: ImageSet, replace: bool, seed: int | None) -> None:
         self.images = images
+        self.seed = seed  # of the windows' places; None takes the middle
         self.replace = replace  # an unreadable image by the next readable one; else it is left out
 
-    def __getitem__(self, wanted: Sequence[int]) -> _Decoded:
+    def _place(self, i: int, epoch: int) -> tuple[float, float]:
+        """Where image i's window lies in this visit, wherever and whenever it is decoded."""
+        if self.images.window is None or self.seed is None:
+            return (0.5, 0.5)
+        down, right = uniform(make_key(self.seed, "window", epoch, i), 2)[0].tolist()
+        return (down, right)
+
+    def __getitem__(self, wanted: Sequence[tuple[int, int]]) -> _Decoded:
         pixels, sizes, index, bad = [], [], [], []
-        for start in wanted:
+        for start, epoch in wanted:
             reach = min(len(self.images), 1000) if self.replace else 1
             for i in ((start + k) % len(self.images) for k in range(reach)):
                 try:
-                    array, size = self.images.read(i)
+                    array, size = self.images.read(i, self._place(i, epoch))
                 except Unreadable as error:
                     bad.append((i, str(error)))
                     continue
@@ -121,12 +130,17 @@ def _workers(asked: int | None) -> int:
 
 
 def _decoded(
-    images: ImageSet, wanted: Sequence[Sequence[int]], workers: int | None, *, replace: bool = True
+    images: ImageSet,
+    wanted: Sequence[Sequence[tuple[int, int]]],
+    workers: int | None,
+    *,
+    replace: bool = True,
+    seed: int | None = None,
 ) -> Iterator[_Decoded]:
-    """Decoded batches in order, whatever the number of workers."""
+    """Decoded batches of (image, epoch) in order, whatever the number of workers."""
     pixels_already = isinstance(images.rows.raw(int(images.ids[0])), np.ndarray)
     yield from DataLoader(
-        _Decoding(images, replace),
+        _Decoding(images, replace, seed),
         sampler=wanted,  # pyright: ignore[reportArgumentType] - any sized iterable of keys serves
         batch_size=None,
         num_workers=0 if pixels_already else _workers(workers),
@@ -138,8 +152,8 @@ def _as_is(batch: Any) -> Any:
     return batch
 
 
-def _chunks(first: int, last: int, length: int) -> list[list[int]]:
-    return [list(range(s, min(s + length, last))) for s in range(first, last, length)]
+def _chunks(first: int, last: int, length: int) -> list[list[tuple[int, int]]]:
+    return [[(i, 0) for i in range(s, min(s + length, last))] for s in range(first, last, length)]
 
 
 def _to_batch(part: _Decoded, epoch: np.ndarray, images: ImageSet, device: torch.device) -> Batch:
@@ -181,7 +195,8 @@ class Loader:
             micro_batch: Images per process and forward pass.
             seed: Seed of the order.
             device: Where batches go.
-            cache: Keep decoded images in memory; auto: when they need less than half of what is free.
+            cache: Keep decoded images in memory; auto: when they need less than half of what is free. Never with
+                windows.
             workers: Loader processes; None chooses.
 
         Raises:
@@ -199,7 +214,9 @@ class Loader:
         self.unreadable = UnreadableLog(images)
         self._orders: dict[int, np.ndarray] = {}
         self._cache: _Decoded | None = None
-        if cache == "ram" or (cache == "auto" and images.blocks is None and self._fits()):
+        # Every visit of an image shows another window of it, so what is decoded once serves no second time.
+        automatic = cache == "auto" and images.blocks is None and self._fits()
+        if images.window is None and (cache == "ram" or automatic):
             self._cache = self._decode_all()
 
     @property
@@ -255,13 +272,13 @@ class Loader:
                 part = _Decoded(held.pixels[index], held.sizes[index], held.index[index], [])
                 yield _to_batch(part, epoch, self.images, self.device)
             return
-        decoded = _decoded(self.images, _Plan(self, plan), self.workers)
+        decoded = _decoded(self.images, _Plan(self, plan), self.workers, seed=self.seed)
         for (step, micro), part in zip(plan, decoded, strict=True):
             self._note(part)
             yield _to_batch(part, self.positions(step, micro)[1], self.images, self.device)
 
 
-class _Plan(Sequence[list[int]]):
+class _Plan(Sequence[list[tuple[int, int]]]):
     """The micro-batches still to come, computed when a worker is sent for them."""
 
     def __init__(self, loader: Loader, plan: list[tuple[int, int]]) -> None:
@@ -270,8 +287,9 @@ class _Plan(Sequence[list[int]]):
     def __len__(self) -> int:
         return len(self.plan)
 
-    def __getitem__(self, i):  # a sampler is only ever iterated
-        return self.loader.positions(*self.plan[i])[0].tolist()
+    def __getitem__(self, i) -> Any:  # a sampler is only ever iterated
+        index, epoch = self.loader.positions(*self.plan[i])
+        return list(zip(index.tolist(), epoch.tolist(), strict=True))
 
 
 def eval_batches(

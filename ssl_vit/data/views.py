@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -12,8 +13,8 @@ from torch import Tensor
 
 from ssl_vit.configs import AugmentConfig, SupervisedConfig
 from ssl_vit.data import augment, colour, mixing
-from ssl_vit.data.decode import Unreadable
-from ssl_vit.data.images import ImageSet
+from ssl_vit.data.formats import Unreadable
+from ssl_vit.data.images import ImageSet, Sizes
 from ssl_vit.data.loader import Batch
 from ssl_vit.errors import UserError
 from ssl_vit.masking import random_mask
@@ -49,33 +50,40 @@ class PixelScale:
         return images * std + mean
 
 
+_SILENT = 0.01  # deviation in grey levels below which a channel counts as constant
+
+
 def measure_scale(images: ImageSet, at_most: int = 2000) -> PixelScale:
-    """Mean and deviation of every channel over up to 2,000 evenly spaced training images.
+    """Mean and deviation of every channel over up to 2,000 evenly spaced training images, taken whole.
+
+    Sums are whole numbers and therefore exact: every process of a run comes to the same last bit.
 
     Raises:
         UserError: When none of them can be read.
     """
-    total = np.zeros(images.form.channels)
+    if images.window is not None:  # an image is decoded whole for its window anyway
+        images = replace(images, window=None, sizes=Sizes(None, images.sizes.short_side))
+    total = np.zeros(images.form.channels, dtype=object)  # Python's integers, which have no limit
     square = np.zeros_like(total)
     count = 0
     reasons: list[str] = []
-    top = float(2**images.form.bits - 1)
     for i in np.unique(np.linspace(0, len(images) - 1, min(at_most, len(images))).astype(int)):
         try:
             pixels, _ = images.read(int(i))
         except Unreadable as error:
             reasons.append(f"{images.where(int(i))} ({error})")
             continue
-        values = pixels.reshape(len(pixels), -1) / top
-        total += values.sum(axis=1)
-        square += (values**2).sum(axis=1)
-        count += values.shape[1]
+        total += np.einsum("chw->c", pixels, dtype=np.uint64).astype(object)
+        square += np.einsum("chw,chw->c", pixels, pixels, dtype=np.uint64).astype(object)
+        count += pixels[0].size
     if not count:
         raise UserError(f"no image in {images.name} can be read: {'; '.join(reasons[:3])}")
-    mean = total / count
-    std = np.sqrt(np.maximum(square / count - mean**2, 0.0))
-    std[std < 1e-6] = 1.0  # a constant channel stays constant instead of becoming noise
-    return PixelScale(tuple(mean.tolist()), tuple(std.tolist()), images.form.bits)
+    top = 2**images.form.bits - 1
+    mean = [int(t) / (count * top) for t in total]
+    levels = [math.sqrt(count * int(s) - int(t) ** 2) / count for s, t in zip(square, total, strict=True)]
+    # A constant channel stays constant instead of becoming noise.
+    std = [deviation / top if deviation >= _SILENT else 1.0 for deviation in levels]
+    return PixelScale(tuple(mean), tuple(std), images.form.bits)
 
 
 def _sample_key(seed: int, purpose: str, batch: Batch) -> Key:

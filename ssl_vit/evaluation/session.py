@@ -110,9 +110,10 @@ def labelled_for(data: DataConfig, cfg: LabelsConfig | EvalConfig) -> Labelled:
     return found._replace(train=labelled_draw(found.train, cfg.labels, cfg.draw))
 
 
-def on_canvas(data: Labelled, side: int | None, img_size: int) -> Labelled:
-    """Both splits on the canvas that their common sizes ask for."""
-    return data._replace(train=data.train.on_canvas(side, img_size), test=data.test.on_canvas(side, img_size))
+def on_canvas(data: Labelled, side: int | None, img_size: int, window: int | None) -> Labelled:
+    """Both splits on the canvas that their common sizes ask for, or in windows."""
+    train, test = (part.on_canvas(side, img_size, window) for part in (data.train, data.test))
+    return data._replace(train=train, test=test)
 
 
 def open_session(backbone: str, cfg: LabelsConfig | EvalConfig, run: RunConfig, *, main: bool) -> Session:
@@ -129,7 +130,7 @@ def open_session(backbone: str, cfg: LabelsConfig | EvalConfig, run: RunConfig, 
     """
     exported = load_backbone(backbone)
     data, named = _own_data(exported.about, cfg.data)
-    found = on_canvas(labelled_for(data, replace(cfg, data=named)), data.canvas, exported.size)
+    found = on_canvas(labelled_for(data, replace(cfg, data=named)), data.canvas, exported.size, data.window)
     check_format(found.test, exported)
     seen = seen_in_pre_training(exported.about, found.test)
     if seen and main:

@@ -39,7 +39,9 @@ def file_set(root: Path, n: int, broken: tuple[int, ...] = (), *, mixed: bool = 
     sizes, canvas = (Sizes(None, 4), (4, 4)) if mixed else (Sizes((4, 4), 4), None)
     labels = np.arange(n) % 5
     classes = tuple("abcde")
-    return ImageSet("files", FileRows(root, paths), np.arange(n), Format(1, 8), sizes, "", labels, classes, canvas)
+    return ImageSet(
+        "files", FileRows(root, paths), np.arange(n), Format(1, 8), sizes, "", labels, classes, canvas=canvas
+    )
 
 
 def array_set(n: int) -> ImageSet:
@@ -208,6 +210,80 @@ def test_sizes_that_do_not_divide_are_refused(monkeypatch: pytest.MonkeyPatch) -
     pretend(monkeypatch, 0, 3)
     with pytest.raises(UserError, match="3 process"):
         load(array_set(4), batch=8, micro=4)
+
+
+# Windows
+
+
+def window_set(n: int = 7, side: int = 4) -> ImageSet:
+    """Pixels of image i hold 1000 i + 31 row + column, so a window's first one tells where it lies."""
+    rows, columns = np.mgrid[:20, :31]
+    pixels = (1000 * np.arange(n)[:, None, None] + 31 * rows + columns)[:, None].astype(np.uint16)
+    sizes = Sizes((20, 31), 20)
+    return ImageSet("arrays", ArrayRows(pixels, "a"), np.arange(n), Format(1, 16), sizes, "").on_canvas(None, 2, side)
+
+
+def window_files(root: Path, n: int = 7, broken: tuple[int, ...] = ()) -> ImageSet:
+    root.mkdir()
+    whole = np.arange(600, dtype=np.uint16).reshape(20, 30)
+    for i in range(n):
+        Image.fromarray(whole + np.uint16(1000 * i)).save(root / f"{i}.png")
+        if i in broken:
+            (root / f"{i}.png").write_bytes(b"")
+    rows = FileRows(root, [f"{i}.png" for i in range(n)])
+    return ImageSet("files", rows, np.arange(n), Format(1, 16), Sizes((20, 30), 20), "").on_canvas(None, 2, 4)
+
+
+def test_every_visit_shows_another_window() -> None:
+    images = window_set()
+    loader = load(images, batch=7)
+    assert not loader.cached  # though memory was asked for
+    shown = {}
+    for batch in loader.batches(0, 40):
+        assert batch.images.shape == (7, 1, 4, 4)
+        assert batch.native
+        assert batch.sizes.unique().tolist() == [4.0]
+        for epoch, i, pixels in zip(batch.epoch.tolist(), batch.index.tolist(), batch.images[:, 0], strict=True):
+            first = int(pixels[0, 0])
+            assert first // 1000 == i
+            shown[epoch, i] = divmod(first % 1000, 31)
+            assert torch.equal(pixels - pixels[0, 0], 31 * torch.arange(4)[:, None] + torch.arange(4)[None])
+    assert len(shown) == 280
+    rows, columns = (np.array([place[axis] for place in shown.values()]) for axis in (0, 1))
+    assert (rows.min(), rows.max()) == (0, 16)
+    assert (columns.min(), columns.max()) == (0, 27)
+    # Uniform and independent, within 4.5 standard errors.
+    assert abs(rows.mean() - 8) < 4.5 * (17**2 / 12 / 280) ** 0.5
+    assert abs(columns.mean() - 13.5) < 4.5 * (28**2 / 12 / 280) ** 0.5
+    assert abs(np.corrcoef(rows, columns)[0, 1]) < 4.5 / 280**0.5
+    assert len({shown[epoch, 3] for epoch in range(40)}) > 30
+    other = next(iter(load(images, batch=7, seed=1).batches(0, 1)))
+    assert any(
+        divmod(int(pixels[0, 0, 0]) % 1000, 31) != shown[0, i]
+        for i, pixels in zip(other.index.tolist(), other.images, strict=True)
+    )
+
+
+def test_windows_are_the_same_in_any_worker_process_or_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    images = window_files(tmp_path / "images", broken=(2,))
+    whole = list(load(images, batch=6).batches(0, 5))
+    for workers in (1, 2):
+        assert same(list(load(images, batch=6, workers=workers).batches(0, 5)), whole)
+    assert same(list(load(images, batch=6).batches(3, 5)), whole[3:])
+    shares = []
+    for rank in range(2):
+        pretend(monkeypatch, rank, 2)
+        shares.append(list(load(images, batch=6, micro=3).batches(0, 5)))
+    for step, expected in enumerate(whole):
+        assert torch.equal(torch.cat([share[step].images for share in shares]), expected.images)
+
+
+def test_evaluation_reads_the_middle_window() -> None:
+    images = window_set()
+    for batch in eval_batches(images, 3, CPU, UnreadableLog(images), 0):
+        assert batch.native
+        for i, pixels in zip(batch.index.tolist(), batch.images[:, 0], strict=True):
+            assert int(pixels[0, 0]) == 1000 * i + 31 * 8 + 14
 
 
 # Unreadable images

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,7 @@ from ssl_vit.data.views import (
     train_geometry,
 )
 from ssl_vit.errors import UserError
+from ssl_vit.objectives.mae import normalise_targets, pixel_patches
 from ssl_vit.randomness import make_key
 
 RAW = PixelScale((0.0,), (1.0,), 8)
@@ -123,6 +125,63 @@ def test_the_scale_is_measured_on_images_from_the_whole_set() -> None:
     few = measure_scale(array_set(pixels), at_most=5)
     assert few.mean[0] * 255 == pytest.approx(np.mean([0, 24, 49, 74, 99]), abs=0.5)
     assert measure_scale(array_set(pixels)).mean[0] * 255 == pytest.approx(49.5)
+
+
+def test_the_scale_is_exact_and_the_same_in_any_order() -> None:
+    # Rounding would depend on the order, and processes could disagree in the last bit.
+    pixels = np.random.default_rng(0).integers(60_000, 65_536, (40, 2, 30, 30)).astype(np.uint16)
+    scale = measure_scale(array_set(pixels))
+    assert measure_scale(array_set(pixels[::-1].copy())) == scale
+    exact = [int(v) for v in pixels[:, 0].flatten()]
+    mean = Fraction(sum(exact), len(exact))
+    variance = Fraction(sum(v * v for v in exact), len(exact)) - mean**2
+    assert scale.mean[0] == pytest.approx(float(mean / 65535), rel=1e-15)
+    assert scale.std[0] == pytest.approx(float(variance) ** 0.5 / 65535, rel=1e-14)
+
+
+def test_a_faint_channel_is_standardised_and_a_dead_one_is_left_alone() -> None:
+    pixels = np.full((30, 3, 20, 20), 500, dtype=np.uint16)
+    pixels[:, 0, ::40, 0] += 1  # one grey level in one pixel of 400: a deviation of 0.05 levels
+    pixels[0, 1, 0, 0] += 1  # one pixel of 12,000: nothing to learn from, and noise if it were blown up
+    scale = measure_scale(array_set(pixels))
+    assert scale.std[0] * 65535 == pytest.approx((1 / 400 * 399 / 400) ** 0.5, rel=1e-9)
+    assert scale.std[1:] == (1.0, 1.0)
+    normal = scale.normalise(scale.scaled(torch.from_numpy(pixels.astype(np.int32)), F64))
+    assert float(normal[:, 1:].abs().max()) < 1e-4
+
+
+def test_the_scale_of_windows_is_that_of_whole_images() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 1, 20, 30)).astype(np.uint8)
+    images = array_set(pixels)
+    assert measure_scale(images.on_canvas(None, 8, 8)) == measure_scale(images)
+
+
+def shares(images: torch.Tensor, norm_pix: bool) -> list[float]:
+    """Of each channel in the loss of a prediction of zero."""
+    targets = pixel_patches(images, 4)
+    if norm_pix:
+        targets = normalise_targets(targets)
+    parts = targets.unflatten(2, (-1, images.shape[1])).square().sum(dim=(0, 1, 2))
+    return (parts / parts.sum()).tolist()
+
+
+@pytest.mark.parametrize("norm_pix", [False, True])
+def test_no_channel_dominates_maes_targets(norm_pix: bool) -> None:
+    # Three channels of the same kind, bright to the ratio of 1 : 100 : 10,000.
+    rng = np.random.default_rng(0)
+    coarse = np.kron(rng.uniform(0, 4, (200, 3, 4, 4)), np.ones((1, 1, 4, 4)))
+    bright = (coarse + rng.uniform(0, 2, (200, 3, 16, 16))) * np.array([1, 100, 10_000])[:, None, None]
+    pixels = np.rint(bright).astype(np.uint16)
+    images = torch.from_numpy(pixels.astype(np.int32))
+    scale = measure_scale(array_set(pixels))
+    assert shares(scale.normalise(scale.scaled(images, F64)), norm_pix) == pytest.approx([1 / 3] * 3, abs=0.02)
+    assert max(shares(scale.scaled(images, F64), norm_pix)) > 0.6  # as it would be without
+    dead = np.concatenate([pixels, np.full_like(pixels[:, :1], 700)], axis=1)
+    scale = measure_scale(array_set(dead))
+    parts = shares(scale.normalise(scale.scaled(torch.from_numpy(dead.astype(np.int32)), F64)), norm_pix)
+    # Among channels that live, one that does not has no say but the patch's mean, which norm_pix takes from all.
+    assert parts[:3] == pytest.approx([sum(parts[:3]) / 3] * 3, abs=0.02)
+    assert parts[3] < (0.1 if norm_pix else 1e-9)
 
 
 def test_the_scale_leaves_unreadable_images_out(tmp_path: Path) -> None:

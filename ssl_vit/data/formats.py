@@ -1,0 +1,46 @@
+"""What decoding speaks of: pixels, formats, headers, and the one error of images that cannot be used."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image
+
+Pixels = np.ndarray
+"""uint8 or uint16, [C, H, W]."""
+
+Raw = bytes | np.ndarray | tuple[bytes, ...]
+"""A file's bytes; pixels [C, H, W] as they are; or several files that hold the channels of one image, in order."""
+
+
+class Unreadable(Exception):
+    """An image that cannot be decoded, with the reason in words."""
+
+
+class Format(NamedTuple):
+    """What every image of a set is brought to."""
+
+    channels: int
+    bits: int
+
+
+class Header(NamedTuple):
+    """What a file says about itself before its pixels are decoded."""
+
+    channels: int
+    bits: int
+    height: int
+    width: int
+
+
+def check_area(height: int, width: int) -> None:
+    """Refuses sizes that Pillow would refuse, for the files that it does not read itself.
+
+    Raises:
+        Unreadable: Above Pillow's limit against decompression bombs (179 million pixels), or without any pixel.
+    """
+    if not height * width:
+        raise Unreadable("no pixels")
+    if Image.MAX_IMAGE_PIXELS is not None and height * width > 2 * Image.MAX_IMAGE_PIXELS:
+        raise Unreadable(f"too large: {width} x {height} pixels, above Pillow's limit of {2 * Image.MAX_IMAGE_PIXELS}")

@@ -1,0 +1,148 @@
+"""Sets of images: one format or a clear refusal, windows at native scale, and words for the protocol."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from PIL import Image
+from ssl_vit.data.decode import Format, Unreadable
+from ssl_vit.data.images import ImageSet, Sizes, measure
+from ssl_vit.data.sources import ArrayRows
+from ssl_vit.errors import UserError
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Encoded images, one or several files each."""
+
+    files: list[bytes | tuple[bytes, ...]]
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def raw(self, row: int) -> bytes | tuple[bytes, ...]:
+        return self.files[row]
+
+    def where(self, row: int) -> str:
+        return f"image {row}"
+
+
+def png(*shape: int, kind: type = np.uint8) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(np.zeros(shape, dtype=kind)).save(file, "PNG")
+    return file.getvalue()
+
+
+def places(height: int, width: int) -> np.ndarray:
+    """One image [1, 2, H, W] whose pixels hold their own row and column."""
+    rows, columns = np.mgrid[:height, :width]
+    return np.stack([rows, columns])[None].astype(np.uint16)
+
+
+def array_set(pixels: np.ndarray) -> ImageSet:
+    size = (pixels.shape[2], pixels.shape[3])
+    form = Format(pixels.shape[1], 8 * pixels.dtype.itemsize)
+    return ImageSet("arrays", ArrayRows(pixels, "arrays"), np.arange(len(pixels)), form, Sizes(size, min(size)), "")
+
+
+# Format
+
+
+def test_grey_and_colour_mix_and_the_widest_format_wins() -> None:
+    form, sizes = measure(Memory([png(4, 6), png(4, 6, 3), png(4, 6, kind=np.uint16)]), "memory")
+    assert form == Format(3, 16)
+    assert sizes == Sizes((4, 6), 4)
+
+
+def test_several_files_of_one_image_are_its_channels() -> None:
+    rows = Memory([(png(4, 6), png(4, 6, kind=np.uint16), png(4, 6, 3))] * 3)
+    form, sizes = measure(rows, "memory")
+    assert form == Format(5, 16)
+    assert ImageSet("memory", rows, np.arange(3), form, sizes, "").read(1)[0].shape == (5, 4, 6)
+
+
+@pytest.mark.parametrize(("numbers", "mix"), [((1, 2), False), ((3, 4, 3), False), ((1, 3, 5), False), ((2, 2), True)])
+def test_other_numbers_of_channels_are_refused_with_an_example_of_each(numbers: tuple[int, ...], mix: bool) -> None:
+    rows = Memory([tuple(png(4, 4) for _ in range(n)) for n in numbers])
+    if mix:
+        assert measure(rows, "memory")[0] == Format(2, 8)
+        return
+    with pytest.raises(UserError, match="memory have different numbers of channels") as raised:
+        measure(rows, "memory")
+    for n in set(numbers):
+        assert f"{n} (image {numbers.index(n)})" in str(raised.value)
+
+
+def test_an_odd_image_met_later_is_unreadable() -> None:
+    rows = Memory([(png(4, 4), png(4, 4)), (png(4, 4),) * 3])
+    images = ImageSet("memory", rows, np.arange(2), Format(2, 8), Sizes((4, 4), 4), "")
+    images.read(0)
+    with pytest.raises(Unreadable, match="3 channels among images of 2"):
+        images.read(1)
+
+
+# Windows
+
+
+def test_windows_are_cut_at_native_scale_where_they_are_asked_for() -> None:
+    images = array_set(places(20, 31)).on_canvas(None, 8, 9)
+    assert images.sizes == Sizes((9, 9), 9)
+    for at, corner in (((0.0, 0.0), (0, 0)), ((1.0, 1.0), (11, 22)), ((0.0, 1.0), (0, 22)), ((0.26, 0.5), (3, 11))):
+        pixels, size = images.read(0, at)
+        assert size == (9, 9)
+        assert pixels.shape == (2, 9, 9)
+        top, left = corner
+        assert np.array_equal(pixels, places(20, 31)[0, :, top : top + 9, left : left + 9])
+    # Unless told otherwise the middle: eleven columns to the left, eleven to the right.
+    assert images.read(0)[0][:, 0, 0].tolist() == [6, 11]
+
+
+def test_every_place_of_a_window_is_equally_likely() -> None:
+    images = array_set(places(5, 4)).on_canvas(None, 2, 4)
+    shares = (np.arange(1000) + 0.5) / 1000
+    tops = [int(images.read(0, (share, share))[0][0, 0, 0]) for share in shares]
+    assert np.bincount(tops).tolist() == [500, 500]
+    assert {int(images.read(0, (0.3, share))[0][1, 0, 0]) for share in shares} == {0}
+
+
+def test_an_image_of_the_windows_size_is_whole_and_a_smaller_one_unreadable() -> None:
+    assert np.array_equal(array_set(places(9, 9)).on_canvas(None, 8, 9).read(0, (0.9, 0.1))[0], places(9, 9)[0])
+    with pytest.raises(Unreadable, match=r"40 x 30 pixels, smaller than --data\.window 64"):
+        array_set(places(30, 40)).on_canvas(None, 8, 64).read(0)
+
+
+def test_images_of_any_size_give_windows_of_one() -> None:
+    rows = Memory([png(20, 30), png(50, 16)])
+    form, sizes = measure(rows, "memory")
+    images = ImageSet("memory", rows, np.arange(2), form, sizes, "").on_canvas(None, 16, 16)
+    assert [images.read(i)[0].shape for i in range(2)] == [(1, 16, 16)] * 2
+
+
+def test_windows_that_make_no_sense_are_refused() -> None:
+    images = array_set(places(30, 40))
+    with pytest.raises(UserError, match=r"--data\.window 8 is smaller than the model's input of 16 pixels"):
+        images.on_canvas(None, 16, 8)
+    with pytest.raises(UserError, match=r"--data\.canvas .* --data\.window"):
+        images.on_canvas(24, 16, 16)
+
+
+# Protocol
+
+
+def test_the_policy_says_what_is_decoded() -> None:
+    images = array_set(places(30, 40))
+    assert images.on_canvas(None, 20).policy() == {
+        "channels": 2,
+        "bits": 16,
+        "size": "native, 40 x 30",
+        "crop_boxes": "in pixels of the original",
+    }
+    squeezed = images.on_canvas(None, 16).policy()
+    assert squeezed["size"] == "squeezed onto 30 x 30, antialiased bicubic"
+    assert squeezed["crop_boxes"] == "in pixels of the original, mapped onto the canvas"
+    window = images.on_canvas(None, 16, 24).policy()
+    assert window["size"] == "windows of 24 x 24 at native scale"
+    assert window["crop_boxes"] == "in pixels of the window"
