@@ -14,10 +14,19 @@ from ssl_vit.data.sources import Labelled
 from ssl_vit.rundir import digest, remove
 
 _NO_MEANING = (
-    "run", "eval", "data.cache", "data.workers", "fit.micro_batch", "fit.log_every", "fit.checkpoint_steps",
-    "fit.checkpoint_minutes", "fit.keep_checkpoints",
-)  # fmt: skip
-"""Options that no number depends on, or (eval) whose meaning stands elsewhere in a result."""
+    "run",
+    "eval.batch_size",
+    "eval.baselines",
+    "eval.metric",
+    "data.cache",
+    "data.workers",
+    "fit.micro_batch",
+    "fit.log_every",
+    "fit.checkpoint_steps",
+    "fit.checkpoint_minutes",
+    "fit.keep_checkpoints",
+)
+"""Options that no number depends on."""
 
 
 def result_of(
@@ -49,7 +58,7 @@ def result_of(
     """
     train, test = data.train, data.test
     options = deepcopy(options)
-    for name in _NO_MEANING:
+    for name in ("eval", *_NO_MEANING):  # what is judged, and how, stands below
         remove(options, name)
     protocol = {
         **options,
@@ -86,9 +95,12 @@ def view_protocol(images: ImageSet, size: int) -> dict[str, Any]:
 def made_with(backbone: Path) -> dict[str, Any]:
     """The options of the run around a backbone's folder; empty where there is none."""
     config = backbone.parent / "config.yaml"
-    if not config.exists():
+    try:
+        options = yaml.safe_load(config.read_text())
+    except (OSError, ValueError, yaml.YAMLError):
         return {}
-    options = yaml.safe_load(config.read_text())
+    if not isinstance(options, dict) or "run" not in options:
+        return {}  # somebody else's config.yaml
     for name in _NO_MEANING:
         remove(options, name)
     return options
