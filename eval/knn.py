@@ -41,7 +41,8 @@ def main(cfg: KNNRecipe) -> None:
             if kind == "multilabel":
                 scores = {k: share_logits(found) for k, found in scores.items()}
         for k in ks:
-            metrics = judge(kind, scores[k].numpy(), asked.labels, names)
+            only = None if k == cfg.knn.k else session.metric
+            metrics = judge(kind, scores[k].numpy(), asked.labels, names, only=only)
             used = f"{k}" if k <= len(bank.x) else f"{k} (all {len(bank.x)})"
             rows.append({"method": method, "k": k, "neighbours": used, "headline": k == cfg.knn.k, **metrics,
                          "unreadable_test_images": list(asked.left_out)})  # fmt: skip

@@ -39,7 +39,9 @@ UNEVEN = 3.0
 """Classes are uneven where the largest has this many times the images of the smallest; accuracy then says little."""
 
 
-def judge(kind: Kind, scores: np.ndarray, labels: np.ndarray, names: tuple[str, ...]) -> dict[str, Any]:
+def judge(
+    kind: Kind, scores: np.ndarray, labels: np.ndarray, names: tuple[str, ...], *, only: str | None = None
+) -> dict[str, Any]:
     """Every metric that fits the kind of labels; None where the test images leave one undefined.
 
     Args:
@@ -48,6 +50,8 @@ def judge(kind: Kind, scores: np.ndarray, labels: np.ndarray, names: tuple[str, 
             is never predicted; multi-label: logits); Float[q R] for regression: the predicted numbers.
         labels: As ``ImageSet.labels``.
         names: As ``ImageSet.classes``.
+        only: A metric that suffices, where many options are compared: what ranks images (a sort per class, minutes
+            for a thousand of them) is left out where it does not need that.
 
     Returns:
         Class: ``top1``, ``top5``, ``balanced``, ``auroc`` (one class against the rest), ``average_precision``,
@@ -58,7 +62,8 @@ def judge(kind: Kind, scores: np.ndarray, labels: np.ndarray, names: tuple[str, 
         ``undefined`` and not in r2), ``per_target``. All: ``images``.
     """
     if kind == "class":
-        return classification_metrics(scores, labels, names) | _ranking(scores, labels)
+        found = classification_metrics(scores, labels, names)
+        return found if only in found else found | _ranking(scores, labels)
     if kind == "multilabel":
         return _several_labels(scores, labels, names)
     return _numbers(scores, labels, names)

@@ -44,12 +44,27 @@ class Session(NamedTuple):
         """Which labels were drawn, for file names; empty for all of them."""
         return "" if self.cfg.labels is None else f"-{self.cfg.labels}-labels-draw-{self.cfg.draw}"
 
-    def result(self, method: str, rows: list[dict[str, Any]], options: dict[str, Any], seed: int) -> dict[str, Any]:
-        """``result_of`` for what was judged here, and what is known of the backbone."""
+    def result(
+        self,
+        method: str,
+        rows: list[dict[str, Any]],
+        options: dict[str, Any],
+        seed: int,
+        *,
+        size: int | None = None,
+    ) -> dict[str, Any]:
+        """``result_of`` for what was judged here, and what is known of the backbone.
+
+        Args:
+            method: Name of the evaluation.
+            rows: One per method, the backbone's first.
+            options: Groups of options of the evaluation, as asked for.
+            seed: Seed of the evaluation.
+            size: Side of the model's input in pixels, where it is not the backbone's own.
+        """
         exported = self.exported
-        found = result_of(
-            method, rows, options, data=self.data, size=exported.size, metric=self.metric, cfg=self.cfg, seed=seed
-        )
+        size = size or exported.size
+        found = result_of(method, rows, options, data=self.data, size=size, metric=self.metric, cfg=self.cfg, seed=seed)
         return found | {
             "test_images_seen_in_pre_training": self.seen,
             "backbone": {

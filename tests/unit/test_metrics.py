@@ -36,6 +36,14 @@ def test_classes_are_ranked_one_against_the_rest_by_their_probabilities() -> Non
     assert moved["auroc"] == pytest.approx(found["auroc"])
 
 
+@pytest.mark.parametrize("metric", METRICS["class"])
+def test_only_what_is_needed_is_the_same_number(metric: str) -> None:
+    scores, labels = some_scores()
+    quick, whole = judge("class", scores, labels, NAMES, only=metric), judge("class", scores, labels, NAMES)
+    assert quick[metric] == whole[metric]
+    assert ("auroc" in quick) == (metric not in ("top1", "balanced"))
+
+
 def test_two_classes_and_their_auroc() -> None:
     scores, labels = some_scores(2)
     expected = 100 * roc_auc_score(labels, scores[:, 1] - scores[:, 0])
