@@ -1,6 +1,6 @@
 """Weighted k-nearest neighbours on frozen features, exactly as DINO evaluates, beside random weights and raw pixels."""
 
-from ssl_vit.configs import KNNRecipe, run_script, to_dict
+from ssl_vit.configs import KNNRecipe, run_script
 
 
 def main(cfg: KNNRecipe) -> None:
@@ -13,9 +13,9 @@ def main(cfg: KNNRecipe) -> None:
 
     from ssl_vit import train
     from ssl_vit.evaluation.features import extract_features
-    from ssl_vit.evaluation.knn import knn_scores
-    from ssl_vit.evaluation.metrics import classification_metrics
-    from ssl_vit.evaluation.session import announce, conclusion, contestants, open_session, print_table
+    from ssl_vit.evaluation.knn import knn_means, knn_scores, log_shares, share_logits
+    from ssl_vit.evaluation.metrics import columns, judge
+    from ssl_vit.evaluation.session import announce, conclusion, contestants, led_by, open_session, print_table
 
     accelerator = train.start("fp32", cfg.seed)
     session = open_session(cfg.backbone, cfg.eval, cfg.run, main=accelerator.is_main_process)
@@ -23,6 +23,7 @@ def main(cfg: KNNRecipe) -> None:
     if accelerator.is_main_process:
         announce(session)
     data, device = session.data, accelerator.device
+    kind, names = data.test.kind, data.test.classes
     ks = tuple(sorted({cfg.knn.k, *cfg.knn.also}))
     rows = []
     for method, extract in contestants(session, baselines=cfg.eval.baselines, seed=cfg.seed, device=device):
@@ -30,28 +31,34 @@ def main(cfg: KNNRecipe) -> None:
             extract_features(extract, part, batch_size=cfg.eval.batch_size, device=device)
             for part in (data.train, data.test)
         )
-        tensors = [torch.from_numpy(a).to(device) for a in (bank.x, bank.labels, asked.x)]
-        scores = knn_scores(*tensors, ks=ks, classes=len(data.test.classes), temperature=cfg.knn.temperature)
+        x, queries = (torch.from_numpy(features.x).to(device) for features in (bank, asked))
+        labels, options = torch.from_numpy(bank.labels), {"ks": ks, "temperature": cfg.knn.temperature}
+        if kind == "class":
+            votes = knn_scores(x, labels.to(device), queries, classes=len(names), **options)
+            scores = {k: log_shares(found) for k, found in votes.items()}
+        else:
+            scores = knn_means(x, labels, queries, **options)
+            if kind == "multilabel":
+                scores = {k: share_logits(found) for k, found in scores.items()}
         for k in ks:
-            metrics = classification_metrics(scores[k].cpu().numpy(), asked.labels, data.test.classes)
-            shown = f"{k}" if k <= len(bank.x) else f"{k} (all {len(bank.x)})"
-            rows.append({"method": method, "k": k, "neighbours": shown, "headline": k == cfg.knn.k, **metrics,
+            only = None if k == cfg.knn.k else session.metric
+            metrics = judge(kind, scores[k].numpy(), asked.labels, names, only=only)
+            used = f"{k}" if k <= len(bank.x) else f"{k} (all {len(bank.x)})"
+            rows.append({"method": method, "k": k, "neighbours": used, "headline": k == cfg.knn.k, **metrics,
                          "unreadable_test_images": list(asked.left_out)})  # fmt: skip
     if not accelerator.is_main_process:
         return
-    columns = {"method": "features", "neighbours": "k", "top1": "top-1 %", "top5": "top-5 %", "balanced": "balanced %"}
+    shown = {"method": "features", "neighbours": "k", **columns(kind, session.metric)}
     heads = [row for row in rows if row["headline"]]
-    print_table(f"{data.test.name}: weighted k-NN, k = {cfg.knn.k}", heads, columns)
-    print(conclusion(heads))
+    why = led_by(session.metric, data.test)
+    print_table(f"{data.test.name}: weighted k-NN, k = {cfg.knn.k}{why}", heads, shown)
+    print(conclusion(heads, session.metric))
     others = [row for row in rows if not row["headline"] and row["method"] == rows[0]["method"]]
     if others:
-        print_table("other k, for comparison; all rows are in the result file", others, columns)
+        print_table("other k, for comparison; all rows are in the result file", others, shown)
     protocol = {
-        "knn": to_dict(cfg.knn),
-        "eval": to_dict(cfg.eval),
+        "knn": {"k": cfg.knn.k, "temperature": cfg.knn.temperature, "similarity": "cosine"},
         "pool": session.exported.pool,
-        "view": "central square",
-        "metric": "cosine",
     }
     result = session.result("knn", rows, protocol, cfg.seed) | {"selection": "none: k is fixed beforehand"}
     print(f"Result: {session.run.write_result(f'knn{session.labels}', result)}")

@@ -29,6 +29,7 @@ _WITHOUT_EFFECT = [
     "data.cache",
     "eval.batch_size",
     "eval.baselines",
+    "eval.metric",
     "fit.epochs",
     "fit.micro_batch",
     "fit.log_every",
@@ -109,7 +110,8 @@ def write_atomically(path: Path, text: str) -> None:
     part.replace(path)
 
 
-def _without(tree: dict[str, Any], dotted: str) -> None:
+def remove(tree: dict[str, Any], dotted: str) -> None:
+    """Takes ``group.name`` out of a nested dictionary, in place; nothing happens where it has none."""
     *groups, last = dotted.split(".")
     for group in groups:
         tree = cast("dict[str, Any]", tree.get(group, {}))
@@ -120,18 +122,28 @@ def _identity(config: dict[str, Any]) -> dict[str, Any]:
     """The part of a config that changes results."""
     copy = cast("dict[str, Any]", json.loads(json.dumps(config)))
     for option in _WITHOUT_EFFECT:
-        _without(copy, option)
+        remove(copy, option)
     return copy
 
 
-def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A nested dictionary with dotted names."""
+    found: dict[str, Any] = {}
     for key, value in tree.items():
         if isinstance(value, dict):
-            flat |= _flat(cast("dict[str, Any]", value), f"{prefix}{key}.")
+            found |= flat(cast("dict[str, Any]", value), f"{prefix}{key}.")
         else:
-            flat[prefix + key] = value
-    return flat
+            found[prefix + key] = value
+    return found
+
+
+def differences(before: dict[str, Any], after: dict[str, Any]) -> str:
+    """Names that differ between two nested dictionaries as ``name old -> new``, at most five; empty where none do."""
+    old, new = flat(before), flat(after)
+    changed = [
+        f"{key} {old.get(key)} -> {new.get(key)}" for key in sorted({*old, *new}) if old.get(key) != new.get(key)
+    ]
+    return "; ".join([*changed[:5], "..."] if len(changed) > 5 else changed)
 
 
 @dataclass(frozen=True)
@@ -274,14 +286,11 @@ def _check_same(path: Path, stored: Path, environment: Path, values: dict[str, A
         before = cast("dict[str, Any]", yaml.safe_load(stored.read_text()) or {})
     except yaml.YAMLError as error:
         raise UserError(f"{stored} is not valid YAML; name a new --run.dir") from error
-    old, new = _flat(_identity(before)), _flat(_identity(values))
-    changed = [
-        f"{key} {old.get(key)} -> {new.get(key)}" for key in sorted({*old, *new}) if old.get(key) != new.get(key)
-    ]
+    changed = differences(_identity(before), _identity(values))
     if changed:
         raise UserError(
-            f"--run.dir {path} already holds a run with another config ({'; '.join(changed[:5])}"
-            f"{'; ...' if len(changed) > 5 else ''}); name another folder, or repeat its command to continue it"
+            f"--run.dir {path} already holds a run with another config ({changed}); "
+            "name another folder, or repeat its command to continue it"
         )
     if environment.exists():
         made_of = json.loads(environment.read_text()).get("data_fingerprint")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from ssl_vit.configs.data import LabelledDataConfig
+
+Metric = Literal["auto", "top1", "balanced", "auroc", "average_precision", "macro_f1", "mae", "r2"]
 
 
 @dataclass(frozen=True)
@@ -20,9 +23,13 @@ class LabelsConfig:
 
     data: LabelledDataConfig = field(default_factory=LabelledDataConfig)
     labels: int | None = None
-    """Use only this many training labels, as evenly over the classes as they allow; default: all."""
+    """Use only this many training labels, as evenly over the classes (or the rarest label of an image, or tenths of a
+    number's range) as they allow; default: all."""
     draw: int = 0
     """Which draw of that many labels; draws of one number are nested (20 labels contain the 10 of the same draw)."""
+    metric: Metric = "auto"
+    """What tables lead with; all that fit are in the result file. auto: top1 for classes (balanced where the largest
+    test class has three times the images of the smallest), average_precision for several labels, r2 for numbers."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +38,13 @@ class EvalConfig:
 
     data: LabelledDataConfig = field(default_factory=LabelledDataConfig)
     labels: int | None = None
-    """Use only this many training labels, as evenly over the classes as they allow; default: all."""
+    """Use only this many training labels, as evenly over the classes (or the rarest label of an image, or tenths of a
+    number's range) as they allow; default: all."""
     draw: int = 0
     """Which draw of that many labels; draws of one number are nested (20 labels contain the 10 of the same draw)."""
+    metric: Metric = "auto"
+    """What tables lead with; all that fit are in the result file. auto: top1 for classes (balanced where the largest
+    test class has three times the images of the smallest), average_precision for several labels, r2 for numbers."""
     batch_size: int = 256
     """Images per process and forward pass when features are extracted."""
     baselines: bool = True

@@ -72,16 +72,17 @@ def _split_groups(even: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.
     return np.setdiff1d(np.arange(len(groups)), test), test
 
 
-def draw_labels(labels: np.ndarray, count: int, draw: int) -> np.ndarray:
-    """Chooses labels as evenly over the classes as they allow; draws of one number are nested.
+def draw_labels(labels: np.ndarray, count: int, draw: int, kind: Kind = "class") -> np.ndarray:
+    """Chooses labels as evenly over the classes (or other strata) as they allow; draws of one number are nested.
 
-    Classes take turns (in an order that the draw decides), each giving its next image in the draw's order, so the
-    images for 10 labels are among those for 20.
+    Strata (``targets.strata``) take turns (in an order that the draw decides), each giving its next image in the
+    draw's order, so the images for 10 labels are among those for 20.
 
     Args:
-        labels: Int[n], the training labels.
+        labels: The training labels, as ``ImageSet.labels``.
         count: How many to choose.
         draw: Number of the draw.
+        kind: How to read the labels.
 
     Returns:
         Sorted positions.
@@ -91,12 +92,13 @@ def draw_labels(labels: np.ndarray, count: int, draw: int) -> np.ndarray:
     """
     if not 0 < count <= len(labels):
         raise UserError(f"--eval.labels {count} of {len(labels)} training labels; give 1 to {len(labels)}")
-    present = np.unique(labels)
+    groups = strata(labels, kind)
+    present = np.unique(groups)
     turn = np.empty(len(labels), dtype=np.int64)  # which round of turns an image is in
-    seat = np.empty(len(labels), dtype=np.int64)  # its class's place within a round
+    seat = np.empty(len(labels), dtype=np.int64)  # its stratum's place within a round
     order = permutation(draw, "class-order", n=len(present)).numpy()
-    for place, label in zip(order, present, strict=True):
-        rows = np.flatnonzero(labels == label)
-        turn[rows[permutation(draw, "label-draw", int(label), n=len(rows)).numpy()]] = np.arange(len(rows))
+    for place, group in zip(order, present, strict=True):
+        rows = np.flatnonzero(groups == group)
+        turn[rows[permutation(draw, "label-draw", int(group), n=len(rows)).numpy()]] = np.arange(len(rows))
         seat[rows] = place
     return np.sort(np.lexsort((seat, turn))[:count])

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import numpy as np
-from jaxtyping import Int
 
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.splits import draw_labels
+from ssl_vit.data.targets import Kind, strata
 from ssl_vit.randomness import permutation
 
 HELD_OUT = 5
-"""One label in five is held out to choose an option; classes with fewer than five labels allow no choice."""
+"""One label in five is held out to choose an option; too few labels for that allow no choice."""
 
 C = TypeVar("C")
 
@@ -21,26 +21,38 @@ C = TypeVar("C")
 def labelled_draw(train: ImageSet, count: int | None, draw: int) -> ImageSet:
     """The images of one draw of ``count`` labels (None: all of them)."""
     assert train.labels is not None
-    return train if count is None else train.subset(draw_labels(train.labels, count, draw))
+    return train if count is None else train.subset(draw_labels(train.labels, count, draw, train.kind))
 
 
-def held_out_inside(labels: Int[np.ndarray, " n"], draw: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """A stratified split of given labels into four fifths and one fifth; None when a class has fewer than five.
+def held_out_inside(labels: np.ndarray, draw: int, kind: Kind = "class") -> tuple[np.ndarray, np.ndarray] | None:
+    """A stratified split of given labels into four fifths and one fifth.
+
+    Every class must be on both sides, or a choice would be blind to it. Rare labels and tenths of a number's range
+    need not: those with fewer than five images are held out from together, so that one of them does not forbid the
+    choice for all.
 
     Args:
         labels: The labels of a draw: whatever is held out of them is part of the label budget.
         draw: Number of the draw.
+        kind: How to read them.
 
     Returns:
-        Sorted positions to train on and to choose by.
+        Sorted positions to train on and to choose by; None where a class has fewer than five labels, or fewer than
+        two images (which no metric of several labels or of numbers can compare) would be held out.
     """
+    groups = strata(labels, kind)
+    if kind != "class":
+        numbers, inverse, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+        groups = np.where(sizes[inverse] < HELD_OUT, numbers.max() + 1, groups)
     held: list[np.ndarray] = []
-    for label in np.unique(labels):
-        rows = np.flatnonzero(labels == label)
-        if len(rows) < HELD_OUT:
+    for group in np.unique(groups):
+        rows = np.flatnonzero(groups == group)
+        if kind == "class" and len(rows) < HELD_OUT:
             return None
-        held.append(rows[permutation(draw, "held-out", int(label), n=len(rows)).numpy()[: len(rows) // HELD_OUT]])
+        held.append(rows[permutation(draw, "held-out", int(group), n=len(rows)).numpy()[: len(rows) // HELD_OUT]])
     chosen = np.sort(np.concatenate(held))
+    if kind != "class" and len(chosen) < 2:
+        return None
     return np.setdiff1d(np.arange(len(labels)), chosen), chosen
 
 
@@ -60,7 +72,7 @@ def choose_inside(
         The option, and how it was chosen in words.
     """
     assert train.labels is not None
-    split = held_out_inside(train.labels, draw)
+    split = held_out_inside(train.labels, draw, train.kind)
     if split is None or len(candidates) < 2:
         return default, "fixed: too few labels to choose by"
     parts = [train.subset(part) for part in split]

@@ -3,40 +3,125 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
-from sklearn.metrics import balanced_accuracy_score
+from jaxtyping import Bool, Float, Int
+from scipy.special import log_softmax
+from sklearn.metrics import (
+    average_precision_score,
+    balanced_accuracy_score,
+    f1_score,
+    mean_absolute_error,
+    r2_score,
+    roc_auc_score,
+)
 
 from ssl_vit.data.targets import Kind
+from ssl_vit.errors import UserError
+from ssl_vit.results import LABELS
+
+METRICS: dict[Kind, tuple[str, ...]] = {
+    "class": ("top1", "balanced", "auroc", "average_precision", "macro_f1"),
+    "multilabel": ("average_precision", "auroc", "macro_f1"),
+    "regression": ("r2", "mae"),
+}
+"""What a table may lead with, by kind of labels."""
+
+_SHOWN: dict[Kind, tuple[str, ...]] = {
+    "class": ("top1", "top5", "balanced", "auroc"),
+    "multilabel": ("average_precision", "auroc", "macro_f1"),
+    "regression": ("r2", "mae"),
+}
+
+UNEVEN = 3.0
+"""Classes are uneven where the largest has this many times the images of the smallest; accuracy then says little."""
 
 
-def judge(kind: Kind, scores: np.ndarray, labels: np.ndarray, names: tuple[str, ...]) -> dict[str, Any]:
-    """Every metric that fits the kind of labels.
+def judge(
+    kind: Kind, scores: np.ndarray, labels: np.ndarray, names: tuple[str, ...], *, only: str | None = None
+) -> dict[str, Any]:
+    """Every metric that fits the kind of labels; None where the test images leave one undefined.
 
     Args:
         kind: How to read the labels.
-        scores: Float[q K]: larger is more likely (class: logits or log-probabilities; multi-label: logits);
-            Float[q R] for regression: the predicted numbers.
+        scores: Float[q K]: larger is more likely (class: logits or log-probabilities, minus infinity for a class that
+            is never predicted; multi-label: logits); Float[q R] for regression: the predicted numbers.
         labels: As ``ImageSet.labels``.
         names: As ``ImageSet.classes``.
+        only: A metric that suffices, where many options are compared: what ranks images (a sort per class, minutes
+            for a thousand of them) is left out where it does not need that.
+
+    Returns:
+        Class: ``top1``, ``top5``, ``balanced``, ``auroc`` (one class against the rest), ``average_precision``,
+        ``macro_f1`` (means over the classes that occur), in percent, ``per_class``.
+        Multi-label: ``average_precision``, ``auroc``, ``macro_f1`` at probability 0.5 (means over the labels that some
+        test images have and some have not; the others are listed as ``undefined``), in percent, ``per_label``.
+        Regression: ``mae`` in units, ``r2`` (means over the numbers; those that do not vary in the test images are
+        ``undefined`` and not in r2), ``per_target``. All: ``images``.
     """
-    if kind != "class":
-        raise NotImplementedError(kind)
-    return classification_metrics(scores, labels, names)
+    if kind == "class":
+        found = classification_metrics(scores, labels, names)
+        return found if only in found else found | _ranking(scores, labels)
+    if kind == "multilabel":
+        return _several_labels(scores, labels, names)
+    return _numbers(scores, labels, names)
 
 
 def headline(kind: Kind, labels: np.ndarray) -> str:
-    """The key in ``judge``'s result that a table leads with and that options are chosen by."""
-    if kind != "class":
-        raise NotImplementedError(kind)
-    return "top1"
+    """The key in ``judge``'s result that a table leads with.
+
+    Args:
+        kind: How to read the labels.
+        labels: Those of the test images.
+
+    Returns:
+        Class: ``top1``, or ``balanced`` where classes are uneven. Multi-label: ``average_precision``. Regression:
+        ``r2``, which compares numbers of different units; ``mae`` where no number varies in the test images.
+    """
+    if kind == "class":
+        return "balanced" if unevenness(labels) >= UNEVEN else "top1"
+    if kind == "multilabel":
+        return "average_precision"
+    return "r2" if np.ptp(labels, axis=0).any() else "mae"
+
+
+def chosen_metric(asked: str, kind: Kind, labels: np.ndarray) -> str:
+    """``--eval.metric`` as a key in ``judge``'s result.
+
+    Args:
+        asked: ``auto`` or a metric.
+        kind: How to read the labels.
+        labels: Those of the test images.
+
+    Raises:
+        UserError: For a metric that does not fit the kind of labels.
+    """
+    if asked == "auto":
+        return headline(kind, labels)
+    if asked not in METRICS[kind]:
+        words = {"class": "one class", "multilabel": "several labels", "regression": "numbers"}[kind]
+        raise UserError(
+            f"--eval.metric {asked} does not fit images with {words} each; give one of {', '.join(METRICS[kind])}"
+        )
+    return asked
 
 
 def signed(metric: str) -> float:
     """1 where a larger value of a metric is better, -1 where a smaller one is."""
     return -1.0 if metric == "mae" else 1.0
+
+
+def columns(kind: Kind, metric: str) -> dict[str, str]:
+    """Keys and headings of a table about this kind of labels, the leading metric first."""
+    return {key: LABELS[key] for key in dict.fromkeys((metric, *_SHOWN[kind]))}
+
+
+def unevenness(labels: Int[np.ndarray, " q"]) -> float:
+    """Images of the largest class over those of the smallest that occurs."""
+    _, counts = np.unique(labels, return_counts=True)
+    return float(counts.max() / counts.min())
 
 
 def classification_metrics(
@@ -72,3 +157,69 @@ def _balanced(labels: np.ndarray, predicted: np.ndarray) -> float:
     with warnings.catch_warnings():  # predicting a class that does not occur in the test images is no mistake of ours
         warnings.filterwarnings("ignore", message="y_pred contains classes not in y_true")
         return float(balanced_accuracy_score(labels, predicted))
+
+
+def _ranking(scores: np.ndarray, labels: np.ndarray) -> dict[str, float | None]:
+    """What classification is worth beyond accuracy, over the classes that occur; one class leaves nothing to rank."""
+    occurring = np.unique(labels)
+    predicted = np.argmax(scores, axis=1)
+    f1 = f1_score(labels, predicted, labels=occurring, average="macro")
+    # The logarithm of the softmax ranks images as its probabilities do, and does not saturate.
+    auroc, precision = _against_the_rest(labels[:, None] == occurring, log_softmax(scores, axis=1)[:, occurring])
+    return {"auroc": _mean(auroc), "average_precision": _mean(precision), "macro_f1": 100.0 * float(f1)}
+
+
+def _several_labels(scores: np.ndarray, labels: np.ndarray, names: tuple[str, ...]) -> dict[str, Any]:
+    truth = labels > 0
+    auroc, precision = _against_the_rest(truth, scores)
+    judged = np.array([value is not None for value in precision])
+    f1 = [float(f1_score(has, score > 0)) for has, score in zip(truth.T[judged], scores.T[judged], strict=True)]
+    return {
+        "average_precision": _mean(precision),
+        "auroc": _mean(auroc),
+        "macro_f1": _mean(f1),
+        "per_label": {
+            name: None if value is None else 100.0 * value for name, value in zip(names, precision, strict=True)
+        },
+        "undefined": [name for name, ok in zip(names, judged, strict=True) if not ok],
+        "images": len(labels),
+    }
+
+
+def _against_the_rest(
+    truth: Bool[np.ndarray, "q K"], scores: np.ndarray
+) -> tuple[list[float | None], list[float | None]]:
+    """AUROC and average precision of every column; None where all images have it or none."""
+    largest = np.finfo(np.float64).max  # scikit-learn wants finite scores
+    scores = np.clip(scores.astype(np.float64), -largest, largest)
+    auroc: list[float | None] = []
+    precision: list[float | None] = []
+    for has, score in zip(truth.T, scores.T, strict=True):
+        defined = has.any() and not has.all()
+        auroc.append(float(roc_auc_score(has, score)) if defined else None)
+        precision.append(float(average_precision_score(has, score)) if defined else None)
+    return auroc, precision
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """In percent, over those that are defined."""
+    known = [value for value in values if value is not None]
+    return 100.0 * float(np.mean(known)) if known else None
+
+
+def _numbers(scores: np.ndarray, labels: np.ndarray, names: tuple[str, ...]) -> dict[str, Any]:
+    errors = [float(mean_absolute_error(t, p)) for t, p in zip(labels.T, scores.T, strict=True)]
+    varies = np.ptp(labels, axis=0) > 0
+    explained: list[float | None] = [None] * len(names)
+    for i in np.flatnonzero(varies):
+        explained[i] = float(r2_score(labels[:, i], scores[:, i]))
+    known = [value for value in explained if value is not None]
+    return {
+        "mae": float(np.mean(errors)),
+        "r2": float(np.mean(known)) if known else None,
+        "per_target": {
+            name: {"mae": error, "r2": value} for name, error, value in zip(names, errors, explained, strict=True)
+        },
+        "undefined": [name for name, ok in zip(names, varies, strict=True) if not ok],
+        "images": len(labels),
+    }

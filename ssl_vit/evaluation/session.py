@@ -20,7 +20,10 @@ from ssl_vit.data.sources import Labelled, open_labelled, open_pool
 from ssl_vit.errors import UserError
 from ssl_vit.evaluation.features import Extractor, backbone_extractor, pixel_extractor
 from ssl_vit.evaluation.few_label import labelled_draw
-from ssl_vit.rundir import RunDir, digest
+from ssl_vit.evaluation.metrics import chosen_metric, headline, signed, unevenness
+from ssl_vit.evaluation.protocol import made_with, result_of
+from ssl_vit.results import LABELS, shown
+from ssl_vit.rundir import RunDir
 
 
 class Session(NamedTuple):
@@ -29,27 +32,45 @@ class Session(NamedTuple):
     exported: Exported
     data: Labelled
     run: RunDir
-    labels: str
-    """Which labels were drawn, for file names; empty for all of them."""
+    cfg: LabelsConfig | EvalConfig
+    """What to judge on."""
+    metric: str
+    """What tables lead with: a key in the result of ``metrics.judge``."""
     seen: int | None
     """Test images that pre-training has seen; None where that cannot be known."""
 
-    def result(self, method: str, rows: list[dict[str, Any]], protocol: dict[str, Any], seed: int) -> dict[str, Any]:
-        """The content of a result file: numbers with the protocol that gives them their meaning."""
-        train, test = self.data.train, self.data.test
-        return {
-            "method": method,
-            "rows": rows,
-            "protocol": protocol,
-            "protocol_hash": digest(protocol),
-            "labels_used": len(train),
-            "draw": self.labels or "all labels",
+    @property
+    def labels(self) -> str:
+        """Which labels were drawn, for file names; empty for all of them."""
+        return "" if self.cfg.labels is None else f"-{self.cfg.labels}-labels-draw-{self.cfg.draw}"
+
+    def result(
+        self,
+        method: str,
+        rows: list[dict[str, Any]],
+        options: dict[str, Any],
+        seed: int,
+        *,
+        size: int | None = None,
+    ) -> dict[str, Any]:
+        """``result_of`` for what was judged here, and what is known of the backbone.
+
+        Args:
+            method: Name of the evaluation.
+            rows: One per method, the backbone's first.
+            options: Groups of options of the evaluation, as asked for.
+            seed: Seed of the evaluation.
+            size: Side of the model's input in pixels, where it is not the backbone's own.
+        """
+        exported = self.exported
+        size = size or exported.size
+        found = result_of(method, rows, options, data=self.data, size=size, metric=self.metric, cfg=self.cfg, seed=seed)
+        return found | {
             "test_images_seen_in_pre_training": self.seen,
-            "seed": seed,
             "backbone": {
-                "folder": str(self.exported.folder), "weights": self.exported.weights_hash, **self.exported.about,
+                "folder": str(exported.folder), "weights": exported.weights_hash, **exported.about,
+                "options": made_with(exported.folder),
             },
-            "data": {"name": test.name, "train": train.fingerprint, "test": test.fingerprint, "split": self.data.split},
         }  # fmt: skip
 
 
@@ -110,6 +131,27 @@ def labelled_for(data: DataConfig, cfg: LabelsConfig | EvalConfig) -> Labelled:
     return found._replace(train=labelled_draw(found.train, cfg.labels, cfg.draw))
 
 
+def warn_unlearnable(data: Labelled) -> None:
+    """One line about classes (or labels) that test images have and no training image has."""
+    train, test = data.train, data.test
+    assert train.labels is not None
+    assert test.labels is not None
+    if test.kind == "regression":
+        return
+    wide = test.kind == "multilabel"
+    tested, given = (
+        s.sum(axis=0) if wide else np.bincount(s, minlength=len(test.classes)) for s in (test.labels, train.labels)
+    )
+    lost = np.flatnonzero((tested > 0) & (given == 0))
+    if len(lost):
+        names = ", ".join(test.classes[i] for i in lost[:5]) + (f" and {len(lost) - 5} more" if len(lost) > 5 else "")
+        fate = "nothing can be learnt about them" if wide else "they count as wrong"
+        sys.stderr.write(
+            f"warning: no training image has the label {names}, but {int(tested[lost].sum()):,} of the {len(test):,} "
+            f"test images do; {fate}\n"
+        )
+
+
 def on_canvas(data: Labelled, side: int | None, img_size: int, window: int | None) -> Labelled:
     """Both splits on the canvas that their common sizes ask for, or in windows."""
     train, test = (part.on_canvas(side, img_size, window) for part in (data.train, data.test))
@@ -126,12 +168,17 @@ def open_session(backbone: str, cfg: LabelsConfig | EvalConfig, run: RunConfig, 
         main: Whether this is the main process.
 
     Raises:
-        UserError: Wrong paths, missing labels, other channels than the backbone was built for.
+        UserError: Wrong paths, missing labels, other channels than the backbone was built for, or a metric that does
+            not fit the labels.
     """
     exported = load_backbone(backbone)
     data, named = _own_data(exported.about, cfg.data)
     found = on_canvas(labelled_for(data, replace(cfg, data=named)), data.canvas, exported.size, data.window)
     check_format(found.test, exported)
+    assert found.test.labels is not None
+    metric = chosen_metric(cfg.metric, found.test.kind, found.test.labels)
+    if main:
+        warn_unlearnable(found)
     seen = seen_in_pre_training(exported.about, found.test)
     if seen and main:
         sys.stderr.write(
@@ -139,8 +186,7 @@ def open_session(backbone: str, cfg: LabelsConfig | EvalConfig, run: RunConfig, 
             "give the pre-training the same --eval.data options to keep them out\n"
         )
     path = Path(run.dir).expanduser() if run.dir else exported.folder.parent
-    drawn = "" if cfg.labels is None else f"-{cfg.labels}-labels-draw-{cfg.draw}"
-    return Session(exported, found, RunDir(path, main), drawn, seen)
+    return Session(exported, found, RunDir(path, main), cfg, metric, seen)
 
 
 def check_format(images: ImageSet, exported: Exported) -> None:
@@ -177,15 +223,26 @@ def contestants(
 
 
 def announce(session: Session) -> None:
-    """Prints what is judged on what."""
+    """Prints what is judged on what, and by which metric."""
     train, test = session.data.train, session.data.test
-    present = len(np.unique(train.labels)) if train.labels is not None else 0
+    assert train.labels is not None
+    what = {"multilabel": f"{len(test.classes)} labels each", "regression": f"{len(test.classes)} number(s) each"}
+    described = what.get(test.kind) or f"{len(np.unique(train.labels))} classes"
     print(
         f"backbone {session.exported.folder} ({session.exported.weights_hash}), pooling {session.exported.pool}\n"
-        f"labels   {len(train):,} training images of {present} classes, {len(test):,} test images from {test.name} "
-        f"({session.data.split})",
+        f"labels   {len(train):,} training images of {described}, {len(test):,} test images from {test.name} "
+        f"({session.data.split})\n"
+        f"metric   {LABELS[session.metric]}{led_by(session.metric, test)}",
         flush=True,
     )
+
+
+def led_by(metric: str, test: ImageSet) -> str:
+    """Why a table leads with balanced accuracy, for the end of its title; empty where there is nothing to explain."""
+    assert test.labels is not None
+    if test.kind != "class" or metric != "balanced" or headline(test.kind, test.labels) != "balanced":
+        return ""
+    return f" (the largest test class has {unevenness(test.labels):.1f} times the images of the smallest)"
 
 
 def print_table(title: str, rows: list[dict[str, Any]], columns: dict[str, str]) -> None:
@@ -193,7 +250,7 @@ def print_table(title: str, rows: list[dict[str, Any]], columns: dict[str, str])
 
     Args:
         title: Above the table.
-        rows: Dictionaries; numbers get one decimal.
+        rows: Dictionaries; metrics get the digits their unit deserves.
         columns: Key to heading.
     """
     columns = {key: heading for key, heading in columns.items() if any(row.get(key) is not None for row in rows)}
@@ -201,29 +258,48 @@ def print_table(title: str, rows: list[dict[str, Any]], columns: dict[str, str])
     for i, heading in enumerate(columns.values()):
         table.add_column(heading, justify="left" if i == 0 else "right")
     for row in rows:
-        table.add_row(*(_cell(row.get(key)) for key in columns))
+        table.add_row(*(_cell(key, row.get(key)) for key in columns))
     Console(soft_wrap=True).print(table)
 
 
-def conclusion(rows: list[dict[str, Any]]) -> str:
+_IN_WORDS = {
+    "top1": "top-1 accuracy", "balanced": "balanced accuracy", "auroc": "AUROC",
+    "average_precision": "mean average precision", "macro_f1": "macro-F1", "mae": "mean absolute error", "r2": "R2",
+}  # fmt: skip
+
+
+def conclusion(rows: list[dict[str, Any]], metric: str = "top1") -> str:
     """One sentence: the backbone against the best of the rows beside it, without claiming more than one number can.
 
     Args:
         rows: The backbone's row, then the baselines'.
+        metric: What to compare by.
+
+    Returns:
+        The sentence; empty where there is nothing to compare.
     """
-    if len(rows) < 2:
+    first, *others = rows
+    others = [row for row in others if row[metric] is not None]
+    if first[metric] is None or not others:
         return ""
-    first, best = rows[0], max(rows[1:], key=lambda row: float(row["top1"]))
-    gap = float(first["top1"]) - float(best["top1"])
-    doubt = f"one draw of labels, {first['images']:,} test images, no interval"
-    if gap > 0:
-        return f"{first['method']} scores {gap:.1f} points above {best['method']} ({doubt})."
-    return f"No gain: {best['method']} score {-gap:.1f} points above {first['method']} ({doubt})."
+    sign, name = signed(metric), _IN_WORDS[metric]
+    best = max(others, key=lambda row: sign * row[metric])
+    gap = float(sign * (first[metric] - best[metric]))
+    doubt = f"{name}, one draw of labels, {first['images']:,} test images, no interval"
+    size = shown(metric, abs(gap))
+    if LABELS[metric].endswith("%"):
+        if gap > 0:
+            return f"{first['method']} scores {size} points above {best['method']} ({doubt})."
+        return f"No gain: {best['method']} score {size} points above {first['method']} ({doubt})."
+    by = f"{'higher' if sign > 0 else 'lower'} by {size}"
+    better, worse = (first, best) if gap > 0 else (best, first)
+    said = f"{name} is {by} with {better['method']} than with {worse['method']} ({doubt.partition(', ')[2]})."
+    return said[0].upper() + said[1:] if gap > 0 else f"No gain: {said}"
 
 
-def _cell(value: object) -> str:
+def _cell(key: str, value: object) -> str:
     if value is None:
         return "-"
     if isinstance(value, int):
         return f"{value:,}"
-    return f"{value:.1f}" if isinstance(value, float) else str(value)
+    return shown(key, value) if isinstance(value, float) else str(value)

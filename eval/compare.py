@@ -1,0 +1,49 @@
+"""One table over the number of labels from result files of any number of runs; refuses to mix protocols.
+
+python eval/compare.py runs/mae-digits-* runs/supervised-*/results/*.json --out table.md
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from ssl_vit.errors import UserError
+from ssl_vit.results import compare, read_results
+
+
+def main(results: list[str], out: str | None) -> None:
+    """Result files in, table on screen and as Markdown out.
+
+    Args:
+        results: Result files or run directories.
+        out: Where the Markdown goes; None for the screen alone.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from ssl_vit.rundir import write_atomically
+
+    found = compare(read_results(results))
+    table = Table(title=found.title, title_justify="left")
+    for i, heading in enumerate(found.headings):
+        table.add_column(heading, justify="left" if i < 2 else "right")
+    for row in found.rows:
+        table.add_row(*row)
+    Console(soft_wrap=True).print(table)
+    for note in found.notes:
+        print(note)
+    if out is not None:
+        write_atomically(Path(out).expanduser(), found.markdown())
+        print(f"Table: {out}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", nargs="+", metavar="RUN_OR_FILE", help="run directories and result files")
+    parser.add_argument("--out", metavar="FILE.md", help="also write the table as Markdown")
+    options = parser.parse_args()
+    try:
+        main(options.results, options.out)
+    except UserError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(1)

@@ -1,0 +1,106 @@
+"""What gives a number its meaning, and the one form of result files."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ssl_vit.configs import EvalConfig, LabelsConfig
+from ssl_vit.data.images import ImageSet
+from ssl_vit.data.sources import Labelled
+from ssl_vit.rundir import digest, remove
+
+_NO_MEANING = (
+    "run",
+    "eval.batch_size",
+    "eval.baselines",
+    "eval.metric",
+    "data.cache",
+    "data.workers",
+    "fit.micro_batch",
+    "fit.log_every",
+    "fit.checkpoint_steps",
+    "fit.checkpoint_minutes",
+    "fit.keep_checkpoints",
+)
+"""Options that no number depends on."""
+
+
+def result_of(
+    method: str,
+    rows: list[dict[str, Any]],
+    options: dict[str, Any],
+    *,
+    data: Labelled,
+    size: int,
+    metric: str,
+    cfg: LabelsConfig | EvalConfig,
+    seed: int,
+) -> dict[str, Any]:
+    """The content of every result file: numbers, and the protocol that gives them their meaning.
+
+    The protocol holds nothing that a table varies (number of labels, draw, seed, backbone): those stand beside it.
+    Results of one ``protocol_hash`` may stand in one table, others may not (``ssl_vit.results``).
+
+    Args:
+        method: Name of the evaluation.
+        rows: One per method, the backbone's first.
+        options: Groups of options of the evaluation, as asked for: what a default becomes may depend on the number of
+            labels, the rule does not. Groups and options without meaning for a number are left out here.
+        data: Training and test images.
+        size: Side of the model's input in pixels.
+        metric: What tables lead with.
+        cfg: How many labels, which draw.
+        seed: Seed of the evaluation.
+    """
+    train, test = data.train, data.test
+    options = deepcopy(options)
+    for name in ("eval", *_NO_MEANING):  # what is judged, and how, stands below
+        remove(options, name)
+    protocol = {
+        **options,
+        "evaluation": method,
+        "kind": test.kind,
+        "metric": metric,
+        "view": view_protocol(test, size),
+        "test": {"images": len(test), "fingerprint": test.fingerprint, "split": data.split},
+    }
+    return {
+        "method": method,
+        "rows": rows,
+        "protocol": protocol,
+        "protocol_hash": digest(protocol),
+        "labels_used": len(train),
+        "draw": None if cfg.labels is None else cfg.draw,
+        "seed": seed,
+        "data": {"name": test.name, "train": train.fingerprint, "test": test.fingerprint, "split": data.split},
+    }
+
+
+def view_protocol(images: ImageSet, size: int) -> dict[str, Any]:
+    """What of an image evaluation looks at: the facts of ``views.eval_images``."""
+    share = "all of the short side" if size <= 64 else "7/8 of the short side (all of it where it is no larger)"
+    return {
+        "crop": f"central square, {share}",
+        "input": size,
+        "canvas": None if images.canvas is None else list(images.canvas),
+        "channels": images.form.channels,
+        "bits": images.form.bits,
+    }
+
+
+def made_with(backbone: Path) -> dict[str, Any]:
+    """The options of the run around a backbone's folder; empty where there is none."""
+    config = backbone.parent / "config.yaml"
+    try:
+        options = yaml.safe_load(config.read_text())
+    except (OSError, ValueError, yaml.YAMLError):
+        return {}
+    if not isinstance(options, dict) or "run" not in options:
+        return {}  # somebody else's config.yaml
+    for name in _NO_MEANING:
+        remove(options, name)
+    return options

@@ -1,0 +1,102 @@
+"""Judging a backbone by every kind of labels, and comparing the results."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from ssl_vit.configs import DataConfig, LabelledDataConfig
+from ssl_vit.data.sources import Labelled, open_labelled
+from ssl_vit.data.targets import Kind
+
+
+@pytest.fixture
+def backbone(script, small: list[str]) -> str:
+    status, _, err = script("recipes/mae.py", *small, "--fit.epochs", "1", "--run.dir", "run")
+    assert status == 0, err
+    return "run"
+
+
+def test_results_of_several_draws_become_one_table(backbone: str, script) -> None:
+    shown = {}
+    for draw in ("0", "1"):
+        words = ["--backbone", backbone, "--eval.labels", "20", "--eval.draw", draw]
+        assert script("eval/knn.py", *words)[0] == 0
+        rows = json.loads(Path(f"run/results/knn-20-labels-draw-{draw}.json").read_text())["rows"]
+        shown[draw] = next(r["top1"] for r in rows if r["method"] == "raw pixels" and r["headline"])
+    assert script("eval/knn.py", "--backbone", backbone, "--eval.labels", "40", "--eval.batch_size", "17")[0] == 0
+    status, out, err = script("eval/compare.py", "run", "--out", "tables/digits.md")
+    assert status == 0, err
+    assert "20 labels" in out
+    text = Path("tables/digits.md").read_text()
+    mean, deviation = np.mean(list(shown.values())), np.std(list(shown.values()), ddof=1)
+    assert f"| raw pixels | knn | {mean:.1f} ± {deviation:.1f} (2) | " in text
+    # Other options of the evaluation are another protocol.
+    assert script("eval/knn.py", "--backbone", backbone, "--knn.k", "5", "--run.dir", "other")[0] == 0
+    status, out, err = script("eval/compare.py", "run", "other/results/knn.json")
+    assert status == 1
+    assert "knn.k 20 -> 5" in err
+    assert err.count("\n") == 1
+    assert out == ""
+
+
+def test_a_metric_may_be_chosen_and_must_fit(backbone: str, script) -> None:
+    words = ["--backbone", backbone, "--eval.baselines", "false", "--eval.metric"]
+    status, out, err = script("eval/knn.py", *words, "macro_f1")
+    assert status == 0, err
+    assert "macro-F1 %" in out
+    assert json.loads(Path("run/results/knn.json").read_text())["protocol"]["metric"] == "macro_f1"
+    status, _, err = script("eval/knn.py", *words, "mae")
+    assert status == 1
+    assert "--eval.metric mae does not fit" in err
+
+
+@pytest.mark.parametrize(("kind", "leads"), [("multilabel", "average_precision"), ("regression", "r2")])
+def test_neighbours_for_several_labels_and_for_numbers(
+    backbone: str, script, monkeypatch: pytest.MonkeyPatch, kind: Kind, leads: str
+) -> None:
+    """Digits with two labels each (even, above four), or with their value to predict."""
+
+    def relabelled(data: DataConfig, labelled: LabelledDataConfig) -> Labelled:
+        found = open_labelled(data, labelled)
+        parts = []
+        for part in (found.train, found.test):
+            digit = part.labels
+            assert digit is not None
+            several = np.stack([digit % 2 == 0, digit > 4], axis=1).astype(np.float64)
+            labels = several if kind == "multilabel" else digit[:, None].astype(np.float64)
+            names = ("even", "large") if kind == "multilabel" else ("value",)
+            parts.append(replace(part, labels=labels, classes=names, kind=kind))
+        return found._replace(train=parts[0], test=parts[1])
+
+    monkeypatch.setattr("ssl_vit.evaluation.session.open_labelled", relabelled)
+    status, out, err = script("eval/knn.py", "--backbone", backbone, "--eval.labels", "200")
+    assert status == 0, err
+    result = json.loads(Path("run/results/knn-200-labels-draw-0.json").read_text())
+    assert (result["protocol"]["kind"], result["protocol"]["metric"]) == (kind, leads)
+    pixels = next(r for r in result["rows"] if r["method"] == "raw pixels" and r["headline"])
+    assert pixels[leads] > (90 if kind == "multilabel" else 0.7)
+    assert ("mean AP %" if kind == "multilabel" else "MAE") in out
+    assert "raw pixels" in out.partition("No gain: ")[2]
+
+
+def test_a_test_class_that_cannot_be_learnt_is_named_and_counted_as_wrong(backbone: str, script) -> None:
+    rng = np.random.default_rng(0)
+    for split, classes in (("train", ("dark", "grey")), ("test", ("bright", "dark", "grey"))):
+        for name in classes:
+            folder = Path("photos", split, name)
+            folder.mkdir(parents=True)
+            level = {"bright": 200, "grey": 120, "dark": 20}[name]
+            for i in range(6):
+                Image.fromarray((level + rng.integers(0, 40, (8, 8))).astype(np.uint8)).save(folder / f"{i}.png")
+    status, _, err = script("eval/knn.py", "--backbone", backbone, "--eval.data.path", "photos", "--run.dir", "other")
+    assert status == 0, err
+    assert "no training image has the label bright, but 6 of the 18 test images do" in err
+    assert err.count("warning:") == 1
+    rows = json.loads(Path("other/results/knn.json").read_text())["rows"]
+    assert {row["per_class"]["bright"] for row in rows} == {0.0}
+    assert {row["images"] for row in rows} == {18}

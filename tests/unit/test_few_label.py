@@ -1,0 +1,61 @@
+"""Draws and held-out parts of labels of every kind."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from ssl_vit.data.splits import draw_labels
+from ssl_vit.data.targets import Kind, strata
+from ssl_vit.evaluation.few_label import held_out_inside
+
+
+def labels_of(kind: Kind, n: int = 200) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    if kind == "class":
+        return rng.integers(0, 4, n)
+    if kind == "multilabel":
+        return (rng.random((n, 3)) < [0.6, 0.3, 0.05]).astype(np.float64)
+    return rng.exponential(size=(n, 2))
+
+
+@pytest.mark.parametrize("kind", ["class", "multilabel", "regression"])
+def test_draws_take_from_every_stratum_and_are_nested(kind: Kind) -> None:
+    labels = labels_of(kind)
+    groups = strata(labels, kind)
+    few, more = draw_labels(labels, 20, 3, kind), draw_labels(labels, 40, 3, kind)
+    assert set(few) < set(more)
+    taken = np.array([(groups[few] == g).sum() for g in np.unique(groups)])
+    assert taken.max() - taken.min() <= 1
+    assert not np.array_equal(few, draw_labels(labels, 20, 4, kind))
+
+
+@pytest.mark.parametrize("kind", ["class", "multilabel", "regression"])
+def test_a_fifth_is_held_out_of_all_kinds(kind: Kind) -> None:
+    labels = labels_of(kind)
+    split = held_out_inside(labels, 0, kind)
+    assert split is not None
+    kept, held = split
+    assert np.array_equal(np.sort(np.concatenate([kept, held])), np.arange(200))
+    assert 32 <= len(held) <= 40
+    groups = strata(labels, kind)
+    for group in np.unique(groups):
+        if (groups == group).sum() >= 5:
+            assert (groups[held] == group).any()
+
+
+def test_a_class_without_five_labels_allows_no_choice_but_a_rare_label_does() -> None:
+    classes = np.repeat([0, 1], (50, 4))
+    assert held_out_inside(classes, 0) is None
+    several = np.zeros((54, 2))
+    several[:50, 0] = several[50:, 1] = 1.0
+    split = held_out_inside(several, 0, "multilabel")
+    assert split is not None
+    assert len(split[1]) == 10
+
+
+def test_small_strata_are_held_out_from_together() -> None:
+    numbers = np.arange(20.0)[:, None]  # two images per tenth of the range
+    split = held_out_inside(numbers, 0, "regression")
+    assert split is not None
+    assert len(split[1]) == 4
+    assert held_out_inside(numbers[:9], 0, "regression") is None  # one image would choose

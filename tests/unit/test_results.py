@@ -1,0 +1,260 @@
+"""Result files: one form, read back whole, and compared only where that means something."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ssl_vit.configs import EvalConfig, LabelsConfig, SupervisedRecipe, to_dict
+from ssl_vit.data.decode import Format
+from ssl_vit.data.images import ImageSet, Sizes
+from ssl_vit.data.sources import ArrayRows, Labelled
+from ssl_vit.errors import UserError
+from ssl_vit.evaluation.protocol import made_with, result_of
+from ssl_vit.evaluation.session import warn_unlearnable
+from ssl_vit.results import compare, read_results
+from ssl_vit.rundir import RunDir
+
+KNN = {"knn": {"k": 20, "temperature": 0.07}}
+BACKBONE = {"weights": "w0", "folder": "runs/a/backbone", "options": {"seed": 0, "mae": {"mask_ratio": 0.5}}}
+
+
+def images(labels: list[int], name: str = "photos", source: str = "s") -> ImageSet:
+    pixels = np.zeros((len(labels), 1, 8, 8), dtype=np.uint8)
+    return ImageSet(
+        name, ArrayRows(pixels, name), np.arange(len(labels)), Format(1, 8), Sizes((8, 8), 8), source,
+        np.array(labels, dtype=np.int64), ("ape", "bee", "cat"),
+    )  # fmt: skip
+
+
+def labelled(train: int = 40, source: str = "s") -> Labelled:
+    return Labelled(images([0, 1] * (train // 2)), images([0, 1, 1], source=source), "a fifth")
+
+
+def write(
+    path: Path,
+    top1: dict[str, float],
+    *,
+    method: str = "knn",
+    options: dict[str, Any] | None = None,
+    data: Labelled | None = None,
+    size: int = 8,
+    metric: str = "top1",
+    cfg: EvalConfig | LabelsConfig | None = None,
+    seed: int = 0,
+    backbone: dict[str, Any] | None = BACKBONE,
+) -> Path:
+    """A result file of some methods' values, the backbone's first."""
+    rows = [{"method": name, metric: value, "images": 3} for name, value in top1.items()]
+    result = result_of(
+        method,
+        rows,
+        options or KNN,
+        data=data or labelled(),
+        size=size,
+        metric=metric,
+        cfg=cfg or EvalConfig(),
+        seed=seed,
+    )
+    RunDir(path.parent.parent, True).write_result(path.stem, {**result, "backbone": backbone})
+    return path
+
+
+def table(*paths: Path) -> dict[tuple[str, str], tuple[str, ...]]:
+    found = compare(read_results(paths))
+    return {row[:2]: row[2:] for row in found.rows}
+
+
+def test_axes_are_not_in_the_protocol_and_what_has_meaning_is() -> None:
+    def hashed(**changes: Any) -> str:
+        words: dict[str, Any] = {"data": labelled(), "size": 8, "metric": "top1", "cfg": EvalConfig(), "seed": 0}
+        return result_of("knn", [], changes.pop("options", KNN), **{**words, **changes})["protocol_hash"]
+
+    same = hashed()
+    axes = EvalConfig(labels=10, draw=3, batch_size=7, baselines=False)
+    assert hashed(cfg=axes) == hashed(seed=5) == hashed(data=labelled(20)) == same
+    assert hashed(options={**KNN, "eval": to_dict(axes)}) == same
+    others = [hashed(options={"knn": {"k": 10, "temperature": 0.07}}), hashed(size=16), hashed(metric="balanced"),
+              hashed(data=labelled(source="t"))]  # fmt: skip
+    assert len({same, *others}) == 5
+
+
+def test_options_that_change_no_number_are_not_in_a_training_protocol() -> None:
+    def protocol(recipe: SupervisedRecipe) -> dict[str, Any]:
+        options = to_dict(recipe)
+        result = result_of(
+            "supervised", [], options, data=labelled(), size=8, metric="top1", cfg=recipe.eval, seed=recipe.seed
+        )
+        assert options == to_dict(recipe)  # nothing is taken from the caller's own
+        return {k: v for k, v in result["protocol"].items() if k != "seed"}
+
+    plain = SupervisedRecipe()
+    assert protocol(replace(plain, fit=replace(plain.fit, log_every=7, micro_batch=4))) == protocol(plain)
+    assert protocol(replace(plain, fit=replace(plain.fit, epochs=7.0))) != protocol(plain)
+
+
+def test_mean_and_deviation_over_draws(tmp_path: Path) -> None:
+    paths = []
+    for draw, value in enumerate((80.0, 90.0, 100.0)):
+        path = tmp_path / "results" / f"{draw}.json"
+        cfg = EvalConfig(labels=10, draw=draw)
+        paths.append(write(path, {"MAE": value, "raw pixels": 50.0}, cfg=cfg, data=labelled(10)))
+    whole = write(tmp_path / "results" / "all.json", {"MAE": 99.0})
+    found = compare(read_results([*paths, whole]))
+    assert found.headings == ("method", "evaluation", "10 labels", "40 labels")
+    assert found.rows[0] == ("MAE", "knn", "90.0 ± 10.0 (3)", "99.0 (1)")
+    assert found.rows[1] == ("raw pixels", "knn", "50.0 ± 0.0 (3)", "-")
+    text = found.markdown()
+    assert "| MAE | knn | 90.0 ± 10.0 (3) | 99.0 (1) |" in text
+    assert "photos: top-1 %" in text
+    assert "knn.k 20" in text
+    assert read_results([whole])[0].protocol_hash in text
+
+
+def test_several_evaluations_and_the_labelled_baseline_stand_in_one_table(tmp_path: Path) -> None:
+    one = write(tmp_path / "results" / "knn.json", {"MAE": 80.0})
+    two = write(tmp_path / "results" / "linear.json", {"MAE": 85.0}, method="linear_probe", options={"linear": {}})
+    three = write(tmp_path / "b" / "results" / "s.json", {"from scratch": 70.0}, method="supervised", backbone=None)
+    found = table(tmp_path, three)
+    assert found == {
+        ("MAE", "knn"): ("80.0 (1)",),
+        ("MAE", "linear_probe"): ("85.0 (1)",),
+        ("from scratch", "supervised"): ("70.0 (1)",),
+    }
+    assert table(one, one, tmp_path, two, three) == found  # naming a file twice counts it once
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"options": {"knn": {"k": 10, "temperature": 0.07}}}, r"protocols of knn \(knn\.k 20 -> 10\)"),
+        ({"size": 16}, r"protocols of knn \(view\.input 8 -> 16\)"),
+        ({"data": labelled(source="t")}, r"not judged alike \(test\.fingerprint \w+ -> \w+\)"),
+        ({"metric": "balanced"}, r"not judged alike \(metric top1 -> balanced\)"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_by_name(tmp_path: Path, change: dict[str, Any], named: str) -> None:
+    one = write(tmp_path / "a" / "results" / "knn.json", {"MAE": 80.0})
+    two = write(tmp_path / "b" / "results" / "knn.json", {"MAE": 90.0}, **change)
+    with pytest.raises(UserError, match=named) as refused:
+        table(one, two)
+    assert str(one) in str(refused.value)
+    assert str(two) in str(refused.value)
+    # Another evaluation has its own protocol, but never its own test images.
+    three = write(tmp_path / "c" / "results" / "x.json", {"MAE": 90.0}, method="linear_probe", **change)
+    if {"data", "metric"} & set(change):
+        with pytest.raises(UserError, match="not judged alike"):
+            table(one, three)
+    else:
+        assert len(table(one, three)) == 2
+
+
+def test_seeds_are_averaged_and_other_backbones_are_not(tmp_path: Path) -> None:
+    def backbone(weights: str, seed: int, ratio: float) -> dict[str, Any]:
+        return {**BACKBONE, "weights": weights, "options": {"seed": seed, "mae": {"mask_ratio": ratio}}}
+
+    one = write(tmp_path / "a" / "results" / "knn.json", {"MAE": 80.0, "raw pixels": 60.0})
+    two = write(
+        tmp_path / "b" / "results" / "knn.json", {"MAE": 90.0, "raw pixels": 60.0}, backbone=backbone("w1", 1, 0.5)
+    )
+    assert table(one, two) == {("MAE", "knn"): ("85.0 ± 7.1 (2)",), ("raw pixels", "knn"): ("60.0 (1)",)}
+    three = write(
+        tmp_path / "c" / "results" / "knn.json", {"MAE": 70.0, "raw pixels": 60.0}, backbone=backbone("w2", 0, 0.75)
+    )
+    assert table(one, two, three) == {
+        ("MAE (mae.mask_ratio 0.5)", "knn"): ("85.0 ± 7.1 (2)",),
+        ("MAE (mae.mask_ratio 0.75)", "knn"): ("70.0 (1)",),
+        ("raw pixels", "knn"): ("60.0 (1)",),
+    }
+    foreign = write(
+        tmp_path / "d" / "results" / "knn.json", {"MAE": 50.0}, backbone={"weights": "w3", "folder": "elsewhere"}
+    )
+    assert ("MAE (backbone elsewhere)", "knn") in table(one, foreign)
+
+
+def test_two_values_for_the_same_thing_are_refused(tmp_path: Path) -> None:
+    one = write(tmp_path / "a" / "results" / "knn.json", {"MAE": 80.0})
+    two = write(tmp_path / "b" / "results" / "knn.json", {"MAE": 80.5})
+    with pytest.raises(UserError, match="different values for MAE, 40 labels, same draw and seed"):
+        table(one, two)
+
+
+def test_other_numbers_of_readable_images_are_refused(tmp_path: Path) -> None:
+    one = write(tmp_path / "a" / "results" / "knn.json", {"MAE": 80.0})
+    content = json.loads(one.read_text())
+    content["rows"].append({"method": "raw pixels", "top1": 1.0, "images": 2})
+    one.write_text(json.dumps(content))
+    with pytest.raises(UserError, match=r"readable test images: 3 in .* 2 in "):
+        table(one)
+
+
+def test_numbers_in_units_keep_their_digits(tmp_path: Path) -> None:
+    paths = []
+    for draw, value in enumerate((0.01234, 0.01434)):
+        path = tmp_path / "results" / f"{draw}.json"
+        paths.append(write(path, {"MAE": value}, metric="mae", cfg=EvalConfig(labels=4, draw=draw), data=labelled(4)))
+    assert table(*paths)[("MAE", "knn")] == ("0.01334 ± 0.001414 (2)",)
+
+
+def test_bad_files_are_named(tmp_path: Path) -> None:
+    good = write(tmp_path / "results" / "knn.json", {"MAE": 80.0})
+    content = json.loads(good.read_text())
+    cases = {
+        "half": (good.read_text()[:50], "cannot be read as JSON"),
+        "binary": ("\x00", "cannot be read as JSON"),
+        "list": ("[1, 2]", "no result file"),
+        "foreign": ('{"about": {}, "rows": []}', "no result file"),
+        "old": (json.dumps({k: v for k, v in content.items() if k != "draw"}), "lacks draw: an older version"),
+        "edited": (json.dumps({**content, "protocol": {**content["protocol"], "pool": "cls"}}), "was edited"),
+    }
+    for name, (text, said) in cases.items():
+        path = tmp_path / f"{name}.json"
+        path.write_text(text)
+        with pytest.raises(UserError, match=rf"{re.escape(str(path))} .*{said}"):
+            read_results([path])
+    with pytest.raises(UserError, match=r"there is no file or folder .*nowhere"):
+        read_results([tmp_path / "nowhere"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=r"empty holds no results/\*\.json; judge it first"):
+        read_results([tmp_path / "empty"])
+
+
+def test_a_run_directory_has_its_fine_tunings_too(tmp_path: Path) -> None:
+    write(tmp_path / "results" / "knn.json", {"MAE": 80.0})
+    write(tmp_path / "finetune" / "abc" / "results" / "finetune.json", {"MAE, fine-tuned": 90.0}, method="finetune")
+    assert set(table(tmp_path)) == {("MAE", "knn"), ("MAE, fine-tuned", "finetune")}
+
+
+def test_options_of_the_run_that_made_a_backbone(tmp_path: Path) -> None:
+    assert made_with(tmp_path / "backbone") == {}
+    (tmp_path / "config.yaml").write_text("- somebody: else's\n")
+    assert made_with(tmp_path / "backbone") == {}
+    (tmp_path / "config.yaml").write_text("seed: 3\nrun: {dir: x}\nfit: {epochs: 5, log_every: 1}\neval: {labels: 9}\n")
+    assert made_with(tmp_path / "backbone") == {"seed": 3, "fit": {"epochs": 5}, "eval": {"labels": 9}}
+
+
+def test_classes_without_training_label_are_named_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    warn_unlearnable(Labelled(images([0, 1]), images([0, 1]), ""))  # nobody needs the third
+    assert capsys.readouterr().err == ""
+    warn_unlearnable(Labelled(images([0, 0]), images([0, 1, 2, 2]), ""))
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "bee, cat" in said
+    assert "3 of the 4 test images" in said
+    train, test = (replace(images([0, 0]), kind="multilabel", labels=np.eye(3)[rows]) for rows in ([0, 1], [0, 2]))
+    warn_unlearnable(Labelled(train, test, ""))
+    assert "label cat" in capsys.readouterr().err
+    warn_unlearnable(Labelled(replace(train, kind="regression"), replace(test, kind="regression"), ""))
+    assert capsys.readouterr().err == ""
+
+
+def test_reading_results_needs_no_torch() -> None:
+    program = "import sys; import ssl_vit.results; sys.exit(bool({'torch', 'sklearn', 'timm'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
