@@ -113,20 +113,24 @@ def _patch_for(size: int) -> int:
 
 
 def resolve_augment(cfg: AugmentConfig, size: int, *, labelled: bool) -> AugmentConfig:
-    """Crops, flips and colour as definite values.
+    """Crops, flips, policy and erasing as definite values.
 
     Raises:
-        UserError: For a crop scale outside (0, 1] or the wrong way round.
+        UserError: For a crop scale outside (0, 1] or the wrong way round, or erasing without labels.
     """
     plain = size <= TINY
     crop = cfg.crop_scale or ((1.0, 1.0) if plain else (0.35, 1.0) if labelled else (0.2, 1.0))
     if not 0 < crop[0] <= crop[1] <= 1:
         raise UserError(f"--augment.crop_scale {list(crop)} must be two shares of the area, 0 < least <= most <= 1")
+    if cfg.erasing and not labelled:
+        raise UserError(f"--augment.erasing {cfg.erasing:g} is for training on labels; without them leave it out")
+    varied = labelled and not plain
     return replace(
         cfg,
         crop_scale=crop,
         flip=not plain if cfg.flip is None else cfg.flip,
-        colour=labelled and not plain if cfg.colour is None else cfg.colour,
+        policy=cfg.policy or ("randaugment" if varied else "none"),
+        erasing=(0.25 if varied else 0.0) if cfg.erasing is None else cfg.erasing,
     )
 
 
@@ -153,7 +157,9 @@ def resolve_optim(cfg: OptimConfig, width: int, size: int, task: Literal["mae", 
     return replace(cfg, base_lr=base if cfg.base_lr is None else cfg.base_lr)
 
 
-def resolve_supervised(cfg: SupervisedConfig, model_pool: str, size: int, labels: int) -> SupervisedConfig:
+def resolve_supervised(
+    cfg: SupervisedConfig, model_pool: str, size: int, labels: int, kind: str = "class"
+) -> SupervisedConfig:
     """Pooling and mixing as definite values.
 
     Args:
@@ -161,8 +167,9 @@ def resolve_supervised(cfg: SupervisedConfig, model_pool: str, size: int, labels
         model_pool: What represents an image in evaluation, ``cls`` or ``mean``.
         size: Side of the input in pixels.
         labels: Number of labelled training images.
+        kind: What labels are (``ImageSet.kind``).
     """
-    mixing = size > TINY and labels >= 2000
+    mixing = size > TINY and labels >= 2000 and kind != "regression"
     return replace(
         cfg,
         pool=cfg.pool or ("mean_prenorm" if model_pool == "mean" else "cls"),
