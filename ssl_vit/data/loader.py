@@ -38,7 +38,7 @@ class Batch:
     """Height and width before the canvas, in pixels."""
     native: bool
     """Whether every image has kept its own size."""
-    labels: Int[Tensor, " B"] | None
+    labels: Int[Tensor, " B"] | Float[Tensor, "B K"] | None
 
 
 @dataclass(frozen=True)

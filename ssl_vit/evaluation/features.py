@@ -29,7 +29,7 @@ class Features:
     """Vectors of the readable images of a set, in its order, the same on every process."""
 
     x: Float[np.ndarray, "n D"]
-    labels: Int[np.ndarray, " n"]
+    labels: Int[np.ndarray, " n"] | Float[np.ndarray, "n K"]
     index: Int[np.ndarray, " n"]
     """Positions in the set."""
     left_out: tuple[str, ...]
