@@ -34,7 +34,7 @@ def option_names(parser: ArgumentParser) -> list[str]:
     return names
 
 
-_PLAIN = ("--seed", "--backbone", "--config", "--help", "--print_config")
+_PLAIN = ("--seed", "--backbone", "--classifier", "--out", "--config", "--help", "--print_config")
 
 
 def _explain(message: str, known: list[str]) -> str:
@@ -152,7 +152,7 @@ def from_dict(recipe: type[R], values: dict[str, Any]) -> R:
 def _fields(parser: Any, parsed: Any) -> dict[str, Any]:
     values: dict[str, Any] = parsed.__dict__
     for group, value in values.items():
-        if group not in ("config", "seed", "backbone") and not isinstance(value, jsonargparse.Namespace):
+        if f"--{group}" not in _PLAIN and not isinstance(value, jsonargparse.Namespace):
             raise UserError(f"{group} in the config file is a group of options, not the value {value!r}")
     fields: dict[str, Any] = parser.instantiate(parsed).__dict__
     return {name: value for name, value in fields.items() if name != "config"}
