@@ -10,16 +10,17 @@ from ssl_vit.configs import SupervisedRecipe, run_script
 
 
 def main(cfg: SupervisedRecipe) -> None:
-    """Labelled images in, test accuracy and RUN/backbone out.
+    """Labelled images in, test accuracy, RUN/backbone and RUN/classifier out.
 
     Args:
         cfg: What ``--help`` lists.
     """
     from ssl_vit import train
     from ssl_vit.checkpoint import export_backbone
+    from ssl_vit.classifier import export_classifier
     from ssl_vit.configs import resolve, to_dict
     from ssl_vit.data.views import measure_scale
-    from ssl_vit.evaluation.finetune import train_on_labels, trained_pool
+    from ssl_vit.evaluation.finetune import labelling_of, shown_columns, train_on_labels, trained_pool
     from ssl_vit.evaluation.session import labelled_for, on_canvas, print_table, recorded_data
     from ssl_vit.models.build import build_backbone, check_shape, model_facts
     from ssl_vit.rundir import digest, open_run
@@ -39,7 +40,7 @@ def main(cfg: SupervisedRecipe) -> None:
     cfg = replace(
         cfg,
         model=model,
-        supervised=resolve.resolve_supervised(cfg.supervised, model.pool, size, len(data.train)),
+        supervised=resolve.resolve_supervised(cfg.supervised, model.pool, size, len(data.train), data.train.kind),
         augment=resolve.resolve_augment(cfg.augment, size, labelled=True),
         optim=resolve.resolve_optim(cfg.optim, backbone.embed_dim, size, "scratch"),
         fit=resolve.resolve_fit(cfg.fit, len(data.train), size=size, labelled=True),
@@ -58,13 +59,10 @@ def main(cfg: SupervisedRecipe) -> None:
     if not main_process:
         return
     recorded = {"objective": "supervised", "positions": model.positions, "seed": cfg.seed}
-    export_backbone(
-        objective.exported(),
-        run.backbone,
-        scale,
-        trained_pool(cfg.supervised),
-        recorded | recorded_data(cfg.data, cfg.eval.data),
-    )
+    recorded |= recorded_data(cfg.data, cfg.eval.data)
+    export_backbone(objective.exported(), run.backbone, scale, trained_pool(cfg.supervised), recorded)
+    net, labelling = objective.classifier(), labelling_of(data.train)
+    written = export_classifier(net, run.classifier, scale, labelling, recorded)
     protocol = {
         "config": {k: to_dict(getattr(cfg, k)) for k in ("model", "supervised", "augment", "optim", "fit", "eval")}
     }
@@ -75,9 +73,10 @@ def main(cfg: SupervisedRecipe) -> None:
         "data": {"name": data.test.name, "train": data.train.fingerprint, "test": data.test.fingerprint,
                  "split": data.split},
     }  # fmt: skip
-    columns = {"method": "method", "labels": "labels", "top1": "top-1 %", "top5": "top-5 %", "balanced": "balanced %"}
-    print_table(f"{data.test.name}: labelled baseline, {len(data.test):,} test images", [row], columns)
+    title = f"{data.test.name}: labelled baseline, {len(data.test):,} test images"
+    print_table(title, [row], shown_columns(data.test))
     print(f"Result: {run.write_result('supervised', result)}   Backbone: {run.backbone}")
+    print(f"Classifier: {run.classifier}" if written else "A head with a hidden layer is not exported for timm.")
 
 
 if __name__ == "__main__":

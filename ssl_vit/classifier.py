@@ -34,7 +34,10 @@ class Labelling(NamedTuple):
         outputs = outputs.astype(np.float64)
         if self.kind == "class":
             return softmax(outputs, axis=1)
-        return expit(outputs) if self.scale is None else self.scale.restore(outputs)
+        if self.kind == "multilabel":
+            return expit(outputs)
+        assert self.scale is not None
+        return self.scale.restore(outputs)
 
 
 class TrainedClassifier(NamedTuple):

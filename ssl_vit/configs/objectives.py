@@ -25,8 +25,11 @@ class MAEConfig:
 
 @dataclass(frozen=True)
 class SupervisedConfig:
-    """Training on labels, the labelled baseline and fine-tuning alike: cross-entropy on classes, binary cross-entropy
-    on several labels per image, squared error on numbers (standardised by the training labels' mean and deviation)."""
+    """Training on labels: the labelled baseline and fine-tuning alike.
+
+    Cross-entropy on classes, binary cross-entropy on several labels per image, squared error on numbers (standardised by
+    the training labels' mean and deviation).
+    """
 
     pool: Literal["cls", "mean", "mean_prenorm"] | None = None
     """What the classifier reads: class token or mean of patches after the final norm, or the mean of patches before

@@ -1,4 +1,4 @@
-"""Targets from labels; mixup and CutMix between neighbours in the global order, so that the number of processes changes nothing."""
+"""Targets from labels; mixup and CutMix between neighbours in the global order, whatever the number of processes."""
 
 from __future__ import annotations
 

@@ -66,6 +66,34 @@ class FileRows:
         return str(self.root / self.paths[row])
 
 
+@dataclass(frozen=True)
+class JoinedRows:
+    """Several splits one after another."""
+
+    parts: tuple[Rows, ...]
+
+    def __len__(self) -> int:
+        """Number of images."""
+        return sum(len(part) for part in self.parts)
+
+    def _find(self, row: int) -> tuple[Rows, int]:
+        for part in self.parts[:-1]:
+            if row < len(part):
+                return part, row
+            row -= len(part)
+        return self.parts[-1], row
+
+    def raw(self, row: int) -> bytes | np.ndarray:
+        """What the split has there."""
+        part, row = self._find(row)
+        return part.raw(row)
+
+    def where(self, row: int) -> str:
+        """What the split calls it."""
+        part, row = self._find(row)
+        return part.where(row)
+
+
 class Table(NamedTuple):
     """One split of a source."""
 
@@ -112,6 +140,18 @@ def open_pool(data: DataConfig, judged_on: LabelledDataConfig) -> tuple[ImageSet
         note = f"train split{f' ({others} images stay out)' if others else ''}"
         return _image_set(data.path, tables["train"], None), note
     return _image_set(data.path, tables["all"], None), "every image"
+
+
+def open_images(data: DataConfig) -> ImageSet:
+    """Every image of a source, all splits one after another, without labels: what a classifier is applied to.
+
+    Args:
+        data: Where they are.
+    """
+    tables = _open(data.path, data.image_column, None, labelled=False)
+    ordered = [tables[name] for name in ("train", "val", "test", "all") if name in tables]
+    whole = hashlib.sha256("".join(table.fingerprint for table in ordered).encode()).hexdigest()
+    return _image_set(data.path, Table(JoinedRows(tuple(t.rows for t in ordered)), None, (), whole), None)
 
 
 def _labelled_if_possible(path: str, image_column: str | None, label_column: str | None) -> Table | None:

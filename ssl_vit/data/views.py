@@ -12,11 +12,11 @@ from torch import Tensor
 
 from ssl_vit.configs import AugmentConfig, SupervisedConfig
 from ssl_vit.data import augment, colour, mixing
-from ssl_vit.data.erasing import erase
-from ssl_vit.data.randaugment import rand_augment
 from ssl_vit.data.decode import Unreadable
+from ssl_vit.data.erasing import erase
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loader import Batch
+from ssl_vit.data.randaugment import rand_augment
 from ssl_vit.data.targets import Kind, TargetScale
 from ssl_vit.errors import UserError
 from ssl_vit.masking import random_mask

@@ -116,7 +116,9 @@ def on_canvas(data: Labelled, side: int | None, img_size: int) -> Labelled:
     return data._replace(train=data.train.on_canvas(side, img_size), test=data.test.on_canvas(side, img_size))
 
 
-def open_session(backbone: str, cfg: LabelsConfig | EvalConfig, run: RunConfig, *, main: bool) -> Session:
+def open_session(
+    backbone: str, cfg: LabelsConfig | EvalConfig, run: RunConfig, *, main: bool, img_size: int | None = None
+) -> Session:
     """Loads a backbone and opens the images it is judged on.
 
     Args:
@@ -124,13 +126,14 @@ def open_session(backbone: str, cfg: LabelsConfig | EvalConfig, run: RunConfig, 
         cfg: What to judge on.
         run: Where results go; default: the run that the backbone belongs to.
         main: Whether this is the main process.
+        img_size: Side of the input in pixels where it is not the backbone's own.
 
     Raises:
         UserError: Wrong paths, missing labels, other channels than the backbone was built for.
     """
     exported = load_backbone(backbone)
     data, named = _own_data(exported.about, cfg.data)
-    found = on_canvas(labelled_for(data, replace(cfg, data=named)), data.canvas, exported.size)
+    found = on_canvas(labelled_for(data, replace(cfg, data=named)), data.canvas, img_size or exported.size)
     check_format(found.test, exported)
     seen = seen_in_pre_training(exported.about, found.test)
     if seen and main:

@@ -14,6 +14,7 @@ from ssl_vit.configs import (
     MAEConfig,
     MAERecipe,
     ModelConfig,
+    PredictRecipe,
     SupervisedConfig,
     SupervisedRecipe,
     from_dict,
@@ -26,7 +27,7 @@ from ssl_vit.configs.check import _RANGES, check_ranges
 from ssl_vit.errors import UserError
 from ssl_vit.models.build import ModelFacts
 
-RECIPES = [MAERecipe, SupervisedRecipe, FinetuneRecipe, KNNRecipe, LinearRecipe]
+RECIPES = [MAERecipe, SupervisedRecipe, FinetuneRecipe, KNNRecipe, LinearRecipe, PredictRecipe]
 SMALL = ModelFacts(224, 16, 384, 12, 6)
 TINY = ModelFacts(224, 16, 192, 12, 3)
 
