@@ -27,8 +27,8 @@ class MAEConfig:
 class SupervisedConfig:
     """Training on labels: the labelled baseline and fine-tuning alike.
 
-    Cross-entropy on classes, binary cross-entropy on several labels per image, squared error on numbers (standardised by
-    the training labels' mean and deviation).
+    Cross-entropy on classes, binary cross-entropy on several labels per image, squared error on numbers (standardised
+    by the training labels' mean and deviation).
     """
 
     pool: Literal["cls", "mean", "mean_prenorm"] | None = None

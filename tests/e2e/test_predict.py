@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -61,14 +64,10 @@ def test_a_trained_classifier_is_applied_to_images(run: Path, script) -> None:
     assert [row["prediction"] or "" for row in table] == [row["prediction"] for row in rows]
 
 
-def test_several_processes_write_the_same_table(run: Path, script, launched, tmp_path: Path) -> None:
+def test_several_processes_write_the_same_table(run: Path, script, tmp_path: Path) -> None:
     words = ["--classifier", "run", "--data.path", "photos", "--predict.batch_size", "7"]
     status, _, err = script("eval/predict.py", *words)
     assert status == 0, err
-    import os
-    import subprocess
-    import sys
-
     script_path = Path(__file__).resolve().parents[2] / "eval" / "predict.py"
     runner = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(script_path)]
     environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
@@ -104,7 +103,7 @@ def test_what_does_not_fit_is_refused(run: Path, script) -> None:
 
 def test_fine_tuning_at_another_resolution_and_patch_size(run: Path, script) -> None:
     sizes = ["--model.img_size", "48", "--model.patch_size", "8"]
-    status, out, err = script("eval/finetune.py", "--backbone", "run", *sizes, *SHORT, "tuned")
+    status, _, err = script("eval/finetune.py", "--backbone", "run", *sizes, *SHORT, "tuned")
     assert status == 0, err
     config = json.loads(Path("tuned/classifier/config.json").read_text())
     assert config["pretrained_cfg"]["input_size"] == [3, 48, 48]
