@@ -61,7 +61,7 @@ def make_targets(
     if kind == "multilabel":
         return labels.to(dtype) * (1.0 - smoothing) + smoothing / 2.0
     assert scale is not None
-    mean, std = (torch.tensor(v, dtype=torch.float64, device=labels.device) for v in scale)
+    mean, std = (labels.new_tensor(v) for v in scale)
     return ((labels - mean) / std).to(dtype)
 
 

@@ -65,7 +65,7 @@ def test_every_operation_is_timms(name: str, strength: float, monkeypatch: pytes
     expected = timms(name, image, strength, monkeypatch).astype(float)
     found = apply(as_tensor(image), [name], torch.tensor([strength], dtype=torch.float64), FILL)
     difference = np.abs(found[0].permute(1, 2, 0).numpy() * 255 - expected)
-    assert np.abs(expected - image).mean() > 0.2  # it does something
+    assert np.abs(expected - image).mean() > 0.05  # it does something
     if name in ("equalise", "invert", "posterise", "solarise", "solarise_add"):
         assert difference.max() < 1e-9
     else:  # Pillow rounds or cuts to whole levels, what they blend with too
