@@ -54,7 +54,7 @@ class FinetuneRecipe:
     As MAE fine-tunes: betas, smallest rate, weight decay, epochs, smoothing, drop path, RandAugment, erasing, mixing.
     Otherwise than MAE, made for hundreds to thousands of labels: batches of 64 with clipped gradients and at least
     1,000 steps, a tenth of them warm-up (MAE: batches of 1,024, 5 of 100 epochs), averaged weights, larger crops, and
-    one layer decay of 0.75 for every network (MAE: 0.65 and a base rate of 5e-4 for ViT-B; above 0.75, 1e-3, 50 epochs).
+    one layer decay of 0.75 for every network (MAE: 0.65 and a base rate of 5e-4 for ViT-B, 50 epochs for larger ones).
     MAE reads the mean of patches (--supervised.pool mean_prenorm); here the backbone's own pooling counts.
     """
 
