@@ -1,40 +1,48 @@
 """Fine-tunes a pre-trained backbone on the labels, with layer-wise learning-rate decay.
 
-The same code as recipes/supervised.py, so that the difference is the pre-training alone.
+The same code as recipes/supervised.py, so that the difference is the pre-training alone. The classifier that
+eval/predict.py applies is left in the run. Larger images or finer patches than the backbone was trained with:
+--model.img_size 384, --model.patch_size 8.
 """
 
 from dataclasses import replace
 from pathlib import Path
 
-from ssl_vit.configs import DataConfig, FinetuneRecipe, RunConfig, run_script, to_dict
+from ssl_vit.configs import AdaptConfig, DataConfig, FinetuneRecipe, RunConfig, run_script, to_dict
 
 
 def main(cfg: FinetuneRecipe) -> None:
-    """Backbone and labelled images in, test accuracy out.
+    """Backbone and labelled images in, test accuracy and RUN/classifier out.
 
     Args:
         cfg: What ``--help`` lists.
     """
     from ssl_vit import train
     from ssl_vit.checkpoint import export_backbone
+    from ssl_vit.classifier import export_classifier
     from ssl_vit.configs import resolve
-    from ssl_vit.evaluation.finetune import train_on_labels, trained_pool
-    from ssl_vit.evaluation.session import announce, open_session, print_table, recorded_data
+    from ssl_vit.evaluation.finetune import labelling_of, train_on_labels, trained_pool
+    from ssl_vit.evaluation.metrics import columns
+    from ssl_vit.evaluation.session import announce, led_by, open_session, print_table, recorded_data
+    from ssl_vit.models.adapt import adapt
     from ssl_vit.rundir import digest, open_run
 
     accelerator = train.start(cfg.fit.precision, cfg.seed)
     main_process = accelerator.is_main_process
-    session = open_session(cfg.backbone, cfg.eval, cfg.run, main=main_process)
+    session = open_session(cfg.backbone, cfg.eval, cfg.run, main=main_process, img_size=cfg.model.img_size)
     exported, data = session.exported, session.data
+    backbone = adapt(exported.backbone, img_size=cfg.model.img_size, patch_size=cfg.model.patch_size)
     if main_process:
         announce(session)
-    size = exported.size
+    size = cfg.model.img_size or exported.size
     train.use_cores(accelerator, size)
+    asked = cfg
     cfg = replace(
         cfg,
-        supervised=resolve.resolve_supervised(cfg.supervised, exported.pool, size, len(data.train)),
+        model=AdaptConfig(size, backbone.patch_size),
+        supervised=resolve.resolve_supervised(cfg.supervised, exported.pool, size, len(data.train), data.train.kind),
         augment=resolve.resolve_augment(cfg.augment, size, labelled=True),
-        optim=resolve.resolve_optim(cfg.optim, exported.backbone.embed_dim, size, "finetune"),
+        optim=resolve.resolve_optim(cfg.optim, backbone.embed_dim, size, "finetune"),
         fit=resolve.resolve_fit(cfg.fit, len(data.train), size=size, labelled=True),
     )
     if cfg.run.dir is None:
@@ -45,7 +53,7 @@ def main(cfg: FinetuneRecipe) -> None:
         writes=main_process, accelerator=train.describe(accelerator),
     )  # fmt: skip
     objective, metrics = train_on_labels(
-        exported.backbone, data, exported.scale, size=size, supervised=cfg.supervised, augment=cfg.augment,
+        backbone, data, exported.scale, size=size, supervised=cfg.supervised, augment=cfg.augment,
         optim=cfg.optim, fit_cfg=cfg.fit, cache=cfg.data.cache, workers=cfg.data.workers, run=run,
         accelerator=accelerator, seed=cfg.seed,
     )  # fmt: skip
@@ -55,12 +63,16 @@ def main(cfg: FinetuneRecipe) -> None:
     if cfg.eval.data.path is not None:
         recorded |= {"eval_data": recorded_data(DataConfig(), cfg.eval.data)["eval_data"]}
     export_backbone(objective.exported(), run.backbone, exported.scale, trained_pool(cfg.supervised), recorded)
-    protocol = {k: to_dict(getattr(cfg, k)) for k in ("supervised", "augment", "optim", "fit", "eval")}
+    net, labelling = objective.classifier(), labelling_of(data.train)
+    written = export_classifier(net, run.classifier, exported.scale, labelling, recorded)
+    options = {k: to_dict(getattr(asked, k)) for k in ("model", "supervised", "augment", "optim", "fit")}
     row = {"method": f"{exported.about.get('objective', 'backbone')}, fine-tuned", "labels": len(data.train), **metrics}
-    result = session.result("finetune", [row], protocol, cfg.seed) | {"selection": "none: fixed options, last step"}
-    columns = {"method": "method", "labels": "labels", "top1": "top-1 %", "top5": "top-5 %", "balanced": "balanced %"}
-    print_table(f"{data.test.name}: fine-tuning, {len(data.test):,} test images", [row], columns)
+    result = session.result("finetune", [row], options, cfg.seed, size=size)
+    result |= {"selection": "none: fixed options, last step"}
+    title = f"{data.test.name}: fine-tuning, {len(data.test):,} test images{led_by(session.metric, data.test)}"
+    print_table(title, [row], {"method": "method", "labels": "labels"} | columns(data.test.kind, session.metric))
     print(f"Result: {run.write_result('finetune', result)}   Backbone: {run.backbone}")
+    print(f"Classifier: {run.classifier}" if written else "A head with a hidden layer is not exported for timm.")
 
 
 if __name__ == "__main__":

@@ -10,24 +10,39 @@ from ssl_vit.configs import SupervisedRecipe, run_script
 
 
 def main(cfg: SupervisedRecipe) -> None:
-    """Labelled images in, test accuracy and RUN/backbone out.
+    """Labelled images in, test accuracy, RUN/backbone and RUN/classifier out.
 
     Args:
         cfg: What ``--help`` lists.
     """
     from ssl_vit import train
     from ssl_vit.checkpoint import export_backbone
+    from ssl_vit.classifier import export_classifier
     from ssl_vit.configs import resolve, to_dict
     from ssl_vit.data.views import measure_scale
-    from ssl_vit.evaluation.finetune import train_on_labels, trained_pool
-    from ssl_vit.evaluation.session import labelled_for, on_canvas, print_table, recorded_data
+    from ssl_vit.evaluation.finetune import labelling_of, train_on_labels, trained_pool
+    from ssl_vit.evaluation.metrics import chosen_metric, columns
+    from ssl_vit.evaluation.protocol import result_of
+    from ssl_vit.evaluation.session import (
+        labelled_for,
+        led_by,
+        on_canvas,
+        print_table,
+        recorded_data,
+        warn_unlearnable,
+    )  # fmt: skip
     from ssl_vit.models.build import build_backbone, check_shape, model_facts
-    from ssl_vit.rundir import digest, open_run
+    from ssl_vit.rundir import open_run
 
     if cfg.model.name is not None:
         model_facts(resolve.full_name(cfg.model.name))
     accelerator = train.start(cfg.fit.precision, cfg.seed)
+    main_process, asked = accelerator.is_main_process, cfg
     data = labelled_for(cfg.data, cfg.eval)
+    assert data.test.labels is not None
+    metric = chosen_metric(cfg.eval.metric, data.test.kind, data.test.labels)
+    if main_process:
+        warn_unlearnable(data)
     short = cfg.data.window or data.train.sizes.short_side
     shape = model_facts(resolve.default_name(cfg.model, short, cfg.preset))
     model = resolve.resolve_model(cfg.model, short, shape, cfg.preset)
@@ -41,12 +56,13 @@ def main(cfg: SupervisedRecipe) -> None:
         cfg,
         preset=preset.name,
         model=model,
-        supervised=resolve.resolve_supervised(cfg.supervised, model.pool, preset.input, len(data.train)),
+        supervised=resolve.resolve_supervised(
+            cfg.supervised, model.pool, preset.input, len(data.train), data.train.kind
+        ),
         augment=resolve.resolve_augment(cfg.augment, preset.input, labelled=True),
         optim=resolve.resolve_optim(cfg.optim, backbone.embed_dim, preset.input, "scratch"),
         fit=resolve.resolve_fit(cfg.fit, len(data.train), size=preset.input, labelled=True),
     )
-    main_process = accelerator.is_main_process
     if main_process:
         print(f"preset          {preset.name}, {size} px in patches of {model.patch_size} px")
     run = open_run(
@@ -62,26 +78,20 @@ def main(cfg: SupervisedRecipe) -> None:
     if not main_process:
         return
     recorded = {"objective": "supervised", "positions": model.positions, "seed": cfg.seed}
-    export_backbone(
-        objective.exported(),
-        run.backbone,
-        scale,
-        trained_pool(cfg.supervised),
-        recorded | recorded_data(cfg.data, cfg.eval.data),
-    )
-    protocol = {
-        "config": {k: to_dict(getattr(cfg, k)) for k in ("model", "supervised", "augment", "optim", "fit", "eval")}
-    }
+    recorded |= recorded_data(cfg.data, cfg.eval.data)
+    export_backbone(objective.exported(), run.backbone, scale, trained_pool(cfg.supervised), recorded)
+    net, labelling = objective.classifier(), labelling_of(data.train)
+    written = export_classifier(net, run.classifier, scale, labelling, recorded)
     row = {"method": "from scratch", "labels": len(data.train), **metrics}
-    result = {
-        "method": "supervised", "rows": [row], "protocol": protocol, "protocol_hash": digest(protocol),
-        "labels_used": len(data.train), "seed": cfg.seed, "selection": "none: fixed options, last step",
-        "data": {"name": data.test.name, "train": data.train.fingerprint, "test": data.test.fingerprint,
-                 "split": data.split},
-    }  # fmt: skip
-    columns = {"method": "method", "labels": "labels", "top1": "top-1 %", "top5": "top-5 %", "balanced": "balanced %"}
-    print_table(f"{data.test.name}: labelled baseline, {len(data.test):,} test images", [row], columns)
+    options = {k: to_dict(getattr(asked, k)) for k in ("model", "supervised", "augment", "optim", "fit")}
+    result = result_of(
+        "supervised", [row], options, data=data, size=size, metric=metric, cfg=cfg.eval, seed=cfg.seed
+    )  # fmt: skip
+    result |= {"selection": "none: fixed options, last step"}
+    title = f"{data.test.name}: labelled baseline, {len(data.test):,} test images{led_by(metric, data.test)}"
+    print_table(title, [row], {"method": "method", "labels": "labels"} | columns(data.test.kind, metric))
     print(f"Result: {run.write_result('supervised', result)}   Backbone: {run.backbone}")
+    print(f"Classifier: {run.classifier}" if written else "A head with a hidden layer is not exported for timm.")
 
 
 if __name__ == "__main__":

@@ -157,6 +157,9 @@ def load_backbone(given: str) -> Exported:
         about = config.get("ssl_vit", {})
         scale = PixelScale(tuple(pretrained["mean"]), tuple(pretrained["std"]), about.get("bits", 8))
         args = dict(config.get("model_args") or {})
+        if args.get("fc_norm"):  # a classifier on the mean of patches: its norm is the only one after the blocks
+            args["fc_norm"] = False
+            weights = {k.replace("fc_norm.", "norm."): v for k, v in weights.items()}
         backbone = make_vit(config["architecture"], args)
     except UserError:
         raise

@@ -101,10 +101,15 @@ def hardware() -> dict[str, Any]:
 
 def write_atomically(path: Path, text: str) -> None:
     """Writes a file so that a crash leaves the old one or the new one, never half of either."""
+    write_bytes_atomically(path, text.encode())
+
+
+def write_bytes_atomically(path: Path, content: bytes) -> None:
+    """As ``write_atomically``, for bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
-    with part.open("w", encoding="utf-8") as file:
-        file.write(text)
+    with part.open("wb") as file:
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
     part.replace(path)
@@ -161,6 +166,11 @@ class RunDir:
     def backbone(self) -> Path:
         """The exported backbone."""
         return self.path / "backbone"
+
+    @property
+    def classifier(self) -> Path:
+        """The exported classifier of a run on labels."""
+        return self.path / "classifier"
 
     @property
     def checkpoints(self) -> Path:

@@ -2,13 +2,22 @@
 
 from ssl_vit.configs.cli import from_dict, parse, run_script, to_dict, to_yaml
 from ssl_vit.configs.data import AugmentConfig, DataConfig, LabelledDataConfig, LoadingConfig, SourceConfig
-from ssl_vit.configs.evaluation import EvalConfig, JudgedConfig, KNNConfig, LabelsConfig, LinearConfig
+from ssl_vit.configs.evaluation import EvalConfig, JudgedConfig, KNNConfig, LabelsConfig, LinearConfig, PredictConfig
 from ssl_vit.configs.fit import FitConfig, OptimConfig, RunConfig
-from ssl_vit.configs.model import ModelConfig
+from ssl_vit.configs.model import AdaptConfig, ModelConfig
 from ssl_vit.configs.objectives import MAEConfig, SupervisedConfig
-from ssl_vit.configs.recipes import FiguresRecipe, FinetuneRecipe, KNNRecipe, LinearRecipe, MAERecipe, SupervisedRecipe
+from ssl_vit.configs.recipes import (
+    FiguresRecipe,
+    FinetuneRecipe,
+    KNNRecipe,
+    LinearRecipe,
+    MAERecipe,
+    PredictRecipe,
+    SupervisedRecipe,
+)
 
 __all__ = [
+    "AdaptConfig",
     "AugmentConfig",
     "DataConfig",
     "EvalConfig",
@@ -27,6 +36,8 @@ __all__ = [
     "MAERecipe",
     "ModelConfig",
     "OptimConfig",
+    "PredictConfig",
+    "PredictRecipe",
     "RunConfig",
     "SourceConfig",
     "SupervisedConfig",

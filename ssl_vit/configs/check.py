@@ -53,6 +53,9 @@ _RANGES: dict[str, tuple[float, float]] = {
     "linear.max_iter": (1, math.inf),
     "optim.betas": (0, 0.999999999),
     "augment.crop_ratio": (1e-3, 1e3),
+    "augment.magnitude": (0, 10),
+    "augment.erasing": (0, 1),
+    "predict.batch_size": (1, math.inf),
 }
 
 

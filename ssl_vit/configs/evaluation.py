@@ -75,3 +75,11 @@ class LinearConfig:
     """C when a class has fewer labels than folds."""
     max_iter: int = 2000
     """Iterations of the solver."""
+
+
+@dataclass(frozen=True)
+class PredictConfig:
+    """Applying a classifier."""
+
+    batch_size: int = 256
+    """Images per process and forward pass."""

@@ -30,3 +30,14 @@ class ModelConfig:
     pool: Literal["cls", "mean"] | None = None
     """What represents an image in evaluation: class token or mean of patches, both after the final norm;
     default: mean up to 16 pixels, else cls."""
+
+
+@dataclass(frozen=True)
+class AdaptConfig:
+    """Changes to a pre-trained backbone before it is fine-tuned."""
+
+    img_size: int | None = None
+    """Side of the square input in pixels, a multiple of the patch size: positions are interpolated to the new grid;
+    default: the backbone's own."""
+    patch_size: int | None = None
+    """Side of a patch in pixels: the patch projection is resampled (FlexiViT); default: the backbone's own."""

@@ -94,8 +94,10 @@ class Preset:
     norm_pix: bool = True
     labelled_crop: tuple[float, float] = (0.35, 1.0)
     """As ``crop``, where labels are trained on."""
-    colour: bool = True
-    """3-Augment and jitter, where labels are trained on."""
+    policy: Literal["none", "randaugment"] = "randaugment"
+    """RandAugment as MAE fine-tunes with, where labels are trained on."""
+    erasing: float = 0.25
+    """Share of images with an erased box, where labels are trained on."""
     mixup: float = 0.8
     cutmix: float = 1.0
     mixed_from: int = 2000
@@ -135,7 +137,8 @@ _PRESETS = [
         mask_ratio=0.5,
         norm_pix=False,
         labelled_crop=(1.0, 1.0),
-        colour=False,
+        policy="none",
+        erasing=0.0,
         mixup=0.0,
         cutmix=0.0,
         source="Measured on scikit-learn's 8x8 digits: network, masking, targets, batch, rates and budget. No crop or "
@@ -253,8 +256,8 @@ def table() -> str:
             "\nown/32: the images' own size in whole patches; 32 px where images of other sizes are given it.",
             "base lr: MAE/from scratch/fine-tuning, per 256 images of effective batch.",
             "epochs: MAE sees its budget of images, but keeps between these limits.",
-            f"On labels: {photos.labelled_epochs} epochs, batch {photos.labelled_batch}; from px32 on also colour, "
-            f"crops of {photos.labelled_crop[0]:g}-1 and, from {photos.mixed_from:,} labels on, mixing.\n",
+            f"On labels: {photos.labelled_epochs} epochs, batch {photos.labelled_batch}; from px32 on RandAugment, "
+            f"erasing, crops of {photos.labelled_crop[0]:g}-1 and, from {photos.mixed_from:,} labels on, mixing.\n",
             *(_note(p.name, f"Source: {p.source}") + "\n" + _note("", f"Expected: {p.expected}") for p in _PRESETS),
             "\nNetworks; --model.name takes these names too and leaves the patches to the preset:\n",
             _aligned([("network", "timm model", "width x depth", "heads", "MAE decoder", "MAE base lr"), *nets]),

@@ -115,20 +115,23 @@ def _patch_for(preset: Preset, size: int) -> int:
 
 
 def resolve_augment(cfg: AugmentConfig, size: int, *, labelled: bool) -> AugmentConfig:
-    """Crops, flips and colour as definite values.
+    """Crops, flips, policy and erasing as definite values.
 
     Raises:
-        UserError: For a crop scale outside (0, 1] or the wrong way round.
+        UserError: For a crop scale outside (0, 1] or the wrong way round, or erasing without labels.
     """
     preset = for_side(size)
     crop = cfg.crop_scale or (preset.labelled_crop if labelled else preset.crop)
     if not 0 < crop[0] <= crop[1] <= 1:
         raise UserError(f"--augment.crop_scale {list(crop)} must be two shares of the area, 0 < least <= most <= 1")
+    if cfg.erasing and not labelled:
+        raise UserError(f"--augment.erasing {cfg.erasing:g} is for training on labels; without them leave it out")
     return replace(
         cfg,
         crop_scale=crop,
         flip=preset.flip if cfg.flip is None else cfg.flip,
-        colour=labelled and preset.colour if cfg.colour is None else cfg.colour,
+        policy=cfg.policy or (preset.policy if labelled else "none"),
+        erasing=(preset.erasing if labelled else 0.0) if cfg.erasing is None else cfg.erasing,
     )
 
 
@@ -152,7 +155,9 @@ def resolve_optim(cfg: OptimConfig, width: int, size: int, task: Task) -> OptimC
     return replace(cfg, base_lr=base if cfg.base_lr is None else cfg.base_lr)
 
 
-def resolve_supervised(cfg: SupervisedConfig, model_pool: str, size: int, labels: int) -> SupervisedConfig:
+def resolve_supervised(
+    cfg: SupervisedConfig, model_pool: str, size: int, labels: int, kind: str = "class"
+) -> SupervisedConfig:
     """Pooling and mixing as definite values.
 
     Args:
@@ -160,9 +165,10 @@ def resolve_supervised(cfg: SupervisedConfig, model_pool: str, size: int, labels
         model_pool: What represents an image in evaluation, ``cls`` or ``mean``.
         size: Side of the input in pixels.
         labels: Number of labelled training images.
+        kind: What labels are (``ImageSet.kind``).
     """
     preset = for_side(size)
-    mixing = labels >= preset.mixed_from
+    mixing = labels >= preset.mixed_from and kind != "regression"
     return replace(
         cfg,
         pool=cfg.pool or ("mean_prenorm" if model_pool == "mean" else "cls"),

@@ -1,4 +1,4 @@
-"""Mixup and CutMix between neighbours in the global order, so that the number of processes changes nothing."""
+"""Targets from labels; mixup and CutMix between neighbours in the global order, whatever the number of processes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from scipy.special import betaincinv
 from torch import Tensor
 
+from ssl_vit.data.targets import Kind, TargetScale
 from ssl_vit.randomness import Key, uniform
 
 
@@ -36,6 +37,34 @@ def smooth_targets(
     return hot * (1.0 - smoothing) + smoothing / classes
 
 
+def make_targets(
+    labels: Int[Tensor, " B"] | Float[Tensor, "B K"],
+    kind: Kind,
+    *,
+    classes: int,
+    smoothing: float,
+    scale: TargetScale | None,
+    dtype: torch.dtype,
+) -> Float[Tensor, "B K"]:
+    """What the network is to answer: class probabilities, one probability per label, or standardised numbers.
+
+    Args:
+        labels: As ``ImageSet.labels``.
+        kind: How to read them.
+        classes: K, number of classes, labels or numbers.
+        smoothing: Mass moved from the class to all classes; of several labels, 0 and 1 each move by half of it.
+        scale: What numbers are standardised by; needed for regression alone.
+        dtype: Of the result.
+    """
+    if kind == "class":
+        return smooth_targets(labels, classes, smoothing, dtype)
+    if kind == "multilabel":
+        return labels.to(dtype) * (1.0 - smoothing) + smoothing / 2.0
+    assert scale is not None
+    mean, std = (labels.new_tensor(v) for v in scale)
+    return ((labels - mean) / std).to(dtype)
+
+
 def mix(
     key: Key, images: Float[Tensor, "B C H W"], targets: Float[Tensor, "B K"], *, mixup: float, cutmix: float
 ) -> tuple[Float[Tensor, "B C H W"], Float[Tensor, "B K"]]:
@@ -44,7 +73,7 @@ def mix(
     Args:
         key: One random stream per sample; a pair uses the first one's.
         images: Pixels; B is even.
-        targets: Rows that sum to 1.
+        targets: Class probabilities, label probabilities or numbers: all of them mix linearly.
         mixup: Beta parameter of mixup (Zhang et al. 2018), 0 for off.
         cutmix: Beta parameter of CutMix (Yun et al. 2019), 0 for off.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -10,6 +10,30 @@ Kind = Literal["class", "multilabel", "regression"]
 """``class``: Int[n], a class number each. ``multilabel``: Float[n K] of 0 and 1. ``regression``: Float[n R]."""
 
 _BINS = 10
+
+
+class TargetScale(NamedTuple):
+    """What numbers to predict are standardised by; stored with the classifier."""
+
+    mean: tuple[float, ...]
+    """Of every target over the training labels."""
+    std: tuple[float, ...]
+    """Of every target over the training labels; 1 where they are all alike."""
+
+    def restore(self, outputs: np.ndarray) -> np.ndarray:
+        """Standardised predictions in the targets' own units."""
+        return outputs * np.array(self.std) + np.array(self.mean)
+
+
+def measure_targets(labels: np.ndarray) -> TargetScale:
+    """Mean and deviation of every target.
+
+    Args:
+        labels: Float[n R] of the training images.
+    """
+    mean, std = labels.mean(axis=0, dtype=np.float64), labels.std(axis=0, dtype=np.float64)
+    std = np.where(std > 1e-9 * np.maximum(1.0, np.abs(mean)), std, 1.0)
+    return TargetScale(tuple(mean.tolist()), tuple(std.tolist()))
 
 
 def strata(labels: np.ndarray, kind: Kind) -> np.ndarray:

@@ -13,9 +13,12 @@ from torch import Tensor
 
 from ssl_vit.configs import AugmentConfig, SupervisedConfig
 from ssl_vit.data import augment, colour, mixing
+from ssl_vit.data.erasing import erase
 from ssl_vit.data.formats import Unreadable
 from ssl_vit.data.images import ImageSet, Sizes
 from ssl_vit.data.loader import Batch
+from ssl_vit.data.randaugment import rand_augment
+from ssl_vit.data.targets import Kind, TargetScale
 from ssl_vit.errors import UserError
 from ssl_vit.masking import random_mask
 from ssl_vit.randomness import Key, bits, make_key, uniform
@@ -112,6 +115,19 @@ def train_geometry(
     return augment.crop_resize(images, augment.to_canvas(boxes, batch.sizes, canvas), size, flip).clamp(0.0, 1.0)
 
 
+def vary(
+    batch: Batch, seed: int, images: Float[Tensor, "B C H W"], scale: PixelScale, cfg: AugmentConfig
+) -> Float[Tensor, "B C H W"]:
+    """Intensity, colour and further geometry as the config's policy says; pixels in [0, 1]."""
+    key = _sample_key(seed, "colour", batch)
+    if cfg.policy == "3-augment":
+        return colour.three_augment(key, images, bits=scale.bits)
+    if cfg.policy == "randaugment":
+        fill = images.new_tensor(scale.mean)
+        return rand_augment(key, images, magnitude=cfg.magnitude, fill=fill, bits=scale.bits)
+    return images
+
+
 def eval_images(batch: Batch, scale: PixelScale, size: int, dtype: torch.dtype) -> Float[Tensor, "B C S S"]:
     """The deterministic view of evaluation, normalised.
 
@@ -141,8 +157,7 @@ def mae_view(scale: PixelScale, cfg: AugmentConfig, *, size: int, patches: int, 
 
     def view(batch: Batch, seed: int) -> dict[str, Tensor]:
         images = train_geometry(batch, seed, scale, cfg, size, dtype)
-        if cfg.colour:
-            images = colour.three_augment(_sample_key(seed, "colour", batch), images, bits=scale.bits)
+        images = vary(batch, seed, images, scale, cfg)
         mask = random_mask(bits(_sample_key(seed, "mask", batch), patches), kept)
         return {"images": scale.normalise(images), "keep_ids": mask.keep_ids, "mask_ids": mask.mask_ids}
 
@@ -167,6 +182,8 @@ def supervised_view(
     size: int,
     depth: int,
     classes: int,
+    kind: Kind = "class",
+    target_scale: TargetScale | None = None,
     dtype: torch.dtype,
 ) -> View:
     """Images, soft targets and stochastic depth for training on labels.
@@ -177,7 +194,9 @@ def supervised_view(
         loss: Resolved smoothing, mixing and drop-path options.
         size: Side of the model's input in pixels.
         depth: Blocks of the backbone.
-        classes: Number of classes.
+        classes: Number of classes, labels or numbers to predict.
+        kind: What labels are.
+        target_scale: What numbers are standardised by; needed for regression alone.
         dtype: Arithmetic of the images.
     """
     mixup, cutmix = loss.mixup or 0.0, loss.cutmix or 0.0
@@ -185,10 +204,12 @@ def supervised_view(
     def view(batch: Batch, seed: int) -> dict[str, Tensor]:
         assert batch.labels is not None
         images = train_geometry(batch, seed, scale, cfg, size, dtype)
-        if cfg.colour:
-            images = colour.three_augment(_sample_key(seed, "colour", batch), images, bits=scale.bits)
-        images = scale.normalise(images)
-        targets = mixing.smooth_targets(batch.labels, classes, loss.label_smoothing, dtype)
+        images = scale.normalise(vary(batch, seed, images, scale, cfg))
+        if cfg.erasing:
+            images = erase(_sample_key(seed, "erasing", batch), images, cfg.erasing)
+        targets = mixing.make_targets(
+            batch.labels, kind, classes=classes, smoothing=loss.label_smoothing, scale=target_scale, dtype=dtype
+        )
         if mixup or cutmix:
             key = _sample_key(seed, "mix", batch)
             images, targets = mixing.mix(key, images, targets, mixup=mixup, cutmix=cutmix)

@@ -8,14 +8,17 @@ import numpy as np
 import torch
 from accelerate import Accelerator
 
+from ssl_vit.classifier import Labelling
 from ssl_vit.configs import AugmentConfig, FitConfig, OptimConfig, SupervisedConfig
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loader import Loader
+from ssl_vit.data.randaugment import notice
 from ssl_vit.data.sources import Labelled
+from ssl_vit.data.targets import measure_targets
 from ssl_vit.data.views import PixelScale, eval_images, supervised_view
 from ssl_vit.errors import UserError
 from ssl_vit.evaluation.features import extract_features
-from ssl_vit.evaluation.metrics import classification_metrics
+from ssl_vit.evaluation.metrics import judge
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.objectives.supervised import Supervised
 from ssl_vit.rundir import RunDir
@@ -60,13 +63,14 @@ def train_on_labels(
     Returns:
         The trained objective, and metrics on the test images after the last step.
     """
-    classes = data.train.classes
+    labelling = labelling_of(data.train)
+    kind, names = labelling.kind, labelling.names
     assert fit_cfg.batch_size is not None
     micro = micro_batch_size(fit_cfg, accelerator.num_processes)
     if (supervised.mixup or supervised.cutmix) and micro % 2:
         raise UserError(f"mixup and CutMix pair neighbours: --fit.micro_batch {micro} must be even")
     torch.manual_seed(seed)
-    objective = Supervised(backbone, len(classes), supervised)
+    objective = Supervised(backbone, len(names), supervised, kind)
     loader = Loader(
         data.train,
         batch_size=fit_cfg.batch_size,
@@ -77,15 +81,34 @@ def train_on_labels(
         workers=workers,
     )
     view = supervised_view(
-        scale, augment, supervised, size=size, depth=backbone.depth, classes=len(classes),
-        dtype=DTYPES.get(fit_cfg.precision, torch.float32),
+        scale, augment, supervised, size=size, depth=backbone.depth, classes=len(names), kind=kind,
+        target_scale=labelling.scale, dtype=DTYPES.get(fit_cfg.precision, torch.float32),
     )  # fmt: skip
     if not quiet:
-        summarise(objective, loader, fit_cfg, optim, f"{len(classes)} classes", accelerator)
+        summarise(objective, loader, fit_cfg, optim, f"{len(names)} {_IN_WORDS[kind]}", accelerator)
+        left_out = notice(data.train.form.channels, scale.bits) if augment.policy == "randaugment" else ""
+        if left_out and accelerator.is_main_process:
+            print(left_out, flush=True)
     fit(objective, loader, view, fit=fit_cfg, optim=optim, run=run, accelerator=accelerator, seed=seed)
-    scores, labels, left_out = predict(objective, data.test, scale, size=size, device=accelerator.device)
-    metrics = classification_metrics(scores, labels, classes)
-    return objective, {**metrics, "steps": count_steps(fit_cfg, loader), "unreadable_test_images": list(left_out)}
+    scores, labels, missed = predict(objective, data.test, scale, size=size, device=accelerator.device)
+    if labelling.scale is not None:
+        scores = labelling.scale.restore(scores)
+    metrics = judge(kind, scores, labels, names)
+    return objective, {**metrics, "steps": count_steps(fit_cfg, loader), "unreadable_test_images": list(missed)}
+
+
+_IN_WORDS = {"class": "classes", "multilabel": "labels, any number per image", "regression": "number(s) per image"}
+
+
+def labelling_of(images: ImageSet) -> Labelling:
+    """What a classifier trained on these images answers; numbers are standardised by their mean and deviation.
+
+    Args:
+        images: The labelled training images.
+    """
+    assert images.labels is not None
+    scale = measure_targets(images.labels) if images.kind == "regression" else None
+    return Labelling(images.kind, images.classes, scale)
 
 
 def trained_pool(cfg: SupervisedConfig) -> str:
@@ -96,7 +119,7 @@ def trained_pool(cfg: SupervisedConfig) -> str:
 def predict(
     objective: Supervised, images: ImageSet, scale: PixelScale, *, size: int, device: torch.device
 ) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
-    """Logits of every readable image, its label, and the images that could not be read."""
+    """Outputs for every readable image, its label, and the images that could not be read."""
     net = objective.classifier().to(device).eval()
     dtype = next(net.parameters()).dtype
 

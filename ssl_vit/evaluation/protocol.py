@@ -15,6 +15,7 @@ from ssl_vit.rundir import digest, remove
 
 _NO_MEANING = (
     "run",
+    "preset",
     "eval.batch_size",
     "eval.baselines",
     "eval.metric",
@@ -83,13 +84,7 @@ def result_of(
 def view_protocol(images: ImageSet, size: int) -> dict[str, Any]:
     """What of an image evaluation looks at: the facts of ``views.eval_images``."""
     share = "all of the short side" if size <= 64 else "7/8 of the short side (all of it where it is no larger)"
-    return {
-        "crop": f"central square, {share}",
-        "input": size,
-        "canvas": None if images.canvas is None else list(images.canvas),
-        "channels": images.form.channels,
-        "bits": images.form.bits,
-    }
+    return {**images.policy(), "crop": f"central square, {share}", "input": size}
 
 
 def made_with(backbone: Path) -> dict[str, Any]:

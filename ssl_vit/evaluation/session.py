@@ -158,7 +158,9 @@ def on_canvas(data: Labelled, side: int | None, img_size: int, window: int | Non
     return data._replace(train=train, test=test)
 
 
-def open_session(backbone: str, cfg: LabelsConfig | EvalConfig, run: RunConfig, *, main: bool) -> Session:
+def open_session(
+    backbone: str, cfg: LabelsConfig | EvalConfig, run: RunConfig, *, main: bool, img_size: int | None = None
+) -> Session:
     """Loads a backbone and opens the images it is judged on.
 
     Args:
@@ -166,6 +168,7 @@ def open_session(backbone: str, cfg: LabelsConfig | EvalConfig, run: RunConfig, 
         cfg: What to judge on.
         run: Where results go; default: the run that the backbone belongs to.
         main: Whether this is the main process.
+        img_size: Side of the input in pixels where it is not the backbone's own.
 
     Raises:
         UserError: Wrong paths, missing labels, other channels than the backbone was built for, or a metric that does
@@ -173,7 +176,8 @@ def open_session(backbone: str, cfg: LabelsConfig | EvalConfig, run: RunConfig, 
     """
     exported = load_backbone(backbone)
     data, named = _own_data(exported.about, cfg.data)
-    found = on_canvas(labelled_for(data, replace(cfg, data=named)), data.canvas, exported.size, data.window)
+    size = img_size or exported.size
+    found = on_canvas(labelled_for(data, replace(cfg, data=named)), data.canvas, size, data.window)
     check_format(found.test, exported)
     assert found.test.labels is not None
     metric = chosen_metric(cfg.metric, found.test.kind, found.test.labels)

@@ -1,8 +1,9 @@
-"""Cross-entropy on labels: one code for the labelled baseline (from scratch) and for fine-tuning (from a backbone)."""
+"""A loss on labels: one code for the labelled baseline (from scratch) and for fine-tuning (from a backbone)."""
 
 from __future__ import annotations
 
 import copy
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -14,24 +15,41 @@ from ssl_vit.models.heads import Classifier
 from ssl_vit.objectives.base import Clock, Objective, StepOutput
 from ssl_vit.schedules import ema_decay
 
+_LOSSES = {
+    "class": F.cross_entropy,
+    "multilabel": F.binary_cross_entropy_with_logits,
+    "regression": F.mse_loss,
+}
+
 
 class Supervised(Objective):
-    """Soft-target cross-entropy; smoothing, mixing partners and stochastic depth arrive drawn by the view."""
+    """Soft-target cross-entropy, binary cross-entropy or squared error, by the kind of labels.
+
+    Smoothing, mixing partners and stochastic depth arrive drawn by the view.
+    """
 
     decays_tokens = False
 
-    def __init__(self, backbone: Backbone, classes: int, cfg: SupervisedConfig) -> None:
+    def __init__(
+        self,
+        backbone: Backbone,
+        classes: int,
+        cfg: SupervisedConfig,
+        kind: Literal["class", "multilabel", "regression"] = "class",
+    ) -> None:
         """Puts a classifier on a backbone.
 
         Args:
             backbone: Random or pre-trained; all of it is trained, positions included.
-            classes: Number of classes.
+            classes: K, number of classes, labels or numbers to predict.
             cfg: Resolved options.
+            kind: One class, several labels or numbers per image.
         """
         super().__init__()
         assert cfg.pool is not None
         backbone.requires_grad_(True)
         self.net = Classifier(backbone, classes, pool=cfg.pool, hidden=cfg.head_hidden)
+        self.kind = kind
         self.decay = cfg.ema_decay
         self.average = copy.deepcopy(self.net).requires_grad_(False) if cfg.ema_decay else None
 
@@ -57,12 +75,12 @@ class Supervised(Objective):
         """The loss.
 
         Args:
-            inputs: ``images`` Float[B C H W] (normalised), ``targets`` Float[B K] (rows sum to 1) and, with
-                stochastic depth, ``drop`` Float[B L 2].
+            inputs: ``images`` Float[B C H W] (normalised), ``targets`` Float[B K] (rows that sum to 1, or one
+                probability per label, or standardised numbers) and, with stochastic depth, ``drop`` Float[B L 2].
         """
         logits = self.net(inputs["images"], inputs.get("drop"))
         dtype = torch.promote_types(logits.dtype, torch.float32)
-        return StepOutput(F.cross_entropy(logits.to(dtype), inputs["targets"].to(dtype)), {})
+        return StepOutput(_LOSSES[self.kind](logits.to(dtype), inputs["targets"].to(dtype)), {})
 
     def after_step(self, clock: Clock) -> None:
         """Moves the weight average."""

@@ -38,11 +38,20 @@ def supervised(pool: str = "cls", hidden: int = 0, decay: float = 0.9) -> tuple[
     return objective, {"images": torch.randn(6, 2, 16, 16, dtype=torch.float64), "targets": targets}
 
 
+def of_kind(kind: str) -> tuple[Objective, dict[str, Tensor]]:
+    cfg = SupervisedConfig("cls", 0.1, 0.0, 0.0, 0.1, 0.9, 0)
+    objective = Supervised(backbone(), 5, cfg, kind).double()  # pyright: ignore[reportArgumentType]
+    targets = torch.rand(6, 5, dtype=torch.float64) if kind == "multilabel" else torch.randn(6, 5, dtype=torch.float64)
+    return objective, {"images": torch.randn(6, 2, 16, 16, dtype=torch.float64), "targets": targets}
+
+
 MAKERS: dict[str, Callable[[], tuple[Objective, dict[str, Tensor]]]] = {
     "mae": mae,
     "supervised": supervised,
     "supervised-mean_prenorm": lambda: supervised("mean_prenorm"),
     "supervised-hidden": lambda: supervised("mean", hidden=7),
+    "supervised-multilabel": lambda: of_kind("multilabel"),
+    "supervised-regression": lambda: of_kind("regression"),
     "supervised-without-average": lambda: supervised(decay=0.0),
 }
 
@@ -214,3 +223,17 @@ def test_a_fresh_layernorm_replaces_the_final_one() -> None:
     trained = {n for n, p in objective.named_parameters() if p.requires_grad}
     assert "net.fc_norm.weight" in trained
     assert not any("vit.norm." in n for n in trained)
+
+
+def test_losses_of_several_labels_and_of_numbers() -> None:
+    for kind in ("multilabel", "regression"):
+        objective, inputs = of_kind(kind)
+        assert isinstance(objective, Supervised)
+        warm(objective)
+        outputs, targets = objective.net(inputs["images"]), inputs["targets"]
+        if kind == "multilabel":
+            p = 1 / (1 + (-outputs).exp())
+            expected = -(targets * p.log() + (1 - targets) * (1 - p).log()).mean()
+        else:
+            expected = (outputs - targets).square().mean()
+        assert (objective(inputs).loss - expected).abs() <= 1e-12

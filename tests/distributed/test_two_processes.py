@@ -91,8 +91,9 @@ def test_exports_are_equal_in_float32(runs: Path) -> None:
         assert torch.allclose(one[name], two[name], atol=1e-6), name
 
 
-def test_labels_mixing_and_accumulation(tmp_path: Path) -> None:
-    """Supervised training with crops, colour, mixup, CutMix and stochastic depth: 1 x 16 against 2 x (4 + 4)."""
+@pytest.mark.parametrize("policy", ["3-augment", "randaugment"])
+def test_labels_mixing_and_accumulation(policy: str, tmp_path: Path) -> None:
+    """Labels with crops, colour, erasing, mixup, CutMix and stochastic depth: 1 x 16 against 2 x (4 + 4)."""
     rng = np.random.default_rng(0)
     for name, level in (("bright", 150), ("dark", 40)):
         (tmp_path / "photos" / name).mkdir(parents=True)
@@ -102,7 +103,8 @@ def test_labels_mixing_and_accumulation(tmp_path: Path) -> None:
     words = [
         "--data.path", "photos", "--model.width", "16", "--model.depth", "2", "--model.heads", "2", "--fit.epochs", "1",
         "--fit.min_steps", "10", "--fit.batch_size", "16", "--fit.log_every", "1", "--fit.precision", "fp64",
-        "--supervised.mixup", "0.8", "--supervised.cutmix", "1",
+        "--supervised.mixup", "0.8", "--supervised.cutmix", "1", "--augment.policy", policy,
+        "--augment.erasing", "0.5",
     ]  # fmt: skip
     for processes, micro in ((1, 16), (2, 4)):
         done = launch(

@@ -131,7 +131,7 @@ def test_grey_and_16_bit_images_are_used_as_they_are(deep: bool, script, small: 
             pixels = rng.integers(level, level + 500, (16, 16)) if deep else rng.integers(level // 20, 200, (16, 16))
             image = Image.fromarray(pixels.astype(np.uint16 if deep else np.uint8))
             image.save(tmp_path / "cells" / name / f"{i}.png")
-    words = [*small, "--fit.epochs", "2", "--data.path", "cells", "--run.dir", "run", "--augment.colour", "true"]
+    words = [*small, "--fit.epochs", "2", "--data.path", "cells", "--run.dir", "run", "--augment.policy", "3-augment"]
     status, _, err = script(MAE, *words)
     assert status == 0, err
     config = json.loads(Path("run/backbone/config.json").read_text())

@@ -14,6 +14,7 @@ from ssl_vit.configs import (
     MAEConfig,
     MAERecipe,
     ModelConfig,
+    PredictRecipe,
     SupervisedConfig,
     SupervisedRecipe,
     from_dict,
@@ -26,7 +27,7 @@ from ssl_vit.configs.check import _RANGES, check_ranges
 from ssl_vit.errors import UserError
 from ssl_vit.models.build import ModelFacts
 
-RECIPES = [MAERecipe, SupervisedRecipe, FinetuneRecipe, KNNRecipe, LinearRecipe]
+RECIPES = [MAERecipe, SupervisedRecipe, FinetuneRecipe, KNNRecipe, LinearRecipe, PredictRecipe]
 SMALL = ModelFacts(224, 16, 384, 12, 6)
 TINY = ModelFacts(224, 16, 192, 12, 3)
 
@@ -154,11 +155,19 @@ def test_chosen_sizes_always_divide(side: int) -> None:
 
 def test_small_images_are_not_varied_and_large_ones_are() -> None:
     digits = resolve.resolve_augment(AugmentConfig(), 8, labelled=False)
-    assert (digits.crop_scale, digits.flip, digits.colour) == ((1.0, 1.0), False, False)
+    assert (digits.crop_scale, digits.flip, digits.policy) == ((1.0, 1.0), False, "none")
     photos = resolve.resolve_augment(AugmentConfig(), 224, labelled=False)
-    assert (photos.crop_scale, photos.flip, photos.colour) == ((0.2, 1.0), True, False)
+    assert (photos.crop_scale, photos.flip, photos.policy, photos.erasing) == ((0.2, 1.0), True, "none", 0.0)
     labelled = resolve.resolve_augment(AugmentConfig(flip=False), 224, labelled=True)
-    assert (labelled.crop_scale, labelled.flip, labelled.colour) == ((0.35, 1.0), False, True)
+    assert (labelled.crop_scale, labelled.flip, labelled.policy) == ((0.35, 1.0), False, "randaugment")
+    assert (labelled.magnitude, labelled.erasing) == (9.0, 0.25)
+    tiny = resolve.resolve_augment(AugmentConfig(), 16, labelled=True)
+    assert (tiny.policy, tiny.erasing) == ("none", 0.0)
+
+
+def test_erasing_needs_labels() -> None:
+    with pytest.raises(UserError, match=r"--augment\.erasing"):
+        resolve.resolve_augment(AugmentConfig(erasing=0.25), 224, labelled=False)
 
 
 @pytest.mark.parametrize("scale", [(0.0, 1.0), (0.8, 0.2), (0.5, 1.5)])
@@ -177,6 +186,8 @@ def test_fine_tuning_reads_the_mean_before_the_norm_as_mae_does() -> None:
     assert resolve.resolve_supervised(SupervisedConfig(), "mean", 224, 5000).pool == "mean_prenorm"
     few = resolve.resolve_supervised(SupervisedConfig(), "cls", 224, 100)
     assert (few.pool, few.mixup, few.cutmix) == ("cls", 0.0, 0.0)
+    numbers = resolve.resolve_supervised(SupervisedConfig(), "cls", 224, 5000, "regression")
+    assert (numbers.mixup, numbers.cutmix) == (0.0, 0.0)
     many = resolve.resolve_supervised(SupervisedConfig(), "cls", 224, 5000)
     assert (many.mixup, many.cutmix) == (0.8, 1.0)
 

@@ -19,6 +19,7 @@ from ssl_vit.data.decode import Format
 from ssl_vit.data.images import ImageSet, Sizes
 from ssl_vit.data.loader import Batch
 from ssl_vit.data.sources import ArrayRows, FileRows
+from ssl_vit.data.targets import measure_targets
 from ssl_vit.data.views import (
     PixelScale,
     View,
@@ -35,8 +36,9 @@ from ssl_vit.randomness import make_key
 
 RAW = PixelScale((0.0,), (1.0,), 8)
 COLOUR = PixelScale((0.4, 0.5, 0.6), (0.2, 0.3, 0.25), 8)
-PLAIN = AugmentConfig(crop_scale=(1.0, 1.0), flip=False, colour=False)
-VARIED = AugmentConfig(crop_scale=(0.2, 1.0), flip=True, colour=True)
+PLAIN = AugmentConfig(crop_scale=(1.0, 1.0), flip=False, policy="none")
+VARIED = AugmentConfig(crop_scale=(0.2, 1.0), flip=True, policy="3-augment")
+TUNED = AugmentConfig(crop_scale=(0.2, 1.0), flip=True, policy="randaugment", erasing=0.25)
 UNMIXED = SupervisedConfig(pool="cls", mixup=0.0, cutmix=0.0)
 F64 = torch.float64
 
@@ -278,7 +280,7 @@ def test_crops_are_drawn_in_the_originals_coordinates() -> None:
         columns = (torch.arange(width) + 0.5) / width
         return torch.stack([rows[:, None].expand(height, width), columns.expand(height, width)])
 
-    cfg = AugmentConfig(crop_scale=(0.1, 0.3), flip=False, colour=False)
+    cfg = AugmentConfig(crop_scale=(0.1, 0.3), flip=False, policy="none")
     scale = PixelScale((0.0, 0.0), (1.0, 1.0), 16)
     shown = []
     for canvas in ((60, 120), (90, 90)):
@@ -310,8 +312,9 @@ VIEWS: dict[str, View] = {
     "MAE without augmentation": mae_view(COLOUR, PLAIN, size=24, patches=64, kept=16, dtype=F64),
     "labels": supervised_view(COLOUR, VARIED, UNMIXED, size=16, depth=6, classes=5, dtype=F64),
     "labels, no colour": supervised_view(
-        COLOUR, replace(VARIED, colour=False), UNMIXED, size=24, depth=6, classes=5, dtype=F64
+        COLOUR, replace(VARIED, policy="none"), UNMIXED, size=24, depth=6, classes=5, dtype=F64
     ),
+    "labels, MAE's recipe": supervised_view(COLOUR, TUNED, UNMIXED, size=24, depth=6, classes=5, dtype=F64),
 }
 
 
@@ -331,7 +334,7 @@ def test_a_sample_has_the_same_view_in_any_batch_and_place(name: str, sizes: tup
                 assert torch.equal(value, expected), key
 
 
-@pytest.mark.parametrize("name", ["MAE", "labels"])
+@pytest.mark.parametrize("name", ["MAE", "labels", "labels, MAE's recipe"])
 def test_another_visit_or_seed_gives_another_view(name: str) -> None:
     view, drawn = VIEWS[name], "keep_ids" if name == "MAE" else "drop"
     first, again = view(batch_of(8), 3), view(batch_of(8), 3)
@@ -352,6 +355,36 @@ def test_supervised_views_have_smoothed_targets() -> None:
     assert batch.labels is not None
     assert torch.allclose(inputs["targets"], F.one_hot(batch.labels, 5).double() * 0.8 + 0.04)
     assert torch.equal(inputs["images"], COLOUR.normalise(batch.images.double() / 255))
+
+
+def test_several_labels_are_smoothed_towards_the_middle() -> None:
+    labels = torch.tensor([[0.0, 1.0, 1.0], [0.0, 0.0, 0.0]], dtype=F64)
+    loss = replace(UNMIXED, label_smoothing=0.2)
+    view = supervised_view(COLOUR, PLAIN, loss, size=24, depth=4, classes=3, kind="multilabel", dtype=F64)
+    targets = view(replace(batch_of(2), labels=labels), 0)["targets"]
+    assert torch.allclose(targets, torch.tensor([[0.1, 0.9, 0.9], [0.1, 0.1, 0.1]], dtype=F64), rtol=0, atol=1e-12)
+
+
+def test_numbers_are_standardised_and_mixed_but_not_smoothed() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.normal((1000.0, -3.0, 7.0), (50.0, 0.1, 0.0), (10, 3))
+    scale = measure_targets(labels)
+    assert np.abs(scale.restore((labels - np.array(scale.mean)) / np.array(scale.std)) - labels).max() < 1e-9
+    assert scale.std[2] == 1.0  # a constant target stays finite
+    batch = replace(batch_of(10), labels=torch.from_numpy(labels))
+    plain, mixed = (
+        supervised_view(
+            COLOUR, PLAIN, replace(UNMIXED, mixup=mixup), size=24, depth=4, classes=3, kind="regression",
+            target_scale=scale, dtype=F64,
+        )(batch, 0)["targets"]
+        for mixup in (0.0, 0.8)
+    )  # fmt: skip
+    assert float(plain.mean(dim=0).abs().max()) < 1e-9
+    assert (plain[:, :2].std(dim=0, correction=0) - 1).abs().max() < 1e-9
+    pairs = torch.arange(10) ^ 1
+    low, high = torch.minimum(plain, plain[pairs]), torch.maximum(plain, plain[pairs])
+    assert bool(((mixed >= low - 1e-9) & (mixed <= high + 1e-9)).all())
+    assert not torch.allclose(plain, mixed)
 
 
 @pytest.mark.parametrize("mixes", [(0.8, 0.0), (0.0, 1.0), (0.8, 1.0)])
@@ -416,7 +449,7 @@ def test_training_pixels_stay_in_range_where_sharp_edges_are_resized() -> None:
     board = (squares * 255).to(torch.uint8).expand(4, 1, -1, -1).contiguous()
     index = torch.arange(4)
     batch = Batch(board, index, torch.zeros_like(index), torch.tensor([[48.0, 48.0]] * 4), True, None)
-    cfg = AugmentConfig(crop_scale=(0.2, 0.5), flip=False, colour=False)
+    cfg = AugmentConfig(crop_scale=(0.2, 0.5), flip=False, policy="none")
     result = train_geometry(batch, 0, RAW, cfg, 32, F64)
     assert float(result.min()) >= 0
     assert float(result.max()) <= 1

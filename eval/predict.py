@@ -1,0 +1,40 @@
+"""Applies a trained classifier to images and writes a table: one row per image, with the probability of every class.
+
+accelerate launch eval/predict.py --classifier RUN --data.path IMAGES --out predictions.csv
+RUN is a run of eval/finetune.py or recipes/supervised.py; IMAGES need no labels, and all splits are read.
+"""
+
+from ssl_vit.configs import PredictRecipe, run_script
+
+
+def main(cfg: PredictRecipe) -> None:
+    """Classifier and images in, table out.
+
+    Args:
+        cfg: What ``--help`` lists.
+    """
+    from ssl_vit import train
+    from ssl_vit.classifier import load_classifier
+    from ssl_vit.data.sources import open_images
+    from ssl_vit.evaluation.predict import answer, check_out, prediction_table, write_table
+    from ssl_vit.evaluation.session import check_format
+
+    path = check_out(cfg.out)
+    accelerator = train.start("fp32")
+    classifier = load_classifier(cfg.classifier)
+    labelling, size = classifier.labelling, classifier.exported.size
+    images = open_images(cfg.data).on_canvas(cfg.data.canvas, size)
+    check_format(images, classifier.exported)
+    train.use_cores(accelerator, size)
+    answers, reasons = answer(
+        classifier, images, batch_size=cfg.predict.batch_size, workers=cfg.data.workers, device=accelerator.device
+    )
+    if not accelerator.is_main_process:
+        return
+    write_table(prediction_table(images, labelling, answers, reasons), path)
+    missed = f", {len(reasons):,} of them could not be read (column error)" if reasons else ""
+    print(f"{path}: {len(images):,} images from {images.name}{missed}; {labelling.kind} of {len(labelling.names)}")
+
+
+if __name__ == "__main__":
+    run_script(main, PredictRecipe, __doc__ or "")

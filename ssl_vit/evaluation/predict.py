@@ -1,0 +1,124 @@
+"""A classifier's answers for images without labels, as a table."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ssl_vit.classifier import Labelling, TrainedClassifier
+from ssl_vit.data.images import ImageSet
+from ssl_vit.data.loader import UnreadableLog, eval_batches
+from ssl_vit.data.views import eval_images
+from ssl_vit.dist import gather_lists, gather_rows
+from ssl_vit.errors import UserError
+from ssl_vit.rundir import write_bytes_atomically
+
+SUFFIXES = (".csv", ".parquet")
+_OWN = ("file", "prediction", "error")
+
+
+def answer(
+    classifier: TrainedClassifier, images: ImageSet, *, batch_size: int, workers: int | None, device: torch.device
+) -> tuple[np.ndarray, dict[int, str]]:
+    """What a classifier says of every image, on any number of processes.
+
+    Args:
+        classifier: Moved to the device.
+        images: Of any length; labels are not read.
+        batch_size: Images per process and forward pass.
+        workers: Loader processes; None chooses.
+        device: Where to compute.
+
+    Returns:
+        Float[n K], NaN where an image cannot be read, and why not by position; the same on every process.
+    """
+    net, exported = classifier.net.to(device).eval(), classifier.exported
+    names = classifier.labelling.names
+    log = UnreadableLog(images, silent=True)  # they get a row of their own, so nothing has to stop
+    outputs = [torch.empty((0, len(names)), device=device)]
+    index = [torch.empty(0, dtype=torch.int64, device=device)]
+    for batch in eval_batches(images, batch_size, device, log, workers):
+        with torch.inference_mode():
+            outputs.append(net(eval_images(batch, exported.scale, exported.size, torch.float32)).float())
+        index.append(batch.index)
+    found, where = (gather_rows(torch.cat(parts)).cpu().numpy() for parts in (outputs, index))
+    reasons = gather_lists([f"{i} {reason}" for i, reason in log.reasons.items()])
+    table = np.full((len(images), len(names)), np.nan)
+    table[where] = classifier.labelling.answers(found)
+    return table, {int(i): reason for i, _, reason in (line.partition(" ") for line in reasons)}
+
+
+def prediction_table(
+    images: ImageSet, labelling: Labelling, answers: np.ndarray, reasons: dict[int, str]
+) -> dict[str, list[Any]]:
+    """Columns by name: file, prediction, one per class, label or number, and error; one row per image, in order.
+
+    Classes: the likeliest name, and the probability of each. Several labels: all names above one half, joined by
+    semicolons, and the probability of each. Numbers: each in its own column, in the units of the training labels.
+
+    Args:
+        images: What was predicted on.
+        labelling: What the answers mean.
+        answers: As ``answer`` returns them.
+        reasons: Why images could not be read, by position.
+    """
+    columns: dict[str, list[Any]] = {"file": [images.where(i) for i in range(len(images))]}
+    if labelling.kind != "regression":
+        columns["prediction"] = [None if i in reasons else _named(labelling, row) for i, row in enumerate(answers)]
+    for name, values in zip(labelling.names, answers.T.tolist(), strict=True):
+        # A class may be called like one of the other columns.
+        column = f"{name} (probability)" if name in _OWN else name
+        columns[column] = [None if i in reasons else value for i, value in enumerate(values)]
+    columns["error"] = [reasons.get(i) for i in range(len(images))]
+    return columns
+
+
+def _named(labelling: Labelling, row: np.ndarray) -> str:
+    if labelling.kind == "class":
+        return labelling.names[int(row.argmax())]
+    return ";".join(name for name, p in zip(labelling.names, row, strict=True) if p > 0.5)
+
+
+def check_out(out: str) -> Path:
+    """The table's path, before anything is computed.
+
+    Raises:
+        UserError: For another suffix, or a folder that does not exist.
+    """
+    path = Path(out).expanduser()
+    if path.suffix.lower() not in SUFFIXES:
+        raise UserError(f"--out {out} must end in {' or '.join(SUFFIXES)}")
+    if path.is_dir() or not path.resolve().parent.is_dir():
+        raise UserError(f"--out {out} cannot be written: name a file in a folder that exists")
+    return path
+
+
+def write_table(columns: dict[str, list[Any]], path: Path) -> None:
+    """Writes the table whole or not at all.
+
+    Args:
+        columns: As ``prediction_table`` returns them.
+        path: Ends in .csv or .parquet.
+    """
+    if path.suffix.lower() == ".csv":
+        text = io.StringIO()
+        rows = csv.writer(text, lineterminator="\n")
+        rows.writerow(columns)
+        rows.writerows(zip(*columns.values(), strict=True))
+        content = text.getvalue().encode()
+    else:
+        import pyarrow
+        import pyarrow.parquet
+
+        texts = {"file", "prediction", "error"}
+        types = {name: pyarrow.string() if name in texts else pyarrow.float64() for name in columns}
+        sink = pyarrow.BufferOutputStream()
+        arrays = [pyarrow.array(values, types[name]) for name, values in columns.items()]
+        pyarrow.parquet.write_table(pyarrow.Table.from_arrays(arrays, names=list(columns)), sink)
+        content = sink.getvalue().to_pybytes()
+    write_bytes_atomically(path, content)

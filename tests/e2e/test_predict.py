@@ -1,0 +1,123 @@
+"""From labelled images to a table of predictions for others."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+import timm
+import torch
+from PIL import Image
+
+SHORT = ["--fit.epochs", "1", "--fit.min_steps", "40", "--run.dir"]
+
+
+def rows_of(path: str) -> list[dict[str, str]]:
+    with Path(path).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture
+def run(photos: Path, script, small: list[str]) -> Path:
+    status, out, err = script("recipes/supervised.py", *small, "--data.path", "photos", *SHORT, "run")
+    assert status == 0, err
+    assert "Classifier: run/classifier" in out
+    return Path("run")
+
+
+def test_a_trained_classifier_is_applied_to_images(run: Path, script) -> None:
+    # Two splits and no classes, one file that is no image, one of another size than all others.
+    for i in range(6):
+        folder = Path("new") / ("train" if i % 2 else "test")
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copy(f"photos/{'dark' if i < 3 else 'bright'}/{i:02d}.png", folder / f"{i}.png")
+    Path("new/test/broken.png").write_bytes(b"no image")
+    Image.fromarray(np.full((90, 33, 3), 200, dtype=np.uint8)).save("new/train/7.png")
+    status, out, err = script("eval/predict.py", "--classifier", "run", "--data.path", "new")
+    assert status == 0, err
+    assert "8 images" in out
+    assert "1 of them could not be read" in out
+    rows = rows_of("predictions.csv")
+    names = [f"new/train/{i}.png" for i in (1, 3, 5, 7)] + [f"new/test/{i}.png" for i in (0, 2, 4, "broken")]
+    assert [row["file"] for row in rows] == names
+    assert list(rows[0]) == ["file", "prediction", "bright", "dark", "error"]
+    for row in rows:
+        if "broken" in row["file"]:
+            assert row["error"]
+            assert {row["prediction"], row["bright"], row["dark"]} == {""}
+            continue
+        assert row["error"] == ""
+        assert row["prediction"] == ("dark" if row["file"][-5] in "012" else "bright")
+        assert float(row["bright"]) + float(row["dark"]) == pytest.approx(1, abs=1e-9)
+        assert float(row[row["prediction"]]) > 0.5
+    status, _, err = script("eval/predict.py", "--classifier", "run", "--data.path", "new", "--out", "t.parquet")
+    assert status == 0, err
+    table = pyarrow.parquet.read_table("t.parquet").to_pylist()
+    assert [row["prediction"] or "" for row in table] == [row["prediction"] for row in rows]
+
+
+def test_several_processes_write_the_same_table(run: Path, script, tmp_path: Path) -> None:
+    words = ["--classifier", "run", "--data.path", "photos", "--predict.batch_size", "7"]
+    status, _, err = script("eval/predict.py", *words)
+    assert status == 0, err
+    script_path = Path(__file__).resolve().parents[2] / "eval" / "predict.py"
+    runner = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(script_path)]
+    environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+    environment |= {"ACCELERATE_USE_CPU": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*runner, *words, "--out", "two.csv"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    one, two = rows_of("predictions.csv"), rows_of("two.csv")
+    assert len(one) == 60  # training and test images, each once
+    assert [row["file"] for row in one] == [row["file"] for row in two]
+    for a, b in zip(one, two, strict=True):
+        assert float(a["dark"]) == pytest.approx(float(b["dark"]), abs=1e-6)
+
+
+def test_what_does_not_fit_is_refused(run: Path, script) -> None:
+    for words, expected in (
+        (["--classifier", "run"], "digits has images of 1 channel(s), but the backbone was built for 3"),
+        (["--data.path", "photos"], "--classifier is missing"),
+        (["--classifier", "photos", "--data.path", "photos"], "--classifier photos holds no classifier"),
+        (["--classifier", "run", "--data.path", "photos", "--out", "x.txt"], "--out x.txt must end in"),
+    ):
+        status, _, err = script("eval/predict.py", *words)
+        assert status == 1
+        assert expected in err
+        assert err.count("\n") == 1
+
+
+def test_fine_tuning_at_another_resolution_and_patch_size(run: Path, script) -> None:
+    sizes = ["--model.img_size", "48", "--model.patch_size", "8"]
+    status, _, err = script("eval/finetune.py", "--backbone", "run", *sizes, *SHORT, "tuned")
+    assert status == 0, err
+    config = json.loads(Path("tuned/classifier/config.json").read_text())
+    assert config["pretrained_cfg"]["input_size"] == [3, 48, 48]
+    assert config["model_args"]["patch_size"] == 8
+    before = json.loads(Path("run/classifier/config.json").read_text())
+    assert config["pretrained_cfg"]["mean"] == before["pretrained_cfg"]["mean"]
+    assert json.loads(Path("tuned/results/finetune.json").read_text())["rows"][0]["top1"] > 90
+    for folder, width in (("backbone", 16), ("classifier", 2)):
+        model = timm.create_model(f"local-dir:tuned/{folder}", pretrained=True)
+        assert model(torch.zeros(1, 3, 48, 48)).shape == (1, width)
+    status, _, err = script("eval/predict.py", "--classifier", "tuned", "--data.path", "photos")
+    assert status == 0, err
+    right = [row["prediction"] == row["file"].split("/")[1] for row in rows_of("predictions.csv")]
+    assert np.mean(right) > 0.9
+    status, _, err = script("eval/finetune.py", "--backbone", "run", "--model.img_size", "30", *SHORT, "no")
+    assert status == 1
+    assert "--model.img_size 30 is not a multiple of --model.patch_size 4" in err

@@ -1,0 +1,71 @@
+"""Training on several labels per image and on numbers: what is judged is in the labels' own terms."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from ssl_vit import train
+from ssl_vit.configs import AugmentConfig, FitConfig, ModelConfig, OptimConfig, SupervisedConfig
+from ssl_vit.data.decode import Format
+from ssl_vit.data.images import ImageSet, Sizes
+from ssl_vit.data.sources import ArrayRows, Labelled
+from ssl_vit.data.targets import Kind
+from ssl_vit.data.views import measure_scale
+from ssl_vit.evaluation import finetune
+from ssl_vit.models.build import build_backbone
+from ssl_vit.rundir import RunDir
+
+
+def halves(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Images whose upper and left parts are bright or not, and how much of each."""
+    rng = np.random.default_rng(seed)
+    amount = rng.uniform(0, 1, (n, 2))
+    pixels = np.full((n, 1, 8, 8), 40.0) + rng.normal(0, 4, (n, 1, 8, 8))
+    pixels[:, :, :4] += 90 * amount[:, 0, None, None, None]
+    pixels[:, :, :, :4] += 90 * amount[:, 1, None, None, None]
+    return pixels.round().clip(0, 255).astype(np.uint8), amount
+
+
+def labelled(kind: Kind) -> Labelled:
+    parts = []
+    for n, seed in ((256, 0), (100, 1)):
+        pixels, amount = halves(n, seed)
+        labels = (amount > 0.5).astype(np.float64) if kind == "multilabel" else 1000 + amount * np.array([50.0, 2000.0])
+        sizes = Sizes((8, 8), 8)
+        parts.append(
+            ImageSet("x", ArrayRows(pixels, "x"), np.arange(n), Format(1, 8), sizes, "", labels, ("top", "left"), kind)
+        )
+    return Labelled(parts[0], parts[1], "made")
+
+
+@pytest.mark.parametrize("kind", ["multilabel", "regression"])
+def test_what_is_learned(kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judged: list[Any] = []
+
+    def judge(*given: object) -> dict[str, object]:
+        judged.extend(given)
+        return {}
+
+    monkeypatch.setattr(finetune, "judge", judge)
+    data = labelled(kind)
+    accelerator = train.start("fp32", 0)
+    torch.manual_seed(0)
+    backbone = build_backbone(ModelConfig("vit_tiny_patch16_224", 8, 4, 32, 2, 2, "sincos", "mean"), 1)
+    finetune.train_on_labels(
+        backbone, data, measure_scale(data.train), size=8,
+        supervised=SupervisedConfig("mean", mixup=0.0, cutmix=0.0, drop_path=0.0, ema_decay=0.9),
+        augment=AugmentConfig((1.0, 1.0), flip=False, policy="none", erasing=0.0),
+        optim=OptimConfig(lr=3e-3), fit_cfg=FitConfig(epochs=40.0, batch_size=64, micro_batch=64, precision="fp32"),
+        run=RunDir(tmp_path, True), accelerator=accelerator, seed=0, quiet=True,
+    )  # fmt: skip
+    given, scores, labels, names = judged
+    assert (given, names) == (kind, ("top", "left"))
+    assert np.array_equal(labels, data.test.labels)
+    if kind == "multilabel":
+        assert ((scores > 0) == (labels > 0.5)).mean() > 0.9
+    else:  # in the units of the labels, whose deviations are about 14 and 577
+        assert (np.abs(scores - labels).mean(axis=0) < (5, 200)).all()
