@@ -2,7 +2,14 @@
 
 from ssl_vit.configs.cli import from_dict, parse, run_script, to_dict, to_yaml
 from ssl_vit.configs.data import AugmentConfig, DataConfig, LabelledDataConfig, LoadingConfig
-from ssl_vit.configs.evaluation import EvalConfig, JudgedConfig, KNNConfig, LabelsConfig, LinearConfig
+from ssl_vit.configs.evaluation import (
+    EvalConfig,
+    JudgedConfig,
+    KNNConfig,
+    LabelsConfig,
+    LinearConfig,
+    ProbeOptimConfig,
+)
 from ssl_vit.configs.fit import FitConfig, OptimConfig, RunConfig
 from ssl_vit.configs.model import ModelConfig
 from ssl_vit.configs.objectives import MAEConfig, SupervisedConfig
@@ -26,6 +33,7 @@ __all__ = [
     "MAERecipe",
     "ModelConfig",
     "OptimConfig",
+    "ProbeOptimConfig",
     "RunConfig",
     "SupervisedConfig",
     "SupervisedRecipe",

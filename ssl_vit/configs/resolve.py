@@ -6,9 +6,11 @@ from dataclasses import replace
 from typing import Literal, Protocol, runtime_checkable
 
 from ssl_vit.configs.data import AugmentConfig
+from ssl_vit.configs.evaluation import ProbeOptimConfig
 from ssl_vit.configs.fit import FitConfig, OptimConfig
 from ssl_vit.configs.model import ModelConfig
 from ssl_vit.configs.objectives import MAEConfig, SupervisedConfig
+from ssl_vit.configs.recipes import LinearRecipe
 from ssl_vit.errors import UserError
 
 TINY = 16
@@ -187,3 +189,57 @@ def resolve_fit(cfg: FitConfig, images: int, *, size: int, labelled: bool) -> Fi
         batch_size=cfg.batch_size or (64 if labelled else _batch_for(images, 128 if size <= TINY else 256)),
         epochs=cfg.epochs or (100.0 if labelled else float(min(800, max(20, round(budget / images))))),
     )
+
+
+_PROBES = {
+    "aug-mae": (ProbeOptimConfig("lars", None, 0.1, 1 / 9, 0.0), 90.0, 16384),
+    "aug-dino": (ProbeOptimConfig("sgd", None, 1e-3, 0.0, 0.0), 100.0, 1024),
+    "attentive": (ProbeOptimConfig("adamw", None, 1e-3, 0.05, 0.05), 100.0, 1024),
+}
+"""Optimiser, epochs and batch of each protocol that trains on augmented images (MAE, appendix A.1; DINO's released
+linear evaluation; the attentive probe's are our own)."""
+
+
+def resolve_probe(cfg: LinearRecipe, images: int, *, size: int, width: int, class_token: bool) -> LinearRecipe:
+    """The protocol's own optimiser, length, batch, crops and pooling as definite values.
+
+    A batch that the images do not fill four times is halved until they do.
+
+    Args:
+        cfg: As given, with a protocol that trains on augmented images.
+        images: Number of labelled training images.
+        size: Side of the input in pixels.
+        width: D of the backbone.
+        class_token: Whether it has one.
+
+    Raises:
+        UserError: For a pooling that the backbone does not have.
+    """
+    protocol, optim = cfg.linear.protocol, cfg.optim
+    own, epochs, batch = _PROBES[protocol]
+    given = {k: v for k, v in vars(optim).items() if v is not None}
+    pool = cfg.linear.pool
+    if protocol != "attentive":
+        usual = "cls" if protocol == "aug-mae" else "cls4" if width < 768 else "cls+mean"
+        pool = pool or (usual if class_token else "mean")
+        check_pool(pool, class_token)
+    crop = cfg.augment.crop_scale or (None if size <= TINY else (0.08, 1.0))
+    return replace(
+        cfg,
+        linear=replace(cfg.linear, pool=pool, heads=cfg.linear.heads or max(1, width // 64)),
+        optim=replace(own, **given),
+        fit=replace(
+            cfg.fit, epochs=cfg.fit.epochs or epochs, batch_size=cfg.fit.batch_size or _batch_for(images, batch)
+        ),
+        augment=resolve_augment(replace(cfg.augment, crop_scale=crop), size, labelled=False),
+    )
+
+
+def check_pool(pool: str, class_token: bool) -> None:
+    """Refuses a pooling that needs a class token where there is none.
+
+    Raises:
+        UserError: Saying so.
+    """
+    if "cls" in pool and not class_token:
+        raise UserError(f"--linear.pool {pool} needs a class token, which this backbone lacks; use mean")
