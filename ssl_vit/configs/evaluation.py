@@ -65,17 +65,17 @@ class LinearConfig:
     """What the classifier reads: class token, mean of patches, class tokens of the last four blocks, class token and
     mean; default: cached chooses, logistic the backbone's own, aug-mae the class token, aug-dino cls4 below width 768
     and cls+mean from there on. Without class token: mean."""
-    rates: tuple[float, ...] = (0.1, 0.3, 1.0, 3.0, 10.0)
+    rates: tuple[float, ...] = (0.1, 1.0, 10.0, 30.0)
     """cached: candidates for SGD's learning rate; features have zero mean and unit squared length on average."""
     decays: tuple[float, ...] = (1e-5, 1e-4, 1e-3)
     """cached: candidates for the weight decay."""
-    default_rate: float = 0.3
+    default_rate: float = 1.0
     """cached: learning rate when the labels are too few to choose."""
     default_decay: float = 1e-4
     """cached: weight decay when the labels are too few to choose."""
     passes: float = 20.0
     """cached: passes over the features."""
-    min_steps: int = 500
+    min_steps: int = 1000
     """cached: at least this many steps."""
     batch_size: int = 256
     """cached: features per step; all of them where there are fewer."""
@@ -98,7 +98,8 @@ class ProbeOptimConfig:
     name: Literal["adamw", "sgd", "lars"] | None = None
     """Default: LARS for aug-mae, SGD with momentum 0.9 for aug-dino, AdamW for attentive."""
     lr: float | None = None
-    """Peak learning rate; default: base_lr x effective batch size / 256."""
+    """Peak learning rate; default: base_lr x effective batch size / 256; for aug-mae 6.4, that of the paper's batch of
+    16,384, where the images are too few for one: LARS steps are a share of the weights' norm, whatever the batch."""
     base_lr: float | None = None
     """Learning rate per 256 images; default: 0.1 for aug-mae, 1e-3 for aug-dino and attentive."""
     warmup: float | None = None

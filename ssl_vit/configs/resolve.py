@@ -203,7 +203,8 @@ linear evaluation; the attentive probe's are our own)."""
 def resolve_probe(cfg: LinearRecipe, images: int, *, size: int, width: int, class_token: bool) -> LinearRecipe:
     """The protocol's own optimiser, length, batch, crops and pooling as definite values.
 
-    A batch that the images do not fill four times is halved until they do.
+    A batch that the images do not fill four times is halved until they do; LARS then keeps the rate of the paper's
+    batch (6.4), other optimisers scale theirs down.
 
     Args:
         cfg: As given, with a protocol that trains on augmented images.
@@ -215,22 +216,26 @@ def resolve_probe(cfg: LinearRecipe, images: int, *, size: int, width: int, clas
     Raises:
         UserError: For a pooling that the backbone does not have.
     """
-    protocol, optim = cfg.linear.protocol, cfg.optim
+    protocol = cfg.linear.protocol
     own, epochs, batch = _PROBES[protocol]
-    given = {k: v for k, v in vars(optim).items() if v is not None}
+    given = {k: v for k, v in vars(cfg.optim).items() if v is not None}
     pool = cfg.linear.pool
     if protocol != "attentive":
         usual = "cls" if protocol == "aug-mae" else "cls4" if width < 768 else "cls+mean"
         pool = pool or (usual if class_token else "mean")
         check_pool(pool, class_token)
+    batch_size = cfg.fit.batch_size or _batch_for(images, batch)
+    optim = replace(own, **given)
+    if optim.name == "lars" and cfg.fit.batch_size is None and not {"lr", "base_lr"} & set(given):
+        # LARS steps are a share of the weights' norm: with the rate of a small batch the head would never be trained.
+        assert own.base_lr is not None
+        optim = replace(optim, lr=own.base_lr * batch / 256)
     crop = cfg.augment.crop_scale or (None if size <= TINY else (0.08, 1.0))
     return replace(
         cfg,
         linear=replace(cfg.linear, pool=pool, heads=cfg.linear.heads or max(1, width // 64)),
-        optim=replace(own, **given),
-        fit=replace(
-            cfg.fit, epochs=cfg.fit.epochs or epochs, batch_size=cfg.fit.batch_size or _batch_for(images, batch)
-        ),
+        optim=optim,
+        fit=replace(cfg.fit, epochs=cfg.fit.epochs or epochs, batch_size=batch_size),
         augment=resolve_augment(replace(cfg.augment, crop_scale=crop), size, labelled=False),
     )
 
