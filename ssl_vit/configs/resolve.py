@@ -226,10 +226,11 @@ def resolve_probe(cfg: LinearRecipe, images: int, *, size: int, width: int, clas
         check_pool(pool, class_token)
     batch_size = cfg.fit.batch_size or _batch_for(images, batch)
     optim = replace(own, **given)
-    if optim.name == "lars" and cfg.fit.batch_size is None and not {"lr", "base_lr"} & set(given):
+    reduced = cfg.fit.batch_size is None and batch_size < batch
+    if reduced and optim.name == "lars" and not {"lr", "base_lr"} & set(given):
         # LARS steps are a share of the weights' norm: with the rate of a small batch the head would never be trained.
-        assert own.base_lr is not None
-        optim = replace(optim, lr=own.base_lr * batch / 256)
+        assert optim.base_lr is not None
+        optim = replace(optim, lr=optim.base_lr * batch / 256)
     crop = cfg.augment.crop_scale or (None if size <= TINY else (0.08, 1.0))
     return replace(
         cfg,
