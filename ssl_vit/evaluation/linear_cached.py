@@ -59,7 +59,7 @@ class Heads(NamedTuple):
 
 def linear_cached(
     train: Float[np.ndarray, "n E"],
-    labels: Num[np.ndarray, n * K],
+    labels: np.ndarray,
     queries: Float[np.ndarray, "q E"],
     pools: Mapping[str, slice],
     *,
@@ -134,7 +134,7 @@ def _mean(values: list[float | None]) -> float:
     return float(np.mean(known)) if len(known) == len(values) else math.nan
 
 
-def assign_folds(labels: Num[np.ndarray, n * K], kind: Kind, folds: int, seed: int) -> Int[np.ndarray, " n"] | None:
+def assign_folds(labels: np.ndarray, kind: Kind, folds: int, seed: int) -> Int[np.ndarray, " n"] | None:
     """A fold for every label, as even over the classes (or labels, or deciles) as they allow.
 
     Returns:

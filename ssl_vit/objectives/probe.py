@@ -173,7 +173,7 @@ class FrozenProbe(Objective):
         out = out.to(torch.promote_types(out.dtype, torch.float32))
         return StepOutput(self._loss(out, inputs["labels"]), {})
 
-    def _loss(self, out: Float[Tensor, "B K"], labels: Num[Tensor, B * K]) -> Float[Tensor, ""]:
+    def _loss(self, out: Float[Tensor, "B K"], labels: Tensor) -> Float[Tensor, ""]:
         if self.kind == "class":
             return F.cross_entropy(out, labels)
         labels = labels.to(out.dtype)
