@@ -1,59 +1,39 @@
-"""Logistic regression on frozen, standardised features, beside random weights and raw pixels.
+"""A linear (or attentive) probe on a frozen backbone, beside random weights and, where features are used, raw pixels.
 
-The regularisation is chosen by cross-validation inside the training labels; the test images select nothing.
+--linear.protocol names what is done; numbers of different protocols are not comparable. Whatever is chosen is chosen
+by cross-validation inside the training labels; the test images select nothing.
 """
 
-from ssl_vit.configs import LinearRecipe, run_script, to_dict
+from ssl_vit.configs import LinearRecipe, run_script
 
 
 def main(cfg: LinearRecipe) -> None:
-    """Backbone in, table and RUN/results/linear_probe.json out.
+    """Backbone in, table and RUN/results/PROTOCOL.json out.
 
     Args:
         cfg: What ``--help`` lists.
     """
     from ssl_vit import train
-    from ssl_vit.evaluation.features import extract_features
-    from ssl_vit.evaluation.linear import linear_probe
-    from ssl_vit.evaluation.metrics import classification_metrics
-    from ssl_vit.evaluation.session import announce, conclusion, contestants, open_session, print_table
+    from ssl_vit.evaluation.linear_protocols import FILES, NAMES, judge_linear
+    from ssl_vit.evaluation.metrics import columns
+    from ssl_vit.evaluation.session import announce, conclusion, led_by, open_session, print_table
 
-    accelerator = train.start("fp32", cfg.seed)
+    accelerator = train.start(cfg.fit.precision, cfg.seed)
     session = open_session(cfg.backbone, cfg.eval, cfg.run, main=accelerator.is_main_process)
     train.use_cores(accelerator, session.exported.size)
     if accelerator.is_main_process:
         announce(session)
-    data, device = session.data, accelerator.device
-    features = [
-        (
-            method,
-            *(
-                extract_features(extract, p, batch_size=cfg.eval.batch_size, device=device)
-                for p in (data.train, data.test)
-            ),
-        )
-        for method, extract in contestants(session, baselines=cfg.eval.baselines, seed=cfg.seed, device=device)
-    ]
+    judged = judge_linear(cfg, session, accelerator)
     if not accelerator.is_main_process:
         return
-    rows = []
-    classes = data.test.classes
-    for method, bank, asked in features:
-        fit = linear_probe(bank.x, bank.labels, asked.x, classes=len(classes), cfg=cfg.linear, seed=cfg.seed)
-        metrics = classification_metrics(fit.scores, asked.labels, classes)
-        row = {"method": method, "C": f"{fit.strength:g}", "selection": fit.selection, "converged": fit.converged}
-        rows.append({**row, **metrics, "unreadable_test_images": list(asked.left_out)})
-    columns = {"method": "features", "C": "C", "top1": "top-1 %", "top5": "top-5 %", "balanced": "balanced %"}
-    print_table(f"{data.test.name}: logistic regression ({rows[0]['selection']})", rows, columns)
-    print(conclusion(rows))
-    protocol = {
-        "linear": to_dict(cfg.linear),
-        "eval": to_dict(cfg.eval),
-        "pool": session.exported.pool,
-        "view": "central square",
-    }
-    result = session.result("linear_probe", rows, protocol, cfg.seed)
-    print(f"Result: {session.run.write_result(f'linear_probe{session.labels}', result)}")
+    name, file = NAMES[cfg.linear.protocol], FILES[cfg.linear.protocol]
+    shown = {"method": "features", "pool": "pooling", "rate": "rate", "decay": "decay", "C": "C"}
+    shown |= columns(session.data.test.kind, session.metric)
+    why = led_by(session.metric, session.data.test)
+    print_table(f"{session.data.test.name}: {name} ({judged.note}){why}", judged.rows, shown)
+    print(conclusion(judged.rows, session.metric))
+    result = session.result(name, judged.rows, judged.protocol, cfg.seed)
+    print(f"Result: {session.run.write_result(f'{file}{session.labels}', result)}")
 
 
 if __name__ == "__main__":

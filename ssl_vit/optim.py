@@ -1,4 +1,4 @@
-"""AdamW and its parameter groups."""
+"""Optimisers and their parameter groups."""
 
 from __future__ import annotations
 
@@ -52,11 +52,59 @@ def parameter_groups(
     return list(groups.values())
 
 
-def make_adamw(groups: list[dict[str, Any]], cfg: OptimConfig) -> torch.optim.AdamW:
-    """AdamW in its fused form; learning rates are set by the loop before every step."""
+class LARS(torch.optim.Optimizer):
+    """Layer-wise adaptive rate scaling (You et al. 2017), as MAE's linear probe uses it.
+
+    A matrix's step, weight decay included, is scaled by trust x norm of the matrix / norm of the step before it enters
+    the momentum; biases and other one-dimensional parameters take plain momentum steps without decay.
+    """
+
+    def __init__(
+        self, params: Iterable[Any], lr: float, *, momentum: float = 0.9, weight_decay: float = 0.0, trust: float = 1e-3
+    ) -> None:
+        """Takes parameters or groups of them.
+
+        Args:
+            params: As for every torch optimiser.
+            lr: Learning rate.
+            momentum: Share of the last step that is kept.
+            weight_decay: Added to the gradient of matrices, times the weight.
+            trust: Length of a step as a share of the weights' norm, at learning rate 1 and without momentum.
+        """
+        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "trust": trust})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """One update of every parameter that has a gradient."""
+        assert closure is None
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                step = parameter.grad
+                if parameter.ndim > 1:
+                    step = step + group["weight_decay"] * parameter
+                    size, length = parameter.norm(), step.norm()
+                    ratio = torch.where((size > 0) & (length > 0), group["trust"] * size / length, 1.0)
+                    step = step * ratio
+                state = self.state[parameter]
+                if "velocity" not in state:
+                    state["velocity"] = torch.zeros_like(parameter)
+                state["velocity"].mul_(group["momentum"]).add_(step)
+                parameter.sub_(group["lr"] * state["velocity"])
+
+
+def make_optimizer(groups: list[dict[str, Any]], cfg: OptimConfig) -> torch.optim.Optimizer:
+    """The optimiser that ``--optim.name`` says; learning rates are set by the loop before every step."""
     clean = [{k: v for k, v in g.items() if k != "names"} for g in groups]
-    dtype = clean[0]["params"][0].dtype
-    return torch.optim.AdamW(clean, lr=0.0, betas=cfg.betas, fused=dtype in (torch.float32, torch.float64))
+    match cfg.name:
+        case "adamw":
+            fused = clean[0]["params"][0].dtype in (torch.float32, torch.float64)
+            return torch.optim.AdamW(clean, lr=0.0, betas=cfg.betas, fused=fused)
+        case "sgd":
+            return torch.optim.SGD(clean, lr=0.0, momentum=cfg.momentum)
+        case "lars":
+            return LARS(clean, lr=0.0, momentum=cfg.momentum)
 
 
 def peak_learning_rate(cfg: OptimConfig, batch_size: int) -> float:

@@ -24,7 +24,7 @@ from ssl_vit.data.views import View
 from ssl_vit.dist import check_world_size, gather_rows, mean_over_ranks, use_idle_cores
 from ssl_vit.errors import UserError
 from ssl_vit.objectives.base import Clock, Objective
-from ssl_vit.optim import make_adamw, parameter_groups, peak_learning_rate
+from ssl_vit.optim import make_optimizer, parameter_groups, peak_learning_rate
 from ssl_vit.progress import TrainingProgress
 from ssl_vit.rundir import RunDir
 from ssl_vit.schedules import warmup_cosine
@@ -193,7 +193,7 @@ def fit(
         top_layer=objective.top_layer,
         decays_tokens=objective.decays_tokens,
     )
-    model, optimizer = accelerator.prepare(objective, make_adamw(groups, optim))
+    model, optimizer = accelerator.prepare(objective, make_optimizer(groups, optim))
     steps = count_steps(fit, loader)
     rates = partial(_learning_rate, optim, peak_learning_rate(optim, loader.batch_size))
     done = _resume(objective, optimizer, accelerator, run, steps, rates)

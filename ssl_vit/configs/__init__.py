@@ -2,7 +2,15 @@
 
 from ssl_vit.configs.cli import from_dict, parse, run_script, to_dict, to_yaml
 from ssl_vit.configs.data import AugmentConfig, DataConfig, LabelledDataConfig, LoadingConfig, SourceConfig
-from ssl_vit.configs.evaluation import EvalConfig, JudgedConfig, KNNConfig, LabelsConfig, LinearConfig, PredictConfig
+from ssl_vit.configs.evaluation import (
+    EvalConfig,
+    JudgedConfig,
+    KNNConfig,
+    LabelsConfig,
+    LinearConfig,
+    PredictConfig,
+    ProbeOptimConfig,
+)
 from ssl_vit.configs.fit import FitConfig, OptimConfig, RunConfig
 from ssl_vit.configs.model import AdaptConfig, ModelConfig
 from ssl_vit.configs.objectives import MAEConfig, SupervisedConfig
@@ -38,6 +46,7 @@ __all__ = [
     "OptimConfig",
     "PredictConfig",
     "PredictRecipe",
+    "ProbeOptimConfig",
     "RunConfig",
     "SourceConfig",
     "SupervisedConfig",

@@ -65,16 +65,40 @@ class KNNConfig:
 
 @dataclass(frozen=True)
 class LinearConfig:
-    """Logistic regression on standardised features."""
+    """A classifier on frozen features."""
 
-    grid: tuple[float, ...] = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
-    """Candidates for C, the inverse regularisation strength, chosen by cross-validation inside the given labels."""
+    protocol: Literal["cached", "logistic", "aug-mae", "aug-dino", "attentive"] = "cached"
+    """cached: features once, then learning rate, weight decay and pooling by cross-validation inside the labels;
+    logistic: scikit-learn's regression; aug-mae and aug-dino: the papers' training on augmented images (batch norm and
+    LARS; SGD); attentive: patch tokens pooled by learned queries, on augmented images."""
+    pool: Literal["cls", "mean", "cls4", "cls+mean"] | None = None
+    """What the classifier reads: class token, mean of patches, class tokens of the last four blocks, class token and
+    mean; default: cached chooses, logistic the backbone's own, aug-mae the class token, aug-dino cls4 below width 768
+    and cls+mean from there on. Without class token: mean."""
+    rates: tuple[float, ...] = (0.1, 1.0, 10.0, 30.0)
+    """cached: candidates for SGD's learning rate; features have zero mean and unit squared length on average."""
+    decays: tuple[float, ...] = (1e-5, 1e-4, 1e-3)
+    """cached: candidates for the weight decay."""
+    default_rate: float = 1.0
+    """cached: learning rate when the labels are too few to choose."""
+    default_decay: float = 1e-4
+    """cached: weight decay when the labels are too few to choose."""
+    passes: float = 20.0
+    """cached: passes over the features."""
+    min_steps: int = 1000
+    """cached: at least this many steps."""
+    batch_size: int = 256
+    """cached: features per step; all of them where there are fewer."""
     folds: int = 5
-    """Folds of that cross-validation; classes with fewer labels than this switch it off."""
+    """cached, logistic: folds of the cross-validation; classes with fewer labels than this switch it off."""
+    grid: tuple[float, ...] = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
+    """logistic: candidates for C, the inverse regularisation strength."""
     default: float = 0.1
-    """C when a class has fewer labels than folds."""
+    """logistic: C when a class has fewer labels than folds."""
     max_iter: int = 2000
-    """Iterations of the solver."""
+    """logistic: iterations of the solver."""
+    heads: int | None = None
+    """attentive: learned queries, a divisor of the width; default: one per 64 dimensions."""
 
 
 @dataclass(frozen=True)
@@ -83,3 +107,21 @@ class PredictConfig:
 
     batch_size: int = 256
     """Images per process and forward pass."""
+
+
+@dataclass(frozen=True)
+class ProbeOptimConfig:
+    """The optimiser of aug-mae, aug-dino and attentive; every None is the protocol's own and printed."""
+
+    name: Literal["adamw", "sgd", "lars"] | None = None
+    """Default: LARS for aug-mae, SGD with momentum 0.9 for aug-dino, AdamW for attentive."""
+    lr: float | None = None
+    """Peak learning rate; default: base_lr x effective batch size / 256; for aug-mae 6.4, that of the paper's batch of
+    16,384, where the images are too few for one: LARS steps are a share of the weights' norm, whatever the batch."""
+    base_lr: float | None = None
+    """Learning rate per 256 images; default: 0.1 for aug-mae, 1e-3 for aug-dino and attentive."""
+    warmup: float | None = None
+    """Share of all steps that warms up linearly; default: 1/9 for aug-mae (10 of 90 epochs), 0 for aug-dino, 0.05 for
+    attentive."""
+    weight_decay: float | None = None
+    """On matrices only; default: 0, for attentive 0.05."""

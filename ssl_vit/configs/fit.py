@@ -16,7 +16,7 @@ class RunConfig:
 
 @dataclass(frozen=True)
 class OptimConfig:
-    """AdamW with warm-up and a half cosine."""
+    """The optimiser, with warm-up and a half cosine."""
 
     lr: float | None = None
     """Peak learning rate; default: base_lr x effective batch size / 256."""
@@ -34,6 +34,10 @@ class OptimConfig:
     layer_decay: float = 1.0
     """Learning-rate factor from each block to the one below it, in (0, 1]; 1 for the same rate everywhere.
     eval/finetune.py: 0.75, MAE's for ViT-L and ViT-H and mild enough for small networks; it takes 0.65 for ViT-B."""
+    name: Literal["adamw", "sgd", "lars"] = "adamw"
+    """AdamW, SGD with momentum, or LARS (layer-wise adaptive rates, made for very large batches)."""
+    momentum: float = 0.9
+    """Share of the last step that SGD and LARS keep, in [0, 1)."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ssl_vit.configs.data import AugmentConfig, DataConfig, LoadingConfig
-from ssl_vit.configs.evaluation import EvalConfig, JudgedConfig, KNNConfig, LabelsConfig, LinearConfig, PredictConfig
+from ssl_vit.configs.evaluation import (
+    EvalConfig,
+    JudgedConfig,
+    KNNConfig,
+    LabelsConfig,
+    LinearConfig,
+    PredictConfig,
+    ProbeOptimConfig,
+)
 from ssl_vit.configs.fit import FitConfig, OptimConfig, RunConfig
 from ssl_vit.configs.model import AdaptConfig, ModelConfig
 from ssl_vit.configs.objectives import MAEConfig, SupervisedConfig
@@ -100,10 +108,14 @@ class LinearRecipe:
     backbone: str = ""
     """The folder RUN/backbone of a pre-training run (or RUN)."""
     seed: int = 0
-    """Seed of the folds and of the random-weights baseline."""
+    """Seed of the folds, of every draw in training and of the random-weights baseline."""
     run: RunConfig = field(default_factory=RunConfig)
+    data: LoadingConfig = field(default_factory=LoadingConfig)
+    augment: AugmentConfig = field(default_factory=AugmentConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
     linear: LinearConfig = field(default_factory=LinearConfig)
+    optim: ProbeOptimConfig = field(default_factory=ProbeOptimConfig)
+    fit: FitConfig = field(default_factory=lambda: FitConfig(min_steps=1000))
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,12 @@ from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from ssl_vit.configs.data import AugmentConfig
+from ssl_vit.configs.evaluation import ProbeOptimConfig
 from ssl_vit.configs.fit import FitConfig, OptimConfig
 from ssl_vit.configs.model import ModelConfig
 from ssl_vit.configs.objectives import MAEConfig, SupervisedConfig
 from ssl_vit.configs.presets import NETWORKS, Preset, Task, for_side, named, network_for
+from ssl_vit.configs.recipes import LinearRecipe
 from ssl_vit.errors import UserError
 
 
@@ -195,3 +197,63 @@ def resolve_fit(cfg: FitConfig, images: int, *, size: int, labelled: bool) -> Fi
         batch_size=cfg.batch_size or (preset.labelled_batch if labelled else _batch_for(images, preset.batch)),
         epochs=cfg.epochs or float(epochs),
     )
+
+
+_PROBES = {
+    "aug-mae": (ProbeOptimConfig("lars", None, 0.1, 1 / 9, 0.0), 90.0, 16384),
+    "aug-dino": (ProbeOptimConfig("sgd", None, 1e-3, 0.0, 0.0), 100.0, 1024),
+    "attentive": (ProbeOptimConfig("adamw", None, 1e-3, 0.05, 0.05), 100.0, 1024),
+}
+"""Optimiser, epochs and batch of each protocol that trains on augmented images (MAE, appendix A.1; DINO's released
+linear evaluation; the attentive probe's are our own)."""
+
+
+def resolve_probe(cfg: LinearRecipe, images: int, *, size: int, width: int, class_token: bool) -> LinearRecipe:
+    """The protocol's own optimiser, length, batch, crops and pooling as definite values.
+
+    A batch that the images do not fill four times is halved until they do; LARS then keeps the rate of the paper's
+    batch (6.4), other optimisers scale theirs down.
+
+    Args:
+        cfg: As given, with a protocol that trains on augmented images.
+        images: Number of labelled training images.
+        size: Side of the input in pixels.
+        width: D of the backbone.
+        class_token: Whether it has one.
+
+    Raises:
+        UserError: For a pooling that the backbone does not have.
+    """
+    protocol = cfg.linear.protocol
+    own, epochs, batch = _PROBES[protocol]
+    given = {k: v for k, v in vars(cfg.optim).items() if v is not None}
+    pool = cfg.linear.pool
+    if protocol != "attentive":
+        usual = "cls" if protocol == "aug-mae" else "cls4" if width < 768 else "cls+mean"
+        pool = pool or (usual if class_token else "mean")
+        check_pool(pool, class_token)
+    batch_size = cfg.fit.batch_size or _batch_for(images, batch)
+    optim = replace(own, **given)
+    reduced = cfg.fit.batch_size is None and batch_size < batch
+    if reduced and optim.name == "lars" and not {"lr", "base_lr"} & set(given):
+        # LARS steps are a share of the weights' norm: with the rate of a small batch the head would never be trained.
+        assert optim.base_lr is not None
+        optim = replace(optim, lr=optim.base_lr * batch / 256)
+    crop = cfg.augment.crop_scale or ((0.08, 1.0) if for_side(size).flip else None)  # digits are used whole
+    return replace(
+        cfg,
+        linear=replace(cfg.linear, pool=pool, heads=cfg.linear.heads or max(1, width // 64)),
+        optim=optim,
+        fit=replace(cfg.fit, epochs=cfg.fit.epochs or epochs, batch_size=batch_size),
+        augment=resolve_augment(replace(cfg.augment, crop_scale=crop), size, labelled=False),
+    )
+
+
+def check_pool(pool: str, class_token: bool) -> None:
+    """Refuses a pooling that needs a class token where there is none.
+
+    Raises:
+        UserError: Saying so.
+    """
+    if "cls" in pool and not class_token:
+        raise UserError(f"--linear.pool {pool} needs a class token, which this backbone lacks; use mean")

@@ -164,6 +164,24 @@ def mae_view(scale: PixelScale, cfg: AugmentConfig, *, size: int, patches: int, 
     return view
 
 
+def probe_view(scale: PixelScale, cfg: AugmentConfig, *, size: int, dtype: torch.dtype) -> View:
+    """Augmented images and their labels, for a head on a frozen backbone.
+
+    Args:
+        scale: Pixel statistics.
+        cfg: Resolved augmentation.
+        size: Side of the model's input in pixels.
+        dtype: Arithmetic of the images.
+    """
+
+    def view(batch: Batch, seed: int) -> dict[str, Tensor]:
+        assert batch.labels is not None
+        images = vary(batch, seed, train_geometry(batch, seed, scale, cfg, size, dtype), scale, cfg)
+        return {"images": scale.normalise(images), "labels": batch.labels}
+
+    return view
+
+
 def drop_path_factors(key: Key, depth: int, rate: float) -> Float[Tensor, "B L 2"]:
     """Stochastic depth (Huang et al. 2016): 0 or 1 / keep per sample, block and residual branch.
 

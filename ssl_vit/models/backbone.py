@@ -8,7 +8,10 @@ from typing import Any, Literal, NamedTuple
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-Pool = Literal["cls", "mean", "mean_prenorm"]
+Pool = Literal["cls", "mean", "mean_prenorm", "cls4", "cls+mean", "cls4+mean"]
+"""What represents an image. After the final norm: the class token (``cls``), the mean of patches (``mean``), the class
+tokens of the last four blocks, earliest first (``cls4``, DINO's for ViT-S), or such parts side by side (``cls+mean``,
+DINO's for ViT-B); ``mean_prenorm`` is the mean of patches before that norm. Exported folders record cls or mean."""
 
 
 class Tokens(NamedTuple):
@@ -28,6 +31,8 @@ class Backbone(nn.Module, ABC):
     embed_dim: int
     channels: int
     depth: int
+    class_token: bool
+    """Whether there is one: the pools with ``cls`` need it."""
     architecture: str
     """timm's name of the model."""
     model_args: dict[str, Any]
@@ -40,14 +45,18 @@ class Backbone(nn.Module, ABC):
     @abstractmethod
     def forward_pooled(
         self, images: Float[Tensor, "B C H W"], *, pool: Pool, drop: Float[Tensor, "B L 2"] | None = None
-    ) -> Float[Tensor, "B D"]:
-        """One vector per image.
+    ) -> Float[Tensor, "B E"]:
+        """One vector per image, all parts of it from one pass.
 
         Args:
             images: Normalised pixels.
-            pool: Class token after the final norm, mean of patches after it, or mean of patches before it.
+            pool: What represents an image; E is its ``pooled_width``.
             drop: Stochastic-depth factors per block and residual branch; None for none.
         """
+
+    def pooled_width(self, pool: Pool) -> int:
+        """Numbers in a pooled vector; ``cls4`` takes all blocks where there are fewer than four."""
+        return self.embed_dim * sum(min(4, self.depth) if part == "cls4" else 1 for part in pool.split("+"))
 
     @abstractmethod
     def timm_state(self) -> dict[str, Tensor]:

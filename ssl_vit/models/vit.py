@@ -56,6 +56,7 @@ class ViTBackbone(TokenBackbone):
         rows, columns = vit.patch_embed.grid_size
         self.grid = (rows, columns)
         self.prefix_tokens = vit.num_prefix_tokens
+        self.class_token = vit.has_class_token
         self.embedded_prefix = 0 if vit.no_embed_class else vit.num_prefix_tokens
         self.axes: FactorisedPositions | None = None
 
@@ -134,9 +135,23 @@ class ViTBackbone(TokenBackbone):
 
     def forward_pooled(
         self, images: Float[Tensor, "B C H W"], *, pool: Pool, drop: Float[Tensor, "B L 2"] | None = None
-    ) -> Float[Tensor, "B D"]:
+    ) -> Float[Tensor, "B E"]:
         """One vector per image; see ``Backbone.forward_pooled``."""
-        tokens = self.forward_tokens(images, drop=drop, norm=pool != "mean_prenorm")
-        if pool == "cls":
-            return tokens.prefix[:, 0]
-        return tokens.patches.mean(dim=1)
+        if "cls" in pool and not self.class_token:
+            raise ValueError(f"pool {pool}, but {self.architecture} has no class token")
+        parts = pool.split("+")
+        x, _ = self._embed(images, None)
+        tokens: list[Tensor] = []
+        for i, block in enumerate(self.vit.blocks):
+            x = run_block(block, x, None if drop is None else drop[:, i])
+            if "cls4" in parts and i >= self.depth - 4:
+                tokens.append(self.vit.norm(x[:, 0]))
+        if pool != "mean_prenorm":
+            x = self.vit.norm(x)
+        pooled: list[Tensor] = []
+        for part in parts:
+            if part == "cls4":
+                pooled += tokens
+            else:
+                pooled.append(x[:, 0] if part == "cls" else x[:, self.prefix_tokens :].mean(dim=1))
+        return torch.cat(pooled, dim=1)

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from ssl_vit.configs import ModelConfig
 from ssl_vit.errors import UserError
+from ssl_vit.evaluation.linear_protocols import candidate_pools
 from ssl_vit.models.build import build_backbone, check_shape, model_facts
 from ssl_vit.models.positions import resample
 from ssl_vit.models.vit import ViTBackbone, gather_patches, patchify
@@ -114,6 +115,51 @@ def test_equations_of_vit_by_hand() -> None:
     assert (backbone.forward_pooled(images, pool="cls") - y[:, 0]).abs().max() <= 1e-12
     assert (backbone.forward_pooled(images, pool="mean") - y[:, 1:].mean(1)).abs().max() <= 1e-12
     assert (backbone.forward_pooled(images, pool="mean_prenorm") - z[:, 1:].mean(1)).abs().max() <= 1e-12
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_pools_are_made_of_normed_class_tokens_and_patches(name: str) -> None:
+    backbone = make(name)
+    images, width = pixels(backbone), backbone.embed_dim
+    x, _ = backbone._embed(images, None)
+    layers = []
+    for block in backbone.vit.blocks:
+        x = block(x)
+        layers.append(backbone.vit.norm(x)[:, 0])
+    mean = backbone.vit.norm(x)[:, backbone.prefix_tokens :].mean(1)
+    wanted = {
+        "cls": layers[-1],
+        "mean": mean,
+        "cls4": torch.cat(layers[-4:], 1),
+        "cls+mean": torch.cat([layers[-1], mean], 1),
+        "cls4+mean": torch.cat([*layers[-4:], mean], 1),
+    }
+    for pool, value in wanted.items():
+        found = backbone.forward_pooled(images, pool=pool)
+        assert (found - value).abs().max() <= 1e-12, pool
+        assert backbone.pooled_width(pool) == found.shape[1], pool
+    # The last four of at least four blocks, all of fewer.
+    assert backbone.pooled_width("cls4") == min(4, backbone.depth) * width
+
+
+def test_one_extraction_holds_every_candidate_pool() -> None:
+    backbone = make("digits")
+    images = pixels(backbone)
+    everything, pools = candidate_pools(backbone)
+    rows = backbone.forward_pooled(images, pool=everything)
+    assert list(pools) == ["cls", "mean", "cls4", "cls+mean"]
+    for pool, columns in pools.items():
+        assert torch.equal(rows[:, columns], backbone.forward_pooled(images, pool=pool)), pool
+
+
+def test_a_network_without_class_token_has_the_mean_alone() -> None:
+    vit = timm.create_model("vit_tiny_patch16_224", img_size=16, patch_size=4, embed_dim=8, depth=1, num_heads=2,
+                            class_token=False, global_pool="avg", fc_norm=False, num_classes=0)  # fmt: skip
+    backbone = ViTBackbone(vit, "vit_tiny_patch16_224", {"img_size": 16})
+    assert candidate_pools(backbone) == ("mean", {"mean": slice(None)})
+    assert backbone.forward_pooled(torch.zeros(2, 3, 16, 16), pool="mean").shape == (2, 8)
+    with pytest.raises(ValueError, match="no class token"):
+        backbone.forward_pooled(torch.zeros(2, 3, 16, 16), pool="cls4")
 
 
 def test_84_pixels_with_12_pixel_patches() -> None:

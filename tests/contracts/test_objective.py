@@ -13,6 +13,7 @@ from ssl_vit.models.backbone import TokenBackbone
 from ssl_vit.models.build import build_backbone
 from ssl_vit.objectives.base import Clock, Objective
 from ssl_vit.objectives.mae import MAE, images_from_patches, normalise_targets, pixel_patches
+from ssl_vit.objectives.probe import AttentiveHead, FrozenProbe, linear_head
 from ssl_vit.objectives.supervised import Supervised
 from torch import Tensor
 
@@ -45,6 +46,25 @@ def of_kind(kind: str) -> tuple[Objective, dict[str, Tensor]]:
     return objective, {"images": torch.randn(6, 2, 16, 16, dtype=torch.float64), "targets": targets}
 
 
+def probe(head: str, kind: str = "class") -> tuple[Objective, dict[str, Tensor]]:
+    torch.manual_seed(2)
+    made = AttentiveHead(24, 5, 4) if head == "attentive" else linear_head(48, 5, standardise=head == "mae")
+    reads = "tokens" if head == "attentive" else "cls+mean"
+    objective = FrozenProbe(backbone(), made, reads=reads, kind=kind).double()  # pyright: ignore[reportArgumentType]
+    labels = {"class": torch.arange(6) % 5, "multilabel": (torch.rand(6, 5) < 0.5).double(),
+              "regression": torch.randn(6, 5).double()}  # fmt: skip
+    return objective, {"images": torch.randn(6, 2, 16, 16, dtype=torch.float64), "labels": labels[kind]}
+
+
+PROBES: dict[str, Callable[[], tuple[Objective, dict[str, Tensor]]]] = {
+    "probe-mae": lambda: probe("mae"),
+    "probe-dino": lambda: probe("dino"),
+    "probe-attentive": lambda: probe("attentive"),
+    "probe-multilabel": lambda: probe("dino", "multilabel"),
+    "probe-regression": lambda: probe("dino", "regression"),
+}
+"""What they export is never trained, and a batch behind batch normalisation is more than its halves."""
+
 MAKERS: dict[str, Callable[[], tuple[Objective, dict[str, Tensor]]]] = {
     "mae": mae,
     "supervised": supervised,
@@ -56,6 +76,9 @@ MAKERS: dict[str, Callable[[], tuple[Objective, dict[str, Tensor]]]] = {
 }
 
 
+ALL = MAKERS | PROBES
+
+
 def warm(objective: Objective) -> None:
     """Leaves the special start (heads at zero) behind, so that gradients flow everywhere."""
     with torch.no_grad():
@@ -64,9 +87,9 @@ def warm(objective: Objective) -> None:
                 p.add_(0.05 * torch.randn_like(p))
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", ALL)
 def test_forward_is_deterministic(name: str) -> None:
-    objective, inputs = MAKERS[name]()
+    objective, inputs = ALL[name]()
     objective.train()
     first, second = objective(inputs).loss, objective(inputs).loss
     assert first.shape == ()
@@ -74,9 +97,9 @@ def test_forward_is_deterministic(name: str) -> None:
     assert torch.isfinite(first)
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", ALL)
 def test_every_trainable_parameter_gets_a_gradient(name: str) -> None:
-    objective, inputs = MAKERS[name]()
+    objective, inputs = ALL[name]()
     warm(objective)
     objective(inputs).loss.backward()
     for parameter_name, parameter in objective.named_parameters():
@@ -111,13 +134,33 @@ def test_training_reduces_the_loss_and_changes_what_is_exported(name: str) -> No
     assert any(not torch.equal(before[k], after[k]) for k in before)
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", ALL)
 def test_state_survives_saving(name: str) -> None:
-    objective, inputs = MAKERS[name]()
+    objective, inputs = ALL[name]()
     warm(objective)
-    other, _ = MAKERS[name]()
+    other, _ = ALL[name]()
     other.load_state_dict(objective.state_dict())
     assert torch.equal(objective(inputs).loss, other(inputs).loss)
+
+
+@pytest.mark.parametrize("name", PROBES)
+def test_a_probe_learns_and_leaves_its_backbone_alone(name: str) -> None:
+    objective, inputs = PROBES[name]()
+    before = {k: v.clone() for k, v in objective.exported().state_dict().items()}
+    trained = [p for p in objective.parameters() if p.requires_grad]
+    optimizer = torch.optim.SGD(trained, lr=0.05, momentum=0.9)
+    objective.train()
+    assert not any(part.training for part in objective.exported().modules())
+    losses = []
+    for _ in range(20):
+        loss = objective(inputs).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < losses[0]
+    assert all(torch.equal(before[k], v) for k, v in objective.exported().state_dict().items())
+    assert all(p.grad is None for p in objective.exported().parameters())
 
 
 def test_mae_freezes_sincos_and_trains_learnable_positions() -> None:

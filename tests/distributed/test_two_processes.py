@@ -117,6 +117,27 @@ def test_labels_mixing_and_accumulation(policy: str, tmp_path: Path) -> None:
     assert max(abs(a - b) for a, b in zip(one, two, strict=True)) <= 1e-9
 
 
+def test_linear_probe_with_batch_norm_and_lars(runs: Path) -> None:
+    """MAE's probe: batch statistics of all processes, so that 1 x 64 and 2 x 32 train the same head."""
+    words = ["--backbone", "fp64-1", "--linear.protocol", "aug-mae", "--fit.precision", "fp64", "--fit.batch_size",
+             "64", "--fit.epochs", "0.4", "--fit.min_steps", "8", "--fit.log_every", "1", "--optim.lr", "5",
+             "--eval.baselines", "false"]  # fmt: skip
+    states, results = [], []
+    for processes in (1, 2):
+        folder = runs / f"probe-{processes}"
+        done = launch(processes, "eval/linear_probe.py", *words, "--run.dir", folder.name, cwd=runs)
+        assert done.returncode == 0, done.stderr
+        trained = next((folder / "linear_probe").glob("*/backbone"))
+        states.append(torch.load(next((trained / "checkpoints").glob("*.pt")), weights_only=True)["objective"])
+        results.append((losses(trained), json.loads((folder / "results" / "linear-aug-mae.json").read_text())["rows"]))
+    assert len(results[0][0]) == 9
+    assert max(abs(a - b) for a, b in zip(results[0][0], results[1][0], strict=True)) <= 1e-9
+    assert results[0][1] == results[1][1]
+    for name in states[0]:
+        assert (states[0][name] - states[1][name]).abs().max() <= 1e-9, name
+    assert (states[0]["head.0.mean"]).abs().max() > 1e-3  # the running statistics have moved
+
+
 def test_fewer_images_than_processes(runs: Path) -> None:
     """A process without images takes part in the gathering and adds nothing."""
     words = ["--backbone", "fp32-1", "--eval.labels", "1", "--eval.baselines", "false", "--run.dir", "one-label"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from ssl_vit.configs import OptimConfig
-from ssl_vit.optim import make_adamw, parameter_groups, peak_learning_rate
+from ssl_vit.optim import make_optimizer, parameter_groups, peak_learning_rate
 from torch import nn
 
 
@@ -37,7 +37,7 @@ def test_one_step_is_adamw_by_hand() -> None:
     toy = Toy().double()
     before = {n: p.detach().clone() for n, p in toy.named_parameters()}
     groups = parameter_groups(toy.named_parameters(), weight_decay=0.1)
-    optimizer = make_adamw(groups, OptimConfig(betas=(0.9, 0.95)))
+    optimizer = make_optimizer(groups, OptimConfig(betas=(0.9, 0.95)))
     for group in optimizer.param_groups:
         group["lr"] = 0.01
     (toy.linear(torch.ones(2, 4, dtype=torch.float64)) + toy.cls_token).square().sum().backward()

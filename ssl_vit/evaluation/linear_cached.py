@@ -1,0 +1,269 @@
+"""linear-cached: linear heads on features extracted once, their options chosen by cross-validation inside the labels.
+
+Every learning rate, weight decay, pooling and fold is a head of its own, and so is the final fit on all labels; the
+heads are trained side by side as one tensor, on the same mini-batches. A fold's head gives its own fold the weight
+zero, in the loss and in the statistics that standardise the features.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from ssl_vit.configs import LinearConfig
+from ssl_vit.data.targets import Kind, strata
+from ssl_vit.errors import UserError
+from ssl_vit.evaluation.metrics import headline, judge, signed
+from ssl_vit.randomness import permutation
+from ssl_vit.schedules import warmup_cosine
+
+MOMENTUM = 0.9
+_ELEMENTS = 2**26
+"""Numbers held at once in the tensors that grow with the number of heads."""
+
+
+class CachedFit(NamedTuple):
+    """The chosen head's answers."""
+
+    scores: Float[np.ndarray, "q K"]
+    """Logits, minus infinity for a class without training label; for regression the predicted numbers."""
+    pool: str
+    rate: float
+    decay: float
+    selection: str
+    """How the three were chosen, in words."""
+    validated: float | None
+    """Mean of the headline metric over the folds; None where nothing was chosen."""
+
+
+class Heads(NamedTuple):
+    """Trained heads: P parts (folds, then all labels) times H pairs of learning rate and weight decay."""
+
+    weight: Float[Tensor, "P H D K"]
+    bias: Float[Tensor, "P H 1 K"]
+    mean: Float[Tensor, "P 1 D"]
+    scale: Float[Tensor, "P 1 D"]
+    """Deviation of each feature times the root of their number: standardised vectors have unit length on average, so
+    one learning rate means the same at every width."""
+
+    def outputs(self, x: Float[Tensor, "q D"], part: int, pair: int) -> Float[Tensor, "q K"]:
+        """What one head says about features."""
+        return ((x - self.mean[part]) / self.scale[part]) @ self.weight[part, pair] + self.bias[part, pair]
+
+
+def linear_cached(
+    train: Float[np.ndarray, "n E"],
+    labels: np.ndarray,
+    queries: Float[np.ndarray, "q E"],
+    pools: Mapping[str, slice],
+    *,
+    kind: Kind,
+    names: tuple[str, ...],
+    cfg: LinearConfig,
+    default_pool: str,
+    seed: int,
+    device: torch.device | str = "cpu",
+) -> CachedFit:
+    """Trains on training features only; the queries' labels are never seen.
+
+    Args:
+        train: Training features, every candidate pooling somewhere among the E columns.
+        labels: As ``ImageSet.labels``.
+        queries: Features to answer for.
+        pools: Candidate poolings, each with its columns; at equal scores the earlier one is taken.
+        kind: How to read the labels: softmax cross-entropy, one logistic loss per label, or squared error on
+            standardised targets.
+        names: Of the K classes, labels or numbers.
+        cfg: Candidates, defaults and lengths.
+        default_pool: Taken when the labels are too few to choose.
+        seed: Seed of folds and mini-batches.
+        device: Where to compute.
+
+    Raises:
+        UserError: When all labels are of one class.
+    """
+    if kind == "class" and len(np.unique(labels)) < 2:
+        raise UserError(f"a linear probe needs labels of two classes; the {len(labels)} given have one")
+    x, asked = (torch.from_numpy(a).to(device) for a in (train, queries))
+    pairs = [(rate, decay) for rate in sorted(cfg.rates) for decay in sorted(cfg.decays, reverse=True)]
+    folds = assign_folds(labels, kind, cfg.folds, seed)
+    only = len(pairs) * len(pools) == 1
+    if folds is None or only:
+        if not only:
+            pairs, pools = [(cfg.default_rate, cfg.default_decay)], {default_pool: pools[default_pool]}
+        selection = "fixed: the only candidate" if only else f"fixed: too few labels for {cfg.folds} folds"
+        (pool, columns), (pair,) = next(iter(pools.items())), pairs
+        target = _targets(labels, kind, len(names), np.ones((1, len(labels)), dtype=bool), x)
+        heads = next(_solve(x[:, columns], target, kind, [pair], cfg, seed))
+        out = _answer(heads.outputs(asked[:, columns], 0, 0), target, 0)
+        return CachedFit(_without_unseen(out, labels, kind), pool, *pair, selection, None)
+    parts = np.stack([*(folds != fold for fold in range(cfg.folds)), np.ones(len(labels), dtype=bool)])
+    target = _targets(labels, kind, len(names), parts, x)
+    best: tuple[tuple[float, ...], CachedFit] | None = None
+    sign, metric = signed(headline(kind, labels)), headline(kind, labels)
+    for place, (pool, columns) in enumerate(pools.items()):
+        features, first = x[:, columns], 0
+        for heads in _solve(features, target, kind, pairs, cfg, seed):
+            for h in range(heads.weight.shape[1]):
+                found = []
+                for fold in range(cfg.folds):
+                    held = np.flatnonzero(folds == fold)
+                    out = _answer(heads.outputs(features[torch.from_numpy(held).to(device)], fold, h), target, fold)
+                    found.append(judge(kind, out, labels[held], names)[metric] if np.isfinite(out).all() else None)
+                score = _mean(found)
+                # Larger is better; at equal scores the smaller rate, the larger decay, the earlier pooling.
+                rank = (sign * score if math.isfinite(score) else -math.inf, -float(first + h), -float(place))
+                if best is None or rank > best[0]:
+                    out = _answer(heads.outputs(asked[:, columns], cfg.folds, h), target, cfg.folds)
+                    how = f"best of {len(pairs)} x {len(pools)} by {cfg.folds}-fold cross-validation inside the labels"
+                    scores = _without_unseen(out, labels, kind)
+                    best = rank, CachedFit(scores, pool, *pairs[first + h], how, score)
+            first += heads.weight.shape[1]
+    assert best is not None
+    return best[1]
+
+
+def _mean(values: list[float | None]) -> float:
+    known = [v for v in values if v is not None]
+    return float(np.mean(known)) if len(known) == len(values) else math.nan
+
+
+def assign_folds(labels: np.ndarray, kind: Kind, folds: int, seed: int) -> Int[np.ndarray, " n"] | None:
+    """A fold for every label, as even over the classes (or labels, or deciles) as they allow.
+
+    Returns:
+        Fold numbers; None where a class has fewer labels than folds, or there are fewer than ten per fold of another
+        kind.
+    """
+    groups = strata(labels, kind)
+    numbers, counts = np.unique(groups, return_counts=True)
+    if counts.min() < folds if kind == "class" else len(labels) < 10 * folds:
+        return None
+    rows = [np.flatnonzero(groups == g) for g in numbers]
+    order = np.concatenate(
+        [r[permutation(seed, "folds", int(g), n=len(r)).numpy()] for g, r in zip(numbers, rows, strict=True)]
+    )
+    found = np.empty(len(labels), dtype=np.int64)
+    found[order] = np.arange(len(labels)) % folds
+    return found
+
+
+class _Targets(NamedTuple):
+    """What heads are trained towards, and how their outputs become answers."""
+
+    values: Float[Tensor, "n K"]
+    parts: Float[Tensor, "P n"]
+    """1 where a part trains on an image."""
+    mean: Float[Tensor, "P K"]
+    """Regression: of the part's targets, else 0."""
+    std: Float[Tensor, "P K"]
+    """Regression: of the part's targets, else 1."""
+
+
+def _targets(labels: np.ndarray, kind: Kind, width: int, parts: np.ndarray, like: Tensor) -> _Targets:
+    values = np.eye(width)[labels] if kind == "class" else labels
+    target = torch.from_numpy(np.asarray(values)).to(like)
+    mean, std = torch.zeros(len(parts), width).to(like), torch.ones(len(parts), width).to(like)
+    if kind == "regression":
+        for p, part in enumerate(parts):
+            std[p], mean[p] = torch.std_mean(target[torch.from_numpy(part).to(like.device)], 0, correction=0)
+        std[std == 0] = 1.0
+    return _Targets(target, torch.from_numpy(parts).to(like), mean, std)
+
+
+def _answer(outputs: Tensor, target: _Targets, part: int) -> np.ndarray:
+    return (outputs * target.std[part] + target.mean[part]).cpu().numpy()
+
+
+def _without_unseen(scores: np.ndarray, labels: np.ndarray, kind: Kind) -> np.ndarray:
+    if kind == "class":
+        scores[:, np.setdiff1d(np.arange(scores.shape[1]), labels)] = -np.inf
+    return scores
+
+
+def _solve(
+    x: Float[Tensor, "n D"],
+    target: _Targets,
+    kind: Kind,
+    pairs: list[tuple[float, float]],
+    cfg: LinearConfig,
+    seed: int,
+) -> Iterator[Heads]:
+    """All heads, as many pairs at a time as memory allows."""
+    each = len(target.parts) * target.values.shape[1] * max(x.shape[1], min(cfg.batch_size, len(x)))
+    most = max(1, _ELEMENTS // each)
+    for first in range(0, len(pairs), most):
+        yield train_heads(x, target, kind, pairs[first : first + most], cfg, seed)
+
+
+def train_heads(
+    x: Float[Tensor, "n D"],
+    target: _Targets,
+    kind: Kind,
+    pairs: list[tuple[float, float]],
+    cfg: LinearConfig,
+    seed: int,
+) -> Heads:
+    """SGD with momentum 0.9 and half a cosine to zero, for every part and every pair side by side.
+
+    The gradient of all three losses with respect to an output is (prediction - target), so none needs autograd.
+
+    Args:
+        x: Features of one pooling.
+        target: What to train towards, and on which images each part trains.
+        kind: Decides the link between output and prediction.
+        pairs: Learning rate and weight decay of each head.
+        cfg: Passes, steps and batch size.
+        seed: Seed of the mini-batches.
+    """
+    n, width = x.shape
+    parts, count, outputs = len(target.parts), len(pairs), target.values.shape[1]
+    stats = [torch.std_mean(x[part > 0], dim=0, correction=0) for part in target.parts]
+    mean = torch.stack([m for _, m in stats])[:, None]
+    std = torch.stack([s for s, _ in stats])[:, None]
+    # A feature that does not vary (but for rounding) within a part says nothing there.
+    scale = torch.where(std > 1e-6 * (mean.abs() + std.amax(dim=2, keepdim=True)), std, torch.inf) * width**0.5
+    weight = x.new_zeros(parts, width, count * outputs)
+    bias = x.new_zeros(parts, 1, count * outputs)
+    velocity, bias_velocity = torch.zeros_like(weight), torch.zeros_like(bias)
+    rate, decay = (x.new_tensor(v).repeat_interleave(outputs) for v in zip(*pairs, strict=True))
+    batch = min(n, cfg.batch_size)
+    steps = max(math.ceil(cfg.passes * n / batch), cfg.min_steps)
+    for step, rows in zip(range(steps), _batches(n, batch, seed, x.device), strict=False):
+        z = (x[rows] - mean) / scale
+        out = torch.baddbmm(bias, z, weight).view(parts, batch, count, outputs)
+        wanted = (target.values[rows] - target.mean[:, None]) / target.std[:, None]
+        part = target.parts[:, rows]
+        part = part / part.sum(dim=1, keepdim=True).clamp(min=1.0)
+        error = (_predicted(out, kind) - wanted[:, :, None]) * part[:, :, None, None]
+        error = error.view(parts, batch, count * outputs)
+        now = rate * warmup_cosine(step, total_steps=steps, warmup_steps=0, peak=1.0, final=0.0)
+        velocity.mul_(MOMENTUM).add_(torch.bmm(z.mT, error)).addcmul_(weight, decay)
+        bias_velocity.mul_(MOMENTUM).add_(error.sum(dim=1, keepdim=True))
+        weight.addcmul_(velocity, now, value=-1.0)
+        bias.addcmul_(bias_velocity, now, value=-1.0)
+    shaped = weight.view(parts, width, count, outputs).transpose(1, 2)
+    return Heads(shaped, bias.view(parts, 1, count, outputs).transpose(1, 2), mean, scale)
+
+
+def _predicted(outputs: Tensor, kind: Kind) -> Tensor:
+    if kind == "class":
+        return outputs.softmax(dim=-1)
+    return outputs.sigmoid() if kind == "multilabel" else outputs
+
+
+def _batches(n: int, batch: int, seed: int, device: torch.device) -> Iterator[Tensor]:
+    """Positions of every step: one permutation after another, batches always full."""
+    left, epoch = torch.empty(0, dtype=torch.int64), 0
+    while True:
+        while len(left) < batch:
+            left = torch.cat([left, permutation(seed, "linear-order", epoch, n=n)])
+            epoch += 1
+        yield left[:batch].to(device)
+        left = left[batch:]

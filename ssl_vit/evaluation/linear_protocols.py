@@ -1,0 +1,250 @@
+"""The five protocols of eval/linear_probe.py, by name: what they compute and what they put on record."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from accelerate import Accelerator
+
+from ssl_vit.configs import LinearRecipe, OptimConfig, RunConfig, to_dict
+from ssl_vit.configs.resolve import check_pool, resolve_probe
+from ssl_vit.data.images import ImageSet
+from ssl_vit.data.loader import Batch, Loader
+from ssl_vit.data.sources import Labelled
+from ssl_vit.data.views import PixelScale, eval_images, probe_view
+from ssl_vit.errors import UserError
+from ssl_vit.evaluation.features import Features, extract_features
+from ssl_vit.evaluation.linear import linear_probe
+from ssl_vit.evaluation.linear_cached import linear_cached
+from ssl_vit.evaluation.metrics import judge
+from ssl_vit.evaluation.session import Session, contestants
+from ssl_vit.models.backbone import Backbone, Pool, TokenBackbone
+from ssl_vit.objectives.probe import AttentiveHead, FrozenProbe, linear_head
+from ssl_vit.rundir import RunDir, digest, open_run
+from ssl_vit.train import DTYPES, count_steps, describe, fit, micro_batch_size, summarise
+
+NAMES = {
+    "cached": "linear-cached",
+    "logistic": "logistic",
+    "aug-mae": "linear-aug (MAE)",
+    "aug-dino": "linear-aug (DINO)",
+    "attentive": "attentive",
+}
+"""What a protocol is called in tables and result files."""
+
+FILES = {**NAMES, "aug-mae": "linear-aug-mae", "aug-dino": "linear-aug-dino"}
+"""Names of the result files."""
+
+_OWN = {
+    "cached": ("rates", "decays", "default_rate", "default_decay", "passes", "min_steps", "batch_size", "folds"),
+    "logistic": ("grid", "folds", "default", "max_iter"),
+    "attentive": ("heads",),
+}
+"""Options of ``--linear`` that a protocol reads beside its pooling."""
+
+
+class Judged(NamedTuple):
+    """A protocol's numbers; on processes other than the main one without rows."""
+
+    rows: list[dict[str, Any]]
+    protocol: dict[str, Any]
+    """Everything that gives the numbers their meaning."""
+    note: str
+    """For the table's title."""
+
+
+def judge_linear(cfg: LinearRecipe, session: Session, accelerator: Accelerator) -> Judged:
+    """Judges the backbone, and the baselines that the protocol allows, by ``--linear.protocol``."""
+    if cfg.linear.protocol in ("cached", "logistic"):
+        return _on_features(cfg, session, accelerator)
+    return _on_augmented_images(cfg, session, accelerator)
+
+
+def _options(cfg: LinearRecipe) -> dict[str, Any]:
+    own = ("protocol", *_OWN.get(cfg.linear.protocol, ()))
+    return {k: v for k, v in to_dict(cfg.linear).items() if k in own}
+
+
+def candidate_pools(backbone: Backbone) -> tuple[Pool, dict[str, slice]]:
+    """What to extract in one pass, and which of its columns are which pooling.
+
+    The columns are the class tokens of the last four blocks, then the mean of patches: every candidate is a slice.
+    """
+    if not backbone.class_token:
+        return "mean", {"mean": slice(None)}
+    width, all_cls = backbone.embed_dim, backbone.pooled_width("cls4")
+    return "cls4+mean", {
+        "cls": slice(all_cls - width, all_cls),
+        "mean": slice(all_cls, all_cls + width),
+        "cls4": slice(0, all_cls),
+        "cls+mean": slice(all_cls - width, all_cls + width),
+    }
+
+
+def _on_features(cfg: LinearRecipe, session: Session, accelerator: Accelerator) -> Judged:
+    exported, data, device = session.exported, session.data, accelerator.device
+    backbone, cached = exported.backbone, cfg.linear.protocol == "cached"
+    if cfg.linear.pool is not None:
+        check_pool(cfg.linear.pool, backbone.class_token)
+    if cached and cfg.linear.pool is None:
+        pool, pools = candidate_pools(backbone)
+    else:
+        pool = cfg.linear.pool or exported.pool
+        pools = {pool: slice(None)}
+    described = session._replace(exported=exported._replace(pool=pool))
+    features = [  # of all before anything is fitted: the other processes do not wait for the main one meanwhile
+        (
+            method,
+            *(
+                extract_features(extract, part, batch_size=cfg.eval.batch_size, device=device)
+                for part in (data.train, data.test)
+            ),
+        )
+        for method, extract in contestants(described, baselines=cfg.eval.baselines, seed=cfg.seed, device=device)
+    ]
+    rows = []
+    for method, bank, asked in features if accelerator.is_main_process else ():
+        own = {"pixels": slice(None)} if method == "raw pixels" else pools
+        default = exported.pool if exported.pool in own else next(iter(own))
+        fitted, scores = _fit(cfg, data, bank, asked, own, default, device)
+        metrics = judge(data.train.kind, scores, asked.labels, data.test.classes)
+        rows.append({"method": method, **fitted, **metrics, "unreadable_test_images": list(asked.left_out)})
+    protocol = {
+        "linear": _options(cfg),
+        "eval": to_dict(cfg.eval),
+        "pool": list(pools) if cached else pool,
+        "view": "central square",
+        "features": "standardised on the part trained on" + (", over the root of their number" if cached else ""),
+        "optimiser": "SGD, momentum 0.9, half a cosine to 0" if cached else "scikit-learn's lbfgs",
+        "selection": f"{cfg.linear.folds}-fold cross-validation inside the training labels",
+    }
+    return Judged(rows, protocol, rows[0]["selection"] if rows else "")
+
+
+def _fit(
+    cfg: LinearRecipe,
+    data: Labelled,
+    bank: Features,
+    asked: Features,
+    pools: dict[str, slice],
+    default: str,
+    device: torch.device,
+) -> tuple[dict[str, Any], Any]:
+    names, kind = data.test.classes, data.train.kind
+    if cfg.linear.protocol == "logistic":
+        if kind != "class":
+            raise UserError("--linear.protocol logistic needs one class per image; use cached")
+        done = linear_probe(bank.x, bank.labels, asked.x, classes=len(names), cfg=cfg.linear, seed=cfg.seed)
+        row = {"C": f"{done.strength:g}", "selection": done.selection, "converged": done.converged}
+        return {**row, "pool": next(iter(pools))}, done.scores
+    found = linear_cached(
+        bank.x, bank.labels, asked.x, pools, kind=kind, names=names, cfg=cfg.linear, default_pool=default,
+        seed=cfg.seed, device=device,
+    )  # fmt: skip
+    row = {"pool": found.pool, "rate": f"{found.rate:g}", "decay": f"{found.decay:g}", "selection": found.selection}
+    return {**row, "validated": found.validated}, found.scores
+
+
+def _on_augmented_images(cfg: LinearRecipe, session: Session, accelerator: Accelerator) -> Judged:
+    exported, data = session.exported, session.data
+    backbone = exported.backbone
+    cfg = resolve_probe(
+        cfg, len(data.train), size=exported.size, width=backbone.embed_dim, class_token=backbone.class_token
+    )
+    unique = digest(
+        [to_dict(replace(cfg, backbone="", run=RunConfig())), exported.weights_hash, data.train.fingerprint]
+    )
+    folder = session.run.path / "linear_probe" / unique[:8]
+    probed = [(str(exported.about.get("objective", "backbone")), "backbone", backbone)]
+    if cfg.eval.baselines:
+        probed.append(("random weights", "random-weights", exported.with_random_weights(cfg.seed)))
+    rows = []
+    for method, name, network in probed:
+        if accelerator.is_main_process:
+            print(f"{NAMES[cfg.linear.protocol]} on {method}")
+        own = replace(cfg, run=RunConfig(str(folder / name)))
+        run = open_run(
+            "linear_probe", own, data=data.train.name, fingerprint=f"{exported.weights_hash}-{data.train.fingerprint}",
+            writes=accelerator.is_main_process, accelerator=describe(accelerator),
+        )  # fmt: skip
+        metrics = train_probe(network, data, exported.scale, own, size=exported.size, run=run, accelerator=accelerator)
+        rows.append({"method": method, "pool": cfg.linear.pool or "tokens", **metrics})
+    fixed = {k: v for k, v in to_dict(cfg.fit).items() if k in ("epochs", "min_steps", "batch_size", "micro_batch")}
+    protocol = {
+        "linear": _options(cfg),
+        "eval": to_dict(cfg.eval),
+        "pool": cfg.linear.pool or "all tokens",
+        "head": {
+            "aug-mae": "batch norm without affine (statistics of all processes), linear",
+            "aug-dino": "linear",
+            "attentive": "batch norm without affine, one learned query per head, linear",
+        }[cfg.linear.protocol],
+        "optim": to_dict(cfg.optim),
+        "fit": fixed | {"precision": cfg.fit.precision, "clip_grad": cfg.fit.clip_grad},
+        "augment": to_dict(cfg.augment),
+        "view": "central square",
+        "selection": "none: fixed options, last step",
+    }
+    return Judged(rows if accelerator.is_main_process else [], protocol, "fixed options, last step")
+
+
+def train_probe(
+    backbone: TokenBackbone,
+    data: Labelled,
+    scale: PixelScale,
+    cfg: LinearRecipe,
+    *,
+    size: int,
+    run: RunDir,
+    accelerator: Accelerator,
+) -> dict[str, Any]:
+    """Trains one head on a frozen backbone in the one loop, and judges the last step on the test images.
+
+    Args:
+        backbone: Frozen in place.
+        data: Labelled training and test images.
+        scale: Pixel statistics.
+        cfg: Resolved by ``resolve_probe``.
+        size: Side of the input in pixels.
+        run: Where metrics and checkpoints go.
+        accelerator: Made by ``train.start``.
+
+    Returns:
+        Metrics on the test images, steps and unreadable images.
+    """
+    protocol, optim = cfg.linear.protocol, OptimConfig(**to_dict(cfg.optim))
+    assert cfg.fit.batch_size is not None and cfg.linear.heads is not None
+    torch.manual_seed(cfg.seed)
+    outputs, reads = len(data.train.classes), cfg.linear.pool or "cls"
+    if protocol == "attentive":
+        head, reads = AttentiveHead(backbone.embed_dim, outputs, cfg.linear.heads), "tokens"
+    else:
+        head = linear_head(backbone.pooled_width(reads), outputs, standardise=protocol == "aug-mae")
+    mean = std = None
+    if data.train.kind == "regression":
+        std, mean = torch.std_mean(torch.as_tensor(data.train.labels, dtype=torch.float32), dim=0, correction=0)
+        std = torch.where(std > 0, std, 1.0)
+    objective = FrozenProbe(backbone, head, reads=reads, kind=data.train.kind, mean=mean, std=std)
+    loader = Loader(
+        data.train, batch_size=cfg.fit.batch_size, micro_batch=micro_batch_size(cfg.fit, accelerator.num_processes),
+        seed=cfg.seed, device=accelerator.device, cache=cfg.data.cache, workers=cfg.data.workers,
+    )  # fmt: skip
+    view = probe_view(scale, cfg.augment, size=size, dtype=DTYPES.get(cfg.fit.precision, torch.float32))
+    summarise(objective, loader, cfg.fit, optim, f"head on {reads}", accelerator)
+    fit(objective, loader, view, fit=cfg.fit, optim=optim, run=run, accelerator=accelerator, seed=cfg.seed)
+    found = _scores(objective, data.test, scale, size, accelerator.device)
+    metrics = judge(data.train.kind, found.x, found.labels, data.test.classes)
+    return {**metrics, "steps": count_steps(cfg.fit, loader), "unreadable_test_images": list(found.left_out)}
+
+
+def _scores(objective: FrozenProbe, images: ImageSet, scale: PixelScale, size: int, device: torch.device) -> Features:
+    objective.eval()
+    dtype = next(objective.head.parameters()).dtype
+
+    def extract(batch: Batch) -> torch.Tensor:
+        with torch.inference_mode():
+            return objective.scores(eval_images(batch, scale, size, dtype))
+
+    return extract_features(extract, images, batch_size=256, device=device)

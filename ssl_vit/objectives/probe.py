@@ -1,0 +1,182 @@
+"""A head on a frozen backbone, trained on augmented images: the papers' linear probes and the attentive probe."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ssl_vit.dist import mean_over_ranks, rank_and_world
+from ssl_vit.errors import UserError
+from ssl_vit.models.backbone import Pool, TokenBackbone
+from ssl_vit.objectives.base import Objective, StepOutput
+
+
+class Standardise(nn.Module):
+    """Batch normalisation without scale and shift (MAE, appendix A.1), its statistics over all processes.
+
+    Running statistics (momentum 0.1) serve in evaluation. What comes in is frozen, so no gradient is needed through the
+    statistics, and two passes over the batch keep them accurate.
+    """
+
+    def __init__(self, width: int, eps: float = 1e-6) -> None:
+        """Starts with zero mean and unit variance.
+
+        Args:
+            width: D of the features.
+            eps: Added to the variance.
+        """
+        super().__init__()
+        self.eps = eps
+        self.mean: Tensor
+        self.var: Tensor
+        self.register_buffer("mean", torch.zeros(width))
+        self.register_buffer("var", torch.ones(width))
+
+    def forward(self, x: Float[Tensor, "B *N D"]) -> Float[Tensor, "B *N D"]:
+        """Features (or tokens, all of one image's together) at zero mean and unit variance."""
+        mean, var = self.mean, self.var
+        if self.training:
+            with torch.no_grad():
+                rows = x.detach().flatten(0, -2)
+                mean = mean_over_ranks(rows.mean(dim=0))
+                var = mean_over_ranks((rows - mean).square().mean(dim=0))
+                total = len(rows) * rank_and_world()[1]  # every process has a micro-batch of the same size
+                self.mean.lerp_(mean.to(self.mean.dtype), 0.1)
+                self.var.lerp_((var * (total / max(1, total - 1))).to(self.var.dtype), 0.1)
+        return (x - mean) * torch.rsqrt(var + self.eps)
+
+
+def _linear(width: int, outputs: int) -> nn.Linear:
+    last = nn.Linear(width, outputs)
+    nn.init.normal_(last.weight, std=0.01)
+    nn.init.zeros_(last.bias)
+    return last
+
+
+def linear_head(width: int, outputs: int, *, standardise: bool) -> nn.Module:
+    """A linear classifier of deviation .01, behind batch normalisation where MAE has it (DINO has none).
+
+    Args:
+        width: D of the features.
+        outputs: Classes, labels or numbers.
+        standardise: Put batch normalisation before it.
+    """
+    last = _linear(width, outputs)
+    return nn.Sequential(Standardise(width), last) if standardise else last
+
+
+class AttentiveHead(nn.Module):
+    """Learned queries attend over the tokens, a linear classifier follows (El-Nouby et al. 2024, AIM, attentive probe).
+
+    Each head h has its own query; p_h = sum_i softmax_i(q_h . K_h x_i / sqrt(D_h)) V_h x_i, side by side for all heads.
+    """
+
+    def __init__(self, width: int, outputs: int, heads: int) -> None:
+        """Random queries of deviation .02, linear keys and values without bias.
+
+        Args:
+            width: D of the tokens.
+            outputs: Classes, labels or numbers.
+            heads: Number of queries.
+
+        Raises:
+            UserError: When they do not divide the width.
+        """
+        super().__init__()
+        if width % heads:
+            raise UserError(f"--linear.heads {heads} must divide the width {width}")
+        self.standardise = Standardise(width)
+        self.query = nn.Parameter(torch.empty(heads, 1, width // heads))
+        self.key, self.value = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
+        nn.init.normal_(self.query, std=0.02)
+        for part in (self.key, self.value):
+            nn.init.xavier_uniform_(part.weight)
+        self.last = _linear(width, outputs)
+
+    def forward(self, tokens: Float[Tensor, "B N D"]) -> Float[Tensor, "B K"]:
+        """Outputs for every image."""
+        x = self.standardise(tokens)
+        batch, count, width = x.shape
+        heads, _, each = self.query.shape
+        key, value = (p(x).view(batch, count, heads, each).transpose(1, 2) for p in (self.key, self.value))
+        pooled = F.scaled_dot_product_attention(self.query.to(key.dtype).expand(batch, -1, -1, -1), key, value)
+        return self.last(pooled.reshape(batch, width))
+
+
+class FrozenProbe(Objective):
+    """Trains a head alone: the backbone neither changes nor leaves its evaluation mode."""
+
+    def __init__(
+        self,
+        backbone: TokenBackbone,
+        head: nn.Module,
+        *,
+        reads: Pool | Literal["tokens"],
+        kind: Literal["class", "multilabel", "regression"] = "class",
+        mean: Float[Tensor, " R"] | None = None,
+        std: Float[Tensor, " R"] | None = None,
+    ) -> None:
+        """Freezes a backbone in place.
+
+        Args:
+            backbone: Where the features come from.
+            head: Features to outputs.
+            reads: The pooled vector that goes into the head, or all tokens (class token first).
+            kind: Softmax cross-entropy, a logistic loss per label, or squared error on standardised targets.
+            mean: Of the numbers to predict; None for none.
+            std: Of the numbers to predict; None for none.
+        """
+        super().__init__()
+        self.backbone = backbone.requires_grad_(False).eval()
+        self.head, self.kind = head, kind
+        self.reads: Pool | Literal["tokens"] = reads
+        self.target_mean: Tensor
+        self.target_std: Tensor
+        self.register_buffer("target_mean", torch.zeros(1) if mean is None else mean)
+        self.register_buffer("target_std", torch.ones(1) if std is None else std)
+
+    def train(self, mode: bool = True) -> FrozenProbe:
+        """Training mode for the head only."""
+        super().train(mode)
+        self.backbone.eval()
+        return self
+
+    def exported(self) -> TokenBackbone:
+        """The backbone, as it was."""
+        return self.backbone
+
+    def outputs(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B K"]:
+        """What the head says: logits, or standardised numbers."""
+        with torch.no_grad():
+            if self.reads == "tokens":
+                tokens = self.backbone.forward_tokens(images)
+                x = torch.cat([tokens.prefix, tokens.patches], dim=1)
+            else:
+                x = self.backbone.forward_pooled(images, pool=self.reads)
+        return self.head(x.to(torch.promote_types(x.dtype, torch.float32)))
+
+    def scores(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B K"]:
+        """Logits, or numbers in the targets' own units."""
+        return self.outputs(images) * self.target_std + self.target_mean
+
+    def forward(self, inputs: dict[str, Tensor]) -> StepOutput:
+        """The loss.
+
+        Args:
+            inputs: ``images`` Float[B C H W] (normalised) and ``labels`` as the kind has them.
+        """
+        out = self.outputs(inputs["images"])
+        out = out.to(torch.promote_types(out.dtype, torch.float32))
+        return StepOutput(self._loss(out, inputs["labels"]), {})
+
+    def _loss(self, out: Float[Tensor, "B K"], labels: Tensor) -> Float[Tensor, ""]:
+        if self.kind == "class":
+            return F.cross_entropy(out, labels)
+        labels = labels.to(out.dtype)
+        if self.kind == "multilabel":
+            return F.binary_cross_entropy_with_logits(out, labels)
+        return F.mse_loss(out, (labels - self.target_mean) / self.target_std)

@@ -1,0 +1,66 @@
+"""Every linear protocol by its name, from a backbone to a result file that says what was done."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+SHORT = ["--fit.epochs", "0.1", "--fit.min_steps", "12", "--linear.min_steps", "20", "--linear.passes", "0.5",
+         "--linear.rates", "[1.0]", "--linear.grid", "[0.1]"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def backbone(tmp_path_factory: pytest.TempPathFactory, launched, small: list[str]) -> Path:
+    folder = tmp_path_factory.mktemp("probed")
+    done = launched("recipes/mae.py", *small, "--fit.epochs", "0.2", "--run.dir", "run", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder / "run" / "backbone"
+
+
+@pytest.mark.parametrize(
+    ("protocol", "name", "file", "methods", "pools"),
+    [
+        ("cached", "linear-cached", "linear-cached", 3, {"cls", "mean", "cls4", "cls+mean", "pixels"}),
+        ("logistic", "logistic", "logistic", 3, {"mean", "pixels"}),
+        ("aug-mae", "linear-aug (MAE)", "linear-aug-mae", 2, {"cls"}),
+        ("aug-dino", "linear-aug (DINO)", "linear-aug-dino", 2, {"cls4"}),
+        ("attentive", "attentive", "attentive", 2, {"tokens"}),
+    ],
+)
+def test_protocol(backbone: Path, script, protocol: str, name: str, file: str, methods: int, pools: set[str]) -> None:
+    words = ["--backbone", str(backbone), "--linear.protocol", protocol, "--run.dir", "out", *SHORT]
+    status, out, err = script("eval/linear_probe.py", *words, "--eval.labels", "200")
+    assert status == 0, err
+    assert name in out
+    result = json.loads(Path(f"out/results/{file}-200-labels-draw-0.json").read_text())
+    assert result["method"] == name
+    assert [row["method"] for row in result["rows"]] == ["MAE", "random weights", "raw pixels"][:methods]
+    assert {row["pool"] for row in result["rows"]} <= pools
+    assert result["protocol"]["linear"]["protocol"] == protocol
+    assert all(row["images"] == 359 for row in result["rows"])
+    if protocol.startswith("aug") or protocol == "attentive":
+        assert result["rows"][0]["steps"] == 12
+        assert result["protocol"]["optim"]["name"] in ("lars", "sgd", "adamw")
+        assert result["protocol"]["fit"]["batch_size"] == 32
+        # The same command finds both heads trained.
+        status, out, err = script("eval/linear_probe.py", *words, "--eval.labels", "200")
+        assert status == 0, err
+        assert out.count("already complete") == 2
+        again = json.loads(Path(f"out/results/{file}-200-labels-draw-0.json").read_text())
+        assert again["rows"] == result["rows"]
+        assert len(list(Path("out/linear_probe").glob("*/*/checkpoints/*.pt"))) == 2
+    else:
+        assert not Path("out/linear_probe").exists()
+
+
+def test_protocols_have_hashes_of_their_own(backbone: Path, script) -> None:
+    found = set()
+    for words in ([], ["--linear.pool", "mean"], ["--linear.protocol", "logistic"]):
+        few = ["--eval.labels", "20", "--eval.baselines", "false", "--run.dir", "out"]
+        status, out, err = script("eval/linear_probe.py", "--backbone", str(backbone), *few, *SHORT, *words)
+        assert status == 0, err
+        path = Path(out.rpartition("Result: ")[2].strip())
+        found.add(json.loads(path.read_text())["protocol_hash"])
+    assert len(found) == 3
