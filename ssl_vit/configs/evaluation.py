@@ -75,7 +75,7 @@ class LinearConfig:
     """What the classifier reads: class token, mean of patches, class tokens of the last four blocks, class token and
     mean; default: cached chooses, logistic the backbone's own, aug-mae the class token, aug-dino cls4 below width 768
     and cls+mean from there on. Without class token: mean."""
-    rates: tuple[float, ...] = (0.1, 1.0, 10.0, 30.0)
+    rates: tuple[float, ...] = (0.1, 1.0, 10.0, 100.0)
     """cached: candidates for SGD's learning rate; features have zero mean and unit squared length on average."""
     decays: tuple[float, ...] = (1e-5, 1e-4, 1e-3)
     """cached: candidates for the weight decay."""
