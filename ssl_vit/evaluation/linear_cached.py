@@ -68,6 +68,7 @@ def linear_cached(
     cfg: LinearConfig,
     default_pool: str,
     seed: int,
+    metric: str | None = None,
     device: torch.device | str = "cpu",
 ) -> CachedFit:
     """Trains on training features only; the queries' labels are never seen.
@@ -83,6 +84,7 @@ def linear_cached(
         cfg: Candidates, defaults and lengths.
         default_pool: Taken when the labels are too few to choose.
         seed: Seed of folds and mini-batches.
+        metric: What to choose by; default: the headline of these labels.
         device: Where to compute.
 
     Raises:
@@ -106,7 +108,8 @@ def linear_cached(
     parts = np.stack([*(folds != fold for fold in range(cfg.folds)), np.ones(len(labels), dtype=bool)])
     target = _targets(labels, kind, len(names), parts, x)
     best: tuple[tuple[float, ...], CachedFit] | None = None
-    sign, metric = signed(headline(kind, labels)), headline(kind, labels)
+    metric = metric or headline(kind, labels)
+    sign = signed(metric)
     for place, (pool, columns) in enumerate(pools.items()):
         features, first = x[:, columns], 0
         for heads in _solve(features, target, kind, pairs, cfg, seed):
@@ -115,7 +118,9 @@ def linear_cached(
                 for fold in range(cfg.folds):
                     held = np.flatnonzero(folds == fold)
                     out = _answer(heads.outputs(features[torch.from_numpy(held).to(device)], fold, h), target, fold)
-                    found.append(judge(kind, out, labels[held], names)[metric] if np.isfinite(out).all() else None)
+                    found.append(
+                        judge(kind, out, labels[held], names, only=metric)[metric] if np.isfinite(out).all() else None
+                    )
                 score = _mean(found)
                 # Larger is better; at equal scores the smaller rate, the larger decay, the earlier pooling.
                 rank = (sign * score if math.isfinite(score) else -math.inf, -float(first + h), -float(place))

@@ -108,14 +108,12 @@ def _on_features(cfg: LinearRecipe, session: Session, accelerator: Accelerator) 
     for method, bank, asked in features if accelerator.is_main_process else ():
         own = {"pixels": slice(None)} if method == "raw pixels" else pools
         default = exported.pool if exported.pool in own else next(iter(own))
-        fitted, scores = _fit(cfg, data, bank, asked, own, default, device)
+        fitted, scores = _fit(cfg, session, bank, asked, own, default, device)
         metrics = judge(data.train.kind, scores, asked.labels, data.test.classes)
         rows.append({"method": method, **fitted, **metrics, "unreadable_test_images": list(asked.left_out)})
     protocol = {
         "linear": _options(cfg),
-        "eval": to_dict(cfg.eval),
         "pool": list(pools) if cached else pool,
-        "view": "central square",
         "features": "standardised on the part trained on" + (", over the root of their number" if cached else ""),
         "optimiser": "SGD, momentum 0.9, half a cosine to 0" if cached else "scikit-learn's lbfgs",
         "selection": f"{cfg.linear.folds}-fold cross-validation inside the training labels",
@@ -125,14 +123,14 @@ def _on_features(cfg: LinearRecipe, session: Session, accelerator: Accelerator) 
 
 def _fit(
     cfg: LinearRecipe,
-    data: Labelled,
+    session: Session,
     bank: Features,
     asked: Features,
     pools: dict[str, slice],
     default: str,
     device: torch.device,
 ) -> tuple[dict[str, Any], Any]:
-    names, kind = data.test.classes, data.train.kind
+    names, kind = session.data.test.classes, session.data.train.kind
     if cfg.linear.protocol == "logistic":
         if kind != "class":
             raise UserError("--linear.protocol logistic needs one class per image; use cached")
@@ -141,7 +139,7 @@ def _fit(
         return {**row, "pool": next(iter(pools))}, done.scores
     found = linear_cached(
         bank.x, bank.labels, asked.x, pools, kind=kind, names=names, cfg=cfg.linear, default_pool=default,
-        seed=cfg.seed, device=device,
+        seed=cfg.seed, metric=session.metric, device=device,
     )  # fmt: skip
     row = {"pool": found.pool, "rate": f"{found.rate:g}", "decay": f"{found.decay:g}", "selection": found.selection}
     return {**row, "validated": found.validated}, found.scores
@@ -149,7 +147,7 @@ def _fit(
 
 def _on_augmented_images(cfg: LinearRecipe, session: Session, accelerator: Accelerator) -> Judged:
     exported, data = session.exported, session.data
-    backbone = exported.backbone
+    backbone, asked = exported.backbone, cfg
     cfg = resolve_probe(
         cfg, len(data.train), size=exported.size, width=backbone.embed_dim, class_token=backbone.class_token
     )
@@ -170,21 +168,19 @@ def _on_augmented_images(cfg: LinearRecipe, session: Session, accelerator: Accel
             writes=accelerator.is_main_process, accelerator=describe(accelerator),
         )  # fmt: skip
         metrics = train_probe(network, data, exported.scale, own, size=exported.size, run=run, accelerator=accelerator)
-        rows.append({"method": method, "pool": cfg.linear.pool or "tokens", **metrics})
-    fixed = {k: v for k, v in to_dict(cfg.fit).items() if k in ("epochs", "min_steps", "batch_size", "micro_batch")}
+        trained = {k: to_dict(cfg)[k] for k in ("optim", "fit", "augment")}
+        rows.append({"method": method, "pool": cfg.linear.pool or "tokens", "trained_with": trained, **metrics})
     protocol = {
         "linear": _options(cfg),
-        "eval": to_dict(cfg.eval),
         "pool": cfg.linear.pool or "all tokens",
         "head": {
             "aug-mae": "batch norm without affine (statistics of all processes), linear",
             "aug-dino": "linear",
             "attentive": "batch norm without affine, one learned query per head, linear",
         }[cfg.linear.protocol],
-        "optim": to_dict(cfg.optim),
-        "fit": fixed | {"precision": cfg.fit.precision, "clip_grad": cfg.fit.clip_grad},
-        "augment": to_dict(cfg.augment),
-        "view": "central square",
+        "optim": to_dict(asked.optim),  # what an open option becomes may depend on the number of labels
+        "fit": to_dict(asked.fit),
+        "augment": to_dict(asked.augment),
         "selection": "none: fixed options, last step",
     }
     return Judged(rows if accelerator.is_main_process else [], protocol, "fixed options, last step")
