@@ -5,8 +5,8 @@
     python benchmarks/small_data.py magtile --data FOLDER
 
 MAE pre-training on the training images with one seed; then features of MAE, of random weights and raw pixels by k-NN
-(k = 20, fixed) and linear-cached (its options by cross-validation inside the labels), and all weights trained from MAE and
-from scratch. Every method sees the same draws of labels. Learning rates of fine-tuning and of training from scratch
+(k = 20, fixed) and linear-cached (its options by cross-validation inside the labels), and all weights trained from MAE
+and from scratch. Every method sees the same draws of labels. Learning rates of fine-tuning and of training from scratch
 get the same three candidates' worth of trials, chosen once per number of labels on a held-out fifth of the first
 draw's labels. Nothing is chosen on test images. Finished cells are kept in --work, so it continues where it stopped.
 """
@@ -58,13 +58,13 @@ PLANS = {
     "cells16": Plan(
         "imaging flow cytometry, 2,563 training and 855 test cells in three 16-bit channels (brightfield, DNA, side "
         "scatter) of 40 px, five unbalanced phases",
-        (*_NARROW, *_DECODER, "--data.image_column", "image,dna,ssc", "--fit.batch_size", "64", "--optim.base_lr", "4e-3",
-         "--fit.epochs", "100"),
+        (*_NARROW, *_DECODER, "--data.image_column", "image,dna,ssc", "--fit.batch_size", "64",
+         "--optim.base_lr", "4e-3", "--fit.epochs", "100"),
         {128: 400, 641: 600}, 3, "balanced", _RATES,
     ),
     "magtile": Plan(
-        "surface defects of magnetic tiles, 978 training and 366 test images of many sizes, grey, six unbalanced classes; "
-        "its split keeps all pictures of one tile (tile_group) on one side",
+        "surface defects of magnetic tiles, 978 training and 366 test images of many sizes, grey, six unbalanced "
+        "classes; its split keeps all pictures of one tile (tile_group) on one side",
         (*_NARROW, *_DECODER, "--model.img_size", "64", "--data.group", "tile_group", "--fit.batch_size", "64",
          "--optim.base_lr", "4e-3", "--fit.epochs", "300"),
         {98: 400, 0: 800}, 3, "balanced", _RATES,
@@ -72,7 +72,7 @@ PLANS = {
 }  # fmt: skip
 
 
-def _start(data: str) -> Any:
+def _start(work: str) -> Any:
     """Opens the accelerator, the pre-trained backbone's images and the backbone."""
     import torch
     from ssl_vit import train
@@ -83,9 +83,13 @@ def _start(data: str) -> Any:
 
     torch.set_num_threads(1)
     accelerator = train.start("fp32", 0)
-    exported = load_backbone(f"{data}/mae")
+    exported = load_backbone(f"{work}/mae")
     own = DataConfig(**exported.about["data"])
-    return accelerator, exported, on_canvas(open_labelled(own, LabelledDataConfig()), own, exported.size)
+    return (
+        accelerator,
+        exported,
+        on_canvas(open_labelled(own, LabelledDataConfig()), own.canvas, exported.size, own.window),
+    )
 
 
 def pretrain(name: str, path: str, work: str) -> None:
@@ -104,33 +108,41 @@ def probes(name: str, work: str) -> list[dict[str, Any]]:
     import numpy as np
     import torch
     from ssl_vit.configs import LinearConfig
-    from ssl_vit.evaluation.features import extract_features
+    from ssl_vit.evaluation.features import backbone_extractor, extract_features, pixel_extractor
     from ssl_vit.evaluation.few_label import labelled_draw
     from ssl_vit.evaluation.knn import knn_scores
     from ssl_vit.evaluation.linear_cached import linear_cached
-    from ssl_vit.evaluation.linear_protocols import pooled_contestants
+    from ssl_vit.evaluation.linear_protocols import candidate_pools
     from ssl_vit.evaluation.metrics import judge
 
     plan = PLANS[name]
     accelerator, exported, data = _start(work)
+    device, classes = accelerator.device, data.test.classes
+    pool, pools = candidate_pools(exported.backbone)
+    shape = {"size": exported.size, "pool": pool, "device": device}
+    contestants = {
+        "MAE": (backbone_extractor(exported.backbone, exported.scale, **shape), pools),
+        "random weights": (backbone_extractor(exported.with_random_weights(0), exported.scale, **shape), pools),
+        "raw pixels": (pixel_extractor(exported.scale, size=exported.size), {"pixels": slice(None)}),
+    }
     rows = []
-    for method, extract, pools, first in pooled_contestants(exported, seed=0, device=accelerator.device):
-        bank, asked = (
-            extract_features(extract, s, batch_size=512, device=accelerator.device) for s in (data.train, data.test)
-        )
-        for labels in (*plan.steps, 0) if 0 not in plan.steps else plan.steps:
+    for method, (extract, columns) in contestants.items():
+        bank, asked = (extract_features(extract, s, batch_size=512, device=device) for s in (data.train, data.test))
+        for labels in sorted({*plan.steps, 0}):
             for draw in range(plan.draws if labels else 1):
                 part = labelled_draw(data.train, labels or None, draw)
                 chosen = bank.subset(np.flatnonzero(np.isin(data.train.ids, part.ids)))
-                columns = pools[first]
-                tensors = [torch.from_numpy(a) for a in (chosen.x[:, columns], chosen.labels, asked.x[:, columns])]
-                votes = knn_scores(*tensors, ks=(20,), classes=len(data.test.classes))[20].numpy()
-                fit = linear_cached(
-                    chosen.x, chosen.labels, asked.x, pools, kind="class", names=data.test.classes, cfg=LinearConfig(),
-                    default_pool=first, seed=draw,
-                )  # fmt: skip
-                for protocol, scores in (("k-NN", votes), ("linear-cached", fit.scores)):
-                    judged = judge("class", scores, asked.labels, data.test.classes)
+                found = {}
+                for own in ("cls", "mean") if len(columns) > 1 else columns:
+                    x, queries = chosen.x[:, columns[own]], asked.x[:, columns[own]]
+                    tensors = [torch.from_numpy(np.ascontiguousarray(v)) for v in (x, chosen.labels, queries)]
+                    found[f"k-NN, {own}"] = knn_scores(*tensors, ks=(20,), classes=len(classes))[20].numpy()
+                found["linear-cached"] = linear_cached(
+                    chosen.x, chosen.labels, asked.x, columns, kind="class", names=classes, cfg=LinearConfig(),
+                    default_pool=next(iter(columns)), seed=draw, metric=plan.metric,
+                ).scores  # fmt: skip
+                for protocol, scores in found.items():
+                    judged = judge("class", scores, asked.labels, classes)
                     rows.append({"method": method, "protocol": protocol, "labels": labels or len(bank.x), "draw": draw,
                                  **{k: judged[k] for k in ("top1", "balanced")}})  # fmt: skip
     return rows
@@ -193,8 +205,9 @@ def train_all(name: str, work: str, task: str, labels: int, draw: int) -> list[d
     drawn = labelled_draw(data.train, labels or None, draw)
     metrics = _train(name, work, task, rate, draw, drawn, data.test, plan.steps[labels])
     method, protocol = ("from scratch", "supervised") if task == "scratch" else ("MAE", "fine-tuning")
+    scores = {k: metrics[k] for k in ("top1", "balanced")}
     return [{"method": method, "protocol": protocol, "labels": len(drawn), "draw": draw, "learning_rate": rate,
-             "selection": how, "steps": plan.steps[labels], **{k: metrics[k] for k in ("top1", "balanced")}}]  # fmt: skip
+             "selection": how, "steps": plan.steps[labels], **scores}]  # fmt: skip
 
 
 def main() -> None:
@@ -255,14 +268,17 @@ def report(name: str, cells: Path, work: Path) -> None:
         "hardware": hardware(), "pre_training_commit": made["commit"], "pre_training_options": list(plan.pretrain),
         "images_seen": images, "images_per_second": speed,
     }  # fmt: skip
-    kinds = [(m, p) for p in ("k-NN", "linear-cached") for m in ("MAE", "random weights", "raw pixels")]
+    kinds = [(m, f"k-NN, {p}") for p in ("cls", "mean") for m in ("MAE", "random weights")]
+    kinds += [("raw pixels", "k-NN, pixels")]
+    kinds += [(m, "linear-cached") for m in ("MAE", "random weights", "raw pixels")]
     kinds += [("MAE", "fine-tuning"), ("from scratch", "supervised")]
     metric = {"top1": "Top-1 %", "balanced": "Balanced accuracy %"}[plan.metric]
     lines = [f"# {name}: {metric} over the number of labels", "", f"{plan.about}.", "",
-             f"MAE was pre-trained on {images:,} images ({seen['epoch']:.0f} epochs), {images / speed / 60:.0f} minutes at "
-             f"{speed:,.0f} images/s on one thread of a CPU that other programs shared; one seed. Options: "
+             f"MAE was pre-trained on {images:,} images ({seen['epoch']:.0f} epochs), {images / speed / 60:.0f} min "
+             f"at {speed:,.0f} images/s (median) on one thread of a CPU that other programs shared; one seed. Options: "
              f"`{' '.join(plan.pretrain)}`.", "",
-             "Mean ± standard deviation over draws of labels (number of draws in brackets where there are several).", "",
+             "Mean ± standard deviation over draws of labels (number of draws in brackets where there are several);",
+             "all with MAE's one backbone. cls and mean are the pooling that k-NN reads.", "",
              "| features | protocol | " + " | ".join(f"{b:,} labels" for b in budgets) + " |",
              "| --- | --- |" + " ---: |" * len(budgets)]  # fmt: skip
     for method, protocol in kinds:
@@ -280,9 +296,9 @@ def report(name: str, cells: Path, work: Path) -> None:
             tried = ", ".join(f"{t['rate']:g}: {t[plan.metric]:.1f}" for t in sorted(own, key=lambda t: t["rate"]))
             lines.append(f"- {task}, {labels or 'all'} labels, {plan.steps[labels]} steps of 64: {tried or 'none'}")
     cpu = f"{about['hardware']['cores']} cores of {about['hardware']['cpu']}"
-    lines += ["", f"Made by `{about['command']}` at commit {about['commit']} (pre-training: {made['commit']}) with torch "
-              f"{about['versions']['torch']}, timm {about['versions']['timm']}, Python {about['versions']['python']}, on "
-              f"{cpu}.", ""]  # fmt: skip
+    made_with = ", ".join(f"{p} {about['versions'][p]}" for p in ("torch", "timm", "python"))
+    lines += ["", f"Made by `{about['command']}` at commit {about['commit']} (pre-training: {made['commit']}) with "
+              f"{made_with}, on {cpu}.", ""]  # fmt: skip
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps({"about": about, "rows": rows, "trials": trials}, indent=1) + "\n")
     (RESULTS / f"{name}.md").write_text("\n".join(lines))

@@ -12,7 +12,8 @@ from ssl_vit import train
 from ssl_vit.configs import AugmentConfig, FitConfig, ModelConfig, OptimConfig, SupervisedConfig
 from ssl_vit.data.decode import Format
 from ssl_vit.data.images import ImageSet, Sizes
-from ssl_vit.data.sources import ArrayRows, Labelled
+from ssl_vit.data.locate import ArrayRows
+from ssl_vit.data.sources import Labelled
 from ssl_vit.data.targets import Kind
 from ssl_vit.data.views import measure_scale
 from ssl_vit.evaluation import finetune
