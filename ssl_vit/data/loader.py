@@ -159,7 +159,10 @@ def _chunks(first: int, last: int, length: int) -> list[list[tuple[int, int]]]:
 def _to_batch(part: _Decoded, epoch: np.ndarray, images: ImageSet, device: torch.device) -> Batch:
     native = bool((part.sizes == part.pixels.shape[2:]).all())
     index, visit, sizes = (torch.from_numpy(p).to(device) for p in (part.index, epoch, part.sizes))
-    labels = None if images.labels is None else torch.from_numpy(images.labels[part.index]).to(device)
+    labels = None
+    if images.labels is not None:  # numbers in single precision: MPS has no other
+        chosen = images.labels[part.index]
+        labels = torch.from_numpy(chosen if images.kind == "class" else chosen.astype(np.float32)).to(device)
     return Batch(to_tensor(part.pixels).to(device), index, visit, sizes, native, labels)
 
 

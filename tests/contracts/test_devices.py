@@ -24,9 +24,11 @@ from ssl_vit.configs import (
     OptimConfig,
     SupervisedConfig,
 )
+from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loader import Loader
 from ssl_vit.data.sources import Labelled, open_labelled
-from ssl_vit.data.views import PixelScale, View, mae_view, measure_scale, supervised_view
+from ssl_vit.data.targets import TargetScale
+from ssl_vit.data.views import PixelScale, View, mae_view, measure_scale, probe_view, supervised_view
 from ssl_vit.errors import UserError
 from ssl_vit.evaluation.features import backbone_extractor, extract_features, pixel_extractor
 from ssl_vit.evaluation.finetune import predict
@@ -36,6 +38,7 @@ from ssl_vit.models.build import build_backbone
 from ssl_vit.models.vit import ViTBackbone
 from ssl_vit.objectives.base import Objective
 from ssl_vit.objectives.mae import MAE
+from ssl_vit.objectives.probe import AttentiveHead, FrozenProbe, linear_head
 from ssl_vit.objectives.supervised import Supervised
 from ssl_vit.rundir import RunDir
 from torch import Tensor
@@ -92,8 +95,8 @@ def model(size: int, positions: Any = "sincos") -> ViTBackbone:
     return build_backbone(ModelConfig("vit_tiny_patch16_224", size, size // 4, 16, 2, 2, positions, "mean"), 1)
 
 
-PLAIN = AugmentConfig(crop_scale=(1.0, 1.0), flip=False, colour=False)
-RICH = AugmentConfig(crop_scale=(0.3, 1.0), flip=True, colour=True)
+PLAIN = AugmentConfig(crop_scale=(1.0, 1.0), flip=False, policy="none", erasing=0.0)
+RICH = AugmentConfig(crop_scale=(0.3, 1.0), flip=True, policy="randaugment", erasing=0.5)
 LOSS = SupervisedConfig("cls", 0.1, 0.0, 0.0, 0.0, 0.0)
 RICH_LOSS = SupervisedConfig("mean_prenorm", 0.1, 0.8, 1.0, 0.2, 0.9, 8)
 
@@ -110,12 +113,29 @@ def supervised(
     return Supervised(model(size, positions), 10, loss), view
 
 
+def of_kind(scale: PixelScale, kind: Any) -> tuple[Objective, View]:
+    numbers = TargetScale((4.5,), (2.9,)) if kind == "regression" else None
+    view = supervised_view(
+        scale, RICH, RICH_LOSS, size=20, depth=2, classes=1 if numbers else 10, kind=kind, target_scale=numbers,
+        dtype=torch.float32,
+    )  # fmt: skip
+    return Supervised(model(20), 1 if numbers else 10, RICH_LOSS, kind), view
+
+
+def probe(scale: PixelScale, head: Any, reads: Any) -> tuple[Objective, View]:
+    return FrozenProbe(model(8), head, reads=reads, kind="class"), probe_view(scale, PLAIN, size=8, dtype=torch.float32)
+
+
 CASES: dict[str, tuple[int, Callable[[PixelScale], tuple[Objective, View]]]] = {
     "mae": (8, lambda scale: mae(scale, 8, PLAIN, "sincos")),
     "mae-augmented": (20, lambda scale: mae(scale, 20, RICH, "factorised")),
     "supervised": (8, lambda scale: supervised(scale, 8, PLAIN, LOSS)),
     "supervised-augmented": (20, lambda scale: supervised(scale, 20, RICH, RICH_LOSS)),
     "supervised-without-positions": (8, lambda scale: supervised(scale, 8, PLAIN, LOSS, "none")),
+    "multilabel": (20, lambda scale: of_kind(scale, "multilabel")),
+    "regression": (20, lambda scale: of_kind(scale, "regression")),
+    "linear-aug": (8, lambda scale: probe(scale, linear_head(16, 10, standardise=True), "cls")),
+    "attentive": (8, lambda scale: probe(scale, AttentiveHead(16, 10, 2), "tokens")),
 }
 """One entry per objective and kind of view: side of its input, and how to make it."""
 
@@ -128,6 +148,16 @@ def digits() -> Labelled:
     return found._replace(train=found.train.subset(np.arange(32)), test=found.test.subset(np.arange(12)))
 
 
+def labelled_as(images: ImageSet, kind: str) -> ImageSet:
+    """The digits with labels of another kind."""
+    assert images.labels is not None
+    if kind == "multilabel":
+        return replace(images, labels=np.eye(10)[images.labels], kind="multilabel")
+    if kind == "regression":
+        return replace(images, labels=images.labels[:, None].astype(np.float64), classes=("digit",), kind="regression")
+    return images
+
+
 def fit(objective: Objective, view: View, loader: Loader, path: Path, cfg: FitConfig = FIT) -> None:
     path.mkdir(exist_ok=True)
     optim = OptimConfig(lr=1e-3, layer_decay=0.9)
@@ -138,6 +168,7 @@ def fit(objective: Objective, view: View, loader: Loader, path: Path, cfg: FitCo
 @pytest.mark.parametrize("name", CASES)
 def test_training_and_judging_need_no_double_precision(name: str, digits: Labelled, tmp_path: Path) -> None:
     size, maker = CASES[name]
+    digits = digits._replace(train=labelled_as(digits.train, name), test=labelled_as(digits.test, name))
     device = torch.device("cpu")
     scale = measure_scale(digits.train)
     with no_double():
@@ -155,8 +186,9 @@ def test_training_and_judging_need_no_double_precision(name: str, digits: Labell
             bank, asked = (
                 extract_features(extract, p, batch_size=8, device=device) for p in (digits.train, digits.test)
             )
-            tensors = [torch.from_numpy(a) for a in (bank.x, bank.labels, asked.x)]
-            knn_scores(*tensors, ks=(1, 5), classes=10)
+            if digits.train.kind == "class":
+                tensors = [torch.from_numpy(a) for a in (bank.x, bank.labels, asked.x)]
+                knn_scores(*tensors, ks=(1, 5), classes=10)
         if isinstance(objective, Supervised):
             predict(objective, digits.test, scale, size=size, device=device)
         if isinstance(objective, MAE):

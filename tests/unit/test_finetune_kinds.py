@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -38,35 +37,30 @@ def labelled(kind: Kind) -> Labelled:
         labels = (amount > 0.5).astype(np.float64) if kind == "multilabel" else 1000 + amount * np.array([50.0, 2000.0])
         sizes = Sizes((8, 8), 8)
         parts.append(
-            ImageSet("x", ArrayRows(pixels, "x"), np.arange(n), Format(1, 8), sizes, "", labels, ("top", "left"), kind)
+            ImageSet(
+                "x", ArrayRows(pixels, "x"), np.arange(n), Format(1, 8), sizes, "", labels, ("top", "left"), kind=kind
+            )
         )
     return Labelled(parts[0], parts[1], "made")
 
 
 @pytest.mark.parametrize("kind", ["multilabel", "regression"])
-def test_what_is_learned(kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    judged: list[Any] = []
-
-    def judge(*given: object) -> dict[str, object]:
-        judged.extend(given)
-        return {}
-
-    monkeypatch.setattr(finetune, "judge", judge)
+def test_what_is_learned(kind: Kind, tmp_path: Path) -> None:
     data = labelled(kind)
     accelerator = train.start("fp32", 0)
     torch.manual_seed(0)
     backbone = build_backbone(ModelConfig("vit_tiny_patch16_224", 8, 4, 32, 2, 2, "sincos", "mean"), 1)
-    finetune.train_on_labels(
+    _, metrics = finetune.train_on_labels(
         backbone, data, measure_scale(data.train), size=8,
         supervised=SupervisedConfig("mean", mixup=0.0, cutmix=0.0, drop_path=0.0, ema_decay=0.9),
         augment=AugmentConfig((1.0, 1.0), flip=False, policy="none", erasing=0.0),
         optim=OptimConfig(lr=3e-3), fit_cfg=FitConfig(epochs=40.0, batch_size=64, micro_batch=64, precision="fp32"),
         run=RunDir(tmp_path, True), accelerator=accelerator, seed=0, quiet=True,
     )  # fmt: skip
-    given, scores, labels, names = judged
-    assert (given, names) == (kind, ("top", "left"))
-    assert np.array_equal(labels, data.test.labels)
     if kind == "multilabel":
-        assert ((scores > 0) == (labels > 0.5)).mean() > 0.9
+        assert metrics["average_precision"] > 90
+        assert metrics["macro_f1"] > 85
     else:  # in the units of the labels, whose deviations are about 14 and 577
-        assert (np.abs(scores - labels).mean(axis=0) < (5, 200)).all()
+        assert metrics["per_target"]["top"]["mae"] < 5
+        assert metrics["per_target"]["left"]["mae"] < 200
+        assert metrics["r2"] > 0.7

@@ -11,7 +11,7 @@ import pytest
 from ssl_vit.classifier import Labelling
 from ssl_vit.data.decode import Format
 from ssl_vit.data.images import ImageSet, Sizes
-from ssl_vit.data.sources import ArrayRows
+from ssl_vit.data.locate import ArrayRows
 from ssl_vit.data.targets import TargetScale
 from ssl_vit.errors import UserError
 from ssl_vit.evaluation.predict import check_out, prediction_table, write_table

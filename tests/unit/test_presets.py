@@ -65,15 +65,16 @@ def test_the_network_of_every_size_of_images(side: int) -> None:
 
 
 # crop of MAE, flip, mask ratio, norm_pix; decoder; (epochs, batch) of MAE for 20, 1,438, 50,000 and 1.28 M images
-# base lr: MAE, from scratch, fine-tuning; on labels: crop, colour, (mixup, cutmix) of 1,999 and 2,000, (epochs, batch)
+# base lr: MAE, from scratch, fine-tuning; on labels: crop, (policy, erasing), (mixup, cutmix) of 1,999 and 2,000,
+# (epochs, batch)
 PHOTOS = ((0.2, 1.0), True, 0.75, True)
-LABELS = ((0.35, 1.0), True, (0.0, 0.0), (0.8, 1.0), (100.0, 64))
+LABELS = ((0.35, 1.0), ("randaugment", 0.25), (0.0, 0.0), (0.8, 1.0), (100.0, 64))
 SMALL_LENGTHS = [(800.0, 8), (800.0, 256), (80.0, 256), (20.0, 256)]
 LARGE_LENGTHS = [(800.0, 8), (800.0, 256), (100.0, 256), (100.0, 256)]
 VALUES = {
     "digits": (
         ((1.0, 1.0), False, 0.5, False), (32, 2, 2), [(800.0, 8), (139.0, 128), (20.0, 128), (20.0, 128)],
-        (3e-3, 4e-3, 2e-3), ((1.0, 1.0), False, (0.0, 0.0), (0.0, 0.0), (100.0, 64)),
+        (3e-3, 4e-3, 2e-3), ((1.0, 1.0), ("none", 0.0), (0.0, 0.0), (0.0, 0.0), (100.0, 64)),
     ),
     "px32": (PHOTOS, (96, 4, 3), SMALL_LENGTHS, (1e-3, 1e-3, 1e-3), LABELS),
     "px64": (PHOTOS, (96, 4, 3), SMALL_LENGTHS, (1e-3, 1e-3, 1e-3), LABELS),
@@ -91,7 +92,7 @@ def test_the_values_of_every_preset(name: str) -> None:
     augment, mae = resolve.resolve_augment(AugmentConfig(), size, labelled=False), MAEConfig()
     mae = resolve.resolve_mae(mae, width, size)
     assert (augment.crop_scale, augment.flip, mae.mask_ratio, mae.norm_pix) == views
-    assert augment.colour is False
+    assert (augment.policy, augment.erasing) == ("none", 0.0)
     assert (mae.decoder_width, mae.decoder_depth, mae.decoder_heads) == decoder
     fits = [resolve.resolve_fit(FitConfig(), n, size=size, labelled=False) for n in (20, 1438, 50_000, 1_281_167)]
     assert [(fit.epochs, fit.batch_size) for fit in fits] == lengths
@@ -100,7 +101,7 @@ def test_the_values_of_every_preset(name: str) -> None:
     augment = resolve.resolve_augment(AugmentConfig(), size, labelled=True)
     few, many = (resolve.resolve_supervised(SupervisedConfig(), preset.pool, size, n) for n in (1999, 2000))
     fit = resolve.resolve_fit(FitConfig(), 5000, size=size, labelled=True)
-    found = (augment.crop_scale, augment.colour, (few.mixup, few.cutmix), (many.mixup, many.cutmix))
+    found = (augment.crop_scale, (augment.policy, augment.erasing), (few.mixup, few.cutmix), (many.mixup, many.cutmix))
     assert (*found, (fit.epochs, fit.batch_size)) == labelled
     assert augment.flip is preset.flip
 

@@ -69,7 +69,7 @@ def test_the_papers_protocols() -> None:
     mae = resolved("aug-mae", 1_281_167, width=768)
     assert mae.optim == ProbeOptimConfig("lars", None, 0.1, 1 / 9, 0.0)
     assert (mae.fit.epochs, mae.fit.batch_size, mae.linear.pool) == (90.0, 16384, "cls")
-    assert (mae.augment.crop_scale, mae.augment.flip, mae.augment.colour) == ((0.08, 1.0), True, False)
+    assert (mae.augment.crop_scale, mae.augment.flip, mae.augment.policy) == ((0.08, 1.0), True, "none")
     dino = resolved("aug-dino", 1_281_167)
     assert dino.optim == ProbeOptimConfig("sgd", None, 1e-3, 0.0, 0.0)
     assert (dino.fit.epochs, dino.fit.batch_size, dino.linear.pool) == (100.0, 1024, "cls4")
