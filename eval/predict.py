@@ -23,7 +23,9 @@ def main(cfg: PredictRecipe) -> None:
     accelerator = train.start("fp32")
     classifier = load_classifier(cfg.classifier)
     labelling, size = classifier.labelling, classifier.exported.size
-    images = open_images(cfg.data).on_canvas(cfg.data.canvas, size)
+    own = classifier.exported.about.get("data", {})  # decoded as the training images were, unless asked otherwise
+    canvas, window = cfg.data.canvas or own.get("canvas"), cfg.data.window or own.get("window")
+    images = open_images(cfg.data).on_canvas(canvas, size, window)
     check_format(images, classifier.exported)
     train.use_cores(accelerator, size)
     answers, reasons = answer(

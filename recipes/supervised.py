@@ -38,6 +38,8 @@ def main(cfg: SupervisedRecipe) -> None:
         model_facts(resolve.full_name(cfg.model.name))
     accelerator = train.start(cfg.fit.precision, cfg.seed)
     main_process, asked = accelerator.is_main_process, cfg
+    if cfg.eval.data.path is None and cfg.eval.data.split is None:
+        cfg = replace(cfg, eval=replace(cfg.eval, data=replace(cfg.eval.data, split=cfg.data.split)))
     data = labelled_for(cfg.data, cfg.eval)
     assert data.test.labels is not None
     metric = chosen_metric(cfg.eval.metric, data.test.kind, data.test.labels)

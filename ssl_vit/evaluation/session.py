@@ -97,9 +97,10 @@ def recorded_data(data: DataConfig, judged_on: LabelledDataConfig) -> dict[str, 
 
     def absolute(values: dict[str, Any]) -> dict[str, Any]:
         path = values["path"]
-        if path in (None, "digits"):
+        here = Path(path or "").expanduser()
+        if path in (None, "digits") or not here.exists():  # a name on the hub stays one
             return values
-        return values | {"path": str(Path(path).expanduser().resolve())}
+        return values | {"path": str(here.resolve())}
 
     return {"data": absolute(to_dict(data)), "eval_data": absolute(to_dict(judged_on))}
 
