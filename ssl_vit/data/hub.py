@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import datasets
+import datasets.config
 import huggingface_hub
 import huggingface_hub.constants
 from datasets.exceptions import DataFilesNotFoundError, DatasetNotFoundError

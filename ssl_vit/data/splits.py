@@ -32,7 +32,7 @@ def made_split(
     """
     even = strata(labels, kind)
     if groups is not None:
-        return _split_groups(even, groups)
+        return _split_groups(even, groups, every_class=kind == "class")
     test: list[np.ndarray] = []
     for label in np.unique(even):
         rows = np.flatnonzero(even == label)
@@ -42,7 +42,7 @@ def made_split(
     return np.setdiff1d(np.arange(len(labels)), chosen), chosen
 
 
-def _split_groups(even: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _split_groups(even: np.ndarray, groups: np.ndarray, every_class: bool) -> tuple[np.ndarray, np.ndarray]:
     """Whole groups to the test side until every class has its share there, as well as groups allow.
 
     Groups come in hashed order, those of rare classes first; each is taken if that brings the test side's class counts
@@ -66,8 +66,15 @@ def _split_groups(even: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.
         nearer = (((with_it - wanted) ** 2) / total).sum() < (((held - wanted) ** 2) / total).sum()
         if nearer and left.all():
             held, chosen[g] = with_it, True
-    if not chosen.any():
-        chosen[turn[np.argmin(counts[turn].sum(axis=1))]] = True
+    if not chosen.any():  # groups are large: the smallest one that leaves every class in training
+        spare = turn[((total - counts[turn] > 0) | (total == 0)).all(axis=1)]
+        if every_class and not len(spare):
+            raise UserError(
+                "every --data.group is the only one of some class, so none can be kept out for testing without losing "
+                "that class in training; name a test split"
+            )
+        among = spare if len(spare) else turn
+        chosen[among[np.argmin(counts[among].sum(axis=1))]] = True
     test = np.flatnonzero(chosen[group.reshape(-1)])
     return np.setdiff1d(np.arange(len(groups)), test), test
 
