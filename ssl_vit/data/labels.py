@@ -50,7 +50,7 @@ def named_columns(given: str, data: datasets.Dataset, place: str) -> list[str]:
                 f"{place} has no column {name}{did_you_mean(name, data.column_names)}; columns: {columns_of(data)}"
             )
     if not wanted or len(set(wanted)) < len(wanted):
-        raise UserError(f"the columns {given!r} name nothing, or one of them twice; columns: {columns_of(data)}")
+        raise UserError(f"{given!r} names no column of {place}, or one of them twice; columns: {columns_of(data)}")
     return wanted
 
 

@@ -111,22 +111,25 @@ def open_shards(files: dict[str, list[Path]], cfg: SourceConfig, *, labelled: bo
 
 def _index(shards: list[Path]) -> list[_Sample]:
     """Every whole sample of some shards, in their order; what is cut off is said."""
-    found: list[_Sample] = []
-    for number, shard in enumerate(shards):
-        samples, cut = _members(shard, number)
+    read = [_members(shard, number) for number, shard in enumerate(shards)]
+    whole = [s for samples, cut in read for s in (samples[:-1] if cut else samples)]
+    typical = max((len(s.files) for s in whole), default=0)
+    for shard, (samples, cut) in zip(shards, read, strict=True):
+        if cut and samples and (not whole or len(samples[-1].files) < typical):
+            samples.pop()  # its other files are what is missing, or may be
         if cut and rank_and_world()[0] == 0:
             sys.stderr.write(
                 f"warning: {shard} is cut off; its {len(samples):,} whole samples are used, copy the file again for "
                 "the rest\n"
             )
-        found += samples
+    found = [s for samples, _ in read for s in samples]
     if not found:
         raise UserError(f"the tar files in {shards[0].parent} hold no samples")
     return found
 
 
 def _members(shard: Path, number: int) -> tuple[list[_Sample], bool]:
-    """The samples of one shard, and whether its end is missing."""
+    """The samples of one shard, the last one perhaps not whole, and whether the shard's end is missing."""
     samples: list[_Sample] = []
     length = shard.stat().st_size
     end = 0
@@ -150,11 +153,6 @@ def _members(shard: Path, number: int) -> tuple[list[_Sample], bool]:
     with shard.open("rb") as file:  # a whole tar file ends with blocks of zeros
         file.seek(min(end, length))
         cut = file.read(_BLOCK) != bytes(_BLOCK)
-    if cut and samples:
-        lost = samples.pop()  # its other files may be what is missing
-        typical = max((len(s.files) for s in samples), default=0)
-        if len(lost.files) >= typical > 0 and all(o + s <= length for o, s in lost.files.values()):
-            samples.append(lost)
     return samples, cut
 
 

@@ -1,0 +1,143 @@
+"""Names on the Hugging Face Hub, with a tiny hub on this machine: found, not found, unreachable, in the cache."""
+
+from __future__ import annotations
+
+import http.server
+import io
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+from PIL import Image
+
+SHA = "0" * 39 + "1"
+ASK = """
+import sys
+from ssl_vit.configs import SourceConfig
+from ssl_vit.data.locate import open_source
+from ssl_vit.errors import UserError
+try:
+    for name, part in open_source(SourceConfig(path=sys.argv[1]), labelled=True).items():
+        print(name, len(part.rows), part.rows.raw(0)[:4], part.labels.tolist())
+except UserError as error:
+    print("refused:", error)
+"""
+
+
+def table() -> bytes:
+    file = io.BytesIO()
+    Image.new("L", (4, 4)).save(file, "PNG")
+    out = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table({"image": [file.getvalue()] * 3, "label": [0, 1, 0]}), out)
+    return out.getvalue()
+
+
+class Hub(http.server.BaseHTTPRequestHandler):
+    """One data set of one file, one behind a login; all else is unknown."""
+
+    files = {"train.parquet": table()}  # noqa: RUF012 - read only
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self._say(200, json.dumps([self._entry(name) for name in self.files]).encode())
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        if path.startswith("/api/datasets/secret/"):
+            return self._say(403, b"{}", {"X-Error-Code": "GatedRepo"})
+        if path.startswith("/api/datasets/tiny/pets/tree/"):
+            return self._say(200, json.dumps([self._entry(name) for name in self.files]).encode())
+        if path.startswith("/api/datasets/tiny/pets"):
+            siblings = [{"rfilename": name} for name in self.files]
+            about = {"id": "tiny/pets", "sha": SHA, "siblings": siblings, "private": False, "gated": False, "tags": []}
+            return self._say(200, json.dumps(about).encode())
+        name = path.rpartition("/")[2]
+        if path.startswith(f"/datasets/tiny/pets/resolve/{SHA}/") and name in self.files:
+            return self._say(200, self.files[name], {"ETag": '"abc"', "X-Repo-Commit": SHA})
+        code = "EntryNotFound" if path.startswith("/datasets/tiny/pets/") else "RepoNotFound"
+        return self._say(404, b"{}", {"X-Error-Code": code, "X-Repo-Commit": SHA})
+
+    def _entry(self, name: str) -> dict[str, object]:
+        return {"type": "file", "path": name, "size": len(self.files[name]), "oid": "abc"}
+
+    def _say(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        for key, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
+            self.send_header(key, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Quiet."""
+
+
+@pytest.fixture
+def hub() -> Iterator[http.server.ThreadingHTTPServer]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def asked(path: str, endpoint: str, cwd: Path, **environment: str) -> str:
+    """What a process of its own says about a path: the hub's address is read when its client is imported."""
+    known = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "HUGGING")) and "proxy" not in k.lower()}
+    known |= {"HF_ENDPOINT": endpoint, "HF_HOME": str(cwd / "cache"), "NO_PROXY": "*", "HF_HUB_DISABLE_XET": "1"}
+    known |= {"HF_HUB_DISABLE_TELEMETRY": "1", "PYTHONPATH": os.pathsep.join(sys.path), **environment}
+    done = subprocess.run(
+        [sys.executable, "-c", ASK, path], cwd=cwd, env=known, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def address(server: http.server.ThreadingHTTPServer) -> str:
+    return f"http://127.0.0.1:{server.server_port}"
+
+
+def test_a_data_set_is_found_then_served_from_the_cache(hub: http.server.ThreadingHTTPServer, tmp_path: Path) -> None:
+    found = asked("tiny/pets", address(hub), tmp_path)
+    assert found == "train 3 b'\\x89PNG' [0, 1, 0]\n"
+    assert asked("tiny/pets", "http://127.0.0.1:1", tmp_path) == found  # nothing listens there
+    gone = asked("tiny/cats", "http://127.0.0.1:1", tmp_path)
+    assert "not in the cache" in gone
+
+
+def test_a_name_that_the_hub_does_not_know(hub: http.server.ThreadingHTTPServer, tmp_path: Path) -> None:
+    said = asked("tiny/dogs", address(hub), tmp_path)
+    assert "refused: there is no file or folder tiny/dogs" in said
+    assert "no (public) data set of that name" in said
+    assert "reached" not in said
+
+
+def test_a_data_set_behind_a_login(hub: http.server.ThreadingHTTPServer, tmp_path: Path) -> None:
+    assert "needs a login" in asked("secret/pets", address(hub), tmp_path)
+
+
+@pytest.mark.parametrize("offline", ["", "1"])
+def test_a_hub_that_cannot_be_reached(offline: str, tmp_path: Path) -> None:
+    more = {"HF_HUB_OFFLINE": offline} if offline else {}
+    said = asked("tiny/pets", "http://127.0.0.1:1", tmp_path, **more)
+    assert "refused: there is no file or folder tiny/pets" in said
+    assert "cannot be reached" in said
+    assert "no (public) data set" not in said
+
+
+def test_what_is_no_name_of_the_hub_is_not_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    for path in ("photos/dog", "a/b/c", "/tiny/pets", "pets"):  # a folder that is here is no account there
+        said = asked(path, "http://127.0.0.1:1", tmp_path)
+        assert f"refused: there is no file or folder {path}" in said
+        assert "hub" not in said.lower()
