@@ -161,7 +161,8 @@ def _beginning(files: dict[str, list[Path]]) -> datasets.Dataset:
     file = next(iter(files.values()))[0]
     first = open_parquet(file)
     try:
-        batch = next(first.iter_batches(batch_size=8))
+        group = next(g for g in range(first.num_row_groups) if first.metadata.row_group(g).num_rows)
+        batch = next(first.iter_batches(batch_size=8, row_groups=[group]))
     except (pyarrow.ArrowException, OSError) as error:
         raise UserError(f"{file} cannot be read as parquet: {first_line(error)}") from error
     return _as_dataset(

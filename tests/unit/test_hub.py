@@ -15,7 +15,11 @@ from pathlib import Path
 import pyarrow
 import pyarrow.parquet
 import pytest
+import ssl_vit.data.hub
 from PIL import Image
+from ssl_vit.configs import SourceConfig
+from ssl_vit.data.locate import open_source
+from ssl_vit.errors import UserError
 
 SHA = "0" * 39 + "1"
 ASK = """
@@ -23,11 +27,12 @@ import sys
 from ssl_vit.configs import SourceConfig
 from ssl_vit.data.locate import open_source
 from ssl_vit.errors import UserError
-try:
-    for name, part in open_source(SourceConfig(path=sys.argv[1]), labelled=True).items():
-        print(name, len(part.rows), part.rows.raw(0)[:4], part.labels.tolist())
-except UserError as error:
-    print("refused:", error)
+for path in sys.argv[1:]:
+    try:
+        for name, part in open_source(SourceConfig(path=path), labelled=True).items():
+            print(path, name, len(part.rows), part.rows.raw(0)[:4], part.labels.tolist())
+    except UserError as error:
+        print("refused:", error)
 """
 
 
@@ -91,53 +96,50 @@ def hub() -> Iterator[http.server.ThreadingHTTPServer]:
     server.server_close()
 
 
-def asked(path: str, endpoint: str, cwd: Path, **environment: str) -> str:
-    """What a process of its own says about a path: the hub's address is read when its client is imported."""
+def asked(*paths: str, endpoint: str, cwd: Path, **environment: str) -> list[str]:
+    """What a process of its own says about paths: the hub's address is read when its client is imported."""
     known = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "HUGGING")) and "proxy" not in k.lower()}
     known |= {"HF_ENDPOINT": endpoint, "HF_HOME": str(cwd / "cache"), "NO_PROXY": "*", "HF_HUB_DISABLE_XET": "1"}
     known |= {"HF_HUB_DISABLE_TELEMETRY": "1", "PYTHONPATH": os.pathsep.join(sys.path), **environment}
     done = subprocess.run(
-        [sys.executable, "-c", ASK, path], cwd=cwd, env=known, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", ASK, *paths], cwd=cwd, env=known, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return done.stdout.splitlines()
 
 
-def address(server: http.server.ThreadingHTTPServer) -> str:
-    return f"http://127.0.0.1:{server.server_port}"
+NOWHERE = "http://127.0.0.1:1"  # nothing listens there
+FOUND = "tiny/pets train 3 b'\\x89PNG' [0, 1, 0]"
 
 
-def test_a_data_set_is_found_then_served_from_the_cache(hub: http.server.ThreadingHTTPServer, tmp_path: Path) -> None:
-    found = asked("tiny/pets", address(hub), tmp_path)
-    assert found == "train 3 b'\\x89PNG' [0, 1, 0]\n"
-    assert asked("tiny/pets", "http://127.0.0.1:1", tmp_path) == found  # nothing listens there
-    gone = asked("tiny/cats", "http://127.0.0.1:1", tmp_path)
-    assert "not in the cache" in gone
-
-
-def test_a_name_that_the_hub_does_not_know(hub: http.server.ThreadingHTTPServer, tmp_path: Path) -> None:
-    said = asked("tiny/dogs", address(hub), tmp_path)
-    assert "refused: there is no file or folder tiny/dogs" in said
-    assert "no (public) data set of that name" in said
-    assert "reached" not in said
-
-
-def test_a_data_set_behind_a_login(hub: http.server.ThreadingHTTPServer, tmp_path: Path) -> None:
-    assert "needs a login" in asked("secret/pets", address(hub), tmp_path)
+def test_a_hub_that_answers_and_then_is_gone(hub: http.server.ThreadingHTTPServer, tmp_path: Path) -> None:
+    address = f"http://127.0.0.1:{hub.server_port}"
+    found, unknown, secret = asked("tiny/pets", "tiny/dogs", "secret/pets", endpoint=address, cwd=tmp_path)
+    assert found == FOUND
+    assert unknown.startswith("refused: there is no file or folder tiny/dogs")
+    assert "no (public) data set of that name" in unknown
+    assert "reached" not in unknown
+    assert "needs a login" in secret
+    cached, gone = asked("tiny/pets", "tiny/cats", endpoint=NOWHERE, cwd=tmp_path)
+    assert cached == FOUND
+    assert "not in the cache, and the hub cannot be reached" in gone
 
 
 @pytest.mark.parametrize("offline", ["", "1"])
 def test_a_hub_that_cannot_be_reached(offline: str, tmp_path: Path) -> None:
     more = {"HF_HUB_OFFLINE": offline} if offline else {}
-    said = asked("tiny/pets", "http://127.0.0.1:1", tmp_path, **more)
-    assert "refused: there is no file or folder tiny/pets" in said
+    (said,) = asked("tiny/pets", endpoint=NOWHERE, cwd=tmp_path, **more)
+    assert said.startswith("refused: there is no file or folder tiny/pets")
     assert "cannot be reached" in said
     assert "no (public) data set" not in said
 
 
-def test_what_is_no_name_of_the_hub_is_not_asked_for(tmp_path: Path) -> None:
-    (tmp_path / "photos").mkdir()
-    for path in ("photos/dog", "a/b/c", "/tiny/pets", "pets"):  # a folder that is here is no account there
-        said = asked(path, "http://127.0.0.1:1", tmp_path)
-        assert f"refused: there is no file or folder {path}" in said
-        assert "hub" not in said.lower()
+@pytest.mark.parametrize("path", ["photos/dog", "a/b/c", "/tiny/pets", "pets", "./pets", "a b/c"])
+def test_what_is_no_name_of_the_hub_is_not_asked_for(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "photos").mkdir()  # a folder that is here is no account there
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(ssl_vit.data.hub, "load_hub", lambda *_: pytest.fail("the hub was asked"))
+    with pytest.raises(UserError, match="there is no file or folder"):
+        open_source(SourceConfig(path=path), labelled=True)
