@@ -150,8 +150,8 @@ def main() -> None:
         f"`python benchmarks/odd_files.py --data {words.data.name}`, commit {commit}, Python "
         f"{platform.python_version()}, {versions}, {platform.machine()}.",
         "",
-        "Each file in a format of its own (its channels and bits). `named`: the image counts as unreadable and is named "
-        "with this reason; `same`: as in the folder.",
+        "Each file in a format of its own (its channels and bits). `named`: the image counts as unreadable and is "
+        "named with this reason; `same`: as in the folder.",
         "",
     ]
     (RESULTS / "odd_files.md").write_text("\n".join([*head, body, ""]), encoding="utf-8")
