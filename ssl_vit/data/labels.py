@@ -50,7 +50,7 @@ def named_columns(given: str, data: datasets.Dataset, place: str) -> list[str]:
                 f"{place} has no column {name}{did_you_mean(name, data.column_names)}; columns: {columns_of(data)}"
             )
     if not wanted or len(set(wanted)) < len(wanted):
-        raise UserError(f"the columns {given!r} name nothing, or one of them twice; columns: {columns_of(data)}")
+        raise UserError(f"{given!r} names no column of {place}, or one of them twice; columns: {columns_of(data)}")
     return wanted
 
 
@@ -72,14 +72,14 @@ def read_labels(
         UserError: For columns that do not exist, contradict each other, or lack a value in some row.
     """
     first = next(iter(splits.values()))
-    columns = _label_columns(first, cfg.label_column, place, images)
+    columns = _label_columns(splits, cfg.label_column, place, images)
     if not columns:
         return None
     for name, data in splits.items():
         for column in columns:
             if column not in data.column_names:
                 raise UserError(f"split {name} in {place} has no column {column}; its columns: {columns_of(data)}")
-            if data.features[column] != first.features[column]:
+            if not _alike(data.features[column], first.features[column]):
                 raise UserError(f"the splits in {place} disagree on the classes of column {column}")
     values = {name: [cells(data, c) for c in columns] for name, data in splits.items()}
     features = [first.features[c] for c in columns]
@@ -100,7 +100,17 @@ def read_labels(
     return _classes(alone, column, feature, place)
 
 
-def _label_columns(data: datasets.Dataset, wanted: str | None, place: str, images: tuple[str, ...]) -> list[str]:
+def _alike(one: Any, other: Any) -> bool:
+    """Whether values of two splits can be compared: the same classes, or numbers in both, or text in both."""
+    if isinstance(one, datasets.Value) and isinstance(other, datasets.Value):
+        return "null" in (one.dtype, other.dtype) or ("string" in one.dtype) == ("string" in other.dtype)
+    return one == other
+
+
+def _label_columns(
+    splits: dict[str, datasets.Dataset], wanted: str | None, place: str, images: tuple[str, ...]
+) -> list[str]:
+    data = next(iter(splits.values()))
     if wanted is not None:
         columns = named_columns(wanted, data, place)
         both = [c for c in columns if c in images]
@@ -109,24 +119,27 @@ def _label_columns(data: datasets.Dataset, wanted: str | None, place: str, image
         return columns
     usual = [name for name in _USUAL if name in data.column_names and name not in images]
     if usual:
-        _agree(data, usual, place)
+        _agree(splits, usual, place)
         return usual[:1]
     classes = [c for c, f in data.features.items() if isinstance(f, datasets.ClassLabel)]
     return classes if len(classes) == 1 else []
 
 
-def _agree(data: datasets.Dataset, columns: list[str], place: str) -> None:
-    """Two columns that both look like the label must say the same in every row."""
-    first = cells(data, columns[0])
+def _agree(splits: dict[str, datasets.Dataset], columns: list[str], place: str) -> None:
+    """Two columns that both look like the label must say the same in every row of every split."""
     for other in columns[1:]:
-        second = cells(data, other)
         pairs: dict[str, str] = {}
-        for row, (a, b) in enumerate(zip(map(str, first), map(str, second), strict=True)):
-            if pairs.setdefault(a, b) != b:
-                raise UserError(
-                    f"columns {columns[0]} and {other} in {place} contradict each other (row {row}: {a} with {b}, "
-                    f"earlier with {pairs[a]}); name the labels with --data.label_column (--eval.data.label_column)"
-                )
+        for data in splits.values():
+            if not {columns[0], other} <= set(data.column_names):
+                continue
+            first, second = (map(str, cells(data, column)) for column in (columns[0], other))
+            for row, (a, b) in enumerate(zip(first, second, strict=True)):
+                if pairs.setdefault(a, b) != b:
+                    raise UserError(
+                        f"columns {columns[0]} and {other} in {place} contradict each other (row {row}: {a} with {b}, "
+                        f"earlier with {pairs[a]}); name the labels with --data.label_column "
+                        "(--eval.data.label_column)"
+                    )
 
 
 def _is_list(feature: Any) -> bool:
@@ -153,11 +166,21 @@ def _natural(value: Any) -> tuple[bool, Any]:
     return (isinstance(value, str), value)
 
 
+def _is_class(value: Any, known: int | None, row: int, column: str, place: str) -> None:
+    """Refuses numbers that can be no class; ``known``: how many classes have names."""
+    if isinstance(value, (int, float)) and value < 0:
+        raise UserError(f"row {row} of column {column} in {place} has the label {value}; classes start at 0")
+    if known is not None and value >= known:
+        raise UserError(
+            f"row {row} of column {column} in {place} has the label {value}, but only 0 to {known - 1} have names"
+        )
+
+
 def _classes(splits: dict[str, list[Any]], column: str, feature: Any, place: str) -> Labels:
+    known = len(feature.names) if isinstance(feature, datasets.ClassLabel) else None
     for part in splits.values():
         for row, value in enumerate(part):
-            if isinstance(value, (int, float)) and value < 0:
-                raise UserError(f"row {row} of column {column} in {place} has the label {value}; classes start at 0")
+            _is_class(value, known, row, column, place)
             if isinstance(value, float) and not value.is_integer():
                 raise UserError(
                     f"column {column} in {place} holds fractions ({value:g}), not classes; numbers to predict are "
@@ -205,22 +228,41 @@ def _lists(splits: dict[str, list[Any]], column: str, feature: Any, target: str 
         for row, value in enumerate(part):
             if value is None or any(_missing(v) for v in value):
                 raise UserError(f"row {row} of column {column} in {place} has no labels (an empty list says none)")
+            if any(not isinstance(v, (int, float, str)) for v in value):
+                raise UserError(f"row {row} of column {column} in {place} lists neither classes nor numbers: {value}")
+            if any(isinstance(v, float) and math.isinf(v) for v in value):
+                raise UserError(f"row {row} of column {column} in {place} is infinite; correct or remove it")
     inner = feature[0] if isinstance(feature, list) else feature.feature
     flat = {name: [v for value in part for v in value] for name, part in splits.items()}
     if target == "class":
         raise UserError(
             f"column {column} in {place} holds lists, not one class per image; use --data.target multilabel"
         )
+    if not any(flat.values()):
+        raise UserError(f"column {column} in {place} holds empty lists only; there is nothing to learn from them")
+    widths = {len(value) for part in splits.values() for value in part}
+    names = [f"{column}[{i}]" for i in range(max(widths))]
     if target == "regression" or (target is None and _fractions(flat)):
-        widths = {len(value) for part in splits.values() for value in part}
         if len(widths) != 1:
             raise UserError(f"the lists of column {column} in {place} have different lengths; they are no targets")
-        names = [f"{column}[{i}]" for i in range(widths.pop())]
         return _numbers({n: [list(c) for c in zip(*part, strict=True)] for n, part in splits.items()}, names, place)
+    if len(widths) == 1 and _are_flags(splits):
+        return Labels({n: np.array(part, dtype=np.float64) for n, part in splits.items()}, tuple(names), "multilabel")
+    known = len(inner.names) if isinstance(inner, datasets.ClassLabel) else None
+    for part in splits.values():
+        for row, value in enumerate(part):
+            for v in value:
+                _is_class(v, known, row, column, place)
     if isinstance(inner, datasets.ClassLabel):
         return _several_labels(splits, {i: i for i in range(len(inner.names))}, tuple(inner.names))
     found = sorted({v for part in flat.values() for v in part}, key=_natural)
     return _several_labels(splits, {v: i for i, v in enumerate(found)}, tuple(str(v) for v in found))
+
+
+def _are_flags(splits: dict[str, list[Any]]) -> bool:
+    """Whether lists of one length are 0/1 for every label ([0, 1, 0]), not the numbers of those that apply ([1])."""
+    lists = [value for part in splits.values() for value in part]
+    return all(v in (0, 1) for value in lists for v in value) and any(len(set(value)) < len(value) for value in lists)
 
 
 def _separated(splits: dict[str, list[Any]], column: str, place: str) -> Labels:

@@ -68,15 +68,13 @@ def open_source(cfg: SourceConfig, *, labelled: bool, dataset: Any = None) -> di
         raise UserError(missing)
     if place.is_file():
         return _open_file(place, cfg, labelled)
-    if (place / "dataset_dict.json").exists() or (place / "dataset_info.json").exists():
-        import datasets
-
-        return _open_dataset(datasets.load_from_disk(place), cfg, labelled, path)
+    if (place / "dataset_dict.json").exists() or (place / "state.json").exists():
+        return _open_dataset(_saved(place), cfg, labelled, path)
     return _open_directory(place, cfg, labelled)
 
 
 def _open_file(place: Path, cfg: SourceConfig, labelled: bool) -> dict[str, Part]:
-    if place.suffix == ".tar":
+    if place.suffix.lower() == ".tar":
         return _shards()({"all": [place]}, cfg, labelled=labelled)
     if place.suffix.lower() in _TABLES:
         return _tables(cfg, place.suffix)({"all": [place]}, cfg, labelled=labelled)
@@ -87,9 +85,9 @@ def _open_file(place: Path, cfg: SourceConfig, labelled: bool) -> dict[str, Part
 
 
 def _open_directory(place: Path, cfg: SourceConfig, labelled: bool) -> dict[str, Part]:
-    metadata = next((place / name for name in _METADATA if (place / name).exists()), None)
-    if metadata is not None:  # the hub's convention: a table beside the image files
-        return _tables(cfg, metadata.suffix)({"all": [metadata]}, cfg, labelled=labelled)
+    beside = _metadata(place)
+    if beside:
+        return _tables(cfg, next(iter(beside.values()))[0].suffix)(beside, cfg, labelled=labelled)
     for suffix in (".parquet", ".arrow", ".tar"):
         files = sorted(f for f in place.glob(f"*{suffix}") if not f.name.startswith("."))
         if files:
@@ -103,6 +101,28 @@ def _open_directory(place: Path, cfg: SourceConfig, labelled: bool) -> dict[str,
             if files:
                 return _tables(cfg, suffix)(_by_split(files, suffix.lstrip(".")), cfg, labelled=labelled)
         raise
+
+
+def _metadata(place: Path) -> dict[str, list[Path]]:
+    """The hub's convention: a table beside the image files, in the folder or in every one of its split folders."""
+    folders = {SPLITS.get(p.name.lower(), ""): p for p in place.iterdir() if p.is_dir()}
+    for among in ({"all": place}, {name: p for name, p in folders.items() if name}):
+        found = {split: [p / n for n in _METADATA if (p / n).exists()][:1] for split, p in sorted(among.items())}
+        if found and all(found.values()):
+            return found
+    return {}
+
+
+def _saved(place: Path) -> Any:
+    """What ``save_to_disk`` wrote."""
+    import datasets
+
+    try:
+        return datasets.load_from_disk(place)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{place} looks like a saved data set, but is not whole: {' '.join(str(error).split())}"
+        ) from error
 
 
 _Reader = Callable[..., dict[str, Part]]
@@ -137,8 +157,12 @@ def _open_dataset(dataset: Any, cfg: SourceConfig, labelled: bool, place: str) -
             "an IterableDataset cannot be read at a position, so a run on it could not be continued exactly; "
             "give a datasets.Dataset, or parquet or tar shards with --data.stream true"
         )
-    splits = dataset if isinstance(dataset, dict) else {"all": dataset}
-    splits = {SPLITS.get(str(name).lower(), str(name)): data for name, data in splits.items()}
+    given = dataset if isinstance(dataset, dict) else {"all": dataset}
+    if not given or not all(isinstance(data, datasets.Dataset) for data in given.values()):
+        raise UserError(f"{type(dataset).__name__} is no data set; give a datasets.Dataset, or several by split name")
+    splits = {SPLITS.get(str(name).lower(), str(name)): data for name, data in given.items()}
+    if len(splits) < len(given):
+        raise UserError(f"{place} has two splits of one meaning among {', '.join(map(str, given))}; rename one")
     return open_datasets(splits, cfg, labelled=labelled, place=place)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from ssl_vit.configs import SourceConfig
 from ssl_vit.data.images import Rows
 from ssl_vit.data.targets import Kind
 
@@ -17,6 +18,18 @@ SPLITS = {
     **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
 }
 """Words that name a split, in file and folder names and in columns."""
+
+
+def judged_splits(names: Collection[str], cfg: SourceConfig) -> list[str]:
+    """Splits that would be trained and judged on; whether others (an unlabelled one) have labels does not matter."""
+
+    def given(option: str | None) -> list[str]:
+        words = (option or "").split("+")
+        return [found for word in words for found in (word, SPLITS.get(word.lower(), word)) if found in names]
+
+    trained = given(cfg.split) or (["train"] if "train" in names else list(names))
+    held = given(cfg.test_split) or [name for name in ("test", "val") if name in names and name not in trained][:1]
+    return [name for name in names if name in (*trained, *held)]
 
 
 @dataclass(frozen=True)

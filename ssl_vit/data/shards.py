@@ -16,12 +16,13 @@ from typing import Any
 
 import datasets
 import numpy as np
+import pyarrow
 
 from ssl_vit.configs import SourceConfig
 from ssl_vit.data.decode import Unreadable
 from ssl_vit.data.folder import SUFFIXES, group_of
 from ssl_vit.data.labels import read_labels
-from ssl_vit.data.part import Part, numbered
+from ssl_vit.data.part import Part, judged_splits, numbered
 from ssl_vit.dist import rank_and_world
 from ssl_vit.errors import UserError
 
@@ -87,9 +88,10 @@ def open_shards(files: dict[str, list[Path]], cfg: SourceConfig, *, labelled: bo
     samples = {split: _index(part) for split, part in files.items()}
     folder = str(next(iter(files.values()))[0].parent)
     endings = _image_endings(samples, cfg.image_column, folder)
+    samples = {split: _with_image(part, endings, folder) for split, part in samples.items()}
     labels, groups = None, {}
     if labelled:
-        tables = {split: _table(samples[split], files[split], endings) for split in files}
+        tables = {split: _table(samples[split], files[split], endings) for split in judged_splits(files, cfg)}
         labels = read_labels(tables, cfg, folder, endings)
         if cfg.group is not None:
             groups = numbered({split: group_of(cfg.group, [s.key for s in part]) for split, part in samples.items()})
@@ -101,7 +103,7 @@ def open_shards(files: dict[str, list[Path]], cfg: SourceConfig, *, labelled: bo
         rows = TarRows(tuple(files[split]), endings or ("image",), place, where[:, :, 0], where[:, :, 1], keys)
         digest = hashlib.sha256("\n".join(keys).encode() + where.tobytes()).hexdigest()
         part = Part(rows, digest, groups=groups.get(split), blocks=place if cfg.stream else None)
-        if labels is not None:
+        if labels is not None and split in labels.values:
             part = Part(rows, digest, labels.values[split], labels.names, labels.kind, part.groups, part.blocks)
         parts[split] = part
     return parts
@@ -109,22 +111,25 @@ def open_shards(files: dict[str, list[Path]], cfg: SourceConfig, *, labelled: bo
 
 def _index(shards: list[Path]) -> list[_Sample]:
     """Every whole sample of some shards, in their order; what is cut off is said."""
-    found: list[_Sample] = []
-    for number, shard in enumerate(shards):
-        samples, cut = _members(shard, number)
+    read = [_members(shard, number) for number, shard in enumerate(shards)]
+    whole = [s for samples, cut in read for s in (samples[:-1] if cut else samples)]
+    typical = max((len(s.files) for s in whole), default=0)
+    for shard, (samples, cut) in zip(shards, read, strict=True):
+        if cut and samples and (not whole or len(samples[-1].files) < typical):
+            samples.pop()  # its other files are what is missing, or may be
         if cut and rank_and_world()[0] == 0:
             sys.stderr.write(
                 f"warning: {shard} is cut off; its {len(samples):,} whole samples are used, copy the file again for "
                 "the rest\n"
             )
-        found += samples
+    found = [s for samples, _ in read for s in samples]
     if not found:
         raise UserError(f"the tar files in {shards[0].parent} hold no samples")
     return found
 
 
 def _members(shard: Path, number: int) -> tuple[list[_Sample], bool]:
-    """The samples of one shard, and whether its end is missing."""
+    """The samples of one shard, the last one perhaps not whole, and whether the shard's end is missing."""
     samples: list[_Sample] = []
     length = shard.stat().st_size
     end = 0
@@ -137,9 +142,10 @@ def _members(shard: Path, number: int) -> tuple[list[_Sample], bool]:
                 name = _NAME.fullmatch(member.name)
                 if not member.isfile() or name is None:
                     continue
-                if not samples or samples[-1].key != name[1]:
+                ending = name[2].lower()
+                if not samples or samples[-1].key != name[1] or ending in samples[-1].files:
                     samples.append(_Sample(number, name[1]))
-                samples[-1].files[name[2].lower()] = (member.offset_data, member.size)
+                samples[-1].files[ending] = (member.offset_data, member.size)
     except tarfile.ReadError as error:
         packed = tarfile.is_tarfile(shard)
         hint = "compressed tar files cannot be read at a position; unpack them to .tar" if packed else str(error)
@@ -147,11 +153,6 @@ def _members(shard: Path, number: int) -> tuple[list[_Sample], bool]:
     with shard.open("rb") as file:  # a whole tar file ends with blocks of zeros
         file.seek(min(end, length))
         cut = file.read(_BLOCK) != bytes(_BLOCK)
-    if cut and samples and end >= length:
-        lost = samples.pop()  # its other files may be what is missing
-        typical = max((len(s.files) for s in samples), default=0)
-        if len(lost.files) >= typical > 0 and all(o + s <= length for o, s in lost.files.values()):
-            samples.append(lost)
     return samples, cut
 
 
@@ -204,6 +205,21 @@ def _where(sample: _Sample, endings: tuple[str, ...]) -> list[tuple[int, int]]:
     return [next((place for e, place in sample.files.items() if _is_image(e)), (-1, 0))]
 
 
+def _with_image(samples: list[_Sample], endings: tuple[str, ...], folder: str) -> list[_Sample]:
+    """The samples that have an image at all; a README or a list of classes is none."""
+    found = [s for s in samples if any(e in endings if endings else _is_image(e) for e in s.files)]
+    if len(found) < len(samples) and rank_and_world()[0] == 0:
+        kept = {id(s) for s in found}
+        first = next(s for s in samples if id(s) not in kept)
+        sys.stderr.write(
+            f"note: {len(samples) - len(found):,} samples in {folder} have no image and are passed over, e.g. "
+            f"{first.key} ({', '.join(first.files)})\n"
+        )
+    if not found:
+        raise UserError(f"a split of the tar files in {folder} has no images")
+    return found
+
+
 def _table(samples: list[_Sample], shards: list[Path], images: tuple[str, ...]) -> datasets.Dataset:
     """What is written beside the images: small text files and the fields of .json files, as a table."""
     names = sorted({e for s in samples for e in s.files if e not in images and not _is_image(e)})
@@ -223,7 +239,7 @@ def _table(samples: list[_Sample], shards: list[Path], images: tuple[str, ...]) 
             handle.close()
     for name in sorted({k for f in fields for k in f}):
         columns.setdefault(name, [f.get(name) for f in fields])
-    columns = {name: _whole_numbers(values) for name, values in columns.items()}
+    columns = {name: _plain(_numbers(values)) for name, values in columns.items()}
     return datasets.Dataset.from_dict(columns or {"key": [s.key for s in samples]})
 
 
@@ -242,8 +258,18 @@ def _object(text: str | None, key: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _whole_numbers(values: list[Any]) -> list[Any]:
-    """Text such as "7" as numbers, where every value is one."""
-    if all(isinstance(v, str) and re.fullmatch(r"-?\d+", v) for v in values if v is not None):
-        return [None if v is None else int(v) for v in values]
+def _numbers(values: list[Any]) -> list[Any]:
+    """Text such as "7" or "0.37" as numbers, where every value is one."""
+    for kind, form in ((int, r"-?\d+"), (float, r"-?\d+(\.\d+)?([eE][-+]?\d+)?|-?(nan|inf)")):
+        if all(isinstance(v, str) and re.fullmatch(form, v) for v in values if v is not None):
+            return [None if v is None else kind(v) for v in values]
+    return values
+
+
+def _plain(values: list[Any]) -> list[Any]:
+    """Values that a column can hold; others, such as numbers and text in turn, as text."""
+    try:
+        pyarrow.array(values)
+    except (pyarrow.ArrowException, OverflowError):
+        return [None if v is None else str(v) for v in values]
     return values

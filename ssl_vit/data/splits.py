@@ -32,7 +32,7 @@ def made_split(
     """
     even = strata(labels, kind)
     if groups is not None:
-        return _split_groups(even, groups)
+        return _split_groups(even, groups, every_class=kind == "class")
     test: list[np.ndarray] = []
     for label in np.unique(even):
         rows = np.flatnonzero(even == label)
@@ -42,11 +42,11 @@ def made_split(
     return np.setdiff1d(np.arange(len(labels)), chosen), chosen
 
 
-def _split_groups(even: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _split_groups(even: np.ndarray, groups: np.ndarray, every_class: bool) -> tuple[np.ndarray, np.ndarray]:
     """Whole groups to the test side until every class has its share there, as well as groups allow.
 
-    Groups come in hashed order, those of rare classes first; each is taken if that brings the test side's class counts
-    nearer to a fifth of all (squared distance, classes weighed by their size).
+    Groups come in hashed order, those of rare classes first; each changes sides if that brings the test side's class
+    counts nearer to a fifth of all (squared distance, classes weighed by their size).
     """
     names, group = np.unique(groups, return_inverse=True)
     if len(names) < 2:
@@ -60,14 +60,21 @@ def _split_groups(even: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.
     rarity = np.array([total[row > 0].min() for row in counts])
     turn = turn[np.argsort(rarity[turn], kind="stable")]
     held, chosen = np.zeros_like(total), np.zeros(len(names), dtype=bool)
-    for g in turn:
-        with_it = held + counts[g]
-        left = (total - with_it > 0) | (total == 0)  # a class whose last group this is stays in training
-        nearer = (((with_it - wanted) ** 2) / total).sum() < (((held - wanted) ** 2) / total).sum()
+    for g in (*turn, *turn):  # once more: what was taken for a rare class may be one too many for the others
+        moved = held - counts[g] if chosen[g] else held + counts[g]
+        left = (total - moved > 0) | (total == 0)  # a class whose last group this is stays in training
+        nearer = (((moved - wanted) ** 2) / total).sum() < (((held - wanted) ** 2) / total).sum()
         if nearer and left.all():
-            held, chosen[g] = with_it, True
-    if not chosen.any():
-        chosen[turn[np.argmin(counts[turn].sum(axis=1))]] = True
+            held, chosen[g] = moved, not chosen[g]
+    if not chosen.any():  # groups are large: the smallest one that leaves every class in training
+        spare = turn[((total - counts[turn] > 0) | (total == 0)).all(axis=1)]
+        if every_class and not len(spare):
+            raise UserError(
+                "every --data.group is the only one of some class, so none can be kept out for testing without losing "
+                "that class in training; name a test split"
+            )
+        among = spare if len(spare) else turn
+        chosen[among[np.argmin(counts[among].sum(axis=1))]] = True
     test = np.flatnonzero(chosen[group.reshape(-1)])
     return np.setdiff1d(np.arange(len(groups)), test), test
 

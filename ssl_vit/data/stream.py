@@ -14,13 +14,21 @@ import pyarrow.parquet
 from datasets.table import InMemoryTable
 
 from ssl_vit.configs import SourceConfig
+from ssl_vit.data.decode import Unreadable
 from ssl_vit.data.labels import read_labels
-from ssl_vit.data.part import Part
-from ssl_vit.data.tables import cell_bytes, first_line, groups_of, image_columns, print_of, undecoded
+from ssl_vit.data.order import BUFFER
+from ssl_vit.data.part import Part, judged_splits
+from ssl_vit.data.readers import first_line, open_parquet
+from ssl_vit.data.tables import (
+    cell_bytes,
+    groups_of,
+    image_columns,
+    print_of,
+    rows_by_split,
+    split_print,
+    undecoded,
+)
 from ssl_vit.errors import UserError
-
-_OPEN_GROUPS = 64
-"""Row groups that a process keeps, so that a shuffle buffer's worth of them is read once."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +57,13 @@ class RowGroups:
     def _cells(self, row: int) -> dict[str, Any]:
         file, group, inside = (int(v) for v in self.place[row])
         if (file, group) not in self._held:
-            table = pyarrow.parquet.ParquetFile(self.files[file]).read_row_group(group, columns=list(self.columns))
+            try:
+                table = pyarrow.parquet.ParquetFile(self.files[file]).read_row_group(group, columns=list(self.columns))
+            except pyarrow.ArrowException as error:
+                raise Unreadable(f"its row group is damaged: {first_line(error)}") from error
             self._held[file, group] = table.to_pylist()
-            if len(self._held) > _OPEN_GROUPS:
+            # A shuffle buffer's worth of row groups is kept, so that each of them is read once.
+            while sum(map(len, self._held.values())) - len(next(iter(self._held.values()))) >= BUFFER:
                 self._held.popitem(last=False)
         self._held.move_to_end((file, group))
         return self._held[file, group][inside]
@@ -82,27 +94,62 @@ def open_row_groups(files: dict[str, list[Path]], cfg: SourceConfig, *, labelled
     folder = next(iter(files.values()))[0].parent
     place = str(folder)
     images = image_columns(_beginning(files), cfg.image_column, place)
+    splits = {name: _opened(part, images, labelled) for name, part in files.items()}
+    if len(splits) == 1:
+        whole = next(iter(splits.values()))
+        rows = rows_by_split(whole.beside, cfg, place)
+        splits = {name: _taken(whole, name, chosen) for name, chosen in rows.items()} or splits
     labels, groups = None, {}
     if labelled:
-        beside = {split: _without_pictures(part, images) for split, part in files.items()}
-        labels = read_labels(beside, cfg, place, images)
-        groups = groups_of(beside, cfg.group, place) if cfg.group else {}
+        tables = {name: splits[name].beside for name in judged_splits(splits, cfg)}
+        labels = read_labels(tables, cfg, place, images)
+        groups = groups_of(tables, cfg.group, place) if cfg.group else {}
     parts = {}
-    for split, found in files.items():
-        where = _places(found)
-        _, blocks = np.unique(where[:, :2], axis=0, return_inverse=True)
-        part = Part(RowGroups(tuple(found), images, folder, where), print_of(found), groups=groups.get(split))
-        if labels is not None:
-            part = replace(part, labels=labels.values[split], classes=labels.names, kind=labels.kind)
-        parts[split] = replace(part, blocks=blocks.reshape(-1))
+    for name, found in splits.items():
+        _, blocks = np.unique(found.place[:, :2], axis=0, return_inverse=True)
+        rows = RowGroups(found.files, images, folder, found.place)
+        part = Part(rows, found.fingerprint, groups=groups.get(name), blocks=blocks.reshape(-1))
+        if labels is not None and name in labels.values:
+            part = replace(part, labels=labels.values[name], classes=labels.names, kind=labels.kind)
+        parts[name] = part
     return parts
 
 
-def _opened(file: Path) -> pyarrow.parquet.ParquetFile:
+@dataclass(frozen=True)
+class _Split:
+    files: tuple[Path, ...]
+    place: np.ndarray
+    beside: datasets.Dataset
+    """What is written beside the images; only the column ``split`` where labels are not wanted."""
+    fingerprint: str
+
+
+def _opened(files: list[Path], images: tuple[str, ...], labelled: bool) -> _Split:
+    found, tables = [], []
+    for number, file in enumerate(files):
+        opened = open_parquet(file)
+        lacking = [c for c in images if c not in opened.schema_arrow.names]
+        if lacking:
+            raise UserError(
+                f"{file} has no column {lacking[0]} as the others; its columns: {', '.join(opened.schema_arrow.names)}"
+            )
+        for group in range(opened.metadata.num_row_groups):
+            rows = np.arange(opened.metadata.row_group(group).num_rows)
+            found.append(np.stack([np.full_like(rows, number), np.full_like(rows, group), rows], axis=1))
+        kept = [f.name for f in opened.schema_arrow if f.name not in images and not _is_heavy(f.type)]
+        try:
+            tables.append(_as_dataset(opened.read(columns=kept if labelled else [c for c in kept if c == "split"])))
+        except (pyarrow.ArrowException, OSError) as error:
+            raise UserError(f"{file} cannot be read as parquet: {first_line(error)}") from error
     try:
-        return pyarrow.parquet.ParquetFile(file)
-    except (pyarrow.ArrowInvalid, OSError) as error:
-        raise UserError(f"{file} cannot be read as parquet: {first_line(error)}") from error
+        beside = datasets.concatenate_datasets(tables) if len(tables) > 1 else tables[0]
+    except ValueError as error:
+        raise UserError(f"the files of {files[0].parent} do not fit together: {first_line(error)}") from error
+    return _Split(tuple(files), np.concatenate(found), beside, print_of(files))
+
+
+def _taken(whole: _Split, name: str, rows: np.ndarray) -> _Split:
+    return _Split(whole.files, whole.place[rows], whole.beside.select(rows), split_print(whole.fingerprint, name))
 
 
 def _as_dataset(table: pyarrow.Table) -> datasets.Dataset:
@@ -111,34 +158,17 @@ def _as_dataset(table: pyarrow.Table) -> datasets.Dataset:
 
 def _beginning(files: dict[str, list[Path]]) -> datasets.Dataset:
     """A few rows, enough to see what the columns hold."""
-    first = _opened(next(iter(files.values()))[0])
-    batch = next(first.iter_batches(batch_size=8), None)
-    if batch is None:
-        raise UserError(f"{next(iter(files.values()))[0]} has no rows")
+    file = next(iter(files.values()))[0]
+    first = open_parquet(file)
+    try:
+        group = next(g for g in range(first.num_row_groups) if first.metadata.row_group(g).num_rows)
+        batch = next(first.iter_batches(batch_size=8, row_groups=[group]))
+    except (pyarrow.ArrowException, OSError) as error:
+        raise UserError(f"{file} cannot be read as parquet: {first_line(error)}") from error
     return _as_dataset(
         pyarrow.Table.from_batches([batch], schema=batch.schema.with_metadata(first.schema_arrow.metadata))
     )
 
 
-def _without_pictures(files: list[Path], images: tuple[str, ...]) -> datasets.Dataset:
-    tables = []
-    for file in files:
-        opened = _opened(file)
-        kept = [f.name for f in opened.schema_arrow if f.name not in images and not _is_heavy(f.type)]
-        tables.append(_as_dataset(opened.read(columns=kept)))
-    return datasets.concatenate_datasets(tables) if len(tables) > 1 else tables[0]
-
-
 def _is_heavy(kind: pyarrow.DataType) -> bool:
     return pyarrow.types.is_binary(kind) or pyarrow.types.is_large_binary(kind) or pyarrow.types.is_struct(kind)
-
-
-def _places(files: list[Path]) -> np.ndarray:
-    """File, row group and row inside it of every row."""
-    found = []
-    for number, file in enumerate(files):
-        about = _opened(file).metadata
-        for group in range(about.num_row_groups):
-            rows = np.arange(about.row_group(group).num_rows)
-            found.append(np.stack([np.full_like(rows, number), np.full_like(rows, group), rows], axis=1))
-    return np.concatenate(found)

@@ -6,24 +6,19 @@ An image is a cell of bytes, of {bytes, path} as Hugging Face stores it, or the 
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import datasets
 import numpy as np
-import pyarrow
-import pyarrow.csv
-import pyarrow.json
-from datasets.exceptions import DatasetGenerationError
-from datasets.table import InMemoryTable
 
 from ssl_vit.configs import SourceConfig
 from ssl_vit.data.folder import SUFFIXES, bytes_of
 from ssl_vit.data.labels import cells, columns_of, named_columns, read_labels
-from ssl_vit.data.part import SPLITS, Part, numbered
+from ssl_vit.data.part import SPLITS, Part, judged_splits, numbered
+from ssl_vit.data.readers import first_line, read_table
 from ssl_vit.errors import UserError
 
 _FILE_COLUMNS = ("image", "img", "file_name", "filename", "file", "path", "image_path", "filepath", "image_file")
@@ -63,48 +58,7 @@ def cell_bytes(cell: Any, root: Path) -> bytes:
         if cell.get("bytes") is not None:
             return cell["bytes"]
         cell = cell.get("path")
-    return (root / Path(cell).expanduser()).read_bytes() if cell else b""
-
-
-def _csv(file: Path) -> datasets.Dataset:
-    options = pyarrow.csv.ParseOptions(delimiter="\t" if file.suffix.lower() == ".tsv" else ",")
-    return _in_memory(pyarrow.csv.read_csv(file, parse_options=options), file)
-
-
-def _json_lines(file: Path) -> datasets.Dataset:
-    if file.suffix.lower() == ".json":
-        rows = json.loads(file.read_text(encoding="utf-8"))
-        if not isinstance(rows, list):
-            raise ValueError("a .json file must hold a list of objects; one object per line is .jsonl")
-        return _in_memory(pyarrow.Table.from_pylist(rows), file)
-    return _in_memory(pyarrow.json.read_json(file), file)
-
-
-def _in_memory(table: pyarrow.Table, file: Path) -> datasets.Dataset:
-    twice = sorted({n for n in table.column_names if table.column_names.count(n) > 1})
-    if twice:
-        raise UserError(f"{file} has two columns called {twice[0]}; rename one")
-    return datasets.Dataset(InMemoryTable(table))
-
-
-def _parquet(file: Path) -> datasets.Dataset:
-    data = datasets.Dataset.from_parquet(str(file))
-    assert isinstance(data, datasets.Dataset)
-    return data
-
-
-def _arrow(file: Path) -> datasets.Dataset:
-    try:
-        return datasets.Dataset.from_file(str(file))
-    except pyarrow.ArrowInvalid:  # the file format, not the stream that datasets writes
-        with pyarrow.memory_map(str(file)) as source:
-            return _in_memory(pyarrow.ipc.open_file(source).read_all(), file)
-
-
-READERS: dict[str, Callable[[Path], datasets.Dataset]] = {
-    ".parquet": _parquet, ".arrow": _arrow, ".csv": _csv, ".tsv": _csv, ".jsonl": _json_lines, ".json": _json_lines,
-}  # fmt: skip
-"""How a file is read, by its suffix."""
+    return (root / cell).read_bytes() if cell else b""
 
 
 @dataclass(frozen=True)
@@ -181,45 +135,30 @@ def parts_of(splits: Mapping[str, Opened], cfg: SourceConfig, *, labelled: bool,
             raise UserError(f"split {name} in {place} has no rows")
     splits = {name: replace(part, fingerprint=_fingerprint(part, images)) for name, part in splits.items()}
     splits = _by_column(splits, cfg) or splits
-    tables = {name: part.data for name, part in splits.items()}
+    tables = {name: splits[name].data for name in judged_splits(splits, cfg)}
     labels = read_labels(tables, cfg, place, images) if labelled else None
     groups = groups_of(tables, cfg.group, place) if labelled and cfg.group else {}
     parts = {}
     for name, opened in splits.items():
         rows = TableRows(opened.data.select_columns(list(images)), images, opened.root, opened.title)
         part = Part(rows, opened.fingerprint, groups=groups.get(name))
-        if labels is not None:
+        if labels is not None and name in labels.values:
             part = replace(part, labels=labels.values[name], classes=labels.names, kind=labels.kind)
         parts[name] = part
     return parts
 
 
 def _load(files: list[Path]) -> datasets.Dataset:
-    parts = []
-    for file in files:
-        kind = file.suffix.lower().lstrip(".")
-        try:
-            data = READERS[file.suffix.lower()](file)
-        except UserError:
-            raise
-        except (pyarrow.ArrowInvalid, OSError, ValueError, TypeError, DatasetGenerationError) as error:
-            raise UserError(f"{file} cannot be read as {kind}: {first_line(error)}") from error
-        if not len(data):
-            raise UserError(f"{file} has no rows")
-        parts.append(undecoded(data))
+    parts = [undecoded(read_table(file)) for file in files]
     try:
         return datasets.concatenate_datasets(parts) if len(parts) > 1 else parts[0]
     except ValueError as error:
         raise UserError(f"the files of {files[0].parent} do not fit together: {first_line(error)}") from error
 
 
-def first_line(error: Exception) -> str:
-    """The first line of what an error says, or of what caused it."""
-    return str(error.__cause__ or error).partition("\n")[0]
-
-
 def undecoded(data: datasets.Dataset) -> datasets.Dataset:
-    """The same table with image cells as bytes instead of pictures."""
+    """The same table with image cells as bytes instead of pictures, whatever format it was set to."""
+    data = data.with_format(None)
     for column, feature in data.features.items():
         if isinstance(feature, datasets.Image):
             data = data.cast_column(column, datasets.Image(decode=False))
@@ -231,21 +170,38 @@ def _by_column(splits: Mapping[str, Opened], cfg: SourceConfig) -> dict[str, Ope
     if len(splits) != 1:
         return None
     whole = next(iter(splits.values()))
-    if "split" not in whole.data.column_names or not _names_files(whole.data, "split"):
-        return None
-    values = [str(v) for v in cells(whole.data, "split")]
-    asked = {w for option in (cfg.split, cfg.test_split) if option for w in option.split("+")}
-    known = {v: SPLITS.get(v.lower(), v if v in asked else None) for v in set(values)}
-    if len(known) < 2 or None in known.values():
-        return None
-    found = {}
-    for name in sorted({n for n in known.values() if n}):
-        rows = [i for i, v in enumerate(values) if known[v] == name]
-        fingerprint = hashlib.sha256(f"{whole.fingerprint} {name}".encode()).hexdigest()
-        found[name] = replace(
-            whole, data=whole.data.select(rows), title=f"{whole.title} ({name})", fingerprint=fingerprint
+    return {
+        name: replace(
+            whole,
+            data=whole.data.select(rows),
+            title=f"{whole.title} ({name})",
+            fingerprint=split_print(whole.fingerprint, name),
         )
-    return found
+        for name, rows in rows_by_split(whole.data, cfg, whole.title).items()
+    }
+
+
+def split_print(whole: str, name: str) -> str:
+    """Fingerprint of one split of a table."""
+    return hashlib.sha256(f"{whole} {name}".encode()).hexdigest()
+
+
+def rows_by_split(data: datasets.Dataset, cfg: SourceConfig, place: str) -> dict[str, np.ndarray]:
+    """Rows by what a column ``split`` says; empty where there is none, or one that has nothing to do with splits.
+
+    Raises:
+        UserError: For a row whose split is not filled in.
+    """
+    if "split" not in data.column_names or not _names_files(data, "split"):
+        return {}
+    values = [(v or "").strip() for v in cells(data, "split")]
+    asked = {w for option in (cfg.split, cfg.test_split) if option for w in option.split("+")}
+    names = np.array([SPLITS.get(v.lower(), v) for v in values])
+    if len(set(names)) < 2 or not set(names) & {*SPLITS.values(), *asked}:
+        return {}
+    if "" in values:
+        raise UserError(f"row {values.index('')} of column split in {place} names no split; fill it in")
+    return {name: np.flatnonzero(names == name) for name in sorted(set(names.tolist()))}
 
 
 def groups_of(splits: Mapping[str, datasets.Dataset], column: str, place: str) -> dict[str, np.ndarray]:
@@ -254,8 +210,9 @@ def groups_of(splits: Mapping[str, datasets.Dataset], column: str, place: str) -
     for name, data in splits.items():
         named_columns(column, data, place)
         found[name] = cells(data, column)
-        if None in found[name]:
-            raise UserError(f"row {found[name].index(None)} of column {column} in {place} has no group; fill it in")
+        empty = next((i for i, v in enumerate(found[name]) if v is None or not str(v).strip() or v != v), None)
+        if empty is not None:
+            raise UserError(f"row {empty} of column {column} in {place} has no group; fill it in")
     return numbered(found)
 
 

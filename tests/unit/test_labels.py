@@ -1,0 +1,210 @@
+"""Labels of tables: which columns they are, what kind, how they are numbered, and every refusal."""
+
+from __future__ import annotations
+
+import datasets
+import numpy as np
+import pyarrow
+import pytest
+from datasets import ClassLabel, Features, List, Value
+from datasets.table import InMemoryTable
+from ssl_vit.configs import SourceConfig
+from ssl_vit.data.labels import Labels, read_labels
+from ssl_vit.errors import UserError
+
+Columns = dict[str, list]
+
+
+def read(*splits: Columns, features: Features | None = None, column: str | None = None, target=None) -> Labels | None:
+    """Labels of one table, or of a training and a test split."""
+    tables = [datasets.Dataset.from_dict({"image": ["x"] * _rows(s), **s}, features=features) for s in splits]
+    named = dict(zip(("train", "test"), tables, strict=False))
+    return read_labels(named, SourceConfig(label_column=column, target=target), "place", ("image",))
+
+
+def _rows(columns: Columns) -> int:
+    return len(next(iter(columns.values()), []))
+
+
+def found(*splits: Columns, **options) -> Labels:
+    labels = read(*splits, **options)
+    assert labels is not None
+    return labels
+
+
+def refusal(*splits: Columns, **options) -> str:
+    with pytest.raises(UserError) as raised:
+        read(*splits, **options)
+    text = str(raised.value)
+    assert "place" in text
+    assert "\n" not in text
+    return text
+
+
+def decoded(labels: Labels, split: str = "train") -> list[str]:
+    return [labels.names[k] for k in labels.values[split]]
+
+
+@pytest.mark.parametrize(
+    ("values", "names"),
+    [
+        ([10, 9, 200, 9], ("9", "10", "200")),
+        (["dog", "cat", "cat"], ("cat", "dog")),
+        ([2.0, 1.0, 2.0], ("1", "2")),
+        ([True, False, True], ("False", "True")),
+        (["10", "9"], ("10", "9")),
+    ],
+)
+def test_one_class_per_image(values: list, names: tuple[str, ...]) -> None:
+    labels = found({"label": values})
+    assert (labels.kind, labels.names) == ("class", names)
+    assert labels.values["train"].dtype == np.int64
+    assert decoded(labels) == [str(int(v)) if isinstance(v, float) else str(v) for v in values]
+
+
+def test_named_classes_keep_their_order_even_unused() -> None:
+    features = Features({"image": Value("string"), "kind": ClassLabel(names=["zebra", "ape", "cow"])})
+    labels = found({"kind": [2, 0]}, features=features)
+    assert labels.names == ("zebra", "ape", "cow")
+    assert labels.values["train"].tolist() == [2, 0]
+
+
+def test_no_column_that_looks_like_labels() -> None:
+    assert read({"age": [1, 2]}) is None
+    two = Features({"image": Value("string"), "a": ClassLabel(names=["x"]), "b": ClassLabel(names=["y"])})
+    assert read({"a": [0], "b": [0]}, features=two) is None
+
+
+def test_splits_share_one_numbering() -> None:
+    labels = found({"label": ["dog", "cat"]}, {"label": ["ape", "dog"]})
+    assert labels.names == ("ape", "cat", "dog")
+    assert decoded(labels) == ["dog", "cat"]
+    assert decoded(labels, "test") == ["ape", "dog"]
+    numbers = found({"label": [5, 7]}, {"label": [6.0, 7.0]})
+    assert numbers.names == ("5", "6", "7")
+    assert decoded(numbers, "test") == ["6", "7"]
+    several = found({"labels": [["b"], ["a", "b"]]}, {"labels": [["c"], []]})
+    assert several.names == ("a", "b", "c")
+    assert several.values["test"].tolist() == [[0, 0, 1], [0, 0, 0]]
+
+
+def test_splits_that_cannot_be_compared() -> None:
+    assert "disagree" in refusal({"label": ["1", "2"]}, {"label": [1, 2]})
+    assert "split test" in refusal({"label": [1]}, {"other": [1]})
+    assert "row 0 of column label" in refusal({"label": [1]}, {"label": [None]})
+
+
+def test_lists_are_several_labels_per_image() -> None:
+    labels = found({"labels": [[3, 1], [], [1, 1]]})
+    assert (labels.kind, labels.names) == ("multilabel", ("1", "3"))
+    assert labels.values["train"].tolist() == [[1, 1], [0, 0], [1, 0]]
+    features = Features({"image": Value("string"), "labels": List(ClassLabel(names=["b", "a"]))})
+    named = found({"labels": [[1], [0, 1]]}, features=features)
+    assert named.names == ("b", "a")
+    assert named.values["train"].tolist() == [[0, 1], [1, 1]]
+
+
+def test_lists_of_flags_are_not_lists_of_class_numbers() -> None:
+    labels = found({"labels": [[0, 1, 1], [1, 0, 0], [0, 0, 0]]})
+    assert (labels.kind, labels.names) == ("multilabel", ("labels[0]", "labels[1]", "labels[2]"))
+    assert labels.values["train"].tolist() == [[0, 1, 1], [1, 0, 0], [0, 0, 0]]
+    numbers = found({"labels": [[0, 1], [1, 0]]})  # nothing comes twice: these may be class numbers
+    assert numbers.names == ("0", "1")
+
+
+def test_several_columns() -> None:
+    flags = found({"red": [0, 1, 1], "round": [True, False, True]}, column="red, round")
+    assert (flags.kind, flags.names) == ("multilabel", ("red", "round"))
+    assert flags.values["train"].tolist() == [[0, 1], [1, 0], [1, 1]]
+    numbers = found({"x": [0, 1, 2], "y": [0.5, 1.5, -3.0]}, column="x,y")
+    assert (numbers.kind, numbers.names) == ("regression", ("x", "y"))
+    assert numbers.values["train"].tolist() == [[0, 0.5], [1, 1.5], [2, -3]]
+    forced = found({"red": [0, 1], "round": [1, 0]}, column="red,round", target="regression")
+    assert forced.kind == "regression"
+    assert "more than 0 and 1" in refusal({"x": [0, 2], "y": [0, 1]}, column="x,y", target="multilabel")
+    assert "one class" in refusal({"x": [0, 1], "y": [0, 1]}, column="x,y", target="class")
+    assert "no number" in refusal({"x": [0, 1], "y": ["a", "b"]}, column="x,y")
+    assert "row 1 of column y" in refusal({"x": [0, 1], "y": [1, None]}, column="x,y")
+
+
+def test_numbers_to_predict() -> None:
+    for labels in (found({"target": [0.5, 2.0]}), found({"age": [1, 2]}, column="age", target="regression")):
+        assert labels.kind == "regression"
+        assert labels.values["train"].shape == (2, 1)
+        assert labels.values["train"].dtype == np.float64
+    vectors = found({"target": [[0.5, 1.0], [2.0, 3.0]]})
+    assert (vectors.kind, vectors.names) == ("regression", ("target[0]", "target[1]"))
+    assert vectors.values["train"].tolist() == [[0.5, 1], [2, 3]]
+    assert "different lengths" in refusal({"target": [[0.5], [1.0, 2.0]]})
+    assert "no number" in refusal({"label": ["a", "b"]}, target="regression")
+    assert "no number" in refusal({"labels": [["a"], ["b"]]}, target="regression")
+
+
+def test_text_with_several_labels() -> None:
+    labels = found({"label": ["cat; dog", "dog", " ape |cat,"]}, target="multilabel")
+    assert labels.names == ("ape", "cat", "dog")
+    assert labels.values["train"].tolist() == [[0, 1, 1], [0, 0, 1], [1, 1, 0]]
+    assert "single values" in refusal({"label": [1, 2]}, target="multilabel")
+
+
+def test_the_target_option_against_the_content() -> None:
+    assert "--data.target regression" in refusal({"label": [0.5, 1.5]}, target="class")
+    assert "--data.target multilabel" in refusal({"label": [[1], [2]]}, target="class")
+    assert found({"label": [1.0, 2.0]}, target="regression").kind == "regression"
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ([0, 1, None], "row 2 of column label"),
+        ([0, -1, 1], "row 1 of column label"),
+        ([0.0, -1.0], "row 1 of column label"),
+        ([0.5, float("nan")], "row 1 of column label"),
+        ([1.0, float("inf")], "row 1 of column label"),
+        ([0.5, float("-inf")], "row 1 of column label"),
+        (["a", "", "b"], "row 1 of column label"),
+        (["a", "  "], "row 1 of column label"),
+        ([[0, 1], None], "row 1 of column label"),
+        ([[0], [1, None]], "row 1 of column label"),
+        ([[0.5], [float("nan")]], "row 1 of column label"),
+        ([[0.5], [float("inf")]], "row 1 of column label"),
+        ([[0], [1, -1]], "row 1 of column label"),
+        ([[[0]], [[1]]], "row 0 of column label"),
+        ([[{"box": 1}]], "row 0 of column label"),
+        ([[], []], "empty lists"),
+        ([{"a": 1}], "column label"),
+        ([None, None], "row 0 of column label"),
+    ],
+)
+def test_values_that_are_no_labels(values: list, words: str) -> None:
+    assert words in refusal({"label": values})
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_numbers_beyond_the_named_classes(several: bool) -> None:
+    kind = ClassLabel(names=["a", "b"])
+    features = Features({"label": List(kind) if several else kind})
+    for bad in (2, -1):
+        values = [[0], [bad]] if several else [0, bad]
+        table = InMemoryTable(pyarrow.table({"label": values}, schema=features.arrow_schema))
+        with pytest.raises(UserError, match=f"row 1 .* {bad}"):
+            read_labels({"all": datasets.Dataset(table)}, SourceConfig(), "place", ())
+
+
+def test_contradictory_columns_are_named_with_the_row() -> None:
+    agreeing = found({"label": [0, 1, 0], "class": ["a", "b", "a"]})
+    assert agreeing.names == ("0", "1")
+    text = refusal({"label": [0, 1, 0], "class": ["a", "b", "b"]})
+    for word in ("label", "class", "row 2", "--data.label_column"):
+        assert word in text
+    assert found({"label": [0, 1, 0], "class": ["a", "b", "b"]}, column="class").names == ("a", "b")
+    split = {"label": [0, 1], "class": ["a", "b"]}, {"label": [0, 1], "class": ["b", "a"]}
+    assert "contradict" in refusal(*split)
+
+
+def test_columns_that_are_named_wrongly() -> None:
+    assert "did you mean label" in refusal({"label": [0, 1]}, column="lable")
+    assert "twice" in refusal({"label": [0, 1]}, column="label,label")
+    assert "only one of them" in refusal({"label": [0, 1]}, column="image")
+    commas = found({"red, round": [0, 1]}, column="red, round")
+    assert commas.names == ("0", "1")
