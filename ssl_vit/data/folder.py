@@ -25,6 +25,10 @@ _JUNK = frozenset({"thumbs.db", "desktop.ini"})
 _BEGINNINGS = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"BM", b"II*\0", b"MM\0*", b"RIFF", b"\0\0\0\x0cjP")
 
 
+class NoImages(UserError):
+    """A folder in which no file is an image."""
+
+
 @dataclass(frozen=True)
 class FileRows:
     """Image files below a folder."""
@@ -106,12 +110,13 @@ def open_folder(root: Path, cfg: SourceConfig, *, labelled: bool) -> dict[str, P
         labelled: Whether labels and groups are wanted.
 
     Raises:
-        UserError: Without images, or where split folders and others are mixed.
+        NoImages: Without images.
+        UserError: Where split folders and others are mixed.
     """
     found, other = _image_files(root)
     if not found:
         hint = f"; it has {len(other)} other files, e.g. {other[0]}" if other else ""
-        raise UserError(f"the folder {root} has no images ({' '.join(SUFFIXES)}){hint}")
+        raise NoImages(f"the folder {root} has no images ({' '.join(SUFFIXES)}){hint}")
     if other and rank_and_world()[0] == 0:
         some = ", ".join(other[:3]) + (", ..." if len(other) > 3 else "")
         sys.stderr.write(f"note: {len(other):,} files in {root} are no images by name and are passed over: {some}\n")

@@ -14,6 +14,7 @@ from ssl_vit.data.targets import Kind
 from ssl_vit.errors import UserError
 
 _PROBES = 512  # images whose headers decide a set's format
+_PROBED_BLOCKS = 16  # stretches of files that they come from, where one image costs a whole stretch
 
 
 @runtime_checkable
@@ -31,6 +32,26 @@ class Rows(Protocol):
     def where(self, row: int) -> str:
         """A name a person can find the image by."""
         ...
+
+
+@dataclass(frozen=True)
+class ArrayRows:
+    """Images that are already pixels."""
+
+    pixels: np.ndarray
+    name: str
+
+    def __len__(self) -> int:
+        """Number of images."""
+        return len(self.pixels)
+
+    def raw(self, row: int) -> np.ndarray:
+        """Pixels [C, H, W]."""
+        return self.pixels[row]
+
+    def where(self, row: int) -> str:
+        """Name and row."""
+        return f"{self.name} row {row}"
 
 
 class Sizes(NamedTuple):
@@ -69,6 +90,8 @@ class ImageSet:
     """Int[n]: the shard or row group of every image, where they are best read block by block."""
     pieces: tuple[tuple[str, int], ...] = ()
     """Hash and length of every split that ``rows`` runs through."""
+    splits: frozenset[str] = frozenset()
+    """Hashes of all splits of the source, of these and of others."""
     window: int | None = None
     """Side in pixels of the window that is cut from every image at native scale; None takes images whole."""
 
@@ -116,12 +139,15 @@ class ImageSet:
         return replace(self, **{name: None if v is None else v[chosen] for name, v in each.items()})
 
     def shared_with(self, other: ImageSet) -> int | None:
-        """How many of these images the other set has too; None where they come from different sources."""
-        lengths = dict(self.pieces)
-        common = [piece for piece, _ in other.pieces if piece in lengths]
-        if not common:
-            return 0 if self.name == other.name else None
-        return sum(int(np.isin(self._of_piece(piece), other._of_piece(piece)).sum()) for piece in common)
+        """How many of these images the other set has too.
+
+        Returns:
+            Their number; None where some of these images are of no split that the other's source is known to have.
+        """
+        own, others = ({piece for piece, _ in images.pieces} for images in (self, other))
+        if not own or not own <= others | other.splits:
+            return None
+        return sum(int(np.isin(self._of_piece(piece), other._of_piece(piece)).sum()) for piece in own & others)
 
     def _of_piece(self, piece: str) -> np.ndarray:
         """Rows of one split that are in this set, counted from the split's first."""
@@ -187,8 +213,28 @@ def _cut(pixels: Pixels, side: int, at: tuple[float, float]) -> Pixels:
     return np.ascontiguousarray(pixels[:, top : top + side, left : left + side])
 
 
-def measure(rows: Rows, name: str) -> tuple[Format, Sizes]:
+def _evenly(count: int, most: int) -> np.ndarray:
+    """Up to so many positions, evenly spaced from the first to the last."""
+    return np.unique(np.linspace(0, count - 1, min(most, count)).astype(int))
+
+
+def _probed(count: int, blocks: np.ndarray | None) -> np.ndarray:
+    """Rows to look at: evenly spaced, or from a few blocks where each that is touched is read whole."""
+    if blocks is None or count <= _PROBES:
+        return _evenly(count, _PROBES)
+    names = np.unique(blocks)
+    names = names[_evenly(len(names), _PROBED_BLOCKS)]
+    members = [np.flatnonzero(blocks == name) for name in names]
+    return np.concatenate([rows[_evenly(len(rows), _PROBES // len(names))] for rows in members])
+
+
+def measure(rows: Rows, name: str, blocks: np.ndarray | None = None) -> tuple[Format, Sizes]:
     """Reads headers of up to 512 images, evenly spaced, and decides the format that holds them all.
+
+    Args:
+        rows: The images.
+        name: What they are called in messages.
+        blocks: Int[n]: which stretch of a file each lies in, where rows are best read in such stretches.
 
     Raises:
         UserError: When none of them is an image, or they have channels that do not mix.
@@ -196,7 +242,7 @@ def measure(rows: Rows, name: str) -> tuple[Format, Sizes]:
     headers = []
     reasons = []
     example: dict[int, str] = {}
-    for row in np.unique(np.linspace(0, len(rows) - 1, min(_PROBES, len(rows))).astype(int)):
+    for row in _probed(len(rows), blocks):
         try:
             headers.append(read_header(rows.raw(int(row))))
         except (Unreadable, OSError) as error:
@@ -216,5 +262,5 @@ def measure(rows: Rows, name: str) -> tuple[Format, Sizes]:
     short = int(np.median([min(h.height, h.width) for h in headers]))
     # A common size is only believed when nothing was unreadable or unseen: a later odd one would not fit a batch.
     certain = len(shapes) == 1 and len(headers) == len(rows)
-    common = next(iter(shapes)) if certain or (len(shapes) == 1 and isinstance(rows.raw(0), np.ndarray)) else None
+    common = next(iter(shapes)) if certain or (len(shapes) == 1 and isinstance(rows, ArrayRows)) else None
     return form, Sizes(common, short) if common else Sizes(None, short)

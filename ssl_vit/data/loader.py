@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from ssl_vit.data.formats import Unreadable
-from ssl_vit.data.images import ImageSet
+from ssl_vit.data.images import ArrayRows, ImageSet
 from ssl_vit.data.order import epoch_order
 from ssl_vit.dist import rank_and_world
 from ssl_vit.errors import UserError
@@ -138,12 +138,11 @@ def _decoded(
     seed: int | None = None,
 ) -> Iterator[_Decoded]:
     """Decoded batches of (image, epoch) in order, whatever the number of workers."""
-    pixels_already = isinstance(images.rows.raw(int(images.ids[0])), np.ndarray)
     yield from DataLoader(
         _Decoding(images, replace, seed),
         sampler=wanted,  # pyright: ignore[reportArgumentType] - any sized iterable of keys serves
         batch_size=None,
-        num_workers=0 if pixels_already else _workers(workers),
+        num_workers=0 if isinstance(images.rows, ArrayRows) else _workers(workers),
         collate_fn=_as_is,
     )
 

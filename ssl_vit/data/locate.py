@@ -5,39 +5,26 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ssl_vit.configs import SourceConfig
-from ssl_vit.data.folder import open_folder
+from ssl_vit.data.folder import NoImages, open_folder
+from ssl_vit.data.images import ArrayRows
 from ssl_vit.data.part import SPLITS, Part
 from ssl_vit.errors import UserError, did_you_mean
 
-_TABLES = (".parquet", ".arrow", ".csv", ".tsv", ".jsonl", ".json")
 _METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
-
-
-@dataclass(frozen=True)
-class ArrayRows:
-    """Images that are already pixels."""
-
-    pixels: np.ndarray
-    name: str
-
-    def __len__(self) -> int:
-        """Number of images."""
-        return len(self.pixels)
-
-    def raw(self, row: int) -> np.ndarray:
-        """Pixels [C, H, W]."""
-        return self.pixels[row]
-
-    def where(self, row: int) -> str:
-        """Name and row."""
-        return f"{self.name} row {row}"
+_LISTS = (".csv", ".tsv", ".jsonl")
+_FOR = {
+    "image_column": "names a column of a table or an ending in tar shards",
+    "label_column": "names a column of a table or what lies beside images in tar shards",
+    "target": "says what the labels of a table or of tar shards are",
+    "group": "names a column of a table or matches names of files",
+    "stream": "reads parquet and tar shards in place",
+}
 
 
 def open_source(cfg: SourceConfig, *, labelled: bool, dataset: Any = None) -> dict[str, Part]:
@@ -55,6 +42,11 @@ def open_source(cfg: SourceConfig, *, labelled: bool, dataset: Any = None) -> di
     if dataset is not None:
         return _open_dataset(dataset, cfg, labelled, path)
     if path == "digits":
+        _refuse(
+            cfg,
+            ("image_column", "label_column", "target", "group", "stream"),
+            "digits comes with scikit-learn as it is",
+        )
         return {"all": _digits()}
     if not path.strip():
         raise UserError("the path to the images is empty; name a folder, a file, a data set of the hub, or digits")
@@ -76,11 +68,13 @@ def open_source(cfg: SourceConfig, *, labelled: bool, dataset: Any = None) -> di
 def _open_file(place: Path, cfg: SourceConfig, labelled: bool) -> dict[str, Part]:
     if place.suffix.lower() == ".tar":
         return _shards()({"all": [place]}, cfg, labelled=labelled)
-    if place.suffix.lower() in _TABLES:
-        return _tables(cfg, place.suffix)({"all": [place]}, cfg, labelled=labelled)
+    from ssl_vit.data.readers import READERS
+
+    if place.suffix.lower() in READERS:
+        return _tables(cfg, place.suffix.lower())({"all": [place]}, cfg, labelled=labelled)
     hint = "; unpack it first" if place.suffix in (".zip", ".gz", ".tgz", ".bz2", ".xz", ".7z") else ""
     raise UserError(
-        f"{place} is a file, but none of {' '.join((*_TABLES, '.tar'))}{hint}; give one of those or a folder of images"
+        f"{place} is a file, but none of {' '.join((*READERS, '.tar'))}{hint}; give one of those or a folder of images"
     )
 
 
@@ -89,18 +83,34 @@ def _open_directory(place: Path, cfg: SourceConfig, labelled: bool) -> dict[str,
     if beside:
         return _tables(cfg, next(iter(beside.values()))[0].suffix)(beside, cfg, labelled=labelled)
     for suffix in (".parquet", ".arrow", ".tar"):
-        files = sorted(f for f in place.glob(f"*{suffix}") if not f.name.startswith("."))
+        files = _visible(place, suffix)
         if files:
             reader = _shards() if suffix == ".tar" else _tables(cfg, suffix)
             return reader(_by_split(files, suffix.lstrip(".")), cfg, labelled=labelled)
     try:
-        return open_folder(place, cfg, labelled=labelled)
-    except UserError:
-        for suffix in (".csv", ".tsv", ".jsonl"):  # tables of file names, where there are no images beside them
-            files = sorted(place.glob(f"*{suffix}"))
+        found = open_folder(place, cfg, labelled=labelled)
+    except NoImages:
+        for suffix in _LISTS:  # tables of file names, where there are no images beside them
+            files = _visible(place, suffix)
             if files:
                 return _tables(cfg, suffix)(_by_split(files, suffix.lstrip(".")), cfg, labelled=labelled)
         raise
+    lists = [file for suffix in _LISTS for file in _visible(place, suffix)]
+    hint = f"; for the table beside them give --data.path {lists[0]}" if lists else ""
+    _refuse(cfg, ("image_column", "label_column", "target"), f"{place} is a folder of images{hint}")
+    _refuse(cfg, ("stream",), f"{place} is a folder of images")
+    return found
+
+
+def _visible(place: Path, suffix: str) -> list[Path]:
+    return sorted(f for f in place.glob(f"*{suffix}") if not f.name.startswith("."))
+
+
+def _refuse(cfg: SourceConfig, options: tuple[str, ...], what: str) -> None:
+    """Refuses options that would have no effect on a source."""
+    for option in options:
+        if getattr(cfg, option):
+            raise UserError(f"--data.{option} (--eval.data.{option}) {_FOR[option]}, but {what}")
 
 
 def _metadata(place: Path) -> dict[str, list[Path]]:
@@ -119,7 +129,7 @@ def _saved(place: Path) -> Any:
 
     try:
         return datasets.load_from_disk(place)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"{place} looks like a saved data set, but is not whole: {' '.join(str(error).split())}"
         ) from error
@@ -131,7 +141,7 @@ _Reader = Callable[..., dict[str, Part]]
 def _tables(cfg: SourceConfig, suffix: str) -> _Reader:
     if cfg.stream:
         if suffix != ".parquet":
-            raise UserError(f"--data.stream reads parquet and tar shards in place, not {suffix} files")
+            _refuse(cfg, ("stream",), f"{cfg.path} is read as {suffix}")
         from ssl_vit.data.stream import open_row_groups
 
         return open_row_groups
@@ -157,6 +167,7 @@ def _open_dataset(dataset: Any, cfg: SourceConfig, labelled: bool, place: str) -
             "an IterableDataset cannot be read at a position, so a run on it could not be continued exactly; "
             "give a datasets.Dataset, or parquet or tar shards with --data.stream true"
         )
+    _refuse(cfg, ("stream",), f"{place} is a data set")
     given = dataset if isinstance(dataset, dict) else {"all": dataset}
     if not given or not all(isinstance(data, datasets.Dataset) for data in given.values()):
         raise UserError(f"{type(dataset).__name__} is no data set; give a datasets.Dataset, or several by split name")

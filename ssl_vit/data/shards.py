@@ -10,7 +10,7 @@ import json
 import re
 import sys
 import tarfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow
 
 from ssl_vit.configs import SourceConfig
-from ssl_vit.data.decode import Unreadable
 from ssl_vit.data.folder import SUFFIXES, group_of
+from ssl_vit.data.formats import Unreadable
 from ssl_vit.data.labels import read_labels
 from ssl_vit.data.part import Part, judged_splits, numbered
 from ssl_vit.dist import rank_and_world
@@ -104,7 +104,7 @@ def open_shards(files: dict[str, list[Path]], cfg: SourceConfig, *, labelled: bo
         digest = hashlib.sha256("\n".join(keys).encode() + where.tobytes()).hexdigest()
         part = Part(rows, digest, groups=groups.get(split), blocks=place if cfg.stream else None)
         if labels is not None and split in labels.values:
-            part = Part(rows, digest, labels.values[split], labels.names, labels.kind, part.groups, part.blocks)
+            part = replace(part, labels=labels.values[split], classes=labels.names, kind=labels.kind)
         parts[split] = part
     return parts
 

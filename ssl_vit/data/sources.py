@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,13 +11,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ssl_vit.configs import DataConfig, LabelledDataConfig, SourceConfig
-from ssl_vit.data.decode import Format
+from ssl_vit.data.formats import Format
 from ssl_vit.data.images import ImageSet, Sizes, measure
 from ssl_vit.data.locate import open_source
 from ssl_vit.data.part import SPLITS, Part, join
 from ssl_vit.data.splits import TEST_SHARE, made_split
 from ssl_vit.dist import rank_and_world
 from ssl_vit.errors import UserError, did_you_mean
+
+_ORDER = ("train", "val", "test")
 
 
 class Labelled(NamedTuple):
@@ -44,34 +46,39 @@ def open_pool(data: DataConfig, judged_on: LabelledDataConfig, dataset: Any = No
         The pool, and a sentence about what it is.
     """
     parts = open_source(data, labelled=False, dataset=dataset)
-    name = data.split or _usual_split(parts, data.path)
-    chosen = [_named(parts, word, data.path, "--data.split") for word in name.split("+")]
+    chosen = _trained_splits(parts, data, "--data.split")
+    pool = _image_set(data.path, parts, chosen)
     judged = _merged(data, judged_on)
-    kept: np.ndarray | None = None
-    if _same(judged.path or "", data.path) and _held_split(parts, judged) is None:
-        kept, note = _outside_the_made_split(judged, chosen, dataset)
+    if same_source(judged.path or "", data.path) and _held_split(parts, judged, judged_on) is None:
+        kept, note = _outside_the_made_split(judged, {c: parts[c] for c in chosen}, dataset)
         if kept is not None:
-            return _image_set(data.path, join([parts[c] for c in chosen]), kept), note
+            return pool.subset(kept), note
     others = ", ".join(f"{len(part.rows):,} {other}" for other, part in parts.items() if other not in chosen)
     whole = "every image" if list(parts) == ["all"] else f"{' and '.join(chosen)} split"
-    return _image_set(data.path, join([parts[c] for c in chosen]), None), whole + (
-        f" ({others} images stay out)" if others else ""
-    )
+    return pool, whole + (f" ({others} images stay out)" if others else "")
 
 
-def _outside_the_made_split(judged: SourceConfig, chosen: list[str], dataset: Any) -> tuple[np.ndarray | None, str]:
+def _outside_the_made_split(
+    judged: SourceConfig, pool: Mapping[str, Part], dataset: Any
+) -> tuple[np.ndarray | None, str]:
     """Positions in the joined pool that no made test split will hold; None where nothing can be judged here anyway."""
     try:
         parts = open_source(judged, labelled=True, dataset=dataset)
-        name = judged.split or _usual_split(parts, judged.path or "")
-        splits = [_named(parts, word, judged.path or "", "--eval.data.split") for word in name.split("+")]
+        splits = _trained_splits(parts, judged, "--eval.data.split")
         whole = join([parts[s] for s in splits])
     except UserError:
-        if judged.label_column is not None or judged.group is not None:
+        if any(option is not None for option in (judged.label_column, judged.target, judged.group, judged.split)):
             raise
         return None, ""
     if whole.labels is None:
         return None, ""
+    for split, part in pool.items():
+        count = len(parts[split].rows) if split in parts else 0
+        if count != len(part.rows):
+            raise UserError(
+                f"--data and --eval.data read {judged.path} differently (split {split}: {len(part.rows):,} images, and "
+                f"{count:,}), so the test images cannot be kept out of the pool; give both the same options"
+            )
     _, test = made_split(whole.labels, whole.kind, whole.groups)
     held: dict[str, np.ndarray] = {}
     first = 0
@@ -80,7 +87,7 @@ def _outside_the_made_split(judged: SourceConfig, chosen: list[str], dataset: An
         held[split] = test[(test >= first) & (test < first + length)] - first
         first += length
     kept, first, out = [], 0, 0
-    for split in chosen:
+    for split in pool:
         length = len(parts[split].rows)
         own = held.get(split, np.empty(0, dtype=np.int64))
         kept.append(first + np.setdiff1d(np.arange(length), own))
@@ -102,27 +109,28 @@ def open_labelled(data: DataConfig, labelled: LabelledDataConfig, dataset: Any =
     cfg = _merged(data, labelled)
     path = cfg.path or ""
     parts = open_source(cfg, labelled=True, dataset=dataset)
-    held = _held_split(parts, cfg)
-    name = cfg.split or _usual_split(parts, path)
-    splits = [_named(parts, word, path, "--eval.data.split") for word in name.split("+")]
+    held = _held_split(parts, cfg, labelled)
+    # The labelled baseline lets --data.split stand in for --eval.data.split.
+    option = "--data.split" if cfg.split and cfg.split == data.split else "--eval.data.split"
+    splits = _trained_splits(parts, cfg, option)
     for split in [*splits, *([held] if held else [])]:
         if parts[split].labels is None:
             raise UserError(
                 f"labels are needed, but {path} has none: sort the images into one folder per class, name the column "
                 "with --eval.data.label_column, or name labelled images with --eval.data.path"
             )
-    whole = join([parts[s] for s in splits])
+    whole = _image_set(path, parts, splits, labelled=True)
     assert whole.labels is not None
     if held is not None:
         if held in splits:
             raise UserError(f"the split {held} of {path} cannot be trained on and judged on; name another test split")
-        train, test = _image_set(path, whole, None, True), _image_set(path, parts[held], None, True)
+        train, test = whole, _image_set(path, parts, [held], labelled=True)
         split = f"its own {held} split"
         _warn_of_shared_groups(train, test)
         _warn_of_unknown_classes(train, test)
     else:
         chosen = made_split(whole.labels, whole.kind, whole.groups)
-        train, test = (_image_set(path, whole, rows, True) for rows in chosen)
+        train, test = (whole.subset(rows) for rows in chosen)
         split = _made(whole, cfg.group, test)
     train, test = _one_format(train, test)
     if whole.kind == "class" and (train.labels is None or len(np.unique(train.labels)) < 2):
@@ -133,13 +141,13 @@ def open_labelled(data: DataConfig, labelled: LabelledDataConfig, dataset: Any =
 
 
 def open_images(data: DataConfig) -> ImageSet:
-    """Every image of a source, all its splits one after another, without labels."""
+    """Every image of a source without labels, split after split: train, val, test, then others."""
     parts = open_source(data, labelled=False)
-    chosen = [_named(parts, word, data.path, "--data.split") for word in data.split.split("+")] if data.split else parts
-    return _image_set(data.path, join([parts[c] for c in chosen]), None)
+    usual = sorted(parts, key=lambda split: _ORDER.index(split) if split in _ORDER else len(_ORDER))
+    return _image_set(data.path, parts, _trained_splits(parts, data, "--data.split") if data.split else usual)
 
 
-def _made(whole: Part, group: str | None, test: ImageSet) -> str:
+def _made(whole: ImageSet, group: str | None, test: ImageSet) -> str:
     """How a made test split came about."""
     even = {"class": "of every class", "multilabel": "balanced by label", "regression": "balanced by target"}
     if whole.groups is None:
@@ -184,36 +192,43 @@ def _images_per_class(labels: np.ndarray, count: int) -> np.ndarray:
 def _merged(data: DataConfig, labelled: LabelledDataConfig) -> SourceConfig:
     """Options of the labelled source: what it does not say itself is as for the pool where both are one source."""
     named = {f.name: getattr(labelled, f.name) for f in fields(SourceConfig)}
-    if labelled.path is None or _same(labelled.path, data.path):
+    if labelled.path is None or same_source(labelled.path, data.path):
         shared = {f.name: getattr(data, f.name) for f in fields(SourceConfig) if f.name != "split"}
         named = {name: shared.get(name) if value is None else value for name, value in named.items()}
     return SourceConfig(**named)
 
 
-def _usual_split(parts: Mapping[str, Part], path: str) -> str:
-    """The split to train on where none was named."""
+def _trained_splits(parts: Mapping[str, Part], cfg: SourceConfig, option: str) -> list[str]:
+    """The splits to train on: those that were named, by the option of this name, or the usual one."""
+    if cfg.split:
+        return list(dict.fromkeys(_named(parts, word, cfg.path or "", option) for word in cfg.split.split("+")))
     if "train" in parts:
-        return "train"
+        return ["train"]
     if len(parts) == 1 and not {"test", "val"} & set(parts):
-        return next(iter(parts))
-    raise UserError(f"{path} has the splits {', '.join(parts)}, but no train; name one with --data.split")
+        return list(parts)
+    raise UserError(f"{cfg.path} has the splits {', '.join(parts)}, but no train; name one with {option}")
 
 
-def _held_split(parts: Mapping[str, Part], cfg: SourceConfig) -> str | None:
+def _held_split(parts: Mapping[str, Part], cfg: SourceConfig, labelled: LabelledDataConfig) -> str | None:
     """The split to judge on: the named one, test or val; None where one has to be made."""
     if cfg.test_split is not None:
-        return _named(parts, cfg.test_split, cfg.path or "", "--data.test_split")
-    return next((s for s in ("test", "val") if s in parts and s not in (cfg.split or "").split("+")), None)
+        option = "--data.test_split" if labelled.test_split is None else "--eval.data.test_split"
+        return _named(parts, cfg.test_split, cfg.path or "", option)
+    trained = {SPLITS.get(word.lower(), word) for word in (cfg.split or "").split("+")}
+    return next((split for split in ("test", "val") if split in parts and split not in trained), None)
 
 
 def _named(parts: Mapping[str, Part], word: str, path: str, option: str) -> str:
     for name in (word, SPLITS.get(word.lower(), word)):
         if name in parts:
             return name
+    if list(parts) == ["all"]:
+        raise UserError(f"{option} {word}: {path} has no splits (a column split counts with train, test or val in it)")
     raise UserError(f"{option} {word}: {path} has the splits {', '.join(parts)}{did_you_mean(word, list(parts))}")
 
 
-def _same(one: str, other: str) -> bool:
+def same_source(one: str, other: str) -> bool:
+    """Whether two paths lead to one place."""
     if one == other:
         return True
     if "digits" in (one, other):
@@ -229,13 +244,14 @@ def _one_format(train: ImageSet, test: ImageSet) -> tuple[ImageSet, ImageSet]:
     return replace(train, form=form, sizes=sizes), replace(test, form=form, sizes=sizes)
 
 
-def _image_set(name: str, part: Part, chosen: np.ndarray | None, labelled: bool = False) -> ImageSet:
-    ids = np.arange(len(part.rows)) if chosen is None else chosen
-    form, sizes = measure(part.rows, name)
-    blocks = None if part.blocks is None else part.blocks[ids]
-    found = ImageSet(name, part.rows, ids, form, sizes, part.fingerprint, blocks=blocks, pieces=part.pieces)
+def _image_set(name: str, parts: Mapping[str, Part], chosen: Sequence[str], labelled: bool = False) -> ImageSet:
+    """Some splits of a source, joined."""
+    part = join([parts[split] for split in chosen])
+    form, sizes = measure(part.rows, name, part.blocks)
+    found = ImageSet(
+        name, part.rows, np.arange(len(part.rows)), form, sizes, part.fingerprint, blocks=part.blocks,
+        pieces=part.pieces, splits=frozenset(p.fingerprint for p in parts.values()),
+    )  # fmt: skip
     if not labelled:
         return found
-    assert part.labels is not None
-    groups = None if part.groups is None else part.groups[ids]
-    return replace(found, labels=part.labels[ids], classes=part.classes, kind=part.kind, groups=groups)
+    return replace(found, labels=part.labels, classes=part.classes, kind=part.kind, groups=part.groups)

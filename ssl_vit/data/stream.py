@@ -14,7 +14,7 @@ import pyarrow.parquet
 from datasets.table import InMemoryTable
 
 from ssl_vit.configs import SourceConfig
-from ssl_vit.data.decode import Unreadable
+from ssl_vit.data.formats import Unreadable
 from ssl_vit.data.labels import read_labels
 from ssl_vit.data.order import BUFFER
 from ssl_vit.data.part import Part, judged_splits
@@ -97,7 +97,7 @@ def open_row_groups(files: dict[str, list[Path]], cfg: SourceConfig, *, labelled
     splits = {name: _opened(part, images, labelled) for name, part in files.items()}
     if len(splits) == 1:
         whole = next(iter(splits.values()))
-        rows = rows_by_split(whole.beside, cfg, place)
+        rows = rows_by_split(whole.beside, place)
         splits = {name: _taken(whole, name, chosen) for name, chosen in rows.items()} or splits
     labels, groups = None, {}
     if labelled:

@@ -134,7 +134,7 @@ def parts_of(splits: Mapping[str, Opened], cfg: SourceConfig, *, labelled: bool,
         if not len(part.data):
             raise UserError(f"split {name} in {place} has no rows")
     splits = {name: replace(part, fingerprint=_fingerprint(part, images)) for name, part in splits.items()}
-    splits = _by_column(splits, cfg) or splits
+    splits = _by_column(splits) or splits
     tables = {name: splits[name].data for name in judged_splits(splits, cfg)}
     labels = read_labels(tables, cfg, place, images) if labelled else None
     groups = groups_of(tables, cfg.group, place) if labelled and cfg.group else {}
@@ -165,7 +165,7 @@ def undecoded(data: datasets.Dataset) -> datasets.Dataset:
     return data
 
 
-def _by_column(splits: Mapping[str, Opened], cfg: SourceConfig) -> dict[str, Opened] | None:
+def _by_column(splits: Mapping[str, Opened]) -> dict[str, Opened] | None:
     """A table with a column ``split`` of split names, taken apart; None for any other."""
     if len(splits) != 1:
         return None
@@ -177,7 +177,7 @@ def _by_column(splits: Mapping[str, Opened], cfg: SourceConfig) -> dict[str, Ope
             title=f"{whole.title} ({name})",
             fingerprint=split_print(whole.fingerprint, name),
         )
-        for name, rows in rows_by_split(whole.data, cfg, whole.title).items()
+        for name, rows in rows_by_split(whole.data, whole.title).items()
     }
 
 
@@ -186,8 +186,10 @@ def split_print(whole: str, name: str) -> str:
     return hashlib.sha256(f"{whole} {name}".encode()).hexdigest()
 
 
-def rows_by_split(data: datasets.Dataset, cfg: SourceConfig, place: str) -> dict[str, np.ndarray]:
+def rows_by_split(data: datasets.Dataset, place: str) -> dict[str, np.ndarray]:
     """Rows by what a column ``split`` says; empty where there is none, or one that has nothing to do with splits.
+
+    Options have no say in it, so that pre-training and evaluation see the same splits.
 
     Raises:
         UserError: For a row whose split is not filled in.
@@ -195,9 +197,8 @@ def rows_by_split(data: datasets.Dataset, cfg: SourceConfig, place: str) -> dict
     if "split" not in data.column_names or not _names_files(data, "split"):
         return {}
     values = [(v or "").strip() for v in cells(data, "split")]
-    asked = {w for option in (cfg.split, cfg.test_split) if option for w in option.split("+")}
     names = np.array([SPLITS.get(v.lower(), v) for v in values])
-    if len(set(names)) < 2 or not set(names) & {*SPLITS.values(), *asked}:
+    if len(set(names)) < 2 or not set(names) & set(SPLITS.values()):
         return {}
     if "" in values:
         raise UserError(f"row {values.index('')} of column split in {place} names no split; fill it in")
@@ -208,8 +209,10 @@ def groups_of(splits: Mapping[str, datasets.Dataset], column: str, place: str) -
     """The values of ``--data.group`` as numbers."""
     found: dict[str, list[object]] = {}
     for name, data in splits.items():
-        named_columns(column, data, place)
-        found[name] = cells(data, column)
+        named = named_columns(column, data, place)
+        if len(named) > 1:
+            raise UserError(f"--data.group {column} names {len(named)} columns of {place}; give one")
+        found[name] = cells(data, named[0])
         empty = next((i for i, v in enumerate(found[name]) if v is None or not str(v).strip() or v != v), None)
         if empty is not None:
             raise UserError(f"row {empty} of column {column} in {place} has no group; fill it in")

@@ -16,7 +16,7 @@ from rich.table import Table
 from ssl_vit.checkpoint import Exported, load_backbone
 from ssl_vit.configs import DataConfig, EvalConfig, LabelledDataConfig, LabelsConfig, RunConfig, to_dict
 from ssl_vit.data.images import ImageSet
-from ssl_vit.data.sources import Labelled, open_labelled, open_pool
+from ssl_vit.data.sources import Labelled, open_labelled, open_pool, same_source
 from ssl_vit.errors import UserError
 from ssl_vit.evaluation.features import Extractor, backbone_extractor, pixel_extractor
 from ssl_vit.evaluation.few_label import labelled_draw
@@ -77,6 +77,8 @@ class Session(NamedTuple):
 def _own_data(about: dict[str, Any], named: LabelledDataConfig) -> tuple[DataConfig, LabelledDataConfig]:
     """The data of the run that made a backbone, overridden by what the command line names.
 
+    What the run was told of its labelled images still holds where the command line names the same ones by their path.
+
     Raises:
         UserError: When neither says where labelled images are.
     """
@@ -85,9 +87,8 @@ def _own_data(about: dict[str, Any], named: LabelledDataConfig) -> tuple[DataCon
         if named.path is None:
             raise UserError("the backbone does not say what it was trained on; name images with --eval.data.path")
         return DataConfig(), named
-    own = DataConfig(**made_on)
-    if named.path is None:
-        recorded = LabelledDataConfig(**about["eval_data"])
+    own, recorded = DataConfig(**made_on), LabelledDataConfig(**about["eval_data"])
+    if named.path is None or same_source(named.path, recorded.path or own.path):
         named = replace(recorded, **{k: v for k, v in to_dict(named).items() if v is not None})
     return own, named
 

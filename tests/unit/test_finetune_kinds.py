@@ -10,8 +10,7 @@ import torch
 from ssl_vit import train
 from ssl_vit.configs import AugmentConfig, FitConfig, ModelConfig, OptimConfig, SupervisedConfig
 from ssl_vit.data.decode import Format
-from ssl_vit.data.images import ImageSet, Sizes
-from ssl_vit.data.locate import ArrayRows
+from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
 from ssl_vit.data.sources import Labelled
 from ssl_vit.data.targets import Kind
 from ssl_vit.data.views import measure_scale

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from ssl_vit.data.decode import Format, Unreadable
-from ssl_vit.data.images import ImageSet, Sizes, measure
-from ssl_vit.data.locate import ArrayRows
+from ssl_vit.data.images import ArrayRows, ImageSet, Sizes, measure
 from ssl_vit.errors import UserError
 
 

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from PIL import Image
 from ssl_vit.data.decode import Format
 from ssl_vit.data.folder import FileRows
-from ssl_vit.data.images import ImageSet, Sizes
+from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
 from ssl_vit.data.loader import Batch, Loader, UnreadableLog, eval_batches, to_tensor
-from ssl_vit.data.locate import ArrayRows
 from ssl_vit.errors import UserError
 
 CPU = torch.device("cpu")

@@ -10,8 +10,7 @@ import pyarrow.parquet
 import pytest
 from ssl_vit.classifier import Labelling
 from ssl_vit.data.decode import Format
-from ssl_vit.data.images import ImageSet, Sizes
-from ssl_vit.data.locate import ArrayRows
+from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
 from ssl_vit.data.targets import TargetScale
 from ssl_vit.errors import UserError
 from ssl_vit.evaluation.predict import check_out, prediction_table, write_table

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 from ssl_vit.configs import EvalConfig, LabelsConfig, SupervisedRecipe, to_dict
 from ssl_vit.data.decode import Format
-from ssl_vit.data.images import ImageSet, Sizes
-from ssl_vit.data.locate import ArrayRows
+from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
 from ssl_vit.data.sources import Labelled
 from ssl_vit.errors import UserError
 from ssl_vit.evaluation.protocol import made_with, result_of

@@ -17,9 +17,8 @@ from scipy import stats
 from ssl_vit.configs import AugmentConfig, SupervisedConfig
 from ssl_vit.data.decode import Format
 from ssl_vit.data.folder import FileRows
-from ssl_vit.data.images import ImageSet, Sizes
+from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
 from ssl_vit.data.loader import Batch
-from ssl_vit.data.locate import ArrayRows
 from ssl_vit.data.targets import measure_targets
 from ssl_vit.data.views import (
     PixelScale,

@@ -1,0 +1,196 @@
+"""One source opened twice: pre-training and evaluation must see the same splits, and count what they share."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+from PIL import Image
+from ssl_vit.configs import DataConfig, LabelledDataConfig
+from ssl_vit.data.formats import Format
+from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
+from ssl_vit.data.sources import open_images, open_labelled, open_pool
+from ssl_vit.errors import UserError
+from ssl_vit.evaluation.session import _own_data, recorded_data, seen_in_pre_training
+
+IMAGES = 40
+SAME = LabelledDataConfig()
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Converted parquet files must not land in, or come from, the user's Hugging Face cache."""
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf-cache")
+    yield
+
+
+def png(value: int) -> bytes:
+    file = io.BytesIO()
+    Image.new("L", (4, 4), value).save(file, "PNG")
+    return file.getvalue()
+
+
+def values(images: ImageSet) -> list[int]:
+    return [int(images.read(i)[0][0, 0, 0]) for i in range(len(images))]
+
+
+def parquet(path: Path, splits: list[str], first: int = 0, **more: Any) -> Path:
+    """Grey level i in row i, in row groups of seven, in the split that these words give in turn."""
+    columns: dict[str, list[Any]] = {
+        "image": [png(first + i) for i in range(IMAGES)],
+        "label": [i // 4 % 2 for i in range(IMAGES)],
+    }
+    if splits:
+        words = [splits[i % len(splits)] for i in range(IMAGES)]
+        labels = [None if w == "unlabeled" else k for w, k in zip(words, columns["label"], strict=True)]
+        columns |= {"split": words, "label": labels}
+    pyarrow.parquet.write_table(pyarrow.table(columns | more), path, row_group_size=7)
+    return path
+
+
+def csv(root: Path, splits: list[str]) -> Path:
+    for i in range(IMAGES):
+        (root / f"{i}.png").write_bytes(png(i))
+    words = [splits[i % len(splits)] for i in range(IMAGES)]
+    lines = [f"{i}.png,{'' if w == 'unlabeled' else 'ab'[i // 4 % 2]},{w}" for i, w in enumerate(words)]
+    (root / "all.csv").write_text("\n".join(["image,label,split", *lines]))
+    return root / "all.csv"
+
+
+# A column of splits
+
+
+@pytest.mark.parametrize("tests", [["test"], []])
+@pytest.mark.parametrize("kind", ["csv", "parquet", "stream", "streamed pool", "streamed evaluation"])
+def test_an_unlabelled_split_of_a_table_joins_the_pool(kind: str, tests: list[str], tmp_path: Path) -> None:
+    splits = ["train", "unlabeled", "train", *tests]
+    path = csv(tmp_path, splits) if kind == "csv" else parquet(tmp_path / "all.parquet", splits)
+    data = DataConfig(path=str(path), split="train+unlabeled", stream=kind in ("stream", "streamed pool"))
+    judged_on = LabelledDataConfig(stream={"streamed pool": False, "streamed evaluation": True}.get(kind))
+    pool, note = open_pool(data, judged_on)
+    found = open_labelled(data, judged_on)
+    held = set(values(found.test))
+    assert sorted(values(pool)) == sorted(set(range(IMAGES)) - held)
+    assert not held & set(values(found.train))
+    unlabelled = {i for i in range(IMAGES) if splits[i % len(splits)] == "unlabeled"}
+    assert unlabelled <= set(values(pool))
+    assert ("10 test images stay out" in note) == bool(tests)
+    assert found.test.shared_with(pool) == 0
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_options_do_not_decide_whether_a_table_has_splits(stream: bool, tmp_path: Path) -> None:
+    path = str(parquet(tmp_path / "wood.parquet", ["wood", "stone"]))
+    for data, judged_on in (
+        (DataConfig(path=path, split="wood", stream=stream), SAME),
+        (DataConfig(path=path, stream=stream), LabelledDataConfig(split="wood")),
+    ):
+        option = "--data.split" if data.split else "--eval.data.split"
+        with pytest.raises(UserError, match=f"^{option} wood: .* has no splits"):
+            open_pool(data, judged_on)
+    assert len(open_pool(DataConfig(path=path, stream=stream), SAME)[0]) == IMAGES * 8 // 10
+
+
+def test_options_by_which_one_source_reads_differently_are_refused(tmp_path: Path) -> None:
+    import tarfile
+
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for i in range(IMAGES):
+            ending = "left.png" if i % 2 else "right.png"
+            for name, content in ((f"{i:02}.{ending}", png(i)), (f"{i:02}.cls", b"%d" % (i // 4 % 2))):
+                info = tarfile.TarInfo(name)
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
+    data = DataConfig(path=str(tmp_path / "a.tar"))
+    with pytest.raises(UserError, match=r"read .*a.tar differently \(split all: 40 images, and 20\)"):
+        open_pool(data, LabelledDataConfig(image_column="left.png"))
+    assert len(open_pool(replace(data, image_column="left.png"), SAME)[0]) == 16
+
+
+# Options of one source named twice
+
+
+def test_options_carry_over_where_the_same_path_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    patients = [f"p{i // 5}" for i in range(IMAGES)]
+    path = parquet(tmp_path / "all.parquet", [], kind=[i // 3 % 2 for i in range(IMAGES)], patient=patients)
+    monkeypatch.chdir(tmp_path)
+    data = DataConfig(path=str(path), group="patient")
+    judged_on = LabelledDataConfig(label_column="kind")
+    pool, _ = open_pool(data, judged_on)
+    about: dict[str, Any] = recorded_data(DataConfig(path="all.parquet", group="patient"), judged_on)
+    about |= {"pool_fingerprint": pool.fingerprint}
+    for named in (None, str(path), "all.parquet", f"{tmp_path}/./all.parquet"):
+        found = open_labelled(*_own_data(about, LabelledDataConfig(path=named)))
+        assert not set(values(found.test)) & set(values(pool))
+        assert len(found.test) + len(pool) == IMAGES
+        assert seen_in_pre_training(about, found.test) == 0
+    own, told = _own_data(about, LabelledDataConfig(path=str(path), label_column="label"))
+    assert (own.group, told.label_column) == ("patient", "label")
+    other = parquet(tmp_path / "other.parquet", [])
+    assert _own_data(about, LabelledDataConfig(path=str(other)))[1] == LabelledDataConfig(path=str(other))
+
+
+# What two sets share
+
+
+def test_a_pool_of_train_and_test_has_seen_every_test_image(tmp_path: Path) -> None:
+    for stream in (False, True):
+        path = str(parquet(tmp_path / "all.parquet", ["train", "test", "val"]))
+        found = open_labelled(DataConfig(path=path, stream=stream), SAME)
+        assert found.test.shared_with(found.train) == 0
+        for mixed in (stream, not stream):
+            seen, _ = open_pool(DataConfig(path=path, split="train+test", stream=mixed), SAME)
+            assert found.test.shared_with(seen) == len(found.test)
+            unseen, _ = open_pool(DataConfig(path=path, split="train+val", stream=mixed), SAME)
+            assert found.test.shared_with(unseen) == 0
+    made = open_labelled(DataConfig(path=str(parquet(tmp_path / "made.parquet", []))), SAME)
+    assert made.test.shared_with(made.train) == 0
+    assert made.test.shared_with(made.test) == len(made.test)
+    assert made.test.shared_with(made.test.subset(np.array([1, 4]))) == 2
+
+
+def test_what_cannot_be_known_is_not_none_shared(tmp_path: Path) -> None:
+    path = parquet(tmp_path / "all.parquet", [])
+    before, _ = open_pool(DataConfig(path=str(path)), LabelledDataConfig(path="digits"))
+    parquet(path, [], first=100)  # other images under the same name
+    found = open_labelled(DataConfig(path=str(path)), SAME)
+    assert found.test.name == before.name
+    assert found.test.shared_with(before) is None
+    bare = ImageSet(
+        "a", ArrayRows(np.zeros((2, 1, 4, 4), np.uint8), "a"), np.arange(2), Format(1, 8), Sizes(None, 4), ""
+    )
+    assert bare.shared_with(bare) is None
+
+
+def test_streamed_tables_of_file_names_are_counted_or_unknown(tmp_path: Path) -> None:
+    for i in range(IMAGES):
+        (tmp_path / f"{i}.png").write_bytes(png(i))
+    columns = {"image": [f"{i}.png" for i in range(IMAGES)], "label": [i % 2 for i in range(IMAGES)]}
+    pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "names.parquet")
+    data = DataConfig(path=str(tmp_path / "names.parquet"))
+    test = open_labelled(data, SAME).test
+    assert test.shared_with(open_pool(data, LabelledDataConfig(path="digits"))[0]) == len(test)
+    streamed, _ = open_pool(replace(data, stream=True), LabelledDataConfig(path="digits"))
+    assert test.shared_with(streamed) in (None, len(test))
+
+
+# Every image
+
+
+def test_every_image_comes_in_the_usual_order_of_splits(tmp_path: Path) -> None:
+    for n, split in enumerate(("dev", "test", "train")):
+        (tmp_path / "a" / split).mkdir(parents=True)
+        (tmp_path / "a" / split / "0.png").write_bytes(png(n))
+    assert values(open_images(DataConfig(path=str(tmp_path / "a")))) == [2, 0, 1]
+    assert values(open_images(DataConfig(path=str(tmp_path / "a"), split="test+train"))) == [1, 2]
+    path = parquet(tmp_path / "b.parquet", ["unlabeled", "test", "val", "train"])
+    found = values(open_images(DataConfig(path=str(path), stream=True)))
+    assert [v % 4 for v in found[::10]] == [3, 2, 1, 0]
