@@ -180,7 +180,7 @@ def trial(name: str, work: str, task: str, labels: int, rate: float) -> list[dic
     _, _, data = _start(work)
     drawn = labelled_draw(data.train, labels or None, 0)
     assert drawn.labels is not None
-    split = held_out_inside(drawn.labels, 0)
+    split = held_out_inside(drawn.labels, 0, groups=drawn.groups)
     if split is None:
         return []
     steps = int(SEARCH * plan.steps[labels])
