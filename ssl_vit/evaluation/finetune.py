@@ -19,6 +19,7 @@ from ssl_vit.configs import (
     SupervisedRecipe,
     to_dict,
 )
+from ssl_vit.configs.resolve import check_pool
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loader import Loader
 from ssl_vit.data.randaugment import notice
@@ -74,7 +75,8 @@ def train_on_labels(
     """
     labelling = labelling_of(data.train)
     kind, names = labelling.kind, labelling.names
-    assert fit_cfg.batch_size is not None
+    assert fit_cfg.batch_size is not None and supervised.pool is not None
+    check_pool(supervised.pool, backbone.class_token, "--supervised.pool")
     micro = micro_batch_size(fit_cfg, accelerator.num_processes)
     if (supervised.mixup or supervised.cutmix) and micro % 2:
         raise UserError(f"mixup and CutMix pair neighbours: --fit.micro_batch {micro} must be even")
