@@ -74,7 +74,8 @@ def linear_probe(
     else:
         only = len(cfg.grid) == 1
         strength = next(iter(cfg.grid)) if only else cfg.default
-        selection = "fixed: the only candidate" if only else f"fixed: a class has fewer than {cfg.folds} labels"
+        few = "too few groups" if groups is not None else f"a class has fewer than {cfg.folds} labels"
+        selection = f"fixed: {'the only candidate' if only else few}"
         model.set_params(logisticregression__C=strength)
         with _quiet():
             model.fit(train, labels)
