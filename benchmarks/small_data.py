@@ -14,6 +14,7 @@ draw's labels. Nothing is chosen on test images. Finished cells are kept in --wo
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import multiprocessing
 import os
@@ -180,7 +181,7 @@ def trial(name: str, work: str, task: str, labels: int, rate: float) -> list[dic
     _, _, data = _start(work)
     drawn = labelled_draw(data.train, labels or None, 0)
     assert drawn.labels is not None
-    split = held_out_inside(drawn.labels, 0)
+    split = held_out_inside(drawn.labels, 0, groups=drawn.groups)
     if split is None:
         return []
     steps = int(SEARCH * plan.steps[labels])
@@ -214,12 +215,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=list(PLANS))
     parser.add_argument("--data", required=True, help="folder with train.parquet and test.parquet")
-    parser.add_argument("--work", help="where the run and finished cells are kept; default: runs/small_data/NAME")
+    parser.add_argument("--work", help="where runs and finished cells are kept; default: runs/small_data")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--only", choices=("pretrain", "scratch", "rest", "report"), help="one stage; default: all")
     options = parser.parse_args()
     name, plan = options.name, PLANS[options.name]
-    work = Path(options.work or f"runs/small_data/{name}").resolve()
+    version = hashlib.sha256(repr(plan).encode()).hexdigest()[:8]  # cells of another plan are not this one's
+    work = Path(options.work or "runs/small_data").resolve() / f"{name}-{version}"
     cells = work / "cells"
     cells.mkdir(parents=True, exist_ok=True)
     os.environ["OMP_NUM_THREADS"] = "1"

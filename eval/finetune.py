@@ -18,14 +18,13 @@ def main(cfg: FinetuneRecipe) -> None:
         cfg: What ``--help`` lists.
     """
     from ssl_vit import train
-    from ssl_vit.checkpoint import export_backbone
-    from ssl_vit.classifier import export_classifier
     from ssl_vit.configs import resolve
-    from ssl_vit.evaluation.finetune import labelling_of, train_on_labels, trained_pool
+    from ssl_vit.evaluation.finetune import leave, train_on_labels, trained_row
     from ssl_vit.evaluation.metrics import columns
-    from ssl_vit.evaluation.session import announce, led_by, open_session, print_table, recorded_data
+    from ssl_vit.evaluation.printing import led_by, print_table
+    from ssl_vit.evaluation.session import announce, open_session, recorded_data
     from ssl_vit.models.adapt import adapt
-    from ssl_vit.rundir import digest, open_run
+    from ssl_vit.rundir import digest, identity, open_run
 
     accelerator = train.start(cfg.fit.precision, cfg.seed)
     main_process = accelerator.is_main_process
@@ -46,7 +45,8 @@ def main(cfg: FinetuneRecipe) -> None:
         fit=resolve.resolve_fit(cfg.fit, len(data.train), size=size, labelled=True),
     )
     if cfg.run.dir is None:
-        unique = digest([to_dict(replace(cfg, backbone="")), exported.weights_hash, data.train.fingerprint])[:8]
+        plain = identity(to_dict(replace(cfg, backbone="")))
+        unique = digest([plain, exported.weights_hash, data.train.fingerprint])[:8]
         cfg = replace(cfg, run=RunConfig(str(Path(exported.folder).parent / "finetune" / unique)))
     run = open_run(
         "finetune", cfg, data=data.train.name, fingerprint=f"{exported.weights_hash}-{data.train.fingerprint}",
@@ -59,20 +59,17 @@ def main(cfg: FinetuneRecipe) -> None:
     )  # fmt: skip
     if not main_process:
         return
-    recorded = exported.about | {"objective": f"{exported.about.get('objective', 'backbone')} fine-tuned"}
-    if cfg.eval.data.path is not None:
-        recorded |= {"eval_data": recorded_data(DataConfig(), cfg.eval.data)["eval_data"]}
-    export_backbone(objective.exported(), run.backbone, exported.scale, trained_pool(cfg.supervised), recorded)
-    net, labelling = objective.classifier(), labelling_of(data.train)
-    written = export_classifier(net, run.classifier, exported.scale, labelling, recorded)
+    objective_name = str(exported.about.get("objective", "backbone"))
+    recorded = exported.about | {"objective": f"{objective_name} fine-tuned"}
+    recorded |= {"eval_data": recorded_data(DataConfig(), session.judged_on)["eval_data"]}
+    left = leave(objective, run, exported.scale, data.train, cfg.supervised, recorded)
+    row = trained_row(f"{objective_name}, fine-tuned", len(data.train), cfg, metrics)
     options = {k: to_dict(getattr(asked, k)) for k in ("model", "supervised", "augment", "optim", "fit")}
-    row = {"method": f"{exported.about.get('objective', 'backbone')}, fine-tuned", "labels": len(data.train), **metrics}
     result = session.result("finetune", [row], options, cfg.seed, size=size)
     result |= {"selection": "none: fixed options, last step"}
     title = f"{data.test.name}: fine-tuning, {len(data.test):,} test images{led_by(session.metric, data.test)}"
     print_table(title, [row], {"method": "method", "labels": "labels"} | columns(data.test.kind, session.metric))
-    print(f"Result: {run.write_result('finetune', result)}   Backbone: {run.backbone}")
-    print(f"Classifier: {run.classifier}" if written else "A head with a hidden layer is not exported for timm.")
+    print(f"Result: {run.write_result('finetune', result)}   {left}")
 
 
 if __name__ == "__main__":

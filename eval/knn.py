@@ -15,7 +15,8 @@ def main(cfg: KNNRecipe) -> None:
     from ssl_vit.evaluation.features import extract_features
     from ssl_vit.evaluation.knn import knn_means, knn_scores, log_shares, share_logits
     from ssl_vit.evaluation.metrics import columns, judge
-    from ssl_vit.evaluation.session import announce, conclusion, contestants, led_by, open_session, print_table
+    from ssl_vit.evaluation.printing import conclusion, led_by, print_table
+    from ssl_vit.evaluation.session import announce, contestants, open_session
 
     accelerator = train.start("fp32", cfg.seed)
     session = open_session(cfg.backbone, cfg.eval, cfg.run, main=accelerator.is_main_process)
@@ -61,7 +62,7 @@ def main(cfg: KNNRecipe) -> None:
         "pool": session.exported.pool,
     }
     result = session.result("knn", rows, protocol, cfg.seed) | {"selection": "none: k is fixed beforehand"}
-    print(f"Result: {session.run.write_result(f'knn{session.labels}', result)}")
+    print(f"Result: {session.run.write_result(f'knn{session.suffix(cfg.seed)}', result)}")
 
 
 if __name__ == "__main__":

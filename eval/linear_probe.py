@@ -16,7 +16,8 @@ def main(cfg: LinearRecipe) -> None:
     from ssl_vit import train
     from ssl_vit.evaluation.linear_protocols import FILES, NAMES, judge_linear
     from ssl_vit.evaluation.metrics import columns
-    from ssl_vit.evaluation.session import announce, conclusion, led_by, open_session, print_table
+    from ssl_vit.evaluation.printing import conclusion, led_by, print_table
+    from ssl_vit.evaluation.session import announce, open_session
 
     accelerator = train.start(cfg.fit.precision, cfg.seed)
     session = open_session(cfg.backbone, cfg.eval, cfg.run, main=accelerator.is_main_process)
@@ -33,7 +34,7 @@ def main(cfg: LinearRecipe) -> None:
     print_table(f"{session.data.test.name}: {name} ({judged.note}){why}", judged.rows, shown)
     print(conclusion(judged.rows, session.metric))
     result = session.result(name, judged.rows, judged.protocol, cfg.seed)
-    print(f"Result: {session.run.write_result(f'{file}{session.labels}', result)}")
+    print(f"Result: {session.run.write_result(f'{file}{session.suffix(cfg.seed)}', result)}")
 
 
 if __name__ == "__main__":

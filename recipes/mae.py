@@ -89,7 +89,10 @@ def main(cfg: MAERecipe) -> None:
     # Only a made or given test split, or another labelled source, can be judged on.
     judged = "" if cfg.eval.data.path or "stay out" in note else " --eval.data.path LABELLED_IMAGES"
     name = None if model.name == resolve.default_name(ModelConfig(), short, named) else model.name
-    again = " ".join(_baseline_options(cfg, name, named, resolve.resolve_model(ModelConfig(name), short, shape, named)))
+    usual = resolve.resolve_model(ModelConfig(name), short, shape, named)
+    if cfg.eval.data.path not in (None, cfg.data.path):  # other images would choose another network: name all of it
+        name, usual = None, ModelConfig()
+    again = " ".join(_baseline_options(cfg, name, named, usual))
     place = quote(str(run.backbone))
     print(
         f"\nThe pre-trained backbone is in {run.backbone}"

@@ -16,21 +16,13 @@ def main(cfg: SupervisedRecipe) -> None:
         cfg: What ``--help`` lists.
     """
     from ssl_vit import train
-    from ssl_vit.checkpoint import export_backbone
-    from ssl_vit.classifier import export_classifier
     from ssl_vit.configs import resolve, to_dict
     from ssl_vit.data.views import measure_scale
-    from ssl_vit.evaluation.finetune import labelling_of, train_on_labels, trained_pool
+    from ssl_vit.evaluation.finetune import leave, train_on_labels, trained_row
     from ssl_vit.evaluation.metrics import chosen_metric, columns
+    from ssl_vit.evaluation.printing import led_by, print_table
     from ssl_vit.evaluation.protocol import result_of
-    from ssl_vit.evaluation.session import (
-        labelled_for,
-        led_by,
-        on_canvas,
-        print_table,
-        recorded_data,
-        warn_unlearnable,
-    )  # fmt: skip
+    from ssl_vit.evaluation.session import labelled_for, on_canvas, recorded_data, warn_unlearnable
     from ssl_vit.models.build import build_backbone, check_shape, model_facts
     from ssl_vit.rundir import open_run
 
@@ -81,19 +73,17 @@ def main(cfg: SupervisedRecipe) -> None:
         return
     recorded = {"objective": "supervised", "positions": model.positions, "seed": cfg.seed}
     recorded |= recorded_data(cfg.data, cfg.eval.data)
-    export_backbone(objective.exported(), run.backbone, scale, trained_pool(cfg.supervised), recorded)
-    net, labelling = objective.classifier(), labelling_of(data.train)
-    written = export_classifier(net, run.classifier, scale, labelling, recorded)
-    row = {"method": "from scratch", "labels": len(data.train), **metrics}
+    left = leave(objective, run, scale, data.train, cfg.supervised, recorded)
+    row = trained_row("from scratch", len(data.train), cfg, metrics)
     options = {k: to_dict(getattr(asked, k)) for k in ("model", "supervised", "augment", "optim", "fit")}
+    options["preset"] = {"asked": asked.preset}
     result = result_of(
         "supervised", [row], options, data=data, size=size, metric=metric, cfg=cfg.eval, seed=cfg.seed
     )  # fmt: skip
     result |= {"selection": "none: fixed options, last step"}
     title = f"{data.test.name}: labelled baseline, {len(data.test):,} test images{led_by(metric, data.test)}"
     print_table(title, [row], {"method": "method", "labels": "labels"} | columns(data.test.kind, metric))
-    print(f"Result: {run.write_result('supervised', result)}   Backbone: {run.backbone}")
-    print(f"Classifier: {run.classifier}" if written else "A head with a hidden layer is not exported for timm.")
+    print(f"Result: {run.write_result('supervised', result)}   {left}")
 
 
 if __name__ == "__main__":

@@ -124,7 +124,7 @@ def export_backbone(backbone: Backbone, folder: Path, scale: PixelScale, pool: s
             "std": list(scale.std),
             "classifier": "head",
         },
-        "ssl_vit": {"pool": pool, "bits": scale.bits, **about},
+        "ssl_vit": {**about, "pool": pool, "bits": scale.bits},
     }
     write_atomically(part / "config.json", json.dumps(config, indent=1) + "\n")
     shutil.rmtree(folder, ignore_errors=True)

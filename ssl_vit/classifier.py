@@ -112,7 +112,10 @@ def load_classifier(given: str) -> TrainedClassifier:
         raise UserError(f"--classifier {given} does not exist; give a run of eval/finetune.py or recipes/supervised.py")
     folder = folder / "classifier" if (folder / "classifier").is_dir() else folder
     config = folder / "config.json"
-    about = json.loads(config.read_text()).get("ssl_vit", {}) if config.exists() else {}
+    try:
+        about = json.loads(config.read_text()).get("ssl_vit", {}) if config.exists() else {}
+    except (ValueError, AttributeError) as error:
+        raise UserError(f"{config} cannot be read, copy or export it again: {error}") from error
     if "classifier" not in about:
         raise UserError(
             f"--classifier {given} holds no classifier; give a finished run of eval/finetune.py or "

@@ -123,7 +123,7 @@ def remove(tree: dict[str, Any], dotted: str) -> None:
     tree.pop(last, None)
 
 
-def _identity(config: dict[str, Any]) -> dict[str, Any]:
+def identity(config: dict[str, Any]) -> dict[str, Any]:
     """The part of a config that changes results."""
     copy = cast("dict[str, Any]", json.loads(json.dumps(config)))
     for option in _WITHOUT_EFFECT:
@@ -265,7 +265,7 @@ def open_run(
     values = to_dict(config)
     given = config.run.dir
     name = "".join(c if c.isalnum() else "_" for c in Path(data).name) or "data"
-    unique = digest([_identity(values), fingerprint])[:8]
+    unique = digest([identity(values), fingerprint])[:8]
     path = Path(given).expanduser() if given else Path("runs") / f"{script}-{name}-{unique}"
     if path.exists() and not path.is_dir():
         raise UserError(f"--run.dir {path} is a file; name a folder")
@@ -296,7 +296,7 @@ def _check_same(path: Path, stored: Path, environment: Path, values: dict[str, A
         before = cast("dict[str, Any]", yaml.safe_load(stored.read_text()) or {})
     except yaml.YAMLError as error:
         raise UserError(f"{stored} is not valid YAML; name a new --run.dir") from error
-    changed = differences(_identity(before), _identity(values))
+    changed = differences(identity(before), identity(values))
     if changed:
         raise UserError(
             f"--run.dir {path} already holds a run with another config ({changed}); "

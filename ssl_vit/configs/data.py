@@ -47,7 +47,7 @@ class DataConfig(SourceConfig):
     coordinates); default: between the model's image size and twice that, from the images' median short side."""
     window: int | None = None
     """Train on random windows of this many pixels a side, at native scale, for very large images; evaluation then reads
-    the central window. Decoded images are then not kept in memory. Default: images are taken whole."""
+    the central window. Files are decoded whole at every visit, and those above 179 million pixels are refused."""
     cache: Literal["auto", "ram", "none"] = "auto"
     """Keep decoded images in memory: auto does so when they fill less than half of what is free."""
     workers: int | None = None

@@ -77,6 +77,7 @@ def resolve_model(model: ModelConfig, short_side: int, shape: Shape, preset: str
         shape: Default sizes of the model named by ``default_name``.
         preset: As given by ``--preset``.
     """
+    check_pool(model.pool or "mean", shape.class_token, "--model.pool")
     size, patch = model.img_size, model.patch_size
     own = model.name is not None and model.name not in NETWORKS  # a timm model brings sizes of its own
     if own:
@@ -249,11 +250,11 @@ def resolve_probe(cfg: LinearRecipe, images: int, *, size: int, width: int, clas
     )
 
 
-def check_pool(pool: str, class_token: bool) -> None:
+def check_pool(pool: str, class_token: bool, option: str = "--linear.pool") -> None:
     """Refuses a pooling that needs a class token where there is none.
 
     Raises:
         UserError: Saying so.
     """
     if "cls" in pool and not class_token:
-        raise UserError(f"--linear.pool {pool} needs a class token, which this backbone lacks; use mean")
+        raise UserError(f"{option} {pool} needs a class token, which this backbone lacks; use mean")

@@ -168,8 +168,9 @@ def _warp(images: Images, affine: Float[Tensor, "B 2 3"], fill: Float[Tensor, " 
     place = torch.stack([x.expand(height, -1), y[:, None].expand(-1, width), torch.ones_like(images[0, 0])], dim=2)
     source = (place.view(1, -1, 3) @ affine.transpose(1, 2)).view(-1, height, width, 2)
     inside = ((source >= 0) & (source < size)).all(dim=3)[:, None]
-    grid = 2.0 * source / size - 1.0
-    moved = F.grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False)
+    edge = 1.0 - 1.0 / size  # the outermost pixel centres: what border padding does, which MPS lacks
+    grid = (2.0 * source / size - 1.0).clamp(-edge, edge)
+    moved = F.grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
     return torch.where(inside, moved, fill[:, None, None])
 
 

@@ -29,6 +29,8 @@ class Labelled(NamedTuple):
     test: ImageSet
     split: str
     """How the test images came about, in words."""
+    whole: str = ""
+    """Fingerprint of the training images before any were drawn."""
 
 
 def open_pool(data: DataConfig, judged_on: LabelledDataConfig, dataset: Any = None) -> tuple[ImageSet, str]:
@@ -137,7 +139,7 @@ def open_labelled(data: DataConfig, labelled: LabelledDataConfig, dataset: Any =
         raise UserError(f"{path} has training labels of one class only ({', '.join(train.classes)}); two are needed")
     if not len(test):
         raise UserError(f"{path} has no test images: with one image per class nothing can be held out")
-    return Labelled(train, test, split)
+    return Labelled(train, test, split, train.fingerprint)
 
 
 def open_images(data: DataConfig) -> ImageSet:

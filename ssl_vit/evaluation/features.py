@@ -76,7 +76,9 @@ def pixel_extractor(scale: PixelScale, *, size: int) -> Extractor:
     return extract
 
 
-def extract_features(extract: Extractor, images: ImageSet, *, batch_size: int, device: torch.device) -> Features:
+def extract_features(
+    extract: Extractor, images: ImageSet, *, batch_size: int, device: torch.device, may_be_constant: bool = False
+) -> Features:
     """Features of every readable image exactly once, on any number of processes.
 
     Args:
@@ -84,6 +86,7 @@ def extract_features(extract: Extractor, images: ImageSet, *, batch_size: int, d
         images: A labelled set.
         batch_size: Images per process and forward pass.
         device: Where to compute.
+        may_be_constant: Whether all images may have the same vector: answers may, features may not.
 
     Raises:
         UserError: When features are not finite, or do not differ at all between images.
@@ -102,6 +105,6 @@ def extract_features(extract: Extractor, images: ImageSet, *, batch_size: int, d
         raise UserError(f"no image in {images.name} can be read")
     if not np.isfinite(x).all():
         raise UserError("features are not finite: the backbone's weights or its pixel statistics are damaged")
-    if len(x) > 1 and float(np.ptp(x, axis=0).max()) == 0.0:
+    if not may_be_constant and len(x) > 1 and float(np.ptp(x, axis=0).max()) == 0.0:
         raise UserError("all images have the same features: the backbone has collapsed or its weights are empty")
     return Features(x, images.labels[where], where, tuple(gather_lists(log.listing())))

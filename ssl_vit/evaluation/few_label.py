@@ -10,6 +10,7 @@ import numpy as np
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.splits import draw_labels
 from ssl_vit.data.targets import Kind, strata
+from ssl_vit.evaluation.folds import group_folds
 from ssl_vit.randomness import permutation
 
 HELD_OUT = 5
@@ -24,7 +25,9 @@ def labelled_draw(train: ImageSet, count: int | None, draw: int) -> ImageSet:
     return train if count is None else train.subset(draw_labels(train.labels, count, draw, train.kind))
 
 
-def held_out_inside(labels: np.ndarray, draw: int, kind: Kind = "class") -> tuple[np.ndarray, np.ndarray] | None:
+def held_out_inside(
+    labels: np.ndarray, draw: int, kind: Kind = "class", groups: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray] | None:
     """A stratified split of given labels into four fifths and one fifth.
 
     Every class must be on both sides, or a choice would be blind to it. Rare labels and tenths of a number's range
@@ -35,21 +38,25 @@ def held_out_inside(labels: np.ndarray, draw: int, kind: Kind = "class") -> tupl
         labels: The labels of a draw: whatever is held out of them is part of the label budget.
         draw: Number of the draw.
         kind: How to read them.
+        groups: The group of every image; groups are held out whole.
 
     Returns:
         Sorted positions to train on and to choose by; None where a class has fewer than five labels, or fewer than
         two images (which no metric of several labels or of numbers can compare) would be held out.
     """
-    groups = strata(labels, kind)
+    if groups is not None:
+        folds = group_folds(labels, kind, groups, HELD_OUT, draw)
+        return None if folds is None else (np.flatnonzero(folds), np.flatnonzero(folds == 0))
+    even = strata(labels, kind)
     if kind != "class":
-        numbers, inverse, sizes = np.unique(groups, return_inverse=True, return_counts=True)
-        groups = np.where(sizes[inverse] < HELD_OUT, numbers.max() + 1, groups)
+        numbers, inverse, sizes = np.unique(even, return_inverse=True, return_counts=True)
+        even = np.where(sizes[inverse] < HELD_OUT, numbers.max() + 1, even)
     held: list[np.ndarray] = []
-    for group in np.unique(groups):
-        rows = np.flatnonzero(groups == group)
+    for stratum in np.unique(even):
+        rows = np.flatnonzero(even == stratum)
         if kind == "class" and len(rows) < HELD_OUT:
             return None
-        held.append(rows[permutation(draw, "held-out", int(group), n=len(rows)).numpy()[: len(rows) // HELD_OUT]])
+        held.append(rows[permutation(draw, "held-out", int(stratum), n=len(rows)).numpy()[: len(rows) // HELD_OUT]])
     chosen = np.sort(np.concatenate(held))
     if kind != "class" and len(chosen) < 2:
         return None
@@ -72,7 +79,7 @@ def choose_inside(
         The option, and how it was chosen in words.
     """
     assert train.labels is not None
-    split = held_out_inside(train.labels, draw, train.kind)
+    split = held_out_inside(train.labels, draw, train.kind, train.groups)
     if split is None or len(candidates) < 2:
         return default, "fixed: too few labels to choose by"
     parts = [train.subset(part) for part in split]

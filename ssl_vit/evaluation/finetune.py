@@ -8,8 +8,18 @@ import numpy as np
 import torch
 from accelerate import Accelerator
 
-from ssl_vit.classifier import Labelling
-from ssl_vit.configs import AugmentConfig, FitConfig, OptimConfig, SupervisedConfig
+from ssl_vit.checkpoint import export_backbone
+from ssl_vit.classifier import Labelling, export_classifier
+from ssl_vit.configs import (
+    AugmentConfig,
+    FinetuneRecipe,
+    FitConfig,
+    OptimConfig,
+    SupervisedConfig,
+    SupervisedRecipe,
+    to_dict,
+)
+from ssl_vit.configs.resolve import check_pool
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loader import Loader
 from ssl_vit.data.randaugment import notice
@@ -65,7 +75,8 @@ def train_on_labels(
     """
     labelling = labelling_of(data.train)
     kind, names = labelling.kind, labelling.names
-    assert fit_cfg.batch_size is not None
+    assert fit_cfg.batch_size is not None and supervised.pool is not None
+    check_pool(supervised.pool, backbone.class_token, "--supervised.pool")
     micro = micro_batch_size(fit_cfg, accelerator.num_processes)
     if (supervised.mixup or supervised.cutmix) and micro % 2:
         raise UserError(f"mixup and CutMix pair neighbours: --fit.micro_batch {micro} must be even")
@@ -111,9 +122,43 @@ def labelling_of(images: ImageSet) -> Labelling:
     return Labelling(images.kind, images.classes, scale)
 
 
-def trained_pool(cfg: SupervisedConfig) -> str:
-    """What represents an image after training on labels: the class token, or the mean of patches."""
-    return "cls" if cfg.pool == "cls" else "mean"
+def leave(
+    objective: Supervised,
+    run: RunDir,
+    scale: PixelScale,
+    train: ImageSet,
+    cfg: SupervisedConfig,
+    recorded: dict[str, Any],
+) -> str:
+    """Writes RUN/backbone and, for a linear head, RUN/classifier.
+
+    Args:
+        objective: Trained.
+        run: Where to.
+        scale: Pixel statistics it was trained with.
+        train: The labelled training images.
+        cfg: Resolved options of the loss.
+        recorded: What the folders remember of how they came about.
+
+    Returns:
+        What was written, in words.
+    """
+    pool = "cls" if cfg.pool == "cls" else "mean"
+    recorded = {k: v for k, v in recorded.items() if k != "classifier"}
+    export_backbone(objective.exported(), run.backbone, scale, pool, recorded)
+    if export_classifier(objective.classifier(), run.classifier, scale, labelling_of(train), recorded):
+        return f"Backbone: {run.backbone}   Classifier: {run.classifier}"
+    return f"Backbone: {run.backbone} (a head with a hidden layer is not exported as a classifier)"
+
+
+def trained_row(
+    method: str, labels: int, cfg: SupervisedRecipe | FinetuneRecipe, metrics: dict[str, Any]
+) -> dict[str, Any]:
+    """A result's row, with what its options came to."""
+    groups = ("model", "supervised", "augment", "optim", "fit")
+    return {
+        "method": method, "labels": labels, "trained_with": {k: to_dict(getattr(cfg, k)) for k in groups}, **metrics,
+    }  # fmt: skip
 
 
 def predict(
@@ -127,5 +172,5 @@ def predict(
         with torch.inference_mode():
             return net(eval_images(batch, scale, size, dtype))
 
-    found = extract_features(logits, images, batch_size=256, device=device)
+    found = extract_features(logits, images, batch_size=256, device=device, may_be_constant=True)
     return found.x, found.labels, found.left_out

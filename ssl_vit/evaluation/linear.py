@@ -11,12 +11,13 @@ import numpy as np
 from jaxtyping import Float, Int
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.model_selection import GridSearchCV, PredefinedSplit, StratifiedKFold
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from ssl_vit.configs import LinearConfig
 from ssl_vit.errors import UserError
+from ssl_vit.evaluation.folds import group_folds
 
 
 class LinearFit(NamedTuple):
@@ -40,6 +41,7 @@ def linear_probe(
     classes: int,
     cfg: LinearConfig,
     seed: int,
+    groups: Int[np.ndarray, " n"] | None = None,
 ) -> LinearFit:
     """Fits on training features only; the queries' labels are never seen.
 
@@ -50,6 +52,7 @@ def linear_probe(
         classes: Number of classes.
         cfg: Grid, folds and the default for few labels.
         seed: Seed of the folds.
+        groups: The group of every training image; groups are held out whole.
 
     Raises:
         UserError: When all labels are of one class.
@@ -58,8 +61,11 @@ def linear_probe(
     _, counts = np.unique(labels, return_counts=True)
     if len(counts) < 2:
         raise UserError(f"logistic regression needs labels of two classes; the {len(labels)} given have one")
-    if counts.min() >= cfg.folds and len(cfg.grid) > 1:
-        folds = StratifiedKFold(cfg.folds, shuffle=True, random_state=seed)
+    folds: Any = StratifiedKFold(cfg.folds, shuffle=True, random_state=seed) if counts.min() >= cfg.folds else None
+    if groups is not None:
+        together = group_folds(labels, "class", groups, cfg.folds, seed)
+        folds = None if together is None else PredefinedSplit(together)
+    if folds is not None and len(cfg.grid) > 1:
         search = GridSearchCV(model, {"logisticregression__C": list(cfg.grid)}, cv=folds, scoring="accuracy")
         with _quiet():
             model = search.fit(train, labels).best_estimator_
@@ -68,7 +74,8 @@ def linear_probe(
     else:
         only = len(cfg.grid) == 1
         strength = next(iter(cfg.grid)) if only else cfg.default
-        selection = "fixed: the only candidate" if only else f"fixed: a class has fewer than {cfg.folds} labels"
+        few = "too few groups" if groups is not None else f"a class has fewer than {cfg.folds} labels"
+        selection = f"fixed: {'the only candidate' if only else few}"
         model.set_params(logisticregression__C=strength)
         with _quiet():
             model.fit(train, labels)

@@ -19,6 +19,7 @@ from torch import Tensor
 from ssl_vit.configs import LinearConfig
 from ssl_vit.data.targets import Kind, strata
 from ssl_vit.errors import UserError
+from ssl_vit.evaluation.folds import group_folds
 from ssl_vit.evaluation.metrics import headline, judge, signed
 from ssl_vit.randomness import permutation
 from ssl_vit.schedules import warmup_cosine
@@ -69,6 +70,7 @@ def linear_cached(
     default_pool: str,
     seed: int,
     metric: str | None = None,
+    groups: Int[np.ndarray, " n"] | None = None,
     device: torch.device | str = "cpu",
 ) -> CachedFit:
     """Trains on training features only; the queries' labels are never seen.
@@ -85,6 +87,7 @@ def linear_cached(
         default_pool: Taken when the labels are too few to choose.
         seed: Seed of folds and mini-batches.
         metric: What to choose by; default: the headline of these labels.
+        groups: The group of every training image; groups are held out whole.
         device: Where to compute.
 
     Raises:
@@ -94,17 +97,19 @@ def linear_cached(
         raise UserError(f"a linear probe needs labels of two classes; the {len(labels)} given have one")
     x, asked = (torch.from_numpy(a).to(device) for a in (train, queries))
     pairs = [(rate, decay) for rate in sorted(cfg.rates) for decay in sorted(cfg.decays, reverse=True)]
-    folds = assign_folds(labels, kind, cfg.folds, seed)
-    only = len(pairs) * len(pools) == 1
-    if folds is None or only:
-        if not only:
-            pairs, pools = [(cfg.default_rate, cfg.default_decay)], {default_pool: pools[default_pool]}
-        selection = "fixed: the only candidate" if only else f"fixed: too few labels for {cfg.folds} folds"
-        (pool, columns), (pair,) = next(iter(pools.items())), pairs
+    folds = assign_folds(labels, kind, cfg.folds, seed, groups)
+
+    def fixed(pool: str, pair: tuple[float, float], why: str) -> CachedFit:
         target = _targets(labels, kind, len(names), np.ones((1, len(labels)), dtype=bool), x)
-        heads = next(_solve(x[:, columns], target, kind, [pair], cfg, seed))
-        out = _answer(heads.outputs(asked[:, columns], 0, 0), target, 0)
-        return CachedFit(_without_unseen(out, labels, kind), pool, *pair, selection, None)
+        heads = next(_solve(x[:, pools[pool]], target, kind, [pair], cfg, seed))
+        out = _answer(heads.outputs(asked[:, pools[pool]], 0, 0), target, 0)
+        return CachedFit(_without_unseen(out, labels, kind), pool, *pair, f"fixed: {why}", None)
+
+    usual = default_pool, (cfg.default_rate, cfg.default_decay)
+    if len(pairs) * len(pools) == 1:
+        return fixed(next(iter(pools)), pairs[0], "the only candidate")
+    if folds is None:
+        return fixed(*usual, f"too few labels{' or groups' if groups is not None else ''} for {cfg.folds} folds")
     parts = np.stack([*(folds != fold for fold in range(cfg.folds)), np.ones(len(labels), dtype=bool)])
     target = _targets(labels, kind, len(names), parts, x)
     best: tuple[tuple[float, ...], CachedFit] | None = None
@@ -130,7 +135,8 @@ def linear_cached(
                     scores = _without_unseen(out, labels, kind)
                     best = rank, CachedFit(scores, pool, *pairs[first + h], how, score)
             first += heads.weight.shape[1]
-    assert best is not None
+    if best is None or best[1].validated is None or not math.isfinite(best[1].validated):
+        return fixed(*usual, "in no fold can the metric be computed")
     return best[1]
 
 
@@ -139,18 +145,22 @@ def _mean(values: list[float | None]) -> float:
     return float(np.mean(known)) if len(known) == len(values) else math.nan
 
 
-def assign_folds(labels: np.ndarray, kind: Kind, folds: int, seed: int) -> Int[np.ndarray, " n"] | None:
-    """A fold for every label, as even over the classes (or labels, or deciles) as they allow.
+def assign_folds(
+    labels: np.ndarray, kind: Kind, folds: int, seed: int, groups: Int[np.ndarray, " n"] | None = None
+) -> Int[np.ndarray, " n"] | None:
+    """A fold for every label, as even over the classes (or labels, or deciles) as they allow; groups stay whole.
 
     Returns:
         Fold numbers; None where a class has fewer labels than folds, or there are fewer than ten per fold of another
-        kind.
+        kind, or too few groups.
     """
-    groups = strata(labels, kind)
-    numbers, counts = np.unique(groups, return_counts=True)
+    if groups is not None:
+        return group_folds(labels, kind, groups, folds, seed)
+    even = strata(labels, kind)
+    numbers, counts = np.unique(even, return_counts=True)
     if counts.min() < folds if kind == "class" else len(labels) < 10 * folds:
         return None
-    rows = [np.flatnonzero(groups == g) for g in numbers]
+    rows = [np.flatnonzero(even == g) for g in numbers]
     order = np.concatenate(
         [r[permutation(seed, "folds", int(g), n=len(r)).numpy()] for g, r in zip(numbers, rows, strict=True)]
     )

@@ -13,6 +13,7 @@ from ssl_vit.configs.resolve import check_pool, resolve_probe
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loader import Batch, Loader
 from ssl_vit.data.sources import Labelled
+from ssl_vit.data.targets import measure_targets
 from ssl_vit.data.views import PixelScale, eval_images, probe_view
 from ssl_vit.errors import UserError
 from ssl_vit.evaluation.features import Features, extract_features
@@ -22,7 +23,7 @@ from ssl_vit.evaluation.metrics import judge
 from ssl_vit.evaluation.session import Session, contestants
 from ssl_vit.models.backbone import Backbone, Pool, TokenBackbone
 from ssl_vit.objectives.probe import AttentiveHead, FrozenProbe, linear_head
-from ssl_vit.rundir import RunDir, digest, open_run
+from ssl_vit.rundir import RunDir, digest, flat, identity, open_run
 from ssl_vit.train import DTYPES, count_steps, describe, fit, micro_batch_size, summarise
 
 NAMES = {
@@ -56,10 +57,30 @@ class Judged(NamedTuple):
 
 
 def judge_linear(cfg: LinearRecipe, session: Session, accelerator: Accelerator) -> Judged:
-    """Judges the backbone, and the baselines that the protocol allows, by ``--linear.protocol``."""
+    """Judges the backbone, and the baselines that the protocol allows, by ``--linear.protocol``.
+
+    Raises:
+        UserError: For options that the protocol does not read, or labels it cannot learn.
+    """
+    _refuse_without_effect(cfg)
     if cfg.linear.protocol in ("cached", "logistic"):
         return _on_features(cfg, session, accelerator)
     return _on_augmented_images(cfg, session, accelerator)
+
+
+def _refuse_without_effect(cfg: LinearRecipe) -> None:
+    """An option that was changed for nothing is a mistake."""
+    usual, given = flat(to_dict(LinearRecipe())), flat(to_dict(cfg))
+    trained = cfg.linear.protocol in ("aug-mae", "aug-dino", "attentive")
+    read = {f"linear.{name}" for name in ("protocol", "pool", *_OWN.get(cfg.linear.protocol, ()))}
+    groups = ("linear.",) if trained else ("linear.", "optim.", "fit.", "augment.")
+    lost = [n for n in given if n.startswith(groups) and n not in read and given[n] != usual.get(n)]
+    lost = [n for n in lost if n != "fit.precision"]
+    if lost:
+        raise UserError(
+            f"--{lost[0]} has no effect with --linear.protocol {cfg.linear.protocol}, which reads "
+            f"{', '.join(sorted('--' + n for n in read))}{' and --optim, --fit, --augment' if trained else ''}"
+        )
 
 
 def _options(cfg: LinearRecipe) -> dict[str, Any]:
@@ -86,6 +107,8 @@ def candidate_pools(backbone: Backbone) -> tuple[Pool, dict[str, slice]]:
 def _on_features(cfg: LinearRecipe, session: Session, accelerator: Accelerator) -> Judged:
     exported, data, device = session.exported, session.data, accelerator.device
     backbone, cached = exported.backbone, cfg.linear.protocol == "cached"
+    if not cached and data.train.kind != "class":
+        raise UserError("--linear.protocol logistic needs one class per image; use cached")
     if cfg.linear.pool is not None:
         check_pool(cfg.linear.pool, backbone.class_token)
     if cached and cfg.linear.pool is None:
@@ -116,7 +139,8 @@ def _on_features(cfg: LinearRecipe, session: Session, accelerator: Accelerator) 
         "pool": list(pools) if cached else pool,
         "features": "standardised on the part trained on" + (", over the root of their number" if cached else ""),
         "optimiser": "SGD, momentum 0.9, half a cosine to 0" if cached else "scikit-learn's lbfgs",
-        "selection": f"{cfg.linear.folds}-fold cross-validation inside the training labels",
+        "selection": f"{cfg.linear.folds}-fold cross-validation inside the training labels"
+        + (", groups kept whole" if data.train.groups is not None else ""),
     }
     return Judged(rows, protocol, rows[0]["selection"] if rows else "")
 
@@ -130,16 +154,17 @@ def _fit(
     default: str,
     device: torch.device,
 ) -> tuple[dict[str, Any], Any]:
-    names, kind = session.data.test.classes, session.data.train.kind
+    train, names = session.data.train, session.data.test.classes
+    groups = None if train.groups is None else train.groups[bank.index]
     if cfg.linear.protocol == "logistic":
-        if kind != "class":
-            raise UserError("--linear.protocol logistic needs one class per image; use cached")
-        done = linear_probe(bank.x, bank.labels, asked.x, classes=len(names), cfg=cfg.linear, seed=cfg.seed)
+        done = linear_probe(
+            bank.x, bank.labels, asked.x, classes=len(names), cfg=cfg.linear, seed=cfg.seed, groups=groups
+        )
         row = {"C": f"{done.strength:g}", "selection": done.selection, "converged": done.converged}
         return {**row, "pool": next(iter(pools))}, done.scores
     found = linear_cached(
-        bank.x, bank.labels, asked.x, pools, kind=kind, names=names, cfg=cfg.linear, default_pool=default,
-        seed=cfg.seed, metric=session.metric, device=device,
+        bank.x, bank.labels, asked.x, pools, kind=train.kind, names=names, cfg=cfg.linear, default_pool=default,
+        seed=cfg.seed, metric=session.metric, groups=groups, device=device,
     )  # fmt: skip
     row = {"pool": found.pool, "rate": f"{found.rate:g}", "decay": f"{found.decay:g}", "selection": found.selection}
     return {**row, "validated": found.validated}, found.scores
@@ -152,7 +177,12 @@ def _on_augmented_images(cfg: LinearRecipe, session: Session, accelerator: Accel
         cfg, len(data.train), size=exported.size, width=backbone.embed_dim, class_token=backbone.class_token
     )
     unique = digest(
-        [to_dict(replace(cfg, backbone="", run=RunConfig())), exported.weights_hash, data.train.fingerprint]
+        [
+            identity(to_dict(replace(cfg, backbone="", run=RunConfig()))),
+            exported.weights_hash,
+            data.train.fingerprint,
+            cfg.fit.micro_batch,  # batch statistics are those of a micro-batch
+        ]
     )
     folder = session.run.path / "linear_probe" / unique[:8]
     probed = [(str(exported.about.get("objective", "backbone")), "backbone", backbone)]
@@ -181,6 +211,7 @@ def _on_augmented_images(cfg: LinearRecipe, session: Session, accelerator: Accel
         "optim": to_dict(asked.optim),  # what an open option becomes may depend on the number of labels
         "fit": to_dict(asked.fit),
         "augment": to_dict(asked.augment),
+        "batch_statistics": "of the whole batch" if asked.fit.micro_batch is None else asked.fit.micro_batch,
         "selection": "none: fixed options, last step",
     }
     return Judged(rows if accelerator.is_main_process else [], protocol, "fixed options, last step")
@@ -220,8 +251,8 @@ def train_probe(
         head = linear_head(backbone.pooled_width(reads), outputs, standardise=protocol == "aug-mae")
     mean = std = None
     if data.train.kind == "regression":
-        std, mean = torch.std_mean(torch.as_tensor(data.train.labels, dtype=torch.float32), dim=0, correction=0)
-        std = torch.where(std > 0, std, 1.0)
+        assert data.train.labels is not None
+        mean, std = (torch.tensor(v) for v in measure_targets(data.train.labels))
     objective = FrozenProbe(backbone, head, reads=reads, kind=data.train.kind, mean=mean, std=std)
     loader = Loader(
         data.train, batch_size=cfg.fit.batch_size, micro_batch=micro_batch_size(cfg.fit, accelerator.num_processes),
@@ -243,4 +274,4 @@ def _scores(objective: FrozenProbe, images: ImageSet, scale: PixelScale, size: i
         with torch.inference_mode():
             return objective.scores(eval_images(batch, scale, size, dtype))
 
-    return extract_features(extract, images, batch_size=256, device=device)
+    return extract_features(extract, images, batch_size=256, device=device, may_be_constant=True)

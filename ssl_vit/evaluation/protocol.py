@@ -15,7 +15,6 @@ from ssl_vit.rundir import digest, remove
 
 _NO_MEANING = (
     "run",
-    "preset",
     "eval.batch_size",
     "eval.baselines",
     "eval.metric",
@@ -67,6 +66,7 @@ def result_of(
         "kind": test.kind,
         "metric": metric,
         "view": view_protocol(test, size),
+        "train": data.whole,
         "test": {"images": len(test), "fingerprint": test.fingerprint, "split": data.split},
     }
     return {

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.table import Table
 
 from ssl_vit.checkpoint import Exported, load_backbone
 from ssl_vit.configs import DataConfig, EvalConfig, LabelledDataConfig, LabelsConfig, RunConfig, to_dict
@@ -20,9 +18,10 @@ from ssl_vit.data.sources import Labelled, open_labelled, open_pool, same_source
 from ssl_vit.errors import UserError
 from ssl_vit.evaluation.features import Extractor, backbone_extractor, pixel_extractor
 from ssl_vit.evaluation.few_label import labelled_draw
-from ssl_vit.evaluation.metrics import chosen_metric, headline, signed, unevenness
+from ssl_vit.evaluation.metrics import chosen_metric
+from ssl_vit.evaluation.printing import led_by
 from ssl_vit.evaluation.protocol import made_with, result_of
-from ssl_vit.results import LABELS, shown
+from ssl_vit.results import LABELS
 from ssl_vit.rundir import RunDir
 
 
@@ -38,11 +37,14 @@ class Session(NamedTuple):
     """What tables lead with: a key in the result of ``metrics.judge``."""
     seen: int | None
     """Test images that pre-training has seen; None where that cannot be known."""
+    judged_on: LabelledDataConfig
+    """The labelled images, as the run recorded them and the command line changed them."""
 
-    @property
-    def labels(self) -> str:
-        """Which labels were drawn, for file names; empty for all of them."""
-        return "" if self.cfg.labels is None else f"-{self.cfg.labels}-labels-draw-{self.cfg.draw}"
+    def suffix(self, seed: int) -> str:
+        """What tells this result's file from others: drawn labels, other images, seed; empty in the plain case."""
+        drawn = "" if self.cfg.labels is None else f"-{self.cfg.labels}-labels-draw-{self.cfg.draw}"
+        other = "" if self.cfg.data.path is None else f"-on-{self.data.test.fingerprint[:8]}"
+        return drawn + other + (f"-seed-{seed}" if seed else "")
 
     def result(
         self,
@@ -192,7 +194,7 @@ def open_session(
             "give the pre-training the same --eval.data options to keep them out\n"
         )
     path = Path(run.dir).expanduser() if run.dir else exported.folder.parent
-    return Session(exported, found, RunDir(path, main), cfg, metric, seen)
+    return Session(exported, found, RunDir(path, main), cfg, metric, seen, named)
 
 
 def check_format(images: ImageSet, exported: Exported) -> None:
@@ -241,71 +243,3 @@ def announce(session: Session) -> None:
         f"metric   {LABELS[session.metric]}{led_by(session.metric, test)}",
         flush=True,
     )
-
-
-def led_by(metric: str, test: ImageSet) -> str:
-    """Why a table leads with balanced accuracy, for the end of its title; empty where there is nothing to explain."""
-    assert test.labels is not None
-    if test.kind != "class" or metric != "balanced" or headline(test.kind, test.labels) != "balanced":
-        return ""
-    return f" (the largest test class has {unevenness(test.labels):.1f} times the images of the smallest)"
-
-
-def print_table(title: str, rows: list[dict[str, Any]], columns: dict[str, str]) -> None:
-    """Prints rows as a table.
-
-    Args:
-        title: Above the table.
-        rows: Dictionaries; metrics get the digits their unit deserves.
-        columns: Key to heading.
-    """
-    columns = {key: heading for key, heading in columns.items() if any(row.get(key) is not None for row in rows)}
-    table = Table(title=title, title_justify="left")
-    for i, heading in enumerate(columns.values()):
-        table.add_column(heading, justify="left" if i == 0 else "right")
-    for row in rows:
-        table.add_row(*(_cell(key, row.get(key)) for key in columns))
-    Console(soft_wrap=True).print(table)
-
-
-_IN_WORDS = {
-    "top1": "top-1 accuracy", "balanced": "balanced accuracy", "auroc": "AUROC",
-    "average_precision": "mean average precision", "macro_f1": "macro-F1", "mae": "mean absolute error", "r2": "R2",
-}  # fmt: skip
-
-
-def conclusion(rows: list[dict[str, Any]], metric: str = "top1") -> str:
-    """One sentence: the backbone against the best of the rows beside it, without claiming more than one number can.
-
-    Args:
-        rows: The backbone's row, then the baselines'.
-        metric: What to compare by.
-
-    Returns:
-        The sentence; empty where there is nothing to compare.
-    """
-    first, *others = rows
-    others = [row for row in others if row[metric] is not None]
-    if first[metric] is None or not others:
-        return ""
-    sign, name = signed(metric), _IN_WORDS[metric]
-    best = max(others, key=lambda row: sign * row[metric])
-    gap = float(sign * (first[metric] - best[metric]))
-    doubt = f"{name}, one draw of labels, {first['images']:,} test images, no interval"
-    size = shown(metric, abs(gap))
-    if LABELS[metric].endswith("%"):
-        if gap > 0:
-            return f"{first['method']} scores {size} points above {best['method']} ({doubt})."
-        return f"No gain: {best['method']} score {size} points above {first['method']} ({doubt})."
-    by = f"{'higher' if sign > 0 else 'lower'} by {size}"
-    better, worse = (first, best) if gap > 0 else (best, first)
-    said = f"{name} is {by} with {better['method']} than with {worse['method']} ({doubt.partition(', ')[2]})."
-    return said[0].upper() + said[1:] if gap > 0 else f"No gain: {said}"
-
-
-def _cell(key: str, value: object) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, int):
-        return f"{value:,}"
-    return shown(key, value) if isinstance(value, float) else str(value)

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
-SHORT = ["--fit.epochs", "0.1", "--fit.min_steps", "12", "--linear.min_steps", "20", "--linear.passes", "0.5",
-         "--linear.rates", "[1.0]", "--linear.grid", "[0.1]"]  # fmt: skip
+TRAINED = ["--fit.epochs", "0.1", "--fit.min_steps", "12"]
+SHORT = {
+    "cached": ["--linear.min_steps", "20", "--linear.passes", "0.5", "--linear.rates", "[1.0]"],
+    "logistic": ["--linear.grid", "[0.1]"], "aug-mae": TRAINED, "aug-dino": TRAINED, "attentive": TRAINED,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +33,7 @@ def backbone(tmp_path_factory: pytest.TempPathFactory, launched, small: list[str
     ],
 )
 def test_protocol(backbone: Path, script, protocol: str, name: str, file: str, methods: int, pools: set[str]) -> None:
-    words = ["--backbone", str(backbone), "--linear.protocol", protocol, "--run.dir", "out", *SHORT]
+    words = ["--backbone", str(backbone), "--linear.protocol", protocol, "--run.dir", "out", *SHORT[protocol]]
     status, out, err = script("eval/linear_probe.py", *words, "--eval.labels", "200")
     assert status == 0, err
     assert name in out
@@ -42,8 +45,9 @@ def test_protocol(backbone: Path, script, protocol: str, name: str, file: str, m
     assert all(row["images"] == 359 for row in result["rows"])
     if protocol.startswith("aug") or protocol == "attentive":
         assert result["rows"][0]["steps"] == 12
-        assert result["protocol"]["optim"]["name"] in ("lars", "sgd", "adamw")
-        assert result["protocol"]["fit"]["batch_size"] == 32
+        trained = result["rows"][0]["trained_with"]
+        assert trained["optim"]["name"] in ("lars", "sgd", "adamw")
+        assert trained["fit"]["batch_size"] == 32
         # The same command finds both heads trained.
         status, out, err = script("eval/linear_probe.py", *words, "--eval.labels", "200")
         assert status == 0, err
@@ -57,10 +61,26 @@ def test_protocol(backbone: Path, script, protocol: str, name: str, file: str, m
 
 def test_protocols_have_hashes_of_their_own(backbone: Path, script) -> None:
     found = set()
-    for words in ([], ["--linear.pool", "mean"], ["--linear.protocol", "logistic"]):
+    cached, logistic = SHORT["cached"], ["--linear.protocol", "logistic", *SHORT["logistic"]]
+    for words in (cached, [*cached, "--linear.pool", "mean"], logistic):
         few = ["--eval.labels", "20", "--eval.baselines", "false", "--run.dir", "out"]
-        status, out, err = script("eval/linear_probe.py", "--backbone", str(backbone), *few, *SHORT, *words)
+        status, out, err = script("eval/linear_probe.py", "--backbone", str(backbone), *few, *words)
         assert status == 0, err
         path = Path(out.rpartition("Result: ")[2].strip())
         found.add(json.loads(path.read_text())["protocol_hash"])
     assert len(found) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--optim.lr", "0.1"], "--optim.lr"),
+        (["--linear.grid", "[1.0]"], "--linear.grid"),
+        (["--linear.protocol", "logistic", "--linear.rates", "[1.0]"], "--linear.rates"),
+        (["--linear.protocol", "aug-mae", "--linear.heads", "2"], "--linear.heads"),
+    ],
+)
+def test_options_without_effect_are_refused(backbone: Path, script, words: list[str], named: str) -> None:
+    status, _, err = script("eval/linear_probe.py", "--backbone", str(backbone), "--run.dir", "out", *words)
+    assert status == 1
+    assert err.startswith(f"error: {named} has no effect")

@@ -129,3 +129,13 @@ def test_weights_that_do_not_cover_the_network_are_refused(tmp_path: Path) -> No
     (folder / "model.safetensors").write_bytes(b"\0" * 40)
     with pytest.raises(UserError, match="cannot be read"):
         load_backbone(str(folder))
+
+
+def test_what_is_exported_again_says_its_own_pooling(tmp_path: Path) -> None:
+    """Fine-tuning passes on what it knows of the backbone it began with, whose pooling may be another."""
+    model, folder = exported(tmp_path)
+    first = load_backbone(str(folder))
+    other = "cls" if first.pool == "mean" else "mean"
+    export_backbone(model, tmp_path / "again", first.scale, other, {**first.about, "pool": first.pool, "bits": 1})
+    again = load_backbone(str(tmp_path / "again"))
+    assert (again.pool, again.scale) == (other, first.scale)

@@ -9,7 +9,7 @@ from sklearn.metrics import average_precision_score, f1_score, r2_score, roc_auc
 from ssl_vit.data.targets import Kind
 from ssl_vit.errors import UserError
 from ssl_vit.evaluation.metrics import METRICS, chosen_metric, columns, headline, judge, signed
-from ssl_vit.evaluation.session import conclusion
+from ssl_vit.evaluation.printing import conclusion
 from ssl_vit.results import LABELS
 
 NAMES = tuple("abcdefgh")

@@ -100,6 +100,18 @@ def test_options_that_change_no_number_are_not_in_a_training_protocol() -> None:
     assert protocol(replace(plain, fit=replace(plain.fit, epochs=7.0))) != protocol(plain)
 
 
+def test_labels_drawn_from_other_training_images_have_another_protocol() -> None:
+    data = labelled()
+    whole = data._replace(whole=data.train.fingerprint)
+    drawn = whole._replace(train=data.train.subset(np.arange(4)))
+    other = data._replace(whole="another")
+    hashes = [
+        result_of("knn", [], KNN, data=d, size=8, metric="top1", cfg=EvalConfig(), seed=0)["protocol_hash"]
+        for d in (whole, drawn, other)
+    ]
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
 def test_mean_and_deviation_over_draws(tmp_path: Path) -> None:
     paths = []
     for draw, value in enumerate((80.0, 90.0, 100.0)):

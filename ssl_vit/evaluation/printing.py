@@ -1,0 +1,86 @@
+"""Tables and sentences on the screen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from ssl_vit.data.images import ImageSet
+from ssl_vit.evaluation.metrics import headline, signed, unevenness
+from ssl_vit.results import LABELS, shown
+
+_WIDTH = 120
+"""Columns at least, where the screen does not say: a log file must not break names in two."""
+
+
+def led_by(metric: str, test: ImageSet) -> str:
+    """Why a table leads with balanced accuracy, for the end of its title; empty where there is nothing to explain."""
+    assert test.labels is not None
+    if test.kind != "class" or metric != "balanced" or headline(test.kind, test.labels) != "balanced":
+        return ""
+    return f" (the largest test class has {unevenness(test.labels):.1f} times the images of the smallest)"
+
+
+def print_table(title: str, rows: list[dict[str, Any]], columns: dict[str, str]) -> None:
+    """Prints rows as a table.
+
+    Args:
+        title: Above the table.
+        rows: Dictionaries; metrics get the digits their unit deserves.
+        columns: Key to heading.
+    """
+    columns = {key: heading for key, heading in columns.items() if any(row.get(key) is not None for row in rows)}
+    table = Table(title=title, title_justify="left")
+    for i, heading in enumerate(columns.values()):
+        table.add_column(heading, justify="left" if i == 0 else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*(_cell(key, row.get(key)) for key in columns))
+    console = Console(soft_wrap=True)
+    if not console.is_terminal:
+        console.width = max(console.width, _WIDTH)
+    console.print(table)
+
+
+_IN_WORDS = {
+    "top1": "top-1 accuracy", "balanced": "balanced accuracy", "auroc": "AUROC",
+    "average_precision": "mean average precision", "macro_f1": "macro-F1", "mae": "mean absolute error", "r2": "R2",
+}  # fmt: skip
+
+
+def conclusion(rows: list[dict[str, Any]], metric: str = "top1") -> str:
+    """One sentence: the backbone against the best of the rows beside it, without claiming more than one number can.
+
+    Args:
+        rows: The backbone's row, then the baselines'.
+        metric: What to compare by.
+
+    Returns:
+        The sentence; empty where there is nothing to compare.
+    """
+    first, *others = rows
+    others = [row for row in others if row[metric] is not None]
+    if first[metric] is None or not others:
+        return ""
+    sign, name = signed(metric), _IN_WORDS[metric]
+    best = max(others, key=lambda row: sign * row[metric])
+    gap = float(sign * (first[metric] - best[metric]))
+    doubt = f"{name}, one draw of labels, {first['images']:,} test images, no interval"
+    size = shown(metric, abs(gap))
+    if LABELS[metric].endswith("%"):
+        if gap > 0:
+            return f"{first['method']} scores {size} points above {best['method']} ({doubt})."
+        return f"No gain: {best['method']} score {size} points above {first['method']} ({doubt})."
+    by = f"{'higher' if sign > 0 else 'lower'} by {size}"
+    better, worse = (first, best) if gap > 0 else (best, first)
+    said = f"{name} is {by} with {better['method']} than with {worse['method']} ({doubt.partition(', ')[2]})."
+    return said[0].upper() + said[1:] if gap > 0 else f"No gain: {said}"
+
+
+def _cell(key: str, value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return shown(key, value) if isinstance(value, float) else str(value)
