@@ -129,7 +129,6 @@ def open_labelled(data: DataConfig, labelled: LabelledDataConfig, dataset: Any =
         train, test = whole, _image_set(path, parts, [held], labelled=True)
         split = f"its own {held} split"
         _warn_of_shared_groups(train, test)
-        _warn_of_unknown_classes(train, test)
     else:
         chosen = made_split(whole.labels, whole.kind, whole.groups)
         train, test = (whole.subset(rows) for rows in chosen)
@@ -171,24 +170,6 @@ def _warn_of_shared_groups(train: ImageSet, test: ImageSet) -> None:
             f"warning: {len(shared):,} groups occur in the training and in the test split of {test.name}: {images:,} "
             f"of {len(test):,} test images have relatives in training\n"
         )
-
-
-def _warn_of_unknown_classes(train: ImageSet, test: ImageSet) -> None:
-    if train.kind == "regression" or train.labels is None or test.labels is None or rank_and_world()[0]:
-        return
-    count = len(train.classes)
-    seen, judged = (_images_per_class(labels, count) for labels in (train.labels, test.labels))
-    unknown = np.flatnonzero((judged > 0) & (seen == 0))
-    if len(unknown):
-        some = ", ".join(train.classes[i] for i in unknown[:5]) + (", ..." if len(unknown) > 5 else "")
-        sys.stderr.write(
-            f"warning: {len(unknown):,} classes in the test split of {test.name} have no training image ({some}); "
-            f"{int(judged[unknown].sum()):,} of {len(test):,} test images cannot be recognised\n"
-        )
-
-
-def _images_per_class(labels: np.ndarray, count: int) -> np.ndarray:
-    return np.bincount(labels, minlength=count) if labels.ndim == 1 else labels.sum(axis=0).astype(np.int64)
 
 
 def _merged(data: DataConfig, labelled: LabelledDataConfig) -> SourceConfig:

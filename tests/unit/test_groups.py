@@ -199,14 +199,3 @@ def test_groups_in_both_given_splits_are_warned_of(tmp_path: Path, capsys: pytes
     assert "3 of 8 test images" in said
     open_labelled(DataConfig(path=str(tmp_path), group=r"patient\d_\d"), SAME)
     assert "groups" not in capsys.readouterr().err
-
-
-def test_classes_without_a_training_image_are_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("train/ape/0.png", "train/bee/1.png", "test/ape/2.png", "test/cow/3.png", "test/cow/4.png"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(png(int(Path(name).stem)))
-    found = open_labelled(DataConfig(path=str(tmp_path)), SAME)
-    assert found.test.classes == ("ape", "bee", "cow")
-    said = capsys.readouterr().err
-    assert "1 classes in the test split" in said
-    assert "(cow); 2 of 3 test images" in said
