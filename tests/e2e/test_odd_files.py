@@ -29,7 +29,6 @@ NAMED = {
     "garbage.png": "not an image",
     "header.jpg": "not an image",
     "page.jpg": "not an image",
-    "pages.tif": "2 pages",
 }
 READ = {
     "PNG inside.jpg": (3, 24, 20, 8),
@@ -73,7 +72,6 @@ def odd_files() -> dict[str, bytes]:
         "garbage.png": random.Random(0).randbytes(3000),
         "header.jpg": jpeg[:15],
         "page.jpg": b"<html>404</html>",
-        "pages.tif": encoded(deep, "TIFF", save_all=True, append_images=[deep]),
         "PNG inside.jpg": plain,
         "animated.gif": encoded(colour, "GIF", save_all=True, append_images=[Image.new("RGB", (20, 24))]),
         "bilevel.png": encoded(colour.convert("1"), "PNG"),
