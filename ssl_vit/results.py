@@ -23,7 +23,7 @@ LABELS: dict[str, str] = {
     "auroc": "AUROC %",
     "average_precision": "mean AP %",
     "macro_f1": "macro-F1 %",
-    "mae": "MAE",
+    "mae": "mean abs. error",
     "r2": "R2",
 }
 """Headings of metrics; those without % are in units of the labels, or without unit."""

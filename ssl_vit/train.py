@@ -122,12 +122,17 @@ def summarise(
     backbone = sum(p.numel() for p in objective.exported().parameters())
     cached = "in memory" if loader.cached else "decoded as needed"
     precision = "fp64" if cfg.precision == "fp64" else accelerator.mixed_precision.replace("no", "fp32")
+    images, (channels, bits) = loader.images, loader.images.form
+    size = "of many sizes" if images.sizes.common is None else "of {1} x {0} px".format(*images.sizes.common)
+    asked = math.ceil((cfg.epochs or 0) * loader.steps_per_epoch)
+    least = f"; --fit.min_steps {cfg.min_steps:,} overrules {asked:,}" if cfg.min_steps > asked else ""
     print(
-        f"images          {len(loader.images):,} from {loader.images.name} ({cached}), {tokens}\n"
+        f"images          {len(images):,} from {images.name} ({cached}), {tokens}\n"
+        f"pixels          {channels} channel(s), {bits} bits, {size}\n"
         f"effective batch {loader.batch_size} = {loader.world} process(es) x {loader.micro_batch} per device x "
         f"{loader.accumulation} accumulation\n"
         f"learning rate   {peak_learning_rate(optim, loader.batch_size):.4g} peak, {steps:,} steps "
-        f"({steps / loader.steps_per_epoch:,.1f} epochs), {round(optim.warmup * steps):,} warm-up\n"
+        f"({steps / loader.steps_per_epoch:,.1f} epochs{least}), {round(optim.warmup * steps):,} warm-up\n"
         f"parameters      {backbone:,} in the backbone, {trained:,} trained, {precision} on {accelerator.device.type}",
         flush=True,
     )

@@ -2,6 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
 from jaxtyping import install_import_hook
 
 install_import_hook("ssl_vit", "beartype.beartype")
+
+
+@pytest.fixture(autouse=True)
+def nothing_said_yet() -> Iterator[None]:
+    """Every test is a program of its own."""
+    from ssl_vit.notices import forget
+
+    forget()
+    yield

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +13,8 @@ import numpy as np
 
 from ssl_vit.configs import SourceConfig
 from ssl_vit.data.part import SPLITS, Part, numbered
-from ssl_vit.dist import rank_and_world
 from ssl_vit.errors import UserError
+from ssl_vit.notices import say_once
 
 SUFFIXES = (
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp"),
@@ -117,9 +116,11 @@ def open_folder(root: Path, cfg: SourceConfig, *, labelled: bool) -> dict[str, P
     if not found:
         hint = f"; it has {len(other)} other files, e.g. {other[0]}" if other else ""
         raise NoImages(f"the folder {root} has no images ({' '.join(SUFFIXES)}){hint}")
-    if other and rank_and_world()[0] == 0:
+    if other:
         some = ", ".join(other[:3]) + (", ..." if len(other) > 3 else "")
-        sys.stderr.write(f"note: {len(other):,} files in {root} are no images by name and are passed over: {some}\n")
+        table = next((f for f in other if f.endswith((".csv", ".tsv", ".jsonl")) and "/" not in f), None)
+        use = f"; --data.path {root / table} reads the images that it lists" if table else ""
+        say_once(f"note: no images by name, passed over: {some} ({len(other):,} file(s) in {root}){use}")
     splits: dict[str, list[str]] = {}
     for path in found:
         first, _, rest = path.partition("/")
@@ -133,7 +134,7 @@ def open_folder(root: Path, cfg: SourceConfig, *, labelled: bool) -> dict[str, P
         raise UserError(f"{root} has a {' and a '.join(splits)} folder, but no train folder")
     labels, names = _classes(splits) if labelled else ({}, ())
     groups = {}
-    if labelled and cfg.group is not None:
+    if cfg.group is not None:  # looked for in a pool too, so that a mistake does not wait for the evaluation
         groups = numbered({split: group_of(cfg.group, paths) for split, paths in splits.items()})
     parts = {}
     for split, paths in splits.items():

@@ -173,7 +173,7 @@ class ImageSet:
             window: ``--data.window``.
 
         Raises:
-            UserError: For a window smaller than the model's input, or beside a canvas.
+            UserError: For a window smaller than the model's input, larger than most images, or beside a canvas.
         """
         if window is not None:
             if side is not None:
@@ -182,6 +182,11 @@ class ImageSet:
                 raise UserError(
                     f"--data.window {window} is smaller than the model's input of {img_size} pixels; "
                     f"give at least {img_size}, or a smaller --model.img_size"
+                )
+            if window > self.sizes.short_side:
+                raise UserError(
+                    f"--data.window {window} is larger than most images of {self.name}, whose shorter side is "
+                    f"{self.sizes.short_side} pixels"
                 )
             return replace(self, window=window, canvas=None, sizes=Sizes((window, window), window))
         if side is None and self.sizes.common is not None and max(self.sizes.common) <= 2 * img_size:

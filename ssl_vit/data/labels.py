@@ -14,6 +14,7 @@ from ssl_vit.data.targets import Kind
 from ssl_vit.errors import UserError, did_you_mean
 
 _USUAL = ("label", "labels", "class", "target", "fine_label", "category", "cls")
+_FRACTION = re.compile(r"[-+]?\d*\.\d+([eE][-+]?\d+)?")
 _BETWEEN = re.compile(r"\s*[;|,]\s*")
 
 
@@ -189,11 +190,23 @@ def _classes(splits: dict[str, list[Any]], column: str, feature: Any, place: str
     if isinstance(feature, datasets.ClassLabel):
         names = tuple(feature.names)
         return Labels({name: np.array(part, dtype=np.int64) for name, part in splits.items()}, names, "class")
+    _refuse_text_among_numbers(splits, column, place)
     splits = {name: [int(v) if isinstance(v, float) else v for v in part] for name, part in splits.items()}
     found = sorted({v for part in splits.values() for v in part}, key=_natural)
     number = {value: i for i, value in enumerate(found)}
     values = {name: np.array([number[v] for v in part], dtype=np.int64) for name, part in splits.items()}
     return Labels(values, tuple(str(v) for v in found), "class")
+
+
+def _refuse_text_among_numbers(splits: dict[str, list[Any]], column: str, place: str) -> None:
+    """A column of fractions becomes text by one cell such as "n/a", and every number a class of its own."""
+    values = [str(v) for part in splits.values() for v in part if isinstance(v, str)]
+    words = [v for v in values if not _FRACTION.fullmatch(v.strip())]
+    if words and len(words) < 0.2 * len(values):
+        raise UserError(
+            f"column {column} in {place} holds {words[0]!r} among numbers; correct or remove that row, or name classes "
+            "by words throughout"
+        )
 
 
 def _numbers(splits: dict[str, list[list[Any]]], columns: list[str], place: str) -> Labels:

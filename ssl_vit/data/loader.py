@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -106,13 +107,11 @@ class UnreadableLog:
         Raises:
             UserError: With the list, when there are too many.
         """
-        for i, reason in bad:
-            if i not in self.reasons:
-                self.reasons[i] = reason
-                if self.silent:
-                    continue
-                sys.stderr.write(f"warning: {self.images.where(i)} cannot be read ({reason}); {consequence}\n")
+        new = {i: reason for i, reason in bad if i not in self.reasons}
+        self.reasons |= new
         allowed = max(1, int(TOLERATED * len(self.images)))
+        for i, reason in new.items() if not self.silent and len(self.reasons) <= allowed else ():
+            sys.stderr.write(f"warning: {self.images.where(i)} cannot be read ({reason}); {consequence}\n")
         if len(self.reasons) > allowed and not self.silent:
             listing = "\n  ".join(self.listing())
             raise UserError(
@@ -144,7 +143,14 @@ def _decoded(
         batch_size=None,
         num_workers=0 if isinstance(images.rows, ArrayRows) else _workers(workers),
         collate_fn=_as_is,
+        worker_init_fn=_ignore_signals,
     )
+
+
+def _ignore_signals(worker: int) -> None:
+    """A signal to the whole group is for the main process, which stops after its step and then ends its workers."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _as_is(batch: Any) -> Any:

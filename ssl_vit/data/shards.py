@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import sys
 import tarfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,8 +22,8 @@ from ssl_vit.data.folder import SUFFIXES, group_of
 from ssl_vit.data.formats import Unreadable
 from ssl_vit.data.labels import read_labels
 from ssl_vit.data.part import Part, judged_splits, numbered
-from ssl_vit.dist import rank_and_world
 from ssl_vit.errors import UserError
+from ssl_vit.notices import say_once
 
 _NAME = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]+)")
 _BLOCK = 512
@@ -93,8 +92,8 @@ def open_shards(files: dict[str, list[Path]], cfg: SourceConfig, *, labelled: bo
     if labelled:
         tables = {split: _table(samples[split], files[split], endings) for split in judged_splits(files, cfg)}
         labels = read_labels(tables, cfg, folder, endings)
-        if cfg.group is not None:
-            groups = numbered({split: group_of(cfg.group, [s.key for s in part]) for split, part in samples.items()})
+    if cfg.group is not None:
+        groups = numbered({split: group_of(cfg.group, [s.key for s in part]) for split, part in samples.items()})
     parts = {}
     for split, found in samples.items():
         where = np.array([_where(s, endings) for s in found], dtype=np.int64)
@@ -117,10 +116,10 @@ def _index(shards: list[Path]) -> list[_Sample]:
     for shard, (samples, cut) in zip(shards, read, strict=True):
         if cut and samples and (not whole or len(samples[-1].files) < typical):
             samples.pop()  # its other files are what is missing, or may be
-        if cut and rank_and_world()[0] == 0:
-            sys.stderr.write(
+        if cut:
+            say_once(
                 f"warning: {shard} is cut off; its {len(samples):,} whole samples are used, copy the file again for "
-                "the rest\n"
+                "the rest"
             )
     found = [s for samples, _ in read for s in samples]
     if not found:
@@ -208,12 +207,12 @@ def _where(sample: _Sample, endings: tuple[str, ...]) -> list[tuple[int, int]]:
 def _with_image(samples: list[_Sample], endings: tuple[str, ...], folder: str) -> list[_Sample]:
     """The samples that have an image at all; a README or a list of classes is none."""
     found = [s for s in samples if any(e in endings if endings else _is_image(e) for e in s.files)]
-    if len(found) < len(samples) and rank_and_world()[0] == 0:
+    if len(found) < len(samples):
         kept = {id(s) for s in found}
         first = next(s for s in samples if id(s) not in kept)
-        sys.stderr.write(
+        say_once(
             f"note: {len(samples) - len(found):,} samples in {folder} have no image and are passed over, e.g. "
-            f"{first.key} ({', '.join(first.files)})\n"
+            f"{first.key} ({', '.join(first.files)})"
         )
     if not found:
         raise UserError(f"a split of the tar files in {folder} has no images")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -16,8 +15,8 @@ from ssl_vit.data.images import ImageSet, Sizes, measure
 from ssl_vit.data.locate import open_source
 from ssl_vit.data.part import SPLITS, Part, join
 from ssl_vit.data.splits import TEST_SHARE, made_split
-from ssl_vit.dist import rank_and_world
 from ssl_vit.errors import UserError, did_you_mean
+from ssl_vit.notices import say_once
 
 _ORDER = ("train", "val", "test")
 
@@ -127,8 +126,7 @@ def open_labelled(data: DataConfig, labelled: LabelledDataConfig, dataset: Any =
         if held in splits:
             raise UserError(f"the split {held} of {path} cannot be trained on and judged on; name another test split")
         train, test = whole, _image_set(path, parts, [held], labelled=True)
-        split = f"its own {held} split"
-        _warn_of_shared_groups(train, test)
+        split = f"its own {held} split{_shared_groups(train, test, cfg.group)}"
     else:
         chosen = made_split(whole.labels, whole.kind, whole.groups)
         train, test = (whole.subset(rows) for rows in chosen)
@@ -152,7 +150,11 @@ def _made(whole: ImageSet, group: str | None, test: ImageSet) -> str:
     """How a made test split came about."""
     even = {"class": "of every class", "multilabel": "balanced by label", "regression": "balanced by target"}
     if whole.groups is None:
-        return f"{TEST_SHARE:.0%} {even[whole.kind]}, chosen by a fixed hash"
+        alone = ""
+        if whole.kind == "class":
+            lost = np.setdiff1d(np.asarray(whole.labels), np.asarray(test.labels))
+            alone = "".join(f"; {whole.classes[c]} has one image and is never judged" for c in lost[:5])
+        return f"{TEST_SHARE:.0%} {even[whole.kind]}, chosen by a fixed hash{alone}"
     count = len(np.unique(whole.groups))
     held = len(np.unique(whole.groups[test.ids]))
     return (
@@ -160,16 +162,19 @@ def _made(whole: ImageSet, group: str | None, test: ImageSet) -> str:
     )
 
 
-def _warn_of_shared_groups(train: ImageSet, test: ImageSet) -> None:
-    if train.groups is None or test.groups is None or rank_and_world()[0]:
-        return
+def _shared_groups(train: ImageSet, test: ImageSet, group: str | None) -> str:
+    """What is known of groups on both sides of a given split, for the sentence about it; warns of any."""
+    if train.groups is None or test.groups is None:
+        return ""
     shared = np.intersect1d(train.groups, test.groups)
-    if len(shared):
-        images = int(np.isin(test.groups, shared).sum())
-        sys.stderr.write(
-            f"warning: {len(shared):,} groups occur in the training and in the test split of {test.name}: {images:,} "
-            f"of {len(test):,} test images have relatives in training\n"
-        )
+    if not len(shared):
+        return f", no {group} on both sides"
+    images = int(np.isin(test.groups, shared).sum())
+    say_once(
+        f"warning: {len(shared):,} groups occur in the training and in the test split of {test.name}: {images:,} of "
+        f"{len(test):,} test images have relatives in training"
+    )
+    return f", {len(shared):,} groups ({group}) on both sides"
 
 
 def _merged(data: DataConfig, labelled: LabelledDataConfig) -> SourceConfig:

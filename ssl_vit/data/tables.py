@@ -20,6 +20,7 @@ from ssl_vit.data.labels import cells, columns_of, named_columns, read_labels
 from ssl_vit.data.part import SPLITS, Part, judged_splits, numbered
 from ssl_vit.data.readers import first_line, read_table
 from ssl_vit.errors import UserError
+from ssl_vit.notices import say_once
 
 _FILE_COLUMNS = ("image", "img", "file_name", "filename", "file", "path", "image_path", "filepath", "image_file")
 
@@ -137,7 +138,7 @@ def parts_of(splits: Mapping[str, Opened], cfg: SourceConfig, *, labelled: bool,
     splits = _by_column(splits) or splits
     tables = {name: splits[name].data for name in judged_splits(splits, cfg)}
     labels = read_labels(tables, cfg, place, images) if labelled else None
-    groups = groups_of(tables, cfg.group, place) if labelled and cfg.group else {}
+    groups = groups_of(tables, cfg.group, place) if cfg.group else {}  # in a pool too: mistakes should not wait
     parts = {}
     for name, opened in splits.items():
         rows = TableRows(opened.data.select_columns(list(images)), images, opened.root, opened.title)
@@ -270,6 +271,12 @@ def image_columns(data: datasets.Dataset, wanted: str | None, place: str) -> tup
         return tuple(columns)
     usual = next((name for name in _FILE_COLUMNS if name in candidates), None)
     if usual is not None:
+        if len(candidates) > 1:
+            others = ", ".join(c for c in candidates if c != usual)
+            say_once(
+                f"note: column {usual} of {place} holds the images; {others} could too (--data.image_column "
+                f"{usual},{others.replace(' ', '')} makes them channels of one image)"
+            )
         return (usual,)
     if len(candidates) != 1:
         state = "several columns with images" if candidates else "no column with images"

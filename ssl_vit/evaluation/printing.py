@@ -69,6 +69,11 @@ def conclusion(rows: list[dict[str, Any]], metric: str = "top1") -> str:
     doubt = f"{name}, one draw of labels, {first['images']:,} test images, no interval"
     size = shown(metric, abs(gap))
     if LABELS[metric].endswith("%"):
+        if metric in ("top1", "balanced") and abs(gap) < _told_apart(first[metric], best[metric], first["images"]):
+            return (
+                f"No clear difference: {first['method']} {first[metric]:.1f}, {best['method']} {best[metric]:.1f} "
+                f"({name}; {first['images']:,} test images cannot tell the two apart)."
+            )
         if gap > 0:
             return f"{first['method']} scores {size} points above {best['method']} ({doubt})."
         return f"No gain: {best['method']} score {size} points above {first['method']} ({doubt})."
@@ -76,6 +81,12 @@ def conclusion(rows: list[dict[str, Any]], metric: str = "top1") -> str:
     better, worse = (first, best) if gap > 0 else (best, first)
     said = f"{name} is {by} with {better['method']} than with {worse['method']} ({doubt.partition(', ')[2]})."
     return said[0].upper() + said[1:] if gap > 0 else f"No gain: {said}"
+
+
+def _told_apart(one: float, other: float, images: int) -> float:
+    """Twice the standard error of the difference of two accuracies in percent, as if on images of their own."""
+    shares = (one / 100, other / 100)
+    return 200 * (sum(p * (1 - p) for p in shares) / max(1, images)) ** 0.5
 
 
 def _cell(key: str, value: object) -> str:

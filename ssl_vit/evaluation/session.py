@@ -193,6 +193,11 @@ def open_session(
             f"warning: pre-training has seen {seen:,} of the {len(found.test):,} test images (without labels); "
             "give the pre-training the same --eval.data options to keep them out\n"
         )
+    if seen is None and main and "pool_fingerprint" in exported.about:
+        sys.stderr.write(
+            "note: whether pre-training has seen these test images is not known: the pool was another source, or has "
+            "changed since\n"
+        )
     path = Path(run.dir).expanduser() if run.dir else exported.folder.parent
     return Session(exported, found, RunDir(path, main), cfg, metric, seen, named)
 
@@ -206,7 +211,8 @@ def check_format(images: ImageSet, exported: Exported) -> None:
     if images.form.channels != exported.backbone.channels:
         raise UserError(
             f"{images.name} has images of {images.form.channels} channel(s), but the backbone was built for "
-            f"{exported.backbone.channels}"
+            f"{exported.backbone.channels}; channels come from the files, or from several columns "
+            "(--data.image_column a,b,c)"
         )
     if images.form.bits != exported.scale.bits:
         raise UserError(

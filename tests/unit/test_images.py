@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -110,7 +110,9 @@ def test_every_place_of_a_window_is_equally_likely() -> None:
 def test_an_image_of_the_windows_size_is_whole_and_a_smaller_one_unreadable() -> None:
     assert np.array_equal(array_set(places(9, 9)).on_canvas(None, 8, 9).read(0, (0.9, 0.1))[0], places(9, 9)[0])
     with pytest.raises(Unreadable, match=r"40 x 30 pixels, smaller than --data\.window 64"):
-        array_set(places(30, 40)).on_canvas(None, 8, 64).read(0)
+        replace(array_set(places(30, 40)), window=64).read(0)
+    with pytest.raises(UserError, match=r"--data\.window 64 is larger than most images of .* 30 pixels"):
+        array_set(places(30, 40)).on_canvas(None, 8, 64)
 
 
 def test_images_of_any_size_give_windows_of_one() -> None:
