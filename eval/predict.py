@@ -34,8 +34,10 @@ def main(cfg: PredictRecipe) -> None:
     if not accelerator.is_main_process:
         return
     write_table(prediction_table(images, labelling, answers, reasons), path)
-    missed = f", {len(reasons):,} of them could not be read (column error)" if reasons else ""
-    print(f"{path}: {len(images):,} images from {images.name}{missed}; {labelling.kind} of {len(labelling.names)}")
+    missed = f", {len(reasons):,} of them could not be read (column unreadable)" if reasons else ""
+    each = {"class": "probabilities of {} classes", "multilabel": "probabilities of {} labels",
+               "regression": "{} predicted number(s)"}[labelling.kind].format(len(labelling.names))  # fmt: skip
+    print(f"{path}: {len(images):,} images from {images.name}{missed}; {each} each")
 
 
 if __name__ == "__main__":

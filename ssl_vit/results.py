@@ -175,13 +175,14 @@ def compare(results: Sequence[Result]) -> Comparison:
         (line, evaluation, *(_cell(metric, [n.value for n in row.get(b, {}).values()]) for b in budgets))
         for (evaluation, line), row in cells.items()
     ]
-    names = " and ".join(dict.fromkeys(str(r.data.get("name")) for r in results))
+    names = " and ".join(dict.fromkeys(Path(str(r.data.get("name"))).name for r in results))
     protocols = [_protocol_note(name, group[0]) for name, group in evaluations.items()]
     return Comparison(
         f"{names}: {LABELS.get(metric, metric)} over the number of labels",
         ("method", "evaluation", *(f"{b:,} labels" for b in budgets)),
         tuple(rows),
         (
+            *_unlike(evaluations),
             "mean ± standard deviation over draws of labels and seeds (how many)",
             f"test: {', '.join(f'{key} {value}' for key, value in flat(test).items())}",
             *protocols,
@@ -192,7 +193,10 @@ def compare(results: Sequence[Result]) -> Comparison:
 def _refuse(before: Result, after: Result, what: str, old: dict[str, Any], new: dict[str, Any]) -> None:
     changed = differences(old, new)
     if changed:
-        raise UserError(f"{before.path} and {after.path} {what} ({changed}); compare them in separate tables")
+        raise UserError(
+            f"{before.path} and {after.path} {what} ({changed}); compare them in separate tables, naming result "
+            "files instead of run directories"
+        )
 
 
 def _check_images(results: Sequence[Result]) -> None:
@@ -258,5 +262,19 @@ def _cell(metric: str, values: list[float]) -> str:
 
 
 def _protocol_note(name: str, result: Result) -> str:
-    own = {key: value for key, value in flat(result.protocol).items() if key.partition(".")[0] not in _MEANING}
-    return f"{name}, protocol {result.protocol_hash}: {', '.join(f'{key} {value}' for key, value in own.items())}"
+    own = {
+        key: value for key, value in flat(result.protocol).items()
+        if key.partition(".")[0] not in _MEANING and value is not None
+    }  # fmt: skip
+    words = ", ".join(f"{key} {value}" for key, value in own.items())
+    return f"{name}, protocol {result.protocol_hash} (what is not named was left to its default): {words}"
+
+
+def _unlike(evaluations: dict[str, list[Result]]) -> tuple[str, ...]:
+    """Says where the labelled baseline and fine-tuning differ in more than the pre-training and its own tuning."""
+    if not {"finetune", "supervised"} <= set(evaluations):
+        return ()
+    shared = ("view", "supervised", "augment", "fit")
+    tuned, scratch = ({k: evaluations[name][0].protocol.get(k) for k in shared} for name in ("finetune", "supervised"))
+    changed = differences(tuned, scratch)
+    return (f"NOT A FAIR PAIR: fine-tuning and the labelled baseline differ in {changed}",) if changed else ()

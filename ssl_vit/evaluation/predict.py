@@ -19,7 +19,7 @@ from ssl_vit.errors import UserError
 from ssl_vit.rundir import write_bytes_atomically
 
 SUFFIXES = (".csv", ".parquet")
-_OWN = ("file", "prediction", "error")
+_OWN = ("file", "prediction", "unreadable")
 
 
 def answer(
@@ -56,10 +56,11 @@ def answer(
 def prediction_table(
     images: ImageSet, labelling: Labelling, answers: np.ndarray, reasons: dict[int, str]
 ) -> dict[str, list[Any]]:
-    """Columns by name: file, prediction, one per class, label or number, and error; one row per image, in order.
+    """Columns by name: file, prediction, one per class, label or number, unreadable (why); a row per image, in order.
 
     Classes: the likeliest name, and the probability of each. Several labels: all names above one half, joined by
-    semicolons, and the probability of each. Numbers: each in its own column, in the units of the training labels.
+    semicolons, or (none), and the probability of each. Numbers: each in a column "predicted NAME", in the units of the
+    training labels.
 
     Args:
         images: What was predicted on.
@@ -73,15 +74,16 @@ def prediction_table(
     for name, values in zip(labelling.names, answers.T.tolist(), strict=True):
         # A class may be called like one of the other columns.
         column = f"{name} (probability)" if name in _OWN else name
+        column = f"predicted {name}" if labelling.kind == "regression" else column
         columns[column] = [None if i in reasons else value for i, value in enumerate(values)]
-    columns["error"] = [reasons.get(i) for i in range(len(images))]
+    columns["unreadable"] = [reasons.get(i) for i in range(len(images))]
     return columns
 
 
 def _named(labelling: Labelling, row: np.ndarray) -> str:
     if labelling.kind == "class":
         return labelling.names[int(row.argmax())]
-    return ";".join(name for name, p in zip(labelling.names, row, strict=True) if p > 0.5)
+    return ";".join(name for name, p in zip(labelling.names, row, strict=True) if p > 0.5) or "(none)"
 
 
 def check_out(out: str) -> Path:
@@ -115,7 +117,7 @@ def write_table(columns: dict[str, list[Any]], path: Path) -> None:
         import pyarrow
         import pyarrow.parquet
 
-        texts = {"file", "prediction", "error"}
+        texts = {*_OWN}
         types = {name: pyarrow.string() if name in texts else pyarrow.float64() for name in columns}
         sink = pyarrow.BufferOutputStream()
         arrays = [pyarrow.array(values, types[name]) for name, values in columns.items()]

@@ -48,13 +48,13 @@ def test_a_trained_classifier_is_applied_to_images(run: Path, script) -> None:
     rows = rows_of("predictions.csv")
     names = [f"new/train/{i}.png" for i in (1, 3, 5, 7)] + [f"new/test/{i}.png" for i in (0, 2, 4, "broken")]
     assert [row["file"] for row in rows] == names
-    assert list(rows[0]) == ["file", "prediction", "bright", "dark", "error"]
+    assert list(rows[0]) == ["file", "prediction", "bright", "dark", "unreadable"]
     for row in rows:
         if "broken" in row["file"]:
-            assert row["error"]
+            assert row["unreadable"]
             assert {row["prediction"], row["bright"], row["dark"]} == {""}
             continue
-        assert row["error"] == ""
+        assert row["unreadable"] == ""
         assert row["prediction"] == ("dark" if row["file"][-5] in "012" else "bright")
         assert float(row["bright"]) + float(row["dark"]) == pytest.approx(1, abs=1e-9)
         assert float(row[row["prediction"]]) > 0.5

@@ -22,18 +22,18 @@ BROKEN = {1: "cut off, in the middle"}
 
 def test_classes() -> None:
     answers = np.array([[0.2, 0.8], [np.nan, np.nan], [0.6, 0.4]])
-    columns = prediction_table(IMAGES, Labelling("class", ("no", "error"), None), answers, BROKEN)
-    assert list(columns) == ["file", "prediction", "no", "error (probability)", "error"]
+    columns = prediction_table(IMAGES, Labelling("class", ("no", "unreadable"), None), answers, BROKEN)
+    assert list(columns) == ["file", "prediction", "no", "unreadable (probability)", "unreadable"]
     assert columns["file"] == ["x row 0", "x row 1", "x row 2"]
-    assert columns["prediction"] == ["error", None, "no"]
+    assert columns["prediction"] == ["unreadable", None, "no"]
     assert columns["no"] == [0.2, None, 0.6]
-    assert columns["error"] == [None, BROKEN[1], None]
+    assert columns["unreadable"] == [None, BROKEN[1], None]
 
 
 def test_several_labels() -> None:
     answers = np.array([[0.2, 0.8], [0.7, 0.9], [0.5, 0.4]])
     columns = prediction_table(IMAGES, Labelling("multilabel", ("a", "b"), None), answers, {})
-    assert columns["prediction"] == ["b", "a;b", ""]
+    assert columns["prediction"] == ["b", "a;b", "(none)"]
     assert columns["b"] == [0.8, 0.9, 0.4]
 
 
@@ -41,8 +41,8 @@ def test_numbers() -> None:
     scale = TargetScale((0.0, 0.0), (1.0, 1.0))
     answers = np.array([[1.0, 2.0], [np.nan, np.nan], [5.0, 6.0]])
     columns = prediction_table(IMAGES, Labelling("regression", ("age", "size"), scale), answers, BROKEN)
-    assert list(columns) == ["file", "age", "size", "error"]
-    assert columns["size"] == [2.0, None, 6.0]
+    assert list(columns) == ["file", "predicted age", "predicted size", "unreadable"]
+    assert columns["predicted size"] == [2.0, None, 6.0]
 
 
 def test_both_formats_say_the_same(tmp_path: Path) -> None:

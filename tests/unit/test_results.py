@@ -143,6 +143,32 @@ def test_several_evaluations_and_the_labelled_baseline_stand_in_one_table(tmp_pa
     assert table(one, one, tmp_path, two, three) == found  # naming a file twice counts it once
 
 
+def test_an_unfair_pair_is_called_one(tmp_path: Path) -> None:
+    tuned = write(
+        tmp_path / "t" / "results" / "t.json",
+        {"MAE": 80.0},
+        method="finetune",
+        options={"fit": {"epochs": 100}},
+        size=16,
+    )
+    scratch = write(
+        tmp_path / "s" / "results" / "s.json",
+        {"from scratch": 70.0},
+        method="supervised",
+        options={"fit": {"epochs": 10}},
+        backbone=None,
+    )
+    said = compare(read_results([tuned, scratch])).notes[0]
+    assert said.startswith("NOT A FAIR PAIR")
+    assert "fit.epochs 100 -> 10" in said
+    assert "view.input 16 -> 8" in said
+    like = write(
+        tmp_path / "l" / "results" / "l.json", {"from scratch": 70.0}, method="supervised", options={"fit": {"epochs": 100}}, size=16,
+        backbone=None,
+    )  # fmt: skip
+    assert not any("FAIR" in note for note in compare(read_results([tuned, like])).notes)
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [
