@@ -163,8 +163,8 @@ def test_an_unfair_pair_is_called_one(tmp_path: Path) -> None:
     assert "fit.epochs 100 -> 10" in said
     assert "view.input 16 -> 8" in said
     like = write(
-        tmp_path / "l" / "results" / "l.json", {"from scratch": 70.0}, method="supervised", options={"fit": {"epochs": 100}}, size=16,
-        backbone=None,
+        tmp_path / "l" / "results" / "l.json", {"from scratch": 70.0}, method="supervised", size=16, backbone=None,
+        options={"fit": {"epochs": 100}},
     )  # fmt: skip
     assert not any("FAIR" in note for note in compare(read_results([tuned, like])).notes)
 
