@@ -31,6 +31,7 @@ _WITHOUT_EFFECT = [
     "eval.baselines",
     "eval.metric",
     "fit.epochs",
+    "fit.min_steps",
     "fit.micro_batch",
     "fit.log_every",
     "fit.checkpoint_steps",
@@ -38,7 +39,7 @@ _WITHOUT_EFFECT = [
     "fit.keep_checkpoints",
 ]
 """Options that change neither the numbers of a run nor what they mean (preset: what it filled is
-recorded option by option; epochs: a run may be extended)."""
+recorded option by option; epochs and least steps: a run may be extended)."""
 
 _PACKAGES = [
     "torch",

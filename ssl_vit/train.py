@@ -108,7 +108,7 @@ def micro_batch_size(cfg: FitConfig, processes: int) -> int:
 def count_steps(cfg: FitConfig, loader: Loader) -> int:
     """Optimiser steps of the whole run."""
     assert cfg.epochs is not None
-    return max(1, math.ceil(cfg.epochs * loader.steps_per_epoch), cfg.min_steps)
+    return max(1, math.ceil(cfg.epochs * loader.steps_per_epoch), cfg.min_steps or 0)
 
 
 def summarise(
@@ -125,7 +125,7 @@ def summarise(
     images, (channels, bits) = loader.images, loader.images.form
     size = "of many sizes" if images.sizes.common is None else "of {1} x {0} px".format(*images.sizes.common)
     asked = math.ceil((cfg.epochs or 0) * loader.steps_per_epoch)
-    least = f"; --fit.min_steps {cfg.min_steps:,} overrules {asked:,}" if cfg.min_steps > asked else ""
+    least = f"; --fit.min_steps {cfg.min_steps:,} overrules {asked:,}" if (cfg.min_steps or 0) > asked else ""
     print(
         f"images          {len(images):,} from {images.name} ({cached}), {tokens}\n"
         f"pixels          {channels} channel(s), {bits} bits, {size}\n"

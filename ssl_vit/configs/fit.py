@@ -49,8 +49,9 @@ class FitConfig:
     finished or not: it continues after its last step, warm-up and cosine are those of the longer run from there on, and
     so the learning rate jumps up again (printed). That is not the same as training that long from the start, and a
     number below what is already trained is refused."""
-    min_steps: int = 0
-    """At least this many optimiser steps, however few the images (batches then cross epoch boundaries)."""
+    min_steps: int | None = None
+    """At least this many optimiser steps, however few the images (batches then cross epoch boundaries); default: 1,000
+    on labels where --fit.epochs is not given, else 0."""
     batch_size: int | None = None
     """Effective batch size: images per optimiser step over all processes and accumulation; default: the preset's
     (MAE: 256, digits 128, fewer where they would make less than four steps an epoch; on labels 64)."""

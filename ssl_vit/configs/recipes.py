@@ -39,7 +39,7 @@ class MAERecipe:
 
 
 _LABELLED_OPTIM = OptimConfig(betas=(0.9, 0.999), min_lr=1e-6, warmup=0.1)
-_LABELLED_FIT = FitConfig(min_steps=1000, clip_grad=1.0)
+_LABELLED_FIT = FitConfig(clip_grad=1.0)
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class LinearRecipe:
     eval: EvalConfig = field(default_factory=EvalConfig)
     linear: LinearConfig = field(default_factory=LinearConfig)
     optim: ProbeOptimConfig = field(default_factory=ProbeOptimConfig)
-    fit: FitConfig = field(default_factory=lambda: FitConfig(min_steps=1000))
+    fit: FitConfig = field(default_factory=FitConfig)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,9 @@ from ssl_vit.configs.presets import NETWORKS, Preset, Task, for_side, named, net
 from ssl_vit.configs.recipes import LinearRecipe
 from ssl_vit.errors import UserError
 
+LEAST_STEPS = 1000
+"""Optimiser steps on labels, however few they are."""
+
 
 @runtime_checkable
 class Shape(Protocol):
@@ -197,7 +200,15 @@ def resolve_fit(cfg: FitConfig, images: int, *, size: int, labelled: bool) -> Fi
         cfg,
         batch_size=cfg.batch_size or (preset.labelled_batch if labelled else _batch_for(images, preset.batch)),
         epochs=cfg.epochs or float(epochs),
+        min_steps=_least_steps(cfg, labelled=labelled),
     )
+
+
+def _least_steps(cfg: FitConfig, *, labelled: bool) -> int:
+    """Few labels need a floor; a length that was asked for does not."""
+    if cfg.min_steps is not None:
+        return cfg.min_steps
+    return LEAST_STEPS if labelled and cfg.epochs is None else 0
 
 
 _PROBES = {
@@ -245,7 +256,12 @@ def resolve_probe(cfg: LinearRecipe, images: int, *, size: int, width: int, clas
         cfg,
         linear=replace(cfg.linear, pool=pool, heads=cfg.linear.heads or max(1, width // 64)),
         optim=optim,
-        fit=replace(cfg.fit, epochs=cfg.fit.epochs or epochs, batch_size=batch_size),
+        fit=replace(
+            cfg.fit,
+            epochs=cfg.fit.epochs or epochs,
+            batch_size=batch_size,
+            min_steps=_least_steps(cfg.fit, labelled=True),
+        ),
         augment=resolve_augment(replace(cfg.augment, crop_scale=crop), size, labelled=False),
     )
 

@@ -54,7 +54,7 @@ def test_changed_values_survive_yaml_and_the_command_line_wins(tmp_path: Path) -
 
 def test_every_recipe_keeps_its_own_defaults() -> None:
     assert parse(MAERecipe, "", []).optim.betas == (0.9, 0.95)
-    assert parse(SupervisedRecipe, "", []).fit.min_steps == SupervisedRecipe().fit.min_steps > 0
+    assert parse(SupervisedRecipe, "", []).fit.clip_grad == SupervisedRecipe().fit.clip_grad == 1.0
     assert parse(FinetuneRecipe, "", ["--fit.epochs", "3"]).optim.layer_decay == FinetuneRecipe().optim.layer_decay
 
 

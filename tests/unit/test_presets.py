@@ -224,3 +224,13 @@ def test_a_preset_may_stand_in_a_config_file(tmp_path: Path) -> None:
     file.write_text(json.dumps({"preset": "px96"}))
     assert parse(MAERecipe, "", ["--config", str(file)]).preset == "px96"
     assert parse(MAERecipe, "", ["--config", str(file), "--preset", "px64"]).preset == "px64"
+
+
+def test_few_labels_have_a_floor_of_steps_unless_a_length_is_asked_for() -> None:
+    def steps(cfg: FitConfig, labelled: bool = True) -> int | None:
+        return resolve.resolve_fit(cfg, 50, size=32, labelled=labelled).min_steps
+
+    assert steps(FitConfig()) == resolve.LEAST_STEPS == 1000
+    assert steps(FitConfig(epochs=3.0)) == 0
+    assert steps(FitConfig(epochs=3.0, min_steps=70)) == 70
+    assert steps(FitConfig(), labelled=False) == 0
