@@ -76,7 +76,8 @@ def save_position_similarities(backbone: TokenBackbone, path: Path, *, kind: str
     beside.tick_params(length=0, labelsize=9, labelcolor=_MUTED)
     beside.spines[:].set_visible(False)
     name = {"sincos": "Sine-cosine"}.get(kind, kind.capitalize())
-    title = f"{name} position embeddings: {backbone.architecture}, {rows} x {columns} patches"
+    network = f"ViT {backbone.embed_dim} x {backbone.depth}"
+    title = f"{name} position embeddings: {network}, {rows} x {columns} patches of {backbone.patch_size} px"
     some = "" if len(down) * len(across) == rows * columns else f" ({len(down)} x {len(across)} of them)"
     note = f"One panel per patch{some}: its similarity with every patch of the grid"
     for text, rise, font in ((title, 0.4, {"fontsize": 11.5, "color": _LINE}), (note, 0.14, _NOTE)):

@@ -21,6 +21,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 _LINE, _MUTED = "#1a1a1a", "#6b6b6b"
+_MOST = 4
+"""Channels that are drawn where each is a picture of its own."""
 _HIDDEN = (0.78, 0.86, 0.95)  # a tint that no grey image contains
 
 
@@ -87,37 +89,46 @@ def save_reconstructions(
 
 
 def _draw(rows: list[tuple[str, Tensor]], scale: PixelScale, path: Path, *, leak: bool) -> None:
-    columns = len(rows[0][1])
+    channels, columns = rows[0][1].shape[1], len(rows[0][1])
+    # Only photographs are shown in colour: three channels of a microscope are no red, green and blue.
+    planes = [slice(0, 3)] if channels == 3 and scale.bits == 8 else [slice(c, c + 1) for c in range(channels)][:_MOST]
+    lines = len(rows) * len(planes)
     figure, axes = plt.subplots(
-        len(rows), columns, figsize=(1.15 * columns + 1.2, 1.15 * len(rows) + 0.35), squeeze=False, layout="constrained"
+        lines, columns, figsize=(1.15 * columns + 1.2, 1.15 * lines + 0.35), squeeze=False, layout="constrained"
     )
-    low, high = _range(scale.restore(rows[0][1]))
-    for line, (title, pixels) in zip(axes, rows, strict=True):
-        shown = _displayed(scale.restore(pixels), low, high)
-        for axis, image in zip(line, shown, strict=True):
-            axis.imshow(image, interpolation="nearest")
-            axis.set(xticks=[], yticks=[])
-            for spine in axis.spines.values():
-                spine.set(color="#cccccc", linewidth=0.6)
-        line[0].set_ylabel(title, rotation=0, ha="right", va="center", fontsize=9, color=_LINE, labelpad=6)
+    for number, plane in enumerate(planes):
+        low, high = _range(scale.restore(rows[0][1])[:, plane])
+        for line, (title, pixels) in zip(axes[number * len(rows) :], rows, strict=False):
+            for axis, image in zip(line, _displayed(scale.restore(pixels)[:, plane], low, high), strict=True):
+                axis.imshow(image, interpolation="nearest")
+                axis.set(xticks=[], yticks=[])
+                for spine in axis.spines.values():
+                    spine.set(color="#cccccc", linewidth=0.6)
+            words = title if len(planes) == 1 else f"channel {number + 1}\n{title}"
+            line[0].set_ylabel(words, rotation=0, ha="right", va="center", fontsize=9, color=_LINE, labelpad=6)
+    notes = []
+    if len(planes) < channels and channels != 3:
+        notes.append(f"Channels {_MOST + 1} to {channels} are not shown.")
     if leak:
-        note = (
+        notes.append(
             "Targets are normalised per patch: each predicted patch is shown with the true patch's mean and contrast."
         )
-        figure.supxlabel(note, fontsize=7.5, color=_MUTED, x=0.99, ha="right")
+    if notes:
+        figure.supxlabel(" ".join(notes), fontsize=7.5, color=_MUTED, x=0.99, ha="right")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=160, facecolor="white")
     plt.close(figure)
 
 
 def _range(images: Tensor) -> tuple[float, float]:
-    """Black and white of the picture: the originals' range, so that dark 16-bit images are visible."""
-    low, high = float(images.min()), float(images.max())
+    """Black and white of the picture: the range of nearly all pixels, so that dark and speckled images are visible."""
+    low, high = np.quantile(images.detach().float().cpu().numpy(), (0.002, 0.998)).tolist()
+    if high <= low:
+        low, high = float(images.min()), float(images.max())
     return (low, high) if high > low else (0.0, 1.0)
 
 
 def _displayed(images: Tensor, low: float, high: float) -> np.ndarray:
-    """[B, H, W, 3] in [0, 1]; hidden patches (NaN) get a tint. Other than 3 channels show the first as grey."""
-    x = ((images.detach().float().cpu() - low) / (high - low)).clamp(0.0, 1.0)
-    x = x if x.shape[1] == 3 else x[:, :1].expand(-1, 3, -1, -1)
+    """[B, H, W, 3] in [0, 1] of three channels or one; hidden patches (NaN) get a tint."""
+    x = ((images.detach().float().cpu() - low) / (high - low)).clamp(0.0, 1.0).expand(-1, 3, -1, -1)
     return torch.where(x.isnan(), torch.tensor(_HIDDEN)[:, None, None], x).permute(0, 2, 3, 1).numpy()
