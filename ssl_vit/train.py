@@ -123,7 +123,8 @@ def summarise(
     cached = "in memory" if loader.cached else "decoded as needed"
     precision = "fp64" if cfg.precision == "fp64" else accelerator.mixed_precision.replace("no", "fp32")
     images, (channels, bits) = loader.images, loader.images.form
-    size = "of many sizes" if images.sizes.common is None else "of {1} x {0} px".format(*images.sizes.common)
+    decoded = images.canvas or images.sizes.common
+    size = "of many sizes" if decoded is None else f"decoded to {decoded[1]} x {decoded[0]} px"
     asked = math.ceil((cfg.epochs or 0) * loader.steps_per_epoch)
     least = f"; --fit.min_steps {cfg.min_steps:,} overrules {asked:,}" if (cfg.min_steps or 0) > asked else ""
     print(
