@@ -128,7 +128,7 @@ def _baseline_options(cfg: MAERecipe, name: str | None, named: str | None, defau
     for group, given, usual in [*groups, ("model", cfg.model, default)]:
         for field, value in to_dict(given).items():
             if value is not None and value != getattr(usual, field):
-                words += [f"--{group}.{field}", quote(str(value))]
+                words += [f"--{group}.{field}", quote(str(value).lower() if isinstance(value, bool) else str(value))]
     return words
 
 

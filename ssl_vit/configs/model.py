@@ -17,7 +17,8 @@ class ModelConfig:
     img_size: int | None = None
     """Side of the square input in pixels; default: the named model's own, else from the data."""
     patch_size: int | None = None
-    """Side of a patch in pixels, a divisor of the image size; default: the named model's own, or from that size."""
+    """Side of a patch in pixels; an image size that is given must be a multiple, one that comes from the images is
+    rounded to one. Default: the named model's own, or from that size."""
     width: int | None = None
     """Embedding dimension D; default: the named model's own."""
     depth: int | None = None
