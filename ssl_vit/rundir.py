@@ -211,7 +211,7 @@ class RunDir:
         """Forgets what was logged after a step, because training continues from there."""
         if not self.writes:
             return
-        for file in ("metrics.jsonl", "timing.jsonl"):
+        for file in ("metrics.jsonl", "timing.jsonl", "health.jsonl"):
             path = self.path / file
             if path.exists():
                 kept = [line for line in path.read_text().splitlines() if _step_of(line) <= step]

@@ -13,7 +13,7 @@ from ssl_vit.configs.evaluation import (
 )
 from ssl_vit.configs.fit import FitConfig, OptimConfig, RunConfig
 from ssl_vit.configs.model import AdaptConfig, ModelConfig
-from ssl_vit.configs.objectives import MAEConfig, SupervisedConfig
+from ssl_vit.configs.objectives import DINOConfig, MAEConfig, SupervisedConfig
 from ssl_vit.configs.recipes import (
     FiguresRecipe,
     FinetuneRecipe,
@@ -27,6 +27,7 @@ from ssl_vit.configs.recipes import (
 __all__ = [
     "AdaptConfig",
     "AugmentConfig",
+    "DINOConfig",
     "DataConfig",
     "EvalConfig",
     "FiguresRecipe",

@@ -51,3 +51,52 @@ class SupervisedConfig:
     head_hidden: int = 0
     """Width of a hidden layer with tanh before the classifier (ViT, section 3.1); 0 for a linear classifier, the only
     kind that is exported for timm and eval/predict.py."""
+
+
+@dataclass(frozen=True)
+class DINOConfig:
+    """Self-distillation without labels (Caron et al. 2021)."""
+
+    out_dim: int | None = None
+    """Outputs K that teacher and student agree on; the paper's 65,536 is for a million images. Default: the preset's,
+    fewer for fewer images."""
+    head_hidden: int | None = None
+    """Width of the head's hidden layers; default: the paper's 2,048, less for narrow networks."""
+    head_bottleneck: int | None = None
+    """Width of what the head compares with its K outputs, normalised to length 1; default: the paper's 256, less for narrow
+    networks."""
+    head_layers: int = 3
+    """Linear layers of the head before its last one, at least 1."""
+    norm_last_layer: bool = True
+    """Keep the last layer's rows at length 1 (the paper's choice except for ViT-S, where false gains a little)."""
+    student_temp: float = 0.1
+    """Temperature of the student's softmax."""
+    teacher_temp: float | None = None
+    """Temperature of the teacher's softmax after its warm-up; default: the preset's. Lower is sharper: against uniform
+    collapse lower it, against one dominant output raise it."""
+    warmup_teacher_temp: float = 0.04
+    """Temperature of the teacher at the start."""
+    warmup_teacher_epochs: float | None = None
+    """Epochs over which the teacher's temperature grows; default: the preset's."""
+    centring: Literal["mean", "sinkhorn"] = "mean"
+    """What keeps one output from winning everything: the paper's running centre of the teacher's outputs, or three
+    Sinkhorn-Knopp iterations over each micro-batch of all processes (SwAV, DINOv2)."""
+    centre_momentum: float = 0.9
+    """Share of the centre that one optimiser step keeps, in [0, 1)."""
+    momentum: float | None = None
+    """Share of the teacher that one optimiser step keeps at the start, growing to 1 by a cosine. Default:
+    0.996^(batch / 1024), the paper's per image, but never a memory of more than 5 % of all steps."""
+    freeze_last_layer: float = 1.0
+    """Epochs in which the head's last layer is not trained."""
+    drop_path: float = 0.1
+    """Stochastic depth of the student: rate at the last block, growing linearly from 0 at the first."""
+    export: Literal["teacher", "student"] = "teacher"
+    """Whose backbone evaluation gets."""
+    on_collapse: Literal["stop", "warn"] = "stop"
+    """What happens when the outputs stay collapsed: uniform, or all images in one output."""
+    collapse_patience: float = 0.1
+    """Share of all steps that a collapse must last, in (0, 1]."""
+    check_steps: int | None = None
+    """Optimiser steps between looks at the outputs and features (health.jsonl); default: an epoch, at most 100."""
+    loss_chunk: int | None = None
+    """Images whose outputs are in memory at once: it bounds the peak, not the result. Default: as many as fit 256 MB."""

@@ -59,6 +59,10 @@ class Backbone(nn.Module, ABC):
         return self.embed_dim * sum(min(4, self.depth) if part == "cls4" else 1 for part in pool.split("+"))
 
     @abstractmethod
+    def recompute_activations(self) -> None:
+        """From now on activations are computed again in the backward pass instead of being kept."""
+
+    @abstractmethod
     def timm_state(self) -> dict[str, Tensor]:
         """What gets exported: the state dict of timm's model of the same name and arguments."""
 

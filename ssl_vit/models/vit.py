@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from ssl_vit.models.backbone import Pool, TokenBackbone, Tokens
 from ssl_vit.models.blocks import run_block
@@ -59,6 +60,7 @@ class ViTBackbone(TokenBackbone):
         self.class_token = vit.has_class_token
         self.embedded_prefix = 0 if vit.no_embed_class else vit.num_prefix_tokens
         self.axes: FactorisedPositions | None = None
+        self.recompute = False
 
     def timm_state(self) -> dict[str, Tensor]:
         """The timm model's state dict, with the whole table in place of factorised positions."""
@@ -86,6 +88,19 @@ class ViTBackbone(TokenBackbone):
         """Replaces the position embedding by one learnable table per axis; DDP refuses an unused whole one."""
         self.vit.pos_embed = None
         self.axes = FactorisedPositions(self.embed_dim, self.grid, self.embedded_prefix)
+
+    def recompute_activations(self) -> None:
+        """Keeps only what enters each block; see ``Backbone.recompute_activations``."""
+        self.recompute = True
+
+    def _run(self, i: int, x: Float[Tensor, "B L D"], drop: Float[Tensor, "B L 2"] | None) -> Float[Tensor, "B L D"]:
+        """Block i."""
+        block, factors = self.vit.blocks[i], None if drop is None else drop[:, i]
+        if self.recompute and torch.is_grad_enabled():
+            return cast(
+                Tensor, checkpoint(run_block, block, x, factors, use_reentrant=False, preserve_rng_state=False)
+            )
+        return run_block(block, x, factors)
 
     def layer_id(self, name: str) -> int:
         """0 for embeddings, i + 1 for block i, depth + 1 for the final norm."""
@@ -127,8 +142,8 @@ class ViTBackbone(TokenBackbone):
     ) -> Tokens:
         """Tokens of every image; see ``TokenBackbone.forward_tokens``."""
         x, grid = self._embed(images, keep_ids)
-        for i, block in enumerate(self.vit.blocks):
-            x = run_block(block, x, None if drop is None else drop[:, i])
+        for i in range(self.depth):
+            x = self._run(i, x, drop)
         if norm:
             x = self.vit.norm(x)
         return Tokens(x[:, : self.prefix_tokens], x[:, self.prefix_tokens :], grid)
@@ -142,8 +157,8 @@ class ViTBackbone(TokenBackbone):
         parts = pool.split("+")
         x, _ = self._embed(images, None)
         tokens: list[Tensor] = []
-        for i, block in enumerate(self.vit.blocks):
-            x = run_block(block, x, None if drop is None else drop[:, i])
+        for i in range(self.depth):
+            x = self._run(i, x, drop)
             if "cls4" in parts and i >= self.depth - 4:
                 tokens.append(self.vit.norm(x[:, 0]))
         if pool != "mean_prenorm":

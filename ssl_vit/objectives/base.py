@@ -70,3 +70,7 @@ class Objective(nn.Module, ABC):
 
     def after_step(self, clock: Clock) -> None:
         """After the optimiser: moving averages."""
+
+    def observed(self) -> dict[str, float]:
+        """Numbers over all processes about the step just taken, for health.jsonl; empty where it was not looked at."""
+        return {}

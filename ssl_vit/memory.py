@@ -1,0 +1,16 @@
+"""How much memory a process has used at most."""
+
+from __future__ import annotations
+
+import resource
+import sys
+
+import torch
+
+
+def peak_memory(device: torch.device) -> int:
+    """Bytes: of tensors on a CUDA device since the start, else of the whole process in RAM."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # Linux counts in KiB
