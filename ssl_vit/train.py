@@ -298,9 +298,7 @@ def _not_a_number(before: int, now: int, saved: int) -> str:
 def _learning_rate(optim: OptimConfig, peak: float, step: int, steps: int) -> float:
     """The rate of one step (0-based) of a run of so many."""
     warmup, twice = round(optim.warmup * steps), optim.schedule == "dino"
-    return warmup_cosine(
-        step, total_steps=steps, warmup_steps=warmup, peak=peak, final=optim.min_lr, peak_twice=twice
-    )
+    return warmup_cosine(step, total_steps=steps, warmup_steps=warmup, peak=peak, final=optim.min_lr, peak_twice=twice)
 
 
 def _weight_decay(optim: OptimConfig, step: int, steps: int) -> float:

@@ -95,7 +95,8 @@ class DINOConfig:
     on_collapse: Literal["stop", "warn"] = "stop"
     """What happens when the outputs stay collapsed: uniform, or all images in one output."""
     collapse_patience: float = 0.1
-    """Share of all steps that a collapse must last, in (0, 1]."""
+    """Share of all steps that a collapse must last, in (0, 1]; but at least 50 steps, in which the
+    centre settles."""
     check_steps: int | None = None
     """Optimiser steps between looks at the outputs and features (health.jsonl); default: an epoch, at most 100."""
     loss_chunk: int | None = None

@@ -93,13 +93,11 @@ class ViTBackbone(TokenBackbone):
         """Keeps only what enters each block; see ``Backbone.recompute_activations``."""
         self.recompute = True
 
-    def _run(self, i: int, x: Float[Tensor, "B L D"], drop: Float[Tensor, "B L 2"] | None) -> Float[Tensor, "B L D"]:
+    def _run(self, i: int, x: Float[Tensor, "B T D"], drop: Float[Tensor, "B L 2"] | None) -> Float[Tensor, "B T D"]:
         """Block i."""
         block, factors = self.vit.blocks[i], None if drop is None else drop[:, i]
         if self.recompute and torch.is_grad_enabled():
-            return cast(
-                Tensor, checkpoint(run_block, block, x, factors, use_reentrant=False, preserve_rng_state=False)
-            )
+            return cast(Tensor, checkpoint(run_block, block, x, factors, use_reentrant=False, preserve_rng_state=False))
         return run_block(block, x, factors)
 
     def layer_id(self, name: str) -> int:

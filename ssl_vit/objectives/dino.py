@@ -26,6 +26,10 @@ from ssl_vit.schedules import base_momentum, teacher_momentum, teacher_temperatu
 _CHUNK = 2**26
 """Numbers in one chunk of outputs: 256 MB in fp32."""
 
+_SETTLING = 50
+"""Steps that a collapse must last at least: a new network gives all images nearly one answer until the centre, which starts
+at zero and averages over ten steps, has caught up with it."""
+
 
 class Branch(nn.Module):
     """A backbone and a head: what student and teacher both are."""
@@ -188,7 +192,7 @@ class DINO(Objective):
         if since < 0:
             self.collapsed_since.fill_(clock.step)
             return
-        if clock.step - since < self.cfg.collapse_patience * clock.total_steps:
+        if clock.step - since < max(_SETTLING, self.cfg.collapse_patience * clock.total_steps):
             return
         message = explain_collapse(kind, self._health, since + 1)
         if self.cfg.on_collapse == "stop":

@@ -127,9 +127,7 @@ def cross_view_loss(
     return LossParts(*_CrossView.apply(student, prototypes, teaching, temperature, chunk))
 
 
-def sinkhorn_knopp(
-    outputs: Float[Tensor, "*B K"], temperature: float, iterations: int = 3
-) -> Float[Tensor, "*B K"]:
+def sinkhorn_knopp(outputs: Float[Tensor, "*B K"], temperature: float, iterations: int = 3) -> Float[Tensor, "*B K"]:
     """Probabilities that use every output equally often over the batch of all processes (Caron et al. 2020; DINOv2).
 
     Args:
