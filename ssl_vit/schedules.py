@@ -54,8 +54,8 @@ def teacher_momentum(step: int, *, total_steps: int, base: float) -> float:
 def base_momentum(batch_size: int, total_steps: int) -> float:
     """Where the teacher's momentum starts: the paper's 0.996 at a batch of 1,024, for any batch and length.
 
-    0.996^(batch / 1024) averages over the same number of images; a short run would then mostly average its start, so the
-    horizon 1 / (1 - momentum) is at most 5 % of all steps.
+    0.996^(batch / 1024) averages over the same number of images; a short run would then mostly average its start, so
+    the horizon 1 / (1 - momentum) is at most 5 % of all steps.
 
     Args:
         batch_size: Effective batch size.

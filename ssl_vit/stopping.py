@@ -25,6 +25,7 @@ class StopRequest:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> StopRequest:
+        """Takes both signals over."""
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
                 self._before[number] = signal.signal(number, self._note if self.main else signal.SIG_IGN)
@@ -34,5 +35,6 @@ class StopRequest:
         self.received = number
 
     def __exit__(self, *error: object) -> None:
+        """Gives both signals back."""
         for number, handler in self._before.items():
             signal.signal(number, handler)

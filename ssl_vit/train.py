@@ -20,9 +20,9 @@ from ssl_vit.data.loader import Batch, Loader
 from ssl_vit.data.views import View
 from ssl_vit.dist import check_world_size, gather_rows, mean_over_ranks, use_idle_cores
 from ssl_vit.errors import UserError
-from ssl_vit.objectives.base import Clock, Objective
 from ssl_vit.memory import peak_memory
 from ssl_vit.models.backbone import Backbone
+from ssl_vit.objectives.base import Clock, Objective
 from ssl_vit.optim import clip_each, make_optimizer, parameter_groups, peak_learning_rate
 from ssl_vit.progress import TrainingProgress
 from ssl_vit.rundir import RunDir

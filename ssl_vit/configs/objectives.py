@@ -63,8 +63,8 @@ class DINOConfig:
     head_hidden: int | None = None
     """Width of the head's hidden layers; default: the paper's 2,048, less for narrow networks."""
     head_bottleneck: int | None = None
-    """Width of what the head compares with its K outputs, normalised to length 1; default: the paper's 256, less for narrow
-    networks."""
+    """Width of what the head compares with its K outputs, normalised to length 1; default: the paper's 256, less for
+    narrow networks."""
     head_layers: int = 3
     """Linear layers of the head before its last one, at least 1."""
     norm_last_layer: bool = True
@@ -100,4 +100,4 @@ class DINOConfig:
     check_steps: int | None = None
     """Optimiser steps between looks at the outputs and features (health.jsonl); default: an epoch, at most 100."""
     loss_chunk: int | None = None
-    """Images whose outputs are in memory at once: it bounds the peak, not the result. Default: as many as fit 256 MB."""
+    """Images whose outputs are in memory at once: bounds the peak, not the result. Default: as many as fit 256 MB."""

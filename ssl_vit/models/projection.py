@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -11,8 +13,8 @@ from torch import Tensor, nn
 class ProjectionHead(nn.Module):
     """y = W z / |z|, z = MLP(x): an MLP with GELU, a bottleneck of length 1, rows of W weight-normalised, no bias.
 
-    Caron et al. 2021, section 3.2 and appendix C. Row k of W is gain_k times a direction of length 1, and both are plain
-    parameters: so the head can be copied, and saved under names of its own.
+    Caron et al. 2021, section 3.2 and appendix C. Row k of W is gain_k times a direction of length 1, and both are
+    plain parameters: so the head can be copied, and saved under names of its own.
     """
 
     def __init__(
@@ -31,7 +33,7 @@ class ProjectionHead(nn.Module):
         super().__init__()
         widths = [width, *[hidden] * (layers - 1), bottleneck]
         parts: list[nn.Module] = []
-        for before, after in zip(widths[:-1], widths[1:], strict=True):
+        for before, after in pairwise(widths):
             linear = nn.Linear(before, after)
             nn.init.trunc_normal_(linear.weight, std=0.02)
             nn.init.zeros_(linear.bias)
@@ -41,7 +43,7 @@ class ProjectionHead(nn.Module):
         self.gain = nn.Parameter(torch.ones(out_dim, 1), requires_grad=not fixed_gain)
 
     def bottleneck(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B Z"]:
-        """z / |z|."""
+        """Z / |z|."""
         z = self.mlp(x)
         return F.normalize(z.to(torch.promote_types(z.dtype, torch.float32)), dim=-1)
 

@@ -1,7 +1,7 @@
-"""DINO: self-distillation with no labels (Caron et al. 2021, "Emerging Properties in Self-Supervised Vision Transformers").
+"""DINO (Caron et al. 2021, "Emerging Properties in Self-Supervised Vision Transformers"): self-distillation, no labels.
 
-A student sees all views of an image, a teacher (the student's running average) only the large ones; the student learns to
-give the teacher's answer to another view of the same image.
+A student sees all views of an image, a teacher (the student's running average) only the large ones; the student learns
+to give the teacher's answer to another view of the same image.
 """
 
 from __future__ import annotations
@@ -27,14 +27,21 @@ _CHUNK = 2**26
 """Numbers in one chunk of outputs: 256 MB in fp32."""
 
 _SETTLING = 50
-"""Steps that a collapse must last at least: a new network gives all images nearly one answer until the centre, which starts
-at zero and averages over ten steps, has caught up with it."""
+"""Steps that a collapse must last at least: a new network gives all images nearly one answer until the centre, which
+starts at zero and averages over ten steps, has caught up with it."""
 
 
 class Branch(nn.Module):
     """A backbone and a head: what student and teacher both are."""
 
     def __init__(self, backbone: Backbone, head: ProjectionHead, pool: Pool) -> None:
+        """Puts them together.
+
+        Args:
+            backbone: Where features come from.
+            head: What makes outputs of them.
+            pool: What represents a view.
+        """
         super().__init__()
         self.backbone = backbone
         self.head = head
@@ -51,9 +58,9 @@ class Branch(nn.Module):
 class DINO(Objective):
     """Cross-entropy between the teacher's answer to one view and the student's to another (equation 3).
 
-    Batch normalisation, where a backbone has it, is in training mode in both: the teacher normalises by its own views, as
-    the authors have it, and its running statistics, which are exported, are those of these passes, no average of the
-    student's. Only parameters are averaged.
+    Batch normalisation, where a backbone has it, is in training mode in both: the teacher normalises by its own views,
+    as the authors have it, and its running statistics, which are exported, are those of these passes, no average of
+    the student's. Only parameters are averaged.
     """
 
     def __init__(
@@ -115,8 +122,8 @@ class DINO(Objective):
         """The loss.
 
         Args:
-            inputs: ``globals`` Float[B G C S S]; where there are any, ``locals`` Float[B L C s s]; with stochastic depth
-                of the student ``drop_globals`` Float[B G L 2] and ``drop_locals``.
+            inputs: ``globals`` Float[B G C S S]; where there are any, ``locals`` Float[B L C s s]; with stochastic
+                depth of the student ``drop_globals`` Float[B G depth 2] and ``drop_locals``.
         """
         views = [(inputs["globals"], inputs.get("drop_globals"))]
         if "locals" in inputs:

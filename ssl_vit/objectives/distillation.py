@@ -44,7 +44,7 @@ class LossParts(NamedTuple):
 
 
 def _outputs(z: Float[Tensor, "*B Z"], prototypes: Float[Tensor, "K Z"]) -> Float[Tensor, "*B K"]:
-    """z W', in the parameters' precision even where autocast lowers that of the product."""
+    """Z W', in the parameters' precision even where autocast lowers that of the product."""
     return (z @ prototypes.T).to(torch.promote_types(z.dtype, torch.float32))
 
 

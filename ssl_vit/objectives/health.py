@@ -61,10 +61,10 @@ class Observations:
             centre: The running centre.
 
         Returns:
-            ``teacher_entropy`` and ``kl`` in nats beside ``ln_out_dim``; ``marginal_entropy``, of the mean distribution;
-            ``centre_norm``; ``feature_std``, the features' deviation as a share of their root mean square length (0: all
-            the same); ``effective_rank`` of the features (RankMe, Garrido et al. 2023). Empty where a number is not
-            finite: that the loop reports.
+            ``teacher_entropy`` and ``kl`` in nats beside ``ln_out_dim``; ``marginal_entropy``, of the mean
+            distribution; ``centre_norm``; ``feature_std``, the features' deviation as a share of their root mean square
+            length (0: all the same); ``effective_rank`` of the features (RankMe, Garrido et al. 2023). Empty where a
+            number is not finite: that the loop reports.
         """
         total = {name: sum_over_ranks(value.clone()).cpu().double() for name, value in self._sums.items()}
         self._sums = {}
@@ -88,7 +88,7 @@ class Observations:
 
 
 def effective_rank(gram: Float[Tensor, "D D"]) -> Float[Tensor, ""]:
-    """exp of the entropy of the singular values of X, from X'X (RankMe, Garrido et al. 2023, equation 1)."""
+    """Exp of the entropy of the singular values of X, from X'X (RankMe, Garrido et al. 2023, equation 1)."""
     singular = torch.linalg.eigvalsh(gram).clamp(min=0.0).sqrt()
     share = singular / singular.sum().clamp(min=1e-30)
     return (-torch.special.xlogy(share, share).sum()).exp()
@@ -97,8 +97,8 @@ def effective_rank(gram: Float[Tensor, "D D"]) -> Float[Tensor, ""]:
 def collapse_kind(health: dict[str, float]) -> Collapse | None:
     """The kind of collapse that one look shows, if any.
 
-    Uniform: the teacher's answer to every image is the uniform distribution, and the student gives it too. Dominant: all
-    images share fewer than two outputs.
+    Uniform: the teacher's answer to every image is the uniform distribution, and the student gives it too. Dominant:
+    all images share fewer than two outputs.
     """
     top = health["ln_out_dim"]
     if health["teacher_entropy"] > _UNIFORM * top and health["kl"] < (1.0 - _UNIFORM) * top:

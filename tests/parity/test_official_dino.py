@@ -1,4 +1,4 @@
-"""DINO's official tensors in float64: head, loss with its centre, schedules, and six whole optimiser steps of the loop."""
+"""DINO's official tensors in float64: head, loss with its centre, schedules, six whole optimiser steps of the loop."""
 
 from __future__ import annotations
 
@@ -121,8 +121,8 @@ def test_six_steps_of_the_loop(tmp_path: Path) -> None:
     pool, _ = open_pool(DataConfig(), LabelledDataConfig())
     pool = pool.subset(np.arange(c["batch"] * c["steps_per_epoch"]))
     loader = Loader(pool, batch_size=c["batch"], micro_batch=c["batch"], seed=0, device=accelerator.device)
-    fit = FitConfig(epochs=float(c["epochs"]), batch_size=c["batch"], precision="fp64", clip_each=c["clip_per_parameter"],
-                    log_every=1, checkpoint_steps=6)  # fmt: skip
+    fit = FitConfig(epochs=float(c["epochs"]), batch_size=c["batch"], precision="fp64",
+                    clip_each=c["clip_per_parameter"], log_every=1, checkpoint_steps=6)  # fmt: skip
     optim = OptimConfig(lr=0.002, min_lr=1e-5, warmup=1 / 3, schedule="dino", weight_decay=0.04, weight_decay_end=0.4,
                         betas=(0.9, 0.999))  # fmt: skip
     with pytest.raises(Enough):
