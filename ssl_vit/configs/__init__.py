@@ -1,6 +1,7 @@
 """Every option as a frozen dataclass; importing this never imports torch."""
 
 from ssl_vit.configs.cli import from_dict, parse, run_script, to_dict, to_yaml
+from ssl_vit.configs.crops import CropsConfig
 from ssl_vit.configs.data import AugmentConfig, DataConfig, LabelledDataConfig, LoadingConfig, SourceConfig
 from ssl_vit.configs.evaluation import (
     EvalConfig,
@@ -15,6 +16,7 @@ from ssl_vit.configs.fit import FitConfig, OptimConfig, RunConfig
 from ssl_vit.configs.model import AdaptConfig, ModelConfig
 from ssl_vit.configs.objectives import DINOConfig, MAEConfig, SupervisedConfig
 from ssl_vit.configs.recipes import (
+    DINORecipe,
     FiguresRecipe,
     FinetuneRecipe,
     KNNRecipe,
@@ -27,7 +29,9 @@ from ssl_vit.configs.recipes import (
 __all__ = [
     "AdaptConfig",
     "AugmentConfig",
+    "CropsConfig",
     "DINOConfig",
+    "DINORecipe",
     "DataConfig",
     "EvalConfig",
     "FiguresRecipe",

@@ -183,7 +183,7 @@ def resolve_supervised(
     )
 
 
-def _batch_for(images: int, most: int) -> int:
+def batch_for(images: int, most: int) -> int:
     """A power of two, at least four steps an epoch where there are images enough for batches of 8."""
     batch = most
     while batch > 8 and 4 * batch > images:
@@ -198,7 +198,7 @@ def resolve_fit(cfg: FitConfig, images: int, *, size: int, labelled: bool) -> Fi
     epochs = preset.labelled_epochs if labelled else min(most, max(least, round(preset.images / images)))
     return replace(
         cfg,
-        batch_size=cfg.batch_size or (preset.labelled_batch if labelled else _batch_for(images, preset.batch)),
+        batch_size=cfg.batch_size or (preset.labelled_batch if labelled else batch_for(images, preset.batch)),
         epochs=cfg.epochs or float(epochs),
         min_steps=_least_steps(cfg, labelled=labelled),
     )
@@ -244,7 +244,7 @@ def resolve_probe(cfg: LinearRecipe, images: int, *, size: int, width: int, clas
         usual = "cls" if protocol == "aug-mae" else "cls4" if width < 768 else "cls+mean"
         pool = pool or (usual if class_token else "mean")
         check_pool(pool, class_token)
-    batch_size = cfg.fit.batch_size or _batch_for(images, batch)
+    batch_size = cfg.fit.batch_size or batch_for(images, batch)
     optim = replace(own, **given)
     reduced = cfg.fit.batch_size is None and batch_size < batch
     if reduced and optim.name == "lars" and not {"lr", "base_lr"} & set(given):

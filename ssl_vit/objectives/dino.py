@@ -7,6 +7,7 @@ to give the teacher's answer to another view of the same image.
 from __future__ import annotations
 
 import copy
+import math
 import sys
 
 import torch
@@ -106,6 +107,23 @@ class DINO(Objective):
         """Share of its weights that the teacher keeps after this step."""
         base = base_momentum(self.batch_size, clock.total_steps) if self.cfg.momentum is None else self.cfg.momentum
         return teacher_momentum(clock.step, total_steps=clock.total_steps, base=base)
+
+    def describe(self, steps: int) -> str:
+        """What the resolved options came to, in words.
+
+        Args:
+            steps: Optimiser steps of the whole run.
+        """
+        cfg = self.cfg
+        start = self.momentum(Clock(0, steps, 1.0))
+        chosen = "given" if cfg.momentum is not None else "from batch and steps"
+        return (
+            f"outputs         {cfg.out_dim:,}: a loss of ln({cfg.out_dim}) = {math.log(len(self.centre)):.3f} means "
+            "uniform answers\n"
+            f"teacher         keeps {start:.5g} of its weights per step at the start ({chosen}), 1 at the end; "
+            f"temperature {cfg.warmup_teacher_temp if cfg.warmup_teacher_epochs else cfg.teacher_temp:g} to "
+            f"{cfg.teacher_temp:g} over {cfg.warmup_teacher_epochs:g} epochs"
+        )
 
     def begin_step(self, clock: Clock) -> None:
         """Sets the teacher's temperature, and looks at this step where it is time."""

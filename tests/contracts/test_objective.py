@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from ssl_vit.configs import MAEConfig, ModelConfig, SupervisedConfig
+from ssl_vit.configs import DINOConfig, MAEConfig, ModelConfig, SupervisedConfig
 from ssl_vit.errors import UserError
 from ssl_vit.masking import random_mask
 from ssl_vit.models.backbone import TokenBackbone
 from ssl_vit.models.build import build_backbone
 from ssl_vit.objectives.base import Clock, Objective
+from ssl_vit.objectives.dino import DINO
 from ssl_vit.objectives.mae import MAE, images_from_patches, normalise_targets, pixel_patches
 from ssl_vit.objectives.probe import AttentiveHead, FrozenProbe, linear_head
 from ssl_vit.objectives.supervised import Supervised
@@ -56,6 +57,14 @@ def probe(head: str, kind: str = "class") -> tuple[Objective, dict[str, Tensor]]
     return objective, {"images": torch.randn(6, 2, 16, 16, dtype=torch.float64), "labels": labels[kind]}
 
 
+def dino(**changes: object) -> tuple[Objective, dict[str, Tensor]]:
+    cfg = DINOConfig(out_dim=12, head_hidden=16, head_bottleneck=8, teacher_temp=0.07, warmup_teacher_epochs=0.0,
+                     freeze_last_layer=0.0, on_collapse="warn", **changes)  # pyright: ignore[reportArgumentType] # fmt: skip
+    objective = DINO(backbone(), cfg, pool="cls", batch_size=6).double()
+    inputs = {"globals": torch.randn(6, 2, 2, 16, 16).double(), "locals": torch.randn(6, 2, 2, 8, 8).double()}
+    return objective, inputs
+
+
 PROBES: dict[str, Callable[[], tuple[Objective, dict[str, Tensor]]]] = {
     "probe-mae": lambda: probe("mae"),
     "probe-dino": lambda: probe("dino"),
@@ -72,6 +81,9 @@ MAKERS: dict[str, Callable[[], tuple[Objective, dict[str, Tensor]]]] = {
     "supervised-hidden": lambda: supervised("mean", hidden=7),
     "supervised-multilabel": lambda: of_kind("multilabel"),
     "supervised-regression": lambda: of_kind("regression"),
+    "dino": dino,
+    "dino-free-gain": lambda: dino(norm_last_layer=False),
+    "dino-in-chunks": lambda: dino(loss_chunk=2),
     "supervised-without-average": lambda: supervised(decay=0.0),
 }
 

@@ -1,0 +1,71 @@
+"""Pre-trains a Vision Transformer without labels by self-distillation (DINO, Caron et al. 2021).
+
+Without options: scikit-learn's 8x8 digits, some minutes on two CPU cores. On own images:
+accelerate launch recipes/dino.py --data.path FOLDER
+"""
+
+from dataclasses import replace
+
+from ssl_vit.configs import DINORecipe, run_script
+
+
+def main(cfg: DINORecipe) -> None:
+    """Images in, RUN/backbone out: the teacher's.
+
+    Args:
+        cfg: What ``--help`` lists.
+    """
+    import torch
+    from ssl_vit.data.multicrop import multicrop_view, notice
+
+    from ssl_vit import pretraining, train
+    from ssl_vit.configs import resolve_dino
+    from ssl_vit.models.build import build_backbone
+    from ssl_vit.notices import say_once
+    from ssl_vit.objectives.dino import DINO
+
+    start = pretraining.begin(cfg)
+    accelerator, pool, model, preset = start.accelerator, start.pool, start.model, start.preset
+    assert model.img_size and model.patch_size and model.width and model.pool
+    fit = resolve_dino.resolve_fit(cfg.fit, len(pool), preset)
+    cfg = replace(
+        cfg,
+        preset=preset.name,
+        model=model,
+        dino=resolve_dino.resolve_dino(cfg.dino, preset, images=len(pool), width=model.width, epochs=fit.epochs or 1.0),
+        crops=resolve_dino.resolve_crops(cfg.crops, preset, size=model.img_size, patch=model.patch_size),
+        optim=resolve_dino.resolve_optim(cfg.optim, preset),
+        fit=fit,
+    )
+    loader, scale = pretraining.load(cfg, start)
+    objective = DINO(
+        build_backbone(model, pool.form.channels), cfg.dino, pool=model.pool, batch_size=loader.batch_size,
+        freeze_positions=model.positions == "sincos",
+    )  # fmt: skip
+    run = pretraining.open_run_for("dino", cfg, start)
+    dtype = train.DTYPES.get(cfg.fit.precision, torch.float32)
+    backbone = objective.student.backbone
+    view = multicrop_view(
+        scale, cfg.crops, size=model.img_size, depth=backbone.depth, drop_path=cfg.dino.drop_path, dtype=dtype
+    )
+    if accelerator.is_main_process:
+        say_once(notice(*pool.form))
+    train.summarise(objective, loader, cfg.fit, cfg.optim, _tokens(cfg, start.note), accelerator)
+    if accelerator.is_main_process:
+        print(objective.describe(train.count_steps(cfg.fit, loader)), flush=True)
+    train.fit(objective, loader, view, fit=cfg.fit, optim=cfg.optim, run=run, accelerator=accelerator, seed=cfg.seed)
+    if accelerator.is_main_process:
+        pretraining.export("DINO", objective, cfg, start, scale, run)
+        print(pretraining.what_next(cfg, start, run, None))
+
+
+def _tokens(cfg: DINORecipe, note: str) -> str:
+    """What the network sees of an image, in words."""
+    size, patch, crops = cfg.model.img_size, cfg.model.patch_size, cfg.crops
+    assert size and patch
+    local = f", {crops.local_crops} of {crops.local_size} px" if crops.local_crops else ""
+    return f"{note}; preset {cfg.preset}, 2 crops of {size} px = {(size // patch) ** 2} patches of {patch} px{local}"
+
+
+if __name__ == "__main__":
+    run_script(main, DINORecipe, __doc__ or "")

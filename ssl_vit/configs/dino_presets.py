@@ -1,0 +1,89 @@
+"""What DINO's open options become, by size of images: as ``presets`` for MAE, each with its source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class DinoPreset:
+    """DINO's part of a preset; the defaults below are the paper's, for photographs of 224 pixels."""
+
+    images: int
+    """Budget: images seen, epochs x images; each is seen in every crop."""
+    source: str
+    expected: str
+    """Result to expect, or that nobody measured it."""
+    base_lr: float = 5e-4
+    """Per 256 images of effective batch."""
+    epochs: tuple[int, int] = (20, 800)
+    """Fewest and most epochs that the budget may come to."""
+    batch: int = 256
+    """Effective batch, where there are images enough for four steps an epoch."""
+    teacher_temp: float = 0.07
+    warmup: float = 0.3
+    """Share of the epochs in which the teacher's temperature grows."""
+    global_scale: tuple[float, float] = (0.4, 1.0)
+    local_scale: tuple[float, float] = (0.05, 0.4)
+    local_crops: int = 8
+    local_share: float = 96 / 224
+    """Side of a local crop as a share of the input's."""
+    flip: bool = True
+    jitter: float = 1.0
+    blur: tuple[float, float, float] = (1.0, 0.1, 0.5)
+    blur_sigma: tuple[float, float] = (0.1, 2.0)
+    solarise: float = 0.2
+
+
+LEAST_OUTPUTS, MOST_OUTPUTS, IMAGES_PER_OUTPUT = 256, 65536, 16
+"""Outputs K: a power of two near a sixteenth of the images, within these limits; the paper's 65,536 is a twentieth of
+ImageNet's 1.28 million."""
+
+_PAPER = (
+    "DINO's code for ViT-S (arXiv 2104.14294 and released options): crops, colours, head, temperatures of .04 to .07, "
+    "weight decay .04 to .4, clip 3, base lr 5e-4. Reasoned: the budget, outputs by the number of images."
+)
+_SMALL = (
+    "As px224, and reasoned: half the budget's crops, local crops of half the side, no blur (SimCLR leaves it out on "
+    "CIFAR-10), temperature .04 throughout, which DINO's authors call the safe one."
+)
+
+DINO_PRESETS = {
+    "digits": DinoPreset(
+        images=200_000,
+        epochs=(20, 800),
+        batch=128,
+        base_lr=2e-3,
+        teacher_temp=0.04,
+        warmup=0.0,
+        global_scale=(0.6, 1.0),
+        local_scale=(0.25, 0.6),
+        local_crops=4,
+        local_share=0.5,
+        flip=False,
+        jitter=0.5,
+        blur=(0.0, 0.0, 0.0),
+        solarise=0.0,
+        source="Measured on scikit-learn's 8x8 digits.",
+        expected="Not measured here.",
+    ),
+    "px32": DinoPreset(
+        images=4_000_000, base_lr=1e-3, teacher_temp=0.04, warmup=0.0, local_crops=6, local_share=0.5,
+        local_scale=(0.1, 0.4), blur=(0.0, 0.0, 0.0), source=_SMALL, expected="Not measured here.",
+    ),
+    "px64": DinoPreset(
+        images=4_000_000, base_lr=1e-3, teacher_temp=0.04, warmup=0.0, local_crops=6, local_share=0.5,
+        local_scale=(0.1, 0.4), blur=(0.0, 0.0, 0.0), source=_SMALL, expected="Not measured here.",
+    ),
+    "px96": DinoPreset(
+        images=4_000_000, base_lr=1e-3, teacher_temp=0.04, warmup=0.0, local_crops=6, local_share=0.5,
+        local_scale=(0.1, 0.4), source=_SMALL, expected="Not measured here.",
+    ),
+    "px128": DinoPreset(images=4_000_000, epochs=(100, 800), source=_PAPER, expected="Not measured here."),
+    "px224": DinoPreset(
+        images=4_000_000, epochs=(100, 800), source=_PAPER,
+        expected="Not measured here. Elsewhere: ImageNet-1k, ViT-S/16, 100 epochs: k-NN 69.3, linear 74.0 (the "
+        "authors). Imagenette, ViT-S/16, 200 epochs: k-NN 83.8 (stable-pretraining).",
+    ),
+}  # fmt: skip
+"""By the name of the preset."""

@@ -1,0 +1,93 @@
+"""Fills what the user left open of DINO's options, from the images and the network."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from ssl_vit.configs.crops import CropsConfig, check_crops
+from ssl_vit.configs.dino_presets import DINO_PRESETS, IMAGES_PER_OUTPUT, LEAST_OUTPUTS, MOST_OUTPUTS
+from ssl_vit.configs.fit import FitConfig, OptimConfig
+from ssl_vit.configs.objectives import DINOConfig
+from ssl_vit.configs.presets import Preset
+from ssl_vit.configs.resolve import batch_for
+from ssl_vit.errors import UserError
+
+_WIDE = 192
+"""D of ViT-Ti, the narrowest network that gets the paper's head."""
+
+
+def resolve_fit(cfg: FitConfig, images: int, preset: Preset) -> FitConfig:
+    """Epochs from the budget of images, and the batch.
+
+    Args:
+        cfg: As given.
+        images: Number of training images.
+        preset: Of the images' size.
+    """
+    own = DINO_PRESETS[preset.name]
+    least, most = own.epochs
+    return replace(
+        cfg,
+        batch_size=cfg.batch_size or batch_for(images, own.batch),
+        epochs=cfg.epochs or float(min(most, max(least, round(own.images / images)))),
+        min_steps=cfg.min_steps or 0,
+    )
+
+
+def resolve_optim(cfg: OptimConfig, preset: Preset) -> OptimConfig:
+    """The base learning rate as a number."""
+    return replace(cfg, base_lr=cfg.base_lr or DINO_PRESETS[preset.name].base_lr)
+
+
+def resolve_dino(cfg: DINOConfig, preset: Preset, *, images: int, width: int, epochs: float) -> DINOConfig:
+    """Sizes of the head and temperatures as numbers.
+
+    Args:
+        cfg: As given.
+        preset: Of the images' size.
+        images: Number of training images.
+        width: D of the backbone.
+        epochs: Of the run.
+    """
+    own, wide = DINO_PRESETS[preset.name], width >= _WIDE
+    outputs = 2 ** round(math.log2(max(2, images / IMAGES_PER_OUTPUT)))
+    given = cfg.warmup_teacher_epochs
+    return replace(
+        cfg,
+        out_dim=cfg.out_dim or min(MOST_OUTPUTS, max(LEAST_OUTPUTS, outputs)),
+        head_hidden=cfg.head_hidden or (2048 if wide else 8 * width),
+        head_bottleneck=cfg.head_bottleneck or (256 if wide else 2 * width),
+        teacher_temp=own.teacher_temp if cfg.teacher_temp is None else cfg.teacher_temp,
+        warmup_teacher_epochs=own.warmup * epochs if given is None else given,
+    )
+
+
+def resolve_crops(cfg: CropsConfig, preset: Preset, *, size: int, patch: int) -> CropsConfig:
+    """Crops as definite values.
+
+    Args:
+        cfg: As given.
+        preset: Of the images' size.
+        size: Side of the input, and of a global crop, in pixels.
+        patch: Side of a patch in pixels.
+
+    Raises:
+        UserError: For a local crop that is not made of whole patches, or ranges the wrong way round.
+    """
+    own = DINO_PRESETS[preset.name]
+    local = cfg.local_size or max(1, round(own.local_share * size / patch)) * patch
+    if local % patch:
+        below = local // patch * patch
+        options = f"{below} or {below + patch}" if below else f"{patch}"
+        raise UserError(
+            f"--crops.local_size {local} is not a multiple of the patch size {patch}; use {options}, or another "
+            "--model.patch_size"
+        )
+    taken = {
+        name: getattr(own, name) if getattr(cfg, name) is None else getattr(cfg, name)
+        for name in ("global_scale", "local_scale", "local_crops", "flip", "jitter", "blur", "blur_sigma", "solarise")
+    }
+    resolved = replace(cfg, local_size=local, **taken)
+    check_crops(resolved)
+    return resolved
