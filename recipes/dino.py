@@ -17,14 +17,14 @@ def main(cfg: DINORecipe) -> None:
     """
     import torch
     from ssl_vit.data.multicrop import multicrop_view, notice
+    from ssl_vit.data.sources import known_classes
 
     from ssl_vit import pretraining, train
     from ssl_vit.configs import resolve_dino
     from ssl_vit.models.build import build_backbone
-    from ssl_vit.notices import say_once
     from ssl_vit.objectives.dino import DINO
 
-    start = pretraining.begin(cfg)
+    start, asked = pretraining.begin(cfg), cfg.dino.out_dim
     accelerator, pool, model, preset = start.accelerator, start.pool, start.model, start.preset
     assert model.img_size and model.patch_size and model.width and model.pool
     fit = resolve_dino.resolve_fit(cfg.fit, len(pool), preset)
@@ -49,7 +49,7 @@ def main(cfg: DINORecipe) -> None:
         scale, cfg.crops, size=model.img_size, depth=backbone.depth, drop_path=cfg.dino.drop_path, dtype=dtype
     )
     if accelerator.is_main_process:
-        say_once(notice(*pool.form))
+        _warn(notice(*pool.form), asked, known_classes(cfg.data, cfg.eval.data) if asked else None)
     train.summarise(objective, loader, cfg.fit, cfg.optim, _tokens(cfg, start.note), accelerator)
     if accelerator.is_main_process:
         print(objective.describe(train.count_steps(cfg.fit, loader)), flush=True)
@@ -57,6 +57,19 @@ def main(cfg: DINORecipe) -> None:
     if accelerator.is_main_process:
         pretraining.export("DINO", objective, cfg, start, scale, run)
         print(pretraining.what_next(cfg, start, run, None))
+
+
+def _warn(left_out: str, outputs: int | None, classes: int | None) -> None:
+    """Says what is left out of the crops' colours, and that outputs are fewer than classes where both are known."""
+    from ssl_vit.notices import say_once
+
+    if left_out:
+        say_once(f"note: {left_out}")
+    if outputs is not None and classes is not None and outputs < classes:
+        say_once(
+            f"warning: --dino.out_dim {outputs} is smaller than the {classes} classes of the images; outputs should be "
+            "many times as many, or classes have to share them"
+        )
 
 
 def _tokens(cfg: DINORecipe, note: str) -> str:

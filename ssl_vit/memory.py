@@ -1,4 +1,4 @@
-"""How much memory a process has used at most."""
+"""How much memory a process has used at most, and whether it had too little."""
 
 from __future__ import annotations
 
@@ -14,3 +14,8 @@ def peak_memory(device: torch.device) -> int:
         return torch.cuda.max_memory_allocated(device)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024  # Linux counts in KiB
+
+
+def out_of_memory(error: RuntimeError) -> bool:
+    """Whether a failure is that of an allocation, on a device or in RAM."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

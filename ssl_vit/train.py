@@ -20,7 +20,7 @@ from ssl_vit.data.loader import Batch, Loader
 from ssl_vit.data.views import View
 from ssl_vit.dist import check_world_size, gather_rows, mean_over_ranks, use_idle_cores
 from ssl_vit.errors import UserError
-from ssl_vit.memory import peak_memory
+from ssl_vit.memory import out_of_memory, peak_memory
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.objectives.base import Clock, Objective
 from ssl_vit.optim import clip_each, make_optimizer, parameter_groups, peak_learning_rate
@@ -215,7 +215,12 @@ def fit(
                     before = time.perf_counter()
                     batch = next(batches)
                     waited += time.perf_counter() - before
-                    _forward_backward(accelerator, model, view, batch, seed, loader.accumulation, micro, logged)
+                    try:
+                        _forward_backward(accelerator, model, view, batch, seed, loader.accumulation, micro, logged)
+                    except RuntimeError as error:
+                        if not out_of_memory(error):
+                            raise
+                        raise UserError(_too_little_memory(loader, objective)) from None
                 objective.after_backward(clock)
                 if fit.clip_each is not None:
                     accelerator.unscale_gradients(optimizer)
@@ -285,6 +290,14 @@ def _averaged(logged: dict[str, torch.Tensor], finite: torch.Tensor) -> dict[str
     names = [*logged, "finite"]
     stacked = torch.stack([v.to(logged["loss"].dtype) for v in (*logged.values(), finite)])
     return dict(zip(names, mean_over_ranks(stacked).tolist(), strict=True))
+
+
+def _too_little_memory(loader: Loader, objective: Objective) -> str:
+    fewer = f"--fit.micro_batch {max(1, loader.micro_batch // 2)} (the effective batch stays), --fit.recompute true"
+    return (
+        f"out of memory with {loader.micro_batch} images per forward pass; try "
+        f"{', '.join((fewer, *objective.smaller))}, or a smaller network or input"
+    )
 
 
 def _not_a_number(before: int, now: int, saved: int) -> str:

@@ -45,6 +45,9 @@ class Objective(nn.Module, ABC):
     """Whether class token, positions and other non-bias parameters of more than one dimension get weight decay
     (MAE pre-training, DINO) or are exempt (fine-tuning)."""
 
+    smaller: tuple[str, ...] = ()
+    """Options of its own that save memory, for the message where there is too little."""
+
     @abstractmethod
     def forward(self, inputs: dict[str, Tensor]) -> StepOutput:
         """The loss of one micro-batch, a deterministic function of the parameters and what the view drew."""

@@ -64,6 +64,8 @@ class DINO(Objective):
     the student's. Only parameters are averaged.
     """
 
+    smaller = ("fewer --crops.local_crops",)
+
     def __init__(
         self, backbone: Backbone, cfg: DINOConfig, *, pool: Pool, batch_size: int, freeze_positions: bool = False
     ) -> None:
