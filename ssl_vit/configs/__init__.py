@@ -4,6 +4,7 @@ from ssl_vit.configs.cli import from_dict, parse, run_script, to_dict, to_yaml
 from ssl_vit.configs.data import AugmentConfig, DataConfig, LabelledDataConfig, LoadingConfig, SourceConfig
 from ssl_vit.configs.evaluation import (
     EvalConfig,
+    FiguresConfig,
     JudgedConfig,
     KNNConfig,
     LabelsConfig,
@@ -29,6 +30,7 @@ __all__ = [
     "AugmentConfig",
     "DataConfig",
     "EvalConfig",
+    "FiguresConfig",
     "FiguresRecipe",
     "FinetuneRecipe",
     "FitConfig",
