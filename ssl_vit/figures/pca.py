@@ -17,13 +17,14 @@ from ssl_vit.models.backbone import Backbone, TokenBackbone
 
 _ENDS = (0.01, 0.99)
 """Quantiles of a component that get none and all of its colour."""
+_ROUNDING = 1e-6  # of single precision: what is smaller than this share of the features is no component
 
 
 class Components(NamedTuple):
     """The first three principal components of features."""
 
     scores: Float[Tensor, "n 3"]
-    """Zero in the components that features of fewer dimensions lack."""
+    """Zero in components that the features do not have."""
     share: float
     """Of the variance that the three hold together, in [0, 1]."""
 
@@ -38,8 +39,8 @@ def principal_components(features: Float[Tensor, "n D"]) -> Components:
         features: One row per place.
     """
     x = features.cpu().double()
-    x = x - x.mean(dim=0)
-    u, s, directions = torch.linalg.svd(x, full_matrices=False)
+    u, s, directions = torch.linalg.svd(x - x.mean(dim=0), full_matrices=False)
+    s = s * (s > _ROUNDING * x.norm())
     largest = directions.gather(1, directions.abs().argmax(dim=1, keepdim=True))[:, 0]
     scores = (u * s * largest.sign())[:, :3]
     total = float((s**2).sum())
