@@ -56,7 +56,7 @@ def save_attention(backbone: TokenBackbone, shown: Shown, path: Path) -> None:
         for column, (_, images) in enumerate(pictures):
             page.draw(row, column, images[row])
         for column, (values, share) in enumerate(zip(relative[row], maps[row].sum(axis=1), strict=True), len(pictures)):
-            drawn = page.draw(row, column, values, cmap="viridis", vmin=0.0, vmax=most)
+            page.draw(row, column, values, cmap="viridis", vmin=0.0, vmax=most)
             page.axes[row, column].set_xlabel(f"{share:.0%}", fontsize=7.5, color=MUTED, labelpad=2.5)
-    page.colour_bar(drawn, "x even spread")
+    page.colour_bar("x even spread")
     page.save(path)

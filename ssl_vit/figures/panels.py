@@ -40,12 +40,11 @@ class Sheet:
     side: float
     """Of a panel, in inches."""
 
-    def draw(self, row: int, column: int, image: np.ndarray, **style: Any) -> Any:
+    def draw(self, row: int, column: int, image: np.ndarray, **style: Any) -> None:
         """One panel; pixels stay squares where they are enlarged, and are averaged where they are shrunk."""
         fine = max(image.shape[:2]) > self.side * self.figure.dpi
-        drawn = self.axes[row, column].imshow(image, interpolation="antialiased" if fine else "nearest", **style)
+        self.axes[row, column].imshow(image, interpolation="antialiased" if fine else "nearest", **style)
         frame(self.axes[row, column])
-        return drawn
 
     def name_row(self, row: int, words: str) -> None:
         """To the left of it."""
@@ -55,13 +54,13 @@ class Sheet:
         """Above it."""
         self.axes[0, column].set_title(words, fontsize=9, color=LINE, pad=5)
 
-    def colour_bar(self, drawn: Any, label: str) -> None:
-        """To the right of the panels, as high as they are; its pointed end stands for all that is more."""
+    def colour_bar(self, label: str) -> None:
+        """Of the last panel's colours, beside all panels and as high; its pointed end stands for all that is more."""
         first, last = self.axes[0, -1].get_position(), self.axes[-1, -1].get_position()
         width, height = self.figure.get_size_inches()
         beside = self.figure.add_axes((first.x1 + 0.2 / width, last.y0, 0.16 / width, first.y1 - last.y0))
         point = 0.08 / (height * (first.y1 - last.y0))
-        bar = self.figure.colorbar(drawn, cax=beside, extend="max", extendfrac=point)
+        bar = self.figure.colorbar(self.axes[-1, -1].images[0], cax=beside, extend="max", extendfrac=point)
         bar.set_label(label, fontsize=9.5, color=LINE, labelpad=8)
         beside.tick_params(length=0, labelsize=9, labelcolor=MUTED)
         beside.spines[:].set_visible(False)

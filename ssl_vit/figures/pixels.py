@@ -33,7 +33,7 @@ def some_images(images: ImageSet, count: int, device: torch.device) -> tuple[Bat
     """
     chosen = images.subset(np.unique(np.linspace(0, len(images) - 1, min(count, len(images))).astype(int)))
     log = UnreadableLog(chosen, silent=True)
-    batch = next(eval_batches(chosen, count, device, log), None)
+    batch = next(eval_batches(chosen, count, device, log, workers=0, alone=True), None)
     if batch is None:
         raise UserError(f"none of the images to draw can be read: {'; '.join(log.listing())}")
     return batch, log.listing()

@@ -62,7 +62,8 @@ def attention_from_first(block: nn.Module, x: Float[Tensor, "B L D"]) -> Float[T
         block: timm's ``Block``.
         x: Tokens, as they enter the block.
     """
-    attn: Any = cast(Block, block).attn
+    block = cast(Block, block)
+    attn: Any = block.attn
     q, k, _ = attn.qkv(block.norm1(x)).unflatten(2, (3, attn.num_heads, -1)).permute(2, 0, 3, 1, 4)
     q, k = attn.q_norm(q[:, :, :1]) * attn.scale, attn.k_norm(k)
     return (q @ k.transpose(-2, -1)).softmax(dim=-1)[:, :, 0]

@@ -115,6 +115,12 @@ def test_images_are_evenly_spaced(count: int, wanted: int, found: list[int]) -> 
     assert unreadable == []
 
 
+def test_one_of_many_processes_draws_all_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ssl_vit.data.loader.rank_and_world", lambda: (0, 16))
+    batch, _ = some_images(image_set(20), 8, torch.device("cpu"))
+    assert len(batch.index) == 8
+
+
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
     folder = tmp_path / "photos"
