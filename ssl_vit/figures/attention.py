@@ -39,7 +39,7 @@ def save_attention(backbone: TokenBackbone, shown: Shown, path: Path) -> None:
     pictures = planes(shown.pixels, shown.scale)
     names = [name for name, _ in pictures] + ["mean of heads"] + [f"head {n + 1}" for n in range(maps.shape[1] - 1)]
     network = f"ViT {backbone.embed_dim} x {backbone.depth}, {side} x {side} patches of {backbone.patch_size} px"
-    some = f"heads 1 to {_HEADS} of {heads}, and the mean of all" if heads > _HEADS else f"all {heads} heads"
+    some = f"heads 1 to {_HEADS} of {heads}, and the mean of all" if heads > _HEADS else f"{heads} head(s)"
     notes = [
         f"{shown.words}; {some}.",
         "Colours: multiples of an even spread over the patches. Under each map: the share of the attention that goes to"

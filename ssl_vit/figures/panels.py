@@ -90,14 +90,9 @@ def sheet(
     """
     side = float(np.clip(6.9 / max(rows, columns), 1.15, 2.3))
     across, down = columns * (side + _GAP) - _GAP, rows * (side + _GAP + under) - _GAP
+    letters = (across + right - 0.2) * 72 / 0.51  # of one point that fit beside each other
     texts = [
-        (
-            textwrap.wrap(
-                re.sub(r"(?<=\d) x (?=\d)", "\xa0x\xa0", text), int((across + right - 0.2) * 72 / (0.51 * size))
-            ),
-            size,
-            colour,
-        )
+        (textwrap.wrap(re.sub(r"(?<=\d) x (?=\d)", "\xa0x\xa0", text), int(letters / size)), size, colour)
         for text, size, colour in ((title, _TITLE, LINE), (note, _NOTE, MUTED))
     ]
     top = 0.3 + sum(len(lines) * size * 1.4 / 72 for lines, size, _ in texts)
