@@ -5,6 +5,7 @@ from ssl_vit.configs.crops import CropsConfig
 from ssl_vit.configs.data import AugmentConfig, DataConfig, LabelledDataConfig, LoadingConfig, SourceConfig
 from ssl_vit.configs.evaluation import (
     EvalConfig,
+    FiguresConfig,
     JudgedConfig,
     KNNConfig,
     LabelsConfig,
@@ -34,6 +35,7 @@ __all__ = [
     "DINORecipe",
     "DataConfig",
     "EvalConfig",
+    "FiguresConfig",
     "FiguresRecipe",
     "FinetuneRecipe",
     "FitConfig",

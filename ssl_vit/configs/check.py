@@ -82,6 +82,8 @@ _RANGES: dict[str, tuple[float, float]] = {
     "augment.magnitude": (0, 10),
     "augment.erasing": (0, 1),
     "predict.batch_size": (1, math.inf),
+    "figures.img_size": (1, math.inf),
+    "figures.count": (1, 12),
 }
 
 

@@ -36,7 +36,7 @@ def option_names(parser: ArgumentParser) -> list[str]:
     return names
 
 
-_WORDS = ("config", "seed", "preset", "backbone", "classifier", "results", "out")
+_WORDS = ("config", "seed", "preset", "backbone", "classifier", "images", "results", "out")
 """Options that stand alone instead of in a group."""
 _PLAIN = (*(f"--{word}" for word in _WORDS), "--help", "--print_config")
 

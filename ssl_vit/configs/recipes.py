@@ -8,6 +8,7 @@ from ssl_vit.configs.crops import CropsConfig
 from ssl_vit.configs.data import AugmentConfig, DataConfig, LoadingConfig
 from ssl_vit.configs.evaluation import (
     EvalConfig,
+    FiguresConfig,
     JudgedConfig,
     KNNConfig,
     LabelsConfig,
@@ -152,8 +153,12 @@ class FiguresRecipe:
 
     backbone: str = ""
     """The folder RUN/backbone of a pre-training run (or RUN)."""
+    images: str | None = None
+    """Images to look at: whatever --data.path of the recipes accepts, of the kind that the backbone was built for; no
+    labels are read. Default: those of its own run."""
     out: str | None = None
     """The folder to write pictures into; default: RUN/figures."""
+    figures: FiguresConfig = field(default_factory=FiguresConfig)
 
 
 @dataclass(frozen=True)

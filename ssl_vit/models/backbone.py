@@ -66,6 +66,10 @@ class Backbone(nn.Module, ABC):
     def timm_state(self) -> dict[str, Tensor]:
         """What gets exported: the state dict of timm's model of the same name and arguments."""
 
+    @abstractmethod
+    def feature_map(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D h w"]:
+        """Features of every place of the image after the last layer, D channels."""
+
 
 class TokenBackbone(Backbone):
     """A backbone that also gives its tokens and can leave some out: what masked modelling needs."""
@@ -94,4 +98,18 @@ class TokenBackbone(Backbone):
             keep_ids: Only these patches (row-major numbers) are embedded and attended to; None for all.
             drop: Stochastic-depth factors per block and residual branch; None for none.
             norm: Apply the final norm.
+        """
+
+    @abstractmethod
+    def attention(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B heads N"]:
+        """How much the class token attends to every patch in the last block, per head.
+
+        Softmax rows as they are, without their part for the class token and registers: a row sums to less than 1, and
+        the rest is what the head gives to those.
+
+        Args:
+            images: Normalised pixels.
+
+        Raises:
+            ValueError: Without a class token.
         """

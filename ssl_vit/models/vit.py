@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from ssl_vit.models.backbone import Pool, TokenBackbone, Tokens
-from ssl_vit.models.blocks import run_block
+from ssl_vit.models.blocks import attention_from_first, run_block
 from ssl_vit.models.positions import FactorisedPositions, resample, sincos_2d
 
 
@@ -168,3 +168,18 @@ class ViTBackbone(TokenBackbone):
             else:
                 pooled.append(x[:, 0] if part == "cls" else x[:, self.prefix_tokens :].mean(dim=1))
         return torch.cat(pooled, dim=1)
+
+    def feature_map(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D h w"]:
+        """Patch tokens after the final norm; see ``Backbone.feature_map``."""
+        tokens = self.forward_tokens(images)
+        return tokens.patches.transpose(1, 2).unflatten(2, tokens.grid)
+
+    def attention(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B heads N"]:
+        """Of the class token in the last block; see ``TokenBackbone.attention``."""
+        if not self.class_token:
+            raise ValueError(f"{self.architecture} has no class token whose attention could be read")
+        x, _ = self._embed(images, None)
+        *earlier, last = self.vit.blocks
+        for block in earlier:
+            x = run_block(block, x, None)
+        return attention_from_first(last, x)[:, :, self.prefix_tokens :]

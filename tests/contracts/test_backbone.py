@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from ssl_vit.configs import ModelConfig
 from ssl_vit.errors import UserError
 from ssl_vit.evaluation.linear_protocols import candidate_pools
-from ssl_vit.models.build import build_backbone, check_shape, model_facts
+from ssl_vit.models.build import build_backbone, check_shape, make_vit, model_facts
 from ssl_vit.models.positions import resample
 from ssl_vit.models.vit import ViTBackbone, gather_patches, patchify
 from torch import Tensor
@@ -160,6 +160,8 @@ def test_a_network_without_class_token_has_the_mean_alone() -> None:
     assert backbone.forward_pooled(torch.zeros(2, 3, 16, 16), pool="mean").shape == (2, 8)
     with pytest.raises(ValueError, match="no class token"):
         backbone.forward_pooled(torch.zeros(2, 3, 16, 16), pool="cls4")
+    with pytest.raises(ValueError, match="no class token"):
+        backbone.attention(torch.zeros(2, 3, 16, 16))
 
 
 def test_84_pixels_with_12_pixel_patches() -> None:
@@ -237,6 +239,85 @@ def test_other_resolution(name: str) -> None:
     assert tokens.patches.shape == (2, (rows + 2) * (columns - 1), backbone.embed_dim)
     with pytest.raises(ValueError, match="patch size"):
         backbone.forward_tokens(images[:, :, :-1])
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_feature_map_is_the_patch_tokens_on_their_grid(name: str) -> None:
+    backbone = make(name)
+    patch = backbone.patch_size
+    rows, columns = backbone.grid[0] + 1, backbone.grid[1] - 1
+    images = torch.randn(2, 3, rows * patch, columns * patch, dtype=torch.float64)
+    tokens = backbone.forward_tokens(images).patches
+    found = backbone.feature_map(images)
+    assert found.shape == (2, backbone.embed_dim, rows, columns)
+    for row, column in ((0, 0), (rows - 1, 0), (1, columns - 1)):
+        assert torch.equal(found[:, :, row, column], tokens[:, row * columns + column])
+
+
+def normed_qk() -> ViTBackbone:
+    args = {"img_size": 16, "patch_size": 4, "embed_dim": 24, "depth": 2, "num_heads": 3, "qk_norm": True}
+    backbone = make_vit("vit_tiny_patch16_224", args)
+    for parameter in backbone.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return backbone.double().eval()
+
+
+@pytest.mark.parametrize("name", ["cifar", "registers", "none", "normed queries and keys"])
+@pytest.mark.parametrize("more", [0, 2])
+def test_attention_is_the_softmax_by_hand(name: str, more: int) -> None:
+    backbone = normed_qk() if name == "normed queries and keys" else make(name)
+    images = pixels(backbone, side=(backbone.grid[0] + more) * backbone.patch_size)
+    tokens, _ = backbone._embed(images, None)
+    for block in backbone.vit.blocks[:-1]:
+        tokens = block(tokens)
+    p = {k.removeprefix(f"blocks.{backbone.depth - 1}."): v for k, v in backbone.vit.state_dict().items()}
+
+    def norm(x: Tensor, layer: str) -> Tensor:
+        return F.layer_norm(x, x.shape[-1:], p[layer + ".weight"], p[layer + ".bias"], eps=1e-6)
+
+    query, key, _ = (norm(tokens, "norm1") @ p["attn.qkv.weight"].T + p["attn.qkv.bias"]).chunk(3, dim=2)
+    heads = backbone.vit.blocks[-1].attn.num_heads  # pyright: ignore[reportAttributeAccessIssue]
+    size = backbone.embed_dim // heads
+    found = backbone.attention(images)
+    patches = (backbone.grid[0] + more) ** 2
+    assert found.shape == (len(images), heads, patches)
+    for h in range(heads):
+        q, k = (x[:, :, h * size : (h + 1) * size] for x in (query, key))
+        if "attn.q_norm.weight" in p:
+            q, k = norm(q, "attn.q_norm"), norm(k, "attn.k_norm")
+        logits = (q[:, :1] @ k.transpose(1, 2))[:, 0] / math.sqrt(size)
+        by_hand = logits.exp() / logits.exp().sum(dim=1, keepdim=True)
+        prefix = by_hand[:, : backbone.prefix_tokens].sum(dim=1)
+        assert (found[:, h] - by_hand[:, backbone.prefix_tokens :]).abs().max() <= 1e-12
+        assert (found[:, h].sum(dim=1) + prefix - 1).abs().max() <= 1e-12
+        assert (prefix > 1e-6).all()
+
+
+def test_attention_is_what_the_block_mixes_values_with() -> None:
+    """Values that are zero but for one patch show that patch's weight in the block's own output."""
+    backbone = make("cifar")
+    images, wanted = pixels(backbone, 2), 11
+    attn: Any = backbone.vit.blocks[-1].attn
+    seen: list[Tensor] = []
+    attn.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
+    backbone.forward_tokens(images)
+    found = backbone.attention(images)
+    width, heads = backbone.embed_dim, attn.num_heads
+    with torch.no_grad():
+        attn.qkv.bias[2 * width :] = 0.0
+        attn.qkv.weight[2 * width :] = 0.0
+        attn.proj.weight.copy_(torch.eye(width, dtype=torch.float64))
+        attn.proj.bias.zero_()
+    plain = attn.qkv.forward
+
+    def with_one_value(x: Tensor) -> Tensor:
+        qkv = plain(x).clone()
+        qkv[:, 1 + wanted, 2 * width :] = 1.0
+        return qkv
+
+    attn.qkv.forward = with_one_value
+    mixed = attn(seen[0])[:, 0].unflatten(1, (heads, -1))
+    assert (mixed - found[:, :, wanted, None]).abs().max() <= 1e-12
 
 
 @pytest.mark.parametrize("name", SHAPES)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from ssl_vit.configs import (
     AugmentConfig,
+    FiguresRecipe,
     FinetuneRecipe,
     KNNRecipe,
     LinearRecipe,
@@ -27,7 +28,7 @@ from ssl_vit.configs.check import _RANGES, check_ranges
 from ssl_vit.errors import UserError
 from ssl_vit.models.build import ModelFacts
 
-RECIPES = [MAERecipe, SupervisedRecipe, FinetuneRecipe, KNNRecipe, LinearRecipe, PredictRecipe]
+RECIPES = [MAERecipe, SupervisedRecipe, FinetuneRecipe, KNNRecipe, LinearRecipe, PredictRecipe, FiguresRecipe]
 SMALL = ModelFacts(224, 16, 384, 12, 6)
 TINY = ModelFacts(224, 16, 192, 12, 3)
 
