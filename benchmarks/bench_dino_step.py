@@ -150,8 +150,10 @@ def main() -> None:
         return
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "dino_step.json").write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n")
-    lines = ["# DINO: one training step against facebookresearch/dino", "", (__doc__ or "").split("\n\n")[-1].strip(), "",
-             "| shape | official, ms | ours, ms | ratio (least to most of the rounds) |", "| --- | ---: | ---: | ---: |"]  # fmt: skip
+    lines = [
+        "# DINO: one training step against facebookresearch/dino", "", (__doc__ or "").split("\n\n")[-1].strip(), "",
+        "| shape | official, ms | ours, ms | ratio (least to most of the rounds) |", "| --- | ---: | ---: | ---: |",
+    ]  # fmt: skip
     lines += [
         f"| {r['shape']} | {r['official_ms']:.0f} | {r['ours_ms']:.0f} | {r['ratio']:.2f} ({r['least']:.2f} to "
         f"{r['most']:.2f}) |"

@@ -17,10 +17,10 @@ def main(cfg: DINORecipe) -> None:
     """
     import torch
     from ssl_vit.data.multicrop import multicrop_view, notice
-    from ssl_vit.data.sources import known_classes
 
     from ssl_vit import pretraining, train
     from ssl_vit.configs import resolve_dino
+    from ssl_vit.data.sources import known_classes
     from ssl_vit.models.build import build_backbone
     from ssl_vit.objectives.dino import DINO
 

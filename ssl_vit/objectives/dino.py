@@ -20,7 +20,7 @@ from ssl_vit.errors import UserError
 from ssl_vit.models.backbone import Backbone, Pool
 from ssl_vit.models.projection import ProjectionHead
 from ssl_vit.objectives.base import Clock, Objective, StepOutput
-from ssl_vit.objectives.distillation import LossParts, Teaching, cross_view_loss, sinkhorn_knopp
+from ssl_vit.objectives.distillation import LastLayer, LossParts, Teaching, cross_view_loss, sinkhorn_knopp
 from ssl_vit.objectives.health import Collapse, Observations, collapse_kind, explain_collapse
 from ssl_vit.schedules import base_momentum, teacher_momentum, teacher_temperature
 
@@ -154,32 +154,29 @@ class DINO(Objective):
         with torch.no_grad():
             seen = self.teacher.features(inputs["globals"], None)
             taught = self.teacher.head.bottleneck(seen).transpose(0, 1)
-            prototypes = self.teacher.head.prototypes()
-            self._note_outputs(taught, prototypes)
+            layer = LastLayer(self.teacher.head.direction, self.teacher.head.gain)
+            self._note_outputs(taught, layer)
         learnt = self.student.head.bottleneck(torch.cat([self.student.features(*view) for view in views], dim=1))
-        parts = self._loss(learnt.transpose(0, 1), taught, prototypes)
+        parts = self._loss(learnt.transpose(0, 1), taught, layer)
         divergence = parts.loss.detach() - parts.entropy
         if self._observations is not None:
             self._observations.add(seen.flatten(0, 1), parts.marginal, parts.entropy, divergence)
         return StepOutput(parts.loss, {"teacher_entropy": parts.entropy, "kl": divergence})
 
-    def _note_outputs(self, taught: Float[Tensor, "G B Z"], prototypes: Float[Tensor, "K Z"]) -> None:
+    def _note_outputs(self, taught: Float[Tensor, "G B Z"], layer: LastLayer) -> None:
         """Adds to the sum of the teacher's outputs, without making them: the last layer is linear."""
-        total = taught.sum(dim=(0, 1)) @ prototypes.T
+        total = layer.outputs(taught.sum(dim=(0, 1)), layer.scale())
         self._teacher_sum = total if self._teacher_sum is None else self._teacher_sum + total
         self._teacher_rows += taught.shape[0] * taught.shape[1]
 
-    def _loss(
-        self, learnt: Float[Tensor, "V B Z"], taught: Float[Tensor, "G B Z"], prototypes: Float[Tensor, "K Z"]
-    ) -> LossParts:
+    def _loss(self, learnt: Float[Tensor, "V B Z"], taught: Float[Tensor, "G B Z"], layer: LastLayer) -> LossParts:
         cfg, targets = self.cfg, None
         if cfg.centring == "sinkhorn":
-            targets = sinkhorn_knopp(taught @ prototypes.T, self._temperature)
-        teaching = Teaching(taught, prototypes, self.centre, self._temperature, targets)
-        chunk = cfg.loss_chunk or max(1, _CHUNK // (len(learnt) * len(prototypes)))
-        return cross_view_loss(
-            learnt, self.student.head.prototypes(), teaching, temperature=cfg.student_temp, chunk=chunk
-        )
+            targets = sinkhorn_knopp(layer.outputs(taught, layer.scale()), self._temperature)
+        teaching = Teaching(taught, layer, self.centre, self._temperature, targets)
+        chunk = cfg.loss_chunk or max(1, _CHUNK // (len(learnt) * len(self.centre)))
+        own = LastLayer(self.student.head.direction, self.student.head.gain)
+        return cross_view_loss(learnt, own, teaching, temperature=cfg.student_temp, chunk=chunk)
 
     def after_backward(self, clock: Clock) -> None:
         """Leaves the last layer out of the first epochs: no step, no decay, no optimiser state."""

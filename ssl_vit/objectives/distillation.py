@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -11,26 +12,50 @@ from torch import Tensor
 from ssl_vit.dist import max_over_ranks, sum_over_ranks
 
 
+class LastLayer(NamedTuple):
+    """The last layer as it stands in the head: y_k = gain_k v_k.z / |v_k|.
+
+    The rows are not normalised beforehand: their lengths go into a scale of the outputs, which saves several passes
+    over a matrix that may have 65,536 rows.
+    """
+
+    direction: Float[Tensor, "K Z"]
+    gain: Float[Tensor, "K 1"]
+
+    def scale(self) -> Float[Tensor, " K"]:
+        """gain_k / |v_k|."""
+        return self.gain[:, 0] / torch.linalg.vector_norm(self.direction, dim=1).clamp(min=1e-12)
+
+    def outputs(self, z: Float[Tensor, "*B Z"], scale: Float[Tensor, " K"]) -> Float[Tensor, "*B K"]:
+        """Outputs times what the scale is multiplied by, in full precision even where autocast lowers the product's."""
+        product = z @ self.direction.T
+        return product.to(torch.promote_types(product.dtype, scale.dtype)).mul_(scale)
+
+
 class Teaching(NamedTuple):
     """What the teacher says about G views, before it is sharpened."""
 
     bottleneck: Float[Tensor, "G B Z"]
-    prototypes: Float[Tensor, "K Z"]
+    layer: LastLayer
     centre: Float[Tensor, " K"]
     temperature: float
     targets: Float[Tensor, "G B K"] | None
     """Probabilities that were made beforehand (Sinkhorn-Knopp); None: the sharpened softmax of centred outputs."""
 
-    def chunk(self, part: slice) -> tuple[Float[Tensor, "G b K"], Float[Tensor, "G b"]]:
-        """Probabilities of some images, and their entropies."""
+    def chunk(self, part: slice, scale: Float[Tensor, " K"]) -> tuple[Float[Tensor, "G b K"], Float[Tensor, "G b"]]:
+        """Probabilities of some images, and their entropies.
+
+        Args:
+            part: Which images.
+            scale: Of the last layer, divided by the temperature.
+        """
         if self.targets is not None:
             p = self.targets[:, part]
             return p, -torch.special.xlogy(p, p).sum(dim=-1)
-        logits = _outputs(self.bottleneck[:, part], self.prototypes).sub_(self.centre).div_(self.temperature)
-        log_norm = logits.logsumexp(dim=-1, keepdim=True)
-        p = (logits - log_norm).exp_()
-        entropy = log_norm[..., 0] - logits.mul_(p).sum(dim=-1)
-        return p, entropy
+        logits = self.layer.outputs(self.bottleneck[:, part], scale).sub_(self.centre / self.temperature)
+        norm = logits.logsumexp(dim=-1, keepdim=True)
+        p = (logits - norm).exp_()
+        return p, norm[..., 0] - torch.linalg.vecdot(logits, p)
 
 
 class LossParts(NamedTuple):
@@ -43,11 +68,6 @@ class LossParts(NamedTuple):
     """Mean of the teacher's probabilities over views and images."""
 
 
-def _outputs(z: Float[Tensor, "*B Z"], prototypes: Float[Tensor, "K Z"]) -> Float[Tensor, "*B K"]:
-    """Z W', in the parameters' precision even where autocast lowers that of the product."""
-    return (z @ prototypes.T).to(torch.promote_types(z.dtype, torch.float32))
-
-
 class _CrossView(torch.autograd.Function):
     """The loss with its gradients computed in the forward pass, a chunk of images at a time.
 
@@ -57,54 +77,58 @@ class _CrossView(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, student: Tensor, prototypes: Tensor, teaching: Teaching, temperature: float, chunk: int
+        ctx: Any, student: Tensor, direction: Tensor, gain: Tensor, teaching: Teaching, temperature: float, chunk: int
     ) -> tuple[Tensor, Tensor, Tensor]:
+        layer = LastLayer(direction, gain)
         views, batch, _ = student.shape
         given = len(teaching.bottleneck)
         pairs = given * (views - 1)
-        # How many teacher views each student view is compared with: not with its own.
-        partners = [given - 1 if view < given else given for view in range(views)]
+        cold, warm = teaching.layer.scale() / teaching.temperature, layer.scale() / temperature
         loss, entropy = student.new_zeros(()), student.new_zeros(())
-        marginal = student.new_zeros(len(prototypes))
-        needs_z, needs_w = ctx.needs_input_grad[:2]
+        marginal = student.new_zeros(len(direction))
+        needs_z, needs_w, needs_gain = ctx.needs_input_grad[:3]
         grad_z = torch.empty_like(student) if needs_z else None
-        grad_w = torch.zeros_like(prototypes) if needs_w else None
+        grad_w = torch.zeros_like(direction) if needs_w or needs_gain else None
         for first in range(0, batch, chunk):
             part = slice(first, min(batch, first + chunk))
-            p, h = teaching.chunk(part)
+            p, h = teaching.chunk(part, cold)
             entropy += h.sum()
             total = p.sum(dim=0)
             marginal += total.sum(dim=0)
             z = student[:, part]
-            logits = _outputs(z, prototypes).div_(temperature)
+            logits = layer.outputs(z, warm)
             norm = logits.logsumexp(dim=-1)
-            for view, count in enumerate(partners):
-                wanted = total - p[view] if view < given else total
+            for view in range(views):
+                # A student view is compared with every teacher view but its own.
+                count, wanted = (given - 1, total - p[view]) if view < given else (given, total)
                 loss += count * norm[view].sum() - torch.dot(wanted.flatten(), logits[view].flatten())
+                if count == 0:
+                    logits[view].zero_()
+                    continue
                 # d loss / d logits = count x softmax - wanted, in place of the logits
-                logits[view].sub_(norm[view][:, None]).exp_().mul_(count).sub_(wanted)
+                logits[view].sub_((norm[view] - math.log(count))[:, None]).exp_().sub_(wanted)
+            logits.mul_(warm)
             if grad_z is not None:
-                grad_z[:, part] = logits @ prototypes
+                grad_z[:, part] = logits @ direction
             if grad_w is not None:
                 grad_w += logits.flatten(0, 1).T @ z.flatten(0, 1)
-        scale = 1.0 / (temperature * pairs * batch)
-        ctx.save_for_backward(*(None if g is None else g.mul_(scale) for g in (grad_z, grad_w)))
+        grad_gain = None
+        if grad_w is not None:  # a row's length has no effect: what points along it goes to the gain
+            along = torch.linalg.vecdot(direction, grad_w)
+            grad_gain = (along / gain[:, 0])[:, None]
+            grad_w.addcmul_(direction, (along / direction.square().sum(dim=1).clamp(min=1e-24))[:, None], value=-1.0)
+        grads = (grad_z, grad_w if needs_w else None, grad_gain if needs_gain else None)
+        ctx.save_for_backward(*(None if g is None else g.div_(pairs * batch) for g in grads))
         ctx.mark_non_differentiable(entropy, marginal)
         return loss / (pairs * batch), entropy / (given * batch), marginal / (given * batch)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        grad_z, grad_w = ctx.saved_tensors
-        return *(None if g is None else g * grads[0] for g in (grad_z, grad_w)), None, None, None
+        return *(None if g is None else g * grads[0] for g in ctx.saved_tensors), None, None, None
 
 
 def cross_view_loss(
-    student: Float[Tensor, "V B Z"],
-    prototypes: Float[Tensor, "K Z"],
-    teaching: Teaching,
-    *,
-    temperature: float,
-    chunk: int,
+    student: Float[Tensor, "V B Z"], layer: LastLayer, teaching: Teaching, *, temperature: float, chunk: int
 ) -> LossParts:
     """Cross-entropy between every teacher view and every other student view (Caron et al. 2021, equation 3).
 
@@ -119,12 +143,12 @@ def cross_view_loss(
 
     Args:
         student: Bottleneck of all views; those that the teacher sees come first, in its order.
-        prototypes: The student's last layer.
+        layer: The student's last layer.
         teaching: What the teacher says.
         temperature: The student's.
         chunk: Images whose outputs are in memory at once.
     """
-    return LossParts(*_CrossView.apply(student, prototypes, teaching, temperature, chunk))
+    return LossParts(*_CrossView.apply(student, layer.direction, layer.gain, teaching, temperature, chunk))
 
 
 def sinkhorn_knopp(outputs: Float[Tensor, "*B K"], temperature: float, iterations: int = 3) -> Float[Tensor, "*B K"]:

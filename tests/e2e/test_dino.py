@@ -99,7 +99,16 @@ def test_fewer_outputs_than_classes_is_said(script, small: list[str]) -> None:
 
 def test_a_collapse_stops_the_script_with_one_line(script, small: list[str]) -> None:
     """A teacher so warm that its answers are uniform."""
-    words = ["--dino.teacher_temp", "50", "--dino.check_steps", "5", "--fit.epochs", "4", "--dino.collapse_patience", "0.3"]
+    words = [
+        "--dino.teacher_temp",
+        "50",
+        "--dino.check_steps",
+        "5",
+        "--fit.epochs",
+        "4",
+        "--dino.collapse_patience",
+        "0.3",
+    ]
     status, _, err = script("recipes/dino.py", *small, *words, "--dino.out_dim", "64", "--run.dir", "run")
     assert status == 1
     last = err.splitlines()[-1]

@@ -17,7 +17,7 @@ from ssl_vit.data.sources import open_pool
 from ssl_vit.models.projection import ProjectionHead
 from ssl_vit.models.vit import ViTBackbone
 from ssl_vit.objectives.dino import DINO
-from ssl_vit.objectives.distillation import Teaching, cross_view_loss
+from ssl_vit.objectives.distillation import LastLayer, Teaching, cross_view_loss
 from ssl_vit.rundir import RunDir
 from ssl_vit.schedules import teacher_momentum, teacher_temperature, warmup_cosine
 from timm.models.vision_transformer import VisionTransformer
@@ -50,7 +50,8 @@ def test_head() -> None:
 def test_loss_and_centre_over_eight_steps(chunk: int) -> None:
     c = GOLDEN["dino_loss"]
     outputs, crops, batch = c["out_dim"], c["crops"], c["batch"]
-    same, centre = torch.eye(outputs, dtype=torch.float64), torch.zeros(outputs, dtype=torch.float64)
+    same = LastLayer(torch.eye(outputs, dtype=torch.float64), torch.ones(outputs, 1, dtype=torch.float64))
+    centre = torch.zeros(outputs, dtype=torch.float64)
     for step in range(8):
         temperature = teacher_temperature(
             float(step), start=c["warmup_teacher_temp"], final=c["teacher_temp"],

@@ -10,14 +10,24 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ssl_vit.models.projection import ProjectionHead
-from ssl_vit.objectives.distillation import Teaching, cross_view_loss, sinkhorn_knopp
+from ssl_vit.objectives.distillation import LastLayer, Teaching, cross_view_loss, sinkhorn_knopp
 from torch import Tensor
 
 
+def rows(layer: LastLayer) -> Tensor:
+    return layer.gain * F.normalize(layer.direction, dim=1)
+
+
+def random_layer(outputs: int, g: torch.Generator | None = None, width: int = 4) -> LastLayer:
+    parts = (torch.randn(outputs, width, generator=g), 0.5 + torch.rand(outputs, 1, generator=g))
+    return LastLayer(*(p.double().requires_grad_() for p in parts))
+
+
 def specification(
-    student: Tensor, w: Tensor, teacher: Tensor, w_teacher: Tensor, centre: Tensor, cold: float, warm: float
+    student: Tensor, layer: LastLayer, teacher: Tensor, given: LastLayer, centre: Tensor, cold: float, warm: float
 ) -> Tensor:
     loss, pairs = student.new_zeros(()), 0
+    w, w_teacher = rows(layer), rows(given).detach()
     for i, t in enumerate(teacher):
         p = F.softmax((t @ w_teacher.T - centre) / cold, dim=-1)
         for j, s in enumerate(student):
@@ -36,35 +46,42 @@ def test_loss_and_gradients_are_those_of_the_nested_loops(
     views: int, given_: int, batch: int, outputs: int, chunk: int, seed: int
 ) -> None:
     g = torch.Generator().manual_seed(seed)
-    student, w = (torch.randn(*s, 4, generator=g, dtype=torch.float64).requires_grad_()
-                  for s in ((views, batch), (outputs,)))  # fmt: skip
-    teacher, w_teacher = torch.randn(given_, batch, 4, generator=g).double(), torch.randn(outputs, 4).double()
-    centre = torch.randn(outputs, generator=g).double()
-    expected = specification(student, w, teacher, w_teacher, centre, 0.3, 0.5)
-    wanted = torch.autograd.grad(3.0 * expected, (student, w))
-    teaching = Teaching(teacher, w_teacher, centre, 0.3, None)
-    parts = cross_view_loss(student, w, teaching, temperature=0.5, chunk=chunk)
-    found = torch.autograd.grad(3.0 * parts.loss, (student, w))
+    student = torch.randn(views, batch, 4, generator=g, dtype=torch.float64).requires_grad_()
+    layer, given = random_layer(outputs, g), random_layer(outputs, g)
+    teacher, centre = torch.randn(given_, batch, 4, generator=g).double(), torch.randn(outputs, generator=g).double()
+    expected = specification(student, layer, teacher, given, centre, 0.3, 0.5)
+    wanted = torch.autograd.grad(3.0 * expected, (student, *layer))
+    with torch.no_grad():
+        teaching = Teaching(teacher, LastLayer(*(t.detach() for t in given)), centre, 0.3, None)
+    parts = cross_view_loss(student, layer, teaching, temperature=0.5, chunk=chunk)
+    found = torch.autograd.grad(3.0 * parts.loss, (student, *layer))
     torch.testing.assert_close(parts.loss, expected, rtol=0.0, atol=1e-12)
     for a, b in zip(found, wanted, strict=True):
         torch.testing.assert_close(a, b, rtol=0.0, atol=1e-12)
-    p = F.softmax((teacher @ w_teacher.T - centre) / 0.3, dim=-1)
+    p = F.softmax((teacher @ rows(given).detach().T - centre) / 0.3, dim=-1)
     torch.testing.assert_close(parts.marginal, p.mean(dim=(0, 1)), rtol=0.0, atol=1e-12)
     torch.testing.assert_close(parts.entropy, -(p * p.log()).sum(-1).mean(), rtol=0.0, atol=1e-12)
 
 
-def test_only_the_trained_of_both_gets_a_gradient() -> None:
-    student, w = torch.randn(3, 2, 4), torch.randn(5, 4, requires_grad=True)
-    teaching = Teaching(torch.randn(2, 2, 4), torch.randn(5, 4), torch.zeros(5), 0.1, None)
-    cross_view_loss(student, w, teaching, temperature=0.1, chunk=2).loss.backward()
-    assert w.grad is not None and w.grad.abs().max() > 0
-    assert student.grad is None
+def fixed(layer: LastLayer) -> LastLayer:
+    return LastLayer(*(t.detach() for t in layer))
+
+
+def test_only_what_is_trained_gets_a_gradient() -> None:
+    student = torch.randn(3, 2, 4, dtype=torch.float64)
+    layer = LastLayer(random_layer(5).direction, torch.ones(5, 1, dtype=torch.float64))
+    teaching = Teaching(student[:2], fixed(random_layer(5)), torch.zeros(5).double(), 0.1, None)
+    cross_view_loss(student, layer, teaching, temperature=0.1, chunk=2).loss.backward()
+    assert layer.direction.grad is not None and layer.direction.grad.abs().max() > 0
+    assert student.grad is None and layer.gain.grad is None
 
 
 def test_extreme_outputs_stay_finite() -> None:
-    student, w = (1e3 * torch.randn(3, 2, 4)).requires_grad_(), torch.randn(5, 4, requires_grad=True)
-    teaching = Teaching(1e3 * torch.randn(2, 2, 4), torch.randn(5, 4), torch.zeros(5), 0.04, None)
-    parts = cross_view_loss(student, w, teaching, temperature=0.1, chunk=2)
+    student, layer = (1e3 * torch.randn(3, 2, 4).double()).requires_grad_(), random_layer(5)
+    teaching = Teaching(
+        1e3 * torch.randn(2, 2, 4).double(), fixed(random_layer(5)), torch.zeros(5).double(), 0.04, None
+    )
+    parts = cross_view_loss(student, layer, teaching, temperature=0.1, chunk=2)
     parts.loss.backward()
     assert student.grad is not None
     assert all(bool(torch.isfinite(t).all()) for t in (*parts, student.grad))
@@ -72,13 +89,21 @@ def test_extreme_outputs_stay_finite() -> None:
 
 @pytest.mark.parametrize("chunk", [1, 4])
 def test_loss_takes_given_targets(chunk: int) -> None:
-    student, w = torch.randn(3, 4, 6, dtype=torch.float64), torch.randn(5, 6, dtype=torch.float64)
+    student, layer = torch.randn(3, 4, 6, dtype=torch.float64), fixed(random_layer(5, width=6))
     targets = torch.softmax(torch.randn(2, 4, 5, dtype=torch.float64), -1)
-    teaching = Teaching(student[:2], w, torch.zeros(5, dtype=torch.float64), 0.1, targets)
-    parts = cross_view_loss(student, w, teaching, temperature=0.2, chunk=chunk)
-    logs = F.log_softmax(student @ w.T / 0.2, -1)
+    teaching = Teaching(student[:2], layer, torch.zeros(5, dtype=torch.float64), 0.1, targets)
+    parts = cross_view_loss(student, layer, teaching, temperature=0.2, chunk=chunk)
+    logs = F.log_softmax(student @ rows(layer).T / 0.2, -1)
     pairs = [-(targets[i] * logs[j]).sum(-1).mean() for i in range(2) for j in range(3) if i != j]
     torch.testing.assert_close(parts.loss, torch.stack(pairs).mean())
+
+
+def test_head_and_loss_agree_on_the_last_layer() -> None:
+    head = ProjectionHead(6, 10, hidden=8, bottleneck=4, fixed_gain=False).double()
+    with torch.no_grad():
+        head.gain.copy_(torch.linspace(0.5, 2.0, 10)[:, None])
+    layer, x = LastLayer(head.direction, head.gain), torch.randn(3, 6, dtype=torch.float64)
+    torch.testing.assert_close(layer.outputs(head.bottleneck(x), layer.scale()), head(x))
 
 
 def test_sinkhorn_knopp_uses_every_output_equally_often() -> None:
