@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ssl_vit.configs.tables import aligned, note, short
+
 
 @dataclass(frozen=True)
 class DinoPreset:
@@ -87,3 +89,32 @@ DINO_PRESETS = {
     ),
 }  # fmt: skip
 """By the name of the preset."""
+
+_HEAD = ("preset", "images", "epochs", "batch", "base lr", "global", "local crops", "flip", "jitter",
+         "blur", "solarise", "temp")  # fmt: skip
+
+
+def table() -> str:
+    """DINO's part of all presets as text of at most 120 columns."""
+    rows = [_row(name, preset) for name, preset in DINO_PRESETS.items()]
+    return "\n".join(
+        [
+            "DINO's part, for recipes/dino.py:\n",
+            aligned([_HEAD, *rows]),
+            "\nglobal, local crops: number x side as a share of the input, of which share of the image's area. temp: the "
+            f"teacher's.\nOutputs: a power of two near images / "
+            f"{IMAGES_PER_OUTPUT}, {LEAST_OUTPUTS} to {MOST_OUTPUTS:,}.\n",
+            *(note(name, f"Source: {p.source}") + "\n" + note("", f"Expected: {p.expected}")
+              for name, p in DINO_PRESETS.items()),
+        ]
+    )  # fmt: skip
+
+
+def _row(name: str, p: DinoPreset) -> tuple[str, ...]:
+    share = f"{p.local_scale[0]:g}-{p.local_scale[1]:g}"
+    return (
+        name, f"{p.images / 1e6:g} M", f"{p.epochs[0]}-{p.epochs[1]}", f"{p.batch}", short(p.base_lr),
+        f"{p.global_scale[0]:g}-{p.global_scale[1]:g}", f"{p.local_crops} x {p.local_share:.2g} of {share}",
+        "yes" if p.flip else "no", f"{p.jitter:g}", "/".join(f"{b:g}" for b in p.blur), f"{p.solarise:g}",
+        f"{p.teacher_temp:g}" if not p.warmup else f"0.04-{p.teacher_temp:g}",
+    )  # fmt: skip
