@@ -101,7 +101,7 @@ def table() -> str:
         [
             "DINO's part, for recipes/dino.py:\n",
             aligned([_HEAD, *rows]),
-            "\nglobal, local crops: number x side as a share of the input, of which share of the image's area. temp: the "
+            "\nlocal crops: number x side as a share of the input, of which share of the image's area. temp: the "
             f"teacher's.\nOutputs: a power of two near images / "
             f"{IMAGES_PER_OUTPUT}, {LEAST_OUTPUTS} to {MOST_OUTPUTS:,}.\n",
             *(note(name, f"Source: {p.source}") + "\n" + note("", f"Expected: {p.expected}")
