@@ -13,11 +13,13 @@ def main(cfg: FiguresRecipe) -> None:
     """
     from ssl_vit.checkpoint import load_backbone
     from ssl_vit.figures.positions import save_position_similarities
+    from ssl_vit.models.backbone import with_tokens
 
     exported = load_backbone(cfg.backbone)
     folder = Path(cfg.out).expanduser() if cfg.out else exported.folder.parent / "figures"
     picture = folder / "positions.png"
-    save_position_similarities(exported.backbone, picture, kind=exported.about.get("positions", "learnable"))
+    backbone = with_tokens(exported.backbone, "the picture of positions")
+    save_position_similarities(backbone, picture, kind=exported.about.get("positions", "learnable"))
     print(f"Picture: {picture}")
 
 

@@ -29,16 +29,17 @@ def main(cfg: MAERecipe) -> None:
     from ssl_vit.evaluation.session import recorded_data
     from ssl_vit.figures.reconstructions import save_reconstructions
     from ssl_vit.masking import kept_patches
+    from ssl_vit.models.backbone import with_tokens
     from ssl_vit.models.build import build_backbone, check_shape, model_facts
     from ssl_vit.objectives.mae import MAE
     from ssl_vit.rundir import open_run
 
     if cfg.model.name is not None:
-        model_facts(resolve.full_name(cfg.model.name))
+        model_facts(resolve.full_name(cfg.model.name), tokens=True)
     accelerator = train.start(cfg.fit.precision, cfg.seed)
     pool, note = open_pool(cfg.data, cfg.eval.data)
     short, named = cfg.data.window or pool.sizes.short_side, cfg.preset
-    shape = model_facts(resolve.default_name(cfg.model, short, named))
+    shape = model_facts(resolve.default_name(cfg.model, short, named), tokens=True)
     model = resolve.resolve_model(cfg.model, short, shape, named)
     check_shape(model)
     assert model.img_size and model.patch_size and model.width and model.pool
@@ -59,7 +60,8 @@ def main(cfg: MAERecipe) -> None:
     assert cfg.fit.batch_size is not None
     micro = train.micro_batch_size(cfg.fit, accelerator.num_processes)
     fixed = model.positions == "sincos"
-    objective = MAE(build_backbone(model, pool.form.channels), cfg.mae, freeze_positions=fixed)
+    backbone = with_tokens(build_backbone(model, pool.form.channels), "MAE")
+    objective = MAE(backbone, cfg.mae, freeze_positions=fixed)
     pool = pool.on_canvas(cfg.data.canvas, size, cfg.data.window)
     scale = measure_scale(pool)
     loader = Loader(
