@@ -32,7 +32,7 @@ def main(cfg: FinetuneRecipe) -> None:
     session = open_session(cfg.backbone, cfg.eval, cfg.run, main=main_process, img_size=cfg.model.img_size)
     exported, data = session.exported, session.data
     backbone = adapt(exported.backbone, img_size=cfg.model.img_size, patch_size=cfg.model.patch_size)
-    plain = isinstance(backbone, TokenBackbone)
+    patch = backbone.patch_size if isinstance(backbone, TokenBackbone) else None
     if main_process:
         announce(session)
     size = cfg.model.img_size or exported.size
@@ -40,9 +40,9 @@ def main(cfg: FinetuneRecipe) -> None:
     asked = cfg
     cfg = replace(
         cfg,
-        model=AdaptConfig(size, backbone.patch_size if plain else None),
+        model=AdaptConfig(size, patch),
         supervised=resolve.resolve_supervised(
-            cfg.supervised, exported.pool, size, len(data.train), data.train.kind, plain=plain
+            cfg.supervised, exported.pool, size, len(data.train), data.train.kind, plain=patch is not None
         ),
         augment=resolve.resolve_augment(cfg.augment, size, labelled=True),
         optim=resolve.resolve_optim(cfg.optim, backbone.embed_dim, size, "finetune"),

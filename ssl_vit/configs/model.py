@@ -43,4 +43,5 @@ class AdaptConfig:
     """Side of the square input in pixels, a multiple of the patch size: positions are interpolated to the new grid;
     default: the backbone's own."""
     patch_size: int | None = None
-    """Side of a patch of a plain ViT in pixels: the patch projection is resampled (FlexiViT); default: the backbone's own."""
+    """Side of a patch in pixels, of a plain ViT: the patch projection is resampled (FlexiViT); default: the backbone's
+    own."""

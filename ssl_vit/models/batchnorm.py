@@ -51,9 +51,10 @@ class SynchronisedBatchNorm(_BatchNorm):
         self._parameters, self._buffers, self._modules = norm._parameters, norm._buffers, norm._modules
         self.train(norm.training)
 
-    def forward(self, x: Float[Tensor, "B D *N"]) -> Float[Tensor, "B D *N"]:  # noqa: D102
+    def forward(self, input: Float[Tensor, "B D *N"]) -> Float[Tensor, "B D *N"]:
+        """Zero mean and unit variance in every channel, then scale, shift and activation."""
         together = self.training and rank_and_world()[1] > 1
-        x = self._normalised(x) if together else super().forward(x)
+        x = self._normalised(input) if together else super().forward(input)
         for part in self._modules.values():  # timm's dropout and activation, in their order
             assert part is not None
             x = part(x)

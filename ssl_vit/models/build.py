@@ -202,7 +202,10 @@ def check_sizes(architecture: str, model_args: dict[str, Any], sizes: Sequence[i
             reads, why = backbone.width_at(size) == backbone.embed_dim, f"beside those of {sizes[0]}"
         else:
             assert isinstance(backbone, ViTBackbone)
-            reads, why = size % backbone.patch_size == 0, f"which are no multiple of its patches of {backbone.patch_size}"
+            reads, why = (
+                size % backbone.patch_size == 0,
+                f"which are no multiple of its patches of {backbone.patch_size}",
+            )
         if not reads:
             raise UserError(
                 f"{architecture} cannot read local crops of {size} pixels {why}; use --crops.local_crops 0, "

@@ -106,7 +106,7 @@ class PooledBackbone(Backbone):
         self.model.load_state_dict(state)
 
     def layer_id(self, name: str) -> int:
-        """timm's own grouping: 0 for the stem, then blocks (or stages), depth + 1 for what is above them."""
+        """As timm groups them: 0 for the stem, then blocks (or stages), depth + 1 for what is above them."""
         return self._layers[name.removeprefix("model.")]
 
     def forward_pooled(
