@@ -25,12 +25,16 @@ from torch import Tensor, nn
 SCALE = PixelScale((0.4, 0.5), (0.2, 0.3), 16)
 SWIN = "swin_tiny_patch4_window7_224"
 SIZES = {"resnet18": 32, "test_efficientnet": 32, "pvt_v2_b0": 64, SWIN: 64}
-NARROW = {"embed_dim": 24, "depths": [2, 1], "num_heads": [2, 4]}
+DISTILLED = "deit_tiny_distilled_patch16_224"
+NARROW: dict[str, dict[str, Any]] = {
+    SWIN: {"embed_dim": 24, "depths": [2, 1], "num_heads": [2, 4]},
+    DISTILLED: {"embed_dim": 24, "depth": 1, "num_heads": 2},
+}
 
 
 def backbone(name: str, size: int = 32) -> PooledBackbone:
     torch.manual_seed(0)
-    args = timm_args(ModelConfig(name, size), 2) | (NARROW if name == SWIN else {})
+    args = timm_args(ModelConfig(name, size), 2) | NARROW.get(name, {})
     made = make_backbone(name, args, img_size=size)
     assert isinstance(made, PooledBackbone)
     for buffer_name, buffer in made.named_buffers():  # as if it had been trained
@@ -57,7 +61,7 @@ def test_plain_timm_loads_the_folder_and_gives_the_same_features(name: str, tmp_
     assert not torch.equal(random.timm_state()[first], model.timm_state()[first])
 
 
-@pytest.mark.parametrize("name", ["test_resnet", "test_efficientnet", "test_convnext"])
+@pytest.mark.parametrize("name", ["test_resnet", "test_efficientnet", "test_convnext", DISTILLED])
 def test_plain_timm_classifies_as_the_exported_classifier(name: str, tmp_path: Path) -> None:
     net = Classifier(backbone(name), 3, pool="mean").eval()
     torch.nn.init.normal_(net.head.weight)  # pyright: ignore[reportArgumentType]
