@@ -21,19 +21,31 @@ def main(cfg: DINORecipe) -> None:
     from ssl_vit import pretraining, train
     from ssl_vit.configs import resolve_dino
     from ssl_vit.data.sources import known_classes
-    from ssl_vit.models.build import build_backbone
+    from ssl_vit.models.build import build_backbone, check_sizes, timm_args
     from ssl_vit.objectives.dino import DINO
 
     start, asked = pretraining.begin(cfg), cfg.dino.out_dim
     accelerator, pool, model, preset = start.accelerator, start.pool, start.model, start.preset
-    assert model.img_size and model.patch_size and model.width and model.pool
+    assert model.name and model.img_size and model.pool
+    crops = resolve_dino.resolve_crops(
+        cfg.crops,
+        preset,
+        size=model.img_size,
+        patch=model.patch_size or start.shape.patch_size,
+        plain=start.shape.plain,
+    )
+    if crops.local_crops:
+        assert crops.local_size
+        check_sizes(model.name, timm_args(model, pool.form.channels), (model.img_size, crops.local_size))
     fit = resolve_dino.resolve_fit(cfg.fit, len(pool), preset)
     cfg = replace(
         cfg,
         preset=preset.name,
         model=model,
-        dino=resolve_dino.resolve_dino(cfg.dino, preset, images=len(pool), width=model.width, epochs=fit.epochs or 1.0),
-        crops=resolve_dino.resolve_crops(cfg.crops, preset, size=model.img_size, patch=model.patch_size),
+        dino=resolve_dino.resolve_dino(
+            cfg.dino, preset, images=len(pool), width=model.width or start.shape.width, epochs=fit.epochs or 1.0
+        ),
+        crops=crops,
         optim=resolve_dino.resolve_optim(cfg.optim, preset),
         fit=fit,
     )
@@ -45,9 +57,8 @@ def main(cfg: DINORecipe) -> None:
     run = pretraining.open_run_for("dino", cfg, start)
     dtype = train.DTYPES.get(cfg.fit.precision, torch.float32)
     backbone = objective.student.backbone
-    view = multicrop_view(
-        scale, cfg.crops, size=model.img_size, depth=backbone.depth, drop_path=cfg.dino.drop_path, dtype=dtype
-    )
+    drop = cfg.dino.drop_path if backbone.draws_drop_path else 0.0
+    view = multicrop_view(scale, cfg.crops, size=model.img_size, depth=backbone.depth, drop_path=drop, dtype=dtype)
     if accelerator.is_main_process:
         _warn(notice(*pool.form), asked, known_classes(cfg.data, cfg.eval.data) if asked else None)
     train.summarise(objective, loader, cfg.fit, cfg.optim, _tokens(cfg, start.note), accelerator)
@@ -75,9 +86,10 @@ def _warn(left_out: str, outputs: int | None, classes: int | None) -> None:
 def _tokens(cfg: DINORecipe, note: str) -> str:
     """What the network sees of an image, in words."""
     size, patch, crops = cfg.model.img_size, cfg.model.patch_size, cfg.crops
-    assert size and patch
+    assert size
+    patches = f" = {(size // patch) ** 2} patches of {patch} px" if patch else ""
     local = f", {crops.local_crops} of {crops.local_size} px" if crops.local_crops else ""
-    return f"{note}; preset {cfg.preset}, 2 crops of {size} px = {(size // patch) ** 2} patches of {patch} px{local}"
+    return f"{note}; preset {cfg.preset}, 2 crops of {size} px{patches}{local}"
 
 
 if __name__ == "__main__":

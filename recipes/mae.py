@@ -22,10 +22,11 @@ def main(cfg: MAERecipe) -> None:
     from ssl_vit.data.views import mae_view
     from ssl_vit.figures.reconstructions import save_reconstructions
     from ssl_vit.masking import kept_patches
+    from ssl_vit.models.backbone import with_tokens
     from ssl_vit.models.build import build_backbone
     from ssl_vit.objectives.mae import MAE
 
-    start = pretraining.begin(cfg)
+    start = pretraining.begin(cfg, tokens=True)
     accelerator, pool, model, preset = start.accelerator, start.pool, start.model, start.preset
     assert model.img_size and model.patch_size and model.width
     size, patches = model.img_size, (model.img_size // model.patch_size) ** 2
@@ -42,7 +43,8 @@ def main(cfg: MAERecipe) -> None:
         fit=resolve.resolve_fit(cfg.fit, len(pool), size=preset.input, labelled=False),
     )
     fixed = model.positions == "sincos"
-    objective = MAE(build_backbone(model, pool.form.channels), cfg.mae, freeze_positions=fixed)
+    backbone = with_tokens(build_backbone(model, pool.form.channels), "MAE")
+    objective = MAE(backbone, cfg.mae, freeze_positions=fixed)
     loader, scale = pretraining.load(cfg, start)
     run = pretraining.open_run_for("mae", cfg, start)
     dtype = train.DTYPES.get(cfg.fit.precision, torch.float32)

@@ -51,14 +51,15 @@ def main(cfg: SupervisedRecipe) -> None:
         preset=preset.name,
         model=model,
         supervised=resolve.resolve_supervised(
-            cfg.supervised, model.pool, preset.input, len(data.train), data.train.kind
+            cfg.supervised, model.pool, preset.input, len(data.train), data.train.kind, plain=shape.plain
         ),
         augment=resolve.resolve_augment(cfg.augment, preset.input, labelled=True),
         optim=resolve.resolve_optim(cfg.optim, backbone.embed_dim, preset.input, "scratch"),
         fit=resolve.resolve_fit(cfg.fit, len(data.train), size=preset.input, labelled=True),
     )
     if main_process:
-        print(f"preset          {preset.name}, {size} px in patches of {model.patch_size} px")
+        parts = f"in patches of {model.patch_size} px" if shape.plain else f"for {model.name}"
+        print(f"preset          {preset.name}, {size} px {parts}")
     run = open_run(
         "supervised", cfg, data=data.train.name, fingerprint=data.train.fingerprint, writes=main_process,
         accelerator=train.describe(accelerator),
@@ -71,7 +72,8 @@ def main(cfg: SupervisedRecipe) -> None:
     )  # fmt: skip
     if not main_process:
         return
-    recorded = {"objective": "supervised", "positions": model.positions, "seed": cfg.seed}
+    recorded = {"objective": "supervised", "seed": cfg.seed}
+    recorded |= {"positions": model.positions} if shape.plain else {}
     recorded |= recorded_data(cfg.data, cfg.eval.data)
     left = leave(objective, run, scale, data.train, cfg.supervised, recorded)
     row = trained_row("from scratch", len(data.train), cfg, metrics)

@@ -41,18 +41,19 @@ class Beginning(NamedTuple):
     """As given by ``--preset``."""
 
 
-def begin(cfg: MAERecipe | DINORecipe) -> Beginning:
+def begin(cfg: MAERecipe | DINORecipe, *, tokens: bool = False) -> Beginning:
     """Joins the other processes, opens the images and chooses the network; a wrong model name comes before data.
 
     Args:
         cfg: As given.
+        tokens: Whether the objective needs the tokens of a plain ViT.
     """
     if cfg.model.name is not None:
-        model_facts(resolve.full_name(cfg.model.name))
+        model_facts(resolve.full_name(cfg.model.name), tokens=tokens)
     accelerator = train.start(cfg.fit.precision, cfg.seed)
     pool, note = open_pool(cfg.data, cfg.eval.data)
     side = cfg.data.window or pool.sizes.short_side
-    shape = model_facts(resolve.default_name(cfg.model, side, cfg.preset))
+    shape = model_facts(resolve.default_name(cfg.model, side, cfg.preset), tokens=tokens)
     model = resolve.resolve_model(cfg.model, side, shape, cfg.preset)
     check_shape(model)
     assert model.img_size
@@ -95,10 +96,11 @@ def export(
     recorded: dict[str, Any] = {
         "objective": name,
         "pool_fingerprint": start.pool.fingerprint,
-        "positions": cfg.model.positions,
         "seed": cfg.seed,
         **recorded_data(cfg.data, cfg.eval.data),
     }
+    if start.shape.plain:
+        recorded["positions"] = cfg.model.positions
     assert cfg.model.pool is not None
     export_backbone(objective.exported(), run.backbone, scale, cfg.model.pool, recorded)
 

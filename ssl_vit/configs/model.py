@@ -13,9 +13,11 @@ class ModelConfig:
     name: str | None = None
     """A timm model that is a plain ViT, e.g. vit_small_patch16_224, with the image and patch size in its name; or a
     network alone, with sizes from the images: vit_micro, vit_mini (for CPUs), vit_tiny, vit_small, vit_base,
-    vit_large, vit_huge. Default: the preset's."""
+    vit_large, vit_huge. Without MAE also any other timm model that makes one vector of an image, as timm has it:
+    resnet50, swin_tiny_patch4_window7_224, mobilevit_s. Default: the preset's."""
     img_size: int | None = None
-    """Side of the square input in pixels; default: the named model's own, else from the data."""
+    """Side of the square input in pixels; default: the named model's own, else from the data (as for models that are no
+    plain ViT, where they read images of any size)."""
     patch_size: int | None = None
     """Side of a patch in pixels; an image size that is given must be a multiple, one that comes from the images is
     rounded to one. Default: the named model's own, or from that size."""
@@ -41,4 +43,5 @@ class AdaptConfig:
     """Side of the square input in pixels, a multiple of the patch size: positions are interpolated to the new grid;
     default: the backbone's own."""
     patch_size: int | None = None
-    """Side of a patch in pixels: the patch projection is resampled (FlexiViT); default: the backbone's own."""
+    """Side of a patch in pixels, of a plain ViT: the patch projection is resampled (FlexiViT); default: the backbone's
+    own."""

@@ -33,7 +33,8 @@ class SupervisedConfig:
 
     pool: Literal["cls", "mean", "mean_prenorm"] | None = None
     """What the classifier reads: class token or mean of patches after the final norm, or the mean of patches before
-    it with a fresh LayerNorm (MAE's fine-tuning); default: the model's pool, with mean read as mean_prenorm."""
+    it with a fresh LayerNorm (MAE's fine-tuning); default: the model's pool, with mean read as mean_prenorm. Models
+    that are no plain ViT have mean alone, their own pooled feature."""
     label_smoothing: float = 0.1
     """Probability mass moved from the label to all classes, in [0, 1), MAE's value; with several labels per image 0 and
     1 each move towards the other by half of it; numbers are not smoothed."""
@@ -44,8 +45,8 @@ class SupervisedConfig:
     """Beta parameter of CutMix, 0 for off; default: 1 above 16 pixels with 2,000 labels or more that are
     no numbers, else 0."""
     drop_path: float = 0.1
-    """Stochastic depth: rate at the last block, growing linearly from 0 at the first. 0.1 is MAE's for ViT-B; it takes
-    0.2 for ViT-L and 0.3 for ViT-H."""
+    """Stochastic depth of plain ViTs: rate at the last block, growing linearly from 0 at the first. 0.1 is MAE's for
+    ViT-B; it takes 0.2 for ViT-L and 0.3 for ViT-H."""
     ema_decay: float = 0.999
     """Decay of the weight average that is evaluated and exported; 0 for off, as in MAE's fine-tuning."""
     head_hidden: int = 0

@@ -63,21 +63,22 @@ def resolve_dino(cfg: DINOConfig, preset: Preset, *, images: int, width: int, ep
     )
 
 
-def resolve_crops(cfg: CropsConfig, preset: Preset, *, size: int, patch: int) -> CropsConfig:
+def resolve_crops(cfg: CropsConfig, preset: Preset, *, size: int, patch: int, plain: bool = True) -> CropsConfig:
     """Crops as definite values.
 
     Args:
         cfg: As given.
         preset: Of the images' size.
         size: Side of the input, and of a global crop, in pixels.
-        patch: Side of a patch in pixels.
+        patch: Side of a patch, or of what a place of the last feature map stands for, in pixels.
+        plain: Whether the network is a plain ViT, whose images are made of whole patches.
 
     Raises:
         UserError: For a local crop that is not made of whole patches, or ranges the wrong way round.
     """
     own = DINO_PRESETS[preset.name]
     local = cfg.local_size or max(1, round(own.local_share * size / patch)) * patch
-    if local % patch:
+    if plain and local % patch:
         below = local // patch * patch
         options = f"{below} or {below + patch}" if below else f"{patch}"
         raise UserError(

@@ -37,6 +37,7 @@ class ViTBackbone(TokenBackbone):
     """The equations of ViT (Dosovitskiy et al. 2021, eqs. 1-4), with token dropping between eq. 1 and eq. 2."""
 
     drops_tokens = True
+    draws_drop_path = True
 
     def __init__(self, vit: VisionTransformer, architecture: str, model_args: dict[str, Any]) -> None:
         """Wraps a timm model.
@@ -54,6 +55,7 @@ class ViTBackbone(TokenBackbone):
         self.depth = len(vit.blocks)
         self.channels = vit.patch_embed.proj.in_channels
         self.patch_size = vit.patch_embed.proj.kernel_size[0]
+        self.img_size = int(vit.patch_embed.img_size[0])
         rows, columns = vit.patch_embed.grid_size
         self.grid = (rows, columns)
         self.prefix_tokens = vit.num_prefix_tokens
@@ -66,6 +68,10 @@ class ViTBackbone(TokenBackbone):
         """The timm model's state dict, with the whole table in place of factorised positions."""
         state = self.vit.state_dict()
         return state if self.axes is None else state | {"pos_embed": self.axes().detach()}
+
+    def load_timm_state(self, state: dict[str, Tensor]) -> None:
+        """Takes over the timm model's state dict; factorised positions have no place in it."""
+        self.vit.load_state_dict(state)
 
     def position_table(self) -> Float[Tensor, "1 L D"] | None:
         """Positions of the embedded prefix tokens and of all patches; None where there are none."""

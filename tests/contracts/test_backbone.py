@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from ssl_vit.configs import ModelConfig
 from ssl_vit.errors import UserError
 from ssl_vit.evaluation.linear_protocols import candidate_pools
-from ssl_vit.models.build import build_backbone, check_shape, make_vit, model_facts
+from ssl_vit.models.build import build_backbone, check_shape, make_backbone, model_facts, timm_args
+from ssl_vit.models.pooled import PooledBackbone
 from ssl_vit.models.positions import resample
 from ssl_vit.models.vit import ViTBackbone, gather_patches, patchify
 from torch import Tensor
@@ -256,7 +257,7 @@ def test_feature_map_is_the_patch_tokens_on_their_grid(name: str) -> None:
 
 def normed_qk() -> ViTBackbone:
     args = {"img_size": 16, "patch_size": 4, "embed_dim": 24, "depth": 2, "num_heads": 3, "qk_norm": True}
-    backbone = make_vit("vit_tiny_patch16_224", args)
+    backbone = make_backbone("vit_tiny_patch16_224", args)
     for parameter in backbone.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     return backbone.double().eval()
@@ -355,9 +356,84 @@ def test_every_parameter_has_a_layer(name: str) -> None:
         ("beit_base_patch16_224", "Beit"),
     ],
 )
-def test_other_families_are_refused_by_class(name: str, reason: str) -> None:
-    with pytest.raises(UserError, match=reason):
-        model_facts(name)
+def test_where_tokens_are_needed_other_families_are_refused_by_class(name: str, reason: str) -> None:
+    with pytest.raises(UserError, match=f"--model.name {name} is not a plain VisionTransformer: .*{reason}"):
+        model_facts(name, tokens=True)
+
+
+POOLED = {
+    "resnet18": (32, 64),
+    "test_convnext": (32, 48),
+    "mobilevit_xxs": (32, 64),
+    "pvt_v2_b0": (64, 96),
+    "swin_tiny_patch4_window7_224": (64, 32),
+}
+"""Models that give one vector, and two sizes for each."""
+NARROW = {"swin_tiny_patch4_window7_224": {"embed_dim": 24, "depths": (2, 2), "num_heads": (2, 4)}}
+
+
+def make_pooled(name: str, channels: int = 3) -> PooledBackbone:
+    torch.manual_seed(0)
+    args = timm_args(ModelConfig(name, POOLED[name][0]), channels) | NARROW.get(name, {})
+    backbone = make_backbone(name, args, img_size=POOLED[name][0])
+    assert isinstance(backbone, PooledBackbone)
+    return backbone.double()
+
+
+@pytest.mark.parametrize("name", POOLED)
+def test_a_pooled_feature_is_timms_own_at_every_size(name: str) -> None:
+    backbone = make_pooled(name, 2).eval()
+    model = timm.create_model(name, num_classes=0, **backbone.model_args).double().eval()
+    model.load_state_dict(backbone.timm_state())
+    for size in POOLED[name]:
+        images = torch.randn(2, 2, size, size, dtype=torch.float64)
+        found = backbone.forward_pooled(images, pool="mean")
+        assert found.shape == (2, backbone.embed_dim) == (2, backbone.pooled_width("mean"))
+        assert (found - model(images)).abs().max() <= 1e-12
+    with pytest.raises(ValueError, match="only one pooled feature"):
+        backbone.forward_pooled(images, pool="cls")
+    with pytest.raises(ValueError, match="no stochastic depth"):
+        backbone.forward_pooled(images, pool="mean", drop=torch.ones(2, backbone.depth, 2).double())
+
+
+@pytest.mark.parametrize("name", POOLED)
+def test_training_a_pooled_feature_draws_nothing_and_reaches_every_parameter(name: str) -> None:
+    backbone = make_pooled(name).train()
+    images = torch.randn(4, 3, POOLED[name][0], POOLED[name][0], dtype=torch.float64)
+    state = torch.get_rng_state()
+    first, second = (backbone.forward_pooled(images, pool="mean") for _ in range(2))
+    assert torch.equal(first, second)
+    assert torch.equal(torch.get_rng_state(), state)
+    (first * torch.randn_like(first)).sum().backward()
+    assert all(p.grad is not None for p in backbone.parameters())  # DDP refuses others
+
+
+@pytest.mark.parametrize("name", POOLED)
+def test_layers_of_a_pooled_backbone(name: str) -> None:
+    backbone = make_pooled(name)
+    layers = {n: backbone.layer_id(n) for n, _ in backbone.named_parameters()}
+    assert set(range(backbone.depth + 1)) <= set(layers.values()) <= set(range(backbone.depth + 2))
+    assert layers[next(iter(layers))] == 0
+    if name == "resnet18":
+        last = "model.layer4.1.conv2.weight"
+        assert (layers["model.conv1.weight"], layers["model.layer1.0.conv1.weight"], layers[last]) == (0, 1, 8)
+
+
+@pytest.mark.parametrize("name", [*POOLED, *SHAPES])
+def test_a_feature_map_has_a_vector_for_every_place(name: str) -> None:
+    backbone = make_pooled(name).eval() if name in POOLED else make(name)
+    size = backbone.img_size
+    images = torch.randn(2, 3, size, size, dtype=torch.float64)
+    found = backbone.feature_map(images)
+    assert found.shape[:2] == (2, backbone.embed_dim)
+    assert found.shape[2] == found.shape[3] > 1 or size == 32
+    pooled = backbone.forward_pooled(images, pool="mean")
+    if name != "test_convnext":  # a norm follows its mean
+        assert (found.mean(dim=(2, 3)) - pooled).abs().max() <= 1e-12
+    # Places are rows and columns of the image: what the right half shows changes the right half most.
+    images[:, :, :, size // 2 :] += torch.randn_like(images[:, :, :, size // 2 :])
+    change = (backbone.feature_map(images) - found).abs().mean(dim=(0, 1, 2))
+    assert len(change) == 1 or change[-1] > change[0]
 
 
 def test_unknown_names_get_close_matches() -> None:

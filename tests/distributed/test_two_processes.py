@@ -117,6 +117,24 @@ def test_labels_mixing_and_accumulation(policy: str, tmp_path: Path) -> None:
     assert max(abs(a - b) for a, b in zip(one, two, strict=True)) <= 1e-9
 
 
+def test_batch_norm_of_a_convolutional_network(tmp_path: Path) -> None:
+    """Statistics of all processes: 1 x 16 and 2 x 8 train the same network, running statistics included."""
+    words = ["--model.name", "test_resnet", "--eval.labels", "32", "--fit.batch_size", "16", "--fit.epochs", "1",
+             "--fit.min_steps", "4", "--fit.log_every", "1", "--fit.precision", "fp64"]  # fmt: skip
+    states = []
+    for processes in (1, 2):
+        done = launch(processes, "recipes/supervised.py", *words, "--run.dir", str(processes), cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        saved = next((tmp_path / str(processes) / "checkpoints").glob("*.pt"))
+        states.append(torch.load(saved, weights_only=True)["objective"])
+    one, two = losses(tmp_path / "1"), losses(tmp_path / "2")
+    assert len(one) == 4
+    assert max(abs(a - b) for a, b in zip(one, two, strict=True)) <= 1e-9
+    assert any("running_var" in name for name in states[0])
+    for name in states[0]:
+        assert (states[0][name] - states[1][name]).abs().max() <= 1e-9, name
+
+
 def test_linear_probe_with_batch_norm_and_lars(runs: Path) -> None:
     """MAE's probe: batch statistics of all processes, so that 1 x 64 and 2 x 32 train the same head."""
     words = ["--backbone", "fp64-1", "--linear.protocol", "aug-mae", "--fit.precision", "fp64", "--fit.batch_size",

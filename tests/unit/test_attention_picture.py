@@ -17,7 +17,7 @@ from ssl_vit.errors import UserError
 from ssl_vit.figures.attention import save_attention
 from ssl_vit.figures.pixels import omitted, planes, some_images
 from ssl_vit.figures.shown import Shown, open_shown
-from ssl_vit.models.build import make_vit
+from ssl_vit.models.build import make_backbone
 from ssl_vit.models.vit import ViTBackbone
 from torch import Tensor
 
@@ -28,7 +28,7 @@ YELLOW, PURPLE = np.array([253, 231, 36]), np.array([68, 1, 84])
 def make(heads: int = 2, channels: int = 3) -> ViTBackbone:
     torch.manual_seed(0)
     args = {"img_size": 8, "patch_size": 4, "embed_dim": 24, "depth": 1, "num_heads": heads, "in_chans": channels}
-    return make_vit("vit_tiny_patch16_224", args)
+    return make_backbone("vit_tiny_patch16_224", args)
 
 
 class Planted(ViTBackbone):
@@ -85,7 +85,7 @@ def test_without_class_token_there_is_no_picture(tmp_path: Path) -> None:
             "global_pool": "avg", "fc_norm": False}  # fmt: skip
     with pytest.raises(ValueError, match="no class token"):
         save_attention(
-            make_vit("vit_tiny_patch16_224", args), Shown(torch.zeros(1, 3, 8, 8), SCALE, ""), tmp_path / "a"
+            make_backbone("vit_tiny_patch16_224", args), Shown(torch.zeros(1, 3, 8, 8), SCALE, ""), tmp_path / "a"
         )
     assert not list(tmp_path.iterdir())
 

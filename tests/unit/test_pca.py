@@ -11,7 +11,7 @@ from PIL import Image
 from ssl_vit.data.views import PixelScale
 from ssl_vit.figures.pca import as_colours, principal_components, save_components
 from ssl_vit.figures.shown import Shown
-from ssl_vit.models.build import make_vit
+from ssl_vit.models.build import make_backbone
 from torch import Tensor
 
 WIDTHS = (5.0, 3.0, 2.0, 0.5)
@@ -83,7 +83,7 @@ def test_every_image_stands_beside_its_colours(
 ) -> None:
     torch.manual_seed(0)
     args = {"img_size": 8, "patch_size": 4, "embed_dim": 12, "depth": 1, "num_heads": 2, "in_chans": channels}
-    backbone = make_vit("vit_tiny_patch16_224", args)
+    backbone = make_backbone("vit_tiny_patch16_224", args)
     scale = PixelScale((0.5,) * channels, (0.25,) * channels, bits)
     path = tmp_path / "new" / "pca.png"
     shown = Shown(torch.randn(images, channels, 12, 12), scale, "some images")
