@@ -1,6 +1,7 @@
 """Every option as a frozen dataclass; importing this never imports torch."""
 
 from ssl_vit.configs.cli import from_dict, parse, run_script, to_dict, to_yaml
+from ssl_vit.configs.crops import CropsConfig
 from ssl_vit.configs.data import AugmentConfig, DataConfig, LabelledDataConfig, LoadingConfig, SourceConfig
 from ssl_vit.configs.evaluation import (
     EvalConfig,
@@ -27,6 +28,7 @@ from ssl_vit.configs.recipes import (
 __all__ = [
     "AdaptConfig",
     "AugmentConfig",
+    "CropsConfig",
     "DataConfig",
     "EvalConfig",
     "FiguresRecipe",

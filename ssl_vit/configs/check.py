@@ -64,6 +64,17 @@ _RANGES: dict[str, tuple[float, float]] = {
     "augment.crop_ratio": (1e-3, 1e3),
     "augment.magnitude": (0, 10),
     "augment.erasing": (0, 1),
+    "crops.global_scale": (1e-6, 1),
+    "crops.local_scale": (1e-6, 1),
+    "crops.local_crops": (0, math.inf),
+    "crops.local_size": (1, math.inf),
+    "crops.ratio": (1e-3, 1e3),
+    "crops.jitter": (0, 5),
+    "crops.jitter_chance": (0, 1),
+    "crops.grey": (0, 1),
+    "crops.blur": (0, 1),
+    "crops.blur_sigma": (1e-3, 100),
+    "crops.solarise": (0, 1),
     "predict.batch_size": (1, math.inf),
 }
 
