@@ -16,10 +16,10 @@ def main(cfg: DINORecipe) -> None:
         cfg: What ``--help`` lists.
     """
     import torch
-    from ssl_vit.data.multicrop import multicrop_view, notice
 
     from ssl_vit import pretraining, train
     from ssl_vit.configs import resolve_dino
+    from ssl_vit.data.multicrop import multicrop_view, notice
     from ssl_vit.data.sources import known_classes
     from ssl_vit.models.build import build_backbone, check_sizes, timm_args
     from ssl_vit.objectives.dino import DINO
@@ -27,13 +27,8 @@ def main(cfg: DINORecipe) -> None:
     start, asked = pretraining.begin(cfg), cfg.dino.out_dim
     accelerator, pool, model, preset = start.accelerator, start.pool, start.model, start.preset
     assert model.name and model.img_size and model.pool
-    crops = resolve_dino.resolve_crops(
-        cfg.crops,
-        preset,
-        size=model.img_size,
-        patch=model.patch_size or start.shape.patch_size,
-        plain=start.shape.plain,
-    )
+    place, plain = model.patch_size or start.shape.patch_size, start.shape.plain
+    crops = resolve_dino.resolve_crops(cfg.crops, preset, size=model.img_size, patch=place, plain=plain)
     if crops.local_crops:
         assert crops.local_size
         check_sizes(model.name, timm_args(model, pool.form.channels), (model.img_size, crops.local_size))
@@ -43,7 +38,12 @@ def main(cfg: DINORecipe) -> None:
         preset=preset.name,
         model=model,
         dino=resolve_dino.resolve_dino(
-            cfg.dino, preset, images=len(pool), width=model.width or start.shape.width, epochs=fit.epochs or 1.0
+            cfg.dino,
+            preset,
+            images=len(pool),
+            width=model.width or start.shape.width,
+            epochs=fit.epochs or 1.0,
+            plain=plain,
         ),
         crops=crops,
         optim=resolve_dino.resolve_optim(cfg.optim, preset),
@@ -57,8 +57,9 @@ def main(cfg: DINORecipe) -> None:
     run = pretraining.open_run_for("dino", cfg, start)
     dtype = train.DTYPES.get(cfg.fit.precision, torch.float32)
     backbone = objective.student.backbone
-    drop = cfg.dino.drop_path if backbone.draws_drop_path else 0.0
-    view = multicrop_view(scale, cfg.crops, size=model.img_size, depth=backbone.depth, drop_path=drop, dtype=dtype)
+    view = multicrop_view(
+        scale, cfg.crops, size=model.img_size, depth=backbone.depth, drop_path=cfg.dino.drop_path, dtype=dtype
+    )
     if accelerator.is_main_process:
         _warn(notice(*pool.form), asked, known_classes(cfg.data, cfg.eval.data) if asked else None)
     train.summarise(objective, loader, cfg.fit, cfg.optim, _tokens(cfg, start.note), accelerator)

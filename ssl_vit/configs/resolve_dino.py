@@ -12,6 +12,7 @@ from ssl_vit.configs.objectives import DINOConfig
 from ssl_vit.configs.presets import Preset
 from ssl_vit.configs.resolve import batch_for
 from ssl_vit.errors import UserError
+from ssl_vit.notices import say_once
 
 _WIDE = 192
 """D of ViT-Ti, the narrowest network that gets the paper's head."""
@@ -40,8 +41,10 @@ def resolve_optim(cfg: OptimConfig, preset: Preset) -> OptimConfig:
     return replace(cfg, base_lr=cfg.base_lr or DINO_PRESETS[preset.name].base_lr)
 
 
-def resolve_dino(cfg: DINOConfig, preset: Preset, *, images: int, width: int, epochs: float) -> DINOConfig:
-    """Sizes of the head and temperatures as numbers.
+def resolve_dino(
+    cfg: DINOConfig, preset: Preset, *, images: int, width: int, epochs: float, plain: bool = True
+) -> DINOConfig:
+    """Sizes of the head, temperatures and stochastic depth as numbers.
 
     Args:
         cfg: As given.
@@ -49,12 +52,16 @@ def resolve_dino(cfg: DINOConfig, preset: Preset, *, images: int, width: int, ep
         images: Number of training images.
         width: D of the backbone.
         epochs: Of the run.
+        plain: Whether the network is a plain ViT; others are trained without stochastic depth.
     """
+    if not plain and cfg.drop_path:
+        say_once("note: stochastic depth (--dino.drop_path) is for plain ViTs; this model is trained without")
     own, wide = DINO_PRESETS[preset.name], width >= _WIDE
     outputs = 2 ** round(math.log2(max(2, images / IMAGES_PER_OUTPUT)))
     given = cfg.warmup_teacher_epochs
     return replace(
         cfg,
+        drop_path=cfg.drop_path if plain else 0.0,
         out_dim=cfg.out_dim or min(MOST_OUTPUTS, max(LEAST_OUTPUTS, outputs)),
         head_hidden=cfg.head_hidden or (2048 if wide else 8 * width),
         head_bottleneck=cfg.head_bottleneck or (256 if wide else 2 * width),
