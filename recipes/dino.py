@@ -19,7 +19,8 @@ def main(cfg: DINORecipe) -> None:
 
     from ssl_vit import pretraining, train
     from ssl_vit.configs import resolve_dino
-    from ssl_vit.data.multicrop import multicrop_view, notice
+    from ssl_vit.data.crop_colours import notice
+    from ssl_vit.data.multicrop import multicrop_view
     from ssl_vit.data.sources import known_classes
     from ssl_vit.models.build import build_backbone, check_sizes, timm_args
     from ssl_vit.objectives.dino import DINO
