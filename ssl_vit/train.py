@@ -222,11 +222,12 @@ def fit(
                             raise
                         raise UserError(_too_little_memory(loader, objective)) from None
                 objective.after_backward(clock)
-                if fit.clip_each is not None:
+                if fit.clip_each is not None or fit.clip_grad is not None:
                     accelerator.unscale_gradients(optimizer)
+                if fit.clip_each is not None:
                     clip_each(trained, fit.clip_each)
                 if fit.clip_grad is not None:
-                    accelerator.clip_grad_norm_(trained, fit.clip_grad)
+                    torch.nn.utils.clip_grad_norm_(trained, fit.clip_grad)
                 optimizer.step()
                 optimizer.zero_grad(set_to_none=True)
                 objective.after_step(clock)
