@@ -16,7 +16,7 @@ from ssl_vit.data.views import PixelScale, View, drop_path_factors
 from ssl_vit.randomness import Key, make_key, uniform
 
 GLOBALS = 2
-_AT_ONCE = 1_500_000
+_AT_ONCE = 1_000_000
 """Numbers in the crops of the images that a CPU works on together: enough to hide the cost of a call, and few enough to
 stay in the cache and in memory that the system need not hand out anew."""
 
