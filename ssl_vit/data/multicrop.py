@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -17,8 +18,8 @@ from ssl_vit.randomness import Key, make_key, uniform
 
 GLOBALS = 2
 _AT_ONCE = 1_000_000
-"""Numbers in the crops of the images that a CPU works on together: enough to hide the cost of a call, and few enough to
-stay in the cache and in memory that the system need not hand out anew."""
+"""Numbers in the crops of the images that a CPU works on together (but never fewer than four images): enough to hide
+the cost of a call, few enough to stay in the cache and in memory that the system need not hand out anew."""
 
 
 class _Crops(NamedTuple):
@@ -44,8 +45,13 @@ def _keys(batch: Batch, seed: int, purpose: str, views: int) -> Key:
 
 def _pieces(batch: Batch, images: int) -> list[Batch]:
     """The batch in pieces of so many images."""
-    cut = (each.split(images) for each in (batch.images, batch.index, batch.epoch, batch.sizes))
-    return [Batch(*piece, batch.native, None) for piece in zip(*cut, strict=True)]
+    parts = [slice(start, start + images) for start in range(0, len(batch.index), images)]
+    return [
+        replace(
+            batch, images=batch.images[p], index=batch.index[p], epoch=batch.epoch[p], sizes=batch.sizes[p], labels=None
+        )
+        for p in parts
+    ]
 
 
 def _cut(
@@ -118,10 +124,11 @@ def multicrop_view(
         return inputs
 
     def view(batch: Batch, seed: int) -> dict[str, Tensor]:
-        if batch.images.device.type != "cpu":
-            return crop(batch, seed)
         numbers = batch.images.shape[1] * sum(s.number * s.size**2 for s in sets)
-        pieces = [crop(piece, seed) for piece in _pieces(batch, max(1, _AT_ONCE // numbers))]
+        at_once = max(4, _AT_ONCE // numbers)
+        if batch.images.device.type != "cpu" or len(batch.index) <= at_once:
+            return crop(batch, seed)
+        pieces = [crop(piece, seed) for piece in _pieces(batch, at_once)]
         return {name: torch.cat([piece[name] for piece in pieces]) for name in pieces[0]}
 
     return view

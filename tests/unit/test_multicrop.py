@@ -135,12 +135,12 @@ def test_crops_of_views_are_the_crops_of_images() -> None:
 # Whose a crop is
 
 
-@pytest.mark.parametrize("at_once", [1, 3_000, 10**9])
+@pytest.mark.parametrize("at_once", [1, 10**9])
 def test_a_crop_is_the_same_in_any_batch(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(multicrop, "_AT_ONCE", 10**9)
-    whole = made(batch_of(8), drop=0.2)
-    monkeypatch.setattr(multicrop, "_AT_ONCE", at_once)
-    parts = [made(batch_of(4), drop=0.2), made(batch_of(4, first=4), drop=0.2)]
+    whole = made(batch_of(10), drop=0.2)
+    monkeypatch.setattr(multicrop, "_AT_ONCE", at_once)  # 1: in pieces of four
+    parts = [made(batch_of(3), drop=0.2), made(batch_of(7, first=3), drop=0.2)]
     for name, expected in whole.items():
         found = torch.cat([part[name] for part in parts])
         assert float((found - expected).abs().max()) < 1e-6, name  # products may add up in another order
