@@ -110,13 +110,13 @@ def multicrop_view(
         draws = [Draws(*(each.unflatten(1, shape)[:, :, s.views].flatten(1) for each in drawn)) for s in sets]
         rows = group(draws)  # waits for the device, before there is much to wait for
         images = scale.scaled(batch.images, dtype)
-        low, high, flip = (each.view(shape) for each in (key.low, key.high, u[:, 0].contiguous()))
+        low, high, flip = (each.reshape(shape) for each in (key.low, key.high, u[:, 0]))
         inputs: dict[str, Tensor] = {}
         for crops, mine, groups in zip(sets, draws, rows, strict=True):
             own = Key(low[:, crops.views].flatten(), high[:, crops.views].flatten())
             cut = _cut(batch, images, own, flip[:, crops.views], crops, cfg)
             apply(cut, mine, groups, bits=scale.bits, widest=widest)
-            inputs[crops.name] = scale.normalise(cut).unflatten(0, (len(cut) // crops.number, crops.number))
+            inputs[crops.name] = scale.normalise(cut).unflatten(0, (shape[0], crops.number))
         if drop_path:
             factors = drop_path_factors(_keys(batch, seed, "drop-path", views), depth, drop_path).unflatten(0, shape)
             for crops in sets:

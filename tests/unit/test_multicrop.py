@@ -101,6 +101,39 @@ def test_with_everything_off_the_images_come_through() -> None:
     assert 0 < int(same.sum()) < same.numel()
 
 
+@pytest.mark.parametrize(
+    ("change", "views"),
+    [
+        ({"solarise": 1.0}, [1]),
+        ({"blur": (1.0, 0.0, 0.0), "blur_sigma": (0.5, 2.0)}, [0]),
+        ({"blur": (0.0, 1.0, 0.0), "blur_sigma": (0.5, 2.0)}, [1]),
+        ({"blur": (0.0, 0.0, 1.0), "blur_sigma": (0.5, 2.0)}, [2, 3, 4]),
+        ({"blur": (1.0, 1.0, 1.0), "blur_sigma": (0.1, 0.15)}, []),  # too narrow to do anything
+        ({"grey": 1.0}, [0, 1, 2, 3, 4]),
+        ({"jitter": 1.0, "jitter_chance": 1.0}, [0, 1, 2, 3, 4]),
+        ({"jitter": 1.0}, []),  # no chance
+        ({"jitter_chance": 1.0}, []),  # no strength
+    ],
+)
+def test_each_change_is_made_to_its_own_views(change: dict[str, Any], views: list[int]) -> None:
+    batch = batch_of(3)
+    found = made(batch, replace(OFF, **change))
+    together = torch.cat([found["globals"], found["locals"]], dim=1)
+    same = (together == (batch.images.float() / 255)[:, None]).flatten(2).all(dim=2)
+    for view in range(5):
+        assert same[:, view].tolist() == [view not in views] * 3
+
+
+def test_double_precision_is_the_same_view() -> None:
+    batch = batch_of(6)
+    view = multicrop_view(raw(), PAPER, size=16, depth=5, drop_path=0.0, dtype=torch.float64)
+    for name, expected in made(batch).items():
+        found = view(batch, 0)[name]
+        assert found.dtype == torch.float64
+        # A pixel at the middle of the range may be solarised in one of them only.
+        assert float(((found - expected).abs() > 1e-5).double().mean()) < 1e-3
+
+
 def test_images_used_whole_are_resized_as_for_evaluation_where_their_size_is_another() -> None:
     batch = batch_of(3, 24)
     boxes = augment.centre_crop(batch.sizes)
