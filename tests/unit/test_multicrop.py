@@ -151,7 +151,9 @@ def test_pixels_are_normalised_last() -> None:
         assert torch.allclose(restored, plain[name].flatten(0, 1), rtol=0, atol=1e-6)
 
 
-def test_crops_of_views_are_the_crops_of_images() -> None:
+@pytest.mark.parametrize("large", [1, 128])
+def test_crops_of_views_are_the_crops_of_images(large: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(augment, "_LARGE", large)  # 1: one by one
     images = torch.rand(3, 2, 20, 13, dtype=torch.float64)  # not square
     u = uniform(make_key(0, "b", torch.arange(15)), 4).double().view(3, 5, 4)
     extent = 1 + u[:, :, 2:] * (torch.tensor([20.0, 13.0]) - 1)
