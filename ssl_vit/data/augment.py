@@ -71,9 +71,9 @@ def to_canvas(
 
 def _cubic(x: Tensor, a: float = -0.5) -> Tensor:
     x = x.abs()
-    near = ((a + 2) * x - (a + 3)) * x * x + 1
-    far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
-    return torch.where(x < 1, near, torch.where(x < 2, far, torch.zeros_like(x)))
+    near = ((a + 2) * x).sub_(a + 3).mul_(x).mul_(x).add_(1)
+    far = (a * x).sub_(5 * a).mul_(x).add_(8 * a).mul_(x).sub_(4 * a)
+    return torch.where(x < 1, near, far.mul_(x < 2))
 
 
 def resize_weights(

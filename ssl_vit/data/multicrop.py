@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -43,9 +44,11 @@ def _keys(batch: Batch, seed: int, purpose: str, views: int) -> Key:
     return make_key(seed, purpose, epoch, index, number)
 
 
-def _pieces(batch: Batch, images: int) -> list[Batch]:
-    """The batch in pieces of so many images."""
-    parts = [slice(start, start + images) for start in range(0, len(batch.index), images)]
+def _pieces(batch: Batch, most: int) -> list[Batch]:
+    """The batch in pieces of much the same size, so many images at most."""
+    images = len(batch.index)
+    size = math.ceil(images / math.ceil(images / most))
+    parts = [slice(start, start + size) for start in range(0, images, size)]
     return [
         replace(
             batch, images=batch.images[p], index=batch.index[p], epoch=batch.epoch[p], sizes=batch.sizes[p], labels=None
