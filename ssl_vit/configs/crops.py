@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from ssl_vit.errors import UserError
 
@@ -55,8 +55,3 @@ def check_crops(cfg: CropsConfig) -> None:
         pair = getattr(cfg, name)
         if pair is not None and not 0 < pair[0] <= pair[1]:
             raise UserError(f"--crops.{name} {list(pair)} must be two positive numbers, least first")
-
-
-def open_fields(cfg: CropsConfig) -> list[str]:
-    """Options that a preset has still to fill."""
-    return [field.name for field in fields(cfg) if getattr(cfg, field.name) is None]

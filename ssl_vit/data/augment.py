@@ -15,6 +15,8 @@ from torch import Tensor
 from ssl_vit.randomness import Key, uniform
 
 _TRIES = 10
+_LARGE = 128
+"""Side in pixels from which a CPU cuts several crops of an image one by one."""
 
 
 def random_resized_crop(
@@ -69,9 +71,9 @@ def to_canvas(
 
 def _cubic(x: Tensor, a: float = -0.5) -> Tensor:
     x = x.abs()
-    near = ((a + 2) * x - (a + 3)) * x * x + 1
-    far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
-    return torch.where(x < 1, near, torch.where(x < 2, far, torch.zeros_like(x)))
+    near = ((a + 2) * x).sub_(a + 3).mul_(x).mul_(x).add_(1)
+    far = (a * x).sub_(5 * a).mul_(x).add_(8 * a).mul_(x).sub_(4 * a)
+    return torch.where(x < 1, near, far.mul_(x < 2))
 
 
 def resize_weights(
@@ -142,7 +144,8 @@ def crop_resize_views(
 ) -> Float[Tensor, "B V C O O"]:
     """Several crops of every image, each as ``crop_resize`` makes it, without a copy of the image for each.
 
-    Columns first: one product per image makes the rows of all its crops, of all channels at once.
+    Columns first: one product per image makes the rows of all its crops, of all channels at once. On a CPU, where it
+    is worth the calls, each crop of a large image is made from its own pixels instead of by weights of zero for others.
 
     Args:
         images: Pixels.
@@ -158,6 +161,13 @@ def crop_resize_views(
     # Both axes at once: no crop reaches beyond its own, so that the weights there are zeros.
     starts, extents = each[:, :2].T.flatten(), each[:, 2:].T.flatten()
     vertical, horizontal = resize_weights(starts, extents, max(height, width), out, flip).chunk(2)
+    if images.device.type == "cpu" and height * width >= _LARGE**2:
+        crops = images.new_empty((batch * views, channels, out, out))
+        ends = (each[:, :2] + each[:, 2:]).ceil()
+        for i, (top, left, bottom, right) in enumerate(torch.cat([each[:, :2].floor(), ends], dim=1).long().tolist()):
+            inside = images[i // views, :, top:bottom, left:right]
+            crops[i] = vertical[i, :, top:bottom] @ inside @ horizontal[i, :, left:right].T
+        return crops.unflatten(0, (batch, views))
     vertical = vertical[:, :, :height].reshape(batch, views * out, height)
     rows = vertical @ images.transpose(1, 2).reshape(batch, height, channels * width)
     crops = rows.view(batch * views, out * channels, width) @ horizontal[:, :, :width].transpose(1, 2)

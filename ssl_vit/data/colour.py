@@ -24,7 +24,7 @@ def grey(images: Float[Tensor, "B 3 H W"]) -> Float[Tensor, "B 3 H W"]:
 
 
 def _per_image(values: Float[Tensor, " B"], images: Tensor) -> Float[Tensor, "B 1 1 1"]:
-    return values.to(images.dtype)[:, None, None, None]
+    return values.to(images.dtype).view(-1, 1, 1, 1)
 
 
 def brightness(images: Float[Tensor, "B C H W"], factor: Float[Tensor, " B"]) -> Float[Tensor, "B C H W"]:
@@ -60,8 +60,8 @@ def hue(images: Float[Tensor, "B 3 H W"], shift: Float[Tensor, " B"]) -> Float[T
     # The angle in sixths of a turn, times the span: red at 0, green at 2, blue at 4.
     angle = torch.where(green == high, (blue - red).add_(span, alpha=2.0), (red - green).add_(span, alpha=4.0))
     angle = torch.where(red == high, green - blue, angle)
-    angle = angle / span.clamp(min=torch.finfo(span.dtype).tiny)  # a grey pixel's is 0
-    angle = angle.add_(6.0 * _per_image(shift, images)[:, 0])
+    angle = angle.div_(span.clamp(min=torch.finfo(span.dtype).tiny))  # a grey pixel's is 0
+    angle = angle.add_(6.0 * shift.to(images.dtype).view(-1, 1, 1))
     angle = angle.sub_((angle / 6.0).floor_(), alpha=6.0)
     result = torch.empty_like(images)
     for i, centre in enumerate((3.0, 2.0, 4.0)):

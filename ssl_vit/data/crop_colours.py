@@ -30,7 +30,7 @@ NUMBERS = 13
 _NARROWEST = 1 / 6
 """A blur of less deviation, in pixels, gives a neighbour less weight than rounding does: it is left out."""
 
-Rows = list[list[Int[Tensor, " M"]]]
+Rows = list[list[Int[Tensor, " _"]]]
 """For every step, for every operation: the crops that have it there."""
 
 

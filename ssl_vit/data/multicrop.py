@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -16,9 +18,9 @@ from ssl_vit.data.views import PixelScale, View, drop_path_factors
 from ssl_vit.randomness import Key, make_key, uniform
 
 GLOBALS = 2
-_AT_ONCE = 1_500_000
-"""Numbers in the crops of the images that a CPU works on together: enough to hide the cost of a call, and few enough to
-stay in the cache and in memory that the system need not hand out anew."""
+_AT_ONCE = 1_000_000
+"""Numbers in the crops of the images that a CPU works on together (but never fewer than four images): enough to hide
+the cost of a call, few enough to stay in the cache and in memory that the system need not hand out anew."""
 
 
 class _Crops(NamedTuple):
@@ -42,10 +44,17 @@ def _keys(batch: Batch, seed: int, purpose: str, views: int) -> Key:
     return make_key(seed, purpose, epoch, index, number)
 
 
-def _pieces(batch: Batch, images: int) -> list[Batch]:
-    """The batch in pieces of so many images."""
-    cut = (each.split(images) for each in (batch.images, batch.index, batch.epoch, batch.sizes))
-    return [Batch(*piece, batch.native, None) for piece in zip(*cut, strict=True)]
+def _pieces(batch: Batch, most: int) -> list[Batch]:
+    """The batch in pieces of much the same size, so many images at most."""
+    images = len(batch.index)
+    size = math.ceil(images / math.ceil(images / most))
+    parts = [slice(start, start + size) for start in range(0, images, size)]
+    return [
+        replace(
+            batch, images=batch.images[p], index=batch.index[p], epoch=batch.epoch[p], sizes=batch.sizes[p], labels=None
+        )
+        for p in parts
+    ]
 
 
 def _cut(
@@ -104,13 +113,13 @@ def multicrop_view(
         draws = [Draws(*(each.unflatten(1, shape)[:, :, s.views].flatten(1) for each in drawn)) for s in sets]
         rows = group(draws)  # waits for the device, before there is much to wait for
         images = scale.scaled(batch.images, dtype)
-        low, high, flip = (each.view(shape) for each in (key.low, key.high, u[:, 0].contiguous()))
+        low, high, flip = (each.reshape(shape) for each in (key.low, key.high, u[:, 0]))
         inputs: dict[str, Tensor] = {}
         for crops, mine, groups in zip(sets, draws, rows, strict=True):
             own = Key(low[:, crops.views].flatten(), high[:, crops.views].flatten())
             cut = _cut(batch, images, own, flip[:, crops.views], crops, cfg)
             apply(cut, mine, groups, bits=scale.bits, widest=widest)
-            inputs[crops.name] = scale.normalise(cut).unflatten(0, (len(cut) // crops.number, crops.number))
+            inputs[crops.name] = scale.normalise(cut).unflatten(0, (shape[0], crops.number))
         if drop_path:
             factors = drop_path_factors(_keys(batch, seed, "drop-path", views), depth, drop_path).unflatten(0, shape)
             for crops in sets:
@@ -118,10 +127,11 @@ def multicrop_view(
         return inputs
 
     def view(batch: Batch, seed: int) -> dict[str, Tensor]:
-        if batch.images.device.type != "cpu":
-            return crop(batch, seed)
         numbers = batch.images.shape[1] * sum(s.number * s.size**2 for s in sets)
-        pieces = [crop(piece, seed) for piece in _pieces(batch, max(1, _AT_ONCE // numbers))]
+        at_once = max(4, _AT_ONCE // numbers)
+        if batch.images.device.type != "cpu" or len(batch.index) <= at_once:
+            return crop(batch, seed)
+        pieces = [crop(piece, seed) for piece in _pieces(batch, at_once)]
         return {name: torch.cat([piece[name] for piece in pieces]) for name in pieces[0]}
 
     return view

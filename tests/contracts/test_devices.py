@@ -16,6 +16,7 @@ import torch
 from ssl_vit import train
 from ssl_vit.configs import (
     AugmentConfig,
+    CropsConfig,
     DataConfig,
     FitConfig,
     LabelledDataConfig,
@@ -25,7 +26,8 @@ from ssl_vit.configs import (
     SupervisedConfig,
 )
 from ssl_vit.data.images import ImageSet
-from ssl_vit.data.loader import Loader
+from ssl_vit.data.loader import Batch, Loader
+from ssl_vit.data.multicrop import multicrop_view
 from ssl_vit.data.sources import Labelled, open_labelled
 from ssl_vit.data.targets import TargetScale
 from ssl_vit.data.views import PixelScale, View, mae_view, measure_scale, probe_view, supervised_view
@@ -194,6 +196,19 @@ def test_training_and_judging_need_no_double_precision(name: str, digits: Labell
         if isinstance(objective, MAE):
             picture = tmp_path / "picture.png"
             save_reconstructions(objective, digits.train, scale, picture, size=size, mask_ratio=0.5, seed=0)
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_many_crops_need_no_double_precision(deep: bool) -> None:
+    crops = CropsConfig(
+        (0.4, 1.0), (0.05, 0.4), 3, 8, flip=True, jitter=1.0, blur=(1.0, 0.1, 0.5), blur_sigma=(0.1, 2.0), solarise=0.2
+    )
+    scale = PixelScale((0.5,) * 3, (0.2,) * 3, 16 if deep else 8)
+    view = multicrop_view(scale, crops, size=16, depth=2, drop_path=0.1, dtype=torch.float32)
+    images = (torch.rand(16, 3, 20, 20) * 255).to(torch.int32 if deep else torch.uint8)
+    words = torch.arange(16)
+    with no_double():
+        view(Batch(images, words, words, torch.full((16, 2), 30.0), False, None), 0)
 
 
 def _in_forward(x: Tensor) -> Tensor:
