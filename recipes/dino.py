@@ -39,12 +39,7 @@ def main(cfg: DINORecipe) -> None:
         preset=preset.name,
         model=model,
         dino=resolve_dino.resolve_dino(
-            cfg.dino,
-            preset,
-            images=len(pool),
-            width=model.width or start.shape.width,
-            epochs=fit.epochs or 1.0,
-            plain=plain,
+            cfg.dino, preset, images=len(pool), width=model.width or start.shape.width, plain=plain
         ),
         crops=crops,
         optim=resolve_dino.resolve_optim(cfg.optim, preset),

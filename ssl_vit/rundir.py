@@ -33,10 +33,15 @@ _WITHOUT_EFFECT = [
     "fit.epochs",
     "fit.min_steps",
     "fit.micro_batch",
+    "fit.recompute",
     "fit.log_every",
     "fit.checkpoint_steps",
     "fit.checkpoint_minutes",
     "fit.keep_checkpoints",
+    "dino.on_collapse",
+    "dino.collapse_patience",
+    "dino.check_steps",
+    "dino.loss_chunk",
 ]
 """Options that change neither the numbers of a run nor what they mean (preset: what it filled is
 recorded option by option; epochs and least steps: a run may be extended)."""

@@ -27,7 +27,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "dino.student_temp": (1e-3, math.inf),
     "dino.teacher_temp": (1e-3, math.inf),
     "dino.warmup_teacher_temp": (1e-3, math.inf),
-    "dino.warmup_teacher_epochs": (0, math.inf),
+    "dino.teacher_warmup": (0, 1),
     "dino.centre_momentum": (0, 0.999999),
     "dino.momentum": (0, 1),
     "dino.freeze_last_layer": (0, math.inf),

@@ -77,8 +77,9 @@ class DINOConfig:
     collapse lower it, against one dominant output raise it."""
     warmup_teacher_temp: float = 0.04
     """Temperature of the teacher at the start."""
-    warmup_teacher_epochs: float | None = None
-    """Epochs over which the teacher's temperature grows; default: the preset's."""
+    teacher_warmup: float | None = None
+    """Share of all epochs over which the teacher's temperature grows, epoch by epoch, in [0, 1]; default: the
+    preset's."""
     centring: Literal["mean", "sinkhorn"] = "mean"
     """What keeps one output from winning everything: the paper's running centre of the teacher's outputs, or three
     Sinkhorn-Knopp iterations over each micro-batch of all processes (SwAV, DINOv2)."""

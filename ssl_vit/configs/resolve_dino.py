@@ -41,9 +41,7 @@ def resolve_optim(cfg: OptimConfig, preset: Preset) -> OptimConfig:
     return replace(cfg, base_lr=cfg.base_lr or DINO_PRESETS[preset.name].base_lr)
 
 
-def resolve_dino(
-    cfg: DINOConfig, preset: Preset, *, images: int, width: int, epochs: float, plain: bool = True
-) -> DINOConfig:
+def resolve_dino(cfg: DINOConfig, preset: Preset, *, images: int, width: int, plain: bool = True) -> DINOConfig:
     """Sizes of the head, temperatures and stochastic depth as numbers.
 
     Args:
@@ -51,14 +49,12 @@ def resolve_dino(
         preset: Of the images' size.
         images: Number of training images.
         width: D of the backbone.
-        epochs: Of the run.
         plain: Whether the network is a plain ViT; others are trained without stochastic depth.
     """
     if not plain and cfg.drop_path:
         say_once("note: stochastic depth (--dino.drop_path) is for plain ViTs; this model is trained without")
     own, wide = DINO_PRESETS[preset.name], width >= _WIDE
     outputs = 2 ** round(math.log2(max(2, images / IMAGES_PER_OUTPUT)))
-    given = cfg.warmup_teacher_epochs
     return replace(
         cfg,
         drop_path=cfg.drop_path if plain else 0.0,
@@ -66,7 +62,7 @@ def resolve_dino(
         head_hidden=cfg.head_hidden or (2048 if wide else 8 * width),
         head_bottleneck=cfg.head_bottleneck or (256 if wide else 2 * width),
         teacher_temp=own.teacher_temp if cfg.teacher_temp is None else cfg.teacher_temp,
-        warmup_teacher_epochs=own.warmup * epochs if given is None else given,
+        teacher_warmup=own.warmup if cfg.teacher_warmup is None else cfg.teacher_warmup,
     )
 
 

@@ -119,21 +119,24 @@ class DINO(Objective):
         cfg = self.cfg
         start = self.momentum(Clock(0, steps, 1.0))
         chosen = "given" if cfg.momentum is not None else "from batch and steps"
+        warm = f"{cfg.teacher_temp:g}"
+        if cfg.teacher_warmup:
+            warm = f"{cfg.warmup_teacher_temp:g} to {warm} over {cfg.teacher_warmup:.0%} of the epochs"
         return (
             f"outputs         {cfg.out_dim:,}: a loss of ln({cfg.out_dim}) = {math.log(len(self.centre)):.3f} means "
             "uniform answers\n"
             f"teacher         keeps {start:.5g} of its weights per step at the start ({chosen}), 1 at the end; "
-            f"temperature {cfg.warmup_teacher_temp if cfg.warmup_teacher_epochs else cfg.teacher_temp:g} to "
-            f"{cfg.teacher_temp:g} over {cfg.warmup_teacher_epochs:g} epochs"
+            f"temperature {warm}"
         )
 
     def begin_step(self, clock: Clock) -> None:
         """Sets the teacher's temperature, and looks at this step where it is time."""
         cfg = self.cfg
-        assert cfg.teacher_temp is not None and cfg.warmup_teacher_epochs is not None
+        assert cfg.teacher_temp is not None and cfg.teacher_warmup is not None
         self._temperature = teacher_temperature(
-            clock.epoch, start=cfg.warmup_teacher_temp, final=cfg.teacher_temp, warmup_epochs=cfg.warmup_teacher_epochs
-        )
+            clock.epoch, start=cfg.warmup_teacher_temp, final=cfg.teacher_temp,
+            warmup_epochs=cfg.teacher_warmup * clock.total_steps / clock.steps_per_epoch,
+        )  # fmt: skip
         every = cfg.check_steps or max(1, min(100, round(clock.steps_per_epoch)))
         looked_at = (clock.step + 1) % every == 0 or clock.step + 1 == clock.total_steps
         self._observations = Observations() if looked_at else None

@@ -116,7 +116,7 @@ def explain_collapse(kind: Collapse, health: dict[str, float], since: int) -> st
     what, remedy = {
         "uniform": (
             "the teacher gives every image the same, uniform answer",
-            "a lower --dino.teacher_temp or a longer --dino.warmup_teacher_epochs, a lower --optim.base_lr, a smaller "
+            "a lower --dino.teacher_temp or a longer --dino.teacher_warmup, a lower --optim.base_lr, a smaller "
             "--dino.out_dim, milder --crops.*",
         ),
         "dominant": (

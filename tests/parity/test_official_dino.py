@@ -102,7 +102,7 @@ def test_six_steps_of_the_loop(tmp_path: Path) -> None:
     hidden, bottleneck = first["head.mlp.2.weight"].shape[0], first["head.last_layer.weight_v"].shape[1]
     cfg = DINOConfig(
         out_dim=c["out_dim"], head_hidden=hidden, head_bottleneck=bottleneck, teacher_temp=c["teacher_temp"],
-        warmup_teacher_temp=c["warmup_teacher_temp"], warmup_teacher_epochs=float(c["warmup_teacher_temp_epochs"]),
+        warmup_teacher_temp=c["warmup_teacher_temp"], teacher_warmup=c["warmup_teacher_temp_epochs"] / c["epochs"],
         momentum=c["momentum"][0], freeze_last_layer=float(c["freeze_last_layer_epochs"]), on_collapse="warn",
     )  # fmt: skip
     dino = DINO(ViTBackbone(vit, "vit", {}), cfg, pool="cls", batch_size=c["batch"]).double()
