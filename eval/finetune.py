@@ -48,6 +48,8 @@ def main(cfg: FinetuneRecipe) -> None:
         optim=resolve.resolve_optim(cfg.optim, backbone.embed_dim, size, "finetune"),
         fit=resolve.resolve_fit(cfg.fit, len(data.train), size=size, labelled=True),
     )
+    taken = takes_batch_statistics(backbone)
+    cfg = replace(cfg, fit=train.with_statistics(cfg.fit, accelerator.num_processes, taken))
     if cfg.run.dir is None:
         plain = identity(to_dict(replace(cfg, backbone="")))
         unique = digest([plain, exported.weights_hash, data.train.fingerprint])[:8]
@@ -69,6 +71,8 @@ def main(cfg: FinetuneRecipe) -> None:
     left = leave(objective, run, exported.scale, data.train, cfg.supervised, recorded)
     row = trained_row(f"{objective_name}, fine-tuned", len(data.train), cfg, metrics)
     options = {k: to_dict(getattr(asked, k)) for k in ("model", "supervised", "augment", "optim", "fit")}
+    if taken:
+        options["batch_statistics"] = {"of": asked.fit.micro_batch or "the whole batch"}
     result = session.result("finetune", [row], options, cfg.seed, size=size)
     result |= {"selection": "none: fixed options, last step"}
     title = f"{data.test.name}: fine-tuning, {len(data.test):,} test images{led_by(session.metric, data.test)}"

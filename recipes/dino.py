@@ -22,10 +22,11 @@ def main(cfg: DINORecipe) -> None:
     from ssl_vit.data.crop_colours import notice
     from ssl_vit.data.multicrop import multicrop_view
     from ssl_vit.data.sources import known_classes
+    from ssl_vit.models.batchnorm import takes_batch_statistics
     from ssl_vit.models.build import build_backbone, check_sizes, timm_args
     from ssl_vit.objectives.dino import DINO
 
-    start, asked = pretraining.begin(cfg), cfg.dino.out_dim
+    start = pretraining.begin(cfg)
     accelerator, pool, model, preset = start.accelerator, start.pool, start.model, start.preset
     assert model.name and model.img_size and model.pool
     place, plain = model.patch_size or start.shape.patch_size, start.shape.plain
@@ -45,25 +46,29 @@ def main(cfg: DINORecipe) -> None:
         optim=resolve_dino.resolve_optim(cfg.optim, preset),
         fit=fit,
     )
+    backbone = build_backbone(model, pool.form.channels)
+    taken = takes_batch_statistics(backbone) or cfg.dino.centring == "sinkhorn"
+    cfg = replace(cfg, fit=train.with_statistics(cfg.fit, accelerator.num_processes, taken))
     loader, scale = pretraining.load(cfg, start)
     objective = DINO(
-        build_backbone(model, pool.form.channels), cfg.dino, pool=model.pool, batch_size=loader.batch_size,
-        freeze_positions=model.positions == "sincos",
+        backbone, cfg.dino, pool=model.pool, batch_size=loader.batch_size,
+        freeze_positions=plain and model.positions == "sincos",
     )  # fmt: skip
     run = pretraining.open_run_for("dino", cfg, start)
     dtype = train.DTYPES.get(cfg.fit.precision, torch.float32)
-    backbone = objective.student.backbone
     view = multicrop_view(
         scale, cfg.crops, size=model.img_size, depth=backbone.depth, drop_path=cfg.dino.drop_path, dtype=dtype
     )
     if accelerator.is_main_process:
-        _warn(notice(*pool.form), asked, known_classes(cfg.data, cfg.eval.data) if asked else None)
+        classes = None if cfg.data.stream else known_classes(cfg.data, cfg.eval.data)
+        _warn(notice(*pool.form), cfg.dino.out_dim, classes)
     train.summarise(objective, loader, cfg.fit, cfg.optim, _tokens(cfg, start.note), accelerator)
     if accelerator.is_main_process:
         print(objective.describe(train.count_steps(cfg.fit, loader)), flush=True)
     train.fit(objective, loader, view, fit=cfg.fit, optim=cfg.optim, run=run, accelerator=accelerator, seed=cfg.seed)
     if accelerator.is_main_process:
-        pretraining.export("DINO", objective, cfg, start, scale, run)
+        name = "DINO" if cfg.dino.export == "teacher" else "DINO, student"
+        pretraining.export(name, objective, cfg, start, scale, run)
         print(pretraining.what_next(cfg, start, run, None))
 
 

@@ -18,4 +18,5 @@ def peak_memory(device: torch.device) -> int:
 
 def out_of_memory(error: RuntimeError) -> bool:
     """Whether a failure is that of an allocation, on a device or in RAM."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+    known = ("can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
+    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in known)

@@ -38,6 +38,7 @@ _WITHOUT_EFFECT = [
     "fit.checkpoint_steps",
     "fit.checkpoint_minutes",
     "fit.keep_checkpoints",
+    "dino.export",
     "dino.on_collapse",
     "dino.collapse_patience",
     "dino.check_steps",

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -103,6 +104,17 @@ def micro_batch_size(cfg: FitConfig, processes: int) -> int:
     if cfg.batch_size % processes:
         raise UserError(f"--fit.batch_size {cfg.batch_size} cannot be shared evenly by {processes} processes")
     return cfg.batch_size // processes
+
+
+def with_statistics(cfg: FitConfig, processes: int, taken: bool) -> FitConfig:
+    """Records over how many images statistics are taken, where there are any: they make another run of it.
+
+    Args:
+        cfg: Resolved.
+        processes: Number of processes.
+        taken: Whether network or loss take statistics over a micro-batch.
+    """
+    return replace(cfg, statistics_batch=micro_batch_size(cfg, processes) * processes if taken else None)
 
 
 def count_steps(cfg: FitConfig, loader: Loader) -> int:
@@ -215,12 +227,7 @@ def fit(
                     before = time.perf_counter()
                     batch = next(batches)
                     waited += time.perf_counter() - before
-                    try:
-                        _forward_backward(accelerator, model, view, batch, seed, loader.accumulation, micro, logged)
-                    except RuntimeError as error:
-                        if not out_of_memory(error):
-                            raise
-                        raise UserError(_too_little_memory(loader, objective)) from None
+                    _forward_backward(accelerator, model, view, batch, seed, loader.accumulation, micro, logged)
                 objective.after_backward(clock)
                 if fit.clip_each is not None or fit.clip_grad is not None:
                     accelerator.unscale_gradients(optimizer)
@@ -254,12 +261,19 @@ def fit(
                 progress.update(done, loss)
                 every = fit.checkpoint_steps is not None and done % fit.checkpoint_steps == 0
                 due = time.monotonic() - saved_time > 60 * fit.checkpoint_minutes
-                if every or due or done == steps or stop.received:
+                reason = objective.stop_reason()
+                if every or due or done == steps or stop.received or reason:
                     save(done)
                     saved_at, saved_time = done, time.monotonic()
+                if reason:
+                    raise UserError(f"{reason} (step {done:,} is saved)")
                 if stop.received and done < steps:
                     sys.stderr.write(f"stopped after step {done:,}, which is saved; the same command continues\n")
                     raise SystemExit(128 + stop.received)
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise
+            raise UserError(_too_little_memory(loader, objective)) from None
         finally:
             progress.close()
     run.record("unreadable_images", loader.unreadable.listing())
@@ -350,7 +364,8 @@ def _resume(
             elif before != steps:
                 what += (
                     f"; the learning rate follows the schedule of {steps:,} steps instead of {before:,} from here on: "
-                    f"{rates(done - 1, before):.3g} at the last step, {rates(done, steps):.3g} at the next"
+                    f"{rates(done - 1, before):.3g} at the last step, {rates(done, steps):.3g} at the next; so does "
+                    "everything else that is scheduled"
                 )
             if (run.backbone / "config.json").exists() and done < steps:
                 what += "; the backbone will be replaced"

@@ -53,6 +53,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "fit.min_steps": (0, math.inf),
     "fit.batch_size": (1, math.inf),
     "fit.micro_batch": (1, math.inf),
+    "fit.statistics_batch": (1, math.inf),
     "fit.clip_grad": (1e-30, math.inf),
     "fit.clip_each": (1e-30, math.inf),
     "fit.log_every": (1, math.inf),

@@ -61,6 +61,9 @@ class FitConfig:
     (MAE: 256, digits 128, fewer where they would make less than four steps an epoch; on labels 64)."""
     micro_batch: int | None = None
     """Images per process and forward pass; the rest of the batch is accumulated. Default: batch size / processes."""
+    statistics_batch: int | None = None
+    """Not for typing: images whose statistics were taken together (per process and forward pass, times processes),
+    where the network (batch normalisation) or the loss (Sinkhorn-Knopp) takes any: they then change the results."""
     precision: Literal["auto", "fp32", "bf16", "fp16", "fp64"] = "auto"
     """Arithmetic: auto is bf16 where the device computes in it, else fp32; fp64 is for equality tests."""
     clip_grad: float | None = None

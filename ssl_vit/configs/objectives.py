@@ -78,8 +78,8 @@ class DINOConfig:
     warmup_teacher_temp: float = 0.04
     """Temperature of the teacher at the start."""
     teacher_warmup: float | None = None
-    """Share of all epochs over which the teacher's temperature grows, epoch by epoch, in [0, 1]; default: the
-    preset's."""
+    """Share of all epochs over which the teacher's temperature grows, epoch by epoch, in [0, 1]; default: 0.3 where it
+    is to grow at all, else 0."""
     centring: Literal["mean", "sinkhorn"] = "mean"
     """What keeps one output from winning everything: the paper's running centre of the teacher's outputs, or three
     Sinkhorn-Knopp iterations over each micro-batch of all processes (SwAV, DINOv2)."""
@@ -97,9 +97,9 @@ class DINOConfig:
     on_collapse: Literal["stop", "warn"] = "stop"
     """What happens when the outputs stay collapsed: uniform, or all images in one output."""
     collapse_patience: float = 0.1
-    """Share of all steps that a collapse must last, in (0, 1]; but at least 50 steps, in which the
-    centre settles."""
+    """Share of all steps that a collapse must last, in (0, 1], at least 50 steps; as many at the start do not count."""
     check_steps: int | None = None
-    """Optimiser steps between looks at the outputs and features (health.jsonl); default: an epoch, at most 100."""
+    """Optimiser steps between looks at outputs and features (health.jsonl); default: an epoch, within 20 to 100."""
     loss_chunk: int | None = None
-    """Images whose outputs are in memory at once: bounds the peak, not the result. Default: as many as fit 256 MB."""
+    """Images whose outputs are in memory at once: bounds the peak, not the result. Default: as many as fit 256 MB. (Of
+    Sinkhorn-Knopp's, which looks at all of them, only the student's.)"""

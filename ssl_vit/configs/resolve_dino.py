@@ -16,6 +16,8 @@ from ssl_vit.notices import say_once
 
 _WIDE = 192
 """D of ViT-Ti, the narrowest network that gets the paper's head."""
+_WARMUP = 0.3
+"""Share of the epochs in which the teacher's temperature grows; DINO's recipes take 30 of 100."""
 
 
 def resolve_fit(cfg: FitConfig, images: int, preset: Preset) -> FitConfig:
@@ -54,6 +56,7 @@ def resolve_dino(cfg: DINOConfig, preset: Preset, *, images: int, width: int, pl
     if not plain and cfg.drop_path:
         say_once("note: stochastic depth (--dino.drop_path) is for plain ViTs; this model is trained without")
     own, wide = DINO_PRESETS[preset.name], width >= _WIDE
+    final, given = own.teacher_temp if cfg.teacher_temp is None else cfg.teacher_temp, cfg.teacher_warmup
     outputs = 2 ** round(math.log2(max(2, images / IMAGES_PER_OUTPUT)))
     return replace(
         cfg,
@@ -61,8 +64,8 @@ def resolve_dino(cfg: DINOConfig, preset: Preset, *, images: int, width: int, pl
         out_dim=cfg.out_dim or min(MOST_OUTPUTS, max(LEAST_OUTPUTS, outputs)),
         head_hidden=cfg.head_hidden or (2048 if wide else 8 * width),
         head_bottleneck=cfg.head_bottleneck or (256 if wide else 2 * width),
-        teacher_temp=own.teacher_temp if cfg.teacher_temp is None else cfg.teacher_temp,
-        teacher_warmup=own.warmup if cfg.teacher_warmup is None else cfg.teacher_warmup,
+        teacher_temp=final,
+        teacher_warmup=(_WARMUP if final > cfg.warmup_teacher_temp else 0.0) if given is None else given,
     )
 
 

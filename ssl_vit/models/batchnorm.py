@@ -108,3 +108,8 @@ def running_statistics(model: nn.Module) -> Iterator[Tensor]:
         if isinstance(part, _BatchNorm) and part.running_mean is not None and part.running_var is not None:
             yield part.running_mean
             yield part.running_var
+
+
+def takes_batch_statistics(model: nn.Module) -> bool:
+    """Whether a model has any batch normalisation."""
+    return any(isinstance(part, SynchronisedBatchNorm) for part in model.modules())

@@ -14,7 +14,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from ssl_vit.errors import UserError
 from ssl_vit.models.backbone import Backbone, Pool
-from ssl_vit.models.batchnorm import SynchronisedBatchNorm, synchronise_batch_norm
+from ssl_vit.models.batchnorm import synchronise_batch_norm, takes_batch_statistics
 
 _FAILS = (AssertionError, RuntimeError, ValueError, TypeError, IndexError)
 """What models raise at images of a size that is not theirs."""
@@ -104,7 +104,7 @@ class PooledBackbone(Backbone):
             UserError: Where timm does not, or batch normalisation would count every batch twice.
         """
         model: Any = self.model
-        if any(isinstance(part, SynchronisedBatchNorm) for part in model.modules()):
+        if takes_batch_statistics(model):
             raise UserError(
                 f"--fit.recompute true: {self.architecture} has batch normalisation, which must see a batch once"
             )

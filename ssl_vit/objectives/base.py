@@ -77,3 +77,7 @@ class Objective(nn.Module, ABC):
     def observed(self) -> dict[str, float]:
         """Numbers over all processes about the step just taken, for health.jsonl; empty where it was not looked at."""
         return {}
+
+    def stop_reason(self) -> str | None:
+        """Why the run must stop after the step just taken, the same on every process; None to go on."""
+        return None

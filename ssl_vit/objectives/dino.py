@@ -16,12 +16,11 @@ from torch import Tensor, nn
 
 from ssl_vit.configs import DINOConfig
 from ssl_vit.dist import rank_and_world, sum_over_ranks
-from ssl_vit.errors import UserError
 from ssl_vit.models.backbone import Backbone, Pool
 from ssl_vit.models.projection import ProjectionHead
 from ssl_vit.objectives.base import Clock, Objective, StepOutput
 from ssl_vit.objectives.distillation import LastLayer, LossParts, Teaching, cross_view_loss, sinkhorn_knopp
-from ssl_vit.objectives.health import Collapse, Observations, collapse_kind, explain_collapse
+from ssl_vit.objectives.health import Observations, Watch, collapse_kind, explain_collapse
 from ssl_vit.schedules import base_momentum, teacher_momentum, teacher_temperature
 
 _CHUNK = 2**26
@@ -91,14 +90,14 @@ class DINO(Objective):
         self.teacher = copy.deepcopy(self.student).requires_grad_(False)
         self.centre: Tensor
         self.register_buffer("centre", torch.zeros(cfg.out_dim))
-        self.collapsed_since: Tensor  # step of the first of the latest looks that all showed a collapse; -1 for none
-        self.register_buffer("collapsed_since", torch.tensor(-1))
+        self.watch = Watch()
         # Sums of one step, in no buffer: DDP must not touch them, and between steps they are empty.
         self._teacher_sum: Tensor | None = None
         self._teacher_rows = 0
         self._observations: Observations | None = None
         self._health: dict[str, float] = {}
-        self._warned: set[Collapse] = set()
+        self._complaint: str | None = None
+        self._warned: set[str] = set()
         self._temperature = 1.0
 
     def exported(self) -> Backbone:
@@ -137,7 +136,7 @@ class DINO(Objective):
             clock.epoch, start=cfg.warmup_teacher_temp, final=cfg.teacher_temp,
             warmup_epochs=cfg.teacher_warmup * clock.total_steps / clock.steps_per_epoch,
         )  # fmt: skip
-        every = cfg.check_steps or max(1, min(100, round(clock.steps_per_epoch)))
+        every = cfg.check_steps or max(20, min(100, round(clock.steps_per_epoch)))
         looked_at = (clock.step + 1) % every == 0 or clock.step + 1 == clock.total_steps
         self._observations = Observations() if looked_at else None
 
@@ -201,29 +200,27 @@ class DINO(Objective):
         self._teacher_sum, self._teacher_rows = None, 0
         if self._observations is not None:
             self._health = self._observations.read(self.centre)
-            if self._health:
-                self._watch(clock)
+            self._look(clock)
 
     def observed(self) -> dict[str, float]:
         """What the last look showed, once; see ``health.Observations.read``."""
         health, self._health = self._health, {}
         return health
 
-    def _watch(self, clock: Clock) -> None:
-        """Counts how long a collapse has lasted; every process sees the same numbers and so stops at the same step."""
+    def _look(self, clock: Clock) -> None:
+        """Notes how long a collapse has lasted; every process sees the same outputs, and so stops at the same step."""
+        patience = self.cfg.collapse_patience * clock.total_steps
         kind = collapse_kind(self._health)
-        since = int(self.collapsed_since)
-        if kind is None:
-            self.collapsed_since.fill_(-1)
-            return
-        if since < 0:
-            self.collapsed_since.fill_(clock.step)
-            return
-        if clock.step - since < max(_SETTLING, self.cfg.collapse_patience * clock.total_steps):
-            return
-        message = explain_collapse(kind, self._health, since + 1)
-        if self.cfg.on_collapse == "stop":
-            raise UserError(f"{message}; or --dino.on_collapse warn to train on")
-        if kind not in self._warned and rank_and_world()[0] == 0:
-            sys.stderr.write(f"warning: {message}\n")
-        self._warned.add(kind)
+        # At first, in the warm-up, a network that has learnt nothing gives all images one answer too.
+        since = self.watch.look(kind if clock.step >= patience else None, clock.step)
+        if kind is not None and since is not None and clock.step - since >= max(_SETTLING, patience):
+            self._complaint = explain_collapse(kind, self._health, since + 1)
+            if kind not in self._warned and self.cfg.on_collapse == "warn" and rank_and_world()[0] == 0:
+                sys.stderr.write(f"warning: {self._complaint}\n")
+            self._warned.add(kind)
+
+    def stop_reason(self) -> str | None:
+        """A collapse that has lasted too long."""
+        if self._complaint is None or self.cfg.on_collapse == "warn":
+            return None
+        return f"{self._complaint}; --dino.on_collapse warn trains on"

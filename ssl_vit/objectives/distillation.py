@@ -154,14 +154,16 @@ def cross_view_loss(
 def sinkhorn_knopp(outputs: Float[Tensor, "*B K"], temperature: float, iterations: int = 3) -> Float[Tensor, "*B K"]:
     """Probabilities that use every output equally often over the batch of all processes (Caron et al. 2020; DINOv2).
 
+    In logarithms, so that nothing can vanish.
+
     Args:
         outputs: Of the teacher.
         temperature: The teacher's.
         iterations: Times that columns, then rows are normalised.
     """
-    rows = outputs.flatten(0, -2)
-    q = ((rows - max_over_ranks(rows.max())) / temperature).exp()  # the shift cancels, and keeps it finite
+    log_q = outputs.flatten(0, -2) / temperature
     for _ in range(iterations):
-        q = q / sum_over_ranks(q.sum(dim=0)).clamp(min=torch.finfo(q.dtype).tiny)
-        q = q / q.sum(dim=1, keepdim=True)
-    return q.view_as(outputs)
+        top = max_over_ranks(log_q.amax(dim=0))
+        log_q = log_q - (top + sum_over_ranks((log_q - top).exp().sum(dim=0)).log())
+        log_q = log_q - log_q.logsumexp(dim=1, keepdim=True)
+    return log_q.exp().view_as(outputs)

@@ -7,16 +7,21 @@ from typing import Literal
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
-from ssl_vit.dist import sum_over_ranks
+from ssl_vit.dist import rank_and_world, sum_over_ranks
 
 Collapse = Literal["uniform", "dominant"]
+_KINDS: tuple[Collapse, ...] = ("uniform", "dominant")
 
 _UNIFORM = 0.99
 """Share of ln K from which an entropy counts as that of the uniform distribution."""
 _ONE_OUTPUT = math.log(2.0)
 """Entropy of the mean distribution below which fewer than two outputs are in use."""
+_NO_INFORMATION = 0.002
+"""Share of ln K up to which the information between image and output counts as none."""
+_AGREED = 0.02
+"""Share of ln K up to which the KL divergence counts as none: the student gives the same answer."""
 
 
 class Observations:
@@ -42,11 +47,13 @@ class Observations:
             divergence: Mean KL divergence from teacher to student.
         """
         x = features.detach().to(torch.promote_types(features.dtype, torch.float32))
+        with torch.autocast(x.device.type, enabled=False):  # in half precision a rank of 1 would look like 20
+            gram = x.T @ x
         new = {
             "micro": x.new_ones(()),
             "rows": x.new_tensor(float(len(x))),
             "sum": x.sum(dim=0),
-            "gram": x.T @ x,
+            "gram": gram,
             "marginal": marginal,
             "entropy": entropy,
             "divergence": divergence,
@@ -62,29 +69,27 @@ class Observations:
 
         Returns:
             ``teacher_entropy`` and ``kl`` in nats beside ``ln_out_dim``; ``marginal_entropy``, of the mean
-            distribution; ``centre_norm``; ``feature_std``, the features' deviation as a share of their root mean square
-            length (0: all the same); ``effective_rank`` of the features (RankMe, Garrido et al. 2023). Empty where a
-            number is not finite: that the loop reports.
+            distribution; ``centre_norm``; on the main process ``feature_std``, the features' deviation as a share of
+            their root mean square length (0: all the same), and ``effective_rank`` (RankMe, Garrido et al. 2023), at
+            most the number of views looked at. What is not finite is left out: that the loop reports.
         """
         total = {name: sum_over_ranks(value.clone()).cpu().double() for name, value in self._sums.items()}
         self._sums = {}
-        if not all(bool(torch.isfinite(value).all()) for value in total.values()):
-            return {}
-        micro, rows = total["micro"], total["rows"]
+        micro = total["micro"]
         marginal = total["marginal"] / micro
-        mean = total["sum"] / rows
-        power = total["gram"].diagonal() / rows
-        spread = (power - mean.square()).clamp(min=0.0).sum() / power.sum().clamp(min=1e-30)
         values = {
             "teacher_entropy": total["entropy"] / micro,
             "ln_out_dim": torch.tensor(math.log(len(marginal))),
             "kl": total["divergence"] / micro,
             "marginal_entropy": -torch.special.xlogy(marginal, marginal).sum(),
             "centre_norm": centre.detach().cpu().double().norm(),
-            "feature_std": spread.sqrt(),
-            "effective_rank": effective_rank(total["gram"]),
         }
-        return {name: float(value) for name, value in values.items()}
+        gram, rows = total["gram"], total["rows"]
+        if rank_and_world()[0] == 0 and bool(torch.isfinite(gram).all()):
+            power = gram.diagonal() / rows
+            spread = (power - (total["sum"] / rows).square()).clamp(min=0.0).sum() / power.sum().clamp(min=1e-30)
+            values |= {"feature_std": spread.sqrt(), "effective_rank": effective_rank(gram)}
+        return {name: float(value) for name, value in values.items() if bool(torch.isfinite(value))}
 
 
 def effective_rank(gram: Float[Tensor, "D D"]) -> Float[Tensor, ""]:
@@ -97,32 +102,74 @@ def effective_rank(gram: Float[Tensor, "D D"]) -> Float[Tensor, ""]:
 def collapse_kind(health: dict[str, float]) -> Collapse | None:
     """The kind of collapse that one look shows, if any.
 
-    Uniform: the teacher's answer to every image is the uniform distribution, and the student gives it too. Dominant:
-    all images share fewer than two outputs.
+    The teacher's answers say nothing about the image when their mean distribution is no broader than each of them: the
+    difference of both entropies is the information between image and output. Uniform: that one answer is the uniform
+    distribution, where the centre has caught up with it. Dominant: it is concentrated, ahead of the centre; or answers
+    differ, but share fewer than two outputs.
     """
-    top = health["ln_out_dim"]
-    if health["teacher_entropy"] > _UNIFORM * top and health["kl"] < (1.0 - _UNIFORM) * top:
-        return "uniform"
-    return "dominant" if health["marginal_entropy"] < _ONE_OUTPUT else None
+    if not {"teacher_entropy", "marginal_entropy", "kl"} <= set(health):
+        return None
+    top, entropy, marginal = (health[k] for k in ("ln_out_dim", "teacher_entropy", "marginal_entropy"))
+    if marginal < min(_ONE_OUTPUT, 0.5 * top):
+        return "dominant"
+    if marginal - entropy > _NO_INFORMATION * top or health["kl"] > _AGREED * top:
+        return None
+    return "uniform" if entropy > _UNIFORM * top else "dominant"
 
 
 def explain_collapse(kind: Collapse, health: dict[str, float], since: int) -> str:
-    """What happened, how it shows, and which options to try."""
-    entropy, top = health["teacher_entropy"], health["ln_out_dim"]
-    numbers = (
-        f"teacher entropy {entropy:.3f} of ln(out_dim) = {top:.3f}, KL {health['kl']:.3f}, effective rank "
-        f"{health['effective_rank']:.1f}"
-    )
+    """What happened, how it shows, and which options to try.
+
+    Args:
+        kind: Of the collapse.
+        health: What the last look showed.
+        since: Step that first showed it, counted from 1.
+    """
+    names = {"teacher_entropy": "teacher entropy", "marginal_entropy": "of its mean answer",
+             "ln_out_dim": "ln(out_dim)", "kl": "KL", "effective_rank": "effective rank of the features"}  # fmt: skip
+    numbers = ", ".join(f"{words} {health[name]:.3f}" for name, words in names.items() if name in health)
     what, remedy = {
         "uniform": (
             "the teacher gives every image the same, uniform answer",
-            "a lower --dino.teacher_temp or a longer --dino.teacher_warmup, a lower --optim.base_lr, a smaller "
+            "a lower --dino.teacher_temp (and --dino.warmup_teacher_temp), a lower --optim.base_lr, a smaller "
             "--dino.out_dim, milder --crops.*",
         ),
         "dominant": (
-            "the teacher puts every image into the same output",
+            "the teacher gives every image the same few outputs",
             "a lower --dino.centre_momentum or --dino.centring sinkhorn, a higher --dino.teacher_temp, a lower "
             "--optim.base_lr",
         ),
     }[kind]
     return f"DINO has collapsed ({kind}): since step {since:,} {what} ({numbers}). Try {remedy}"
+
+
+class Watch(nn.Module):
+    """How long a collapse has lasted; its state is saved with the run."""
+
+    def __init__(self) -> None:
+        """Nothing was seen yet."""
+        super().__init__()
+        self.state: Tensor  # step of the first of the looks that showed it, kind of it, healthy looks in a row
+        self.register_buffer("state", torch.tensor([-1, -1, 0]))
+
+    def look(self, kind: Collapse | None, step: int) -> int | None:
+        """Takes note of one look; a single healthy one between others ends nothing, another kind starts anew.
+
+        Args:
+            kind: What it showed.
+            step: Optimiser step, 0-based.
+
+        Returns:
+            The step since which this kind of collapse has been there; None where there is none.
+        """
+        since, before, healthy = self.state.tolist()
+        if kind is None:
+            healthy += 1
+            if healthy > 1:
+                since, before = -1, -1
+        else:
+            now, healthy = _KINDS.index(kind), 0
+            if now != before:
+                since, before = step, now
+        self.state.copy_(torch.tensor([since, before, healthy]))
+        return None if kind is None else since
