@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+import numpy as np
 import torch
 from jaxtyping import Float
+from scipy.special import entr
 from torch import Tensor, nn
 
 from ssl_vit.dist import rank_and_world, sum_over_ranks
@@ -73,30 +75,30 @@ class Observations:
             their root mean square length (0: all the same), and ``effective_rank`` (RankMe, Garrido et al. 2023), at
             most the number of views looked at. What is not finite is left out: that the loop reports.
         """
-        total = {name: sum_over_ranks(value.clone()).cpu().double() for name, value in self._sums.items()}
+        # On the host, in double precision, which not every device has.
+        total = {name: sum_over_ranks(v.clone()).cpu().numpy().astype(np.float64) for name, v in self._sums.items()}
         self._sums = {}
         micro = total["micro"]
         marginal = total["marginal"] / micro
         values = {
             "teacher_entropy": total["entropy"] / micro,
-            "ln_out_dim": torch.tensor(math.log(len(marginal))),
+            "ln_out_dim": math.log(len(marginal)),
             "kl": total["divergence"] / micro,
-            "marginal_entropy": -torch.special.xlogy(marginal, marginal).sum(),
-            "centre_norm": centre.detach().cpu().double().norm(),
+            "marginal_entropy": entr(marginal).sum(),
+            "centre_norm": np.linalg.norm(centre.detach().cpu().numpy()),
         }
         gram, rows = total["gram"], total["rows"]
-        if rank_and_world()[0] == 0 and bool(torch.isfinite(gram).all()):
+        if rank_and_world()[0] == 0 and np.isfinite(gram).all():
             power = gram.diagonal() / rows
-            spread = (power - (total["sum"] / rows).square()).clamp(min=0.0).sum() / power.sum().clamp(min=1e-30)
-            values |= {"feature_std": spread.sqrt(), "effective_rank": effective_rank(gram)}
-        return {name: float(value) for name, value in values.items() if bool(torch.isfinite(value))}
+            spread = np.maximum(power - np.square(total["sum"] / rows), 0.0).sum() / max(power.sum(), 1e-30)
+            values |= {"feature_std": np.sqrt(spread), "effective_rank": effective_rank(gram)}
+        return {name: float(value) for name, value in values.items() if np.isfinite(value)}
 
 
-def effective_rank(gram: Float[Tensor, "D D"]) -> Float[Tensor, ""]:
+def effective_rank(gram: Float[np.ndarray, "D D"]) -> float:
     """Exp of the entropy of the singular values of X, from X'X (RankMe, Garrido et al. 2023, equation 1)."""
-    singular = torch.linalg.eigvalsh(gram).clamp(min=0.0).sqrt()
-    share = singular / singular.sum().clamp(min=1e-30)
-    return (-torch.special.xlogy(share, share).sum()).exp()
+    singular = np.sqrt(np.maximum(np.linalg.eigvalsh(gram), 0.0))
+    return float(np.exp(entr(singular / max(singular.sum(), 1e-30)).sum()))
 
 
 def collapse_kind(health: dict[str, float]) -> Collapse | None:

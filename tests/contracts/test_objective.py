@@ -96,7 +96,19 @@ def convolutional() -> tuple[Objective, dict[str, Tensor]]:
     return objective, {"images": torch.randn(6, 2, 32, 32, dtype=torch.float64), "targets": targets}
 
 
-NORMED: dict[str, Callable[[], tuple[Objective, dict[str, Tensor]]]] = {"supervised-resnet": convolutional}
+def convolutional_dino() -> tuple[Objective, dict[str, Tensor]]:
+    torch.manual_seed(1)
+    net = build_backbone(ModelConfig("test_resnet", 32, pool="mean"), 2)
+    cfg = DINOConfig(out_dim=12, head_hidden=16, head_bottleneck=8, teacher_temp=0.07, teacher_warmup=0.0,
+                     freeze_last_layer=0.0, on_collapse="warn")  # fmt: skip
+    views = {"globals": torch.randn(6, 2, 2, 32, 32).double(), "locals": torch.randn(6, 2, 2, 16, 16).double()}
+    return DINO(net, cfg, pool="mean", batch_size=6).double(), views
+
+
+NORMED: dict[str, Callable[[], tuple[Objective, dict[str, Tensor]]]] = {
+    "supervised-resnet": convolutional,
+    "dino-resnet": convolutional_dino,
+}
 """A batch behind batch normalisation is more than its halves."""
 
 ALL = MAKERS | PROBES | NORMED
@@ -303,3 +315,18 @@ def test_losses_of_several_labels_and_of_numbers() -> None:
         else:
             expected = (outputs - targets).square().mean()
         assert (objective(inputs).loss - expected).abs() <= 1e-12
+
+
+def test_a_teacher_with_batch_norm_keeps_running_statistics_of_its_own() -> None:
+    """They follow its own passes over the global views; only parameters are averages of the student's."""
+    objective, inputs = convolutional_dino()
+    assert isinstance(objective, DINO)
+    objective.train()
+    before = {k: v.clone() for k, v in objective.teacher.state_dict().items() if "running" in k}
+    objective.begin_step(Clock(0, 10, 1.0))
+    objective(inputs)
+    own, students = objective.teacher.state_dict(), objective.student.state_dict()
+    assert before
+    for name, value in before.items():
+        assert not torch.equal(own[name], value), name
+        assert not torch.equal(own[name], students[name]), name  # the student has seen local views too

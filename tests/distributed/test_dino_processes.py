@@ -72,3 +72,19 @@ def test_sinkhorn_knopp_normalises_over_all_processes(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
     one, two = losses(tmp_path / "1"), losses(tmp_path / "2")
     assert max(abs(a - b) for a, b in zip(one, two, strict=True)) <= 1e-9
+
+
+def test_batch_normalisation_over_all_processes(tmp_path: Path) -> None:
+    """A network that is no plain ViT: statistics of student and teacher are those of the whole batch."""
+    words = ["--model.name", "test_resnet", "--fit.batch_size", "16", "--fit.epochs", "0.07", "--fit.log_every", "1",
+             "--dino.out_dim", "64", "--crops.local_crops", "2", "--fit.precision", "fp64"]  # fmt: skip
+    for processes in (1, 2):
+        done = launch(processes, "recipes/dino.py", *words, "--run.dir", str(processes), cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    one, two = losses(tmp_path / "1"), losses(tmp_path / "2")
+    assert len(one) == 7
+    assert max(abs(a - b) for a, b in zip(one, two, strict=True)) <= 1e-9
+    first, second = state(tmp_path / "1"), state(tmp_path / "2")
+    assert any("running_mean" in name for name in first)
+    for name in first:
+        assert (first[name] - second[name]).abs().max() <= 1e-9, name

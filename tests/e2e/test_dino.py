@@ -45,9 +45,20 @@ def test_digits_from_pre_training_to_k_nn(launched, script, tmp_path: Path) -> N
     assert {row["method"] for row in rows} == {"DINO", "random weights", "raw pixels"}
 
 
-def test_killed_and_started_again(launched, tmp_path: Path, small: list[str]) -> None:
+@pytest.mark.parametrize("network", ["plain ViT", "test_resnet"])
+def test_killed_and_started_again(network: str, launched, tmp_path: Path, small: list[str]) -> None:
     """SIGKILL inside step 14 (checkpoints every 5): the rest is the same bit for bit, observations included."""
-    words = [*small, *SHORT, "--fit.checkpoint_steps", "5", "--dino.check_steps", "3", "--run.dir"]
+    words = small if network == "plain ViT" else ["--model.name", network, "--fit.batch_size", "16"]
+    words = [
+        *words,
+        *SHORT,
+        *([] if network == "plain ViT" else ["--fit.epochs", "0.25"]),
+        "--fit.checkpoint_steps",
+        "5",
+        "--dino.check_steps",
+        "3",
+        "--run.dir",
+    ]
     whole = launched("recipes/dino.py", *words, "whole", cwd=tmp_path)
     assert whole.returncode == 0, whole.stderr
     killer = tmp_path / "killer.py"
@@ -97,6 +108,47 @@ def test_fewer_outputs_than_classes_is_said(script, small: list[str]) -> None:
     assert "warning: --dino.out_dim 8 is smaller than the 10 classes" in err
 
 
+def test_a_finished_run_is_extended_and_exports_the_student(script, small: list[str]) -> None:
+    """What is resolved does not depend on the number of epochs; whose backbone is exported makes no other run."""
+    words = [*small, *SHORT, "--dino.teacher_temp", "0.06"]
+    assert script("recipes/dino.py", *words)[0] == 0
+    status, out, err = script("recipes/dino.py", *words, "--fit.epochs", "1", "--dino.export", "student")
+    assert status == 0, err
+    assert len(list(Path("runs").iterdir())) == 1
+    assert "so does everything else that is scheduled" in out
+    run = next(Path("runs").iterdir())
+    assert len(lines(run / "metrics.jsonl")) == 45
+    assert json.loads((run / "backbone" / "config.json").read_text())["ssl_vit"]["objective"] == "DINO, student"
+
+
+def test_other_micro_batches_of_a_network_with_batch_norm_are_another_run(script) -> None:
+    words = [
+        "--model.name",
+        "test_resnet",
+        *SHORT,
+        "--fit.epochs",
+        "0.05",
+        "--fit.batch_size",
+        "16",
+        "--run.dir",
+        "run",
+    ]
+    assert script("recipes/dino.py", *words)[0] == 0
+    status, _, err = script("recipes/dino.py", *words, "--fit.micro_batch", "8")
+    assert status == 1
+    assert "fit.statistics_batch 16 -> 8" in err
+
+
+def test_bf16(script, small: list[str]) -> None:
+    status, _, err = script("recipes/dino.py", *small, *SHORT, "--fit.precision", "bf16", "--run.dir", "bf16")
+    assert status == 0, err
+    assert script("recipes/dino.py", *small, *SHORT, "--fit.precision", "fp32", "--run.dir", "fp32")[0] == 0
+    half, whole = (lines(Path(name) / "metrics.jsonl")[0]["loss"] for name in ("bf16", "fp32"))
+    assert half == pytest.approx(whole, abs=0.02)
+    ranks = [lines(Path(name) / "health.jsonl")[0]["effective_rank"] for name in ("bf16", "fp32")]
+    assert ranks[0] == pytest.approx(ranks[1], rel=0.1)
+
+
 def test_a_collapse_stops_the_script_with_one_line(script, small: list[str]) -> None:
     """A teacher so warm that its answers are uniform."""
     words = [
@@ -114,12 +166,15 @@ def test_a_collapse_stops_the_script_with_one_line(script, small: list[str]) -> 
     last = err.splitlines()[-1]
     assert re.match(r"error: DINO has collapsed \(uniform\): since step \d+ .* Try a lower --dino.teacher_temp", last)
     assert not Path("run/backbone").exists()
-    status, _, err = script(
-        "recipes/dino.py", *small, *words, "--dino.out_dim", "64", "--run.dir", "on", "--dino.on_collapse", "warn"
-    )
+    saved = re.search(r"trains on \(step (\d+) is saved\)$", last)  # nothing is lost, and the same run can go on
+    assert saved, last
+    assert int(saved[1]) == lines(Path("run/health.jsonl"))[-1]["step"]
+    words += ["--dino.out_dim", "64", "--run.dir", "run", "--dino.on_collapse", "warn"]
+    status, out, err = script("recipes/dino.py", *small, *words)
     assert status == 0, err
+    assert f"continues after step {saved[1]} of" in out
     assert err.count("warning: DINO has collapsed (uniform)") == 1
-    assert Path("on/backbone/config.json").exists()
+    assert Path("run/backbone/config.json").exists()
 
 
 def test_photographs_of_many_sizes(script, small: list[str], photos: Path) -> None:

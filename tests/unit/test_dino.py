@@ -6,6 +6,7 @@ import math
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from ssl_vit.configs import DINOConfig, ModelConfig
@@ -176,7 +177,7 @@ def test_health_of_known_features_and_outputs() -> None:
     assert health["teacher_entropy"] == pytest.approx(0.0)
     assert health["marginal_entropy"] == pytest.approx(math.log(4.0), abs=1e-6)
     assert collapse_kind(health) is None
-    assert effective_rank(torch.eye(5)) == pytest.approx(5.0)
+    assert effective_rank(np.eye(5)) == pytest.approx(5.0)
 
 
 def test_health_knows_both_collapses() -> None:
