@@ -143,16 +143,8 @@ def test_bf16(launched, tmp_path: Path, small: list[str]) -> None:
 
 def test_a_collapse_stops_the_script_with_one_line(script, small: list[str]) -> None:
     """A teacher so warm that its answers are uniform."""
-    words = [
-        "--dino.teacher_temp",
-        "50",
-        "--dino.check_steps",
-        "5",
-        "--fit.epochs",
-        "4",
-        "--dino.collapse_patience",
-        "0.3",
-    ]
+    words = ["--dino.teacher_temp", "50", "--dino.teacher_warmup", "0", "--dino.check_steps", "5"]
+    words += ["--fit.epochs", "4"]
     status, _, err = script("recipes/dino.py", *small, *words, "--dino.out_dim", "64", "--run.dir", "run")
     assert status == 1
     last = err.splitlines()[-1]
