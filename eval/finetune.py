@@ -25,6 +25,7 @@ def main(cfg: FinetuneRecipe) -> None:
     from ssl_vit.evaluation.session import announce, open_session, recorded_data
     from ssl_vit.models.adapt import adapt
     from ssl_vit.models.backbone import TokenBackbone
+    from ssl_vit.models.batchnorm import takes_batch_statistics
     from ssl_vit.rundir import digest, identity, open_run
 
     accelerator = train.start(cfg.fit.precision, cfg.seed)

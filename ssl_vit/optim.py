@@ -102,8 +102,9 @@ def clip_each(parameters: Iterable[nn.Parameter], largest: float) -> None:
     """Scales every parameter's own gradient to at most this norm, as DINO's code does (not the global norm)."""
     grads = [p.grad for p in parameters if p.grad is not None]
     if grads:
-        norms = torch.stack(torch._foreach_norm(grads))
-        torch._foreach_mul_(grads, list((largest / (norms + 1e-6)).clamp(max=1.0)))
+        norms = torch.stack(torch._foreach_norm(grads))  # pyright: ignore[reportPrivateImportUsage]
+        factors = list((largest / (norms + 1e-6)).clamp(max=1.0))
+        torch._foreach_mul_(grads, factors)  # pyright: ignore[reportPrivateImportUsage]
 
 
 def make_optimizer(groups: list[dict[str, Any]], cfg: OptimConfig) -> torch.optim.Optimizer:

@@ -190,10 +190,10 @@ class DINO(Objective):
         """Moves teacher and centre once, from all micro-batches and processes; looks for a collapse."""
         with torch.no_grad():
             # Only what is trained: a frozen table is equal in both.
-            pairs = [(t, s) for t, s in zip(self.teacher.parameters(), self.student.parameters(), strict=True)
-                     if s.requires_grad]  # fmt: skip
-            kept, now = [t for t, _ in pairs], [s for _, s in pairs]
-            torch._foreach_lerp_(kept, now, 1.0 - self.momentum(clock))
+            pairs = zip(self.teacher.parameters(), self.student.parameters(), strict=True)
+            moved: list[tuple[Tensor, Tensor]] = [(t, s) for t, s in pairs if s.requires_grad]
+            kept, now = [t for t, _ in moved], [s for _, s in moved]
+            torch._foreach_lerp_(kept, now, 1.0 - self.momentum(clock))  # pyright: ignore[reportPrivateImportUsage]
             assert self._teacher_sum is not None
             mean = sum_over_ranks(self._teacher_sum) / (self._teacher_rows * rank_and_world()[1])
             self.centre.lerp_(mean.to(self.centre.dtype), 1.0 - self.cfg.centre_momentum)
