@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from test_two_processes import launch, losses  # pyright: ignore[reportMissingImports]
 
 WORDS = [
     "--model.width", "16", "--model.depth", "2", "--model.heads", "2", "--fit.batch_size", "32", "--fit.epochs",
@@ -20,7 +19,7 @@ CASES = {"one": (1, 32), "two": (2, 16), "two-in-parts": (2, 4)}
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def runs(tmp_path_factory: pytest.TempPathFactory, launch) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     for precision in ("fp64", "fp32"):
         for name, (processes, micro) in CASES.items():
@@ -39,7 +38,7 @@ def health(run: Path) -> list[dict[str, float]]:
 
 
 @pytest.mark.parametrize("other", ["two", "two-in-parts"])
-def test_float64_loss_centre_and_teacher(runs: Path, other: str) -> None:
+def test_float64_loss_centre_and_teacher(runs: Path, other: str, losses) -> None:
     one, two = losses(runs / "fp64-one"), losses(runs / f"fp64-{other}")
     assert len(one) == len(two) == 20
     assert max(abs(a - b) for a, b in zip(one, two, strict=True)) <= 1e-9
@@ -52,7 +51,7 @@ def test_float64_loss_centre_and_teacher(runs: Path, other: str) -> None:
 
 
 @pytest.mark.parametrize("other", ["two", "two-in-parts"])
-def test_float32_loss(runs: Path, other: str) -> None:
+def test_float32_loss(runs: Path, other: str, losses) -> None:
     one, two = losses(runs / "fp32-one"), losses(runs / f"fp32-{other}")
     assert max(abs(a - b) for a, b in zip(one, two, strict=True)) <= 1e-5
 
@@ -65,7 +64,7 @@ def test_what_is_observed_is_that_of_the_whole_batch(runs: Path, other: str) -> 
         assert a == pytest.approx(b, abs=1e-5)
 
 
-def test_sinkhorn_knopp_normalises_over_all_processes(tmp_path: Path) -> None:
+def test_sinkhorn_knopp_normalises_over_all_processes(tmp_path: Path, launch, losses) -> None:
     for processes in (1, 2):
         words = [*WORDS, "--fit.precision", "fp64", "--dino.centring", "sinkhorn", "--run.dir", str(processes)]
         done = launch(processes, "recipes/dino.py", *words, cwd=tmp_path)
@@ -74,7 +73,7 @@ def test_sinkhorn_knopp_normalises_over_all_processes(tmp_path: Path) -> None:
     assert max(abs(a - b) for a, b in zip(one, two, strict=True)) <= 1e-9
 
 
-def test_batch_normalisation_over_all_processes(tmp_path: Path) -> None:
+def test_batch_normalisation_over_all_processes(tmp_path: Path, launch, losses) -> None:
     """A network that is no plain ViT: statistics of student and teacher are those of the whole batch."""
     words = ["--model.name", "test_resnet", "--fit.batch_size", "16", "--fit.epochs", "0.07", "--fit.log_every", "1",
              "--dino.out_dim", "64", "--crops.local_crops", "2", "--fit.precision", "fp64"]  # fmt: skip
