@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import datasets
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -17,13 +15,6 @@ from ssl_vit.data.decode import Unreadable
 from ssl_vit.data.locate import open_source
 from ssl_vit.data.part import Part
 from ssl_vit.errors import UserError
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Converted tables must not land in, or come from, the user's Hugging Face cache."""
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf-cache")
-    yield
 
 
 def png(value: int) -> bytes:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import datasets
 import numpy as np
 import pyarrow
 import pyarrow.parquet
@@ -23,13 +21,6 @@ from ssl_vit.evaluation.session import _own_data, recorded_data, seen_in_pre_tra
 
 IMAGES = 40
 SAME = LabelledDataConfig()
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Converted parquet files must not land in, or come from, the user's Hugging Face cache."""
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf-cache")
-    yield
 
 
 def png(value: int) -> bytes:

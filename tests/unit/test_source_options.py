@@ -6,7 +6,6 @@ import io
 import json
 import re
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +27,6 @@ from ssl_vit.errors import UserError
 
 SAME = LabelledDataConfig()
 OPTIONS: dict[str, Any] = {"image_column": "x", "label_column": "x", "target": "class", "group": "x", "stream": True}
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Converted tables must not land in, or come from, the user's Hugging Face cache."""
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf-cache")
-    yield
 
 
 def png(value: int) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +21,6 @@ from ssl_vit.data.splits import made_split
 from ssl_vit.errors import UserError
 
 SAME = LabelledDataConfig()
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Converted parquet files must not land in, or come from, the user's Hugging Face cache."""
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf-cache")
-    yield
 
 
 def png(value: int, size: tuple[int, int] = (4, 4)) -> bytes:

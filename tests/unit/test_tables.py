@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,6 @@ from ssl_vit.data.sources import open_labelled, open_pool
 from ssl_vit.errors import UserError
 
 BINARY = datasets.Features({"image": datasets.Value("binary"), "label": datasets.Value("int64")})
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Converted tables must not land in, or come from, the user's Hugging Face cache."""
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf-cache")
-    yield
 
 
 def png(value: int) -> bytes:
