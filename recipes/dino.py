@@ -26,7 +26,7 @@ def main(cfg: DINORecipe) -> None:
     from ssl_vit.models.build import build_backbone, check_sizes, timm_args
     from ssl_vit.objectives.dino import DINO
 
-    start = pretraining.begin(cfg)
+    start = pretraining.begin(cfg, positions="learnable")
     accelerator, pool, model, preset = start.accelerator, start.pool, start.model, start.preset
     assert model.name and model.img_size and model.pool
     place, plain = model.patch_size or start.shape.patch_size, start.shape.plain
@@ -55,6 +55,7 @@ def main(cfg: DINORecipe) -> None:
         freeze_positions=plain and model.positions == "sincos",
     )  # fmt: skip
     run = pretraining.open_run_for("dino", cfg, start)
+    assert cfg.dino.drop_path is not None
     dtype = train.DTYPES.get(cfg.fit.precision, torch.float32)
     view = multicrop_view(
         scale, cfg.crops, size=model.img_size, depth=backbone.depth, drop_path=cfg.dino.drop_path, dtype=dtype

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from shlex import quote
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from accelerate import Accelerator
 
@@ -41,12 +41,15 @@ class Beginning(NamedTuple):
     """As given by ``--preset``."""
 
 
-def begin(cfg: MAERecipe | DINORecipe, *, tokens: bool = False) -> Beginning:
+def begin(
+    cfg: MAERecipe | DINORecipe, *, tokens: bool = False, positions: Literal["sincos", "learnable"] = "sincos"
+) -> Beginning:
     """Joins the other processes, opens the images and chooses the network; a wrong model name comes before data.
 
     Args:
         cfg: As given.
         tokens: Whether the objective needs the tokens of a plain ViT.
+        positions: What a plain ViT has where the options leave it open.
     """
     if cfg.model.name is not None:
         model_facts(resolve.full_name(cfg.model.name), tokens=tokens)
@@ -54,7 +57,7 @@ def begin(cfg: MAERecipe | DINORecipe, *, tokens: bool = False) -> Beginning:
     pool, note = open_pool(cfg.data, cfg.eval.data)
     side = cfg.data.window or pool.sizes.short_side
     shape = model_facts(resolve.default_name(cfg.model, side, cfg.preset), tokens=tokens)
-    model = resolve.resolve_model(cfg.model, side, shape, cfg.preset)
+    model = resolve.resolve_model(cfg.model, side, shape, cfg.preset, positions)
     check_shape(model)
     assert model.img_size
     return Beginning(

@@ -27,9 +27,10 @@ class ModelConfig:
     """Number of transformer blocks; default: the named model's own."""
     heads: int | None = None
     """Attention heads, a divisor of the width; default: the named model's own."""
-    positions: Literal["sincos", "learnable", "factorised", "none"] = "sincos"
+    positions: Literal["sincos", "learnable", "factorised", "none"] | None = None
     """Position embedding: fixed 2-D sine-cosine in MAE's order (trainable once labels are used), learnable with one row
-    per patch, factorised into a learnable table per axis, or none (patches are then a bag without order)."""
+    per patch, factorised into a learnable table per axis, or none (patches are then a bag without order). Default:
+    sincos; for DINO learnable, as in its paper."""
     pool: Literal["cls", "mean"] | None = None
     """What represents an image in evaluation: class token or mean of patches, both after the final norm;
     default: mean up to 16 pixels, else cls."""

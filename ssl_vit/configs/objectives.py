@@ -75,14 +75,14 @@ class DINOConfig:
     teacher_temp: float | None = None
     """Temperature of the teacher's softmax after its warm-up; default: the preset's. Lower is sharper: against uniform
     collapse lower it, against one dominant output raise it."""
-    warmup_teacher_temp: float = 0.04
-    """Temperature of the teacher at the start."""
+    warmup_teacher_temp: float | None = None
+    """Temperature of the teacher at the start; default: the paper's 0.04, or ``teacher_temp`` where that is lower."""
     teacher_warmup: float | None = None
     """Share of all epochs over which the teacher's temperature grows, epoch by epoch, in [0, 1]; default: 0.3 where it
     is to grow at all, else 0."""
-    centring: Literal["mean", "sinkhorn"] = "mean"
+    centring: Literal["mean", "sinkhorn"] | None = None
     """What keeps one output from winning everything: the paper's running centre of the teacher's outputs, or three
-    Sinkhorn-Knopp iterations over each micro-batch of all processes (SwAV, DINOv2)."""
+    Sinkhorn-Knopp iterations over each micro-batch of all processes (SwAV, DINOv2). Default: the preset's."""
     centre_momentum: float = 0.9
     """Share of the centre that one optimiser step keeps, in [0, 1)."""
     momentum: float | None = None
@@ -90,8 +90,9 @@ class DINOConfig:
     0.996^(batch / 1024), the paper's per image, but never a memory of more than 5 % of all steps."""
     freeze_last_layer: float = 1.0
     """Epochs in which the head's last layer is not trained."""
-    drop_path: float = 0.1
-    """Stochastic depth of the student: rate at the last block, growing linearly from 0 at the first."""
+    drop_path: float | None = None
+    """Stochastic depth of the student: rate at the last block, growing linearly from 0 at the first. Default: the
+    paper's 0.1, none for the smallest images."""
     export: Literal["teacher", "student"] = "teacher"
     """Whose backbone evaluation gets."""
     on_collapse: Literal["stop", "warn"] = "stop"

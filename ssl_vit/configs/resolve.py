@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 from ssl_vit.configs.data import AugmentConfig
 from ssl_vit.configs.evaluation import ProbeOptimConfig
@@ -82,7 +82,13 @@ def default_name(model: ModelConfig, short_side: int, preset: str | None = None)
     return full_name(model.name or preset_for(preset, model.img_size or short_side).network)
 
 
-def resolve_model(model: ModelConfig, short_side: int, shape: Shape, preset: str | None = None) -> ModelConfig:
+def resolve_model(
+    model: ModelConfig,
+    short_side: int,
+    shape: Shape,
+    preset: str | None = None,
+    positions: Literal["sincos", "learnable"] = "sincos",
+) -> ModelConfig:
     """Every size of the backbone as a number.
 
     Args:
@@ -90,6 +96,7 @@ def resolve_model(model: ModelConfig, short_side: int, shape: Shape, preset: str
         short_side: Median shorter side of the images in pixels.
         shape: Default sizes of the model named by ``default_name``.
         preset: As given by ``--preset``.
+        positions: What a plain ViT has where the options leave it open.
 
     Raises:
         UserError: For an option that the model does not have.
@@ -116,6 +123,7 @@ def resolve_model(model: ModelConfig, short_side: int, shape: Shape, preset: str
         width=model.width or usual.width,
         depth=model.depth or usual.depth,
         heads=model.heads or _heads_for(model.width or usual.width, usual.width, usual.heads),
+        positions=model.positions or positions,
         pool=model.pool or (chosen.pool if shape.class_token else "mean"),
     )
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from ssl_vit.configs.crops import CropsConfig, check_crops
-from ssl_vit.configs.dino_presets import DINO_PRESETS, IMAGES_PER_OUTPUT, LEAST_OUTPUTS, MOST_OUTPUTS
+from ssl_vit.configs.dino_presets import DINO_PRESETS, IMAGES_PER_OUTPUT, MOST_OUTPUTS
 from ssl_vit.configs.fit import FitConfig, OptimConfig
 from ssl_vit.configs.objectives import DINOConfig
 from ssl_vit.configs.presets import Preset
@@ -16,6 +16,8 @@ from ssl_vit.notices import say_once
 
 _WIDE = 192
 """D of ViT-Ti, the narrowest network that gets the paper's head."""
+_PAPER_TEMP = 0.04
+"""Of the teacher at the start."""
 _WARMUP = 0.3
 """Share of the epochs in which the teacher's temperature grows; DINO's recipes take 30 of 100."""
 
@@ -53,19 +55,22 @@ def resolve_dino(cfg: DINOConfig, preset: Preset, *, images: int, width: int, pl
         width: D of the backbone.
         plain: Whether the network is a plain ViT; others are trained without stochastic depth.
     """
-    if not plain and cfg.drop_path:
+    if not plain and cfg.drop_path != 0.0:
         say_once("note: stochastic depth (--dino.drop_path) is for plain ViTs; this model is trained without")
     own, wide = DINO_PRESETS[preset.name], width >= _WIDE
     final, given = own.teacher_temp if cfg.teacher_temp is None else cfg.teacher_temp, cfg.teacher_warmup
+    start = min(_PAPER_TEMP, final) if cfg.warmup_teacher_temp is None else cfg.warmup_teacher_temp
     outputs = 2 ** round(math.log2(max(2, images / IMAGES_PER_OUTPUT)))
     return replace(
         cfg,
-        drop_path=cfg.drop_path if plain else 0.0,
-        out_dim=cfg.out_dim or min(MOST_OUTPUTS, max(LEAST_OUTPUTS, outputs)),
+        drop_path=(own.drop_path if cfg.drop_path is None else cfg.drop_path) if plain else 0.0,
+        out_dim=cfg.out_dim or min(MOST_OUTPUTS, max(own.outputs, outputs)),
         head_hidden=cfg.head_hidden or (2048 if wide else 8 * width),
         head_bottleneck=cfg.head_bottleneck or (256 if wide else 2 * width),
         teacher_temp=final,
-        teacher_warmup=(_WARMUP if final > cfg.warmup_teacher_temp else 0.0) if given is None else given,
+        warmup_teacher_temp=start,
+        teacher_warmup=(_WARMUP if final > start else 0.0) if given is None else given,
+        centring=cfg.centring or own.centring,
     )
 
 

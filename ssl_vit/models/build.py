@@ -150,7 +150,9 @@ def build_backbone(cfg: ModelConfig, channels: int) -> Backbone:
     """
     assert cfg.name is not None
     check_shape(cfg)
-    return make_backbone(cfg.name, timm_args(cfg, channels), positions=cfg.positions, img_size=cfg.img_size)
+    return make_backbone(
+        cfg.name, timm_args(cfg, channels), positions=cfg.positions or "learnable", img_size=cfg.img_size
+    )
 
 
 def make_backbone(

@@ -131,7 +131,7 @@ class DINO(Objective):
     def begin_step(self, clock: Clock) -> None:
         """Sets the teacher's temperature, and looks at this step where it is time."""
         cfg = self.cfg
-        assert cfg.teacher_temp is not None and cfg.teacher_warmup is not None
+        assert cfg.teacher_temp and cfg.warmup_teacher_temp and cfg.teacher_warmup is not None
         self._temperature = teacher_temperature(
             clock.epoch, start=cfg.warmup_teacher_temp, final=cfg.teacher_temp,
             warmup_epochs=cfg.teacher_warmup * clock.total_steps / clock.steps_per_epoch,

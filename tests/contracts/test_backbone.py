@@ -446,7 +446,7 @@ def test_unknown_names_get_close_matches() -> None:
     [
         ({"img_size": 30}, "28 or 32"),
         ({"heads": 5}, "--model.heads 5"),
-        ({"width": 66, "heads": 6}, "multiple of 4"),
+        ({"width": 66, "heads": 6, "positions": "sincos"}, "multiple of 4"),
         ({"width": 63, "heads": 3, "positions": "factorised"}, "even --model.width"),
     ],
 )

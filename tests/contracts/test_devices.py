@@ -134,8 +134,8 @@ def dino(scale: PixelScale, centring: Any) -> tuple[Objective, View]:
     crops = CropsConfig(
         (0.4, 1.0), (0.05, 0.4), 2, 10, flip=True, jitter=1.0, blur=(1.0, 0.1, 0.5), blur_sigma=(0.1, 2.0), solarise=0.2
     )
-    cfg = DINOConfig(out_dim=16, head_hidden=16, head_bottleneck=8, teacher_temp=0.07, teacher_warmup=0.5,
-                     centring=centring, check_steps=1, on_collapse="warn")  # fmt: skip
+    cfg = DINOConfig(out_dim=16, head_hidden=16, head_bottleneck=8, teacher_temp=0.07, warmup_teacher_temp=0.04,
+                     teacher_warmup=0.5, centring=centring, check_steps=1, on_collapse="warn")  # fmt: skip
     view = multicrop_view(scale, crops, size=20, depth=2, drop_path=0.1, dtype=torch.float32)
     return DINO(model(20), cfg, pool="cls", batch_size=16), view
 

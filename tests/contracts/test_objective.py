@@ -58,8 +58,8 @@ def probe(head: str, kind: str = "class") -> tuple[Objective, dict[str, Tensor]]
 
 
 def dino(**changes: object) -> tuple[Objective, dict[str, Tensor]]:
-    cfg = DINOConfig(out_dim=12, head_hidden=16, head_bottleneck=8, teacher_temp=0.07, teacher_warmup=0.0,
-                     freeze_last_layer=0.0, on_collapse="warn", **changes)  # pyright: ignore[reportArgumentType] # fmt: skip
+    cfg = DINOConfig(out_dim=12, head_hidden=16, head_bottleneck=8, teacher_temp=0.07, warmup_teacher_temp=0.04,
+                     teacher_warmup=0.0, freeze_last_layer=0.0, on_collapse="warn", **changes)  # pyright: ignore[reportArgumentType] # fmt: skip
     objective = DINO(backbone(), cfg, pool="cls", batch_size=6).double()
     inputs = {"globals": torch.randn(6, 2, 2, 16, 16).double(), "locals": torch.randn(6, 2, 2, 8, 8).double()}
     return objective, inputs
@@ -99,8 +99,8 @@ def convolutional() -> tuple[Objective, dict[str, Tensor]]:
 def convolutional_dino() -> tuple[Objective, dict[str, Tensor]]:
     torch.manual_seed(1)
     net = build_backbone(ModelConfig("test_resnet", 32, pool="mean"), 2)
-    cfg = DINOConfig(out_dim=12, head_hidden=16, head_bottleneck=8, teacher_temp=0.07, teacher_warmup=0.0,
-                     freeze_last_layer=0.0, on_collapse="warn")  # fmt: skip
+    cfg = DINOConfig(out_dim=12, head_hidden=16, head_bottleneck=8, teacher_temp=0.07, warmup_teacher_temp=0.04,
+                     teacher_warmup=0.0, freeze_last_layer=0.0, on_collapse="warn")  # fmt: skip
     views = {"globals": torch.randn(6, 2, 2, 32, 32).double(), "locals": torch.randn(6, 2, 2, 16, 16).double()}
     return DINO(net, cfg, pool="mean", batch_size=6).double(), views
 

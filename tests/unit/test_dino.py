@@ -19,8 +19,8 @@ from ssl_vit.schedules import base_momentum, teacher_momentum, teacher_temperatu
 from torch import Tensor
 
 MODEL = ModelConfig("vit_tiny_patch16_224", 16, 4, 24, 2, 2, "sincos", "cls")
-CFG = DINOConfig(out_dim=32, head_hidden=24, head_bottleneck=12, teacher_temp=0.07, teacher_warmup=0.0,
-                 check_steps=1, freeze_last_layer=0.0)  # fmt: skip
+CFG = DINOConfig(out_dim=32, head_hidden=24, head_bottleneck=12, teacher_temp=0.07, warmup_teacher_temp=0.04,
+                 teacher_warmup=0.0, check_steps=1, freeze_last_layer=0.0)  # fmt: skip
 
 
 def build(cfg: DINOConfig = CFG, batch: int = 8) -> DINO:

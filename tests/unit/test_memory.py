@@ -40,8 +40,8 @@ class Largest(TorchDispatchMode):
 
 def dino(**changes: Any) -> DINO:
     torch.manual_seed(0)
-    cfg = DINOConfig(out_dim=5000, head_hidden=16, head_bottleneck=4, teacher_temp=0.07, teacher_warmup=0.0,
-                     **changes)  # fmt: skip
+    cfg = DINOConfig(out_dim=5000, head_hidden=16, head_bottleneck=4, teacher_temp=0.07, warmup_teacher_temp=0.04,
+                     teacher_warmup=0.0, **changes)  # fmt: skip
     return DINO(build_backbone(MODEL, 1), cfg, pool="cls", batch_size=8)
 
 
