@@ -12,7 +12,8 @@ import torch
 WORDS = [
     "--model.width", "16", "--model.depth", "2", "--model.heads", "2", "--fit.batch_size", "32", "--fit.epochs",
     "0.44", "--fit.log_every", "1", "--optim.lr", "0.002", "--dino.out_dim", "64", "--dino.check_steps", "5",
-    "--dino.freeze_last_layer", "0.1",
+    "--dino.freeze_last_layer", "0.1", "--dino.centring", "mean", "--dino.teacher_temp", "0.04", "--dino.drop_path",
+    "0.1", "--crops.local_crops", "4",
 ]  # fmt: skip
 CASES = {"one": (1, 32), "two": (2, 16), "two-in-parts": (2, 4)}
 """Processes and images per forward pass."""
@@ -76,7 +77,8 @@ def test_sinkhorn_knopp_normalises_over_all_processes(tmp_path: Path, launch, lo
 def test_batch_normalisation_over_all_processes(tmp_path: Path, launch, losses) -> None:
     """A network that is no plain ViT: statistics of student and teacher are those of the whole batch."""
     words = ["--model.name", "test_resnet", "--fit.batch_size", "16", "--fit.epochs", "0.07", "--fit.log_every", "1",
-             "--dino.out_dim", "64", "--crops.local_crops", "2", "--fit.precision", "fp64"]  # fmt: skip
+             "--dino.out_dim", "64", "--crops.local_crops", "2", "--dino.centring", "mean", "--fit.precision",
+             "fp64"]  # fmt: skip
     for processes in (1, 2):
         done = launch(processes, "recipes/dino.py", *words, "--run.dir", str(processes), cwd=tmp_path)
         assert done.returncode == 0, done.stderr
