@@ -63,7 +63,7 @@ PLANS = {
     "digits": Plan(
         "scikit-learn's handwritten digits, 1,438 training and 359 test images of 8 px, grey",
         {"mae": _kept(125), "dino": _kept(125)},
-        {20: 500, 100: 1000, 0: 1000}, 3, "top1", {"scratch": (1e-3, 2e-3, 4e-3), "finetune": _RATES["finetune"]}, 0,
+        {20: 400, 100: 600, 0: 800}, 3, "top1", {"scratch": (1e-3, 2e-3, 4e-3), "finetune": _RATES["finetune"]}, 0,
     ),
     "cifar10": Plan(
         "CIFAR-10, whose JPEG was re-encoded at about quality 75 (so numbers lie slightly below those on the lossless "
