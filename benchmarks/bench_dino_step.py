@@ -46,7 +46,8 @@ def ours(batch: int, out_dim: int) -> Step:
     torch.manual_seed(0)
     model = ModelConfig("vit_tiny_patch16_224", 32, 4, 192, 12, 3, "learnable", "cls")
     cfg = DINOConfig(out_dim=out_dim, head_hidden=2048, head_bottleneck=256, teacher_temp=0.04,
-                     teacher_warmup=0.0, freeze_last_layer=0.0, check_steps=10**9)  # fmt: skip
+                     warmup_teacher_temp=0.04, teacher_warmup=0.0, centring="mean", freeze_last_layer=0.0,
+                     check_steps=10**9)  # fmt: skip
     dino = DINO(build_backbone(model, 3), cfg, pool="cls", batch_size=batch).train()
     groups = parameter_groups(dino.named_parameters(), weight_decay=0.04)
     optimizer = make_optimizer(groups, OptimConfig(betas=(0.9, 0.999)))
