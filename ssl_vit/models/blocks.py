@@ -33,26 +33,32 @@ def run_block(block: nn.Module, x: Float[Tensor, "B L D"], drop: Float[Tensor, "
     return x + scale[:, 1] * block.ls2(block.mlp(block.norm2(x)))
 
 
-def run_block_from(block: nn.Module, x: Float[Tensor, "B L D"], first: int) -> Float[Tensor, "B M D"]:
-    """A block of ``make_blocks`` evaluated only for the tokens from ``first`` on; all tokens are attended to.
+def run_block_for(
+    block: nn.Module, x: Float[Tensor, "B L D"], wanted: slice, drop: Float[Tensor, "B 2"] | None = None
+) -> Float[Tensor, "B M D"]:
+    """A block evaluated only for the tokens whose output is wanted; all tokens are attended to.
 
     Args:
-        block: A block of ``make_blocks``.
-        x: Tokens, L = first + M.
-        first: First token whose output is wanted.
+        block: timm's ``Block``.
+        x: Tokens.
+        wanted: Which M of them.
+        drop: As for ``run_block``.
     """
     block = cast(Block, block)
     attn: Any = block.attn
     batch, length, width = x.shape
     h = block.norm1(x)
     weight, bias = attn.qkv.weight, attn.qkv.bias
-    query = F.linear(h[:, first:], weight[:width], bias[:width])
-    key_value = F.linear(h, weight[width:], bias[width:])
-    q = query.reshape(batch, length - first, attn.num_heads, -1).transpose(1, 2)
+    query = F.linear(h[:, wanted], weight[:width], None if bias is None else bias[:width])
+    key_value = F.linear(h, weight[width:], None if bias is None else bias[width:])
+    q = attn.q_norm(query.unflatten(2, (attn.num_heads, -1)).transpose(1, 2))
     k, v = key_value.reshape(batch, length, 2, attn.num_heads, -1).permute(2, 0, 3, 1, 4)
-    mixed = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(batch, length - first, width)
-    x = x[:, first:] + attn.proj(mixed)
-    return x + block.mlp(block.norm2(x))
+    mixed = F.scaled_dot_product_attention(q, attn.k_norm(k), v).transpose(1, 2).flatten(2)
+    mixed = block.ls1(attn.proj(attn.norm(mixed)))
+    scale = None if drop is None else drop.to(x.dtype)[:, :, None, None]
+    x = x[:, wanted] + (mixed if scale is None else scale[:, 0] * mixed)
+    hidden = block.ls2(block.mlp(block.norm2(x)))
+    return x + (hidden if scale is None else scale[:, 1] * hidden)
 
 
 def attention_from_first(block: nn.Module, x: Float[Tensor, "B L D"]) -> Float[Tensor, "B heads L"]:
