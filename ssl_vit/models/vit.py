@@ -167,10 +167,7 @@ class ViTBackbone(TokenBackbone):
         tokens: list[Tensor] = []
         alone = set(parts) <= {"cls", "cls4"}  # nothing reads the last block's patches
         for i in range(self.depth):
-            if alone and i == self.depth - 1:
-                x = self._run(i, x, drop, slice(0, 1))
-            else:
-                x = self._run(i, x, drop)
+            x = self._run(i, x, drop, slice(0, 1) if alone and i == self.depth - 1 else None)
             if "cls4" in parts and i >= self.depth - 4:
                 tokens.append(self.vit.norm(x[:, 0]))
         if pool != "mean_prenorm":
