@@ -107,10 +107,12 @@ def knn_curve(recipe: str, folder: str, method: str, labels: int | None, draw: i
         }
     for step, state in weights.items():
         backbone.load_state_dict(state)
-        for pool in ("cls", "mean"):
-            extract = backbone_extractor(backbone, exported.scale, size=exported.size, pool=pool, device=device)
-            bank, asked = (extract_features(extract, s, batch_size=512, device=device) for s in (part, data.test))
-            tensors = [torch.from_numpy(np.ascontiguousarray(v)) for v in (bank.x, bank.labels, asked.x)]
+        extract = backbone_extractor(backbone, exported.scale, size=exported.size, pool="cls+mean", device=device)
+        bank, asked = (extract_features(extract, s, batch_size=512, device=device) for s in (part, data.test))
+        width = backbone.embed_dim
+        for pool, columns in (("cls", slice(0, width)), ("mean", slice(width, None))):
+            tensors = [torch.from_numpy(np.ascontiguousarray(v))
+                       for v in (bank.x[:, columns], bank.labels, asked.x[:, columns])]  # fmt: skip
             scores = knn_scores(*tensors, ks=(20,), classes=len(classes))[20].numpy()
             judged = judge("class", scores, asked.labels, classes)
             rows.append({"curve": method, "pool": pool, "step": step, "labels": len(part),
