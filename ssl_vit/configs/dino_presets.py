@@ -111,7 +111,7 @@ def table() -> str:
             "DINO's part, for recipes/dino.py:\n",
             aligned([_HEAD, *rows]),
             "\nlocal crops: number x side as a share of the input, of which share of the image's area. lr: per 256 "
-            f"images.\nsolar: chance of solarising. temp: the teacher's. Outputs: a power of two near images / "
+            f"images.\nsolar: chance of solarising. temp: the teacher's.\nOutputs: a power of two near images / "
             f"{IMAGES_PER_OUTPUT}, from 256 (digits: 1,024) to {MOST_OUTPUTS:,}.\n",
             *(note(name, f"Source: {p.source}") + "\n" + note("", f"Expected: {p.expected}")
               for name, p in DINO_PRESETS.items()),
