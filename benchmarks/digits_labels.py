@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import os
-import tempfile
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from contest import RESULTS, made_by, open_network, pretrain, run_cells, train_on
 
 BUDGETS: tuple[int | None, ...] = (10, 20, 50, 100, None)
 PROBE_DRAWS, TRAIN_DRAWS, SEEDS = 10, 5, 3
@@ -27,45 +25,20 @@ DEFAULT_RATE = {"scratch": 1e-3, "finetune": 5e-4}
 LAYER_DECAY = {"scratch": 1.0, "finetune": 0.75}
 STEPS, SEARCH = 1000, 0.3
 """Optimiser steps (at least 50 passes over the labels), and the share of them in the search for a learning rate."""
-RESULTS = Path(__file__).parent / "results"
-
-
-def _accelerator() -> Any:
-    import torch
-    from ssl_vit import train
-
-    torch.set_num_threads(1)
-    return train.start("fp32", 0)
-
-
-def pretrain(seed: int, folder: str) -> None:
-    """recipes/mae.py without options but the seed."""
-    import runpy
-    import sys
-
-    import torch
-
-    torch.set_num_threads(1)
-    root = Path(__file__).resolve().parent.parent
-    sys.argv = [str(root / "recipes/mae.py"), "--seed", str(seed), "--run.dir", f"{folder}/mae-{seed}"]
-    runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 def probes(draw: int, folder: str) -> list[dict[str, Any]]:
     """k-NN and logistic regression of one draw, at every number of labels."""
     import torch
-    from ssl_vit.checkpoint import load_backbone
-    from ssl_vit.configs import DataConfig, LabelledDataConfig, LinearConfig
-    from ssl_vit.data.sources import open_labelled
+    from ssl_vit.configs import LinearConfig
     from ssl_vit.evaluation.features import backbone_extractor, extract_features, pixel_extractor
     from ssl_vit.evaluation.few_label import labelled_draw
     from ssl_vit.evaluation.knn import knn_scores
     from ssl_vit.evaluation.linear import linear_probe
     from ssl_vit.evaluation.metrics import classification_metrics
 
-    device = _accelerator().device
-    data = open_labelled(DataConfig(), LabelledDataConfig())
-    exported = load_backbone(f"{folder}/mae-{draw % SEEDS}")
+    accelerator, exported, data = open_network(f"{folder}/mae-{draw % SEEDS}")
+    device = accelerator.device
     shape = {"size": exported.size, "pool": exported.pool, "device": device}
     methods = {
         "MAE": backbone_extractor(exported.backbone, exported.scale, **shape),
@@ -97,34 +70,15 @@ def _positions(part: Any, whole: Any) -> Any:
 
 def train_all(task: str, budget: int | None, draw: int, folder: str) -> list[dict[str, Any]]:
     """All weights trained on one draw of labels, from random or from pre-trained ones."""
-    import torch
-    from ssl_vit.checkpoint import load_backbone
-    from ssl_vit.configs import AugmentConfig, DataConfig, FinetuneRecipe, LabelledDataConfig, SupervisedRecipe, resolve
-    from ssl_vit.data.sources import Labelled, open_labelled
     from ssl_vit.evaluation.few_label import choose_inside, labelled_draw
-    from ssl_vit.evaluation.finetune import train_on_labels
-    from ssl_vit.rundir import RunDir
 
-    accelerator = _accelerator()
-    data = open_labelled(DataConfig(), LabelledDataConfig())
+    data = open_network(f"{folder}/mae-{draw % SEEDS}")[2]
     train_set = labelled_draw(data.train, budget, draw)
-    recipe = SupervisedRecipe() if task == "scratch" else FinetuneRecipe()
 
     def top1(rate: float, train_part: Any, judged: Any, share: float) -> float:
         steps = int(share * max(STEPS, 50 * len(train_set) // 64))
-        exported = load_backbone(f"{folder}/mae-{draw % SEEDS}")
-        backbone = exported.with_random_weights(draw) if task == "scratch" else exported.backbone
-        torch.manual_seed(draw)
-        with tempfile.TemporaryDirectory() as place:
-            _, metrics = train_on_labels(
-                backbone, Labelled(train_part, judged, data.split), exported.scale, size=exported.size,
-                supervised=resolve.resolve_supervised(recipe.supervised, exported.pool, exported.size, len(train_part)),
-                augment=resolve.resolve_augment(AugmentConfig(), exported.size, labelled=True),
-                optim=replace(recipe.optim, lr=rate, layer_decay=LAYER_DECAY[task]),
-                fit_cfg=replace(recipe.fit, batch_size=64, epochs=1e-3, min_steps=steps, log_every=10**9),
-                run=RunDir(Path(place), True), accelerator=accelerator, seed=draw, quiet=True,
-            )  # fmt: skip
-        return metrics["top1"]
+        opened = open_network(f"{folder}/mae-{draw % SEEDS}")
+        return train_on(opened, task, rate, draw, train_part, judged, steps, LAYER_DECAY[task])["top1"]
 
     rate, selection = choose_inside(
         train_set, draw, RATES[task], DEFAULT_RATE[task], lambda r, a, b: top1(r, a, b, SEARCH)
@@ -146,21 +100,15 @@ def main() -> None:
     cells.mkdir(parents=True, exist_ok=True)
     if not options.report:
         os.environ["OMP_NUM_THREADS"] = "1"
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(options.processes, mp_context=context, max_tasks_per_child=1) as pool:
-            for done in as_completed([pool.submit(pretrain, seed, str(work)) for seed in range(SEEDS)]):
-                done.result()
-        with ProcessPoolExecutor(options.processes, mp_context=context) as pool:
-            tasks = {f"probes-{d}": (probes, d, str(work)) for d in range(PROBE_DRAWS)}
-            for draw in range(TRAIN_DRAWS):
-                for budget in BUDGETS:
-                    for task in RATES:
-                        tasks[f"{task}-{budget}-{draw}"] = (train_all, task, budget, draw, str(work))
-            todo = {name: words for name, words in tasks.items() if not (cells / f"{name}.json").exists()}
-            running = {pool.submit(*words): name for name, words in todo.items()}
-            for done in as_completed(running):
-                (cells / f"{running[done]}.json").write_text(json.dumps(done.result()))
-                print(f"{running[done]} finished", flush=True)
+        runs = {f"pretrain-{seed}": (pretrain, "mae", f"{work}/mae-{seed}", ("--seed", str(seed)))
+                for seed in range(SEEDS)}  # fmt: skip
+        run_cells(runs, cells, options.processes)
+        tasks: dict[str, tuple[Any, ...]] = {f"probes-{d}": (probes, d, str(work)) for d in range(PROBE_DRAWS)}
+        for draw in range(TRAIN_DRAWS):
+            for budget in BUDGETS:
+                for task in RATES:
+                    tasks[f"{task}-{budget}-{draw}"] = (train_all, task, budget, draw, str(work))
+        run_cells(tasks, cells, options.processes)
     report(cells, work)
 
 
@@ -169,7 +117,7 @@ def report(cells: Path, work: Path) -> None:
     import numpy as np
     from ssl_vit.rundir import commit, hardware, versions
 
-    rows = [row for path in sorted(cells.glob("*.json")) for row in json.loads(path.read_text())]
+    rows = [row for path in sorted(cells.glob("*.json")) for row in json.loads(path.read_text()) or []]
     budgets = sorted({row["labels"] for row in rows})
     kinds = [("MAE", "k-NN"), ("random weights", "k-NN"), ("raw pixels", "k-NN"), ("MAE", "logistic regression"),
              ("random weights", "logistic regression"), ("raw pixels", "logistic regression"), ("MAE", "fine-tuning"),
@@ -192,10 +140,7 @@ def report(cells: Path, work: Path) -> None:
             spread = f" ± {np.std(values, ddof=1):.1f}" if len(values) > 1 else ""
             line.append(f"{np.mean(values):.1f}{spread}" if values else "-")
         lines.append(f"| {method} | {protocol} | " + " | ".join(line) + " |")
-    cpu = f"{about['hardware']['cores']} cores of {about['hardware']['cpu']}"
-    lines += ["", f"Made by `{about['command']}` at commit {about['commit']} with torch {about['versions']['torch']}, "
-              f"timm {about['versions']['timm']}, scikit-learn {about['versions']['scikit-learn']}, Python "
-              f"{about['versions']['python']}, on {cpu}.", ""]  # fmt: skip
+    lines += ["", made_by(about), ""]
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "digits_labels.json").write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n")
     (RESULTS / "digits_labels.md").write_text("\n".join(lines))

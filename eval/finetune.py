@@ -24,6 +24,8 @@ def main(cfg: FinetuneRecipe) -> None:
     from ssl_vit.evaluation.printing import led_by, print_table
     from ssl_vit.evaluation.session import announce, open_session, recorded_data
     from ssl_vit.models.adapt import adapt
+    from ssl_vit.models.backbone import TokenBackbone
+    from ssl_vit.models.batchnorm import takes_batch_statistics
     from ssl_vit.rundir import digest, identity, open_run
 
     accelerator = train.start(cfg.fit.precision, cfg.seed)
@@ -31,6 +33,7 @@ def main(cfg: FinetuneRecipe) -> None:
     session = open_session(cfg.backbone, cfg.eval, cfg.run, main=main_process, img_size=cfg.model.img_size)
     exported, data = session.exported, session.data
     backbone = adapt(exported.backbone, img_size=cfg.model.img_size, patch_size=cfg.model.patch_size)
+    patch = backbone.patch_size if isinstance(backbone, TokenBackbone) else None
     if main_process:
         announce(session)
     size = cfg.model.img_size or exported.size
@@ -38,12 +41,16 @@ def main(cfg: FinetuneRecipe) -> None:
     asked = cfg
     cfg = replace(
         cfg,
-        model=AdaptConfig(size, backbone.patch_size),
-        supervised=resolve.resolve_supervised(cfg.supervised, exported.pool, size, len(data.train), data.train.kind),
+        model=AdaptConfig(size, patch),
+        supervised=resolve.resolve_supervised(
+            cfg.supervised, exported.pool, size, len(data.train), data.train.kind, plain=patch is not None
+        ),
         augment=resolve.resolve_augment(cfg.augment, size, labelled=True),
         optim=resolve.resolve_optim(cfg.optim, backbone.embed_dim, size, "finetune"),
         fit=resolve.resolve_fit(cfg.fit, len(data.train), size=size, labelled=True),
     )
+    taken = takes_batch_statistics(backbone)
+    cfg = replace(cfg, fit=train.with_statistics(cfg.fit, accelerator.num_processes, taken))
     if cfg.run.dir is None:
         plain = identity(to_dict(replace(cfg, backbone="")))
         unique = digest([plain, exported.weights_hash, data.train.fingerprint])[:8]
@@ -65,6 +72,8 @@ def main(cfg: FinetuneRecipe) -> None:
     left = leave(objective, run, exported.scale, data.train, cfg.supervised, recorded)
     row = trained_row(f"{objective_name}, fine-tuned", len(data.train), cfg, metrics)
     options = {k: to_dict(getattr(asked, k)) for k in ("model", "supervised", "augment", "optim", "fit")}
+    if taken:
+        options["batch_statistics"] = {"of": asked.fit.micro_batch or "the whole batch"}
     result = session.result("finetune", [row], options, cfg.seed, size=size)
     result |= {"selection": "none: fixed options, last step"}
     title = f"{data.test.name}: fine-tuning, {len(data.test):,} test images{led_by(session.metric, data.test)}"

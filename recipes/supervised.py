@@ -23,6 +23,7 @@ def main(cfg: SupervisedRecipe) -> None:
     from ssl_vit.evaluation.printing import led_by, print_table
     from ssl_vit.evaluation.protocol import result_of
     from ssl_vit.evaluation.session import labelled_for, on_canvas, recorded_data, warn_unlearnable
+    from ssl_vit.models.batchnorm import takes_batch_statistics
     from ssl_vit.models.build import build_backbone, check_shape, model_facts
     from ssl_vit.rundir import open_run
 
@@ -51,14 +52,17 @@ def main(cfg: SupervisedRecipe) -> None:
         preset=preset.name,
         model=model,
         supervised=resolve.resolve_supervised(
-            cfg.supervised, model.pool, preset.input, len(data.train), data.train.kind
+            cfg.supervised, model.pool, preset.input, len(data.train), data.train.kind, plain=shape.plain
         ),
         augment=resolve.resolve_augment(cfg.augment, preset.input, labelled=True),
         optim=resolve.resolve_optim(cfg.optim, backbone.embed_dim, preset.input, "scratch"),
         fit=resolve.resolve_fit(cfg.fit, len(data.train), size=preset.input, labelled=True),
     )
+    taken = takes_batch_statistics(backbone)
+    cfg = replace(cfg, fit=train.with_statistics(cfg.fit, accelerator.num_processes, taken))
     if main_process:
-        print(f"preset          {preset.name}, {size} px in patches of {model.patch_size} px")
+        parts = f"in patches of {model.patch_size} px" if shape.plain else f"for {model.name}"
+        print(f"preset          {preset.name}, {size} px {parts}")
     run = open_run(
         "supervised", cfg, data=data.train.name, fingerprint=data.train.fingerprint, writes=main_process,
         accelerator=train.describe(accelerator),
@@ -71,12 +75,15 @@ def main(cfg: SupervisedRecipe) -> None:
     )  # fmt: skip
     if not main_process:
         return
-    recorded = {"objective": "supervised", "positions": model.positions, "seed": cfg.seed}
+    recorded = {"objective": "supervised", "seed": cfg.seed}
+    recorded |= {"positions": model.positions} if shape.plain else {}
     recorded |= recorded_data(cfg.data, cfg.eval.data)
     left = leave(objective, run, scale, data.train, cfg.supervised, recorded)
     row = trained_row("from scratch", len(data.train), cfg, metrics)
     options = {k: to_dict(getattr(asked, k)) for k in ("model", "supervised", "augment", "optim", "fit")}
     options["preset"] = {"asked": asked.preset}
+    if taken:
+        options["batch_statistics"] = {"of": asked.fit.micro_batch or "the whole batch"}
     result = result_of(
         "supervised", [row], options, data=data, size=size, metric=metric, cfg=cfg.eval, seed=cfg.seed
     )  # fmt: skip

@@ -16,7 +16,7 @@ import torch
 from ssl_vit.data.views import PixelScale
 from ssl_vit.errors import UserError
 from ssl_vit.models.backbone import Backbone, Pool
-from ssl_vit.models.build import make_vit
+from ssl_vit.models.build import make_backbone
 from ssl_vit.models.vit import ViTBackbone
 from ssl_vit.rundir import write_atomically
 
@@ -74,7 +74,7 @@ def load_checkpoint(folder: Path) -> dict[str, Any] | None:
 class Exported(NamedTuple):
     """A backbone as evaluation finds it."""
 
-    backbone: ViTBackbone
+    backbone: Backbone
     scale: PixelScale
     pool: Pool
     size: int
@@ -84,11 +84,20 @@ class Exported(NamedTuple):
     weights_hash: str
     folder: Path
 
-    def with_random_weights(self, seed: int) -> ViTBackbone:
+    def with_random_weights(self, seed: int) -> Backbone:
         """The same network, untrained."""
         torch.manual_seed(seed)
-        positions = self.about.get("positions", "learnable")
-        return make_vit(self.backbone.architecture, self.backbone.model_args, positions=positions)
+        return make_backbone(
+            self.backbone.architecture,
+            self.backbone.model_args,
+            positions=self.about.get("positions", "learnable"),
+            img_size=self.size,
+        )
+
+
+def stored(weight: torch.Tensor) -> torch.Tensor:
+    """A weight as it is exported: single precision, on the CPU; whole numbers stay."""
+    return (weight.detach().float() if weight.is_floating_point() else weight).cpu().contiguous()
 
 
 def export_backbone(backbone: Backbone, folder: Path, scale: PixelScale, pool: str, about: dict[str, Any]) -> None:
@@ -103,26 +112,28 @@ def export_backbone(backbone: Backbone, folder: Path, scale: PixelScale, pool: s
         pool: ``cls`` or ``mean``: what represents an image.
         about: Recorded under ``ssl_vit``; timm ignores it.
     """
-    size = int(backbone.model_args["img_size"])
+    size, names = backbone.img_size, backbone.classifier
     part = folder.with_name(folder.name + ".part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
-    state = {k: v.detach().float().cpu().contiguous() for k, v in backbone.timm_state().items()}
+    state = {k: stored(v) for k, v in backbone.timm_state().items()}
     safetensors.torch.save_file(state, part / "model.safetensors", metadata={"format": "pt"})
+    plain = isinstance(backbone, ViTBackbone)
+    pooling = {"global_pool": "avg" if pool == "mean" else "token"} if plain else {}
     config = {
         "architecture": backbone.architecture.partition(".")[0],
         "num_classes": 0,
         "num_features": backbone.embed_dim,
-        "model_args": {**backbone.model_args, "global_pool": "avg" if pool == "mean" else "token"},
+        "model_args": {**backbone.model_args, **pooling},
         "pretrained_cfg": {
             "num_classes": 0,
             "input_size": [backbone.channels, size, size],
-            "fixed_input_size": True,
+            "fixed_input_size": "img_size" in backbone.model_args,
             "interpolation": "bicubic",
             "crop_pct": 1.0 if size <= 64 else 0.875,
             "mean": list(scale.mean),
             "std": list(scale.std),
-            "classifier": "head",
+            "classifier": names[0] if len(names) == 1 else list(names),
         },
         "ssl_vit": {**about, "pool": pool, "bits": scale.bits},
     }
@@ -132,7 +143,7 @@ def export_backbone(backbone: Backbone, folder: Path, scale: PixelScale, pool: s
 
 
 def load_backbone(given: str) -> Exported:
-    """Loads an exported backbone (or any folder of a plain ViT that timm saved).
+    """Loads an exported backbone (or any folder that timm saved of a model that makes one vector of an image).
 
     Args:
         given: The folder, or the run directory around it.
@@ -160,22 +171,25 @@ def load_backbone(given: str) -> Exported:
         if args.get("fc_norm"):  # a classifier on the mean of patches: its norm is the only one after the blocks
             args["fc_norm"] = False
             weights = {k.replace("fc_norm.", "norm."): v for k, v in weights.items()}
-        backbone = make_vit(config["architecture"], args)
+        size = pretrained.get("input_size", [None])[-1]
+        backbone = make_backbone(config["architecture"], args, img_size=size)
     except UserError:
         raise
     except (ValueError, KeyError, TypeError, RuntimeError, safetensors.SafetensorError) as error:
         raise UserError(
             f"config.json or model.safetensors in {folder} cannot be read, copy or export them again: {error}"
         ) from error
-    backbone.model_args.setdefault("img_size", backbone.vit.patch_embed.img_size[0])
-    needed = backbone.vit.state_dict()
-    weights = {k: v for k, v in weights.items() if not k.startswith(("head.", "fc_norm."))}
+    dropped = tuple(f"{name}." for name in backbone.classifier)
+    if isinstance(backbone, ViTBackbone):
+        backbone.model_args.setdefault("img_size", backbone.img_size)
+        dropped += ("fc_norm.",)
+    needed = backbone.timm_state()
+    weights = {k: v for k, v in weights.items() if not k.startswith(dropped)}
     wrong = [k for k in needed if k not in weights or weights[k].shape != needed[k].shape]
     wrong += [k for k in weights if k not in needed]
     if wrong:
         raise UserError(f"the weights in {folder} do not fit {config['architecture']}: {', '.join(wrong[:5])}")
-    backbone.vit.load_state_dict(weights)
-    size = int(backbone.model_args["img_size"])
-    return Exported(
-        backbone, scale, about.get("pool", "cls"), size, about, _sha256(folder / "model.safetensors")[:16], folder
-    )
+    backbone.load_timm_state(weights)
+    pool = about.get("pool", "cls" if backbone.class_token else "mean")
+    weights_hash = _sha256(folder / "model.safetensors")[:16]
+    return Exported(backbone, scale, pool, backbone.img_size, about, weights_hash, folder)

@@ -12,10 +12,11 @@ import safetensors.torch
 from scipy.special import expit, softmax
 from torch import nn
 
-from ssl_vit.checkpoint import Exported, export_backbone, load_backbone
+from ssl_vit.checkpoint import Exported, export_backbone, load_backbone, stored
 from ssl_vit.data.targets import Kind, TargetScale
 from ssl_vit.data.views import PixelScale
 from ssl_vit.errors import UserError
+from ssl_vit.models.backbone import TokenBackbone
 from ssl_vit.models.heads import Classifier
 from ssl_vit.rundir import write_atomically
 
@@ -65,9 +66,9 @@ def export_classifier(
         about: Recorded under ``ssl_vit``; timm ignores it.
 
     Returns:
-        Whether it was written: timm's ViT has no place for a head with a hidden layer.
+        Whether it was written: timm's model may have no place for the head, as a ViT for one with a hidden layer.
     """
-    if not isinstance(net.head, nn.Linear):
+    if not isinstance(net.head, nn.Linear) or not net.backbone.takes_head():
         return False
     part = folder.with_name(folder.name + ".new")
     meaning = {"kind": labelling.kind, "names": list(labelling.names), "pool": net.pool}
@@ -79,16 +80,13 @@ def export_classifier(
     state = safetensors.torch.load_file(part / "model.safetensors")
     if fresh:
         state = {k: v for k, v in state.items() if not k.startswith("norm.")}
-    added = {"fc_norm": net.fc_norm, "head": net.head}
-    state |= {
-        f"{name}.{k}": v.detach().float().cpu().contiguous()
-        for name, m in added.items()
-        for k, v in m.state_dict().items()
-    }
+    added = [("fc_norm", net.fc_norm), *((name, net.head) for name in net.backbone.classifier)]
+    state |= {f"{name}.{k}": stored(v).clone() for name, m in added for k, v in m.state_dict().items()}
     config = cast("dict[str, Any]", json.loads((part / "config.json").read_text()))
     config["num_classes"] = config["pretrained_cfg"]["num_classes"] = len(labelling.names)
     config["label_names"] = list(labelling.names)
-    config["model_args"]["fc_norm"] = fresh
+    if isinstance(net.backbone, TokenBackbone):
+        config["model_args"]["fc_norm"] = fresh
     safetensors.torch.save_file(state, part / "model.safetensors", metadata={"format": "pt"})
     write_atomically(part / "config.json", json.dumps(config, indent=1) + "\n")
     shutil.rmtree(folder, ignore_errors=True)
@@ -124,7 +122,10 @@ def load_classifier(given: str) -> TrainedClassifier:
     exported, meaning = load_backbone(str(folder)), about["classifier"]
     net = Classifier(exported.backbone, len(meaning["names"]), pool=meaning["pool"])
     weights = safetensors.torch.load_file(folder / "model.safetensors")
-    for name, module in (("fc_norm.", net.fc_norm), ("head.", net.head)):
+    parts = {f"{exported.backbone.classifier[0]}.": net.head}
+    if net.pool == "mean_prenorm":
+        parts["fc_norm."] = net.fc_norm
+    for name, module in parts.items():
         module.load_state_dict({k.removeprefix(name): v for k, v in weights.items() if k.startswith(name)})
     scale = (
         TargetScale(tuple(meaning["target_mean"]), tuple(meaning["target_std"])) if "target_mean" in meaning else None

@@ -19,13 +19,24 @@ def rank_and_world() -> tuple[int, int]:
     return 0, 1
 
 
+def sum_over_ranks(values: Tensor) -> Tensor:
+    """Sum of a tensor over all processes (every process must call it)."""
+    if rank_and_world()[1] > 1:
+        dist.all_reduce(values)
+    return values
+
+
+def max_over_ranks(values: Tensor) -> Tensor:
+    """Largest value of every element over all processes (every process must call it)."""
+    if rank_and_world()[1] > 1:
+        dist.all_reduce(values, op=dist.ReduceOp.MAX)
+    return values
+
+
 def mean_over_ranks(values: Tensor) -> Tensor:
     """Mean of a tensor over all processes (every process must call it)."""
     _, world = rank_and_world()
-    if world > 1:
-        dist.all_reduce(values)
-        values = values / world
-    return values
+    return sum_over_ranks(values) / world if world > 1 else values
 
 
 def gather_rows(rows: Tensor) -> Tensor:

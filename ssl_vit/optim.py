@@ -36,7 +36,8 @@ def parameter_groups(
         decays_tokens: Whether class token, register, mask token and positions decay too.
 
     Returns:
-        Groups for a torch optimiser, with ``names`` and ``lr_scale`` beside ``params`` and ``weight_decay``.
+        Groups for a torch optimiser, with ``names``, ``lr_scale`` and whether it ``decays`` beside ``params`` and
+        ``weight_decay``.
     """
     groups: dict[tuple[float, float], dict[str, Any]] = {}
     for name, parameter in named:
@@ -46,7 +47,10 @@ def parameter_groups(
         exempt = exempt or (not decays_tokens and name.rpartition(".")[2] in _TOKENS)
         decay = 0.0 if exempt else weight_decay
         scale = layer_decay ** (top_layer - layer_id(name))
-        group = groups.setdefault((scale, decay), {"params": [], "names": [], "weight_decay": decay, "lr_scale": scale})
+        group = groups.setdefault(
+            (scale, 0.0 if exempt else 1.0),
+            {"params": [], "names": [], "weight_decay": decay, "lr_scale": scale, "decays": not exempt},
+        )
         group["params"].append(parameter)
         group["names"].append(name)
     return list(groups.values())
@@ -94,9 +98,18 @@ class LARS(torch.optim.Optimizer):
                 parameter.sub_(group["lr"] * state["velocity"])
 
 
+def clip_each(parameters: Iterable[nn.Parameter], largest: float) -> None:
+    """Scales every parameter's own gradient to at most this norm, as DINO's code does (not the global norm)."""
+    grads = [p.grad for p in parameters if p.grad is not None]
+    if grads:
+        norms = torch.stack(torch._foreach_norm(grads))  # pyright: ignore[reportPrivateImportUsage]
+        factors = list((largest / (norms + 1e-6)).clamp(max=1.0))
+        torch._foreach_mul_(grads, factors)  # pyright: ignore[reportPrivateImportUsage]
+
+
 def make_optimizer(groups: list[dict[str, Any]], cfg: OptimConfig) -> torch.optim.Optimizer:
     """The optimiser that ``--optim.name`` says; learning rates are set by the loop before every step."""
-    clean = [{k: v for k, v in g.items() if k != "names"} for g in groups]
+    clean = [{k: v for k, v in g.items() if k not in ("names", "decays")} for g in groups]
     match cfg.name:
         case "adamw":
             fused = clean[0]["params"][0].dtype in (torch.float32, torch.float64)

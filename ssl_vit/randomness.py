@@ -57,18 +57,15 @@ def make_key(seed: int, purpose: str, *words: int | Tensor, device: torch.device
     parts: list[int | Tensor] = [seed, seed >> 32, zlib.crc32(purpose.encode())]
     for word in words:
         parts += [word, word >> 32]
-    lanes: list[Tensor] = []
-    for start in _LANES:
-        lane = torch.full((length,), start, dtype=torch.int32, device=device)
-        for part in parts:
-            if isinstance(part, Tensor):
-                low = part.to(torch.int64) & 0xFFFFFFFF
-                value = torch.where(low >= 2**31, low - 2**32, low).to(torch.int32)
-            else:
-                value = torch.full((1,), _signed(part), dtype=torch.int32, device=device)
-            lane = _mix((lane ^ value) + _GOLDEN)
-        lanes.append(lane)
-    return Key(*lanes)
+    lanes = torch.stack([torch.full((length,), start, dtype=torch.int32, device=device) for start in _LANES])
+    for part in parts:
+        if isinstance(part, Tensor):
+            low = part.to(torch.int64) & 0xFFFFFFFF
+            value = torch.where(low >= 2**31, low - 2**32, low).to(torch.int32)
+        else:
+            value = _signed(part)
+        lanes = _mix((lanes ^ value) + _GOLDEN)
+    return Key(lanes[0], lanes[1])
 
 
 def bits(key: Key, n: int) -> Int[Tensor, "B n"]:

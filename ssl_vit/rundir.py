@@ -33,10 +33,16 @@ _WITHOUT_EFFECT = [
     "fit.epochs",
     "fit.min_steps",
     "fit.micro_batch",
+    "fit.recompute",
     "fit.log_every",
     "fit.checkpoint_steps",
     "fit.checkpoint_minutes",
     "fit.keep_checkpoints",
+    "dino.export",
+    "dino.on_collapse",
+    "dino.collapse_patience",
+    "dino.check_steps",
+    "dino.loss_chunk",
 ]
 """Options that change neither the numbers of a run nor what they mean (preset: what it filled is
 recorded option by option; epochs and least steps: a run may be extended)."""
@@ -211,7 +217,7 @@ class RunDir:
         """Forgets what was logged after a step, because training continues from there."""
         if not self.writes:
             return
-        for file in ("metrics.jsonl", "timing.jsonl"):
+        for file in ("metrics.jsonl", "timing.jsonl", "health.jsonl"):
             path = self.path / file
             if path.exists():
                 kept = [line for line in path.read_text().splitlines() if _step_of(line) <= step]

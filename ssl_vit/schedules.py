@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 
 
-def warmup_cosine(step: int, *, total_steps: int, warmup_steps: int, peak: float, final: float) -> float:
+def warmup_cosine(
+    step: int, *, total_steps: int, warmup_steps: int, peak: float, final: float, peak_twice: bool = False
+) -> float:
     """Linear warm-up from zero, then half a cosine to ``final`` (MAE's learning-rate rule, in steps instead of epochs).
 
     Args:
@@ -14,12 +16,13 @@ def warmup_cosine(step: int, *, total_steps: int, warmup_steps: int, peak: float
         warmup_steps: Steps of the linear part; 0 for none.
         peak: Value at the end of the warm-up.
         final: Value that the cosine approaches at ``total_steps``.
+        peak_twice: Reach the peak at the last step of the warm-up, so that it is there twice, as in DINO's code.
 
     Returns:
         The value for this step.
     """
     if step < warmup_steps:
-        return peak * step / warmup_steps
+        return peak * step / max(1, warmup_steps - peak_twice)
     progress = min(1.0, (step - warmup_steps) / max(1e-9, total_steps - warmup_steps))
     return final + (peak - final) * 0.5 * (1.0 + math.cos(math.pi * progress))
 
@@ -35,3 +38,42 @@ def ema_decay(step: int, *, decay: float) -> float:
         The decay to use after this step.
     """
     return min(decay, (1.0 + step) / (10.0 + step))
+
+
+def teacher_momentum(step: int, *, total_steps: int, base: float) -> float:
+    """Share of its weights that DINO's teacher keeps at one step: a cosine from ``base`` to 1 (section 3.1).
+
+    Args:
+        step: Optimiser step just taken, 0-based.
+        total_steps: Steps of the whole run.
+        base: Value at step 0, in [0, 1).
+    """
+    return warmup_cosine(step, total_steps=total_steps, warmup_steps=0, peak=base, final=1.0)
+
+
+def base_momentum(batch_size: int, total_steps: int) -> float:
+    """Where the teacher's momentum starts: the paper's 0.996 at a batch of 1,024, for any batch and length.
+
+    0.996^(batch / 1024) averages over the same number of images; a short run would then mostly average its start, so
+    the horizon 1 / (1 - momentum) is at most 5 % of all steps.
+
+    Args:
+        batch_size: Effective batch size.
+        total_steps: Steps of the whole run.
+    """
+    return min(0.996 ** (batch_size / 1024), max(0.0, 1.0 - 20.0 / total_steps))
+
+
+def teacher_temperature(epoch: float, *, start: float, final: float, warmup_epochs: float) -> float:
+    """DINO's teacher temperature: whole epochs on a line from ``start``, ``final`` from the last warm-up epoch on.
+
+    Args:
+        epoch: Passes over the data so far; only whole ones count.
+        start: Temperature of the first epoch.
+        final: Temperature after the warm-up.
+        warmup_epochs: Epochs on the line; 0 for none.
+    """
+    whole = math.floor(epoch)
+    if whole >= warmup_epochs:
+        return final
+    return start + (final - start) * min(1.0, whole / max(1.0, warmup_epochs - 1.0))

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
-from types import FrameType
 from typing import Any, cast
 
 import torch
@@ -23,11 +21,14 @@ from ssl_vit.data.loader import Batch, Loader
 from ssl_vit.data.views import View
 from ssl_vit.dist import check_world_size, gather_rows, mean_over_ranks, use_idle_cores
 from ssl_vit.errors import UserError
+from ssl_vit.memory import out_of_memory, peak_memory
+from ssl_vit.models.backbone import Backbone
 from ssl_vit.objectives.base import Clock, Objective
-from ssl_vit.optim import make_optimizer, parameter_groups, peak_learning_rate
+from ssl_vit.optim import clip_each, make_optimizer, parameter_groups, peak_learning_rate
 from ssl_vit.progress import TrainingProgress
 from ssl_vit.rundir import RunDir
 from ssl_vit.schedules import warmup_cosine
+from ssl_vit.stopping import StopRequest
 
 DTYPES = {"fp64": torch.float64}
 """Arithmetic of parameters and images; lower precisions keep fp32 masters under autocast."""
@@ -105,6 +106,17 @@ def micro_batch_size(cfg: FitConfig, processes: int) -> int:
     return cfg.batch_size // processes
 
 
+def with_statistics(cfg: FitConfig, processes: int, taken: bool) -> FitConfig:
+    """Records over how many images statistics are taken, where there are any: they make another run of it.
+
+    Args:
+        cfg: Resolved.
+        processes: Number of processes.
+        taken: Whether network or loss take statistics over a micro-batch.
+    """
+    return replace(cfg, statistics_batch=micro_batch_size(cfg, processes) * processes if taken else None)
+
+
 def count_steps(cfg: FitConfig, loader: Loader) -> int:
     """Optimiser steps of the whole run."""
     assert cfg.epochs is not None
@@ -137,31 +149,6 @@ def summarise(
         f"parameters      {backbone:,} in the backbone, {trained:,} trained, {precision} on {accelerator.device.type}",
         flush=True,
     )
-
-
-class _StopRequest:
-    """Turns SIGTERM and Ctrl-C into a wish to stop after the current step, so that nothing is lost.
-
-    Only the main process saves, so the others must not leave it alone in a collective: they ignore both signals.
-    """
-
-    def __init__(self, main: bool) -> None:
-        self.main = main
-        self.received: int | None = None
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> _StopRequest:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
-                self._before[number] = signal.signal(number, self._note if self.main else signal.SIG_IGN)
-        return self
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self.received = number
-
-    def __exit__(self, *error: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
 
 
 def fit(
@@ -199,6 +186,10 @@ def fit(
         top_layer=objective.top_layer,
         decays_tokens=objective.decays_tokens,
     )
+    if fit.recompute:
+        for part in objective.modules():
+            if isinstance(part, Backbone):
+                part.recompute_activations()
     model, optimizer = accelerator.prepare(objective, make_optimizer(groups, optim))
     steps = count_steps(fit, loader)
     rates = partial(_learning_rate, optim, peak_learning_rate(optim, loader.batch_size))
@@ -221,13 +212,15 @@ def fit(
                 state["scaler"] = accelerator.scaler.state_dict()
             save_checkpoint(run.checkpoints, step, state, fit.keep_checkpoints)
 
-    with _StopRequest(accelerator.is_main_process) as stop:
+    with StopRequest(accelerator.is_main_process) as stop:
         try:
             for step in range(done, steps):
                 clock = Clock(step, steps, loader.steps_per_epoch)
                 rate = rates(step, steps)
-                for group in optimizer.param_groups:
+                for group, made in zip(optimizer.param_groups, groups, strict=True):
                     group["lr"] = rate * group["lr_scale"]
+                    if made["decays"]:
+                        group["weight_decay"] = _weight_decay(optim, step, steps)
                 objective.begin_step(clock)
                 logged: dict[str, torch.Tensor] = {}
                 for micro in range(loader.accumulation):
@@ -236,11 +229,18 @@ def fit(
                     waited += time.perf_counter() - before
                     _forward_backward(accelerator, model, view, batch, seed, loader.accumulation, micro, logged)
                 objective.after_backward(clock)
+                if fit.clip_each is not None or fit.clip_grad is not None:
+                    accelerator.unscale_gradients(optimizer)
+                if fit.clip_each is not None:
+                    clip_each(trained, fit.clip_each)
                 if fit.clip_grad is not None:
-                    accelerator.clip_grad_norm_(trained, fit.clip_grad)
+                    torch.nn.utils.clip_grad_norm_(trained, fit.clip_grad)
                 optimizer.step()
                 optimizer.zero_grad(set_to_none=True)
                 objective.after_step(clock)
+                seen = objective.observed()
+                if seen:
+                    run.log({"step": step + 1, "epoch": (step + 1) / loader.steps_per_epoch, **seen}, "health.jsonl")
                 finite = finite * torch.isfinite(logged["loss"])
                 done, loss = step + 1, None
                 if done % fit.log_every == 0 or done == steps:
@@ -254,18 +254,26 @@ def fit(
                     timing = {
                         "images_per_second": images / (now - logged_time),
                         "data_wait": waited / (now - logged_time),
+                        "peak_memory": peak_memory(accelerator.device),
                     }
                     run.log({"step": done, **timing}, "timing.jsonl")
                     logged_step, logged_time, waited = done, now, 0.0
                 progress.update(done, loss)
                 every = fit.checkpoint_steps is not None and done % fit.checkpoint_steps == 0
                 due = time.monotonic() - saved_time > 60 * fit.checkpoint_minutes
-                if every or due or done == steps or stop.received:
+                reason = objective.stop_reason()
+                if every or due or done == steps or stop.received or reason:
                     save(done)
                     saved_at, saved_time = done, time.monotonic()
+                if reason:
+                    raise UserError(f"{reason} (step {done:,} is saved)")
                 if stop.received and done < steps:
                     sys.stderr.write(f"stopped after step {done:,}, which is saved; the same command continues\n")
                     raise SystemExit(128 + stop.received)
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise
+            raise UserError(_too_little_memory(loader, objective)) from None
         finally:
             progress.close()
     run.record("unreadable_images", loader.unreadable.listing())
@@ -299,6 +307,14 @@ def _averaged(logged: dict[str, torch.Tensor], finite: torch.Tensor) -> dict[str
     return dict(zip(names, mean_over_ranks(stacked).tolist(), strict=True))
 
 
+def _too_little_memory(loader: Loader, objective: Objective) -> str:
+    fewer = f"--fit.micro_batch {max(1, loader.micro_batch // 2)} (the effective batch stays), --fit.recompute true"
+    return (
+        f"out of memory with {loader.micro_batch} images per forward pass; try "
+        f"{', '.join((fewer, *objective.smaller))}, or a smaller network or input"
+    )
+
+
 def _not_a_number(before: int, now: int, saved: int) -> str:
     return (
         f"the loss stopped being a finite number between steps {before:,} and {now:,} "
@@ -309,8 +325,14 @@ def _not_a_number(before: int, now: int, saved: int) -> str:
 
 def _learning_rate(optim: OptimConfig, peak: float, step: int, steps: int) -> float:
     """The rate of one step (0-based) of a run of so many."""
-    warmup = round(optim.warmup * steps)
-    return warmup_cosine(step, total_steps=steps, warmup_steps=warmup, peak=peak, final=optim.min_lr)
+    warmup, twice = round(optim.warmup * steps), optim.schedule == "dino"
+    return warmup_cosine(step, total_steps=steps, warmup_steps=warmup, peak=peak, final=optim.min_lr, peak_twice=twice)
+
+
+def _weight_decay(optim: OptimConfig, step: int, steps: int) -> float:
+    """The weight decay of one step (0-based): constant, or on a half cosine (DINO, section 3.2)."""
+    final = optim.weight_decay if optim.weight_decay_end is None else optim.weight_decay_end
+    return warmup_cosine(step, total_steps=steps, warmup_steps=0, peak=optim.weight_decay, final=final)
 
 
 def _resume(
@@ -342,7 +364,8 @@ def _resume(
             elif before != steps:
                 what += (
                     f"; the learning rate follows the schedule of {steps:,} steps instead of {before:,} from here on: "
-                    f"{rates(done - 1, before):.3g} at the last step, {rates(done, steps):.3g} at the next"
+                    f"{rates(done - 1, before):.3g} at the last step, {rates(done, steps):.3g} at the next; so does "
+                    "everything else that is scheduled"
                 )
             if (run.backbone / "config.json").exists() and done < steps:
                 what += "; the backbone will be replaced"

@@ -1,9 +1,11 @@
 """Every option as a frozen dataclass; importing this never imports torch."""
 
 from ssl_vit.configs.cli import from_dict, parse, run_script, to_dict, to_yaml
+from ssl_vit.configs.crops import CropsConfig
 from ssl_vit.configs.data import AugmentConfig, DataConfig, LabelledDataConfig, LoadingConfig, SourceConfig
 from ssl_vit.configs.evaluation import (
     EvalConfig,
+    FiguresConfig,
     JudgedConfig,
     KNNConfig,
     LabelsConfig,
@@ -13,8 +15,9 @@ from ssl_vit.configs.evaluation import (
 )
 from ssl_vit.configs.fit import FitConfig, OptimConfig, RunConfig
 from ssl_vit.configs.model import AdaptConfig, ModelConfig
-from ssl_vit.configs.objectives import MAEConfig, SupervisedConfig
+from ssl_vit.configs.objectives import DINOConfig, MAEConfig, SupervisedConfig
 from ssl_vit.configs.recipes import (
+    DINORecipe,
     FiguresRecipe,
     FinetuneRecipe,
     KNNRecipe,
@@ -27,8 +30,12 @@ from ssl_vit.configs.recipes import (
 __all__ = [
     "AdaptConfig",
     "AugmentConfig",
+    "CropsConfig",
+    "DINOConfig",
+    "DINORecipe",
     "DataConfig",
     "EvalConfig",
+    "FiguresConfig",
     "FiguresRecipe",
     "FinetuneRecipe",
     "FitConfig",

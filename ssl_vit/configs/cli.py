@@ -13,7 +13,7 @@ import jsonargparse
 import yaml
 from jsonargparse import ArgumentParser, set_parsing_settings
 
-from ssl_vit.configs import presets
+from ssl_vit.configs import dino_presets, presets
 from ssl_vit.configs.check import check_ranges
 from ssl_vit.errors import UserError, did_you_mean
 
@@ -36,7 +36,7 @@ def option_names(parser: ArgumentParser) -> list[str]:
     return names
 
 
-_WORDS = ("config", "seed", "preset", "backbone", "classifier", "results", "out")
+_WORDS = ("config", "seed", "preset", "backbone", "classifier", "images", "results", "out")
 """Options that stand alone instead of in a group."""
 _PLAIN = (*(f"--{word}" for word in _WORDS), "--help", "--print_config")
 
@@ -123,7 +123,7 @@ def parse(recipe: type[R], description: str, args: list[str] | None = None) -> R
         preset = fields.get("preset")
         if preset == presets.LIST:
             if os.environ.get("RANK", "0") == "0":
-                print(presets.table())
+                print(f"{presets.table()}\n\n{dino_presets.table()}")
             sys.exit(0)
         if preset is not None:
             presets.named(preset)

@@ -110,6 +110,17 @@ class PredictConfig:
 
 
 @dataclass(frozen=True)
+class FiguresConfig:
+    """What pictures show."""
+
+    img_size: int | None = None
+    """Side in pixels at which the backbone sees the images, a multiple of its patch size: larger ones give finer maps,
+    with resampled positions. Default: the backbone's own."""
+    count: int = 6
+    """How many images, evenly spaced in their set; at most 12."""
+
+
+@dataclass(frozen=True)
 class ProbeOptimConfig:
     """The optimiser of aug-mae, aug-dino and attentive; every None is the protocol's own and printed."""
 

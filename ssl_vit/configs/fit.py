@@ -27,8 +27,12 @@ class OptimConfig:
     """Learning rate that the cosine approaches at the last step."""
     warmup: float = 0.05
     """Share of all steps that warms up linearly, in [0, 1)."""
+    schedule: Literal["mae", "dino"] = "mae"
+    """How warm-up meets cosine: MAE's code reaches the peak after the warm-up, DINO's with its last step."""
     weight_decay: float = 0.05
     """Decoupled weight decay, on matrices only."""
+    weight_decay_end: float | None = None
+    """Weight decay that a half cosine reaches at the last step; default: the same throughout."""
     betas: tuple[float, float] = (0.9, 0.95)
     """AdamW's two averaging coefficients."""
     layer_decay: float = 1.0
@@ -57,10 +61,18 @@ class FitConfig:
     (MAE: 256, digits 128, fewer where they would make less than four steps an epoch; on labels 64)."""
     micro_batch: int | None = None
     """Images per process and forward pass; the rest of the batch is accumulated. Default: batch size / processes."""
+    statistics_batch: int | None = None
+    """Not for typing: images whose statistics were taken together (per process and forward pass, times processes),
+    where the network (batch normalisation) or the loss (Sinkhorn-Knopp) takes any: they then change the results."""
     precision: Literal["auto", "fp32", "bf16", "fp16", "fp64"] = "auto"
     """Arithmetic: auto is bf16 where the device computes in it, else fp32; fp64 is for equality tests."""
     clip_grad: float | None = None
     """Largest global gradient norm; default: no clipping."""
+    clip_each: float | None = None
+    """Largest gradient norm of each parameter by itself, as DINO's code clips; default: no clipping."""
+    recompute: bool = False
+    """Activation checkpointing: keep only what enters each block and compute the rest again in the backward pass; less
+    memory, about a third more time."""
     log_every: int = 10
     """Optimiser steps between lines in metrics.jsonl."""
     checkpoint_steps: int | None = None

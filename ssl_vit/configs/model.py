@@ -13,9 +13,11 @@ class ModelConfig:
     name: str | None = None
     """A timm model that is a plain ViT, e.g. vit_small_patch16_224, with the image and patch size in its name; or a
     network alone, with sizes from the images: vit_micro, vit_mini (for CPUs), vit_tiny, vit_small, vit_base,
-    vit_large, vit_huge. Default: the preset's."""
+    vit_large, vit_huge. Without MAE also any other timm model that makes one vector of an image, as timm has it:
+    resnet50, swin_tiny_patch4_window7_224, mobilevit_s. Default: the preset's."""
     img_size: int | None = None
-    """Side of the square input in pixels; default: the named model's own, else from the data."""
+    """Side of the square input in pixels; default: the named model's own, else from the data (as for models that are no
+    plain ViT, where they read images of any size)."""
     patch_size: int | None = None
     """Side of a patch in pixels; an image size that is given must be a multiple, one that comes from the images is
     rounded to one. Default: the named model's own, or from that size."""
@@ -25,9 +27,10 @@ class ModelConfig:
     """Number of transformer blocks; default: the named model's own."""
     heads: int | None = None
     """Attention heads, a divisor of the width; default: the named model's own."""
-    positions: Literal["sincos", "learnable", "factorised", "none"] = "sincos"
+    positions: Literal["sincos", "learnable", "factorised", "none"] | None = None
     """Position embedding: fixed 2-D sine-cosine in MAE's order (trainable once labels are used), learnable with one row
-    per patch, factorised into a learnable table per axis, or none (patches are then a bag without order)."""
+    per patch, factorised into a learnable table per axis, or none (patches are then a bag without order). Default:
+    sincos; for DINO learnable, as in its paper."""
     pool: Literal["cls", "mean"] | None = None
     """What represents an image in evaluation: class token or mean of patches, both after the final norm;
     default: mean up to 16 pixels, else cls."""
@@ -41,4 +44,5 @@ class AdaptConfig:
     """Side of the square input in pixels, a multiple of the patch size: positions are interpolated to the new grid;
     default: the backbone's own."""
     patch_size: int | None = None
-    """Side of a patch in pixels: the patch projection is resampled (FlexiViT); default: the backbone's own."""
+    """Side of a patch in pixels, of a plain ViT: the patch projection is resampled (FlexiViT); default: the backbone's
+    own."""

@@ -5,10 +5,10 @@ Everything below is a starting point with its source beside it; ``resolve`` read
 
 from __future__ import annotations
 
-import textwrap
 from dataclasses import dataclass
 from typing import Literal
 
+from ssl_vit.configs.tables import aligned, note, short
 from ssl_vit.errors import UserError, did_you_mean
 
 Task = Literal["mae", "scratch", "finetune"]
@@ -249,23 +249,23 @@ def table() -> str:
     photos = PRESETS["px32"]
     nets = [
         (n.name, n.timm_name, f"{n.width} x {n.depth}", f"{n.heads}", f"{n.decoder_width or 'half width'} x "
-         f"{n.decoder_depth}", _short(n.mae_base_lr) if n.mae_base_lr else "preset's")
+         f"{n.decoder_depth}", short(n.mae_base_lr) if n.mae_base_lr else "preset's")
         for n in _NETWORKS
     ]  # fmt: skip
     return "\n".join(
         [
             "A preset fills what is not given. The images choose one by their size, --preset NAME names one.\n",
-            _aligned([_HEAD, *map(_row, _PRESETS)]),
+            aligned([_HEAD, *map(_row, _PRESETS)]),
             "\nown/32: the images' own size in whole patches; 32 px where images of other sizes are given it.",
             "base lr: MAE/from scratch/fine-tuning, per 256 images of effective batch.",
             "epochs: MAE sees its budget of images, but keeps between these limits.",
             f"On labels: {photos.labelled_epochs} epochs, batch {photos.labelled_batch}; from px32 on RandAugment, "
             f"erasing, crops of {photos.labelled_crop[0]:g}-1 and, from {photos.mixed_from:,} labels on, mixing.\n",
-            *(_note(p.name, f"Source: {p.source}") + "\n" + _note("", f"Expected: {p.expected}") for p in _PRESETS),
+            *(note(p.name, f"Source: {p.source}") + "\n" + note("", f"Expected: {p.expected}") for p in _PRESETS),
             "\nNetworks; --model.name takes these names too and leaves the patches to the preset:\n",
-            _aligned([("network", "timm model", "width x depth", "heads", "MAE decoder", "MAE base lr"), *nets]),
+            aligned([("network", "timm model", "width x depth", "heads", "MAE decoder", "MAE base lr"), *nets]),
             "",
-            *(_note(n.name, f"Source: {n.source}") for n in _NETWORKS),
+            *(note(n.name, f"Source: {n.source}") for n in _NETWORKS),
         ]
     )
 
@@ -282,18 +282,5 @@ def _row(p: Preset) -> tuple[str, ...]:
     return (
         p.name, size, sides, ",".join(map(str, p.patches)), p.network, p.pool, crop,
         f"{p.mask_ratio:g}", f"{p.images / 1e6:g} M", f"{p.epochs[0]}-{p.epochs[1]}", str(p.batch),
-        "/".join(map(_short, p.base_lr.values())),
+        "/".join(map(short, p.base_lr.values())),
     )  # fmt: skip
-
-
-def _short(rate: float) -> str:
-    return f"{rate:.1e}".replace(".0e", "e").replace("e-0", "e-")
-
-
-def _aligned(rows: list[tuple[str, ...]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows)
-
-
-def _note(name: str, text: str) -> str:
-    return textwrap.fill(text, 119, initial_indent=f"{name:10}", subsequent_indent=" " * 10)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ssl_vit.configs.crops import CropsConfig
 from ssl_vit.configs.data import AugmentConfig, DataConfig, LoadingConfig
 from ssl_vit.configs.evaluation import (
     EvalConfig,
+    FiguresConfig,
     JudgedConfig,
     KNNConfig,
     LabelsConfig,
@@ -16,7 +18,7 @@ from ssl_vit.configs.evaluation import (
 )
 from ssl_vit.configs.fit import FitConfig, OptimConfig, RunConfig
 from ssl_vit.configs.model import AdaptConfig, ModelConfig
-from ssl_vit.configs.objectives import MAEConfig, SupervisedConfig
+from ssl_vit.configs.objectives import DINOConfig, MAEConfig, SupervisedConfig
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,33 @@ class MAERecipe:
     mae: MAEConfig = field(default_factory=MAEConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     fit: FitConfig = field(default_factory=FitConfig)
+    eval: JudgedConfig = field(default_factory=JudgedConfig)
+
+
+@dataclass(frozen=True)
+class DINORecipe:
+    """Options of recipes/dino.py.
+
+    As DINO's code trains ViTs: AdamW with its usual betas, a tenth of the steps warm-up, weight decay growing from 0.04
+    to 0.4, every parameter's gradient clipped by itself.
+    """
+
+    seed: int = 0
+    """Seed of every random number of the run."""
+    preset: str | None = None
+    """What fills the options left open: digits, px32, px64, px96, px128, px224; default: chosen by the images' size.
+    Without a value: prints all of them."""
+    run: RunConfig = field(default_factory=RunConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    crops: CropsConfig = field(default_factory=CropsConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    dino: DINOConfig = field(default_factory=DINOConfig)
+    optim: OptimConfig = field(
+        default_factory=lambda: OptimConfig(
+            betas=(0.9, 0.999), min_lr=1e-6, warmup=0.1, schedule="dino", weight_decay=0.04, weight_decay_end=0.4
+        )
+    )
+    fit: FitConfig = field(default_factory=lambda: FitConfig(clip_each=3.0))
     eval: JudgedConfig = field(default_factory=JudgedConfig)
 
 
@@ -124,8 +153,12 @@ class FiguresRecipe:
 
     backbone: str = ""
     """The folder RUN/backbone of a pre-training run (or RUN)."""
+    images: str | None = None
+    """Images to look at: whatever --data.path of the recipes accepts, of the kind that the backbone was built for; no
+    labels are read. Default: those of its own run."""
     out: str | None = None
     """The folder to write pictures into; default: RUN/figures."""
+    figures: FiguresConfig = field(default_factory=FiguresConfig)
 
 
 @dataclass(frozen=True)

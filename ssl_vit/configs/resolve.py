@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 from ssl_vit.configs.data import AugmentConfig
 from ssl_vit.configs.evaluation import ProbeOptimConfig
@@ -13,6 +13,7 @@ from ssl_vit.configs.objectives import MAEConfig, SupervisedConfig
 from ssl_vit.configs.presets import NETWORKS, Preset, Task, for_side, named, network_for
 from ssl_vit.configs.recipes import LinearRecipe
 from ssl_vit.errors import UserError
+from ssl_vit.notices import say_once
 
 LEAST_STEPS = 1000
 """Optimiser steps on labels, however few they are."""
@@ -52,6 +53,16 @@ class Shape(Protocol):
         """Whether there is one."""
         ...
 
+    @property
+    def plain(self) -> bool:
+        """Whether it is a plain ViT."""
+        ...
+
+    @property
+    def flexible(self) -> bool:
+        """Whether one network reads images of several sizes."""
+        ...
+
 
 def preset_for(name: str | None, size: int) -> Preset:
     """The preset that was named, else the one for the network's input.
@@ -71,7 +82,13 @@ def default_name(model: ModelConfig, short_side: int, preset: str | None = None)
     return full_name(model.name or preset_for(preset, model.img_size or short_side).network)
 
 
-def resolve_model(model: ModelConfig, short_side: int, shape: Shape, preset: str | None = None) -> ModelConfig:
+def resolve_model(
+    model: ModelConfig,
+    short_side: int,
+    shape: Shape,
+    preset: str | None = None,
+    positions: Literal["sincos", "learnable"] = "sincos",
+) -> ModelConfig:
     """Every size of the backbone as a number.
 
     Args:
@@ -79,7 +96,13 @@ def resolve_model(model: ModelConfig, short_side: int, shape: Shape, preset: str
         short_side: Median shorter side of the images in pixels.
         shape: Default sizes of the model named by ``default_name``.
         preset: As given by ``--preset``.
+        positions: What a plain ViT has where the options leave it open.
+
+    Raises:
+        UserError: For an option that the model does not have.
     """
+    if not shape.plain:
+        return _resolve_pooled(model, short_side, shape, preset)
     check_pool(model.pool or "mean", shape.class_token, "--model.pool")
     size, patch = model.img_size, model.patch_size
     own = model.name is not None and model.name not in NETWORKS  # a timm model brings sizes of its own
@@ -100,8 +123,26 @@ def resolve_model(model: ModelConfig, short_side: int, shape: Shape, preset: str
         width=model.width or usual.width,
         depth=model.depth or usual.depth,
         heads=model.heads or _heads_for(model.width or usual.width, usual.width, usual.heads),
+        positions=model.positions or positions,
         pool=model.pool or (chosen.pool if shape.class_token else "mean"),
     )
+
+
+def _resolve_pooled(model: ModelConfig, short_side: int, shape: Shape, preset: str | None) -> ModelConfig:
+    """The size of the input, in whole places of the last feature map; a model that is no plain ViT has no other."""
+    usual = ModelConfig()
+    lost = [k for k in ("patch_size", "width", "depth", "heads", "positions") if getattr(model, k) != getattr(usual, k)]
+    if lost:
+        raise UserError(
+            f"--model.{lost[0]} {getattr(model, lost[0])} is for plain ViTs; {model.name} is built as timm has it, "
+            "only --model.img_size can be chosen"
+        )
+    if model.pool == "cls":
+        raise UserError(f"--model.pool cls needs a plain ViT; {model.name} has its own pooled feature, called mean")
+    size = shape.img_size
+    if shape.flexible:
+        size = _input(preset_for(preset, short_side), short_side, shape.patch_size, least=1)
+    return replace(model, img_size=model.img_size or size, pool="mean")
 
 
 def _heads_for(width: int, usual_width: int, usual_heads: int) -> int:
@@ -109,11 +150,11 @@ def _heads_for(width: int, usual_width: int, usual_heads: int) -> int:
     return next(h for h in range(max(1, width * usual_heads // usual_width), 0, -1) if width % h == 0)
 
 
-def _input(preset: Preset, short_side: int, patch: int | None) -> int:
-    """The images' own size where the preset is for it, else the preset's, rounded to at least two whole patches."""
+def _input(preset: Preset, short_side: int, patch: int | None, least: int = 2) -> int:
+    """The images' own size where the preset is for it, else the preset's, rounded to whole patches."""
     within = preset.own_size and for_side(short_side) == preset
     patch = patch or preset.patches[0]
-    return max(2, round((short_side if within else preset.input) / patch)) * patch
+    return max(least, round((short_side if within else preset.input) / patch)) * patch
 
 
 def _patch_for(preset: Preset, size: int) -> int:
@@ -162,9 +203,9 @@ def resolve_optim(cfg: OptimConfig, width: int, size: int, task: Task) -> OptimC
 
 
 def resolve_supervised(
-    cfg: SupervisedConfig, model_pool: str, size: int, labels: int, kind: str = "class"
+    cfg: SupervisedConfig, model_pool: str, size: int, labels: int, kind: str = "class", *, plain: bool = True
 ) -> SupervisedConfig:
-    """Pooling and mixing as definite values.
+    """Pooling, mixing and stochastic depth as definite values.
 
     Args:
         cfg: As given.
@@ -172,18 +213,30 @@ def resolve_supervised(
         size: Side of the input in pixels.
         labels: Number of labelled training images.
         kind: What labels are (``ImageSet.kind``).
+        plain: Whether the model is a plain ViT; others have one pooled feature and no stochastic depth.
+
+    Raises:
+        UserError: For a pooling that the model does not have.
     """
     preset = for_side(size)
+    usual = "mean_prenorm" if model_pool == "mean" else "cls"
+    if not plain:
+        usual = "mean"
+        if cfg.pool not in (None, usual):
+            raise UserError(f"--supervised.pool {cfg.pool} needs the tokens of a plain ViT; this model has mean alone")
+        if cfg.drop_path:
+            say_once("note: stochastic depth (--supervised.drop_path) is for plain ViTs; this model is trained without")
+            cfg = replace(cfg, drop_path=0.0)
     mixing = labels >= preset.mixed_from and kind != "regression"
     return replace(
         cfg,
-        pool=cfg.pool or ("mean_prenorm" if model_pool == "mean" else "cls"),
+        pool=cfg.pool or usual,
         mixup=(preset.mixup if mixing else 0.0) if cfg.mixup is None else cfg.mixup,
         cutmix=(preset.cutmix if mixing else 0.0) if cfg.cutmix is None else cfg.cutmix,
     )
 
 
-def _batch_for(images: int, most: int) -> int:
+def batch_for(images: int, most: int) -> int:
     """A power of two, at least four steps an epoch where there are images enough for batches of 8."""
     batch = most
     while batch > 8 and 4 * batch > images:
@@ -198,7 +251,7 @@ def resolve_fit(cfg: FitConfig, images: int, *, size: int, labelled: bool) -> Fi
     epochs = preset.labelled_epochs if labelled else min(most, max(least, round(preset.images / images)))
     return replace(
         cfg,
-        batch_size=cfg.batch_size or (preset.labelled_batch if labelled else _batch_for(images, preset.batch)),
+        batch_size=cfg.batch_size or (preset.labelled_batch if labelled else batch_for(images, preset.batch)),
         epochs=cfg.epochs or float(epochs),
         min_steps=_least_steps(cfg, labelled=labelled),
     )
@@ -244,7 +297,7 @@ def resolve_probe(cfg: LinearRecipe, images: int, *, size: int, width: int, clas
         usual = "cls" if protocol == "aug-mae" else "cls4" if width < 768 else "cls+mean"
         pool = pool or (usual if class_token else "mean")
         check_pool(pool, class_token)
-    batch_size = cfg.fit.batch_size or _batch_for(images, batch)
+    batch_size = cfg.fit.batch_size or batch_for(images, batch)
     optim = replace(own, **given)
     reduced = cfg.fit.batch_size is None and batch_size < batch
     if reduced and optim.name == "lars" and not {"lr", "base_lr"} & set(given):

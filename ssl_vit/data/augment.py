@@ -15,6 +15,8 @@ from torch import Tensor
 from ssl_vit.randomness import Key, uniform
 
 _TRIES = 10
+_LARGE = 128
+"""Side in pixels from which a CPU cuts several crops of an image one by one."""
 
 
 def random_resized_crop(
@@ -69,9 +71,9 @@ def to_canvas(
 
 def _cubic(x: Tensor, a: float = -0.5) -> Tensor:
     x = x.abs()
-    near = ((a + 2) * x - (a + 3)) * x * x + 1
-    far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
-    return torch.where(x < 1, near, torch.where(x < 2, far, torch.zeros_like(x)))
+    near = ((a + 2) * x).sub_(a + 3).mul_(x).mul_(x).add_(1)
+    far = (a * x).sub_(5 * a).mul_(x).add_(8 * a).mul_(x).sub_(4 * a)
+    return torch.where(x < 1, near, far.mul_(x < 2))
 
 
 def resize_weights(
@@ -81,7 +83,7 @@ def resize_weights(
 
     Args:
         start: First pixel of each crop.
-        extent: Length of each crop in pixels, at least 1.
+        extent: Length of each crop in pixels, from 1 to S.
         size: S, length of the axis.
         out: O, length wanted.
         flip: Which samples to mirror.
@@ -94,17 +96,24 @@ def resize_weights(
     row = row.expand(len(start), -1)
     if flip is not None:
         row = torch.where(flip[:, None], out - 1 - row, row)
-    centre = start[:, None, None] + (row[:, :, None] + 0.5) * scale
-    pixel = torch.arange(size, device=start.device, dtype=start.dtype)[None, None] + 0.5
-    weights = _cubic((pixel - centre) / scale.clamp(min=1.0))
+    start, end = start[:, None, None], (start + extent)[:, None, None]
+    centre = start + (row[:, :, None] + 0.5) * scale
+    reach = scale.clamp(min=1.0)
+    # A row's weights are worked out for the few pixels that the kernel reaches, then put among the zeros of the others.
+    near = min(size, math.ceil(4 * max(size / out, 1.0)) + 1)
+    first = (centre - 2.0 * reach).floor().clamp(0, size - near)
+    pixel = first + torch.arange(near, device=start.device, dtype=start.dtype) + 0.5
     slack = 1e-4
-    inside = (pixel >= start[:, None, None] - slack) & (pixel <= (start + extent)[:, None, None] + slack)
-    weights = weights * inside
-    total = weights.sum(dim=2, keepdim=True)
+    inside = (pixel >= start - slack) & (pixel <= end + slack)
+    weights = _cubic((pixel - centre) / reach) * inside
+    above = torch.arange(first.numel(), device=start.device).view_as(first) * size
+    place = (first.long() + above + torch.arange(near, device=start.device)).flatten()
+    result = torch.zeros(first.numel() * size, device=start.device, dtype=start.dtype)
+    total = result.scatter_(0, place, weights.flatten()).view(-1, out, size).sum(dim=2, keepdim=True)
     # A crop narrower than the kernel's reach can leave a row empty by rounding: take its nearest pixel then.
-    nearest = torch.where(inside, (pixel - centre).abs(), torch.inf).argmin(dim=2, keepdim=True)
-    alone = torch.zeros_like(weights).scatter_(2, nearest, 1.0)
-    return torch.where(total.abs() > 1e-6, weights / total, alone)
+    nearest = centre.floor().clamp((start - 0.5 - slack).ceil(), (end - 0.5 + slack).floor()) + 0.5
+    weights = torch.where(total.abs() > 1e-6, weights / total, (pixel == nearest).to(weights.dtype))
+    return result.scatter_(0, place, weights.flatten()).view(-1, out, size)
 
 
 def crop_resize(
@@ -125,3 +134,41 @@ def crop_resize(
     vertical = resize_weights(boxes[:, 0], boxes[:, 2], images.shape[2], out, None)
     horizontal = resize_weights(boxes[:, 1], boxes[:, 3], images.shape[3], out, flip)
     return vertical[:, None] @ images @ horizontal.transpose(1, 2)[:, None]
+
+
+def crop_resize_views(
+    images: Float[Tensor, "B C H W"],
+    boxes: Float[Tensor, "B V 4"],
+    out: int,
+    flip: Bool[Tensor, "B V"] | None = None,
+) -> Float[Tensor, "B V C O O"]:
+    """Several crops of every image, each as ``crop_resize`` makes it, without a copy of the image for each.
+
+    Columns first: one product per image makes the rows of all its crops, of all channels at once. On a CPU, where it
+    is worth the calls, each crop of a large image is made from its own pixels instead of by weights of zero for others.
+
+    Args:
+        images: Pixels.
+        boxes: Top, left, height and width of each crop in pixels of these images.
+        out: O, side of the results.
+        flip: Which crops to mirror left to right; None for none.
+    """
+    batch, views = boxes.shape[:2]
+    channels, height, width = images.shape[1:]
+    each = boxes.flatten(0, 1).to(images.dtype)
+    if flip is not None:
+        flip = torch.cat([torch.zeros_like(flip), flip]).flatten()
+    # Both axes at once: no crop reaches beyond its own, so that the weights there are zeros.
+    starts, extents = each[:, :2].T.flatten(), each[:, 2:].T.flatten()
+    vertical, horizontal = resize_weights(starts, extents, max(height, width), out, flip).chunk(2)
+    if images.device.type == "cpu" and height * width >= _LARGE**2:
+        crops = images.new_empty((batch * views, channels, out, out))
+        ends = (each[:, :2] + each[:, 2:]).ceil()
+        for i, (top, left, bottom, right) in enumerate(torch.cat([each[:, :2].floor(), ends], dim=1).long().tolist()):
+            inside = images[i // views, :, top:bottom, left:right]
+            crops[i] = vertical[i, :, top:bottom] @ inside @ horizontal[i, :, left:right].T
+        return crops.unflatten(0, (batch, views))
+    vertical = vertical[:, :, :height].reshape(batch, views * out, height)
+    rows = vertical @ images.transpose(1, 2).reshape(batch, height, channels * width)
+    crops = rows.view(batch * views, out * channels, width) @ horizontal[:, :, :width].transpose(1, 2)
+    return crops.view(batch, views, out, channels, out).transpose(2, 3)

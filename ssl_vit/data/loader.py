@@ -301,8 +301,9 @@ class _Plan(Sequence[list[tuple[int, int]]]):
 
 
 def eval_batches(
-    images: ImageSet, batch_size: int, device: torch.device, log: UnreadableLog, workers: int | None = None
-) -> Iterator[Batch]:
+    images: ImageSet, batch_size: int, device: torch.device, log: UnreadableLog, workers: int | None = None, *,
+    alone: bool = False,
+) -> Iterator[Batch]:  # fmt: skip
     """This process's share of a set, in order: every readable image of the set on exactly one process, once.
 
     Args:
@@ -311,11 +312,12 @@ def eval_batches(
         device: Where batches go.
         log: Gets the unreadable images, which are left out.
         workers: Loader processes; None chooses.
+        alone: All of the set on this process, because others do not take part.
 
     Raises:
         UserError: When more than 1 % are unreadable.
     """
-    rank, world = rank_and_world()
+    rank, world = (0, 1) if alone else rank_and_world()
     first, last = (len(images) * r // world for r in (rank, rank + 1))
     for part in _decoded(images, _chunks(first, last, batch_size), workers, replace=False):
         log.add(part.bad, "it is left out")

@@ -146,6 +146,15 @@ def open_images(data: DataConfig) -> ImageSet:
     return _image_set(data.path, parts, _trained_splits(parts, data, "--data.split") if data.split else usual)
 
 
+def known_classes(data: DataConfig, judged_on: LabelledDataConfig) -> int | None:
+    """How many classes the images to judge on have; None where they have no labels, or labels of another kind."""
+    try:
+        found = open_labelled(data, judged_on).train
+    except UserError:
+        return None
+    return len(found.classes) if found.kind == "class" else None
+
+
 def _made(whole: ImageSet, group: str | None, test: ImageSet) -> str:
     """How a made test split came about."""
     even = {"class": "of every class", "multilabel": "balanced by label", "regression": "balanced by target"}

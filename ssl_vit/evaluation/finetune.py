@@ -130,7 +130,7 @@ def leave(
     cfg: SupervisedConfig,
     recorded: dict[str, Any],
 ) -> str:
-    """Writes RUN/backbone and, for a linear head, RUN/classifier.
+    """Writes RUN/backbone and, for a head that timm's model has a place for, RUN/classifier.
 
     Args:
         objective: Trained.
@@ -148,7 +148,7 @@ def leave(
     export_backbone(objective.exported(), run.backbone, scale, pool, recorded)
     if export_classifier(objective.classifier(), run.classifier, scale, labelling_of(train), recorded):
         return f"Backbone: {run.backbone}   Classifier: {run.classifier}"
-    return f"Backbone: {run.backbone} (a head with a hidden layer is not exported as a classifier)"
+    return f"Backbone: {run.backbone} (no classifier is exported: timm's model has no place for this head)"
 
 
 def trained_row(

@@ -21,7 +21,7 @@ from ssl_vit.evaluation.linear import linear_probe
 from ssl_vit.evaluation.linear_cached import linear_cached
 from ssl_vit.evaluation.metrics import judge
 from ssl_vit.evaluation.session import Session, contestants
-from ssl_vit.models.backbone import Backbone, Pool, TokenBackbone
+from ssl_vit.models.backbone import Backbone, Pool, with_tokens
 from ssl_vit.objectives.probe import AttentiveHead, FrozenProbe, linear_head
 from ssl_vit.rundir import RunDir, digest, flat, identity, open_run
 from ssl_vit.train import DTYPES, count_steps, describe, fit, micro_batch_size, summarise
@@ -173,6 +173,8 @@ def _fit(
 def _on_augmented_images(cfg: LinearRecipe, session: Session, accelerator: Accelerator) -> Judged:
     exported, data = session.exported, session.data
     backbone, asked = exported.backbone, cfg
+    if cfg.linear.protocol == "attentive":
+        with_tokens(backbone, "--linear.protocol attentive")
     cfg = resolve_probe(
         cfg, len(data.train), size=exported.size, width=backbone.embed_dim, class_token=backbone.class_token
     )
@@ -218,7 +220,7 @@ def _on_augmented_images(cfg: LinearRecipe, session: Session, accelerator: Accel
 
 
 def train_probe(
-    backbone: TokenBackbone,
+    backbone: Backbone,
     data: Labelled,
     scale: PixelScale,
     cfg: LinearRecipe,

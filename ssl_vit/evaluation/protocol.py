@@ -21,6 +21,8 @@ _NO_MEANING = (
     "data.cache",
     "data.workers",
     "fit.micro_batch",
+    "fit.statistics_batch",
+    "fit.recompute",
     "fit.log_every",
     "fit.checkpoint_steps",
     "fit.checkpoint_minutes",

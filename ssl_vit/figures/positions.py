@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
 from ssl_vit.errors import UserError
+from ssl_vit.figures.panels import LINE, MUTED, plt
 from ssl_vit.models.backbone import TokenBackbone
 
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-
-_LINE, _MUTED = "#1a1a1a", "#6b6b6b"
 _PANELS = 8  # at most so many per row or column stay readable
 _SIDE = 6.0  # inches of the panels' longer side
-_NOTE = {"fontsize": 9, "color": _MUTED}
+_NOTE = {"fontsize": 9, "color": MUTED}
 _CELL, _GAP = 24, 0.16  # pixels of the mosaic per patch at least; space between panels as a share of a panel
 
 
@@ -67,20 +63,20 @@ def save_position_similarities(backbone: TokenBackbone, path: Path, *, kind: str
     picture = axis.imshow(mosaic, cmap="viridis", vmin=min(low, 0.9), vmax=1.0, interpolation="nearest")
     axis.set_xticks(centres_x, [str(c + 1) for c in across])
     axis.set_yticks(centres_y, [str(r + 1) for r in down])
-    axis.tick_params(length=0, labelsize=9, labelcolor=_MUTED)
-    axis.set_xlabel("patch column", fontsize=9.5, color=_LINE, labelpad=6)
-    axis.set_ylabel("patch row", fontsize=9.5, color=_LINE, labelpad=6)
+    axis.tick_params(length=0, labelsize=9, labelcolor=MUTED)
+    axis.set_xlabel("patch column", fontsize=9.5, color=LINE, labelpad=6)
+    axis.set_ylabel("patch row", fontsize=9.5, color=LINE, labelpad=6)
     axis.spines[:].set_visible(False)
     bar = figure.colorbar(picture, cax=beside)
-    bar.set_label("cosine similarity", fontsize=9.5, color=_LINE, labelpad=8)
-    beside.tick_params(length=0, labelsize=9, labelcolor=_MUTED)
+    bar.set_label("cosine similarity", fontsize=9.5, color=LINE, labelpad=8)
+    beside.tick_params(length=0, labelsize=9, labelcolor=MUTED)
     beside.spines[:].set_visible(False)
     name = {"sincos": "Sine-cosine"}.get(kind, kind.capitalize())
     network = f"ViT {backbone.embed_dim} x {backbone.depth}"
     title = f"{name} position embeddings: {network}, {rows} x {columns} patches of {backbone.patch_size} px"
     some = "" if len(down) * len(across) == rows * columns else f" ({len(down)} x {len(across)} of them)"
     note = f"One panel per patch{some}: its similarity with every patch of the grid"
-    for text, rise, font in ((title, 0.4, {"fontsize": 11.5, "color": _LINE}), (note, 0.14, _NOTE)):
+    for text, rise, font in ((title, 0.4, {"fontsize": 11.5, "color": LINE}), (note, 0.14, _NOTE)):
         figure.text(left / size[0], (bottom + high + rise) / size[1], text, **font)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150, facecolor="white")

@@ -8,6 +8,8 @@ from typing import Any, Literal, NamedTuple
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from ssl_vit.errors import UserError
+
 Pool = Literal["cls", "mean", "mean_prenorm", "cls4", "cls+mean", "cls4+mean"]
 """What represents an image. After the final norm: the class token (``cls``), the mean of patches (``mean``), the class
 tokens of the last four blocks, earliest first (``cls4``, DINO's for ViT-S), or such parts side by side (``cls+mean``,
@@ -31,8 +33,14 @@ class Backbone(nn.Module, ABC):
     embed_dim: int
     channels: int
     depth: int
+    img_size: int
+    """Side of the input in pixels; others may be possible."""
     class_token: bool
     """Whether there is one: the pools with ``cls`` need it."""
+    draws_drop_path: bool
+    """Whether ``forward_pooled`` takes stochastic depth."""
+    classifier: tuple[str, ...] = ("head",)
+    """timm's name of the linear layer on the pooled vector; where there are two, their outputs are averaged."""
     architecture: str
     """timm's name of the model."""
     model_args: dict[str, Any]
@@ -58,9 +66,25 @@ class Backbone(nn.Module, ABC):
         """Numbers in a pooled vector; ``cls4`` takes all blocks where there are fewer than four."""
         return self.embed_dim * sum(min(4, self.depth) if part == "cls4" else 1 for part in pool.split("+"))
 
+    def takes_head(self) -> bool:
+        """Whether timm's own classifier of this model can be a linear layer on the pooled vector."""
+        return True
+
+    @abstractmethod
+    def recompute_activations(self) -> None:
+        """From now on activations are computed again in the backward pass instead of being kept."""
+
     @abstractmethod
     def timm_state(self) -> dict[str, Tensor]:
         """What gets exported: the state dict of timm's model of the same name and arguments."""
+
+    @abstractmethod
+    def load_timm_state(self, state: dict[str, Tensor]) -> None:
+        """Takes over such a state dict."""
+
+    @abstractmethod
+    def feature_map(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D h w"]:
+        """Features of every place of the image after the last layer, D channels."""
 
 
 class TokenBackbone(Backbone):
@@ -91,3 +115,35 @@ class TokenBackbone(Backbone):
             drop: Stochastic-depth factors per block and residual branch; None for none.
             norm: Apply the final norm.
         """
+
+    @abstractmethod
+    def attention(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B heads N"]:
+        """How much the class token attends to every patch in the last block, per head.
+
+        Softmax rows as they are, without their part for the class token and registers: a row sums to less than 1, and
+        the rest is what the head gives to those.
+
+        Args:
+            images: Normalised pixels.
+
+        Raises:
+            ValueError: Without a class token.
+        """
+
+
+def with_tokens(backbone: Backbone, what: str) -> TokenBackbone:
+    """The backbone itself, as one that gives its tokens.
+
+    Args:
+        backbone: Any.
+        what: Who asks for tokens, for the message.
+
+    Raises:
+        UserError: When it gives one vector per image only.
+    """
+    if not isinstance(backbone, TokenBackbone):
+        raise UserError(
+            f"{what} needs the tokens of a plain ViT, and {backbone.architecture} gives one vector per image; "
+            "use a plain ViT, for example vit_small_patch16_224"
+        )
+    return backbone

@@ -53,3 +53,17 @@ def run_block_from(block: nn.Module, x: Float[Tensor, "B L D"], first: int) -> F
     mixed = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(batch, length - first, width)
     x = x[:, first:] + attn.proj(mixed)
     return x + block.mlp(block.norm2(x))
+
+
+def attention_from_first(block: nn.Module, x: Float[Tensor, "B L D"]) -> Float[Tensor, "B heads L"]:
+    """The first token's softmax row in every head of a block, which timm's fused attention does not return.
+
+    Args:
+        block: timm's ``Block``.
+        x: Tokens, as they enter the block.
+    """
+    block = cast(Block, block)
+    attn: Any = block.attn
+    q, k, _ = attn.qkv(block.norm1(x)).unflatten(2, (3, attn.num_heads, -1)).permute(2, 0, 3, 1, 4)
+    q, k = attn.q_norm(q[:, :, :1]) * attn.scale, attn.k_norm(k)
+    return (q @ k.transpose(-2, -1)).softmax(dim=-1)[:, :, 0]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from ssl_vit.models.backbone import Pool, TokenBackbone, Tokens
-from ssl_vit.models.blocks import run_block
+from ssl_vit.models.blocks import attention_from_first, run_block
 from ssl_vit.models.positions import FactorisedPositions, resample, sincos_2d
 
 
@@ -36,6 +37,7 @@ class ViTBackbone(TokenBackbone):
     """The equations of ViT (Dosovitskiy et al. 2021, eqs. 1-4), with token dropping between eq. 1 and eq. 2."""
 
     drops_tokens = True
+    draws_drop_path = True
 
     def __init__(self, vit: VisionTransformer, architecture: str, model_args: dict[str, Any]) -> None:
         """Wraps a timm model.
@@ -53,17 +55,23 @@ class ViTBackbone(TokenBackbone):
         self.depth = len(vit.blocks)
         self.channels = vit.patch_embed.proj.in_channels
         self.patch_size = vit.patch_embed.proj.kernel_size[0]
+        self.img_size = int(vit.patch_embed.img_size[0])
         rows, columns = vit.patch_embed.grid_size
         self.grid = (rows, columns)
         self.prefix_tokens = vit.num_prefix_tokens
         self.class_token = vit.has_class_token
         self.embedded_prefix = 0 if vit.no_embed_class else vit.num_prefix_tokens
         self.axes: FactorisedPositions | None = None
+        self.recompute = False
 
     def timm_state(self) -> dict[str, Tensor]:
         """The timm model's state dict, with the whole table in place of factorised positions."""
         state = self.vit.state_dict()
         return state if self.axes is None else state | {"pos_embed": self.axes().detach()}
+
+    def load_timm_state(self, state: dict[str, Tensor]) -> None:
+        """Takes over the timm model's state dict; factorised positions have no place in it."""
+        self.vit.load_state_dict(state)
 
     def position_table(self) -> Float[Tensor, "1 L D"] | None:
         """Positions of the embedded prefix tokens and of all patches; None where there are none."""
@@ -86,6 +94,17 @@ class ViTBackbone(TokenBackbone):
         """Replaces the position embedding by one learnable table per axis; DDP refuses an unused whole one."""
         self.vit.pos_embed = None
         self.axes = FactorisedPositions(self.embed_dim, self.grid, self.embedded_prefix)
+
+    def recompute_activations(self) -> None:
+        """Keeps only what enters each block; see ``Backbone.recompute_activations``."""
+        self.recompute = True
+
+    def _run(self, i: int, x: Float[Tensor, "B T D"], drop: Float[Tensor, "B L 2"] | None) -> Float[Tensor, "B T D"]:
+        """Block i."""
+        block, factors = self.vit.blocks[i], None if drop is None else drop[:, i]
+        if self.recompute and torch.is_grad_enabled():
+            return cast(Tensor, checkpoint(run_block, block, x, factors, use_reentrant=False, preserve_rng_state=False))
+        return run_block(block, x, factors)
 
     def layer_id(self, name: str) -> int:
         """0 for embeddings, i + 1 for block i, depth + 1 for the final norm."""
@@ -127,8 +146,8 @@ class ViTBackbone(TokenBackbone):
     ) -> Tokens:
         """Tokens of every image; see ``TokenBackbone.forward_tokens``."""
         x, grid = self._embed(images, keep_ids)
-        for i, block in enumerate(self.vit.blocks):
-            x = run_block(block, x, None if drop is None else drop[:, i])
+        for i in range(self.depth):
+            x = self._run(i, x, drop)
         if norm:
             x = self.vit.norm(x)
         return Tokens(x[:, : self.prefix_tokens], x[:, self.prefix_tokens :], grid)
@@ -142,8 +161,8 @@ class ViTBackbone(TokenBackbone):
         parts = pool.split("+")
         x, _ = self._embed(images, None)
         tokens: list[Tensor] = []
-        for i, block in enumerate(self.vit.blocks):
-            x = run_block(block, x, None if drop is None else drop[:, i])
+        for i in range(self.depth):
+            x = self._run(i, x, drop)
             if "cls4" in parts and i >= self.depth - 4:
                 tokens.append(self.vit.norm(x[:, 0]))
         if pool != "mean_prenorm":
@@ -155,3 +174,18 @@ class ViTBackbone(TokenBackbone):
             else:
                 pooled.append(x[:, 0] if part == "cls" else x[:, self.prefix_tokens :].mean(dim=1))
         return torch.cat(pooled, dim=1)
+
+    def feature_map(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D h w"]:
+        """Patch tokens after the final norm; see ``Backbone.feature_map``."""
+        tokens = self.forward_tokens(images)
+        return tokens.patches.transpose(1, 2).unflatten(2, tokens.grid)
+
+    def attention(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B heads N"]:
+        """Of the class token in the last block; see ``TokenBackbone.attention``."""
+        if not self.class_token:
+            raise ValueError(f"{self.architecture} has no class token whose attention could be read")
+        x, _ = self._embed(images, None)
+        *earlier, last = self.vit.blocks
+        for block in earlier:
+            x = run_block(block, x, None)
+        return attention_from_first(last, x)[:, :, self.prefix_tokens :]

@@ -45,6 +45,9 @@ class Objective(nn.Module, ABC):
     """Whether class token, positions and other non-bias parameters of more than one dimension get weight decay
     (MAE pre-training, DINO) or are exempt (fine-tuning)."""
 
+    smaller: tuple[str, ...] = ()
+    """Options of its own that save memory, for the message where there is too little."""
+
     @abstractmethod
     def forward(self, inputs: dict[str, Tensor]) -> StepOutput:
         """The loss of one micro-batch, a deterministic function of the parameters and what the view drew."""
@@ -70,3 +73,11 @@ class Objective(nn.Module, ABC):
 
     def after_step(self, clock: Clock) -> None:
         """After the optimiser: moving averages."""
+
+    def observed(self) -> dict[str, float]:
+        """Numbers over all processes about the step just taken, for health.jsonl; empty where it was not looked at."""
+        return {}
+
+    def stop_reason(self) -> str | None:
+        """Why the run must stop after the step just taken, the same on every process; None to go on."""
+        return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ssl_vit.dist import mean_over_ranks, rank_and_world
 from ssl_vit.errors import UserError
-from ssl_vit.models.backbone import Pool, TokenBackbone
+from ssl_vit.models.backbone import Backbone, Pool, TokenBackbone
 from ssl_vit.objectives.base import Objective, StepOutput
 
 
@@ -112,7 +112,7 @@ class FrozenProbe(Objective):
 
     def __init__(
         self,
-        backbone: TokenBackbone,
+        backbone: Backbone,
         head: nn.Module,
         *,
         reads: Pool | Literal["tokens"],
@@ -123,7 +123,7 @@ class FrozenProbe(Objective):
         """Freezes a backbone in place.
 
         Args:
-            backbone: Where the features come from.
+            backbone: Where the features come from; one with tokens where these are read.
             head: Features to outputs.
             reads: The pooled vector that goes into the head, or all tokens (class token first).
             kind: Softmax cross-entropy, a logistic loss per label, or squared error on standardised targets.
@@ -145,7 +145,7 @@ class FrozenProbe(Objective):
         self.backbone.eval()
         return self
 
-    def exported(self) -> TokenBackbone:
+    def exported(self) -> Backbone:
         """The backbone, as it was."""
         return self.backbone
 
@@ -153,7 +153,7 @@ class FrozenProbe(Objective):
         """What the head says: logits, or standardised numbers."""
         with torch.no_grad():
             if self.reads == "tokens":
-                tokens = self.backbone.forward_tokens(images)
+                tokens = cast(TokenBackbone, self.backbone).forward_tokens(images)
                 x = torch.cat([tokens.prefix, tokens.patches], dim=1)
             else:
                 x = self.backbone.forward_pooled(images, pool=self.reads)

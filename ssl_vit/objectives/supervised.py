@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ssl_vit.configs import SupervisedConfig
 from ssl_vit.models.backbone import Backbone
+from ssl_vit.models.batchnorm import running_statistics
 from ssl_vit.models.heads import Classifier
 from ssl_vit.objectives.base import Clock, Objective, StepOutput
 from ssl_vit.schedules import ema_decay
@@ -25,7 +26,8 @@ _LOSSES = {
 class Supervised(Objective):
     """Soft-target cross-entropy, binary cross-entropy or squared error, by the kind of labels.
 
-    Smoothing, mixing partners and stochastic depth arrive drawn by the view.
+    Smoothing, mixing partners and stochastic depth arrive drawn by the view. The weight average holds the average of
+    batch normalisation's running statistics too.
     """
 
     decays_tokens = False
@@ -89,4 +91,7 @@ class Supervised(Objective):
         with torch.no_grad():
             weight = 1.0 - ema_decay(clock.step, decay=self.decay)
             for kept, now in zip(self.average.parameters(), self.net.parameters(), strict=True):
+                kept.lerp_(now, weight)
+            pairs = zip(running_statistics(self.average), running_statistics(self.net), strict=True)
+            for kept, now in pairs:
                 kept.lerp_(now, weight)

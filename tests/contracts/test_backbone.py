@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from ssl_vit.configs import ModelConfig
 from ssl_vit.errors import UserError
 from ssl_vit.evaluation.linear_protocols import candidate_pools
-from ssl_vit.models.build import build_backbone, check_shape, model_facts
+from ssl_vit.models.build import build_backbone, check_shape, make_backbone, model_facts, timm_args
+from ssl_vit.models.pooled import PooledBackbone
 from ssl_vit.models.positions import resample
 from ssl_vit.models.vit import ViTBackbone, gather_patches, patchify
 from torch import Tensor
@@ -160,6 +161,8 @@ def test_a_network_without_class_token_has_the_mean_alone() -> None:
     assert backbone.forward_pooled(torch.zeros(2, 3, 16, 16), pool="mean").shape == (2, 8)
     with pytest.raises(ValueError, match="no class token"):
         backbone.forward_pooled(torch.zeros(2, 3, 16, 16), pool="cls4")
+    with pytest.raises(ValueError, match="no class token"):
+        backbone.attention(torch.zeros(2, 3, 16, 16))
 
 
 def test_84_pixels_with_12_pixel_patches() -> None:
@@ -240,6 +243,85 @@ def test_other_resolution(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SHAPES)
+def test_feature_map_is_the_patch_tokens_on_their_grid(name: str) -> None:
+    backbone = make(name)
+    patch = backbone.patch_size
+    rows, columns = backbone.grid[0] + 1, backbone.grid[1] - 1
+    images = torch.randn(2, 3, rows * patch, columns * patch, dtype=torch.float64)
+    tokens = backbone.forward_tokens(images).patches
+    found = backbone.feature_map(images)
+    assert found.shape == (2, backbone.embed_dim, rows, columns)
+    for row, column in ((0, 0), (rows - 1, 0), (1, columns - 1)):
+        assert torch.equal(found[:, :, row, column], tokens[:, row * columns + column])
+
+
+def normed_qk() -> ViTBackbone:
+    args = {"img_size": 16, "patch_size": 4, "embed_dim": 24, "depth": 2, "num_heads": 3, "qk_norm": True}
+    backbone = make_backbone("vit_tiny_patch16_224", args)
+    for parameter in backbone.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return backbone.double().eval()
+
+
+@pytest.mark.parametrize("name", ["cifar", "registers", "none", "normed queries and keys"])
+@pytest.mark.parametrize("more", [0, 2])
+def test_attention_is_the_softmax_by_hand(name: str, more: int) -> None:
+    backbone = normed_qk() if name == "normed queries and keys" else make(name)
+    images = pixels(backbone, side=(backbone.grid[0] + more) * backbone.patch_size)
+    tokens, _ = backbone._embed(images, None)
+    for block in backbone.vit.blocks[:-1]:
+        tokens = block(tokens)
+    p = {k.removeprefix(f"blocks.{backbone.depth - 1}."): v for k, v in backbone.vit.state_dict().items()}
+
+    def norm(x: Tensor, layer: str) -> Tensor:
+        return F.layer_norm(x, x.shape[-1:], p[layer + ".weight"], p[layer + ".bias"], eps=1e-6)
+
+    query, key, _ = (norm(tokens, "norm1") @ p["attn.qkv.weight"].T + p["attn.qkv.bias"]).chunk(3, dim=2)
+    heads = backbone.vit.blocks[-1].attn.num_heads  # pyright: ignore[reportAttributeAccessIssue]
+    size = backbone.embed_dim // heads
+    found = backbone.attention(images)
+    patches = (backbone.grid[0] + more) ** 2
+    assert found.shape == (len(images), heads, patches)
+    for h in range(heads):
+        q, k = (x[:, :, h * size : (h + 1) * size] for x in (query, key))
+        if "attn.q_norm.weight" in p:
+            q, k = norm(q, "attn.q_norm"), norm(k, "attn.k_norm")
+        logits = (q[:, :1] @ k.transpose(1, 2))[:, 0] / math.sqrt(size)
+        by_hand = logits.exp() / logits.exp().sum(dim=1, keepdim=True)
+        prefix = by_hand[:, : backbone.prefix_tokens].sum(dim=1)
+        assert (found[:, h] - by_hand[:, backbone.prefix_tokens :]).abs().max() <= 1e-12
+        assert (found[:, h].sum(dim=1) + prefix - 1).abs().max() <= 1e-12
+        assert (prefix > 1e-6).all()
+
+
+def test_attention_is_what_the_block_mixes_values_with() -> None:
+    """Values that are zero but for one patch show that patch's weight in the block's own output."""
+    backbone = make("cifar")
+    images, wanted = pixels(backbone, 2), 11
+    attn: Any = backbone.vit.blocks[-1].attn
+    seen: list[Tensor] = []
+    attn.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
+    backbone.forward_tokens(images)
+    found = backbone.attention(images)
+    width, heads = backbone.embed_dim, attn.num_heads
+    with torch.no_grad():
+        attn.qkv.bias[2 * width :] = 0.0
+        attn.qkv.weight[2 * width :] = 0.0
+        attn.proj.weight.copy_(torch.eye(width, dtype=torch.float64))
+        attn.proj.bias.zero_()
+    plain = attn.qkv.forward
+
+    def with_one_value(x: Tensor) -> Tensor:
+        qkv = plain(x).clone()
+        qkv[:, 1 + wanted, 2 * width :] = 1.0
+        return qkv
+
+    attn.qkv.forward = with_one_value
+    mixed = attn(seen[0])[:, 0].unflatten(1, (heads, -1))
+    assert (mixed - found[:, :, wanted, None]).abs().max() <= 1e-12
+
+
+@pytest.mark.parametrize("name", SHAPES)
 def test_stochastic_depth_factors(name: str) -> None:
     backbone = make(name)
     images = pixels(backbone, 2)
@@ -274,9 +356,84 @@ def test_every_parameter_has_a_layer(name: str) -> None:
         ("beit_base_patch16_224", "Beit"),
     ],
 )
-def test_other_families_are_refused_by_class(name: str, reason: str) -> None:
-    with pytest.raises(UserError, match=reason):
-        model_facts(name)
+def test_where_tokens_are_needed_other_families_are_refused_by_class(name: str, reason: str) -> None:
+    with pytest.raises(UserError, match=f"--model.name {name} is not a plain VisionTransformer: .*{reason}"):
+        model_facts(name, tokens=True)
+
+
+POOLED = {
+    "resnet18": (32, 64),
+    "test_convnext": (32, 48),
+    "mobilevit_xxs": (32, 64),
+    "pvt_v2_b0": (64, 96),
+    "swin_tiny_patch4_window7_224": (64, 32),
+}
+"""Models that give one vector, and two sizes for each."""
+NARROW = {"swin_tiny_patch4_window7_224": {"embed_dim": 24, "depths": (2, 2), "num_heads": (2, 4)}}
+
+
+def make_pooled(name: str, channels: int = 3) -> PooledBackbone:
+    torch.manual_seed(0)
+    args = timm_args(ModelConfig(name, POOLED[name][0]), channels) | NARROW.get(name, {})
+    backbone = make_backbone(name, args, img_size=POOLED[name][0])
+    assert isinstance(backbone, PooledBackbone)
+    return backbone.double()
+
+
+@pytest.mark.parametrize("name", POOLED)
+def test_a_pooled_feature_is_timms_own_at_every_size(name: str) -> None:
+    backbone = make_pooled(name, 2).eval()
+    model = timm.create_model(name, num_classes=0, **backbone.model_args).double().eval()
+    model.load_state_dict(backbone.timm_state())
+    for size in POOLED[name]:
+        images = torch.randn(2, 2, size, size, dtype=torch.float64)
+        found = backbone.forward_pooled(images, pool="mean")
+        assert found.shape == (2, backbone.embed_dim) == (2, backbone.pooled_width("mean"))
+        assert (found - model(images)).abs().max() <= 1e-12
+    with pytest.raises(ValueError, match="only one pooled feature"):
+        backbone.forward_pooled(images, pool="cls")
+    with pytest.raises(ValueError, match="no stochastic depth"):
+        backbone.forward_pooled(images, pool="mean", drop=torch.ones(2, backbone.depth, 2).double())
+
+
+@pytest.mark.parametrize("name", POOLED)
+def test_training_a_pooled_feature_draws_nothing_and_reaches_every_parameter(name: str) -> None:
+    backbone = make_pooled(name).train()
+    images = torch.randn(4, 3, POOLED[name][0], POOLED[name][0], dtype=torch.float64)
+    state = torch.get_rng_state()
+    first, second = (backbone.forward_pooled(images, pool="mean") for _ in range(2))
+    assert torch.equal(first, second)
+    assert torch.equal(torch.get_rng_state(), state)
+    (first * torch.randn_like(first)).sum().backward()
+    assert all(p.grad is not None for p in backbone.parameters())  # DDP refuses others
+
+
+@pytest.mark.parametrize("name", POOLED)
+def test_layers_of_a_pooled_backbone(name: str) -> None:
+    backbone = make_pooled(name)
+    layers = {n: backbone.layer_id(n) for n, _ in backbone.named_parameters()}
+    assert set(range(backbone.depth + 1)) <= set(layers.values()) <= set(range(backbone.depth + 2))
+    assert layers[next(iter(layers))] == 0
+    if name == "resnet18":
+        last = "model.layer4.1.conv2.weight"
+        assert (layers["model.conv1.weight"], layers["model.layer1.0.conv1.weight"], layers[last]) == (0, 1, 8)
+
+
+@pytest.mark.parametrize("name", [*POOLED, *SHAPES])
+def test_a_feature_map_has_a_vector_for_every_place(name: str) -> None:
+    backbone = make_pooled(name).eval() if name in POOLED else make(name)
+    size = backbone.img_size
+    images = torch.randn(2, 3, size, size, dtype=torch.float64)
+    found = backbone.feature_map(images)
+    assert found.shape[:2] == (2, backbone.embed_dim)
+    assert found.shape[2] == found.shape[3] > 1 or size == 32
+    pooled = backbone.forward_pooled(images, pool="mean")
+    if name != "test_convnext":  # a norm follows its mean
+        assert (found.mean(dim=(2, 3)) - pooled).abs().max() <= 1e-12
+    # Places are rows and columns of the image: what the right half shows changes the right half most.
+    images[:, :, :, size // 2 :] += torch.randn_like(images[:, :, :, size // 2 :])
+    change = (backbone.feature_map(images) - found).abs().mean(dim=(0, 1, 2))
+    assert len(change) == 1 or change[-1] > change[0]
 
 
 def test_unknown_names_get_close_matches() -> None:
@@ -289,7 +446,7 @@ def test_unknown_names_get_close_matches() -> None:
     [
         ({"img_size": 30}, "28 or 32"),
         ({"heads": 5}, "--model.heads 5"),
-        ({"width": 66, "heads": 6}, "multiple of 4"),
+        ({"width": 66, "heads": 6, "positions": "sincos"}, "multiple of 4"),
         ({"width": 63, "heads": 3, "positions": "factorised"}, "even --model.width"),
     ],
 )

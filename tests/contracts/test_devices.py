@@ -16,7 +16,9 @@ import torch
 from ssl_vit import train
 from ssl_vit.configs import (
     AugmentConfig,
+    CropsConfig,
     DataConfig,
+    DINOConfig,
     FitConfig,
     LabelledDataConfig,
     MAEConfig,
@@ -25,7 +27,8 @@ from ssl_vit.configs import (
     SupervisedConfig,
 )
 from ssl_vit.data.images import ImageSet
-from ssl_vit.data.loader import Loader
+from ssl_vit.data.loader import Batch, Loader
+from ssl_vit.data.multicrop import multicrop_view
 from ssl_vit.data.sources import Labelled, open_labelled
 from ssl_vit.data.targets import TargetScale
 from ssl_vit.data.views import PixelScale, View, mae_view, measure_scale, probe_view, supervised_view
@@ -37,6 +40,7 @@ from ssl_vit.figures.reconstructions import save_reconstructions
 from ssl_vit.models.build import build_backbone
 from ssl_vit.models.vit import ViTBackbone
 from ssl_vit.objectives.base import Objective
+from ssl_vit.objectives.dino import DINO
 from ssl_vit.objectives.mae import MAE
 from ssl_vit.objectives.probe import AttentiveHead, FrozenProbe, linear_head
 from ssl_vit.objectives.supervised import Supervised
@@ -126,6 +130,16 @@ def probe(scale: PixelScale, head: Any, reads: Any) -> tuple[Objective, View]:
     return FrozenProbe(model(8), head, reads=reads, kind="class"), probe_view(scale, PLAIN, size=8, dtype=torch.float32)
 
 
+def dino(scale: PixelScale, centring: Any) -> tuple[Objective, View]:
+    crops = CropsConfig(
+        (0.4, 1.0), (0.05, 0.4), 2, 10, flip=True, jitter=1.0, blur=(1.0, 0.1, 0.5), blur_sigma=(0.1, 2.0), solarise=0.2
+    )
+    cfg = DINOConfig(out_dim=16, head_hidden=16, head_bottleneck=8, teacher_temp=0.07, warmup_teacher_temp=0.04,
+                     teacher_warmup=0.5, centring=centring, check_steps=1, on_collapse="warn")  # fmt: skip
+    view = multicrop_view(scale, crops, size=20, depth=2, drop_path=0.1, dtype=torch.float32)
+    return DINO(model(20), cfg, pool="cls", batch_size=16), view
+
+
 CASES: dict[str, tuple[int, Callable[[PixelScale], tuple[Objective, View]]]] = {
     "mae": (8, lambda scale: mae(scale, 8, PLAIN, "sincos")),
     "mae-augmented": (20, lambda scale: mae(scale, 20, RICH, "factorised")),
@@ -134,12 +148,14 @@ CASES: dict[str, tuple[int, Callable[[PixelScale], tuple[Objective, View]]]] = {
     "supervised-without-positions": (8, lambda scale: supervised(scale, 8, PLAIN, LOSS, "none")),
     "multilabel": (20, lambda scale: of_kind(scale, "multilabel")),
     "regression": (20, lambda scale: of_kind(scale, "regression")),
+    "dino": (20, lambda scale: dino(scale, "mean")),
+    "dino-sinkhorn": (20, lambda scale: dino(scale, "sinkhorn")),
     "linear-aug": (8, lambda scale: probe(scale, linear_head(16, 10, standardise=True), "cls")),
     "attentive": (8, lambda scale: probe(scale, AttentiveHead(16, 10, 2), "tokens")),
 }
 """One entry per objective and kind of view: side of its input, and how to make it."""
 
-FIT = FitConfig(epochs=2.0, batch_size=16, micro_batch=8, precision="fp32", log_every=1, clip_grad=1.0)
+FIT = FitConfig(epochs=2.0, batch_size=16, micro_batch=8, precision="fp32", log_every=1, clip_grad=1.0, clip_each=3.0)
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +176,7 @@ def labelled_as(images: ImageSet, kind: str) -> ImageSet:
 
 def fit(objective: Objective, view: View, loader: Loader, path: Path, cfg: FitConfig = FIT) -> None:
     path.mkdir(exist_ok=True)
-    optim = OptimConfig(lr=1e-3, layer_decay=0.9)
+    optim = OptimConfig(lr=1e-3, layer_decay=0.9, weight_decay_end=0.4)
     run = RunDir(path, True)
     train.fit(objective, loader, view, fit=cfg, optim=optim, run=run, accelerator=train.start("fp32"), seed=3)
 
@@ -194,6 +210,19 @@ def test_training_and_judging_need_no_double_precision(name: str, digits: Labell
         if isinstance(objective, MAE):
             picture = tmp_path / "picture.png"
             save_reconstructions(objective, digits.train, scale, picture, size=size, mask_ratio=0.5, seed=0)
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_many_crops_need_no_double_precision(deep: bool) -> None:
+    crops = CropsConfig(
+        (0.4, 1.0), (0.05, 0.4), 3, 8, flip=True, jitter=1.0, blur=(1.0, 0.1, 0.5), blur_sigma=(0.1, 2.0), solarise=0.2
+    )
+    scale = PixelScale((0.5,) * 3, (0.2,) * 3, 16 if deep else 8)
+    view = multicrop_view(scale, crops, size=16, depth=2, drop_path=0.1, dtype=torch.float32)
+    images = (torch.rand(16, 3, 20, 20) * 255).to(torch.int32 if deep else torch.uint8)
+    words = torch.arange(16)
+    with no_double():
+        view(Batch(images, words, words, torch.full((16, 2), 30.0), False, None), 0)
 
 
 def _in_forward(x: Tensor) -> Tensor:

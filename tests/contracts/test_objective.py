@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from ssl_vit.configs import MAEConfig, ModelConfig, SupervisedConfig
+from ssl_vit.configs import DINOConfig, MAEConfig, ModelConfig, SupervisedConfig
 from ssl_vit.errors import UserError
 from ssl_vit.masking import random_mask
 from ssl_vit.models.backbone import TokenBackbone
 from ssl_vit.models.build import build_backbone
 from ssl_vit.objectives.base import Clock, Objective
+from ssl_vit.objectives.dino import DINO
 from ssl_vit.objectives.mae import MAE, images_from_patches, normalise_targets, pixel_patches
 from ssl_vit.objectives.probe import AttentiveHead, FrozenProbe, linear_head
 from ssl_vit.objectives.supervised import Supervised
@@ -56,6 +57,14 @@ def probe(head: str, kind: str = "class") -> tuple[Objective, dict[str, Tensor]]
     return objective, {"images": torch.randn(6, 2, 16, 16, dtype=torch.float64), "labels": labels[kind]}
 
 
+def dino(**changes: object) -> tuple[Objective, dict[str, Tensor]]:
+    cfg = DINOConfig(out_dim=12, head_hidden=16, head_bottleneck=8, teacher_temp=0.07, warmup_teacher_temp=0.04,
+                     teacher_warmup=0.0, freeze_last_layer=0.0, on_collapse="warn", **changes)  # pyright: ignore[reportArgumentType] # fmt: skip
+    objective = DINO(backbone(), cfg, pool="cls", batch_size=6).double()
+    inputs = {"globals": torch.randn(6, 2, 2, 16, 16).double(), "locals": torch.randn(6, 2, 2, 8, 8).double()}
+    return objective, inputs
+
+
 PROBES: dict[str, Callable[[], tuple[Objective, dict[str, Tensor]]]] = {
     "probe-mae": lambda: probe("mae"),
     "probe-dino": lambda: probe("dino"),
@@ -72,11 +81,37 @@ MAKERS: dict[str, Callable[[], tuple[Objective, dict[str, Tensor]]]] = {
     "supervised-hidden": lambda: supervised("mean", hidden=7),
     "supervised-multilabel": lambda: of_kind("multilabel"),
     "supervised-regression": lambda: of_kind("regression"),
+    "dino": dino,
+    "dino-free-gain": lambda: dino(norm_last_layer=False),
+    "dino-in-chunks": lambda: dino(loss_chunk=2),
     "supervised-without-average": lambda: supervised(decay=0.0),
 }
 
 
-ALL = MAKERS | PROBES
+def convolutional() -> tuple[Objective, dict[str, Tensor]]:
+    torch.manual_seed(1)
+    net = build_backbone(ModelConfig("test_resnet", 32, pool="mean"), 2)
+    objective = Supervised(net, 5, SupervisedConfig("mean", drop_path=0.0, ema_decay=0.9)).double()
+    targets = torch.softmax(torch.randn(6, 5, dtype=torch.float64), 1)
+    return objective, {"images": torch.randn(6, 2, 32, 32, dtype=torch.float64), "targets": targets}
+
+
+def convolutional_dino() -> tuple[Objective, dict[str, Tensor]]:
+    torch.manual_seed(1)
+    net = build_backbone(ModelConfig("test_resnet", 32, pool="mean"), 2)
+    cfg = DINOConfig(out_dim=12, head_hidden=16, head_bottleneck=8, teacher_temp=0.07, warmup_teacher_temp=0.04,
+                     teacher_warmup=0.0, freeze_last_layer=0.0, on_collapse="warn")  # fmt: skip
+    views = {"globals": torch.randn(6, 2, 2, 32, 32).double(), "locals": torch.randn(6, 2, 2, 16, 16).double()}
+    return DINO(net, cfg, pool="mean", batch_size=6).double(), views
+
+
+NORMED: dict[str, Callable[[], tuple[Objective, dict[str, Tensor]]]] = {
+    "supervised-resnet": convolutional,
+    "dino-resnet": convolutional_dino,
+}
+"""A batch behind batch normalisation is more than its halves."""
+
+ALL = MAKERS | PROBES | NORMED
 
 
 def warm(objective: Objective) -> None:
@@ -116,9 +151,9 @@ def test_loss_of_a_batch_is_the_mean_of_its_halves(name: str) -> None:
     assert (whole - sum(halves) / 2).abs() <= 1e-12
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", [*MAKERS, *NORMED])
 def test_training_reduces_the_loss_and_changes_what_is_exported(name: str) -> None:
-    objective, inputs = MAKERS[name]()
+    objective, inputs = ALL[name]()
     before = {k: v.clone() for k, v in objective.exported().state_dict().items()}
     optimizer = torch.optim.AdamW([p for p in objective.parameters() if p.requires_grad], lr=3e-3)
     first = float(objective(inputs).loss.detach())
@@ -280,3 +315,18 @@ def test_losses_of_several_labels_and_of_numbers() -> None:
         else:
             expected = (outputs - targets).square().mean()
         assert (objective(inputs).loss - expected).abs() <= 1e-12
+
+
+def test_a_teacher_with_batch_norm_keeps_running_statistics_of_its_own() -> None:
+    """They follow its own passes over the global views; only parameters are averages of the student's."""
+    objective, inputs = convolutional_dino()
+    assert isinstance(objective, DINO)
+    objective.train()
+    before = {k: v.clone() for k, v in objective.teacher.state_dict().items() if "running" in k}
+    objective.begin_step(Clock(0, 10, 1.0))
+    objective(inputs)
+    own, students = objective.teacher.state_dict(), objective.student.state_dict()
+    assert before
+    for name, value in before.items():
+        assert not torch.equal(own[name], value), name
+        assert not torch.equal(own[name], students[name]), name  # the student has seen local views too

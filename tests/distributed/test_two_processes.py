@@ -17,23 +17,6 @@ from safetensors.torch import load_file
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def launch(processes: int, script: str, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
-    environment |= {"ACCELERATE_USE_CPU": "1", "OMP_NUM_THREADS": "1"}
-    runner = (
-        [sys.executable]
-        if processes == 1
-        else [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
-    )
-    return subprocess.run(
-        [*runner, str(ROOT / script), *words], cwd=cwd, env=environment, capture_output=True, text=True, timeout=300
-    )
-
-
-def losses(run: Path) -> list[float]:
-    return [json.loads(line)["loss"] for line in (run / "metrics.jsonl").read_text().splitlines()]
-
-
 MAE = [
     "--model.width", "16", "--model.depth", "2", "--model.heads", "2", "--fit.batch_size", "32", "--fit.epochs",
     "0.44", "--fit.log_every", "1", "--optim.lr", "0.002",
@@ -41,7 +24,7 @@ MAE = [
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def runs(tmp_path_factory: pytest.TempPathFactory, launch) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     for precision in ("fp64", "fp32"):
         for processes in (1, 2):
@@ -52,7 +35,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_float64_losses_and_weights(runs: Path) -> None:
+def test_float64_losses_and_weights(runs: Path, losses) -> None:
     one, two = losses(runs / "fp64-1"), losses(runs / "fp64-2")
     assert len(one) == len(two) == 20
     assert max(abs(a - b) for a, b in zip(one, two, strict=True)) <= 1e-9
@@ -65,13 +48,13 @@ def test_float64_losses_and_weights(runs: Path) -> None:
         assert (states[0][name] - states[1][name]).abs().max() <= 1e-9, name
 
 
-def test_float32_losses(runs: Path) -> None:
+def test_float32_losses(runs: Path, losses) -> None:
     one, two = losses(runs / "fp32-1"), losses(runs / "fp32-2")
     assert max(abs(a - b) for a, b in zip(one, two, strict=True)) <= 1e-5
     assert one[-1] < one[0]
 
 
-def test_evaluation_counts_every_image_once_on_two_processes(runs: Path) -> None:
+def test_evaluation_counts_every_image_once_on_two_processes(runs: Path, launch) -> None:
     found = []
     for processes in (1, 2):
         done = launch(
@@ -92,7 +75,7 @@ def test_exports_are_equal_in_float32(runs: Path) -> None:
 
 
 @pytest.mark.parametrize("policy", ["3-augment", "randaugment"])
-def test_labels_mixing_and_accumulation(policy: str, tmp_path: Path) -> None:
+def test_labels_mixing_and_accumulation(policy: str, tmp_path: Path, launch, losses) -> None:
     """Labels with crops, colour, erasing, mixup, CutMix and stochastic depth: 1 x 16 against 2 x (4 + 4)."""
     rng = np.random.default_rng(0)
     for name, level in (("bright", 150), ("dark", 40)):
@@ -117,7 +100,25 @@ def test_labels_mixing_and_accumulation(policy: str, tmp_path: Path) -> None:
     assert max(abs(a - b) for a, b in zip(one, two, strict=True)) <= 1e-9
 
 
-def test_linear_probe_with_batch_norm_and_lars(runs: Path) -> None:
+def test_batch_norm_of_a_convolutional_network(tmp_path: Path, launch, losses) -> None:
+    """Statistics of all processes: 1 x 16 and 2 x 8 train the same network, running statistics included."""
+    words = ["--model.name", "test_resnet", "--eval.labels", "32", "--fit.batch_size", "16", "--fit.epochs", "1",
+             "--fit.min_steps", "4", "--fit.log_every", "1", "--fit.precision", "fp64"]  # fmt: skip
+    states = []
+    for processes in (1, 2):
+        done = launch(processes, "recipes/supervised.py", *words, "--run.dir", str(processes), cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        saved = next((tmp_path / str(processes) / "checkpoints").glob("*.pt"))
+        states.append(torch.load(saved, weights_only=True)["objective"])
+    one, two = losses(tmp_path / "1"), losses(tmp_path / "2")
+    assert len(one) == 4
+    assert max(abs(a - b) for a, b in zip(one, two, strict=True)) <= 1e-9
+    assert any("running_var" in name for name in states[0])
+    for name in states[0]:
+        assert (states[0][name] - states[1][name]).abs().max() <= 1e-9, name
+
+
+def test_linear_probe_with_batch_norm_and_lars(runs: Path, launch, losses) -> None:
     """MAE's probe: batch statistics of all processes, so that 1 x 64 and 2 x 32 train the same head."""
     words = ["--backbone", "fp64-1", "--linear.protocol", "aug-mae", "--fit.precision", "fp64", "--fit.batch_size",
              "64", "--fit.epochs", "0.4", "--fit.min_steps", "8", "--fit.log_every", "1", "--optim.lr", "5",
@@ -138,7 +139,7 @@ def test_linear_probe_with_batch_norm_and_lars(runs: Path) -> None:
     assert (states[0]["head.0.mean"]).abs().max() > 1e-3  # the running statistics have moved
 
 
-def test_fewer_images_than_processes(runs: Path) -> None:
+def test_fewer_images_than_processes(runs: Path, launch) -> None:
     """A process without images takes part in the gathering and adds nothing."""
     words = ["--backbone", "fp32-1", "--eval.labels", "1", "--eval.baselines", "false", "--run.dir", "one-label"]
     done = launch(2, "eval/knn.py", *words, cwd=runs)

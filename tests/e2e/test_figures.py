@@ -2,26 +2,79 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import pytest
+from PIL import Image
+
 TRAIN = ["--fit.epochs", "0.1", "--model.width", "16", "--model.depth", "1", "--model.heads", "2"]
+PICTURES = ("positions.png", "attention.png", "pca.png")
+
+
+def announced(folder: str, names: tuple[str, ...] = PICTURES) -> str:
+    return "".join(f"Picture: {folder}/{name}\n" for name in names)
 
 
 def test_pictures_go_beside_the_run_or_where_asked(script, tmp_path: Path) -> None:
     status, _, err = script("recipes/mae.py", *TRAIN, "--model.positions", "factorised", "--run.dir", "run")
     assert status == 0, err
     status, out, err = script("eval/figures.py", "--backbone", "run")
-    assert (status, out) == (0, "Picture: run/figures/positions.png\n"), err
-    assert (tmp_path / "run/figures/positions.png").exists()
-    status, out, err = script("eval/figures.py", "--backbone", "run/backbone", "--out", "elsewhere/new")
-    assert (status, out) == (0, "Picture: elsewhere/new/positions.png\n"), err
-    assert (tmp_path / "elsewhere/new/positions.png").exists()
+    assert (status, out) == (0, announced("run/figures")), err
+    words = ["--images", "digits", "--figures.img_size", "12", "--figures.count", "2", "--out", "elsewhere/new"]
+    status, out, err = script("eval/figures.py", "--backbone", "run/backbone", *words)
+    assert (status, out) == (0, announced("elsewhere/new")), err
+    for name in PICTURES:
+        for folder in ("run/figures", "elsewhere/new"):
+            with Image.open(tmp_path / folder / name) as picture:
+                assert min(picture.size) > 200
+    assert (tmp_path / "run/figures/reconstructions.png").exists()
 
 
 def test_a_run_without_positions_trains_and_says_so(script, tmp_path: Path) -> None:
     status, _, err = script("recipes/mae.py", *TRAIN, "--model.positions", "none", "--run.dir", "run")
     assert status == 0, err
     status, out, err = script("eval/figures.py", "--backbone", "run")
+    said = "No positions.png: the backbone has no position embedding that could be drawn.\n"
+    assert (status, out) == (0, said + announced("run/figures", PICTURES[1:])), err
+    assert not (tmp_path / "run/figures/positions.png").exists()
+
+
+def test_a_network_without_class_token_has_no_attention_to_draw(script, tmp_path: Path) -> None:
+    name = "vit_base_patch16_siglip_gap_224"
+    status, _, err = script("recipes/mae.py", *TRAIN, "--model.name", name, "--model.img_size", "8",
+                            "--model.patch_size", "2", "--model.pool", "mean", "--run.dir", "run")  # fmt: skip
+    assert status == 0, err
+    status, out, err = script("eval/figures.py", "--backbone", "run")
+    said = "No attention.png: the backbone has no class token whose attention could be drawn.\n"
+    assert (status, out) == (0, said + announced("run/figures", (PICTURES[0], PICTURES[2]))), err
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--images", "photo"], "--images photo: there is no file or folder photo; did you mean photos"),
+        (["--images", "photos"], "photos has images of 3 channel(s), but the backbone was built for 1"),
+        (
+            ["--figures.img_size", "11"],
+            "--figures.img_size 11 is not a multiple of the backbone's patches of 2 px; use 10 or 12",
+        ),
+        (["--figures.count", "0"], "--figures.count 0 must be at least 1 and at most 12"),
+        (["--backbone", "moved"], "the backbone was trained on cannot be opened (there is no file or folder /gone"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused_before_anything_is_written(
+    script, tmp_path: Path, photos: Path, words: list[str], expected: str
+) -> None:
+    status, _, err = script("recipes/mae.py", *TRAIN, "--run.dir", "run")
+    assert status == 0, err
+    config = json.loads(Path("run/backbone/config.json").read_text())
+    config["ssl_vit"]["data"]["path"] = "/gone/images/of/long/ago"
+    Path("moved").mkdir()
+    Path("moved/config.json").write_text(json.dumps(config))
+    Path("moved/model.safetensors").write_bytes(Path("run/backbone/model.safetensors").read_bytes())
+    status, out, err = script("eval/figures.py", "--backbone", "run", *words, "--out", "new")
     assert (status, out) == (1, "")
     assert err.count("\n") == 1
-    assert "no position embedding" in err
+    assert expected in err
+    assert not Path("new").exists()

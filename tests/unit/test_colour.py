@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
+import torchvision.transforms.v2.functional as tvf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from scipy.ndimage import gaussian_filter
-from ssl_vit.data.colour import blur, grey, jitter, solarise, three_augment
+from ssl_vit.data import colour
+from ssl_vit.data.colour import (
+    blur,
+    blur_by_products,
+    brightness,
+    contrast,
+    grey,
+    hue,
+    jitter,
+    luma,
+    saturation,
+    solarise,
+    three_augment,
+)
 from ssl_vit.randomness import Key, make_key, uniform
 from torch import Tensor
 
@@ -101,6 +117,114 @@ def test_jitter_is_brightness_then_contrast_about_the_mean() -> None:
     for i, factor in enumerate((1.3, 0.7)):
         assert float(contrast[i].mean()) == pytest.approx(float(images[i].mean()), abs=1e-7)
         assert float(contrast[i].std() / images[i].std()) == pytest.approx(factor, abs=1e-6)
+
+
+# One operation with one amount per sample, as torchvision has it on fractions
+
+
+@pytest.fixture
+def torchvisions_luma(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pillow and ITU-R 601 weight red by 0.299, which torchvision rounds to 0.2989."""
+    monkeypatch.setattr(colour, "_LUMA", (0.2989, 0.587, 0.114))
+
+
+def some_images() -> Tensor:
+    """Noise, grey, one channel without light, primary colours, two channels alike."""
+    images = pixels(8, 3, 14, 17, dtype=torch.float32)
+    images[1] = images[1, :1]
+    images[2, 1] = 0
+    images[3] = (images[3] > 0.5).float()
+    images[4, 2] = images[4, 0]
+    images[5, 0] = images[5, 1]
+    images[6] *= 1e-4
+    return images
+
+
+@pytest.mark.usefixtures("torchvisions_luma")
+@pytest.mark.parametrize(
+    ("own", "torchvisions", "amounts"),
+    [
+        (brightness, tvf.adjust_brightness, (0.0, 2.0)),
+        (lambda x, f: contrast(x, f, rgb=True), tvf.adjust_contrast, (0.0, 2.0)),
+        (saturation, tvf.adjust_saturation, (0.0, 2.0)),
+        (hue, tvf.adjust_hue, (-0.5, 0.5)),
+        (lambda x, s: blur(x, s), lambda x, s: tvf.gaussian_blur(x, [13, 13], [s, s]), (0.1, 2.0)),
+        (
+            lambda x, s: blur_by_products(x[..., :14], s, 6),
+            lambda x, s: tvf.gaussian_blur(x[..., :14], [13, 13], [s, s]),
+            (0.1, 2.0),
+        ),
+        (lambda x, _: grey(x), lambda x, _: tvf.rgb_to_grayscale(x, 3), (0.0, 1.0)),
+        (lambda x, _: solarise(x), lambda x, _: tvf.solarize(x, 0.5), (0.0, 1.0)),
+    ],
+    ids=["brightness", "contrast", "saturation", "hue", "blur", "blur_by_products", "grey", "solarise"],
+)
+def test_operations_are_torchvisions(
+    own: Callable[[Tensor, Tensor], Tensor],
+    torchvisions: Callable[[Tensor, float], Tensor],
+    amounts: tuple[float, float],
+) -> None:
+    images = some_images()
+    before = images.clone()
+    values = torch.linspace(*amounts, len(images))
+    found = own(images, values)
+    for image, value, result in zip(images, values.tolist(), found, strict=True):
+        assert float((result - torchvisions(image, value)).abs().max()) < 1e-5
+    assert torch.equal(images, before)
+
+
+def test_contrast_of_other_channels_is_about_the_mean_of_all() -> None:
+    images = 0.3 + 0.4 * pixels(2, 5, 6, 6)
+    found = contrast(images, torch.tensor([0.5, 1.2]), rgb=False)
+    mean = images.mean(dim=(1, 2, 3), keepdim=True)
+    factor = torch.tensor([0.5, 1.2]).double()[:, None, None, None]
+    assert torch.allclose(found, mean + (images - mean) * factor, rtol=0, atol=1e-12)
+
+
+@CASES
+@given(seed=st.integers(0, 1000), first=st.floats(-1, 1), second=st.floats(-1, 1))
+def test_hue_turns_a_circle_and_keeps_the_least_and_the_largest(seed: int, first: float, second: float) -> None:
+    images = pixels(2, 3, 5, 5, seed=seed)
+    images[1] = images[1, :1]  # grey
+    one, other = (torch.full((2,), turn, dtype=torch.float64) for turn in (first, second))
+    found = hue(images, one)
+    assert torch.allclose(found.amin(dim=1), images.amin(dim=1), rtol=0, atol=1e-12)
+    assert torch.allclose(found.amax(dim=1), images.amax(dim=1), rtol=0, atol=1e-12)
+    assert torch.allclose(found[1], images[1], rtol=0, atol=1e-12)
+    assert torch.allclose(hue(found, other), hue(images, one + other), rtol=0, atol=1e-9)
+    assert torch.allclose(hue(images, torch.ones(2)), images, rtol=0, atol=1e-12)
+
+
+def test_a_third_of_a_turn_moves_every_channel_on() -> None:
+    images = pixels(1, 3, 8, 8)
+    assert torch.allclose(hue(images, torch.full((1,), 1 / 3, dtype=torch.float64)), images.roll(1, dims=1), atol=1e-9)
+
+
+@CASES
+@given(n=st.integers(1, 3), size=st.integers(1, 20), sigma=st.floats(0.1, 3.0))
+def test_blur_by_products_is_blur(n: int, size: int, sigma: float) -> None:
+    images, sigmas = pixels(n, 2, size, size), torch.linspace(0.2, sigma, n).double()
+    assert torch.allclose(blur_by_products(images, sigmas, 6), blur(images, sigmas), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("reach", [0, 1, 4, 15, 40])
+def test_a_blur_reaches_as_far_as_asked(reach: int) -> None:
+    images = pixels(1, 1, 16, 16)
+    found = blur_by_products(images, torch.tensor([3.0], dtype=torch.float64), reach)
+    expected = gaussian_filter(images[0, 0].numpy(), 3.0, mode="mirror", radius=min(reach, 15))
+    assert np.abs(found[0, 0].numpy() - expected).max() < 1e-12
+
+
+def test_six_pixels_to_each_side_are_enough_for_a_deviation_of_two() -> None:
+    images, sigma = pixels(1, 1, 30, 30), torch.tensor([2.0])
+    assert float((blur(images, sigma) - blur_by_products(images, sigma, 14)).abs().max()) < 2e-3
+
+
+def test_luma_is_the_weighted_sum_to_the_last_bit() -> None:
+    for dtype in (torch.float32, torch.float64):
+        images = pixels(4, 3, 9, 11, dtype=dtype)
+        weights = images.new_tensor((0.299, 0.587, 0.114))[:, None, None]
+        assert torch.equal(luma(images), (images * weights).sum(dim=1, keepdim=True))
 
 
 @CASES

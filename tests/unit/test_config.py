@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from ssl_vit.configs import (
     AugmentConfig,
+    CropsConfig,
+    DINORecipe,
+    FiguresRecipe,
     FinetuneRecipe,
     KNNRecipe,
     LinearRecipe,
@@ -24,10 +27,13 @@ from ssl_vit.configs import (
     to_yaml,
 )
 from ssl_vit.configs.check import _RANGES, check_ranges
+from ssl_vit.configs.crops import check_crops
 from ssl_vit.errors import UserError
 from ssl_vit.models.build import ModelFacts
 
-RECIPES = [MAERecipe, SupervisedRecipe, FinetuneRecipe, KNNRecipe, LinearRecipe, PredictRecipe]
+RECIPES = [
+    MAERecipe, DINORecipe, SupervisedRecipe, FinetuneRecipe, KNNRecipe, LinearRecipe, PredictRecipe, FiguresRecipe,
+]  # fmt: skip
 SMALL = ModelFacts(224, 16, 384, 12, 6)
 TINY = ModelFacts(224, 16, 192, 12, 3)
 
@@ -204,7 +210,8 @@ def test_every_range_belongs_to_an_option() -> None:
             found |= names(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key}
         return found
 
-    assert set(_RANGES) <= set().union(*(names(to_dict(recipe())) for recipe in RECIPES))
+    known = set[str]().union(*(names(to_dict(recipe())) for recipe in RECIPES))
+    assert set(_RANGES) <= known
 
 
 @pytest.mark.parametrize(
@@ -215,8 +222,27 @@ def test_every_range_belongs_to_an_option() -> None:
         ({"optim": {"layer_decay": 1.5}}, "--optim.layer_decay 1.5 must be at least 1e-06 and at most 1"),
         ({"optim": {"lr": float("nan")}}, "--optim.lr nan must be positive"),
         ({"knn": {"also": [5, 0]}}, "--knn.also 0 must be at least 1"),
+        ({"crops": {"local_crops": -1}}, "--crops.local_crops -1 must be at least 0"),
+        ({"crops": {"local_size": 0}}, "--crops.local_size 0 must be at least 1"),
+        ({"crops": {"global_scale": [0.5, 1.5]}}, "--crops.global_scale 1.5 must be at least 1e-06 and at most 1"),
+        ({"crops": {"jitter": -0.1}}, "--crops.jitter -0.1 must be at least 0 and at most 5"),
+        ({"crops": {"blur": [1.0, 0.1, 2.0]}}, "--crops.blur 2 must be at least 0 and at most 1"),
+        ({"crops": {"blur_sigma": [0.0, 2.0]}}, "--crops.blur_sigma 0 must be at least 0.001 and at most 100"),
     ],
 )
 def test_numbers_out_of_range(config: dict[str, object], words: str) -> None:
     with pytest.raises(UserError, match=re.escape(words)):
         check_ranges(config)
+
+
+def test_crops_default_to_what_a_preset_fills_or_the_papers() -> None:
+    crops = CropsConfig()
+    check_crops(crops)
+    check_ranges({"crops": to_dict(crops)})
+    assert (crops.ratio, crops.jitter_chance, crops.grey) == ((3 / 4, 4 / 3), 0.8, 0.2)
+
+
+@pytest.mark.parametrize("name", ["global_scale", "local_scale", "ratio", "blur_sigma"])
+def test_crop_ranges_the_wrong_way_round(name: str) -> None:
+    with pytest.raises(UserError, match=rf"--crops\.{name} \[1\.0, 0\.5\] must be two positive numbers, least first"):
+        check_crops(CropsConfig(**{name: (1.0, 0.5)}))

@@ -1,0 +1,147 @@
+"""What benchmarks of pre-training share: cells computed once, an opened network, training all weights on labels."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import runpy
+import sys
+import tempfile
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+_PREFIX = {"mae": "backbone.", "dino": "teacher.backbone."}
+"""Where a checkpoint holds what is exported."""
+
+
+def run_cells(tasks: dict[str, tuple[Any, ...]], cells: Path, processes: int) -> None:
+    """What is not finished yet, each in a fresh process; a cell's rows are kept in CELLS/NAME.json."""
+    todo = {key: words for key, words in tasks.items() if not (cells / f"{key}.json").exists()}
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=context, max_tasks_per_child=1) as pool:
+        running = {pool.submit(*words): key for key, words in todo.items()}
+        for done in as_completed(running):
+            (cells / f"{running[done]}.json").write_text(json.dumps(done.result()))
+            print(f"{running[done]} finished", flush=True)
+
+
+def pretrain(recipe: str, folder: str, options: tuple[str, ...]) -> None:
+    """recipes/RECIPE.py on one thread."""
+    import torch
+
+    torch.set_num_threads(1)
+    root = Path(__file__).resolve().parent.parent
+    sys.argv = [str(root / f"recipes/{recipe}.py"), *options, "--run.dir", folder]
+    runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+def open_network(folder: str) -> tuple[Any, Any, Any]:
+    """The accelerator (one thread), a pre-trained backbone, and the images it belongs to with their labels."""
+    import torch
+    from ssl_vit import train
+    from ssl_vit.checkpoint import load_backbone
+    from ssl_vit.configs import DataConfig, LabelledDataConfig
+    from ssl_vit.data.sources import open_labelled
+    from ssl_vit.evaluation.session import on_canvas
+
+    torch.set_num_threads(1)
+    accelerator, exported = train.start("fp32", 0), load_backbone(folder)
+    own = DataConfig(**exported.about["data"])
+    labelled = open_labelled(own, LabelledDataConfig())
+    return accelerator, exported, on_canvas(labelled, own.canvas, exported.size, own.window)
+
+
+def train_on(
+    opened: tuple[Any, Any, Any], task: str, rate: float, draw: int, train_set: Any, judged_on: Any, steps: int,
+    layer_decay: float | None = None,
+) -> dict[str, float]:  # fmt: skip
+    """All weights trained on some labels in batches of 64, from random ("scratch") or pre-trained ones ("finetune").
+
+    Returns:
+        What they reach on ``judged_on``.
+    """
+    import torch
+    from ssl_vit.configs import AugmentConfig, FinetuneRecipe, SupervisedRecipe, resolve
+    from ssl_vit.data.sources import Labelled
+    from ssl_vit.evaluation.finetune import train_on_labels
+    from ssl_vit.rundir import RunDir
+
+    accelerator, exported, data = opened
+    recipe = SupervisedRecipe() if task == "scratch" else FinetuneRecipe()
+    backbone = exported.with_random_weights(draw) if task == "scratch" else exported.backbone
+    optim = replace(recipe.optim, lr=rate)
+    torch.manual_seed(draw)
+    with tempfile.TemporaryDirectory() as place:
+        _, metrics = train_on_labels(
+            backbone, Labelled(train_set, judged_on, data.split), exported.scale, size=exported.size,
+            supervised=resolve.resolve_supervised(recipe.supervised, exported.pool, exported.size, len(train_set)),
+            augment=resolve.resolve_augment(AugmentConfig(), exported.size, labelled=True),
+            optim=optim if layer_decay is None else replace(optim, layer_decay=layer_decay),
+            fit_cfg=replace(recipe.fit, batch_size=64, epochs=1e-3, min_steps=steps, log_every=10**9),
+            run=RunDir(Path(place), True), accelerator=accelerator, seed=draw, quiet=True,
+        )  # fmt: skip
+    return metrics
+
+
+def knn_curve(recipe: str, folder: str, method: str, labels: int | None, draw: int) -> list[dict[str, Any]]:
+    """k-NN (k = 20) on the test images with some labels: at random weights, at every checkpoint kept, at the end."""
+    import numpy as np
+    import torch
+    from ssl_vit.evaluation.features import backbone_extractor, extract_features
+    from ssl_vit.evaluation.few_label import labelled_draw
+    from ssl_vit.evaluation.knn import knn_scores
+    from ssl_vit.evaluation.metrics import judge
+
+    accelerator, exported, data = open_network(folder)
+    part, device, classes = labelled_draw(data.train, labels, draw), accelerator.device, data.test.classes
+    backbone, rows = exported.with_random_weights(draw), []
+    took, done = seconds_until(Path(folder))
+    weights = {0: backbone.state_dict()}
+    for path in sorted((Path(folder) / "checkpoints").glob("step_*.pt")):
+        state, prefix = torch.load(path, map_location="cpu", weights_only=True), _PREFIX[recipe]
+        weights[state["step"]] = {
+            name.removeprefix(prefix): value for name, value in state["objective"].items() if name.startswith(prefix)
+        }
+    for step, state in weights.items():
+        backbone.load_state_dict(state)
+        extract = backbone_extractor(backbone, exported.scale, size=exported.size, pool="cls+mean", device=device)
+        bank, asked = (extract_features(extract, s, batch_size=512, device=device) for s in (part, data.test))
+        width = backbone.embed_dim
+        for pool, columns in (("cls", slice(0, width)), ("mean", slice(width, None))):
+            tensors = [torch.from_numpy(np.ascontiguousarray(v))
+                       for v in (bank.x[:, columns], bank.labels, asked.x[:, columns])]  # fmt: skip
+            scores = knn_scores(*tensors, ks=(20,), classes=len(classes))[20].numpy()
+            judged = judge("class", scores, asked.labels, classes)
+            rows.append({"curve": method, "pool": pool, "step": step, "labels": len(part),
+                         "epoch": step / done["step"] * done["epoch"], "minutes": took(step) / 60,
+                         **{k: judged[k] for k in ("top1", "balanced")}})  # fmt: skip
+    return rows
+
+
+def seconds_until(folder: Path) -> tuple[Any, dict[str, Any]]:
+    """How long training took until a step, from its log, and the log's last line."""
+    import numpy as np
+
+    done = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
+    timing = [json.loads(line) for line in (folder / "timing.jsonl").read_text().splitlines()]
+    batch = batch_size(folder)
+    steps = np.array([0, *[line["step"] for line in timing]])
+    seconds = np.cumsum([0.0, *np.diff(steps) * batch / np.array([line["images_per_second"] for line in timing])])
+    return lambda step: float(np.interp(step, steps, seconds)), done
+
+
+def batch_size(folder: Path) -> int:
+    """Effective batch of a run."""
+    import yaml
+
+    return yaml.safe_load((folder / "config.yaml").read_text())["fit"]["batch_size"]
+
+
+def made_by(about: dict[str, Any]) -> str:
+    """The last line of a result: command, commit, versions, hardware."""
+    cpu = f"{about['hardware']['cores']} cores of {about['hardware']['cpu']}"
+    used = ", ".join(f"{p} {about['versions'][p]}" for p in ("torch", "timm", "scikit-learn", "python"))
+    return f"Made by `{about['command']}` at commit {about['commit']} with {used}, on {cpu}."

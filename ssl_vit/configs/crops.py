@@ -1,0 +1,57 @@
+"""Options of the many crops of one image that DINO compares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ssl_vit.errors import UserError
+
+
+@dataclass(frozen=True)
+class CropsConfig:
+    """Multi-crop and its colour changes (Caron et al. 2021, section 3.1; numbers from the released code).
+
+    Two global crops of the network's input and several smaller local ones; what makes no sense for the images (hue,
+    saturation and grey unless they are 8-bit RGB, solarising unless they have 8 bits) is left out.
+    """
+
+    global_scale: tuple[float, float] | None = None
+    """Area of a global crop as a share of the image (least, most); [1, 1] takes images whole. Default: the preset's;
+    the paper's [0.4, 1]."""
+    local_scale: tuple[float, float] | None = None
+    """Area of a local crop as a share of the image (least, most). Default: the preset's; the paper's [0.05, 0.4]."""
+    local_crops: int | None = None
+    """Local crops per image, 0 for none. Default: the preset's; the paper's 8."""
+    local_size: int | None = None
+    """Side of a local crop in pixels, in whole patches. Default: the preset's; the paper's 96, of an input of 224."""
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    """Width over height of a crop (least, most), drawn on a logarithmic scale; the paper's [3/4, 4/3]."""
+    flip: bool | None = None
+    """Mirror half of the crops left to right. Default: the preset's; the paper's true."""
+    jitter: float | None = None
+    """Strength of the colour jitter, 0 for off: brightness and contrast change by up to 0.4 times this, saturation by
+    0.2, hue by 0.1 turns, in a random order. Default: the preset's; the paper's 1."""
+    jitter_chance: float = 0.8
+    """Chance that a crop is jittered; the paper's 0.8."""
+    grey: float = 0.2
+    """Chance that a crop loses its colours; the paper's 0.2."""
+    blur: tuple[float, float, float] | None = None
+    """Chances of a Gaussian blur: first global, second global and local crops. Default: the preset's; the paper's
+    [1, 0.1, 0.5]."""
+    blur_sigma: tuple[float, float] | None = None
+    """Deviation of the blur in pixels (least, most). Default: the preset's; the paper's [0.1, 2]."""
+    solarise: float | None = None
+    """Chance that the second global crop is solarised: what is brighter than the middle of the range is inverted.
+    Default: the preset's; the paper's 0.2."""
+
+
+def check_crops(cfg: CropsConfig) -> None:
+    """Refuses ranges that are the wrong way round and crops of no area; values left open are no mistake.
+
+    Raises:
+        UserError: Naming the option.
+    """
+    for name in ("global_scale", "local_scale", "ratio", "blur_sigma"):
+        pair = getattr(cfg, name)
+        if pair is not None and not 0 < pair[0] <= pair[1]:
+            raise UserError(f"--crops.{name} {list(pair)} must be two positive numbers, least first")

@@ -1,0 +1,110 @@
+"""The common look of all pictures, and a sheet of square panels under a title and a note."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+__all__ = ["LINE", "MUTED", "Sheet", "frame", "plt", "sheet"]
+
+LINE, MUTED = "#1a1a1a", "#6b6b6b"
+_GAP = 0.08  # inches between panels
+_TITLE, _NOTE = 11.5, 9.0  # points
+
+
+def frame(axis: Axes) -> None:
+    """A thin grey line around a panel, and no ticks."""
+    axis.set(xticks=[], yticks=[])
+    for spine in axis.spines.values():
+        spine.set(color="#cccccc", linewidth=0.6)
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Square panels in rows and columns."""
+
+    figure: Figure
+    axes: np.ndarray
+    """[rows, columns] of ``Axes``."""
+    side: float
+    """Of a panel, in inches."""
+
+    def draw(self, row: int, column: int, image: np.ndarray, **style: Any) -> None:
+        """One panel; pixels stay squares where they are enlarged, and are averaged where they are shrunk."""
+        fine = max(image.shape[:2]) > self.side * self.figure.dpi
+        self.axes[row, column].imshow(image, interpolation="antialiased" if fine else "nearest", **style)
+        frame(self.axes[row, column])
+
+    def name_row(self, row: int, words: str) -> None:
+        """To the left of it."""
+        self.axes[row, 0].set_ylabel(words, rotation=0, ha="right", va="center", fontsize=9, color=LINE, labelpad=6)
+
+    def name_column(self, column: int, words: str) -> None:
+        """Above it."""
+        self.axes[0, column].set_title(words, fontsize=9, color=LINE, pad=5)
+
+    def colour_bar(self, label: str) -> None:
+        """Of the last panel's colours, beside all panels and as high; its pointed end stands for all that is more."""
+        first, last = self.axes[0, -1].get_position(), self.axes[-1, -1].get_position()
+        width, height = self.figure.get_size_inches()
+        beside = self.figure.add_axes((first.x1 + 0.2 / width, last.y0, 0.16 / width, first.y1 - last.y0))
+        point = 0.08 / (height * (first.y1 - last.y0))
+        bar = self.figure.colorbar(self.axes[-1, -1].images[0], cax=beside, extend="max", extendfrac=point)
+        bar.set_label(label, fontsize=9.5, color=LINE, labelpad=8)
+        beside.tick_params(length=0, labelsize=9, labelcolor=MUTED)
+        beside.spines[:].set_visible(False)
+
+    def save(self, path: Path) -> None:
+        """Writes the PNG."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.figure.savefig(path, facecolor="white")
+        plt.close(self.figure)
+
+
+def sheet(
+    rows: int, columns: int, *, title: str, note: str, left: float = 0.2, right: float = 0.2, under: float = 0.0,
+    head: float = 0.0,
+) -> Sheet:  # fmt: skip
+    """Empty panels, at least 1.15 inches and larger where there are few, below a title and a note.
+
+    Args:
+        rows: Panels from top to bottom.
+        columns: Panels from left to right.
+        title: Wrapped at the sheet's width, as the note is.
+        note: What is shown, and how it is to be read.
+        left: Inches beside the panels, for words.
+        right: Inches beside the panels, for a colour bar.
+        under: Inches under every row, for words.
+        head: Inches above the first row, for words.
+    """
+    side = float(np.clip(6.9 / max(rows, columns), 1.15, 2.3))
+    across, down = columns * (side + _GAP) - _GAP, rows * (side + _GAP + under) - _GAP
+    letters = (across + right - 0.2) * 72 / 0.51  # of one point that fit beside each other
+    texts = [
+        (textwrap.wrap(re.sub(r"(?<=\d) x (?=\d)", "\xa0x\xa0", text), int(letters / size)), size, colour)
+        for text, size, colour in ((title, _TITLE, LINE), (note, _NOTE, MUTED))
+    ]
+    top = 0.3 + sum(len(lines) * size * 1.4 / 72 for lines, size, _ in texts)
+    width, height = left + across + right, top + head + down + 0.2
+    figure = plt.figure(figsize=(width, height), dpi=160)
+    y = height - 0.15
+    for lines, size, colour in texts:
+        figure.text(left / width, y / height, "\n".join(lines), fontsize=size, color=colour, va="top", linespacing=1.25)
+        y -= len(lines) * size * 1.4 / 72 + 0.03
+    axes = np.empty((rows, columns), dtype=object)
+    for row, column in np.ndindex(rows, columns):
+        low = height - top - head - row * (side + _GAP + under) - side
+        place = (left + column * (side + _GAP), low, side, side)
+        axes[row, column] = figure.add_axes(tuple(np.array(place) / (width, height, width, height)))
+    return Sheet(figure, axes, side)

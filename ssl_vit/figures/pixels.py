@@ -1,0 +1,86 @@
+"""Images as pictures show them: which are chosen, in colour or channel by channel, on which scale."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ssl_vit.data.images import ImageSet
+from ssl_vit.data.loader import Batch, UnreadableLog, eval_batches
+from ssl_vit.data.views import PixelScale
+from ssl_vit.errors import UserError
+
+_MOST = 4
+"""Channels that are drawn where each is a picture of its own."""
+_HIDDEN = (0.78, 0.86, 0.95)  # a tint that no grey image contains
+
+
+def some_images(images: ImageSet, count: int, device: torch.device) -> tuple[Batch, list[str]]:
+    """Evenly spaced images of a set, from the first to the last.
+
+    Args:
+        images: Where to take them from.
+        count: How many at most.
+        device: Where they go.
+
+    Returns:
+        Those that can be read, and names and reasons of the others.
+
+    Raises:
+        UserError: When none can be read.
+    """
+    chosen = images.subset(np.unique(np.linspace(0, len(images) - 1, min(count, len(images))).astype(int)))
+    log = UnreadableLog(chosen, silent=True)
+    batch = next(eval_batches(chosen, count, device, log, workers=0, alone=True), None)
+    if batch is None:
+        raise UserError(f"none of the images to draw can be read: {'; '.join(log.listing())}")
+    return batch, log.listing()
+
+
+def planes(images: Float[Tensor, "B C H W"], scale: PixelScale) -> list[tuple[str, Float[np.ndarray, "B H W 3"]]]:
+    """What to draw of images: one picture in colour, or one per channel, each with its name.
+
+    Args:
+        images: Normalised pixels.
+        scale: Pixel statistics.
+    """
+    pixels = scale.restore(images)
+    return [
+        (plane_name(plane, pixels.shape[1], "image"), displayed(pixels[:, plane], *value_range(pixels[:, plane])))
+        for plane in shown_planes(pixels.shape[1], scale.bits)
+    ]
+
+
+def shown_planes(channels: int, bits: int) -> list[slice]:
+    """Channels that make a picture each: all three of a photograph, else one, at most four times.
+
+    Only photographs are shown in colour: three channels of a microscope are no red, green and blue.
+    """
+    return [slice(0, 3)] if channels == 3 and bits == 8 else [slice(c, c + 1) for c in range(channels)][:_MOST]
+
+
+def plane_name(plane: slice, channels: int, whole: str) -> str:
+    """``whole`` where a plane is all of the image, else the channel's number."""
+    return whole if plane.stop - plane.start == channels else f"channel {plane.start + 1}"
+
+
+def omitted(channels: int, bits: int) -> str:
+    """A sentence about channels that are not drawn; empty where all are."""
+    shown = shown_planes(channels, bits)[-1].stop
+    return f"Channels {shown + 1} to {channels} are not shown." if shown < channels else ""
+
+
+def value_range(images: Tensor) -> tuple[float, float]:
+    """Black and white of the picture: the range of nearly all pixels, so that dark and speckled images are visible."""
+    low, high = np.quantile(images.detach().float().cpu().numpy(), (0.002, 0.998)).tolist()
+    if high <= low:
+        low, high = float(images.min()), float(images.max())
+    return (low, high) if high > low else (0.0, 1.0)
+
+
+def displayed(images: Float[Tensor, "B C H W"], low: float, high: float) -> Float[np.ndarray, "B H W 3"]:
+    """Three channels or one in [0, 1]; hidden patches (NaN) get a tint."""
+    x = ((images.detach().float().cpu() - low) / (high - low)).clamp(0.0, 1.0).expand(-1, 3, -1, -1)
+    return torch.where(x.isnan(), torch.tensor(_HIDDEN)[:, None, None], x).permute(0, 2, 3, 1).numpy()

@@ -1,0 +1,81 @@
+"""The images that pictures of a backbone are made of."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ssl_vit.checkpoint import Exported
+from ssl_vit.configs import DataConfig, FiguresConfig
+from ssl_vit.data.sources import open_images, same_source
+from ssl_vit.data.views import PixelScale, eval_images
+from ssl_vit.errors import UserError
+from ssl_vit.evaluation.session import check_format
+from ssl_vit.figures.pixels import some_images
+from ssl_vit.models.backbone import TokenBackbone
+
+
+class Shown(NamedTuple):
+    """Images as the backbone sees them."""
+
+    pixels: Float[Tensor, "B C S S"]
+    """Normalised."""
+    scale: PixelScale
+    words: str
+    """How many of which images at which size."""
+
+
+def open_shown(exported: Exported, given: str | None, cfg: FiguresConfig) -> Shown:
+    """Some images, cut and normalised as evaluation does it; those that cannot be read are named and left out.
+
+    Args:
+        exported: The backbone.
+        given: ``--images``: where they are; None for those of the backbone's own run.
+        cfg: How many, and how large.
+
+    Raises:
+        UserError: Where there are none, or not of the kind that the backbone was built for, or the size is no multiple
+            of its patches.
+    """
+    size = cfg.img_size or exported.size
+    _check_size(exported, size)
+    recorded = exported.about.get("data")
+    if given is None and recorded is None:
+        raise UserError("the backbone does not say what it was trained on; name images with --images")
+    own = DataConfig(**(recorded or {}))
+    data = own
+    if given is not None and (recorded is None or not same_source(given, own.path)):
+        columns = own.image_column if "," in (own.image_column or "") else None  # they are the channels of one image
+        data = DataConfig(path=given, image_column=columns)
+    try:
+        images = open_images(data)
+    except UserError as error:
+        if given is not None:
+            raise UserError(f"--images {given}: {error}") from error
+        raise UserError(
+            f"the images that the backbone was trained on cannot be opened ({error}); name others with --images"
+        ) from error
+    # A larger input sees more of an image of which windows are cut.
+    images = images.on_canvas(own.canvas, size, max(own.window, size) if own.window else None)
+    check_format(images, exported)
+    batch, unreadable = some_images(images, cfg.count, torch.device("cpu"))
+    for reason in unreadable:
+        sys.stderr.write(f"warning: {reason}; it is left out\n")
+    name = Path(images.name).name or images.name
+    words = f"{len(batch.index)} of {len(images):,} images of {name} at {size} px"
+    return Shown(eval_images(batch, exported.scale, size, torch.float32), exported.scale, words)
+
+
+def _check_size(exported: Exported, size: int) -> None:
+    patch = exported.backbone.patch_size if isinstance(exported.backbone, TokenBackbone) else 1
+    if size % patch:
+        below = size // patch * patch
+        options = f"{below} or {below + patch}" if below else f"{patch}"
+        raise UserError(
+            f"--figures.img_size {size} is not a multiple of the backbone's patches of {patch} px; use {options}"
+        )

@@ -1,0 +1,22 @@
+"""How much memory a process has used at most, and whether it had too little."""
+
+from __future__ import annotations
+
+import resource
+import sys
+
+import torch
+
+
+def peak_memory(device: torch.device) -> int:
+    """Bytes: of tensors on a CUDA device since the start, else of the whole process in RAM."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # Linux counts in KiB
+
+
+def out_of_memory(error: RuntimeError) -> bool:
+    """Whether a failure is that of an allocation, on a device or in RAM."""
+    known = ("can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
+    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in known)

@@ -1,0 +1,161 @@
+"""Any timm model that gives one vector per image: convolutional networks and hierarchical transformers."""
+
+from __future__ import annotations
+
+from math import isqrt
+from typing import Any
+
+import timm
+import torch
+from jaxtyping import Float
+from timm.models._manipulate import group_with_matcher
+from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
+
+from ssl_vit.errors import UserError
+from ssl_vit.models.backbone import Backbone, Pool
+from ssl_vit.models.batchnorm import synchronise_batch_norm, takes_batch_statistics
+
+_FAILS = (AssertionError, RuntimeError, ValueError, TypeError, IndexError)
+"""What models raise at images of a size that is not theirs."""
+
+
+class PooledBackbone(Backbone):
+    """A timm model's own pooled feature, before the classifier: what supervised training, DINO and every probe need.
+
+    Weights start as timm initialises this model (the project's own initialisation is for plain ViTs). Dropout and
+    stochastic depth are off, because timm draws them from torch's global generator. Batch normalisation uses the
+    statistics of all processes (``SynchronisedBatchNorm``): the loss of a batch is not the mean of its halves, and
+    under gradient accumulation statistics are those of one micro-batch.
+    """
+
+    class_token = False
+    draws_drop_path = False
+
+    def __init__(self, model: nn.Module, architecture: str, model_args: dict[str, Any], img_size: int) -> None:
+        """Wraps a timm model; batch normalisation, dropout and stochastic depth in it are replaced.
+
+        Args:
+            model: Without classifier (``num_classes=0``).
+            architecture: timm's name of it.
+            model_args: Further arguments of ``timm.create_model`` that build the same network.
+            img_size: Side of the input in pixels.
+
+        Raises:
+            UserError: When the model does not make one vector of an image of that size.
+        """
+        super().__init__()
+        _switch_off_dropout(model)
+        synchronise_batch_norm(model)
+        self.model = model
+        self.architecture = architecture
+        self.model_args = model_args
+        self.channels = int(model_args.get("in_chans", 3))
+        cfg: Any = model.pretrained_cfg
+        names = cfg.get("classifier") or ()
+        self.classifier = (names,) if isinstance(names, str) else tuple(names)
+        # The name of no parameter: what no group matches belongs to the head, above the last layer.
+        named = [(name, None) for name, _ in model.named_parameters()]
+        matcher = getattr(model, "group_matcher", None)
+        groups: Any = (
+            {name: 1 for name, _ in named} | {"": 2}
+            if matcher is None
+            else group_with_matcher(iter([*named, ("", None)]), matcher(coarse=False), reverse=True)
+        )
+        self.depth = groups.pop("") - 1
+        self._layers: dict[str, int] = groups
+        width, own = self.width_at(img_size), cfg["input_size"][-1]
+        if width is None or width not in (model.num_features, getattr(model, "head_hidden_size", None)):
+            raise UserError(
+                f"{architecture} does not make one vector of an image of {img_size} x {img_size} pixels (timm made it "
+                f"for {own}); choose --model.img_size {own}, or another --model.name, for example resnet50"
+            )
+        self.embed_dim, self.img_size = width, img_size
+
+    def width_at(self, size: int) -> int | None:
+        """Numbers in the vector of an image of that many pixels; None where the model cannot read it.
+
+        Args:
+            size: Side of the image in pixels.
+        """
+        weight, training = next(self.model.parameters()), self.model.training
+        images = torch.zeros(1, self.channels, size, size, device=weight.device, dtype=weight.dtype)
+        try:
+            with torch.device(weight.device), torch.no_grad():
+                found = self.model.eval()(images)
+        except _FAILS:
+            return None
+        finally:
+            self.model.train(training)
+        return found.shape[1] if isinstance(found, Tensor) and found.ndim == 2 else None
+
+    def takes_head(self) -> bool:
+        """Whether timm's classifier of this model is a linear layer on the pooled vector and nothing else."""
+        with torch.device("meta"):
+            whole = timm.create_model(self.architecture, num_classes=1, **self.model_args).state_dict()
+        added = {k: tuple(v.shape) for k, v in whole.items() if k not in self.timm_state()}
+        weights = {f"{name}.weight": (1, self.embed_dim) for name in self.classifier}
+        return bool(weights) and added == weights | {f"{name}.bias": (1,) for name in self.classifier}
+
+    def recompute_activations(self) -> None:
+        """As timm does it for this model.
+
+        Raises:
+            UserError: Where timm does not, or batch normalisation would count every batch twice.
+        """
+        model: Any = self.model
+        if takes_batch_statistics(model):
+            raise UserError(
+                f"--fit.recompute true: {self.architecture} has batch normalisation, which must see a batch once"
+            )
+        try:
+            model.set_grad_checkpointing(True)
+        except (AttributeError, AssertionError):
+            raise UserError(f"--fit.recompute true: timm cannot do that for {self.architecture}") from None
+
+    def timm_state(self) -> dict[str, Tensor]:
+        """The timm model's state dict."""
+        return self.model.state_dict()
+
+    def load_timm_state(self, state: dict[str, Tensor]) -> None:
+        """Takes over the timm model's state dict."""
+        self.model.load_state_dict(state)
+
+    def layer_id(self, name: str) -> int:
+        """As timm groups them: 0 for the stem, then blocks (or stages), depth + 1 for what is above them."""
+        return self._layers[name.removeprefix("model.")]
+
+    def forward_pooled(
+        self, images: Float[Tensor, "B C H W"], *, pool: Pool, drop: Float[Tensor, "B L 2"] | None = None
+    ) -> Float[Tensor, "B E"]:
+        """The model's own pooled feature; see ``Backbone.forward_pooled``."""
+        if pool != "mean":
+            raise ValueError(f"pool {pool}, but {self.architecture} has only one pooled feature, called mean")
+        if drop is not None:
+            raise ValueError(f"{self.architecture} takes no stochastic depth (--supervised.drop_path 0)")
+        return self.model(images)
+
+    def feature_map(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D h w"]:
+        """Features of every place of the image after the last layer, D channels."""
+        model: Any = self.model
+        x = model.forward_features(images)
+        if isinstance(x, (tuple, list)):  # of several resolutions: the deepest
+            x = x[-1]
+        if x.ndim == 4:
+            return x.permute(0, 3, 1, 2) if str(getattr(model, "output_fmt", "NCHW")) == "NHWC" else x
+        prefix = getattr(model, "num_prefix_tokens", x.shape[1] - isqrt(x.shape[1]) ** 2)
+        places = x.shape[1] - prefix
+        rows = round((places * images.shape[2] / images.shape[3]) ** 0.5)
+        if not rows or places % rows:
+            raise UserError(f"the features of {self.architecture} are no map of an image's places")
+        return x[:, prefix:].transpose(1, 2).unflatten(2, (rows, places // rows))
+
+
+def _switch_off_dropout(model: nn.Module) -> None:
+    """Dropout and stochastic depth at rate 0, whatever the model's own default."""
+    for part in model.modules():
+        if isinstance(part, _DropoutNd):
+            part.p = 0.0
+        for name in ("drop_prob", "drop_rate"):
+            if isinstance(getattr(part, name, None), float):
+                setattr(part, name, 0.0)

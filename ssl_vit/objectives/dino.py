@@ -1,0 +1,226 @@
+"""DINO (Caron et al. 2021, "Emerging Properties in Self-Supervised Vision Transformers"): self-distillation, no labels.
+
+A student sees all views of an image, a teacher (the student's running average) only the large ones; the student learns
+to give the teacher's answer to another view of the same image.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import sys
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ssl_vit.configs import DINOConfig
+from ssl_vit.dist import rank_and_world, sum_over_ranks
+from ssl_vit.models.backbone import Backbone, Pool
+from ssl_vit.models.projection import ProjectionHead
+from ssl_vit.objectives.base import Clock, Objective, StepOutput
+from ssl_vit.objectives.distillation import LastLayer, LossParts, Teaching, cross_view_loss, sinkhorn_knopp
+from ssl_vit.objectives.health import Observations, Watch, collapse_kind, explain_collapse
+from ssl_vit.schedules import base_momentum, teacher_momentum, teacher_temperature
+
+_CHUNK = 2**26
+"""Numbers in one chunk of outputs: 256 MB in fp32."""
+
+_SETTLING = 50
+"""Steps that a collapse must last at least: a new network gives all images nearly one answer until the centre, which
+starts at zero and averages over ten steps, has caught up with it."""
+
+
+class Branch(nn.Module):
+    """A backbone and a head: what student and teacher both are."""
+
+    def __init__(self, backbone: Backbone, head: ProjectionHead, pool: Pool) -> None:
+        """Puts them together.
+
+        Args:
+            backbone: Where features come from.
+            head: What makes outputs of them.
+            pool: What represents a view.
+        """
+        super().__init__()
+        self.backbone = backbone
+        self.head = head
+        self.pool: Pool = pool
+
+    def features(self, views: Float[Tensor, "B V C H W"], drop: Float[Tensor, "B V L 2"] | None) -> Tensor:
+        """Pooled features of views of one size, in one batch: Float[B V D]."""
+        flat = self.backbone.forward_pooled(
+            views.flatten(0, 1), pool=self.pool, drop=None if drop is None else drop.flatten(0, 1)
+        )
+        return flat.unflatten(0, views.shape[:2])
+
+
+class DINO(Objective):
+    """Cross-entropy between the teacher's answer to one view and the student's to another (equation 3).
+
+    Batch normalisation, where a backbone has it, is in training mode in both: the teacher normalises by its own views,
+    as the authors have it, and its running statistics, which are exported, are those of these passes, no average of
+    the student's. Only parameters are averaged.
+    """
+
+    smaller = ("fewer --crops.local_crops",)
+
+    def __init__(
+        self, backbone: Backbone, cfg: DINOConfig, *, pool: Pool, batch_size: int, freeze_positions: bool = False
+    ) -> None:
+        """Adds a head, and a teacher that starts as a copy.
+
+        Args:
+            backbone: The student's; random or pre-trained.
+            cfg: Resolved options; sizes and temperatures are numbers.
+            pool: What represents an image.
+            batch_size: Effective batch size, for the teacher's momentum.
+            freeze_positions: Leave the position embedding as it is (a sine-cosine table).
+        """
+        super().__init__()
+        assert cfg.out_dim and cfg.head_hidden and cfg.head_bottleneck
+        self.cfg, self.batch_size = cfg, batch_size
+        for name, parameter in backbone.named_parameters():
+            parameter.requires_grad_(not (freeze_positions and name.endswith("pos_embed")))
+        head = ProjectionHead(
+            backbone.embed_dim, cfg.out_dim, hidden=cfg.head_hidden, bottleneck=cfg.head_bottleneck,
+            layers=cfg.head_layers, fixed_gain=cfg.norm_last_layer,
+        )  # fmt: skip
+        self.student = Branch(backbone, head, pool)
+        self.teacher = copy.deepcopy(self.student).requires_grad_(False)
+        self.centre: Tensor
+        self.register_buffer("centre", torch.zeros(cfg.out_dim))
+        self.watch = Watch()
+        # Sums of one step, in no buffer: DDP must not touch them, and between steps they are empty.
+        self._teacher_sum: Tensor | None = None
+        self._teacher_rows = 0
+        self._observations: Observations | None = None
+        self._health: dict[str, float] = {}
+        self._complaint: str | None = None
+        self._warned: set[str] = set()
+        self._temperature = 1.0
+
+    def exported(self) -> Backbone:
+        """The backbone of the teacher, or of the student where that was asked for."""
+        return (self.student if self.cfg.export == "student" else self.teacher).backbone
+
+    def momentum(self, clock: Clock) -> float:
+        """Share of its weights that the teacher keeps after this step."""
+        base = base_momentum(self.batch_size, clock.total_steps) if self.cfg.momentum is None else self.cfg.momentum
+        return teacher_momentum(clock.step, total_steps=clock.total_steps, base=base)
+
+    def describe(self, steps: int) -> str:
+        """What the resolved options came to, in words.
+
+        Args:
+            steps: Optimiser steps of the whole run.
+        """
+        cfg = self.cfg
+        start = self.momentum(Clock(0, steps, 1.0))
+        chosen = "given" if cfg.momentum is not None else "from batch and steps"
+        warm = f"{cfg.teacher_temp:g}"
+        if cfg.teacher_warmup:
+            warm = f"{cfg.warmup_teacher_temp:g} to {warm} over {cfg.teacher_warmup:.0%} of the epochs"
+        return (
+            f"outputs         {cfg.out_dim:,}: a loss of ln({cfg.out_dim}) = {math.log(len(self.centre)):.3f} means "
+            "uniform answers\n"
+            f"teacher         keeps {start:.5g} of its weights per step at the start ({chosen}), 1 at the end; "
+            f"temperature {warm}"
+        )
+
+    def begin_step(self, clock: Clock) -> None:
+        """Sets the teacher's temperature, and looks at this step where it is time."""
+        cfg = self.cfg
+        assert cfg.teacher_temp and cfg.warmup_teacher_temp and cfg.teacher_warmup is not None
+        self._temperature = teacher_temperature(
+            clock.epoch, start=cfg.warmup_teacher_temp, final=cfg.teacher_temp,
+            warmup_epochs=cfg.teacher_warmup * clock.total_steps / clock.steps_per_epoch,
+        )  # fmt: skip
+        every = cfg.check_steps or max(20, min(100, round(clock.steps_per_epoch)))
+        looked_at = (clock.step + 1) % every == 0 or clock.step + 1 == clock.total_steps
+        self._observations = Observations() if looked_at else None
+
+    def forward(self, inputs: dict[str, Tensor]) -> StepOutput:
+        """The loss.
+
+        Args:
+            inputs: ``globals`` Float[B G C S S]; where there are any, ``locals`` Float[B L C s s]; with stochastic
+                depth of the student ``drop_globals`` Float[B G depth 2] and ``drop_locals``.
+        """
+        views = [(inputs["globals"], inputs.get("drop_globals"))]
+        if "locals" in inputs:
+            views.append((inputs["locals"], inputs.get("drop_locals")))
+        if len(views) == 2 and views[0][0].shape[2:] == views[1][0].shape[2:]:  # one size is one batch
+            drops = [drop for _, drop in views if drop is not None]
+            views = [(torch.cat([images for images, _ in views], dim=1), torch.cat(drops, dim=1) if drops else None)]
+        with torch.no_grad():
+            seen = self.teacher.features(inputs["globals"], None)
+            taught = self.teacher.head.bottleneck(seen).transpose(0, 1)
+            layer = LastLayer(self.teacher.head.direction, self.teacher.head.gain)
+            self._note_outputs(taught, layer)
+        learnt = self.student.head.bottleneck(torch.cat([self.student.features(*view) for view in views], dim=1))
+        parts = self._loss(learnt.transpose(0, 1), taught, layer)
+        divergence = parts.loss.detach() - parts.entropy
+        if self._observations is not None:
+            self._observations.add(seen.flatten(0, 1), parts.marginal, parts.entropy, divergence)
+        return StepOutput(parts.loss, {"teacher_entropy": parts.entropy, "kl": divergence})
+
+    def _note_outputs(self, taught: Float[Tensor, "G B Z"], layer: LastLayer) -> None:
+        """Adds to the sum of the teacher's outputs, without making them: the last layer is linear."""
+        total = layer.outputs(taught.sum(dim=(0, 1)), layer.scale())
+        self._teacher_sum = total if self._teacher_sum is None else self._teacher_sum + total
+        self._teacher_rows += taught.shape[0] * taught.shape[1]
+
+    def _loss(self, learnt: Float[Tensor, "V B Z"], taught: Float[Tensor, "G B Z"], layer: LastLayer) -> LossParts:
+        cfg, targets = self.cfg, None
+        if cfg.centring == "sinkhorn":
+            targets = sinkhorn_knopp(layer.outputs(taught, layer.scale()), self._temperature)
+        teaching = Teaching(taught, layer, self.centre, self._temperature, targets)
+        chunk = cfg.loss_chunk or max(1, _CHUNK // (len(learnt) * len(self.centre)))
+        own = LastLayer(self.student.head.direction, self.student.head.gain)
+        return cross_view_loss(learnt, own, teaching, temperature=cfg.student_temp, chunk=chunk)
+
+    def after_backward(self, clock: Clock) -> None:
+        """Leaves the last layer out of the first epochs: no step, no decay, no optimiser state."""
+        if clock.epoch < self.cfg.freeze_last_layer:
+            for parameter in self.student.head.last_layer():
+                parameter.grad = None
+
+    def after_step(self, clock: Clock) -> None:
+        """Moves teacher and centre once, from all micro-batches and processes; looks for a collapse."""
+        with torch.no_grad():
+            # Only what is trained: a frozen table is equal in both.
+            pairs = zip(self.teacher.parameters(), self.student.parameters(), strict=True)
+            moved: list[tuple[Tensor, Tensor]] = [(t, s) for t, s in pairs if s.requires_grad]
+            kept, now = [t for t, _ in moved], [s for _, s in moved]
+            torch._foreach_lerp_(kept, now, 1.0 - self.momentum(clock))  # pyright: ignore[reportPrivateImportUsage]
+            assert self._teacher_sum is not None
+            mean = sum_over_ranks(self._teacher_sum) / (self._teacher_rows * rank_and_world()[1])
+            self.centre.lerp_(mean.to(self.centre.dtype), 1.0 - self.cfg.centre_momentum)
+        self._teacher_sum, self._teacher_rows = None, 0
+        if self._observations is not None:
+            self._health = self._observations.read(self.centre)
+            self._look(clock)
+
+    def observed(self) -> dict[str, float]:
+        """What the last look showed, once; see ``health.Observations.read``."""
+        health, self._health = self._health, {}
+        return health
+
+    def _look(self, clock: Clock) -> None:
+        """Notes how long a collapse has lasted; every process sees the same outputs, and so stops at the same step."""
+        patience = self.cfg.collapse_patience * clock.total_steps
+        kind = collapse_kind(self._health)
+        # At first, in the warm-up, a network that has learnt nothing gives all images one answer too.
+        since = self.watch.look(kind if clock.step >= patience else None, clock.step)
+        if kind is not None and since is not None and clock.step - since >= max(_SETTLING, patience):
+            self._complaint = explain_collapse(kind, self._health, since + 1)
+            if kind not in self._warned and self.cfg.on_collapse == "warn" and rank_and_world()[0] == 0:
+                sys.stderr.write(f"warning: {self._complaint}\n")
+            self._warned.add(kind)
+
+    def stop_reason(self) -> str | None:
+        """A collapse that has lasted too long."""
+        if self._complaint is None or self.cfg.on_collapse == "warn":
+            return None
+        return f"{self._complaint}; --dino.on_collapse warn trains on"

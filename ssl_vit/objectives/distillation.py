@@ -1,0 +1,169 @@
+"""DINO's loss between views, and what stands against collapse: centring and Sinkhorn-Knopp."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ssl_vit.dist import max_over_ranks, sum_over_ranks
+
+
+class LastLayer(NamedTuple):
+    """The last layer as it stands in the head: y_k = gain_k v_k.z / |v_k|.
+
+    The rows are not normalised beforehand: their lengths go into a scale of the outputs, which saves several passes
+    over a matrix that may have 65,536 rows.
+    """
+
+    direction: Float[Tensor, "K Z"]
+    gain: Float[Tensor, "K 1"]
+
+    def scale(self) -> Float[Tensor, " K"]:
+        """gain_k / |v_k|."""
+        return self.gain[:, 0] / torch.linalg.vector_norm(self.direction, dim=1).clamp(min=1e-12)
+
+    def outputs(self, z: Float[Tensor, "*B Z"], scale: Float[Tensor, " K"]) -> Float[Tensor, "*B K"]:
+        """Outputs times what the scale is multiplied by, in full precision even where autocast lowers the product's."""
+        product = z @ self.direction.T
+        return product.to(torch.promote_types(product.dtype, scale.dtype)).mul_(scale)
+
+
+class Teaching(NamedTuple):
+    """What the teacher says about G views, before it is sharpened."""
+
+    bottleneck: Float[Tensor, "G B Z"]
+    layer: LastLayer
+    centre: Float[Tensor, " K"]
+    temperature: float
+    targets: Float[Tensor, "G B K"] | None
+    """Probabilities that were made beforehand (Sinkhorn-Knopp); None: the sharpened softmax of centred outputs."""
+
+    def chunk(self, part: slice, scale: Float[Tensor, " K"]) -> tuple[Float[Tensor, "G b K"], Float[Tensor, "G b"]]:
+        """Probabilities of some images, and their entropies.
+
+        Args:
+            part: Which images.
+            scale: Of the last layer, divided by the temperature.
+        """
+        if self.targets is not None:
+            p = self.targets[:, part]
+            return p, -torch.special.xlogy(p, p).sum(dim=-1)
+        logits = self.layer.outputs(self.bottleneck[:, part], scale).sub_(self.centre / self.temperature)
+        norm = logits.logsumexp(dim=-1, keepdim=True)
+        p = (logits - norm).exp_()
+        return p, norm[..., 0] - torch.linalg.vecdot(logits, p)
+
+
+class LossParts(NamedTuple):
+    """The loss and what tells whether it is healthy."""
+
+    loss: Float[Tensor, ""]
+    entropy: Float[Tensor, ""]
+    """Mean entropy of the teacher's probabilities; loss = entropy + mean KL divergence from teacher to student."""
+    marginal: Float[Tensor, " K"]
+    """Mean of the teacher's probabilities over views and images."""
+
+
+class _CrossView(torch.autograd.Function):
+    """The loss with its gradients computed in the forward pass, a chunk of images at a time.
+
+    The gradient with respect to the outputs is known in closed form, so no output has to wait for the backward pass:
+    memory is bounded by the chunk, and nothing is computed twice.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, student: Tensor, direction: Tensor, gain: Tensor, teaching: Teaching, temperature: float, chunk: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        layer = LastLayer(direction, gain)
+        views, batch, _ = student.shape
+        given = len(teaching.bottleneck)
+        pairs = given * (views - 1)
+        cold, warm = teaching.layer.scale() / teaching.temperature, layer.scale() / temperature
+        loss, entropy = student.new_zeros(()), student.new_zeros(())
+        marginal = student.new_zeros(len(direction))
+        needs_z, needs_w, needs_gain = ctx.needs_input_grad[:3]
+        grad_z = torch.empty_like(student) if needs_z else None
+        grad_w = torch.zeros_like(direction) if needs_w or needs_gain else None
+        for first in range(0, batch, chunk):
+            part = slice(first, min(batch, first + chunk))
+            p, h = teaching.chunk(part, cold)
+            entropy += h.sum()
+            total = p.sum(dim=0)
+            marginal += total.sum(dim=0)
+            z = student[:, part]
+            logits = layer.outputs(z, warm)
+            norm = logits.logsumexp(dim=-1)
+            for view in range(views):
+                # A student view is compared with every teacher view but its own.
+                count, wanted = (given - 1, total - p[view]) if view < given else (given, total)
+                loss += count * norm[view].sum() - torch.dot(wanted.flatten(), logits[view].flatten())
+                if count == 0:
+                    logits[view].zero_()
+                    continue
+                # d loss / d logits = count x softmax - wanted, in place of the logits
+                logits[view].sub_((norm[view] - math.log(count))[:, None]).exp_().sub_(wanted)
+            logits.mul_(warm)
+            if grad_z is not None:
+                grad_z[:, part] = logits @ direction
+            if grad_w is not None:
+                grad_w += logits.flatten(0, 1).T @ z.flatten(0, 1)
+        grad_gain = None
+        if grad_w is not None:  # a row's length has no effect: what points along it goes to the gain
+            along = torch.linalg.vecdot(direction, grad_w)
+            grad_gain = (along / gain[:, 0])[:, None]
+            grad_w.addcmul_(direction, (along / direction.square().sum(dim=1).clamp(min=1e-24))[:, None], value=-1.0)
+        grads = (grad_z, grad_w if needs_w else None, grad_gain if needs_gain else None)
+        ctx.save_for_backward(*(None if g is None else g.div_(pairs * batch) for g in grads))
+        ctx.mark_non_differentiable(entropy, marginal)
+        return loss / (pairs * batch), entropy / (given * batch), marginal / (given * batch)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return *(None if g is None else g * grads[0] for g in ctx.saved_tensors), None, None, None
+
+
+def cross_view_loss(
+    student: Float[Tensor, "V B Z"], layer: LastLayer, teaching: Teaching, *, temperature: float, chunk: int
+) -> LossParts:
+    """Cross-entropy between every teacher view and every other student view (Caron et al. 2021, equation 3).
+
+    As nested loops, with P_i the teacher's probabilities of view i and s_j the student's outputs of view j, both of one
+    image::
+
+        for i in teacher views:
+            for j in student views, j != i:
+                loss += -(P_i * log_softmax(s_j / temperature)).sum() / number of pairs
+
+    then the mean over images.
+
+    Args:
+        student: Bottleneck of all views; those that the teacher sees come first, in its order.
+        layer: The student's last layer.
+        teaching: What the teacher says.
+        temperature: The student's.
+        chunk: Images whose outputs are in memory at once.
+    """
+    return LossParts(*_CrossView.apply(student, layer.direction, layer.gain, teaching, temperature, chunk))
+
+
+def sinkhorn_knopp(outputs: Float[Tensor, "*B K"], temperature: float, iterations: int = 3) -> Float[Tensor, "*B K"]:
+    """Probabilities that use every output equally often over the batch of all processes (Caron et al. 2020; DINOv2).
+
+    In logarithms, so that nothing can vanish.
+
+    Args:
+        outputs: Of the teacher.
+        temperature: The teacher's.
+        iterations: Times that columns, then rows are normalised.
+    """
+    log_q = outputs.flatten(0, -2) / temperature
+    for _ in range(iterations):
+        top = max_over_ranks(log_q.amax(dim=0))
+        log_q = log_q - (top + sum_over_ranks((log_q - top).exp().sum(dim=0)).log())
+        log_q = log_q - log_q.logsumexp(dim=1, keepdim=True)
+    return log_q.exp().view_as(outputs)

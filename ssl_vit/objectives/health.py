@@ -1,0 +1,177 @@
+"""Whether self-distillation is alive: what its outputs and features look like, and the two ways in which they die."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from scipy.special import entr
+from torch import Tensor, nn
+
+from ssl_vit.dist import rank_and_world, sum_over_ranks
+
+Collapse = Literal["uniform", "dominant"]
+_KINDS: tuple[Collapse, ...] = ("uniform", "dominant")
+
+_UNIFORM = 0.99
+"""Share of ln K from which an entropy counts as that of the uniform distribution."""
+_ONE_OUTPUT = math.log(2.0)
+"""Entropy of the mean distribution below which fewer than two outputs are in use."""
+_NO_INFORMATION = 0.002
+"""Share of ln K up to which the information between image and output counts as none."""
+_AGREED = 0.02
+"""Share of ln K up to which the KL divergence counts as none: the student gives the same answer."""
+
+
+class Observations:
+    """Sums over the micro-batches of one step, and over processes when they are read."""
+
+    def __init__(self) -> None:
+        """Empty."""
+        self._sums: dict[str, Tensor] = {}
+
+    def add(
+        self,
+        features: Float[Tensor, "B D"],
+        marginal: Float[Tensor, " K"],
+        entropy: Float[Tensor, ""],
+        divergence: Float[Tensor, ""],
+    ) -> None:
+        """One micro-batch.
+
+        Args:
+            features: The teacher's, of the views it saw.
+            marginal: Mean of its probabilities.
+            entropy: Mean entropy of its probabilities.
+            divergence: Mean KL divergence from teacher to student.
+        """
+        x = features.detach().to(torch.promote_types(features.dtype, torch.float32))
+        with torch.autocast(x.device.type, enabled=False):  # in half precision a rank of 1 would look like 20
+            gram = x.T @ x
+        new = {
+            "micro": x.new_ones(()),
+            "rows": x.new_tensor(float(len(x))),
+            "sum": x.sum(dim=0),
+            "gram": gram,
+            "marginal": marginal,
+            "entropy": entropy,
+            "divergence": divergence,
+        }
+        for name, value in new.items():
+            self._sums[name] = self._sums[name] + value.detach() if name in self._sums else value.detach()
+
+    def read(self, centre: Float[Tensor, " K"]) -> dict[str, float]:
+        """What one step looked like over all processes; forgets it.
+
+        Args:
+            centre: The running centre.
+
+        Returns:
+            ``teacher_entropy`` and ``kl`` in nats beside ``ln_out_dim``; ``marginal_entropy``, of the mean
+            distribution; ``centre_norm``; on the main process ``feature_std``, the features' deviation as a share of
+            their root mean square length (0: all the same), and ``effective_rank`` (RankMe, Garrido et al. 2023), at
+            most the number of views looked at. What is not finite is left out: that the loop reports.
+        """
+        # On the host, in double precision, which not every device has.
+        total = {name: sum_over_ranks(v.clone()).cpu().numpy().astype(np.float64) for name, v in self._sums.items()}
+        self._sums = {}
+        micro = total["micro"]
+        marginal = total["marginal"] / micro
+        values = {
+            "teacher_entropy": total["entropy"] / micro,
+            "ln_out_dim": math.log(len(marginal)),
+            "kl": total["divergence"] / micro,
+            "marginal_entropy": entr(marginal).sum(),
+            "centre_norm": np.linalg.norm(centre.detach().cpu().numpy()),
+        }
+        gram, rows = total["gram"], total["rows"]
+        if rank_and_world()[0] == 0 and np.isfinite(gram).all():
+            power = gram.diagonal() / rows
+            spread = np.maximum(power - np.square(total["sum"] / rows), 0.0).sum() / max(power.sum(), 1e-30)
+            values |= {"feature_std": np.sqrt(spread), "effective_rank": effective_rank(gram)}
+        return {name: float(value) for name, value in values.items() if np.isfinite(value)}
+
+
+def effective_rank(gram: Float[np.ndarray, "D D"]) -> float:
+    """Exp of the entropy of the singular values of X, from X'X (RankMe, Garrido et al. 2023, equation 1)."""
+    singular = np.sqrt(np.maximum(np.linalg.eigvalsh(gram), 0.0))
+    return float(np.exp(entr(singular / max(singular.sum(), 1e-30)).sum()))
+
+
+def collapse_kind(health: dict[str, float]) -> Collapse | None:
+    """The kind of collapse that one look shows, if any.
+
+    The teacher's answers say nothing about the image when their mean distribution is no broader than each of them: the
+    difference of both entropies is the information between image and output. Uniform: that one answer is the uniform
+    distribution, where the centre has caught up with it. Dominant: it is concentrated, ahead of the centre; or answers
+    differ, but share fewer than two outputs.
+    """
+    if not {"teacher_entropy", "marginal_entropy", "kl"} <= set(health):
+        return None
+    top, entropy, marginal = (health[k] for k in ("ln_out_dim", "teacher_entropy", "marginal_entropy"))
+    if marginal < min(_ONE_OUTPUT, 0.5 * top):
+        return "dominant"
+    if marginal - entropy > _NO_INFORMATION * top or health["kl"] > _AGREED * top:
+        return None
+    return "uniform" if entropy > _UNIFORM * top else "dominant"
+
+
+def explain_collapse(kind: Collapse, health: dict[str, float], since: int) -> str:
+    """What happened, how it shows, and which options to try.
+
+    Args:
+        kind: Of the collapse.
+        health: What the last look showed.
+        since: Step that first showed it, counted from 1.
+    """
+    names = {"teacher_entropy": "teacher entropy", "marginal_entropy": "of its mean answer",
+             "ln_out_dim": "ln(out_dim)", "kl": "KL", "effective_rank": "effective rank of the features"}  # fmt: skip
+    numbers = ", ".join(f"{words} {health[name]:.3f}" for name, words in names.items() if name in health)
+    what, remedy = {
+        "uniform": (
+            "the teacher gives every image the same, uniform answer",
+            "a lower --dino.teacher_temp (and --dino.warmup_teacher_temp), a lower --optim.base_lr, a smaller "
+            "--dino.out_dim, milder --crops.*",
+        ),
+        "dominant": (
+            "the teacher gives every image the same few outputs",
+            "a lower --dino.centre_momentum or --dino.centring sinkhorn, a higher --dino.teacher_temp, a lower "
+            "--optim.base_lr",
+        ),
+    }[kind]
+    return f"DINO has collapsed ({kind}): since step {since:,} {what} ({numbers}). Try {remedy}"
+
+
+class Watch(nn.Module):
+    """How long a collapse has lasted; its state is saved with the run."""
+
+    def __init__(self) -> None:
+        """Nothing was seen yet."""
+        super().__init__()
+        self.state: Tensor  # step of the first of the looks that showed it, kind of it, healthy looks in a row
+        self.register_buffer("state", torch.tensor([-1, -1, 0]))
+
+    def look(self, kind: Collapse | None, step: int) -> int | None:
+        """Takes note of one look; a single healthy one between others ends nothing, another kind starts anew.
+
+        Args:
+            kind: What it showed.
+            step: Optimiser step, 0-based.
+
+        Returns:
+            The step since which this kind of collapse has been there; None where there is none.
+        """
+        since, before, healthy = self.state.tolist()
+        if kind is None:
+            healthy += 1
+            if healthy > 1:
+                since, before = -1, -1
+        else:
+            now, healthy = _KINDS.index(kind), 0
+            if now != before:
+                since, before = step, now
+        self.state.copy_(torch.tensor([since, before, healthy]))
+        return None if kind is None else since

@@ -1,0 +1,121 @@
+"""What bounds memory: outputs in chunks, activations computed again, and a message where it was too little."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from ssl_vit import train
+from ssl_vit.configs import DataConfig, DINOConfig, FitConfig, LabelledDataConfig, ModelConfig, OptimConfig
+from ssl_vit.data.loader import Batch, Loader
+from ssl_vit.data.sources import open_pool
+from ssl_vit.errors import UserError
+from ssl_vit.memory import out_of_memory
+from ssl_vit.models.backbone import Backbone
+from ssl_vit.models.build import build_backbone, make_backbone
+from ssl_vit.objectives.base import Objective
+from ssl_vit.objectives.dino import DINO
+from ssl_vit.rundir import RunDir
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+MODEL = ModelConfig("vit_tiny_patch16_224", 8, 2, 16, 3, 2, "sincos", "cls")
+
+
+class Largest(TorchDispatchMode):
+    """Numbers in the largest tensor that any operation returns."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for one in result if isinstance(result, (tuple, list)) else (result,):
+            if isinstance(one, Tensor):
+                self.numbers = max(self.numbers, one.untyped_storage().nbytes() // one.element_size())
+        return result
+
+
+def dino(**changes: Any) -> DINO:
+    torch.manual_seed(0)
+    cfg = DINOConfig(out_dim=5000, head_hidden=16, head_bottleneck=4, teacher_temp=0.07, warmup_teacher_temp=0.04,
+                     teacher_warmup=0.0, **changes)  # fmt: skip
+    return DINO(build_backbone(MODEL, 1), cfg, pool="cls", batch_size=8)
+
+
+def crops() -> dict[str, Tensor]:
+    g = torch.Generator().manual_seed(0)
+    return {"globals": torch.randn(8, 2, 1, 8, 8, generator=g), "locals": torch.randn(8, 2, 1, 4, 4, generator=g)}
+
+
+@pytest.mark.parametrize(("chunk", "limit"), [(1, 4), (2, 8), (8, 32)])
+def test_no_more_outputs_than_a_chunk_of_images_are_in_memory(chunk: int, limit: int) -> None:
+    objective = dino(loss_chunk=chunk)
+    with Largest() as largest:
+        objective(crops()).loss.backward()
+    assert largest.numbers == limit * 5000  # views x images x outputs; the last layer alone has 4 x 5000
+
+
+def saved(backbone: Backbone, images: Tensor) -> tuple[int, list[Tensor]]:
+    """Numbers kept for the backward pass, and the gradients."""
+    kept: dict[int, int] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda t: t):
+        loss = backbone.forward_pooled(images, pool="cls" if backbone.class_token else "mean").square().sum()
+    loss.backward()
+    return sum(kept.values()), [p.grad for p in backbone.parameters() if p.grad is not None]
+
+
+def test_recomputing_activations_keeps_less_and_changes_nothing() -> None:
+    torch.manual_seed(0)
+    plain, again = build_backbone(MODEL, 1), build_backbone(MODEL, 1)
+    again.load_state_dict(plain.state_dict())
+    again.recompute_activations()
+    images = torch.randn(16, 1, 8, 8)
+    (much, expected), (little, found) = saved(plain, images), saved(again, images)
+    assert little < 0.6 * much
+    for a, b in zip(expected, found, strict=True):
+        assert torch.equal(a, b)
+
+
+def test_recomputing_is_refused_where_it_would_count_batches_twice() -> None:
+    with pytest.raises(UserError, match="recompute true: resnet10t has batch normalisation"):
+        make_backbone("resnet10t", {}, img_size=32).recompute_activations()
+
+
+def loop(objective: Objective, view: Any, path: Path, **changes: Any) -> None:
+    accelerator = train.start("fp32")
+    pool, _ = open_pool(DataConfig(), LabelledDataConfig())
+    loader = Loader(pool.subset(np.arange(8)), batch_size=8, micro_batch=8, seed=0, device=accelerator.device)
+    fit = FitConfig(epochs=1.0, batch_size=8, precision="fp32", log_every=1, **changes)
+    optim = OptimConfig(lr=1e-3)
+    train.fit(objective, loader, view, fit=fit, optim=optim, run=RunDir(path, True), accelerator=accelerator, seed=0)
+
+
+def test_the_loop_recomputes_where_it_is_told_to(tmp_path: Path) -> None:
+    objective = dino()
+    loop(objective, lambda batch, seed: crops(), tmp_path, recompute=True)
+    assert objective.student.backbone.recompute  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_too_little_memory_names_what_helps(tmp_path: Path) -> None:
+    def view(batch: Batch, seed: int) -> dict[str, Tensor]:
+        return {"globals": torch.empty(2**60)}  # more than any machine has
+
+    with pytest.raises(UserError, match=r"out of memory with 8 images .*--fit.micro_batch 4 .*--crops.local_crops"):
+        loop(dino(), view, tmp_path)
+
+
+def test_other_failures_are_not_taken_for_too_little_memory(tmp_path: Path) -> None:
+    def view(batch: Batch, seed: int) -> dict[str, Tensor]:
+        raise RuntimeError("shapes do not fit")
+
+    with pytest.raises(RuntimeError, match="shapes do not fit"):
+        loop(dino(), view, tmp_path)
+    assert out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
