@@ -76,7 +76,7 @@ DINO_PRESETS = {
         solarise=0.0,
         source="Measured inside the training digits (benchmarks/results/dino_options.md): the paper's centring "
         "and its temperature of .04 collapse here, local crops take longer and learn less.",
-        expected="Not measured here.",
+        expected="k-NN with all 1,438 labels 93.9, fine-tuned 99.2, from scratch 97.8 (benchmarks/results/digits.md).",
     ),
     "px32": DinoPreset(
         images=4_000_000, base_lr=1e-3, teacher_temp=0.02, centring="sinkhorn", drop_path=0.0, local_crops=0,
