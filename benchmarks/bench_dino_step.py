@@ -81,9 +81,10 @@ def official(checkout: str, batch: int, out_dim: int) -> Step:
     import main_dino  # pyright: ignore[reportMissingImports]
     import utils  # pyright: ignore[reportMissingImports]
     import vision_transformer as vits  # pyright: ignore[reportMissingImports]
+    from torch.distributed.distributed_c10d import HashStore
 
     if not torch.distributed.is_initialized():  # their centre is always reduced over processes
-        torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+        torch.distributed.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     torch.manual_seed(0)
 
     def branch() -> torch.nn.Module:

@@ -14,7 +14,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from contest import RESULTS, made_by, open_network, pretrain, run_cells
+from contest import RESULTS, knn_votes, made_by, open_network, pretrain, run_cells
 
 _PAPER = ("--dino.centring", "mean", "--dino.teacher_temp", "0.04", "--crops.local_crops", "4")
 VARIANTS = {
@@ -30,10 +30,8 @@ VARIANTS = {
 def measure(name: str, folder: str) -> list[dict[str, Any]]:
     """Pre-trains one variant and asks its training labels."""
     import numpy as np
-    import torch
     from ssl_vit.evaluation.features import backbone_extractor, extract_features
     from ssl_vit.evaluation.few_label import held_out_inside
-    from ssl_vit.evaluation.knn import knn_scores
 
     pretrain("dino", folder, ("--fit.epochs", "35", *VARIANTS[name], "--dino.on_collapse", "warn"))
     accelerator, exported, data = open_network(folder)
@@ -47,8 +45,7 @@ def measure(name: str, folder: str) -> list[dict[str, Any]]:
             )
             found = extract_features(extract, data.train, batch_size=512, device=accelerator.device)
             bank, asked = (found.subset(np.sort(part)) for part in split)
-            tensors = [torch.from_numpy(np.ascontiguousarray(a)) for a in (bank.x, bank.labels, asked.x)]
-            right = knn_scores(*tensors, ks=(20,), classes=10)[20].numpy().argmax(1) == asked.labels
+            right = knn_votes(bank, asked, 10).argmax(1) == asked.labels
             row[f"{when}_{pool}"] = 100 * float(right.mean())
     health = json.loads((Path(folder) / "health.jsonl").read_text().splitlines()[-1])
     keys = ("ln_out_dim", "teacher_entropy", "marginal_entropy", "kl", "effective_rank")

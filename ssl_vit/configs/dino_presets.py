@@ -49,12 +49,12 @@ _PAPER = (
     "weight decay .04 to .4, clip 3, base lr 5e-4. Reasoned: the budget, outputs by the number of images."
 )
 _TINY = (
-    "As px224, but two crops and no blur, as published CIFAR-10 recipes of DINO (lightly); in short trials on CIFAR-10 "
-    "local crops cost half as much again and gained nothing, and Sinkhorn-Knopp was ahead of the running centre."
+    "As px224, but two crops (local ones cost half as much again) and no blur, as published CIFAR-10 recipes of DINO "
+    "(lightly). Reasoned from digits: Sinkhorn-Knopp and a cold teacher, no stochastic depth in so few blocks."
 )
 _SMALL = (
     "As px224, and reasoned: six local crops of half the side, no blur (SimCLR leaves it out on CIFAR-10); "
-    "Sinkhorn-Knopp and a teacher temperature of .02, which kept digits and CIFAR-10 from collapse."
+    "Sinkhorn-Knopp and a teacher temperature of .02, as px32."
 )
 
 DINO_PRESETS = {
