@@ -50,7 +50,7 @@ def start(precision: str = "fp32", seed: int = 0) -> Accelerator:
     if resolved == "fp16" and not torch.accelerator.is_available():
         raise UserError("--fit.precision fp16 needs a GPU; use fp32 or bf16 on a CPU")
     accelerator = Accelerator(mixed_precision=resolved if resolved in ("bf16", "fp16") else "no")
-    accelerator.ddp_handler = OwnBuffers()
+    cast(Any, accelerator).ddp_handler = OwnBuffers()
     if accelerator.num_processes > 1:
         atexit.register(_leave, accelerator)
     if resolved == "fp64" and accelerator.device.type == "mps":
