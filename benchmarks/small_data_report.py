@@ -34,8 +34,8 @@ def report(name: str, plan: Plan, cells: Path, work: Path) -> None:
         lines.append(f"- {NAMES[recipe]}: {images:,} images ({done['epoch']:.1f} epochs) in {minutes:.0f} min at commit"
                      f" {made['commit'][:7]}, `recipes/{recipe}.py {' '.join(own)}`".rstrip())  # fmt: skip
     if "dino" in plan.pretrain:
-        lines += ["", "Random weights and training from scratch: the network that MAE trains, with sine-cosine positions;",
-                  "DINO's learns its positions, as in the paper."]  # fmt: skip
+        lines += ["", "Random weights and training from scratch: the network that MAE trains, with sine-cosine",
+                  "positions; DINO's learns its positions, as in the paper."]  # fmt: skip
     lines += [
         "",
         *_table(plan, rows),
