@@ -14,6 +14,7 @@ import argparse
 import json
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -83,7 +84,8 @@ def official(checkout: str, batch: int, out_dim: int) -> Step:
     import vision_transformer as vits  # pyright: ignore[reportMissingImports]
 
     if not torch.distributed.is_initialized():  # their centre is always reduced over processes
-        torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+        place = Path(tempfile.mkdtemp()) / "store"
+        torch.distributed.init_process_group("gloo", init_method=place.as_uri(), rank=0, world_size=1)
     torch.manual_seed(0)
 
     def branch() -> torch.nn.Module:

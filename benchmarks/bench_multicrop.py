@@ -52,7 +52,7 @@ def pictures(case: Case) -> Any:
     return (smooth * 255).round().to(torch.uint8)
 
 
-def view_of(case: Case, images: Any) -> Callable[[int], None]:
+def view_of(case: Case, images: Any) -> Callable[[int], Any]:
     """One batch through this project's view; the number is a seed."""
     import torch
     from ssl_vit.configs import CropsConfig
@@ -67,7 +67,7 @@ def view_of(case: Case, images: Any) -> Callable[[int], None]:
     view = multicrop_view(PixelScale(MEAN, STD, 8), cfg, size=case.size, depth=12, drop_path=0.0, dtype=torch.float32)
     words, sides = torch.arange(case.batch), torch.full((case.batch, 2), float(case.source))
     batch = Batch(images, words, torch.zeros_like(words), sides, True, None)
-    return lambda seed: view(batch, seed) and None
+    return lambda seed: view(batch, seed)
 
 
 def transform_of(case: Case, images: Any) -> Callable[[int], None]:

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
+NAMES = {"mae": "MAE", "dino": "DINO"}
+"""Recipes as tables name them."""
 _PREFIX = {"mae": "backbone.", "dino": "teacher.backbone."}
 """Where a checkpoint holds what is exported."""
 
@@ -86,13 +88,22 @@ def train_on(
     return metrics
 
 
+def knn_votes(bank: Any, asked: Any, classes: int, columns: slice = slice(None)) -> Any:
+    """Scores of k-NN (k = 20) for the features ``asked``, from the labelled features ``bank``; some columns or all."""
+    import numpy as np
+    import torch
+    from ssl_vit.evaluation.knn import knn_scores
+
+    rows = (bank.x[:, columns], bank.labels, asked.x[:, columns])
+    tensors = [torch.from_numpy(np.ascontiguousarray(row)) for row in rows]
+    return knn_scores(*tensors, ks=(20,), classes=classes)[20].numpy()
+
+
 def knn_curve(recipe: str, folder: str, method: str, labels: int | None, draw: int) -> list[dict[str, Any]]:
     """k-NN (k = 20) on the test images with some labels: at random weights, at every checkpoint kept, at the end."""
-    import numpy as np
     import torch
     from ssl_vit.evaluation.features import backbone_extractor, extract_features
     from ssl_vit.evaluation.few_label import labelled_draw
-    from ssl_vit.evaluation.knn import knn_scores
     from ssl_vit.evaluation.metrics import judge
 
     accelerator, exported, data = open_network(folder)
@@ -107,12 +118,11 @@ def knn_curve(recipe: str, folder: str, method: str, labels: int | None, draw: i
         }
     for step, state in weights.items():
         backbone.load_state_dict(state)
-        for pool in ("cls", "mean"):
-            extract = backbone_extractor(backbone, exported.scale, size=exported.size, pool=pool, device=device)
-            bank, asked = (extract_features(extract, s, batch_size=512, device=device) for s in (part, data.test))
-            tensors = [torch.from_numpy(np.ascontiguousarray(v)) for v in (bank.x, bank.labels, asked.x)]
-            scores = knn_scores(*tensors, ks=(20,), classes=len(classes))[20].numpy()
-            judged = judge("class", scores, asked.labels, classes)
+        extract = backbone_extractor(backbone, exported.scale, size=exported.size, pool="cls+mean", device=device)
+        bank, asked = (extract_features(extract, s, batch_size=512, device=device) for s in (part, data.test))
+        width = backbone.embed_dim
+        for pool, columns in (("cls", slice(0, width)), ("mean", slice(width, None))):
+            judged = judge("class", knn_votes(bank, asked, len(classes), columns), asked.labels, classes)
             rows.append({"curve": method, "pool": pool, "step": step, "labels": len(part),
                          "epoch": step / done["step"] * done["epoch"], "minutes": took(step) / 60,
                          **{k: judged[k] for k in ("top1", "balanced")}})  # fmt: skip

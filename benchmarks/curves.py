@@ -35,8 +35,8 @@ def knn_over_time(curve: list[dict[str, Any]], metric: str, scratch: float, path
             axis.annotate(words, (minutes[-1], values[-1]), (6, 0), textcoords="offset points", va="center",
                           fontsize=8.5, color=colour, annotation_clip=False)  # fmt: skip
     axis.axhline(scratch, color=MUTED, linewidth=1.0, linestyle=(0, (1, 2)))
-    axis.annotate("from scratch, same labels", (0.0, scratch), (0, 4), textcoords="offset points", fontsize=8.5,
-                  color=MUTED)  # fmt: skip
+    axis.annotate("from scratch, same labels", (longest, scratch), (6, 0), textcoords="offset points", va="center",
+                  fontsize=8.5, color=MUTED, annotation_clip=False)  # fmt: skip
     axis.set_xlim(0, longest)
     axis.set_xlabel("minutes of pre-training on one thread", color=LINE)
     axis.set_ylabel("top-1 %" if metric == "top1" else "balanced accuracy %", color=LINE)

@@ -16,7 +16,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from contest import RESULTS, made_by, open_network, pretrain, run_cells, train_on
+from contest import RESULTS, knn_votes, made_by, open_network, pretrain, run_cells, train_on
 
 BUDGETS: tuple[int | None, ...] = (10, 20, 50, 100, None)
 PROBE_DRAWS, TRAIN_DRAWS, SEEDS = 10, 5, 3
@@ -29,11 +29,9 @@ STEPS, SEARCH = 1000, 0.3
 
 def probes(draw: int, folder: str) -> list[dict[str, Any]]:
     """k-NN and logistic regression of one draw, at every number of labels."""
-    import torch
     from ssl_vit.configs import LinearConfig
     from ssl_vit.evaluation.features import backbone_extractor, extract_features, pixel_extractor
     from ssl_vit.evaluation.few_label import labelled_draw
-    from ssl_vit.evaluation.knn import knn_scores
     from ssl_vit.evaluation.linear import linear_probe
     from ssl_vit.evaluation.metrics import classification_metrics
 
@@ -52,10 +50,8 @@ def probes(draw: int, folder: str) -> list[dict[str, Any]]:
             if budget is None and draw > 0 and method == "raw pixels":
                 continue  # all labels, nothing random: one value
             chosen = bank.subset(_positions(labelled_draw(data.train, budget, draw), data.train))
-            tensors = [torch.from_numpy(a) for a in (chosen.x, chosen.labels, asked.x)]
-            votes = knn_scores(*tensors, ks=(20,), classes=10)[20].numpy()
             fit = linear_probe(chosen.x, chosen.labels, asked.x, classes=10, cfg=LinearConfig(), seed=draw)
-            for protocol, scores in (("k-NN", votes), ("logistic regression", fit.scores)):
+            for protocol, scores in (("k-NN", knn_votes(chosen, asked, 10)), ("logistic regression", fit.scores)):
                 top1 = classification_metrics(scores, asked.labels, data.test.classes)["top1"]
                 rows.append({"method": method, "protocol": protocol, "labels": budget or len(bank.x), "draw": draw,
                              "top1": top1})  # fmt: skip

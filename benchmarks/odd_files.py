@@ -26,6 +26,7 @@ import PIL
 import pyarrow
 import pyarrow.ipc
 import pyarrow.parquet
+from datasets import config
 from ssl_vit.configs import SourceConfig
 from ssl_vit.data.decode import Format, Unreadable, decode, read_header
 from ssl_vit.data.locate import open_source
@@ -115,7 +116,7 @@ def report(data: Path) -> str:
     names = paths_of(folder)
     known: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as scratch:
-        datasets.config.HF_DATASETS_CACHE = Path(scratch) / "cache"
+        config.HF_DATASETS_CACHE = Path(scratch) / "cache"
         sources = write_sources(folder, names, Path(scratch) / "sources")
         found = {kind: outcomes(source, known) for kind, source in sources.items()}
         lines = ["| file | " + " | ".join(found) + " |", "|---" * (len(found) + 1) + "|"]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import math
 import sys
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from inspect import signature
 from typing import Any, cast
 
 import torch
@@ -47,15 +49,37 @@ def start(precision: str = "fp32", seed: int = 0) -> Accelerator:
     resolved = _auto_precision() if precision == "auto" else precision
     if resolved == "fp16" and not torch.accelerator.is_available():
         raise UserError("--fit.precision fp16 needs a GPU; use fp32 or bf16 on a CPU")
-    accelerator = Accelerator(
-        mixed_precision=resolved if resolved in ("bf16", "fp16") else "no",
-        kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)],
-    )
+    accelerator = Accelerator(mixed_precision=resolved if resolved in ("bf16", "fp16") else "no")
+    cast(Any, accelerator).ddp_handler = OwnBuffers()
+    if accelerator.num_processes > 1:
+        atexit.register(_leave, accelerator)
     if resolved == "fp64" and accelerator.device.type == "mps":
         raise UserError("--fit.precision fp64: Apple's GPU (mps) has no fp64; use fp32, or set ACCELERATE_USE_CPU=1")
     check_world_size(accelerator.num_processes)
     torch.manual_seed(seed)
     return accelerator
+
+
+@dataclass
+class OwnBuffers(DistributedDataParallelKwargs):
+    """Every process keeps the buffers it computed, under the name that this version of torch has for it."""
+
+    def to_kwargs(self) -> dict[str, Any]:
+        """Arguments for DistributedDataParallel."""
+        known = signature(torch.nn.parallel.DistributedDataParallel.__init__).parameters
+        return {"forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers": False}
+
+
+def _leave(accelerator: Accelerator) -> None:
+    """Parts from the other processes while Python still runs.
+
+    A thread of the process group that frees a tensor after Python has begun to shut down aborts the process, and the
+    launcher then takes a finished run for a failed one. After a traceback the group is left as it is: others may be in
+    the middle of a sum, and NCCL would wait for them.
+    """
+    if getattr(sys, "last_value", None) is None:
+        accelerator.free_memory()  # the network's wrapper holds the group as well
+        accelerator.end_training()
 
 
 def _auto_precision() -> str:

@@ -55,15 +55,16 @@ def resolve_dino(cfg: DINOConfig, preset: Preset, *, images: int, width: int, pl
         width: D of the backbone.
         plain: Whether the network is a plain ViT; others are trained without stochastic depth.
     """
-    if not plain and cfg.drop_path != 0.0:
-        say_once("note: stochastic depth (--dino.drop_path) is for plain ViTs; this model is trained without")
     own, wide = DINO_PRESETS[preset.name], width >= _WIDE
+    drop = own.drop_path if cfg.drop_path is None else cfg.drop_path
+    if not plain and drop:
+        say_once("note: stochastic depth (--dino.drop_path) is for plain ViTs; this model is trained without")
     final, given = own.teacher_temp if cfg.teacher_temp is None else cfg.teacher_temp, cfg.teacher_warmup
     start = min(_PAPER_TEMP, final) if cfg.warmup_teacher_temp is None else cfg.warmup_teacher_temp
     outputs = 2 ** round(math.log2(max(2, images / IMAGES_PER_OUTPUT)))
     return replace(
         cfg,
-        drop_path=(own.drop_path if cfg.drop_path is None else cfg.drop_path) if plain else 0.0,
+        drop_path=drop if plain else 0.0,
         out_dim=cfg.out_dim or min(MOST_OUTPUTS, max(own.outputs, outputs)),
         head_hidden=cfg.head_hidden or (2048 if wide else 8 * width),
         head_bottleneck=cfg.head_bottleneck or (256 if wide else 2 * width),

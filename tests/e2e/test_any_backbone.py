@@ -60,11 +60,14 @@ def test_every_evaluation(run: str, script) -> None:
 
 def test_what_needs_tokens_says_so(run: str, script) -> None:
     words = ["--backbone", run]
-    for name, more in (("eval/linear_probe.py", ["--linear.protocol", "attentive"]), ("eval/figures.py", [])):
-        status, _, err = script(name, *words, *more)
-        assert status == 1
-        assert "needs the tokens of a plain ViT, and test_resnet gives one vector per image" in err
-        assert err.strip().count("\n") == 0
+    status, _, err = script("eval/linear_probe.py", *words, "--linear.protocol", "attentive")
+    assert status == 1
+    assert "needs the tokens of a plain ViT, and test_resnet gives one vector per image" in err
+    assert err.strip().count("\n") == 0
+    status, out, err = script("eval/figures.py", *words)
+    assert status == 0, err
+    assert "No attention.png" in out
+    assert {path.name for path in Path(run, "figures").iterdir()} == {"pca.png"}
     for more in (["--supervised.pool", "cls"], ["--model.patch_size", "4"]):
         status, _, err = script("eval/finetune.py", *words, *SHORT, *more)
         assert status == 1
