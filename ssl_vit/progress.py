@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -39,21 +40,29 @@ class TrainingProgress:
         """Images per second since the start."""
         return (step - self.first) * self.batch_size / max(1e-9, time.perf_counter() - self.started)
 
-    def update(self, step: int, loss: float | None) -> None:
-        """Shows a step (taken so far) and, where it is known, its loss."""
+    def update(self, step: int) -> None:
+        """Moves the bar to a step (taken so far)."""
+        if self.bar is not None:
+            self.bar.update(self.task, completed=step)
+
+    def show(self, step: int, loss: float, timing: dict[str, Any]) -> None:
+        """Shows what a step was like.
+
+        Args:
+            step: Taken so far.
+            loss: The objective's.
+            timing: What ``metering.Meter`` read.
+        """
         if not self.shown:
             return
+        speed = f"{self.rate(step):,.0f} images/s"
         if self.bar is not None:
-            text = f"{self.rate(step):,.0f} images/s"
-            if loss is not None:
-                self.bar.update(self.task, text=f"{text}, loss {loss:.4f}")
-            self.bar.update(self.task, completed=step)
-        elif loss is not None and (step * _LINES // self.total) != self.shown_at:
+            self.bar.update(self.task, completed=step, text=f"{speed}, loss {loss:.4f}, {_in_words(timing)}")
+        elif (step * _LINES // self.total) != self.shown_at:
             self.shown_at = step * _LINES // self.total
             left = (self.total - step) * self.batch_size / max(1e-9, self.rate(step))
-            sys.stderr.write(
-                f"step {step:,}/{self.total:,}  loss {loss:.4f}  {self.rate(step):,.0f} images/s  {left:.0f} s left\n"
-            )
+            line = f"step {step:,}/{self.total:,}  loss {loss:.4f}  {speed}  {left:.0f} s left  ({_in_words(timing)})"
+            sys.stderr.write(f"{line}\n")
             sys.stderr.flush()
 
     shown_at = -1
@@ -62,3 +71,9 @@ class TrainingProgress:
         """Leaves the terminal in order."""
         if self.bar is not None:
             self.bar.stop()
+
+
+def _in_words(timing: dict[str, Any]) -> str:
+    """Share of the device's arithmetic, of waiting for data, and memory."""
+    used = f"{timing['mfu']:.0%} of the device, " if "mfu" in timing else ""
+    return f"{used}{timing['data_wait']:.0%} waiting for data, {timing['peak_memory'] / 2**30:.1f} GB"

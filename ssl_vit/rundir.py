@@ -34,6 +34,8 @@ _WITHOUT_EFFECT = [
     "fit.min_steps",
     "fit.micro_batch",
     "fit.recompute",
+    "fit.compile",
+    "fit.profile",
     "fit.log_every",
     "fit.checkpoint_steps",
     "fit.checkpoint_minutes",

@@ -73,6 +73,11 @@ class FitConfig:
     recompute: bool = False
     """Activation checkpointing: keep only what enters each block and compute the rest again in the backward pass; less
     memory, about a third more time."""
+    compile: bool = False
+    """Compile forward and backward pass (torch.compile, static shapes): a minute at the start, then faster steps, equal
+    up to rounding."""
+    profile: bool = False
+    """Write RUN/profile: a trace of ten steps and a page on where their time went."""
     log_every: int = 10
     """Optimiser steps between lines in metrics.jsonl."""
     checkpoint_steps: int | None = None

@@ -29,10 +29,11 @@ from ssl_vit.data.views import PixelScale, eval_images, supervised_view
 from ssl_vit.errors import UserError
 from ssl_vit.evaluation.features import extract_features
 from ssl_vit.evaluation.metrics import judge
+from ssl_vit.loop import fit
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.objectives.supervised import Supervised
 from ssl_vit.rundir import RunDir
-from ssl_vit.train import DTYPES, count_steps, fit, micro_batch_size, summarise
+from ssl_vit.train import DTYPES, count_steps, micro_batch_size, summarise
 
 
 def train_on_labels(

@@ -21,10 +21,11 @@ from ssl_vit.evaluation.linear import linear_probe
 from ssl_vit.evaluation.linear_cached import linear_cached
 from ssl_vit.evaluation.metrics import judge
 from ssl_vit.evaluation.session import Session, contestants
+from ssl_vit.loop import fit
 from ssl_vit.models.backbone import Backbone, Pool, with_tokens
 from ssl_vit.objectives.probe import AttentiveHead, FrozenProbe, linear_head
 from ssl_vit.rundir import RunDir, digest, flat, identity, open_run
-from ssl_vit.train import DTYPES, count_steps, describe, fit, micro_batch_size, summarise
+from ssl_vit.train import DTYPES, count_steps, describe, micro_batch_size, summarise
 
 NAMES = {
     "cached": "linear-cached",

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ssl_vit import train
+from ssl_vit import loop, train
 from ssl_vit.configs import (
     AugmentConfig,
     CropsConfig,
@@ -178,7 +178,7 @@ def fit(objective: Objective, view: View, loader: Loader, path: Path, cfg: FitCo
     path.mkdir(exist_ok=True)
     optim = OptimConfig(lr=1e-3, layer_decay=0.9, weight_decay_end=0.4)
     run = RunDir(path, True)
-    train.fit(objective, loader, view, fit=cfg, optim=optim, run=run, accelerator=train.start("fp32"), seed=3)
+    loop.fit(objective, loader, view, fit=cfg, optim=optim, run=run, accelerator=train.start("fp32"), seed=3)
 
 
 @pytest.mark.parametrize("name", CASES)
