@@ -80,7 +80,8 @@ DINO_PRESETS = {
     ),
     "px32": DinoPreset(
         images=4_000_000, base_lr=1e-3, teacher_temp=0.02, centring="sinkhorn", drop_path=0.0, local_crops=0,
-        local_share=0.5, local_scale=(0.1, 0.4), blur=(0.0, 0.0, 0.0), source=_TINY, expected="Not measured here.",
+        local_share=0.5, local_scale=(0.1, 0.4), blur=(0.0, 0.0, 0.0), source=_TINY,
+        expected="CIFAR-10, 4 epochs, small ViT, 2,500 labels: k-NN 37.4, MAE 43.5 (benchmarks/results/cifar10.md).",
     ),
     "px64": DinoPreset(
         images=4_000_000, base_lr=1e-3, teacher_temp=0.02, centring="sinkhorn", local_crops=6, local_share=0.5,
