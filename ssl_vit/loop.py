@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple, cast
@@ -21,6 +20,7 @@ from ssl_vit.dist import gather_rows, mean_over_ranks
 from ssl_vit.errors import UserError
 from ssl_vit.memory import out_of_memory
 from ssl_vit.metering import Meter, product_ceiling, try_pass
+from ssl_vit.micro_batch import first_images, settle_micro_batch
 from ssl_vit.objectives.base import Clock, Objective
 from ssl_vit.optim import peak_learning_rate
 from ssl_vit.profiling import StepProfile
@@ -62,7 +62,7 @@ def fit(
     """
     steps = count_steps(fit, loader)
     rates = partial(learning_rate, optim, peak_learning_rate(optim, loader.batch_size))
-    stepper = Stepper(objective, fit=fit, optim=optim, accumulation=loader.accumulation, accelerator=accelerator)
+    stepper = Stepper(objective, fit=fit, optim=optim, accelerator=accelerator)
     done = _resume(objective, stepper.optimizer, accelerator, run, steps, rates)
     objective.train()
     if done == steps:
@@ -71,8 +71,10 @@ def fit(
     profile = StepProfile(run.path / "profile", accelerator.device) if fit.profile and main else None
     span = unmarked if profile is None else profile.span
     try:
+        if fit.micro_batch == "auto":
+            settle_micro_batch(objective, loader, view, fit=fit, accelerator=accelerator, seed=seed)
         batches, meter = _measured(loader.batches(done, steps), objective, view, seed, accelerator)
-        stepper.prepare()
+        stepper.prepare(loader.accumulation, meter.least_seconds(loader.micro_batch))
         feed = _Feed(batches, view, seed, meter, span)
         with (
             StopRequest(main) as stop,
@@ -121,9 +123,8 @@ def _measured(
 ) -> tuple[Iterator[Batch], Meter]:
     """The batches as they were, and a meter that knows the operations per image and the device's ceiling."""
     first = next(batches)
-    few = {name: value[:_TRIED] for name, value in vars(first).items() if isinstance(value, torch.Tensor)}
-    inputs = view(replace(first, **few), seed)
-    flops = try_pass(objective, inputs, accelerator.autocast()).flops / len(few["index"])
+    few = first_images(first, _TRIED)
+    flops = try_pass(objective, view(few, seed), accelerator.autocast()).flops / len(few.index)
     half = {"bf16": torch.bfloat16, "fp16": torch.float16}
     dtype = half.get(accelerator.mixed_precision, next(objective.parameters()).dtype)
     meter = Meter(accelerator.device, flops, product_ceiling(accelerator.device, dtype, torch.get_num_threads()))

@@ -100,6 +100,10 @@ class Meter:
         self.device, self.flops, self.ceiling = device, flops, ceiling
         self.started, self.waited = time.perf_counter(), 0.0
 
+    def least_seconds(self, images: int) -> float:
+        """Time that so many images take at the ceiling."""
+        return images * self.flops / self.ceiling
+
     def read(self, images: int, world: int) -> dict[str, float]:
         """Values for timing.jsonl; starts over.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -11,11 +13,15 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from ssl_vit.configs import FitConfig, OptimConfig
+from ssl_vit.errors import UserError
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.objectives.base import Clock, Objective, StepOutput
 from ssl_vit.optim import clip_each, make_optimizer, parameter_groups
 from ssl_vit.schedules import warmup_cosine
 from ssl_vit.train import DTYPES
+
+_LAUNCH_BOUND = 0.01
+"""Seconds of arithmetic below which a forward and backward pass waits for its hundreds of kernels to be launched."""
 
 Span = Callable[[str], AbstractContextManager[object]]
 """Marks a part of the step by name, where somebody looks."""
@@ -29,21 +35,18 @@ def unmarked(name: str) -> AbstractContextManager[object]:
 class Stepper:
     """Trains an objective, one call per optimiser step; nothing in it waits for the device."""
 
-    def __init__(
-        self, objective: Objective, *, fit: FitConfig, optim: OptimConfig, accumulation: int, accelerator: Accelerator
-    ) -> None:
+    def __init__(self, objective: Objective, *, fit: FitConfig, optim: OptimConfig, accelerator: Accelerator) -> None:
         """Moves the objective to the device and makes its optimiser.
 
         Args:
             objective: What to minimise; trained in place.
             fit: Resolved options of the loop.
             optim: Options of the optimiser.
-            accumulation: Forward passes per step on each process.
             accelerator: Made by ``train.start``.
         """
         objective.to(accelerator.device, dtype=DTYPES.get(fit.precision))
         self.objective, self.fit, self.optim = objective, fit, optim
-        self.accumulation, self.accelerator = accumulation, accelerator
+        self.accelerator, self.accumulation, self.graphs = accelerator, 1, False
         self.model: Any
         self.optimizer: Any
         groups = parameter_groups(
@@ -58,14 +61,27 @@ class Stepper:
         self.model, self.optimizer = objective, make_optimizer(groups, optim)
         self.trained = [p for p in objective.parameters() if p.requires_grad]
 
-    def prepare(self) -> None:
-        """Before the first step: activation checkpointing, compilation, the other processes."""
+    def prepare(self, accumulation: int, seconds: float = 1.0) -> None:
+        """Before the first step: activation checkpointing, compilation, the other processes.
+
+        Args:
+            accumulation: Forward passes per step on each process.
+            seconds: Least time that one of them can take on this device: where it is short, launching kernels takes
+                longer than running them, and a compiled pass becomes a CUDA graph.
+
+        Raises:
+            UserError: When something is to be compiled without a compiler.
+        """
+        self.accumulation = accumulation
+        alone = accumulation == self.accelerator.num_processes == 1
+        self.graphs = self.accelerator.device.type == "cuda" and alone and seconds < _LAUNCH_BOUND
         if self.fit.recompute:
             for part in self.objective.modules():
                 if isinstance(part, Backbone):
                     part.recompute_activations()
         if self.fit.compile:
-            self.objective.compile_passes()
+            _check_compiler(self.accelerator.device)
+            self.objective.compile_passes("reduce-overhead" if self.graphs else None)
         self.model, self.optimizer = self.accelerator.prepare(self.objective, self.optimizer)
 
     def __call__(
@@ -87,6 +103,8 @@ class Stepper:
         logged: dict[str, Tensor] = {}
         for micro in range(self.accumulation):
             given = inputs()
+            if self.graphs:
+                torch.compiler.cudagraph_mark_step_begin()
             with nullcontext() if micro == self.accumulation - 1 else self.accelerator.no_sync(self.model):
                 with span("forward"):
                     output: StepOutput = self.model(given)
@@ -120,6 +138,11 @@ class Stepper:
             clip_each(self.trained, each)
         if whole is not None:
             torch.nn.utils.clip_grad_norm_(self.trained, whole)
+
+
+def _check_compiler(device: torch.device) -> None:
+    if device.type == "cpu" and not any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++"))):
+        raise UserError("--fit.compile true needs a C++ compiler on a CPU: install g++ (or clang++), or leave it out")
 
 
 def learning_rate(optim: OptimConfig, peak: float, step: int, steps: int) -> float:

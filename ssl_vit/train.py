@@ -111,8 +111,8 @@ def micro_batch_size(cfg: FitConfig, processes: int) -> int:
         UserError: When the effective batch cannot be shared evenly.
     """
     assert cfg.batch_size is not None
-    if cfg.micro_batch:
-        return cfg.micro_batch
+    if cfg.given_micro_batch:
+        return cfg.given_micro_batch
     if cfg.batch_size % processes:
         raise UserError(f"--fit.batch_size {cfg.batch_size} cannot be shared evenly by {processes} processes")
     return cfg.batch_size // processes
@@ -149,12 +149,13 @@ def summarise(
     images, (channels, bits) = loader.images, loader.images.form
     decoded = images.canvas or images.sizes.common
     size = "of many sizes" if decoded is None else f"decoded to {decoded[1]} x {decoded[0]} px"
+    micro = "auto" if cfg.micro_batch == "auto" else loader.micro_batch
     asked = math.ceil((cfg.epochs or 0) * loader.steps_per_epoch)
     least = f"; --fit.min_steps {cfg.min_steps:,} overrules {asked:,}" if (cfg.min_steps or 0) > asked else ""
     print(
         f"images          {len(images):,} from {images.name} ({cached}), {tokens}\n"
         f"pixels          {channels} channel(s), {bits} bits, {size}\n"
-        f"effective batch {loader.batch_size} = {loader.world} process(es) x {loader.micro_batch} per device x "
+        f"effective batch {loader.batch_size} = {loader.world} process(es) x {micro} per device x "
         f"{loader.accumulation} accumulation\n"
         f"learning rate   {peak_learning_rate(optim, loader.batch_size):.4g} peak, {steps:,} steps "
         f"({steps / loader.steps_per_epoch:,.1f} epochs{least}), {round(optim.warmup * steps):,} warm-up\n"

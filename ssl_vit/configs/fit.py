@@ -59,8 +59,9 @@ class FitConfig:
     batch_size: int | None = None
     """Effective batch size: images per optimiser step over all processes and accumulation; default: the preset's
     (MAE: 256, digits 128, fewer where they would make less than four steps an epoch; on labels 64)."""
-    micro_batch: int | None = None
-    """Images per process and forward pass; the rest of the batch is accumulated. Default: batch size / processes."""
+    micro_batch: int | Literal["auto"] | None = None
+    """Images per process and forward pass; the rest of the batch is accumulated. auto: as many as fit into memory,
+    found before the first step. Default: batch size / processes."""
     statistics_batch: int | None = None
     """Not for typing: images whose statistics were taken together (per process and forward pass, times processes),
     where the network (batch normalisation) or the loss (Sinkhorn-Knopp) takes any: they then change the results."""
@@ -86,3 +87,8 @@ class FitConfig:
     """Minutes between checkpoints."""
     keep_checkpoints: int = 2
     """How many of the newest checkpoints stay on disk, at least 1."""
+
+    @property
+    def given_micro_batch(self) -> int | None:
+        """The number that was given, if any: auto never takes statistics over fewer images than without it."""
+        return None if self.micro_batch == "auto" else self.micro_batch

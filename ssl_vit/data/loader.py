@@ -227,6 +227,14 @@ class Loader:
         if images.window is None and (cache == "ram" or automatic):
             self._cache = self._decode_all()
 
+    def split(self, micro_batch: int) -> None:
+        """Takes another number of images per forward pass.
+
+        Args:
+            micro_batch: A divisor of this process's share of a batch.
+        """
+        self.micro_batch, self.accumulation = micro_batch, self.batch_size // (micro_batch * self.world)
+
     @property
     def steps_per_epoch(self) -> float:
         """Images / effective batch size."""

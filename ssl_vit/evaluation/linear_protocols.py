@@ -25,7 +25,7 @@ from ssl_vit.loop import fit
 from ssl_vit.models.backbone import Backbone, Pool, with_tokens
 from ssl_vit.objectives.probe import AttentiveHead, FrozenProbe, linear_head
 from ssl_vit.rundir import RunDir, digest, flat, identity, open_run
-from ssl_vit.train import DTYPES, count_steps, describe, micro_batch_size, summarise
+from ssl_vit.train import DTYPES, count_steps, describe, micro_batch_size, summarise, with_statistics
 
 NAMES = {
     "cached": "linear-cached",
@@ -184,7 +184,7 @@ def _on_augmented_images(cfg: LinearRecipe, session: Session, accelerator: Accel
             identity(to_dict(replace(cfg, backbone="", run=RunConfig()))),
             exported.weights_hash,
             data.train.fingerprint,
-            cfg.fit.micro_batch,  # batch statistics are those of a micro-batch
+            cfg.fit.given_micro_batch,  # batch statistics are those of a micro-batch
         ]
     )
     folder = session.run.path / "linear_probe" / unique[:8]
@@ -214,7 +214,7 @@ def _on_augmented_images(cfg: LinearRecipe, session: Session, accelerator: Accel
         "optim": to_dict(asked.optim),  # what an open option becomes may depend on the number of labels
         "fit": to_dict(asked.fit),
         "augment": to_dict(asked.augment),
-        "batch_statistics": "of the whole batch" if asked.fit.micro_batch is None else asked.fit.micro_batch,
+        "batch_statistics": asked.fit.given_micro_batch or "of the whole batch",
         "selection": "none: fixed options, last step",
     }
     return Judged(rows if accelerator.is_main_process else [], protocol, "fixed options, last step")
@@ -263,7 +263,8 @@ def train_probe(
     )  # fmt: skip
     view = probe_view(scale, cfg.augment, size=size, dtype=DTYPES.get(cfg.fit.precision, torch.float32))
     summarise(objective, loader, cfg.fit, optim, f"head on {reads}", accelerator)
-    fit(objective, loader, view, fit=cfg.fit, optim=optim, run=run, accelerator=accelerator, seed=cfg.seed)
+    taken = with_statistics(cfg.fit, accelerator.num_processes, cfg.linear.protocol != "aug-dino")
+    fit(objective, loader, view, fit=taken, optim=optim, run=run, accelerator=accelerator, seed=cfg.seed)
     found = _scores(objective, data.test, scale, size, accelerator.device)
     metrics = judge(data.train.kind, found.x, found.labels, data.test.classes)
     return {**metrics, "steps": count_steps(cfg.fit, loader), "unreadable_test_images": list(found.left_out)}
