@@ -12,7 +12,7 @@ _LINES = 10  # how often a run reports where there is no terminal
 
 
 class TrainingProgress:
-    """Steps, images per second, loss and time left."""
+    """Steps, images per second, the share of time spent waiting for data, loss and time left."""
 
     def __init__(self, total: int, done: int, batch_size: int, shown: bool) -> None:
         """Starts showing.
@@ -39,21 +39,25 @@ class TrainingProgress:
         """Images per second since the start."""
         return (step - self.first) * self.batch_size / max(1e-9, time.perf_counter() - self.started)
 
-    def update(self, step: int, loss: float | None) -> None:
-        """Shows a step (taken so far) and, where it is known, its loss."""
+    def update(self, step: int, loss: float | None, data_wait: float = 0.0) -> None:
+        """Shows a step.
+
+        Args:
+            step: Steps taken so far.
+            loss: Its loss, where it is known.
+            data_wait: Share of the time that was lately spent waiting for data, in [0, 1]; shown beside a loss.
+        """
         if not self.shown:
             return
+        speed, data = f"{self.rate(step):,.0f} images/s", f"data {100 * data_wait:.0f} %"
         if self.bar is not None:
-            text = f"{self.rate(step):,.0f} images/s"
             if loss is not None:
-                self.bar.update(self.task, text=f"{text}, loss {loss:.4f}")
+                self.bar.update(self.task, text=f"{speed}, {data}, loss {loss:.4f}")
             self.bar.update(self.task, completed=step)
         elif loss is not None and (step * _LINES // self.total) != self.shown_at:
             self.shown_at = step * _LINES // self.total
             left = (self.total - step) * self.batch_size / max(1e-9, self.rate(step))
-            sys.stderr.write(
-                f"step {step:,}/{self.total:,}  loss {loss:.4f}  {self.rate(step):,.0f} images/s  {left:.0f} s left\n"
-            )
+            sys.stderr.write(f"step {step:,}/{self.total:,}  loss {loss:.4f}  {speed}  {data}  {left:.0f} s left\n")
             sys.stderr.flush()
 
     shown_at = -1

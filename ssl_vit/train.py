@@ -156,7 +156,6 @@ def summarise(
     steps = count_steps(cfg, loader)
     trained = sum(p.numel() for p in objective.parameters() if p.requires_grad)
     backbone = sum(p.numel() for p in objective.exported().parameters())
-    cached = "in memory" if loader.cached else "decoded as needed"
     precision = "fp64" if cfg.precision == "fp64" else accelerator.mixed_precision.replace("no", "fp32")
     images, (channels, bits) = loader.images, loader.images.form
     decoded = images.canvas or images.sizes.common
@@ -164,7 +163,7 @@ def summarise(
     asked = math.ceil((cfg.epochs or 0) * loader.steps_per_epoch)
     least = f"; --fit.min_steps {cfg.min_steps:,} overrules {asked:,}" if (cfg.min_steps or 0) > asked else ""
     print(
-        f"images          {len(images):,} from {images.name} ({cached}), {tokens}\n"
+        f"images          {len(images):,} from {images.name} ({loader.kept}), {tokens}\n"
         f"pixels          {channels} channel(s), {bits} bits, {size}\n"
         f"effective batch {loader.batch_size} = {loader.world} process(es) x {loader.micro_batch} per device x "
         f"{loader.accumulation} accumulation\n"
@@ -266,7 +265,7 @@ def fit(
                 if seen:
                     run.log({"step": step + 1, "epoch": (step + 1) / loader.steps_per_epoch, **seen}, "health.jsonl")
                 finite = finite * torch.isfinite(logged["loss"])
-                done, loss = step + 1, None
+                done, loss, data_wait = step + 1, None, 0.0
                 if done % fit.log_every == 0 or done == steps:
                     values = _averaged(logged, finite)
                     if values.pop("finite") < 1.0:
@@ -275,14 +274,15 @@ def fit(
                     run.log({"step": done, "epoch": done / loader.steps_per_epoch, "loss": loss, "lr": rate, **values})
                     now = time.perf_counter()
                     images = (done - logged_step) * loader.batch_size
+                    data_wait = waited / (now - logged_time)
                     timing = {
                         "images_per_second": images / (now - logged_time),
-                        "data_wait": waited / (now - logged_time),
+                        "data_wait": data_wait,
                         "peak_memory": peak_memory(accelerator.device),
                     }
                     run.log({"step": done, **timing}, "timing.jsonl")
                     logged_step, logged_time, waited = done, now, 0.0
-                progress.update(done, loss)
+                progress.update(done, loss, data_wait)
                 every = fit.checkpoint_steps is not None and done % fit.checkpoint_steps == 0
                 due = time.monotonic() - saved_time > 60 * fit.checkpoint_minutes
                 reason = objective.stop_reason()
