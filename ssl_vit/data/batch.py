@@ -49,7 +49,7 @@ def describe(
     index: Int[np.ndarray, " B"],
     epoch: Int[np.ndarray, " B"],
     sizes: Float[np.ndarray, "B 2"],
-    shape: tuple[int, int],
+    shape: tuple[int, ...],
 ) -> Fields:
     """The fields of a batch, still on the host.
 
@@ -59,7 +59,7 @@ def describe(
         index: Position of each image in the set.
         epoch: How often each has been visited.
         sizes: Height and width before the canvas.
-        shape: Height and width of the pixels.
+        shape: Height and width of the pixels that a view gets.
     """
     labels = None
     if images.labels is not None:  # numbers in single precision: MPS has no other

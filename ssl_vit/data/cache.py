@@ -61,11 +61,11 @@ def choose(images: ImageSet, asked: Cache, device: torch.device) -> Place:
     """
     if images.window is not None:
         return Place("none", "decoded as needed: every visit cuts another window")
-    if asked == "none":
+    size = len(images) * pixel_bytes(images)
+    if asked == "none" or not size:
         return Place("none", "decoded as needed")
     if asked == "auto" and images.blocks is not None:
         return Place("none", "decoded as needed: they are streamed")
-    size = len(images) * pixel_bytes(images)
     needed = 0 if _is_array(images) else size
     ram, own = _free(device)
     on_device = Place("device", f"kept on the GPU: {_in_words(size)} of {_in_words(own)} free")
@@ -130,8 +130,7 @@ class Kept:
             shape = (len(chosen), *self.pixels.shape[1:])
             out = torch.empty(shape, dtype=self.pixels.dtype, pin_memory=True) if self.pinned else None
             source = torch.index_select(self.pixels, 0, source, out=out)
-        height, width = self.pixels.shape[2:]
-        return describe(self.images, source, index, epoch, self.sizes[index], (height, width))
+        return describe(self.images, source, index, epoch, self.sizes[index], self.pixels.shape[2:])
 
     def finish(self, fields: Fields) -> Batch:
         """A batch whose fields have arrived on the device."""
@@ -201,7 +200,7 @@ def _decode_all(images: ImageSet, log: UnreadableLog, workers: int | None) -> tu
     stretches = [range(s, min(s + _STRETCH, last)) for s in range(first, last, _STRETCH)]
     work = _Filling(images, pixels, sizes)
     try:
-        parts = in_processes(work, stretches, loader_processes(images, workers))
+        parts = in_processes(work, stretches, loader_processes(images, workers, busy=False))
         for bad in _reported(parts, len(stretches), shown=rank == 0):
             log.add(bad, TAKEN)
         log.gather()  # from here on everything is decoded

@@ -57,11 +57,11 @@ def to_device(
             # From other memory than pinned, the host would wait for the copy.
             return (value if value.is_pinned() else value.pin_memory()).to(device, non_blocking=True)
 
-        def send(fields: Fields) -> tuple[Batch, torch.cuda.Event]:
+        def send(fields: Fields) -> tuple[Batch, torch.Event]:
             with torch.cuda.stream(side):
                 return finish(_each(fields, fetched)), side.record_event()
 
-        def receive(sent: tuple[Batch, torch.cuda.Event]) -> Batch:
+        def receive(sent: tuple[Batch, torch.Event]) -> Batch:
             batch, arrived = sent
             here = torch.cuda.current_stream(device)
             here.wait_event(arrived)

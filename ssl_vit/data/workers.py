@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -126,14 +127,26 @@ def in_processes(work: Dataset[T], wanted: Sequence[Any], count: int, pinned: bo
         collate_fn=_as_is,
         worker_init_fn=_ignore_signals,
         pin_memory=pinned,
+        generator=torch.Generator(),  # torch's own is for weights, which must not depend on how images are loaded
     )
 
 
-def loader_processes(images: ImageSet, asked: int | None) -> int:
-    """How many processes decode for this one; none for what needs no decoding."""
+def loader_processes(images: ImageSet, asked: int | None, *, busy: bool = True) -> int:
+    """How many processes decode for this one.
+
+    Args:
+        images: The set; none is needed for what is in memory.
+        asked: ``--data.workers``; None chooses.
+        busy: Whether this process needs a core for itself meanwhile.
+    """
     if isinstance(images.rows, ArrayRows):
         return 0
-    return asked if asked is not None else max(1, min(16, (os.cpu_count() or 1) // _local_world() - 1))
+    return asked if asked is not None else max(1, min(16, _cores() // _local_world() - busy))
+
+
+def _cores() -> int:
+    """CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def _local_world() -> int:

@@ -94,6 +94,19 @@ def test_batches_are_the_same_wherever_images_are_kept(
     assert capsys.readouterr().err.count("row 149 cannot be read (cannot be opened (broken)); another") == 6
 
 
+def test_weights_made_afterwards_do_not_depend_on_how_images_are_loaded(tmp_path: Path) -> None:
+    drawn = []
+    modes: tuple[tuple[Cache, int], ...] = (("none", 0), ("ram", 0), ("ram", 1), ("device", 0))
+    for kept, count in modes:
+        torch.manual_seed(5)
+        images = array_set() if kept == "device" else deep_set(tmp_path)
+        list(load(images, kept, count).batches(0, 1))
+        drawn.append(torch.rand(1).item())
+    torch.manual_seed(5)
+    torch.empty((), dtype=torch.int64).random_()
+    assert drawn == [torch.rand(1).item()] * 4
+
+
 @pytest.mark.parametrize("count", [0, 2])
 def test_every_image_is_decoded_once(count: int, tmp_path: Path) -> None:
     held = load(deep_set(tmp_path), "ram", count)
