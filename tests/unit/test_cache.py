@@ -94,6 +94,23 @@ def test_batches_are_the_same_wherever_images_are_kept(
     assert capsys.readouterr().err.count("row 149 cannot be read (cannot be opened (broken)); another") == 6
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_batches_on_a_gpu_are_the_same_and_come_without_waiting_for_it(tmp_path: Path) -> None:
+    images = deep_set(tmp_path)
+    first = content(list(load(images, "none").batches(0, 8)))
+    modes: tuple[tuple[Cache, int], ...] = (("none", 0), ("none", 2), ("ram", 0), ("device", 0))
+    for kept, count in modes:
+        on_gpu = Loader(images, batch_size=40, micro_batch=20, seed=3, device=GPU, cache=kept, workers=count)
+        assert ("on the GPU" in on_gpu.kept) == (kept == "device")
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            batches = list(on_gpu.batches(0, 8))
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        assert {v.device.type for b in batches for v in vars(b).values() if isinstance(v, torch.Tensor)} == {"cuda"}
+        assert content(batches) == first, kept
+
+
 def test_weights_made_afterwards_do_not_depend_on_how_images_are_loaded(tmp_path: Path) -> None:
     drawn = []
     modes: tuple[tuple[Cache, int], ...] = (("none", 0), ("ram", 0), ("ram", 1), ("device", 0))
@@ -311,6 +328,17 @@ def test_pixels_come_through_shared_memory_where_it_has_room(tmp_path: Path, mon
         (found,) = workers.decoded(images, one_batch(images), 1)
         assert isinstance(found.pixels, torch.Tensor if fits else np.ndarray)
         assert torch.equal(torch.as_tensor(found.pixels), through.pixels)
+
+
+def test_processes_follow_from_the_cores_that_may_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    images = deep_set(tmp_path)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    for cores, expected in ((64, (16, 16)), (9, (3, 4)), (2, (1, 1))):
+        monkeypatch.setattr(workers, "_cores", lambda cores=cores: cores)
+        assert tuple(workers.loader_processes(images, None, busy=busy) for busy in (True, False)) == expected
+    assert workers.loader_processes(images, 0) == 0
+    assert workers.loader_processes(images, 5) == 5
+    assert workers.loader_processes(array_set(), 5) == 0
 
 
 def test_nothing_wanted_starts_no_process(tmp_path: Path) -> None:
