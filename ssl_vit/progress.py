@@ -13,7 +13,7 @@ _LINES = 10  # how often a run reports where there is no terminal
 
 
 class TrainingProgress:
-    """Steps, images per second, loss and time left."""
+    """Steps, images per second, the share of time spent waiting for data, loss and time left."""
 
     def __init__(self, total: int, done: int, batch_size: int, shown: bool) -> None:
         """Starts showing.
@@ -51,18 +51,20 @@ class TrainingProgress:
         Args:
             step: Taken so far.
             loss: The objective's.
-            timing: What ``metering.Meter`` read.
+            timing: What ``metering.Meter`` read: the share of waiting for data, of the device's arithmetic (MFU),
+                and memory.
         """
         if not self.shown:
             return
+        shares = f"data {100 * timing['data_wait']:.0f} %  mfu {100 * timing['mfu']:.0f} %"
+        shares += f"  {timing['peak_memory'] / 2**30:.1f} GB"
         speed = f"{self.rate(step):,.0f} images/s"
         if self.bar is not None:
-            self.bar.update(self.task, completed=step, text=f"{speed}, loss {loss:.4f}, {_in_words(timing)}")
+            self.bar.update(self.task, completed=step, text=f"loss {loss:.4f}  {speed}  {shares}")
         elif (step * _LINES // self.total) != self.shown_at:
             self.shown_at = step * _LINES // self.total
             left = (self.total - step) * self.batch_size / max(1e-9, self.rate(step))
-            line = f"step {step:,}/{self.total:,}  loss {loss:.4f}  {speed}  {left:.0f} s left  ({_in_words(timing)})"
-            sys.stderr.write(f"{line}\n")
+            sys.stderr.write(f"step {step:,}/{self.total:,}  loss {loss:.4f}  {speed}  {shares}  {left:.0f} s left\n")
             sys.stderr.flush()
 
     shown_at = -1
@@ -71,9 +73,3 @@ class TrainingProgress:
         """Leaves the terminal in order."""
         if self.bar is not None:
             self.bar.stop()
-
-
-def _in_words(timing: dict[str, Any]) -> str:
-    """Share of the device's arithmetic, of waiting for data, and memory."""
-    used = f"{timing['mfu']:.0%} of the device, " if "mfu" in timing else ""
-    return f"{used}{timing['data_wait']:.0%} waiting for data, {timing['peak_memory'] / 2**30:.1f} GB"

@@ -144,7 +144,6 @@ def summarise(
     steps = count_steps(cfg, loader)
     trained = sum(p.numel() for p in objective.parameters() if p.requires_grad)
     backbone = sum(p.numel() for p in objective.exported().parameters())
-    cached = "in memory" if loader.cached else "decoded as needed"
     precision = "fp64" if cfg.precision == "fp64" else accelerator.mixed_precision.replace("no", "fp32")
     images, (channels, bits) = loader.images, loader.images.form
     decoded = images.canvas or images.sizes.common
@@ -153,7 +152,7 @@ def summarise(
     asked = math.ceil((cfg.epochs or 0) * loader.steps_per_epoch)
     least = f"; --fit.min_steps {cfg.min_steps:,} overrules {asked:,}" if (cfg.min_steps or 0) > asked else ""
     print(
-        f"images          {len(images):,} from {images.name} ({cached}), {tokens}\n"
+        f"images          {len(images):,} from {images.name} ({loader.kept}), {tokens}\n"
         f"pixels          {channels} channel(s), {bits} bits, {size}\n"
         f"effective batch {loader.batch_size} = {loader.world} process(es) x {micro} per device x "
         f"{loader.accumulation} accumulation\n"
