@@ -34,3 +34,24 @@ def test_some_tokens_of_a_block(options: dict[str, Any], wanted: slice, dropped:
     found = torch.autograd.grad((some * weights).sum(), [x, *block.parameters()])
     for a, b in zip(expected, found, strict=True):
         assert (a - b).abs().max() <= 1e-10
+
+
+@pytest.mark.parametrize("factors", [[0.0, 1.25, 1.25], [0.0, 0.0, 0.0], [1.25, 1.25, 1.25]])
+def test_samples_that_drop_a_branch_are_not_computed(factors: list[float]) -> None:
+    torch.manual_seed(0)
+    block = Block(12, 3).double()
+    seen: list[int] = []
+    block.attn.register_forward_hook(lambda module, given, out: seen.append(len(given[0])))
+    x = torch.randn(3, 7, 12, dtype=torch.float64, requires_grad=True)
+    drop = torch.tensor(factors, dtype=torch.float64)
+    found = run_block(block, x, torch.stack([drop, torch.ones_like(drop)], dim=1))
+    scale = drop[:, None, None]
+    plain = x + scale * block.attn(block.norm1(x))
+    plain = plain + block.mlp(block.norm2(plain))
+    assert (found - plain).abs().max() <= 1e-12
+    assert seen[0] == (sum(f > 0 for f in factors) or 3)
+    inside = list(block.parameters())
+    for a, b in zip(
+        torch.autograd.grad(found.sum(), [x, *inside]), torch.autograd.grad(plain.sum(), [x, *inside]), strict=True
+    ):
+        assert (a - b).abs().max() <= 1e-10
