@@ -20,7 +20,7 @@ from ssl_vit.evaluation.features import Features, extract_features
 from ssl_vit.evaluation.linear import linear_probe
 from ssl_vit.evaluation.linear_cached import linear_cached
 from ssl_vit.evaluation.metrics import judge
-from ssl_vit.evaluation.session import Session, contestants
+from ssl_vit.evaluation.session import Session, arithmetic, contestants, extract_both
 from ssl_vit.models.backbone import Backbone, Pool, with_tokens
 from ssl_vit.objectives.probe import AttentiveHead, FrozenProbe, linear_head
 from ssl_vit.rundir import RunDir, digest, flat, identity, open_run
@@ -106,6 +106,7 @@ def candidate_pools(backbone: Backbone) -> tuple[Pool, dict[str, slice]]:
 
 def _on_features(cfg: LinearRecipe, session: Session, accelerator: Accelerator) -> Judged:
     exported, data, device = session.exported, session.data, accelerator.device
+    bf16 = accelerator.mixed_precision == "bf16"
     backbone, cached = exported.backbone, cfg.linear.protocol == "cached"
     if not cached and data.train.kind != "class":
         raise UserError("--linear.protocol logistic needs one class per image; use cached")
@@ -118,14 +119,8 @@ def _on_features(cfg: LinearRecipe, session: Session, accelerator: Accelerator) 
         pools = {pool: slice(None)}
     described = session._replace(exported=exported._replace(pool=pool))
     features = [  # of all before anything is fitted: the other processes do not wait for the main one meanwhile
-        (
-            method,
-            *(
-                extract_features(extract, part, batch_size=cfg.eval.batch_size, device=device)
-                for part in (data.train, data.test)
-            ),
-        )
-        for method, extract in contestants(described, baselines=cfg.eval.baselines, seed=cfg.seed, device=device)
+        (contestant.method, *extract_both(described, contestant, cfg.eval, device))
+        for contestant in contestants(described, cfg.eval, seed=cfg.seed, device=device, bf16=bf16)
     ]
     rows = []
     for method, bank, asked in features if accelerator.is_main_process else ():
@@ -141,6 +136,7 @@ def _on_features(cfg: LinearRecipe, session: Session, accelerator: Accelerator) 
         "optimiser": "SGD, momentum 0.9, half a cosine to 0" if cached else "scikit-learn's lbfgs",
         "selection": f"{cfg.linear.folds}-fold cross-validation inside the training labels"
         + (", groups kept whole" if data.train.groups is not None else ""),
+        **arithmetic(bf16),
     }
     return Judged(rows, protocol, rows[0]["selection"] if rows else "")
 
