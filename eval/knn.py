@@ -17,16 +17,16 @@ def main(cfg: KNNRecipe) -> None:
     from ssl_vit.evaluation.printing import conclusion, led_by, print_table
     from ssl_vit.evaluation.session import announce, arithmetic, contestants, extract_both, open_session
 
-    accelerator = train.start(cfg.eval.precision, cfg.seed)
+    accelerator = train.start("fp32", cfg.seed)
     session = open_session(cfg.backbone, cfg.eval, cfg.run, main=accelerator.is_main_process)
     train.use_cores(accelerator, session.exported.size)
     if accelerator.is_main_process:
         announce(session)
-    data, device, bf16 = session.data, accelerator.device, accelerator.mixed_precision == "bf16"
+    data, device = session.data, accelerator.device
     kind, names = data.test.kind, data.test.classes
     ks = tuple(sorted({cfg.knn.k, *cfg.knn.also}))
     rows = []
-    for contestant in contestants(session, cfg.eval, seed=cfg.seed, device=device, bf16=bf16):
+    for contestant in contestants(session, cfg.eval, seed=cfg.seed, device=device):
         bank, asked = extract_both(session, contestant, cfg.eval, device)
         x, queries = (torch.from_numpy(features.x).to(device) for features in (bank, asked))
         labels, options = torch.from_numpy(bank.labels), {"ks": ks, "temperature": cfg.knn.temperature}
@@ -56,7 +56,7 @@ def main(cfg: KNNRecipe) -> None:
     protocol = {
         "knn": {"k": cfg.knn.k, "temperature": cfg.knn.temperature, "similarity": "cosine"},
         "pool": session.exported.pool,
-        **arithmetic(bf16),
+        **arithmetic(cfg.eval),
     }
     result = session.result("knn", rows, protocol, cfg.seed) | {"selection": "none: k is fixed beforehand"}
     print(f"Result: {session.run.write_result(f'knn{session.suffix(cfg.seed)}', result)}")

@@ -19,8 +19,7 @@ def main(cfg: LinearRecipe) -> None:
     from ssl_vit.evaluation.printing import conclusion, led_by, print_table
     from ssl_vit.evaluation.session import announce, open_session
 
-    extracts = cfg.linear.protocol in ("cached", "logistic")
-    accelerator = train.start(cfg.eval.precision if extracts else cfg.fit.precision, cfg.seed)
+    accelerator = train.start(cfg.fit.precision, cfg.seed)
     session = open_session(cfg.backbone, cfg.eval, cfg.run, main=accelerator.is_main_process)
     train.use_cores(accelerator, session.exported.size)
     if accelerator.is_main_process:

@@ -106,7 +106,6 @@ def candidate_pools(backbone: Backbone) -> tuple[Pool, dict[str, slice]]:
 
 def _on_features(cfg: LinearRecipe, session: Session, accelerator: Accelerator) -> Judged:
     exported, data, device = session.exported, session.data, accelerator.device
-    bf16 = accelerator.mixed_precision == "bf16"
     backbone, cached = exported.backbone, cfg.linear.protocol == "cached"
     if not cached and data.train.kind != "class":
         raise UserError("--linear.protocol logistic needs one class per image; use cached")
@@ -120,7 +119,7 @@ def _on_features(cfg: LinearRecipe, session: Session, accelerator: Accelerator) 
     described = session._replace(exported=exported._replace(pool=pool))
     features = [  # of all before anything is fitted: the other processes do not wait for the main one meanwhile
         (contestant.method, *extract_both(described, contestant, cfg.eval, device))
-        for contestant in contestants(described, cfg.eval, seed=cfg.seed, device=device, bf16=bf16)
+        for contestant in contestants(described, cfg.eval, seed=cfg.seed, device=device)
     ]
     rows = []
     for method, bank, asked in features if accelerator.is_main_process else ():
@@ -136,7 +135,7 @@ def _on_features(cfg: LinearRecipe, session: Session, accelerator: Accelerator) 
         "optimiser": "SGD, momentum 0.9, half a cosine to 0" if cached else "scikit-learn's lbfgs",
         "selection": f"{cfg.linear.folds}-fold cross-validation inside the training labels"
         + (", groups kept whole" if data.train.groups is not None else ""),
-        **arithmetic(bf16),
+        **arithmetic(cfg.eval),
     }
     return Judged(rows, protocol, rows[0]["selection"] if rows else "")
 

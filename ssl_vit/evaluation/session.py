@@ -32,6 +32,7 @@ from ssl_vit.evaluation.protocol import made_with, result_of
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.results import LABELS
 from ssl_vit.rundir import RunDir
+from ssl_vit.train import _auto_precision
 
 
 class Session(NamedTuple):
@@ -239,9 +240,7 @@ class Contestant(NamedTuple):
     """All that its vectors depend on beside the images."""
 
 
-def contestants(
-    session: Session, cfg: EvalConfig, *, seed: int, device: torch.device, bf16: bool
-) -> Iterator[Contestant]:
+def contestants(session: Session, cfg: EvalConfig, *, seed: int, device: torch.device) -> Iterator[Contestant]:
     """The backbone, and beside it the same network with random weights and raw pixels.
 
     Args:
@@ -249,11 +248,10 @@ def contestants(
         cfg: Which of them, and how their features are extracted.
         seed: Of the random weights.
         device: Where to compute.
-        bf16: Whether networks multiply in bf16.
     """
     exported = session.exported
     images = len(session.data.train) + len(session.data.test)
-    how = {"size": exported.size, "pool": exported.pool, "bf16": bf16}
+    how = {"size": exported.size, "pool": exported.pool, "bf16": _in_bf16(cfg)}
 
     def judged(method: str, backbone: Backbone) -> Contestant:
         identity = {"network": network_hash(backbone), "scale": asdict(exported.scale), **how}
@@ -288,9 +286,17 @@ def extract_both(
     return train, test
 
 
-def arithmetic(bf16: bool) -> dict[str, str]:
-    """What a protocol says of the arithmetic of its features: nothing of single precision."""
-    return {"arithmetic": "bf16"} if bf16 else {}
+def arithmetic(cfg: EvalConfig) -> dict[str, str]:
+    """What a protocol says of the arithmetic of its features: nothing of single precision.
+
+    Args:
+        cfg: How features are extracted.
+    """
+    return {"arithmetic": "bf16"} if _in_bf16(cfg) else {}
+
+
+def _in_bf16(cfg: EvalConfig) -> bool:
+    return (_auto_precision() if cfg.precision == "auto" else cfg.precision) == "bf16"
 
 
 def announce(session: Session) -> None:
