@@ -47,7 +47,7 @@ class EvalConfig:
     test class has three times the images of the smallest), average_precision for several labels, r2 for numbers."""
     batch_size: int | None = None
     """Images per process and forward pass when features are extracted, halved where memory does not suffice; default:
-    256, on a GPU by the size of the images (334 of 224 pixels, up to 4,096 small ones)."""
+    on a CPU 16 for each thread (256 of up to 16 pixels), on a GPU 334 of 224 pixels and up to 4,096 smaller ones."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Arithmetic of feature extraction; auto: bf16 on GPUs that have it and on CPUs with matrix units (AMX), else fp32.
     bf16 is part of the protocol."""

@@ -101,7 +101,7 @@ def network_hash(backbone: Backbone) -> str:
     hashed = hashlib.sha256(json.dumps([backbone.architecture, backbone.model_args], sort_keys=True).encode())
     for name, weight in backbone.timm_state().items():
         hashed.update(name.encode())
-        hashed.update(weight.detach().cpu().contiguous().numpy().reshape(-1))
+        hashed.update(weight.detach().cpu().contiguous().numpy().reshape(-1).data)
     return hashed.hexdigest()[:16]
 
 
@@ -152,6 +152,6 @@ def _write(path: Path, about: str, rows: Rows) -> None:
 
 
 def _checksum(rows: Rows) -> str:
-    hashed = hashlib.sha256(np.ascontiguousarray(rows.ids))
-    hashed.update(np.ascontiguousarray(rows.x))
+    hashed = hashlib.sha256(np.ascontiguousarray(rows.ids).data)
+    hashed.update(np.ascontiguousarray(rows.x).data)
     return hashed.hexdigest()

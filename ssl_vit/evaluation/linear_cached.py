@@ -264,8 +264,8 @@ def train_heads(
         bias_velocity.mul_(MOMENTUM).add_(error.sum(dim=1, keepdim=True))
         weight.addcmul_(velocity, now, value=-1.0)
         bias.addcmul_(bias_velocity, now, value=-1.0)
-    shaped = (v.view(parts, -1, outputs, count).permute(0, 3, 1, 2).contiguous() for v in (weight, bias))
-    return Heads(*shaped, mean, scale)
+    weight, bias = (v.view(parts, -1, outputs, count).permute(0, 3, 1, 2).contiguous() for v in (weight, bias))
+    return Heads(weight, bias, mean, scale)
 
 
 def _predicted(outputs: Tensor, kind: Kind) -> Tensor:

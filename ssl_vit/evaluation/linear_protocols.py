@@ -16,7 +16,7 @@ from ssl_vit.data.sources import Labelled
 from ssl_vit.data.targets import measure_targets
 from ssl_vit.data.views import PixelScale, eval_images, probe_view
 from ssl_vit.errors import UserError
-from ssl_vit.evaluation.features import Features, extract_features
+from ssl_vit.evaluation.features import Features, extract_features, images_at_once
 from ssl_vit.evaluation.linear import linear_probe
 from ssl_vit.evaluation.linear_cached import linear_cached
 from ssl_vit.evaluation.metrics import judge
@@ -271,4 +271,5 @@ def _scores(objective: FrozenProbe, images: ImageSet, scale: PixelScale, size: i
         with torch.inference_mode():
             return objective.scores(eval_images(batch, scale, size, dtype))
 
-    return extract_features(extract, images, batch_size=256, device=device, may_be_constant=True)
+    at_once = images_at_once(None, size, device)
+    return extract_features(extract, images, batch_size=at_once, device=device, may_be_constant=True)

@@ -83,9 +83,10 @@ def test_a_compiled_network_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> N
     assert np.allclose(found.x, extract_features(extractor(), TRAIN, batch_size=49, device=CPU).x)
 
 
-def test_defaults_depend_on_the_device() -> None:
+def test_defaults_depend_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = torch.device("cuda")
-    assert [images_at_once(None, size, CPU) for size in (8, 224)] == [256, 256]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    assert [images_at_once(None, size, CPU) for size in (8, 32, 224)] == [256, 64, 64]
     assert [images_at_once(None, size, gpu) for size in (8, 224, 512)] == [4096, 334, 256]
     assert images_at_once(7, 224, gpu) == 7
     assert not pays_to_compile(None, 10**6, CPU)
