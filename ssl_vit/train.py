@@ -34,7 +34,7 @@ def start(precision: str = "fp32", seed: int = 0) -> Accelerator:
     Raises:
         UserError: When the device cannot compute so, or the number of processes is not what was asked for.
     """
-    resolved = _auto_precision() if precision == "auto" else precision
+    resolved = auto_precision() if precision == "auto" else precision
     if resolved == "fp16" and not torch.accelerator.is_available():
         raise UserError("--fit.precision fp16 needs a GPU; use fp32 or bf16 on a CPU")
     accelerator = Accelerator(mixed_precision=resolved if resolved in ("bf16", "fp16") else "no")
@@ -70,7 +70,8 @@ def _leave(accelerator: Accelerator) -> None:
         accelerator.end_training()
 
 
-def _auto_precision() -> str:
+def auto_precision() -> str:
+    """What ``auto`` is on this device: bf16 where it computes in it, else fp32."""
     if torch.cuda.is_available():
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
     if torch.backends.mps.is_available():

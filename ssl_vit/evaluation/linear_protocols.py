@@ -16,11 +16,11 @@ from ssl_vit.data.sources import Labelled
 from ssl_vit.data.targets import measure_targets
 from ssl_vit.data.views import PixelScale, eval_images, probe_view
 from ssl_vit.errors import UserError
-from ssl_vit.evaluation.features import Features, extract_features
+from ssl_vit.evaluation.features import Features, extract_features, images_at_once
 from ssl_vit.evaluation.linear import linear_probe
 from ssl_vit.evaluation.linear_cached import linear_cached
 from ssl_vit.evaluation.metrics import judge
-from ssl_vit.evaluation.session import Session, contestants
+from ssl_vit.evaluation.session import Session, arithmetic, contestants, extract_both
 from ssl_vit.loop import fit
 from ssl_vit.models.backbone import Backbone, Pool, with_tokens
 from ssl_vit.objectives.probe import AttentiveHead, FrozenProbe, linear_head
@@ -119,14 +119,8 @@ def _on_features(cfg: LinearRecipe, session: Session, accelerator: Accelerator) 
         pools = {pool: slice(None)}
     described = session._replace(exported=exported._replace(pool=pool))
     features = [  # of all before anything is fitted: the other processes do not wait for the main one meanwhile
-        (
-            method,
-            *(
-                extract_features(extract, part, batch_size=cfg.eval.batch_size, device=device)
-                for part in (data.train, data.test)
-            ),
-        )
-        for method, extract in contestants(described, baselines=cfg.eval.baselines, seed=cfg.seed, device=device)
+        (contestant.method, *extract_both(described, contestant, cfg.eval, device))
+        for contestant in contestants(described, cfg.eval, seed=cfg.seed, device=device)
     ]
     rows = []
     for method, bank, asked in features if accelerator.is_main_process else ():
@@ -142,6 +136,7 @@ def _on_features(cfg: LinearRecipe, session: Session, accelerator: Accelerator) 
         "optimiser": "SGD, momentum 0.9, half a cosine to 0" if cached else "scikit-learn's lbfgs",
         "selection": f"{cfg.linear.folds}-fold cross-validation inside the training labels"
         + (", groups kept whole" if data.train.groups is not None else ""),
+        **arithmetic(cfg.eval),
     }
     return Judged(rows, protocol, rows[0]["selection"] if rows else "")
 
@@ -278,4 +273,5 @@ def _scores(objective: FrozenProbe, images: ImageSet, scale: PixelScale, size: i
         with torch.inference_mode():
             return objective.scores(eval_images(batch, scale, size, dtype))
 
-    return extract_features(extract, images, batch_size=256, device=device, may_be_constant=True)
+    at_once = images_at_once(None, size, device)
+    return extract_features(extract, images, batch_size=at_once, device=device, may_be_constant=True)
