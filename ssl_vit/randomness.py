@@ -27,6 +27,15 @@ def _mix(x: Int[Tensor, "*S"]) -> Int[Tensor, "*S"]:
     return x ^ ((x >> 16) & 0xFFFF)
 
 
+def _mix_integer(x: int) -> int:
+    """``_mix`` of a Python integer, as the unsigned word."""
+    x ^= x >> 16
+    x = x * 0x7FEB352D & 0xFFFFFFFF
+    x ^= x >> 15
+    x = x * 0x846CA68B & 0xFFFFFFFF
+    return x ^ (x >> 16)
+
+
 def _signed(word: int) -> int:
     word &= 0xFFFFFFFF
     return word - 2**32 if word >= 2**31 else word
@@ -57,7 +66,11 @@ def make_key(seed: int, purpose: str, *words: int | Tensor, device: torch.device
     parts: list[int | Tensor] = [seed, seed >> 32, zlib.crc32(purpose.encode())]
     for word in words:
         parts += [word, word >> 32]
-    lanes = torch.stack([torch.full((length,), start, dtype=torch.int32, device=device) for start in _LANES])
+    starts = [start & 0xFFFFFFFF for start in _LANES]
+    while parts and not isinstance(parts[0], Tensor):  # what all samples share is hashed once, and not on the device
+        word = parts.pop(0)
+        starts = [_mix_integer(((start ^ (word & 0xFFFFFFFF)) + _GOLDEN) & 0xFFFFFFFF) for start in starts]
+    lanes = torch.stack([torch.full((length,), _signed(start), dtype=torch.int32, device=device) for start in starts])
     for part in parts:
         if isinstance(part, Tensor):
             low = part.to(torch.int64) & 0xFFFFFFFF

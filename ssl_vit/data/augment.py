@@ -148,12 +148,15 @@ def resize_weights(
 @lru_cache(maxsize=8)
 def _table(
     size: int, out: int, interpolation: Interpolation, dtype: torch.dtype, device: torch.device
-) -> Float[Tensor, "T O S"]:
-    """Weights of every crop of whole pixels along one axis, by extent and then start; after them those that mirror."""
+) -> Float[Tensor, "T S O"]:
+    """Weights of every crop of whole pixels along one axis, by extent and then start; after them those that mirror.
+
+    Transposed, because the second product takes them so.
+    """
     crops = [(start, extent) for extent in range(1, size + 1) for start in range(size - extent + 1)]
     start, extent = torch.tensor(crops, dtype=dtype, device=device).repeat(2, 1).unbind(1)
     flip = torch.arange(len(start), device=device) >= len(crops)
-    return resize_weights(start, extent, size, out, flip, interpolation)
+    return resize_weights(start, extent, size, out, flip, interpolation).transpose(1, 2).contiguous()
 
 
 def _from_table(
@@ -167,7 +170,7 @@ def _from_table(
     weights = _table(size, out, interpolation, start.dtype, start.device)
     before = extent.long() - 1
     place = before * (2 * size + 1 - before) // 2 + start.long()
-    return weights.index_select(0, place if flip is None else place + flip * (len(weights) // 2))
+    return weights.index_select(0, place if flip is None else place + flip * (len(weights) // 2)).transpose(1, 2)
 
 
 def crop_resize(

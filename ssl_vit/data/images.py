@@ -204,8 +204,7 @@ class ImageSet:
             size, crops = f"windows of {self.window} x {self.window} at native scale", "in pixels of the window"
         elif self.canvas is not None:
             size = (
-                f"squeezed onto {self.canvas[1]} x {self.canvas[0]}, antialiased bicubic, from JPEG files of 2 2/3 or "
-                "more times that by way of 1/2, 1/4 or 1/8"
+                f"squeezed onto {self.canvas[1]} x {self.canvas[0]}, antialiased bicubic; large JPEG from 1/2, 1/4, 1/8"
             )
             crops = "in pixels of the original, mapped onto the canvas"
         else:
