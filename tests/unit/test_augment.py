@@ -161,10 +161,8 @@ def test_weights_sum_to_one_and_stay_inside_the_crop(size: int, out: int, data: 
 
 
 def pictures(number: int, height: int, width: int) -> Tensor:
-    """Black, white and grey squares with noise: what overshoots and what does not."""
-    coarse = noise(number, 3, 7, 9).mul(150).add(128).clamp(0, 255)
-    smooth = F.interpolate(coarse, size=(height, width), mode="nearest")
-    return (smooth + noise(number, 3, height, width, seed=1) * 5).clamp(0, 255).round().to(torch.uint8)
+    """Noise that no kernel takes beyond the range, where Pillow and torch clamp between their passes."""
+    return (noise(number, 3, height, width) * 20 + 128).clamp(80, 176).round().to(torch.uint8)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -180,9 +178,9 @@ def test_crops_in_bytes_are_pillows(kernel: Interpolation, layout: torch.memory_
         cut = Image.fromarray(images[i].permute(1, 2, 0).numpy().copy()).crop((left, top, left + w, top + h))
         resized = np.asarray(cut.resize((out, out), Image.Resampling[kernel.upper()])).transpose(2, 0, 1).astype(int)
         expected = resized[:, :, ::-1] if flip[i] else resized
-        assert np.abs(found[i].numpy() - expected).max() <= 2
-    exact = crop_resize(images.double().contiguous(), boxes, out, flip, kernel).clamp(0, 255)
-    assert float((found.double() - exact).abs().mean()) < 0.6  # rounding alone makes a quarter
+        assert np.abs(found[i].numpy() - expected).max() <= 1
+    exact = crop_resize(images.double().contiguous(), boxes, out, flip, kernel)
+    assert float((found.double() - exact).abs().max()) <= 1.5  # two roundings
     alone = torch.cat([crop_bytes(images[i : i + 1], boxes[i : i + 1], out, flip[i : i + 1], kernel) for i in range(5)])
     assert torch.equal(alone, found)
     plain = crop_bytes(images, boxes, out, None, kernel)
