@@ -8,7 +8,8 @@ because those are exact and fast on every device; two independently keyed rounds
 from __future__ import annotations
 
 import zlib
-from typing import NamedTuple
+from itertools import takewhile
+from typing import NamedTuple, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -67,11 +68,11 @@ def make_key(seed: int, purpose: str, *words: int | Tensor, device: torch.device
     for word in words:
         parts += [word, word >> 32]
     starts = [start & 0xFFFFFFFF for start in _LANES]
-    while parts and not isinstance(parts[0], Tensor):  # what all samples share is hashed once, and not on the device
-        word = parts.pop(0)
+    shared = list(takewhile(lambda part: not isinstance(part, Tensor), parts))
+    for word in cast("list[int]", shared):  # what all samples share is hashed once, and not on the device
         starts = [_mix_integer(((start ^ (word & 0xFFFFFFFF)) + _GOLDEN) & 0xFFFFFFFF) for start in starts]
     lanes = torch.stack([torch.full((length,), _signed(start), dtype=torch.int32, device=device) for start in starts])
-    for part in parts:
+    for part in parts[len(shared) :]:
         if isinstance(part, Tensor):
             low = part.to(torch.int64) & 0xFFFFFFFF
             value = torch.where(low >= 2**31, low - 2**32, low).to(torch.int32)

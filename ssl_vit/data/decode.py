@@ -169,7 +169,7 @@ def _decode_8bit(
 ) -> tuple[Pixels, tuple[int, int]]:
     orientation, stored = _orientation(image), (image.height, image.width)
     turned = orientation in _SWAPPED
-    step = jpeg.draft(image, canvas[::-1] if turned else canvas) if canvas else 1
+    step = jpeg.draft(image, (canvas[1], canvas[0]) if turned else canvas) if canvas else 1
     pixels = jpeg.decode_quickly(raw, image, form) if orientation == 1 and step == 1 else None
     if pixels is None:
         pixels = _by_pillow(image, form)
