@@ -144,9 +144,8 @@ def transforms_of(size: int, *, padded: bool = False) -> dict[str, Any]:
     }
     if padded:
         return found
-    found["timm's create_transform"] = create_transform(
-        size, is_training=True, scale=AREA, color_jitter=0.0, interpolation="bicubic", mean=MEAN, std=STD
-    )
+    words: dict[str, Any] = {"color_jitter": None, "interpolation": "bicubic", "mean": MEAN, "std": STD}
+    found["timm's create_transform"] = create_transform(size, is_training=True, scale=AREA, **words)
     found["OpenCV"] = None
     if find_spec("cv2"):
         import cv2  # pyright: ignore[reportMissingImports]
