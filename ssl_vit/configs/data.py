@@ -86,6 +86,11 @@ class AugmentConfig:
     """Area of the random resized crop as a share of the image (least, most); [1, 1] switches cropping off.
     Default: no crop up to 16 pixels, else [0.2, 1] for MAE and [0.35, 1] for training on labels (MAE's own fine-tuning
     crops [0.08, 1], for 100 epochs on 1.3 million images)."""
+    crop: Literal["random_resized", "pad"] = "random_resized"
+    """How images are cropped: to a box of random area and shape, which is resized; or, as for CIFAR, the whole central
+    square is padded by an eighth of its side with its own reflection and cut at a random place."""
+    interpolation: Literal["bicubic", "bilinear"] = "bicubic"
+    """How crops are resized, both antialiased; on a CPU bilinear is about twice as fast for large images."""
     crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)
     """Width over height of a crop (least, most), drawn on a logarithmic scale."""
     flip: bool | None = None

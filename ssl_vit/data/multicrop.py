@@ -60,6 +60,7 @@ def _pieces(batch: Batch, most: int) -> list[Batch]:
 def _cut(
     batch: Batch,
     images: Float[Tensor, "B C H W"],
+    scale: PixelScale,
     key: Key,
     u: Float[Tensor, "B V"],
     crops: _Crops,
@@ -74,7 +75,13 @@ def _cut(
         return same if flip is None else torch.where(flip.view(-1, 1, 1, 1), same.flip(3), same)
     sizes = batch.sizes.repeat_interleave(crops.number, dim=0)
     boxes = augment.centre_crop(sizes) if whole else augment.random_resized_crop(key, sizes, crops.area, cfg.ratio)
-    boxes = augment.to_canvas(boxes, sizes, canvas).unflatten(0, u.shape)
+    boxes = augment.to_canvas(boxes, sizes, canvas)
+    boxes = (boxes if whole else augment.whole_pixels(boxes, canvas)).unflatten(0, u.shape)
+    if not whole and images.dtype == torch.float32 and augment.crops_in_bytes(batch.images, crops.size):
+        flips = [None] * crops.number if flip is None else flip.unbind(1)
+        each = zip(boxes.unbind(1), flips, strict=True)
+        views = [augment.crop_bytes(batch.images, box, crops.size, mirror) for box, mirror in each]
+        return scale.scaled(torch.stack(views, dim=1).flatten(0, 1), images.dtype)
     return augment.crop_resize_views(images, boxes, crops.size, flip).flatten(0, 1).contiguous().clamp_(0.0, 1.0)
 
 
@@ -117,7 +124,7 @@ def multicrop_view(
         inputs: dict[str, Tensor] = {}
         for crops, mine, groups in zip(sets, draws, rows, strict=True):
             own = Key(low[:, crops.views].flatten(), high[:, crops.views].flatten())
-            cut = _cut(batch, images, own, flip[:, crops.views], crops, cfg)
+            cut = _cut(batch, images, scale, own, flip[:, crops.views], crops, cfg)
             apply(cut, mine, groups, bits=scale.bits, widest=widest)
             inputs[crops.name] = scale.normalise(cut).unflatten(0, (shape[0], crops.number))
         if drop_path:

@@ -142,6 +142,19 @@ def test_images_used_whole_are_resized_as_for_evaluation_where_their_size_is_ano
     assert float((found - expected[:, None]).abs().max()) < 1e-6
 
 
+@pytest.mark.parametrize("flip", [False, True])
+def test_large_crops_on_a_cpu_are_the_same_rounded_to_8_bits(flip: bool) -> None:
+    coarse = torch.rand(3, 3, 6, 6, generator=torch.Generator().manual_seed(0))
+    smooth = torch.nn.functional.interpolate(coarse, size=(70, 70), mode="bilinear")
+    batch = replace(batch_of(3, 70), images=(smooth * 255).round().to(torch.uint8), sizes=torch.full((3, 2), 93.0))
+    cfg = replace(OFF, global_scale=(0.3, 0.9), local_scale=(0.1, 0.3), local_size=24, flip=flip)
+    for name, found in made(batch, cfg, size=50).items():
+        exact = multicrop_view(raw(), cfg, size=50, depth=5, drop_path=0.0, dtype=torch.float64)(batch, 0)[name]
+        difference = float((found - exact).abs().max())
+        assert 1e-4 < difference <= 1.5 / 255, name
+        assert float((found * 255 - (found * 255).round()).abs().max()) < 1e-4
+
+
 def test_pixels_are_normalised_last() -> None:
     batch, scale = batch_of(3), PixelScale((0.4, 0.5, 0.6), (0.2, 0.3, 0.25), 8)
     view = multicrop_view(scale, PAPER, size=16, depth=5, drop_path=0.0, dtype=torch.float32)
