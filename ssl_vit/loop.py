@@ -20,7 +20,7 @@ from ssl_vit.dist import gather_rows, mean_over_ranks
 from ssl_vit.errors import UserError
 from ssl_vit.memory import out_of_memory
 from ssl_vit.metering import Meter, product_ceiling, try_pass
-from ssl_vit.micro_batch import first_images, settle_micro_batch
+from ssl_vit.micro_batch import settle_micro_batch
 from ssl_vit.objectives.base import Clock, Objective
 from ssl_vit.optim import peak_learning_rate
 from ssl_vit.profiling import StepProfile
@@ -123,7 +123,7 @@ def _measured(
 ) -> tuple[Iterator[Batch], Meter]:
     """The batches as they were, and a meter that knows the operations per image and the device's ceiling."""
     first = next(batches)
-    few = first_images(first, _TRIED)
+    few = first.part(slice(_TRIED))
     flops = try_pass(objective, view(few, seed), accelerator.autocast()).flops / len(few.index)
     half = {"bf16": torch.bfloat16, "fp16": torch.float16}
     dtype = half.get(accelerator.mixed_precision, next(objective.parameters()).dtype)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import psutil
 import torch
 from accelerate import Accelerator
-from torch import Tensor
 
 from ssl_vit.configs import FitConfig
-from ssl_vit.data.loader import Batch, Loader
+from ssl_vit.data.loader import Loader
 from ssl_vit.data.views import View
 from ssl_vit.dist import local_processes, max_over_ranks
 from ssl_vit.errors import UserError
@@ -23,16 +21,6 @@ _SHARE = 0.7
 """Of the free memory: what is neither weights nor kept for the backward pass takes some, and so do other programs."""
 _TRIED = 2
 """Images of the first pass; one would be too few for batch normalisation."""
-
-
-def first_images(batch: Batch, count: int) -> Batch:
-    """The first images of a batch.
-
-    Args:
-        batch: Any.
-        count: How many, at most.
-    """
-    return replace(batch, **{name: v[:count] for name, v in vars(batch).items() if isinstance(v, Tensor)})
 
 
 def settle_micro_batch(
@@ -57,7 +45,7 @@ def settle_micro_batch(
     batch = next(loader.batches(0, 1))
 
     def run(images: int) -> Pass:
-        return try_pass(objective, view(first_images(batch, images), seed), accelerator.autocast())
+        return try_pass(objective, view(batch.part(slice(images)), seed), accelerator.autocast())
 
     few = min(_TRIED, whole)
     each = run(few).kept / few

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int, Shaped, UInt8
 from torch import Tensor
 
+from ssl_vit.data.constants import constant
 from ssl_vit.randomness import Key, uniform
 
 Interpolation = Literal["bicubic", "bilinear"]
@@ -72,7 +73,7 @@ def to_canvas(
     boxes: Float[Tensor, "B 4"], sizes: Float[Tensor, "B 2"], canvas: tuple[int, int]
 ) -> Float[Tensor, "B 4"]:
     """Boxes in original pixels as boxes on the canvas, at least one canvas pixel wide and high."""
-    limit = torch.tensor(canvas, dtype=boxes.dtype, device=boxes.device)
+    limit = constant(canvas, boxes.dtype, boxes.device)
     scale = limit / sizes
     extent = torch.maximum(boxes[:, 2:] * scale, torch.ones_like(scale))
     start = torch.minimum(boxes[:, :2] * scale, limit - extent)
@@ -81,7 +82,7 @@ def to_canvas(
 
 def whole_pixels(boxes: Float[Tensor, "B 4"], canvas: tuple[int, int]) -> Float[Tensor, "B 4"]:
     """Boxes with their edges moved to the nearest pixels' edges, at least one pixel wide and high."""
-    limit = torch.tensor(canvas, dtype=boxes.dtype, device=boxes.device)
+    limit = constant(canvas, boxes.dtype, boxes.device)
     start = torch.minimum(boxes[:, :2].round(), limit - 1)
     end = torch.maximum((boxes[:, :2] + boxes[:, 2:]).round(), start + 1)
     return torch.cat([start, end - start], dim=1)

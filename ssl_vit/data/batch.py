@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,22 @@ class Batch:
     native: bool
     """Whether every image has kept its own size."""
     labels: Int[Tensor, " B"] | Float[Tensor, "B K"] | None
+    on_host: tuple[Tensor, Tensor] | None = None
+    """``index`` and ``epoch`` where the CPU can read them without waiting for the device."""
+
+    def names(self) -> tuple[Int[Tensor, " B"], Int[Tensor, " B"]]:
+        """``index`` and ``epoch`` on the CPU."""
+        return self.on_host or (self.index.cpu(), self.epoch.cpu())
+
+    def part(self, which: slice) -> Batch:
+        """Some of the images.
+
+        Args:
+            which: Their places in the batch.
+        """
+        names = None if self.on_host is None else (self.on_host[0][which], self.on_host[1][which])
+        cut = {name: value[which] for name, value in vars(self).items() if isinstance(value, Tensor)}
+        return replace(self, **cut, on_host=names)
 
 
 def narrow(pixels: np.ndarray) -> Tensor:
@@ -65,10 +81,12 @@ def describe(
     if images.labels is not None:  # numbers in single precision: MPS has no other
         chosen = images.labels[index]
         labels = torch.from_numpy(chosen if images.kind == "class" else chosen.astype(np.float32))
+    names = (torch.from_numpy(index), torch.from_numpy(epoch))
     return {
         "images": source,
-        "index": torch.from_numpy(index),
-        "epoch": torch.from_numpy(epoch),
+        "index": names[0],
+        "epoch": names[1],
+        "on_host": names,
         "sizes": torch.from_numpy(sizes),
         "native": bool((sizes == shape).all()),
         "labels": labels,

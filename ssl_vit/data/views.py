@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ssl_vit.configs import AugmentConfig, SupervisedConfig
 from ssl_vit.data import augment, colour, mixing
+from ssl_vit.data.constants import constant
 from ssl_vit.data.erasing import erase
 from ssl_vit.data.formats import Unreadable
 from ssl_vit.data.images import ImageSet, Sizes
@@ -44,12 +45,12 @@ class PixelScale:
 
     def normalise(self, images: Float[Tensor, "B C H W"], out: Tensor | None = None) -> Float[Tensor, "B C H W"]:
         """Fractions to zero mean and unit deviation, written to ``out`` where it is given."""
-        mean, std = (images.new_tensor(v)[:, None, None] for v in (self.mean, self.std))
+        mean, std = (constant(v, images.dtype, images.device)[:, None, None] for v in (self.mean, self.std))
         return torch.sub(images, mean, out=out).div_(std)
 
     def restore(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B C H W"]:
         """The inverse of ``normalise``."""
-        mean, std = (images.new_tensor(v)[:, None, None] for v in (self.mean, self.std))
+        mean, std = (constant(v, images.dtype, images.device)[:, None, None] for v in (self.mean, self.std))
         return images * std + mean
 
 
@@ -95,6 +96,11 @@ _AT_ONCE = 2**18
 
 def _sample_key(seed: int, purpose: str, batch: Batch) -> Key:
     return make_key(seed, purpose, batch.epoch, batch.index)
+
+
+def _host_key(seed: int, purpose: str, batch: Batch) -> Key:
+    index, epoch = batch.names()
+    return make_key(seed, purpose, epoch, index)
 
 
 def _fits(images: Tensor, size: int) -> bool:
@@ -165,8 +171,10 @@ def vary(
     if cfg.policy == "3-augment":
         return colour.three_augment(key, images, bits=scale.bits)
     if cfg.policy == "randaugment":
-        fill = images.new_tensor(scale.mean)
-        return rand_augment(key, images, magnitude=cfg.magnitude, fill=fill, bits=scale.bits)
+        fill = constant(scale.mean, images.dtype, images.device)
+        return rand_augment(
+            key, images, magnitude=cfg.magnitude, fill=fill, bits=scale.bits, host=_host_key(seed, "colour", batch)
+        )
     return images
 
 
@@ -263,7 +271,7 @@ def supervised_view(
         assert batch.labels is not None
         images = train_images(batch, seed, scale, cfg, size, dtype)
         if cfg.erasing:
-            images = erase(_sample_key(seed, "erasing", batch), images, cfg.erasing)
+            images = erase(_sample_key(seed, "erasing", batch), images, cfg.erasing, _host_key(seed, "erasing", batch))
         targets = mixing.make_targets(
             batch.labels, kind, classes=classes, smoothing=loss.label_smoothing, scale=target_scale, dtype=dtype
         )
