@@ -193,14 +193,8 @@ def crop_resize(
         interpolation: Kernel.
         whole: Whether all boxes are of whole pixels: the weights of small images are then looked up.
     """
-    height, width = images.shape[2:]
-    if not whole or max(height, width, out) > _SMALL:
-        mirrored = None if flip is None else flip[:, None]
-        return crop_resize_views(images, boxes[:, None], out, mirrored, interpolation)[:, 0].contiguous()
-    top, left, h, w = boxes.to(images.dtype).unbind(1)
-    vertical = _from_table(top, h, height, out, None, interpolation)
-    horizontal = _from_table(left, w, width, out, flip, interpolation)
-    return _products(images, vertical[:, None], horizontal[:, None])[:, 0].contiguous()
+    mirrored = None if flip is None else flip[:, None]
+    return crop_resize_views(images, boxes[:, None], out, mirrored, interpolation, whole=whole)[:, 0].contiguous()
 
 
 def _products(
@@ -220,6 +214,8 @@ def crop_resize_views(
     out: int,
     flip: Bool[Tensor, "B V"] | None = None,
     interpolation: Interpolation = "bicubic",
+    *,
+    whole: bool = False,
 ) -> Float[Tensor, "B V C O O"]:
     """Several crops of every image, each as ``crop_resize`` makes it, without a copy of the image for each.
 
@@ -232,10 +228,16 @@ def crop_resize_views(
         out: O, side of the results.
         flip: Which crops to mirror left to right; None for none.
         interpolation: Kernel.
+        whole: Whether all boxes are of whole pixels: the weights of small images are then looked up.
     """
-    batch, views = boxes.shape[:2]
+    batch, views = shape = boxes.shape[:2]
     channels, height, width = images.shape[1:]
     each = boxes.flatten(0, 1).to(images.dtype)
+    if whole and max(height, width, out) <= _SMALL:
+        top, left, h, w = each.unbind(1)
+        vertical = _from_table(top, h, height, out, None, interpolation)
+        horizontal = _from_table(left, w, width, out, None if flip is None else flip.flatten(), interpolation)
+        return _products(images, vertical.unflatten(0, shape), horizontal.unflatten(0, shape))
     if flip is not None:
         flip = torch.cat([torch.zeros_like(flip), flip]).flatten()
     # Both axes at once: no crop reaches beyond its own, so that the weights there are zeros.
@@ -248,8 +250,7 @@ def crop_resize_views(
         for i, (top, left, bottom, right) in enumerate(torch.cat([each[:, :2].floor(), ends], dim=1).long().tolist()):
             inside = images[i // views, :, top:bottom, left:right]
             crops[i] = vertical[i, :, top:bottom] @ inside @ horizontal[i, :, left:right].T
-        return crops.unflatten(0, (batch, views))
-    shape = (batch, views)
+        return crops.unflatten(0, shape)
     return _products(images, vertical[..., :height].unflatten(0, shape), horizontal[..., :width].unflatten(0, shape))
 
 

@@ -80,7 +80,8 @@ def _cut(
         each = zip(boxes.unbind(1), flips, strict=True)
         views = [augment.crop_bytes(batch.images, box, crops.size, mirror) for box, mirror in each]
         return scale.scaled(torch.stack(views, dim=1).flatten(0, 1), images.dtype)
-    return augment.crop_resize_views(images, boxes, crops.size, flip).flatten(0, 1).contiguous().clamp_(0.0, 1.0)
+    cut = augment.crop_resize_views(images, boxes, crops.size, flip, whole=not whole)
+    return cut.flatten(0, 1).contiguous().clamp_(0.0, 1.0)
 
 
 def multicrop_view(

@@ -123,11 +123,12 @@ def _geometry(
     elif not (batch.native and _fits(batch.images, size)):
         boxes = augment.to_canvas(augment.centre_crop(batch.sizes), batch.sizes, canvas)
     by_bytes = drawn and dtype == torch.float32 and augment.crops_in_bytes(batch.images, size)
+    padded = augment.pad_crop(batch.images, shifts, flips) if shifts is not None and boxes is None else None
 
     def cut(part: slice) -> Tensor:
+        if padded is not None:
+            return scale.scaled(padded[part], dtype)
         images, flip = batch.images[part], None if flips is None else flips[part]
-        if shifts is not None and boxes is None:
-            return scale.scaled(augment.pad_crop(images, shifts[part], flip), dtype)
         if by_bytes and boxes is not None:
             return scale.scaled(augment.crop_bytes(images, boxes[part], size, flip, cfg.interpolation), dtype)
         images = scale.scaled(images, dtype)
