@@ -203,14 +203,14 @@ def tables(name: str, rows: list[dict[str, Any]]) -> list[str]:
 
 def write(out: Path, parts: dict[str, Any]) -> None:
     """Puts the measured parts into scale.json and writes scale.md from all of it."""
-    from timing import made_by
+    from timing import made_by, paragraph
 
     place = out / "scale.json"
     stored = json.loads(place.read_text()) if place.exists() else {}
-    stored = {name: parts.get(name, stored.get(name)) for name in TITLES if name in parts or name in stored}
+    stored = {name: (stored | parts)[name] for name in TITLES if name in stored | parts}
     out.mkdir(parents=True, exist_ok=True)
     place.write_text(json.dumps(stored, indent=1) + "\n")
-    lines = ["# Processes, memory and overhead", "", (__doc__ or "").split("\n\n")[2].strip()]
+    lines = ["# Processes, memory and overhead", "", paragraph(__doc__, 2)]
     for name, part in stored.items():
         lines += ["", f"## {TITLES[name]}", "", *tables(name, part["rows"]), "", made_by(part["about"])]
     (out / "scale.md").write_text("\n".join([*lines, ""]))

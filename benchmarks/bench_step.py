@@ -159,15 +159,14 @@ def section(rows: list[dict[str, Any]]) -> list[str]:
 
 def write(out: Path, parts: dict[str, Any]) -> None:
     """Puts the measured parts into step.json and writes step.md from all of it."""
-    from timing import made_by
+    from timing import made_by, paragraph
 
     place = out / "step.json"
     stored = json.loads(place.read_text()) if place.exists() else {}
-    stored = {name: parts.get(name, stored.get(name)) for name in TITLES if name in parts or name in stored}
+    stored = {name: (stored | parts)[name] for name in TITLES if name in stored | parts}
     out.mkdir(parents=True, exist_ok=True)
     place.write_text(json.dumps(stored, indent=1) + "\n")
-    lines = ["# The bare training step against other programs", "", (__doc__ or "").split("\n\n")[2].strip(), "",
-             (__doc__ or "").split("\n\n")[3].strip()]  # fmt: skip
+    lines = ["# The bare training step against other programs", "", paragraph(__doc__, 2), "", paragraph(__doc__, 3)]
     for name, part in stored.items():
         lines += ["", f"## {TITLES[name]}", "", *section(part["rows"]), "",
                   f"{made_by(part['about'])} {part['about']['rounds']} rounds."]  # fmt: skip

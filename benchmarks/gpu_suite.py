@@ -219,7 +219,7 @@ def _reached(values: list[float], goal: float) -> str:
 
 def write(out: Path, name: str, part: dict[str, Any], order: list[str]) -> None:
     """Puts one part into suite.json and writes suite.md from all of it."""
-    from timing import made_by
+    from timing import made_by, paragraph
 
     out.mkdir(parents=True, exist_ok=True)
     place = out / "suite.json"
@@ -227,7 +227,7 @@ def write(out: Path, name: str, part: dict[str, Any], order: list[str]) -> None:
     stored[name] = part
     stored = {key: stored[key] for key in order if key in stored}
     place.write_text(json.dumps(stored, indent=1) + "\n")
-    lines = [f"# Training on {part['about']['hardware']['device']}", "", (__doc__ or "").split("\n\n")[2].strip()]
+    lines = [f"# Training on {part['about']['hardware']['device']}", "", paragraph(__doc__, 2)]
     for each in stored.values():
         lines += ["", f"## {each['title']}", "", *table(each), "", made_by(each["about"])]
     (out / "suite.md").write_text("\n".join([*lines, ""]))

@@ -70,7 +70,7 @@ class Slices:
         """A step of the same network with weights of its own."""
         twin = copy.deepcopy(objective)
         for wrapped in ("forward", "_original_forward"):  # Accelerate's autocast, which would lead to the first network
-            twin.__dict__.pop(wrapped, None)
+            vars(twin).pop(wrapped, None)
         twin.zero_grad(set_to_none=True)
         step = step_of(twin, twin, lambda: self.inputs, OptimConfig(lr=1e-5), self.device)
         step(lambda part: None)
@@ -82,7 +82,7 @@ def measured(data: str, rounds: int, steps: int, device: torch.device, words: li
     slices, forward, begin = Slices(rounds, steps, device), MAE.forward, MAE.begin_step
 
     def seen_forward(self: MAE, inputs: Inputs) -> Any:
-        slices.inputs = slices.inputs or inputs
+        slices.inputs, MAE.forward = inputs, forward  # seen once
         return forward(self, inputs)
 
     def seen_begin(self: MAE, clock: Clock) -> None:

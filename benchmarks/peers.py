@@ -290,7 +290,7 @@ def _compare_dino(student: Any, teacher: Any, loss: Any, views: list[torch.Tenso
 
 def _timm(shape: SupervisedShape, device: torch.device) -> Peer:
     import timm
-    from timm.optim import create_optimizer_v2
+    from timm.optim._optim_factory import create_optimizer_v2
 
     net = shape.net
     model: Any = timm.create_model(

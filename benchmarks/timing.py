@@ -80,7 +80,7 @@ def quartiles(values: Iterable[float]) -> tuple[float, float, float]:
     """Lower quartile, median and upper quartile."""
     values = list(values)
     if len(values) == 1:
-        return (values[0],) * 3
+        return values[0], values[0], values[0]
     low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
     return low, middle, high
 
@@ -131,6 +131,11 @@ def device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU, one thread"
 
 
+def paragraph(doc: str | None, number: int) -> str:
+    """One paragraph of a benchmark's own explanation."""
+    return (doc or "").split("\n\n")[number].strip()
+
+
 def about(command: str, device: torch.device, **more: Any) -> dict[str, Any]:
     """Command, commit, versions and hardware of a result."""
     from importlib import metadata
@@ -153,8 +158,9 @@ def made_by(about: dict[str, Any]) -> str:
     names = ("torch", "timm", "transformers", "lightly", "python")
     used = ", ".join(f"{p} {about['versions'][p]}" for p in names if p in about["versions"])
     hardware = about["hardware"]
-    return (f"Made by `{about['command']}` at commit {about['commit']} with {used}, on {hardware['device']}; the machine "
-            f"has {hardware['cores']} cores of {hardware['cpu']}.")  # fmt: skip
+    cpu = f"{hardware['cores']} cores of {hardware['cpu']}"
+    made = f"Made by `{about['command']}` at commit {about['commit']} with {used}"
+    return f"{made}, on {hardware['device']}; the machine has {cpu}."
 
 
 def same_command(script: str, words: list[str]) -> str:
