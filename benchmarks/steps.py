@@ -135,6 +135,11 @@ def compile_objective(objective: Objective, mode: str | None = None) -> Callable
     return run
 
 
+def loop_settings(device: torch.device) -> Any:
+    """What the loop sets for its whole process (nothing so far), for our turns alone: theirs run as they come."""
+    return nullcontext()
+
+
 def autocast(device: torch.device) -> Any:
     """bf16 on a GPU, single precision on a CPU; the same for ours and theirs."""
     return torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
@@ -250,6 +255,10 @@ def step_of(
     trained = [p for p in objective.parameters() if p.requires_grad]
     clips = isinstance(objective, DINO)
 
+    def in_settings(mark: Mark) -> torch.Tensor:
+        with loop_settings(device):
+            return step(mark)
+
     def step(mark: Mark) -> torch.Tensor:
         objective.begin_step(CLOCK)
         batch = inputs()
@@ -270,4 +279,4 @@ def step_of(
         mark("averages")
         return loss.detach()
 
-    return step
+    return in_settings

@@ -45,15 +45,19 @@ def check(folder: Path, name: str, sections: list[str], command: str) -> dict[st
     return result
 
 
-def test_the_bare_step_is_timed_part_by_part_and_sections_are_kept(tmp_path: Path) -> None:
-    words = ["benchmarks/bench_step.py", "--tiny", "--rounds", "1", "--out", str(tmp_path), "--only"]
-    ran(sys.executable, *words, "dino", "supervised")
-    before = json.loads((tmp_path / "step.json").read_text())
-    ran(sys.executable, *words, "mae")
+def test_the_bare_step_is_timed_part_by_part_and_other_sections_are_kept(tmp_path: Path) -> None:
+    hardware = {"cpu": "c", "cores": 1, "device": "d"}
+    made = {"command": "python benchmarks/bench_step.py --before", "commit": "abc", "hardware": hardware, "rounds": 1}
+    made["versions"] = dict.fromkeys(("torch", "timm", "python", "ssl_vit"), "1")
+    row = {"shape": "s", "gflop_per_image": 1.0, "ceiling_gflops": 1.0, "programs": {}, "ratios": [], "missing": {}}
+    before = {"about": made, "rows": [row]}
+    (tmp_path / "step.json").write_text(json.dumps({"mae": before}))
+    words = ["--tiny", "--rounds", "1", "--out", str(tmp_path), "--only", "dino", "supervised"]
+    ran(sys.executable, "benchmarks/bench_step.py", *words)
     result = check(tmp_path, "step", ["mae", "dino", "supervised"], "python benchmarks/bench_step.py")
-    assert {name: part for name, part in result.items() if name != "mae"} == before
-    for part in result.values():
-        shares = part["rows"][0]["programs"]["ours"]["shares"]
+    assert result["mae"] == before
+    for name in ("dino", "supervised"):
+        shares = result[name]["rows"][0]["programs"]["ours"]["shares"]
         assert {"forward", "backward", "optimiser"} <= set(shares)
         assert math.isclose(sum(shares.values()), 1.0, abs_tol=1e-9)
     assert result["dino"]["rows"][0]["missing"] == {"facebookresearch/dino": "no --official_dino given"}
@@ -62,12 +66,12 @@ def test_the_bare_step_is_timed_part_by_part_and_sections_are_kept(tmp_path: Pat
     assert result["supervised"]["rows"][0]["programs"]["timm"]["loss_difference"] < 1e-4
 
 
-def test_memory_and_the_loop_are_measured(tmp_path: Path) -> None:
-    words = ["--tiny", "--rounds", "1", "--only", "memory", "loop", "--out", str(tmp_path)]
+def test_the_recipe_is_timed_beside_its_bare_step(tmp_path: Path) -> None:
+    words = ["--tiny", "--rounds", "2", "--only", "loop", "--out", str(tmp_path)]
     ran(sys.executable, "benchmarks/bench_scale.py", *words)
-    result = check(tmp_path, "scale", ["memory", "loop"], "python benchmarks/bench_scale.py")
-    assert result["memory"]["rows"][0]["peak_bytes"] > 1e6
-    assert result["loop"]["rows"][0]["share"] > 0
+    [row] = check(tmp_path, "scale", ["loop"], "python benchmarks/bench_scale.py")["loop"]["rows"]
+    assert row["share"] > 0
+    assert len(row["seconds"]["bare"]) == len(row["seconds"]["whole"]) == 2
 
 
 def test_the_suite_for_a_gpu_runs_whole_on_a_cpu_with_toys(tmp_path: Path) -> None:
