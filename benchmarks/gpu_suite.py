@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 GRAPHS = "reduce-overhead"
+KINDS = {None: "compiled", GRAPHS: "compiled, CUDA graphs"}
+"""What results call the modes of torch.compile."""
 REFERENCES = ("facebookresearch/mae", "facebookresearch/dino", "timm")
 """Programs that ours is compared with."""
 
@@ -147,7 +149,7 @@ def versions_of(part: Part, options: argparse.Namespace, device: Any) -> Iterato
             theirs[name] = f"{reason}"
     yield both("eager", None, False) | theirs
     for mode in part.modes:
-        kind = "compiled" if mode is None else "compiled, CUDA graphs"
+        kind = KINDS[mode]
         try:
             yield both(kind, mode, True) | {k: v for k, v in theirs.items() if k in REFERENCES}
         except RuntimeError as reason:
@@ -160,14 +162,15 @@ def measure(part: Part, options: argparse.Namespace, device: Any, save: Callable
 
     rows: list[dict[str, Any]] = []
     product, operations = products(device, options.tiny)
-    for group in versions_of(part, options, device):
+    for number, group in enumerate(versions_of(part, options, device)):
+        later = [{"program": KINDS[mode], "note": "not finished in its time"} for mode in part.modes[number:]]
         steps = {name: step for name, step in group.items() if not isinstance(step, str)}
         rows += [{"program": name, "note": step} for name, step in group.items() if isinstance(step, str)]
         try:
             times = in_turns({CEILING: product} | steps, options.rounds, device)
         except RuntimeError as reason:  # compiling or running failed: the other groups still count
             rows += [{"program": name, "note": f"{reason}".splitlines()[0][:200]} for name in steps]
-            save(rows)
+            save(rows + later)
             continue
         ceiling = operations / statistics.median(totals(times[CEILING]))
         official = next((name for name in steps if name in REFERENCES), None)
@@ -183,7 +186,7 @@ def measure(part: Part, options: argparse.Namespace, device: Any, save: Callable
                 "ratio": ratio and ratio[1], "ratio_quartiles": ratio and [ratio[0], ratio[2]],
             })  # fmt: skip
             print(f"{part.title}: {rows[-1]}", flush=True)
-        save(rows)
+        save(rows + later)
 
 
 def table(part: dict[str, Any]) -> list[str]:

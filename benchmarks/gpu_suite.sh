@@ -3,7 +3,8 @@
 # what a part has measured is written as it goes. Options are those of gpu_suite.py:
 #   bash benchmarks/gpu_suite.sh --official_mae CHECKOUT --official_dino CHECKOUT
 #   bash benchmarks/gpu_suite.sh --tiny          # toy shapes on a CPU, to see that it works
-# Results: suite.json and suite.md in $OUT, or in benchmarks/results/gpu-NAME.
+# Results: suite.json and suite.md in $OUT, or in benchmarks/results/gpu-NAME. Where the checkout has lost its history,
+# COMMIT=... says which one it is; PYTHON=... chooses the interpreter.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 export PYTHONPATH="$here/..${PYTHONPATH:+:$PYTHONPATH}"
