@@ -24,7 +24,7 @@ Interpolation = Literal["bicubic", "bilinear"]
 _REACH = {"bicubic": 2.0, "bilinear": 1.0}
 """How far a kernel reaches to either side, in pixels of the coarser grid."""
 _TRIES = 10
-_SMALL = 40
+SMALL = 40
 """Side in pixels up to which a CPU is fastest with matrix products, and the weights of all crops fit in a table."""
 _LARGE = 128
 """Side in pixels from which a CPU cuts several crops of an image one by one."""
@@ -233,7 +233,7 @@ def crop_resize_views(
     batch, views = shape = boxes.shape[:2]
     channels, height, width = images.shape[1:]
     each = boxes.flatten(0, 1).to(images.dtype)
-    if whole and max(height, width, out) <= _SMALL:
+    if whole and max(height, width, out) <= SMALL:
         top, left, h, w = each.unbind(1)
         vertical = _from_table(top, h, height, out, None, interpolation)
         horizontal = _from_table(left, w, width, out, None if flip is None else flip.flatten(), interpolation)
@@ -260,7 +260,7 @@ def crops_in_bytes(images: Shaped[Tensor, "B C H W"], out: int) -> bool:
     One core, per image: a crop of 350 x 350 pixels to 224 takes 0.2-0.3 ms, and 2.9 ms as products of float32. At 32
     pixels products take 8 microseconds and ``crop_bytes`` 19; a ``grid_sample``, for bilinear crops, 10.
     """
-    large = max(*images.shape[2:], out) > _SMALL
+    large = max(*images.shape[2:], out) > SMALL
     return large and images.dtype == torch.uint8 and images.device.type == "cpu"
 
 

@@ -16,6 +16,7 @@ from rich.progress import track
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from ssl_vit.data.augment import SMALL
 from ssl_vit.data.batch import Batch, Fields, describe, finish, narrow
 from ssl_vit.data.formats import Unreadable
 from ssl_vit.data.images import ArrayRows, ImageSet
@@ -111,7 +112,7 @@ class Kept:
 
     images: ImageSet
     pixels: Tensor
-    """Narrow, [rows, C, H, W]."""
+    """Narrow, [rows, C, H, W]; a CPU keeps larger images with their channels together, as it crops them."""
     rows: np.ndarray
     """Int[n]: where an image of the set, or the one that takes its place, lies in ``pixels``."""
     index: np.ndarray
@@ -127,9 +128,12 @@ class Kept:
         """A batch on the host."""
         index, source = self.index[chosen], torch.from_numpy(self.rows[chosen])
         if not self.on_device:
-            shape = (len(chosen), *self.pixels.shape[1:])
-            out = torch.empty(shape, dtype=self.pixels.dtype, pin_memory=True) if self.pinned else None
-            source = torch.index_select(self.pixels, 0, source, out=out)
+            together = not self.pixels.is_contiguous()
+            pixels = self.pixels.permute(0, 2, 3, 1) if together else self.pixels
+            shape = (len(chosen), *pixels.shape[1:])
+            out = torch.empty(shape, dtype=pixels.dtype, pin_memory=True) if self.pinned else None
+            source = torch.index_select(pixels, 0, source, out=out)
+            source = source.permute(0, 3, 1, 2) if together else source
         return describe(self.images, source, index, epoch, self.sizes[index], self.pixels.shape[2:])
 
     def finish(self, fields: Fields) -> Batch:
@@ -161,7 +165,7 @@ def keep(
         rows, index = images.ids.astype(np.int64), every
         sizes = np.broadcast_to(np.array(array.shape[2:], dtype=np.float32), (len(images), 2))
     else:
-        array, sizes = _decode_all(images, log, workers)
+        array, sizes = _decode_all(images, log, workers, together=device.type == "cpu")
         readable = np.setdiff1d(every, list(log.reasons))
         rows = index = readable[np.searchsorted(readable, every) % len(readable)]
     pixels = narrow(array).to(device) if kind == "device" else narrow(array)
@@ -171,34 +175,47 @@ def keep(
 class _Filling(Dataset[list[tuple[int, str]]]):
     """Decodes stretches of a set straight into shared memory, in a loader process; returns what is unreadable."""
 
-    def __init__(self, images: ImageSet, pixels: SharedArray, sizes: SharedArray) -> None:
-        self.images, self.pixels, self.sizes = images, pixels, sizes
+    def __init__(self, images: ImageSet, pixels: SharedArray, sizes: SharedArray, together: bool) -> None:
+        self.images, self.pixels, self.sizes, self.together = images, pixels, sizes, together
 
     def __getitem__(self, stretch: range) -> list[tuple[int, str]]:
         bad = []
         for i in stretch:
             try:
-                self.pixels.array[i], self.sizes.array[i] = self.images.read(i)
+                pixels, self.sizes.array[i] = self.images.read(i)
+                self.pixels.array[i] = pixels.transpose(1, 2, 0) if self.together else pixels
             except Unreadable as error:
                 bad.append((i, str(error)))
         return bad
 
 
-def _decode_all(images: ImageSet, log: UnreadableLog, workers: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Pixels and sizes; every process of this machine decodes a share of them, and all see the whole."""
+def _decode_all(
+    images: ImageSet, log: UnreadableLog, workers: int | None, *, together: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Pixels and sizes; every process of this machine decodes a share of them, and all see the whole.
+
+    Args:
+        images: The set.
+        log: Gets the unreadable images.
+        workers: Loader processes; None chooses.
+        together: Keep the channels of 8-bit images together where these are large enough to be cropped so.
+    """
     shape = images.canvas or images.sizes.common
     assert shape is not None, "images of many sizes must be brought to a canvas"
+    channels, bits = images.form
+    together = together and bits == 8 and max(shape) > SMALL
     rank, _ = rank_and_world()
     machines = gather_lists([socket.gethostname()])
     peers = [r for r, name in enumerate(machines) if name == machines[rank]]
-    forms = (((len(images), images.form.channels, *shape), f"uint{images.form.bits}"), ((len(images), 2), "float32"))
+    one = (*shape, channels) if together else (channels, *shape)
+    forms = (((len(images), *one), f"uint{bits}"), ((len(images), 2), "float32"))
     made = [SharedArray(*form) for form in forms] if rank == peers[0] else []
     paths = gather_lists([array.path for array in made] or ["", ""])[2 * peers[0] :]
     pixels, sizes = made or [SharedArray(*form, path) for form, path in zip(forms, paths[:2], strict=True)]
     share = peers.index(rank)
     first, last = (len(images) * k // len(peers) for k in (share, share + 1))
     stretches = [range(s, min(s + _STRETCH, last)) for s in range(first, last, _STRETCH)]
-    work = _Filling(images, pixels, sizes)
+    work = _Filling(images, pixels, sizes, together)
     try:
         parts = in_processes(work, stretches, loader_processes(images, workers, busy=False))
         for bad in _reported(parts, len(stretches), shown=rank == 0):
@@ -207,7 +224,7 @@ def _decode_all(images: ImageSet, log: UnreadableLog, workers: int | None) -> tu
     finally:
         pixels.close()
         sizes.close()
-    return pixels.array, sizes.array
+    return pixels.array.transpose(0, 3, 1, 2) if together else pixels.array, sizes.array
 
 
 def _reported(parts: Iterator[T], total: int, *, shown: bool) -> Iterator[T]:

@@ -16,6 +16,8 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from PIL import Image
+from ssl_vit.configs import DataConfig, LabelledDataConfig
 from ssl_vit.data import cache, loader, shared, workers
 from ssl_vit.data.batch import Batch
 from ssl_vit.data.cache import Cache, Place, choose
@@ -23,8 +25,10 @@ from ssl_vit.data.formats import Format
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
 from ssl_vit.data.loader import Loader
 from ssl_vit.data.shared import SharedArray, free_memory
+from ssl_vit.data.sources import open_pool
 from ssl_vit.data.unreadable import UnreadableLog
 from ssl_vit.errors import UserError
+from torch.utils._pytree import tree_map
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 N, BROKEN = 150, 149
@@ -67,8 +71,8 @@ def load(images: ImageSet, kept: Cache, count: int = 0) -> Loader:
     return Loader(images, batch_size=40, micro_batch=20, seed=3, device=CPU, cache=kept, workers=count)
 
 
-def content(batches: list[Batch]) -> list[list[object]]:
-    return [[v.tolist() if isinstance(v, torch.Tensor) else v for v in vars(batch).values()] for batch in batches]
+def content(batches: list[Batch]) -> list[dict[str, object]]:
+    return [tree_map(lambda v: v.tolist() if isinstance(v, torch.Tensor) else v, vars(batch)) for batch in batches]
 
 
 # The same batches
@@ -355,3 +359,13 @@ def test_what_processes_found_is_known_to_all(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setattr("ssl_vit.data.unreadable.gather_lists", lambda own: [*own, "9 too bright"])
     with pytest.raises(UserError, match=r"2 of 150[\s\S]*row 7 .*too dark: black[\s\S]*row 9 .*too bright"):
         log.gather()
+
+
+def test_a_cpu_keeps_the_channels_of_larger_images_together(tmp_path: Path) -> None:
+    for i in range(6):
+        pixels = np.random.default_rng(i).integers(0, 256, (48, 48, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{i}.png")
+    pool, _ = open_pool(DataConfig(path=str(tmp_path)), LabelledDataConfig())
+    decoded, kept = (list(load(pool, mode).batches(0, 2)) for mode in ("none", "ram"))
+    assert content(kept) == content(decoded)
+    assert kept[0].images.is_contiguous(memory_format=torch.channels_last)
