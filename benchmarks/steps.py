@@ -18,6 +18,7 @@ from ssl_vit.objectives.dino import DINO
 from ssl_vit.objectives.mae import MAE
 from ssl_vit.objectives.supervised import Supervised
 from ssl_vit.optim import clip_each, make_optimizer, parameter_groups
+from ssl_vit.products import products_chosen
 from ssl_vit.randomness import bits, make_key
 
 from timing import Mark, Step
@@ -136,8 +137,8 @@ def compile_objective(objective: Objective, mode: str | None = None) -> Callable
 
 
 def loop_settings(device: torch.device) -> Any:
-    """What the loop sets for its whole process (nothing so far), for our turns alone: theirs run as they come."""
-    return nullcontext()
+    """What ``train.start`` sets for its whole process, for our turns alone: theirs run as they come."""
+    return products_chosen() if device.type == "cpu" else nullcontext()
 
 
 def autocast(device: torch.device) -> Any:

@@ -19,6 +19,7 @@ from ssl_vit.dist import check_world_size, use_idle_cores
 from ssl_vit.errors import UserError
 from ssl_vit.objectives.base import Objective
 from ssl_vit.optim import peak_learning_rate
+from ssl_vit.products import choose_products
 
 DTYPES = {"fp64": torch.float64}
 """Arithmetic of parameters and images; lower precisions keep fp32 masters under autocast."""
@@ -44,6 +45,8 @@ def start(precision: str = "fp32", seed: int = 0) -> Accelerator:
     if resolved == "fp64" and accelerator.device.type == "mps":
         raise UserError("--fit.precision fp64: Apple's GPU (mps) has no fp64; use fp32, or set ACCELERATE_USE_CPU=1")
     check_world_size(accelerator.num_processes)
+    if accelerator.device.type == "cpu":
+        choose_products()
     torch.manual_seed(seed)
     return accelerator
 
@@ -102,6 +105,7 @@ def describe(accelerator: Accelerator) -> dict[str, Any]:
         "processes": accelerator.num_processes,
         "threads": torch.get_num_threads(),
         "mixed_precision": accelerator.mixed_precision,
+        "matrix_products": choose_products() if device.type == "cpu" else "torch's own choice",
     }
 
 
