@@ -38,6 +38,8 @@ def start(precision: str = "fp32", seed: int = 0) -> Accelerator:
     resolved = auto_precision() if precision == "auto" else precision
     if resolved == "fp16" and not torch.accelerator.is_available():
         raise UserError("--fit.precision fp16 needs a GPU; use fp32 or bf16 on a CPU")
+    if resolved == "tf32" and not torch.cuda.is_available():
+        raise UserError("--fit.precision tf32 is arithmetic of NVIDIA GPUs, and there is none; use fp32")
     accelerator = Accelerator(mixed_precision=resolved if resolved in ("bf16", "fp16") else "no")
     cast(Any, accelerator).ddp_handler = OwnBuffers()
     if accelerator.num_processes > 1:
@@ -47,6 +49,8 @@ def start(precision: str = "fp32", seed: int = 0) -> Accelerator:
     check_world_size(accelerator.num_processes)
     if accelerator.device.type == "cpu":
         choose_products()
+    elif accelerator.device.type == "cuda":
+        torch.set_float32_matmul_precision("highest" if resolved in ("fp32", "fp64") else "high")
     torch.manual_seed(seed)
     return accelerator
 
@@ -149,7 +153,8 @@ def summarise(
     steps = count_steps(cfg, loader)
     trained = sum(p.numel() for p in objective.parameters() if p.requires_grad)
     backbone = sum(p.numel() for p in objective.exported().parameters())
-    precision = "fp64" if cfg.precision == "fp64" else accelerator.mixed_precision.replace("no", "fp32")
+    exact = cfg.precision in ("fp64", "tf32")
+    precision = cfg.precision if exact else accelerator.mixed_precision.replace("no", "fp32")
     images, (channels, bits) = loader.images, loader.images.form
     decoded = images.canvas or images.sizes.common
     size = "of many sizes" if decoded is None else f"decoded to {decoded[1]} x {decoded[0]} px"

@@ -65,8 +65,10 @@ class FitConfig:
     statistics_batch: int | None = None
     """Not for typing: images whose statistics were taken together (per process and forward pass, times processes),
     where the network (batch normalisation) or the loss (Sinkhorn-Knopp) takes any: they then change the results."""
-    precision: Literal["auto", "fp32", "bf16", "fp16", "fp64"] = "auto"
-    """Arithmetic: auto is bf16 where the device computes in it, else fp32; fp64 is for equality tests."""
+    precision: Literal["auto", "fp32", "tf32", "bf16", "fp16", "fp64"] = "auto"
+    """Arithmetic: auto is bf16 where the device computes in it, else fp32; tf32 is fp32 whose matrix products round
+    their factors to 10 bits (NVIDIA from Ampere on; what bf16 and fp16 leave in fp32 is multiplied so too); fp64 is for
+    equality tests."""
     clip_grad: float | None = None
     """Largest global gradient norm; default: no clipping."""
     clip_each: float | None = None
