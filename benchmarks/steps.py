@@ -141,6 +141,16 @@ def loop_settings(device: torch.device) -> Any:
     return products_chosen() if device.type == "cpu" else nullcontext()
 
 
+def in_loop_settings(step: Step, device: torch.device) -> Step:
+    """A step of anybody's with what our loop sets."""
+
+    def run(mark: Mark) -> torch.Tensor:
+        with loop_settings(device):
+            return step(mark)
+
+    return run
+
+
 def autocast(device: torch.device) -> Any:
     """bf16 on a GPU, single precision on a CPU; the same for ours and theirs."""
     return torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
@@ -256,10 +266,6 @@ def step_of(
     trained = [p for p in objective.parameters() if p.requires_grad]
     clips = isinstance(objective, DINO)
 
-    def in_settings(mark: Mark) -> torch.Tensor:
-        with loop_settings(device):
-            return step(mark)
-
     def step(mark: Mark) -> torch.Tensor:
         objective.begin_step(CLOCK)
         batch = inputs()
@@ -280,4 +286,4 @@ def step_of(
         mark("averages")
         return loss.detach()
 
-    return in_settings
+    return in_loop_settings(step, device)
