@@ -28,7 +28,8 @@ class LastLayer(NamedTuple):
 
     def outputs(self, z: Float[Tensor, "*B Z"], scale: Float[Tensor, " K"]) -> Float[Tensor, "*B K"]:
         """Outputs times what the scale is multiplied by, in full precision even where autocast lowers the product's."""
-        product = z @ self.direction.T
+        # As one product of two matrices: a batch of them would copy the layer for every view.
+        product = (z.reshape(-1, z.shape[-1]) @ self.direction.T).view(*z.shape[:-1], -1)
         return product.to(torch.promote_types(product.dtype, scale.dtype)).mul_(scale)
 
 
