@@ -61,7 +61,8 @@ def test_the_bare_step_is_timed_part_by_part_and_other_sections_are_kept(tmp_pat
         assert {"forward", "backward", "optimiser"} <= set(shares)
         assert math.isclose(sum(shares.values()), 1.0, abs_tol=1e-9)
     assert result["dino"]["rows"][0]["missing"] == {"facebookresearch/dino": "no --official_dino given"}
-    [ratio] = result["supervised"]["rows"][0]["ratios"]
+    ratio, same = result["supervised"]["rows"][0]["ratios"]
+    assert (ratio["theirs"], same["theirs"]) == ("timm", "timm, with our products")
     assert ratio["theirs"] == "timm"
     assert result["supervised"]["rows"][0]["programs"]["timm"]["loss_difference"] < 1e-4
 
