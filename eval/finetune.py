@@ -73,7 +73,7 @@ def main(cfg: FinetuneRecipe) -> None:
     row = trained_row(f"{objective_name}, fine-tuned", len(data.train), cfg, metrics)
     options = {k: to_dict(getattr(asked, k)) for k in ("model", "supervised", "augment", "optim", "fit")}
     if taken:
-        options["batch_statistics"] = {"of": asked.fit.micro_batch or "the whole batch"}
+        options["batch_statistics"] = {"of": asked.fit.given_micro_batch or "the whole batch"}
     result = session.result("finetune", [row], options, cfg.seed, size=size)
     result |= {"selection": "none: fixed options, last step"}
     title = f"{data.test.name}: fine-tuning, {len(data.test):,} test images{led_by(session.metric, data.test)}"

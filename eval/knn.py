@@ -12,11 +12,10 @@ def main(cfg: KNNRecipe) -> None:
     import torch
 
     from ssl_vit import train
-    from ssl_vit.evaluation.features import extract_features
     from ssl_vit.evaluation.knn import knn_means, knn_scores, log_shares, share_logits
     from ssl_vit.evaluation.metrics import columns, judge
     from ssl_vit.evaluation.printing import conclusion, led_by, print_table
-    from ssl_vit.evaluation.session import announce, contestants, open_session
+    from ssl_vit.evaluation.session import announce, arithmetic, contestants, extract_both, open_session
 
     accelerator = train.start("fp32", cfg.seed)
     session = open_session(cfg.backbone, cfg.eval, cfg.run, main=accelerator.is_main_process)
@@ -27,11 +26,8 @@ def main(cfg: KNNRecipe) -> None:
     kind, names = data.test.kind, data.test.classes
     ks = tuple(sorted({cfg.knn.k, *cfg.knn.also}))
     rows = []
-    for method, extract in contestants(session, baselines=cfg.eval.baselines, seed=cfg.seed, device=device):
-        bank, asked = (
-            extract_features(extract, part, batch_size=cfg.eval.batch_size, device=device)
-            for part in (data.train, data.test)
-        )
+    for contestant in contestants(session, cfg.eval, seed=cfg.seed, device=device):
+        bank, asked = extract_both(session, contestant, cfg.eval, device)
         x, queries = (torch.from_numpy(features.x).to(device) for features in (bank, asked))
         labels, options = torch.from_numpy(bank.labels), {"ks": ks, "temperature": cfg.knn.temperature}
         if kind == "class":
@@ -45,7 +41,7 @@ def main(cfg: KNNRecipe) -> None:
             only = None if k == cfg.knn.k else session.metric
             metrics = judge(kind, scores[k].numpy(), asked.labels, names, only=only)
             used = f"{k}" if k <= len(bank.x) else f"{k} (all {len(bank.x)})"
-            rows.append({"method": method, "k": k, "neighbours": used, "headline": k == cfg.knn.k, **metrics,
+            rows.append({"method": contestant.method, "k": k, "neighbours": used, "headline": k == cfg.knn.k, **metrics,
                          "unreadable_test_images": list(asked.left_out)})  # fmt: skip
     if not accelerator.is_main_process:
         return
@@ -60,6 +56,7 @@ def main(cfg: KNNRecipe) -> None:
     protocol = {
         "knn": {"k": cfg.knn.k, "temperature": cfg.knn.temperature, "similarity": "cosine"},
         "pool": session.exported.pool,
+        **arithmetic(cfg.eval),
     }
     result = session.result("knn", rows, protocol, cfg.seed) | {"selection": "none: k is fixed beforehand"}
     print(f"Result: {session.run.write_result(f'knn{session.suffix(cfg.seed)}', result)}")

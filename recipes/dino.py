@@ -17,7 +17,7 @@ def main(cfg: DINORecipe) -> None:
     """
     import torch
 
-    from ssl_vit import pretraining, train
+    from ssl_vit import loop, pretraining, train
     from ssl_vit.configs import resolve_dino
     from ssl_vit.data.crop_colours import notice
     from ssl_vit.data.multicrop import multicrop_view
@@ -66,7 +66,7 @@ def main(cfg: DINORecipe) -> None:
     train.summarise(objective, loader, cfg.fit, cfg.optim, _tokens(cfg, start.note), accelerator)
     if accelerator.is_main_process:
         print(objective.describe(train.count_steps(cfg.fit, loader)), flush=True)
-    train.fit(objective, loader, view, fit=cfg.fit, optim=cfg.optim, run=run, accelerator=accelerator, seed=cfg.seed)
+    loop.fit(objective, loader, view, fit=cfg.fit, optim=cfg.optim, run=run, accelerator=accelerator, seed=cfg.seed)
     if accelerator.is_main_process:
         name = "DINO" if cfg.dino.export == "teacher" else "DINO, student"
         pretraining.export(name, objective, cfg, start, scale, run)

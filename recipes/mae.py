@@ -17,7 +17,7 @@ def main(cfg: MAERecipe) -> None:
     """
     import torch
 
-    from ssl_vit import pretraining, train
+    from ssl_vit import loop, pretraining, train
     from ssl_vit.configs import resolve
     from ssl_vit.data.views import mae_view
     from ssl_vit.figures.reconstructions import save_reconstructions
@@ -53,7 +53,7 @@ def main(cfg: MAERecipe) -> None:
         f"{start.note}; preset {preset.name}, {size} px = {patches} patches of {model.patch_size} px, {kept} visible"
     )
     train.summarise(objective, loader, cfg.fit, cfg.optim, tokens, accelerator)
-    train.fit(objective, loader, view, fit=cfg.fit, optim=cfg.optim, run=run, accelerator=accelerator, seed=cfg.seed)
+    loop.fit(objective, loader, view, fit=cfg.fit, optim=cfg.optim, run=run, accelerator=accelerator, seed=cfg.seed)
     if not accelerator.is_main_process:
         return
     pretraining.export("MAE", objective, cfg, start, scale, run)

@@ -83,7 +83,7 @@ def main(cfg: SupervisedRecipe) -> None:
     options = {k: to_dict(getattr(asked, k)) for k in ("model", "supervised", "augment", "optim", "fit")}
     options["preset"] = {"asked": asked.preset}
     if taken:
-        options["batch_statistics"] = {"of": asked.fit.micro_batch or "the whole batch"}
+        options["batch_statistics"] = {"of": asked.fit.given_micro_batch or "the whole batch"}
     result = result_of(
         "supervised", [row], options, data=data, size=size, metric=metric, cfg=cfg.eval, seed=cfg.seed
     )  # fmt: skip

@@ -19,6 +19,11 @@ def rank_and_world() -> tuple[int, int]:
     return 0, 1
 
 
+def local_processes() -> int:
+    """Number of processes of this job on this machine."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", rank_and_world()[1]))
+
+
 def sum_over_ranks(values: Tensor) -> Tensor:
     """Sum of a tensor over all processes (every process must call it)."""
     if rank_and_world()[1] > 1:

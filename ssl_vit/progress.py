@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -12,7 +13,7 @@ _LINES = 10  # how often a run reports where there is no terminal
 
 
 class TrainingProgress:
-    """Steps, images per second, loss and time left."""
+    """Steps, images per second, the share of time spent waiting for data, loss and time left."""
 
     def __init__(self, total: int, done: int, batch_size: int, shown: bool) -> None:
         """Starts showing.
@@ -39,21 +40,31 @@ class TrainingProgress:
         """Images per second since the start."""
         return (step - self.first) * self.batch_size / max(1e-9, time.perf_counter() - self.started)
 
-    def update(self, step: int, loss: float | None) -> None:
-        """Shows a step (taken so far) and, where it is known, its loss."""
+    def update(self, step: int) -> None:
+        """Moves the bar to a step (taken so far)."""
+        if self.bar is not None:
+            self.bar.update(self.task, completed=step)
+
+    def show(self, step: int, loss: float, timing: dict[str, Any]) -> None:
+        """Shows what a step was like.
+
+        Args:
+            step: Taken so far.
+            loss: The objective's.
+            timing: What ``metering.Meter`` read: the share of waiting for data, of the device's arithmetic (MFU),
+                and memory.
+        """
         if not self.shown:
             return
+        shares = f"data {100 * timing['data_wait']:.0f} %  mfu {100 * timing['mfu']:.0f} %"
+        shares += f"  {timing['peak_memory'] / 2**30:.1f} GB"
+        speed = f"{self.rate(step):,.0f} images/s"
         if self.bar is not None:
-            text = f"{self.rate(step):,.0f} images/s"
-            if loss is not None:
-                self.bar.update(self.task, text=f"{text}, loss {loss:.4f}")
-            self.bar.update(self.task, completed=step)
-        elif loss is not None and (step * _LINES // self.total) != self.shown_at:
+            self.bar.update(self.task, completed=step, text=f"loss {loss:.4f}  {speed}  {shares}")
+        elif (step * _LINES // self.total) != self.shown_at:
             self.shown_at = step * _LINES // self.total
             left = (self.total - step) * self.batch_size / max(1e-9, self.rate(step))
-            sys.stderr.write(
-                f"step {step:,}/{self.total:,}  loss {loss:.4f}  {self.rate(step):,.0f} images/s  {left:.0f} s left\n"
-            )
+            sys.stderr.write(f"step {step:,}/{self.total:,}  loss {loss:.4f}  {speed}  {shares}  {left:.0f} s left\n")
             sys.stderr.flush()
 
     shown_at = -1

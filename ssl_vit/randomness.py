@@ -8,7 +8,8 @@ because those are exact and fast on every device; two independently keyed rounds
 from __future__ import annotations
 
 import zlib
-from typing import NamedTuple
+from itertools import takewhile
+from typing import NamedTuple, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -25,6 +26,15 @@ def _mix(x: Int[Tensor, "*S"]) -> Int[Tensor, "*S"]:
     x = x ^ ((x >> 15) & 0x1FFFF)
     x = x * (0x846CA68B - 2**32)
     return x ^ ((x >> 16) & 0xFFFF)
+
+
+def _mix_integer(x: int) -> int:
+    """``_mix`` of a Python integer, as the unsigned word."""
+    x ^= x >> 16
+    x = x * 0x7FEB352D & 0xFFFFFFFF
+    x ^= x >> 15
+    x = x * 0x846CA68B & 0xFFFFFFFF
+    return x ^ (x >> 16)
 
 
 def _signed(word: int) -> int:
@@ -57,8 +67,12 @@ def make_key(seed: int, purpose: str, *words: int | Tensor, device: torch.device
     parts: list[int | Tensor] = [seed, seed >> 32, zlib.crc32(purpose.encode())]
     for word in words:
         parts += [word, word >> 32]
-    lanes = torch.stack([torch.full((length,), start, dtype=torch.int32, device=device) for start in _LANES])
-    for part in parts:
+    starts = [start & 0xFFFFFFFF for start in _LANES]
+    shared = list(takewhile(lambda part: not isinstance(part, Tensor), parts))
+    for word in cast("list[int]", shared):  # what all samples share is hashed once, and not on the device
+        starts = [_mix_integer(((start ^ (word & 0xFFFFFFFF)) + _GOLDEN) & 0xFFFFFFFF) for start in starts]
+    lanes = torch.stack([torch.full((length,), _signed(start), dtype=torch.int32, device=device) for start in starts])
+    for part in parts[len(shared) :]:
         if isinstance(part, Tensor):
             low = part.to(torch.int64) & 0xFFFFFFFF
             value = torch.where(low >= 2**31, low - 2**32, low).to(torch.int32)

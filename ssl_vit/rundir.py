@@ -14,6 +14,7 @@ import sys
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from statistics import median
 from typing import Any, cast
 
 import yaml
@@ -28,12 +29,17 @@ _WITHOUT_EFFECT = [
     "data.workers",
     "data.cache",
     "eval.batch_size",
+    "eval.precision",
+    "eval.compile",
+    "eval.keep_features",
     "eval.baselines",
     "eval.metric",
     "fit.epochs",
     "fit.min_steps",
     "fit.micro_batch",
     "fit.recompute",
+    "fit.compile",
+    "fit.profile",
     "fit.log_every",
     "fit.checkpoint_steps",
     "fit.checkpoint_minutes",
@@ -230,11 +236,21 @@ class RunDir:
             about = cast("dict[str, Any]", json.loads(path.read_text())) if path.exists() else {}
             write_atomically(path, json.dumps({**about, key: value}, indent=1) + "\n")
 
+    def training_speed(self) -> dict[str, float]:
+        """Medians of timing.jsonl, and the most memory; empty where nothing was trained."""
+        path = self.path / "timing.jsonl"
+        lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        if not lines:
+            return {}
+        medians = {name: median(line[name] for line in lines) for name in lines[0] if name != "step"}
+        return medians | {"peak_memory": max(line["peak_memory"] for line in lines)}
+
     def write_result(self, name: str, result: dict[str, Any]) -> Path:
         """Writes results/NAME.json with versions, commit, command and hardware beside the result."""
         path = self.path / "results" / f"{name}.json"
         if self.writes:
             about = {"versions": versions(), "commit": commit(), "command": command(), "hardware": hardware()}
+            about |= {"training_speed": speed} if (speed := self.training_speed()) else {}
             write_atomically(path, json.dumps({**result, "made_with": about}, indent=1) + "\n")
         return path
 

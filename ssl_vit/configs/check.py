@@ -119,7 +119,7 @@ def check_ranges(config: dict[str, Any], prefix: str = "") -> None:
         low, high = _RANGES[dotted]
         numbers = cast("list[Any]", value) if isinstance(value, list) else [value]
         for number in numbers:
-            if number is not None and not low <= number <= high:
+            if isinstance(number, (int, float)) and not low <= number <= high:
                 least = "positive" if 0 < low < 1 and high == math.inf else f"at least {low:g}"
                 most = "" if high == math.inf else f" and at most {high:g}"
                 raise UserError(f"--{dotted} {number:g} must be {least}{most}")

@@ -183,6 +183,8 @@ def run_script(main: Callable[[R], None], recipe: type[R], description: str) -> 
         description: Text above the options in ``--help``.
     """
     config = parse(recipe, description)
+    # Large tensors in pages of 2 MB: torch reads this once, and the system makes small pages one by one.
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     try:
         check_ranges(to_dict(config))
         main(config)

@@ -48,20 +48,26 @@ class DataConfig(SourceConfig):
     window: int | None = None
     """Train on random windows of this many pixels a side, at native scale, for very large images; evaluation then reads
     the central window. Files are decoded whole at every visit, and those above 179 million pixels are refused."""
-    cache: Literal["auto", "ram", "none"] = "auto"
-    """Keep decoded images in memory: auto does so when they fill less than half of what is free."""
+    cache: Literal["auto", "ram", "device", "none"] = "auto"
+    """Where images are kept once they are decoded: ram (memory that all processes of a machine share), device (the
+    GPU's own; on a CPU the same as ram) or none (they are decoded at every visit). auto: on the device where they fill
+    less than a quarter of what is free there, else in RAM where they fill less than half. Windows are never kept, and
+    what is streamed only in RAM or on the device where that is asked for."""
     workers: int | None = None
-    """Processes that decode images when they are not cached; default: one fewer than the CPU cores per process."""
+    """Processes that decode images; default: one fewer than the CPU cores per process, at most 16."""
 
 
 @dataclass(frozen=True)
 class LoadingConfig:
     """How images are loaded; which ones is decided elsewhere."""
 
-    cache: Literal["auto", "ram", "none"] = "auto"
-    """Keep decoded images in memory: auto does so when they fill less than half of what is free."""
+    cache: Literal["auto", "ram", "device", "none"] = "auto"
+    """Where images are kept once they are decoded: ram (memory that all processes of a machine share), device (the
+    GPU's own; on a CPU the same as ram) or none (they are decoded at every visit). auto: on the device where they fill
+    less than a quarter of what is free there, else in RAM where they fill less than half. Windows are never kept, and
+    what is streamed only in RAM or on the device where that is asked for."""
     workers: int | None = None
-    """Processes that decode images when they are not cached; default: one fewer than the CPU cores per process."""
+    """Processes that decode images; default: one fewer than the CPU cores per process, at most 16."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,11 @@ class AugmentConfig:
     """Area of the random resized crop as a share of the image (least, most); [1, 1] switches cropping off.
     Default: no crop up to 16 pixels, else [0.2, 1] for MAE and [0.35, 1] for training on labels (MAE's own fine-tuning
     crops [0.08, 1], for 100 epochs on 1.3 million images)."""
+    crop: Literal["random_resized", "pad"] = "random_resized"
+    """How images are cropped: to a box of random area and shape, which is resized; or, as for CIFAR, the whole central
+    square is padded by an eighth of its side with its own reflection and cut at a random place."""
+    interpolation: Literal["bicubic", "bilinear"] = "bicubic"
+    """How crops are resized, both antialiased; on a CPU bilinear is about twice as fast for large images."""
     crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)
     """Width over height of a crop (least, most), drawn on a logarithmic scale."""
     flip: bool | None = None

@@ -45,8 +45,17 @@ class EvalConfig:
     metric: Metric = "auto"
     """What tables lead with; all that fit are in the result file. auto: top1 for classes (balanced where the largest
     test class has three times the images of the smallest), average_precision for several labels, r2 for numbers."""
-    batch_size: int = 256
-    """Images per process and forward pass when features are extracted."""
+    batch_size: int | None = None
+    """Images per process and forward pass when features are extracted, halved where memory does not suffice; default:
+    on a CPU 16 for each thread (256 of up to 16 pixels), on a GPU 334 of 224 pixels and up to 4,096 smaller ones."""
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """Arithmetic of feature extraction; auto: bf16 on GPUs that have it and on CPUs with matrix units (AMX), else fp32.
+    bf16 is part of the protocol."""
+    compile: bool | None = None
+    """Compile the network that features are extracted with; default: on a GPU, for more than 500,000 images."""
+    keep_features: bool = True
+    """Keep extracted features in RUN/features, up to 512 MB of each network and source, for other draws of labels,
+    other protocols and later commands."""
     baselines: bool = True
     """Also score the same network with random weights, and raw pixels."""
 

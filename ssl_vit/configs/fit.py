@@ -59,13 +59,16 @@ class FitConfig:
     batch_size: int | None = None
     """Effective batch size: images per optimiser step over all processes and accumulation; default: the preset's
     (MAE: 256, digits 128, fewer where they would make less than four steps an epoch; on labels 64)."""
-    micro_batch: int | None = None
-    """Images per process and forward pass; the rest of the batch is accumulated. Default: batch size / processes."""
+    micro_batch: int | Literal["auto"] | None = None
+    """Images per process and forward pass; the rest of the batch is accumulated. auto: as many as fit into memory,
+    found before the first step. Default: batch size / processes."""
     statistics_batch: int | None = None
     """Not for typing: images whose statistics were taken together (per process and forward pass, times processes),
     where the network (batch normalisation) or the loss (Sinkhorn-Knopp) takes any: they then change the results."""
-    precision: Literal["auto", "fp32", "bf16", "fp16", "fp64"] = "auto"
-    """Arithmetic: auto is bf16 where the device computes in it, else fp32; fp64 is for equality tests."""
+    precision: Literal["auto", "fp32", "tf32", "bf16", "fp16", "fp64"] = "auto"
+    """Arithmetic: auto is bf16 where the device computes in it, else fp32; tf32 is fp32 whose matrix products round
+    their factors to 10 bits (NVIDIA from Ampere on; what bf16 and fp16 leave in fp32 is multiplied so too); fp64 is for
+    equality tests."""
     clip_grad: float | None = None
     """Largest global gradient norm; default: no clipping."""
     clip_each: float | None = None
@@ -73,6 +76,11 @@ class FitConfig:
     recompute: bool = False
     """Activation checkpointing: keep only what enters each block and compute the rest again in the backward pass; less
     memory, about a third more time."""
+    compile: bool = False
+    """Compile forward and backward pass (torch.compile, static shapes): a minute at the start, then faster steps, equal
+    up to rounding."""
+    profile: bool = False
+    """Write RUN/profile: a trace of ten steps and a page on where their time went."""
     log_every: int = 10
     """Optimiser steps between lines in metrics.jsonl."""
     checkpoint_steps: int | None = None
@@ -81,3 +89,8 @@ class FitConfig:
     """Minutes between checkpoints."""
     keep_checkpoints: int = 2
     """How many of the newest checkpoints stay on disk, at least 1."""
+
+    @property
+    def given_micro_batch(self) -> int | None:
+        """The number that was given, if any: auto never takes statistics over fewer images than without it."""
+        return None if self.micro_batch == "auto" else self.micro_batch

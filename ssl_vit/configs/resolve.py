@@ -165,10 +165,17 @@ def resolve_augment(cfg: AugmentConfig, size: int, *, labelled: bool) -> Augment
     """Crops, flips, policy and erasing as definite values.
 
     Raises:
-        UserError: For a crop scale outside (0, 1] or the wrong way round, or erasing without labels.
+        UserError: For a crop scale outside (0, 1] or the wrong way round or beside another crop, or erasing without
+            labels.
     """
     preset = for_side(size)
     crop = cfg.crop_scale or (preset.labelled_crop if labelled else preset.crop)
+    if cfg.crop == "pad":
+        crop = cfg.crop_scale or (1.0, 1.0)
+        if crop != (1.0, 1.0):
+            raise UserError(
+                f"--augment.crop_scale {list(crop)} is for random resized crops; --augment.crop pad has none"
+            )
     if not 0 < crop[0] <= crop[1] <= 1:
         raise UserError(f"--augment.crop_scale {list(crop)} must be two shares of the area, 0 < least <= most <= 1")
     if cfg.erasing and not labelled:
@@ -304,7 +311,8 @@ def resolve_probe(cfg: LinearRecipe, images: int, *, size: int, width: int, clas
         # LARS steps are a share of the weights' norm: with the rate of a small batch the head would never be trained.
         assert optim.base_lr is not None
         optim = replace(optim, lr=optim.base_lr * batch / 256)
-    crop = cfg.augment.crop_scale or ((0.08, 1.0) if for_side(size).flip else None)  # digits are used whole
+    boxes = for_side(size).flip and cfg.augment.crop != "pad"  # digits are used whole
+    crop = cfg.augment.crop_scale or ((0.08, 1.0) if boxes else None)
     return replace(
         cfg,
         linear=replace(cfg.linear, pool=pool, heads=cfg.linear.heads or max(1, width // 64)),

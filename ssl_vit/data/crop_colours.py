@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ssl_vit.configs import CropsConfig
 from ssl_vit.data import colour
+from ssl_vit.data.constants import sent
 
 _JITTER = {"brightness": 0.4, "contrast": 0.4, "saturation": 0.2, "hue": 0.1}
 """Largest change at strength 1: of a factor around 1, of hue in turns."""
@@ -109,29 +110,28 @@ def draw(u: Float[Tensor, "N numbers"], view: Int[Tensor, " N"], cfg: CropsConfi
     return Draws(torch.stack(steps), torch.stack(values))
 
 
-def group(draws: list[Draws]) -> list[Rows]:
-    """Sorts several sets of crops into groups of one operation each, at every step.
-
-    The sizes of all groups of all sets are read from the device at once: it is waited for once per batch.
+def group(steps: Int[Tensor, "P N"], device: torch.device) -> Rows:
+    """Sorts crops into groups of one operation each, at every step.
 
     Args:
-        draws: Of each set of crops.
+        steps: What ``Draws`` says, on the host.
+        device: Where the groups are needed.
     """
-    kinds = torch.arange(_NOTHING + 1, device=draws[0].steps.device)
-    counts = torch.stack([(each.steps[:, None] == kinds[:, None]).sum(dim=2) for each in draws]).tolist()
-    return [
-        [list(row.split(sizes))[:_NOTHING] for row, sizes in zip(each.steps.argsort(dim=1), count, strict=True)]
-        for each, count in zip(draws, counts, strict=True)
-    ]
+    kinds = torch.arange(_NOTHING + 1)
+    counts = (steps[:, None] == kinds[:, None]).sum(dim=2).tolist()
+    order = sent(steps.argsort(dim=1), device)
+    return [list(row.split(sizes))[:_NOTHING] for row, sizes in zip(order, counts, strict=True)]
 
 
-def apply(images: Float[Tensor, "N C H W"], draws: Draws, rows: Rows, *, bits: int, widest: float) -> None:
+def apply(
+    images: Float[Tensor, "N C H W"], values: Float[Tensor, "K N"], rows: Rows, *, bits: int, widest: float
+) -> None:
     """In place: the jitter in each crop's own order, then grey, blur and solarising, as torchvision defines them.
 
     Args:
         images: Pixels in [0, 1].
-        draws: What happens to each.
-        rows: The same as groups.
+        values: By how much each operation would change each crop, as in ``Draws``.
+        rows: Which crops have which operation at which step.
         bits: Bits per channel of the files.
         widest: Largest deviation of a blur in pixels.
     """
@@ -144,8 +144,7 @@ def apply(images: Float[Tensor, "N C H W"], draws: Draws, rows: Rows, *, bits: i
         lambda part, _: colour.grey(part),
         lambda part, _: colour.solarise(part),
     ]
-    values = draws.values.unbind()
     for groups in rows:
-        for change, value, crops in zip(changes, values, groups, strict=True):
+        for change, value, crops in zip(changes, values.unbind(), groups, strict=True):
             if len(crops):
                 images[crops] = change(images.index_select(0, crops), value.index_select(0, crops))

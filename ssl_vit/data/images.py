@@ -162,10 +162,12 @@ class ImageSet:
     def on_canvas(self, side: int | None, img_size: int, window: int | None = None) -> ImageSet:
         """Decides what images are decoded to.
 
-        Images of one size, up to twice the model's, stay as they are. Others are squeezed onto one square, of the
-        given side or of their median short side, kept between the model's image size and twice that; crop boxes are
-        still drawn in original coordinates, so that crop statistics are those of the papers. With a window nothing is
-        resized: a square of that side is cut from every image, in training at random, else from the middle.
+        Images of one size stay as they are while their short side is up to twice the model's and their long side up to
+        three times: resizing a photograph takes more than half as long as decoding it. Others are squeezed onto one
+        square, of the given side or of their median short side, kept between the model's image size and twice that;
+        crop boxes are still drawn in original coordinates, so that crop statistics are those of the papers. With a
+        window nothing is resized: a square of that side is cut from every image, in training at random, else from the
+        middle.
 
         Args:
             side: ``--data.canvas``.
@@ -189,8 +191,10 @@ class ImageSet:
                     f"{self.sizes.short_side} pixels"
                 )
             return replace(self, window=window, canvas=None, sizes=Sizes((window, window), window))
-        if side is None and self.sizes.common is not None and max(self.sizes.common) <= 2 * img_size:
-            return self
+        if side is None and self.sizes.common is not None:
+            short, long = sorted(self.sizes.common)
+            if short <= 2 * img_size and long <= 3 * img_size:
+                return self
         side = side or max(img_size, min(self.sizes.short_side, 2 * img_size))
         return replace(self, canvas=(side, side))
 
@@ -199,7 +203,9 @@ class ImageSet:
         if self.window is not None:
             size, crops = f"windows of {self.window} x {self.window} at native scale", "in pixels of the window"
         elif self.canvas is not None:
-            size = f"squeezed onto {self.canvas[1]} x {self.canvas[0]}, antialiased bicubic"
+            size = (
+                f"squeezed onto {self.canvas[1]} x {self.canvas[0]}, antialiased bicubic; large JPEG from 1/2, 1/4, 1/8"
+            )
             crops = "in pixels of the original, mapped onto the canvas"
         else:
             size = "native" if self.sizes.common is None else "native, {1} x {0}".format(*self.sizes.common)

@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from scipy.special import betaincinv
 from torch import Tensor
 
+from ssl_vit.data.constants import constant
 from ssl_vit.data.targets import Kind, TargetScale
 from ssl_vit.randomness import Key, uniform
 
@@ -61,7 +62,7 @@ def make_targets(
     if kind == "multilabel":
         return labels.to(dtype) * (1.0 - smoothing) + smoothing / 2.0
     assert scale is not None
-    mean, std = (labels.new_tensor(v) for v in scale)
+    mean, std = (constant(v, labels.dtype, labels.device) for v in scale)
     return ((labels - mean) / std).to(dtype)
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from ssl_vit.configs import CropsConfig
@@ -37,11 +36,15 @@ class _Crops(NamedTuple):
         return self.views.stop - self.views.start
 
 
-def _keys(batch: Batch, seed: int, purpose: str, views: int) -> Key:
+def _keys(index: Tensor, epoch: Tensor, seed: int, purpose: str, views: int) -> Key:
     """One stream per image and view, all views of an image next to each other."""
-    number = torch.arange(views, device=batch.index.device).repeat(len(batch.index))
-    epoch, index = (words.repeat_interleave(views) for words in (batch.epoch, batch.index))
-    return make_key(seed, purpose, epoch, index, number)
+    number = torch.arange(views, device=index.device).repeat(len(index))
+    return make_key(seed, purpose, epoch.repeat_interleave(views), index.repeat_interleave(views), number)
+
+
+def _of(values: Float[Tensor, "P N"] | Int[Tensor, "P N"], crops: _Crops, shape: tuple[int, int]) -> Tensor:
+    """What belongs to the crops of one size, of values for all views of all images."""
+    return values.unflatten(1, shape)[:, :, crops.views].flatten(1)
 
 
 def _pieces(batch: Batch, most: int) -> list[Batch]:
@@ -49,17 +52,13 @@ def _pieces(batch: Batch, most: int) -> list[Batch]:
     images = len(batch.index)
     size = math.ceil(images / math.ceil(images / most))
     parts = [slice(start, start + size) for start in range(0, images, size)]
-    return [
-        replace(
-            batch, images=batch.images[p], index=batch.index[p], epoch=batch.epoch[p], sizes=batch.sizes[p], labels=None
-        )
-        for p in parts
-    ]
+    return [batch.part(p) for p in parts]
 
 
 def _cut(
     batch: Batch,
     images: Float[Tensor, "B C H W"],
+    scale: PixelScale,
     key: Key,
     u: Float[Tensor, "B V"],
     crops: _Crops,
@@ -74,8 +73,15 @@ def _cut(
         return same if flip is None else torch.where(flip.view(-1, 1, 1, 1), same.flip(3), same)
     sizes = batch.sizes.repeat_interleave(crops.number, dim=0)
     boxes = augment.centre_crop(sizes) if whole else augment.random_resized_crop(key, sizes, crops.area, cfg.ratio)
-    boxes = augment.to_canvas(boxes, sizes, canvas).unflatten(0, u.shape)
-    return augment.crop_resize_views(images, boxes, crops.size, flip).flatten(0, 1).contiguous().clamp_(0.0, 1.0)
+    boxes = augment.to_canvas(boxes, sizes, canvas)
+    boxes = (boxes if whole else augment.whole_pixels(boxes, canvas)).unflatten(0, u.shape)
+    if not whole and images.dtype == torch.float32 and augment.crops_in_bytes(batch.images, crops.size):
+        flips = [None] * crops.number if flip is None else flip.unbind(1)
+        each = zip(boxes.unbind(1), flips, strict=True)
+        views = [augment.crop_bytes(batch.images, box, crops.size, mirror) for box, mirror in each]
+        return scale.scaled(torch.stack(views, dim=1).flatten(0, 1), images.dtype)
+    cut = augment.crop_resize_views(images, boxes, crops.size, flip, whole=not whole)
+    return cut.flatten(0, 1).contiguous().clamp_(0.0, 1.0)
 
 
 def multicrop_view(
@@ -103,25 +109,34 @@ def multicrop_view(
         sets.append(_Crops("locals", after, cfg.local_size, cfg.local_scale))
     views, widest = GLOBALS + cfg.local_crops, cfg.blur_sigma[1]
 
-    def crop(batch: Batch, seed: int) -> dict[str, Tensor]:
-        channels, shape = batch.images.shape[1], (len(batch.index), views)
-        key = _keys(batch, seed, "multicrop", views)
+    def colours(key: Key, images: int, channels: int) -> tuple[Float[Tensor, " N"], Draws]:
+        """A number for the flip of every crop, and its colour changes."""
         # Swapped halves name another stream of the same view: these numbers share no bits with those of the boxes.
         u = uniform(Key(key.high, key.low), 1 + NUMBERS)
-        number = torch.arange(views, device=u.device).repeat(len(batch.index))
-        drawn = draw(u[:, 1:], number, cfg, operations(channels, scale.bits))
-        draws = [Draws(*(each.unflatten(1, shape)[:, :, s.views].flatten(1) for each in drawn)) for s in sets]
-        rows = group(draws)  # waits for the device, before there is much to wait for
+        number = torch.arange(views, device=u.device).repeat(images)
+        return u[:, 0], draw(u[:, 1:], number, cfg, operations(channels, scale.bits))
+
+    def crop(batch: Batch, seed: int) -> dict[str, Tensor]:
+        channels, shape = batch.images.shape[1], (len(batch.index), views)
+        key = _keys(batch.index, batch.epoch, seed, "multicrop", views)
+        u, drawn = colours(key, len(batch.index), channels)
+        # What is grouped by is drawn once more where it can be read without waiting for the device.
+        on_host = drawn if u.device.type == "cpu" else colours(
+            _keys(*batch.names(), seed, "multicrop", views), len(batch.index), channels
+        )[1]  # fmt: skip
+        rows = [group(_of(on_host.steps, s, shape), u.device) for s in sets]
         images = scale.scaled(batch.images, dtype)
-        low, high, flip = (each.reshape(shape) for each in (key.low, key.high, u[:, 0]))
+        low, high, flip = (each.reshape(shape) for each in (key.low, key.high, u))
         inputs: dict[str, Tensor] = {}
-        for crops, mine, groups in zip(sets, draws, rows, strict=True):
+        for crops, groups in zip(sets, rows, strict=True):
             own = Key(low[:, crops.views].flatten(), high[:, crops.views].flatten())
-            cut = _cut(batch, images, own, flip[:, crops.views], crops, cfg)
-            apply(cut, mine, groups, bits=scale.bits, widest=widest)
+            cut = _cut(batch, images, scale, own, flip[:, crops.views], crops, cfg)
+            apply(cut, _of(drawn.values, crops, shape), groups, bits=scale.bits, widest=widest)
             inputs[crops.name] = scale.normalise(cut).unflatten(0, (shape[0], crops.number))
         if drop_path:
-            factors = drop_path_factors(_keys(batch, seed, "drop-path", views), depth, drop_path).unflatten(0, shape)
+            factors = drop_path_factors(
+                _keys(batch.index, batch.epoch, seed, "drop-path", views), depth, drop_path
+            ).unflatten(0, shape)
             for crops in sets:
                 inputs[f"drop_{crops.name}"] = factors[:, crops.views]
         return inputs

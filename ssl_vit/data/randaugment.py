@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ssl_vit.data.colour import grey
+from ssl_vit.data.constants import constant, sent
 from ssl_vit.randomness import Key, normal, uniform
 
 Images = Float[Tensor, "B C H W"]
@@ -56,7 +57,9 @@ def _sharpness(images: Images, strength: Strength) -> Images:
     """Against the image smoothed by the kernel (1 1 1, 1 5 1, 1 1 1) / 13; the outermost pixels stay."""
     smooth = images.clone()
     if min(images.shape[2:]) > 2:
-        kernel = images.new_tensor([[1.0, 1.0, 1.0], [1.0, 5.0, 1.0], [1.0, 1.0, 1.0]])[None, None] / 13.0
+        kernel = (
+            constant((1.0, 1.0, 1.0, 1.0, 5.0, 1.0, 1.0, 1.0, 1.0), images.dtype, images.device).view(1, 1, 3, 3) / 13.0
+        )
         inner = F.conv2d(images.flatten(0, 1)[:, None], kernel)
         smooth[:, :, 1:-1, 1:-1] = inner[:, 0].unflatten(0, images.shape[:2])
     return _enhance(images, smooth, strength)
@@ -162,7 +165,7 @@ def _affine(name: str, strength: Strength, height: int, width: int) -> Float[Ten
 def _warp(images: Images, affine: Float[Tensor, "B 2 3"], fill: Float[Tensor, " C"]) -> Images:
     """Bilinear resampling; what comes from outside the image gets the fill colour."""
     height, width = images.shape[2:]
-    size = images.new_tensor([width, height])
+    size = constant((width, height), images.dtype, images.device)
     x = torch.arange(width, device=images.device, dtype=images.dtype) + 0.5
     y = torch.arange(height, device=images.device, dtype=images.dtype) + 0.5
     place = torch.stack([x.expand(height, -1), y[:, None].expand(-1, width), torch.ones_like(images[0, 0])], dim=2)
@@ -186,23 +189,23 @@ def apply(
         fill: Colour of what comes from outside the image.
     """
     result, strength = images.clone(), strength.to(images.dtype)
-    moves: list[tuple[list[int], Tensor]] = []
+    moves: list[tuple[Tensor, Tensor]] = []
     for name in dict.fromkeys(names):
         if name is None:
             continue
-        rows = [i for i, drawn in enumerate(names) if drawn == name]
+        rows = sent(torch.tensor([i for i, drawn in enumerate(names) if drawn == name]), images.device)
         if name in _GEOMETRY:
             moves.append((rows, _affine(name, strength[rows], images.shape[2], images.shape[3])))
         else:
             result[rows] = _INTENSITY[name](images[rows], strength[rows])
     if moves:
-        rows = [row for part, _ in moves for row in part]
+        rows = torch.cat([part for part, _ in moves])
         result[rows] = _warp(images[rows], torch.cat([affine for _, affine in moves]), fill.to(images.dtype))
     return result
 
 
 def rand_augment(
-    key: Key, images: Images, *, magnitude: float, fill: Float[Tensor, " C"], bits: int
+    key: Key, images: Images, *, magnitude: float, fill: Float[Tensor, " C"], bits: int, host: Key | None = None
 ) -> Float[Tensor, "B C H W"]:
     """RandAugment (Cubuk et al. 2020) as timm's rand-m9-mstd0.5-inc1, which MAE fine-tunes with.
 
@@ -215,13 +218,14 @@ def rand_augment(
         magnitude: Mean magnitude, in [0, 10].
         fill: Colour of what comes from outside the image: the mean of the training images.
         bits: Bits per channel of the files.
+        host: The same streams on the host, so that the device need not be waited for.
     """
     names = operations(images.shape[1], bits)
-    u = uniform(key, 3 * LAYERS).view(-1, LAYERS, 3)
+    u, v = (uniform(each, 3 * LAYERS).view(-1, LAYERS, 3) for each in (key, host or key))
     # Swapped halves name another stream of the same sample: these numbers share no bits with the uniform ones.
     level = (magnitude + DEVIATION * normal(Key(key.high, key.low), LAYERS)).clamp(0.0, MOST) / MOST
     strength = torch.where(u[:, :, 1] < 0.5, -level, level)
-    drawn = torch.where(u[:, :, 2] < PROBABILITY, (u[:, :, 0] * len(names)).long(), -1)
+    drawn = torch.where(v[:, :, 2] < PROBABILITY, (v[:, :, 0] * len(names)).long(), -1)
     for layer, numbers in enumerate(drawn.T.tolist()):
         chosen = [names[i] if i >= 0 else None for i in numbers]
         images = apply(images, chosen, strength[:, layer], fill)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ssl_vit.configs import AugmentConfig, SupervisedConfig
 from ssl_vit.data import augment, colour, mixing
+from ssl_vit.data.constants import constant
 from ssl_vit.data.erasing import erase
 from ssl_vit.data.formats import Unreadable
 from ssl_vit.data.images import ImageSet, Sizes
@@ -39,17 +40,17 @@ class PixelScale:
     """Bits per channel of the files: [0, 1] is the whole 8- or 16-bit range."""
 
     def scaled(self, images: Tensor, dtype: torch.dtype) -> Float[Tensor, "B C H W"]:
-        """Pixels as fractions of the full range."""
-        return images.to(dtype) / (2**self.bits - 1)
+        """Pixels as fractions of the full range, in memory of their own, channels apart."""
+        return images.to(dtype, copy=True, memory_format=torch.contiguous_format).div_(2**self.bits - 1)
 
-    def normalise(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B C H W"]:
-        """Fractions to zero mean and unit deviation."""
-        mean, std = (images.new_tensor(v)[:, None, None] for v in (self.mean, self.std))
-        return (images - mean) / std
+    def normalise(self, images: Float[Tensor, "B C H W"], out: Tensor | None = None) -> Float[Tensor, "B C H W"]:
+        """Fractions to zero mean and unit deviation, written to ``out`` where it is given."""
+        mean, std = (constant(v, images.dtype, images.device)[:, None, None] for v in (self.mean, self.std))
+        return torch.sub(images, mean, out=out).div_(std)
 
     def restore(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B C H W"]:
         """The inverse of ``normalise``."""
-        mean, std = (images.new_tensor(v)[:, None, None] for v in (self.mean, self.std))
+        mean, std = (constant(v, images.dtype, images.device)[:, None, None] for v in (self.mean, self.std))
         return images * std + mean
 
 
@@ -89,30 +90,78 @@ def measure_scale(images: ImageSet, at_most: int = 2000) -> PixelScale:
     return PixelScale(tuple(mean), tuple(std), images.form.bits)
 
 
+_AT_ONCE = 2**18
+"""Numbers in the images that a CPU works on together: few enough to stay in its cache from step to step."""
+
+
 def _sample_key(seed: int, purpose: str, batch: Batch) -> Key:
     return make_key(seed, purpose, batch.epoch, batch.index)
+
+
+def _host_key(seed: int, purpose: str, batch: Batch) -> Key:
+    index, epoch = batch.names()
+    return make_key(seed, purpose, epoch, index)
 
 
 def _fits(images: Tensor, size: int) -> bool:
     return tuple(images.shape[2:]) == (size, size)
 
 
+def _geometry(
+    batch: Batch, seed: int, scale: PixelScale, cfg: AugmentConfig, size: int, dtype: torch.dtype
+) -> Callable[[slice], Float[Tensor, "B C S S"]]:
+    """What crops, resizes and flips some images of the batch; all that is random is drawn here, for all of them."""
+    assert cfg.crop_scale is not None
+    canvas = (batch.images.shape[2], batch.images.shape[3])
+    flips = uniform(_sample_key(seed, "flip", batch), 1)[:, 0] < 0.5 if cfg.flip else None
+    shifts = augment.random_shift(_sample_key(seed, "crop", batch), size) if cfg.crop == "pad" else None
+    boxes, drawn = None, shifts is None and cfg.crop_scale != (1.0, 1.0)
+    if drawn:
+        key = _sample_key(seed, "crop", batch)
+        boxes = augment.random_resized_crop(key, batch.sizes, cfg.crop_scale, cfg.crop_ratio)
+        boxes = augment.whole_pixels(augment.to_canvas(boxes, batch.sizes, canvas), canvas)
+    elif not (batch.native and _fits(batch.images, size)):
+        boxes = augment.to_canvas(augment.centre_crop(batch.sizes), batch.sizes, canvas)
+    by_bytes = drawn and dtype == torch.float32 and augment.crops_in_bytes(batch.images, size)
+    padded = augment.pad_crop(batch.images, shifts, flips) if shifts is not None and boxes is None else None
+
+    def cut(part: slice) -> Tensor:
+        if padded is not None:
+            return scale.scaled(padded[part], dtype)
+        images, flip = batch.images[part], None if flips is None else flips[part]
+        if by_bytes and boxes is not None:
+            return scale.scaled(augment.crop_bytes(images, boxes[part], size, flip, cfg.interpolation), dtype)
+        images = scale.scaled(images, dtype)
+        if boxes is None:
+            return images if flip is None else torch.where(flip[:, None, None, None], images.flip(3), images)
+        mirrored = None if shifts is not None else flip
+        images = augment.crop_resize(images, boxes[part], size, mirrored, cfg.interpolation, whole=drawn).clamp_(0, 1)
+        return images if shifts is None else augment.pad_crop(images, shifts[part], flip)
+
+    return cut
+
+
 def train_geometry(
     batch: Batch, seed: int, scale: PixelScale, cfg: AugmentConfig, size: int, dtype: torch.dtype
 ) -> Float[Tensor, "B C S S"]:
     """Random crop, resize and flip as the config says; pixels in [0, 1]."""
-    assert cfg.crop_scale is not None
-    images = scale.scaled(batch.images, dtype)
-    flip = uniform(_sample_key(seed, "flip", batch), 1)[:, 0] < 0.5 if cfg.flip else None
-    if cfg.crop_scale == (1.0, 1.0):
-        if batch.native and _fits(images, size):
-            return images if flip is None else torch.where(flip[:, None, None, None], images.flip(3), images)
-        boxes = augment.centre_crop(batch.sizes)
-    else:
-        key = _sample_key(seed, "crop", batch)
-        boxes = augment.random_resized_crop(key, batch.sizes, cfg.crop_scale, cfg.crop_ratio)
-    canvas = (images.shape[2], images.shape[3])
-    return augment.crop_resize(images, augment.to_canvas(boxes, batch.sizes, canvas), size, flip).clamp(0.0, 1.0)
+    return _geometry(batch, seed, scale, cfg, size, dtype)(slice(None))
+
+
+def train_images(
+    batch: Batch, seed: int, scale: PixelScale, cfg: AugmentConfig, size: int, dtype: torch.dtype
+) -> Float[Tensor, "B C S S"]:
+    """Training images, cropped, varied and normalised; where nothing is varied a CPU works in pieces."""
+    cut, count = _geometry(batch, seed, scale, cfg, size, dtype), len(batch.index)
+    if cfg.policy in ("3-augment", "randaugment") or batch.images.device.type != "cpu":
+        return scale.normalise(vary(batch, seed, cut(slice(None)), scale, cfg))
+    channels = batch.images.shape[1]
+    images = torch.empty((count, channels, size, size), dtype=dtype)
+    at_once = max(1, _AT_ONCE // images[0].numel())
+    for start in range(0, count, at_once):
+        part = slice(start, start + at_once)
+        scale.normalise(cut(part), out=images[part])
+    return images
 
 
 def vary(
@@ -123,8 +172,10 @@ def vary(
     if cfg.policy == "3-augment":
         return colour.three_augment(key, images, bits=scale.bits)
     if cfg.policy == "randaugment":
-        fill = images.new_tensor(scale.mean)
-        return rand_augment(key, images, magnitude=cfg.magnitude, fill=fill, bits=scale.bits)
+        fill = constant(scale.mean, images.dtype, images.device)
+        return rand_augment(
+            key, images, magnitude=cfg.magnitude, fill=fill, bits=scale.bits, host=_host_key(seed, "colour", batch)
+        )
     return images
 
 
@@ -156,10 +207,9 @@ def mae_view(scale: PixelScale, cfg: AugmentConfig, *, size: int, patches: int, 
     """
 
     def view(batch: Batch, seed: int) -> dict[str, Tensor]:
-        images = train_geometry(batch, seed, scale, cfg, size, dtype)
-        images = vary(batch, seed, images, scale, cfg)
+        images = train_images(batch, seed, scale, cfg, size, dtype)
         mask = random_mask(bits(_sample_key(seed, "mask", batch), patches), kept)
-        return {"images": scale.normalise(images), "keep_ids": mask.keep_ids, "mask_ids": mask.mask_ids}
+        return {"images": images, "keep_ids": mask.keep_ids, "mask_ids": mask.mask_ids}
 
     return view
 
@@ -176,8 +226,7 @@ def probe_view(scale: PixelScale, cfg: AugmentConfig, *, size: int, dtype: torch
 
     def view(batch: Batch, seed: int) -> dict[str, Tensor]:
         assert batch.labels is not None
-        images = vary(batch, seed, train_geometry(batch, seed, scale, cfg, size, dtype), scale, cfg)
-        return {"images": scale.normalise(images), "labels": batch.labels}
+        return {"images": train_images(batch, seed, scale, cfg, size, dtype), "labels": batch.labels}
 
     return view
 
@@ -221,10 +270,9 @@ def supervised_view(
 
     def view(batch: Batch, seed: int) -> dict[str, Tensor]:
         assert batch.labels is not None
-        images = train_geometry(batch, seed, scale, cfg, size, dtype)
-        images = scale.normalise(vary(batch, seed, images, scale, cfg))
+        images = train_images(batch, seed, scale, cfg, size, dtype)
         if cfg.erasing:
-            images = erase(_sample_key(seed, "erasing", batch), images, cfg.erasing)
+            images = erase(_sample_key(seed, "erasing", batch), images, cfg.erasing, _host_key(seed, "erasing", batch))
         targets = mixing.make_targets(
             batch.labels, kind, classes=classes, smoothing=loss.label_smoothing, scale=target_scale, dtype=dtype
         )

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from ssl_vit.configs.presets import TINY
 from ssl_vit.data.augment import centre_crop, crop_resize, to_canvas
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loader import Batch, UnreadableLog, eval_batches
 from ssl_vit.data.views import PixelScale, eval_images
 from ssl_vit.dist import gather_lists, gather_rows
 from ssl_vit.errors import UserError
+from ssl_vit.memory import out_of_memory
 from ssl_vit.models.backbone import Backbone, Pool
 
 RAW_SIDE = 32
 """Raw pixels are compared at no more than this side, in pixels, so that k-NN on them stays affordable."""
+_GPU_PIXELS = 2**24
+"""Input pixels in a GPU's forward pass, unless the number of images is given: 334 images of 224 x 224."""
+_WORTH_COMPILING = 500_000
+"""Images from which on a GPU saves more than the minute that compiling takes."""
 
 Extractor = Callable[[Batch], Float[Tensor, "B D"]]
 
@@ -42,7 +48,14 @@ class Features:
 
 
 def backbone_extractor(
-    backbone: Backbone, scale: PixelScale, *, size: int, pool: Pool, device: torch.device
+    backbone: Backbone,
+    scale: PixelScale,
+    *,
+    size: int,
+    pool: Pool,
+    device: torch.device,
+    bf16: bool = False,
+    compiled: bool = False,
 ) -> Extractor:
     """Pooled features of a backbone in inference mode.
 
@@ -52,14 +65,52 @@ def backbone_extractor(
         size: Side of its input in pixels.
         pool: What represents an image.
         device: Where to compute.
+        bf16: Multiply matrices in bf16; pixels are prepared, and features returned, in single precision.
+        compiled: Compile the network.
     """
     backbone = backbone.to(device).eval()
 
+    def forward(images: Tensor) -> Tensor:
+        return backbone.forward_pooled(images, pool=pool)
+
+    run = torch.compile(forward) if compiled else forward
+
     def extract(batch: Batch) -> Tensor:
         with torch.inference_mode():
-            return backbone.forward_pooled(eval_images(batch, scale, size, torch.float32), pool=pool)
+            images = eval_images(batch, scale, size, torch.float32)
+            if compiled and len(images) > 1:
+                torch._dynamo.mark_dynamic(images, 0)  # compiled once for batches of all sizes
+            with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
+                return run(images).float()
 
     return extract
+
+
+def pays_to_compile(asked: bool | None, images: int, device: torch.device) -> bool:
+    """Whether a network is compiled before features are extracted.
+
+    Args:
+        asked: ``--eval.compile``; None decides.
+        images: How many there are.
+        device: Where to compute.
+    """
+    return device.type == "cuda" and images > _WORTH_COMPILING if asked is None else asked
+
+
+def images_at_once(asked: int | None, size: int, device: torch.device) -> int:
+    """Images per process and forward pass, to start with.
+
+    Args:
+        asked: ``--eval.batch_size``; None decides. A GPU gets many; a CPU so few that what is in work stays in its
+            cache (ViT-S/16 at 224 px: 16 images at a time are a third faster than 32), but many tiny ones.
+        size: Side of the input in pixels.
+        device: Where to compute.
+    """
+    if asked is not None:
+        return asked
+    if device.type == "cuda":
+        return min(4096, max(256, _GPU_PIXELS // size**2))
+    return 256 if size <= TINY or device.type != "cpu" else min(256, 16 * torch.get_num_threads())
 
 
 def pixel_extractor(scale: PixelScale, *, size: int) -> Extractor:
@@ -84,18 +135,20 @@ def extract_features(
     Args:
         extract: Batch to vectors.
         images: A labelled set.
-        batch_size: Images per process and forward pass.
+        batch_size: Images per process and forward pass; halved as often as memory does not suffice.
         device: Where to compute.
         may_be_constant: Whether all images may have the same vector: answers may, features may not.
 
     Raises:
-        UserError: When features are not finite, or do not differ at all between images.
+        UserError: When features are not finite, or do not differ at all between images, or when there is too little
+            memory for one image.
     """
     assert images.labels is not None
     log = UnreadableLog(images)
-    rows, index = [], []
+    rows, index, at_once = [], [], batch_size
     for batch in eval_batches(images, batch_size, device, log):
-        rows.append(extract(batch).float())
+        found, at_once = _within_memory(extract, batch, at_once)
+        rows += found
         index.append(batch.index)
     # A process without images must know how wide the others' features are.
     width = int(gather_rows(torch.tensor([rows[0].shape[1] if rows else 0], device=device)).max())
@@ -108,3 +161,27 @@ def extract_features(
     if not may_be_constant and len(x) > 1 and float(np.ptp(x, axis=0).max()) == 0.0:
         raise UserError("all images have the same features: the backbone has collapsed or its weights are empty")
     return Features(x, images.labels[where], where, tuple(gather_lists(log.listing())))
+
+
+def _within_memory(extract: Extractor, batch: Batch, at_once: int) -> tuple[list[Float[Tensor, "b D"]], int]:
+    """Vectors of a batch in parts that fit into memory, and how many images that is."""
+    rows: list[Tensor] = []
+    done, images = 0, len(batch.index)
+    while done < images:
+        part = batch if at_once >= images else _part(batch, slice(done, done + at_once))
+        try:
+            rows.append(extract(part).float())
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise
+            if len(part.index) == 1:
+                raise UserError("out of memory with a single image: no features can be extracted here") from None
+            at_once = len(part.index) // 2
+            continue  # the failed attempt's tensors go with the error
+        done += len(part.index)
+    return rows, at_once
+
+
+def _part(batch: Batch, chosen: slice) -> Batch:
+    each = {name: getattr(batch, name) for name in ("images", "index", "epoch", "sizes", "labels")}
+    return replace(batch, **{name: None if value is None else value[chosen] for name, value in each.items()})

@@ -27,12 +27,13 @@ from ssl_vit.data.sources import Labelled
 from ssl_vit.data.targets import measure_targets
 from ssl_vit.data.views import PixelScale, eval_images, supervised_view
 from ssl_vit.errors import UserError
-from ssl_vit.evaluation.features import extract_features
+from ssl_vit.evaluation.features import extract_features, images_at_once
 from ssl_vit.evaluation.metrics import judge
+from ssl_vit.loop import fit
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.objectives.supervised import Supervised
 from ssl_vit.rundir import RunDir
-from ssl_vit.train import DTYPES, count_steps, fit, micro_batch_size, summarise
+from ssl_vit.train import DTYPES, count_steps, micro_batch_size, summarise
 
 
 def train_on_labels(
@@ -172,5 +173,7 @@ def predict(
         with torch.inference_mode():
             return net(eval_images(batch, scale, size, dtype))
 
-    found = extract_features(logits, images, batch_size=256, device=device, may_be_constant=True)
+    found = extract_features(
+        logits, images, batch_size=images_at_once(None, size, device), device=device, may_be_constant=True
+    )
     return found.x, found.labels, found.left_out

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-_ELEMENTS = 16_000_000  # similarities held at once
+_ELEMENTS = 2**22
+"""Similarities held at once on a CPU: few enough that most are selected from before they leave its cache."""
+_BLOCK = 2**14
+"""Training images compared with at once on a CPU."""
 _LEAST = 1e-6  # share of neighbours that stands for none of them, so that its logit is finite
 
 
@@ -24,7 +28,8 @@ def knn_scores(
 ) -> dict[int, Float[Tensor, "q K"]]:
     """Votes per class: the k most similar training images vote with exp(cosine similarity / temperature).
 
-    All k come from one search for the largest. Memory is bounded: queries go through in chunks.
+    All k come from one search for the largest, and every neighbour is counted once: the votes of more neighbours are
+    those of fewer and the rest. Memory is bounded: images are compared block by block.
 
     Args:
         train: Training features, normalised here.
@@ -37,13 +42,14 @@ def knn_scores(
     Returns:
         Scores by k; the predicted class is the largest.
     """
-    scores: dict[int, list[Tensor]] = {k: [] for k in ks}
-    for weight, neighbour in _neighbours(train, queries, max(ks), temperature, len(train)):
-        vote = labels[neighbour]
-        for k in ks:
-            empty = weight.new_zeros(len(weight), classes)
-            scores[k].append(empty.scatter_add_(1, vote[:, :k], weight[:, :k]))
-    return {k: torch.cat(parts) for k, parts in scores.items()}
+    similarity, neighbour = _neighbours(train, queries, max(ks))
+    weight, vote = (similarity / temperature).exp(), labels[neighbour]
+    votes, counted = weight.new_zeros(len(weight), classes), 0
+    found: dict[int, Tensor] = {}
+    for k in sorted(ks):
+        votes = votes.scatter_add(1, vote[:, counted:k], weight[:, counted:k])
+        found[k], counted = votes, k
+    return {k: found[k] for k in ks}
 
 
 def knn_means(
@@ -67,10 +73,12 @@ def knn_means(
         Predictions by k, on the CPU.
     """
     targets = targets.cpu()
+    similarity, neighbour = _neighbours(train, queries, max(ks))
+    weight = (similarity / temperature).exp().cpu().to(targets.dtype)
+    at_once = max(1, _ELEMENTS // (weight.shape[1] * targets.shape[1]))
     means: dict[int, list[Tensor]] = {k: [] for k in ks}
-    gathered = min(max(ks), len(train)) * targets.shape[1]
-    for weight, neighbour in _neighbours(train, queries, max(ks), temperature, max(len(train), gathered)):
-        shares, rows = weight.cpu().to(targets.dtype), targets[neighbour.cpu()]
+    for shares, chosen in zip(weight.split(at_once), neighbour.cpu().split(at_once), strict=True):
+        rows = targets[chosen]
         for k in ks:
             share = F.normalize(shares[:, :k], p=1, dim=1)
             means[k].append(torch.einsum("qk,qkr->qr", share, rows[:, :k]))
@@ -78,13 +86,54 @@ def knn_means(
 
 
 def _neighbours(
-    train: Tensor, queries: Tensor, most: int, temperature: float, per_query: int
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Weights and positions of the most similar training images, the nearest first, chunk by chunk of queries."""
-    bank, asked = F.normalize(train, dim=1), F.normalize(queries, dim=1)
-    for part in asked.split(max(1, _ELEMENTS // per_query)):
-        similarity, neighbour = (part @ bank.T).topk(min(most, len(bank)), dim=1)
-        yield (similarity / temperature).exp(), neighbour
+    train: Float[Tensor, "n D"], queries: Float[Tensor, "q D"], most: int
+) -> tuple[Float[Tensor, "q k"], Int[Tensor, "q k"]]:
+    """Cosine similarities and positions of the most similar training images, the nearest first."""
+    wide = 1 if train.device.type == "cpu" else 8  # a GPU has no cache to stay in, but many cores to fill
+    block = min(len(train), _BLOCK * wide)
+    asked = F.normalize(queries, dim=1).split(max(1, _ELEMENTS * wide**2 // block))
+    best: list[tuple[Tensor, Tensor] | None] = [None] * len(asked)
+    held = queries.new_empty(len(asked[0]), block)
+    for first in range(0, len(train), block):
+        bank = F.normalize(train[first : first + block], dim=1).T
+        for number, part in enumerate(asked):
+            value = torch.mm(part, bank, out=held[: len(part), : bank.shape[1]])
+            place = _largest(value, min(most, value.shape[1]))
+            found = value.gather(1, place), place + first
+            before = best[number]
+            if before is not None:
+                value, place = (torch.cat(pair, dim=1) for pair in zip(before, found, strict=True))
+                kept = _largest(value, min(most, value.shape[1]))
+                found = value.gather(1, kept), place.gather(1, kept)
+            best[number] = found
+    value, place = (torch.cat(parts) for parts in zip(*(pair for pair in best if pair is not None), strict=True))
+    value, order = value.sort(dim=1, descending=True)
+    return value, place.gather(1, order)
+
+
+def _largest(values: Float[Tensor, "q n"], k: int) -> Int[Tensor, "q k"]:
+    """Positions of the k largest values of every row, in no order.
+
+    Columns j, j + m, j + 2m... are a group. The k largest values are in the k groups with the largest maxima, so only
+    those are looked through (and the last columns, where groups do not come out even).
+    """
+    groups = math.isqrt(values.shape[1] // k)
+    if groups < 3:
+        return _select(values, k)
+    m = values.shape[1] // groups
+    grouped, rest = values[:, : groups * m].unflatten(1, (groups, m)), values[:, groups * m :]
+    group = _select(grouped.amax(dim=1), k)
+    inside = grouped.gather(2, group[:, None].expand(-1, groups, -1)).flatten(1)
+    place = _select(torch.cat([inside, rest], dim=1), k)
+    return torch.where(place < groups * k, group.gather(1, place % k) + place // k * m, place + groups * (m - k))
+
+
+def _select(values: Float[Tensor, "q n"], k: int) -> Int[Tensor, "q k"]:
+    if values.device.type != "cpu":
+        return values.topk(k, dim=1, sorted=False).indices
+    # numpy partitions with vector instructions, and several times faster than torch.
+    first = values.shape[1] - k
+    return torch.from_numpy(np.argpartition(values.numpy(), first, axis=1)[:, first:])
 
 
 def log_shares(votes: Float[Tensor, "q K"]) -> Float[Tensor, "q K"]:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.special import log_softmax
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, PredefinedSplit, StratifiedKFold
@@ -80,9 +81,11 @@ def linear_probe(
         with _quiet():
             model.fit(train, labels)
     regression: Any = model[-1]
-    known = regression.predict_log_proba(model[:-1].transform(queries))
+    logits = regression.decision_function(model[:-1].transform(queries)).astype(np.float64)
+    if logits.ndim == 1:  # of the second of two classes
+        logits = np.stack([np.zeros_like(logits), logits], axis=1)
     scores = np.full((len(queries), classes), -np.inf)
-    scores[:, regression.classes_] = known
+    scores[:, regression.classes_] = log_softmax(logits, axis=1)  # of wide features, probabilities underflow to 0
     return LinearFit(scores, strength, selection, bool(np.max(regression.n_iter_) < cfg.max_iter))
 
 

@@ -244,32 +244,33 @@ def train_heads(
     std = torch.stack([s for s, _ in stats])[:, None]
     # A feature that does not vary (but for rounding) within a part says nothing there.
     scale = torch.where(std > 1e-6 * (mean.abs() + std.amax(dim=2, keepdim=True)), std, torch.inf) * width**0.5
-    weight = x.new_zeros(parts, width, count * outputs)
-    bias = x.new_zeros(parts, 1, count * outputs)
+    # All heads' outputs for one class stand side by side: the softmax over classes is vectorised over heads.
+    weight = x.new_zeros(parts, width, outputs * count)
+    bias = x.new_zeros(parts, 1, outputs * count)
     velocity, bias_velocity = torch.zeros_like(weight), torch.zeros_like(bias)
-    rate, decay = (x.new_tensor(v).repeat_interleave(outputs) for v in zip(*pairs, strict=True))
+    rate, decay = (x.new_tensor(v).repeat(outputs) for v in zip(*pairs, strict=True))
     batch = min(n, cfg.batch_size)
     steps = max(math.ceil(cfg.passes * n / batch), cfg.min_steps)
     for step, rows in zip(range(steps), _batches(n, batch, seed, x.device), strict=False):
         z = (x[rows] - mean) / scale
-        out = torch.baddbmm(bias, z, weight).view(parts, batch, count, outputs)
+        out = torch.baddbmm(bias, z, weight).view(parts, batch, outputs, count)
         wanted = (target.values[rows] - target.mean[:, None]) / target.std[:, None]
         part = target.parts[:, rows]
         part = part / part.sum(dim=1, keepdim=True).clamp(min=1.0)
-        error = (_predicted(out, kind) - wanted[:, :, None]) * part[:, :, None, None]
-        error = error.view(parts, batch, count * outputs)
+        error = (_predicted(out, kind) - wanted[..., None]) * part[:, :, None, None]
+        error = error.view(parts, batch, outputs * count)
         now = rate * warmup_cosine(step, total_steps=steps, warmup_steps=0, peak=1.0, final=0.0)
         velocity.mul_(MOMENTUM).add_(torch.bmm(z.mT, error)).addcmul_(weight, decay)
         bias_velocity.mul_(MOMENTUM).add_(error.sum(dim=1, keepdim=True))
         weight.addcmul_(velocity, now, value=-1.0)
         bias.addcmul_(bias_velocity, now, value=-1.0)
-    shaped = weight.view(parts, width, count, outputs).transpose(1, 2)
-    return Heads(shaped, bias.view(parts, 1, count, outputs).transpose(1, 2), mean, scale)
+    weight, bias = (v.view(parts, -1, outputs, count).permute(0, 3, 1, 2).contiguous() for v in (weight, bias))
+    return Heads(weight, bias, mean, scale)
 
 
 def _predicted(outputs: Tensor, kind: Kind) -> Tensor:
     if kind == "class":
-        return outputs.softmax(dim=-1)
+        return outputs.softmax(dim=2)
     return outputs.sigmoid() if kind == "multilabel" else outputs
 
 

@@ -16,15 +16,16 @@ from ssl_vit.data.sources import Labelled
 from ssl_vit.data.targets import measure_targets
 from ssl_vit.data.views import PixelScale, eval_images, probe_view
 from ssl_vit.errors import UserError
-from ssl_vit.evaluation.features import Features, extract_features
+from ssl_vit.evaluation.features import Features, extract_features, images_at_once
 from ssl_vit.evaluation.linear import linear_probe
 from ssl_vit.evaluation.linear_cached import linear_cached
 from ssl_vit.evaluation.metrics import judge
-from ssl_vit.evaluation.session import Session, contestants
+from ssl_vit.evaluation.session import Session, arithmetic, contestants, extract_both
+from ssl_vit.loop import fit
 from ssl_vit.models.backbone import Backbone, Pool, with_tokens
 from ssl_vit.objectives.probe import AttentiveHead, FrozenProbe, linear_head
 from ssl_vit.rundir import RunDir, digest, flat, identity, open_run
-from ssl_vit.train import DTYPES, count_steps, describe, fit, micro_batch_size, summarise
+from ssl_vit.train import DTYPES, count_steps, describe, micro_batch_size, summarise, with_statistics
 
 NAMES = {
     "cached": "linear-cached",
@@ -118,14 +119,8 @@ def _on_features(cfg: LinearRecipe, session: Session, accelerator: Accelerator) 
         pools = {pool: slice(None)}
     described = session._replace(exported=exported._replace(pool=pool))
     features = [  # of all before anything is fitted: the other processes do not wait for the main one meanwhile
-        (
-            method,
-            *(
-                extract_features(extract, part, batch_size=cfg.eval.batch_size, device=device)
-                for part in (data.train, data.test)
-            ),
-        )
-        for method, extract in contestants(described, baselines=cfg.eval.baselines, seed=cfg.seed, device=device)
+        (contestant.method, *extract_both(described, contestant, cfg.eval, device))
+        for contestant in contestants(described, cfg.eval, seed=cfg.seed, device=device)
     ]
     rows = []
     for method, bank, asked in features if accelerator.is_main_process else ():
@@ -141,6 +136,7 @@ def _on_features(cfg: LinearRecipe, session: Session, accelerator: Accelerator) 
         "optimiser": "SGD, momentum 0.9, half a cosine to 0" if cached else "scikit-learn's lbfgs",
         "selection": f"{cfg.linear.folds}-fold cross-validation inside the training labels"
         + (", groups kept whole" if data.train.groups is not None else ""),
+        **arithmetic(cfg.eval),
     }
     return Judged(rows, protocol, rows[0]["selection"] if rows else "")
 
@@ -183,7 +179,7 @@ def _on_augmented_images(cfg: LinearRecipe, session: Session, accelerator: Accel
             identity(to_dict(replace(cfg, backbone="", run=RunConfig()))),
             exported.weights_hash,
             data.train.fingerprint,
-            cfg.fit.micro_batch,  # batch statistics are those of a micro-batch
+            cfg.fit.given_micro_batch,  # batch statistics are those of a micro-batch
         ]
     )
     folder = session.run.path / "linear_probe" / unique[:8]
@@ -213,7 +209,7 @@ def _on_augmented_images(cfg: LinearRecipe, session: Session, accelerator: Accel
         "optim": to_dict(asked.optim),  # what an open option becomes may depend on the number of labels
         "fit": to_dict(asked.fit),
         "augment": to_dict(asked.augment),
-        "batch_statistics": "of the whole batch" if asked.fit.micro_batch is None else asked.fit.micro_batch,
+        "batch_statistics": asked.fit.given_micro_batch or "of the whole batch",
         "selection": "none: fixed options, last step",
     }
     return Judged(rows if accelerator.is_main_process else [], protocol, "fixed options, last step")
@@ -262,7 +258,8 @@ def train_probe(
     )  # fmt: skip
     view = probe_view(scale, cfg.augment, size=size, dtype=DTYPES.get(cfg.fit.precision, torch.float32))
     summarise(objective, loader, cfg.fit, optim, f"head on {reads}", accelerator)
-    fit(objective, loader, view, fit=cfg.fit, optim=optim, run=run, accelerator=accelerator, seed=cfg.seed)
+    taken = with_statistics(cfg.fit, accelerator.num_processes, cfg.linear.protocol != "aug-dino")
+    fit(objective, loader, view, fit=taken, optim=optim, run=run, accelerator=accelerator, seed=cfg.seed)
     found = _scores(objective, data.test, scale, size, accelerator.device)
     metrics = judge(data.train.kind, found.x, found.labels, data.test.classes)
     return {**metrics, "steps": count_steps(cfg.fit, loader), "unreadable_test_images": list(found.left_out)}
@@ -276,4 +273,5 @@ def _scores(objective: FrozenProbe, images: ImageSet, scale: PixelScale, size: i
         with torch.inference_mode():
             return objective.scores(eval_images(batch, scale, size, dtype))
 
-    return extract_features(extract, images, batch_size=256, device=device, may_be_constant=True)
+    at_once = images_at_once(None, size, device)
+    return extract_features(extract, images, batch_size=at_once, device=device, may_be_constant=True)

@@ -23,6 +23,8 @@ _NO_MEANING = (
     "fit.micro_batch",
     "fit.statistics_batch",
     "fit.recompute",
+    "fit.compile",
+    "fit.profile",
     "fit.log_every",
     "fit.checkpoint_steps",
     "fit.checkpoint_minutes",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,13 +16,23 @@ from ssl_vit.configs import DataConfig, EvalConfig, LabelledDataConfig, LabelsCo
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.sources import Labelled, open_labelled, open_pool, same_source
 from ssl_vit.errors import UserError
-from ssl_vit.evaluation.features import Extractor, backbone_extractor, pixel_extractor
+from ssl_vit.evaluation.feature_store import FeatureStore, network_hash
+from ssl_vit.evaluation.features import (
+    Extractor,
+    Features,
+    backbone_extractor,
+    images_at_once,
+    pays_to_compile,
+    pixel_extractor,
+)
 from ssl_vit.evaluation.few_label import labelled_draw
 from ssl_vit.evaluation.metrics import chosen_metric
 from ssl_vit.evaluation.printing import led_by
 from ssl_vit.evaluation.protocol import made_with, result_of
+from ssl_vit.models.backbone import Backbone
 from ssl_vit.results import LABELS
 from ssl_vit.rundir import RunDir
+from ssl_vit.train import auto_precision
 
 
 class Session(NamedTuple):
@@ -221,19 +231,72 @@ def check_format(images: ImageSet, exported: Exported) -> None:
         )
 
 
-def contestants(
-    session: Session, *, baselines: bool, seed: int, device: torch.device
-) -> Iterator[tuple[str, Extractor]]:
-    """The backbone, and beside it the same network with random weights and raw pixels."""
+class Contestant(NamedTuple):
+    """What represents images: the backbone, or a baseline beside it."""
+
+    method: str
+    extract: Extractor
+    identity: dict[str, Any]
+    """All that its vectors depend on beside the images."""
+
+
+def contestants(session: Session, cfg: EvalConfig, *, seed: int, device: torch.device) -> Iterator[Contestant]:
+    """The backbone, and beside it the same network with random weights and raw pixels.
+
+    Args:
+        session: Opened.
+        cfg: Which of them, and how their features are extracted.
+        seed: Of the random weights.
+        device: Where to compute.
+    """
     exported = session.exported
-    shape = {"size": exported.size, "pool": exported.pool, "device": device}
-    yield (
-        str(exported.about.get("objective", "backbone")),
-        backbone_extractor(exported.backbone, exported.scale, **shape),
+    images = len(session.data.train) + len(session.data.test)
+    how = {"size": exported.size, "pool": exported.pool, "bf16": _in_bf16(cfg)}
+
+    def judged(method: str, backbone: Backbone) -> Contestant:
+        identity = {"network": network_hash(backbone), "scale": asdict(exported.scale), **how}
+        compiled = pays_to_compile(cfg.compile, images, device)
+        extract = backbone_extractor(backbone, exported.scale, device=device, compiled=compiled, **how)
+        return Contestant(method, extract, identity)
+
+    yield judged(str(exported.about.get("objective", "backbone")), exported.backbone)
+    if cfg.baselines:
+        yield judged("random weights", exported.with_random_weights(seed))
+        pixels = {"network": "raw pixels", "scale": asdict(exported.scale), "size": exported.size}
+        yield Contestant("raw pixels", pixel_extractor(exported.scale, size=exported.size), pixels)
+
+
+def extract_both(
+    session: Session, contestant: Contestant, cfg: EvalConfig, device: torch.device
+) -> tuple[Features, Features]:
+    """A contestant's features of the training and the test images, computed or kept from before.
+
+    Args:
+        session: Opened.
+        contestant: One of ``contestants``.
+        cfg: How features are extracted.
+        device: Where to compute.
+    """
+    store = FeatureStore(session.run.path / "features" if cfg.keep_features else None, writes=session.run.writes)
+    at_once = images_at_once(cfg.batch_size, session.exported.size, device)
+    train, test = (
+        store.features(contestant.extract, contestant.identity, images, batch_size=at_once, device=device)
+        for images in (session.data.train, session.data.test)
     )
-    if baselines:
-        yield "random weights", backbone_extractor(exported.with_random_weights(seed), exported.scale, **shape)
-        yield "raw pixels", pixel_extractor(exported.scale, size=exported.size)
+    return train, test
+
+
+def arithmetic(cfg: EvalConfig) -> dict[str, str]:
+    """What a protocol says of the arithmetic of its features: nothing of single precision.
+
+    Args:
+        cfg: How features are extracted.
+    """
+    return {"arithmetic": "bf16"} if _in_bf16(cfg) else {}
+
+
+def _in_bf16(cfg: EvalConfig) -> bool:
+    return (auto_precision() if cfg.precision == "auto" else cfg.precision) == "bf16"
 
 
 def announce(session: Session) -> None:

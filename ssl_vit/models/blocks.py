@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from timm.models.vision_transformer import Block
@@ -28,31 +30,56 @@ def run_block(block: nn.Module, x: Float[Tensor, "B L D"], drop: Float[Tensor, "
     if drop is None:
         return block(x)
     block = cast(Block, block)
-    scale = drop.to(x.dtype)[:, :, None, None]
-    x = x + scale[:, 0] * block.ls1(block.attn(block.norm1(x)))
-    return x + scale[:, 1] * block.ls2(block.mlp(block.norm2(x)))
+    x = _add(x, drop[:, 0], lambda part: block.ls1(block.attn(block.norm1(part))))
+    return _add(x, drop[:, 1], lambda part: block.ls2(block.mlp(block.norm2(part))))
 
 
-def run_block_from(block: nn.Module, x: Float[Tensor, "B L D"], first: int) -> Float[Tensor, "B M D"]:
-    """A block of ``make_blocks`` evaluated only for the tokens from ``first`` on; all tokens are attended to.
+def _add(
+    x: Float[Tensor, "B L D"], factor: Float[Tensor, " B"] | None, branch: Callable[[Tensor], Tensor],
+    wanted: slice = slice(None),
+) -> Float[Tensor, "B M D"]:  # fmt: skip
+    """Wanted tokens plus a residual branch of all of them, each sample's times its factor.
+
+    A CPU does not compute what it would multiply by zero; a device would have to be waited for to know what that is.
+    """
+    if factor is None:
+        return x[:, wanted] + branch(x)
+    scale = factor.to(x.dtype)[:, None, None]
+    if x.device.type == "cpu" and not torch.compiler.is_compiling():
+        kept = factor.nonzero()[:, 0]
+        if 0 < len(kept) < len(factor):  # parameters must get a gradient, be it zero
+            part = scale[kept] * branch(x[kept])
+            return x[:, wanted].index_add(0, kept, part.to(x.dtype))
+    return x[:, wanted] + scale * branch(x)
+
+
+def run_block_for(
+    block: nn.Module, x: Float[Tensor, "B L D"], wanted: slice, drop: Float[Tensor, "B 2"] | None = None
+) -> Float[Tensor, "B M D"]:
+    """A block evaluated only for the tokens whose output is wanted; all tokens are attended to.
 
     Args:
-        block: A block of ``make_blocks``.
-        x: Tokens, L = first + M.
-        first: First token whose output is wanted.
+        block: timm's ``Block``.
+        x: Tokens.
+        wanted: Which M of them.
+        drop: As for ``run_block``.
     """
     block = cast(Block, block)
-    attn: Any = block.attn
-    batch, length, width = x.shape
-    h = block.norm1(x)
+    first, second = (None, None) if drop is None else drop.unbind(dim=1)
+    x = _add(x, first, lambda part: block.ls1(_attend(block.attn, block.norm1(part), wanted)), wanted)
+    return _add(x, second, lambda part: block.ls2(block.mlp(block.norm2(part))))
+
+
+def _attend(attn: Any, h: Float[Tensor, "B L D"], wanted: slice) -> Float[Tensor, "B M D"]:
+    """Timm's attention from some tokens to all."""
+    batch, length, width = h.shape
     weight, bias = attn.qkv.weight, attn.qkv.bias
-    query = F.linear(h[:, first:], weight[:width], bias[:width])
-    key_value = F.linear(h, weight[width:], bias[width:])
-    q = query.reshape(batch, length - first, attn.num_heads, -1).transpose(1, 2)
+    query = F.linear(h[:, wanted], weight[:width], None if bias is None else bias[:width])
+    key_value = F.linear(h, weight[width:], None if bias is None else bias[width:])
+    q = attn.q_norm(query.unflatten(2, (attn.num_heads, -1)).transpose(1, 2))
     k, v = key_value.reshape(batch, length, 2, attn.num_heads, -1).permute(2, 0, 3, 1, 4)
-    mixed = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(batch, length - first, width)
-    x = x[:, first:] + attn.proj(mixed)
-    return x + block.mlp(block.norm2(x))
+    mixed = F.scaled_dot_product_attention(q, attn.k_norm(k), v).transpose(1, 2).flatten(2)
+    return attn.proj(attn.norm(mixed))
 
 
 def attention_from_first(block: nn.Module, x: Float[Tensor, "B L D"]) -> Float[Tensor, "B heads L"]:

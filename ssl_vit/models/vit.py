@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from ssl_vit.models.backbone import Pool, TokenBackbone, Tokens
-from ssl_vit.models.blocks import attention_from_first, run_block
+from ssl_vit.models.blocks import attention_from_first, run_block, run_block_for
 from ssl_vit.models.positions import FactorisedPositions, resample, sincos_2d
 
 
@@ -99,12 +100,15 @@ class ViTBackbone(TokenBackbone):
         """Keeps only what enters each block; see ``Backbone.recompute_activations``."""
         self.recompute = True
 
-    def _run(self, i: int, x: Float[Tensor, "B T D"], drop: Float[Tensor, "B L 2"] | None) -> Float[Tensor, "B T D"]:
-        """Block i."""
+    def _run(
+        self, i: int, x: Float[Tensor, "B T D"], drop: Float[Tensor, "B L 2"] | None, wanted: slice | None = None
+    ) -> Float[Tensor, "B _ D"]:
+        """Block i, of all tokens or of those wanted."""
         block, factors = self.vit.blocks[i], None if drop is None else drop[:, i]
+        run = partial(run_block, block) if wanted is None else partial(run_block_for, block, wanted=wanted)
         if self.recompute and torch.is_grad_enabled():
-            return cast(Tensor, checkpoint(run_block, block, x, factors, use_reentrant=False, preserve_rng_state=False))
-        return run_block(block, x, factors)
+            return cast(Tensor, checkpoint(run, x, drop=factors, use_reentrant=False, preserve_rng_state=False))
+        return run(x, drop=factors)
 
     def layer_id(self, name: str) -> int:
         """0 for embeddings, i + 1 for block i, depth + 1 for the final norm."""
@@ -161,8 +165,9 @@ class ViTBackbone(TokenBackbone):
         parts = pool.split("+")
         x, _ = self._embed(images, None)
         tokens: list[Tensor] = []
+        alone = set(parts) <= {"cls", "cls4"}  # nothing reads the last block's patches
         for i in range(self.depth):
-            x = self._run(i, x, drop)
+            x = self._run(i, x, drop, slice(0, 1) if alone and i == self.depth - 1 else None)
             if "cls4" in parts and i >= self.depth - 4:
                 tokens.append(self.vit.norm(x[:, 0]))
         if pool != "mean_prenorm":

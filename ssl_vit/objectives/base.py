@@ -74,6 +74,14 @@ class Objective(nn.Module, ABC):
     def after_step(self, clock: Clock) -> None:
         """After the optimiser: moving averages."""
 
+    def compile_passes(self, mode: str | None) -> None:
+        """From now on forward and backward pass run compiled, for static shapes.
+
+        Args:
+            mode: torch.compile's; "reduce-overhead" captures CUDA graphs.
+        """
+        self.compile(dynamic=False, mode=mode)
+
     def observed(self) -> dict[str, float]:
         """Numbers over all processes about the step just taken, for health.jsonl; empty where it was not looked at."""
         return {}

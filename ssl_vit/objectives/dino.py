@@ -109,6 +109,11 @@ class DINO(Objective):
         base = base_momentum(self.batch_size, clock.total_steps) if self.cfg.momentum is None else self.cfg.momentum
         return teacher_momentum(clock.step, total_steps=clock.total_steps, base=base)
 
+    def compile_passes(self, mode: str | None) -> None:
+        """Compiles what makes features; head and loss are few large products, and a loss in chunks by hand."""
+        for branch in (self.student, self.teacher):
+            branch.features = torch.compile(branch.features, dynamic=False, mode=mode)
+
     def describe(self, steps: int) -> str:
         """What the resolved options came to, in words.
 

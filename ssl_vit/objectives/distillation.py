@@ -28,7 +28,8 @@ class LastLayer(NamedTuple):
 
     def outputs(self, z: Float[Tensor, "*B Z"], scale: Float[Tensor, " K"]) -> Float[Tensor, "*B K"]:
         """Outputs times what the scale is multiplied by, in full precision even where autocast lowers the product's."""
-        product = z @ self.direction.T
+        # As one product of two matrices: a batch of them would copy the layer for every view.
+        product = (z.reshape(-1, z.shape[-1]) @ self.direction.T).view(*z.shape[:-1], -1)
         return product.to(torch.promote_types(product.dtype, scale.dtype)).mul_(scale)
 
 
@@ -68,6 +69,16 @@ class LossParts(NamedTuple):
     """Mean of the teacher's probabilities over views and images."""
 
 
+_ROWS = 1024
+"""Rows whose products a CPU adds up before they leave its cache."""
+
+
+def _row_products(a: Float[Tensor, "K Z"], b: Float[Tensor, "K Z"]) -> Float[Tensor, " K"]:
+    """The product of each row with the same row."""
+    rows = _ROWS if a.device.type == "cpu" else len(a)
+    return torch.cat([(x * y).sum(dim=1) for x, y in zip(a.split(rows), b.split(rows), strict=True)])
+
+
 class _CrossView(torch.autograd.Function):
     """The loss with its gradients computed in the forward pass, a chunk of images at a time.
 
@@ -88,7 +99,7 @@ class _CrossView(torch.autograd.Function):
         marginal = student.new_zeros(len(direction))
         needs_z, needs_w, needs_gain = ctx.needs_input_grad[:3]
         grad_z = torch.empty_like(student) if needs_z else None
-        grad_w = torch.zeros_like(direction) if needs_w or needs_gain else None
+        grad_w: Tensor | None = None
         for first in range(0, batch, chunk):
             part = slice(first, min(batch, first + chunk))
             p, h = teaching.chunk(part, cold)
@@ -110,21 +121,27 @@ class _CrossView(torch.autograd.Function):
             logits.mul_(warm)
             if grad_z is not None:
                 grad_z[:, part] = logits @ direction
-            if grad_w is not None:
-                grad_w += logits.flatten(0, 1).T @ z.flatten(0, 1)
+            if needs_w or needs_gain:
+                with torch.autocast(z.device.type, enabled=False):
+                    rows, inner = logits.flatten(0, 1).T, z.flatten(0, 1)
+                    grad_w = rows @ inner if grad_w is None else grad_w.addmm_(rows, inner)
         grad_gain = None
         if grad_w is not None:  # a row's length has no effect: what points along it goes to the gain
-            along = torch.linalg.vecdot(direction, grad_w)
+            along = _row_products(direction, grad_w)
             grad_gain = (along / gain[:, 0])[:, None]
-            grad_w.addcmul_(direction, (along / direction.square().sum(dim=1).clamp(min=1e-24))[:, None], value=-1.0)
+            squares = torch.linalg.vector_norm(direction, dim=1).square().clamp(min=1e-24)
+            grad_w.addcmul_(direction, (along / squares)[:, None], value=-1.0)
         grads = (grad_z, grad_w if needs_w else None, grad_gain if needs_gain else None)
-        ctx.save_for_backward(*(None if g is None else g.div_(pairs * batch) for g in grads))
+        ctx.grads = [None if g is None else g.div_(pairs * batch) for g in grads]
         ctx.mark_non_differentiable(entropy, marginal)
         return loss / (pairs * batch), entropy / (given * batch), marginal / (given * batch)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return *(None if g is None else g * grads[0] for g in ctx.saved_tensors), None, None, None
+        own, ctx.grads = ctx.grads, None
+        if own is None:
+            raise RuntimeError("the gradients of this loss were handed over; it can be differentiated once")
+        return *(None if g is None else g.mul_(grads[0]) for g in own), None, None, None
 
 
 def cross_view_loss(

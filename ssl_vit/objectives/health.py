@@ -53,7 +53,7 @@ class Observations:
             gram = x.T @ x
         new = {
             "micro": x.new_ones(()),
-            "rows": x.new_tensor(float(len(x))),
+            "rows": x.new_full((), float(len(x))),
             "sum": x.sum(dim=0),
             "gram": gram,
             "marginal": marginal,

@@ -13,7 +13,7 @@ from ssl_vit.configs import MAEConfig
 from ssl_vit.errors import UserError
 from ssl_vit.masking import Mask
 from ssl_vit.models.backbone import Backbone, TokenBackbone, Tokens
-from ssl_vit.models.blocks import make_blocks, run_block_from
+from ssl_vit.models.blocks import make_blocks, run_block_for
 from ssl_vit.models.init import init_weights
 from ssl_vit.models.positions import sincos_2d
 from ssl_vit.models.vit import gather_patches
@@ -105,7 +105,7 @@ class MAE(Objective):
         x = torch.cat([prefix.to(hidden.dtype), kept + where[mask.keep_ids], hidden], dim=1)
         for block in self.blocks[:-1]:
             x = block(x)
-        x = run_block_from(self.blocks[-1], x, prefix.shape[1] if every else seen.shape[1])
+        x = run_block_for(self.blocks[-1], x, slice(prefix.shape[1] if every else seen.shape[1], None))
         return self.pred(self.norm(x))
 
     def forward(self, inputs: dict[str, Tensor]) -> StepOutput:

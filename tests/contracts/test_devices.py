@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ssl_vit import train
+from ssl_vit import loop, train
 from ssl_vit.configs import (
     AugmentConfig,
     CropsConfig,
@@ -39,12 +39,13 @@ from ssl_vit.evaluation.knn import knn_scores
 from ssl_vit.figures.reconstructions import save_reconstructions
 from ssl_vit.models.build import build_backbone
 from ssl_vit.models.vit import ViTBackbone
-from ssl_vit.objectives.base import Objective
+from ssl_vit.objectives.base import Clock, Objective
 from ssl_vit.objectives.dino import DINO
 from ssl_vit.objectives.mae import MAE
 from ssl_vit.objectives.probe import AttentiveHead, FrozenProbe, linear_head
 from ssl_vit.objectives.supervised import Supervised
 from ssl_vit.rundir import RunDir
+from ssl_vit.stepping import Stepper
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -178,7 +179,7 @@ def fit(objective: Objective, view: View, loader: Loader, path: Path, cfg: FitCo
     path.mkdir(exist_ok=True)
     optim = OptimConfig(lr=1e-3, layer_decay=0.9, weight_decay_end=0.4)
     run = RunDir(path, True)
-    train.fit(objective, loader, view, fit=cfg, optim=optim, run=run, accelerator=train.start("fp32"), seed=3)
+    loop.fit(objective, loader, view, fit=cfg, optim=optim, run=run, accelerator=train.start("fp32"), seed=3)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -269,6 +270,90 @@ def test_fp64_is_refused_on_apples_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(train, "Accelerator", accelerator("mps"))
     with pytest.raises(UserError, match=r"--fit\.precision fp64: .*mps.*use fp32"):
         train.start("fp64")
+
+
+# --- no waiting for the device --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_views_read_nothing_from_the_device(name: str, digits: Labelled) -> None:
+    """Tensors without content cannot be read: what a view decides on the host it must know from the host."""
+    digits = digits._replace(train=labelled_as(digits.train, name))
+    scale = measure_scale(digits.train)
+    _, view = CASES[name][1](scale)
+    loader = Loader(digits.train, batch_size=16, micro_batch=16, seed=3, device=torch.device("cpu"))
+    batch = next(iter(loader.batches(0, 1)))
+    away = {key: value.to("meta") for key, value in vars(batch).items() if isinstance(value, Tensor)}
+    inputs, real = view(replace(batch, **away), 3), view(batch, 3)
+    assert {key: value.shape for key, value in inputs.items()} == {key: value.shape for key, value in real.items()}
+    assert all(value.is_meta for value in inputs.values())
+
+
+class _Waits(TorchDispatchMode):
+    """Collects operations whose result the host needs before it can go on."""
+
+    found: list[str] = []  # noqa: RUF012
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        masks = [x for x in tree_leaves(args[1:]) if isinstance(x, Tensor) and x.dtype == torch.bool]
+        if func.overloadpacket in _WAITING or (masks and func.overloadpacket in _INDEXING):
+            self.found.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+_WAITING = {torch.ops.aten._local_scalar_dense, torch.ops.aten.nonzero, torch.ops.aten.equal,
+            torch.ops.aten.masked_select, torch.ops.aten.is_nonzero}  # fmt: skip
+_INDEXING = {torch.ops.aten.index, torch.ops.aten.index_put, torch.ops.aten.index_put_}
+"""With a mask: how many it chooses is read."""
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_step_waits_for_the_device(name: str, digits: Labelled, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)  # only a CPU looks at who drops a branch
+    digits = digits._replace(train=labelled_as(digits.train, name))
+    objective, view = CASES[name][1](measure_scale(digits.train))
+    accelerator = train.start("fp32")
+    loader = Loader(digits.train, batch_size=16, micro_batch=8, seed=3, device=accelerator.device)
+    stepper = Stepper(objective.train(), fit=FIT, optim=OptimConfig(lr=1e-3), accelerator=accelerator)
+    stepper.prepare(loader.accumulation)
+    batches = [view(batch, 3) for batch in loader.batches(0, 2)]
+    inputs = iter(batches)
+    waits = _Waits()
+    waits.found = []
+    stepper(Clock(0, 10_000, 100.0), 1e-3, lambda: next(inputs))  # the optimiser makes its state
+    with waits:
+        stepper(Clock(1, 10_000, 100.0), 1e-3, lambda: next(inputs))
+    assert waits.found == []
+
+
+def test_planted_waits_are_found() -> None:
+    waits = _Waits()
+    waits.found = []
+    with waits:
+        x = torch.ones(3)
+        assert bool(x.sum() > 0)
+        x[x > 0].sum().item()
+    assert len(waits.found) >= 3
+
+
+def _host_numbers(tree: ast.AST) -> Iterator[str]:
+    """Places that make a tensor on a device of Python's numbers, which waits for it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            on_device = any(keyword.arg == "device" for keyword in node.keywords)
+            if node.func.attr == "new_tensor" or (_chain(node.func) == "torch.tensor" and on_device):
+                yield f"{node.lineno}: {_chain(node.func)}"
+
+
+STEPS = sorted(p for p in (ROOT / "ssl_vit").rglob("*.py") if p.parent.name in ("data", "models", "objectives"))
+_ONCE = {"constants.py", "cache.py", "augment.py", "positions.py"}
+"""Where that happens once and is remembered."""
+
+
+@pytest.mark.parametrize("path", STEPS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_constants_are_sent_once(path: Path) -> None:
+    if path.name not in _ONCE:
+        assert list(_host_numbers(ast.parse(path.read_text()))) == []
 
 
 # --- no CUDA without asking ----------------------------------------------------------------------------------------

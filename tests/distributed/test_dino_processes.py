@@ -11,7 +11,7 @@ import torch
 
 WORDS = [
     "--model.width", "16", "--model.depth", "2", "--model.heads", "2", "--fit.batch_size", "32", "--fit.epochs",
-    "0.44", "--fit.log_every", "1", "--optim.lr", "0.002", "--dino.out_dim", "64", "--dino.check_steps", "5",
+    "0.44", "--fit.log_every", "1", "--optim.lr", "0.0002", "--dino.out_dim", "64", "--dino.check_steps", "5",
     "--dino.freeze_last_layer", "0.1", "--dino.centring", "mean", "--dino.teacher_temp", "0.04", "--dino.drop_path",
     "0.1", "--crops.local_crops", "4",
 ]  # fmt: skip

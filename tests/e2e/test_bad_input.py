@@ -42,6 +42,7 @@ def one_line(err: str) -> str:
         (["--data.workers", "-2"], "--data.workers -2 must be at least 0"),
         (["--optim.warmup", "1.5"], "--optim.warmup 1.5 must be at least 0 and at most 0.999"),
         (["--fit.precision", "fp16"], "--fit.precision fp16 needs a GPU"),
+        (["--fit.precision", "tf32"], "--fit.precision tf32 is arithmetic of NVIDIA GPUs"),
         (["--optim.lr", "1e30", "--fit.epochs", "1"], "the loss stopped being a finite number between steps"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,6 +43,37 @@ def test_results_of_several_draws_become_one_table(backbone: str, script) -> Non
     assert "knn.k 20 -> 5" in err
     assert err.count("\n") == 1
     assert out == ""
+
+
+def test_features_are_kept_for_draws_and_other_protocols(backbone: str, script) -> None:
+    def judged(*words: str, name: str = "knn", file: str = "eval/knn.py") -> dict[str, Any]:
+        status, _, err = script(file, "--backbone", backbone, *words)
+        assert status == 0, err
+        return json.loads(Path(f"run/results/{name}.json").read_text())
+
+    def kept() -> dict[str, int]:
+        return {path.name: path.stat().st_mtime_ns for path in Path("run/features").iterdir()}
+
+    fresh = judged("--eval.keep_features", "false")
+    assert not Path("run/features").exists()
+    first, before = judged(), kept()
+    assert len(before) == 3  # the backbone, random weights and pixels; training and test images are of one source
+    again, few = judged(), judged("--eval.labels", "20", name="knn-20-labels-draw-0")
+    logistic = ["--linear.protocol", "logistic", "--linear.grid", "[0.1]", "--eval.labels", "20"]
+    judged(*logistic, name="logistic-20-labels-draw-0", file="eval/linear_probe.py")
+    assert kept() == before
+    for result in (first, again):
+        assert (result["rows"], result["protocol_hash"]) == (fresh["rows"], fresh["protocol_hash"])
+    assert few["protocol_hash"] == fresh["protocol_hash"]
+    alone = judged("--eval.labels", "20", "--eval.keep_features", "false", name="knn-20-labels-draw-0")
+    for one, other in zip(few["rows"], alone["rows"], strict=True):
+        assert one["top1"] == pytest.approx(other["top1"], abs=0.3)  # features differ by rounding at most
+    # Random weights of another seed are another network; bf16 is another protocol.
+    judged("--seed", "1", name="knn-seed-1")
+    assert len(kept()) == 4
+    rounded = judged("--eval.precision", "bf16", "--eval.baselines", "false")
+    assert len(kept()) == 5
+    assert rounded["protocol"] == fresh["protocol"] | {"arithmetic": "bf16"}
 
 
 def test_a_metric_may_be_chosen_and_must_fit(backbone: str, script) -> None:

@@ -10,8 +10,21 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 from scipy import stats
-from ssl_vit.data.augment import centre_crop, crop_resize, random_resized_crop, resize_weights, to_canvas
+from ssl_vit.data.augment import (
+    Interpolation,
+    centre_crop,
+    crop_bytes,
+    crop_resize,
+    crops_in_bytes,
+    pad_crop,
+    random_resized_crop,
+    random_shift,
+    resize_weights,
+    to_canvas,
+    whole_pixels,
+)
 from ssl_vit.randomness import Key, make_key, normal
 from torch import Tensor
 from torchvision.transforms import RandomResizedCrop
@@ -23,12 +36,15 @@ def noise(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
-def resampling(length: int, out: int) -> Tensor:
+KERNELS: tuple[Interpolation, ...] = ("bicubic", "bilinear")
+
+
+def resampling(length: int, out: int, kernel: Interpolation = "bicubic") -> Tensor:
     """Torch's weights [out, length] along one axis; torch 2.15 goes wrong where the other axis becomes one pixel."""
     if length == 1:
         return torch.ones(out, 1, dtype=torch.float64)
     eye = torch.eye(length, dtype=torch.float64)[None, None]
-    return F.interpolate(eye, size=(out, length), mode="bicubic", antialias=True, align_corners=False)[0, 0]
+    return F.interpolate(eye, size=(out, length), mode=kernel, antialias=True, align_corners=False)[0, 0]
 
 
 @st.composite
@@ -39,25 +55,47 @@ def crops(draw: st.DrawFn, least: int) -> tuple[int, int, int, int, int, int]:
 
 
 @CASES
-@given(crop=crops(2), out=st.integers(2, 45))
-def test_a_crop_is_torchs_interpolation_of_the_cropped_image(crop: tuple[int, ...], out: int) -> None:
+@given(crop=crops(2), out=st.integers(2, 45), kernel=st.sampled_from(KERNELS), whole=st.booleans())
+def test_a_crop_is_torchs_interpolation_of_the_cropped_image(
+    crop: tuple[int, ...], out: int, kernel: Interpolation, whole: bool
+) -> None:
     height, width, top, left, h, w = crop
     image = noise(1, 3, height, width)
     box = torch.tensor([[top, left, h, w]], dtype=torch.float32)
     cut = image[:, :, top : top + h, left : left + w].contiguous()
-    expected = F.interpolate(cut, size=(out, out), mode="bicubic", antialias=True, align_corners=False)
-    assert float((crop_resize(image, box, out) - expected).abs().max()) < 1e-9
+    expected = F.interpolate(cut, size=(out, out), mode=kernel, antialias=True, align_corners=False)
+    found = crop_resize(image, box, out, interpolation=kernel, whole=whole)
+    assert float((found - expected).abs().max()) < 1e-9
 
 
 @CASES
-@given(crop=crops(1), out=st.integers(1, 45))
-def test_crops_down_to_one_pixel_are_torchs_weights(crop: tuple[int, ...], out: int) -> None:
+@given(crop=crops(1), out=st.integers(1, 45), kernel=st.sampled_from(KERNELS), whole=st.booleans())
+def test_crops_down_to_one_pixel_are_torchs_weights(
+    crop: tuple[int, ...], out: int, kernel: Interpolation, whole: bool
+) -> None:
     height, width, top, left, h, w = crop
     image = noise(1, 2, height, width)
     box = torch.tensor([[top, left, h, w]], dtype=torch.float32)
     cut = image[:, :, top : top + h, left : left + w]
-    expected = resampling(h, out) @ cut @ resampling(w, out).T
-    assert float((crop_resize(image, box, out) - expected).abs().max()) < 1e-9
+    expected = resampling(h, out, kernel) @ cut @ resampling(w, out, kernel).T
+    found = crop_resize(image, box, out, interpolation=kernel, whole=whole)
+    assert float((found - expected).abs().max()) < 1e-9
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize(("height", "width", "out"), [(7, 5, 6), (12, 20, 9)])
+def test_weights_from_the_table_are_those_of_every_crop(
+    kernel: Interpolation, height: int, width: int, out: int
+) -> None:
+    rows = [(t, h) for h in range(1, height + 1) for t in range(height - h + 1)]
+    columns = [(left, w) for w in range(1, width + 1) for left in range(width - w + 1)]
+    number = max(len(rows), len(columns))
+    boxes = torch.tensor(
+        [[*rows[i % len(rows)], *columns[i % len(columns)]] for i in range(number)], dtype=torch.float32
+    )[:, [0, 2, 1, 3]]
+    images, flip = noise(number, 1, height, width), torch.arange(number) % 3 == 0
+    expected = crop_resize(images, boxes, out, flip, kernel)
+    assert torch.allclose(crop_resize(images, boxes, out, flip, kernel, whole=True), expected, rtol=0, atol=1e-12)
 
 
 def test_every_sample_has_its_own_crop_and_flip() -> None:
@@ -117,6 +155,93 @@ def test_weights_sum_to_one_and_stay_inside_the_crop(size: int, out: int, data: 
     centres = torch.arange(size) + 0.5
     outside = (centres < start - 1e-3) | (centres > start + extent + 1e-3)
     assert not weights[:, outside].any()
+
+
+# In bytes
+
+
+def pictures(number: int, height: int, width: int) -> Tensor:
+    """Noise that no kernel takes beyond the range, where Pillow and torch clamp between their passes."""
+    return (noise(number, 3, height, width) * 20 + 128).clamp(80, 176).round().to(torch.uint8)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("out", [24, 60])
+def test_crops_in_bytes_are_pillows(kernel: Interpolation, layout: torch.memory_format, out: int) -> None:
+    images = pictures(5, 50, 70).contiguous(memory_format=layout)
+    boxes = torch.tensor([[0, 0, 50, 70], [3, 5, 41, 30], [40, 60, 10, 10], [49, 0, 1, 70], [0, 69, 50, 1]]).float()
+    flip = torch.tensor([False, True, False, True, True])
+    found = crop_bytes(images, boxes, out, flip, kernel)
+    assert found.dtype == torch.uint8
+    for i, (top, left, h, w) in enumerate(boxes.long().tolist()):
+        cut = Image.fromarray(images[i].permute(1, 2, 0).numpy().copy()).crop((left, top, left + w, top + h))
+        resized = np.asarray(cut.resize((out, out), Image.Resampling[kernel.upper()])).transpose(2, 0, 1).astype(int)
+        expected = resized[:, :, ::-1] if flip[i] else resized
+        assert np.abs(found[i].numpy() - expected).max() <= 1
+    exact = crop_resize(images.double().contiguous(), boxes, out, flip, kernel)
+    assert float((found.double() - exact).abs().max()) <= 1.5  # two roundings
+    alone = torch.cat([crop_bytes(images[i : i + 1], boxes[i : i + 1], out, flip[i : i + 1], kernel) for i in range(5)])
+    assert torch.equal(alone, found)
+    plain = crop_bytes(images, boxes, out, None, kernel)
+    assert torch.equal(torch.where(flip[:, None, None, None], plain.flip(3), plain), found)
+
+
+def test_bytes_are_for_large_8_bit_images() -> None:
+    image = torch.zeros(1, 3, 50, 50, dtype=torch.uint8)
+    assert crops_in_bytes(image, 16)
+    assert crops_in_bytes(image[:, :, :20, :20], 50)
+    assert not crops_in_bytes(image[:, :, :32, :32], 32)
+    assert not crops_in_bytes(image.int(), 16)
+    assert not crops_in_bytes(image.to("meta"), 16)
+
+
+@CASES
+@given(size=st.tuples(st.integers(1, 900), st.integers(1, 900)), seed=st.integers(0, 999))
+def test_boxes_of_whole_pixels_are_the_nearest_and_stay_inside(size: tuple[int, int], seed: int) -> None:
+    sizes, canvas = torch.tensor([size] * 10, dtype=torch.float32), (31, 47)
+    exact = to_canvas(draw(sizes, (0.01, 1.0), (0.5, 2.0), seed), sizes, canvas)
+    boxes = whole_pixels(exact, canvas)
+    assert torch.equal(boxes, boxes.round())
+    assert torch.equal(whole_pixels(boxes, canvas), boxes)
+    assert float(boxes[:, :2].min()) >= 0
+    assert float(boxes[:, 2:].min()) >= 1
+    assert bool((boxes[:, :2] + boxes[:, 2:] <= torch.tensor(canvas)).all())
+    for edge in (0, 1):
+        moved = boxes[:, :2] + edge * boxes[:, 2:] - exact[:, :2] - edge * exact[:, 2:]
+        wide = exact[:, 2:] >= 1.5  # narrower ones may have to grow to a pixel
+        assert float((moved.abs() * wide).max()) <= 0.5 + 1e-4
+
+
+# Padded crops
+
+
+@pytest.mark.parametrize("size", [3, 8, 20, 32])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float64])
+def test_a_padded_crop_is_a_part_of_the_reflected_image(size: int, dtype: torch.dtype) -> None:
+    pad, number = size // 8, 40
+    images = torch.arange(number * 3 * size * size).view(number, 3, size, size).to(dtype)
+    shift = random_shift(make_key(3, "crop", torch.arange(number)), size)
+    flip = torch.arange(number) % 2 == 1
+    found = pad_crop(images, shift, flip)
+    assert found.dtype == dtype
+    for i, (down, right) in enumerate(shift.tolist()):
+        padded = np.pad(images[i].numpy(), ((0, 0), (pad, pad), (pad, pad)), mode="reflect")
+        expected = padded[:, down : down + size, right : right + size]
+        assert np.array_equal(found[i].numpy(), expected[:, :, ::-1] if flip[i] else expected)
+    assert torch.equal(pad_crop(images, shift)[~flip], found[~flip])
+    alone = torch.cat([pad_crop(images[i : i + 1], shift[i : i + 1], flip[i : i + 1]) for i in range(number)])
+    assert torch.equal(alone, found)
+    layout = images.contiguous(memory_format=torch.channels_last)
+    assert torch.equal(pad_crop(layout, shift, flip), found)
+
+
+def test_every_shift_is_equally_likely() -> None:
+    shift = random_shift(make_key(0, "crop", torch.arange(8100)), 32)
+    counts = torch.bincount(shift[:, 0] * 9 + shift[:, 1], minlength=81)
+    assert len(counts) == 81
+    assert stats.chisquare(counts.numpy()).pvalue > 1e-4
+    assert random_shift(make_key(0, "crop", torch.arange(9)), 7).unique().tolist() == [0]
 
 
 def test_a_crop_moves_with_its_image() -> None:

@@ -182,6 +182,16 @@ def test_impossible_crops(scale: tuple[float, float]) -> None:
         resolve.resolve_augment(AugmentConfig(crop_scale=scale), 32, labelled=False)
 
 
+def test_padded_crops_have_no_areas() -> None:
+    padded = AugmentConfig(crop="pad")
+    for labelled in (False, True):
+        assert resolve.resolve_augment(padded, 32, labelled=labelled).crop_scale == (1.0, 1.0)
+    again = resolve.resolve_augment(padded, 32, labelled=True)
+    assert resolve.resolve_augment(again, 32, labelled=True) == again
+    with pytest.raises(UserError, match=r"--augment\.crop_scale .* --augment\.crop pad"):
+        resolve.resolve_augment(AugmentConfig(crop="pad", crop_scale=(0.2, 1.0)), 32, labelled=False)
+
+
 def test_decoder_of_vit_b_is_the_papers() -> None:
     found = resolve.resolve_mae(MAEConfig(), 768, 224)
     assert (found.decoder_width, found.decoder_depth, found.decoder_heads) == (512, 8, 16)

@@ -130,6 +130,20 @@ def test_windows_that_make_no_sense_are_refused() -> None:
         images.on_canvas(24, 16, 16)
 
 
+# Canvas
+
+
+@pytest.mark.parametrize(
+    ("size", "canvas"),
+    [((40, 40), None), ((40, 60), None), ((60, 40), None), ((40, 61), 40), ((42, 42), 40), ((500, 300), 40)],
+)
+def test_images_of_one_size_stay_as_they_are_unless_large(size: tuple[int, int], canvas: int | None) -> None:
+    images = array_set(places(*size)).on_canvas(None, 20)
+    assert images.canvas == (None if canvas is None else (canvas, canvas))
+    assert images.read(0)[0].shape[1:] == (images.canvas or size)
+    assert images.read(0)[1] == size
+
+
 # Protocol
 
 
@@ -141,8 +155,8 @@ def test_the_policy_says_what_is_decoded() -> None:
         "size": "native, 40 x 30",
         "crop_boxes": "in pixels of the original",
     }
-    squeezed = images.on_canvas(None, 16).policy()
-    assert squeezed["size"] == "squeezed onto 30 x 30, antialiased bicubic"
+    squeezed = replace(images, sizes=Sizes(None, 30)).on_canvas(None, 16).policy()
+    assert squeezed["size"] == "squeezed onto 30 x 30, antialiased bicubic; large JPEG from 1/2, 1/4, 1/8"
     assert squeezed["crop_boxes"] == "in pixels of the original, mapped onto the canvas"
     window = images.on_canvas(None, 16, 24).policy()
     assert window["size"] == "windows of 24 x 24 at native scale"

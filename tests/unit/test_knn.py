@@ -50,3 +50,40 @@ def test_votes_become_probabilities() -> None:
     assert torch.equal(scores.argmax(dim=1), votes.argmax(dim=1))
     judged = judge("class", scores.numpy(), (QUERIES[:, 0] > 0).long().numpy(), ("a", "b", "c"))
     assert 0 < judged["auroc"] < 100
+
+
+def plain(train: torch.Tensor, labels: torch.Tensor, queries: torch.Tensor, k: int, classes: int) -> torch.Tensor:
+    similarity = torch.nn.functional.normalize(queries) @ torch.nn.functional.normalize(train).T
+    nearest = similarity.argsort(dim=1, descending=True)[:, :k]
+    votes = (
+        torch.nn.functional.one_hot(labels[nearest], classes) * (similarity.gather(1, nearest) / 0.07).exp()[..., None]
+    )
+    return votes.sum(dim=1)
+
+
+@pytest.mark.parametrize("block", [3, 16, 90, 1000, 4096])
+@pytest.mark.parametrize("elements", [1, 5000, 2**22])
+def test_blocks_and_groups_change_nothing(block: int, elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks smaller than k, that do not come out even, and whose long rows are searched by groups."""
+    monkeypatch.setattr(knn, "_BLOCK", block)
+    monkeypatch.setattr(knn, "_ELEMENTS", elements)
+    g = torch.Generator().manual_seed(0)
+    train, queries = (torch.randn(n, 8, generator=g).double() for n in (1003, 17))
+    labels = torch.randint(0, 5, (1003,), generator=g)
+    found = knn.knn_scores(train, labels, queries, ks=(20, 1, 7, 5000), classes=5)
+    assert list(found) == [20, 1, 7, 5000]
+    for k, scores in found.items():
+        assert torch.allclose(scores, plain(train, labels, queries, k, 5), rtol=1e-9)
+        assert torch.equal(scores, knn.knn_scores(train, labels, queries, ks=(k,), classes=5)[k])
+
+
+@pytest.mark.parametrize("block", [5, 1000])
+def test_equal_neighbours_vote_once_each(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every image is there thirty times, with one label: whichever of the equals are taken, votes are the same."""
+    monkeypatch.setattr(knn, "_BLOCK", block)
+    labels = torch.arange(40).repeat(30) % 4
+    found = knn.knn_scores(TRAIN.repeat(30, 1), labels, TRAIN, ks=(10, 30, 1200), classes=4)
+    for k in (10, 30):
+        own = torch.nn.functional.one_hot(torch.arange(40) % 4, 4).double() * k * np.exp(1 / 0.07)
+        assert torch.allclose(found[k], own, rtol=1e-9)
+    assert torch.allclose(found[1200], plain(TRAIN.repeat(30, 1), labels, TRAIN, 1200, 4), rtol=1e-9)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score, top_k_accuracy_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from ssl_vit.configs import LinearConfig
 from ssl_vit.errors import UserError
 from ssl_vit.evaluation.linear import linear_probe
@@ -66,6 +69,25 @@ def test_a_class_without_training_label_is_never_predicted() -> None:
 def test_a_solver_that_does_not_finish_is_reported() -> None:
     x, y = blobs(10)
     assert not linear_probe(x, y, x, classes=3, cfg=LinearConfig(max_iter=1), seed=0).converged
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_scores_are_scikit_learns_log_probabilities(classes: int) -> None:
+    x, y = blobs(30, classes)
+    cfg = LinearConfig(grid=(0.01,))
+    found = linear_probe(x, y, x, classes=classes, cfg=cfg, seed=0).scores
+    model = make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=cfg.max_iter)).fit(x, y)
+    assert np.allclose(found, model.predict_log_proba(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_certain_answers_stay_finite_and_in_order(classes: int) -> None:
+    """Probabilities of features far outside are 0 in single precision; their logarithms still tell which is larger."""
+    x, y = blobs(30, classes)
+    far = x.mean(0) + np.linspace(1e3, 1e5, 20)[:, None].astype(np.float32) * (x[y == 0].mean(0) - x[y == 1].mean(0))
+    found = linear_probe(x, y, far, classes=classes, cfg=LinearConfig(grid=(1.0,)), seed=0).scores
+    assert np.isfinite(found).all()
+    assert (np.diff(found[:, 1]) < 0).all()
 
 
 def test_metrics_agree_with_scikit_learn() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pytest
@@ -12,14 +11,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from ssl_vit.data.batch import narrow, widen
+from ssl_vit.data.cache import Cache
 from ssl_vit.data.decode import Format
 from ssl_vit.data.folder import FileRows
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
-from ssl_vit.data.loader import Batch, Loader, UnreadableLog, eval_batches, to_tensor
+from ssl_vit.data.loader import Batch, Loader, UnreadableLog, eval_batches
 from ssl_vit.errors import UserError
 
 CPU = torch.device("cpu")
-Cache = Literal["auto", "ram", "none"]
 
 
 def png(value: int, size: tuple[int, int]) -> bytes:
@@ -133,12 +133,12 @@ def test_cache_and_workers_change_nothing(tmp_path: Path, mixed: bool) -> None:
     assert len(expected) == 10
     for workers in (0, 1, 2):
         loader = load(images, batch=8, micro=4, cache="none", workers=workers)
-        assert not loader.cached
+        assert loader.kept == "decoded as needed"
         assert same(list(loader.batches(0, 5)), expected)
         assert same(list(loader.batches(3, 5)), expected[6:])
     for workers in (1, 2):
         loader = load(images, batch=8, micro=4, cache="ram", workers=workers)
-        assert loader.cached
+        assert loader.kept.startswith("kept in shared memory: 176 bytes of ")
         assert same(list(loader.batches(0, 5)), expected)
 
 
@@ -172,8 +172,9 @@ def test_a_subset_keeps_rows_and_labels_together(tmp_path: Path) -> None:
 
 def test_all_16_bits_reach_the_tensor() -> None:
     pixels = np.array([0, 1, 32767, 32768, 65535], dtype=np.uint16)
-    assert to_tensor(pixels).tolist() == [0, 1, 32767, 32768, 65535]
-    assert to_tensor(np.array([0, 255], dtype=np.uint8)).dtype == torch.uint8
+    assert widen(narrow(pixels)).tolist() == [0, 1, 32767, 32768, 65535]
+    assert widen(narrow(pixels)).dtype == torch.int32
+    assert widen(narrow(np.array([0, 255], dtype=np.uint8))).dtype == torch.uint8
 
 
 # Processes
@@ -236,7 +237,7 @@ def window_files(root: Path, n: int = 7, broken: tuple[int, ...] = ()) -> ImageS
 def test_every_visit_shows_another_window() -> None:
     images = window_set()
     loader = load(images, batch=7)
-    assert not loader.cached  # though memory was asked for
+    assert loader.kept == "decoded as needed: every visit cuts another window"  # though memory was asked for
     shown = {}
     for batch in loader.batches(0, 40):
         assert batch.images.shape == (7, 1, 4, 4)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ssl_vit import train
+from ssl_vit import loop, train
 from ssl_vit.configs import DataConfig, DINOConfig, FitConfig, LabelledDataConfig, ModelConfig, OptimConfig
 from ssl_vit.data.loader import Batch, Loader
 from ssl_vit.data.sources import open_pool
@@ -89,18 +89,18 @@ def test_recomputing_is_refused_where_it_would_count_batches_twice() -> None:
         make_backbone("resnet10t", {}, img_size=32).recompute_activations()
 
 
-def loop(objective: Objective, view: Any, path: Path, **changes: Any) -> None:
+def trained(objective: Objective, view: Any, path: Path, **changes: Any) -> None:
     accelerator = train.start("fp32")
     pool, _ = open_pool(DataConfig(), LabelledDataConfig())
     loader = Loader(pool.subset(np.arange(8)), batch_size=8, micro_batch=8, seed=0, device=accelerator.device)
     fit = FitConfig(epochs=1.0, batch_size=8, precision="fp32", log_every=1, **changes)
     optim = OptimConfig(lr=1e-3)
-    train.fit(objective, loader, view, fit=fit, optim=optim, run=RunDir(path, True), accelerator=accelerator, seed=0)
+    loop.fit(objective, loader, view, fit=fit, optim=optim, run=RunDir(path, True), accelerator=accelerator, seed=0)
 
 
 def test_the_loop_recomputes_where_it_is_told_to(tmp_path: Path) -> None:
     objective = dino()
-    loop(objective, lambda batch, seed: crops(), tmp_path, recompute=True)
+    trained(objective, lambda batch, seed: crops(), tmp_path, recompute=True)
     assert objective.student.backbone.recompute  # pyright: ignore[reportAttributeAccessIssue]
 
 
@@ -109,7 +109,7 @@ def test_too_little_memory_names_what_helps(tmp_path: Path) -> None:
         return {"globals": torch.empty(2**60)}  # more than any machine has
 
     with pytest.raises(UserError, match=r"out of memory with 8 images .*--fit.micro_batch 4 .*--crops.local_crops"):
-        loop(dino(), view, tmp_path)
+        trained(dino(), view, tmp_path)
 
 
 def test_other_failures_are_not_taken_for_too_little_memory(tmp_path: Path) -> None:
@@ -117,5 +117,5 @@ def test_other_failures_are_not_taken_for_too_little_memory(tmp_path: Path) -> N
         raise RuntimeError("shapes do not fit")
 
     with pytest.raises(RuntimeError, match="shapes do not fit"):
-        loop(dino(), view, tmp_path)
+        trained(dino(), view, tmp_path)
     assert out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))

@@ -118,6 +118,14 @@ def test_results_carry_their_origin(tmp_path: Path) -> None:
     assert {"versions", "commit", "command", "hardware"} == set(content["made_with"])
 
 
+def test_results_say_how_fast_training_was(tmp_path: Path) -> None:
+    run = RunDir(tmp_path, writes=True)
+    for step, speed in enumerate((10.0, 30.0, 20.0)):
+        run.log({"step": step, "images_per_second": speed, "peak_memory": int(speed)}, "timing.jsonl")
+    made_with = json.loads(run.write_result("knn", {}).read_text())["made_with"]
+    assert made_with["training_speed"] == {"images_per_second": 20.0, "peak_memory": 30}
+
+
 def test_writing_replaces_whole_files(tmp_path: Path) -> None:
     write_atomically(tmp_path / "a" / "b.txt", "one")
     write_atomically(tmp_path / "a" / "b.txt", "two")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from ssl_vit import dist, train
+from ssl_vit import dist, loop, train
 from ssl_vit.configs import (
     AugmentConfig,
     DataConfig,
@@ -67,7 +67,7 @@ def run(path: Path, objective: MAE | None = None, cfg: FitConfig = FIT, optim: O
     augment = resolve_augment(AugmentConfig(), 8, labelled=False)
     view = mae_view(measure_scale(pool), augment, size=8, patches=16, kept=8, dtype=train.DTYPES[cfg.precision])
     path.mkdir(exist_ok=True)
-    train.fit(objective, loader, view, fit=cfg, optim=optim, run=RunDir(path, True), accelerator=accelerator, seed=3)
+    loop.fit(objective, loader, view, fit=cfg, optim=optim, run=RunDir(path, True), accelerator=accelerator, seed=3)
     return objective
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from scipy import stats
 from ssl_vit.configs import AugmentConfig, SupervisedConfig
+from ssl_vit.data import views
 from ssl_vit.data.decode import Format
 from ssl_vit.data.folder import FileRows
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
@@ -29,6 +30,7 @@ from ssl_vit.data.views import (
     measure_scale,
     supervised_view,
     train_geometry,
+    train_images,
 )
 from ssl_vit.errors import UserError
 from ssl_vit.objectives.mae import normalise_targets, pixel_patches
@@ -290,6 +292,60 @@ def test_crops_are_drawn_in_the_originals_coordinates() -> None:
         shown.append(train_geometry(batch, 5, scale, cfg, 8, F64).mean(dim=(2, 3)))
     assert float((shown[0] - shown[1]).abs().max()) < 0.01
     assert float(shown[0].std(dim=0).min()) > 0.05  # and they are not all the middle
+
+
+def smooth_batch(number: int, canvas: tuple[int, int], size: tuple[float, float]) -> Batch:
+    coarse = torch.rand(number, 3, 5, 5, generator=torch.Generator().manual_seed(0))
+    images = (F.interpolate(coarse, size=canvas, mode="bilinear") * 255).round().to(torch.uint8)
+    index = torch.arange(number)
+    sizes = torch.tensor([size] * number)
+    return Batch(images, index, torch.zeros_like(index), sizes, canvas == size, None)
+
+
+CROPPED = [
+    AugmentConfig(crop_scale=(0.2, 1.0), flip=True, policy="none"),
+    AugmentConfig(crop_scale=(0.2, 1.0), flip=False, policy="none", interpolation="bilinear"),
+    AugmentConfig(crop_scale=(1.0, 1.0), flip=True, policy="none", crop="pad"),
+    AugmentConfig(crop_scale=(1.0, 1.0), flip=True, policy="none"),
+]
+
+
+@pytest.mark.parametrize("cfg", CROPPED)
+@pytest.mark.parametrize("canvas", [(24, 24), (60, 60), (50, 90)])
+@pytest.mark.parametrize("size", [(60.0, 60.0), (83.0, 121.0)])
+def test_pixels_depend_on_neither_pieces_nor_the_batch(
+    cfg: AugmentConfig, canvas: tuple[int, int], size: tuple[float, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = smooth_batch(7, canvas, size)
+    whole = train_images(batch, 4, COLOUR, cfg, 24, torch.float32)
+    assert torch.allclose(whole, COLOUR.normalise(train_geometry(batch, 4, COLOUR, cfg, 24, torch.float32)), atol=1e-5)
+    # In integers a level is 1/255, and two roundings are within two of them; smooth pictures do not overshoot.
+    exact = COLOUR.normalise(train_geometry(batch, 4, COLOUR, cfg, 24, F64))
+    assert float((whole - exact).abs().max()) <= 2 / 255 / min(COLOUR.std)
+    monkeypatch.setattr(views, "_AT_ONCE", 3 * 24 * 24 * 2)
+    assert torch.allclose(train_images(batch, 4, COLOUR, cfg, 24, torch.float32), whole, rtol=0, atol=1e-5)
+    some = torch.tensor([5, 2])
+    part = replace(
+        batch, images=batch.images[some], index=batch.index[some], epoch=batch.epoch[some], sizes=batch.sizes[some]
+    )
+    assert torch.allclose(train_images(part, 4, COLOUR, cfg, 24, torch.float32), whole[some], rtol=0, atol=1e-5)
+
+
+def test_interpolation_and_padding_are_as_asked() -> None:
+    batch = smooth_batch(6, (24, 24), (24.0, 24.0))
+    cubic, linear = (train_geometry(batch, 0, COLOUR, replace(c, flip=False), 24, F64) for c in CROPPED[:2])
+    assert 1e-4 < float((cubic - linear).abs().max()) < 0.1
+    padded = train_geometry(batch, 0, COLOUR, replace(CROPPED[2], flip=False), 24, F64)
+    middle = batch.images[:, :, 6:18, 6:18].double() / 255
+    for i in range(6):  # three pixels of padding: every crop holds the middle of its image, somewhere
+        found = padded[i].unfold(1, 12, 1).unfold(2, 12, 1).permute(1, 2, 0, 3, 4)
+        assert bool((found == middle[i]).flatten(2).all(dim=2).any())
+    assert not torch.equal(padded, batch.images.double() / 255)
+    # Other images are first resized as they would be without: their central square.
+    other = smooth_batch(6, (40, 50), (40.0, 50.0))
+    square = train_geometry(other, 0, COLOUR, replace(CROPPED[3], flip=False), 24, F64)
+    padded = train_geometry(other, 0, COLOUR, replace(CROPPED[2], flip=False), 24, F64)
+    assert bool(((padded[0] - square[0, :, 11, 11, None, None]).abs().amax(dim=0) < 1e-12).any())
 
 
 @pytest.mark.parametrize("cfg", [PLAIN, VARIED])

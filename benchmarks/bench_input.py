@@ -1,0 +1,301 @@
+"""How many training images a second does one CPU core prepare, against torchvision's transforms of PIL images?
+
+    python benchmarks/bench_input.py                   # two minutes; nothing else should run on the machine
+    python benchmarks/bench_input.py --data FOLDER     # JPEG files of one's own instead of scikit-learn's photographs
+    python benchmarks/bench_input.py --rounds 3 --dry  # a quick look that writes nothing
+
+From files, or from decoded images, to a normalised batch: crop, resize, flip, normalise, as MAE's official code does it
+(torchvision.transforms on PIL images, bicubic, areas of 0.2 to 1). Ours decodes onto the canvas as a loader process
+does and augments batches as the training process does; from the second epoch on the canvas may come from the cache.
+Photographs are parts of scikit-learn's two, saved with Pillow's usual quality; in one case all of 450 x 350 pixels, in
+another of various sizes around that, which all but ours treat alike. One thread, process CPU time. Every round times
+all, in alternating order, and gives a ratio for each; the table shows medians with the least and the largest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import random
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+AREA = (0.2, 1.0)
+BASE = "torchvision on PIL"
+SMALL = {"JPEG": 48, "32 px": 256}
+"""Images of a batch."""
+BARS = {
+    ("JPEG to 224 px", "ours"): 2.2, ("JPEG to 224 px, various sizes", "ours"): 2.2,
+    ("JPEG to 224 px", "ours, from the cache"): 4.0, ("JPEG to 224 px, various sizes", "ours, from the cache"): 4.0,
+    ("JPEG to 96 px", "ours"): 2.6, ("32 px", "ours"): 6.0, ("32 px, padded crop", "ours"): 9.0,
+}  # fmt: skip
+"""What each should at least reach, as a multiple of torchvision on PIL."""
+Make = Callable[[int], Any]
+"""One batch; the number is a seed."""
+
+
+def photographs(count: int, *, various: bool) -> list[bytes]:
+    """JPEG files of about 450 x 350 pixels: parts of scikit-learn's two photographs, at random places."""
+    from PIL import Image
+    from sklearn.datasets import load_sample_image
+
+    whole: list[Any] = [Image.fromarray(load_sample_image(name)) for name in ("china.jpg", "flower.jpg")]
+    rng, files = random.Random(0), []
+    for i in range(count):
+        width, height = (rng.randint(430, 470), rng.randint(335, 365)) if various else (450, 350)
+        share = rng.uniform(0.85, 1.0) * min(640 / width, 427 / height)
+        w, h = width * share, height * share
+        left, top = rng.uniform(0, 640 - w), rng.uniform(0, 427 - h)
+        file = io.BytesIO()
+        part = whole[i % 2].resize((width, height), Image.Resampling.BICUBIC, box=(left, top, left + w, top + h))
+        part.save(file, "JPEG")
+        files.append(file.getvalue())
+    return files
+
+
+def small_pictures(count: int) -> Any:
+    """Smooth coloured noise of 32 x 32 pixels, Integer[N 3 32 32] of 8 bits."""
+    import torch
+    import torch.nn.functional as F
+
+    coarse = torch.rand((count, 3, 8, 8), generator=torch.Generator().manual_seed(0))
+    return (F.interpolate(coarse, size=(32, 32), mode="bicubic").clamp(0, 1) * 255).round().to(torch.uint8)
+
+
+def ours_from_files(files: list[bytes], size: int, **options: Any) -> tuple[Make, Make]:
+    """Ours from files, and from the cache of decoded images."""
+    import numpy as np
+    from ssl_vit.data.images import ImageSet, measure
+
+    rows = Files(files)
+    form, sizes = measure(rows, "files")
+    images = ImageSet("files", rows, np.arange(len(files)), form, sizes, "").on_canvas(None, size)
+
+    def decoded() -> tuple[Any, Any]:
+        pixels, own = zip(*(images.read(i) for i in range(len(images))), strict=True)
+        return np.stack(pixels), np.array(own, dtype=np.float32)
+
+    kept, own = decoded()
+    order = np.random.default_rng(0).permutation(len(files))
+    augmented = partial(augment, size=size, options=options)
+    return lambda seed: augmented(*decoded(), seed), lambda seed: augmented(kept[order], own[order], seed)
+
+
+class Files:
+    """Encoded images in memory."""
+
+    def __init__(self, files: list[bytes]) -> None:
+        self.files = files
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def raw(self, row: int) -> bytes:
+        return self.files[row]
+
+    def where(self, row: int) -> str:
+        return f"file {row}"
+
+
+def augment(pixels: Any, sizes: Any, seed: int, size: int, options: dict[str, Any]) -> Any:
+    """Decoded images through this project's view."""
+    import torch
+    from ssl_vit.configs import AugmentConfig
+    from ssl_vit.data.loader import Batch
+    from ssl_vit.data.views import PixelScale, train_images
+
+    cfg = replace(AugmentConfig(AREA, flip=True, policy="none"), **options)
+    words, native = torch.arange(len(pixels)), bool((sizes == pixels.shape[2:]).all())
+    batch = Batch(torch.from_numpy(pixels), words, torch.zeros_like(words), torch.from_numpy(sizes), native, None)
+    return train_images(batch, seed, PixelScale(MEAN, STD, 8), cfg, size, torch.float32)
+
+
+def one_by_one(transform: Callable[[Any], Any], opened: Callable[[int], Any], count: int) -> Make:
+    """Every image through a transform, then stacked, as a DataLoader does it."""
+    import torch
+
+    def make(seed: int) -> Any:
+        random.seed(seed)
+        torch.manual_seed(seed)
+        return torch.stack([transform(opened(i)) for i in range(count)])
+
+    return make
+
+
+def transforms_of(size: int, *, padded: bool = False) -> dict[str, Any]:
+    """The transforms of PIL images, by name; of OpenCV's images last, or nothing where it is not installed."""
+    import torch
+    from timm.data.transforms_factory import create_transform
+    from torchvision import transforms as tv
+
+    cubic = tv.InterpolationMode.BICUBIC
+    crop = tv.RandomCrop(size, size // 8) if padded else tv.RandomResizedCrop(size, AREA, interpolation=cubic)
+    found: dict[str, Any] = {
+        BASE: tv.Compose([crop, tv.RandomHorizontalFlip(), tv.ToTensor(), tv.Normalize(MEAN, STD)])
+    }
+    if padded:
+        return found
+    words: dict[str, Any] = {"color_jitter": None, "interpolation": "bicubic", "mean": MEAN, "std": STD}
+    found["timm's create_transform"] = create_transform(size, is_training=True, scale=AREA, **words)
+    found["OpenCV"] = None
+    if find_spec("cv2"):
+        import cv2  # pyright: ignore[reportMissingImports]
+        import numpy as np
+
+        cv2.setNumThreads(1)
+        scale, shift = (np.array(v, np.float32) for v in ([1 / (255 * s) for s in STD],
+                                                          [m / s for m, s in zip(MEAN, STD, strict=True)]))  # fmt: skip
+        box = tv.RandomResizedCrop(size, AREA)
+
+        def by_opencv(image: Any) -> Any:
+            shape = torch.empty(1, *image.shape[:2])
+            top, left, h, w = box.get_params(shape, list(box.scale), list(box.ratio))
+            kind = cv2.INTER_AREA if min(h, w) > size else cv2.INTER_CUBIC
+            image = cv2.resize(image[top : top + h, left : left + w], (size, size), interpolation=kind)
+            image = image[:, ::-1] if random.random() < 0.5 else image
+            return torch.from_numpy((image * scale - shift).transpose(2, 0, 1).copy())
+
+        found["OpenCV"] = by_opencv
+    return found
+
+
+def peers(files: list[bytes], size: int) -> dict[str, Make | None]:
+    """The others, from files."""
+    from PIL import Image
+
+    def by_pillow(i: int) -> Any:
+        return Image.open(io.BytesIO(files[i])).convert("RGB")
+
+    def by_opencv(i: int) -> Any:
+        import cv2  # pyright: ignore[reportMissingImports]
+        import numpy as np
+
+        return cv2.cvtColor(cv2.imdecode(np.frombuffer(files[i], np.uint8), cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB)
+
+    return {
+        name: transform and one_by_one(transform, by_opencv if name == "OpenCV" else by_pillow, len(files))
+        for name, transform in transforms_of(size).items()
+    }
+
+
+def file_case(files: list[bytes], size: int) -> dict[str, Make | None]:
+    """Contestants from JPEG files."""
+    first, cached = ours_from_files(files, size)
+    linear, linear_cached = ours_from_files(files, size, interpolation="bilinear")
+    return {
+        **peers(files, size), "ours": first, "ours, from the cache": cached, "ours, bilinear": linear,
+        "ours, bilinear, from the cache": linear_cached,
+    }  # fmt: skip
+
+
+def small_case(*, padded: bool) -> dict[str, Make | None]:
+    """Contestants from decoded images of 32 pixels."""
+    import numpy as np
+    from PIL import Image
+
+    pixels = small_pictures(SMALL["32 px"]).numpy()
+    sides = np.full((len(pixels), 2), 32.0, dtype=np.float32)
+    arrays = [np.ascontiguousarray(image.transpose(1, 2, 0)) for image in pixels]
+    opened = [Image.fromarray(array) for array in arrays]
+    makers: dict[str, Make | None] = {
+        name: transform and one_by_one(transform, (arrays if name == "OpenCV" else opened).__getitem__, len(pixels))
+        for name, transform in transforms_of(32, padded=padded).items()
+    }
+    for name, options in {"ours": {}, "ours, bilinear": {"interpolation": "bilinear"}}.items():
+        options = {"crop": "pad", "crop_scale": (1.0, 1.0)} if padded else options
+        if not padded or name == "ours":
+            makers[name] = partial(lambda seed, given: augment(pixels, sides, seed, 32, given), given=options)
+    return makers
+
+
+def measured(name: str, makers: dict[str, Make | None], count: int, rounds: int) -> list[dict[str, Any]]:
+    """Images a second of every contestant, and its ratio to the base, in every round."""
+    running = {who: make for who, make in makers.items() if make is not None}
+    for make in running.values():
+        make(0)
+    rates: dict[str, list[float]] = {who: [] for who in running}
+    for turn in range(rounds):
+        for who in list(running)[:: 1 if turn % 2 else -1]:
+            start = time.process_time()
+            running[who](turn)
+            rates[who].append(count / (time.process_time() - start))
+    rows: list[dict[str, Any]] = []
+    for who in makers:
+        found = {"case": name, "batch": count, "who": who, "bar": BARS.get((name, who))}
+        if who in rates:
+            found["per_s"] = rates[who]
+            found["ratios"] = [a / b for a, b in zip(rates[who], rates[BASE], strict=True)]
+        rows.append(found)
+    return rows
+
+
+def table(rows: list[dict[str, Any]]) -> list[str]:
+    """One line per contestant."""
+    lines = [
+        "| case | batch | way | images/s | ratio (least - largest) | bar |",
+        "| --- | ---: | --- | ---: | ---: | --- |",
+    ]
+    for row in rows:
+        start = f"| {row['case']} | {row['batch']} | {row['who']} "
+        if "per_s" not in row:
+            lines.append(f"{start}| not installed | | |")
+            continue
+        ratio, ratios, bar = statistics.median(row["ratios"]), row["ratios"], row["bar"]
+        verdict = "" if bar is None else f"{bar:g}: {'met' if ratio >= bar else 'missed'}"
+        lines.append(f"{start}| {statistics.median(row['per_s']):,.0f} | {ratio:.2f} ({min(ratios):.2f} - "
+                     f"{max(ratios):.2f}) | {verdict} |")  # fmt: skip
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--data", type=Path, help="folder of JPEG files, the first of which are taken")
+    parser.add_argument("--dry", action="store_true", help="print the table without writing it")
+    options = parser.parse_args()
+
+    import torch
+    from ssl_vit.rundir import commit, hardware, versions
+
+    torch.set_num_threads(1)
+    count, rows = SMALL["JPEG"], []
+    if options.data:
+        paths = sorted(p for p in options.data.rglob("*") if p.suffix.lower() in (".jpg", ".jpeg"))
+        sources = {"": [path.read_bytes() for path in paths[:count]]}
+    else:
+        sources = {"": photographs(count, various=False), ", various sizes": photographs(count, various=True)}
+    for words, files in sources.items():
+        for size in (224, 96):
+            name = f"JPEG to {size} px{words}"
+            rows += measured(name, file_case(files, size), len(files), options.rounds)
+    for words, padded in (("", False), (", padded crop", True)):
+        rows += measured(f"32 px{words}", small_case(padded=padded), SMALL["32 px"], options.rounds)
+    lines = table(rows)
+    print("\n".join(lines))
+    if options.dry:
+        return
+    command = f"python benchmarks/bench_input.py --rounds {options.rounds}" + (" --data FOLDER" if options.data else "")
+    about = {"command": command, "commit": commit(), "versions": versions(), "hardware": hardware()}
+    head = ["# Input on one CPU core", "",
+            "From JPEG files, or from decoded images of 32 pixels, to normalised training batches: random resized crop",
+            f"(padded crop), flip, normalise. Ratios are to {BASE} as the official codes use it, medians of",
+            f"{options.rounds} paired rounds, process CPU time, one thread.", ""]  # fmt: skip
+    used = ", ".join(f"{p} {about['versions'][p]}" for p in ("torch", "torchvision", "pillow", "timm", "python")
+                     if p in about["versions"])  # fmt: skip
+    made = f"Made by `{command}` at commit {about['commit']} with {used}, on one core of {about['hardware']['cpu']}."
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "input.json").write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n")
+    (RESULTS / "input.md").write_text("\n".join([*head, *lines, "", made, ""]))
+
+
+if __name__ == "__main__":
+    main()

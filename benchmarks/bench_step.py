@@ -1,0 +1,217 @@
+"""One bare training step of this project and of others at the same shapes, in one process and in turns.
+
+    python benchmarks/bench_step.py --official_mae CHECKOUT --official_dino CHECKOUT --compiled
+    python benchmarks/bench_step.py --only supervised --rounds 3        # a quick look at one part
+
+CHECKOUT: a clone of facebookresearch/mae or facebookresearch/dino; transformers, lightly and timm take part where they
+are installed. A step is forward pass, backward pass and optimiser on a batch that is already there, with masks or
+stochastic depth drawn in it; for DINO also the clip of every gradient, teacher and centre. Theirs is as their scripts
+build it (AdamW of torch as it comes, weight decay not on biases and vectors), both have the same learning rate, betas
+and decay. On a CPU one thread and CPU time of the process; on a GPU device time, both under bf16 autocast. Theirs runs
+as it comes, ours with what its scripts set for their process: on AMD processors with AVX-512 matrices are multiplied by
+oneDNN, and "with our products" is theirs with that set too. Large pages, which our scripts ask for, are left out.
+
+Each round times everything once; a ratio is theirs / ours within a round, the table has the median of the rounds and
+the quartiles. MFU: operations of the whole model (no saving of ours counted) per second, as a share of the fastest
+matrix product, timed in the same rounds. Before anything is timed, the losses of both at the same weights are compared
+where weights can be copied. Each of the three parts replaces its own section of results/step.json and step.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import statistics
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+RESULTS = Path(__file__).parent / "results"
+TITLES = {"mae": "MAE", "dino": "DINO", "supervised": "Supervised"}
+OURS = {"ours": False, "ours, compiled": True}
+"""Our versions, and whether they are compiled."""
+
+
+class Case(NamedTuple):
+    """A shape, and the ratios it should reach."""
+
+    name: str
+    shape: Any
+    against: str
+    bar: float | None = None
+    compiled_bar: float | None = None
+    compiles: bool = False
+    """With --compiled; a minute or more each."""
+
+
+def cases(tiny: bool) -> dict[str, list[Case]]:
+    """By objective. The decoder of ViT-Ti/4 is that of IcarusWizard/MAE, which fits 1.3 GFLOP an image; ViT-S/16 has
+    the paper's."""
+    from peers import OFFICIAL
+    from steps import DINOShape, MAEShape, Net, SupervisedShape
+
+    small, photo = Net("ViT-Ti/4, 32 px", 32, 4, 192, 12, 3), Net("ViT-S/16, 224 px", 224, 16, 384, 12, 6)
+    mae, dino = OFFICIAL["mae"], OFFICIAL["dino"]
+    if tiny:
+        toy = Net("toy", 8, 4, 16, 2, 2)
+        return {
+            "mae": [Case("toy, batch 2", MAEShape(toy, 2, (16, 2, 2)), mae, 1.0)],
+            "dino": [Case("toy, batch 2", DINOShape(toy, 2, 32, 2, 4), dino, 1.0)],
+            "supervised": [Case("toy, batch 2", SupervisedShape(toy, 2), "timm")],
+        }
+    bars = {4: (None, None), 16: (1.20, 1.26), 128: (None, None)}
+    decoder = (192, 4, 3)
+    maes = [
+        Case(f"{small.name}, decoder 192 x 4, batch {b}", MAEShape(small, b, decoder), mae, *bars[b], compiles=b == 16)
+        for b in bars
+    ]
+    maes.append(Case(f"{photo.name}, decoder 512 x 8, batch 8", MAEShape(photo, 8, (512, 8, 16)), mae, 1.12))
+    dinos = [
+        Case(f"{small.name} + 6 x 16 px, out_dim {k:,}, batch {b}, drop path {d:g}",
+             DINOShape(small, b, k, 6, 16, d), dino, bar)
+        for d in (0.0, 0.1)
+        for k, b, bar in ((65536, 8, 1.40), (65536, 32, 1.40), (4096, 32, 1.28))
+    ]  # fmt: skip
+    labelled = [
+        Case(f"{small.name}, batch 64", SupervisedShape(small, 64), "timm"),
+        Case(f"{photo.name}, batch 8", SupervisedShape(photo, 8), "timm"),
+    ]
+    return {"mae": maes, "dino": dinos, "supervised": labelled}
+
+
+def measured(case: Case, options: argparse.Namespace, device: Any) -> dict[str, Any]:
+    """One row: every program's time, parts and share of the ceiling, and the ratios."""
+    from peers import Missing, peers_of
+    from steps import in_loop_settings, ours
+    from timing import CEILING, in_turns, paired, products, quartiles, shares, totals
+
+    product, operations = products(device, options.tiny)
+    steps, missing, differences, counts = {CEILING: product}, {}, {}, {}
+    for name, compiled in OURS.items():
+        if not compiled or (options.compiled and (case.compiles or device.type == "cuda")):
+            own = ours(case.shape, device, compiled=compiled)
+            steps[name] = own.step
+            counts[name] = sum(p.numel() for p in own.objective.parameters() if p.requires_grad)
+    checkouts = {"mae": options.official_mae, "dino": options.official_dino}
+    for name, make in peers_of(case.shape, checkouts).items():
+        try:
+            peer = make(device)
+        except Missing as reason:
+            missing[name] = str(reason)
+            continue
+        steps[name], counts[name], differences[name] = peer.step, peer.parameters, peer.difference
+        if name == case.against and device.type == "cpu":  # what of the ratio is the library that multiplies
+            same = f"{name}, with our products"
+            steps[same] = in_loop_settings(peer.step, device)
+            counts[same], differences[same] = peer.parameters, None
+    times = in_turns(steps, options.rounds, device)
+    ceiling = operations / statistics.median(totals(times[CEILING]))
+    programs, ratios = {}, []
+    for name in counts:
+        low, middle, high = quartiles(totals(times[name]))
+        programs[name] = {
+            "ms": 1e3 * middle, "ms_quartiles": [1e3 * low, 1e3 * high], "images_per_second": case.shape.batch / middle,
+            "mfu": case.shape.flops() * case.shape.batch / middle / ceiling, "shares": shares(times[name]),
+            "trained_parameters": counts[name], "loss_difference": differences.get(name),
+        }  # fmt: skip
+    for mine in (name for name in OURS if name in times):
+        for name in differences:
+            low, middle, high = paired(times[mine], times[name])
+            bar = (case.compiled_bar if OURS[mine] else case.bar) if name == case.against else None
+            ratios.append({"ours": mine, "theirs": name, "ratio": middle, "quartiles": [low, high], "bar": bar})
+    return {
+        "shape": case.name, "gflop_per_image": case.shape.flops() / 1e9, "ceiling_gflops": ceiling / 1e9,
+        "programs": programs, "ratios": ratios, "missing": missing,
+        "seconds": {name: totals(each) for name, each in times.items()},
+    }  # fmt: skip
+
+
+def verdict(ratio: dict[str, Any]) -> str:
+    """Whether a bar is met, or by how much it is missed."""
+    bar, reached = ratio["bar"], ratio["ratio"]
+    if bar is None:
+        return "no bar"
+    if reached >= bar:
+        return f"{bar:.2f}: met"
+    return f"{bar:.2f}: missed by {bar - reached:.2f}, ours takes {bar / reached - 1:.0%} too long"
+
+
+def section(rows: list[dict[str, Any]]) -> list[str]:
+    """The two tables of one objective."""
+    lines = ["| shape | ours | against | ratio (quartiles) | bar |", "| --- | --- | --- | ---: | --- |"]
+    for row in rows:
+        for ratio in row["ratios"]:
+            low, high = ratio["quartiles"]
+            lines.append(f"| {row['shape']} | {ratio['ours']} | {ratio['theirs']} | {ratio['ratio']:.2f} "
+                         f"({low:.2f} - {high:.2f}) | {verdict(ratio)} |")  # fmt: skip
+        lines += [f"| {row['shape']} | | {name} | {reason} | |" for name, reason in row["missing"].items()]
+    parts = ["draw", "forward", "backward", "clip", "optimiser", "averages"]
+    lines += ["", f"| shape | program | ms per step | MFU | {' | '.join(parts)} | loss differs by |",
+              f"| --- | --- | ---: | ---: | {'---: | ' * len(parts)}---: |"]  # fmt: skip
+    for row in rows:
+        for name, program in row["programs"].items():
+            each = " | ".join(f"{program['shares'][p]:.1%}" if p in program["shares"] else "" for p in parts)
+            apart = program["loss_difference"]
+            lines.append(f"| {row['shape']} | {name} | {program['ms']:.1f} | {program['mfu']:.2f} | {each} | "
+                         f"{'' if apart is None else f'{apart:.0e}'} |")  # fmt: skip
+    ceilings = [row["ceiling_gflops"] for row in rows]
+    work = "; ".join(f"{row['shape']}: {row['gflop_per_image']:.2f}" for row in rows)
+    lines += ["", f"Fastest matrix product: {min(ceilings):,.0f} to {max(ceilings):,.0f} GFLOP/s. GFLOP of a step per "
+              f"image: {work}."]  # fmt: skip
+    return lines
+
+
+def write(out: Path, parts: dict[str, Any]) -> None:
+    """Puts the measured parts into step.json and writes step.md from all of it."""
+    from timing import made_by, paragraph
+
+    place = out / "step.json"
+    stored = json.loads(place.read_text()) if place.exists() else {}
+    stored = {name: (stored | parts)[name] for name in TITLES if name in stored | parts}
+    out.mkdir(parents=True, exist_ok=True)
+    place.write_text(json.dumps(stored, indent=1) + "\n")
+    lines = ["# The bare training step against other programs", "", paragraph(__doc__, 2), "", paragraph(__doc__, 3)]
+    for name, part in stored.items():
+        lines += ["", f"## {TITLES[name]}", "", *section(part["rows"]), "",
+                  f"{made_by(part['about'])} {part['about']['rounds']} rounds."]  # fmt: skip
+    (out / "step.md").write_text("\n".join([*lines, ""]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--official_mae", help="a checkout of facebookresearch/mae")
+    parser.add_argument("--official_dino", help="a checkout of facebookresearch/dino")
+    parser.add_argument("--only", choices=TITLES, nargs="+", default=list(TITLES), help="these parts of the table")
+    parser.add_argument("--cases", type=int, nargs="+", help="which of a part's shapes, from 0; prints, writes nothing")
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--compiled", action="store_true", help="ours compiled too; on a CPU for one shape of MAE")
+    parser.add_argument("--tiny", action="store_true", help="toy shapes, to see that it works")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of step.json and step.md")
+    options = parser.parse_args()
+    if options.device == "cpu":
+        os.environ["OMP_NUM_THREADS"] = "1"
+    import torch
+
+    from timing import about, same_command
+
+    torch.set_num_threads(1)
+    device, parts = torch.device(options.device), {}
+    made = about(same_command("bench_step.py", sys.argv[1:]), device, rounds=options.rounds)
+    for name in options.only:
+        rows = []
+        for number, case in enumerate(cases(options.tiny)[name]):
+            if options.cases is not None and number not in options.cases:
+                continue
+            rows.append(measured(case, options, device))
+            print("\n".join([f"\n{TITLES[name]}", *section(rows[-1:])]), flush=True)
+            gc.collect()
+        parts[name] = {"about": made, "rows": rows}
+    if options.cases is None:
+        write(options.out, parts)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,276 @@
+"""One part of gpu_suite.sh: training on one GPU, end to end and as the bare step, eager and compiled.
+
+    bash benchmarks/gpu_suite.sh --official_mae CHECKOUT --official_dino CHECKOUT
+
+End to end: images that are decoded (uint8, cached as the loader likes) through the recipe's own augmentation, then the
+whole step, under bf16 autocast. The bare step has one batch on the device already; so has the authors' code, in the
+same rounds. Device time between events. MFU: operations of the authors' full model per second, as a share of the
+fastest bf16 matrix product in the same rounds; goals are shares of that ceiling too, with images per second where it is
+790 TFLOP/s (an H200).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import statistics
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+GRAPHS = "reduce-overhead"
+KINDS = {None: "compiled", GRAPHS: "compiled, CUDA graphs"}
+"""What results call the modes of torch.compile."""
+REFERENCES = ("facebookresearch/mae", "facebookresearch/dino", "timm")
+"""Programs that ours is compared with."""
+
+
+class Part(NamedTuple):
+    """A shape and its goals."""
+
+    title: str
+    shape: Any
+    goal: float | None
+    """Share of the ceiling."""
+    milestone: float | None
+    per_second: int | None
+    """Images that the goal means on an H200."""
+    source: int
+    """Side of the cached images in pixels."""
+    modes: tuple[str | None, ...] = (None,)
+    """Of torch.compile."""
+
+
+def parts(tiny: bool) -> dict[str, Part]:
+    """By name, in the order of gpu_suite.sh."""
+    from steps import DINOShape, MAEShape, Net, SupervisedShape
+
+    toy, photo = Net("toy", 8, 4, 16, 2, 2), 256
+    base, paper = Net("ViT-B/16", 224, 16, 768, 12, 12), (512, 8, 16)
+    large, small = Net("ViT-L/16", 224, 16, 1024, 24, 16), Net("ViT-S/16", 224, 16, 384, 12, 6)
+    little = Net("ViT-Ti/4", 32, 4, 192, 12, 3)
+    all_parts = {
+        "mae-b": Part("MAE ViT-B/16, decoder 512 x 8", MAEShape(base, 256, paper), 0.45, 0.33, 6100, photo),
+        "mae-l": Part("MAE ViT-L/16, decoder 512 x 8", MAEShape(large, 256, paper), 0.50, 0.40, 3200, photo),
+        "dino-s": Part("DINO ViT-S/16, 2 x 224 + 8 x 96 px, out_dim 65,536", DINOShape(small, 128, 65536, 8, 96),
+                       0.35, 0.22, 2450, photo),
+        "supervised-b": Part("Supervised ViT-B/16", SupervisedShape(base, 256, 0.1, 0.999), 0.50, 0.40, 3750, photo),
+        "cifar": Part("MAE ViT-Ti/4, 32 px, decoder 192 x 4", MAEShape(little, 4096, (192, 4, 3)), None, None, 60000,
+                      32, (None, GRAPHS)),
+    }  # fmt: skip
+    if tiny:
+        shapes = {"mae": MAEShape(toy, 2, (16, 2, 2)), "dino": DINOShape(toy, 2, 32, 2, 4),
+                  "supervised": SupervisedShape(toy, 2, 0.1, 0.999)}  # fmt: skip
+        return {
+            name: Part(f"A toy in place of {part.title}", shapes.get(name.partition("-")[0], shapes["mae"]), None, None,
+                       None, 8, ())
+            for name, part in all_parts.items()
+        }  # fmt: skip
+    return all_parts
+
+
+def image_set(number: int, side: int) -> Any:
+    """Smooth coloured noise with labels, decoded."""
+    import numpy as np
+    import torch
+    import torch.nn.functional as F
+    from ssl_vit.data.formats import Format
+    from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
+
+    coarse = torch.rand((number, 3, 8, 8), generator=torch.Generator().manual_seed(0))
+    smooth = F.interpolate(coarse, size=(side, side), mode="bilinear")
+    pixels = (smooth * 255).round().to(torch.uint8).numpy()
+    labels, names = np.arange(number) % 1000, tuple(map(str, range(1000)))
+    return ImageSet("noise", ArrayRows(pixels, "noise"), np.arange(number), Format(3, 8), Sizes((side, side), side),
+                    "noise", labels, names)  # fmt: skip
+
+
+def view_of(shape: Any, scale: Any) -> Any:
+    """The recipe's view with its defaults for that size."""
+    import torch
+    from ssl_vit.configs import AugmentConfig, CropsConfig, SupervisedConfig, resolve, resolve_dino
+    from ssl_vit.data.multicrop import multicrop_view
+    from ssl_vit.data.views import mae_view, supervised_view
+    from ssl_vit.masking import kept_patches
+
+    from steps import DINOShape, MAEShape
+
+    net, dtype = shape.net, torch.float32
+    size, patches = net.size, net.patches()
+    if isinstance(shape, MAEShape):
+        cfg = resolve.resolve_augment(AugmentConfig(), size, labelled=False)
+        return mae_view(scale, cfg, size=size, patches=patches, kept=kept_patches(patches, 0.75), dtype=dtype)
+    preset = resolve.preset_for(None, size)
+    if isinstance(shape, DINOShape):
+        asked = CropsConfig(local_crops=shape.local_crops, local_size=shape.local_size)
+        crops = resolve_dino.resolve_crops(asked, preset, size=size, patch=net.patch)
+        return multicrop_view(scale, crops, size=size, depth=net.depth, drop_path=shape.drop_path, dtype=dtype)
+    loss = resolve.resolve_supervised(SupervisedConfig(drop_path=shape.drop_path), "cls", preset.input, 10**6)
+    cfg = resolve.resolve_augment(AugmentConfig(), size, labelled=True)
+    return supervised_view(scale, cfg, loss, size=size, depth=net.depth, classes=1000, dtype=dtype)
+
+
+def from_loader(shape: Any, images: Any, device: Any) -> Callable[[], Any]:
+    """Batches of the loader through the view."""
+    from ssl_vit.data.loader import Loader
+    from ssl_vit.data.views import measure_scale
+
+    view = view_of(shape, measure_scale(images, 200))
+    loader = Loader(images, batch_size=shape.batch, micro_batch=shape.batch, seed=0, device=device)
+    batches: Iterator[Any] = iter(loader.batches(0, 100_000))
+    return lambda: view(next(batches), 0)
+
+
+def versions_of(part: Part, options: argparse.Namespace, device: Any) -> Iterator[dict[str, Any]]:
+    """Groups of steps that are timed in turns, with the quickest to make first."""
+    from peers import peers_of
+    from steps import build, compile_objective, optimiser_options, ours, step_of
+
+    shape = part.shape
+    images = image_set(max(16, min(8 * shape.batch, 32768)), part.source)
+
+    def both(kind: str, mode: str | None, compiled: bool) -> dict[str, Any]:
+        own = ours(shape, device, compiled=compiled, mode=mode)
+        whole = build(shape).to(device).train()
+        run = compile_objective(whole, mode) if compiled else whole
+        made = from_loader(shape, images, device)
+        return {f"{kind}, bare step": own.step,
+                f"{kind}, end to end": step_of(whole, run, made, optimiser_options(shape), device)}  # fmt: skip
+
+    checkouts = {"mae": options.official_mae, "dino": options.official_dino}
+    theirs: dict[str, Any] = {}
+    for name, make in peers_of(shape, checkouts).items():
+        try:
+            theirs[name] = make(device).step
+        except Exception as reason:  # not there, or not of this version: a line of the result, not the end of it
+            theirs[name] = f"{reason}"
+    yield both("eager", None, False) | theirs
+    for mode in part.modes:
+        kind = KINDS[mode]
+        try:
+            yield both(kind, mode, True) | {k: v for k, v in theirs.items() if k in REFERENCES}
+        except RuntimeError as reason:
+            yield {f"{kind}, end to end": f"{reason}".splitlines()[0]}
+
+
+def measure(part: Part, options: argparse.Namespace, device: Any, save: Callable[[list[dict[str, Any]]], None]) -> None:
+    """Times one group after the other and saves after each."""
+    from timing import CEILING, in_turns, paired, products, quartiles, totals
+
+    rows: list[dict[str, Any]] = []
+    product, operations = products(device, options.tiny)
+    for number, group in enumerate(versions_of(part, options, device)):
+        later = [{"program": KINDS[mode], "note": "not finished in its time"} for mode in part.modes[number:]]
+        steps = {name: step for name, step in group.items() if not isinstance(step, str)}
+        rows += [{"program": name, "note": step} for name, step in group.items() if isinstance(step, str)]
+        try:
+            times = in_turns({CEILING: product} | steps, options.rounds, device)
+        except RuntimeError as reason:  # compiling or running failed: the other groups still count
+            rows += [{"program": name, "note": f"{reason}".splitlines()[0][:200]} for name in steps]
+            save(rows + later)
+            continue
+        ceiling = operations / statistics.median(totals(times[CEILING]))
+        official = next((name for name in steps if name in REFERENCES), None)
+        for name in steps:
+            if any(row["program"] == name for row in rows):  # theirs, timed again for the ratio
+                continue
+            low, middle, high = quartiles(totals(times[name]))
+            rate = part.shape.batch / middle
+            ratio = None if official in (None, name) else paired(times[name], times[official])
+            rows.append({
+                "program": name, "batch": part.shape.batch, "ms": 1e3 * middle, "ms_quartiles": [1e3 * low, 1e3 * high],
+                "images_per_second": rate, "mfu": rate * part.shape.flops() / ceiling, "ceiling_tflops": ceiling / 1e12,
+                "ratio": ratio and ratio[1], "ratio_quartiles": ratio and [ratio[0], ratio[2]],
+            })  # fmt: skip
+            print(f"{part.title}: {rows[-1]}", flush=True)
+        save(rows + later)
+
+
+def table(part: dict[str, Any]) -> list[str]:
+    """One part of the result."""
+    lines = ["| program | batch | ms per step | images/s | MFU | ratio to the other code (quartiles) |",
+             "| --- | ---: | ---: | ---: | ---: | ---: |"]  # fmt: skip
+    for row in part["rows"]:
+        if "note" in row:
+            lines.append(f"| {row['program']} | | | {row['note']} | | |")
+            continue
+        ratio = row["ratio"]
+        against = f"{ratio:.2f} ({row['ratio_quartiles'][0]:.2f} - {row['ratio_quartiles'][1]:.2f})" if ratio else ""
+        lines.append(f"| {row['program']} | {row['batch']} | {row['ms']:.1f} | {row['images_per_second']:,.0f} | "
+                     f"{row['mfu']:.1%} | {against} |")  # fmt: skip
+    found = [row["ceiling_tflops"] for row in part["rows"] if "ceiling_tflops" in row]
+    ends = [row["mfu"] for row in part["rows"] if row["program"].endswith("end to end") and "mfu" in row]
+    rates = [row["images_per_second"] for row in part["rows"] if row["program"].endswith("end to end") and "ms" in row]
+    goal, per_second, words = part["goal"], part["per_second"], "Goal: none."
+    if goal:
+        words = (f"Goal, end to end: {goal:.0%} of the ceiling (first milestone {part['milestone']:.0%}), "
+                 f"{per_second:,} images/s on an H200: {_reached(ends, goal)}.")  # fmt: skip
+    elif per_second:
+        words = f"Goal, end to end: {per_second:,} images/s on an H200: {_reached(rates, per_second)}."
+    ceiling = f" Fastest matrix product {max(found):,.1f} TFLOP/s." if found else ""
+    return [*lines, "", f"{words} {part['gflop_per_image']:.1f} GFLOP per image.{ceiling}"]
+
+
+def _reached(values: list[float], goal: float) -> str:
+    if not values:
+        return "not measured"
+    return "met" if max(values) >= goal else f"{max(values) / goal:.0%} of it reached"
+
+
+def write(out: Path, name: str, part: dict[str, Any], order: list[str]) -> None:
+    """Puts one part into suite.json and writes suite.md from all of it."""
+    from timing import made_by, paragraph
+
+    out.mkdir(parents=True, exist_ok=True)
+    place = out / "suite.json"
+    stored = json.loads(place.read_text()) if place.exists() else {}
+    stored[name] = part
+    stored = {key: stored[key] for key in order if key in stored}
+    place.write_text(json.dumps(stored, indent=1) + "\n")
+    lines = [f"# Training on {part['about']['hardware']['device']}", "", paragraph(__doc__, 2)]
+    for each in stored.values():
+        lines += ["", f"## {each['title']}", "", *table(each), "", made_by(each["about"])]
+    (out / "suite.md").write_text("\n".join([*lines, ""]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", nargs="+", help="which; gpu_suite.sh calls each in a process of its own")
+    parser.add_argument("--official_mae", help="a checkout of facebookresearch/mae")
+    parser.add_argument("--official_dino", help="a checkout of facebookresearch/dino")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--tiny", action="store_true", help="toy shapes on a CPU, to see that it works")
+    parser.add_argument(
+        "--out", type=Path, help="folder of suite.json and suite.md; default: $OUT, or results/gpu-NAME"
+    )
+    options = parser.parse_args()
+    if options.tiny:
+        os.environ["OMP_NUM_THREADS"] = "1"
+    import torch
+
+    from timing import about, device_name, same_command
+
+    device, known = torch.device("cpu" if options.tiny else "cuda"), parts(options.tiny)
+    short = re.sub(r"[^a-z0-9]+", "-", device_name(device).lower()).strip("-")
+    out = options.out or Path(os.environ.get("OUT") or Path(__file__).parent / f"results/gpu-{short}")
+    words = " ".join(sys.argv[1:]).partition("--part")
+    command = same_command("gpu_suite.sh", words[0].split())
+    for name in options.part or list(known):
+        part = known[name]
+        entry = {"title": part.title, "goal": part.goal, "milestone": part.milestone, "per_second": part.per_second,
+                 "gflop_per_image": part.shape.flops() / 1e9,
+                 "about": about(command, device, rounds=options.rounds)}  # fmt: skip
+        unfinished = [{"program": "all", "note": "not finished in its time"}]
+
+        def save(rows: list[dict[str, Any]], name: str = name, entry: dict[str, Any] = entry) -> None:
+            write(out, name, entry | {"rows": rows}, list(known))
+
+        save(unfinished)
+        measure(part, options, device, save)
+
+
+if __name__ == "__main__":
+    main()

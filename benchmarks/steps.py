@@ -1,0 +1,289 @@
+"""One bare training step of this project on a fixed batch, as the loop takes it, and how much arithmetic it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from ssl_vit.configs import DINOConfig, MAEConfig, ModelConfig, OptimConfig, SupervisedConfig
+from ssl_vit.data.views import drop_path_factors
+from ssl_vit.masking import kept_patches, random_mask
+from ssl_vit.models.backbone import with_tokens
+from ssl_vit.models.build import build_backbone
+from ssl_vit.objectives.base import Clock, Objective
+from ssl_vit.objectives.dino import DINO
+from ssl_vit.objectives.mae import MAE
+from ssl_vit.objectives.supervised import Supervised
+from ssl_vit.optim import clip_each, make_optimizer, parameter_groups
+from ssl_vit.products import products_chosen
+from ssl_vit.randomness import bits, make_key
+
+from timing import Mark, Step
+
+Inputs = dict[str, torch.Tensor]
+CLOCK = Clock(100, 10**6, 10.0)
+"""Late enough for DINO's last layer to be trained."""
+RATE = 1e-5
+"""Learning rate of every step here, ours and theirs."""
+
+
+@dataclass(frozen=True)
+class Net:
+    """Sizes of a plain ViT with a class token."""
+
+    name: str
+    size: int
+    patch: int
+    width: int
+    depth: int
+    heads: int
+
+    def patches(self, size: int | None = None) -> int:
+        """Of an image of that many pixels a side."""
+        return ((size or self.size) // self.patch) ** 2
+
+    def config(self, positions: Any = "learnable") -> ModelConfig:
+        """As the builder reads it."""
+        return ModelConfig(
+            "vit_base_patch16_224", self.size, self.patch, self.width, self.depth, self.heads, positions, "cls"
+        )
+
+    def flops(self, size: int | None = None) -> float:
+        """Operations of a forward pass over a whole image."""
+        patches = self.patches(size)
+        return _blocks(patches + 1, self.width, self.depth) + 2 * patches * self.patch**2 * 3 * self.width
+
+
+def _blocks(tokens: int, width: int, depth: int) -> float:
+    return depth * (24.0 * tokens * width**2 + 4.0 * tokens**2 * width)
+
+
+@dataclass(frozen=True)
+class MAEShape:
+    """An MAE of 75 % masked patches with normalised targets."""
+
+    net: Net
+    batch: int
+    decoder: tuple[int, int, int]
+    """Width, depth, heads."""
+
+    def flops(self) -> float:
+        """Operations of a training step per image: the whole decoder on all tokens, backward twice the forward pass."""
+        net, (width, depth, _), patches = self.net, self.decoder, self.net.patches()
+        seen, pixels = kept_patches(patches, 0.75) + 1, net.patch**2 * 3
+        encoder = _blocks(seen, net.width, net.depth) + 2.0 * patches * pixels * net.width
+        decoder = _blocks(patches + 1, width, depth) + 2.0 * seen * net.width * width
+        return 3 * (encoder + decoder + 2.0 * (patches + 1) * width * pixels)
+
+
+@dataclass(frozen=True)
+class DINOShape:
+    """Two crops of the network's size and some local ones, head 2048-2048-256."""
+
+    net: Net
+    batch: int
+    out_dim: int
+    local_crops: int
+    local_size: int
+    drop_path: float = 0.1
+
+    def flops(self) -> float:
+        """Operations of a training step per image: the student's views three times, the teacher's once."""
+        net = self.net
+        head = 2.0 * (net.width * 2048 + 2048 * 2048 + 2048 * 256 + 256 * self.out_dim)
+        large, small = net.flops() + head, net.flops(self.local_size) + head
+        return 3 * (2 * large + self.local_crops * small) + 2 * large
+
+
+@dataclass(frozen=True)
+class SupervisedShape:
+    """A class token's linear classifier of 1,000 classes."""
+
+    net: Net
+    batch: int
+    drop_path: float = 0.0
+    average: float = 0.0
+    """Decay of the weight average; 0 for none."""
+
+    def flops(self) -> float:
+        """Operations of a training step per image."""
+        return 3 * (self.net.flops() + 2.0 * self.net.width * 1000)
+
+
+Shape = MAEShape | DINOShape | SupervisedShape
+
+
+class Ours(NamedTuple):
+    """A step of ours and what it is made of."""
+
+    step: Step
+    objective: Objective
+    inputs: Inputs
+
+
+def compile_objective(objective: Objective, mode: str | None = None) -> Callable[[Inputs], Any]:
+    """The objective's forward pass and its gradient, compiled."""
+    compiled = torch.compile(objective, dynamic=False, mode=mode)
+
+    def run(inputs: Inputs) -> Any:
+        if mode == "reduce-overhead":  # the last step's CUDA graphs may be overwritten
+            torch.compiler.cudagraph_mark_step_begin()
+        return compiled(inputs)
+
+    return run
+
+
+def loop_settings(device: torch.device) -> Any:
+    """What ``train.start`` sets for its whole process, for our turns alone: theirs run as they come."""
+    return products_chosen() if device.type == "cpu" else nullcontext()
+
+
+def in_loop_settings(step: Step, device: torch.device) -> Step:
+    """A step of anybody's with what our loop sets."""
+
+    def run(mark: Mark) -> torch.Tensor:
+        with loop_settings(device):
+            return step(mark)
+
+    return run
+
+
+def autocast(device: torch.device) -> Any:
+    """bf16 on a GPU, single precision on a CPU; the same for ours and theirs."""
+    return torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
+
+
+def images_of(batch: int, size: int, device: torch.device) -> torch.Tensor:
+    """Noise."""
+    return torch.randn(batch, 3, size, size, generator=torch.Generator().manual_seed(0)).to(device)
+
+
+def build(shape: Shape) -> Objective:
+    """The objective with random weights."""
+    torch.manual_seed(0)
+    if isinstance(shape, MAEShape):
+        backbone = with_tokens(build_backbone(shape.net.config("sincos"), 3), "MAE")
+        return MAE(backbone, MAEConfig(0.75, True, *shape.decoder), freeze_positions=True)
+    backbone = build_backbone(shape.net.config(), 3)
+    if isinstance(shape, DINOShape):
+        cfg = DINOConfig(out_dim=shape.out_dim, head_hidden=2048, head_bottleneck=256, teacher_temp=0.04,
+                         warmup_teacher_temp=0.04, teacher_warmup=0.0, centring="mean", freeze_last_layer=0.0,
+                         check_steps=10**9)  # fmt: skip
+        return DINO(backbone, cfg, pool="cls", batch_size=shape.batch)
+    return Supervised(backbone, 1000, SupervisedConfig("cls", drop_path=shape.drop_path, ema_decay=shape.average))
+
+
+def optimiser_options(shape: Shape) -> OptimConfig:
+    """AdamW's, as the papers have them."""
+    if isinstance(shape, DINOShape):
+        return OptimConfig(lr=RATE, weight_decay=0.04, betas=(0.9, 0.999))
+    return OptimConfig(lr=RATE, weight_decay=0.05, betas=(0.9, 0.95 if isinstance(shape, MAEShape) else 0.999))
+
+
+def fixed_inputs(shape: Shape, device: torch.device) -> Inputs:
+    """A batch that is there already."""
+    net, batch = shape.net, shape.batch
+    if isinstance(shape, DINOShape):
+        views = {"globals": images_of(batch * 2, net.size, device).unflatten(0, (batch, 2))}
+        if shape.local_crops:
+            local = images_of(batch * shape.local_crops, shape.local_size, device)
+            views["locals"] = local.unflatten(0, (batch, shape.local_crops))
+        return views
+    inputs = {"images": images_of(batch, net.size, device)}
+    if isinstance(shape, SupervisedShape):
+        targets = torch.full((batch, 1000), 1e-4)
+        targets[torch.arange(batch), torch.arange(batch) % 1000] += 0.9
+        inputs["targets"] = targets.to(device)
+    return inputs
+
+
+def drawer(shape: Shape, device: torch.device) -> Callable[[int], Inputs]:
+    """What a view draws and their forward passes draw themselves: masks, stochastic depth; by the step's number."""
+    index, none = torch.arange(shape.batch, device=device), torch.zeros(shape.batch, dtype=torch.int64, device=device)
+
+    def draw(number: int) -> Inputs:
+        if isinstance(shape, MAEShape):
+            patches = shape.net.patches()
+            key = make_key(number, "mask", none, index)
+            mask = random_mask(bits(key, patches), kept_patches(patches, 0.75))
+            return {"keep_ids": mask.keep_ids, "mask_ids": mask.mask_ids}
+        if not shape.drop_path:
+            return {}
+        if isinstance(shape, SupervisedShape):
+            return {"drop": drop_path_factors(make_key(number, "drop", index), shape.net.depth, shape.drop_path)}
+        drops = {}
+        for name, views in (("drop_globals", 2), ("drop_locals", shape.local_crops)):
+            if views:
+                words = (index.repeat_interleave(views), torch.arange(views, device=device).repeat(shape.batch))
+                factors = drop_path_factors(make_key(number, name, *words), shape.net.depth, shape.drop_path)
+                drops[name] = factors.unflatten(0, (shape.batch, views))
+        return drops
+
+    return draw
+
+
+def optimiser_of(objective: Objective, cfg: OptimConfig) -> torch.optim.Optimizer:
+    """As the loop builds it."""
+    groups = parameter_groups(
+        objective.named_parameters(), weight_decay=cfg.weight_decay, decays_tokens=objective.decays_tokens
+    )
+    optimizer = make_optimizer(groups, cfg)
+    for group in optimizer.param_groups:
+        group["lr"] = RATE
+    return optimizer
+
+
+def ours(shape: Shape, device: torch.device, *, compiled: bool = False, mode: str | None = None) -> Ours:
+    """A step of the loop, without logging."""
+    objective = build(shape).to(device).train()
+    fixed, draw = fixed_inputs(shape, device), drawer(shape, device)
+    numbers = iter(range(10**9))
+
+    def inputs() -> Inputs:
+        return fixed | draw(next(numbers))
+
+    run = compile_objective(objective, mode) if compiled else objective
+    return Ours(step_of(objective, run, inputs, optimiser_options(shape), device), objective, fixed)
+
+
+def step_of(
+    objective: Objective, run: Callable[[Inputs], Any], inputs: Callable[[], Inputs], cfg: OptimConfig,
+    device: torch.device,
+) -> Step:  # fmt: skip
+    """What the loop does with a batch, with a mark after each part.
+
+    Args:
+        objective: What is trained.
+        run: The objective itself, or compiled.
+        inputs: Makes what it reads.
+        cfg: Of the optimiser.
+        device: Where all of it is.
+    """
+    optimizer = optimiser_of(objective, cfg)
+    trained = [p for p in objective.parameters() if p.requires_grad]
+    clips = isinstance(objective, DINO)
+
+    def step(mark: Mark) -> torch.Tensor:
+        objective.begin_step(CLOCK)
+        batch = inputs()
+        mark("draw")
+        with autocast(device):
+            loss = run(batch).loss
+        mark("forward")
+        loss.backward()
+        mark("backward")
+        objective.after_backward(CLOCK)
+        if clips:
+            clip_each(trained, 3.0)
+            mark("clip")
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        mark("optimiser")
+        objective.after_step(CLOCK)
+        mark("averages")
+        return loss.detach()
+
+    return in_loop_settings(step, device)

@@ -1,0 +1,175 @@
+"""Loader processes: they turn bytes into uint8 or uint16 pixels, once, and do nothing else."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from ssl_vit.data.batch import narrow
+from ssl_vit.data.formats import Unreadable
+from ssl_vit.data.images import ArrayRows, ImageSet
+from ssl_vit.dist import rank_and_world
+from ssl_vit.randomness import make_key, uniform
+
+_PREFETCHED = 2  # batches that every loader process works ahead
+_SHARED = Path("/dev/shm")  # where torch puts what processes hand to each other
+
+T = TypeVar("T")
+
+Wanted = tuple[np.ndarray, np.ndarray]
+"""Int[B], Int[B]: the images of a batch, and how often each has been visited."""
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """A batch as a loader process hands it over."""
+
+    pixels: Tensor | np.ndarray
+    """Narrow, [B, C, H, W]: a tensor comes through shared memory, an array is copied through a pipe."""
+    sizes: np.ndarray
+    index: np.ndarray
+    epoch: np.ndarray
+    bad: list[tuple[int, str]]
+
+    def pin_memory(self) -> Decoded:
+        """The same with pixels that the device can fetch by itself (called by the loader's thread)."""
+        return replace(self, pixels=torch.as_tensor(self.pixels).pin_memory())
+
+
+class Decoding(Dataset[Decoded]):
+    """Decodes whole batches in a loader process."""
+
+    def __init__(self, images: ImageSet, replace: bool, seed: int | None, shared: bool) -> None:
+        """Prepares.
+
+        Args:
+            images: The set.
+            replace: Put the next readable image in the place of an unreadable one; else it is left out.
+            seed: Of the windows' places; None takes the middle.
+            shared: Hand pixels over as tensors.
+        """
+        self.images, self.replace, self.seed, self.shared = images, replace, seed, shared
+
+    def _place(self, i: int, epoch: int) -> tuple[float, float]:
+        """Where image i's window lies in this visit, wherever and whenever it is decoded."""
+        if self.images.window is None or self.seed is None:
+            return (0.5, 0.5)
+        down, right = uniform(make_key(self.seed, "window", epoch, i), 2)[0].tolist()
+        return (down, right)
+
+    def __getitem__(self, wanted: Wanted) -> Decoded:
+        """One batch."""
+        pixels, sizes, index, epochs, bad = [], [], [], [], []
+        reach = min(len(self.images), 1000) if self.replace else 1
+        for start, epoch in zip(*(part.tolist() for part in wanted), strict=True):
+            for i in ((start + k) % len(self.images) for k in range(reach)):
+                try:
+                    array, size = self.images.read(i, self._place(i, epoch))
+                except Unreadable as error:
+                    bad.append((i, str(error)))
+                    continue
+                pixels.append(array)
+                sizes.append(size)
+                index.append(i)
+                epochs.append(epoch)
+                break
+        stacked = narrow(np.stack(pixels) if pixels else np.empty(0, dtype=np.uint8))
+        return Decoded(
+            stacked if self.shared else stacked.numpy(), np.array(sizes, dtype=np.float32),
+            np.array(index, dtype=np.int64), np.array(epochs, dtype=np.int64), bad,
+        )  # fmt: skip
+
+
+def decoded(
+    images: ImageSet,
+    wanted: Sequence[Wanted],
+    workers: int | None,
+    *,
+    replace: bool = True,
+    seed: int | None = None,
+    pinned: bool = False,
+) -> Iterator[Decoded]:
+    """Decoded batches in order, whatever the number of processes.
+
+    Args:
+        images: The set.
+        wanted: What every batch is of; computed when a process is sent for it.
+        workers: Loader processes; None chooses.
+        replace: As in ``Decoding``.
+        seed: As in ``Decoding``.
+        pinned: Have a thread copy pixels to memory that the device can fetch by itself.
+    """
+    count = loader_processes(images, workers)
+    if len(wanted):
+        shared = _has_room(images, len(wanted[0][0]), count)
+        yield from in_processes(Decoding(images, replace, seed, shared), wanted, count, pinned)
+
+
+def in_processes(work: Dataset[T], wanted: Sequence[Any], count: int, pinned: bool = False) -> Iterator[T]:
+    """``work[key]`` for every key, in order, computed in that many processes (0: in this one)."""
+    yield from DataLoader(
+        work,
+        sampler=wanted,  # pyright: ignore[reportArgumentType] - any sized iterable of keys serves
+        batch_size=None,
+        num_workers=count,
+        prefetch_factor=_PREFETCHED if count else None,
+        collate_fn=_as_is,
+        worker_init_fn=_ignore_signals,
+        pin_memory=pinned,
+        generator=torch.Generator(),  # torch's own is for weights, which must not depend on how images are loaded
+    )
+
+
+def loader_processes(images: ImageSet, asked: int | None, *, busy: bool = True) -> int:
+    """How many processes decode for this one.
+
+    Args:
+        images: The set; none is needed for what is in memory.
+        asked: ``--data.workers``; None chooses.
+        busy: Whether this process needs a core for itself meanwhile.
+    """
+    if isinstance(images.rows, ArrayRows):
+        return 0
+    return asked if asked is not None else max(1, min(16, _cores() // _local_world() - busy))
+
+
+def _cores() -> int:
+    """CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
+def _local_world() -> int:
+    return int(os.environ.get("LOCAL_WORLD_SIZE", rank_and_world()[1]))
+
+
+def pixel_bytes(images: ImageSet) -> int:
+    """Size of an image of the set once it is decoded; 0 where images have many sizes."""
+    height, width = images.canvas or images.sizes.common or (0, 0)
+    return images.form.channels * height * width * images.form.bits // 8
+
+
+def _has_room(images: ImageSet, batch: int, count: int) -> bool:
+    """Whether what all loader processes of this machine hold fits in shared memory: containers often have 64 MB."""
+    held = _local_world() * count * (_PREFETCHED + 1) * batch * pixel_bytes(images)
+    return not _SHARED.is_dir() or held < shutil.disk_usage(_SHARED).free // 2
+
+
+def _ignore_signals(worker: int) -> None:
+    """A signal to the whole group is for the main process, which stops after its step and then ends its workers."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _as_is(batch: Any) -> Any:
+    return batch
