@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import psutil
 import torch
 from accelerate import Accelerator
 
 from ssl_vit.configs import FitConfig
 from ssl_vit.data.loader import Loader
+from ssl_vit.data.shared import free_memory
 from ssl_vit.data.views import View
 from ssl_vit.dist import local_processes, max_over_ranks
 from ssl_vit.errors import UserError
@@ -82,7 +82,7 @@ def settle_micro_batch(
 def _free_memory(device: torch.device) -> float:
     if device.type == "cuda":
         return float(torch.cuda.mem_get_info(device)[0])
-    return psutil.virtual_memory().available / local_processes()
+    return free_memory() / local_processes()
 
 
 def _runs(run: Callable[[int], Pass], images: int, accelerator: Accelerator) -> bool:

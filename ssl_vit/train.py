@@ -158,14 +158,14 @@ def summarise(
     images, (channels, bits) = loader.images, loader.images.form
     decoded = images.canvas or images.sizes.common
     size = "of many sizes" if decoded is None else f"decoded to {decoded[1]} x {decoded[0]} px"
-    micro = "auto" if cfg.micro_batch == "auto" else loader.micro_batch
+    split = f"{loader.micro_batch} per device x {loader.accumulation} accumulation"
     asked = math.ceil((cfg.epochs or 0) * loader.steps_per_epoch)
     least = f"; --fit.min_steps {cfg.min_steps:,} overrules {asked:,}" if (cfg.min_steps or 0) > asked else ""
     print(
         f"images          {len(images):,} from {images.name} ({loader.kept}), {tokens}\n"
         f"pixels          {channels} channel(s), {bits} bits, {size}\n"
-        f"effective batch {loader.batch_size} = {loader.world} process(es) x {micro} per device x "
-        f"{loader.accumulation} accumulation\n"
+        f"effective batch {loader.batch_size} = {loader.world} process(es) x "
+        f"{'as many per device as fit' if cfg.micro_batch == 'auto' else split}\n"
         f"learning rate   {peak_learning_rate(optim, loader.batch_size):.4g} peak, {steps:,} steps "
         f"({steps / loader.steps_per_epoch:,.1f} epochs{least}), {round(optim.warmup * steps):,} warm-up\n"
         f"parameters      {backbone:,} in the backbone, {trained:,} trained, {precision} on {accelerator.device.type}",

@@ -57,9 +57,8 @@ def _sharpness(images: Images, strength: Strength) -> Images:
     """Against the image smoothed by the kernel (1 1 1, 1 5 1, 1 1 1) / 13; the outermost pixels stay."""
     smooth = images.clone()
     if min(images.shape[2:]) > 2:
-        kernel = (
-            constant((1.0, 1.0, 1.0, 1.0, 5.0, 1.0, 1.0, 1.0, 1.0), images.dtype, images.device).view(1, 1, 3, 3) / 13.0
-        )
+        weights = (1.0, 1.0, 1.0, 1.0, 5.0, 1.0, 1.0, 1.0, 1.0)
+        kernel = constant(weights, images.dtype, images.device).view(1, 1, 3, 3) / 13.0
         inner = F.conv2d(images.flatten(0, 1)[:, None], kernel)
         smooth[:, :, 1:-1, 1:-1] = inner[:, 0].unflatten(0, images.shape[:2])
     return _enhance(images, smooth, strength)

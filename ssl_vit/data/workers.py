@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 from ssl_vit.data.batch import narrow
 from ssl_vit.data.formats import Unreadable
 from ssl_vit.data.images import ArrayRows, ImageSet
-from ssl_vit.dist import rank_and_world
+from ssl_vit.dist import local_processes
 from ssl_vit.randomness import make_key, uniform
 
 _PREFETCHED = 2  # batches that every loader process works ahead
@@ -141,16 +141,12 @@ def loader_processes(images: ImageSet, asked: int | None, *, busy: bool = True) 
     """
     if isinstance(images.rows, ArrayRows):
         return 0
-    return asked if asked is not None else max(1, min(16, _cores() // _local_world() - busy))
+    return asked if asked is not None else max(1, min(16, _cores() // local_processes() - busy))
 
 
 def _cores() -> int:
     """CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-
-
-def _local_world() -> int:
-    return int(os.environ.get("LOCAL_WORLD_SIZE", rank_and_world()[1]))
 
 
 def pixel_bytes(images: ImageSet) -> int:
@@ -161,7 +157,7 @@ def pixel_bytes(images: ImageSet) -> int:
 
 def _has_room(images: ImageSet, batch: int, count: int) -> bool:
     """Whether what all loader processes of this machine hold fits in shared memory: containers often have 64 MB."""
-    held = _local_world() * count * (_PREFETCHED + 1) * batch * pixel_bytes(images)
+    held = local_processes() * count * (_PREFETCHED + 1) * batch * pixel_bytes(images)
     return not _SHARED.is_dir() or held < shutil.disk_usage(_SHARED).free // 2
 
 
