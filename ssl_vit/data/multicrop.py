@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import cache, partial
 from typing import NamedTuple
 
 import torch
@@ -57,30 +59,31 @@ def _pieces(batch: Batch, most: int) -> list[Batch]:
 
 def _cut(
     batch: Batch,
-    images: Float[Tensor, "B C H W"],
+    pixels: Callable[[], Float[Tensor, "B C H W"]],
     scale: PixelScale,
     key: Key,
     u: Float[Tensor, "B V"],
     crops: _Crops,
     cfg: CropsConfig,
+    dtype: torch.dtype,
 ) -> Float[Tensor, "N C S S"]:
     """Random crops, resized to one size and mirrored; as they are where images are used whole and have that size."""
     flip = u < 0.5 if cfg.flip else None
-    canvas = (images.shape[2], images.shape[3])
+    canvas = (batch.images.shape[2], batch.images.shape[3])
     whole = crops.area == (1.0, 1.0)
     if whole and batch.native and canvas == (crops.size, crops.size):
-        same = images.repeat_interleave(crops.number, dim=0)
+        same = pixels().repeat_interleave(crops.number, dim=0)
         return same if flip is None else torch.where(flip.view(-1, 1, 1, 1), same.flip(3), same)
     sizes = batch.sizes.repeat_interleave(crops.number, dim=0)
     boxes = augment.centre_crop(sizes) if whole else augment.random_resized_crop(key, sizes, crops.area, cfg.ratio)
     boxes = augment.to_canvas(boxes, sizes, canvas)
     boxes = (boxes if whole else augment.whole_pixels(boxes, canvas)).unflatten(0, u.shape)
-    if not whole and images.dtype == torch.float32 and augment.crops_in_bytes(batch.images, crops.size):
+    if not whole and dtype == torch.float32 and augment.crops_in_bytes(batch.images, crops.size):
         flips = [None] * crops.number if flip is None else flip.unbind(1)
         each = zip(boxes.unbind(1), flips, strict=True)
         views = [augment.crop_bytes(batch.images, box, crops.size, mirror) for box, mirror in each]
-        return scale.scaled(torch.stack(views, dim=1).flatten(0, 1), images.dtype)
-    cut = augment.crop_resize_views(images, boxes, crops.size, flip, whole=not whole)
+        return scale.scaled(torch.stack(views, dim=1).flatten(0, 1), dtype)
+    cut = augment.crop_resize_views(pixels(), boxes, crops.size, flip, whole=not whole)
     return cut.flatten(0, 1).contiguous().clamp_(0.0, 1.0)
 
 
@@ -125,12 +128,12 @@ def multicrop_view(
             _keys(*batch.names(), seed, "multicrop", views), len(batch.index), channels
         )[1]  # fmt: skip
         rows = [group(_of(on_host.steps, s, shape), u.device) for s in sets]
-        images = scale.scaled(batch.images, dtype)
+        pixels = cache(partial(scale.scaled, batch.images, dtype))  # crops in bytes need none
         low, high, flip = (each.reshape(shape) for each in (key.low, key.high, u))
         inputs: dict[str, Tensor] = {}
         for crops, groups in zip(sets, rows, strict=True):
             own = Key(low[:, crops.views].flatten(), high[:, crops.views].flatten())
-            cut = _cut(batch, images, scale, own, flip[:, crops.views], crops, cfg)
+            cut = _cut(batch, pixels, scale, own, flip[:, crops.views], crops, cfg, dtype)
             apply(cut, _of(drawn.values, crops, shape), groups, bits=scale.bits, widest=widest)
             inputs[crops.name] = scale.normalise(cut).unflatten(0, (shape[0], crops.number))
         if drop_path:
