@@ -74,8 +74,7 @@ def _suggest(name: str, known: list[str]) -> str:
 
 def _expectation(detail: str) -> str:
     detail = re.sub(r"<class '([\w.]+)'>", r"\1", detail).replace("typing.", "")
-    expected = re.findall(r"Expected an? (.+?)(?:\. Got value| - Expected| Given value|$)", detail)
-    expected += re.findall(r"- Expected an? (.+?)(?:\. Got value| - Expected| Given value|$)", detail)
+    expected = re.findall(r"Expected an? (.+?)(?=\. Got value| - Expected| Given value|$)", detail)
     given = re.findall(r"Given value: (\S+)", detail) or re.findall(r"Got value: (\S+)", detail)
     if expected and given:
         wanted = " or ".join(_in_words(word) for word in dict.fromkeys(expected) if word != "NoneType")
@@ -89,7 +88,7 @@ _CONFIG_FILE: Any = jsonargparse.ActionConfigFile  # pyright: ignore[reportPriva
 def _in_words(kind: str) -> str:
     choices = re.fullmatch(r"Literal\[(.*)\]", kind)
     if choices:
-        return f"one of {choices[1].replace(chr(39), '')}"
+        return f"{'one of ' if ',' in choices[1] else ''}{choices[1].replace(chr(39), '')}"
     return {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}.get(kind, kind)
 
 

@@ -74,6 +74,7 @@ def test_every_recipe_keeps_its_own_defaults() -> None:
         (["--fit.epochs", "many"], "--fit.epochs: expected a number, got many"),
         (["--model.pool", "max"], "--model.pool: expected one of cls, mean, got max"),
         (["--fit.batch_size", "1.5"], "--fit.batch_size: expected a whole number"),
+        (["--fit.micro_batch", "some"], "--fit.micro_batch: expected a whole number or auto, got some"),
         (["--data.path"], "--data.path needs a value"),
         (["images"], "unexpected argument 'images'"),
         (["--config", "nowhere.yaml"], "nowhere.yaml"),
