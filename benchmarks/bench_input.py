@@ -71,23 +71,33 @@ def small_pictures(count: int) -> Any:
     return (F.interpolate(coarse, size=(32, 32), mode="bicubic").clamp(0, 1) * 255).round().to(torch.uint8)
 
 
-def ours_from_files(files: list[bytes], size: int, **options: Any) -> tuple[Make, Make]:
-    """Ours from files, and from the cache of decoded images."""
+def ours_from_files(files: list[bytes], size: int, **options: Any) -> dict[str, Make]:
+    """Ours, through the loader: decoded onto the canvas, cut from the files, and from the cache of decoded images."""
     import numpy as np
+    import torch
+    from ssl_vit.configs import AugmentConfig, DataConfig
+    from ssl_vit.data.file_crops import file_crops
     from ssl_vit.data.images import ImageSet, measure
+    from ssl_vit.data.loader import Loader
+    from ssl_vit.data.views import PixelScale, train_images
 
-    rows = Files(files)
+    rows, cfg = Files(files), replace(AugmentConfig(AREA, flip=True, policy="none"), **options)
     form, sizes = measure(rows, "files")
     images = ImageSet("files", rows, np.arange(len(files)), form, sizes, "").on_canvas(None, size)
 
-    def decoded() -> tuple[Any, Any]:
-        pixels, own = zip(*(images.read(i) for i in range(len(images))), strict=True)
-        return np.stack(pixels), np.array(own, dtype=np.float32)
+    def prepared(cache: Any, cut: bool) -> Make:
+        crops = file_crops(DataConfig(crop_from="file"), images, cfg, size) if cut else None
+        loader = Loader(images, batch_size=len(files), micro_batch=len(files), seed=0, device=torch.device("cpu"),
+                        cache=cache, workers=0, crops=crops)  # fmt: skip
 
-    kept, own = decoded()
-    order = np.random.default_rng(0).permutation(len(files))
-    augmented = partial(augment, size=size, options=options)
-    return lambda seed: augmented(*decoded(), seed), lambda seed: augmented(kept[order], own[order], seed)
+        def make(step: int) -> Any:
+            (batch,) = loader.batches(step, step + 1)
+            return train_images(batch, 0, PixelScale(MEAN, STD, 8), cfg, size, torch.float32)
+
+        return make
+
+    return {"ours": prepared("none", False), "ours, cut from the files": prepared("auto", True),
+            "ours, from the cache": prepared("ram", False)}  # fmt: skip
 
 
 class Files:
@@ -189,12 +199,10 @@ def peers(files: list[bytes], size: int) -> dict[str, Make | None]:
 
 def file_case(files: list[bytes], size: int) -> dict[str, Make | None]:
     """Contestants from JPEG files."""
-    first, cached = ours_from_files(files, size)
-    linear, linear_cached = ours_from_files(files, size, interpolation="bilinear")
-    return {
-        **peers(files, size), "ours": first, "ours, from the cache": cached, "ours, bilinear": linear,
-        "ours, bilinear, from the cache": linear_cached,
-    }  # fmt: skip
+    linear = {
+        f"{name}, bilinear": make for name, make in ours_from_files(files, size, interpolation="bilinear").items()
+    }
+    return {**peers(files, size), **ours_from_files(files, size), **linear}
 
 
 def small_case(*, padded: bool) -> dict[str, Make | None]:

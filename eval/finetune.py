@@ -61,7 +61,7 @@ def main(cfg: FinetuneRecipe) -> None:
     )  # fmt: skip
     objective, metrics = train_on_labels(
         backbone, data, exported.scale, size=size, supervised=cfg.supervised, augment=cfg.augment,
-        optim=cfg.optim, fit_cfg=cfg.fit, cache=cfg.data.cache, workers=cfg.data.workers, run=run,
+        optim=cfg.optim, fit_cfg=cfg.fit, loading=cfg.data, run=run,
         accelerator=accelerator, seed=cfg.seed,
     )  # fmt: skip
     if not main_process:

@@ -70,7 +70,7 @@ def main(cfg: SupervisedRecipe) -> None:
     scale = measure_scale(data.train)
     objective, metrics = train_on_labels(
         backbone, data, scale, size=size, supervised=cfg.supervised, augment=cfg.augment, optim=cfg.optim,
-        fit_cfg=cfg.fit, cache=cfg.data.cache, workers=cfg.data.workers, run=run, accelerator=accelerator,
+        fit_cfg=cfg.fit, loading=cfg.data, run=run, accelerator=accelerator,
         seed=cfg.seed,
     )  # fmt: skip
     if not main_process:

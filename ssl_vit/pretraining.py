@@ -12,10 +12,12 @@ from accelerate import Accelerator
 from ssl_vit import train
 from ssl_vit.checkpoint import export_backbone
 from ssl_vit.configs import DataConfig, DINORecipe, LabelledDataConfig, MAERecipe, ModelConfig, resolve, to_dict
+from ssl_vit.data.file_crops import file_crops
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loader import Loader
 from ssl_vit.data.sources import open_pool
 from ssl_vit.data.views import PixelScale, measure_scale
+from ssl_vit.errors import UserError
 from ssl_vit.evaluation.session import recorded_data
 from ssl_vit.models.build import ModelFacts, check_shape, model_facts
 from ssl_vit.objectives.base import Objective
@@ -76,9 +78,15 @@ def load(cfg: MAERecipe | DINORecipe, start: Beginning) -> tuple[Loader, PixelSc
     accelerator = start.accelerator
     pool = start.pool.on_canvas(cfg.data.canvas, cfg.model.img_size, cfg.data.window)
     scale = measure_scale(pool)
+    if isinstance(cfg, MAERecipe):
+        crops = file_crops(cfg.data, pool, cfg.augment, cfg.model.img_size)
+    elif cfg.data.crop_from == "file":
+        raise UserError("--data.crop_from file: DINO cuts several crops of every decoded image; leave it out")
+    else:
+        crops = None
     loader = Loader(
         pool, batch_size=cfg.fit.batch_size, micro_batch=train.micro_batch_size(cfg.fit, accelerator.num_processes),
-        seed=cfg.seed, device=accelerator.device, cache=cfg.data.cache, workers=cfg.data.workers,
+        seed=cfg.seed, device=accelerator.device, cache=cfg.data.cache, workers=cfg.data.workers, crops=crops,
     )  # fmt: skip
     train.use_cores(accelerator, cfg.model.img_size)
     return loader, scale

@@ -158,6 +158,8 @@ def summarise(
     images, (channels, bits) = loader.images, loader.images.form
     decoded = images.canvas or images.sizes.common
     size = "of many sizes" if decoded is None else f"decoded to {decoded[1]} x {decoded[0]} px"
+    if loader.crops is not None:
+        size = f"cut to {loader.crops.side} x {loader.crops.side} px as they are decoded"
     split = f"{loader.micro_batch} per device x {loader.accumulation} accumulation"
     asked = math.ceil((cfg.epochs or 0) * loader.steps_per_epoch)
     least = f"; --fit.min_steps {cfg.min_steps:,} overrules {asked:,}" if (cfg.min_steps or 0) > asked else ""

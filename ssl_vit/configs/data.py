@@ -53,6 +53,10 @@ class DataConfig(SourceConfig):
     GPU's own; on a CPU the same as ram) or none (they are decoded at every visit). auto: on the device where they fill
     less than a quarter of what is free there, else in RAM where they fill less than half. Windows are never kept, and
     what is streamed only in RAM or on the device where that is asked for."""
+    crop_from: Literal["canvas", "file"] | None = None
+    """What training's random crops are cut from: canvas (images are decoded once and whole, and may be kept) or file
+    (every visit's crop is cut from the file by the processes that decode, at native scale, a large JPEG decoded at a
+    part of its size; nothing is kept). Default: file for more than 64 GB of decoded images, else canvas."""
     workers: int | None = None
     """Processes that decode images; default: one fewer than the CPU cores per process, at most 16."""
 
@@ -66,6 +70,10 @@ class LoadingConfig:
     GPU's own; on a CPU the same as ram) or none (they are decoded at every visit). auto: on the device where they fill
     less than a quarter of what is free there, else in RAM where they fill less than half. Windows are never kept, and
     what is streamed only in RAM or on the device where that is asked for."""
+    crop_from: Literal["canvas", "file"] | None = None
+    """What training's random crops are cut from: canvas (images are decoded once and whole, and may be kept) or file
+    (every visit's crop is cut from the file by the processes that decode, at native scale, a large JPEG decoded at a
+    part of its size; nothing is kept). Default: file for more than 64 GB of decoded images, else canvas."""
     workers: int | None = None
     """Processes that decode images; default: one fewer than the CPU cores per process, at most 16."""
 

@@ -31,6 +31,8 @@ class Batch:
     native: bool
     """Whether every image has kept its own size."""
     labels: Int[Tensor, " B"] | Float[Tensor, "B K"] | None
+    cropped: bool = False
+    """Whether these are the random crops already."""
     on_host: tuple[Tensor, Tensor] | None = None
     """``index`` and ``epoch`` where the CPU can read them without waiting for the device."""
 

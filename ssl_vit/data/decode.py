@@ -12,15 +12,18 @@ by 257 (full range to full range).
 from __future__ import annotations
 
 import io
+import math
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from PIL import Image, ImageOps
+from torch import Tensor
 
 from ssl_vit.data import deep, jpeg, tiff
+from ssl_vit.data.augment import Interpolation, resize_bytes
 from ssl_vit.data.formats import Format, Header, Pixels, Raw, Unreadable
 
 _GREY = ("1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "F")
@@ -43,24 +46,33 @@ def read_header(raw: Raw) -> Header:
     Raises:
         Unreadable: When it is no image, or its parts have different sizes.
     """
+    return open_image(raw)[0]
+
+
+def open_image(raw: Raw) -> tuple[Header, Image.Image | None]:
+    """The header, and what Pillow opened to read it, if it did: ``decode_crop`` goes on from there.
+
+    Raises:
+        Unreadable: As ``read_header``.
+    """
     if isinstance(raw, np.ndarray):
-        return Header(raw.shape[0], raw.dtype.itemsize * 8, raw.shape[1], raw.shape[2])
+        return Header(raw.shape[0], raw.dtype.itemsize * 8, raw.shape[1], raw.shape[2]), None
     if isinstance(raw, tuple):
         headers = _part_headers(raw)
         _check_one_size([(h.height, h.width) for h in headers])
-        return Header(sum(h.channels for h in headers), max(h.bits for h in headers), *headers[0][2:])
+        return Header(sum(h.channels for h in headers), max(h.bits for h in headers), *headers[0][2:]), None
     header = tiff.tiff_header(raw) if tiff.is_tiff(raw) else deep.deep_ppm_header(raw)
     if header is not None:
-        return header
+        return header, None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with _open(raw) as image:
-            width, height = image.size
-            if image.format != "TIFF" and _orientation(image) in _SWAPPED:  # a TIFF's size is upright already
-                width, height = height, width
-            if deep.is_deep_png(raw):  # Pillow calls 16-bit grey with alpha "RGBA"
-                return Header(deep.deep_png_channels(raw), 16, height, width)
-            return Header(1 if image.mode in _GREY else 3, 16 if image.mode.startswith("I") else 8, height, width)
+        image = _open(raw)
+        width, height = image.size
+        if image.format != "TIFF" and _orientation(image) in _SWAPPED:  # a TIFF's size is upright already
+            width, height = height, width
+        if deep.is_deep_png(raw):  # Pillow calls 16-bit grey with alpha "RGBA"
+            return Header(deep.deep_png_channels(raw), 16, height, width), image
+        return Header(1 if image.mode in _GREY else 3, 16 if image.mode.startswith("I") else 8, height, width), image
 
 
 def _part_headers(parts: tuple[bytes, ...]) -> list[Header]:
@@ -90,6 +102,18 @@ def _orientation(image: Image.Image) -> int:
         return 1
 
 
+class _Found(NamedTuple):
+    """An image, perhaps decoded at a part of its size."""
+
+    pixels: Pixels
+    size: tuple[int, int]
+    """Height and width of the whole upright image."""
+    step: int
+    """How many of its pixels became one, in either direction."""
+    in_bytes: bool
+    """Whether it is resized in 8-bit integers."""
+
+
 def decode(raw: Raw, form: Format, canvas: tuple[int, int] | None) -> tuple[Pixels, tuple[int, int]]:
     """Decodes one image.
 
@@ -105,6 +129,64 @@ def decode(raw: Raw, form: Format, canvas: tuple[int, int] | None) -> tuple[Pixe
     Raises:
         Unreadable: With the reason, for files that are broken or hold what the set's format cannot.
     """
+    pixels, size, step, in_bytes = _find(raw, form, canvas)
+    if canvas in (None, size, pixels.shape[1:]):
+        return pixels, size
+    if in_bytes:
+        return _resize_8bit(pixels, canvas, (size[0] / step, size[1] / step)), size
+    return _resize(pixels, canvas), size
+
+
+def decode_crop(
+    raw: Raw,
+    opened: tuple[Header, Image.Image | None],
+    form: Format,
+    box: tuple[int, int, int, int],
+    side: int,
+    interpolation: Interpolation,
+) -> Pixels:
+    """Decodes as much of an image as a crop of it needs: a large JPEG at 1/2, 1/4 or 1/8 where the crop is large, too.
+
+    Args:
+        raw: As for ``decode``.
+        opened: What ``open_image`` made of it; it cannot be used again.
+        form: Channels and bits of the set.
+        box: Top, left, height and width of the crop in pixels of the upright image, inside it.
+        side: Side that the crop is resized to, antialiased.
+        interpolation: Kernel.
+
+    Returns:
+        Pixels [C, side, side]. The edges of a crop from a part of the size lie on whole pixels of that.
+
+    Raises:
+        Unreadable: As ``decode``.
+    """
+    top, left, height, width = box
+    size = (opened[0].height, opened[0].width)
+    # What the whole image would be resized to: a decode at a part of its size must leave that much, as for a canvas.
+    wanted = (math.ceil(size[0] * side / height), math.ceil(size[1] * side / width))
+    pixels, found, step, in_bytes = _find(raw, form, wanted, opened[1])
+    if found != size:
+        raise Unreadable(f"{found[1]} x {found[0]} pixels, but its header says {size[1]} x {size[0]}")
+    up, start = round(top / step), round(left / step)
+    down, end = max(up + 1, round((top + height) / step)), max(start + 1, round((left + width) / step))
+    inside = pixels[:, up:down, start:end]
+    if inside.shape[1:] == (side, side):
+        return inside
+    if not in_bytes:
+        return _resize(inside, (side, side), interpolation)
+    return resize_bytes(_image(inside), side, interpolation)[0].numpy()
+
+
+def _image(pixels: Pixels) -> Tensor:
+    """One image as torch has it; what Pillow decoded may only be read, which torch warns of."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.from_numpy(pixels)[None]
+
+
+def _find(raw: Raw, form: Format, canvas: tuple[int, int] | None, opened: Image.Image | None = None) -> _Found:
+    """An image's pixels before they are resized; as many as the canvas needs, where that saves work."""
     if isinstance(raw, np.ndarray):
         pixels = raw
     elif isinstance(raw, tuple):
@@ -115,7 +197,7 @@ def decode(raw: Raw, form: Format, canvas: tuple[int, int] | None) -> tuple[Pixe
             try:
                 pixels = _beyond_pillow(raw)
                 if pixels is None:
-                    with _open(raw) as image:
+                    with opened or _open(raw) as image:
                         _refuse(image, raw)
                         if form.bits == 8 and form.channels in (1, 3) and _is_simple(image):
                             return _decode_8bit(image, raw, form, canvas)
@@ -125,8 +207,7 @@ def decode(raw: Raw, form: Format, canvas: tuple[int, int] | None) -> tuple[Pixe
             except Exception as error:
                 raise Unreadable(str(error).partition("\n")[0] or type(error).__name__) from error
         pixels = _to_format(pixels, form, colour=not tiff.is_tiff(raw))
-    size = (pixels.shape[1], pixels.shape[2])
-    return (_resize(pixels, canvas) if canvas and canvas != size else pixels), size
+    return _Found(pixels, (pixels.shape[1], pixels.shape[2]), 1, in_bytes=False)
 
 
 def _joined(parts: tuple[bytes, ...], bits: int) -> Pixels:
@@ -164,9 +245,7 @@ def _refuse(image: Any, raw: bytes) -> None:
         raise Unreadable(f"{depth} bits per channel in colour, which Pillow cuts to 8; save it as a 16-bit PNG")
 
 
-def _decode_8bit(
-    image: Image.Image, raw: bytes, form: Format, canvas: tuple[int, int] | None
-) -> tuple[Pixels, tuple[int, int]]:
+def _decode_8bit(image: Image.Image, raw: bytes, form: Format, canvas: tuple[int, int] | None) -> _Found:
     orientation, stored = _orientation(image), (image.height, image.width)
     turned = orientation in _SWAPPED
     step = jpeg.draft(image, (canvas[1], canvas[0]) if turned else canvas) if canvas else 1
@@ -174,9 +253,7 @@ def _decode_8bit(
     if pixels is None:
         pixels = _by_pillow(image, form)
     height, width = pixels.shape[1:] if step == 1 else stored[::-1] if turned else stored
-    if canvas and canvas != (height, width):
-        pixels = _resize_8bit(pixels, canvas, (height / step, width / step))
-    return pixels, (height, width)
+    return _Found(pixels, (height, width), step, in_bytes=True)
 
 
 def _by_pillow(image: Image.Image, form: Format) -> Pixels:
@@ -193,7 +270,7 @@ def _decode_any(image: Image.Image, raw: bytes) -> Pixels:
     if image.mode == "F":
         raise Unreadable("32-bit float pixels; save them as 8- or 16-bit integers with a range you choose")
     if _is_simple(image):
-        return _decode_8bit(image, raw, Format(1 if image.mode in _GREY else 3, 8), None)[0]
+        return _decode_8bit(image, raw, Format(1 if image.mode in _GREY else 3, 8), None).pixels
     if _orientation(image) != 1:
         image = ImageOps.exif_transpose(image)
     return np.ascontiguousarray(tiff.as_pixels(np.asarray(image))[None])
@@ -223,7 +300,7 @@ def _resize_8bit(pixels: Pixels, canvas: tuple[int, int], extent: tuple[float, f
         canvas: Height and width wanted.
         extent: Height and width of the image in these pixels, of which it may leave a part of the last ones.
     """
-    images = torch.from_numpy(pixels)[None]
+    images = _image(pixels)
     if extent == pixels.shape[1:]:
         resized = F.interpolate(images, canvas, mode="bicubic", antialias=True)
     else:  # torch rounds sizes down: a little more than the canvas makes sure of it
@@ -234,12 +311,10 @@ def _resize_8bit(pixels: Pixels, canvas: tuple[int, int], extent: tuple[float, f
     return resized[0].numpy()
 
 
-def _resize(pixels: Pixels, canvas: tuple[int, int]) -> Pixels:
-    """Bicubic through Pillow's float mode, because nothing filters 16-bit integers."""
+def _resize(pixels: Pixels, canvas: tuple[int, int], interpolation: Interpolation = "bicubic") -> Pixels:
+    """Through Pillow's float mode, because nothing filters 16-bit integers."""
     height, width = canvas
+    kernel = Image.Resampling.BICUBIC if interpolation == "bicubic" else Image.Resampling.BILINEAR
     top = np.iinfo(pixels.dtype).max
-    planes = [
-        np.asarray(Image.fromarray(p.astype(np.float32)).resize((width, height), Image.Resampling.BICUBIC))
-        for p in pixels
-    ]
+    planes = [np.asarray(Image.fromarray(p.astype(np.float32)).resize((width, height), kernel)) for p in pixels]
     return np.clip(np.rint(np.stack(planes)), 0, top).astype(pixels.dtype)

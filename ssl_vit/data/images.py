@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import math
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
+from ssl_vit.data import jpeg
 from ssl_vit.data.decode import decode, read_header
 from ssl_vit.data.formats import Format, Pixels, Raw, Unreadable
 from ssl_vit.data.targets import Kind
 from ssl_vit.errors import UserError
 
 _PROBES = 512  # images whose headers decide a set's format
+_USUAL = 0.9  # share of the probed images that make a size the usual one
 _PROBED_BLOCKS = 16  # stretches of files that they come from, where one image costs a whole stretch
 
 
@@ -61,6 +65,8 @@ class Sizes(NamedTuple):
     """Height and width when all probed images share them."""
     short_side: int
     """Median of the shorter side."""
+    usual: tuple[int, int] | None = None
+    """Height and width of nine in ten probed images, where not all are known to share them."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +113,17 @@ class ImageSet:
             digest.update(self.labels.astype(np.int64 if self.kind == "class" else np.float64).tobytes())
         return digest.hexdigest()[:16]
 
+    def raw(self, i: int) -> Raw:
+        """What the source has of image i.
+
+        Raises:
+            Unreadable: When it cannot be opened.
+        """
+        try:
+            return self.rows.raw(int(self.ids[i]))
+        except OSError as error:
+            raise Unreadable(f"cannot be opened ({error.strerror or error})") from error
+
     def read(self, i: int, at: tuple[float, float] = (0.5, 0.5)) -> tuple[Pixels, tuple[int, int]]:
         """Pixels [C, H, W] on the canvas and the image's own height and width; of a window, the window's.
 
@@ -118,11 +135,7 @@ class ImageSet:
         Raises:
             Unreadable: With the reason.
         """
-        try:
-            raw = self.rows.raw(int(self.ids[i]))
-        except OSError as error:
-            raise Unreadable(f"cannot be opened ({error.strerror or error})") from error
-        pixels, size = decode(raw, self.form, self.canvas)
+        pixels, size = decode(self.raw(i), self.form, self.canvas)
         if self.window is not None:
             return _cut(pixels, self.window, at), (self.window, self.window)
         if self.canvas is None and self.sizes.common not in (None, size):
@@ -163,11 +176,12 @@ class ImageSet:
         """Decides what images are decoded to.
 
         Images of one size stay as they are while their short side is up to twice the model's and their long side up to
-        three times: resizing a photograph takes more than half as long as decoding it. Others are squeezed onto one
-        square, of the given side or of their median short side, kept between the model's image size and twice that;
-        crop boxes are still drawn in original coordinates, so that crop statistics are those of the papers. With a
-        window nothing is resized: a square of that side is cut from every image, in training at random, else from the
-        middle.
+        three times: resizing a photograph takes almost as long as decoding it. Larger ones become a half, a quarter or
+        an eighth of it, which a JPEG can be decoded at, where that leaves one and a half times the model's side; where
+        only nine in ten have one size, the others are squeezed onto it. Everything else is squeezed onto one square,
+        of the given side or of the median short side, kept between the model's image size and twice that. Crop boxes
+        are still drawn in original coordinates, so that crop statistics are those of the papers. With a window nothing
+        is resized: a square of that side is cut from every image, in training at random, else from the middle.
 
         Args:
             side: ``--data.canvas``.
@@ -191,10 +205,15 @@ class ImageSet:
                     f"{self.sizes.short_side} pixels"
                 )
             return replace(self, window=window, canvas=None, sizes=Sizes((window, window), window))
-        if side is None and self.sizes.common is not None:
-            short, long = sorted(self.sizes.common)
-            if short <= 2 * img_size and long <= 3 * img_size:
+        shape = self.sizes.common or self.sizes.usual
+        if side is None and shape is not None:
+            steps = (1, *jpeg.STEPS)
+            parts = [(math.ceil(shape[0] / k), math.ceil(shape[1] / k)) for k in steps]
+            fitting = [part for part in parts if min(part) <= 2 * img_size and max(part) <= 3 * img_size]
+            if fitting and fitting[0] == self.sizes.common:
                 return self
+            if fitting and (fitting[0] == shape or 2 * min(fitting[0]) >= 3 * img_size):
+                return replace(self, canvas=fitting[0])
         side = side or max(img_size, min(self.sizes.short_side, 2 * img_size))
         return replace(self, canvas=(side, side))
 
@@ -274,4 +293,7 @@ def measure(rows: Rows, name: str, blocks: np.ndarray | None = None) -> tuple[Fo
     # A common size is only believed when nothing was unreadable or unseen: a later odd one would not fit a batch.
     certain = len(shapes) == 1 and len(headers) == len(rows)
     common = next(iter(shapes)) if certain or (len(shapes) == 1 and isinstance(rows, ArrayRows)) else None
-    return form, Sizes(common, short) if common else Sizes(None, short)
+    if common:
+        return form, Sizes(common, short)
+    usual, times = Counter((h.height, h.width) for h in headers).most_common(1)[0]
+    return form, Sizes(None, short, usual if times >= _USUAL * len(headers) else None)

@@ -7,6 +7,7 @@ pixels: a JPEG takes 0.7 of Pillow's time, a WebP 0.8; a PNG takes 0.9 and stays
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -18,6 +19,8 @@ from ssl_vit.data.formats import Format, Pixels
 _DECODERS: dict[str | None, Any] = {"JPEG": decode_jpeg, "WEBP": decode_webp}
 _MODES = {("RGB", 3): ImageReadMode.RGB, ("L", 1): ImageReadMode.GRAY, ("L", 3): ImageReadMode.RGB}
 """By Pillow's mode and the set's channels; colour in a grey set is Pillow's luma, not the file's own."""
+STEPS = (2, 4, 8)
+"""Parts of its size that a JPEG can be decoded at; they are rounded up to whole pixels."""
 _RESERVE = 4 / 3
 """How many times the canvas a JPEG decoded at 1/2, 1/4 or 1/8 must be, both in width and in height.
 
@@ -46,7 +49,7 @@ def decode_quickly(raw: bytes, image: Image.Image, form: Format) -> Pixels | Non
 
 
 def draft(image: Image.Image, canvas: tuple[int, int]) -> int:
-    """Has Pillow decode a large JPEG at 1/2, 1/4 or 1/8 of its size, where the canvas is a good deal smaller.
+    """Has Pillow decode a large JPEG at 1/2, 1/4 or 1/8 of its size, where the canvas is that or a good deal smaller.
 
     Args:
         image: Opened, not yet decoded.
@@ -56,8 +59,9 @@ def draft(image: Image.Image, canvas: tuple[int, int]) -> int:
         How many pixels of the file become one, in either direction: 1, 2, 4 or 8.
     """
     share = min(image.height / canvas[0], image.width / canvas[1]) / _RESERVE
-    if image.format not in ("JPEG", "MPO") or share < 2:
+    exact = [k for k in STEPS if (math.ceil(image.height / k), math.ceil(image.width / k)) == canvas]
+    if image.format not in ("JPEG", "MPO") or (share < 2 and not exact):
         return 1
-    step = max(k for k in (2, 4, 8) if k <= share)
+    step = exact[0] if exact else max(k for k in STEPS if k <= share)
     drafted = image.draft(None, (image.width // step, image.height // step))
     return 1 if drafted is None else step

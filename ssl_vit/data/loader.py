@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from ssl_vit.data.batch import Batch, Fields, describe, finish
-from ssl_vit.data.cache import TAKEN, Cache, Kept, choose, keep
+from ssl_vit.data.cache import TAKEN, Cache, Kept, Place, choose, keep
+from ssl_vit.data.file_crops import FileCrops
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.order import epoch_order
 from ssl_vit.data.transfer import to_device
@@ -17,6 +18,8 @@ from ssl_vit.data.unreadable import UnreadableLog
 from ssl_vit.data.workers import Decoded, Wanted, decoded
 from ssl_vit.dist import rank_and_world
 from ssl_vit.errors import UserError
+
+_FROM_FILES = Place("none", "every visit's crop is cut from the file")
 
 
 class Loader:
@@ -37,6 +40,7 @@ class Loader:
         device: torch.device,
         cache: Cache = "auto",
         workers: int | None = None,
+        crops: FileCrops | None = None,
     ) -> None:
         """Prepares, and decodes everything once where it is to be kept (every process must call it).
 
@@ -48,6 +52,7 @@ class Loader:
             device: Where batches go.
             cache: Where decoded images are kept.
             workers: Loader processes; None chooses.
+            crops: Cut from the files by the loader processes; nothing is kept then.
 
         Raises:
             UserError: When the sizes do not divide, too many images are unreadable, or they do not fit where they
@@ -61,10 +66,10 @@ class Loader:
             )
         self.images, self.batch_size, self.micro_batch = images, batch_size, micro_batch
         self.accumulation = batch_size // (micro_batch * self.world)
-        self.seed, self.device, self.workers = seed, device, workers
+        self.seed, self.device, self.workers, self.crops = seed, device, workers, crops
         self.unreadable = UnreadableLog(images)
         self._orders: dict[int, np.ndarray] = {}
-        place = choose(images, cache, device)
+        place = _FROM_FILES if crops else choose(images, cache, device)
         self.kept = place.why
         # Weights that are made after a loader have always been drawn one number later; nothing else here draws any.
         torch.empty((), dtype=torch.int64).random_()
@@ -110,9 +115,9 @@ class Loader:
 
     def _decoded(self, plan: _Plan) -> Generator[Fields, None, None]:
         pinned = self.device.type == "cuda"
-        for part in decoded(self.images, plan, self.workers, seed=self.seed, pinned=pinned):
+        for part in decoded(self.images, plan, self.workers, seed=self.seed, pinned=pinned, crops=self.crops):
             self.unreadable.add(part.bad, TAKEN)
-            yield _described(self.images, part)
+            yield {**_described(self.images, part), "cropped": self.crops is not None}
 
 
 class _Plan(Sequence[Wanted]):

@@ -237,7 +237,8 @@ def _one_format(train: ImageSet, test: ImageSet) -> tuple[ImageSet, ImageSet]:
     """Both splits in the wider of their formats, their canvas decided by the training images."""
     form = Format(max(train.form.channels, test.form.channels), max(train.form.bits, test.form.bits))
     common = train.sizes.common if train.sizes.common == test.sizes.common else None
-    sizes = Sizes(common, train.sizes.short_side)
+    usual = None if common else train.sizes.common or train.sizes.usual
+    sizes = Sizes(common, train.sizes.short_side, usual)
     return replace(train, form=form, sizes=sizes), replace(test, form=form, sizes=sizes)
 
 

@@ -115,7 +115,7 @@ def _geometry(
     canvas = (batch.images.shape[2], batch.images.shape[3])
     flips = uniform(_sample_key(seed, "flip", batch), 1)[:, 0] < 0.5 if cfg.flip else None
     shifts = augment.random_shift(_sample_key(seed, "crop", batch), size) if cfg.crop == "pad" else None
-    boxes, drawn = None, shifts is None and cfg.crop_scale != (1.0, 1.0)
+    boxes, drawn = None, shifts is None and cfg.crop_scale != (1.0, 1.0) and not batch.cropped
     if drawn:
         key = _sample_key(seed, "crop", batch)
         boxes = augment.random_resized_crop(key, batch.sizes, cfg.crop_scale, cfg.crop_ratio)
@@ -131,9 +131,11 @@ def _geometry(
         images, flip = batch.images[part], None if flips is None else flips[part]
         if by_bytes and boxes is not None:
             return scale.scaled(augment.crop_bytes(images, boxes[part], size, flip, cfg.interpolation), dtype)
+        if boxes is None and flip is not None:
+            images = augment.mirror(images, flip)
         images = scale.scaled(images, dtype)
         if boxes is None:
-            return images if flip is None else torch.where(flip[:, None, None, None], images.flip(3), images)
+            return images
         mirrored = None if shifts is not None else flip
         images = augment.crop_resize(images, boxes[part], size, mirrored, cfg.interpolation, whole=drawn).clamp_(0, 1)
         return images if shifts is None else augment.pad_crop(images, shifts[part], flip)

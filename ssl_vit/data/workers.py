@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import signal
@@ -14,10 +15,10 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, get_worker_info
 
-from ssl_vit.data.batch import narrow
-from ssl_vit.data.formats import Unreadable
+from ssl_vit.data.file_crops import FileCrops
+from ssl_vit.data.formats import Pixels, Unreadable
 from ssl_vit.data.images import ArrayRows, ImageSet
 from ssl_vit.dist import local_processes
 from ssl_vit.randomness import make_key, uniform
@@ -50,16 +51,19 @@ class Decoded:
 class Decoding(Dataset[Decoded]):
     """Decodes whole batches in a loader process."""
 
-    def __init__(self, images: ImageSet, replace: bool, seed: int | None, shared: bool) -> None:
+    def __init__(
+        self, images: ImageSet, replace: bool, seed: int | None, shared: bool, crops: FileCrops | None = None
+    ) -> None:
         """Prepares.
 
         Args:
             images: The set.
             replace: Put the next readable image in the place of an unreadable one; else it is left out.
-            seed: Of the windows' places; None takes the middle.
+            seed: Of the windows' and crops' places; None takes windows from the middle.
             shared: Hand pixels over as tensors.
+            crops: Cut these from the files.
         """
-        self.images, self.replace, self.seed, self.shared = images, replace, seed, shared
+        self.images, self.replace, self.seed, self.shared, self.crops = images, replace, seed, shared, crops
 
     def _place(self, i: int, epoch: int) -> tuple[float, float]:
         """Where image i's window lies in this visit, wherever and whenever it is decoded."""
@@ -68,27 +72,68 @@ class Decoding(Dataset[Decoded]):
         down, right = uniform(make_key(self.seed, "window", epoch, i), 2)[0].tolist()
         return (down, right)
 
+    def _read(self, index: list[int], epoch: list[int]) -> Iterator[tuple[Pixels, tuple[int, int]] | Unreadable]:
+        """Pixels and size of each image in this visit, or why there are none."""
+        if self.crops is not None and self.seed is not None:
+            yield from self.crops.read(self.images, index, epoch, self.seed)
+            return
+        for i, visit in zip(index, epoch, strict=True):
+            try:
+                yield self.images.read(i, self._place(i, visit))
+            except Unreadable as error:
+                yield error
+
     def __getitem__(self, wanted: Wanted) -> Decoded:
         """One batch."""
-        pixels, sizes, index, epochs, bad = [], [], [], [], []
-        reach = min(len(self.images), 1000) if self.replace else 1
-        for start, epoch in zip(*(part.tolist() for part in wanted), strict=True):
-            for i in ((start + k) % len(self.images) for k in range(reach)):
-                try:
-                    array, size = self.images.read(i, self._place(i, epoch))
-                except Unreadable as error:
-                    bad.append((i, str(error)))
-                    continue
-                pixels.append(array)
-                sizes.append(size)
-                index.append(i)
-                epochs.append(epoch)
+        first, epochs = (part.tolist() for part in wanted)
+        taken, bad = list(first), list[tuple[int, str]]()
+        sizes: dict[int, tuple[int, int]] = {}
+        room = torch.empty(0, dtype=torch.uint8)
+        for beyond in range(min(len(self.images), 1000) if self.replace else 1):
+            missing = [k for k in range(len(first)) if k not in sizes]
+            if not missing:
                 break
-        stacked = narrow(np.stack(pixels) if pixels else np.empty(0, dtype=np.uint8))
+            for k in missing:
+                taken[k] = (first[k] + beyond) % len(self.images)
+            each = self._read([taken[k] for k in missing], [epochs[k] for k in missing])
+            for k, image in zip(missing, each, strict=True):
+                if isinstance(image, Unreadable):
+                    bad.append((taken[k], str(image)))
+                    continue
+                pixels, sizes[k] = image
+                if not room.numel():
+                    room = _room(len(first), pixels, self.shared)
+                # At once, while they are in the processor's cache.
+                room.numpy().view(pixels.dtype)[k] = pixels
+        order = sorted(sizes)
+        found = room if len(order) == len(first) else room[order]
         return Decoded(
-            stacked if self.shared else stacked.numpy(), np.array(sizes, dtype=np.float32),
-            np.array(index, dtype=np.int64), np.array(epochs, dtype=np.int64), bad,
-        )  # fmt: skip
+            found if self.shared else found.numpy(),
+            np.array([sizes[k] for k in order], dtype=np.float32),
+            np.array([taken[k] for k in order], dtype=np.int64),
+            np.array([epochs[k] for k in order], dtype=np.int64),
+            bad,
+        )
+
+
+def _room(count: int, first: Pixels, shared: bool) -> Tensor:
+    """Memory for a batch of images like the first, narrow, with their channels together where it has them so.
+
+    Args:
+        count: Number of images.
+        first: One of them.
+        shared: In a loader process take memory that other processes see, so that nothing is copied to hand it over.
+    """
+    together = first.strides[0] < first.strides[2]
+    shape = (count, *first.shape[1:], first.shape[0]) if together else (count, *first.shape)
+    size = math.prod(shape) * first.itemsize
+    if shared and get_worker_info() is not None:
+        storage = torch.UntypedStorage._new_shared(size)  # as torch's own collate function has it
+        room = torch.empty(0, dtype=torch.uint8).set_(storage)  # pyright: ignore[reportArgumentType] - torch's stub
+    else:
+        room = torch.empty(size, dtype=torch.uint8)
+    room = room.view(torch.int16 if first.dtype == np.uint16 else torch.uint8).view(shape)
+    return room.permute(0, 3, 1, 2) if together else room
 
 
 def decoded(
@@ -99,6 +144,7 @@ def decoded(
     replace: bool = True,
     seed: int | None = None,
     pinned: bool = False,
+    crops: FileCrops | None = None,
 ) -> Iterator[Decoded]:
     """Decoded batches in order, whatever the number of processes.
 
@@ -109,11 +155,12 @@ def decoded(
         replace: As in ``Decoding``.
         seed: As in ``Decoding``.
         pinned: Have a thread copy pixels to memory that the device can fetch by itself.
+        crops: As in ``Decoding``.
     """
     count = loader_processes(images, workers)
     if len(wanted):
         shared = _has_room(images, len(wanted[0][0]), count)
-        yield from in_processes(Decoding(images, replace, seed, shared), wanted, count, pinned)
+        yield from in_processes(Decoding(images, replace, seed, shared, crops), wanted, count, pinned)
 
 
 def in_processes(work: Dataset[T], wanted: Sequence[Any], count: int, pinned: bool = False) -> Iterator[T]:

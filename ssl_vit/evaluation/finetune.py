@@ -12,14 +12,17 @@ from ssl_vit.checkpoint import export_backbone
 from ssl_vit.classifier import Labelling, export_classifier
 from ssl_vit.configs import (
     AugmentConfig,
+    DataConfig,
     FinetuneRecipe,
     FitConfig,
+    LoadingConfig,
     OptimConfig,
     SupervisedConfig,
     SupervisedRecipe,
     to_dict,
 )
 from ssl_vit.configs.resolve import check_pool
+from ssl_vit.data.file_crops import file_crops
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loader import Loader
 from ssl_vit.data.randaugment import notice
@@ -46,8 +49,7 @@ def train_on_labels(
     augment: AugmentConfig,
     optim: OptimConfig,
     fit_cfg: FitConfig,
-    cache: Any = "auto",
-    workers: int | None = None,
+    loading: DataConfig | LoadingConfig | None = None,
     run: RunDir,
     accelerator: Accelerator,
     seed: int,
@@ -64,8 +66,7 @@ def train_on_labels(
         augment: Resolved augmentation.
         optim: Options of the optimiser.
         fit_cfg: Resolved options of the loop.
-        cache: ``--data.cache``.
-        workers: ``--data.workers``.
+        loading: How images are loaded; None for the defaults.
         run: Where metrics and checkpoints go.
         accelerator: Made by ``train.start``.
         seed: Seed of everything drawn.
@@ -81,6 +82,7 @@ def train_on_labels(
     micro = micro_batch_size(fit_cfg, accelerator.num_processes)
     if (supervised.mixup or supervised.cutmix) and micro % 2:
         raise UserError(f"mixup and CutMix pair neighbours: --fit.micro_batch {micro} must be even")
+    loading = loading or LoadingConfig()
     torch.manual_seed(seed)
     objective = Supervised(backbone, len(names), supervised, kind)
     loader = Loader(
@@ -89,8 +91,9 @@ def train_on_labels(
         micro_batch=micro,
         seed=seed,
         device=accelerator.device,
-        cache=cache,
-        workers=workers,
+        cache=loading.cache,
+        workers=loading.workers,
+        crops=file_crops(loading, data.train, augment, size),
     )
     view = supervised_view(
         scale, augment, supervised, size=size, depth=backbone.depth, classes=len(names), kind=kind,

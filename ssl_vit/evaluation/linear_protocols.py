@@ -10,6 +10,7 @@ from accelerate import Accelerator
 
 from ssl_vit.configs import LinearRecipe, OptimConfig, RunConfig, to_dict
 from ssl_vit.configs.resolve import check_pool, resolve_probe
+from ssl_vit.data.file_crops import file_crops
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loader import Batch, Loader
 from ssl_vit.data.sources import Labelled
@@ -255,6 +256,7 @@ def train_probe(
     loader = Loader(
         data.train, batch_size=cfg.fit.batch_size, micro_batch=micro_batch_size(cfg.fit, accelerator.num_processes),
         seed=cfg.seed, device=accelerator.device, cache=cfg.data.cache, workers=cfg.data.workers,
+        crops=file_crops(cfg.data, data.train, cfg.augment, size),
     )  # fmt: skip
     view = probe_view(scale, cfg.augment, size=size, dtype=DTYPES.get(cfg.fit.precision, torch.float32))
     summarise(objective, loader, cfg.fit, optim, f"head on {reads}", accelerator)

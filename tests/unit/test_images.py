@@ -144,6 +144,44 @@ def test_images_of_one_size_stay_as_they_are_unless_large(size: tuple[int, int],
     assert images.read(0)[1] == size
 
 
+@pytest.mark.parametrize(
+    ("size", "canvas"),
+    [
+        ((60, 70), (30, 35)),  # a half
+        ((81, 65), (41, 33)),  # rounded up, as JPEG decoders do
+        ((130, 150), (33, 38)),  # a quarter
+        ((300, 250), (38, 32)),  # an eighth
+        ((58, 60), (40, 40)),  # a half would leave less than one and a half times the model's side
+        ((60, 130), (40, 40)),  # a half is too long
+    ],
+)
+def test_larger_images_of_one_size_become_a_part_that_jpeg_decodes_at(
+    size: tuple[int, int], canvas: tuple[int, int]
+) -> None:
+    images = array_set(places(*size))
+    assert images.on_canvas(None, 20).canvas == canvas
+    usual = replace(images, sizes=Sizes(None, min(size), size))
+    assert usual.on_canvas(None, 20).canvas == canvas
+    assert replace(images, sizes=Sizes(None, min(size))).on_canvas(None, 20).canvas == (40, 40)
+
+
+def test_the_few_of_another_size_are_squeezed_onto_the_usual_one() -> None:
+    usual = Sizes(None, 30, (30, 40))
+    rows = Memory([png(30, 40), png(44, 33)])
+    images = ImageSet("files", rows, np.arange(2), Format(1, 8), usual, "").on_canvas(None, 20)
+    assert images.canvas == (30, 40)
+    assert images.read(0)[0].shape == images.read(1)[0].shape == (1, 30, 40)
+    assert [images.read(i)[1] for i in range(2)] == [(30, 40), (44, 33)]
+
+
+@pytest.mark.parametrize(("others", "usual"), [(0, None), (1, (6, 8)), (10, (6, 8)), (12, None)])
+def test_nine_in_ten_images_make_a_size_the_usual_one(others: int, usual: tuple[int, int] | None) -> None:
+    rows = Memory([png(6, 8)] * (100 - others) + [png(9, 7)] * others)
+    _, sizes = measure(rows, "files")
+    assert sizes.usual == usual
+    assert sizes.common == (None if others else (6, 8))
+
+
 # Protocol
 
 
