@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import statistics
 import sys
 import tempfile
@@ -29,7 +28,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-RESULTS = Path(__file__).parent / "results"
+from reports import RESULTS, about, made_by, paragraph, same_command, verdict, write
+
 BANK, QUERIES, WIDTH, CLASSES, KS = 50_000, 1_000, 384, 10, (10, 20, 100, 200)
 RATES = tuple(float(rate) for rate in np.geomspace(1e-2, 10, 13))
 IMAGES = 256
@@ -199,7 +199,7 @@ def line(row: dict[str, Any]) -> str:
     """A row of the table."""
     if "ratio" not in row:
         return f"| {row['what']} | {row['against']} | {row['ours_ms']:,.0f} | not installed | | |"
-    bar = "" if row["bar"] is None else f"{row['bar']} ({'met' if row['ratio'] >= row['bar'] else 'missed'})"
+    bar = verdict(row["ratio"], row["bar"])
     return (
         f"| {row['what']} | {row['against']} | {row['ours_ms']:,.0f} | {row['theirs_ms']:,.0f} | {row['ratio']:.2f} "
         f"({row['least']:.2f} to {row['most']:.2f}) | {bar} |"
@@ -213,25 +213,17 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for eval.json and eval.md")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    from ssl_vit.rundir import commit, hardware, versions
-
+    made = about(same_command("bench_eval.py", sys.argv[1:]), rounds=options.rounds)
     with tempfile.TemporaryDirectory() as place:
         cases = [knn_case(options.official), heads_case(), *feature_cases(Path(place))]
         rows = [row for case in cases for row in rows_of(case, options.rounds)]
-    command = "python benchmarks/bench_eval.py" + (" --official CHECKOUT" if options.official else "")
-    about = {"command": command, "commit": commit(), "versions": versions(), "hardware": hardware(),
-             "rounds": options.rounds}  # fmt: skip
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "eval.json").write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n")
-    made = ", ".join(f"{p} {about['versions'][p]}" for p in ("torch", "scikit-learn", "numpy", "python"))
     lines = [
-        "# Evaluation against what others would run", "", (__doc__ or "").split("\n\n")[-1].strip(), "",
+        "# Evaluation against what others would run", "", paragraph(__doc__, 2), "",
         "| what | against | ours, ms | theirs, ms | ratio (least to most of the rounds) | bar |",
-        "| --- | --- | ---: | ---: | ---: | ---: |", *map(line, rows), "",
-        f"Made by `{command}` at commit {about['commit']} with {made}, on one thread of {about['hardware']['cpu']}; "
-        f"{options.rounds} rounds.", "",
+        "| --- | --- | ---: | ---: | ---: | --- |", *map(line, rows), "",
+        made_by(made, ("torch", "scikit-learn", "faiss-cpu", "numpy")),
     ]  # fmt: skip
-    (options.out / "eval.md").write_text("\n".join(lines))
+    write(options.out, "eval", {"about": made, "rows": rows}, lines)
 
 
 if __name__ == "__main__":

@@ -13,21 +13,21 @@ the median of the ratios with the least and the largest.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import statistics
+import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
-RESULTS = Path(__file__).parent / "results"
+from reports import RESULTS, about, made_by, paragraph, same_command, verdict, write
+
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 GLOBAL, LOCAL = (0.4, 1.0), (0.05, 0.4)
 
 
 class Case(NamedTuple):
-    """Sides in pixels, local crops, images per batch of the view, and images that a round gives the transform."""
+    """Sides in pixels, local crops, images per batch of the view and that a round gives the transform, and a bar."""
 
     source: int
     size: int
@@ -35,10 +35,11 @@ class Case(NamedTuple):
     local_crops: int
     batch: int
     pictures: int
+    bar: float | None = None
 
 
-CASES = [Case(32, 32, 16, 6, 64, 64), Case(32, 32, 16, 6, 128, 64), Case(32, 32, 16, 6, 256, 64),
-         Case(256, 224, 96, 8, 16, 8), Case(256, 224, 96, 8, 64, 8)]  # fmt: skip
+CASES = [Case(32, 32, 16, 6, batch, 64, 9.5) for batch in (64, 128, 256)]
+CASES += [Case(256, 224, 96, 8, batch, 8) for batch in (16, 64)]
 
 
 def pictures(case: Case) -> Any:
@@ -126,13 +127,14 @@ def measured(case: Case, rounds: int) -> dict[str, Any]:
 
 def table(rows: list[dict[str, Any]]) -> list[str]:
     """One line per case."""
-    lines = ["| crops | from | batch | view, images/s | transform, images/s | ratio (least - largest) |",
-             "| --- | ---: | ---: | ---: | ---: | ---: |"]  # fmt: skip
+    lines = ["| crops | from | batch | view, images/s | transform, images/s | ratio (least - largest) | bar |",
+             "| --- | ---: | ---: | ---: | ---: | ---: | --- |"]  # fmt: skip
     for row in rows:
         ours, theirs, ratio = (statistics.median(row[k]) for k in ("view_per_s", "transform_per_s", "ratios"))
+        met = verdict(ratio, row["bar"])
         spread = f"{min(row['ratios']):.1f} - {max(row['ratios']):.1f}"
         lines.append(f"| 2 x {row['size']} + {row['local_crops']} x {row['local_size']} px | {row['source']} px "
-                     f"| {row['batch']} | {ours:,.0f} | {theirs:,.0f} | {ratio:.1f} ({spread}) |")  # fmt: skip
+                     f"| {row['batch']} | {ours:,.0f} | {theirs:,.0f} | {ratio:.1f} ({spread}) | {met} |")  # fmt: skip
     return lines
 
 
@@ -146,24 +148,16 @@ def main() -> None:
     options = parser.parse_args()
 
     import torch
-    from ssl_vit.rundir import commit, hardware, versions
 
     torch.set_num_threads(1)
+    made = about(same_command("bench_multicrop.py", sys.argv[1:]), rounds=options.rounds)
     rows = [measured(CASES[i], options.rounds) for i in options.cases]
     lines = table(rows)
     print("\n".join(lines))
-    if options.dry:
-        return
-    about = {"command": f"python benchmarks/bench_multicrop.py --rounds {options.rounds}", "commit": commit(),
-             "versions": versions(), "hardware": hardware()}  # fmt: skip
-    head = ["# Multi-crop on one CPU core", "",
-            "The view of this project against DINO's transform of PIL images, from decoded images to normalised crops:",
-            f"median of {options.rounds} paired rounds, process CPU time, one thread.", ""]  # fmt: skip
-    made = (f"Made by `{about['command']}` at commit {about['commit']} with torch {about['versions']['torch']}, Python "
-            f"{about['versions']['python']}, on one core of {about['hardware']['cpu']}.")  # fmt: skip
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "multicrop.json").write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n")
-    (RESULTS / "multicrop.md").write_text("\n".join([*head, *lines, "", made, ""]))
+    if not options.dry:
+        head = ["# Multi-crop on one CPU core", "", paragraph(__doc__, 2), ""]
+        named = ("torch", "torchvision", "pillow")
+        write(RESULTS, "multicrop", {"about": made, "rows": rows}, [*head, *lines, "", made_by(made, named)])
 
 
 if __name__ == "__main__":

@@ -27,7 +27,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).parent / "results"
+from reports import RESULTS, about, paragraph, same_command, write_parts
+
 ROOT = Path(__file__).resolve().parent.parent
 TITLES = {"processes": "One and two processes", "memory": "Memory", "loop": "The recipe beside its bare step",
           "start": "Start"}  # fmt: skip
@@ -205,17 +206,8 @@ def tables(name: str, rows: list[dict[str, Any]]) -> list[str]:
 
 def write(out: Path, parts: dict[str, Any]) -> None:
     """Puts the measured parts into scale.json and writes scale.md from all of it."""
-    from timing import made_by, paragraph
-
-    place = out / "scale.json"
-    stored = json.loads(place.read_text()) if place.exists() else {}
-    stored = {name: (stored | parts)[name] for name in TITLES if name in stored | parts}
-    out.mkdir(parents=True, exist_ok=True)
-    place.write_text(json.dumps(stored, indent=1) + "\n")
-    lines = ["# Processes, memory and overhead", "", paragraph(__doc__, 2)]
-    for name, part in stored.items():
-        lines += ["", f"## {TITLES[name]}", "", *tables(name, part["rows"]), "", made_by(part["about"])]
-    (out / "scale.md").write_text("\n".join([*lines, ""]))
+    head = ["# Processes, memory and overhead", "", paragraph(__doc__, 2)]
+    write_parts(out, "scale", head, TITLES, parts, lambda name, part: tables(name, part["rows"]))
 
 
 def main() -> None:
@@ -230,9 +222,9 @@ def main() -> None:
     options = parser.parse_args()
     import torch
 
-    from timing import about, same_command
+    from timing import device_name
 
-    made = about(same_command("bench_scale.py", sys.argv[1:]), torch.device(options.device))
+    made = about(same_command("bench_scale.py", sys.argv[1:]), device_name(torch.device(options.device)))
     measure = {"processes": processes, "memory": memory, "loop": loop, "start": start}
     with tempfile.TemporaryDirectory() as place:
         if options.data is None:

@@ -21,14 +21,14 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import os
 import statistics
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-RESULTS = Path(__file__).parent / "results"
+from reports import RESULTS, about, paragraph, same_command, verdict, write_parts
+
 TITLES = {"mae": "MAE", "dino": "DINO", "supervised": "Supervised"}
 OURS = {"ours": False, "ours, compiled": True}
 """Our versions, and whether they are compiled."""
@@ -128,24 +128,15 @@ def measured(case: Case, options: argparse.Namespace, device: Any) -> dict[str, 
     }  # fmt: skip
 
 
-def verdict(ratio: dict[str, Any]) -> str:
-    """Whether a bar is met, or by how much it is missed."""
-    bar, reached = ratio["bar"], ratio["ratio"]
-    if bar is None:
-        return "no bar"
-    if reached >= bar:
-        return f"{bar:.2f}: met"
-    return f"{bar:.2f}: missed by {bar - reached:.2f}, ours takes {bar / reached - 1:.0%} too long"
-
-
 def section(rows: list[dict[str, Any]]) -> list[str]:
     """The two tables of one objective."""
     lines = ["| shape | ours | against | ratio (quartiles) | bar |", "| --- | --- | --- | ---: | --- |"]
     for row in rows:
         for ratio in row["ratios"]:
             low, high = ratio["quartiles"]
+            met = verdict(ratio["ratio"], ratio["bar"]) or "no bar"
             lines.append(f"| {row['shape']} | {ratio['ours']} | {ratio['theirs']} | {ratio['ratio']:.2f} "
-                         f"({low:.2f} - {high:.2f}) | {verdict(ratio)} |")  # fmt: skip
+                         f"({low:.2f} - {high:.2f}) | {met} |")  # fmt: skip
         lines += [f"| {row['shape']} | | {name} | {reason} | |" for name, reason in row["missing"].items()]
     parts = ["draw", "forward", "backward", "clip", "optimiser", "averages"]
     lines += ["", f"| shape | program | ms per step | MFU | {' | '.join(parts)} | loss differs by |",
@@ -165,18 +156,8 @@ def section(rows: list[dict[str, Any]]) -> list[str]:
 
 def write(out: Path, parts: dict[str, Any]) -> None:
     """Puts the measured parts into step.json and writes step.md from all of it."""
-    from timing import made_by, paragraph
-
-    place = out / "step.json"
-    stored = json.loads(place.read_text()) if place.exists() else {}
-    stored = {name: (stored | parts)[name] for name in TITLES if name in stored | parts}
-    out.mkdir(parents=True, exist_ok=True)
-    place.write_text(json.dumps(stored, indent=1) + "\n")
-    lines = ["# The bare training step against other programs", "", paragraph(__doc__, 2), "", paragraph(__doc__, 3)]
-    for name, part in stored.items():
-        lines += ["", f"## {TITLES[name]}", "", *section(part["rows"]), "",
-                  f"{made_by(part['about'])} {part['about']['rounds']} rounds."]  # fmt: skip
-    (out / "step.md").write_text("\n".join([*lines, ""]))
+    head = ["# The bare training step against other programs", "", paragraph(__doc__, 2), "", paragraph(__doc__, 3)]
+    write_parts(out, "step", head, TITLES, parts, lambda _, part: section(part["rows"]))
 
 
 def main() -> None:
@@ -195,11 +176,11 @@ def main() -> None:
         os.environ["OMP_NUM_THREADS"] = "1"
     import torch
 
-    from timing import about, same_command
+    from timing import device_name
 
     torch.set_num_threads(1)
     device, parts = torch.device(options.device), {}
-    made = about(same_command("bench_step.py", sys.argv[1:]), device, rounds=options.rounds)
+    made = about(same_command("bench_step.py", sys.argv[1:]), device_name(device), rounds=options.rounds)
     for name in options.only:
         rows = []
         for number, case in enumerate(cases(options.tiny)[name]):

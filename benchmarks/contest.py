@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).parent / "results"
 NAMES = {"mae": "MAE", "dino": "DINO"}
 """Recipes as tables name them."""
 _PREFIX = {"mae": "backbone.", "dino": "teacher.backbone."}
@@ -146,10 +145,3 @@ def batch_size(folder: Path) -> int:
     import yaml
 
     return yaml.safe_load((folder / "config.yaml").read_text())["fit"]["batch_size"]
-
-
-def made_by(about: dict[str, Any]) -> str:
-    """The last line of a result: command, commit, versions, hardware."""
-    cpu = f"{about['hardware']['cores']} cores of {about['hardware']['cpu']}"
-    used = ", ".join(f"{p} {about['versions'][p]}" for p in ("torch", "timm", "scikit-learn", "python"))
-    return f"Made by `{about['command']}` at commit {about['commit']} with {used}, on {cpu}."

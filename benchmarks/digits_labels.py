@@ -16,7 +16,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from contest import RESULTS, knn_votes, made_by, open_network, pretrain, run_cells, train_on
+from contest import knn_votes, open_network, pretrain, run_cells, train_on
+from reports import RESULTS, made_by
 
 BUDGETS: tuple[int | None, ...] = (10, 20, 50, 100, None)
 PROBE_DRAWS, TRAIN_DRAWS, SEEDS = 10, 5, 3
@@ -136,7 +137,7 @@ def report(cells: Path, work: Path) -> None:
             spread = f" ± {np.std(values, ddof=1):.1f}" if len(values) > 1 else ""
             line.append(f"{np.mean(values):.1f}{spread}" if values else "-")
         lines.append(f"| {method} | {protocol} | " + " | ".join(line) + " |")
-    lines += ["", made_by(about), ""]
+    lines += ["", made_by(about, ("torch", "timm", "scikit-learn")), ""]
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "digits_labels.json").write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n")
     (RESULTS / "digits_labels.md").write_text("\n".join(lines))

@@ -12,7 +12,6 @@ fastest bf16 matrix product in the same rounds; goals are shares of that ceiling
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import statistics
@@ -20,6 +19,8 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from reports import about, paragraph, same_command, write_parts
 
 GRAPHS = "reduce-overhead"
 KINDS = {None: "compiled", GRAPHS: "compiled, CUDA graphs"}
@@ -220,20 +221,10 @@ def _reached(values: list[float], goal: float) -> str:
     return "met" if max(values) >= goal else f"{max(values) / goal:.0%} of it reached"
 
 
-def write(out: Path, name: str, part: dict[str, Any], order: list[str]) -> None:
+def write(out: Path, name: str, part: dict[str, Any], titles: dict[str, str]) -> None:
     """Puts one part into suite.json and writes suite.md from all of it."""
-    from timing import made_by, paragraph
-
-    out.mkdir(parents=True, exist_ok=True)
-    place = out / "suite.json"
-    stored = json.loads(place.read_text()) if place.exists() else {}
-    stored[name] = part
-    stored = {key: stored[key] for key in order if key in stored}
-    place.write_text(json.dumps(stored, indent=1) + "\n")
-    lines = [f"# Training on {part['about']['hardware']['device']}", "", paragraph(__doc__, 2)]
-    for each in stored.values():
-        lines += ["", f"## {each['title']}", "", *table(each), "", made_by(each["about"])]
-    (out / "suite.md").write_text("\n".join([*lines, ""]))
+    head = [f"# Training on {part['about']['hardware']['device']}", "", paragraph(__doc__, 2)]
+    write_parts(out, "suite", head, titles, {name: part}, lambda _, each: table(each))
 
 
 def main() -> None:
@@ -251,7 +242,7 @@ def main() -> None:
         os.environ["OMP_NUM_THREADS"] = "1"
     import torch
 
-    from timing import about, device_name, same_command
+    from timing import device_name
 
     device, known = torch.device("cpu" if options.tiny else "cuda"), parts(options.tiny)
     short = re.sub(r"[^a-z0-9]+", "-", device_name(device).lower()).strip("-")
@@ -262,11 +253,11 @@ def main() -> None:
         part = known[name]
         entry = {"title": part.title, "goal": part.goal, "milestone": part.milestone, "per_second": part.per_second,
                  "gflop_per_image": part.shape.flops() / 1e9,
-                 "about": about(command, device, rounds=options.rounds)}  # fmt: skip
+                 "about": about(command, device_name(device), rounds=options.rounds)}  # fmt: skip
         unfinished = [{"program": "all", "note": "not finished in its time"}]
 
         def save(rows: list[dict[str, Any]], name: str = name, entry: dict[str, Any] = entry) -> None:
-            write(out, name, entry | {"rows": rows}, list(known))
+            write(out, name, entry | {"rows": rows}, {key: each.title for key, each in known.items()})
 
         save(unfinished)
         measure(part, options, device, save)

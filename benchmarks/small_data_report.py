@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from contest import NAMES, RESULTS, batch_size, made_by, seconds_until
+from contest import NAMES, batch_size, seconds_until
+from reports import RESULTS, made_by
 
 if TYPE_CHECKING:
     from small_data import Plan
@@ -51,7 +52,7 @@ def report(name: str, plan: Plan, cells: Path, work: Path) -> None:
             lines.append(f"- {what}, {labels or 'all'} labels, {plan.steps[labels]} steps of 64: {tried or 'none'}")
     if curve:
         lines += ["", *_curve(name, curve, rows, plan.metric)]
-    lines += ["", made_by(about), ""]
+    lines += ["", made_by(about, ("torch", "timm", "scikit-learn")), ""]
     RESULTS.mkdir(exist_ok=True)
     kept = {"about": about, "rows": rows, "trials": trials, "curve": curve}
     (RESULTS / f"{name}.json").write_text(json.dumps(kept, indent=1) + "\n")

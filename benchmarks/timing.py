@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterable
@@ -139,44 +138,3 @@ def _product_step(product: Callable[..., torch.Tensor], a: torch.Tensor, b: torc
 def device_name(device: torch.device) -> str:
     """What a result calls the device."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU, one thread"
-
-
-def paragraph(doc: str | None, number: int) -> str:
-    """One paragraph of a benchmark's own explanation."""
-    return (doc or "").split("\n\n")[number].strip()
-
-
-def about(command: str, device: torch.device, **more: Any) -> dict[str, Any]:
-    """Command, commit, versions and hardware of a result."""
-    from importlib import metadata
-
-    from ssl_vit.rundir import commit, hardware, versions
-
-    found = versions()
-    for package in ("transformers", "lightly"):
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    known = commit() or os.environ.get("COMMIT")  # a copy of the checkout on another machine may have no history
-    return {"command": command, "commit": known, "versions": found,
-            "hardware": {**hardware(), "device": device_name(device)}, **more}  # fmt: skip
-
-
-def made_by(about: dict[str, Any]) -> str:
-    """The last line of a result."""
-    names = ("torch", "timm", "transformers", "lightly", "python")
-    used = ", ".join(f"{p} {about['versions'][p]}" for p in names if p in about["versions"])
-    hardware = about["hardware"]
-    cpu = f"{hardware['cores']} cores of {hardware['cpu']}"
-    made = f"Made by `{about['command']}` at commit {about['commit']} with {used}"
-    return f"{made}, on {hardware['device']}; the machine has {cpu}."
-
-
-def same_command(script: str, words: list[str]) -> str:
-    """The command as a reader would type it: without places of this machine and the folder of results."""
-    named = {"--official_mae": "CHECKOUT", "--official_dino": "CHECKOUT", "--data": "FOLDER"}
-    kept = [named.get(before, word) for before, word in zip(["", *words], words, strict=False)
-            if "--out" not in (before, word)]  # fmt: skip
-    runner = "bash" if script.endswith(".sh") else "python"
-    return " ".join([runner, f"benchmarks/{script}", *kept])
