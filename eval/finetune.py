@@ -21,8 +21,9 @@ def main(cfg: FinetuneRecipe) -> None:
     from ssl_vit.configs import resolve
     from ssl_vit.evaluation.finetune import leave, train_on_labels, trained_row
     from ssl_vit.evaluation.metrics import columns
+    from ssl_vit.evaluation.origin import recorded_data
     from ssl_vit.evaluation.printing import led_by, print_table
-    from ssl_vit.evaluation.session import announce, open_session, recorded_data
+    from ssl_vit.evaluation.session import announce, open_session
     from ssl_vit.models.adapt import adapt
     from ssl_vit.models.backbone import TokenBackbone
     from ssl_vit.models.batchnorm import takes_batch_statistics

@@ -20,7 +20,6 @@ def main(cfg: MAERecipe) -> None:
     from ssl_vit import loop, pretraining, train
     from ssl_vit.configs import resolve
     from ssl_vit.data.views import mae_view
-    from ssl_vit.figures.reconstructions import save_reconstructions
     from ssl_vit.masking import kept_patches
     from ssl_vit.models.backbone import with_tokens
     from ssl_vit.models.build import build_backbone
@@ -56,6 +55,8 @@ def main(cfg: MAERecipe) -> None:
     loop.fit(objective, loader, view, fit=cfg.fit, optim=cfg.optim, run=run, accelerator=accelerator, seed=cfg.seed)
     if not accelerator.is_main_process:
         return
+    from ssl_vit.figures.reconstructions import save_reconstructions  # so late because plotting takes time to import
+
     pretraining.export("MAE", objective, cfg, start, scale, run)
     picture = run.figures / "reconstructions.png"
     save_reconstructions(objective, loader.images, scale, picture, size=size, mask_ratio=mae.mask_ratio, seed=cfg.seed)

@@ -20,9 +20,10 @@ def main(cfg: SupervisedRecipe) -> None:
     from ssl_vit.data.views import measure_scale
     from ssl_vit.evaluation.finetune import leave, train_on_labels, trained_row
     from ssl_vit.evaluation.metrics import chosen_metric, columns
+    from ssl_vit.evaluation.origin import recorded_data
     from ssl_vit.evaluation.printing import led_by, print_table
     from ssl_vit.evaluation.protocol import result_of
-    from ssl_vit.evaluation.session import labelled_for, on_canvas, recorded_data, warn_unlearnable
+    from ssl_vit.evaluation.session import labelled_for, on_canvas, warn_unlearnable
     from ssl_vit.models.batchnorm import takes_batch_statistics
     from ssl_vit.models.build import build_backbone, check_shape, model_facts
     from ssl_vit.rundir import open_run

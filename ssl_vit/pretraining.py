@@ -18,7 +18,7 @@ from ssl_vit.data.loader import Loader
 from ssl_vit.data.sources import open_pool
 from ssl_vit.data.views import PixelScale, measure_scale
 from ssl_vit.errors import UserError
-from ssl_vit.evaluation.session import recorded_data
+from ssl_vit.evaluation.origin import recorded_data
 from ssl_vit.models.build import ModelFacts, check_shape, model_facts
 from ssl_vit.objectives.base import Objective
 from ssl_vit.rundir import RunDir, open_run

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -185,13 +186,25 @@ def _neighbours(place: Path) -> str:
 
 
 def _digits() -> Part:
+    levels, labels = _digits_table()
+    # 17 grey levels 0..16; times 15 they use the 8-bit range and stay exact.
+    pixels = (levels.reshape(-1, 1, 8, 8) * 15).astype(np.uint8)
+    digest = hashlib.sha256(pixels.tobytes()).hexdigest()
+    return Part(ArrayRows(pixels, "digits"), digest, labels.astype(np.int64), tuple("0123456789"))
+
+
+def _digits_table() -> tuple[np.ndarray, np.ndarray]:
+    """Grey levels [1797, 64] and labels: from scikit-learn's file, because importing scikit-learn takes seconds."""
+    found = find_spec("sklearn")
+    for folder in (found and found.submodule_search_locations) or ():
+        file = Path(folder) / "datasets/data/digits.csv.gz"
+        if file.is_file():
+            table = np.loadtxt(file, delimiter=",", dtype=np.uint8)
+            return table[:, :64], table[:, 64]
     from sklearn.datasets import load_digits
 
     bunch: Any = load_digits()
-    # 17 grey levels 0..16; times 15 they use the 8-bit range and stay exact.
-    pixels = (bunch.images[:, None] * 15).astype(np.uint8)
-    digest = hashlib.sha256(pixels.tobytes()).hexdigest()
-    return Part(ArrayRows(pixels, "digits"), digest, bunch.target.astype(np.int64), tuple("0123456789"))
+    return bunch.data, bunch.target
 
 
 def _by_split(files: list[Path], kind: str) -> dict[str, list[Path]]:

@@ -6,7 +6,6 @@ import warnings
 
 import numpy as np
 from jaxtyping import Int
-from sklearn.model_selection import StratifiedGroupKFold
 
 from ssl_vit.data.targets import Kind, strata
 
@@ -27,6 +26,8 @@ def group_folds(
         Fold numbers; None where there are fewer groups than folds, or a class would be missing from the training side
         of a fold.
     """
+    from sklearn.model_selection import StratifiedGroupKFold  # takes seconds, and pre-training needs no folds
+
     even = strata(labels, kind)
     _, counts = np.unique(even, return_counts=True)
     if len(np.unique(groups)) < folds or counts.max() < folds:

@@ -17,7 +17,7 @@ from ssl_vit.data.formats import Format
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
 from ssl_vit.data.sources import open_images, open_labelled, open_pool
 from ssl_vit.errors import UserError
-from ssl_vit.evaluation.session import _own_data, recorded_data, seen_in_pre_training
+from ssl_vit.evaluation.origin import own_data, recorded_data, seen_in_pre_training
 
 IMAGES = 40
 SAME = LabelledDataConfig()
@@ -119,14 +119,14 @@ def test_options_carry_over_where_the_same_path_is_named(tmp_path: Path, monkeyp
     about: dict[str, Any] = recorded_data(DataConfig(path="all.parquet", group="patient"), judged_on)
     about |= {"pool_fingerprint": pool.fingerprint}
     for named in (None, str(path), "all.parquet", f"{tmp_path}/./all.parquet"):
-        found = open_labelled(*_own_data(about, LabelledDataConfig(path=named)))
+        found = open_labelled(*own_data(about, LabelledDataConfig(path=named)))
         assert not set(values(found.test)) & set(values(pool))
         assert len(found.test) + len(pool) == IMAGES
         assert seen_in_pre_training(about, found.test) == 0
-    own, told = _own_data(about, LabelledDataConfig(path=str(path), label_column="label"))
+    own, told = own_data(about, LabelledDataConfig(path=str(path), label_column="label"))
     assert (own.group, told.label_column) == ("patient", "label")
     other = parquet(tmp_path / "other.parquet", [])
-    assert _own_data(about, LabelledDataConfig(path=str(other)))[1] == LabelledDataConfig(path=str(other))
+    assert own_data(about, LabelledDataConfig(path=str(other)))[1] == LabelledDataConfig(path=str(other))
 
 
 # What two sets share
