@@ -38,6 +38,7 @@ _WITHOUT_EFFECT = [
     "fit.min_steps",
     "fit.micro_batch",
     "fit.recompute",
+    "fit.channels_last",
     "fit.compile",
     "fit.profile",
     "fit.log_every",

@@ -62,7 +62,7 @@ class Stepper:
         self.trained = [p for p in objective.parameters() if p.requires_grad]
 
     def prepare(self, accumulation: int, seconds: float = 1.0) -> None:
-        """Before the first step: activation checkpointing, compilation, the other processes.
+        """Before the first step: activation checkpointing, layout, compilation, the other processes.
 
         Args:
             accumulation: Forward passes per step on each process.
@@ -75,10 +75,13 @@ class Stepper:
         self.accumulation = accumulation
         alone = accumulation == self.accelerator.num_processes == 1
         self.graphs = self.accelerator.device.type == "cuda" and alone and seconds < _LAUNCH_BOUND
-        if self.fit.recompute:
-            for part in self.objective.modules():
-                if isinstance(part, Backbone):
+        cuda, together = self.accelerator.device.type == "cuda", self.fit.channels_last
+        for part in self.objective.modules():
+            if isinstance(part, Backbone):
+                if self.fit.recompute:
                     part.recompute_activations()
+                if cuda if together is None else together:
+                    part.keep_channels_together()
         if self.fit.compile:
             _check_compiler(self.accelerator.device)
             self.objective.compile_passes("reduce-overhead" if self.graphs else None)

@@ -73,6 +73,10 @@ class FitConfig:
     """Largest global gradient norm; default: no clipping."""
     clip_each: float | None = None
     """Largest gradient norm of each parameter by itself, as DINO's code clips; default: no clipping."""
+    channels_last: bool | None = None
+    """Keep the channels of a place together in memory (torch.channels_last) in networks other than plain ViTs; rounding
+    alone depends on it. Default: on an NVIDIA GPU, whose matrix units read that layout; on a CPU some networks are
+    faster with it and some slower."""
     recompute: bool = False
     """Activation checkpointing: keep only what enters each block and compute the rest again in the backward pass; less
     memory, about a third more time."""

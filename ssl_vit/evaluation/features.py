@@ -69,6 +69,8 @@ def backbone_extractor(
         compiled: Compile the network.
     """
     backbone = backbone.to(device).eval()
+    if device.type == "cuda":
+        backbone.keep_channels_together()
 
     def forward(images: Tensor) -> Tensor:
         return backbone.forward_pooled(images, pool=pool)

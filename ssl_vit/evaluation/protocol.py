@@ -23,6 +23,7 @@ _NO_MEANING = (
     "fit.micro_batch",
     "fit.statistics_batch",
     "fit.recompute",
+    "fit.channels_last",
     "fit.compile",
     "fit.profile",
     "fit.log_every",

@@ -74,6 +74,9 @@ class Backbone(nn.Module, ABC):
     def recompute_activations(self) -> None:
         """From now on activations are computed again in the backward pass instead of being kept."""
 
+    def keep_channels_together(self) -> None:
+        """From now on the channels of a place lie together in memory, where convolutions do most of the work."""
+
     @abstractmethod
     def timm_state(self) -> dict[str, Tensor]:
         """What gets exported: the state dict of timm's model of the same name and arguments."""

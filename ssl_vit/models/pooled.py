@@ -113,6 +113,10 @@ class PooledBackbone(Backbone):
         except (AttributeError, AssertionError):
             raise UserError(f"--fit.recompute true: timm cannot do that for {self.architecture}") from None
 
+    def keep_channels_together(self) -> None:
+        """``torch.channels_last`` weights; what a convolution makes with them is laid out alike."""
+        self.model.to(memory_format=torch.channels_last)
+
     def timm_state(self) -> dict[str, Tensor]:
         """The timm model's state dict."""
         return self.model.state_dict()

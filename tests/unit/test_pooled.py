@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import timm
 import torch
+from ssl_vit import train
 from ssl_vit.checkpoint import export_backbone, load_backbone
 from ssl_vit.classifier import Labelling, export_classifier, load_classifier
-from ssl_vit.configs import ModelConfig, SupervisedConfig, resolve
+from ssl_vit.configs import FitConfig, ModelConfig, OptimConfig, SupervisedConfig, resolve
 from ssl_vit.data.views import PixelScale
 from ssl_vit.errors import UserError
 from ssl_vit.models.adapt import adapt
@@ -20,6 +21,7 @@ from ssl_vit.models.pooled import PooledBackbone
 from ssl_vit.notices import forget
 from ssl_vit.objectives.base import Clock
 from ssl_vit.objectives.supervised import Supervised
+from ssl_vit.stepping import Stepper
 from torch import Tensor, nn
 
 SCALE = PixelScale((0.4, 0.5), (0.2, 0.3), 16)
@@ -59,6 +61,37 @@ def test_plain_timm_loads_the_folder_and_gives_the_same_features(name: str, tmp_
     random = found.with_random_weights(7)
     first = next(iter(model.timm_state()))
     assert not torch.equal(random.timm_state()[first], model.timm_state()[first])
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_the_layout_of_channels_changes_rounding_alone(name: str, tmp_path: Path) -> None:
+    plain, together = backbone(name, SIZES[name]).train(), backbone(name, SIZES[name]).train()
+    together.load_timm_state(plain.timm_state())
+    together.keep_channels_together()
+    assert any(w.ndim == 4 and w.stride(1) == 1 and w.shape[2] > 1 for w in together.parameters())
+    images = torch.randn(4, 2, SIZES[name], SIZES[name])
+    found = [model.forward_pooled(images, pool="mean") for model in (plain, together)]
+    assert torch.allclose(*found, rtol=1e-3, atol=1e-4)
+    for features in found:
+        features.square().sum().backward()
+    for one, other in zip(plain.parameters(), together.parameters(), strict=True):
+        assert one.grad is not None and other.grad is not None
+        assert (one.grad - other.grad).norm() <= 1e-2 * one.grad.norm() + 1e-4
+    export_backbone(together, tmp_path / "run" / "backbone", SCALE, "mean", {"objective": "DINO"})
+    stored = load_backbone(str(tmp_path / "run")).backbone.timm_state()
+    assert all(torch.equal(stored[key], value) for key, value in together.timm_state().items())
+
+
+@pytest.mark.parametrize(("asked", "together"), [(None, False), (False, False), (True, True)])
+def test_the_loop_lays_channels_out_as_it_is_told(asked: bool | None, together: bool) -> None:
+    objective = Supervised(backbone("test_resnet"), 3, SupervisedConfig("mean", drop_path=0.0, ema_decay=0.0))
+    stepper = Stepper(
+        objective, fit=FitConfig(channels_last=asked), optim=OptimConfig(lr=1e-3), accelerator=train.start("fp32")
+    )
+    stepper.prepare(1)
+    wide = [w for w in objective.parameters() if w.ndim == 4 and min(w.shape[1:]) > 1]
+    assert wide
+    assert {w.stride(1) == 1 for w in wide} == {together}
 
 
 @pytest.mark.parametrize("name", ["test_resnet", "test_efficientnet", "test_convnext", DISTILLED])
