@@ -82,7 +82,8 @@ def measured(data: str, rounds: int, steps: int, device: torch.device, words: li
     slices, forward, begin = Slices(rounds, steps, device), MAE.forward, MAE.begin_step
 
     def seen_forward(self: MAE, inputs: Inputs) -> Any:
-        slices.inputs, MAE.forward = inputs, forward  # seen once
+        if slices.step is None:  # the last before the first slice: a whole batch, not the few images of the tried pass
+            slices.inputs = inputs
         return forward(self, inputs)
 
     def seen_begin(self: MAE, clock: Clock) -> None:
