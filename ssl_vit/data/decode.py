@@ -259,7 +259,8 @@ def _decode_8bit(image: Image.Image, raw: bytes, form: Format, canvas: tuple[int
 def _by_pillow(image: Image.Image, form: Format) -> Pixels:
     if image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")
-    image = image.convert("L" if form.channels == 1 else "RGB")
+    mode = "L" if form.channels == 1 else "RGB"
+    image = image if image.mode == mode else image.convert(mode)
     if _orientation(image) != 1:
         image = ImageOps.exif_transpose(image)
     array = np.asarray(image)
