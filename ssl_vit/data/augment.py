@@ -285,7 +285,7 @@ def crop_bytes(
     for image, (top, left, h, w), mirror in zip(images.split(1), boxes.long().tolist(), mirrored, strict=True):
         crop = resize_bytes(image[:, :, top : top + h, left : left + w], out, interpolation)
         crops.append(crop.flip(3) if mirror else crop)
-    return torch.cat(crops)
+    return crops[0] if len(crops) == 1 else torch.cat(crops)
 
 
 def resize_bytes(
@@ -313,7 +313,8 @@ def mirror(images: Shaped[Tensor, "B C H W"], which: Bool[Tensor, " B"]) -> Shap
         which: Which samples to mirror.
     """
     if images.device.type == "cpu" and max(images.shape[2:]) > SMALL:
-        return torch.cat([i.flip(3) if m else i for i, m in zip(images.split(1), which.tolist(), strict=True)])
+        each = [i.flip(3) if m else i for i, m in zip(images.split(1), which.tolist(), strict=True)]
+        return each[0] if len(each) == 1 else torch.cat(each)
     return torch.where(which[:, None, None, None], images.flip(3), images)
 
 
