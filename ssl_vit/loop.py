@@ -22,7 +22,7 @@ from ssl_vit.memory import out_of_memory
 from ssl_vit.metering import Meter, product_ceiling, try_pass
 from ssl_vit.micro_batch import settle_micro_batch
 from ssl_vit.objectives.base import Clock, Objective
-from ssl_vit.optim import peak_learning_rate
+from ssl_vit.optim import peak_learning_rate, restore
 from ssl_vit.profiling import StepProfile
 from ssl_vit.progress import TrainingProgress
 from ssl_vit.rundir import RunDir
@@ -264,7 +264,7 @@ def _resume(
         )
     if state is not None:
         objective.load_state_dict(state["objective"])
-        optimizer.load_state_dict(state["optimizer"])
+        restore(optimizer, state["optimizer"])
         if accelerator.scaler is not None and "scaler" in state:
             accelerator.scaler.load_state_dict(state["scaler"])
         if accelerator.is_main_process:

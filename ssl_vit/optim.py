@@ -120,6 +120,23 @@ def make_optimizer(groups: list[dict[str, Any]], cfg: OptimConfig) -> torch.opti
             return LARS(clean, lr=0.0, momentum=cfg.momentum)
 
 
+def restore(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Loads an optimiser's state dict; averages are laid out in memory as the parameters are now.
+
+    The fused kernel walks through both side by side, wherever their numbers belong: averages that were saved in another
+    layout (``--fit.channels_last``) would silently meet other parameters.
+
+    Args:
+        optimizer: torch's, or Accelerate's around it.
+        state: What its ``state_dict`` returned.
+    """
+    optimizer.load_state_dict(state)
+    for parameter, kept in optimizer.state.items():
+        for name, value in kept.items():
+            if isinstance(value, torch.Tensor) and value.shape == parameter.shape:
+                kept[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
+
+
 def peak_learning_rate(cfg: OptimConfig, batch_size: int) -> float:
     """The given learning rate, or the base rate scaled linearly with the effective batch size (Goyal et al. 2017)."""
     if cfg.lr is not None:

@@ -43,8 +43,9 @@ class DataConfig(SourceConfig):
     what datasets' save_to_disk wrote; a data set of the Hugging Face Hub (owner/name, owner/name:config); or
     "digits"."""
     canvas: int | None = None
-    """Side in pixels of the square that images of different sizes are decoded to (crops are still drawn in original
-    coordinates); default: between the model's image size and twice that, from the images' median short side."""
+    """Side in pixels of the square that images are decoded to (crops are still drawn in original coordinates).
+    Default: images that share a size stay as they are up to twice the model's image size, or become a half, a quarter
+    or an eighth of it; others a square between the model's image size and twice that, from their median short side."""
     window: int | None = None
     """Train on random windows of this many pixels a side, at native scale, for very large images; evaluation then reads
     the central window. Files are decoded whole at every visit, and those above 179 million pixels are refused."""
@@ -56,7 +57,8 @@ class DataConfig(SourceConfig):
     crop_from: Literal["canvas", "file"] | None = None
     """What training's random crops are cut from: canvas (images are decoded once and whole, and may be kept) or file
     (every visit's crop is cut from the file by the processes that decode, at native scale, a large JPEG decoded at a
-    part of its size; nothing is kept). Default: file for more than 64 GB of decoded images, else canvas."""
+    part of its size; nothing is kept). Default: file for more than 64 GB of decoded images, else canvas; always canvas
+    for windows, padded crops, images in memory and DINO."""
     workers: int | None = None
     """Processes that decode images; default: one fewer than the CPU cores per process, at most 16."""
 
@@ -73,7 +75,8 @@ class LoadingConfig:
     crop_from: Literal["canvas", "file"] | None = None
     """What training's random crops are cut from: canvas (images are decoded once and whole, and may be kept) or file
     (every visit's crop is cut from the file by the processes that decode, at native scale, a large JPEG decoded at a
-    part of its size; nothing is kept). Default: file for more than 64 GB of decoded images, else canvas."""
+    part of its size; nothing is kept). Default: file for more than 64 GB of decoded images, else canvas; always canvas
+    for windows, padded crops, images in memory and DINO."""
     workers: int | None = None
     """Processes that decode images; default: one fewer than the CPU cores per process, at most 16."""
 

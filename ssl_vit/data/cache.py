@@ -49,9 +49,8 @@ class Place(NamedTuple):
 def choose(images: ImageSet, asked: Cache, device: torch.device) -> Place:
     """Decides where decoded images are kept, the same on all processes (every process must call it).
 
-    Every visit of an image shows another window of it, so windows are never kept; streamed images only where
-    memory was asked for by name. Of a device's memory a quarter is taken at most, of the machine's a half, unless asked
-    for.
+    Every visit of an image shows another window of it, so windows are never kept; streamed images only where memory
+    was asked for by name. Of a device's memory a quarter is taken at most, of the machine's a half, unless asked for.
 
     Args:
         images: The set.

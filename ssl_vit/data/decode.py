@@ -68,7 +68,7 @@ def open_image(raw: Raw) -> tuple[Header, Image.Image | None]:
         warnings.simplefilter("ignore")
         image = _open(raw)
         width, height = image.size
-        if image.format != "TIFF" and _orientation(image) in _SWAPPED:  # a TIFF's size is upright already
+        if image.format != "TIFF" and _orientation(image, raw) in _SWAPPED:  # a TIFF's size is upright already
             width, height = height, width
         if deep.is_deep_png(raw):  # Pillow calls 16-bit grey with alpha "RGBA"
             return Header(deep.deep_png_channels(raw), 16, height, width), image
@@ -93,10 +93,12 @@ def _check_one_size(sizes: list[tuple[int, int]]) -> None:
             )
 
 
-def _orientation(image: Image.Image) -> int:
-    if image.format == "PNG" and "exif" not in image.info:
-        return 1  # Pillow would decode the whole file to look for it at the end
+def _orientation(image: Image.Image, raw: bytes) -> int:
     try:
+        if image.format == "PNG" and "exif" not in image.info:
+            if b"eXIf" not in raw:
+                return 1  # Pillow would decode the whole file to look for it at the end
+            image.load()
         return image.getexif().get(0x0112, 1)
     except Exception:  # a broken EXIF block does not make the pixels unreadable
         return 1
@@ -246,22 +248,22 @@ def _refuse(image: Any, raw: bytes) -> None:
 
 
 def _decode_8bit(image: Image.Image, raw: bytes, form: Format, canvas: tuple[int, int] | None) -> _Found:
-    orientation, stored = _orientation(image), (image.height, image.width)
+    orientation, stored = _orientation(image, raw), (image.height, image.width)
     turned = orientation in _SWAPPED
     step = jpeg.draft(image, (canvas[1], canvas[0]) if turned else canvas) if canvas else 1
     pixels = jpeg.decode_quickly(raw, image, form) if orientation == 1 and step == 1 else None
     if pixels is None:
-        pixels = _by_pillow(image, form)
+        pixels = _by_pillow(image, form, upright=orientation == 1)
     height, width = pixels.shape[1:] if step == 1 else stored[::-1] if turned else stored
     return _Found(pixels, (height, width), step, in_bytes=True)
 
 
-def _by_pillow(image: Image.Image, form: Format) -> Pixels:
+def _by_pillow(image: Image.Image, form: Format, *, upright: bool) -> Pixels:
     if image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")
     mode = "L" if form.channels == 1 else "RGB"
     image = image if image.mode == mode else image.convert(mode)
-    if _orientation(image) != 1:
+    if not upright:
         image = ImageOps.exif_transpose(image)
     array = np.asarray(image)
     return array[None] if array.ndim == 2 else array.transpose(2, 0, 1)
@@ -272,7 +274,7 @@ def _decode_any(image: Image.Image, raw: bytes) -> Pixels:
         raise Unreadable("32-bit float pixels; save them as 8- or 16-bit integers with a range you choose")
     if _is_simple(image):
         return _decode_8bit(image, raw, Format(1 if image.mode in _GREY else 3, 8), None).pixels
-    if _orientation(image) != 1:
+    if _orientation(image, raw) != 1:
         image = ImageOps.exif_transpose(image)
     return np.ascontiguousarray(tiff.as_pixels(np.asarray(image))[None])
 

@@ -16,6 +16,8 @@ from ssl_vit.data.images import ArrayRows, ImageSet
 from ssl_vit.errors import UserError
 from ssl_vit.randomness import make_key
 
+_AT_ONCE = 32
+"""Files that are held in memory together."""
 _LARGE = 64 * 10**9
 """Bytes of decoded images above which a set is not expected to be kept anywhere."""
 
@@ -41,6 +43,13 @@ class FileCrops:
             epoch: How often each has been visited.
             seed: Of the boxes' places.
         """
+        for first in range(0, len(index), _AT_ONCE):
+            part = slice(first, first + _AT_ONCE)
+            yield from self._read(images, index[part], epoch[part], seed)
+
+    def _read(
+        self, images: ImageSet, index: list[int], epoch: list[int], seed: int
+    ) -> Iterator[tuple[Pixels, tuple[int, int]] | Unreadable]:
         opened = [_open(images, i) for i in index]
         sizes = [(1, 1) if isinstance(each, Unreadable) else each[1][0][2:] for each in opened]
         key = make_key(seed, "crop", torch.tensor(epoch), torch.tensor(index))
@@ -87,14 +96,21 @@ def file_crops(
         "--data.window cuts images already": images.window is not None,
         "--augment.crop_scale takes images whole": cfg.crop_scale == (1.0, 1.0),
         "--augment.crop pad takes images whole": cfg.crop == "pad",
-        f"--data.cache {loading.cache} keeps images whole": kept,
     }
     against = [reason for reason, holds in reasons.items() if holds]
     if asked == "file" and against:
         raise UserError(f"--data.crop_from file: {against[0]}; leave it out")
+    if asked == "file" and kept:
+        raise UserError(f"--data.crop_from file keeps nothing, and --data.cache {loading.cache} keeps images whole; "
+                        "give one or the other")  # fmt: skip
     height, width = images.canvas or images.sizes.common or (0, 0)
     large = len(images) * images.form.channels * height * width * images.form.bits // 8 > _LARGE
     if against or asked == "canvas" or (asked is None and not large):
         return None
+    if kept:  # not a reason to decide otherwise: how images are kept must not change their pixels
+        raise UserError(
+            f"so large a set is cut from its files unless --data.crop_from canvas is given, which --data.cache "
+            f"{loading.cache} needs; give both, or leave --data.cache out"
+        )
     assert cfg.crop_scale is not None
     return FileCrops(side, cfg.crop_scale, cfg.crop_ratio, cfg.interpolation)

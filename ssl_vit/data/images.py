@@ -212,7 +212,7 @@ class ImageSet:
             fitting = [part for part in parts if min(part) <= 2 * img_size and max(part) <= 3 * img_size]
             if fitting and fitting[0] == self.sizes.common:
                 return self
-            if fitting and (fitting[0] == shape or 2 * min(fitting[0]) >= 3 * img_size):
+            if fitting and (2 * min(fitting[0]) >= 3 * img_size or (fitting[0] == shape and min(shape) >= img_size)):
                 return replace(self, canvas=fitting[0])
         side = side or max(img_size, min(self.sizes.short_side, 2 * img_size))
         return replace(self, canvas=(side, side))

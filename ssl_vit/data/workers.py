@@ -103,6 +103,7 @@ class Decoding(Dataset[Decoded]):
                 pixels, sizes[k] = image
                 if not room.numel():
                     room = _room(len(first), pixels, self.shared)
+                assert pixels.shape == room.shape[1:], "images of many sizes must be brought to a canvas"
                 # At once, while they are in the processor's cache.
                 room.numpy().view(pixels.dtype)[k] = pixels
         order = sorted(sizes)
@@ -159,7 +160,8 @@ def decoded(
     """
     count = loader_processes(images, workers)
     if len(wanted):
-        shared = _has_room(images, len(wanted[0][0]), count)
+        size = pixel_bytes(images, crops.side if crops else None)
+        shared = _has_room(len(wanted[0][0]) * size, count)
         yield from in_processes(Decoding(images, replace, seed, shared, crops), wanted, count, pinned)
 
 
@@ -196,15 +198,20 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
-def pixel_bytes(images: ImageSet) -> int:
-    """Size of an image of the set once it is decoded; 0 where images have many sizes."""
-    height, width = images.canvas or images.sizes.common or (0, 0)
+def pixel_bytes(images: ImageSet, side: int | None = None) -> int:
+    """Size of an image of the set once it is decoded; 0 where images have many sizes.
+
+    Args:
+        images: The set.
+        side: Of the crop that is cut from the file, in pixels; None decodes images whole.
+    """
+    height, width = (side, side) if side else images.canvas or images.sizes.common or (0, 0)
     return images.form.channels * height * width * images.form.bits // 8
 
 
-def _has_room(images: ImageSet, batch: int, count: int) -> bool:
+def _has_room(batch: int, count: int) -> bool:
     """Whether what all loader processes of this machine hold fits in shared memory: containers often have 64 MB."""
-    held = local_processes() * count * (_PREFETCHED + 1) * batch * pixel_bytes(images)
+    held = local_processes() * count * (_PREFETCHED + 1) * batch
     return not _SHARED.is_dir() or held < shutil.disk_usage(_SHARED).free // 2
 
 

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from ssl_vit.data.decode import Format, Header, Unreadable, decode, read_header
+from ssl_vit.data.decode import Format, Header, Unreadable, decode, decode_crop, open_image, read_header
 from ssl_vit.data.deep import cut_depth
 
 RNG = np.random.default_rng(0)
@@ -55,6 +55,14 @@ def encode(image: Image.Image | np.ndarray, kind: str, orientation: int | None =
     file = io.BytesIO()
     image.save(file, kind, **options)
     return file.getvalue()
+
+
+def late(raw: bytes) -> bytes:
+    """A PNG with its EXIF block behind the pixels."""
+    start = raw.index(b"eXIf") - 4
+    end = start + 12 + struct.unpack(">I", raw[start : start + 4])[0]
+    last = raw.index(b"IEND") - 4
+    return raw[:start] + raw[end:last] + raw[start:end] + raw[last:]
 
 
 def deep_png(pixels: np.ndarray, orientation: int | None = None) -> bytes:
@@ -108,6 +116,18 @@ def pixels_of(raw: bytes, form: Format) -> np.ndarray:
 
 
 # 8 bits
+
+
+@pytest.mark.parametrize("orientation", [1, 3, 6])
+def test_a_rotation_that_stands_behind_a_pngs_pixels_counts_from_the_start(orientation: int) -> None:
+    early = encode(rgb(), "PNG", orientation)
+    raw = late(early)
+    assert raw.index(b"eXIf") > raw.index(b"IDAT")
+    expected = pixels_of(early, Format(3, 8))
+    assert np.array_equal(pixels_of(raw, Format(3, 8)), expected)
+    assert (read_header(raw).height, read_header(raw).width) == expected.shape[1:]
+    crop = decode_crop(raw, open_image(raw), Format(3, 8), (1, 1, 4, 4), 4, "bicubic")
+    assert np.array_equal(crop, expected[:, 1:5, 1:5])
 
 
 @pytest.mark.parametrize("kind", ["PNG", "TIFF", "BMP", "PPM"])

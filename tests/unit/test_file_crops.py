@@ -25,6 +25,7 @@ from ssl_vit.data.formats import Format, Unreadable
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
 from ssl_vit.data.loader import Loader
 from ssl_vit.data.views import PixelScale, train_images
+from ssl_vit.data.workers import pixel_bytes
 from ssl_vit.errors import UserError
 from ssl_vit.randomness import make_key
 
@@ -114,6 +115,14 @@ def test_images_of_one_size_give_what_they_give_from_the_canvas(tmp_path: Path, 
         views.append(torch.cat([train_images(b, 5, SCALE, cfg, 48, torch.float32) for b in batches]))
     assert torch.equal(*views)
     assert not torch.equal(views[0][:6].sort(0).values, views[0][6:].sort(0).values)
+
+
+def test_a_batch_of_more_files_than_are_held_together(tmp_path: Path) -> None:
+    images = file_set(tmp_path / "images", [(50, 50 + i % 3) for i in range(70)], broken=(40,))
+    together = shown(list(load(images, batch=70).batches(0, 1)))
+    apart = [visit for batch in load(images, batch=10).batches(0, 7) for visit in shown([batch])]
+    assert together == apart
+    assert len(together) == 70
 
 
 def test_crops_are_the_same_in_any_process_and_after_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,7 +221,10 @@ def test_left_open_only_sets_that_nobody_keeps_are_cut_from_files() -> None:
     assert file_crops(DataConfig(), large, AUGMENT, 224) == replace(CROPS, side=224)
     assert file_crops(LoadingConfig(crop_from="file"), small, AUGMENT, 224) == replace(CROPS, side=224)
     assert file_crops(DataConfig(crop_from="canvas"), large, AUGMENT, 224) is None
-    assert file_crops(DataConfig(cache="ram"), large, AUGMENT, 224) is None
+    assert file_crops(DataConfig(crop_from="canvas", cache="ram"), large, AUGMENT, 224) is None
+    assert file_crops(DataConfig(cache="ram"), small, AUGMENT, 224) is None
+    with pytest.raises(UserError, match=r"--data\.crop_from canvas is given, which --data\.cache device needs"):
+        file_crops(LoadingConfig(cache="device"), large, AUGMENT, 224)
     assert file_crops(DataConfig(), large, replace(AUGMENT, crop="pad"), 224) is None
 
 
@@ -224,8 +236,15 @@ def test_what_contradicts_cutting_from_files_is_named() -> None:
         (asked, images.on_canvas(None, 48, 64), AUGMENT, r"--data\.window"),
         (asked, images, replace(AUGMENT, crop_scale=(1.0, 1.0)), r"--augment\.crop_scale"),
         (asked, images, replace(AUGMENT, crop="pad"), r"--augment\.crop pad"),
-        (replace(asked, cache="ram"), images, AUGMENT, r"--data\.cache ram"),
     ]
     for loading, given, augment, message in cases:
         with pytest.raises(UserError, match=rf"--data\.crop_from file: .*{message}.*leave it out"):
             file_crops(loading, given, augment, 48)
+    with pytest.raises(UserError, match=r"--data\.crop_from file .*--data\.cache ram .*one or the other"):
+        file_crops(replace(asked, cache="ram"), images, AUGMENT, 48)
+
+
+def test_room_in_shared_memory_is_reckoned_for_crops() -> None:
+    images = on_disk(10, 32)
+    assert pixel_bytes(images) == 3 * 32 * 32
+    assert pixel_bytes(images, 224) == 3 * 224 * 224

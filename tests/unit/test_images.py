@@ -165,6 +165,12 @@ def test_larger_images_of_one_size_become_a_part_that_jpeg_decodes_at(
     assert replace(images, sizes=Sizes(None, min(size))).on_canvas(None, 20).canvas == (40, 40)
 
 
+def test_a_usual_size_below_the_models_does_not_decide() -> None:
+    images = array_set(places(28, 28))
+    assert replace(images, sizes=Sizes(None, 28, (28, 28))).on_canvas(None, 40).canvas == (40, 40)
+    assert images.on_canvas(None, 40).canvas is None  # nothing is lost where all have it
+
+
 def test_the_few_of_another_size_are_squeezed_onto_the_usual_one() -> None:
     usual = Sizes(None, 30, (30, 40))
     rows = Memory([png(30, 40), png(44, 33)])

@@ -21,6 +21,7 @@ from ssl_vit.models.pooled import PooledBackbone
 from ssl_vit.notices import forget
 from ssl_vit.objectives.base import Clock
 from ssl_vit.objectives.supervised import Supervised
+from ssl_vit.optim import make_optimizer, restore
 from ssl_vit.stepping import Stepper
 from torch import Tensor, nn
 
@@ -92,6 +93,35 @@ def test_the_loop_lays_channels_out_as_it_is_told(asked: bool | None, together: 
     wide = [w for w in objective.parameters() if w.ndim == 4 and min(w.shape[1:]) > 1]
     assert wide
     assert {w.stride(1) == 1 for w in wide} == {together}
+
+
+@pytest.mark.parametrize(("before", "after"), [(False, True), (True, False), (True, True)])
+def test_a_run_continues_in_another_layout(before: bool, after: bool) -> None:
+    """Two steps, a restart, two more; against four steps in one go with the same gradients."""
+
+    def begin(together: bool) -> tuple[PooledBackbone, torch.optim.Optimizer]:
+        model = backbone("test_resnet")
+        if together:
+            model.keep_channels_together()
+        optimizer = make_optimizer([{"params": list(model.parameters())}], OptimConfig())
+        optimizer.param_groups[0]["lr"] = 1e-2
+        return model, optimizer
+
+    def take(model: PooledBackbone, optimizer: torch.optim.Optimizer, steps: range) -> None:
+        for step in steps:
+            for i, weight in enumerate(model.parameters()):
+                drawn = torch.randn(weight.shape, generator=torch.Generator().manual_seed(100 * i + step))
+                weight.grad = torch.empty_like(weight).copy_(drawn)
+            optimizer.step()
+
+    whole, first, again = begin(False), begin(before), begin(after)
+    take(*whole, range(4))
+    take(*first, range(2))
+    again[0].load_state_dict(first[0].state_dict())
+    restore(again[1], first[1].state_dict())
+    take(*again, range(2, 4))
+    for one, other in zip(whole[0].parameters(), again[0].parameters(), strict=True):
+        assert torch.allclose(one, other, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["test_resnet", "test_efficientnet", "test_convnext", DISTILLED])
