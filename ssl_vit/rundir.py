@@ -67,6 +67,7 @@ _PACKAGES = [
     "matplotlib",
     "safetensors",
     "torchvision",
+    "simplejpeg",
 ]
 
 

@@ -250,9 +250,10 @@ def _refuse(image: Any, raw: bytes) -> None:
 def _decode_8bit(image: Image.Image, raw: bytes, form: Format, canvas: tuple[int, int] | None) -> _Found:
     orientation, stored = _orientation(image, raw), (image.height, image.width)
     turned = orientation in _SWAPPED
-    step = jpeg.draft(image, (canvas[1], canvas[0]) if turned else canvas) if canvas else 1
-    pixels = jpeg.decode_quickly(raw, image, form) if orientation == 1 and step == 1 else None
+    step = jpeg.part_for(image, (canvas[1], canvas[0]) if turned else canvas) if canvas else 1
+    pixels = jpeg.decode_quickly(raw, image, form, step) if orientation == 1 else None
     if pixels is None:
+        step = jpeg.draft(image, step)
         pixels = _by_pillow(image, form, upright=orientation == 1)
     height, width = pixels.shape[1:] if step == 1 else stored[::-1] if turned else stored
     return _Found(pixels, (height, width), step, in_bytes=True)

@@ -1,8 +1,9 @@
-"""Faster ways than Pillow's to the same pixels: torchvision's decoders, and JPEG files decoded at a part of their size.
+"""Faster ways than Pillow's to the same pixels: libjpeg-turbo without Pillow around it, also at a part of the size.
 
-Pillow reads every header and has the last word: what torchvision refuses, Pillow decodes or names. Both rest on
-libjpeg-turbo and libwebp and gave equal pixels for every file that was compared. One core, photographs of 450 x 350
-pixels: a JPEG takes 0.7 of Pillow's time, a WebP 0.8; a PNG takes 0.9 and stays Pillow's.
+Pillow reads every header and has the last word: what simplejpeg (JPEG) and torchvision (WebP) refuse, Pillow decodes or
+names. They rest on the same libraries and gave equal pixels for every file that was compared. One core, photographs of
+450 x 350 pixels: a JPEG takes 0.7 of Pillow's time, at half its size 0.8; a WebP 0.8; a PNG takes 0.9 and stays
+Pillow's.
 """
 
 from __future__ import annotations
@@ -10,14 +11,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import simplejpeg
 import torch
 from PIL import Image
-from torchvision.io import ImageReadMode, decode_jpeg, decode_webp
+from torchvision.io import ImageReadMode, decode_webp
 
 from ssl_vit.data.formats import Format, Pixels
 
-_DECODERS: dict[str | None, Any] = {"JPEG": decode_jpeg, "WEBP": decode_webp}
-_MODES = {("RGB", 3): ImageReadMode.RGB, ("L", 1): ImageReadMode.GRAY, ("L", 3): ImageReadMode.RGB}
+_MODES = {("RGB", 3): ("RGB", ImageReadMode.RGB), ("L", 1): ("GRAY", ImageReadMode.GRAY),
+          ("L", 3): ("RGB", ImageReadMode.RGB)}  # fmt: skip
 """By Pillow's mode and the set's channels; colour in a grey set is Pillow's luma, not the file's own."""
 STEPS = (2, 4, 8)
 """Parts of its size that a JPEG can be decoded at; they are rounded up to whole pixels."""
@@ -30,26 +32,34 @@ Means of absolute differences to the full decode, in 8-bit levels (bilinear inst
 """
 
 
-def decode_quickly(raw: bytes, image: Image.Image, form: Format) -> Pixels | None:
-    """Pixels [C, H, W] of an upright 8-bit image by torchvision; None for Pillow to decide.
+def decode_quickly(raw: bytes, image: Image.Image, form: Format, step: int) -> Pixels | None:
+    """Pixels [C, H, W] of an upright 8-bit image without Pillow; None for Pillow to decide.
 
     Args:
         raw: The file.
         image: The same, opened by Pillow.
         form: Channels and bits of the set.
+        step: What ``part_for`` returned: every so many pixels, in either direction, become one.
     """
-    decoder, mode = _DECODERS.get(image.format), _MODES.get((image.mode, form.channels))
-    if decoder is None or mode is None or getattr(image, "is_animated", False):
+    mode = _MODES.get((image.mode, form.channels))
+    if mode is None or getattr(image, "is_animated", False):
         return None
+    height, width = math.ceil(image.height / step), math.ceil(image.width / step)
     try:
-        pixels = decoder(torch.frombuffer(raw, dtype=torch.uint8), mode).numpy()
-    except RuntimeError:  # broken, or of a kind that this build of torchvision does not know
+        if image.format == "JPEG":
+            least: Any = {"min_height": height, "min_width": width} if step > 1 else {}
+            pixels = simplejpeg.decode_jpeg(raw, mode[0], **least).transpose(2, 0, 1)
+        elif image.format == "WEBP":
+            pixels = decode_webp(torch.frombuffer(raw, dtype=torch.uint8), mode[1]).numpy()
+        else:
+            return None
+    except (RuntimeError, ValueError):  # broken, or of a kind that only Pillow knows
         return None
-    return pixels if pixels.shape == (form.channels, image.height, image.width) else None
+    return pixels if pixels.shape == (form.channels, height, width) else None
 
 
-def draft(image: Image.Image, canvas: tuple[int, int]) -> int:
-    """Has Pillow decode a large JPEG at 1/2, 1/4 or 1/8 of its size, where the canvas is that or a good deal smaller.
+def part_for(image: Image.Image, canvas: tuple[int, int]) -> int:
+    """Whether a large JPEG is decoded at 1/2, 1/4 or 1/8 of its size: where the canvas is that or a good deal smaller.
 
     Args:
         image: Opened, not yet decoded.
@@ -59,9 +69,13 @@ def draft(image: Image.Image, canvas: tuple[int, int]) -> int:
         How many pixels of the file become one, in either direction: 1, 2, 4 or 8.
     """
     share = min(image.height / canvas[0], image.width / canvas[1]) / _RESERVE
-    exact = [k for k in STEPS if (math.ceil(image.height / k), math.ceil(image.width / k)) == canvas]
-    if image.format not in ("JPEG", "MPO") or (share < 2 and not exact):
+    if image.format not in ("JPEG", "MPO"):
         return 1
-    step = exact[0] if exact else max(k for k in STEPS if k <= share)
-    drafted = image.draft(None, (image.width // step, image.height // step))
+    exact = [k for k in STEPS if (math.ceil(image.height / k), math.ceil(image.width / k)) == canvas]
+    return max([1, *exact, *(k for k in STEPS if k <= share)])
+
+
+def draft(image: Image.Image, step: int) -> int:
+    """Has Pillow decode a JPEG at such a part of its size; returns 1 instead where Pillow cannot."""
+    drafted = image.draft(None, (image.width // step, image.height // step)) if step > 1 else None
     return 1 if drafted is None else step

@@ -171,13 +171,13 @@ def test_a_large_crop_of_a_large_jpeg_is_decoded_at_a_part_of_its_size(
     )
     whole, _ = decode(raw, form, None)
     steps = []
-    draft = jpeg.draft
+    part_for = jpeg.part_for
 
     def spied(image: Image.Image, canvas: tuple[int, int]) -> int:
-        steps.append(draft(image, canvas))
+        steps.append(part_for(image, canvas))
         return steps[-1]
 
-    monkeypatch.setattr(jpeg, "draft", spied)
+    monkeypatch.setattr(jpeg, "part_for", spied)
     for box, step in (((31, 42, 540, 500), 4), ((100, 203, 300, 350), 2), ((100, 203, 120, 90), 1)):
         crop = decode_crop(raw, form, box, 88, "bicubic")
         assert steps.pop() == step

@@ -72,7 +72,7 @@ def outcome(raw: bytes, form: Format, canvas: tuple[int, int] | None) -> tuple[n
 def check_as_pillow(raw: bytes, form: Format, canvas: tuple[int, int] | None) -> None:
     found = outcome(raw, form, canvas)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jpeg, "decode_quickly", lambda raw, image, form: None)
+        patch.setattr(jpeg, "decode_quickly", lambda raw, image, form, step: None)
         expected = outcome(raw, form, canvas)
     if isinstance(expected, str) or isinstance(found, str):
         assert found == expected
@@ -83,7 +83,7 @@ def check_as_pillow(raw: bytes, form: Format, canvas: tuple[int, int] | None) ->
     assert np.abs(found[0].astype(int) - expected[0]).max() <= BOUND
 
 
-@pytest.mark.parametrize("canvas", [None, (24, 24)])
+@pytest.mark.parametrize("canvas", [None, (24, 24), (15, 15), (6, 7)])
 @pytest.mark.parametrize("form", [GREY, RGB])
 @pytest.mark.parametrize("name", FILES)
 def test_pixels_sizes_and_reasons_are_pillows(name: str, form: Format, canvas: tuple[int, int] | None) -> None:
@@ -97,13 +97,14 @@ def test_damaged_files_are_what_pillow_makes_of_them(name: str, data: st.DataObj
     body = raw.index(b"\xff\xda") + 12  # damage in the picture; sizes in the header could be turned into gigabytes
     for _ in range(data.draw(st.integers(1, 3))):
         raw[data.draw(st.integers(body, len(raw) - 1))] = data.draw(st.integers(0, 255))
-    check_as_pillow(bytes(raw[: data.draw(st.integers(body, len(raw)))]), RGB, None)
+    canvas = data.draw(st.sampled_from([None, (15, 15), (6, 7)]))
+    check_as_pillow(bytes(raw[: data.draw(st.integers(body, len(raw)))]), RGB, canvas)
 
 
 def quickly(raw: bytes, form: Format) -> np.ndarray | None:
     with Image.open(io.BytesIO(raw)) as image, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch, that bytes cannot be written to
-        return jpeg.decode_quickly(raw, image, form)
+        return jpeg.decode_quickly(raw, image, form, 1)
 
 
 def test_plain_files_are_decoded_quickly_and_others_left_to_pillow() -> None:
@@ -126,17 +127,45 @@ def test_plain_files_are_decoded_quickly_and_others_left_to_pillow() -> None:
 @pytest.mark.parametrize(("side", "step"), [(151, 1), (150, 2), (76, 2), (75, 4), (38, 4), (37, 8), (3, 8)])
 def test_a_reserve_is_kept(side: int, step: int) -> None:
     with Image.open(io.BytesIO(encode(picture(400, 520)))) as image:
-        assert jpeg.draft(image, (side, side)) == step
+        assert jpeg.part_for(image, (side, side)) == step
+        assert jpeg.draft(image, step) == step
         assert image.size == (520 // step, 400 // step)
     with Image.open(io.BytesIO(encode(picture(520, 400)))) as image:
-        assert jpeg.draft(image, (1, 151)) == 1  # the narrower way counts
+        assert jpeg.part_for(image, (1, 151)) == 1  # the narrower way counts
     with Image.open(io.BytesIO(encode(picture(400, 520), "PNG"))) as image:
-        assert jpeg.draft(image, (3, 3)) == 1
+        assert jpeg.part_for(image, (3, 3)) == 1
+
+
+@pytest.mark.parametrize(("canvas", "step"), [((200, 260), 2), ((100, 130), 4), ((50, 65), 8), ((200, 259), 1)])
+def test_a_canvas_that_is_a_part_needs_no_reserve(canvas: tuple[int, int], step: int) -> None:
+    raw = encode(picture(399, 520))
+    with Image.open(io.BytesIO(raw)) as image:
+        assert jpeg.part_for(image, canvas) == step
+        assert jpeg.draft(image, step) == step
+        expected = np.asarray(image).transpose(2, 0, 1)
+    pixels, size = decode(raw, RGB, canvas)
+    assert size == (399, 520)
+    if step > 1:  # as the decoder made them: nothing is resized
+        assert np.abs(pixels.astype(int) - expected).max() <= BOUND
+
+
+@pytest.mark.parametrize("step", [2, 4, 8])
+@pytest.mark.parametrize("name", ["plain", "grey", "progressive", "full colour", "odd sides", "restarts"])
+def test_parts_are_decoded_quickly_to_pillows_pixels(name: str, step: int) -> None:
+    raw = FILES[name]
+    with Image.open(io.BytesIO(raw)) as image:
+        form = GREY if image.mode == "L" else RGB
+        pixels = jpeg.decode_quickly(raw, image, form, step)
+        assert jpeg.draft(image, step) == step
+        expected = np.asarray(image).reshape(*image.size[::-1], -1).transpose(2, 0, 1)
+    assert pixels is not None
+    assert pixels.shape == expected.shape
+    assert np.abs(pixels.astype(int) - expected).max() <= BOUND
 
 
 def full(raw: bytes, form: Format, canvas: tuple[int, int]) -> np.ndarray:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jpeg, "draft", lambda image, canvas: 1)
+        patch.setattr(jpeg, "part_for", lambda image, canvas: 1)
         return decode(raw, form, canvas)[0].astype(int)
 
 
