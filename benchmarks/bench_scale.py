@@ -6,9 +6,10 @@
 Processes: recipes/mae.py with one effective batch on one and two processes, images per second and share of time spent
 waiting for data as its own log has them. Memory: the peak of a short run in a fresh process (on a CPU of the whole
 process, most of a GB of which is Python and torch themselves; on a GPU of tensors) against images per forward pass,
-tokens and outputs of DINO, with and without --fit.recompute. Loop: slices of recipes/mae.py between slices of the bare
-step on one batch (benchmarks/loop_share.py). Start: recipes/mae.py --help, and until the first step on digits.
-Each part replaces its own section of results/scale.json and scale.md.
+tokens and outputs of DINO, with and without --fit.recompute, whose price is a step's time as a multiple of the other.
+Loop: slices of recipes/mae.py between slices of the bare step on one batch (benchmarks/loop_share.py). Start:
+recipes/mae.py --help, and until the first step on digits. Each part replaces its own section of results/scale.json and
+scale.md.
 """
 
 from __future__ import annotations
@@ -105,11 +106,13 @@ def memory(options: argparse.Namespace, data: str) -> list[dict[str, Any]]:
         small = point.get("toy", False)
         for recompute in (False,) if small else (False, True):
             words = ["--data.path", data, "--fit.batch_size", str(point["images"]), "--fit.epochs", "1e-9",
-                     "--fit.min_steps", "2", "--fit.log_every", "1", "--model.patch_size", str(patch[point["tokens"]]),
+                     "--fit.min_steps", "5", "--fit.log_every", "1", "--model.patch_size", str(patch[point["tokens"]]),
                      "--fit.recompute", str(recompute).lower(), *(TOY if small else [])]  # fmt: skip
             words += ["--dino.out_dim", str(point["out_dim"])] if name == "dino" else []
             log = recipe(name, words, options.device)
-            rows.append({"recipe": name, **point, "recompute": recompute, "peak_bytes": log[-1]["peak_memory"]})
+            rates = [line["images_per_second"] for line in log[1:]]
+            rows.append({"recipe": name, **point, "recompute": recompute, "peak_bytes": log[-1]["peak_memory"],
+                         "images_per_second": statistics.median(rates)})  # fmt: skip
             print(rows[-1], flush=True)
     return rows
 
@@ -179,17 +182,22 @@ def tables(name: str, rows: list[dict[str, Any]]) -> list[str]:
         return lines + [f"| {r['processes']} | {r['batch']} | {r['images_per_second']:,.0f} | "
                         f"{r['images_per_second'] / one:.2f} | {r['data_wait']:.1%} |" for r in rows]  # fmt: skip
     if name == "memory":
-        lines = ["| recipe | images per forward pass | tokens per image | out_dim | peak, MB | with recompute, MB |",
-                 "| --- | ---: | ---: | ---: | ---: | ---: |"]  # fmt: skip
+        lines = ["| recipe | images per forward pass | tokens per image | out_dim | peak, MB | with recompute, MB "
+                 "| and its time |",
+                 "| --- | ---: | ---: | ---: | ---: | ---: | ---: |"]  # fmt: skip
         keys = ("recipe", "images", "tokens", "out_dim", "toy")
-        points: dict[tuple[Any, ...], dict[bool, float]] = {}
+        points: dict[tuple[Any, ...], dict[bool, dict[str, Any]]] = {}
         for row in rows:
-            points.setdefault(tuple(row.get(k) for k in keys), {})[row["recompute"]] = row["peak_bytes"] / 1e6
-        for point, peaks in points.items():
+            points.setdefault(tuple(row.get(k) for k in keys), {})[row["recompute"]] = row
+        for point, both in points.items():
             out_dim = "" if point[3] is None else f"{point[3]:,}"
-            again = f"{peaks[True]:,.0f}" if True in peaks else ""
             name = f"{point[0]}, a toy network: what is there anyway" if point[4] else point[0]
-            lines.append(f"| {name} | {point[1]} | {point[2]} | {out_dim} | {peaks[False]:,.0f} | {again} |")
+            again = " | "
+            if True in both:
+                slower = both[False]["images_per_second"] / both[True]["images_per_second"]
+                again = f"{both[True]['peak_bytes'] / 1e6:,.0f} | x {slower:.2f}"
+            lines.append(f"| {name} | {point[1]} | {point[2]} | {out_dim} | {both[False]['peak_bytes'] / 1e6:,.0f} | "
+                         f"{again} |")  # fmt: skip
         return lines
     lines = ["| what | measured | bar |", "| --- | ---: | --- |"]
     for r in rows:

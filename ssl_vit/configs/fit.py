@@ -75,8 +75,8 @@ class FitConfig:
     """Largest gradient norm of each parameter by itself, as DINO's code clips; default: no clipping."""
     channels_last: bool | None = None
     """Keep the channels of a place together in memory (torch.channels_last) in networks other than plain ViTs; rounding
-    alone depends on it. Default: on an NVIDIA GPU, whose matrix units read that layout; on a CPU some networks are
-    faster with it and some slower."""
+    alone depends on it. Default: on an NVIDIA GPU, whose matrix units read that layout; not on a CPU, where it
+    depends on the network (benchmarks/results/layout.md)."""
     recompute: bool = False
     """Activation checkpointing: keep only what enters each block and compute the rest again in the backward pass; less
     memory, about a third more time."""

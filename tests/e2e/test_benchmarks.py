@@ -75,6 +75,15 @@ def test_the_recipe_is_timed_beside_its_bare_step(tmp_path: Path) -> None:
     assert len(row["seconds"]["bare"]) == len(row["seconds"]["whole"]) == 2
 
 
+def test_both_layouts_of_a_network_are_timed(tmp_path: Path) -> None:
+    ran(sys.executable, "benchmarks/bench_layout.py", "--cases", "0", "--rounds", "1", "--out", str(tmp_path))
+    result = json.loads((tmp_path / "layout.json").read_text())
+    [row] = result["rows"]
+    assert row["network"] == "resnet18"
+    assert min(row["apart_ms"], row["together_ms"], row["ratio"]) > 0
+    assert f"Made by `{result['about']['command']}`" in (tmp_path / "layout.md").read_text()
+
+
 def test_the_suite_for_a_gpu_runs_whole_on_a_cpu_with_toys(tmp_path: Path) -> None:
     ran("bash", "benchmarks/gpu_suite.sh", "--tiny", "--rounds", "1", "--out", str(tmp_path))
     sections = ["mae-b", "mae-l", "dino-s", "supervised-b", "cifar"]
