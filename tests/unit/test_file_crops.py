@@ -235,7 +235,7 @@ def test_what_contradicts_cutting_from_files_is_named() -> None:
         (asked, arrays, AUGMENT, "in memory already"),
         (asked, images.on_canvas(None, 48, 64), AUGMENT, r"--data\.window"),
         (asked, images, replace(AUGMENT, crop_scale=(1.0, 1.0)), r"--augment\.crop_scale"),
-        (asked, images, replace(AUGMENT, crop="pad"), r"--augment\.crop pad"),
+        (asked, images, replace(AUGMENT, crop="pad", crop_scale=(1.0, 1.0)), r"--augment\.crop pad"),
     ]
     for loading, given, augment, message in cases:
         with pytest.raises(UserError, match=rf"--data\.crop_from file: .*{message}.*leave it out"):
