@@ -21,11 +21,12 @@ _LANES = (0x243F6A88, 0x85A308D3 - 2**32)  # digits of pi: the two halves of a k
 
 def _mix(x: Int[Tensor, "*S"]) -> Int[Tensor, "*S"]:
     """The 32-bit finaliser "lowbias32": a bijection; every input bit flips every output bit about half the time."""
-    x = x ^ ((x >> 16) & 0xFFFF)
-    x = x * 0x7FEB352D
-    x = x ^ ((x >> 15) & 0x1FFFF)
-    x = x * (0x846CA68B - 2**32)
-    return x ^ ((x >> 16) & 0xFFFF)
+    x = x ^ (x >> 16).bitwise_and_(0xFFFF)
+    x *= 0x7FEB352D
+    x ^= (x >> 15).bitwise_and_(0x1FFFF)
+    x *= 0x846CA68B - 2**32
+    x ^= (x >> 16).bitwise_and_(0xFFFF)
+    return x
 
 
 def _mix_integer(x: int) -> int:
@@ -74,8 +75,7 @@ def make_key(seed: int, purpose: str, *words: int | Tensor, device: torch.device
     lanes = torch.stack([torch.full((length,), _signed(start), dtype=torch.int32, device=device) for start in starts])
     for part in parts[len(shared) :]:
         if isinstance(part, Tensor):
-            low = part.to(torch.int64) & 0xFFFFFFFF
-            value = torch.where(low >= 2**31, low - 2**32, low).to(torch.int32)
+            value = part.to(torch.int32)  # the low 32 bits: integers are cut off, not clamped
         else:
             value = _signed(part)
         lanes = _mix((lanes ^ value) + _GOLDEN)

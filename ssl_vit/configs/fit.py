@@ -79,7 +79,7 @@ class FitConfig:
     depends on the network (benchmarks/results/layout.md)."""
     recompute: bool = False
     """Activation checkpointing: keep only what enters each block and compute the rest again in the backward pass; less
-    memory for a sixth to a third more time (benchmarks/results/scale.md)."""
+    memory for a tenth to a third more time (benchmarks/results/scale.md)."""
     compile: bool = False
     """Compile forward and backward pass (torch.compile, static shapes): a minute at the start, then faster steps, equal
     up to rounding."""
