@@ -74,10 +74,8 @@ def make_key(seed: int, purpose: str, *words: int | Tensor, device: torch.device
         starts = [_mix_integer(((start ^ (word & 0xFFFFFFFF)) + _GOLDEN) & 0xFFFFFFFF) for start in starts]
     lanes = torch.stack([torch.full((length,), _signed(start), dtype=torch.int32, device=device) for start in starts])
     for part in parts[len(shared) :]:
-        if isinstance(part, Tensor):
-            value = part.to(torch.int32)  # the low 32 bits: integers are cut off, not clamped
-        else:
-            value = _signed(part)
+        # Of a tensor the low 32 bits: integers are cut off, not clamped.
+        value = part.to(torch.int32) if isinstance(part, Tensor) else _signed(part)
         lanes = _mix((lanes ^ value) + _GOLDEN)
     return Key(lanes[0], lanes[1])
 
