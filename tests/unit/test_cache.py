@@ -309,7 +309,8 @@ def test_a_process_killed_while_it_decodes_leaves_no_file(tmp_path: Path) -> Non
     )  # fmt: skip
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert done.stdout == "killed 2\n"  # pixels and sizes were there
-    assert [path.name for path in tmp_path.rglob("*")] == ["tmp"]
+    left = [path.name for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [name for name in left if not name.startswith("_remote_module")]  # torch 2.7 writes code of its own
     assert not list(Path("/dev/shm").glob("*ssl_vit*"))
 
 
