@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -77,8 +77,11 @@ def knn_case(checkout: str | None) -> Case:
         others["facebookresearch/dino, four times"] = (official, 3.1)
         mine, others_own = ours(), official()
         assert all(abs(mine[k] - others_own[k]) < 2.5 / QUERIES for k in KS), (mine, others_own)
-    weights: Any = lambda distance: np.exp((1.0 - distance) / 0.07)  # noqa: E731
-    model = KNeighborsClassifier(20, weights=weights, metric="cosine", algorithm="brute", n_jobs=1)
+
+    def weights(distance: np.ndarray) -> np.ndarray:
+        return np.exp((1.0 - distance) / 0.07)
+
+    model = KNeighborsClassifier(20, weights=cast(Any, weights), metric="cosine", algorithm="brute", n_jobs=1)
     model.fit(bank.numpy(), labels.numpy())
     others["scikit-learn, k = 20 alone"] = (lambda: model.predict(asked.numpy()), None)
     try:

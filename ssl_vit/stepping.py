@@ -75,12 +75,13 @@ class Stepper:
         self.accumulation = accumulation
         alone = accumulation == self.accelerator.num_processes == 1
         self.graphs = self.accelerator.device.type == "cuda" and alone and seconds < _LAUNCH_BOUND
-        cuda, together = self.accelerator.device.type == "cuda", self.fit.channels_last
+        asked = self.fit.channels_last
+        together = self.accelerator.device.type == "cuda" if asked is None else asked
         for part in self.objective.modules():
             if isinstance(part, Backbone):
                 if self.fit.recompute:
                     part.recompute_activations()
-                if cuda if together is None else together:
+                if together:
                     part.keep_channels_together()
         if self.fit.compile:
             _check_compiler(self.accelerator.device)

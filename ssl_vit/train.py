@@ -156,7 +156,7 @@ def summarise(
     exact = cfg.precision in ("fp64", "tf32")
     precision = cfg.precision if exact else accelerator.mixed_precision.replace("no", "fp32")
     images, (channels, bits) = loader.images, loader.images.form
-    decoded = images.canvas or images.sizes.common
+    decoded = images.shape
     size = "of many sizes" if decoded is None else f"decoded to {decoded[1]} x {decoded[0]} px"
     if loader.crops is not None:
         size = f"cut to {loader.crops.side} x {loader.crops.side} px as they are decoded"

@@ -35,35 +35,6 @@ class SourceConfig:
 
 
 @dataclass(frozen=True)
-class DataConfig(SourceConfig):
-    """The pool of images to train on."""
-
-    path: str = "digits"
-    """A folder of images; parquet, arrow, csv or jsonl files or a folder of them; a folder of WebDataset tar shards;
-    what datasets' save_to_disk wrote; a data set of the Hugging Face Hub (owner/name, owner/name:config); or
-    "digits"."""
-    canvas: int | None = None
-    """Side in pixels of the square that images are decoded to (crops are still drawn in original coordinates).
-    Default: images that share a size stay as they are up to twice the model's image size, or become a half, a quarter
-    or an eighth of it; others a square between the model's image size and twice that, from their median short side."""
-    window: int | None = None
-    """Train on random windows of this many pixels a side, at native scale, for very large images; evaluation then reads
-    the central window. Files are decoded whole at every visit, and those above 179 million pixels are refused."""
-    cache: Literal["auto", "ram", "device", "none"] = "auto"
-    """Where images are kept once they are decoded: ram (memory that all processes of a machine share), device (the
-    GPU's own; on a CPU the same as ram) or none (they are decoded at every visit). auto: on the device where they fill
-    less than a quarter of what is free there, else in RAM where they fill less than half. Windows are never kept, and
-    what is streamed only in RAM or on the device where that is asked for."""
-    crop_from: Literal["canvas", "file"] | None = None
-    """What training's random crops are cut from: canvas (images are decoded once and whole, and may be kept) or file
-    (every visit's crop is cut from the file by the processes that decode, at native scale, a large JPEG decoded at a
-    part of its size; nothing is kept). Default: file for more than 64 GB of decoded images, else canvas; always canvas
-    for windows, padded crops, images in memory and DINO."""
-    workers: int | None = None
-    """Processes that decode images; default: one fewer than the CPU cores per process, at most 16."""
-
-
-@dataclass(frozen=True)
 class LoadingConfig:
     """How images are loaded; which ones is decided elsewhere."""
 
@@ -79,6 +50,23 @@ class LoadingConfig:
     for windows, padded crops, images in memory and DINO."""
     workers: int | None = None
     """Processes that decode images; default: one fewer than the CPU cores per process, at most 16."""
+
+
+@dataclass(frozen=True)
+class DataConfig(LoadingConfig, SourceConfig):
+    """The pool of images to train on."""
+
+    path: str = "digits"
+    """A folder of images; parquet, arrow, csv or jsonl files or a folder of them; a folder of WebDataset tar shards;
+    what datasets' save_to_disk wrote; a data set of the Hugging Face Hub (owner/name, owner/name:config); or
+    "digits"."""
+    canvas: int | None = None
+    """Side in pixels of the square that images are decoded to (crops are still drawn in original coordinates).
+    Default: images that share a size stay as they are up to twice the model's image size, or become a half, a quarter
+    or an eighth of it; others a square between the model's image size and twice that, from their median short side."""
+    window: int | None = None
+    """Train on random windows of this many pixels a side, at native scale, for very large images; evaluation then reads
+    the central window. Files are decoded whole at every visit, and those above 179 million pixels are refused."""
 
 
 @dataclass(frozen=True)

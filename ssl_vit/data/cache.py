@@ -22,7 +22,7 @@ from ssl_vit.data.formats import Unreadable
 from ssl_vit.data.images import ArrayRows, ImageSet
 from ssl_vit.data.shared import SharedArray, free_memory
 from ssl_vit.data.unreadable import UnreadableLog
-from ssl_vit.data.workers import in_processes, loader_processes, pixel_bytes
+from ssl_vit.data.workers import in_processes, loader_processes
 from ssl_vit.dist import gather_lists, max_over_ranks, rank_and_world
 from ssl_vit.errors import UserError
 
@@ -62,7 +62,7 @@ def choose(images: ImageSet, asked: Cache, device: torch.device) -> Place:
     """
     if images.window is not None:
         return Place("none", "decoded as needed: every visit cuts another window")
-    size = len(images) * pixel_bytes(images)
+    size = len(images) * images.form.bytes_of(images.shape)
     if asked == "none" or not size:
         return Place("none", "decoded as needed")
     if asked == "auto" and images.blocks is not None:
@@ -200,7 +200,7 @@ def _decode_all(
         workers: Loader processes; None chooses.
         together: Keep the channels of 8-bit images together where these are large enough to be cropped so.
     """
-    shape = images.canvas or images.sizes.common
+    shape = images.shape
     assert shape is not None, "images of many sizes must be brought to a canvas"
     channels, bits = images.form
     together = together and bits == 8 and max(shape) > SMALL

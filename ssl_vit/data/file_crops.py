@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from PIL import Image
 
-from ssl_vit.configs import AugmentConfig, DataConfig, LoadingConfig
+from ssl_vit.configs import AugmentConfig, LoadingConfig
 from ssl_vit.data.augment import Interpolation, random_resized_crop
 from ssl_vit.data.decode import decode_crop, open_image
 from ssl_vit.data.formats import Header, Pixels, Raw, Unreadable
@@ -74,9 +74,7 @@ def _open(images: ImageSet, i: int) -> tuple[Raw, tuple[Header, Image.Image | No
         return error
 
 
-def file_crops(
-    loading: DataConfig | LoadingConfig, images: ImageSet, cfg: AugmentConfig, side: int
-) -> FileCrops | None:
+def file_crops(loading: LoadingConfig, images: ImageSet, cfg: AugmentConfig, side: int) -> FileCrops | None:
     """Decides where random crops are cut: from files, or (None) from decoded images on the device.
 
     Left open, files are chosen for sets that would fill more than 64 GB decoded, on every machine alike.
@@ -103,8 +101,7 @@ def file_crops(
     if asked == "file" and kept:
         raise UserError(f"--data.crop_from file keeps nothing, and --data.cache {loading.cache} keeps images whole; "
                         "give one or the other")  # fmt: skip
-    height, width = images.canvas or images.sizes.common or (0, 0)
-    large = len(images) * images.form.channels * height * width * images.form.bits // 8 > _LARGE
+    large = len(images) * images.form.bytes_of(images.shape) > _LARGE
     if against or asked == "canvas" or (asked is None and not large):
         return None
     if kept:  # not a reason to decide otherwise: how images are kept must not change their pixels

@@ -24,6 +24,15 @@ class Format(NamedTuple):
     channels: int
     bits: int
 
+    def bytes_of(self, shape: tuple[int, int] | None) -> int:
+        """Size of a decoded image.
+
+        Args:
+            shape: Its height and width; of an unknown one the size is 0.
+        """
+        height, width = shape or (0, 0)
+        return self.channels * height * width * self.bits // 8
+
 
 class Header(NamedTuple):
     """What a file says about itself before its pixels are decoded."""

@@ -106,6 +106,11 @@ class ImageSet:
         return len(self.ids)
 
     @property
+    def shape(self) -> tuple[int, int] | None:
+        """Height and width of decoded images; None where they have many."""
+        return self.canvas or self.sizes.common
+
+    @property
     def fingerprint(self) -> str:
         """Hash of the source, of the rows in this set and of their labels."""
         digest = hashlib.sha256(self.source.encode() + self.ids.astype(np.int64).tobytes())

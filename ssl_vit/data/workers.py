@@ -160,7 +160,7 @@ def decoded(
     """
     count = loader_processes(images, workers)
     if len(wanted):
-        size = pixel_bytes(images, crops.side if crops else None)
+        size = images.form.bytes_of((crops.side, crops.side) if crops else images.shape)
         shared = _has_room(len(wanted[0][0]) * size, count)
         yield from in_processes(Decoding(images, replace, seed, shared, crops), wanted, count, pinned)
 
@@ -196,17 +196,6 @@ def loader_processes(images: ImageSet, asked: int | None, *, busy: bool = True) 
 def _cores() -> int:
     """CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-
-
-def pixel_bytes(images: ImageSet, side: int | None = None) -> int:
-    """Size of an image of the set once it is decoded; 0 where images have many sizes.
-
-    Args:
-        images: The set.
-        side: Of the crop that is cut from the file, in pixels; None decodes images whole.
-    """
-    height, width = (side, side) if side else images.canvas or images.sizes.common or (0, 0)
-    return images.form.channels * height * width * images.form.bits // 8
 
 
 def _has_room(batch: int, count: int) -> bool:

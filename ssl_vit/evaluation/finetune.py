@@ -12,7 +12,6 @@ from ssl_vit.checkpoint import export_backbone
 from ssl_vit.classifier import Labelling, export_classifier
 from ssl_vit.configs import (
     AugmentConfig,
-    DataConfig,
     FinetuneRecipe,
     FitConfig,
     LoadingConfig,
@@ -49,7 +48,7 @@ def train_on_labels(
     augment: AugmentConfig,
     optim: OptimConfig,
     fit_cfg: FitConfig,
-    loading: DataConfig | LoadingConfig | None = None,
+    loading: LoadingConfig | None = None,
     run: RunDir,
     accelerator: Accelerator,
     seed: int,

@@ -16,6 +16,7 @@ from ssl_vit import dist
 from ssl_vit.configs import AugmentConfig, DataConfig, LoadingConfig
 from ssl_vit.data import decode as decoding
 from ssl_vit.data import jpeg
+from ssl_vit.data import workers as processes
 from ssl_vit.data.augment import random_resized_crop
 from ssl_vit.data.batch import Batch
 from ssl_vit.data.decode import decode
@@ -25,7 +26,6 @@ from ssl_vit.data.formats import Format, Unreadable
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
 from ssl_vit.data.loader import Loader
 from ssl_vit.data.views import PixelScale, train_images
-from ssl_vit.data.workers import pixel_bytes
 from ssl_vit.errors import UserError
 from ssl_vit.randomness import make_key
 
@@ -246,5 +246,10 @@ def test_what_contradicts_cutting_from_files_is_named() -> None:
 
 def test_room_in_shared_memory_is_reckoned_for_crops() -> None:
     images = on_disk(10, 32)
-    assert pixel_bytes(images) == 3 * 32 * 32
-    assert pixel_bytes(images, 224) == 3 * 224 * 224
+    batch, held = (np.arange(5), np.zeros(5, dtype=np.int64)), []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(processes, "in_processes", lambda *given: iter(()))
+        patch.setattr(processes, "_has_room", lambda size, count: bool(held.append(size)))
+        for crops in (None, replace(CROPS, side=224)):
+            assert not list(processes.decoded(images, [batch], 1, crops=crops))
+    assert held == [5 * 3 * 32 * 32, 5 * 3 * 224 * 224]
