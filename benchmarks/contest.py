@@ -76,7 +76,7 @@ def train_on(
     optim = replace(recipe.optim, lr=rate)
     torch.manual_seed(draw)
     with tempfile.TemporaryDirectory() as place:
-        _, metrics = train_on_labels(
+        trained = train_on_labels(
             backbone, Labelled(train_set, judged_on, data.split), exported.scale, size=exported.size,
             supervised=resolve.resolve_supervised(recipe.supervised, exported.pool, exported.size, len(train_set)),
             augment=resolve.resolve_augment(AugmentConfig(), exported.size, labelled=True),
@@ -84,7 +84,7 @@ def train_on(
             fit_cfg=replace(recipe.fit, batch_size=64, epochs=1e-3, min_steps=steps, log_every=10**9),
             run=RunDir(Path(place), True), accelerator=accelerator, seed=draw, quiet=True,
         )  # fmt: skip
-    return metrics
+    return trained.metrics
 
 
 def knn_votes(bank: Any, asked: Any, classes: int, columns: slice = slice(None)) -> Any:

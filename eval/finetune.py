@@ -19,6 +19,7 @@ def main(cfg: FinetuneRecipe) -> None:
     """
     from ssl_vit import train
     from ssl_vit.configs import resolve
+    from ssl_vit.evaluation.answers import save_answers
     from ssl_vit.evaluation.finetune import leave, train_on_labels, trained_row
     from ssl_vit.evaluation.metrics import columns
     from ssl_vit.evaluation.origin import recorded_data
@@ -60,18 +61,18 @@ def main(cfg: FinetuneRecipe) -> None:
         "finetune", cfg, data=data.train.name, fingerprint=f"{exported.weights_hash}-{data.train.fingerprint}",
         writes=main_process, accelerator=train.describe(accelerator),
     )  # fmt: skip
-    objective, metrics = train_on_labels(
+    trained = train_on_labels(
         backbone, data, exported.scale, size=size, supervised=cfg.supervised, augment=cfg.augment,
         optim=cfg.optim, fit_cfg=cfg.fit, loading=cfg.data, run=run,
-        accelerator=accelerator, seed=cfg.seed,
+        accelerator=accelerator, seed=cfg.seed, metric=session.metric,
     )  # fmt: skip
     if not main_process:
         return
     objective_name = str(exported.about.get("objective", "backbone"))
     recorded = exported.about | {"objective": f"{objective_name} fine-tuned"}
     recorded |= {"eval_data": recorded_data(DataConfig(), session.judged_on)["eval_data"]}
-    left = leave(objective, run, exported.scale, data.train, cfg.supervised, recorded)
-    row = trained_row(f"{objective_name}, fine-tuned", len(data.train), cfg, metrics)
+    left = leave(trained.objective, run, exported.scale, data.train, cfg.supervised, recorded)
+    row = trained_row(f"{objective_name}, fine-tuned", len(data.train), cfg, trained.metrics)
     options = {k: to_dict(getattr(asked, k)) for k in ("model", "supervised", "augment", "optim", "fit")}
     if taken:
         options["batch_statistics"] = {"of": asked.fit.given_micro_batch or "the whole batch"}
@@ -79,7 +80,9 @@ def main(cfg: FinetuneRecipe) -> None:
     result |= {"selection": "none: fixed options, last step"}
     title = f"{data.test.name}: fine-tuning, {len(data.test):,} test images{led_by(session.metric, data.test)}"
     print_table(title, [row], {"method": "method", "labels": "labels"} | columns(data.test.kind, session.metric))
-    print(f"Result: {run.write_result('finetune', result)}   {left}")
+    path = run.write_result("finetune", result)
+    save_answers(path, trained.answers)
+    print(f"Result: {path}   {left}")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ def main(cfg: SupervisedRecipe) -> None:
     from ssl_vit import train
     from ssl_vit.configs import resolve, to_dict
     from ssl_vit.data.views import measure_scale
+    from ssl_vit.evaluation.answers import save_answers
     from ssl_vit.evaluation.finetune import leave, train_on_labels, trained_row
     from ssl_vit.evaluation.metrics import chosen_metric, columns
     from ssl_vit.evaluation.origin import recorded_data
@@ -69,18 +70,18 @@ def main(cfg: SupervisedRecipe) -> None:
         accelerator=train.describe(accelerator),
     )  # fmt: skip
     scale = measure_scale(data.train)
-    objective, metrics = train_on_labels(
+    trained = train_on_labels(
         backbone, data, scale, size=size, supervised=cfg.supervised, augment=cfg.augment, optim=cfg.optim,
         fit_cfg=cfg.fit, loading=cfg.data, run=run, accelerator=accelerator,
-        seed=cfg.seed,
+        seed=cfg.seed, metric=metric,
     )  # fmt: skip
     if not main_process:
         return
     recorded = {"objective": "supervised", "seed": cfg.seed}
     recorded |= {"positions": model.positions} if shape.plain else {}
     recorded |= recorded_data(cfg.data, cfg.eval.data)
-    left = leave(objective, run, scale, data.train, cfg.supervised, recorded)
-    row = trained_row("from scratch", len(data.train), cfg, metrics)
+    left = leave(trained.objective, run, scale, data.train, cfg.supervised, recorded)
+    row = trained_row("from scratch", len(data.train), cfg, trained.metrics)
     options = {k: to_dict(getattr(asked, k)) for k in ("model", "supervised", "augment", "optim", "fit")}
     options["preset"] = {"asked": asked.preset}
     if taken:
@@ -91,7 +92,9 @@ def main(cfg: SupervisedRecipe) -> None:
     result |= {"selection": "none: fixed options, last step"}
     title = f"{data.test.name}: labelled baseline, {len(data.test):,} test images{led_by(metric, data.test)}"
     print_table(title, [row], {"method": "method", "labels": "labels"} | columns(data.test.kind, metric))
-    print(f"Result: {run.write_result('supervised', result)}   {left}")
+    path = run.write_result("supervised", result)
+    save_answers(path, trained.answers)
+    print(f"Result: {path}   {left}")
 
 
 if __name__ == "__main__":

@@ -74,6 +74,7 @@ def fit(
         if fit.micro_batch == "auto":
             settle_micro_batch(objective, loader, view, fit=fit, accelerator=accelerator, seed=seed)
         batches, meter = _measured(loader.batches(done, steps), objective, view, seed, accelerator)
+        run.record("flops_per_image", meter.flops)
         stepper.prepare(loader.accumulation, meter.least_seconds(loader.micro_batch))
         feed = _Feed(batches, view, seed, meter, span)
         with (

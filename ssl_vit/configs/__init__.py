@@ -7,6 +7,7 @@ from ssl_vit.configs.evaluation import (
     EvalConfig,
     FiguresConfig,
     JudgedConfig,
+    JudgedMetricConfig,
     KNNConfig,
     LabelsConfig,
     LinearConfig,
@@ -25,7 +26,10 @@ from ssl_vit.configs.recipes import (
     MAERecipe,
     PredictRecipe,
     SupervisedRecipe,
+    VerdictRecipe,
 )
+from ssl_vit.configs.verdict import VerdictConfig
+from ssl_vit.configs.words import as_command, as_words
 
 __all__ = [
     "AdaptConfig",
@@ -40,6 +44,7 @@ __all__ = [
     "FinetuneRecipe",
     "FitConfig",
     "JudgedConfig",
+    "JudgedMetricConfig",
     "KNNConfig",
     "KNNRecipe",
     "LabelledDataConfig",
@@ -58,6 +63,10 @@ __all__ = [
     "SourceConfig",
     "SupervisedConfig",
     "SupervisedRecipe",
+    "VerdictConfig",
+    "VerdictRecipe",
+    "as_command",
+    "as_words",
     "from_dict",
     "parse",
     "run_script",

@@ -18,6 +18,17 @@ class JudgedConfig:
 
 
 @dataclass(frozen=True)
+class JudgedMetricConfig:
+    """What everything is judged on, and by what."""
+
+    data: LabelledDataConfig = field(default_factory=LabelledDataConfig)
+    metric: Metric = "auto"
+    """What the verdict is about; all that fit are in the result files. auto: top1 for classes (balanced where the
+    largest test class has three times the images of the smallest), average_precision for several labels, r2 for
+    numbers."""
+
+
+@dataclass(frozen=True)
 class LabelsConfig:
     """What to train on and to judge on."""
 
@@ -30,6 +41,9 @@ class LabelsConfig:
     metric: Metric = "auto"
     """What tables lead with; all that fit are in the result file. auto: top1 for classes (balanced where the largest
     test class has three times the images of the smallest), average_precision for several labels, r2 for numbers."""
+    held_out: bool = False
+    """Judge on a fifth of the labels instead of the test images, and train on the others: for choosing options without
+    looking at the test images."""
 
 
 @dataclass(frozen=True)

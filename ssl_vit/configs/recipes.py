@@ -10,6 +10,7 @@ from ssl_vit.configs.evaluation import (
     EvalConfig,
     FiguresConfig,
     JudgedConfig,
+    JudgedMetricConfig,
     KNNConfig,
     LabelsConfig,
     LinearConfig,
@@ -19,6 +20,7 @@ from ssl_vit.configs.evaluation import (
 from ssl_vit.configs.fit import FitConfig, OptimConfig, RunConfig
 from ssl_vit.configs.model import AdaptConfig, ModelConfig
 from ssl_vit.configs.objectives import DINOConfig, MAEConfig, SupervisedConfig
+from ssl_vit.configs.verdict import VerdictConfig
 
 
 @dataclass(frozen=True)
@@ -171,3 +173,19 @@ class PredictRecipe:
     """The table to write: .csv or .parquet."""
     data: DataConfig = field(default_factory=DataConfig)
     predict: PredictConfig = field(default_factory=PredictConfig)
+
+
+@dataclass(frozen=True)
+class VerdictRecipe:
+    """Options of eval/verdict.py."""
+
+    seed: int = 0
+    """Seed of the first pre-training run; the others follow. Draws of labels are counted from 0 for every seed."""
+    preset: str | None = None
+    """What fills the options left open: digits, px32, px64, px96, px128, px224; default: chosen by the images' size.
+    Without a value: prints all of them."""
+    run: RunConfig = field(default_factory=RunConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    eval: JudgedMetricConfig = field(default_factory=JudgedMetricConfig)
+    verdict: VerdictConfig = field(default_factory=VerdictConfig)

@@ -162,7 +162,8 @@ def extract_features(
         raise UserError("features are not finite: the backbone's weights or its pixel statistics are damaged")
     if not may_be_constant and len(x) > 1 and float(np.ptp(x, axis=0).max()) == 0.0:
         raise UserError("all images have the same features: the backbone has collapsed or its weights are empty")
-    return Features(x, images.labels[where], where, tuple(gather_lists(log.listing())))
+    order = np.argsort(where)  # several processes take turns
+    return Features(x[order], images.labels[where[order]], where[order], tuple(gather_lists(log.listing())))
 
 
 def _within_memory(extract: Extractor, batch: Batch, at_once: int) -> tuple[list[Float[Tensor, "b D"]], int]:

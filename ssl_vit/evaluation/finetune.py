@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from accelerate import Accelerator
 
@@ -29,13 +28,24 @@ from ssl_vit.data.sources import Labelled
 from ssl_vit.data.targets import measure_targets
 from ssl_vit.data.views import PixelScale, eval_images, supervised_view
 from ssl_vit.errors import UserError
-from ssl_vit.evaluation.features import extract_features, images_at_once
-from ssl_vit.evaluation.metrics import judge
+from ssl_vit.evaluation.answers import Answers, answers_of
+from ssl_vit.evaluation.features import Features, extract_features, images_at_once
+from ssl_vit.evaluation.metrics import headline, judge
 from ssl_vit.loop import fit
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.objectives.supervised import Supervised
 from ssl_vit.rundir import RunDir
 from ssl_vit.train import DTYPES, count_steps, micro_batch_size, summarise
+
+
+class Trained(NamedTuple):
+    """A network that was trained on labels, after the last step."""
+
+    objective: Supervised
+    metrics: dict[str, Any]
+    """On the test images."""
+    answers: Answers
+    """For every test image."""
 
 
 def train_on_labels(
@@ -52,8 +62,9 @@ def train_on_labels(
     run: RunDir,
     accelerator: Accelerator,
     seed: int,
+    metric: str | None = None,
     quiet: bool = False,
-) -> tuple[Supervised, dict[str, Any]]:
+) -> Trained:
     """The one code for the labelled baseline and for fine-tuning.
 
     Args:
@@ -69,10 +80,8 @@ def train_on_labels(
         run: Where metrics and checkpoints go.
         accelerator: Made by ``train.start``.
         seed: Seed of everything drawn.
+        metric: What results lead with, for the answers; default: the headline of the test labels.
         quiet: Print nothing.
-
-    Returns:
-        The trained objective, and metrics on the test images after the last step.
     """
     labelling = labelling_of(data.train)
     kind, names = labelling.kind, labelling.names
@@ -104,11 +113,13 @@ def train_on_labels(
         if left_out and accelerator.is_main_process:
             print(left_out, flush=True)
     fit(objective, loader, view, fit=fit_cfg, optim=optim, run=run, accelerator=accelerator, seed=seed)
-    scores, labels, missed = predict(objective, data.test, scale, size=size, device=accelerator.device)
-    if labelling.scale is not None:
-        scores = labelling.scale.restore(scores)
-    metrics = judge(kind, scores, labels, names)
-    return objective, {**metrics, "steps": count_steps(fit_cfg, loader), "unreadable_test_images": list(missed)}
+    found = predict(objective, data.test, scale, size=size, device=accelerator.device)
+    scores = found.x if labelling.scale is None else labelling.scale.restore(found.x)
+    metrics = judge(kind, scores, found.labels, names)
+    metrics |= {"steps": count_steps(fit_cfg, loader), "unreadable_test_images": list(found.left_out)}
+    groups = None if data.test.groups is None else data.test.groups[found.index]
+    answers = answers_of(kind, metric or headline(kind, found.labels), scores, found.labels, names, groups)
+    return Trained(objective, metrics, answers)
 
 
 _IN_WORDS = {"class": "classes", "multilabel": "labels, any number per image", "regression": "number(s) per image"}
@@ -166,8 +177,8 @@ def trained_row(
 
 def predict(
     objective: Supervised, images: ImageSet, scale: PixelScale, *, size: int, device: torch.device
-) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
-    """Outputs for every readable image, its label, and the images that could not be read."""
+) -> Features:
+    """Outputs for every readable image, in the order of the set."""
     net = objective.classifier().to(device).eval()
     dtype = next(net.parameters()).dtype
 
@@ -175,7 +186,5 @@ def predict(
         with torch.inference_mode():
             return net(eval_images(batch, scale, size, dtype))
 
-    found = extract_features(
-        logits, images, batch_size=images_at_once(None, size, device), device=device, may_be_constant=True
-    )
-    return found.x, found.labels, found.left_out
+    at_once = images_at_once(None, size, device)
+    return extract_features(logits, images, batch_size=at_once, device=device, may_be_constant=True)

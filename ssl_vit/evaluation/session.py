@@ -25,7 +25,7 @@ from ssl_vit.evaluation.features import (
     pays_to_compile,
     pixel_extractor,
 )
-from ssl_vit.evaluation.few_label import labelled_draw
+from ssl_vit.evaluation.few_label import HELD_OUT, held_out_inside, labelled_draw
 from ssl_vit.evaluation.metrics import chosen_metric
 from ssl_vit.evaluation.origin import own_data, seen_in_pre_training
 from ssl_vit.evaluation.printing import led_by
@@ -90,7 +90,21 @@ class Session(NamedTuple):
 def labelled_for(data: DataConfig, cfg: LabelsConfig | EvalConfig) -> Labelled:
     """The labelled images, cut down to ``--eval.labels`` training labels where that is given."""
     found = open_labelled(data, cfg.data)
-    return found._replace(train=labelled_draw(found.train, cfg.labels, cfg.draw))
+    drawn = found._replace(train=labelled_draw(found.train, cfg.labels, cfg.draw))
+    return _held_out(drawn, cfg.draw) if isinstance(cfg, LabelsConfig) and cfg.held_out else drawn
+
+
+def _held_out(data: Labelled, draw: int) -> Labelled:
+    """A fifth of the given labels in the test images' place."""
+    train = data.train
+    assert train.labels is not None
+    parts = held_out_inside(train.labels, draw, train.kind, train.groups)
+    if parts is None:
+        raise UserError(
+            f"--eval.held_out: {len(train):,} labels are too few, every class needs {HELD_OUT} to leave one out"
+        )
+    kept, held = (train.subset(part) for part in parts)
+    return data._replace(train=kept, test=held, split=f"a fifth of the {len(train):,} given labels")
 
 
 def warn_unlearnable(data: Labelled) -> None:
@@ -145,13 +159,14 @@ def open_session(
     metric = chosen_metric(cfg.metric, found.test.kind, found.test.labels)
     if main:
         warn_unlearnable(found)
-    seen = seen_in_pre_training(exported.about, found.test)
+    by_labels = isinstance(cfg, LabelsConfig) and cfg.held_out
+    seen = None if by_labels else seen_in_pre_training(exported.about, found.test)
     if seen and main:
         sys.stderr.write(
             f"warning: pre-training has seen {seen:,} of the {len(found.test):,} test images (without labels); "
             "give the pre-training the same --eval.data options to keep them out\n"
         )
-    if seen is None and main and "pool_fingerprint" in exported.about:
+    if seen is None and not by_labels and main and "pool_fingerprint" in exported.about:
         sys.stderr.write(
             "note: whether pre-training has seen these test images is not known: the pool was another source, or has "
             "changed since\n"

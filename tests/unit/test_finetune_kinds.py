@@ -49,13 +49,15 @@ def test_what_is_learned(kind: Kind, tmp_path: Path) -> None:
     accelerator = train.start("fp32", 0)
     torch.manual_seed(0)
     backbone = build_backbone(ModelConfig("vit_tiny_patch16_224", 8, 4, 32, 2, 2, "sincos", "mean"), 1)
-    _, metrics = finetune.train_on_labels(
+    trained = finetune.train_on_labels(
         backbone, data, measure_scale(data.train), size=8,
         supervised=SupervisedConfig("mean", mixup=0.0, cutmix=0.0, drop_path=0.0, ema_decay=0.9),
         augment=AugmentConfig((1.0, 1.0), flip=False, policy="none", erasing=0.0),
         optim=OptimConfig(lr=3e-3), fit_cfg=FitConfig(epochs=40.0, batch_size=64, micro_batch=64, precision="fp32"),
         run=RunDir(tmp_path, True), accelerator=accelerator, seed=0, quiet=True,
     )  # fmt: skip
+    metrics = trained.metrics
+    assert trained.answers["units"].mean() == pytest.approx(metrics[finetune.headline(kind, data.test.labels)], rel=1e-4)
     if kind == "multilabel":
         assert metrics["average_precision"] > 90
         assert metrics["macro_f1"] > 85

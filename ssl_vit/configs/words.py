@@ -1,0 +1,42 @@
+"""A config as the words that a person would type for it."""
+
+from __future__ import annotations
+
+import json
+from shlex import quote
+from typing import Any
+
+from ssl_vit.configs.cli import to_dict
+
+
+def as_words(config: Any) -> list[str]:
+    """Every option that differs from the recipe's default, so that ``parse`` makes an equal config of them.
+
+    Args:
+        config: A recipe.
+    """
+    given, usual = _dotted(to_dict(config)), _dotted(to_dict(type(config)()))
+    return [word for name, value in given.items() if value != usual[name] for word in (f"--{name}", _text(value))]
+
+
+def as_command(script: str, config: Any) -> str:
+    """The command that runs a script with these options, as typed in a clone of the project.
+
+    Args:
+        script: Path from the project's root, such as recipes/mae.py.
+        config: Its recipe.
+    """
+    return " ".join(["accelerate launch", script, *map(quote, as_words(config))])
+
+
+def _dotted(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        found |= _dotted(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return found
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return json.dumps(value)

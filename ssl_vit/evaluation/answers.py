@@ -1,0 +1,82 @@
+"""What was answered for every test image, kept beside a result: RUN/results/NAME.npz."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.special import softmax
+
+from ssl_vit.data.targets import Kind
+from ssl_vit.evaluation.metrics import judge
+from ssl_vit.evaluation.statistics import accuracy_units, balanced_units, pseudo_values
+from ssl_vit.rundir import write_bytes_atomically
+
+_MOST_BLOCKS = 50
+"""Parts that test images are left out in, where a metric is no mean over images."""
+
+Answers = dict[str, np.ndarray]
+"""``units``: Float[U], contributions to the leading metric whose mean is its value; for classes also ``predicted``:
+Int[n] and ``confidence``: Float[n], the probability of what was predicted."""
+
+
+def answers_of(
+    kind: Kind,
+    metric: str,
+    scores: np.ndarray,
+    labels: np.ndarray,
+    names: tuple[str, ...],
+    groups: np.ndarray | None = None,
+) -> Answers:
+    """Answers in the order of the test images.
+
+    Accuracies are means over images. Other metrics are split by a jackknife that leaves out blocks of images (of whole
+    groups), so that one machinery gives intervals for all.
+
+    Args:
+        kind: How to read the labels.
+        metric: What results lead with.
+        scores: As ``metrics.judge`` takes them.
+        labels: Of the test images.
+        names: Of the classes, labels or numbers.
+        groups: The group of every test image.
+    """
+    found: Answers = {}
+    if kind == "class":
+        predicted = np.argsort(-scores, axis=1, kind="stable")[:, 0]
+        found["predicted"] = predicted.astype(np.int32)
+        found["confidence"] = softmax(scores, axis=1).max(axis=1).astype(np.float32)
+        if metric in ("top1", "balanced"):
+            hits = predicted == labels
+            units = accuracy_units(hits) if metric == "top1" else balanced_units(hits, labels)
+            return found | {"units": units.astype(np.float32)}
+    value = judge(kind, scores, labels, names, only=metric)[metric]
+    if value is None:
+        return found
+
+    def without(kept: np.ndarray) -> float | None:
+        return judge(kind, scores[kept], labels[kept], names, only=metric)[metric]
+
+    found["units"] = pseudo_values(without, blocks_of(len(labels), groups), value).astype(np.float32)
+    return found
+
+
+def blocks_of(images: int, groups: np.ndarray | None = None) -> np.ndarray:
+    """The block of every image: its group, joined to at most fifty; without groups every fiftieth image."""
+    _, number = np.unique(np.arange(images) if groups is None else groups, return_inverse=True)
+    return number.reshape(-1) % _MOST_BLOCKS
+
+
+def save_answers(result: Path, answers: Answers) -> None:
+    """Writes them beside a result file.
+
+    Args:
+        result: The result's JSON file.
+        answers: As ``answers_of`` gives them.
+    """
+    buffer = io.BytesIO()
+    arrays: dict[str, Any] = dict(answers)
+    np.savez_compressed(buffer, **arrays)
+    write_bytes_atomically(result.with_suffix(".npz"), buffer.getvalue())

@@ -1,0 +1,110 @@
+"""Networks beside the Vision Transformer: a ResNet of its size, and public weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import timm
+import torch
+
+from ssl_vit.checkpoint import export_backbone, load_backbone
+from ssl_vit.configs import ModelConfig
+from ssl_vit.data.images import ImageSet
+from ssl_vit.data.views import PixelScale, measure_scale
+from ssl_vit.errors import UserError, did_you_mean
+from ssl_vit.evaluation.origin import recorded_data
+from ssl_vit.models.build import make_backbone, model_facts
+from ssl_vit.models.vit import ViTBackbone
+from ssl_vit.verdict.study import Study
+
+_RESNETS = {
+    "test_resnet": 372_688, "resnet10t": 4_922_488, "resnet14t": 8_032_632, "resnet18": 11_176_512,
+    "resnet34": 21_284_672, "resnet50": 23_508_032, "resnet101": 42_500_160, "resnet152": 58_143_808,
+    "wide_resnet101_2": 124_837_696,
+}  # fmt: skip
+"""timm's names and parameters without a classifier."""
+PUBLIC = "vit_small_patch16_224.dino"
+_LEAST = 64
+"""Pixels from which public weights of photographs at 224 px are worth their price unasked."""
+
+
+def cnn_for(name: str | None, parameters: int, size: int) -> ModelConfig:
+    """The ResNet that stands for CNNs; small images are enlarged for it, because it halves them five times.
+
+    Args:
+        name: As asked for; None for the one whose number of parameters is nearest (in ratio).
+        parameters: Of the Vision Transformer.
+        size: Side of its input in pixels.
+
+    Raises:
+        UserError: For a name that timm does not know.
+    """
+    if name is None:
+        name = min(_RESNETS, key=lambda n: max(_RESNETS[n] / parameters, parameters / _RESNETS[n]))
+    else:
+        model_facts(name)
+    return ModelConfig(name, img_size=max(32 if size <= 16 else 64, size), pool="mean")
+
+
+def prepare_public(study: Study, pool: ImageSet, *, asked: bool) -> str | None:
+    """Puts public weights where evaluation finds them.
+
+    Args:
+        study: What they take part in.
+        pool: The images; grey ones get the sum of a network's RGB weights, as timm does it.
+        asked: Whether they were asked for, and not only wanted where they can be had.
+
+    Returns:
+        Why they cannot take part; None where they do.
+
+    Raises:
+        UserError: For a name or a folder that was given and is none.
+    """
+    place, given = study.folder / "runs" / "public" / "backbone", study.recipe.verdict.public
+    if (place / "config.json").exists():
+        return None
+    size = study.model.img_size or 0
+    if not asked and size < _LEAST:
+        return f"networks for photographs of 224 px cost much on images of {size} px; name one with --verdict.public"
+    about: dict[str, Any] = {"objective": "public weights", "public": given or PUBLIC}
+    about |= recorded_data(study.recipe.data, study.recipe.eval.data)
+    if given and Path(given).expanduser().exists():
+        exported = load_backbone(given)
+        if exported.backbone.channels != pool.form.channels:
+            raise UserError(
+                f"--verdict.public {given} reads {exported.backbone.channels} channel(s), the images have "
+                f"{pool.form.channels}; name a timm model, whose first layer is adapted"
+            )
+        scale = exported.scale if exported.scale.bits == pool.form.bits else _own_scale(study, pool, exported.size)
+        export_backbone(exported.backbone, place, scale, "cls" if exported.pool == "cls" else "mean", about)
+        return None
+    name = given or PUBLIC
+    if name not in timm.list_pretrained():
+        close = did_you_mean(name, timm.list_pretrained(f"*{name.partition('.')[0]}*") or timm.list_pretrained())
+        raise UserError(f"--verdict.public {name} is neither a folder nor a timm model with pretrained weights{close}")
+    try:
+        model: Any = timm.create_model(name, pretrained=True, num_classes=0, in_chans=pool.form.channels)
+    except Exception as error:  # whatever the network, the hub or a cache raise
+        why = f"{name} could not be downloaded ({type(error).__name__}) and is not in the cache"
+        if given:
+            raise UserError(f"--verdict.public: {why}; name a folder that timm saved") from error
+        return why
+    cfg = model.pretrained_cfg
+    args: dict[str, Any] = {"in_chans": pool.form.channels}
+    if cfg.get("fixed_input_size"):
+        args["img_size"] = cfg["input_size"][-1]
+    backbone = make_backbone(name.partition(".")[0], args, img_size=cfg["input_size"][-1])
+    backbone.load_timm_state({k: v for k, v in model.state_dict().items() if k in backbone.timm_state()})
+    photographs = pool.form.channels == 3 and pool.form.bits == 8
+    scale = PixelScale(tuple(cfg["mean"]), tuple(cfg["std"]), 8) if photographs else _own_scale(
+        study, pool, backbone.img_size)  # fmt: skip
+    token = isinstance(backbone, ViTBackbone) and backbone.class_token
+    with torch.no_grad():
+        export_backbone(backbone, place, scale, "cls" if token else "mean", about)
+    return None
+
+
+def _own_scale(study: Study, pool: ImageSet, size: int) -> PixelScale:
+    """Statistics of the images themselves, where those of photographs mean nothing."""
+    return measure_scale(pool.on_canvas(study.recipe.data.canvas, size, study.recipe.data.window))

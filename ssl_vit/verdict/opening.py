@@ -1,0 +1,193 @@
+"""From options to a study: images, labels to judge at, networks, and what cannot take part."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import yaml
+
+from ssl_vit.checkpoint import export_backbone
+from ssl_vit.configs import (
+    DINORecipe,
+    FitConfig,
+    ModelConfig,
+    VerdictRecipe,
+    resolve,
+    resolve_dino,
+)
+from ssl_vit.configs.verdict import label_counts, methods_of, seconds_of
+from ssl_vit.data.images import ImageSet
+from ssl_vit.data.sources import Labelled, open_labelled, open_pool
+from ssl_vit.data.views import measure_scale
+from ssl_vit.errors import UserError
+from ssl_vit.evaluation.few_label import held_out_inside, labelled_draw
+from ssl_vit.evaluation.metrics import chosen_metric
+from ssl_vit.evaluation.origin import recorded_data
+from ssl_vit.models.build import build_backbone, check_shape, model_facts
+from ssl_vit.verdict.networks import cnn_for, prepare_public
+from ssl_vit.verdict.study import SCRIPTS, Study
+from ssl_vit.verdict.tuning import tuned_counts
+
+_OBJECTIVES = {"MAE": "mae", "DINO": "dino", "DINO, student": "dino"}
+
+
+class Opened(NamedTuple):
+    """A study, and the images it is about."""
+
+    study: Study
+    pool: ImageSet
+    data: Labelled
+    left_out: dict[str, str]
+    """Methods that cannot take part, and why."""
+    notes: list[str]
+    """Numbers of labels that were left out, and why."""
+    budget: float | None
+    """Seconds."""
+
+
+def open_images(cfg: VerdictRecipe) -> tuple[ImageSet, str, Labelled]:
+    """The pool and what it is, and the labelled images.
+
+    Raises:
+        UserError: For paths, labels and splits that cannot be used.
+    """
+    pool, note = open_pool(cfg.data, cfg.eval.data)
+    data = open_labelled(cfg.data, cfg.eval.data)
+    form, judged = pool.form, data.test.form
+    if form != judged:
+        raise UserError(
+            f"the pool has images of {form.channels} channel(s) and {form.bits} bits, the labelled images of "
+            f"{judged.channels} and {judged.bits}; pre-training on one kind cannot be judged on the other"
+        )
+    return pool, note, data
+
+
+def open_study(cfg: VerdictRecipe, folder: Path, pool: ImageSet, data: Labelled) -> Opened:
+    """Decides what takes part.
+
+    Args:
+        cfg: As given.
+        folder: Of the verdict.
+        pool: Images to pre-train on.
+        data: Labelled images.
+    """
+    train, test = data.train, data.test
+    assert train.labels is not None and test.labels is not None
+    metric = chosen_metric(cfg.eval.metric, test.kind, test.labels)
+    given, model = _given(cfg, pool)
+    cfg = replace(cfg, model=model)
+    short = cfg.data.window or pool.sizes.short_side
+    shape = model_facts(resolve.default_name(model, short, cfg.preset), tokens=True)
+    resolved = resolve.resolve_model(model, short, shape, cfg.preset)
+    check_shape(resolved)
+    assert resolved.img_size
+    preset = resolve.preset_for(cfg.preset, resolved.img_size)
+    classes = len(np.unique(train.labels)) if train.kind == "class" else None
+    counts, notes = label_counts(cfg.verdict, len(train), classes, cfg.data.path == "digits" and not cfg.eval.data.path)
+    possible = {n: _held_out(train, n) for n in counts}
+    parameters = sum(p.numel() for p in build_backbone(resolved, pool.form.channels).parameters())
+    starts, left_out = list(methods_of(cfg.verdict.methods)), {}
+    if cfg.verdict.backbones is not None and cfg.verdict.methods is None:
+        starts = [s for s in starts if s not in SCRIPTS or s in given]
+    study = Study(
+        folder=folder, recipe=cfg, kind=train.kind, metric=metric, labels=counts, starts=tuple(starts),
+        preset=preset.name, model=resolved, cnn=cnn_for(cfg.verdict.cnn, parameters, resolved.img_size),
+        epochs=_epochs(cfg, len(pool), preset), given=given, tuned=tuned_counts(counts, possible),
+        base_lr={"scratch": preset.base_lr["scratch"], "finetune": preset.base_lr["finetune"]},
+    )  # fmt: skip
+    export_untrained(study, pool)
+    if "public" in starts:
+        why = prepare_public(study, pool, asked=cfg.verdict.methods is not None or cfg.verdict.public is not None)
+        if why:
+            left_out["public"] = why
+            study = replace(study, starts=tuple(s for s in study.starts if s != "public"))
+    usual = "10m" if cfg.data.path == "digits" and cfg.eval.data.path is None else None
+    budget = cfg.verdict.budget or usual
+    return Opened(study, pool, data, left_out, notes, None if budget is None else seconds_of(budget))
+
+
+def _held_out(train: ImageSet, labels: int) -> int:
+    """How many labels a choice inside the first draw is made by; 0 where none can be made."""
+    drawn = labelled_draw(train, labels, 0)
+    assert drawn.labels is not None
+    parts = held_out_inside(drawn.labels, 0, drawn.kind, drawn.groups)
+    return 0 if parts is None else len(parts[1])
+
+
+def _epochs(cfg: VerdictRecipe, images: int, preset: resolve.Preset) -> dict[str, float]:
+    mae = resolve.resolve_fit(FitConfig(), images, size=preset.input, labelled=False).epochs
+    dino = resolve_dino.resolve_fit(DINORecipe().fit, images, preset).epochs
+    assert mae and dino
+    return {"mae": mae, "dino": dino}
+
+
+def _given(cfg: VerdictRecipe, pool: ImageSet) -> tuple[dict[str, tuple[str, ...]], ModelConfig]:
+    """Pre-training runs that were named, by method, and the network they have.
+
+    Raises:
+        UserError: For runs that are not finished, of other images, or of several networks.
+    """
+    if cfg.verdict.backbones is None:
+        return {}, cfg.model
+    found: dict[str, tuple[str, ...]] = {}
+    models: list[dict[str, Any]] = []
+    for name in [word.strip() for word in cfg.verdict.backbones.split(",") if word.strip()]:
+        run = Path(name).expanduser().resolve()
+        try:
+            about = json.loads((run / "backbone" / "config.json").read_text())["ssl_vit"]
+            made_of = json.loads((run / "environment.json").read_text())["data_fingerprint"]
+            models.append(yaml.safe_load((run / "config.yaml").read_text())["model"])
+            start = _OBJECTIVES[about["objective"]]
+        except (OSError, ValueError, KeyError) as error:
+            raise UserError(
+                f"--verdict.backbones {name} is no finished run of recipes/mae.py or recipes/dino.py ({error})"
+            ) from error
+        if made_of != pool.fingerprint:
+            raise UserError(
+                f"--verdict.backbones {name} was pre-trained on other images than --data.path {cfg.data.path} (or the "
+                "test images were other ones); give its --data and --eval.data options, or pre-train anew"
+            )
+        found[start] = (*found.get(start, ()), str(run))
+    plain = [{k: v for k, v in model.items() if k != "positions"} for model in models]
+    if any(model != plain[0] for model in plain):
+        raise UserError(f"--verdict.backbones {cfg.verdict.backbones} have different networks; judge one at a time")
+    model = ModelConfig(**plain[0]) if cfg.model == ModelConfig() else cfg.model
+    return found, model
+
+
+def export_untrained(study: Study, pool: ImageSet) -> None:
+    """The network before any training, with the pool's pixel statistics: what random features and raw pixels use."""
+    place = study.folder / "runs" / "untrained"
+    if (place / "backbone" / "config.json").exists():
+        return
+    model = study.model
+    assert model.img_size and model.pool
+    images = pool.on_canvas(study.recipe.data.canvas, model.img_size, study.recipe.data.window)
+    about = {"objective": "random weights", "positions": model.positions, "pool_fingerprint": pool.fingerprint}
+    about |= recorded_data(study.recipe.data, study.recipe.eval.data)
+    backbone = build_backbone(model, pool.form.channels)
+    export_backbone(backbone, place / "backbone", measure_scale(images), model.pool, about)
+
+
+def facts(opened: Opened, note: str) -> dict[str, Any]:
+    """What verdict.json says of the images."""
+    train, test, pool = opened.data.train, opened.data.test, opened.pool
+    assert train.labels is not None and test.labels is not None
+    counts = {}
+    if train.kind == "class":
+        numbers = (np.bincount(s.labels, minlength=len(train.classes)) for s in (train, test) if s.labels is not None)
+        given, tested = numbers
+        counts = {name: {"train": int(a), "test": int(b)} for name, a, b in zip(train.classes, given, tested, strict=True)}
+    shape = pool.sizes.common or pool.sizes.usual
+    sizes = f"{shape[1]} x {shape[0]} px" if shape else f"many sizes, median short side {pool.sizes.short_side} px"
+    return {
+        "name": test.name, "pool": len(pool), "pool_note": note, "train": len(train), "test": len(test),
+        "split": opened.data.split, "channels": pool.form.channels, "bits": pool.form.bits, "sizes": sizes,
+        "per_class": counts, "group": opened.study.recipe.eval.data.group or opened.study.recipe.data.group,
+        "fingerprints": {"pool": pool.fingerprint, "train": train.fingerprint, "test": test.fingerprint},
+    }  # fmt: skip
+

@@ -1,0 +1,170 @@
+"""How much is done: from a few measured steps to a table of units and seconds, cut to a budget where there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from ssl_vit.configs import VerdictConfig
+from ssl_vit.configs.verdict import PRETRAINED
+from ssl_vit.verdict.study import NAMES, USES, Study
+from ssl_vit.verdict.tuning import nearest
+
+FULL = 0.9
+"""Share of the budget that a plan may fill: measuring a few steps is no more exact than that."""
+MARGIN = 1.1
+"""Share of the budget after which no further draw is begun; what runs then must end within 1.2."""
+_FIXED = 25.0
+"""Seconds for opening, looking for leaks, pictures and the report."""
+_PROBE = 0.5
+"""Seconds of a k-NN and a linear probe at one number of labels, where nothing is chosen."""
+_SWEEP = 4.0
+"""Seconds of choosing a linear probe's options at one number of labels."""
+_LENGTHS = 1.2
+"""Mean of the lengths that tuning may choose."""
+
+_CUTS: tuple[tuple[str, Any], ...] = (
+    ("length", 0.7), ("pretraining", 0.7), ("length", 0.5), ("matched_draws", 2), ("pretraining", 0.5), ("trials", 5),
+    ("length", 0.35), ("pretraining", 0.35), ("trials", 4), ("length", 0.25), ("pretraining", 0.25), ("labels", 2),
+    ("length", 0.15), ("trials", 3), ("pretraining", 0.15), ("cnn", None), ("probe_draws", 5), ("dino", None),
+    ("seeds", 1), ("train_draws", 3), ("labels", 2), ("length", 0.08), ("matched_draws", 0), ("train_draws", 2),
+)  # fmt: skip
+"""What is cut, in this order, until a plan fits. Numbers of draws and seeds, which intervals stand on, come last."""
+
+_WORDS: dict[str, Callable[[Any], str]] = {
+    "length": lambda v: f"training on labels is {v:g} times as long as usual",
+    "pretraining": lambda v: f"pre-training is {v:g} times as long as the preset's",
+    "matched_draws": lambda v: f"{v} draws of the baseline at the FLOPs of pre-training" if v
+    else "no baseline at the FLOPs of pre-training, so no gain can be claimed",
+    "trials": lambda v: f"{v} tuning trials for every method",
+    "probe_draws": lambda v: f"{v} draws for probes",
+    "train_draws": lambda v: f"{v} draws where all weights are trained",
+    "seeds": lambda v: f"{v} pre-training seed",
+    "cnn": lambda v: "no CNN",
+    "dino": lambda v: "no DINO",
+    "labels": lambda v: "every second number of labels",
+}  # fmt: skip
+
+
+class Pace(NamedTuple):
+    """What a few steps have shown."""
+
+    images_per_second: float
+    overhead: float
+    """Seconds of a run beside its steps."""
+    flops_per_image: float
+    batch: float
+
+
+class Line(NamedTuple):
+    """One kind of work."""
+
+    what: str
+    units: int
+    seconds: float
+    """Of one unit."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A study and what it will take."""
+
+    study: Study
+    lines: tuple[Line, ...]
+    seconds: float
+    """Of the whole verdict."""
+    notes: tuple[str, ...]
+    """What was cut, in words."""
+
+
+def make_plan(study: Study, paces: Mapping[str, Pace], pool: int, budget: float | None, jobs: int) -> Plan:
+    """The plan for a study, cut until it fits.
+
+    Args:
+        study: As asked for.
+        paces: By start; of mae and dino of pre-training, else of training on labels. Fine-tuning goes at the pace of
+            training from scratch.
+        pool: Images to pre-train on.
+        budget: Seconds; None for no limit.
+        jobs: Units that run at the same time.
+    """
+    cut: dict[str, Any] = {}
+    steps = list(_CUTS)
+    while True:
+        lines = estimate(study, paces, pool)
+        seconds = _FIXED + sum(line.units * line.seconds for line in lines) / jobs
+        if budget is None or seconds <= FULL * budget or not steps:
+            break
+        name, value = steps.pop(0)
+        smaller = _smaller(study, name, value)
+        if smaller is not None:
+            study, cut[name] = smaller, value
+    notes = [_WORDS[name](value) for name, value in cut.items()]
+    if budget is not None and seconds > budget:
+        notes.append("the budget is too short even for the least that can be done")
+    return Plan(study, tuple(lines), seconds, tuple(notes))
+
+
+def _smaller(study: Study, name: str, value: Any) -> Study | None:
+    """The study with one thing cut; None where that is not more than there is."""
+    verdict: VerdictConfig = study.recipe.verdict
+    if name in NAMES:
+        return replace(study, starts=tuple(s for s in study.starts if s != name)) if name in study.starts else None
+    if name == "labels":
+        kept = study.labels[::-1][::2][::-1]
+        tuned = tuple(n for n in study.tuned if n in kept)
+        return replace(study, labels=kept, tuned=tuned) if len(study.labels) > 3 else None
+    if getattr(verdict, name) <= value:
+        return None
+    return replace(study, recipe=replace(study.recipe, verdict=replace(verdict, **{name: value})))
+
+
+def estimate(study: Study, paces: Mapping[str, Pace], pool: int) -> list[Line]:
+    """Units and seconds of every kind of work."""
+    v, lines = study.recipe.verdict, []
+    flops = pretraining_flops(study, paces, pool)
+    for start in flops:
+        if start in study.given:
+            continue
+        images = study.epochs[start] * v.pretraining * pool
+        pace = paces[start]
+        lines.append(Line(f"{NAMES[start]}: pre-training", v.seeds, images / pace.images_per_second + pace.overhead))
+    for start in study.starts:
+        if "train" in USES[start]:
+            pace = paces.get(start if start in ("scratch", "cnn", "public") else "scratch", paces["scratch"])
+            each = {n: _training(study, pace, n) for n in study.labels}
+            tuned = [0.8 * each[n] for n in study.tuned]
+            name = NAMES[start] + (", fine-tuned" if start in PRETRAINED else "")
+            if tuned:
+                lines.append(Line(f"{name}: trials", v.trials * len(tuned), sum(tuned) / len(tuned)))
+            lines.append(Line(name, v.train_draws * len(each), sum(each.values()) / len(each)))
+            if start == "scratch" and flops and v.matched_draws:
+                rate = pace.images_per_second * pace.flops_per_image
+                more = max(flops.values()) / rate if rate else 0.0
+                whole = [each[n] + more for n in matched_at(study)]
+                lines.append(Line(f"{name} at the FLOPs of pre-training", v.matched_draws * len(whole),
+                                  sum(whole) / len(whole)))  # fmt: skip
+        if "linear" in USES[start]:
+            seconds = (_SWEEP / v.probe_draws + _PROBE) * len(study.labels)
+            lines.append(Line(f"{NAMES[start]}: k-NN and linear probe", v.probe_draws, seconds))
+    return lines
+
+
+def _training(study: Study, pace: Pace, labels: int) -> float:
+    images = study.steps(labels) * study.batch(labels) * (_LENGTHS if nearest(labels, study.tuned) else 1.0)
+    return images / pace.images_per_second + pace.overhead
+
+
+def pretraining_flops(study: Study, paces: Mapping[str, Pace], pool: int) -> dict[str, float]:
+    """FLOPs of one pre-training run, by method."""
+    v = study.recipe.verdict
+    return {
+        start: study.epochs[start] * v.pretraining * pool * paces[start].flops_per_image
+        for start in study.starts if start in ("mae", "dino")
+    }  # fmt: skip
+
+
+def matched_at(study: Study) -> tuple[int, ...]:
+    """Numbers of labels at which the baseline also gets the FLOPs of pre-training."""
+    return study.tuned or study.labels[-1:]

@@ -1,0 +1,165 @@
+"""Runs units of work, several at a time on a CPU, and remembers which are done: an interrupted verdict continues."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+from accelerate.state import AcceleratorState
+
+from ssl_vit import dist, notices
+from ssl_vit.errors import UserError
+from ssl_vit.rundir import write_atomically
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Some work that leaves whole files."""
+
+    key: str
+    """Name of the file that says it is done."""
+    function: Callable[..., dict[str, Any]]
+    args: tuple[Any, ...]
+    seconds: float
+    """Expected."""
+
+
+class Runner:
+    """Does what is not done yet."""
+
+    def __init__(self, folder: Path, jobs: int, main: bool) -> None:
+        """Starts the clock.
+
+        Args:
+            folder: Of the verdict.
+            jobs: Units at the same time, each in a process of its own; 0 runs them here, one after the other.
+            main: Whether this is the main process.
+        """
+        self.folder, self.jobs, self.main = folder, jobs, main
+        self.began, self.pool = time.monotonic(), _pool(jobs) if jobs else None
+        self.before = _taken(folder)
+        self.sessions = self.before[1] + 1
+
+    def elapsed(self) -> float:
+        """Seconds of work, those of earlier sessions included."""
+        return self.before[0] + time.monotonic() - self.began
+
+    def run(self, units: Sequence[Unit]) -> dict[str, dict[str, Any]]:
+        """What the units returned, now or before.
+
+        Args:
+            units: Those that take long should come first.
+
+        Raises:
+            UserError: Of a unit, with its name.
+        """
+        todo = [unit for unit in units if not self._marker(unit.key).exists()]
+        if self.pool is None:
+            for unit in todo:
+                self._done(unit, _call(self.folder, unit, quiet=self.main))
+        elif todo:
+            self._in_pool(self.pool, todo)
+        if dist.rank_and_world()[1] > 1:
+            torch.distributed.barrier()
+        return {unit.key: json.loads(self._marker(unit.key).read_text())["returned"] for unit in units}
+
+    def _in_pool(self, pool: ProcessPoolExecutor, todo: Sequence[Unit]) -> None:
+        waiting: dict[Future[dict[str, Any]], Unit] = {
+            pool.submit(_call, self.folder, unit, quiet=True): unit for unit in todo
+        }
+        try:
+            for future in as_completed(waiting):
+                self._done(waiting[future], future.result())
+        except BaseException:
+            self.close()
+            raise
+
+    def _done(self, unit: Unit, returned: dict[str, Any]) -> None:
+        if self.main:
+            self._marker(unit.key).parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(self._marker(unit.key), json.dumps({"returned": returned}) + "\n")
+            self.note_time()
+
+    def note_time(self) -> None:
+        """Writes down how long the verdict has worked."""
+        if self.main:
+            write_atomically(
+                self.folder / "time.json", json.dumps({"seconds": self.elapsed(), "sessions": self.sessions}) + "\n"
+            )
+
+    def _marker(self, key: str) -> Path:
+        return self.folder / "units" / f"{key}.json"
+
+    def close(self) -> None:
+        """Ends the processes; those that are training save and stop."""
+        if self.pool is not None:
+            self.pool.shutdown(wait=False, cancel_futures=True)
+            for child in psutil.Process().children():
+                with contextlib.suppress(psutil.Error):
+                    child.send_signal(signal.SIGTERM)
+            self.pool = None
+
+
+def _taken(folder: Path) -> tuple[float, int]:
+    try:
+        told = json.loads((folder / "time.json").read_text())
+        return float(told["seconds"]), int(told["sessions"])
+    except (OSError, ValueError, KeyError):
+        return 0.0, 0
+
+
+def _pool(jobs: int) -> ProcessPoolExecutor:
+    # Each of these processes is a job of its own, whatever launched this one.
+    return ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"), initializer=_begin)
+
+
+def _begin() -> None:
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        os.environ.pop(name, None)
+    torch.set_num_threads(1)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def follow() -> None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)  # what is training saves and stops
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
+def _call(folder: Path, unit: Unit, *, quiet: bool) -> dict[str, Any]:
+    """Runs a unit; what it prints goes to LOGS/KEY.log."""
+    AcceleratorState._reset_state()  # the arithmetic of the unit before is not that of this one
+    notices.forget()
+    if not quiet:
+        return _named(unit)
+    text = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
+            return _named(unit)
+    finally:
+        log = folder / "logs" / f"{unit.key}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text(text.getvalue())
+        sys.stdout.flush()
+
+
+def _named(unit: Unit) -> dict[str, Any]:
+    try:
+        return unit.function(*unit.args)
+    except UserError as error:
+        raise UserError(f"{unit.key}: {error}") from None

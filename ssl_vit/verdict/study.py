@@ -1,0 +1,170 @@
+"""What a verdict is about, as every process that works for it knows it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ssl_vit.configs import (
+    DINORecipe,
+    EvalConfig,
+    FinetuneRecipe,
+    FitConfig,
+    JudgedConfig,
+    LabelsConfig,
+    LoadingConfig,
+    MAERecipe,
+    ModelConfig,
+    RunConfig,
+    SupervisedRecipe,
+    VerdictRecipe,
+    as_command,
+    as_words,
+    parse,
+)
+from ssl_vit.data.targets import Kind
+from ssl_vit.rundir import digest
+from ssl_vit.verdict.tuning import Candidate
+
+NAMES = {
+    "scratch": "from scratch", "mae": "MAE", "dino": "DINO", "public": "public weights", "random": "random weights",
+    "pixels": "raw pixels", "cnn": "CNN from scratch",
+}  # fmt: skip
+"""Methods as people read them."""
+
+USES = {
+    "scratch": ("train",), "cnn": ("train",), "random": ("knn", "linear"), "pixels": ("knn", "linear"),
+    "mae": ("train", "linear", "knn"), "dino": ("train", "linear", "knn"), "public": ("train", "linear", "knn"),
+}  # fmt: skip
+"""How labels are used with each."""
+
+SCRIPTS = {"mae": "recipes/mae.py", "dino": "recipes/dino.py"}
+_STEPS = 1000
+_EPOCHS = 100
+_FEW = 64
+
+
+@dataclass(frozen=True)
+class Study:
+    """Images, networks, numbers of labels and lengths."""
+
+    folder: Path
+    recipe: VerdictRecipe
+    kind: Kind
+    metric: str
+    labels: tuple[int, ...]
+    starts: tuple[str, ...]
+    preset: str
+    model: ModelConfig
+    """The Vision Transformer, resolved."""
+    cnn: ModelConfig | None
+    epochs: dict[str, float]
+    """Of pre-training, by start, at full length."""
+    base_lr: dict[str, float]
+    """Learning rate per 256 images of training on labels: scratch, finetune."""
+    tuned: tuple[int, ...]
+    """Numbers of labels at which options are tuned; ``tuning.nearest`` says which others use them."""
+    given: dict[str, tuple[str, ...]]
+    """Pre-training runs that were there before, by start."""
+
+    def runs(self, start: str) -> tuple[Path, ...]:
+        """Folders of what a method's features come from, by number of the pre-training seed."""
+        if start in self.given:
+            return tuple(Path(path) for path in self.given[start])
+        if start in SCRIPTS:
+            return tuple(self.folder / "runs" / f"{start}-{k}" for k in range(self.recipe.verdict.seeds))
+        return (self.folder / "runs" / ("public" if start == "public" else "untrained"),)
+
+    def number(self, start: str, draw: int) -> int | None:
+        """Which pre-training seed a draw of labels goes with; None for methods without."""
+        return draw % len(self.runs(start)) if start in ("mae", "dino", "public") else None
+
+    def pretraining(self, start: str, number: int) -> MAERecipe | DINORecipe:
+        """The recipe of one pre-training run; fields that the options leave open stay open."""
+        cfg, recipe = self.recipe, MAERecipe if start == "mae" else DINORecipe
+        base = replace(
+            recipe(), seed=cfg.seed + number, preset=cfg.preset, data=cfg.data, model=cfg.model,
+            eval=JudgedConfig(cfg.eval.data), run=RunConfig(str(self.runs(start)[number])),
+        )  # fmt: skip
+        base = replace(base, fit=replace(base.fit, epochs=round(self.epochs[start] * cfg.verdict.pretraining, 3)))
+        further = shlex.split(getattr(cfg.verdict, start))
+        return parse(recipe, "", [*as_words(base), *further]) if further else base
+
+    def batch(self, labels: int) -> int:
+        """Images per step of training on so many labels."""
+        return 32 if labels < _FEW else 64
+
+    def steps(self, labels: int) -> int:
+        """Optimiser steps of training on so many labels, before tuning varies them."""
+        usual = max(_STEPS, _EPOCHS * labels // self.batch(labels))
+        return max(20, round(usual * self.recipe.verdict.length))
+
+    def usual(self, start: str, labels: int) -> Candidate:
+        """What is taken where the labels are too few to tune: the recipes' own options."""
+        scratch = start in ("scratch", "cnn")
+        rate = self.base_lr["scratch" if scratch else "finetune"] * 64 / 256
+        optim = SupervisedRecipe().optim if scratch else FinetuneRecipe().optim
+        return Candidate(rate, optim.weight_decay, optim.layer_decay, 1.0)
+
+    def training(
+        self, start: str, labels: int, draw: int, chosen: Candidate, folder: Path, *, held_out: bool = False,
+        steps: int | None = None,
+    ) -> tuple[str, SupervisedRecipe | FinetuneRecipe]:  # fmt: skip
+        """The script and the options that train all weights on one draw of labels.
+
+        Args:
+            start: scratch, cnn, mae, dino or public.
+            labels: How many.
+            draw: Which draw; also the seed.
+            chosen: Tuned options.
+            folder: Of the run.
+            held_out: Judge on a fifth of the labels.
+            steps: Instead of the tuned length.
+        """
+        cfg = self.recipe
+        judged = LabelsConfig(cfg.eval.data, labels, draw, cfg.eval.metric, held_out)
+        length = steps or max(1, round(self.steps(labels) * chosen.length))
+        fit = FitConfig(
+            epochs=1e-6, min_steps=length, batch_size=self.batch(labels), clip_grad=1.0,
+            log_every=max(1, length // 4), checkpoint_minutes=10.0, keep_checkpoints=1,
+        )  # fmt: skip
+        tuned = {"lr": chosen.lr, "weight_decay": chosen.weight_decay, "layer_decay": chosen.layer_decay}
+        run, loading = RunConfig(str(folder)), LoadingConfig(cfg.data.cache, cfg.data.crop_from, cfg.data.workers)
+        if start in ("scratch", "cnn"):
+            model = self.model if start == "scratch" else self.cnn
+            assert model is not None
+            usual = SupervisedRecipe()
+            return "recipes/supervised.py", replace(
+                usual, seed=draw, preset=self.preset, run=run, data=cfg.data, model=model, eval=judged, fit=fit,
+                optim=replace(usual.optim, **tuned),
+            )  # fmt: skip
+        usual = FinetuneRecipe()
+        number = self.number(start, draw)
+        assert number is not None
+        return "eval/finetune.py", replace(
+            usual, backbone=str(self.runs(start)[number]), seed=draw, run=run, data=loading, eval=judged, fit=fit,
+            optim=replace(usual.optim, **tuned),
+        )  # fmt: skip
+
+    def extraction(self) -> EvalConfig:
+        """How frozen features are judged, with all labels."""
+        return EvalConfig(data=self.recipe.eval.data, metric=self.recipe.eval.metric)
+
+    def command(self, script: str, config: Any) -> str:
+        """What a person types to get the same number, into a folder of their own."""
+        return as_command(script, replace(config, run=RunConfig()))
+
+    def rule(self) -> dict[str, Any]:
+        """How options of training on labels are tuned: part of the protocol of every number that stands on it."""
+        v = self.recipe.verdict
+        return {"trials": v.trials, "length": v.length, "at": list(self.tuned), "judged by": "a held-out fifth"}
+
+
+def architecture_hash(backbone: Path) -> str:
+    """Hash of a network's structure, from the folder it was exported to."""
+    config = json.loads((backbone / "config.json").read_text())
+    args = {k: v for k, v in config["model_args"].items() if k != "global_pool"}
+    return digest([config["architecture"], args])
