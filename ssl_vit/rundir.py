@@ -26,6 +26,9 @@ from ssl_vit.errors import UserError
 _WITHOUT_EFFECT = [
     "preset",
     "run.dir",
+    "verdict.budget",
+    "verdict.jobs",
+    "verdict.plan_only",
     "data.workers",
     "data.cache",
     "eval.batch_size",
@@ -219,8 +222,8 @@ class RunDir:
         write_atomically(self.path / "config.yaml", self.config)
 
     def has_started(self) -> bool:
-        """Whether any step of training has left a trace."""
-        return self.checkpoints.exists() or (self.path / "metrics.jsonl").exists()
+        """Whether any step of training, or unit of a verdict's work, has left a trace."""
+        return any((self.path / name).exists() for name in ("checkpoints", "metrics.jsonl", "units"))
 
     def rewind(self, step: int) -> None:
         """Forgets what was logged after a step, because training continues from there."""

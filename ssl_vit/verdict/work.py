@@ -31,6 +31,9 @@ from ssl_vit.verdict.scripts import main_of
 from ssl_vit.verdict.study import NAMES, SCRIPTS, Study
 from ssl_vit.verdict.tuning import Candidate
 
+_LINES, _SECONDS, _MOST_STEPS = 3, 2.0, 60
+"""Parts that measured steps are timed in, how long they should take, and how many they are at most."""
+
 K = 20
 """Neighbours that vote, fixed beforehand."""
 
@@ -44,10 +47,15 @@ def pretrain(study: Study, start: str, number: int) -> dict[str, Any]:
     """One pre-training run, continued where it was.
 
     Returns:
-        What ``cost_of`` the run says.
+        What ``cost_of`` the run says, or ``failed``: why, where self-distillation collapsed.
     """
     config = study.pretraining(start, number)
-    main_of(SCRIPTS[start])(config)
+    try:
+        main_of(SCRIPTS[start])(config)
+    except UserError as error:
+        if "collapse" not in str(error):
+            raise
+        return {"failed": str(error)}
     return cost_of(Path(config.run.dir or "")) if _main() else {}
 
 
@@ -89,33 +97,41 @@ def trial(study: Study, start: str, labels: int, number: int, chosen: Candidate)
             "command": study.command(script, config)}  # fmt: skip
 
 
-def measure(study: Study, start: str, steps: int) -> dict[str, Any]:
-    """Some steps of a run, for planning: seconds per step, and what a run takes beside its steps."""
-    folder = study.folder / "work" / f"measure-{start}"
-    if _main():
-        shutil.rmtree(folder, ignore_errors=True)
-    began = time.monotonic()
+def measure(study: Study, start: str) -> dict[str, Any]:
+    """Some steps of a run, for planning: its pace, and what a run takes beside its steps.
+
+    Tried twice: the first time also imports and compiles what all runs use.
+    """
     if start in SCRIPTS:
         config: Any = study.pretraining(start, 0)
-        script, fit = SCRIPTS[start], replace(config.fit, epochs=1e-6, min_steps=steps, log_every=max(1, steps // 3))
+        script = SCRIPTS[start]
         if start == "dino":
             config = replace(config, dino=replace(config.dino, on_collapse="warn"))
     else:
-        script, config = study.training(start, study.labels[-1], 0, study.usual(start, study.labels[-1]), folder)
-        fit = replace(config.fit, min_steps=steps, log_every=max(1, steps // 3))
+        script, config = study.training(start, study.labels[-1], 0, study.usual(start, study.labels[-1]), study.folder)
+    first = _tried(study, f"measure-{start}", script, config, _LINES)
+    if not first:
+        return {}
+    steps = int(np.clip(_SECONDS * first["images_per_second"] / first["batch"], _LINES, _MOST_STEPS))
+    return _tried(study, f"measure-{start}", script, config, _LINES * (steps // _LINES))
+
+
+def _tried(study: Study, name: str, script: str, config: Any, steps: int) -> dict[str, Any]:
+    folder = study.folder / "work" / name
+    if _main():
+        shutil.rmtree(folder, ignore_errors=True)
+    fit = replace(config.fit, epochs=1e-6, min_steps=steps, log_every=steps // _LINES)
+    began = time.monotonic()
     main_of(script)(replace(config, fit=fit, run=RunConfig(str(folder))))
     took = time.monotonic() - began
     if not _main():
         return {}
     timing = [json.loads(line) for line in (folder / "timing.jsonl").read_text().splitlines()]
     cost = cost_of(folder)
-    size = sum(p.stat().st_size for p in (folder / "backbone").glob("*.safetensors"))
     shutil.rmtree(folder)
-    # The first steps warm up; what follows is the pace.
-    pace = float(np.median([line["images_per_second"] for line in timing[1:] or timing]))
-    batch = cost["images"] / steps
-    return {"images_per_second": pace, "batch": batch, "overhead": max(0.0, took - cost["images"] / pace),
-            "flops_per_image": (cost["flops"] or 0) / cost["images"], "weights": size}  # fmt: skip
+    pace = float(np.median([line["images_per_second"] for line in timing[1:]]))  # the first steps warm up
+    return {"images_per_second": pace, "batch": cost["images"] / steps, "overhead": max(0.0, took - cost["seconds"]),
+            "flops_per_image": (cost["flops"] or 0) / cost["images"]}  # fmt: skip
 
 
 def training(

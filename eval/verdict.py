@@ -1,0 +1,25 @@
+"""Does pre-training pay on these images, by how much, and how many labels does it save?
+
+Without options: scikit-learn's digits, at most ten minutes on two CPU cores. On own images:
+accelerate launch eval/verdict.py --data.path POOL --eval.data.path LABELLED --verdict.budget 2h
+Pre-trains what is not there yet, judges everything alike, and writes report.html, report.md and the raw results. An
+interrupted verdict continues with the same command.
+"""
+
+from ssl_vit.configs import VerdictRecipe, run_script
+
+
+def main(cfg: VerdictRecipe) -> None:
+    """Images in, report out.
+
+    Args:
+        cfg: What ``--help`` lists.
+    """
+    from ssl_vit.verdict.course import give_verdict
+
+    folder = give_verdict(cfg)
+    print(folder)
+
+
+if __name__ == "__main__":
+    run_script(main, VerdictRecipe, __doc__ or "")

@@ -1,0 +1,296 @@
+"""The course of a verdict: look for leaks, measure, plan, pre-train, tune, train draw by draw, and write it all down."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+import torch
+from accelerate import Accelerator
+
+from ssl_vit import train
+from ssl_vit.configs import VerdictConfig, VerdictRecipe, to_dict
+
+from ssl_vit.rundir import open_run, write_atomically
+from ssl_vit.verdict import work
+from ssl_vit.verdict.opening import Opened, open_images, open_study
+from ssl_vit.verdict.plan import MARGIN, Line, Pace, Plan, make_plan, matched_at
+from ssl_vit.verdict.record import write_about
+from ssl_vit.verdict.runner import Runner, Unit
+from ssl_vit.verdict.study import NAMES, SCRIPTS, USES, Study
+from ssl_vit.verdict.tuning import Candidate, best, candidates, nearest
+
+class Made(NamedTuple):
+    """What was done, beside the results' own files."""
+
+    plan: Plan
+    pretraining: dict[str, list[dict[str, Any]]]
+    """Costs by method and number of the seed."""
+    studies: list[dict[str, Any]]
+    """Trials of options, and what won."""
+    left_out: dict[str, str]
+    notes: list[str]
+    draws: int
+    """Draws where all weights were trained."""
+
+
+def give_verdict(cfg: VerdictRecipe) -> Path | None:
+    """Makes what is not there yet, and writes everything that the report stands on.
+
+    Args:
+        cfg: As given.
+
+    Returns:
+        The verdict's folder; None where only the plan was asked for, and on processes other than the main one.
+    """
+    accelerator = train.start("fp32", cfg.seed)
+    pool, note, data = open_images(cfg)
+    run = open_run(
+        "verdict", cfg, data=data.test.name, fingerprint=f"{pool.fingerprint}-{data.whole}-{data.test.fingerprint}",
+        writes=accelerator.is_main_process, accelerator=train.describe(accelerator),
+    )  # fmt: skip
+    opened = open_study(cfg, run.path, pool, data)
+    jobs = _jobs(cfg.verdict, accelerator)
+    runner = Runner(run.path, jobs, accelerator.is_main_process)
+    try:
+        plan = _plan(opened, runner, jobs)
+        if accelerator.is_main_process:
+            print(describe(plan, opened, jobs), flush=True)
+        if cfg.verdict.plan_only:
+            return None
+        made = _make(opened, plan, runner)
+    finally:
+        runner.close()
+    if not accelerator.is_main_process:
+        return None
+    write_about(opened, made, note, run, runner.elapsed(), runner.sessions, jobs)
+    return run.path
+
+
+def _jobs(cfg: VerdictConfig, accelerator: Accelerator) -> int:
+    """Units at the same time; 0: here, by all processes together."""
+    if accelerator.device.type != "cpu" or accelerator.num_processes > 1:
+        return 0
+    return cfg.jobs or psutil.cpu_count(logical=False) or os.cpu_count() or 1
+
+
+def _plan(opened: Opened, runner: Runner, jobs: int) -> Plan:
+    """The plan that is there, or a new one."""
+    study, path = opened.study, opened.study.folder / "plan.json"
+    if path.exists():
+        return _read_plan(study, json.loads(path.read_text()))
+    tried = [s for s in study.starts if (s in SCRIPTS and s not in study.given) or "train" in USES[s]]
+    tried = [s for s in tried if s not in study.given]
+    found = runner.run([Unit(f"measure-{s}", work.measure, (study, s), 10.0) for s in tried])
+    paces = {
+        s: Pace(p["images_per_second"], p["overhead"], p["flops_per_image"], p["batch"])
+        for s in tried for p in (found[f"measure-{s}"],)
+    }  # fmt: skip
+    plan = make_plan(study, paces, len(opened.pool), opened.budget, max(1, jobs))
+    if runner.main:
+        write_atomically(path, json.dumps(_plan_as_json(plan, paces), indent=1) + "\n")
+    if runner.jobs == 0 and torch.distributed.is_initialized():
+        torch.distributed.barrier()
+    return plan
+
+
+def _plan_as_json(plan: Plan, paces: Mapping[str, Pace]) -> dict[str, Any]:
+    study = plan.study
+    return {
+        "verdict": to_dict(study.recipe.verdict), "starts": study.starts, "labels": study.labels, "tuned": study.tuned,
+        "lines": plan.lines, "seconds": plan.seconds, "notes": plan.notes, "paces": paces,
+    }  # fmt: skip
+
+
+def _read_plan(study: Study, told: dict[str, Any]) -> Plan:
+    lists = ("shares", "labels", "per_class")
+    verdict = {k: tuple(v) if k in lists and v is not None else v for k, v in told["verdict"].items()}
+    kept = {k: verdict[k] for k in ("length", "pretraining", "matched_draws", "trials", "probe_draws", "train_draws", "seeds")}
+    recipe = replace(study.recipe, verdict=replace(study.recipe.verdict, **kept))
+    study = replace(
+        study, recipe=recipe, starts=tuple(told["starts"]), labels=tuple(told["labels"]), tuned=tuple(told["tuned"])
+    )
+    return Plan(study, tuple(Line(*line) for line in told["lines"]), told["seconds"], tuple(told["notes"]))
+
+
+def describe(plan: Plan, opened: Opened, jobs: int) -> str:
+    """The plan as text."""
+    study = plan.study
+    width = max(len(line.what) for line in plan.lines)
+    rows = [f"  {line.what:<{width}}  {line.units:>4} x {line.seconds:7.1f} s" for line in plan.lines]
+    limit = "" if opened.budget is None else f" of {_clock(opened.budget)}"
+    at_once = f", {jobs} at a time" if jobs > 1 else ""
+    about = [
+        f"labels    {', '.join(f'{n:,}' for n in study.labels)}",
+        *(f"note      {note}" for note in opened.notes),
+        *(f"left out  {NAMES[start]}: {why}" for start, why in opened.left_out.items()),
+        f"plan      {_clock(plan.seconds)}{limit}{at_once}, from measured steps of each kind",
+        *rows,
+        *(f"cut       {note}" for note in plan.notes),
+    ]
+    return "\n".join(about)
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
+
+
+def _make(opened: Opened, plan: Plan, runner: Runner) -> Made:
+    study, notes = plan.study, list(plan.notes)
+    v, left_out = study.recipe.verdict, dict(opened.left_out)
+    pretraining, study = _pretrain(study, runner, left_out)
+    _say(runner, "pre-trained")
+    chosen, studies, swept = _tune(study, runner)
+    _say(runner, "tuned")
+    fpi = _scratch_flops(study)
+    most = max((cost["flops"] or 0.0 for costs in pretraining.values() for cost in costs), default=0.0)
+    draws, last = 0, 0.0
+    for draw in range(v.train_draws):
+        began = runner.elapsed()
+        if opened.budget is not None and draw >= 2 and began + last > MARGIN * opened.budget:
+            notes.append(f"draws {draw + 1} to {v.train_draws} of training all weights were left out to keep the budget")
+            break
+        units = _training_units(study, draw, chosen, most, fpi)
+        if draw == 0:
+            units = [*units, *_probe_units(study, swept)]
+        runner.run(sorted(units, key=lambda unit: -unit.seconds))
+        draws, last = draw + 1, (runner.elapsed() - began) if draw else 0.0
+        _say(runner, f"draw {draw + 1} of {v.train_draws}")
+    return Made(replace(plan, study=study), pretraining, studies, left_out, notes, draws)
+
+
+def _say(runner: Runner, what: str) -> None:
+    if runner.main:
+        print(f"{_clock(runner.elapsed()):>12}  {what}", flush=True)
+
+
+def _pretrain(
+    study: Study, runner: Runner, left_out: dict[str, str]
+) -> tuple[dict[str, list[dict[str, Any]]], Study]:
+    """Every pre-training run; a method of which one failed is left out."""
+    units = {
+        (start, k): Unit(f"pretrain-{start}-{k}", work.pretrain, (study, start, k), 0.0)
+        for start in ("dino", "mae") if start in study.starts and start not in study.given
+        for k in range(len(study.runs(start)))
+    }  # fmt: skip
+    first = {start: _tuning_units(study, start) for start in study.starts if start not in SCRIPTS}
+    returned = runner.run([*units.values(), *(unit for group in first.values() for unit in group.values())])
+    costs: dict[str, list[dict[str, Any]]] = {}
+    for start in ("mae", "dino"):
+        if start in study.given:
+            costs[start] = [work.cost_of(run) for run in study.runs(start)]
+        elif start in study.starts:
+            costs[start] = [returned[unit.key] for (s, _), unit in units.items() if s == start]
+        failed = [cost["failed"] for cost in costs.get(start, []) if "failed" in cost]
+        if failed:
+            left_out[start] = failed[0]
+            sys.stderr.write(f"warning: {NAMES[start]} is left out: {failed[0]}\n")
+            costs.pop(start)
+            study = replace(study, starts=tuple(s for s in study.starts if s != start))
+    return costs, study
+
+
+def _tuning_units(study: Study, start: str) -> dict[tuple[Any, ...], Unit]:
+    """Trials of training, and the choice of the linear probe's options."""
+    found: dict[tuple[Any, ...], Unit] = {}
+    if "train" in USES[start]:
+        for n in study.tuned:
+            for j, candidate in enumerate(_candidates(study, start, n)):
+                args = (study, start, n, j, candidate)
+                found["trial", n, j] = Unit(f"trial-{start}-{n}-{j}", work.trial, args, float(n))
+    if "linear" in USES[start]:
+        found["sweep",] = Unit(f"sweep-{start}", work.sweep, (study, start), float("inf"))
+    return found
+
+
+def _candidates(study: Study, start: str, labels: int) -> list[Candidate]:
+    return candidates(study.usual(start, labels), study.recipe.verdict.trials, seed=labels)
+
+
+def _tune(
+    study: Study, runner: Runner
+) -> tuple[dict[tuple[str, int], Candidate], list[dict[str, Any]], dict[str, dict[str, Any]]]:
+    """What was chosen for every method: options of training by number of labels, those of the linear probe."""
+    units = {start: _tuning_units(study, start) for start in study.starts}
+    flat = [unit for group in units.values() for unit in group.values()]
+    returned = runner.run(sorted(flat, key=lambda unit: -unit.seconds))
+    won: dict[tuple[str, int], Candidate] = {}
+    swept: dict[str, dict[str, Any]] = {}
+    studies: list[dict[str, Any]] = []
+    for start, group in units.items():
+        if "train" in USES[start]:
+            for n in study.tuned:
+                tried = _candidates(study, start, n)
+                scores = [returned[group["trial", n, j].key]["score"] for j in range(len(tried))]
+                winner = best(scores)
+                won[start, n] = tried[winner]
+                studies.append({
+                    "start": start, "use": "train", "labels": n, "chosen": winner,
+                    "selection": "best of the trials on a held-out fifth of the first draw's labels",
+                    "trials": [{"lr": c.lr, "weight_decay": c.weight_decay, "layer_decay": c.layer_decay,
+                                "steps": max(1, round(study.steps(n) * c.length)), "score": score}
+                               for c, score in zip(tried, scores, strict=True)],
+                })  # fmt: skip
+        if "linear" in USES[start]:
+            swept[start] = returned[group["sweep",].key]
+            studies += [
+                {"start": start, "use": "linear", "labels": int(n), "chosen": 0, "selection": own["selection"],
+                 "trials": [{k: own[k] for k in ("pool", "rate", "decay", "score")}]}
+                for n, own in swept[start].items()
+            ]  # fmt: skip
+    for start in study.starts:
+        for n in study.labels if "train" in USES[start] else ():
+            at = nearest(n, study.tuned)
+            won.setdefault((start, n), study.usual(start, n) if at is None else won[start, at])
+    return won, studies, swept
+
+
+def _scratch_flops(study: Study) -> float:
+    """FLOPs per image of training the baseline, as its first run counted them."""
+    path = study.folder / "plan.json"
+    return float(json.loads(path.read_text())["paces"]["scratch"][2])
+
+
+def _training_units(
+    study: Study, draw: int, chosen: Mapping[tuple[str, int], Candidate], most: float, fpi: float
+) -> list[Unit]:
+    """All weights trained on one draw, with every method and number of labels."""
+    units = []
+    for start in study.starts:
+        for n in study.labels if "train" in USES[start] else ():
+            own = chosen[start, n]
+            key = work.key_of(start, "train", n, draw)
+            args = (study, start, n, draw, own)
+            length = study.steps(n) * own.length
+            units.append(Unit(key, work.training, args, length * study.batch(n)))
+            if start == "scratch" and n in matched_at(study) and draw < study.recipe.verdict.matched_draws and most and fpi:
+                steps = round(length + most / (fpi * study.batch(n)))
+                key = work.key_of(start, "train", n, draw, matched=True)
+                units.append(Unit(key, work.training, (*args, steps), steps * study.batch(n)))
+    return units
+
+
+def _probe_units(study: Study, swept: Mapping[str, dict[str, Any]]) -> list[Unit]:
+    """k-NN and linear probes of all draws, by set of features."""
+    units = []
+    draws = range(study.recipe.verdict.probe_draws)
+    for start in study.starts:
+        if "linear" not in USES[start]:
+            continue
+        own = {"random": len(draws), "pixels": 1}.get(start, len(study.runs(start)))
+        for k in range(own):
+            group = tuple(d for d in draws if d % own == k)
+            if group:
+                args = (study, start, k, group, swept[start])
+                units.append(Unit(f"probe-{start}-{k}", work.probe, args, 1e9 * len(group)))
+    return units
+
+

@@ -1,0 +1,123 @@
+"""verdict.json: everything of a verdict that is no number of its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import safetensors
+
+from ssl_vit.checkpoint import load_backbone
+from ssl_vit.configs import to_dict
+from ssl_vit.rundir import RunDir, command, commit, hardware, versions, write_atomically
+from ssl_vit.verdict.opening import Opened, facts
+from ssl_vit.verdict.study import NAMES, SCRIPTS, USES, Study, architecture_hash
+from ssl_vit.verdict.tuning import SPACE
+
+if TYPE_CHECKING:
+    from ssl_vit.verdict.course import Made
+
+IMAGES = ("top1", "balanced")
+"""Metrics whose units are test images; those of others are blocks of them."""
+
+
+def write_about(opened: Opened, made: Made, note: str, run: RunDir, seconds: float, sessions: int, jobs: int) -> None:
+    """Writes verdict.json.
+
+    Args:
+        opened: The study as it was asked for, and its images.
+        made: What was done.
+        note: What the pool is.
+        run: The verdict's folder.
+        seconds: What it took.
+        sessions: How often it was begun.
+        jobs: Units that ran at the same time.
+    """
+    study, v = made.plan.study, made.plan.study.recipe.verdict
+    test, plan = opened.data.test, made.plan
+    unreadable = _unreadable(study)
+    kept = np.array([i for i in range(len(test)) if test.where(i) not in unreadable], dtype=np.int64)
+    assert test.labels is not None
+    by_image = study.metric in IMAGES
+    groups = None if test.groups is None or not by_image else test.groups[kept].tolist()
+    about: dict[str, Any] = {
+        "format": 1, "title": opened.data.test.name, "kind": study.kind, "metric": study.metric,
+        "classes": list(test.classes), "labels": list(study.labels),
+        "data": facts(opened, note) | {"unreadable": len(unreadable)},
+        "test": {"labels": test.labels[kept].tolist() if study.kind == "class" else None, "clusters": groups,
+                 "names": [test.where(int(i)) for i in kept] if study.kind == "class" else []},
+        "transductive": getattr(study.recipe.data, "transductive", False),
+        "methods": {start: _method(study, start, made) for start in study.starts},
+        "left_out": made.left_out, "draws": {"probes": v.probe_draws, "train": made.draws},
+        "tuning": {"trials": v.trials, "space": SPACE, "studies": made.studies},
+        "plan": {
+            "budget": opened.budget, "expected": plan.seconds, "taken": seconds, "jobs": max(1, jobs),
+            "sessions": sessions, "rows": [line._asdict() for line in plan.lines], "notes": [*opened.notes, *made.notes],
+        },
+        "provenance": {
+            "command": command(), "commit": commit(), "versions": versions(), "hardware": hardware(),
+            "config": to_dict(study.recipe),
+        },
+    }  # fmt: skip
+    write_atomically(run.path / "verdict.json", json.dumps(about, indent=1) + "\n")
+
+
+def _method(study: Study, start: str, made: Made) -> dict[str, Any]:
+    runs = study.runs(start)
+    backbone = runs[0] / "backbone"
+    if start == "cnn":
+        assert study.cnn is not None
+        trained = study.folder / "runs" / "cnn-trained" / "backbone"
+        network, size = str(study.cnn.name), study.cnn.img_size
+        return {"name": NAMES[start], "network": f"{network} at {size} px", "parameters": _parameters(trained),
+                "architecture_hash": architecture_hash(trained), "uses": list(USES[start]), "pretraining": []}  # fmt: skip
+    config = json.loads((backbone / "config.json").read_text())
+    args = config["model_args"]
+    words = f"{config['architecture']} at {config['pretrained_cfg']['input_size'][-1]} px"
+    if "embed_dim" in args:
+        words = f"ViT of {args['depth']} blocks of width {args['embed_dim']}, patches of {args['patch_size']} px at "
+        words += f"{args['img_size']} px"
+    costs = made.pretraining.get(start, [])
+    rows = [
+        {"run": str(run), "seed": _seed(run), "weights": _weights(run), "checkpoint": "last step",
+         "command": _command(study, start, k), **cost}
+        for k, (run, cost) in enumerate(zip(runs, costs, strict=False))
+    ]  # fmt: skip
+    if start == "public":
+        rows = [{"run": str(runs[0]), "seed": None, "weights": _weights(runs[0]), "checkpoint": "as released",
+                 "command": str(config["ssl_vit"].get("public")), "images": None, "flops": None, "seconds": None,
+                 "peak_memory": None, "device": None, "devices": None}]  # fmt: skip
+    return {
+        "name": NAMES[start], "network": "raw pixels" if start == "pixels" else words,
+        "parameters": 0 if start == "pixels" else _parameters(backbone), "uses": list(USES[start]),
+        "architecture_hash": None if start == "pixels" else architecture_hash(backbone), "pretraining": rows,
+    }  # fmt: skip
+
+
+def _command(study: Study, start: str, number: int) -> str:
+    if start in study.given:
+        about = json.loads((study.runs(start)[number] / "environment.json").read_text())
+        return str(about.get("command"))
+    return study.command(SCRIPTS[start], study.pretraining(start, number))
+
+
+def _parameters(backbone: Path) -> int:
+    with safetensors.safe_open(backbone / "model.safetensors", framework="numpy") as file:
+        return sum(int(np.prod(file.get_slice(name).get_shape())) for name in file.keys())  # noqa: SIM118
+
+
+def _weights(run: Path) -> str:
+    return load_backbone(str(run)).weights_hash
+
+
+def _seed(run: Path) -> int | None:
+    return json.loads((run / "backbone" / "config.json").read_text())["ssl_vit"].get("seed")
+
+
+def _unreadable(study: Study) -> set[str]:
+    """Test images that could not be read, as the results name them."""
+    path = next((study.folder / "results").glob("*.json"), None)
+    row = json.loads(path.read_text())["rows"][0] if path is not None else {}
+    return {str(line).partition(" (")[0] for line in row.get("unreadable_test_images", [])}
