@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy import stats as _untyped_stats
+from scipy import stats as _untyped_stats  # pyright: ignore[reportMissingTypeStubs]
 from statsmodels.stats import contingency_tables as _untyped_tables  # pyright: ignore[reportMissingTypeStubs]
 from statsmodels.stats import multitest as _untyped_multitest  # pyright: ignore[reportMissingTypeStubs]
 
@@ -133,7 +133,7 @@ def interval(
         if estimate:
             return Interval(estimate, None, None, None, None, {}, "It is the same in every draw: no interval.")
         alike = "Nothing differs in any draw, on any test image; that is no proof that nothing ever would."
-        return Interval(0.0, 0.0, 0.0, 1.0, None, {}, alike)
+        return Interval(0.0, None, None, 1.0, None, {}, alike)
     margin, df, share = float(found.margin[0]), float(found.df[0]), 100 * float(found.replicates[0])
     p = 2 * float(_stats.t.sf(abs(estimate) / error, df))
     shares = {words: share} | ({images: 100 - share} if groups > 1 else {})
@@ -157,7 +157,8 @@ def estimate_many(
         seeds: As there.
         clusters: As there.
     """
-    design = _designed(*differences.shape[-2:], seeds, clusters)
+    _, replicates, units = differences.shape
+    design = _designed(replicates, units, seeds, clusters)
     return _estimates(*_moments(differences, design), design)
 
 
@@ -213,7 +214,7 @@ def labels_needed(
     if first:
         weight = means[first - 1] / (means[first - 1] - means[first])
         reached = counts[first - 1] * (counts[first] / counts[first - 1]) ** weight
-    design = _designed(*level.shape, seeds, clusters)
+    design = _designed(len(level), level.shape[1], seeds, clusters)
     if not design.df:
         return Needed(reached, first == 0, None, None, "One draw: nothing says how much of it is chance.")
     inside: list[float] = [] if reached is None else [reached]
@@ -223,7 +224,7 @@ def labels_needed(
     steps = [*pairwise(zip(counts, gaps, strict=True))] or [((counts[0], gaps[0]), (counts[0], gaps[0]))]
     for (a, left), (b, right) in steps:
         moments = _moments(np.stack([left, (left + right) / 2, right]), design)
-        found = _estimates(*(moment @ basis for moment in moments), design)
+        found = _estimates(moments[0] @ basis, moments[1] @ basis, moments[2] @ basis, design)
         hold = np.abs(found.estimate) <= np.nan_to_num(found.margin)
         inside += [float(v) for v in a * (b / a) ** weights[hold]]
     if not inside:
@@ -346,7 +347,8 @@ def _moments(differences: Float[np.ndarray, "N R U"], design: _Design) -> tuple[
 
 def _estimates(mean: np.ndarray, replicates: np.ndarray, test: np.ndarray, design: _Design) -> Estimates:
     if not design.df:
-        return Estimates(mean, *(np.full(mean.shape, np.nan) for _ in range(3)))
+        unknown = np.full(mean.shape, np.nan)
+        return Estimates(mean, unknown, unknown, unknown)
     replicates = np.maximum(replicates, 0)
     variance = replicates + np.maximum(test, 0)
     share = np.divide(replicates, variance, out=np.ones(mean.shape), where=variance > 0)

@@ -57,6 +57,11 @@ class Difference:
     """Numbers of labels at which the other one is the baseline at the FLOPs of pre-training and fine-tuning."""
 
     @property
+    def images(self) -> bool:
+        """Whether chance in the choice of test images is in the interval."""
+        return len(self.interval.shares) > 1
+
+    @property
     def sign(self) -> int:
         """1 for a gain and -1 for a loss that are clear after Holm's adjustment; 0 where there is neither."""
         if self.p_holm is None or self.p_holm >= 0.05:
@@ -83,10 +88,14 @@ class Saving:
     """None where it reaches beyond all labels."""
     note: str
     """Why there is no confidence set; empty where there is one."""
-    share: float | None
-    """Needed, in percent of all labels; likewise its bounds."""
-    share_low: float | None
-    share_high: float | None
+    whole: int
+    """All labels there are."""
+
+    @property
+    def shares(self) -> tuple[float | None, float | None, float | None]:
+        """Needed and its bounds in percent of all labels."""
+        share, low, high = (None if n is None else 100 * n / self.whole for n in (self.needed, self.low, self.high))
+        return share, low, high
 
 
 class Comparisons(NamedTuple):
@@ -135,8 +144,9 @@ def compare(verdict: Verdict) -> Comparisons:
         for count in baseline
         if count == max(baseline) or use == primary_use(verdict, start)
     ]
-    families = [_adjusted(d for d in family if d is not None) for family in (primary, table, secondary)]
-    return Comparisons(*families, tuple(s for s in savings if s is not None))
+    return Comparisons(
+        _adjusted(primary), _adjusted(table), _adjusted(secondary), tuple(s for s in savings if s is not None)
+    )
 
 
 def primary_use(verdict: Verdict, start: str) -> str:
@@ -191,9 +201,9 @@ def _curve(verdict: Verdict, start: str, use: str, *, matched: bool = False) -> 
     return {count: _Cell(found[count], matched) for count in sorted(found)}
 
 
-def _adjusted(family: Iterable[Difference]) -> tuple[Difference, ...]:
-    family = tuple(family)
-    return tuple(replace(d, p_holm=p) for d, p in zip(family, holm([d.interval.p for d in family]), strict=True))
+def _adjusted(family: Iterable[Difference | None]) -> tuple[Difference, ...]:
+    known = [d for d in family if d is not None]
+    return tuple(replace(d, p_holm=p) for d, p in zip(known, holm([d.interval.p for d in known]), strict=True))
 
 
 def _difference(
@@ -231,10 +241,8 @@ def _saving(verdict: Verdict, start: str, use: str, labels: int, baseline: _Curv
     curve = {count: better * _units(cell, draws, cells) for count, cell in own.items()}
     level = better * _units(baseline[labels], draws, cells)
     found = labels_needed(curve, level, _seeds(cells, draws), _clusters(verdict, level))
-    whole = max(verdict.about["labels"])
-    shares = (None if n is None else 100 * n / whole for n in (found.labels, found.low, found.high))
     value = float(np.mean([baseline[labels].scores[draw].value for draw in draws]))
-    return Saving(start, use, labels, value, found.labels, found.at_once, found.low, found.high, found.note, *shares)
+    return Saving(start, use, labels, value, *found, whole=max(verdict.about["labels"]))
 
 
 def _shared(cells: Sequence[_Cell]) -> list[int]:
