@@ -31,6 +31,8 @@ _WITHOUT_EFFECT = [
     "verdict.plan_only",
     "data.workers",
     "data.cache",
+    "data.on_leak",
+    "data.transductive",
     "eval.batch_size",
     "eval.precision",
     "eval.compile",
@@ -55,7 +57,8 @@ _WITHOUT_EFFECT = [
     "dino.loss_chunk",
 ]
 """Options that change neither the numbers of a run nor what they mean (preset: what it filled is
-recorded option by option; epochs and least steps: a run may be extended)."""
+recorded option by option; epochs and least steps: a run may be extended; transductive: the images that it adds are
+told by their fingerprint)."""
 
 _PACKAGES = [
     "torch",

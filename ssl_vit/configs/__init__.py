@@ -2,7 +2,15 @@
 
 from ssl_vit.configs.cli import from_dict, parse, run_script, to_dict, to_yaml
 from ssl_vit.configs.crops import CropsConfig
-from ssl_vit.configs.data import AugmentConfig, DataConfig, LabelledDataConfig, LoadingConfig, SourceConfig
+from ssl_vit.configs.data import (
+    AugmentConfig,
+    DataConfig,
+    GuardConfig,
+    LabelledDataConfig,
+    LoadingConfig,
+    PoolConfig,
+    SourceConfig,
+)
 from ssl_vit.configs.evaluation import (
     EvalConfig,
     FiguresConfig,
@@ -43,6 +51,7 @@ __all__ = [
     "FiguresRecipe",
     "FinetuneRecipe",
     "FitConfig",
+    "GuardConfig",
     "JudgedConfig",
     "JudgedMetricConfig",
     "KNNConfig",
@@ -55,6 +64,7 @@ __all__ = [
     "MAEConfig",
     "MAERecipe",
     "ModelConfig",
+    "PoolConfig",
     "OptimConfig",
     "PredictConfig",
     "PredictRecipe",

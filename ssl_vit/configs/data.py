@@ -70,6 +70,23 @@ class DataConfig(LoadingConfig, SourceConfig):
 
 
 @dataclass(frozen=True)
+class GuardConfig:
+    """What happens when test images leak into what is trained on."""
+
+    on_leak: Literal["stop", "warn"] = "stop"
+    """When images to judge on are among those to train on: stop with the list, or warn and go on. Pre-training looks
+    for the judged split itself; the verdict also for exact and near copies, and for groups on both sides."""
+    transductive: bool = False
+    """Pre-train on the images to judge on, too, without their labels: a declared use of test images, which is recorded
+    in the backbone. Images of a test split made here then stay in the pool."""
+
+
+@dataclass(frozen=True)
+class PoolConfig(GuardConfig, DataConfig):
+    """The pool of images to pre-train on."""
+
+
+@dataclass(frozen=True)
 class LabelledDataConfig(SourceConfig):
     """The labelled images to judge on; what is not given is as in --data where both name the same path."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ssl_vit.configs.crops import CropsConfig
-from ssl_vit.configs.data import AugmentConfig, DataConfig, LoadingConfig
+from ssl_vit.configs.data import AugmentConfig, DataConfig, LoadingConfig, PoolConfig
 from ssl_vit.configs.evaluation import (
     EvalConfig,
     FiguresConfig,
@@ -33,7 +33,7 @@ class MAERecipe:
     """What fills the options left open: digits, px32, px64, px96, px128, px224; default: chosen by the images' size.
     Without a value: prints all of them."""
     run: RunConfig = field(default_factory=RunConfig)
-    data: DataConfig = field(default_factory=DataConfig)
+    data: PoolConfig = field(default_factory=PoolConfig)
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     mae: MAEConfig = field(default_factory=MAEConfig)
@@ -56,7 +56,7 @@ class DINORecipe:
     """What fills the options left open: digits, px32, px64, px96, px128, px224; default: chosen by the images' size.
     Without a value: prints all of them."""
     run: RunConfig = field(default_factory=RunConfig)
-    data: DataConfig = field(default_factory=DataConfig)
+    data: PoolConfig = field(default_factory=PoolConfig)
     crops: CropsConfig = field(default_factory=CropsConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     dino: DINOConfig = field(default_factory=DINOConfig)
