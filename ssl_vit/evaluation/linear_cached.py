@@ -275,7 +275,9 @@ def _predicted(outputs: Tensor, kind: Kind) -> Tensor:
 
 
 def _batches(n: int, batch: int, seed: int, device: torch.device) -> Iterator[Tensor]:
-    """Positions of every step: one permutation after another, batches always full."""
+    """Positions of every step: one permutation after another, batches always full; all of few need no order."""
+    while batch == n:
+        yield torch.arange(n, device=device)
     left, epoch = torch.empty(0, dtype=torch.int64), 0
     while True:
         while len(left) < batch:

@@ -70,7 +70,7 @@ class Runner:
         todo = [unit for unit in units if not self._marker(unit.key).exists()]
         if self.pool is None:
             for unit in todo:
-                self._done(unit, _call(self.folder, unit, quiet=self.main))
+                self._done(unit, *_call(self.folder, unit, quiet=self.main))
         elif todo:
             self._in_pool(self.pool, todo)
         if dist.rank_and_world()[1] > 1:
@@ -78,20 +78,20 @@ class Runner:
         return {unit.key: json.loads(self._marker(unit.key).read_text())["returned"] for unit in units}
 
     def _in_pool(self, pool: ProcessPoolExecutor, todo: Sequence[Unit]) -> None:
-        waiting: dict[Future[dict[str, Any]], Unit] = {
+        waiting: dict[Future[tuple[dict[str, Any], float]], Unit] = {
             pool.submit(_call, self.folder, unit, quiet=True): unit for unit in todo
         }
         try:
             for future in as_completed(waiting):
-                self._done(waiting[future], future.result())
+                self._done(waiting[future], *future.result())
         except BaseException:
             self.close()
             raise
 
-    def _done(self, unit: Unit, returned: dict[str, Any]) -> None:
+    def _done(self, unit: Unit, returned: dict[str, Any], seconds: float) -> None:
         if self.main:
             self._marker(unit.key).parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(self._marker(unit.key), json.dumps({"returned": returned}) + "\n")
+            write_atomically(self._marker(unit.key), json.dumps({"returned": returned, "seconds": seconds}) + "\n")
             self.note_time()
 
     def note_time(self) -> None:
@@ -141,16 +141,17 @@ def _begin() -> None:
     threading.Thread(target=follow, daemon=True).start()
 
 
-def _call(folder: Path, unit: Unit, *, quiet: bool) -> dict[str, Any]:
-    """Runs a unit; what it prints goes to LOGS/KEY.log."""
+def _call(folder: Path, unit: Unit, *, quiet: bool) -> tuple[dict[str, Any], float]:
+    """What a unit returns, and how many seconds it took; what it prints goes to LOGS/KEY.log."""
+    began = time.monotonic()
     AcceleratorState._reset_state()  # the arithmetic of the unit before is not that of this one
     notices.forget()
     if not quiet:
-        return _named(unit)
+        return _named(unit), time.monotonic() - began
     text = io.StringIO()
     try:
         with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
-            return _named(unit)
+            return _named(unit), time.monotonic() - began
     finally:
         log = folder / "logs" / f"{unit.key}.log"
         log.parent.mkdir(parents=True, exist_ok=True)

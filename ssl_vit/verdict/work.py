@@ -25,6 +25,7 @@ from ssl_vit.evaluation.knn import knn_means, knn_scores, log_shares, share_logi
 from ssl_vit.evaluation.linear_cached import CachedFit, linear_cached
 from ssl_vit.evaluation.linear_protocols import candidate_pools
 from ssl_vit.evaluation.metrics import judge, signed
+from ssl_vit.evaluation.protocol import result_of
 from ssl_vit.evaluation.session import Contestant, Session, contestants, extract_both, open_session
 from ssl_vit.rundir import commit, digest, hardware, remove, versions, write_atomically
 from ssl_vit.verdict.scripts import main_of
@@ -213,6 +214,9 @@ class _Bank:
             self.pools, self.own_pool = {"pixels": slice(None)}, "pixels"
         self.train, self.test = extract_both(self.session, chosen, study.extraction(), accelerator.device)
         self.device = accelerator.device
+        self.about = self.session.result("", [], {}, 0)  # of all results on these features
+        if start in ("random", "pixels"):
+            self.about["backbone"] = None
 
     def _contestant(self, start: str, number: int, device: torch.device) -> Contestant:
         wanted = {"random": "random weights", "pixels": "raw pixels"}.get(start)
@@ -296,7 +300,8 @@ def _keep_probe(
 ) -> None:  # fmt: skip
     session, test = bank.session, bank.session.data.test
     row = {"method": NAMES[start], **{k: v for k, v in own.items() if k != "score"},
-           **judge(study.kind, scores, bank.test.labels, test.classes)}  # fmt: skip
+           **judge(study.kind, scores, bank.test.labels, test.classes, only=study.metric),
+           "unreadable_test_images": list(bank.test.left_out)}  # fmt: skip
     if use == "knn":
         protocol: dict[str, Any] = {"knn": {"k": K, "temperature": 0.07, "similarity": "cosine"}}
     else:
@@ -304,8 +309,8 @@ def _keep_probe(
                     "tuning": "once, by cross-validation inside the first draw's labels"}  # fmt: skip
     data = session.data._replace(train=labelled_draw(session.data.train, labels, draw))
     cfg = replace(study.extraction(), labels=labels, draw=draw)
-    described = session._replace(data=data, cfg=cfg)
-    result = described.result("knn" if use == "knn" else "linear-cached", [row], protocol, draw)
+    name, size = "knn" if use == "knn" else "linear-cached", session.exported.size
+    result = bank.about | result_of(name, [row], protocol, data=data, size=size, metric=study.metric, cfg=cfg, seed=draw)
     seeded = start in ("mae", "dino", "public")
     told = {
         "start": start, "use": use, "draw": draw, "share": 100 * labels / study.labels[-1],
@@ -314,8 +319,6 @@ def _keep_probe(
         {"seconds": seconds, "flops": None, "images": None, "peak_memory": None},
     }  # fmt: skip
     result |= {"verdict": told, "made_with": _made_with(), "draw": draw}
-    if not seeded:
-        result["backbone"] = None
     groups = None if test.groups is None else test.groups[bank.test.index]
     answers = answers_of(study.kind, study.metric, scores, bank.test.labels, test.classes, groups)
     _keep(study, key_of(start, use, labels, draw), result, answers)
