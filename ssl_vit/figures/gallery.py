@@ -21,6 +21,7 @@ from ssl_vit.figures.neighbours import alike, nearest, save_neighbours, spread_o
 from ssl_vit.figures.pca import save_components
 from ssl_vit.figures.pixels import chosen_images
 from ssl_vit.figures.shown import Shown
+from ssl_vit.figures.words import file_name
 from ssl_vit.models.backbone import TokenBackbone
 from ssl_vit.rundir import write_atomically
 
@@ -102,11 +103,11 @@ def _size(start: Start, starts: dict[str, Start], test: ImageSet) -> int:
 def _neighbours(
     key: str, starts: dict[str, Start], train: ImageSet, test: ImageSet, folder: Path
 ) -> dict[str, str | None]:
-    compared = [starts[name] for name in dict.fromkeys((key, PIXELS)) if name in starts and starts[name].features]
-    features = [start.features for start in compared if start.features is not None]
-    own = features[0][1]
+    compared = {starts[name].name: starts[name].features for name in (key, PIXELS) if name in starts}
+    features = {name: both for name, both in compared.items() if both is not None}
+    own = next(iter(features.values()))[1]
     queries = own.index[spread_over_classes(own.labels, _QUERIES[len(features)])]
-    found = {start.name: nearest(*both, queries) for start, both in zip(compared, features, strict=True)}
+    found = {name: nearest(*both, queries) for name, both in features.items()}
     title = f"Nearest training images: {starts[key].name}"
     path = folder / f"{key}-neighbours.png"
     save_neighbours(train, test, queries, found, path, size=_size(starts[key], starts, test), title=title)
@@ -118,13 +119,14 @@ def _counted(
 ) -> str:
     """What the picture of neighbours shows, in numbers."""
     same = {name: alike(train, test, queries, neighbours) for name, neighbours in found.items()}
-    counts = [f"{int(s.sum())} of {s.size} in the features of {name}" for name, s in same.items() if s is not None]
+    counts = [f"{name} {int(s.sum())} of {s.size}" for name, s in same.items() if s is not None]
     what = "class" if test.kind == "class" else "labels"
     shown = (
         f"{len(queries)} test images, chosen without a look at any result, and the training images most similar to "
         "them by the cosine of their features."
     )
-    return f"{shown} The same {what}: {', '.join(counts)}." if counts else shown
+    told = f" The same {what} have: {', '.join(counts)}; k-NN measures this on all test images." if counts else ""
+    return shown + told
 
 
 def _mistakes(key: str, start: Start, test: ImageSet, folder: Path, *, size: int) -> dict[str, str | None]:
@@ -132,15 +134,16 @@ def _mistakes(key: str, start: Start, test: ImageSet, folder: Path, *, size: int
     assert test.labels is not None
     answers, title = start.answers, f"Most confident mistakes: {start.name}"
     wrong = save_mistakes(test, answers, folder / f"{key}-mistakes.png", size=size, title=title)
-    trained = f"{start.name}, {start.trained}," if start.trained else start.name
+    who, count = (f"{start.name}, {start.trained}," if start.trained else start.name), len(answers.predicted)
+    who = who[:1].upper() + who[1:]
     if not len(wrong):
-        caption = f"No picture: {trained} makes no mistake on {len(answers.predicted):,} test images."
+        caption = f"No picture: {who} makes no mistake on {count:,} test images."
         return _entry(key, "mistakes", title, caption, drawn=False)
     first = wrong[0]
     position = int(answers.positions[first])
     caption = (
-        f"{trained[:1].upper()}{trained[1:]} is wrong on {len(wrong):,} of {len(answers.predicted):,} test images. The surest mistake: "
-        f"{test.where(position)} is {test.classes[test.labels[position]]}, and was taken for "
+        f"{who} is wrong on {len(wrong):,} of {count:,} test images. The surest mistake: "
+        f"{file_name(test.where(position), 60)} is {test.classes[test.labels[position]]}, and was taken for "
         f"{test.classes[answers.predicted[first]]} ({per_cent(float(answers.confidence[first]))}). "
         "Among sure mistakes are often images whose label is wrong or that show two classes."
     )

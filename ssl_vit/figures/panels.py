@@ -44,9 +44,8 @@ class Sheet:
     """Of a panel, in inches."""
 
     def draw(self, row: int, column: int, image: np.ndarray, **style: Any) -> None:
-        """One panel; pixels stay squares where they are enlarged, and are averaged where they are shrunk."""
-        fine = max(image.shape[:2]) > self.side * self.figure.dpi
-        self.axes[row, column].imshow(image, interpolation="antialiased" if fine else "nearest", **style)
+        """One panel; pixels stay squares where they are enlarged three times or more, else they are averaged."""
+        self.axes[row, column].imshow(image, interpolation="antialiased", **style)
         frame(self.axes[row, column])
 
     def name_row(self, row: int, words: str, column: int = 0) -> None:

@@ -46,7 +46,7 @@ def class_names(classes: Sequence[str], most: int = 16) -> list[str]:
     ]
     times = Counter(plain)
     return [
-        name if times[name] == 1 else f"{shortened(name, most - len(str(number)) - 2)} #{number}"
+        name if times[name] == 1 else f"{shortened(shown[number], most - len(str(number)) - 2)} #{number}"
         for number, name in enumerate(plain)
     ]
 
