@@ -12,14 +12,17 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-__all__ = ["LINE", "MUTED", "Sheet", "frame", "plt", "sheet"]
+from ssl_vit.figures.words import drawable
+
+__all__ = ["LINE", "MUTED", "RIGHT", "WRONG", "Sheet", "frame", "plt", "sheet"]
 
 LINE, MUTED = "#1a1a1a", "#6b6b6b"
-_GAP = 0.08  # inches between panels
+RIGHT, WRONG = "#1f6fb2", "#c2410c"  # blue and orange, which people of any colour vision tell apart
 _TITLE, _NOTE = 11.5, 9.0  # points
 
 
@@ -41,18 +44,36 @@ class Sheet:
     """Of a panel, in inches."""
 
     def draw(self, row: int, column: int, image: np.ndarray, **style: Any) -> None:
-        """One panel; pixels stay squares where they are enlarged, and are averaged where they are shrunk."""
-        fine = max(image.shape[:2]) > self.side * self.figure.dpi
-        self.axes[row, column].imshow(image, interpolation="antialiased" if fine else "nearest", **style)
+        """One panel; pixels stay squares where they are enlarged three times or more, else they are averaged."""
+        self.axes[row, column].imshow(image, interpolation="antialiased", **style)
         frame(self.axes[row, column])
 
-    def name_row(self, row: int, words: str) -> None:
-        """To the left of it."""
-        self.axes[row, 0].set_ylabel(words, rotation=0, ha="right", va="center", fontsize=9, color=LINE, labelpad=6)
+    def name_row(self, row: int, words: str, column: int = 0) -> None:
+        """To the left of it, or of another panel than its first."""
+        self.axes[row, column].set_ylabel(
+            words, rotation=0, ha="right", va="center", fontsize=9, color=LINE, labelpad=6
+        )
 
     def name_column(self, column: int, words: str) -> None:
         """Above it."""
         self.axes[0, column].set_title(words, fontsize=9, color=LINE, pad=5)
+
+    def surround(self, row: int, column: int, colour: str, *, dashed: bool) -> None:
+        """A line around a panel, outside it: solid and thin, or dashed and thick."""
+        out = 2.5 / 72 / self.side
+        style: dict[str, Any] = {"linewidth": 1.7, "linestyle": (0, (4.0, 1.6))} if dashed else {"linewidth": 1.1}
+        axis = self.axes[row, column]
+        around = Rectangle((-out, -out), 1 + 2 * out, 1 + 2 * out, transform=axis.transAxes, clip_on=False)
+        around.set(fill=False, edgecolor=colour, **style)
+        axis.add_patch(around)
+
+    def describe(self, row: int, column: int, lines: list[tuple[str, str]]) -> None:
+        """Lines of words under a panel, each with its colour; nothing in them is taken for a formula."""
+        for number, (words, colour) in enumerate(lines):
+            self.axes[row, column].annotate(
+                words, (0.5, 0.0), (0.0, -5.0 - 11.0 * number), "axes fraction", "offset points", ha="center", va="top",
+                fontsize=8, color=colour, parse_math=False,
+            )  # fmt: skip
 
     def colour_bar(self, label: str) -> None:
         """Of the last panel's colours, beside all panels and as high; its pointed end stands for all that is more."""
@@ -74,7 +95,7 @@ class Sheet:
 
 def sheet(
     rows: int, columns: int, *, title: str, note: str, left: float = 0.2, right: float = 0.2, under: float = 0.0,
-    head: float = 0.0,
+    head: float = 0.0, apart: float = 0.0, gap: float = 0.08,
 ) -> Sheet:  # fmt: skip
     """Empty panels, at least 1.15 inches and larger where there are few, below a title and a note.
 
@@ -87,12 +108,14 @@ def sheet(
         right: Inches beside the panels, for a colour bar.
         under: Inches under every row, for words.
         head: Inches above the first row, for words.
+        apart: More inches between the first column and the others, for words.
+        gap: Inches between panels.
     """
     side = float(np.clip(6.9 / max(rows, columns), 1.15, 2.3))
-    across, down = columns * (side + _GAP) - _GAP, rows * (side + _GAP + under) - _GAP
+    across, down = columns * (side + gap) - gap + apart, rows * (side + gap + under) - gap
     letters = (across + right - 0.2) * 72 / 0.51  # of one point that fit beside each other
     texts = [
-        (textwrap.wrap(re.sub(r"(?<=\d) x (?=\d)", "\xa0x\xa0", text), int(letters / size)), size, colour)
+        (textwrap.wrap(re.sub(r"(?<=\d) x (?=\d)", "\xa0x\xa0", drawable(text)), int(letters / size)), size, colour)
         for text, size, colour in ((title, _TITLE, LINE), (note, _NOTE, MUTED))
     ]
     top = 0.3 + sum(len(lines) * size * 1.4 / 72 for lines, size, _ in texts)
@@ -100,11 +123,14 @@ def sheet(
     figure = plt.figure(figsize=(width, height), dpi=160)
     y = height - 0.15
     for lines, size, colour in texts:
-        figure.text(left / width, y / height, "\n".join(lines), fontsize=size, color=colour, va="top", linespacing=1.25)
+        figure.text(
+            left / width, y / height, "\n".join(lines), fontsize=size, color=colour, va="top", linespacing=1.25,
+            parse_math=False,
+        )  # fmt: skip
         y -= len(lines) * size * 1.4 / 72 + 0.03
     axes = np.empty((rows, columns), dtype=object)
     for row, column in np.ndindex(rows, columns):
-        low = height - top - head - row * (side + _GAP + under) - side
-        place = (left + column * (side + _GAP), low, side, side)
+        low = height - top - head - row * (side + gap + under) - side
+        place = (left + column * (side + gap) + (apart if column else 0.0), low, side, side)
         axes[row, column] = figure.add_axes(tuple(np.array(place) / (width, height, width, height)))
     return Sheet(figure, axes, side)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loader import Batch, UnreadableLog, eval_batches
-from ssl_vit.data.views import PixelScale
+from ssl_vit.data.views import PixelScale, eval_images
 from ssl_vit.errors import UserError
 
 _MOST = 4
@@ -31,9 +31,28 @@ def some_images(images: ImageSet, count: int, device: torch.device) -> tuple[Bat
     Raises:
         UserError: When none can be read.
     """
-    chosen = images.subset(np.unique(np.linspace(0, len(images) - 1, min(count, len(images))).astype(int)))
+    return chosen_images(
+        images, np.unique(np.linspace(0, len(images) - 1, min(count, len(images))).astype(int)), device
+    )
+
+
+def chosen_images(images: ImageSet, positions: Int[np.ndarray, " n"], device: torch.device) -> tuple[Batch, list[str]]:
+    """The images at these positions of a set, in this order.
+
+    Args:
+        images: Where to take them from.
+        positions: At least one; an image may occur again.
+        device: Where they go.
+
+    Returns:
+        Those that can be read, and names and reasons of the others.
+
+    Raises:
+        UserError: When none can be read.
+    """
+    chosen = images.subset(positions)
     log = UnreadableLog(chosen, silent=True)
-    batch = next(eval_batches(chosen, count, device, log, workers=0, alone=True), None)
+    batch = next(eval_batches(chosen, len(chosen), device, log, workers=0, alone=True), None)
     if batch is None:
         raise UserError(f"none of the images to draw can be read: {'; '.join(log.listing())}")
     return batch, log.listing()
@@ -84,3 +103,48 @@ def displayed(images: Float[Tensor, "B C H W"], low: float, high: float) -> Floa
     """Three channels or one in [0, 1]; hidden patches (NaN) get a tint."""
     x = ((images.detach().float().cpu() - low) / (high - low)).clamp(0.0, 1.0).expand(-1, 3, -1, -1)
     return torch.where(x.isnan(), torch.tensor(_HIDDEN)[:, None, None], x).permute(0, 2, 3, 1).numpy()
+
+
+def cut(images: ImageSet, positions: Int[np.ndarray, " n"], size: int) -> Float[Tensor, "n C S S"]:
+    """Images as a network sees them in evaluation, but in [0, 1].
+
+    Args:
+        images: Where to take them from.
+        positions: Which, in this order.
+        size: Side of the network's input in pixels.
+
+    Raises:
+        UserError: When one of them cannot be read.
+    """
+    batch, unreadable = chosen_images(images, positions, torch.device("cpu"))
+    if unreadable:
+        raise UserError(f"images that were read before cannot be drawn: {'; '.join(unreadable)}")
+    channels, bits = images.form
+    as_it_is = PixelScale((0.0,) * channels, (1.0,) * channels, bits)
+    return eval_images(batch, as_it_is, size, torch.float32)
+
+
+def thumbnails(pixels: Float[Tensor, "n C H W"], bits: int) -> Float[np.ndarray, "n H W 3"]:
+    """One picture per image, all on one scale, so that light images stay lighter than dark ones.
+
+    What is no photograph gets false colours: of two channels magenta and green, which people of any colour vision tell
+    apart, of three or more red, green and blue for the first three.
+
+    Args:
+        pixels: All that is drawn together, in [0, 1].
+        bits: Bits per channel of the files.
+    """
+    channels = pixels.shape[1]
+    if channels == 1 or (channels == 3 and bits == 8):
+        return displayed(pixels, *value_range(pixels))
+    planes = [displayed(pixels[:, [c]], *value_range(pixels[:, [c]]))[..., 0] for c in range(min(3, channels))]
+    return np.stack([planes[0], planes[1], planes[2 if channels > 2 else 0]], axis=3)
+
+
+def colouring(channels: int, bits: int) -> str:
+    """A sentence about the colours of ``thumbnails``; empty where they are the images' own."""
+    if channels == 1 or (channels == 3 and bits == 8):
+        return ""
+    colours = "magenta and green" if channels == 2 else "red, green and blue"
+    rest = f"; channel{f's 4 to {channels} are' if channels > 4 else ' 4 is'} not shown" if channels > 3 else ""
+    return f"False colours: channels 1 {'and 2' if channels == 2 else 'to 3'} in {colours}{rest}."
