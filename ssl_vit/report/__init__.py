@@ -1,0 +1,1 @@
+"""From a verdict's raw results to its report; reads folders, needs no torch."""
