@@ -89,7 +89,7 @@ def _score(result: Result, metric: str) -> Score:
             arrays = {name: file[name] for name in file.files}
     row = result.rows[0]
     return Score(
-        start=told["start"], use=told["use"], labels=result.labels_used, draw=result.draw or 0,
+        start=told["start"], use=told["use"], labels=result.labels_used, draw=told["draw"],
         pretraining=told["pretraining"], matched=told["matched"], value=float(row[metric]),
         units=arrays.get("units"), predicted=arrays.get("predicted"), confidence=arrays.get("confidence"),
         result=result, command=told["command"], cost=told["cost"],
