@@ -63,6 +63,7 @@ _PACKAGES = [
     "numpy",
     "scipy",
     "pillow",
+    "jinja2",
     "jsonargparse",
     "matplotlib",
     "safetensors",
