@@ -62,6 +62,7 @@ _PACKAGES = [
     "scikit-learn",
     "numpy",
     "scipy",
+    "statsmodels",
     "pillow",
     "jinja2",
     "jsonargparse",

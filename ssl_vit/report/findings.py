@@ -1,0 +1,286 @@
+"""What a verdict says, in plain words; which comparisons are made stands in ``ssl_vit.report.comparisons``.
+
+Nothing is said without its interval, a gain or a loss only where Holm's adjusted p-value is below 0.05. Where the
+fair-baseline contract was broken or the two sides followed different protocols, no verdict is given at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ssl_vit.report.comparisons import (
+    BASELINE,
+    PRETRAINED,
+    UNTRAINED,
+    Comparisons,
+    Difference,
+    Saving,
+    compare,
+    difference_at,
+    oriented,
+)
+from ssl_vit.report.records import Verdict
+from ssl_vit.results import LABELS, shown
+
+_METRICS = {
+    "top1": "accuracy", "balanced": "balanced accuracy", "auroc": "AUROC", "macro_f1": "macro-F1",
+    "average_precision": "mean average precision", "mae": "mean absolute error", "r2": "R2",
+}  # fmt: skip
+_USES = {"train": "fine-tuning", "linear": "linear probe", "knn": "k-NN"}
+_UNTRAINED = {"pixels": "raw pixels", "random": "random weights"}
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Numbers and sentences of a verdict."""
+
+    primary: tuple[Difference, ...]
+    """Every pre-trained start against the labelled baseline, over the whole curve."""
+    table: tuple[Difference, ...]
+    """Everything against the labelled baseline, at every number of labels."""
+    secondary: tuple[Difference, ...]
+    savings: tuple[Saving, ...]
+    headline: str
+    """What stands at the top: a sentence for each pre-trained start."""
+    more: tuple[str, ...]
+    refused: tuple[str, ...]
+    """Why there is no verdict; empty where there is one."""
+
+
+def find(verdict: Verdict, broken: Sequence[str] = ()) -> Findings:
+    """Compares, and says what was found.
+
+    Args:
+        verdict: All numbers.
+        broken: What of the fair-baseline contract was not kept, a sentence each.
+    """
+    found = compare(verdict)
+    words = _Words(verdict, found)
+    refused = list(broken)
+    told: list[str] = []
+    observed: dict[str, str] = {}
+    more: list[str] = []
+    for one in found.primary:
+        reasons = [*broken, *words.protocols(one)]
+        refused += [reason for reason in reasons if reason not in refused]
+        if reasons:
+            observed[words.what(one.start)] = words.observed(one)
+        else:
+            told.append(words.verdict(one))
+            more += words.details(one)
+    if not found.primary:
+        refused.append("there is no pre-trained network and labelled baseline with draws of labels in common")
+    if refused:
+        about = f" on {_listed([*observed])}" if told else ""
+        seen = f" Observed only: {'; '.join(observed.values())}." if observed else ""
+        told.append(f"No verdict is given{about}: {'; '.join(reason.rstrip('.') for reason in refused)}.{seen}")
+    if verdict.about.get("transductive"):
+        told.append(
+            "Pre-training saw the test images, without their labels (transductive): this says nothing about images "
+            "that it has not seen."
+        )
+    return Findings(*found, headline=" ".join(told), more=(*more, *words.general()), refused=tuple(refused))
+
+
+class _Words:
+    """Sentences about one verdict."""
+
+    def __init__(self, verdict: Verdict, found: Comparisons) -> None:
+        self.all, self.found = verdict, found
+        self.metric: str = verdict.about["metric"]
+        self.whole: int = max(verdict.about["labels"])
+
+    def verdict(self, one: Difference) -> str:
+        """The sentence at the top."""
+        who, condition = _upper(self.what(one.start)), self.condition(one)
+        against = f"against the labelled baseline {self.span(one)}"
+        if one.interval.low is None:
+            observed = f"observed difference {self.gap(one)} {against}{condition}"
+            return f"No verdict on {self.what(one.start)}: {observed}. {one.interval.note}"
+        saved = next((s for s in self.savings(one) if s.labels == self.whole), None)
+        if one.sign > 0 and saved and saved.needed and saved.high is not None and saved.high < saved.labels:
+            return f"{who} reaches {self.level(saved)} {self.needed(saved)}{condition}."
+        curve = [d for d in self.found.table if (d.start, d.use) == (one.start, one.use)]
+        if one.sign:
+            at_all = [self.found_at(d) for d in curve if d.labels == self.whole and len(curve) > 1]
+            verb = "gains" if one.sign > 0 else "loses"
+            return f"{who} {verb}: difference {self.gap(one)} {'; '.join([against, *at_all])}{condition}."
+        unclear = one.interval.p is not None and one.interval.p < 0.05
+        doubt = f", not clear after Holm's adjustment for {len(self.found.primary)} comparisons" if unclear else ""
+        clear = "; ".join(self.found_at(d) for d in curve if d.sign)
+        but = f"; but {clear}" if clear else ""
+        what = self.what(one.start)
+        return f"No gain from {what} was found: difference {self.gap(one)} {against}{doubt}{but}{condition}."
+
+    def details(self, one: Difference) -> list[str]:
+        """What stands behind the sentence at the top."""
+        if one.interval.low is None:
+            return []
+        who = _upper(self.what(one.start))
+        lines = [f"{_upper(self.observed(one))}."]
+        curve = [d for d in self.found.table if (d.start, d.use) == (one.start, one.use)]
+        said = [
+            f"{words} with {_listed([f'{d.labels:,}' for d in curve if d.sign == sign])} labels"
+            for sign, words in ((1, "a gain"), (-1, "a loss"), (0, "no clear difference"))
+            if any(d.sign == sign for d in curve)
+        ]
+        if len(curve) > 1:
+            count = len(self.found.table)
+            lines.append(
+                f"{who} by number of labels, after Holm's adjustment for {count} comparisons: {'; '.join(said)}."
+            )
+        for saved in sorted(self.savings(one), key=lambda s: -s.labels):
+            if saved.labels == self.whole or (saved.low is not None and saved.high is not None):
+                verb = "does not reach" if saved.needed is None else "reaches"
+                lines.append(f"{who} {verb} {self.level(saved)} {self.needed(saved)}.")
+        return lines
+
+    def general(self) -> list[str]:
+        """What is not about one pre-trained start."""
+        lines = self.beaten()
+        lines += [f"{_upper(self.observed(d))}." for d in self.found.secondary if d.start == "cnn"]
+        matched = sorted({count for d in self.found.primary for count in d.matched})
+        if matched:
+            lines.append(
+                f"With {_listed([f'{n:,}' for n in matched])} labels the baseline is the one trained at the FLOPs of "
+                "pre-training and fine-tuning together, because it was the better of the two; choosing so favours the "
+                "baseline."
+            )
+        lines.append(
+            "Intervals are of one comparison each; a gain or a loss is one that is clear after Holm's adjustment."
+        )
+        if oriented(self.metric) < 0:
+            lines.append(f"Differences are turned so that positive is better: a lower {_METRICS[self.metric]}.")
+        return lines
+
+    def beaten(self) -> list[str]:
+        """Where pixels or random weights are better than every use of a pre-trained network."""
+        lines: list[str] = []
+        better = oriented(self.metric)
+        for count in self.all.about["labels"]:
+            means: dict[tuple[str, str], float] = {}
+            for start, use in dict.fromkeys((s.start, s.use) for s in self.all.scores):
+                values = [s.value for s in self.all.of(start, use, count)]
+                if values:
+                    means[start, use] = better * sum(values) / len(values)
+            own, plain = ({k: v for k, v in means.items() if k[0] in group} for group in (PRETRAINED, UNTRAINED))
+            if not own or not plain or max(plain.values()) <= max(own.values()):
+                continue
+            one, other = max(plain, key=plain.__getitem__), max(own, key=own.__getitem__)
+            gap = difference_at(self.all, one, other, count)
+            if gap is not None:
+                lines.append(
+                    f"With {count:,} labels {_UNTRAINED[one[0]]} ({_USES[one[1]]}) are on average above every use of "
+                    f"pre-trained weights: difference {self.gap(gap)} against the best of them, {self.name(other[0])} "
+                    f"({_USES[other[1]]})."
+                )
+        return lines
+
+    def protocols(self, one: Difference) -> list[str]:
+        """Whether the two sides of a comparison followed the same rules of training."""
+        if one.use != "train":
+            return []
+        both = [self.all.of(start, "train", matched=m) for start in (one.start, BASELINE) for m in (False, True)]
+        if len({score.result.protocol_hash for side in both for score in side}) < 2:
+            return []
+        return [f"the protocols of {self.name(one.start)} fine-tuning and of the labelled baseline differ"]
+
+    def observed(self, one: Difference) -> str:
+        """A difference that nothing follows from."""
+        use = "" if one.start == "cnn" else f", {_USES[one.use]}"
+        against = f"against the labelled baseline {self.span(one)}"
+        return f"{self.what(one.start)}{use} {against}: difference {self.gap(one)}{self.condition(one)}"
+
+    def name(self, start: str) -> str:
+        """What a start is called."""
+        return str(self.all.about["methods"].get(start, {}).get("name", start))
+
+    def what(self, start: str) -> str:
+        """What is judged."""
+        before, behind = {"public": ("starting from ", ""), "cnn": ("", "")}.get(start, ("", " pre-training"))
+        return f"{before}{self.name(start)}{behind}"
+
+    def savings(self, one: Difference) -> list[Saving]:
+        """Labels that a start's primary use needs for what the baseline reaches."""
+        return [s for s in self.found.savings if (s.start, s.use) == (one.start, one.use)]
+
+    def span(self, one: Difference) -> str:
+        """Over which numbers of labels."""
+        counts = [d.labels for d in self.found.table if (d.start, d.use) == (one.start, one.use) and d.labels]
+        if len(counts) == 1:
+            return f"with {counts[0]:,} labels"
+        return f"on average over {min(counts):,} to {max(counts):,} labels"
+
+    def gap(self, one: Difference) -> str:
+        """A difference with its interval."""
+        i = one.interval
+        text = f"{self.signed(i.estimate)}{self.unit}"
+        if i.low is None or i.high is None:
+            return f"{text} (no interval)"
+        beside = "" if one.images else " without chance in the choice of test images"
+        return f"{text} (95 % interval{beside} {self.signed(i.low)} to {self.signed(i.high)})"
+
+    def found_at(self, one: Difference) -> str:
+        """What was found at one number of labels."""
+        words = {1: "a gain", -1: "a loss", 0: "no clear difference"}[one.sign]
+        return f"{words} with {self.labels(one.labels or 0)}: {self.gap(one)}"
+
+    def labels(self, count: int) -> str:
+        """A number of labels."""
+        return f"all {count:,} labels" if count == self.whole else f"{count:,} labels"
+
+    def level(self, saved: Saving) -> str:
+        """What is to be reached."""
+        value = shown(self.metric, saved.level) + (" %" if self.unit else "")
+        return f"the labelled baseline's {_METRICS[self.metric]} ({value} with {self.labels(saved.labels)})"
+
+    def needed(self, saved: Saving) -> str:
+        """With how many labels it is reached: in percent of all where the baseline has all."""
+        if saved.labels == self.whole:
+            needed, low, high = (None if s is None else _percent(s) for s in saved.shares)
+            unit, what = " %", " % of the labels"
+        else:
+            needed, low, high = (None if n is None else f"{n:,.0f}" for n in (saved.needed, saved.low, saved.high))
+            unit, what = "", " labels"
+        fewer = " or fewer" if saved.at_once else ""
+        text = "with any number of labels tried" if needed is None else f"with {needed}{what}{fewer}"
+        if saved.note:
+            return f"{text} (no interval)"
+        if low is not None and high is not None:
+            return f"{text} (95 % interval {low}-{high}{unit})"
+        if high is not None:
+            return f"{text} (95 % interval: {high}{unit} at most)"
+        if low is not None:
+            return f"{text} (95 % interval: {low}{unit} or more, without an upper end)"
+        return f"{text} (95 % interval: without ends, beyond the fewest and the most labels tried)"
+
+    def condition(self, one: Difference) -> str:
+        """On what a sentence stands where there are too few pre-training seeds."""
+        if not one.conditional:
+            return ""
+        return ", conditional on " + ("this one backbone" if one.seeds == 1 else f"these {one.seeds} backbones")
+
+    @property
+    def unit(self) -> str:
+        """Of a difference."""
+        return " points" if LABELS[self.metric].endswith("%") else ""
+
+    def signed(self, value: float) -> str:
+        """A difference as a number with its sign; what rounds to zero has none."""
+        size = shown(self.metric, abs(value))
+        return size if float(size) == 0 else f"{'+' if value > 0 else '-'}{size}"
+
+
+def _percent(share: float) -> str:
+    if 99 < share < 100:  # not all of them
+        return f"{min(share, 99.9):.1f}"
+    return f"{share:.0f}" if share >= 9.5 else f"{share:#.2g}"
+
+
+def _listed(words: Sequence[str]) -> str:
+    return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else "".join(words)
+
+
+def _upper(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]

@@ -1,0 +1,200 @@
+"""Sentences of a verdict say what the numbers say, with intervals, and nothing where nothing may be said."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+from ssl_vit.report.findings import Findings, find
+from ssl_vit.report.records import read_verdict
+from ssl_vit.rundir import digest
+
+LABELS = (10, 100, 1000)
+SCRATCH = (0.50, 0.70, 0.85)
+IMAGES = 200
+NAMES = {"mae": "MAE", "dino": "DINO", "pixels": "raw pixels", "cnn": "CNN", "scratch": "from scratch"}
+Curves = Mapping[tuple[str, str], tuple[float, ...]]
+
+
+def write_verdict(
+    folder: Path,
+    curves: Curves,
+    *,
+    draws: int = 5,
+    seeds: int = 3,
+    longer: tuple[float, ...] = (),
+    protocols: Mapping[str, str] | None = None,
+    metric: str = "top1",
+    units: bool = True,
+    transductive: bool = False,
+    labels: tuple[int, ...] = LABELS,
+) -> Path:
+    """A verdict's folder in which every method has about the given accuracy at every number of labels."""
+    (folder / "results").mkdir(parents=True)
+    rng = np.random.default_rng(1)
+    hard = rng.standard_normal(IMAGES)
+    rows = [(start, use, False, means) for (start, use), means in curves.items()]
+    rows += [("scratch", "train", True, longer)] if longer else []
+    for start, use, matched, means in rows:
+        for count, mean in zip(labels, means, strict=True):
+            for draw in range(draws):
+                eta = norm.ppf(mean) * 1.5 + hard + 0.03 * rng.standard_normal()
+                hits = rng.random(IMAGES) < norm.cdf(eta / 0.5)
+                own = {"test": {"images": IMAGES}, "kind": "class", "metric": metric, "rules": "one"}
+                own |= {"rules": (protocols or {}).get(start, "one")}
+                content: dict[str, Any] = {
+                    "method": use, "rows": [{"method": start, metric: 100 * float(hits.mean()), "images": IMAGES}],
+                    "protocol": own, "protocol_hash": digest(own), "labels_used": count, "draw": draw, "seed": draw,
+                    "data": {}, "verdict": {
+                        "start": start, "use": use, "draw": draw, "matched": matched, "command": "eval/x.py",
+                        "cost": {}, "pretraining": draw % seeds if start in ("mae", "dino") else None},
+                }  # fmt: skip
+                path = folder / "results" / f"{start}-{use}-{matched}-{count}-{draw}.json"
+                path.write_text(json.dumps(content))
+                if units:
+                    np.savez(path.with_suffix(".npz"), units=(100.0 * hits).astype(np.float32))
+    about = {
+        "metric": metric, "labels": list(labels), "test": {"clusters": None}, "transductive": transductive,
+        "methods": {start: {"name": NAMES[start]} for start, _ in curves},
+    }  # fmt: skip
+    (folder / "verdict.json").write_text(json.dumps(about))
+    return folder
+
+
+@pytest.fixture
+def found(tmp_path: Path) -> Callable[..., Findings]:
+    def make(
+        mae: tuple[float, ...], broken: tuple[str, ...] = (), more: Curves | None = None, **options: Any
+    ) -> Findings:
+        curves = {("scratch", "train"): SCRATCH, ("mae", "train"): mae, **(more or {})}
+        return find(read_verdict(write_verdict(tmp_path / "verdict", curves, **options)), broken)
+
+    return make
+
+
+GAIN = (0.70, 0.93, 0.97)
+
+
+def test_a_gain_is_said_in_labels_saved_with_its_interval(found: Callable[..., Findings]) -> None:
+    said = found(GAIN)
+    assert re.fullmatch(
+        r"MAE pre-training reaches the labelled baseline's accuracy \(\d\d\.\d % with all 1,000 labels\) with "
+        r"[\d.]+ % of the labels \(95 % interval [\d.]+-[\d.]+ %\)\.",
+        said.headline,
+    )
+    assert said.primary[0].sign == 1 and said.primary[0].interval.estimate > 10 and not said.refused
+    (saved,) = [s for s in said.savings if s.labels == 1000]
+    assert saved.needed and saved.low and saved.high and 10 < saved.low < saved.needed < saved.high < 1000
+    assert any("a gain with 10, 100 and 1,000 labels" in line for line in said.more)
+
+
+def test_no_gain_is_said_as_plainly(found: Callable[..., Findings]) -> None:
+    said = found(SCRATCH)
+    assert said.primary[0].sign == 0
+    assert re.fullmatch(
+        r"No gain from MAE pre-training was found: difference [+-]?[\d.]+ points \(95 % interval -[\d.]+ to \+[\d.]+\) "
+        r"against the labelled baseline on average over 10 to 1,000 labels\.",
+        said.headline,
+    )
+
+
+def test_a_loss_is_called_a_loss(found: Callable[..., Findings]) -> None:
+    said = found((0.35, 0.50, 0.70))
+    assert said.headline.startswith("MAE pre-training loses: difference -")
+    assert "a loss with all 1,000 labels" in said.headline
+    assert any("does not reach the labelled baseline's accuracy" in line for line in said.more)
+    (saved,) = [s for s in said.savings if s.labels == 1000]
+    assert saved.needed is None and saved.shares[0] is None and saved.low == 1000 and saved.high is None
+
+
+def test_gain_with_few_labels_and_none_with_all_is_said_as_both(found: Callable[..., Findings]) -> None:
+    said = found((0.80, 0.90, 0.90))
+    assert said.headline.startswith("MAE pre-training gains: difference +")
+    assert "no clear difference with all 1,000 labels" in said.headline
+    assert any("a gain with 10 and 100 labels; no clear difference with 1,000 labels" in line for line in said.more)
+
+
+@pytest.mark.parametrize("mae", [GAIN, SCRATCH])
+def test_a_broken_contract_refuses_the_verdict(found: Callable[..., Findings], mae: tuple[float, ...]) -> None:
+    said = found(mae, broken=("MAE had 5 trials, the baseline 2.",))
+    assert said.headline.startswith("No verdict is given: MAE had 5 trials, the baseline 2. Observed only: MAE pre-")
+    assert said.refused == ("MAE had 5 trials, the baseline 2.",)
+    assert "reaches" not in said.headline and "95 % interval" in said.headline
+
+
+def test_other_protocols_refuse_the_verdict_on_those_that_follow_them(found: Callable[..., Findings]) -> None:
+    said = found(GAIN, more={("dino", "train"): GAIN}, protocols={"dino": "two"})
+    assert said.headline.startswith("MAE pre-training reaches")
+    reason = "the protocols of DINO fine-tuning and of the labelled baseline differ"
+    assert said.refused == (reason,)
+    told = (
+        f"No verdict is given on DINO pre-training: {reason}. Observed only: DINO pre-training, fine-tuning against the"
+    )
+    assert told in said.headline
+
+
+def test_one_backbone_is_a_condition_of_the_sentence(found: Callable[..., Findings]) -> None:
+    said = found(GAIN, seeds=1)
+    assert said.headline.endswith("%), conditional on this one backbone.")
+    assert said.primary[0].conditional and said.primary[0].seeds == 1
+
+
+def test_two_backbones_are_still_a_condition(found: Callable[..., Findings]) -> None:
+    assert "conditional on these 2 backbones" in found(SCRATCH, seeds=2).headline
+
+
+def test_one_draw_gives_numbers_and_no_verdict(found: Callable[..., Findings]) -> None:
+    said = found(GAIN, draws=1)
+    assert said.headline.startswith("No verdict on MAE pre-training: observed difference +")
+    assert "One draw" in said.headline and said.primary[0].sign == 0
+
+
+def test_transductive_is_part_of_the_headline(found: Callable[..., Findings]) -> None:
+    assert "Pre-training saw the test images" in found(GAIN, transductive=True).headline
+
+
+def test_the_baseline_is_the_better_of_the_two_at_every_number_of_labels(found: Callable[..., Findings]) -> None:
+    said = found(GAIN, longer=(0.30, 0.85, 0.60))
+    assert said.primary[0].matched == (100,)
+    assert any("With 100 labels the baseline is the one trained at the FLOPs" in line for line in said.more)
+
+
+def test_pixels_that_win_are_not_kept_quiet(found: Callable[..., Findings]) -> None:
+    said = found(GAIN, more={("pixels", "knn"): (0.2, 0.98, 0.9), ("mae", "knn"): SCRATCH})
+    lines = [line for line in said.more if "raw pixels (k-NN) are on average above every use" in line]
+    assert len(lines) == 1 and lines[0].startswith("With 100 labels") and "95 % interval" in lines[0]
+
+
+def test_values_alone_give_an_interval_that_says_what_it_lacks(found: Callable[..., Findings]) -> None:
+    said = found(SCRATCH, units=False)
+    assert "95 % interval without chance in the choice of test images" in said.headline
+
+
+def test_a_smaller_error_is_a_gain(found: Callable[..., Findings]) -> None:
+    said = found((0.35, 0.50, 0.70), metric="mae")
+    assert said.primary[0].sign == 1 and "points" not in said.headline
+    assert any("a lower mean absolute error" in line for line in said.more)
+
+
+def test_without_a_baseline_there_is_no_verdict(tmp_path: Path) -> None:
+    said = find(read_verdict(write_verdict(tmp_path / "v", {("mae", "knn"): SCRATCH})))
+    assert said.headline.startswith("No verdict is given: there is no")
+
+
+def test_probes_are_the_comparison_where_nothing_was_fine_tuned(tmp_path: Path) -> None:
+    curves = {("scratch", "train"): SCRATCH, ("mae", "linear"): GAIN, ("mae", "knn"): SCRATCH}
+    said = find(read_verdict(write_verdict(tmp_path / "v", curves, protocols={"mae": "two"})))
+    assert said.primary[0].use == "linear" and not said.refused
+    assert {(d.use, d.labels) for d in said.table} == {(use, n) for use in ("linear", "knn") for n in LABELS}
+
+
+def test_one_number_of_labels_is_no_curve(tmp_path: Path) -> None:
+    curves = {("scratch", "train"): (0.6,), ("mae", "train"): (0.9,)}
+    said = find(read_verdict(write_verdict(tmp_path / "v", curves, labels=(50,))))
+    assert "with 50 labels" in said.headline and "average" not in said.headline
