@@ -24,7 +24,7 @@ def main(given: list[str], out: str | None) -> None:
     verdict = open_numbers(given)
     report = write_report(verdict, out)
     folder = Path(out).expanduser() if out else verdict.folder
-    print(report.sentence)
+    print(report.sentence, *report.beside)
     print(f"Report: {folder / 'report.html'}   {folder / 'report.md'}")
 
 

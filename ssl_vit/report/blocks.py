@@ -16,7 +16,17 @@ class Words:
 
     text: str
     warning: bool = False
+    note: bool = False
+    """Whether it is about what stands above it."""
     kind: str = "words"
+
+
+@dataclass(frozen=True)
+class Bullets:
+    """Sentences, each for itself."""
+
+    lines: tuple[str, ...]
+    kind: str = "bullets"
 
 
 @dataclass(frozen=True)
@@ -34,8 +44,6 @@ class Plot:
 
     chart: Chart
     legend: tuple[tuple[str, Look], ...] = ()
-    wide: bool = False
-    """Whether a panel may be as wide as the text."""
     kind: str = "plot"
 
 
@@ -93,7 +101,7 @@ class Fold:
     kind: str = "fold"
 
 
-Block = Words | Grid | Plot | Checks | Gallery | Pairs | Code | Fold
+Block = Words | Bullets | Grid | Plot | Checks | Gallery | Pairs | Code | Fold
 
 
 @dataclass(frozen=True)
@@ -111,8 +119,11 @@ class Page:
 
     title: str
     sentence: str
+    """The verdict."""
+    beside: tuple[str, ...]
+    """The verdict on other starts, and what it stands on."""
     refused: bool
-    """Whether the sentence says that there is no verdict."""
+    """Whether some of it is that there is no verdict."""
     notes: tuple[Words, ...]
     numbers: tuple[tuple[str, str], ...]
     """Values and what they are."""

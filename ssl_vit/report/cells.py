@@ -16,8 +16,8 @@ class Cell(NamedTuple):
     """One cell of a table."""
 
     text: str
-    minor: str = ""
-    """Behind it, smaller: an interval."""
+    minor: tuple[str, ...] = ()
+    """Below it, smaller: an interval, a p-value."""
     strong: bool = False
     start: str | None = None
     """The start whose colour and marker stand in front."""
@@ -61,6 +61,8 @@ def span(metric: str, low: float | None, high: float | None, *, sign: bool = Fal
     if low is None or high is None or not (isfinite(low) and isfinite(high)):
         return ""
     words = signed_value if sign else shown
+    if not sign and "%" in LABELS.get(metric, ""):  # symmetric intervals reach beyond what a percentage can be
+        low, high = max(low, 0.0), min(high, 100.0)
     return f"{words(metric, low)} to {words(metric, high)}"
 
 

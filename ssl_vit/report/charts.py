@@ -21,17 +21,17 @@ from matplotlib.lines import Line2D
 from ssl_vit.report.look import INK, MUTED, PAPER, RULE, Look, palette
 
 _STYLE: dict[str, Any] = {
-    "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"], "font.size": 9.0, "svg.fonttype": "none",
+    "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"], "font.size": 9.5, "svg.fonttype": "none",
     "svg.hashsalt": "ssl_vit", "text.color": INK, "axes.edgecolor": RULE, "axes.labelcolor": MUTED,
-    "axes.linewidth": 0.8, "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 9.5,
+    "axes.linewidth": 0.8, "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 10.0,
     "axes.titleweight": "bold", "axes.titlelocation": "left", "axes.titlepad": 8.0, "axes.titlecolor": INK,
     "axes.axisbelow": True, "xtick.color": RULE, "ytick.color": RULE, "xtick.labelcolor": MUTED,
-    "ytick.labelcolor": MUTED, "xtick.labelsize": 8.5, "ytick.labelsize": 8.5, "xtick.major.size": 3.0,
+    "ytick.labelcolor": MUTED, "xtick.labelsize": 9.0, "ytick.labelsize": 9.0, "xtick.major.size": 3.0,
     "ytick.major.size": 0.0, "xtick.minor.size": 0.0, "ytick.minor.size": 0.0, "grid.color": RULE,
-    "grid.linewidth": 0.6, "lines.linewidth": 1.8, "lines.markersize": 4.6, "legend.frameon": False,
-    "legend.fontsize": 8.5,
+    "grid.linewidth": 0.6, "lines.linewidth": 1.8, "legend.frameon": False,
+    "legend.fontsize": 9.0,
 }  # fmt: skip
-WIDTH, HEIGHT = 4.0, 3.0
+WIDTH, HEIGHT = 3.9, 3.1
 """Of a panel, in inches: its letters are legible where the page is as narrow as a phone."""
 
 
@@ -59,8 +59,10 @@ class Chart:
 
 def look_of(kind: Look) -> dict[str, Any]:
     """A line's style."""
+    thin = kind.marker in "XP"  # an edge would eat them up
     return {
-        "color": kind.light, "marker": kind.marker, "markeredgewidth": 0.8, "markeredgecolor": PAPER,
+        "color": kind.light, "marker": kind.marker, "markeredgewidth": 0.4 if thin else 0.8, "markeredgecolor": PAPER,
+        "markersize": 6.0 if thin else 4.8,
         "linestyle": (0, kind.dash) if kind.dash else "-",
     }  # fmt: skip
 

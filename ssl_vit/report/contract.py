@@ -91,7 +91,7 @@ def _protocol(verdict: Verdict, compared: Sequence[str]) -> Item:
 
 def _tuning(verdict: Verdict, compared: Sequence[str]) -> list[Item]:
     """As many trials for all; the options that must have been tried; for every method whose weights are trained."""
-    trained = [start for start in verdict.methods if verdict.of(start, "train")]
+    trained = [start for start in verdict.starts if verdict.of(start, "train")]
     studies: list[dict[str, Any]] = [s for s in verdict.studies if s["use"] == "train"]
     counts = {start: {len(s["trials"]) for s in studies if s["start"] == start} for start in trained}
     equal, own = "As many tuning trials for every method", "Every method is tuned: learning rate, decays, length"
@@ -139,9 +139,7 @@ def _matched(verdict: Verdict) -> Item:
 
 def _last_step(verdict: Verdict, own: Sequence[str]) -> Item:
     claim = "Checkpoints are the last step, not the best on test images"
-    told = [
-        (start, run.get("checkpoint")) for start in own for run in verdict.methods[start].get("pretraining", [])
-    ]
+    told = [(start, run.get("checkpoint")) for start in own for run in verdict.methods[start].get("pretraining", [])]
     if not told or None in (words for _, words in told):
         return Item(claim, None, "not recorded")
     others = sorted({f"{verdict.name(start)}: {words}" for start, words in told if words != "last step"})
@@ -153,7 +151,10 @@ def _leaks(verdict: Verdict) -> list[Item]:
     others = "No test image among the training images, and no group on both sides"
     if verdict.leaks is None:
         words = "the leak guard has not looked"
-        return [Item(claim, None, words, "the leak guard has not looked for test images in the pool"), Item(others, None, words)]
+        return [
+            Item(claim, None, words, "the leak guard has not looked for test images in the pool"),
+            Item(others, None, words),
+        ]
     leaks = [one for one in verdict.leaks.get("findings", []) if one.get("leak")]
     pool = [one for one in leaks if one["between"] == "test-pool" and one["kind"] != "group"]
     rest = [one for one in leaks if one not in pool]

@@ -30,7 +30,11 @@ def leak_blocks(verdict: Verdict) -> list[Block]:
     blocks: list[Block] = [Words(f"Every image was compared with every other: {looked}.")] if looked else []
     found = leaks.get("findings", [])
     blocks += [Words(str(one["sentence"]), warning=bool(one.get("leak"))) for one in found]
-    blocks += [Words(str(sentence)) for sentence in leaks.get("sentences", []) if not any(sentence == f["sentence"] for f in found)]
+    blocks += [
+        Words(str(sentence))
+        for sentence in leaks.get("sentences", [])
+        if not any(sentence == f["sentence"] for f in found)
+    ]
     pairs = [pair for one in leaks.get("examples", []) if (pair := _pair(one))]
     return [*blocks, Pairs(tuple(pairs))] if pairs else blocks
 

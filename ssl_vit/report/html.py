@@ -44,14 +44,26 @@ def typeset(text: str) -> Markup:
     parts: list[str | Markup] = []
     end = 0
     for found in _INTERVAL.finditer(text):
-        parts += [_words(text[end : found.start()]), Markup('<span class="ci">{}</span>').format(_words(found[0]))]
+        parts += [
+            _words(text[end : found.start()]),
+            Markup('<span class="ci">{}</span>').format(_words(_range(found[0]))),
+        ]
         end = found.end()
     return Markup("").join([*parts, _words(text[end:])])
 
 
+def _range(text: str) -> str:
+    """From one number to another, never broken between them."""
+    return re.sub(r"(?<=\d)-(?=\d)", "\N{WORD JOINER}\N{EN DASH}\N{WORD JOINER}", text)
+
+
 def _words(text: str) -> Markup:
     text = re.sub(r"(?<![\w.-])-(?=\d)", "\N{MINUS SIGN}", text)
-    return escape(re.sub(r"(?<=\d) (?=%|px|s\b|h\b|min\b|GB\b|MB\b|[KMGTPEZ]FLOP|points?\b|labels?\b)", "\N{NO-BREAK SPACE}", text))
+    return escape(
+        re.sub(
+            r"(?<=\d) (?=%|px|s\b|h\b|min\b|GB\b|MB\b|[KMGTPEZ]FLOP|points?\b|labels?\b)", "\N{NO-BREAK SPACE}", text
+        )
+    )
 
 
 def _breakable(text: str) -> Markup:
@@ -65,9 +77,9 @@ def _data_uri(png: bytes) -> str:
 
 def _mark(look: Look) -> Markup:
     """A marker in its colour."""
-    return Markup('<svg class="mark" viewBox="0 0 10 10" aria-hidden="true"><path d="{}" fill="var(--c-{})"/></svg>').format(
-        SHAPES[look.marker], look.css
-    )
+    return Markup(
+        '<svg class="mark" viewBox="0 0 10 10" aria-hidden="true"><path d="{}" fill="var(--c-{})"/></svg>'
+    ).format(SHAPES[look.marker], look.css)
 
 
 def _swatch(look: Look) -> Markup:

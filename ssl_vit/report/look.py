@@ -56,6 +56,7 @@ def palette() -> dict[str, tuple[str, str]]:
     """Every colour of a start by its name on the page: light and dark."""
     return {look.css: (look.light, look.dark) for look in (*_KNOWN.values(), *_OTHERS)}
 
+
 SHAPES = {
     "o": "M5 1a4 4 0 1 0 0 8a4 4 0 1 0 0-8z",
     "s": "M1.5 1.5h7v7h-7z",

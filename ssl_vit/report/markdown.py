@@ -18,7 +18,11 @@ def markdown(report: Page) -> str:
     Args:
         report: What it says.
     """
-    parts = [f"# Does pre-training pay? {plain(report.title)}", f"**{plain(report.sentence)}**"]
+    parts = [
+        f"# Does pre-training pay? {plain(report.title)}",
+        f"**{plain(report.sentence)}**",
+        *map(plain, report.beside),
+    ]
     parts += [_block(note) for note in report.notes]
     parts.append(" · ".join(f"{plain(value)} {plain(what)}" for value, what in report.numbers))
     for section in report.sections:
@@ -43,6 +47,8 @@ def _block(block: Block) -> str:
     match block.kind:
         case "words":
             return f"> **Note:** {plain(block.text)}" if block.warning else plain(block.text)
+        case "bullets":
+            return "\n".join(f"- {plain(line)}" for line in block.lines)
         case "grid":
             head = f"### {plain(block.head)}\n\n" if block.head else ""
             return head + _table(block.table)
@@ -68,7 +74,7 @@ def _cell(cell: Cell) -> str:
     if cell.code:
         words = "`" + " ".join(cell.text.replace("`", "'").split()).replace("|", "\\|") + "`"
     words = f"**{words}**" if cell.strong else words
-    return f"{words} ({plain(cell.minor)})" if cell.minor else words
+    return f"{words} ({plain(', '.join(cell.minor))})" if cell.minor else words
 
 
 def _lines(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: int) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ssl_vit.report import plots, tables
 from ssl_vit.report.blocks import (
-    Block, Checks, Code, Fold, Gallery, Grid, Page, Picture, Plot, Section, Words,
+    Block, Bullets, Checks, Code, Fold, Gallery, Grid, Page, Picture, Plot, Section, Words,
 )  # fmt: skip
 from ssl_vit.report.cells import Table, count, percent, seconds, signed_value, table, unit_of
 from ssl_vit.report.contract import Item, broken, check
@@ -49,14 +50,16 @@ def build(verdict: Verdict) -> Page:
         ("reproduce", "Reproduce a number", _reproduce),
     ]
     sections = [Section(key, title, tuple(make(verdict, findings))) for key, title, make in makers]
+    first, *others = re.split(r"(?<=\.) (?=[A-Z])", findings.headline)
     return Page(
         title=str(verdict.about.get("title") or "runs"),
-        sentence=findings.headline,
+        sentence=first,
+        beside=tuple(others),
         refused=bool(findings.refused),
         notes=_notes(verdict, findings),
         numbers=tuple(_strip(verdict, findings)),
         sections=tuple(section for section in sections if section.blocks),
-        looks=looks(verdict.methods),
+        looks=looks(verdict.starts),
     )
 
 
@@ -64,7 +67,7 @@ def _notes(verdict: Verdict, findings: Findings) -> tuple[Words, ...]:
     """What must be known to read the sentence; refusals and declarations stand in the sentence itself."""
     leaks = leak_sentences(verdict)
     warnings = [Words(f"{' '.join(leaks)} Scores on these images mean less.", warning=True)] if leaks else []
-    return (*warnings, *(Words(sentence) for sentence in findings.more))
+    return tuple(warnings)
 
 
 def _strip(verdict: Verdict, findings: Findings) -> list[tuple[str, str]]:
@@ -72,7 +75,6 @@ def _strip(verdict: Verdict, findings: Findings) -> list[tuple[str, str]]:
     data, found = verdict.told("data"), list[tuple[str, str]]()
     if data.get("pool") is not None:
         found.append((count(data["pool"]), "images to pre-train on"))
-    found.append((count(labels), "labels at most"))
     if data.get("test") is not None:
         found.append((count(data["test"]), "test images"))
     for start, use in dict.fromkeys(filter(None, (("scratch", "train"), tables.best_pretrained(verdict)))):
@@ -98,13 +100,16 @@ def _grid(found: Table, head: str = "") -> list[Block]:
     return [Grid(found, head)] if found else []
 
 
-def _curves(verdict: Verdict, _: Findings) -> list[Block]:
+def _curves(verdict: Verdict, findings: Findings) -> list[Block]:
     chart = plots.curves(verdict)
     words = (
         "Lines are means over draws of labels; bands are 95 % intervals over pre-training seeds, draws and test images. "
         "From scratch, which is what pre-training is compared with, stands in every panel."
     )
-    return [*_plot(chart, legend=tuple(plots.legend(verdict))), Words(words)] if chart else []
+    if chart is None:
+        return []
+    told = [Bullets(findings.more)] if findings.more else []
+    return [*_plot(chart, legend=tuple(plots.legend(verdict))), Words(words, note=True), *told]
 
 
 def _differences(verdict: Verdict, findings: Findings) -> list[Block]:
@@ -115,16 +120,17 @@ def _differences(verdict: Verdict, findings: Findings) -> list[Block]:
         "Differences are turned so that positive is better. Filled marks are significant after Holm's adjustment, hollow "
         "ones are not."
     )
-    whole, each = (tables.difference_rows(verdict, found) for found in (findings.primary, findings.table))
+    whole = tables.difference_rows(verdict, findings.primary)
+    each = tables.differences_by_labels(verdict, findings.table)
     beside = tables.difference_rows(verdict, findings.secondary)
     return [
-        *_grid(whole, "Over the whole curve"), *_plot(chart, legend=tuple(plots.differing(verdict, findings))), Words(note),
+        *_grid(whole, "Over the whole curve"), *_plot(chart, legend=tuple(plots.differing(verdict, findings))), Words(note, note=True),
         *_grid(each, "At every number of labels"), *_grid(beside, "Probes against untrained features, and the CNN"),
     ]  # fmt: skip
 
 
 def _saved(verdict: Verdict, findings: Findings) -> list[Block]:
-    return [*_plot(plots.saved(verdict, findings), wide=True), *_grid(tables.savings_rows(verdict, findings.savings))]
+    return [*_plot(plots.saved(verdict, findings)), *_grid(tables.savings_rows(verdict, findings.savings))]
 
 
 def _numbers(verdict: Verdict, _: Findings) -> list[Block]:
@@ -145,7 +151,7 @@ def _confusion(verdict: Verdict, _: Findings) -> list[Block]:
     chart = plots.confusion_chart(verdict)
     note = "Rows are true classes: the upper number is the percentage of the row, the lower one counts test images over all draws."
     if chart is not None:
-        return [*_plot(chart), Words(note)]
+        return [*_plot(chart), Words(note, note=True)]
     rows: list[list[Any]] = [[t, p, count(n), percent(share)] for t, p, n, share in plots.most_confused(verdict)]
     return _grid(table(("true class", "taken for", "images, all draws", "of the class"), rows, 2))
 

@@ -29,9 +29,9 @@ def curves(verdict: Verdict) -> Chart | None:
     metric, counts = verdict.about["metric"], verdict.about["labels"]
     drawn: dict[str, list[Line]] = {}
     told: dict[str, list[str]] = {}
-    look = looks(verdict.methods)
+    look = looks(verdict.starts)
     for use in _HEADS:
-        own = [start for start in verdict.methods if verdict.of(start, use)]
+        own = [start for start in verdict.starts if verdict.of(start, use)]
         if not own:
             continue
         # The baseline is what frozen features are compared with, too.
@@ -40,15 +40,19 @@ def curves(verdict: Verdict) -> Chart | None:
             scores = verdict.of(start, way)
             groups = [[s for s in scores if s.labels == labels] for labels in counts]
             found = {labels: interval_of(g, verdict.clusters) for labels, g in zip(counts, groups, strict=True) if g}
-            ends = [[np.nan if end is None else end for end in (f.low, f.high)] for f in found.values()]
-            line = Line(look[start], list(found), [f.estimate for f in found.values()], *map(list, zip(*ends, strict=True)))
+            ends = [_ends(f.low, f.high, metric) for f in found.values()]
+            line = Line(
+                look[start], list(found), [f.estimate for f in found.values()], *map(list, zip(*ends, strict=True))
+            )
             drawn.setdefault(use, []).append(line)
             first, last = line.values[0], line.values[-1]
             words = f"{verdict.name(start)} from {shown(metric, first)} to {shown(metric, last)}"
             told.setdefault(use, []).append(words)
     if not drawn:
         return None
-    limits = _limits([v for lines in drawn.values() for line in lines for v in (*line.values, *line.low, *line.high)], metric)
+    limits = _limits(
+        [v for lines in drawn.values() for line in lines for v in (*line.values, *line.low, *line.high)], metric
+    )
     heading = LABELS.get(metric, metric)
     panels = [
         Panel(_HEADS[use], partial(charts.curves, lines=lines, counts=counts, limits=limits, heading=heading),
@@ -60,8 +64,14 @@ def curves(verdict: Verdict) -> Chart | None:
 
 def legend(verdict: Verdict) -> list[tuple[str, Look]]:
     """Every start that has numbers, with its look."""
-    look = looks(verdict.methods)
-    return [(verdict.name(s), look[s]) for s in verdict.methods if any(score.start == s for score in verdict.scores)]
+    look = looks(verdict.starts)
+    return [(verdict.name(start), look[start]) for start in verdict.starts]
+
+
+def _ends(low: float | None, high: float | None, metric: str) -> tuple[float, float]:
+    if low is None or high is None:
+        return (float("nan"), float("nan"))
+    return (max(low, 0.0), min(high, 100.0)) if "%" in LABELS.get(metric, "") else (low, high)
 
 
 def _limits(values: Sequence[float], metric: str) -> tuple[float, float]:
@@ -76,7 +86,7 @@ def _limits(values: Sequence[float], metric: str) -> tuple[float, float]:
 
 def differences(verdict: Verdict, findings: Findings) -> Chart | None:
     """Differences to the baseline with their intervals, a panel per use."""
-    found, metric, look = findings.table, verdict.about["metric"], looks(verdict.methods)
+    found, metric, look = findings.table, verdict.about["metric"], looks(verdict.starts)
     if not found:
         return None
     ends = [v for d in found for v in (d.interval.estimate, d.interval.low, d.interval.high) if v is not None]
@@ -85,11 +95,19 @@ def differences(verdict: Verdict, findings: Findings) -> Chart | None:
     heading = f"difference, {unit_of(metric)} (right of the line: better)"
     panels: list[Panel] = []
     for use, head in _HEADS.items():
-        own = sorted((d for d in found if d.use == use), key=lambda d: d.labels or 0)
+        own = [d for d in found if d.use == use]
+        own.sort(key=lambda d: (d.labels or 0, verdict.starts.index(d.start)))
         if not own:
             continue
         marks = [
-            Mark(f"{d.labels:,}", look[d.start], d.interval.estimate, _end(d.interval.low), _end(d.interval.high), bool(d.sign))
+            Mark(
+                f"{d.labels:,}",
+                look[d.start],
+                d.interval.estimate,
+                _end(d.interval.low),
+                _end(d.interval.high),
+                bool(d.sign),
+            )
             for d in own
         ]
         draw = partial(charts.forest, marks=marks, limits=(low - margin, high + margin), heading=heading)
@@ -104,23 +122,28 @@ def differences(verdict: Verdict, findings: Findings) -> Chart | None:
 
 def differing(verdict: Verdict, findings: Findings) -> list[tuple[str, Look]]:
     """The legend of what is compared with the baseline."""
-    compared = {looks(verdict.methods)[d.start] for d in findings.table}
+    compared = {looks(verdict.starts)[d.start] for d in findings.table}
     return [item for item in legend(verdict) if item[1] in compared]
 
 
 def saved(verdict: Verdict, findings: Findings) -> Chart | None:
     """Share of the labels that every method needs for what the baseline reaches with all of them."""
-    whole, look = max(verdict.about["labels"]), looks(verdict.methods)
-    known = [s for s in findings.savings if s.labels == whole and s.share is not None]
+    whole, look = max(verdict.about["labels"]), looks(verdict.starts)
+    known = [s for s in findings.savings if s.labels == whole and s.needed is not None]
     if not known:
         return None
+    known.sort(key=lambda s: (list(_HEADS).index(s.use), verdict.starts.index(s.start)))
     bars = [
-        Mark(method_name(verdict, s.start, s.use), look[s.start], float(s.share or 0), _end(s.share_low), _end(s.share_high))
-        for s in known
+        Mark(method_name(verdict, s.start, s.use), look[s.start], *(_end(share) for share in s.shares)) for s in known
     ]
     words = "; ".join(f"{bar.row} {bar.value:.0f} %" for bar in bars) + "."
-    heading = f"% of the {whole:,} labels needed for the baseline's level with all"
-    panel = Panel("Labels needed", partial(charts.shares, bars=bars, heading=heading), words, 0.95 + 0.3 * len(bars))
+    heading = f"labels needed, % of all {whole:,}"
+    panel = Panel(
+        "For the baseline's level with all labels",
+        partial(charts.shares, bars=bars, heading=heading),
+        words,
+        0.95 + 0.3 * len(bars),
+    )
     return make_chart("saved", [panel])
 
 
@@ -130,13 +153,16 @@ def _end(value: float | None) -> float:
 
 def loss_curves(verdict: Verdict) -> Chart | None:
     """Loss of the pre-training runs, a panel per objective."""
-    look = looks(verdict.methods)
+    look = looks(verdict.starts)
     panels: list[Panel] = []
-    for start, method in verdict.methods.items():
+    for start in verdict.starts:
+        method = verdict.methods.get(start, {})
         runs = [_losses(verdict.folder / str(run["run"])) for run in method.get("pretraining", []) if run.get("run")]
         known = [run for run in runs if run is not None]
         if known:
-            words = f"{len(known)} runs; the loss ends at " + ", ".join(f"{values[-1]:.3g}" for _, values in known) + "."
+            words = (
+                f"{len(known)} runs; the loss ends at " + ", ".join(f"{values[-1]:.3g}" for _, values in known) + "."
+            )
             draw = partial(charts.losses, runs=known, look=look[start])
             panels.append(Panel(f"{verdict.name(start)} pre-training", draw, words, 2.6))
     return make_chart("losses", panels) if panels else None
@@ -177,7 +203,7 @@ def confusion_chart(verdict: Verdict) -> Chart | None:
     found, names = confusions(verdict), verdict.about["classes"]
     if not found or len(names) > _MOST_CLASSES:
         return None
-    look = looks(verdict.methods)
+    look = looks(verdict.starts)
     panels: list[Panel] = []
     for key, counts in found.items():
         start, use = key.rsplit(" ", 1)

@@ -14,6 +14,9 @@ from ssl_vit.errors import UserError
 from ssl_vit.results import Result, read_results
 
 
+_ORDER = ("mae", "dino", "public", "scratch", "cnn", "pixels", "random")
+
+
 @dataclass(frozen=True)
 class Score:
     """One number: a method with one draw of labels."""
@@ -66,6 +69,12 @@ class Verdict:
     def methods(self) -> dict[str, dict[str, Any]]:
         """What is told of every start."""
         return self.told("methods")
+
+    @property
+    def starts(self) -> list[str]:
+        """Those that have numbers, in the order of a report."""
+        found = dict.fromkeys(score.start for score in self.scores)
+        return [*(s for s in found if s not in _ORDER), *(s for s in _ORDER if s in found)]
 
     @property
     def studies(self) -> list[dict[str, Any]]:
@@ -133,7 +142,9 @@ def _score(result: Result, metric: str) -> Score:
             with np.load(beside) as file:
                 arrays = {name: file[name] for name in file.files}
         except (OSError, ValueError) as error:
-            raise UserError(f"{beside} is damaged; remove it and {result.path.name}, and run eval/verdict.py again") from error
+            raise UserError(
+                f"{beside} is damaged; remove it and {result.path.name}, and run eval/verdict.py again"
+            ) from error
     return Score(
         start=told["start"], use=told["use"], labels=result.labels_used, draw=told["draw"],
         pretraining=told["pretraining"], matched=told["matched"], value=float(row[metric]),

@@ -101,7 +101,9 @@ def make_verdict(
         share = np.clip(mean + wobble, 1, 99.7) / 100
         noise = hardness + rng.normal(scale=1.2, size=test)
         right = noise >= np.quantile(noise, 1 - share)
-        predicted = np.where(right, truth, (truth + rng.choice([1, 2, 5], size=test, p=[0.6, 0.25, 0.15])) % len(classes))
+        predicted = np.where(
+            right, truth, (truth + rng.choice([1, 2, 5], size=test, p=[0.6, 0.25, 0.15])) % len(classes)
+        )
         row: dict[str, Any] = {"method": NAMES.get(start, start), "images": test}
         arrays: dict[str, np.ndarray] = {"units": (100.0 * right).astype(np.float32)}
         if kind == "class":
@@ -117,7 +119,11 @@ def make_verdict(
         else:
             scale = 0.01
             arrays["units"] = (arrays["units"] * scale).astype(np.float32)
-            row |= {"r2": float(right.mean()), "mae": 3.0, "per_target": {name: {"mae": 3.0, "r2": 0.5} for name in classes}}
+            row |= {
+                "r2": float(right.mean()),
+                "mae": 3.0,
+                "per_target": {name: {"mae": 3.0, "r2": 0.5} for name in classes},
+            }
         key = f"{start}-{use}-{count}-{draw}{'-matched' if extra else ''}"
         all_of_them = count == labels[-1]
         seconds = {"knn": 0.2, "linear": 1.5, "train": 14.0}[use] * (2.4 if extra else 1.0)
@@ -205,7 +211,10 @@ def make_verdict(
             steps = np.arange(10, 1801, 10)
             losses = {"mae": 0.35 + 0.6 * np.exp(-steps / 300), "dino": 3 + 5.3 * np.exp(-steps / 500)}[start]
             losses = losses * (1 + rng.normal(scale=0.01, size=len(steps)))
-            lines = [json.dumps({"step": int(s), "epoch": s / 18, "loss": float(v), "lr": 1e-3}) for s, v in zip(steps, losses, strict=True)]
+            lines = [
+                json.dumps({"step": int(s), "epoch": s / 18, "loss": float(v), "lr": 1e-3})
+                for s, v in zip(steps, losses, strict=True)
+            ]
             (run / "metrics.jsonl").write_text("\n".join(lines) + "\n")
     if pictures:
         place = folder / "pictures"
