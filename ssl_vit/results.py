@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from statistics import mean, stdev
@@ -52,6 +52,8 @@ class Result:
     data: dict[str, Any]
     backbone: dict[str, Any] | None = None
     """What was judged; None where training began from random weights."""
+    made_with: dict[str, Any] = field(default_factory=dict)
+    """Command, commit, versions and hardware."""
 
 
 _FIELDS: dict[str, tuple[type, ...]] = {
@@ -101,7 +103,10 @@ def _read(path: Path) -> Result:
         )
     if digest(values["protocol"]) != values["protocol_hash"]:
         raise UserError(f"{path} was edited: its protocol does not have its protocol_hash; repeat the evaluation")
-    return Result(path, **{name: values[name] for name in _FIELDS}, backbone=values.get("backbone"))
+    return Result(
+        path, **{name: values[name] for name in _FIELDS}, backbone=values.get("backbone"),
+        made_with=values.get("made_with") or {},
+    )  # fmt: skip
 
 
 class Comparison(NamedTuple):
@@ -123,7 +128,7 @@ def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-class _Number(NamedTuple):
+class Number(NamedTuple):
     """One value of the leading metric, and what it belongs to."""
 
     evaluation: str
@@ -134,7 +139,14 @@ class _Number(NamedTuple):
     sample: tuple[Any, ...]
     """What it is one of several of: draw of labels, seed, weights."""
     value: float
-    path: Path
+    row: dict[str, Any]
+    """All metrics."""
+    result: Result
+
+    @property
+    def path(self) -> Path:
+        """Of the result file."""
+        return self.result.path
 
 
 def compare(results: Sequence[Result]) -> Comparison:
@@ -147,21 +159,11 @@ def compare(results: Sequence[Result]) -> Comparison:
         UserError: When results differ in test images, metric or kind of labels, when results of one evaluation follow
             different protocols, or when two files give different values for the same thing.
     """
-    if not results:
-        raise UserError("nothing to compare: give result files or run directories")
-    for before, after in pairwise(results):
-        _refuse(
-            before, after, "were not judged alike", *({k: r.protocol[k] for k in _MEANING} for r in (before, after))
-        )
-    evaluations = {name: [r for r in results if r.method == name] for name in dict.fromkeys(r.method for r in results)}
-    for name, group in evaluations.items():
-        for before, after in pairwise(group):
-            _refuse(before, after, f"follow different protocols of {name}", before.protocol, after.protocol)
-    _check_images(results)
-    numbers = _told_apart([number for result in results for number in _numbers(result)])
+    evaluations = check_alike(results)
+    numbers = numbers_of(results)
     budgets = sorted({number.labels for number in numbers})
     metric, test = str(results[0].protocol["metric"]), results[0].protocol["test"]
-    cells: dict[tuple[str, str], dict[int, dict[tuple[Any, ...], _Number]]] = {}
+    cells: dict[tuple[str, str], dict[int, dict[tuple[Any, ...], Number]]] = {}
     for number in numbers:
         line = f"{number.method} ({number.variant})" if number.variant else number.method
         cell = cells.setdefault((number.evaluation, line), {}).setdefault(number.labels, {})
@@ -190,6 +192,30 @@ def compare(results: Sequence[Result]) -> Comparison:
     )
 
 
+def check_alike(results: Sequence[Result]) -> dict[str, list[Result]]:
+    """Results by evaluation, where they may stand in one table.
+
+    Args:
+        results: From ``read_results``.
+
+    Raises:
+        UserError: When there are none, when they differ in test images, metric or kind of labels, or when results of one
+            evaluation follow different protocols.
+    """
+    if not results:
+        raise UserError("nothing to compare: give result files or run directories")
+    for before, after in pairwise(results):
+        _refuse(
+            before, after, "were not judged alike", *({k: r.protocol[k] for k in _MEANING} for r in (before, after))
+        )
+    evaluations = {name: [r for r in results if r.method == name] for name in dict.fromkeys(r.method for r in results)}
+    for name, group in evaluations.items():
+        for before, after in pairwise(group):
+            _refuse(before, after, f"follow different protocols of {name}", before.protocol, after.protocol)
+    _check_images(results)
+    return evaluations
+
+
 def _refuse(before: Result, after: Result, what: str, old: dict[str, Any], new: dict[str, Any]) -> None:
     changed = differences(old, new)
     if changed:
@@ -207,7 +233,16 @@ def _check_images(results: Sequence[Result]) -> None:
         raise UserError(f"not all results are over the same number of readable test images: {words}")
 
 
-def _numbers(result: Result) -> list[_Number]:
+def numbers_of(results: Sequence[Result]) -> list[Number]:
+    """All values of the leading metric; where one method has several variants, with the words that tell them apart.
+
+    Args:
+        results: From ``read_results``.
+    """
+    return _told_apart([number for result in results for number in _numbers(result)])
+
+
+def _numbers(result: Result) -> list[Number]:
     """The leading values of a file: its first row is about the backbone, those behind it are baselines."""
     metric = result.protocol["metric"]
     backbone = result.backbone or {}
@@ -222,13 +257,13 @@ def _numbers(result: Result) -> list[_Number]:
         seed = None if result.method == "knn" and row["method"] != "random weights" else result.seed
         sample = (result.draw, seed, backbone.get("weights") if own else None)
         value = float(row[metric])
-        found.append(_Number(result.method, row["method"], variant, result.labels_used, sample, value, result.path))
+        found.append(Number(result.method, row["method"], variant, result.labels_used, sample, value, row, result))
     return found
 
 
-def _told_apart(numbers: list[_Number]) -> list[_Number]:
+def _told_apart(numbers: list[Number]) -> list[Number]:
     """Variants in words where one method has several; a baseline that all backbones have in common stays one."""
-    groups: dict[tuple[str, str], list[_Number]] = {}
+    groups: dict[tuple[str, str], list[Number]] = {}
     for number in numbers:
         groups.setdefault((number.evaluation, number.method), []).append(number)
     found = []

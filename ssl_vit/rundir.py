@@ -70,6 +70,7 @@ _PACKAGES = [
     "scipy",
     "statsmodels",
     "pillow",
+    "jinja2",
     "jsonargparse",
     "matplotlib",
     "safetensors",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,6 +12,9 @@ from jaxtyping import Float, Int
 
 from ssl_vit.errors import UserError
 from ssl_vit.results import Result, read_results
+
+
+_ORDER = ("mae", "dino", "public", "scratch", "cnn", "pixels", "random")
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,8 @@ class Score:
     result: Result
     command: str
     cost: dict[str, Any]
+    row: dict[str, Any] = field(default_factory=dict)
+    """All metrics."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,8 @@ class Verdict:
     folder: Path
     about: dict[str, Any]
     scores: tuple[Score, ...]
+    leaks: dict[str, Any] | None = None
+    """What the leak guard found (leaks.json); None where it did not look."""
 
     def of(self, start: str, use: str, labels: int | None = None, *, matched: bool = False) -> list[Score]:
         """The scores of one method, at one number of labels or all, by draw."""
@@ -55,8 +62,37 @@ class Verdict:
     @property
     def clusters(self) -> Int[np.ndarray, " U"] | None:
         """The group of every test image, where groups were named."""
-        given = self.about["test"].get("clusters")
+        given = self.told("test").get("clusters")
         return None if given is None else np.asarray(given, dtype=np.int64)
+
+    @property
+    def methods(self) -> dict[str, dict[str, Any]]:
+        """What is told of every start."""
+        return self.told("methods")
+
+    @property
+    def starts(self) -> list[str]:
+        """Those that have numbers, in the order of a report."""
+        found = dict.fromkeys(score.start for score in self.scores)
+        return [*(s for s in found if s not in _ORDER), *(s for s in _ORDER if s in found)]
+
+    @property
+    def studies(self) -> list[dict[str, Any]]:
+        """The tuning of every method."""
+        return self.told("tuning").get("studies", [])
+
+    @property
+    def from_runs(self) -> bool:
+        """Whether these are ordinary runs, of which less is known."""
+        return "from_runs" in self.about
+
+    def name(self, start: str) -> str:
+        """Of a start, for people."""
+        return str(self.methods.get(start, {}).get("name", start))
+
+    def told(self, part: str) -> dict[str, Any]:
+        """A part of verdict.json; empty where it says nothing of it, as of ordinary runs."""
+        return self.about.get(part) or {}
 
 
 def read_verdict(folder: str | Path) -> Verdict:
@@ -72,25 +108,46 @@ def read_verdict(folder: str | Path) -> Verdict:
     path = place / "verdict.json"
     if not path.exists():
         raise UserError(f"{folder} holds no verdict.json; give the folder that eval/verdict.py wrote")
-    try:
-        about = cast("dict[str, Any]", json.loads(path.read_text(encoding="utf-8")))
-    except ValueError as error:
-        raise UserError(f"{path} cannot be read as JSON ({error}); run eval/verdict.py again, it continues") from error
+    about = _json(path)
+    lacks = [name for name in ("metric", "kind", "labels", "methods", "data", "test") if name not in about]
+    if lacks or about.get("format") != 1:
+        raise UserError(
+            f"{path} is not of this version's form (lacks {', '.join(lacks) or 'format 1'}); run eval/verdict.py again, "
+            "it continues"
+        )
     scores = [_score(result, about["metric"]) for result in read_results([place])]
-    return Verdict(place, about, tuple(scores))
+    found = place / "leaks.json"
+    return Verdict(place, about, tuple(scores), _json(found) if found.exists() else None)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read as JSON ({error}); run eval/verdict.py again, it continues") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path} holds no JSON object; run eval/verdict.py again, it continues")
+    return cast("dict[str, Any]", content)
 
 
 def _score(result: Result, metric: str) -> Score:
-    told = cast("dict[str, Any]", json.loads(result.path.read_text(encoding="utf-8"))["verdict"])
+    told = _json(result.path).get("verdict")
+    row = result.rows[0] if result.rows else {}
+    if told is None or row.get(metric) is None:
+        raise UserError(f"{result.path} is no result of a verdict; remove it, and run eval/verdict.py again")
     arrays: dict[str, np.ndarray] = {}
     beside = result.path.with_suffix(".npz")
     if beside.exists():
-        with np.load(beside) as file:
-            arrays = {name: file[name] for name in file.files}
-    row = result.rows[0]
+        try:
+            with np.load(beside) as file:
+                arrays = {name: file[name] for name in file.files}
+        except (OSError, ValueError) as error:
+            raise UserError(
+                f"{beside} is damaged; remove it and {result.path.name}, and run eval/verdict.py again"
+            ) from error
     return Score(
         start=told["start"], use=told["use"], labels=result.labels_used, draw=told["draw"],
         pretraining=told["pretraining"], matched=told["matched"], value=float(row[metric]),
         units=arrays.get("units"), predicted=arrays.get("predicted"), confidence=arrays.get("confidence"),
-        result=result, command=told["command"], cost=told["cost"],
+        result=result, command=told["command"], cost=told["cost"], row=row,
     )  # fmt: skip

@@ -1,0 +1,40 @@
+"""Makes the report of a verdict again, or one of ordinary runs; needs no torch.
+
+python eval/report.py VERDICT
+python eval/report.py runs/mae-digits-* runs/supervised-* --out report
+"""
+
+import argparse
+import sys
+
+from ssl_vit.errors import UserError
+
+
+def main(given: list[str], out: str | None) -> None:
+    """Raw results in, report.html, report.md and figures out.
+
+    Args:
+        given: One verdict's folder, or run directories.
+        out: Where the report goes; None for the verdict's folder.
+    """
+    from pathlib import Path
+
+    from ssl_vit.report.write import open_numbers, write_report
+
+    verdict = open_numbers(given)
+    report = write_report(verdict, out)
+    folder = Path(out).expanduser() if out else verdict.folder
+    print(report.sentence, *report.beside)
+    print(f"Report: {folder / 'report.html'}   {folder / 'report.md'}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", metavar="VERDICT_OR_RUN", help="one verdict's folder, or run directories")
+    parser.add_argument("--out", metavar="FOLDER", help="where the report goes (default: the verdict's folder)")
+    options = parser.parse_args()
+    try:
+        main(options.runs, options.out)
+    except UserError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(1)

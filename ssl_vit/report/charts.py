@@ -1,0 +1,367 @@
+"""Charts: as SVG for the page, which colours them by its own variables, and as one PNG for Markdown."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from ssl_vit.report.look import INK, MUTED, PAPER, RULE, Look, palette
+
+_STYLE: dict[str, Any] = {
+    "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"], "font.size": 9.5, "svg.fonttype": "none",
+    "svg.hashsalt": "ssl_vit", "text.color": INK, "axes.edgecolor": RULE, "axes.labelcolor": MUTED,
+    "axes.linewidth": 0.8, "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 10.0,
+    "axes.titleweight": "bold", "axes.titlelocation": "left", "axes.titlepad": 8.0, "axes.titlecolor": INK,
+    "axes.axisbelow": True, "xtick.color": RULE, "ytick.color": RULE, "xtick.labelcolor": MUTED,
+    "ytick.labelcolor": MUTED, "xtick.labelsize": 9.0, "ytick.labelsize": 9.0, "xtick.major.size": 3.0,
+    "ytick.major.size": 0.0, "xtick.minor.size": 0.0, "ytick.minor.size": 0.0, "grid.color": RULE,
+    "grid.linewidth": 0.6, "lines.linewidth": 1.8, "legend.frameon": False,
+    "legend.fontsize": 9.0,
+}  # fmt: skip
+WIDTH, HEIGHT = 3.9, 3.1
+"""Of a panel, in inches: its letters are legible where the page is as narrow as a phone."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One plot."""
+
+    title: str
+    draw: Callable[[Axes], None]
+    alt: str
+    """What it shows, in words."""
+    height: float = HEIGHT
+    """In inches."""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Panels that belong together."""
+
+    name: str
+    alt: str
+    svgs: tuple[str, ...]
+    png: bytes
+
+
+def look_of(kind: Look) -> dict[str, Any]:
+    """A line's style."""
+    thin = kind.marker in "XP"  # an edge would eat them up
+    return {
+        "color": kind.light, "marker": kind.marker, "markeredgewidth": 0.4 if thin else 0.8, "markeredgecolor": PAPER,
+        "markersize": 6.0 if thin else 4.8,
+        "linestyle": (0, kind.dash) if kind.dash else "-",
+    }  # fmt: skip
+
+
+def make_chart(
+    name: str, panels: Sequence[Panel], *, legend: Sequence[tuple[str, Look]] = (), columns: int = 3
+) -> Chart:
+    """Draws panels twice: each alone for the page, and all of them in one picture under a legend.
+
+    Args:
+        name: Of the picture's file, and in front of every id on the page.
+        panels: At least one.
+        legend: Names and looks; the page has a legend of its own.
+        columns: Panels beside each other in the picture.
+    """
+    with _style():
+        svgs = tuple(_svg(panel, f"{name}-{i}") for i, panel in enumerate(panels))
+        png = _png(panels, legend, columns)
+    return Chart(name, " ".join(panel.alt for panel in panels), svgs, png)
+
+
+def _style() -> AbstractContextManager[None]:
+    return matplotlib.rc_context(_STYLE)
+
+
+def _svg(panel: Panel, name: str) -> str:
+    figure = Figure(figsize=(WIDTH, panel.height), layout="constrained")
+    FigureCanvasSVG(figure)
+    _draw(panel, figure.add_subplot())
+    file = io.StringIO()
+    figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
+    return for_page(file.getvalue(), name, f"{panel.title}: {panel.alt}")
+
+
+def _png(panels: Sequence[Panel], legend: Sequence[tuple[str, Look]], columns: int) -> bytes:
+    columns = min(columns, len(panels))
+    rows = ceil(len(panels) / columns)
+    height = max(panel.height for panel in panels) * rows
+    figure = Figure(figsize=(WIDTH * columns, height + (0.35 if legend else 0)), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axis, panel in zip(axes, panels, strict=False):
+        _draw(panel, axis)
+    for axis in axes[len(panels) :]:
+        axis.set_visible(False)
+    if legend:
+        lines = [Line2D([], [], **look_of(look), label=words) for words, look in legend]
+        across = max(1, min(len(lines), int(WIDTH * columns / 1.6)))
+        figure.legend(handles=lines, loc="outside upper left", ncols=across, handlelength=3.2)
+    file = io.BytesIO()
+    figure.savefig(file, format="png", facecolor="white", metadata={"Software": None})
+    return file.getvalue()
+
+
+def _draw(panel: Panel, axis: Axes) -> None:
+    axis.set_title(panel.title)
+    panel.draw(axis)
+
+
+def for_page(svg: str, name: str, alt: str) -> str:
+    """An SVG document as part of a page: its colours and letters are the page's, its ids are its own.
+
+    Args:
+        svg: From matplotlib, with text as text.
+        name: In front of every id.
+        alt: What is shown, in words.
+    """
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<!--.*?-->", "", svg, flags=re.S)
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.S)
+    svg = re.sub(r"<style[^>]*>.*?</style>", "", svg, flags=re.S)
+    box = re.search(r'viewBox="([^"]+)"', svg)
+    assert box is not None
+    svg = re.sub(r"<svg[^>]*>", f'<svg viewBox="{box[1]}" role="img" aria-label="{_escaped(alt)}">', svg, count=1)
+    svg = svg.replace("xlink:href=", "href=")
+    svg = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', svg)
+    svg = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", svg)
+    svg = re.sub(r'href="#([^"]+)"', rf'href="#{name}-\1"', svg)
+    svg = re.sub(r"font-family: [^;\"]+", "font-family: var(--sans)", svg)
+    svg = re.sub(r"(font: [^;\"]*?\dpx) [^;\"]+", r"\1 var(--sans)", svg)
+    colours = {light: f"var(--c-{css})" for css, (light, _) in palette().items()}
+    colours |= {INK: "var(--ink)", MUTED: "var(--muted)", RULE: "var(--rule)", PAPER: "var(--paper)"}
+    for colour, variable in colours.items():
+        svg = svg.replace(colour, variable)
+    return re.sub(r"\n\s*", "\n", svg).strip()
+
+
+def _escaped(words: str) -> str:
+    return words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
+
+
+def label_axis(axis: Axes, counts: Sequence[int]) -> None:
+    """Numbers of labels along a logarithmic axis; names that would touch are left out, never the last."""
+    axis.set_xscale("log")
+    low, high = min(counts), max(counts)
+    margin = 1.35 if low == high else (high / low) ** 0.04
+    axis.set_xlim(low / margin, high * margin)
+    span = np.log(high * margin / (low / margin))
+    room = 0.085  # of the axis, per name
+    names = [""] * len(counts)
+    right = 2.0
+    for i in reversed(range(len(counts))):
+        place = float(np.log(counts[i] * margin / low) / span)
+        if right - place >= room:
+            names[i], right = f"{counts[i]:,}", place
+    axis.set_xticks(list(counts), names)
+    axis.minorticks_off()
+    axis.set_xlabel("labelled training images")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One method over the number of labels."""
+
+    look: Look
+    labels: Sequence[int]
+    values: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
+
+
+def curves(axis: Axes, lines: Sequence[Line], counts: Sequence[int], limits: tuple[float, float], heading: str) -> None:
+    """Label-efficiency curves with bands.
+
+    Args:
+        axis: Where to.
+        lines: The baseline last, it is drawn on top.
+        counts: All numbers of labels.
+        limits: Of the vertical axis, which panels share.
+        heading: What is measured.
+    """
+    label_axis(axis, counts)
+    axis.set_ylim(*limits)
+    axis.grid(axis="y")
+    axis.set_ylabel(heading)
+    for line in lines:
+        known = [np.isfinite(low) for low in line.low]
+        if len(line.labels) == 1:
+            if known[0]:
+                axis.vlines(line.labels, line.low, line.high, color=line.look.light, linewidth=1.2)
+        else:
+            axis.fill_between(
+                line.labels, line.low, line.high, where=known, color=line.look.light, alpha=0.15, linewidth=0
+            )
+        axis.plot(line.labels, line.values, clip_on=False, **look_of(line.look))
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A value with its interval."""
+
+    row: str
+    look: Look
+    value: float
+    low: float
+    high: float
+    filled: bool = True
+    """Whether it is significant."""
+
+
+def forest(axis: Axes, marks: Sequence[Mark], limits: tuple[float, float], heading: str, *, zero: float = 0.0) -> None:
+    """Values with intervals beside each other, and the line they are compared with.
+
+    Args:
+        axis: Where to.
+        marks: From top to bottom; those of one row stand together.
+        limits: Of the horizontal axis, which panels share.
+        heading: What is measured.
+        zero: Where the line stands.
+    """
+    rows = list(dict.fromkeys(mark.row for mark in marks))
+    axis.axvline(zero, color=INK, linewidth=1.0)
+    for r, row in enumerate(rows):
+        group = [mark for mark in marks if mark.row == row]
+        step = min(0.24, 0.7 / len(group))
+        for i, mark in enumerate(group):
+            y = r + step * (i - (len(group) - 1) / 2)
+            if np.isfinite(mark.low):
+                axis.plot([mark.low, mark.high], [y, y], color=mark.look.light, linewidth=1.6, solid_capstyle="round")
+            axis.plot(
+                [mark.value], [y], linestyle="none", marker=mark.look.marker, markersize=5.5, markeredgewidth=1.2,
+                markerfacecolor=mark.look.light if mark.filled else PAPER, markeredgecolor=mark.look.light,
+            )  # fmt: skip
+        if r:
+            axis.axhline(r - 0.5, color=RULE, linewidth=0.6)
+    axis.set_yticks(range(len(rows)), rows)
+    axis.set_ylim(len(rows) - 0.5, -0.5)
+    axis.set_xlim(*limits)
+    axis.spines["left"].set_visible(False)
+    axis.grid(axis="x")
+    axis.set_xlabel(heading)
+
+
+def shares(axis: Axes, bars: Sequence[Mark], heading: str) -> None:
+    """Bars from nothing to 100 % with intervals; an end beyond what was tried is an arrow.
+
+    Args:
+        axis: Where to.
+        bars: From top to bottom.
+        heading: What is measured.
+    """
+    for y, bar in enumerate(bars):
+        axis.barh(y, bar.value, height=0.52, color=bar.look.light, alpha=0.3, linewidth=0)
+        low, high = (end if np.isfinite(end) else edge for end, edge in ((bar.low, 0.0), (bar.high, 100.0)))
+        axis.plot([low, high], [y, y], color=bar.look.light, linewidth=1.6)
+        for end, edge, marker in ((bar.low, 0.0, "<"), (bar.high, 100.0, ">")):
+            if not np.isfinite(end):
+                axis.plot([edge], [y], marker=marker, color=bar.look.light, markersize=5, clip_on=False)
+        axis.plot([bar.value], [y], **look_of(bar.look) | {"linestyle": "none"})
+    axis.set_yticks(range(len(bars)), [bar.row for bar in bars])
+    axis.set(xlim=(0, 100), ylim=(len(bars) - 0.5, -0.5), xlabel=heading)
+    axis.grid(axis="x")
+    axis.spines["left"].set_visible(False)
+
+
+def losses(axis: Axes, runs: Sequence[tuple[np.ndarray, np.ndarray]], look: Look) -> None:
+    """Loss over steps, one line per run.
+
+    Args:
+        axis: Where to.
+        runs: Steps and losses.
+        look: Of the start; runs differ in their dashes.
+    """
+    dashes = ((), (4.0, 1.5), (1.5, 1.5), (6.0, 1.5, 1.5, 1.5))
+    for i, (steps, values) in enumerate(runs):
+        dash = dashes[i % len(dashes)]
+        axis.plot(
+            steps, values, color=look.light, linewidth=1.3, alpha=1 - 0.18 * min(i, 3),
+            linestyle=(0, dash) if dash else "-", label=f"seed {i}",
+        )  # fmt: skip
+    axis.grid(axis="y")
+    axis.set(xlabel="step", ylabel="loss")
+    axis.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(5, integer=True))
+    axis.xaxis.set_major_formatter(matplotlib.ticker.StrMethodFormatter("{x:,.0f}"))
+
+
+def confusion(axis: Axes, counts: np.ndarray, names: Sequence[str], look: Look) -> None:
+    """Share of every true class that was taken for each class: area is colour, numbers are counts and percent.
+
+    Args:
+        axis: Where to.
+        counts: [true, predicted].
+        names: Of the classes.
+        look: Whose predictions.
+    """
+    size = len(names)
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    letters = float(np.clip(62 / size, 3.2, 7.5))
+    for row in range(size):
+        for column in range(size):
+            share = float(shares[row, column])
+            if not counts[row, column]:
+                continue
+            axis.add_patch(
+                matplotlib.patches.Rectangle(
+                    (column - 0.5, row - 0.5), 1, 1, facecolor=look.light, alpha=max(0.06, share), linewidth=0
+                )
+            )
+            colour = PAPER if share > 0.55 else INK
+            if size <= 12:
+                axis.text(
+                    column, row - 0.14, f"{100 * share:.0f}", ha="center", va="center", fontsize=letters, color=colour
+                )
+                axis.text(
+                    column, row + 0.27, f"{counts[row, column]:,.0f}", ha="center", va="center",
+                    fontsize=0.68 * letters, color=colour,
+                )  # fmt: skip
+            elif size <= 20:
+                axis.text(column, row, f"{100 * share:.0f}", ha="center", va="center", fontsize=letters, color=colour)
+    axis.set(xlim=(-0.5, size - 0.5), ylim=(size - 0.5, -0.5), aspect="equal", xlabel="predicted", ylabel="true")
+    longest = max(len(name) for name in names)
+    fit = float(np.clip(90 / size, 4.0, 8.0))
+    axis.set_xticks(range(size), names, rotation=90 if longest * size > 45 else 0, fontsize=fit)
+    axis.set_yticks(range(size), names, fontsize=fit)
+    axis.tick_params(length=0)
+    axis.spines[:].set_visible(True)
+
+
+def balance(axis: Axes, names: Sequence[str], train: Sequence[int], test: Sequence[int]) -> None:
+    """Images per class; without names where there are too many.
+
+    Args:
+        axis: Where to.
+        names: Of the classes.
+        train: Their training images.
+        test: Their test images.
+    """
+    size = len(names)
+    places = np.arange(size)
+    axis.barh(places - 0.19, train, height=0.36, color=MUTED, label="training")
+    axis.barh(places + 0.19, test, height=0.36, color=RULE, edgecolor=MUTED, linewidth=0.6, label="test")
+    if size <= 40:
+        axis.set_yticks(places, names, fontsize=float(np.clip(130 / size, 4.5, 8.5)))
+    else:
+        axis.set_yticks([])
+        axis.set_ylabel(f"{size} classes, largest first")
+    axis.set_ylim(size - 0.4, -0.6)
+    axis.grid(axis="x")
+    axis.spines["left"].set_visible(False)
+    axis.set_xlabel("images")
+    axis.xaxis.set_major_formatter(matplotlib.ticker.StrMethodFormatter("{x:,.0f}"))
+    axis.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, borderaxespad=0.1)

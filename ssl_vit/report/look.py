@@ -1,0 +1,73 @@
+"""The look of every start, on the page and in pictures: colour, marker and dash, so that it also reads in print."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Look(NamedTuple):
+    """How one start is drawn everywhere."""
+
+    css: str
+    """Name of its colour on the page: ``var(--c-NAME)``."""
+    light: str
+    dark: str
+    marker: str
+    dash: tuple[float, ...]
+    """Lengths of strokes and gaps; empty for a full line."""
+
+
+_KNOWN = {
+    "mae": Look("mae", "#0072b2", "#5fb6ec", "o", ()),
+    "dino": Look("dino", "#c94f00", "#ff9550", "s", (5.0, 1.6)),
+    "public": Look("public", "#007a57", "#35c99e", "D", (7.0, 1.6, 1.5, 1.6)),
+    "scratch": Look("scratch", "#222223", "#ececed", "X", (2.6, 1.6)),
+    "cnn": Look("cnn", "#a03a7a", "#e69bc8", "^", (1.2, 1.4)),
+    "pixels": Look("pixels", "#8f6400", "#e3b341", "v", (5.0, 1.4, 1.2, 1.4, 1.2, 1.4)),
+    "random": Look("random", "#75757a", "#9b9ba0", "P", (1.0, 2.4)),
+}
+_OTHERS = (
+    Look("other-0", "#4b4fb0", "#a3a7ff", "h", ()),
+    Look("other-1", "#7a5230", "#d6a57c", "<", (4.0, 2.0)),
+    Look("other-2", "#00737a", "#4fd0d8", ">", (2.0, 2.0)),
+    Look("other-3", "#a32036", "#ff8fa0", "*", (6.0, 2.0, 2.0, 2.0)),
+)
+
+INK, MUTED, RULE, PAPER = "#1b1b1c", "#66666b", "#d9d9de", "#fefefe"
+"""Of text, lesser text, lines and ground in pictures; every colour occurs for one meaning only, so that a page can
+replace it (``charts.for_page``)."""
+
+
+def looks(starts: Iterable[str]) -> dict[str, Look]:
+    """One look each; starts with names of their own (ordinary runs) share four."""
+    found: dict[str, Look] = {}
+    others = 0
+    for start in starts:
+        if start in _KNOWN:
+            found[start] = _KNOWN[start]
+        else:
+            found[start] = _OTHERS[others % len(_OTHERS)]
+            others += 1
+    return found
+
+
+def palette() -> dict[str, tuple[str, str]]:
+    """Every colour of a start by its name on the page: light and dark."""
+    return {look.css: (look.light, look.dark) for look in (*_KNOWN.values(), *_OTHERS)}
+
+
+SHAPES = {
+    "o": "M5 1a4 4 0 1 0 0 8a4 4 0 1 0 0-8z",
+    "s": "M1.5 1.5h7v7h-7z",
+    "D": "M5 .5L9.5 5L5 9.5L.5 5z",
+    "X": "M2 .5L5 3.5L8 .5L9.5 2L6.5 5L9.5 8L8 9.5L5 6.5L2 9.5L.5 8L3.5 5L.5 2z",
+    "^": "M5 1L9.5 9H.5z",
+    "v": "M5 9L.5 1H9.5z",
+    "P": "M3.5 .5h3v3h3v3h-3v3h-3v-3h-3v-3h3z",
+    "h": "M5 .5L9 2.75V7.25L5 9.5L1 7.25V2.75z",
+    "<": "M1 5L9 .5V9.5z",
+    ">": "M9 5L1 .5V9.5z",
+    "*": "M5 .5L6.3 3.8L9.6 4L7 6.2L7.9 9.5L5 7.6L2.1 9.5L3 6.2L.4 4L3.7 3.8z",
+}
+"""matplotlib's markers as SVG paths in a square of 10."""

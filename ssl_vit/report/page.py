@@ -1,0 +1,216 @@
+"""From a verdict to what its report says, in its order."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ssl_vit.report import plots, tables
+from ssl_vit.report.blocks import (
+    Block, Bullets, Checks, Code, Fold, Gallery, Grid, Page, Picture, Plot, Section, Words,
+)  # fmt: skip
+from ssl_vit.report.cells import Table, count, percent, seconds, signed_value, table, unit_of
+from ssl_vit.report.contract import Item, broken, check
+from ssl_vit.report.findings import Findings, find
+from ssl_vit.report.guard import leak_blocks, leak_sentences
+from ssl_vit.report.look import looks
+from ssl_vit.report.records import Verdict
+from ssl_vit.results import LABELS, shown
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def build(verdict: Verdict) -> Page:
+    """All of a report.
+
+    Args:
+        verdict: All numbers.
+    """
+    items = check(verdict)
+    findings = find(verdict, broken(items))
+    makers: list[tuple[str, str, Callable[[Verdict, Findings], list[Block]]]] = [
+        ("curves", "Accuracy over the number of labels", _curves),
+        ("differences", "Differences to the baseline", _differences),
+        ("saved", "Labels saved", _saved),
+        ("numbers", "All methods beside each other", _numbers),
+        ("contract", "Fair-baseline contract", lambda *_: [Checks(items)]),
+        ("leaks", "Leak guard", lambda v, _: leak_blocks(v)),
+        ("cost", "Cost", _cost),
+        ("classes", "Best and worst classes", _classes),
+        ("confusion", "What is taken for what", _confusion),
+        ("pictures", "Pictures", _pictures),
+        ("losses", "Pre-training losses", _losses),
+        ("tuning", "Tuning", _tuning),
+        ("data", "Data", _data),
+        ("plan", "Plan and budget", _plan),
+        ("provenance", "Provenance", _provenance),
+        ("reproduce", "Reproduce a number", _reproduce),
+    ]
+    sections = [Section(key, title, tuple(make(verdict, findings))) for key, title, make in makers]
+    first, *others = re.split(r"(?<=\.) (?=[A-Z])", findings.headline)
+    return Page(
+        title=str(verdict.about.get("title") or "runs"),
+        sentence=first,
+        beside=tuple(others),
+        refused=bool(findings.refused),
+        notes=_notes(verdict, findings),
+        numbers=tuple(_strip(verdict, findings)),
+        sections=tuple(section for section in sections if section.blocks),
+        looks=looks(verdict.starts),
+    )
+
+
+def _notes(verdict: Verdict, findings: Findings) -> tuple[Words, ...]:
+    """What must be known to read the sentence; refusals and declarations stand in the sentence itself."""
+    leaks = leak_sentences(verdict)
+    warnings = [Words(f"{' '.join(leaks)} Scores on these images mean less.", warning=True)] if leaks else []
+    return tuple(warnings)
+
+
+def _strip(verdict: Verdict, findings: Findings) -> list[tuple[str, str]]:
+    metric, labels = verdict.about["metric"], max(verdict.about["labels"])
+    data, found = verdict.told("data"), list[tuple[str, str]]()
+    if data.get("pool") is not None:
+        found.append((count(data["pool"]), "images to pre-train on"))
+    if data.get("test") is not None:
+        found.append((count(data["test"]), "test images"))
+    for start, use in dict.fromkeys(filter(None, (("scratch", "train"), tables.best_pretrained(verdict)))):
+        scores = verdict.of(start, use, labels)
+        if scores:
+            value = tables.interval_of(scores, verdict.clusters).estimate
+            words = f"{LABELS.get(metric, metric)}, {tables.method_name(verdict, start, use)}, all labels"
+            found.append((shown(metric, value), words))
+    for one in findings.primary[:1]:
+        words = f"{unit_of(metric)} over all numbers of labels, {verdict.name(one.start)} less the baseline"
+        found.append((signed_value(metric, one.interval.estimate), words))
+    taken = verdict.told("plan").get("taken")
+    if taken is not None:
+        found.append((seconds(taken), "for all of it"))
+    return found
+
+
+def _plot(chart: Any, **options: Any) -> list[Block]:
+    return [] if chart is None else [Plot(chart, **options)]
+
+
+def _grid(found: Table, head: str = "") -> list[Block]:
+    return [Grid(found, head)] if found else []
+
+
+def _curves(verdict: Verdict, findings: Findings) -> list[Block]:
+    chart = plots.curves(verdict)
+    words = (
+        "Lines are means over draws of labels; bands are 95 % intervals over pre-training seeds, draws and test images. "
+        "From scratch, which is what pre-training is compared with, stands in every panel."
+    )
+    if chart is None:
+        return []
+    told = [Bullets(findings.more)] if findings.more else []
+    return [*_plot(chart, legend=tuple(plots.legend(verdict))), Words(words, note=True), *told]
+
+
+def _differences(verdict: Verdict, findings: Findings) -> list[Block]:
+    chart = plots.differences(verdict, findings)
+    if chart is None:
+        return [Words("No method and the labelled baseline have draws of labels in common.")]
+    note = (
+        "Differences are turned so that positive is better. Filled marks are significant after Holm's adjustment, hollow "
+        "ones are not."
+    )
+    whole = tables.difference_rows(verdict, findings.primary)
+    each = tables.differences_by_labels(verdict, findings.table)
+    beside = tables.difference_rows(verdict, findings.secondary)
+    return [
+        *_grid(whole, "Over the whole curve"), *_plot(chart, legend=tuple(plots.differing(verdict, findings))), Words(note, note=True),
+        *_grid(each, "At every number of labels"), *_grid(beside, "Probes against untrained features, and the CNN"),
+    ]  # fmt: skip
+
+
+def _saved(verdict: Verdict, findings: Findings) -> list[Block]:
+    return [*_plot(plots.saved(verdict, findings)), *_grid(tables.savings_rows(verdict, findings.savings))]
+
+
+def _numbers(verdict: Verdict, _: Findings) -> list[Block]:
+    blocks = _grid(tables.all_numbers(verdict))
+    left = verdict.told("left_out")
+    return [*blocks, *(Words(f"Left out: {start}, because {why}.") for start, why in left.items())]
+
+
+def _cost(verdict: Verdict, findings: Findings) -> list[Block]:
+    return _grid(tables.cost_rows(verdict, findings.primary))
+
+
+def _classes(verdict: Verdict, _: Findings) -> list[Block]:
+    return _grid(tables.class_rows(verdict))
+
+
+def _confusion(verdict: Verdict, _: Findings) -> list[Block]:
+    chart = plots.confusion_chart(verdict)
+    note = "Rows are true classes: the upper number is the percentage of the row, the lower one counts test images over all draws."
+    if chart is not None:
+        return [*_plot(chart), Words(note, note=True)]
+    rows: list[list[Any]] = [[t, p, count(n), percent(share)] for t, p, n, share in plots.most_confused(verdict)]
+    return _grid(table(("true class", "taken for", "images, all draws", "of the class"), rows, 2))
+
+
+def _pictures(verdict: Verdict, _: Findings) -> list[Block]:
+    found = _read_pictures(verdict.folder / "pictures", verdict)
+    return [Gallery(tuple(found))] if found else []
+
+
+def _read_pictures(folder: Path, verdict: Verdict) -> list[Picture]:
+    try:
+        told = json.loads((folder / "pictures.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return []
+    found: list[Picture] = []
+    for one in told:
+        path = folder / Path(str(one["file"])).name  # nothing outside the folder
+        content = path.read_bytes() if path.is_file() else b""
+        if content.startswith(_PNG):
+            start = one.get("start")
+            title = f"{one['title']} ({verdict.name(start)})" if start else str(one["title"])
+            found.append(Picture(title, str(one.get("caption") or ""), content))
+    return found
+
+
+def _losses(verdict: Verdict, _: Findings) -> list[Block]:
+    return _plot(plots.loss_curves(verdict))
+
+
+def _tuning(verdict: Verdict, _: Findings) -> list[Block]:
+    told = verdict.told("tuning")
+    if not told:
+        return []
+    space = Words(f"{told.get('trials', 'Some')} trials for every method: {told.get('space', 'options not recorded')}.")
+    return [space, Fold("Every trial", (*_grid(tables.tuning_rows(verdict)),))]
+
+
+def _data(verdict: Verdict, _: Findings) -> list[Block]:
+    return [*_grid(tables.data_rows(verdict)), *_plot(plots.class_balance(verdict))]
+
+
+def _plan(verdict: Verdict, _: Findings) -> list[Block]:
+    plan = verdict.told("plan")
+    if not plan:
+        return []
+    budget, expected, taken = (plan.get(key) for key in ("budget", "expected", "taken"))
+    words = f"Expected {seconds(expected)}, taken {seconds(taken)}"
+    words += f", budget {seconds(budget)}" if budget else ", no budget given"
+    sessions = plan.get("sessions") or 1
+    words += f"; {plan.get('jobs', 1)} at a time" + (f"; {sessions} sessions" if sessions > 1 else "") + "."
+    return [Words(words), *(Words(str(note)) for note in plan.get("notes", [])), *_grid(tables.plan_rows(verdict))]
+
+
+def _provenance(verdict: Verdict, _: Findings) -> list[Block]:
+    config = tables.config_text(verdict)
+    folds = (Fold("Every option", (Code(config),)),) if config else ()
+    return [*_grid(tables.provenance_rows(verdict)), *folds]
+
+
+def _reproduce(verdict: Verdict, _: Findings) -> list[Block]:
+    found = tables.commands(verdict)
+    return [Fold(f"{len(found.rows):,} commands", (*_grid(found),))] if found else []

@@ -1,0 +1,247 @@
+"""Which charts a verdict has."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from ssl_vit.report import charts
+from ssl_vit.report.charts import Chart, Line, Mark, Panel, make_chart
+from ssl_vit.report.findings import Findings
+from ssl_vit.report.look import Look, looks
+from ssl_vit.report.records import Verdict
+from ssl_vit.report.tables import best_pretrained, interval_of, method_name, unit_of
+from ssl_vit.results import LABELS, shown
+
+_HEADS = {"train": "All weights trained", "linear": "Linear probe", "knn": "k-NN"}
+_MOST_CLASSES = 30
+"""Classes that a confusion matrix can show."""
+
+
+def curves(verdict: Verdict) -> Chart | None:
+    """Label-efficiency curves, a panel per use; the baseline is in all of them."""
+    metric, counts = verdict.about["metric"], verdict.about["labels"]
+    drawn: dict[str, list[Line]] = {}
+    told: dict[str, list[str]] = {}
+    look = looks(verdict.starts)
+    for use in _HEADS:
+        own = [start for start in verdict.starts if verdict.of(start, use)]
+        if not own:
+            continue
+        # The baseline is what frozen features are compared with, too.
+        pairs = [(start, use) for start in own if (start, use) != ("scratch", "train")]
+        for start, way in [*pairs, *([("scratch", "train")] if verdict.of("scratch", "train") else [])]:
+            scores = verdict.of(start, way)
+            groups = [[s for s in scores if s.labels == labels] for labels in counts]
+            found = {labels: interval_of(g, verdict.clusters) for labels, g in zip(counts, groups, strict=True) if g}
+            ends = [_ends(f.low, f.high, metric) for f in found.values()]
+            line = Line(
+                look[start], list(found), [f.estimate for f in found.values()], *map(list, zip(*ends, strict=True))
+            )
+            drawn.setdefault(use, []).append(line)
+            first, last = line.values[0], line.values[-1]
+            words = f"{verdict.name(start)} from {shown(metric, first)} to {shown(metric, last)}"
+            told.setdefault(use, []).append(words)
+    if not drawn:
+        return None
+    limits = _limits(
+        [v for lines in drawn.values() for line in lines for v in (*line.values, *line.low, *line.high)], metric
+    )
+    heading = LABELS.get(metric, metric)
+    panels = [
+        Panel(_HEADS[use], partial(charts.curves, lines=lines, counts=counts, limits=limits, heading=heading),
+              f"{heading} over {counts[0]:,} to {counts[-1]:,} labels: {'; '.join(told[use])}.")
+        for use, lines in drawn.items()
+    ]  # fmt: skip
+    return make_chart("curves", panels, legend=legend(verdict))
+
+
+def legend(verdict: Verdict) -> list[tuple[str, Look]]:
+    """Every start that has numbers, with its look."""
+    look = looks(verdict.starts)
+    return [(verdict.name(start), look[start]) for start in verdict.starts]
+
+
+def _ends(low: float | None, high: float | None, metric: str) -> tuple[float, float]:
+    if low is None or high is None:
+        return (float("nan"), float("nan"))
+    return (max(low, 0.0), min(high, 100.0)) if "%" in LABELS.get(metric, "") else (low, high)
+
+
+def _limits(values: Sequence[float], metric: str) -> tuple[float, float]:
+    known = [value for value in values if np.isfinite(value)]
+    low, high = min(known), max(known)
+    margin = 0.06 * (high - low) or 1.0
+    low, high = low - margin, high + margin
+    if "%" in LABELS.get(metric, ""):
+        low, high = max(0.0, low), min(100.0, high)
+    return (0.0 if 0 <= low < 0.25 * high else low), high
+
+
+def differences(verdict: Verdict, findings: Findings) -> Chart | None:
+    """Differences to the baseline with their intervals, a panel per use."""
+    found, metric, look = findings.table, verdict.about["metric"], looks(verdict.starts)
+    if not found:
+        return None
+    ends = [v for d in found for v in (d.interval.estimate, d.interval.low, d.interval.high) if v is not None]
+    low, high = min(*ends, 0.0), max(*ends, 0.0)
+    margin = 0.05 * (high - low) or 1.0
+    heading = f"difference, {unit_of(metric)} (right of the line: better)"
+    panels: list[Panel] = []
+    for use, head in _HEADS.items():
+        own = [d for d in found if d.use == use]
+        own.sort(key=lambda d: (d.labels or 0, verdict.starts.index(d.start)))
+        if not own:
+            continue
+        marks = [
+            Mark(
+                f"{d.labels:,}",
+                look[d.start],
+                d.interval.estimate,
+                _end(d.interval.low),
+                _end(d.interval.high),
+                bool(d.sign),
+            )
+            for d in own
+        ]
+        draw = partial(charts.forest, marks=marks, limits=(low - margin, high + margin), heading=heading)
+        ends = [d.interval.estimate for d in own]
+        words = f"{len(own)} differences to the labelled baseline, from {min(ends):+.3g} to {max(ends):+.3g}."
+        groups = Counter(mark.row for mark in marks)
+        panels.append(Panel(head, draw, words, 0.95 + len(groups) * (0.14 + 0.15 * max(groups.values()))))
+    height = max(panel.height for panel in panels)
+    panels = [replace(panel, height=height) for panel in panels]
+    return make_chart("differences", panels, legend=differing(verdict, findings))
+
+
+def differing(verdict: Verdict, findings: Findings) -> list[tuple[str, Look]]:
+    """The legend of what is compared with the baseline."""
+    compared = {looks(verdict.starts)[d.start] for d in findings.table}
+    return [item for item in legend(verdict) if item[1] in compared]
+
+
+def saved(verdict: Verdict, findings: Findings) -> Chart | None:
+    """Share of the labels that every method needs for what the baseline reaches with all of them."""
+    whole, look = max(verdict.about["labels"]), looks(verdict.starts)
+    known = [s for s in findings.savings if s.labels == whole and s.needed is not None]
+    if not known:
+        return None
+    known.sort(key=lambda s: (list(_HEADS).index(s.use), verdict.starts.index(s.start)))
+    bars = [
+        Mark(method_name(verdict, s.start, s.use), look[s.start], *(_end(share) for share in s.shares)) for s in known
+    ]
+    words = "; ".join(f"{bar.row} {bar.value:.0f} %" for bar in bars) + "."
+    heading = f"labels needed, % of all {whole:,}"
+    panel = Panel(
+        "For the baseline's level with all labels",
+        partial(charts.shares, bars=bars, heading=heading),
+        words,
+        0.95 + 0.3 * len(bars),
+    )
+    return make_chart("saved", [panel])
+
+
+def _end(value: float | None) -> float:
+    return float("nan") if value is None else value
+
+
+def loss_curves(verdict: Verdict) -> Chart | None:
+    """Loss of the pre-training runs, a panel per objective."""
+    look = looks(verdict.starts)
+    panels: list[Panel] = []
+    for start in verdict.starts:
+        method = verdict.methods.get(start, {})
+        runs = [_losses(verdict.folder / str(run["run"])) for run in method.get("pretraining", []) if run.get("run")]
+        known = [run for run in runs if run is not None]
+        if known:
+            words = (
+                f"{len(known)} runs; the loss ends at " + ", ".join(f"{values[-1]:.3g}" for _, values in known) + "."
+            )
+            draw = partial(charts.losses, runs=known, look=look[start])
+            panels.append(Panel(f"{verdict.name(start)} pre-training", draw, words, 2.6))
+    return make_chart("losses", panels) if panels else None
+
+
+def _losses(run: Path) -> tuple[np.ndarray, np.ndarray] | None:
+    path = run / "metrics.jsonl"
+    try:
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        found = [(float(line["step"]), float(line["loss"])) for line in lines if "loss" in line]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    steps, values = np.array([f for f in found if np.isfinite(f[1])]).reshape(-1, 2).T
+    if not len(steps):
+        return None
+    every = max(1, len(steps) // 300)  # a line of 300 points is as good as one of a million
+    kept = np.arange(len(steps) - 1, -1, -every)[::-1]
+    return steps[kept], values[kept]
+
+
+def confusions(verdict: Verdict) -> dict[str, np.ndarray]:
+    """Counts [true, predicted] with all labels, summed over draws, of the best pre-trained method and the baseline."""
+    truth = verdict.told("test").get("labels")
+    if verdict.about["kind"] != "class" or truth is None:
+        return {}
+    size, labels = len(verdict.about["classes"]), max(verdict.about["labels"])
+    found: dict[str, np.ndarray] = {}
+    for start, use in dict.fromkeys(filter(None, (best_pretrained(verdict), ("scratch", "train")))):
+        predictions = [s.predicted for s in verdict.of(start, use, labels) if s.predicted is not None]
+        if predictions:
+            cells = np.concatenate([np.asarray(truth) * size + predicted for predicted in predictions])
+            found[f"{start} {use}"] = np.bincount(cells, minlength=size * size).reshape(size, size)
+    return found
+
+
+def confusion_chart(verdict: Verdict) -> Chart | None:
+    """Confusion matrices beside each other; None where there are none, or too many classes."""
+    found, names = confusions(verdict), verdict.about["classes"]
+    if not found or len(names) > _MOST_CLASSES:
+        return None
+    look = looks(verdict.starts)
+    panels: list[Panel] = []
+    for key, counts in found.items():
+        start, use = key.rsplit(" ", 1)
+        right = counts.trace() / max(counts.sum(), 1)
+        off = np.where(np.eye(len(names), dtype=bool), 0, counts)
+        row, column = np.unravel_index(int(off.argmax()), off.shape)
+        words = f"{100 * right:.1f} % on the diagonal" + (
+            f"; most often {names[row]} is taken for {names[column]} ({off.max():,} times)." if off.max() else "."
+        )
+        draw = partial(charts.confusion, counts=counts, names=names, look=look[start])
+        panels.append(Panel(method_name(verdict, start, use), draw, words, charts.WIDTH))
+    return make_chart("confusion", panels, columns=2)
+
+
+def most_confused(verdict: Verdict, pairs: int = 20) -> list[tuple[str, str, int, float]]:
+    """True class, predicted class, count and share of the true class, of the method that is shown first."""
+    found, names = confusions(verdict), verdict.about["classes"]
+    if not found:
+        return []
+    counts = next(iter(found.values()))
+    off = np.where(np.eye(len(names), dtype=bool), 0, counts)
+    order = np.argsort(-off, axis=None, kind="stable")[:pairs]
+    rows, columns = np.unravel_index(order, off.shape)
+    totals = np.maximum(counts.sum(axis=1), 1)
+    return [
+        (names[r], names[c], int(off[r, c]), float(off[r, c] / totals[r]))
+        for r, c in zip(rows, columns, strict=True) if off[r, c]
+    ]  # fmt: skip
+
+
+def class_balance(verdict: Verdict) -> Chart | None:
+    """Training and test images of every class."""
+    told = verdict.told("data").get("per_class")
+    if not told:
+        return None
+    ordered = sorted(told, key=lambda name: -(told[name].get("train") or 0))
+    train, test = ([int(told[name].get(part) or 0) for name in ordered] for part in ("train", "test"))
+    words = f"{ordered[0]} has most training images ({train[0]:,}), {ordered[-1]} fewest ({train[-1]:,})."
+    draw = partial(charts.balance, names=ordered, train=train, test=test)
+    height = float(np.clip(0.8 + 0.24 * len(ordered), 1.6, 6.0))
+    return make_chart("classes", [Panel("Images per class", draw, words, height)])

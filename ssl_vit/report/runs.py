@@ -1,0 +1,93 @@
+"""Ordinary run directories as a verdict: values alone, and nothing that no run records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ssl_vit.errors import UserError
+from ssl_vit.report.records import Score, Verdict
+from ssl_vit.results import Number, check_alike, numbers_of, read_results
+
+_USES = {"knn": "knn", "linear_probe": "linear", "finetune": "train", "supervised": "train"}
+_STARTS = {
+    "MAE": "mae", "DINO": "dino", "from scratch": "scratch", "raw pixels": "pixels", "random weights": "random",
+}  # fmt: skip
+
+
+def read_runs(folders: Sequence[str | Path]) -> Verdict:
+    """Reads the results of run directories.
+
+    Args:
+        folders: Runs, or result files.
+
+    Raises:
+        UserError: Where there are none, and where they may not stand in one table (``ssl_vit.results``).
+    """
+    results = read_results(folders)
+    evaluations = check_alike(results)
+    strange = sorted(set(evaluations) - set(_USES))
+    if strange:
+        raise UserError(f"a report knows {', '.join(_USES)}, not {', '.join(strange)}; leave that result out")
+    groups: dict[tuple[str, str, int], list[Number]] = {}
+    for number in (numbers := numbers_of(results)):
+        groups.setdefault((_start(number), _USES[number.evaluation], number.labels), []).append(number)
+    scores = [score for key, group in groups.items() for score in _scores(*key, group)]
+    first = results[0]
+    test = first.protocol["test"]
+    names = next((list(s.row[k]) for s in scores for k in ("per_class", "per_label", "per_target") if s.row.get(k)), [])
+    about: dict[str, Any] = {
+        "title": Path(str(first.data.get("name", "runs"))).name,
+        "kind": first.protocol["kind"], "metric": first.protocol["metric"], "classes": names,
+        "labels": sorted({score.labels for score in scores}),
+        "data": {
+            "name": str(first.data.get("name")), "test": test.get("images"), "split": test.get("split"),
+            "fingerprints": {"train": first.protocol.get("train"), "test": test.get("fingerprint")},
+        },
+        "test": {"labels": None, "clusters": None, "names": []},
+        "methods": _methods(numbers),
+        "provenance": first.made_with,
+        "from_runs": [str(folder) for folder in folders],
+    }  # fmt: skip
+    return Verdict(Path(), about, tuple(scores))
+
+
+def _start(number: Number) -> str:
+    """As verdicts call it; what they do not know by the words of the table."""
+    method = number.method.removesuffix(", fine-tuned")
+    known = _STARTS.get(method, method)
+    return f"{known} ({number.variant})" if number.variant else known
+
+
+def _scores(start: str, use: str, labels: int, group: Sequence[Number]) -> list[Score]:
+    """Draws keep their number where there is one value of each; else values are numbered in order."""
+    values = {number.sample: number for number in group}
+    ordered = sorted(values.values(), key=lambda n: (n.result.draw or 0, n.result.seed, str(n.sample[-1])))
+    draws = [number.result.draw for number in ordered]
+    own = None not in draws and len(set(draws)) == len(draws)
+    weights = sorted({str(number.sample[-1]) for number in ordered if number.sample[-1]})
+    return [
+        Score(
+            start=start, use=use, labels=labels, draw=draw if own and draw is not None else i,
+            pretraining=weights.index(str(n.sample[-1])) if n.sample[-1] else None, matched=False, value=n.value,
+            units=None, predicted=None, confidence=None, result=n.result,
+            command=str(n.result.made_with.get("command", "")), cost={}, row=n.row,
+        )
+        for i, (n, draw) in enumerate(zip(ordered, draws, strict=True))
+    ]  # fmt: skip
+
+
+def _methods(numbers: Sequence[Number]) -> dict[str, dict[str, Any]]:
+    methods: dict[str, dict[str, Any]] = {}
+    for number in numbers:
+        name = number.method.removesuffix(", fine-tuned") + (f" ({number.variant})" if number.variant else "")
+        method = methods.setdefault(_start(number), {"name": name, "uses": [], "pretraining": []})
+        use = _USES[number.evaluation]
+        method["uses"] += [use] if use not in method["uses"] else []
+        weights, backbone = number.sample[-1], number.result.backbone or {}
+        if weights and weights not in {run["weights"] for run in method["pretraining"]}:
+            run = Path(str(backbone.get("folder"))).parent
+            seed = (backbone.get("options") or {}).get("seed")
+            method["pretraining"].append({"run": str(run), "seed": seed, "weights": weights})
+    return methods

@@ -1,0 +1,382 @@
+"""What a verdict says in tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from statistics import mean
+from typing import Any, cast
+
+import numpy as np
+from statsmodels.stats import proportion as _untyped_proportion  # pyright: ignore[reportMissingTypeStubs]
+
+from ssl_vit.evaluation.statistics import Interval, interval
+from ssl_vit.report.cells import (
+    NOTHING, Cell, Table, count, memory, operations, p_value, seconds, signed_value, span, table, two_digits, unit_of,
+)  # fmt: skip
+from ssl_vit.report.comparisons import Difference, Saving, oriented
+from ssl_vit.report.records import Score, Verdict
+from ssl_vit.results import LABELS, shown
+from ssl_vit.rundir import flat
+
+_proportion = cast("Any", _untyped_proportion)
+
+USES = {"train": "all weights trained", "linear": "linear probe", "knn": "k-NN"}
+"""In the order of the report."""
+
+
+def method_name(verdict: Verdict, start: str, use: str, *, matched: bool = False) -> str:
+    """A start and a use in words."""
+    name = verdict.name(start)
+    if matched:
+        return f"{name}, at the cost of pre-training"
+    return {"train": name if start in ("scratch", "cnn") else f"{name}, fine-tuned"}.get(use, f"{name}, {USES[use]}")
+
+
+def interval_of(scores: Sequence[Score], clusters: np.ndarray | None) -> Interval:
+    """The mean of one method's numbers with its 95 % interval, over pre-training seeds, draws and test images."""
+    units = [score.units for score in scores]
+    known = all(one is not None for one in units)
+    matrix = np.stack([np.asarray(one) for one in units]) if known else np.array([[s.value] for s in scores])
+    seeds = [score.pretraining for score in scores]
+    given = None if None in seeds else np.array(seeds)
+    return interval(matrix.astype(np.float64), given, clusters if known else None)
+
+
+def all_numbers(verdict: Verdict) -> Table:
+    """Every method over the number of labels: mean and interval."""
+    counts, metric = verdict.about["labels"], verdict.about["metric"]
+    rows: list[list[Cell | str]] = []
+    for use in USES:
+        for start in verdict.starts:
+            for matched in (False, True):
+                scores = verdict.of(start, use, matched=matched)
+                if not scores:
+                    continue
+                row: list[Cell | str] = [
+                    Cell(method_name(verdict, start, use, matched=matched), start=start),
+                    USES[use],
+                ]
+                for labels in counts:
+                    row.append(_mean_cell([s for s in scores if s.labels == labels], metric, verdict.clusters))
+                rows.append(row)
+    heads = ("method", "how labels are used", *(f"{labels:,} labels" for labels in counts))
+    return table(heads, rows, 2, f"{LABELS.get(metric, metric)}: mean over draws, and its 95 % interval")
+
+
+def _mean_cell(scores: Sequence[Score], metric: str, clusters: np.ndarray | None) -> Cell:
+    if not scores:
+        return Cell(NOTHING)
+    found = interval_of(scores, clusters)
+    return Cell(shown(metric, found.estimate), _minor(span(metric, found.low, found.high)))
+
+
+def _minor(*words: str) -> tuple[str, ...]:
+    return tuple(word for word in words if word)
+
+
+def difference_rows(verdict: Verdict, differences: Sequence[Difference]) -> Table:
+    """One method less another over the whole curve; positive is better."""
+    metric = verdict.about["metric"]
+    rows: list[list[Cell | str]] = []
+    for d in differences:
+        i = d.interval
+        rows.append([
+            Cell(method_name(verdict, d.start, d.use), start=d.start),
+            method_name(verdict, d.against_start, d.against_use),
+            _difference_cell(metric, d),
+            span(metric, i.low, i.high, sign=True) or NOTHING,
+            p_value(d.p_holm),
+            count(d.draws),
+            count(d.seeds) if d.seeds else NOTHING,
+        ])  # fmt: skip
+    heads = ("method", "against", f"difference, {unit_of(metric)}", "95 % interval", "p (Holm)", "draws",
+             "pre-training seeds")  # fmt: skip
+    return table(heads, rows, 2, _SIGNIFICANT)
+
+
+_SIGNIFICANT = (
+    "* significant: p below 0.05, two-sided, paired by draw, after Holm's adjustment over this table. Intervals are those of "
+    "one comparison alone."
+)
+
+
+def _difference_cell(metric: str, d: Difference, *minor: str) -> Cell:
+    words = signed_value(metric, d.interval.estimate) + (" *" if d.sign else "")
+    return Cell(words, _minor(*minor), strong=bool(d.sign))
+
+
+def differences_by_labels(verdict: Verdict, differences: Sequence[Difference]) -> Table:
+    """Every method less the baseline at every number of labels; positive is better."""
+    metric, counts = verdict.about["metric"], verdict.about["labels"]
+    found = {(d.start, d.use, d.labels): d for d in differences}
+    rows: list[list[Cell | str]] = []
+    for use in USES:
+        for start in verdict.starts:
+            own = [found.get((start, use, labels)) for labels in counts]
+            if not any(own):
+                continue
+            row: list[Cell | str] = [Cell(method_name(verdict, start, use), start=start)]
+            for d in own:
+                if d is None:
+                    row.append(NOTHING)
+                else:
+                    low, high = d.interval.low, d.interval.high
+                    p = p_value(d.p_holm)
+                    p = "" if p == NOTHING else f"p {p}" if p.startswith("<") else f"p = {p}"
+                    row.append(_difference_cell(metric, d, span(metric, low, high, sign=True), p))
+            rows.append(row)
+    longer = sorted({labels for d in differences for labels in d.matched})
+    note = f"{unit_of(metric).capitalize()}, 95 % intervals, p after Holm. {_SIGNIFICANT}"
+    if longer:
+        note += (
+            f" With {', '.join(f'{labels:,}' for labels in longer)} labels the baseline is the one trained at the FLOPs of "
+            "pre-training and fine-tuning together: it was the better of the two."
+        )
+    return table(("method less baseline", *(f"{labels:,} labels" for labels in counts)), rows, 1, note)
+
+
+def savings_rows(verdict: Verdict, savings: Sequence[Saving]) -> Table:
+    """Labels needed for what the baseline reaches."""
+    metric, found = verdict.about["metric"], {(s.start, s.use, s.labels): s for s in savings}
+    levels = {s.labels: shown(metric, s.level) for s in savings}
+    counts, rows = sorted(levels), list[list[Cell | str]]()
+    for use in USES:
+        for start in verdict.starts:
+            own = [found.get((start, use, labels)) for labels in counts]
+            if any(own):
+                cells = [NOTHING if s is None else _saving_cell(s) for s in own]
+                rows.append([Cell(method_name(verdict, start, use), start=start), *cells])
+    heads = ("labels needed for", *(f"the baseline's {levels[labels]} with {labels:,}" for labels in counts))
+    note = (
+        "Labels, their share of all, and the 95 % interval of that share. Between numbers of labels, curves are straight "
+        "over the logarithm of the labels."
+    )
+    return table(heads, rows, 1, note)
+
+
+def _saving_cell(s: Saving) -> Cell:
+    ends = "" if s.note else _ends(s)
+    share = s.shares[0]
+    if share is None or s.needed is None:
+        return Cell("not reached", _minor(ends))
+    return Cell(f"{s.needed:,.0f}{' or fewer' if s.at_once else ''}", _minor(f"{_share(share)} of all", ends))
+
+
+def _share(value: float) -> str:
+    return f"{value:.2g} %" if value < 9.5 else f"{value:.0f} %"
+
+
+def _ends(saving: Saving) -> str:
+    """A confidence set, of which an end may lie beyond what was tried."""
+    low, high = (None if end is None else _share(end) for end in saving.shares[1:])
+    if low is None or high is None:
+        return f"{low} or more" if low else f"{high} or less" if high else "without ends"
+    return f"{low} to {high}"
+
+
+def cost_rows(verdict: Verdict, primary: Sequence[Difference]) -> Table:
+    """What every method costs, and what a point gained costs."""
+    metric, rows = verdict.about["metric"], list[list[Cell | str]]()
+    gains = {d.start: d for d in primary}
+    for start in verdict.starts:
+        use = gains[start].use if start in gains else "train"
+        for matched in (False, True):
+            costs = [score.cost for score in verdict.of(start, use, matched=matched) if score.cost]
+            if not costs:
+                continue
+            runs = [r | {"busy": (r.get("seconds") or 0) * (r.get("devices") or 1)}
+                    for r in verdict.methods[start].get("pretraining", [])]  # fmt: skip
+            days = (_mean(runs, "busy") + _mean(costs, "seconds")) / 86400
+            gained = gains.get(start)
+            gain = gained.interval.estimate if gained is not None and gained.sign > 0 else None
+            rows.append([
+                Cell(method_name(verdict, start, use, matched=matched), start=start),
+                Cell(two_digits(days), (seconds(days * 86400),)),
+                count((_mean(runs, "images") + _mean(costs, "images")) or None),
+                operations(_mean(runs, "flops") + _mean(costs, "flops")),
+                memory(max(told.get("peak_memory") or 0 for told in (*runs, *costs))),
+                NOTHING if gained is None else signed_value(metric, gained.interval.estimate),
+                NOTHING if gain is None else two_digits(days / gain),
+            ])  # fmt: skip
+    heads = ("method", "device-days", "images seen", "FLOPs", "peak memory", f"gain, {unit_of(metric)}",
+             "device-days per point")  # fmt: skip
+    note = (
+        "Pre-training of one backbone (mean of its seeds) and one training on labels (mean over numbers of labels); tuning "
+        "is not in it. Gain: over the labelled baseline, on average over all numbers of labels. Nothing is divided by a "
+        "gain that is not significant."
+    )
+    return table(heads, rows, 1, note if rows else "")
+
+
+def _mean(told: Sequence[dict[str, Any]], key: str) -> float:
+    known = [float(one[key]) for one in told if one.get(key) is not None]
+    return mean(known) if known else 0.0
+
+
+def best_pretrained(verdict: Verdict) -> tuple[str, str] | None:
+    """The pre-trained start and use with the best mean with all labels; None where nothing was pre-trained."""
+    labels, metric = max(verdict.about["labels"]), verdict.about["metric"]
+    means = {
+        (start, use): oriented(metric) * mean(s.value for s in scores)
+        for start in verdict.starts if start not in ("scratch", "cnn", "pixels", "random")
+        for use in USES if (scores := verdict.of(start, use, labels))
+    }  # fmt: skip
+    return max(means, key=lambda key: means[key]) if means else None
+
+
+def class_rows(verdict: Verdict, shown_at_most: int = 12) -> Table:
+    """Every class, the best first: the best pre-trained method with all labels, and the baseline."""
+    kind, labels, told = (
+        verdict.about["kind"],
+        max(verdict.about["labels"]),
+        verdict.told("data").get("per_class") or {},
+    )
+    pairs = [pair for pair in (best_pretrained(verdict), ("scratch", "train")) if pair and verdict.of(*pair, labels)]
+    metric = "mae" if kind == "regression" else "top1"
+    found = {
+        name: values for name in verdict.about["classes"]
+        if pairs and (values := [_of_class(verdict.of(*pair, labels), name) for pair in pairs])[0] is not None
+    }  # fmt: skip
+    ordered = sorted(found, key=lambda name: -oriented(metric) * float(found[name][0] or 0))
+    half = shown_at_most // 2
+    picked = ordered if len(ordered) <= shown_at_most else [*ordered[:half], None, *ordered[-half:]]
+    rows: list[list[Cell | str]] = []
+    for name in picked:
+        if name is None:
+            rows.append(["...", *[""] * (len(pairs) + 1)])
+            continue
+        size = _tests_of(verdict, name) if kind == "class" else 0
+        cells = [NOTHING if v is None else Cell(shown(metric, v), _minor(_wilson(v, size))) for v in found[name]]
+        rows.append([name, *cells, count((told.get(name) or {}).get("test"))])
+    what = {"class": "recall %", "multilabel": "average precision %", "regression": "mean abs. error"}[kind]
+    heads = ("class", *(f"{method_name(verdict, *pair)}, {what}" for pair in pairs), "test images")
+    groups = "groups of test images" if verdict.clusters is not None else "test images"
+    note = f"With {labels:,} labels, mean over draws."
+    if kind == "class" and rows:
+        note += f" 95 % intervals (Wilson) are about other {groups} of the class, not about other draws."
+    return table(heads, rows, 1, note)
+
+
+def _of_class(scores: Sequence[Score], name: str) -> float | None:
+    """The mean over draws; None where no test image tells."""
+    values = [_value_of_class(score.row, name) for score in scores]
+    known = [value for value in values if value is not None]
+    return mean(known) if known and len(known) == len(values) else None
+
+
+def _value_of_class(row: dict[str, Any], name: str) -> float | None:
+    for key in ("per_class", "per_label", "per_target"):
+        if row.get(key):
+            value = row[key].get(name)
+            return value.get("mae") if isinstance(value, dict) else value
+    return None
+
+
+def _tests_of(verdict: Verdict, name: str) -> int:
+    """Test images of a class, or groups of them."""
+    truth, clusters = verdict.told("test").get("labels"), verdict.clusters
+    if truth is None:
+        return int(((verdict.told("data").get("per_class") or {}).get(name) or {}).get("test") or 0)
+    mine = np.asarray(truth) == verdict.about["classes"].index(name)
+    return int(mine.sum()) if clusters is None else len(np.unique(clusters[mine]))
+
+
+def _wilson(value: float, size: int) -> str:
+    """Interval of a percentage of so many."""
+    if not size:
+        return ""
+    low, high = _proportion.proportion_confint(value / 100 * size, size, method="wilson")
+    return span("top1", 100 * float(low), 100 * float(high))
+
+
+def tuning_rows(verdict: Verdict) -> Table:
+    """What was tried, and what was chosen."""
+    rows: list[list[Cell | str]] = []
+    for study in verdict.studies:
+        for i, trial in enumerate(study["trials"]):
+            chosen = i == study.get("chosen")
+            options = [f"{trial[key]:g}" if key in trial else NOTHING for key in ("lr", "weight_decay", "layer_decay")]
+            rows.append(
+                [
+                    Cell(method_name(verdict, study["start"], study["use"]), start=study["start"]),
+                    count(study.get("labels")),
+                    *options,
+                    count(trial.get("steps")),
+                    Cell(shown(verdict.about["metric"], trial["score"]), strong=chosen),
+                    Cell("chosen", strong=True) if chosen else "",
+                ]
+            )
+    heads = ("method", "labels", "learning rate", "weight decay", "layer decay", "steps", "score", "")
+    selection = "; ".join(dict.fromkeys(str(study["selection"]) for study in verdict.studies if "selection" in study))
+    return table(heads, rows, 1, selection)
+
+
+def data_rows(verdict: Verdict) -> Table:
+    """What the images are."""
+    data = verdict.told("data")
+    channels, bits = data.get("channels"), data.get("bits")
+    prints = data.get("fingerprints") or {}
+    facts = {
+        "images to pre-train on": count(data.get("pool")),
+        "labelled training images": count(data.get("train")),
+        "test images": f"{count(data.get('test'))} ({data.get('split') or 'split not named'})",
+        "classes" if verdict.about["kind"] == "class" else "labels": count(len(verdict.about["classes"])),
+        "pixels": ", ".join(
+            str(words) for words in (data.get("sizes"), channels and f"{channels} channel(s)", bits and f"{bits} bits")
+            if words
+        ) or NOTHING,
+        "unreadable": count(data.get("unreadable")),
+        "groups": str(data.get("group") or "none named"),
+        "fingerprints": ", ".join(f"{key} {value}" for key, value in prints.items() if value) or NOTHING,
+    }  # fmt: skip
+    return table(("", ""), [[key, value] for key, value in facts.items()], 2)
+
+
+def plan_rows(verdict: Verdict) -> Table:
+    """What took how long."""
+    rows: list[list[Cell | str]] = [
+        [str(row["what"]), count(row.get("units")), seconds(row.get("seconds"))]
+        for row in verdict.told("plan").get("rows", [])
+    ]
+    return table(("part", "how many", "expected time"), rows, 1)
+
+
+def provenance_rows(verdict: Verdict) -> Table:
+    """What made the numbers: command, code, machine, weights."""
+    about = verdict.told("provenance")
+    rows: list[list[Cell | str]] = [["command", Cell(str(about["command"]), code=True)]] if "command" in about else []
+    rows += [["commit", Cell(str(about.get("commit") or "not known"), code=True)]]
+    for part in ("versions", "hardware"):
+        words = ", ".join(f"{key} {value}" for key, value in flat(about.get(part) or {}).items())
+        rows += [[part, words]] if words else []
+    for start, method in verdict.methods.items():
+        for run in method.get("pretraining", []):
+            told = [f"seed {run.get('seed')}", f"weights {run.get('weights')}", str(run.get("checkpoint") or "")]
+            rows.append(
+                [Cell(f"{verdict.name(start)} backbone", start=start), ", ".join(word for word in told if word)]
+            )
+    return table(("", ""), rows, 2)
+
+
+def config_text(verdict: Verdict) -> str:
+    """The options of the verdict, a line each; empty where none are recorded."""
+    options = flat(verdict.told("provenance").get("config") or {})
+    return "\n".join(f"{key}: {json.dumps(value)}" for key, value in options.items())
+
+
+def commands(verdict: Verdict) -> Table:
+    """Every number with the command that makes it again."""
+    metric = verdict.about["metric"]
+    rows: list[list[Cell | str]] = []
+    for start, method in verdict.methods.items():
+        for run in method.get("pretraining", []):
+            if run.get("command"):
+                words = f"{verdict.name(start)}, pre-training {run.get('seed')}"
+                rows.append([Cell(words, start=start), NOTHING, NOTHING, NOTHING, Cell(str(run["command"]), code=True)])
+    for s in sorted(verdict.scores, key=lambda s: (verdict.starts.index(s.start), s.use, s.matched, s.labels, s.draw)):
+        name = method_name(verdict, s.start, s.use, matched=s.matched)
+        rows.append([Cell(name, start=s.start), count(s.labels), count(s.draw), shown(metric, s.value),
+                     Cell(s.command or NOTHING, code=True)])  # fmt: skip
+    found = table(("number", "labels", "draw", LABELS.get(metric, metric), "command"), rows, 1)
+    return Table(found.headings, found.rows, 1)
