@@ -18,7 +18,14 @@ def main(cfg: VerdictRecipe) -> None:
     from ssl_vit.verdict.course import give_verdict
 
     folder = give_verdict(cfg)
-    print(folder)
+    if folder is None:
+        return
+    from ssl_vit.report.records import read_verdict
+    from ssl_vit.report.write import write_report
+
+    report = write_report(read_verdict(folder))
+    print("\n" + "\n".join([report.sentence, *report.beside]))
+    print(f"\nReport: {folder / 'report.html'}   {folder / 'report.md'}")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from typing import Any, cast
 import yaml
 
 from ssl_vit import __version__
-from ssl_vit.configs import to_dict, to_yaml
+from ssl_vit.configs import flat, to_dict, to_yaml
 from ssl_vit.errors import UserError
 
 _WITHOUT_EFFECT = [
@@ -152,17 +152,6 @@ def identity(config: dict[str, Any]) -> dict[str, Any]:
     for option in _WITHOUT_EFFECT:
         remove(copy, option)
     return copy
-
-
-def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A nested dictionary with dotted names."""
-    found: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, dict):
-            found |= flat(cast("dict[str, Any]", value), f"{prefix}{key}.")
-        else:
-            found[prefix + key] = value
-    return found
 
 
 def differences(before: dict[str, Any], after: dict[str, Any]) -> str:

@@ -37,7 +37,7 @@ from ssl_vit.configs.recipes import (
     VerdictRecipe,
 )
 from ssl_vit.configs.verdict import VerdictConfig
-from ssl_vit.configs.words import as_command, as_words
+from ssl_vit.configs.words import as_command, as_words, flat
 
 __all__ = [
     "AdaptConfig",
@@ -64,8 +64,8 @@ __all__ = [
     "MAEConfig",
     "MAERecipe",
     "ModelConfig",
-    "PoolConfig",
     "OptimConfig",
+    "PoolConfig",
     "PredictConfig",
     "PredictRecipe",
     "ProbeOptimConfig",
@@ -77,6 +77,7 @@ __all__ = [
     "VerdictRecipe",
     "as_command",
     "as_words",
+    "flat",
     "from_dict",
     "parse",
     "run_script",

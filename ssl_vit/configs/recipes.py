@@ -185,7 +185,7 @@ class VerdictRecipe:
     """What fills the options left open: digits, px32, px64, px96, px128, px224; default: chosen by the images' size.
     Without a value: prints all of them."""
     run: RunConfig = field(default_factory=RunConfig)
-    data: DataConfig = field(default_factory=DataConfig)
+    data: PoolConfig = field(default_factory=PoolConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     eval: JudgedMetricConfig = field(default_factory=JudgedMetricConfig)
     verdict: VerdictConfig = field(default_factory=VerdictConfig)

@@ -23,7 +23,7 @@ class VerdictConfig:
     """What takes part, joined by commas: scratch (always there), mae, dino, public, random, pixels, cnn; default: all
     that can be had here."""
     budget: str | None = None
-    """Time the whole verdict may take, such as 90s, 10m, 2h or 1.5d: the plan is cut to it, in the order that it prints.
+    """Time the whole verdict may take, such as 90s, 10m, 2h or 1.5d: the plan is cut to it, and says what was cut.
     Default: 10m for digits, else as long as the plan takes (printed before anything is trained)."""
     shares: tuple[float, ...] | None = None
     """Per cent of the training labels to judge at; default: 1, 2, 5, 10, 25, 50 and 100 (digits: 10, 20, 50 and 100
@@ -39,8 +39,8 @@ class VerdictConfig:
     train_draws: int = 5
     """Draws of labels where all weights are trained."""
     matched_draws: int = 3
-    """Draws for the baseline at the FLOPs of pre-training and fine-tuning together; 0 leaves it out, and then no gain is
-    claimed."""
+    """Draws for the baseline at the FLOPs of pre-training and fine-tuning together; 0 leaves it out, and then no gain
+    is claimed."""
     trials: int = 6
     """Tuning trials of every method that trains all weights, at each number of labels where it is tuned."""
     length: float = 1.0
@@ -93,7 +93,9 @@ def methods_of(given: str | None) -> tuple[str, ...]:
     return tuple(start for start in STARTS if start in ("scratch", *words))
 
 
-def label_counts(cfg: VerdictConfig, labels: int, classes: int | None, digits: bool) -> tuple[tuple[int, ...], list[str]]:
+def label_counts(
+    cfg: VerdictConfig, labels: int, classes: int | None, digits: bool
+) -> tuple[tuple[int, ...], list[str]]:
     """The numbers of labels to judge at, ascending, all of them at the end.
 
     Args:

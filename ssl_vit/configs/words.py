@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import json
 from shlex import quote
-from typing import Any
+from typing import Any, cast
 
 from ssl_vit.configs.cli import to_dict
+
+
+def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A nested dictionary with dotted names."""
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            found |= flat(cast("dict[str, Any]", value), f"{prefix}{key}.")
+        else:
+            found[prefix + key] = value
+    return found
 
 
 def as_words(config: Any) -> list[str]:
@@ -15,7 +26,7 @@ def as_words(config: Any) -> list[str]:
     Args:
         config: A recipe.
     """
-    given, usual = _dotted(to_dict(config)), _dotted(to_dict(type(config)()))
+    given, usual = flat(to_dict(config)), flat(to_dict(type(config)()))
     return [word for name, value in given.items() if value != usual[name] for word in (f"--{name}", _text(value))]
 
 
@@ -27,13 +38,6 @@ def as_command(script: str, config: Any) -> str:
         config: Its recipe.
     """
     return " ".join(["accelerate launch", script, *map(quote, as_words(config))])
-
-
-def _dotted(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in tree.items():
-        found |= _dotted(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return found
 
 
 def _text(value: Any) -> str:

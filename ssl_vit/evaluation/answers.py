@@ -11,11 +11,8 @@ from scipy.special import softmax
 
 from ssl_vit.data.targets import Kind
 from ssl_vit.evaluation.metrics import judge
-from ssl_vit.evaluation.statistics import accuracy_units, balanced_units, pseudo_values
+from ssl_vit.evaluation.statistics import accuracy_units, balanced_units, blocks_of, pseudo_values
 from ssl_vit.rundir import write_bytes_atomically
-
-_MOST_BLOCKS = 50
-"""Parts that test images are left out in, where a metric is no mean over images."""
 
 Answers = dict[str, np.ndarray]
 """``units``: Float[U], contributions to the leading metric whose mean is its value; for classes also ``predicted``:
@@ -52,21 +49,14 @@ def answers_of(
             hits = predicted == labels
             units = accuracy_units(hits) if metric == "top1" else balanced_units(hits, labels)
             return found | {"units": units.astype(np.float32)}
-    value = judge(kind, scores, labels, names, only=metric)[metric]
-    if value is None:
+    if judge(kind, scores, labels, names, only=metric)[metric] is None:
         return found
 
     def without(kept: np.ndarray) -> float | None:
         return judge(kind, scores[kept], labels[kept], names, only=metric)[metric]
 
-    found["units"] = pseudo_values(without, blocks_of(len(labels), groups), value).astype(np.float32)
+    found["units"] = pseudo_values(without, blocks_of(len(labels), groups)).astype(np.float32)
     return found
-
-
-def blocks_of(images: int, groups: np.ndarray | None = None) -> np.ndarray:
-    """The block of every image: its group, joined to at most fifty; without groups every fiftieth image."""
-    _, number = np.unique(np.arange(images) if groups is None else groups, return_inverse=True)
-    return number.reshape(-1) % _MOST_BLOCKS
 
 
 def save_answers(result: Path, answers: Answers) -> None:

@@ -175,9 +175,7 @@ def trained_row(
     }  # fmt: skip
 
 
-def predict(
-    objective: Supervised, images: ImageSet, scale: PixelScale, *, size: int, device: torch.device
-) -> Features:
+def predict(objective: Supervised, images: ImageSet, scale: PixelScale, *, size: int, device: torch.device) -> Features:
     """Outputs for every readable image, in the order of the set."""
     net = objective.classifier().to(device).eval()
     dtype = next(net.parameters()).dtype

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from accelerate import Accelerator
 
-from ssl_vit.configs import LinearRecipe, OptimConfig, RunConfig, to_dict
+from ssl_vit.configs import LinearRecipe, OptimConfig, RunConfig, flat, to_dict
 from ssl_vit.configs.resolve import check_pool, resolve_probe
 from ssl_vit.data.file_crops import file_crops
 from ssl_vit.data.images import ImageSet
@@ -25,7 +25,7 @@ from ssl_vit.evaluation.session import Session, arithmetic, contestants, extract
 from ssl_vit.loop import fit
 from ssl_vit.models.backbone import Backbone, Pool, with_tokens
 from ssl_vit.objectives.probe import AttentiveHead, FrozenProbe, linear_head
-from ssl_vit.rundir import RunDir, digest, flat, identity, open_run
+from ssl_vit.rundir import RunDir, digest, identity, open_run
 from ssl_vit.train import DTYPES, count_steps, describe, micro_batch_size, summarise, with_statistics
 
 NAMES = {

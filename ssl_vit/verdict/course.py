@@ -1,4 +1,4 @@
-"""The course of a verdict: look for leaks, measure, plan, pre-train, tune, train draw by draw, and write it all down."""
+"""The course of a verdict: look for leaks, measure, plan, pre-train, tune, train draw by draw, write it all down."""
 
 from __future__ import annotations
 
@@ -16,15 +16,19 @@ from accelerate import Accelerator
 
 from ssl_vit import train
 from ssl_vit.configs import VerdictConfig, VerdictRecipe, to_dict
-
-from ssl_vit.rundir import open_run, write_atomically
+from ssl_vit.data.audit import guard
+from ssl_vit.data.images import ImageSet
+from ssl_vit.data.sources import Labelled
+from ssl_vit.rundir import RunDir, open_run, write_atomically
 from ssl_vit.verdict import work
 from ssl_vit.verdict.opening import Opened, open_images, open_study
+from ssl_vit.verdict.pictures import draw_pictures
 from ssl_vit.verdict.plan import MARGIN, Line, Pace, Plan, make_plan, matched_at
 from ssl_vit.verdict.record import write_about
 from ssl_vit.verdict.runner import Runner, Unit
 from ssl_vit.verdict.study import NAMES, SCRIPTS, USES, Study
 from ssl_vit.verdict.tuning import Candidate, best, candidates, nearest
+
 
 class Made(NamedTuple):
     """What was done, beside the results' own files."""
@@ -55,6 +59,7 @@ def give_verdict(cfg: VerdictRecipe) -> Path | None:
         "verdict", cfg, data=data.test.name, fingerprint=f"{pool.fingerprint}-{data.whole}-{data.test.fingerprint}",
         writes=accelerator.is_main_process, accelerator=train.describe(accelerator),
     )  # fmt: skip
+    _look_for_leaks(cfg, run, pool, data, accelerator)
     opened = open_study(cfg, run.path, pool, data)
     jobs = _jobs(cfg.verdict, accelerator)
     runner = Runner(run.path, jobs, accelerator.is_main_process)
@@ -65,12 +70,23 @@ def give_verdict(cfg: VerdictRecipe) -> Path | None:
         if cfg.verdict.plan_only:
             return None
         made = _make(opened, plan, runner)
+        runner.run([Unit("pictures", draw_pictures, (made.plan.study,), 0.0)])
+        if accelerator.is_main_process:
+            write_about(opened, made, note, run, runner.elapsed(), runner.sessions, jobs)
     finally:
         runner.close()
     if not accelerator.is_main_process:
         return None
-    write_about(opened, made, note, run, runner.elapsed(), runner.sessions, jobs)
     return run.path
+
+
+def _look_for_leaks(cfg: VerdictRecipe, run: RunDir, pool: ImageSet, data: Labelled, accelerator: Accelerator) -> None:
+    """Before anything is trained; once for a verdict."""
+    path = run.path / "leaks.json"
+    if not path.exists():
+        found = guard(pool, data.train, data.test, cfg.data, accelerator.device)
+        if run.writes:
+            write_atomically(path, json.dumps(found.to_dict(), indent=1) + "\n")
 
 
 def _jobs(cfg: VerdictConfig, accelerator: Accelerator) -> int:
@@ -111,7 +127,10 @@ def _plan_as_json(plan: Plan, paces: Mapping[str, Pace]) -> dict[str, Any]:
 def _read_plan(study: Study, told: dict[str, Any]) -> Plan:
     lists = ("shares", "labels", "per_class")
     verdict = {k: tuple(v) if k in lists and v is not None else v for k, v in told["verdict"].items()}
-    kept = {k: verdict[k] for k in ("length", "pretraining", "matched_draws", "trials", "probe_draws", "train_draws", "seeds")}
+    kept = {
+        k: verdict[k]
+        for k in ("length", "pretraining", "matched_draws", "trials", "probe_draws", "train_draws", "seeds")
+    }
     recipe = replace(study.recipe, verdict=replace(study.recipe.verdict, **kept))
     study = replace(
         study, recipe=recipe, starts=tuple(told["starts"]), labels=tuple(told["labels"]), tuned=tuple(told["tuned"])
@@ -156,7 +175,9 @@ def _make(opened: Opened, plan: Plan, runner: Runner) -> Made:
     for draw in range(v.train_draws):
         began = runner.elapsed()
         if opened.budget is not None and draw >= 2 and began + last > MARGIN * opened.budget:
-            notes.append(f"draws {draw + 1} to {v.train_draws} of training all weights were left out to keep the budget")
+            notes.append(
+                f"draws {draw + 1} to {v.train_draws} of training all weights were left out to keep the budget"
+            )
             break
         units = _training_units(study, draw, chosen, most, fpi)
         if draw == 0:
@@ -172,9 +193,7 @@ def _say(runner: Runner, what: str) -> None:
         print(f"{_clock(runner.elapsed()):>12}  {what}", flush=True)
 
 
-def _pretrain(
-    study: Study, runner: Runner, left_out: dict[str, str]
-) -> tuple[dict[str, list[dict[str, Any]]], Study]:
+def _pretrain(study: Study, runner: Runner, left_out: dict[str, str]) -> tuple[dict[str, list[dict[str, Any]]], Study]:
     """Every pre-training run; a method of which one failed is left out."""
     units = {
         (start, k): Unit(f"pretrain-{start}-{k}", work.pretrain, (study, start, k), 0.0)
@@ -271,7 +290,13 @@ def _training_units(
             args = (study, start, n, draw, own)
             length = study.steps(n) * own.length
             units.append(Unit(key, work.training, args, length * study.batch(n)))
-            if start == "scratch" and n in matched_at(study) and draw < study.recipe.verdict.matched_draws and most and fpi:
+            if (
+                start == "scratch"
+                and n in matched_at(study)
+                and draw < study.recipe.verdict.matched_draws
+                and most
+                and fpi
+            ):
                 steps = round(length + most / (fpi * study.batch(n)))
                 key = work.key_of(start, "train", n, draw, matched=True)
                 units.append(Unit(key, work.training, (*args, steps), steps * study.batch(n)))
@@ -292,5 +317,3 @@ def _probe_units(study: Study, swept: Mapping[str, dict[str, Any]]) -> list[Unit
                 args = (study, start, k, group, swept[start])
                 units.append(Unit(f"probe-{start}-{k}", work.probe, args, 1e9 * len(group)))
     return units
-
-

@@ -181,7 +181,9 @@ def facts(opened: Opened, note: str) -> dict[str, Any]:
     if train.kind == "class":
         numbers = (np.bincount(s.labels, minlength=len(train.classes)) for s in (train, test) if s.labels is not None)
         given, tested = numbers
-        counts = {name: {"train": int(a), "test": int(b)} for name, a, b in zip(train.classes, given, tested, strict=True)}
+        counts = {
+            name: {"train": int(a), "test": int(b)} for name, a, b in zip(train.classes, given, tested, strict=True)
+        }
     shape = pool.sizes.common or pool.sizes.usual
     sizes = f"{shape[1]} x {shape[0]} px" if shape else f"many sizes, median short side {pool.sizes.short_side} px"
     return {
@@ -190,4 +192,3 @@ def facts(opened: Opened, note: str) -> dict[str, Any]:
         "per_class": counts, "group": opened.study.recipe.eval.data.group or opened.study.recipe.data.group,
         "fingerprints": {"pool": pool.fingerprint, "train": train.fingerprint, "test": test.fingerprint},
     }  # fmt: skip
-

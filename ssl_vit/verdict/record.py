@@ -48,13 +48,14 @@ def write_about(opened: Opened, made: Made, note: str, run: RunDir, seconds: flo
         "data": facts(opened, note) | {"unreadable": len(unreadable)},
         "test": {"labels": test.labels[kept].tolist() if study.kind == "class" else None, "clusters": groups,
                  "names": [test.where(int(i)) for i in kept] if study.kind == "class" else []},
-        "transductive": getattr(study.recipe.data, "transductive", False),
+        "transductive": study.recipe.data.transductive,
         "methods": {start: _method(study, start, made) for start in study.starts},
         "left_out": made.left_out, "draws": {"probes": v.probe_draws, "train": made.draws},
         "tuning": {"trials": v.trials, "space": SPACE, "studies": made.studies},
         "plan": {
             "budget": opened.budget, "expected": plan.seconds, "taken": seconds, "jobs": max(1, jobs),
-            "sessions": sessions, "rows": [line._asdict() for line in plan.lines], "notes": [*opened.notes, *made.notes],
+            "sessions": sessions, "rows": [line._asdict() for line in plan.lines],
+            "notes": [*opened.notes, *made.notes],
         },
         "provenance": {
             "command": command(), "commit": commit(), "versions": versions(), "hardware": hardware(),
@@ -71,8 +72,10 @@ def _method(study: Study, start: str, made: Made) -> dict[str, Any]:
         assert study.cnn is not None
         trained = study.folder / "runs" / "cnn-trained" / "backbone"
         network, size = str(study.cnn.name), study.cnn.img_size
-        return {"name": NAMES[start], "network": f"{network} at {size} px", "parameters": _parameters(trained),
-                "architecture_hash": architecture_hash(trained), "uses": list(USES[start]), "pretraining": []}  # fmt: skip
+        return {
+            "name": NAMES[start], "network": f"{network} at {size} px", "parameters": _parameters(trained),
+            "architecture_hash": architecture_hash(trained), "uses": list(USES[start]), "pretraining": [],
+        }  # fmt: skip
     config = json.loads((backbone / "config.json").read_text())
     args = config["model_args"]
     words = f"{config['architecture']} at {config['pretrained_cfg']['input_size'][-1]} px"

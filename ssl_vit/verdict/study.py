@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from ssl_vit.configs import (
+    DataConfig,
     DINORecipe,
     EvalConfig,
     FinetuneRecipe,
@@ -132,13 +133,14 @@ class Study:
             log_every=max(1, length // 4), checkpoint_minutes=10.0, keep_checkpoints=1,
         )  # fmt: skip
         tuned = {"lr": chosen.lr, "weight_decay": chosen.weight_decay, "layer_decay": chosen.layer_decay}
+        data = DataConfig(**{field.name: getattr(cfg.data, field.name) for field in fields(DataConfig)})
         run, loading = RunConfig(str(folder)), LoadingConfig(cfg.data.cache, cfg.data.crop_from, cfg.data.workers)
         if start in ("scratch", "cnn"):
             model = self.model if start == "scratch" else self.cnn
             assert model is not None
             usual = SupervisedRecipe()
             return "recipes/supervised.py", replace(
-                usual, seed=draw, preset=self.preset, run=run, data=cfg.data, model=model, eval=judged, fit=fit,
+                usual, seed=draw, preset=self.preset, run=run, data=data, model=model, eval=judged, fit=fit,
                 optim=replace(usual.optim, **tuned),
             )  # fmt: skip
         usual = FinetuneRecipe()

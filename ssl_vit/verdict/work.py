@@ -57,7 +57,7 @@ def pretrain(study: Study, start: str, number: int) -> dict[str, Any]:
         if "collapse" not in str(error):
             raise
         return {"failed": str(error)}
-    return cost_of(Path(config.run.dir or "")) if _main() else {}
+    return cost_of(Path(config.run.dir or "")) if is_main() else {}
 
 
 def cost_of(run: Path) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def trial(study: Study, start: str, labels: int, number: int, chosen: Candidate)
         if "finite" not in str(error):
             raise
         return {"score": None, "why": str(error)}
-    if not _main():
+    if not is_main():
         return {}
     result, cost = _result(folder), cost_of(folder)
     shutil.rmtree(folder)
@@ -119,13 +119,13 @@ def measure(study: Study, start: str) -> dict[str, Any]:
 
 def _tried(study: Study, name: str, script: str, config: Any, steps: int) -> dict[str, Any]:
     folder = study.folder / "work" / name
-    if _main():
+    if is_main():
         shutil.rmtree(folder, ignore_errors=True)
     fit = replace(config.fit, epochs=1e-6, min_steps=steps, log_every=steps // _LINES)
     began = time.monotonic()
     main_of(script)(replace(config, fit=fit, run=RunConfig(str(folder))))
     took = time.monotonic() - began
-    if not _main():
+    if not is_main():
         return {}
     timing = [json.loads(line) for line in (folder / "timing.jsonl").read_text().splitlines()]
     cost = cost_of(folder)
@@ -152,7 +152,7 @@ def training(
     folder = study.folder / "work" / key
     script, config = study.training(start, labels, draw, chosen, folder, steps=steps)
     main_of(script)(config)
-    if not _main():
+    if not is_main():
         return {}
     result, cost = _result(folder), cost_of(folder)
     row = result["rows"][0]
@@ -182,7 +182,8 @@ def _result(folder: Path) -> dict[str, Any]:
     return json.loads(next((folder / "results").glob("*.json")).read_text())
 
 
-def _main() -> bool:
+def is_main() -> bool:
+    """Whether this process writes."""
     return rank_and_world()[0] == 0
 
 
@@ -197,10 +198,17 @@ def _keep(study: Study, key: str, result: dict[str, Any], answers: Path | Answer
     write_atomically(path, json.dumps(result, indent=1) + "\n")
 
 
-class _Bank:
+class Bank:
     """Features of the images of one method, with every pooling in their columns."""
 
     def __init__(self, study: Study, start: str, number: int) -> None:
+        """Extracts them, or finds them from before.
+
+        Args:
+            study: What it belongs to.
+            start: mae, dino, public, random or pixels.
+            number: Of the pre-training seed; for random weights their seed.
+        """
         accelerator = train.start("fp32", 0)
         run = study.runs(start)[number if start not in ("random", "pixels") else 0]
         main = accelerator.is_main_process
@@ -238,16 +246,16 @@ def sweep(study: Study, start: str) -> dict[str, Any]:
     Returns:
         By number of labels: pool, rate, decay, selection.
     """
-    bank = _Bank(study, start, 0)
+    bank = Bank(study, start, 0)
     found: dict[str, Any] = {}
-    for labels in study.labels if _main() else ():
+    for labels in study.labels if is_main() else ():
         fitted = _linear(study, bank, bank.draw(labels, 0), LinearConfig(), 0)
         found[str(labels)] = {"pool": fitted.pool, "rate": fitted.rate, "decay": fitted.decay,
                               "selection": fitted.selection, "score": fitted.validated}  # fmt: skip
     return found
 
 
-def _linear(study: Study, bank: _Bank, drawn: Features, cfg: LinearConfig, seed: int) -> CachedFit:
+def _linear(study: Study, bank: Bank, drawn: Features, cfg: LinearConfig, seed: int) -> CachedFit:
     whole = bank.session.data.train
     pools = bank.pools if cfg.pool is None or cfg.pool not in bank.pools else {cfg.pool: bank.pools[cfg.pool]}
     return linear_cached(
@@ -267,8 +275,8 @@ def probe(study: Study, start: str, number: int, draws: tuple[int, ...], swept: 
         draws: Draws of labels that go with it.
         swept: What ``sweep`` chose.
     """
-    bank = _Bank(study, start, number)
-    for draw in draws if _main() else ():
+    bank = Bank(study, start, number)
+    for draw in draws if is_main() else ():
         for labels in study.labels:
             began, drawn = time.monotonic(), bank.draw(labels, draw)
             scores = _votes(study, bank, drawn)
@@ -281,11 +289,9 @@ def probe(study: Study, start: str, number: int, draws: tuple[int, ...], swept: 
     return {"draws": len(draws)}
 
 
-def _votes(study: Study, bank: _Bank, drawn: Features) -> np.ndarray:
+def _votes(study: Study, bank: Bank, drawn: Features) -> np.ndarray:
     columns = bank.pools[bank.own_pool]
-    x, queries = (
-        torch.from_numpy(np.ascontiguousarray(f.x[:, columns])).to(bank.device) for f in (drawn, bank.test)
-    )
+    x, queries = (torch.from_numpy(np.ascontiguousarray(f.x[:, columns])).to(bank.device) for f in (drawn, bank.test))
     labels = torch.from_numpy(drawn.labels)
     if study.kind == "class":
         classes = len(bank.session.data.test.classes)
@@ -295,7 +301,7 @@ def _votes(study: Study, bank: _Bank, drawn: Features) -> np.ndarray:
 
 
 def _keep_probe(
-    study: Study, bank: _Bank, use: str, start: str, number: int, labels: int, draw: int, scores: np.ndarray,
+    study: Study, bank: Bank, use: str, start: str, number: int, labels: int, draw: int, scores: np.ndarray,
     own: dict[str, Any], seconds: float,
 ) -> None:  # fmt: skip
     session, test = bank.session, bank.session.data.test
@@ -310,7 +316,9 @@ def _keep_probe(
     data = session.data._replace(train=labelled_draw(session.data.train, labels, draw))
     cfg = replace(study.extraction(), labels=labels, draw=draw)
     name, size = "knn" if use == "knn" else "linear-cached", session.exported.size
-    result = bank.about | result_of(name, [row], protocol, data=data, size=size, metric=study.metric, cfg=cfg, seed=draw)
+    result = bank.about | result_of(
+        name, [row], protocol, data=data, size=size, metric=study.metric, cfg=cfg, seed=draw
+    )
     seeded = start in ("mae", "dino", "public")
     told = {
         "start": start, "use": use, "draw": draw, "share": 100 * labels / study.labels[-1],
@@ -324,9 +332,7 @@ def _keep_probe(
     _keep(study, key_of(start, use, labels, draw), result, answers)
 
 
-def _probe_command(
-    study: Study, use: str, start: str, number: int, labels: int, draw: int, own: dict[str, Any]
-) -> str:
+def _probe_command(study: Study, use: str, start: str, number: int, labels: int, draw: int, own: dict[str, Any]) -> str:
     run = str(study.runs(start)[number if start not in ("random", "pixels") else 0])
     cfg = replace(study.extraction(), labels=labels, draw=draw)
     words = "" if start not in ("random", "pixels") else f"   # the row {NAMES[start]}"

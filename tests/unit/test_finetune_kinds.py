@@ -57,7 +57,9 @@ def test_what_is_learned(kind: Kind, tmp_path: Path) -> None:
         run=RunDir(tmp_path, True), accelerator=accelerator, seed=0, quiet=True,
     )  # fmt: skip
     metrics = trained.metrics
-    assert trained.answers["units"].mean() == pytest.approx(metrics[finetune.headline(kind, data.test.labels)], rel=1e-4)
+    assert trained.answers["units"].mean() == pytest.approx(
+        metrics[finetune.headline(kind, data.test.labels)], rel=1e-4
+    )
     if kind == "multilabel":
         assert metrics["average_precision"] > 90
         assert metrics["macro_f1"] > 85

@@ -1,0 +1,35 @@
+"""The pictures of a verdict, as a unit of its work."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ssl_vit.figures.gallery import Start, save_gallery
+from ssl_vit.figures.mistakes import Answers
+from ssl_vit.verdict.study import NAMES, USES, Study
+from ssl_vit.verdict.work import Bank, is_main, key_of
+
+
+def draw_pictures(study: Study) -> dict[str, Any]:
+    """Neighbours, mistakes, attention and components of every method, with all labels and the first draw."""
+    pixels = Bank(study, "pixels", 0)
+    data, starts = pixels.session.data, dict[str, Start]()
+    for start in study.starts:
+        shown = Start(NAMES[start])
+        if "knn" in USES[start] and start != "random":
+            bank = pixels if start == "pixels" else Bank(study, start, 0)
+            columns = bank.pools[bank.own_pool]
+            found = [replace(features, x=features.x[:, columns]) for features in (bank.train, bank.test)]
+            exported = None if start == "pixels" else bank.session.exported
+            shown = shown._replace(exported=exported, features=(found[0], found[1]))
+        path = study.folder / "results" / f"{key_of(start, 'train', study.labels[-1], 0)}.npz"
+        if study.kind == "class" and path.exists():
+            with np.load(path) as kept:
+                answers = Answers(kept["predicted"], kept["confidence"], pixels.test.index)
+            shown = shown._replace(answers=answers, trained=f"trained on all {study.labels[-1]:,} labels, draw 0")
+        starts[start] = shown
+    made = save_gallery(starts, data.train, data.test, study.folder / "pictures") if is_main() else []
+    return {"pictures": len(made)}
