@@ -61,8 +61,8 @@ def save_gallery(
         folder: Where pictures go.
 
     Returns:
-        One entry per picture: ``file``, ``title``, ``caption``, ``start``; where a classifier made no mistake the file
-        is None and the caption says so.
+        One entry per picture: ``file``, ``title`` (without the start's name), ``caption``, ``start``; where a
+        classifier made no mistake the file is None and the caption says so.
     """
     folder.mkdir(parents=True, exist_ok=True)
     made: list[dict[str, str | None]] = []
@@ -80,7 +80,7 @@ def save_gallery(
                 "Images of the pre-training pool, what the encoder saw of them, and what the decoder made of the rest. "
                 "The decoder is thrown away after pre-training: good pictures are no aim and no measure of features."
             )
-            made.append(_entry(key, "reconstructions", f"Reconstructions: {start.name}", caption))
+            made.append(_entry(key, "reconstructions", "Reconstructions", caption))
     assert test.labels is not None
     chosen = spread_over_classes(test.labels, _LOOKED_INTO)
     for key, start in starts.items():
@@ -108,9 +108,9 @@ def _neighbours(
     own = next(iter(features.values()))[1]
     queries = own.index[spread_over_classes(own.labels, _QUERIES[len(features)])]
     found = {name: nearest(*both, queries) for name, both in features.items()}
-    title = f"Nearest training images: {starts[key].name}"
-    path = folder / f"{key}-neighbours.png"
-    save_neighbours(train, test, queries, found, path, size=_size(starts[key], starts, test), title=title)
+    title = "Nearest training images"
+    path, size = folder / f"{key}-neighbours.png", _size(starts[key], starts, test)
+    save_neighbours(train, test, queries, found, path, size=size, title=f"{title}: {starts[key].name}")
     return _entry(key, "neighbours", title, _counted(train, test, queries, found))
 
 
@@ -132,8 +132,9 @@ def _counted(
 def _mistakes(key: str, start: Start, test: ImageSet, folder: Path, *, size: int) -> dict[str, str | None]:
     assert start.answers is not None
     assert test.labels is not None
-    answers, title = start.answers, f"Most confident mistakes: {start.name}"
-    wrong = save_mistakes(test, answers, folder / f"{key}-mistakes.png", size=size, title=title)
+    answers, title = start.answers, "Most confident mistakes"
+    path = folder / f"{key}-mistakes.png"
+    wrong = save_mistakes(test, answers, path, size=size, title=f"{title}: {start.name}")
     who, count = (f"{start.name}, {start.trained}," if start.trained else start.name), len(answers.predicted)
     who = who[:1].upper() + who[1:]
     if not len(wrong):
@@ -162,7 +163,7 @@ def _looked_into(
     if isinstance(backbone, TokenBackbone) and backbone.class_token:
         save_attention(backbone, shown, folder / f"{key}-attention.png")
         caption = "Where the class token looks in the last block. Nobody told the network what matters in these images."
-        made.append(_entry(key, "attention", f"Attention: {name}", caption))
+        made.append(_entry(key, "attention", "Attention", caption))
     save_components(backbone, shown, folder / f"{key}-pca.png")
     caption = "Places with the same colour have similar features, in one image and between images."
-    return [*made, _entry(key, "pca", f"Features as colours: {name}", caption)]
+    return [*made, _entry(key, "pca", "Features as colours", caption)]
