@@ -125,8 +125,8 @@ def _counted(
         f"{len(queries)} test images, chosen without a look at any result, and the training images most similar to "
         "them by the cosine of their features."
     )
-    told = f" The same {what} have: {', '.join(counts)}; k-NN measures this on all test images." if counts else ""
-    return shown + told
+    told = f" Neighbours with the same {what}: {', '.join(counts)}; k-NN measures this on all test images."
+    return shown + told if counts else shown
 
 
 def _mistakes(key: str, start: Start, test: ImageSet, folder: Path, *, size: int) -> dict[str, str | None]:
@@ -146,7 +146,7 @@ def _mistakes(key: str, start: Start, test: ImageSet, folder: Path, *, size: int
         f"{who} is wrong on {len(wrong):,} of {count:,} test images. The surest mistake: "
         f"{file_name(test.where(position), 60)} is {test.classes[test.labels[position]]}, and was taken for "
         f"{test.classes[answers.predicted[first]]} ({per_cent(float(answers.confidence[first]))}). "
-        "Among sure mistakes are often images whose label is wrong or that show two classes."
+        "Look here first for images whose label is wrong or that show two classes."
     )
     return _entry(key, "mistakes", title, caption)
 
@@ -162,7 +162,7 @@ def _looked_into(
     made: list[dict[str, str | None]] = []
     if isinstance(backbone, TokenBackbone) and backbone.class_token:
         save_attention(backbone, shown, folder / f"{key}-attention.png")
-        caption = "Where the class token looks in the last block. Nobody told the network what matters in these images."
+        caption = "Where the class token looks in the last block, with each head and on average."
         made.append(_entry(key, "attention", "Attention", caption))
     save_components(backbone, shown, folder / f"{key}-pca.png")
     caption = "Places with the same colour have similar features, in one image and between images."
