@@ -61,8 +61,8 @@ def save_gallery(
         folder: Where pictures go.
 
     Returns:
-        One entry per picture: ``file``, ``title``, ``caption``, ``start``; where a classifier made no mistake the file
-        is None and the caption says so.
+        One entry per picture: ``file``, ``title`` (without the start's name), ``caption``, ``start``; where a
+        classifier made no mistake the file is None and the caption says so.
     """
     folder.mkdir(parents=True, exist_ok=True)
     made: list[dict[str, str | None]] = []
@@ -80,7 +80,7 @@ def save_gallery(
                 "Images of the pre-training pool, what the encoder saw of them, and what the decoder made of the rest. "
                 "The decoder is thrown away after pre-training: good pictures are no aim and no measure of features."
             )
-            made.append(_entry(key, "reconstructions", f"Reconstructions: {start.name}", caption))
+            made.append(_entry(key, "reconstructions", "Reconstructions", caption))
     assert test.labels is not None
     chosen = spread_over_classes(test.labels, _LOOKED_INTO)
     for key, start in starts.items():
@@ -108,9 +108,9 @@ def _neighbours(
     own = next(iter(features.values()))[1]
     queries = own.index[spread_over_classes(own.labels, _QUERIES[len(features)])]
     found = {name: nearest(*both, queries) for name, both in features.items()}
-    title = f"Nearest training images: {starts[key].name}"
-    path = folder / f"{key}-neighbours.png"
-    save_neighbours(train, test, queries, found, path, size=_size(starts[key], starts, test), title=title)
+    title = "Nearest training images"
+    path, size = folder / f"{key}-neighbours.png", _size(starts[key], starts, test)
+    save_neighbours(train, test, queries, found, path, size=size, title=f"{title}: {starts[key].name}")
     return _entry(key, "neighbours", title, _counted(train, test, queries, found))
 
 
@@ -125,15 +125,16 @@ def _counted(
         f"{len(queries)} test images, chosen without a look at any result, and the training images most similar to "
         "them by the cosine of their features."
     )
-    told = f" The same {what} have: {', '.join(counts)}; k-NN measures this on all test images." if counts else ""
-    return shown + told
+    told = f" Neighbours with the same {what}: {', '.join(counts)}; k-NN measures this on all test images."
+    return shown + told if counts else shown
 
 
 def _mistakes(key: str, start: Start, test: ImageSet, folder: Path, *, size: int) -> dict[str, str | None]:
     assert start.answers is not None
     assert test.labels is not None
-    answers, title = start.answers, f"Most confident mistakes: {start.name}"
-    wrong = save_mistakes(test, answers, folder / f"{key}-mistakes.png", size=size, title=title)
+    answers, title = start.answers, "Most confident mistakes"
+    path = folder / f"{key}-mistakes.png"
+    wrong = save_mistakes(test, answers, path, size=size, title=f"{title}: {start.name}")
     who, count = (f"{start.name}, {start.trained}," if start.trained else start.name), len(answers.predicted)
     who = who[:1].upper() + who[1:]
     if not len(wrong):
@@ -145,7 +146,7 @@ def _mistakes(key: str, start: Start, test: ImageSet, folder: Path, *, size: int
         f"{who} is wrong on {len(wrong):,} of {count:,} test images. The surest mistake: "
         f"{file_name(test.where(position), 60)} is {test.classes[test.labels[position]]}, and was taken for "
         f"{test.classes[answers.predicted[first]]} ({per_cent(float(answers.confidence[first]))}). "
-        "Among sure mistakes are often images whose label is wrong or that show two classes."
+        "Look here first for images whose label is wrong or that show two classes."
     )
     return _entry(key, "mistakes", title, caption)
 
@@ -161,8 +162,8 @@ def _looked_into(
     made: list[dict[str, str | None]] = []
     if isinstance(backbone, TokenBackbone) and backbone.class_token:
         save_attention(backbone, shown, folder / f"{key}-attention.png")
-        caption = "Where the class token looks in the last block. Nobody told the network what matters in these images."
-        made.append(_entry(key, "attention", f"Attention: {name}", caption))
+        caption = "Where the class token looks in the last block, with each head and on average."
+        made.append(_entry(key, "attention", "Attention", caption))
     save_components(backbone, shown, folder / f"{key}-pca.png")
     caption = "Places with the same colour have similar features, in one image and between images."
-    return [*made, _entry(key, "pca", f"Features as colours: {name}", caption)]
+    return [*made, _entry(key, "pca", "Features as colours", caption)]

@@ -109,7 +109,7 @@ def save_neighbours(
     ]
     page = sheet(
         len(queries) * lines, count + 1, title=title, note=" ".join(filter(None, notes)), under=0.2,
-        apart=0.9 if lines > 1 else 0.15, gap=0.12,
+        apart=0.95 if lines > 1 else 0.15, gap=0.12,
     )  # fmt: skip
     for number, query in enumerate(asked):
         for line, (name, neighbours) in enumerate(found.items()):
@@ -120,7 +120,7 @@ def save_neighbours(
                 page.draw(row, 0, query)
                 page.describe(row, 0, [(_said(test, names, queries[number]), LINE)])
             if lines > 1:
-                page.name_row(row, textwrap.fill(drawable(name), 14), column=1)
+                page.name_row(row, textwrap.fill(shortened(drawable(name.partition(" (")[0]), 40), 14), column=1)
             for column, image in enumerate(shown[line, number]):
                 page.draw(row, column + 1, image)
                 words, colour = _said(train, names, neighbours[number, column]), LINE

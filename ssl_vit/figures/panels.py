@@ -11,6 +11,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
@@ -51,7 +52,7 @@ class Sheet:
     def name_row(self, row: int, words: str, column: int = 0) -> None:
         """To the left of it, or of another panel than its first."""
         self.axes[row, column].set_ylabel(
-            words, rotation=0, ha="right", va="center", fontsize=9, color=LINE, labelpad=6
+            words, rotation=0, ha="right", va="center", fontsize=9, color=LINE, labelpad=8, parse_math=False
         )
 
     def name_column(self, column: int, words: str) -> None:
@@ -69,11 +70,15 @@ class Sheet:
 
     def describe(self, row: int, column: int, lines: list[tuple[str, str]]) -> None:
         """Lines of words under a panel, each with its colour; nothing in them is taken for a formula."""
+        canvas = self.figure.canvas
+        assert isinstance(canvas, FigureCanvasAgg)
         for number, (words, colour) in enumerate(lines):
-            self.axes[row, column].annotate(
+            text = self.axes[row, column].annotate(
                 words, (0.5, 0.0), (0.0, -5.0 - 11.0 * number), "axes fraction", "offset points", ha="center", va="top",
                 fontsize=8, color=colour, parse_math=False,
             )  # fmt: skip
+            share = text.get_window_extent(canvas.get_renderer()).width / (self.side * self.figure.dpi)
+            text.set_fontsize(8 / max(1.0, share))  # where many letters are wide
 
     def colour_bar(self, label: str) -> None:
         """Of the last panel's colours, beside all panels and as high; its pointed end stands for all that is more."""

@@ -67,7 +67,7 @@ def level(sheet: Sheet, row: int, column: int) -> float:
 
 
 def dashed(sheet: Sheet, row: int, column: int) -> list[bool]:
-    return [patch.get_linestyle() != "-" for patch in sheet.axes[row, column].patches]
+    return [patch.get_linestyle() not in ("-", "solid") for patch in sheet.axes[row, column].patches]
 
 
 def test_neighbours_are_the_largest_cosines_in_order_and_positions_are_those_of_the_sets() -> None:
@@ -136,7 +136,9 @@ def test_one_representation_needs_no_name_and_numbers_are_not_marked(tmp_path: P
 def test_several_labels_are_alike_where_all_of_them_are(tmp_path: Path, drawn: list[Sheet]) -> None:
     several = image_set([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0], [1.0, 1.0]], ("cat", "dog"), kind="multilabel")
     queries, found = np.array([1]), np.array([[3, 0, 2]])
-    assert alike(several, several, queries, found).tolist() == [[True, False, False]]
+    same = alike(several, several, queries, found)
+    assert same is not None
+    assert same.tolist() == [[True, False, False]]
     save_neighbours(several, several, queries, {"MAE": found}, tmp_path / "n.png", size=8, title="t")
     assert [words(drawn[0], 0, c)[0] for c in range(4)] == ["cat, dog", "✓ cat, dog", "✗ cat", "✗ none"]
 
@@ -170,6 +172,14 @@ def test_at_most_so_many_mistakes_are_drawn_and_none_makes_no_picture(tmp_path: 
     )
     assert not (tmp_path / "n.png").exists()
     assert surest_mistakes(np.array([1, 1, 0, 1]), np.full(4, 0.5), np.zeros(4, int)).tolist() == [0, 1, 3]
+
+
+def test_words_stay_below_their_own_panel(tmp_path: Path, drawn: list[Sheet]) -> None:
+    wide = image_set([0, 1], ("W" * 30, "i"))
+    save_neighbours(wide, wide, np.array([0]), {"MAE": np.array([[0, 1]])}, tmp_path / "n.png", size=8, title="t")
+    axes = drawn[0].axes[0, 1]
+    assert axes.texts[0].get_window_extent().width <= axes.get_window_extent().width * 1.01
+    assert drawn[0].axes[0, 2].texts[0].get_fontsize() == 8
 
 
 def test_certainty_is_not_overstated() -> None:
@@ -234,15 +244,18 @@ def exported(folder: Path, channels: int, bits: int, *, class_token: bool) -> Ex
     if not class_token:
         args |= {"class_token": False, "global_pool": "avg", "fc_norm": False}
     scale = PixelScale((0.5,) * channels, (0.25,) * channels, bits)
-    export_backbone(make_backbone("vit_tiny_patch16_224", args), folder / "backbone", scale, "cls" if class_token else "mean", {})
+    export_backbone(
+        make_backbone("vit_tiny_patch16_224", args), folder / "backbone", scale, "cls" if class_token else "mean", {}
+    )
     return load_backbone(str(folder))
 
 
 @pytest.mark.parametrize(("channels", "bits"), [(1, 8), (2, 16)])
 def test_the_gallery_draws_what_is_known_and_lists_it(tmp_path: Path, channels: int, bits: int) -> None:
     train, test = (image_set([0, 1, 2] * n, channels=channels, bits=bits) for n in (3, 2))
-    known, own = (tuple(features(s, np.random.default_rng(k).random((len(s), 3)).tolist()) for s in (train, test))
-                  for k in (0, 1))  # fmt: skip
+    random = [np.random.default_rng(k).random((len(s), 3)).tolist() for k in (0, 1) for s in (train, test)]
+    known = features(train, random[0]), features(test, random[1])
+    own = features(train, random[2]), features(test, random[3])
     mae, dino = (exported(tmp_path / name, channels, bits, class_token=name == "dino") for name in ("mae", "dino"))
     (tmp_path / "mae" / "figures").mkdir()
     (tmp_path / "mae" / "figures" / "reconstructions.png").write_bytes(b"a picture")
@@ -273,8 +286,8 @@ def test_the_gallery_draws_what_is_known_and_lists_it(tmp_path: Path, channels: 
     counted = made[0]["caption"]
     assert counted is not None
     queries = spread_over_classes(right, 4)
-    for name, both in (("MAE", known), ("raw pixels", own)):
-        same = alike(train, test, queries, nearest(*both, queries))
+    for name, (known_train, known_test) in (("MAE", known), ("raw pixels", own)):
+        same = alike(train, test, queries, nearest(known_train, known_test, queries))
         assert same is not None
         assert f"{name} {same.sum()} of 18" in counted
 
