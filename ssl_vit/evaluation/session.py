@@ -146,7 +146,9 @@ def open_session(
     if main:
         warn_unlearnable(found)
     seen = seen_in_pre_training(exported.about, found.test)
-    if seen and main:
+    if seen and main and exported.about.get("transductive"):
+        sys.stderr.write(f"note: pre-training on {seen:,} of the {len(found.test):,} test images was declared\n")
+    elif seen and main:
         sys.stderr.write(
             f"warning: pre-training has seen {seen:,} of the {len(found.test):,} test images (without labels); "
             "give the pre-training the same --eval.data options to keep them out\n"
