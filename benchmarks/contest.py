@@ -44,13 +44,13 @@ def open_network(folder: str) -> tuple[Any, Any, Any]:
     import torch
     from ssl_vit import train
     from ssl_vit.checkpoint import load_backbone
-    from ssl_vit.configs import DataConfig, LabelledDataConfig
+    from ssl_vit.configs import LabelledDataConfig, PoolConfig
     from ssl_vit.data.sources import open_labelled
     from ssl_vit.evaluation.session import on_canvas
 
     torch.set_num_threads(1)
     accelerator, exported = train.start("fp32", 0), load_backbone(folder)
-    own = DataConfig(**exported.about["data"])
+    own = PoolConfig(**exported.about["data"])
     labelled = open_labelled(own, LabelledDataConfig())
     return accelerator, exported, on_canvas(labelled, own.canvas, exported.size, own.window)
 

@@ -15,6 +15,7 @@ from ssl_vit.configs import DataConfig, DINORecipe, LabelledDataConfig, MAERecip
 from ssl_vit.data.file_crops import file_crops
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loader import Loader
+from ssl_vit.data.seen import check_pool
 from ssl_vit.data.sources import open_pool
 from ssl_vit.data.views import PixelScale, measure_scale
 from ssl_vit.errors import UserError
@@ -57,6 +58,7 @@ def begin(
         model_facts(resolve.full_name(cfg.model.name), tokens=tokens)
     accelerator = train.start(cfg.fit.precision, cfg.seed)
     pool, note = open_pool(cfg.data, cfg.eval.data)
+    check_pool(pool, cfg.data, cfg.eval.data)
     side = cfg.data.window or pool.sizes.short_side
     shape = model_facts(resolve.default_name(cfg.model, side, cfg.preset), tokens=tokens)
     model = resolve.resolve_model(cfg.model, side, shape, cfg.preset, positions)
@@ -108,6 +110,7 @@ def export(
         "objective": name,
         "pool_fingerprint": start.pool.fingerprint,
         "seed": cfg.seed,
+        "transductive": cfg.data.transductive,
         **recorded_data(cfg.data, cfg.eval.data),
     }
     if start.shape.plain:
@@ -126,7 +129,8 @@ def what_next(cfg: MAERecipe | DINORecipe, start: Beginning, run: RunDir, pictur
         picture: A figure that was drawn, if any.
     """
     # Only a made or given test split, or another labelled source, can be judged on.
-    judged = "" if cfg.eval.data.path or "stay out" in start.note else " --eval.data.path LABELLED_IMAGES"
+    known = cfg.eval.data.path or "stay out" in start.note or cfg.data.transductive
+    judged = "" if known else " --eval.data.path LABELLED_IMAGES"
     again = " ".join(_baseline_options(cfg, start))
     place = quote(str(run.backbone))
     seen = "" if picture is None else f"Picture: {picture}   "
@@ -159,7 +163,7 @@ def _baseline_options(cfg: MAERecipe | DINORecipe, start: Beginning) -> list[str
     groups = [("data", cfg.data, DataConfig()), ("eval.data", cfg.eval.data, LabelledDataConfig())]
     for group, given, default in [*groups, ("model", model, usual)]:
         for field, value in to_dict(given).items():
-            if value is not None and value != getattr(default, field):
+            if value is not None and value != getattr(default, field, value):  # the baseline has no leaks to guard
                 text = str(value).lower() if isinstance(value, bool) else str(value)
                 words += [f"--{group}.{field}", quote(text)]
     return words

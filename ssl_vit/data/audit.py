@@ -1,31 +1,32 @@
-"""The leak guard: test images that training or pre-training has seen, as they are, as copies, or as their relatives.
+"""The leak guard: test images that training or pre-training sees, as they are, as copies, or through their relatives.
 
-Every image of pool, training and test set is decoded once. Compared are the rows they come from (the same image), decoded
-pixels (exact copies), what they look like (``duplicates``: near copies, also mirrored, resized, encoded again, brighter or
-darker; cut, turned or recoloured ones are not looked for) and, where they are known, groups. Images larger than 512 pixels
-are compared as they are decoded for a canvas of 256.
+Every image of pool, training and test set is decoded once. Compared are the rows they come from (the same image), their
+decoded pixels (exact copies), what they look like (``duplicates``: near copies, also mirrored, resized, encoded again,
+brighter or darker; cut, turned or recoloured ones are not looked for), and groups where they are known. Sets of images
+above 512 pixels are compared as they are decoded for a canvas of 256.
 
 ``Audit.to_dict`` is what the verdict writes as leaks.json::
 
     {"format": 1,
-     "images": {"pool": 1438, "train": 1438, "test": 359, "different": 1797},      rows; the last counts shared ones once
-     "unreadable": ["photos/a.png cannot be read (empty file)"],                    they were not compared
-     "on_leak": "stop", "transductive": false,
+     "images": {"pool": 1438, "train": 1438, "test": 359,
+                "different": 1797},        what several sets have counted once; "pool" is missing where there is none
+     "unreadable": ["photos/a.png cannot be read (empty file)"],                       they were not compared
+     "on_leak": "stop" | "warn", "transductive": false,
      "findings": [{"kind": "same" | "exact" | "near" | "group",
                    "between": "test-train" | "test-pool" | "within test" | "within train" | "within pool",
-                   "pairs": 3,         pairs of images; groups on both sides
-                   "images": 2,        test images that are affected; within one set all images that have a twin there
-                   "leak": true,       counts as a leak: stops unless --data.on_leak warn
-                   "test": [5, 17],    positions of the affected test images in the test set
+                   "pairs": 3,             pairs of images; of kind group: groups on both sides
+                   "images": 2,            test images concerned; within one set all images that have a twin there
+                   "leak": true,           stops unless --data.on_leak warn
+                   "test": [5, 17],        positions of the test images concerned; [] within one set
                    "sentence": "..."}],
-     "affected": [5, 17],              positions of all test images that any leak concerns
-     "sentences": ["..."],             all findings in words; never empty
-     "examples": [{"kind", "between",
-                   "distance": 0.07 | null,            near: share of the contrast in which thumbnails differ; exact: 0
-                   "change": "" | "mirrored",          what else was done to one of them
-                   "same_file": true | false | null,   exact: whether files agree byte by byte; null where there are none
-                   "first": {"set": "test", "position": 5, "where": "plain text, not escaped", "png": "base64"},
-                   "second": {...}}]}                   at most 12, leaks first; pictures have a longer side of 96 pixels
+     "affected": [5, 17],                  positions of all test images that any leak concerns
+     "sentences": ["..."],                 all findings in words, plain text; never empty
+     "examples": [{"kind", "between",      at most 12, those of leaks first
+                   "distance": 0.07,       exact: 0; near: share of the contrast in which thumbnails differ; else null
+                   "change": "",           or "mirrored": what else was done to one of the two
+                   "same_file": null,      exact copies of files: whether they agree byte by byte
+                   "first": {"set": "test", "position": 5, "where": "plain text", "png": "base64, 96 pixels"},
+                   "second": {...}}]}
 """
 
 from __future__ import annotations
@@ -37,16 +38,17 @@ from typing import Any, Literal
 import torch
 
 from ssl_vit.configs import PoolConfig
+from ssl_vit.data.decode import decode
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.picture import picture
-from ssl_vit.data.relations import Between, Kind, Relation, Twin, readable, relations
+from ssl_vit.data.relations import Kind, Relation, Twin, relations
 from ssl_vit.dist import rank_and_world
 from ssl_vit.errors import UserError
 from ssl_vit.notices import say_once
 
 _CPU = torch.device("cpu")
 _EXAMPLES = 12
-_WORDS = {"train": "training images", "pool": "pre-training pool", "test": "test images"}
+_WORDS = {"train": "training images", "pool": "images of the pool", "test": "test images"}
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Finding:
     """One kind of relation between two of the sets, or inside one."""
 
     kind: Kind
-    between: Between
+    between: str
     pairs: int
     """Pairs of images; of groups their number."""
     images: int
@@ -68,27 +70,33 @@ class Finding:
 
     def sentence(self) -> str:
         """The finding in words."""
-        of = f"{self.images:,} of {self.total:,}"
+        many = f"{self.images:,} of {self.total:,}"
         twin = {"exact": "an exact copy", "near": "a near duplicate"}.get(self.kind)
         if self.between.startswith("within"):
-            name = _WORDS[self.between.removeprefix("within ")]
-            return f"{of} images of the {name} have {twin} among themselves ({self.pairs:,} pairs)."
-        other = _WORDS[self.between.removeprefix("test-")]
-        declared = "" if self.leak else " (declared: --data.transductive)"
+            return f"{many} {_WORDS[self.of]} have {twin} among themselves ({_counted(self.pairs, 'pair')})."
+        declared = "" if self.leak else ", as declared (transductive)"
         if self.kind == "same":
-            return f"{of} test images are themselves in the {other}{declared}."
+            return f"{many} test images are themselves among the {_WORDS[self.of]}{declared}."
         if self.kind == "group":
-            return (
-                f"{of} test images belong to groups that the {other} belong to, too ({self.pairs:,} groups){declared}."
-            )
-        return f"{of} test images have {twin} in the {other}{declared}."
+            groups = _counted(self.pairs, "group")
+            return f"{many} test images have relatives among the {_WORDS[self.of]} ({groups}){declared}."
+        return f"{many} test images have {twin} among the {_WORDS[self.of]}{declared}."
+
+    @property
+    def of(self) -> str:
+        """The set that test images are compared with, or that is compared with itself."""
+        return self.between.removeprefix("within ").removeprefix("test-")
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' if count != 1 else ''}"
 
 
 @dataclass(frozen=True)
 class Shown:
     """One image of an example."""
 
-    set: Literal["pool", "train", "test"]
+    set: str
     position: int
     where: str
     png: bytes
@@ -99,7 +107,7 @@ class Example:
     """A pair of images that belongs to a finding."""
 
     kind: Kind
-    between: Between
+    between: str
     distance: float | None
     change: str
     same_file: bool | None
@@ -133,10 +141,9 @@ class Audit:
     def sentences(self) -> list[str]:
         """Every finding in words, and what was not compared."""
         found = [f.sentence() for f in self.findings]
-        sets = ", ".join(_WORDS[name] for name in ("pool", "train", "test") if name in self.images)
-        found = found or [f"No image occurs twice, as it is or nearly, within or between {sets}."]
+        found = found or [f"No copies or near copies were found among {self.images['different']:,} images."]
         if self.unreadable:
-            found.append(f"{len(self.unreadable):,} images cannot be read and were not compared.")
+            found.append(f"{_counted(len(self.unreadable), 'image')} could not be read and compared.")
         return found
 
     def to_dict(self) -> dict[str, Any]:
@@ -194,23 +201,29 @@ def guard(
     if found.leaks:
         message = _complaint(found, len(test))
         if cfg.on_leak == "stop":
-            raise UserError(message + "; remove them from one side, or go on with --data.on_leak warn")
+            raise UserError(message + ", or go on with --data.on_leak warn")
         say_once(f"warning: {message}")
     return found
 
 
 def _complaint(found: Audit, tests: int) -> str:
-    kinds = {"same": "the same image", "exact": "exact copies", "near": "near duplicates", "group": "groups"}
-    what = ", ".join(
-        f"{f.images:,} by {kinds[f.kind]} in the {_WORDS[f.between.removeprefix('test-')]}" for f in found.leaks
+    """All leaks in one line, the first names, and what can be done."""
+    kinds = {"same": "as they are", "exact": "as exact copies", "near": "as near duplicates", "group": "by their group"}
+    in_training = {(f.kind, f.test) for f in found.leaks if f.of == "train"}
+    told = [f for f in found.leaks if f.of == "train" or (f.kind, f.test) not in in_training]
+    what = ", ".join(f"{f.images:,} {kinds[f.kind]} among the {_WORDS[f.of]}" for f in told)
+    names = dict.fromkeys(
+        f"{e.first.where} = {e.second.where}" for e in found.examples if e.between.startswith("test-")
     )
-    names = [f"{e.first.where} and {e.second.where}" for e in found.examples if e.between.startswith("test-")][:2]
-    hint = ""
-    if any(f.between == "test-pool" and f.kind != "group" for f in found.leaks):
-        hint += " (to pre-train on test images on purpose, declare it with --data.transductive true)"
-    if any(f.kind == "group" for f in found.leaks):
-        hint += " (a split made here keeps groups together: leave out --eval.data.test_split)"
-    return f"{len(found.affected):,} of {tests:,} test images leak: {what}, e.g. {'; '.join(names)}{hint}"
+    cures = ["remove them from one side"]
+    if any(f.kind == "group" for f in told):
+        cures.append("name no test split, so that one is made which keeps groups together")
+    if any(f.of == "pool" for f in told):
+        cures.append("declare pre-training on test images with --data.transductive true")
+    return (
+        f"{len(found.affected):,} of {tests:,} test images leak: {what}, e.g. {'; '.join(list(names)[:2])}; "
+        + ", ".join(cures)
+    )
 
 
 def audit(
@@ -229,7 +242,7 @@ def audit(
     found = relations(sets, cfg.workers, device)
     findings = [
         Finding(
-            r.kind, r.between, r.pairs, r.images, len(sets[r.between.removeprefix("within ").partition("-")[0]]),
+            r.kind, r.between, r.pairs, r.images, len(sets[r.of_set]),
             r.between == "test-train" or (r.between == "test-pool" and not cfg.transductive), r.test,
         )
         for r in found.relations
@@ -241,13 +254,23 @@ def audit(
 
 
 def _examples(sets: dict[str, ImageSet], found: list[Relation]) -> list[Example]:
-    """Some pairs of every relation in turn, until there are enough."""
-    turns = [(r, r.twins[n]) for n in range(_EXAMPLES) for r in found if n < len(r.twins)]
-    return [_example(sets, r, twin) for r, twin in turns[:_EXAMPLES]]
+    """Some pairs of every relation in turn, none twice (a pool often holds the training images), up to twelve."""
+    shown: dict[tuple[str, ...], tuple[Relation, Twin]] = {}
+    for n in range(_EXAMPLES):
+        for relation in (r for r in found if n < len(r.twins)):
+            twin = relation.twins[n]
+            names = sorted(sets[name].where(i) for name, i in (twin.first, twin.second))
+            shown.setdefault((relation.kind, *names), (relation, twin))
+    return [_example(sets, *pair) for pair in list(shown.values())[:_EXAMPLES]]
+
+
+def _picture(images: ImageSet, i: int) -> bytes:
+    """Of the whole image in its own size, whatever the set is decoded to."""
+    return picture(decode(images.raw(i), images.form, None)[0])
 
 
 def _example(sets: dict[str, ImageSet], relation: Relation, twin: Twin) -> Example:
     first, second = (
-        Shown(name, i, sets[name].where(i), picture(readable(sets[name], i))) for name, i in (twin.first, twin.second)
+        Shown(name, i, sets[name].where(i), _picture(sets[name], i)) for name, i in (twin.first, twin.second)
     )
     return Example(relation.kind, relation.between, twin.distance, twin.change, twin.same_file, first, second)

@@ -2,8 +2,8 @@
 
 A perceptual hash is the signs of an image's 63 lowest cosine frequencies (Zauner 2010, "Implementation and benchmarking
 of perceptual image hash functions"). Images whose hashes differ in few bits are candidates; their thumbnails decide,
-together with the collection: how near images lie to each other anyway, and so how many pairs as near as this one would
-be expected by chance, follows from the distances to their neighbours. Handwritten digits are alike without being copies.
+together with the collection. How many pairs as near as one chance would give follows from the distances of images to
+their neighbours: handwritten digits are alike without being copies.
 """
 
 from __future__ import annotations
@@ -27,14 +27,18 @@ RADIUS = 9
 """Hashes of candidates differ in at most this many of 63 bits."""
 FARTHEST = 0.4
 """Thumbnails of near duplicates differ by at most this share of an image's own contrast."""
-BY_CHANCE = 0.1
-"""Near duplicates are so near that of such pairs fewer than this are expected in the whole collection."""
+BY_CHANCE = 0.5
+"""Near duplicates are so near that chance would give fewer such pairs than this in the whole collection."""
 
 _LEVELS = 28.0  # grey levels of a stored thumbnail per standard deviation of its own
 _FLAT = 0.5  # standard deviation in levels of the file below which an image shows nothing
 _BITS = (13, 13, 13, 12, 12)  # parts of a hash; of five parts one differs in at most a bit where all do in nine
 _CROWD = 2000  # images that stand for all others
-_NEIGHBOURS = 20  # of the crowd that show how near others are anyway, or 1 % of it if that is more
+_NEIGHBOURS = 40  # of the crowd that show how near others are anyway
+_COPIES = 10  # of them that may be copies as well
+_FEWEST = 12  # images of which it can be told how near they are anyway
+_SAMPLE = 256  # images whose surroundings stand for all
+_PRIOR = 10  # neighbours that the whole collection's dimension counts as much as
 _BLOCK = 2**21  # candidates in work at a time
 _PAIRS = 2**13  # thumbnails compared at a time
 
@@ -90,7 +94,7 @@ def hashes(thumbnails: UInt8[np.ndarray, "n 32 32"]) -> UInt64[np.ndarray, " n"]
     weights = np.uint64(1) << np.arange(63, dtype=np.uint64)
     for start in range(0, len(thumbnails), _PAIRS):
         part = thumbnails[start : start + _PAIRS].astype(np.float32) - 128
-        low = dctn(part, axes=(1, 2))[:, :8, :8].reshape(-1, 64)[:, 1:]
+        low = np.asarray(dctn(part, axes=(1, 2)))[:, :8, :8].reshape(-1, 64)[:, 1:]
         found[start : start + _PAIRS] = ((low > 0) * weights).sum(axis=1, dtype=np.uint64)
     return found
 
@@ -159,7 +163,8 @@ def near_duplicates(thumbnails: UInt8[np.ndarray, "n 32 32"]) -> Pairs:
         thumbnails: Of all images that show anything, of exact duplicates only one.
     """
     found = hashes(thumbnails)
-    parts = [Pairs(*np.empty((3, 0), dtype=np.int64), np.empty(0, dtype=np.float32))]
+    none = np.empty(0, dtype=np.int64)
+    parts = [Pairs(none, none, none, np.empty(0, dtype=np.float32))]
     for change, asked in enumerate((found, mirrored(found))):
         for first, second in candidates(found, asked):
             distance = distances(thumbnails, first, second, change)
@@ -211,8 +216,9 @@ def surroundings(
 ) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
     """How densely other images lie around some: the share of all within a distance r is (r / scale) ** dimension.
 
-    The dimension is Levina and Bickel's (2004), from the distances to some neighbours in a crowd that stands for all.
-    The nearer half of them may be copies, too, so of these it is only taken that they are nearer than the others.
+    The dimension is Levina and Bickel's (2004), from the distances to the nearest of a crowd that stands for all. The
+    very nearest may be copies, so of them it is only taken that they are nearer than the others; and because neighbours
+    are few, each image's own is drawn towards that of the whole collection.
 
     Args:
         thumbnails: Of all images.
@@ -221,20 +227,44 @@ def surroundings(
     Returns:
         Scale and dimension; an infinite scale where there are too few images to tell.
     """
-    crowd = np.unique(np.linspace(0, len(thumbnails) - 1, min(len(thumbnails), _CROWD)).astype(np.int64))
-    k = max(_NEIGHBOURS, len(crowd) // 100)
-    scale, dimension = np.full((2, len(involved)), math.inf, dtype=np.float32)
-    if len(crowd) <= k:
-        return scale, np.ones_like(dimension)
+    everyone = np.arange(len(thumbnails))
+    crowd = _spread(everyone, _CROWD)
+    if len(crowd) < _FEWEST:
+        return np.full(len(involved), math.inf, dtype=np.float32), np.ones(len(involved), dtype=np.float32)
+    neighbours = min(_NEIGHBOURS, len(crowd) - 1)
+    copies = min(_COPIES, neighbours // 2)
+    free = neighbours - copies - 1
+    _, logs = _spacing(thumbnails, _spread(everyone, _SAMPLE), crowd, neighbours, copies)
+    reach, own = _spacing(thumbnails, involved, crowd, neighbours, copies)
+    dimension = (free + _PRIOR) / np.maximum(own + _PRIOR * logs.mean() / free, 1e-6)
+    return reach * (neighbours / len(crowd)) ** (-1 / dimension), dimension
+
+
+def _spread(places: Int[np.ndarray, " n"], most: int) -> Int[np.ndarray, " m"]:
+    """Up to so many, evenly spaced."""
+    return places[np.unique(np.linspace(0, len(places) - 1, min(len(places), most)).astype(np.int64))]
+
+
+def _spacing(
+    thumbnails: np.ndarray, which: np.ndarray, crowd: np.ndarray, neighbours: int, copies: int
+) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
+    """The distance of each image's last neighbour, and the sum of logarithms of how many times nearer the others are.
+
+    Args:
+        thumbnails: Of all images.
+        which: Places of the images to ask about.
+        crowd: Places of those who may be neighbours.
+        neighbours: How many of them are.
+        copies: How many of the nearest count as being where the first after them is.
+    """
     others = _standard(thumbnails[crowd])
-    for start in range(0, len(involved), _PAIRS):
-        mine = involved[start : start + _PAIRS]
-        alike = _standard(thumbnails[mine]) @ others.T
-        alike[mine[:, None] == crowd] = -1  # itself
-        away = np.sqrt(np.maximum(2 - 2 * np.partition(alike, -k, axis=1)[:, -k:], 1e-6))
+    reach, logs = np.empty((2, len(which)), dtype=np.float32)
+    for start in range(0, len(which), _PAIRS):
+        part = slice(start, start + _PAIRS)
+        alike = _standard(thumbnails[which[part]]) @ others.T
+        alike[which[part, None] == crowd] = -1  # itself
+        away = np.sqrt(np.maximum(2 - 2 * np.partition(alike, -neighbours, axis=1)[:, -neighbours:], 1e-6))
         away.sort(axis=1)
-        part = slice(start, start + len(mine))
-        log = np.log(away[:, -1:] / away[:, k // 2 : -1])
-        dimension[part] = log.shape[1] / np.maximum(log.sum(axis=1) + k // 2 * log[:, 0], 1e-6)
-        scale[part] = away[:, -1] * (k / len(crowd)) ** (-1 / dimension[part])
-    return scale, dimension
+        log = np.log(away[:, -1:] / away[:, copies:-1])
+        reach[part], logs[part] = away[:, -1], log.sum(axis=1) + copies * log[:, 0]
+    return reach, logs

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ssl_vit.configs import DataConfig, LabelledDataConfig, SourceConfig
+from ssl_vit.configs import DataConfig, LabelledDataConfig, PoolConfig, SourceConfig
 from ssl_vit.data.formats import Format
 from ssl_vit.data.images import ImageSet, Sizes, measure
 from ssl_vit.data.locate import open_source
@@ -36,7 +36,7 @@ def open_pool(data: DataConfig, judged_on: LabelledDataConfig, dataset: Any = No
     """The images to pre-train on; labels are never handed out.
 
     Where the same source is also judged on and has no test split of its own, the images of the split that evaluation
-    will make are kept out of the pool.
+    will make are kept out of the pool, unless pre-training on them was declared.
 
     Args:
         data: Where they are.
@@ -50,7 +50,9 @@ def open_pool(data: DataConfig, judged_on: LabelledDataConfig, dataset: Any = No
     chosen = _trained_splits(parts, data, "--data.split")
     pool = _image_set(data.path, parts, chosen)
     judged = _merged(data, judged_on)
-    if same_source(judged.path or "", data.path) and _held_split(parts, judged, judged_on) is None:
+    declared = isinstance(data, PoolConfig) and data.transductive
+    same = same_source(judged.path or "", data.path)
+    if same and not declared and _held_split(parts, judged, judged_on) is None:
         kept, note = _outside_the_made_split(judged, {c: parts[c] for c in chosen}, dataset)
         if kept is not None:
             return pool.subset(kept), note

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ssl_vit.configs import DataConfig, LabelledDataConfig, to_dict
+from ssl_vit.configs import DataConfig, LabelledDataConfig, PoolConfig, to_dict
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.sources import open_pool, same_source
 from ssl_vit.errors import UserError
@@ -29,7 +29,7 @@ def own_data(about: dict[str, Any], named: LabelledDataConfig) -> tuple[DataConf
         if named.path is None:
             raise UserError("the backbone does not say what it was trained on; name images with --eval.data.path")
         return DataConfig(), named
-    own, recorded = DataConfig(**made_on), LabelledDataConfig(**about["eval_data"])
+    own, recorded = PoolConfig(**made_on), LabelledDataConfig(**about["eval_data"])
     if named.path is None or same_source(named.path, recorded.path or own.path):
         named = replace(recorded, **{k: v for k, v in to_dict(named).items() if v is not None})
     return own, named
@@ -61,7 +61,7 @@ def seen_in_pre_training(about: dict[str, Any], test: ImageSet) -> int | None:
     if "pool_fingerprint" not in about:
         return None
     try:
-        pool, _ = open_pool(DataConfig(**about["data"]), LabelledDataConfig(**about["eval_data"]))
+        pool, _ = open_pool(PoolConfig(**about["data"]), LabelledDataConfig(**about["eval_data"]))
     except UserError:
         return None
     if pool.fingerprint != about["pool_fingerprint"]:

@@ -161,7 +161,9 @@ def open_session(
         warn_unlearnable(found)
     by_labels = isinstance(cfg, LabelsConfig) and cfg.held_out
     seen = None if by_labels else seen_in_pre_training(exported.about, found.test)
-    if seen and main:
+    if seen and main and exported.about.get("transductive"):
+        sys.stderr.write(f"note: pre-training on {seen:,} of the {len(found.test):,} test images was declared\n")
+    elif seen and main:
         sys.stderr.write(
             f"warning: pre-training has seen {seen:,} of the {len(found.test):,} test images (without labels); "
             "give the pre-training the same --eval.data options to keep them out\n"

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ssl_vit.checkpoint import Exported
-from ssl_vit.configs import DataConfig, FiguresConfig
+from ssl_vit.configs import DataConfig, FiguresConfig, PoolConfig
 from ssl_vit.data.sources import open_images, same_source
 from ssl_vit.data.views import PixelScale, eval_images
 from ssl_vit.errors import UserError
@@ -47,7 +47,7 @@ def open_shown(exported: Exported, given: str | None, cfg: FiguresConfig) -> Sho
     recorded = exported.about.get("data")
     if given is None and recorded is None:
         raise UserError("the backbone does not say what it was trained on; name images with --images")
-    own = DataConfig(**(recorded or {}))
+    own = PoolConfig(**(recorded or {}))
     data = own
     if given is not None and (recorded is None or not same_source(given, own.path)):
         columns = own.image_column if "," in (own.image_column or "") else None  # they are the channels of one image

@@ -1,0 +1,191 @@
+"""Hashes, their search, and what counts as a near duplicate."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from scipy.ndimage import gaussian_filter, zoom
+from ssl_vit.configs import DataConfig, LabelledDataConfig
+from ssl_vit.data import duplicates
+from ssl_vit.data.duplicates import candidates, hashes, mirrored, near_duplicates, thumbnail
+from ssl_vit.data.sources import open_labelled
+
+CASES = settings(max_examples=60, deadline=None, database=None, derandomize=True)
+
+
+def scene(seed: int, side: int = 64, channels: int = 3) -> np.ndarray:
+    """A picture with structure at several scales, as photographs have: uint8 [C, H, W]."""
+    rng = np.random.default_rng(seed)
+    whole = np.zeros((channels, side, side))
+    for blur in (side / 8, side / 20, 1.0):
+        layer = gaussian_filter(rng.normal(size=(1 + channels, side, side)), (0, blur, blur))
+        layer /= layer.std()
+        whole += blur**0.5 * (layer[:1] + 0.3 * layer[1:])
+    return np.clip(128 + 45 * whole / whole.std(), 0, 255).astype(np.uint8)
+
+
+def encoded(pixels: np.ndarray, quality: int) -> np.ndarray:
+    file = io.BytesIO()
+    Image.fromarray(pixels.transpose(1, 2, 0)).save(file, "JPEG", quality=quality)
+    return np.asarray(Image.open(file)).transpose(2, 0, 1)
+
+
+def resized(pixels: np.ndarray, height: int, width: int) -> np.ndarray:
+    image = Image.fromarray(pixels.transpose(1, 2, 0)).resize((width, height), Image.Resampling.BICUBIC)
+    return np.asarray(image).transpose(2, 0, 1)
+
+
+def brighter(pixels: np.ndarray) -> np.ndarray:
+    return np.clip(pixels * 0.8 + 45.0, 0, 255).astype(np.uint8)
+
+
+def deep(pixels: np.ndarray) -> np.ndarray:
+    return pixels.astype(np.uint16) * 11 + 300
+
+
+CHANGED = {
+    "encoded again": lambda p: encoded(p, 40),
+    "half the size": lambda p: resized(p, 32, 32),
+    "another shape": lambda p: resized(p, 48, 80),
+    "larger and encoded": lambda p: encoded(resized(p, 150, 150), 60),
+    "brighter": brighter,
+    "16 bits": deep,
+    "noisy": lambda p: np.clip(p + np.random.default_rng(0).normal(0, 6, p.shape), 0, 255).astype(np.uint8),
+    "mirrored": lambda p: p[:, :, ::-1],
+    "mirrored and encoded": lambda p: encoded(np.ascontiguousarray(p[:, :, ::-1]), 50),
+    "grey": lambda p: np.rint(np.tensordot([0.299, 0.587, 0.114], p, axes=1)).astype(np.uint8)[None],
+    "five channels": lambda p: np.concatenate([deep(p), deep(p[:2])]),
+}
+
+
+def small(*images: np.ndarray) -> np.ndarray:
+    found = [thumbnail(pixels) for pixels in images]
+    assert all(t is not None for t in found)
+    return np.stack([t for t in found if t is not None])
+
+
+@pytest.mark.parametrize("change", CHANGED)
+def test_changed_copies_are_found_and_nothing_else(change: str) -> None:
+    scenes = [scene(i) for i in range(80)]
+    copies = [CHANGED[change](scenes[i]) for i in range(0, 80, 4)]
+    found = near_duplicates(small(*scenes, *copies))
+    assert list(zip(found.first.tolist(), found.second.tolist(), strict=True)) == [(4 * i, 80 + i) for i in range(20)]
+    assert set(found.change.tolist()) == {int("mirrored" in change)}
+    assert found.distance.max() < duplicates.FARTHEST
+
+
+@pytest.mark.parametrize("copies", [2, 6])
+def test_several_copies_of_every_image_do_not_hide_each_other(copies: int) -> None:
+    scenes = [scene(i) for i in range(40)]
+    each = [encoded(s, 90 - 10 * n) for s in scenes for n in range(copies)]
+    found = near_duplicates(small(*each))
+    assert len(found.first) == 40 * copies * (copies - 1) // 2
+    assert (found.first // copies == found.second // copies).all()
+
+
+def digits() -> np.ndarray:
+    found = open_labelled(DataConfig(), LabelledDataConfig())
+    return np.stack([images.read(i)[0] for images in (found.train, found.test) for i in range(len(images))])
+
+
+def test_digits_are_alike_but_no_copies() -> None:
+    assert not len(near_duplicates(small(*digits())).first)
+
+
+def test_a_digit_a_little_brighter_is_a_copy() -> None:
+    images = digits()
+    copies = [np.clip(images[i] * 0.9 + 10.0, 0, 255).astype(np.uint8) for i in range(0, 1000, 50)]
+    found = near_duplicates(small(*images, *copies))
+    assert list(zip(found.first.tolist(), found.second.tolist(), strict=True)) == [
+        (50 * i, len(images) + i) for i in range(20)
+    ]
+
+
+@pytest.mark.parametrize("what", ["one blob somewhere", "noise", "shading"])
+def test_images_with_little_in_them_are_no_copies(what: str) -> None:
+    """However alike they are: a blob has two coordinates, and a thousand blobs come very close to each other."""
+    rng = np.random.default_rng(1)
+    y, x = np.mgrid[:40, :40]
+    images = []
+    for _ in range(1000):
+        centre = rng.uniform(8, 32, 2)
+        image = {
+            "one blob somewhere": 200 * np.exp(-((y - centre[0]) ** 2 + (x - centre[1]) ** 2) / 60),
+            "noise": rng.normal(128, 2, (40, 40)),
+            "shading": 100 + x + rng.normal(0, 3, (40, 40)),
+        }[what]
+        images.append(np.clip(image, 0, 255).astype(np.uint8)[None])
+    assert len(near_duplicates(small(*images)).first) <= 1
+
+
+def test_what_shows_nothing_has_no_thumbnail() -> None:
+    assert thumbnail(np.full((3, 20, 30), 77, np.uint8)) is None
+    assert thumbnail(np.full((1, 20, 30), 40_000, np.uint16)) is None
+    one = np.zeros((4, 20, 30), np.uint16)
+    one[2] = scene(0, 30, 1)[0, :20]
+    assert thumbnail(one) is not None
+
+
+def test_channels_that_cancel_each_other() -> None:
+    plane = scene(0, channels=1)
+    found = thumbnail(np.concatenate([plane, 255 - plane]).astype(np.uint16) * 100)
+    assert found is not None
+    assert found.std() > 20
+
+
+def test_few_images_and_none() -> None:
+    assert not len(near_duplicates(np.empty((0, 32, 32), np.uint8)).first)
+    found = near_duplicates(small(scene(0), scene(1), brighter(scene(0))))
+    assert (found.first.tolist(), found.second.tolist()) == ([0], [2])
+
+
+def test_hashes_of_mirrored_images() -> None:
+    images = small(*(scene(i) for i in range(50)))
+    assert np.array_equal(mirrored(mirrored(hashes(images))), hashes(images))
+    assert np.array_equal(hashes(images[:, :, ::-1]), mirrored(hashes(images)))
+    assert (hashes(images) < 2**63).all()
+
+
+@CASES
+@given(
+    seed=st.integers(0, 10_000),
+    count=st.integers(0, 120),
+    spread=st.sampled_from([0.02, 0.1, 0.2, 0.5]),
+    block=st.sampled_from([1, 7, 2**21]),
+    radius=st.integers(0, 9),
+)
+def test_no_pair_is_lost(seed: int, count: int, spread: float, block: int, radius: int) -> None:
+    rng = np.random.default_rng(seed)
+    centres = rng.integers(0, 2**63, 1 + count // 8, dtype=np.uint64)
+    bits = rng.random((count, 63)) < spread
+    flips = (bits * (np.uint64(1) << np.arange(63, dtype=np.uint64))).sum(axis=1, dtype=np.uint64)
+    stored = rng.choice(centres, count) ^ flips
+    asked = mirrored(stored) if seed % 2 else stored
+    i, j = np.triu_indices(count, 1)
+    near = np.bitwise_count(stored[i] ^ asked[j]) <= radius
+    expected = set(zip(i[near].tolist(), j[near].tolist(), strict=True))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(duplicates, "_BLOCK", block)
+        found = {
+            pair
+            for first, second in candidates(stored, asked, radius)
+            for pair in zip(first.tolist(), second.tolist(), strict=True)
+        }
+    assert found == expected
+
+
+def test_sizes_do_not_matter() -> None:
+    """The same scene from 8 to 400 pixels a side has nearly the same thumbnail."""
+    large = scene(3, 400)
+    whole = small(large)
+    for factor in (0.5, 0.25, 0.1):
+        other = zoom(large.astype(float), (1, factor, factor), order=1, mode="reflect", grid_mode=True)
+        distance = duplicates.distances(
+            np.concatenate([whole, small(other.astype(np.uint8))]), np.array([0]), np.array([1]), 0
+        )
+        assert distance[0] < duplicates.FARTHEST
