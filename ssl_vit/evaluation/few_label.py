@@ -30,9 +30,9 @@ def held_out_inside(
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """A stratified split of given labels into four fifths and one fifth.
 
-    Every class must be on both sides, or a choice would be blind to it. Rare labels and tenths of a number's range
-    need not: those with fewer than five images are held out from together, so that one of them does not forbid the
-    choice for all.
+    Every class must be on both sides, or a choice would be blind to it; only classes with fewer than five labels, as
+    long as they hold no more than a tenth of all, stay in training. Rare labels and tenths of a number's range with
+    fewer than five images are held out from together, so that one of them does not forbid the choice for all.
 
     Args:
         labels: The labels of a draw: whatever is held out of them is part of the label budget.
@@ -41,8 +41,8 @@ def held_out_inside(
         groups: The group of every image; groups are held out whole.
 
     Returns:
-        Sorted positions to train on and to choose by; None where a class has fewer than five labels, or fewer than
-        two images (which no metric of several labels or of numbers can compare) would be held out.
+        Sorted positions to train on and to choose by; None where more than a tenth of the labels is of classes with
+        fewer than five, or fewer than two images (which no metric of several labels or of numbers can compare) would be held out.
     """
     if groups is not None:
         folds = group_folds(labels, kind, groups, HELD_OUT, draw)
@@ -52,11 +52,14 @@ def held_out_inside(
         numbers, inverse, sizes = np.unique(even, return_inverse=True, return_counts=True)
         even = np.where(sizes[inverse] < HELD_OUT, numbers.max() + 1, even)
     held: list[np.ndarray] = []
+    rare = 0
     for stratum in np.unique(even):
         rows = np.flatnonzero(even == stratum)
         if kind == "class" and len(rows) < HELD_OUT:
-            return None
+            rare += len(rows)
         held.append(rows[permutation(draw, "held-out", int(stratum), n=len(rows)).numpy()[: len(rows) // HELD_OUT]])
+    if 10 * rare > len(labels):
+        return None
     chosen = np.sort(np.concatenate(held))
     if kind != "class" and len(chosen) < 2:
         return None

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
-import torch
 from accelerate import Accelerator
 
 from ssl_vit import train
@@ -99,20 +98,21 @@ def _jobs(cfg: VerdictConfig, accelerator: Accelerator) -> int:
 def _plan(opened: Opened, runner: Runner, jobs: int) -> Plan:
     """The plan that is there, or a new one."""
     study, path = opened.study, opened.study.folder / "plan.json"
-    if path.exists():
-        return _read_plan(study, json.loads(path.read_text()))
-    tried = [s for s in study.starts if (s in SCRIPTS and s not in study.given) or "train" in USES[s]]
-    tried = [s for s in tried if s not in study.given]
+    known = path.exists()
+    tried = [s for s in study.starts if (s in SCRIPTS or "train" in USES[s]) and s not in study.given]
     found = runner.run([Unit(f"measure-{s}", work.measure, (study, s), 10.0) for s in tried])
+    if known:
+        return _read_plan(study, json.loads(path.read_text()))
     paces = {
         s: Pace(p["images_per_second"], p["overhead"], p["flops_per_image"], p["batch"])
         for s in tried for p in (found[f"measure-{s}"],)
     }  # fmt: skip
-    plan = make_plan(study, paces, len(opened.pool), opened.budget, max(1, jobs))
+    given = {start: [work.cost_of(run)["flops"] or 0.0 for run in study.runs(start)] for start in study.given}
+    known = {start: sum(flops) / len(flops) for start, flops in given.items()}
+    plan = make_plan(study, paces, len(opened.pool), opened.budget, max(1, jobs), known)
     if runner.main:
         write_atomically(path, json.dumps(_plan_as_json(plan, paces), indent=1) + "\n")
-    if runner.jobs == 0 and torch.distributed.is_initialized():
-        torch.distributed.barrier()
+    runner.run([])  # nobody reads the plan before it is there
     return plan
 
 

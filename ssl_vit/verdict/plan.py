@@ -78,7 +78,10 @@ class Plan:
     """What was cut, in words."""
 
 
-def make_plan(study: Study, paces: Mapping[str, Pace], pool: int, budget: float | None, jobs: int) -> Plan:
+def make_plan(
+    study: Study, paces: Mapping[str, Pace], pool: int, budget: float | None, jobs: int,
+    known: Mapping[str, float] | None = None,
+) -> Plan:  # fmt: skip
     """The plan for a study, cut until it fits.
 
     Args:
@@ -88,11 +91,12 @@ def make_plan(study: Study, paces: Mapping[str, Pace], pool: int, budget: float 
         pool: Images to pre-train on.
         budget: Seconds; None for no limit.
         jobs: Units that run at the same time.
+        known: FLOPs of one pre-training run, by methods whose runs were there before.
     """
     cut: dict[str, Any] = {}
     steps = list(_CUTS)
     while True:
-        lines = estimate(study, paces, pool)
+        lines = estimate(study, paces, pool, known or {})
         seconds = _FIXED + sum(line.units * line.seconds for line in lines) / jobs
         if budget is None or seconds <= FULL * budget or not steps:
             break
@@ -120,12 +124,12 @@ def _smaller(study: Study, name: str, value: Any) -> Study | None:
     return replace(study, recipe=replace(study.recipe, verdict=replace(verdict, **{name: value})))
 
 
-def estimate(study: Study, paces: Mapping[str, Pace], pool: int) -> list[Line]:
+def estimate(study: Study, paces: Mapping[str, Pace], pool: int, known: Mapping[str, float]) -> list[Line]:
     """Units and seconds of every kind of work."""
     v, lines = study.recipe.verdict, []
-    flops = pretraining_flops(study, paces, pool)
+    flops = _pretraining_flops(study, paces, pool) | dict(known)
     for start in flops:
-        if start in study.given:
+        if start in known:
             continue
         images = study.epochs[start] * v.pretraining * pool
         pace = paces[start]
@@ -156,12 +160,12 @@ def _training(study: Study, pace: Pace, labels: int) -> float:
     return images / pace.images_per_second + pace.overhead
 
 
-def pretraining_flops(study: Study, paces: Mapping[str, Pace], pool: int) -> dict[str, float]:
+def _pretraining_flops(study: Study, paces: Mapping[str, Pace], pool: int) -> dict[str, float]:
     """FLOPs of one pre-training run, by method."""
     v = study.recipe.verdict
     return {
         start: study.epochs[start] * v.pretraining * pool * paces[start].flops_per_image
-        for start in study.starts if start in ("mae", "dino")
+        for start in study.starts if start in ("mae", "dino") and start in paces
     }  # fmt: skip
 
 

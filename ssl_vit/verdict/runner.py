@@ -68,13 +68,13 @@ class Runner:
             UserError: Of a unit, with its name.
         """
         todo = [unit for unit in units if not self._marker(unit.key).exists()]
+        _meet()  # all processes have looked before any is done
         if self.pool is None:
             for unit in todo:
                 self._done(unit, *_call(self.folder, unit, quiet=self.main))
         elif todo:
             self._in_pool(self.pool, todo)
-        if dist.rank_and_world()[1] > 1:
-            torch.distributed.barrier()
+        _meet()
         return {unit.key: json.loads(self._marker(unit.key).read_text())["returned"] for unit in units}
 
     def _in_pool(self, pool: ProcessPoolExecutor, todo: Sequence[Unit]) -> None:
@@ -112,6 +112,11 @@ class Runner:
                 with contextlib.suppress(psutil.Error):
                     child.send_signal(signal.SIGTERM)
             self.pool = None
+
+
+def _meet() -> None:
+    if dist.rank_and_world()[1] > 1:
+        torch.distributed.barrier()
 
 
 def _taken(folder: Path) -> tuple[float, int]:

@@ -175,7 +175,7 @@ def training(
         classifier.parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(folder, classifier, ignore=shutil.ignore_patterns("checkpoints"))
     shutil.rmtree(folder)
-    return {"value": row[study.metric], "cost": cost}
+    return {"value": row[study.metric]}
 
 
 def _result(folder: Path) -> dict[str, Any]:

@@ -43,9 +43,17 @@ def test_a_fifth_is_held_out_of_all_kinds(kind: Kind) -> None:
             assert (groups[held] == group).any()
 
 
-def test_a_class_without_five_labels_allows_no_choice_but_a_rare_label_does() -> None:
-    classes = np.repeat([0, 1], (50, 4))
-    assert held_out_inside(classes, 0) is None
+def test_few_labels_of_classes_without_five_stay_in_training_many_allow_no_choice() -> None:
+    rare = np.repeat([0, 1], (50, 4))
+    split = held_out_inside(rare, 0)
+    assert split is not None
+    assert (rare[split[0]] == 1).sum() == 4
+    assert len(split[1]) == 10
+    assert held_out_inside(np.repeat([0, 1, 2], (50, 4, 4)), 0) is None
+    assert held_out_inside(np.repeat([0, 1], (30, 4)), 0) is None
+
+
+def test_a_rare_label_allows_a_choice() -> None:
     several = np.zeros((54, 2))
     several[:50, 0] = several[50:, 1] = 1.0
     split = held_out_inside(several, 0, "multilabel")
