@@ -47,7 +47,8 @@ from ssl_vit.errors import UserError
 from ssl_vit.notices import say_once
 
 _CPU = torch.device("cpu")
-_EXAMPLES = 12
+_EXAMPLES = 12  # pairs to show
+_LEAKS = 9  # of leaks, where there are others
 _WORDS = {"train": "training images", "pool": "images of the pool", "test": "test images"}
 
 
@@ -248,20 +249,24 @@ def audit(
         for r in found.relations
     ]  # fmt: skip
     counts = {**{name: len(images) for name, images in sets.items()}, "different": found.different}
-    leaks_first = sorted(zip(findings, found.relations, strict=True), key=lambda pair: not pair[0].leak)
-    shown = _examples(sets, [relation for _, relation in leaks_first])
-    return Audit(counts, found.unreadable, tuple(findings), tuple(shown), cfg.on_leak, cfg.transductive)
+    leaks, others = (
+        _examples(sets, [r for f, r in zip(findings, found.relations, strict=True) if f.leak is leak])
+        for leak in (True, False)
+    )
+    shown = (leaks[:_LEAKS] + others + leaks[_LEAKS:])[:_EXAMPLES]
+    examples = tuple(_example(sets, *pair) for pair in shown)
+    return Audit(counts, found.unreadable, tuple(findings), examples, cfg.on_leak, cfg.transductive)
 
 
-def _examples(sets: dict[str, ImageSet], found: list[Relation]) -> list[Example]:
-    """Some pairs of every relation in turn, none twice (a pool often holds the training images), up to twelve."""
+def _examples(sets: dict[str, ImageSet], found: list[Relation]) -> list[tuple[Relation, Twin]]:
+    """Some pairs of every relation in turn, none twice: a pool often holds the training images."""
     shown: dict[tuple[str, ...], tuple[Relation, Twin]] = {}
     for n in range(_EXAMPLES):
         for relation in (r for r in found if n < len(r.twins)):
             twin = relation.twins[n]
             names = sorted(sets[name].where(i) for name, i in (twin.first, twin.second))
             shown.setdefault((relation.kind, *names), (relation, twin))
-    return [_example(sets, *pair) for pair in list(shown.values())[:_EXAMPLES]]
+    return list(shown.values())
 
 
 def _picture(images: ImageSet, i: int) -> bytes:

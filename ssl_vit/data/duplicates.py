@@ -40,6 +40,7 @@ _FEWEST = 12  # images of which it can be told how near they are anyway
 _SAMPLE = 256  # images whose surroundings stand for all
 _PRIOR = 10  # neighbours that the whole collection's dimension counts as much as
 _BLOCK = 2**21  # candidates in work at a time
+_MOST = 200  # candidates of an image
 _PAIRS = 2**13  # thumbnails compared at a time
 
 
@@ -106,9 +107,9 @@ def mirrored(found: UInt64[np.ndarray, " n"]) -> UInt64[np.ndarray, " n"]:
 
 
 def candidates(
-    stored: UInt64[np.ndarray, " n"], asked: UInt64[np.ndarray, " n"], radius: int = RADIUS
+    stored: UInt64[np.ndarray, " n"], asked: UInt64[np.ndarray, " n"], radius: int = RADIUS, most: int = 2**40
 ) -> Iterator[tuple[Int[np.ndarray, " p"], Int[np.ndarray, " p"]]]:
-    """All i < j where ``stored[i]`` and ``asked[j]`` differ in few bits; some pairs more than once.
+    """All i < j where ``stored[i]`` and ``asked[j]`` differ in few bits, every pair once.
 
     Nine differing bits in five parts leave one part with at most one of them, so only images are compared that agree in
     a part but for one bit (multi-index hashing, Norouzi et al. 2012).
@@ -117,42 +118,48 @@ def candidates(
         stored: 63-bit hashes.
         asked: As many.
         radius: Bits that may differ, at most 9.
+        most: So many i are looked for of every j, so that an endless film of one scene takes no endless time.
 
     Yields:
         Places of the images of some pairs.
     """
     assert radius < 2 * len(_BITS)
-    shift = 0
-    for bits in _BITS:
-        keys, wanted = (((h >> np.uint64(shift)) & np.uint64(2**bits - 1)).astype(np.int64) for h in (stored, asked))
+    found = np.zeros(len(asked), dtype=np.int64)
+    masks = [np.uint64((2**bits - 1) << sum(_BITS[:part])) for part, bits in enumerate(_BITS)]
+    for part, bits in enumerate(_BITS):
+        shift = np.uint64(sum(_BITS[:part]))
+        keys, wanted = (((h & masks[part]) >> shift).astype(np.int64) for h in (stored, asked))
         order = np.argsort(keys, kind="stable")
-        ends = np.cumsum(np.bincount(keys, minlength=2**bits))
+        length = np.bincount(keys, minlength=2**bits)
+        start = np.cumsum(length) - length
         for flip in (0, *(1 << b for b in range(bits))):
             bucket = wanted ^ flip
-            yield from _within(
-                stored, asked, order, ends[bucket] - np.diff(ends, prepend=0)[bucket], ends[bucket], radius
-            )
-        shift += bits
+            for second, place in _places(start[bucket], np.where(found < most, length[bucket], 0)):
+                first = order[place]
+                differing = stored[first] ^ asked[second]
+                near = (np.bitwise_count(differing) <= radius) & (first < second)
+                first, second, differing = first[near], second[near], differing[near]
+                for mask in masks[:part]:  # what agrees in an earlier part has been found there
+                    new = np.bitwise_count(differing & mask) > 1
+                    first, second, differing = first[new], second[new], differing[new]
+                rank = np.arange(len(second)) - np.searchsorted(second, second)  # second is ascending
+                few = rank < most - found[second]
+                found += np.bincount(second[few], minlength=len(found))
+                yield first[few], second[few]
 
 
-def _within(
-    stored: np.ndarray, asked: np.ndarray, order: np.ndarray, start: np.ndarray, stop: np.ndarray, radius: int
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Pairs of every j with ``order[start[j]:stop[j]]`` that come before it and are near enough, block by block."""
-    total = np.cumsum(stop - start)
+def _places(
+    start: Int[np.ndarray, " n"], length: Int[np.ndarray, " n"]
+) -> Iterator[tuple[Int[np.ndarray, " p"], Int[np.ndarray, " p"]]]:
+    """Every j beside each of ``start[j]`` to ``start[j] + length[j] - 1``, ascending, some millions at a time."""
+    total = np.cumsum(length)
     done = 0
-    while done < len(asked):
+    while done < len(length):
         before = total[done - 1] if done else 0
         upto = max(done + 1, int(np.searchsorted(total, before + _BLOCK, side="right")))
-        length = (stop - start)[done:upto]
-        second = np.repeat(np.arange(done, upto), length)
-        place = (
-            np.arange(len(second)) - np.repeat(np.cumsum(length) - length, length) + np.repeat(start[done:upto], length)
-        )
-        first = order[place]
-        near = np.bitwise_count(stored[first] ^ asked[second]) <= radius
-        near &= first < second
-        yield first[near], second[near]
+        many = length[done:upto]
+        offset = np.repeat(start[done:upto] - (np.cumsum(many) - many), many)
+        yield np.repeat(np.arange(done, upto), many), offset + np.arange(len(offset))
         done = upto
 
 
@@ -166,7 +173,7 @@ def near_duplicates(thumbnails: UInt8[np.ndarray, "n 32 32"]) -> Pairs:
     none = np.empty(0, dtype=np.int64)
     parts = [Pairs(none, none, none, np.empty(0, dtype=np.float32))]
     for change, asked in enumerate((found, mirrored(found))):
-        for first, second in candidates(found, asked):
+        for first, second in candidates(found, asked, most=_MOST):
             distance = distances(thumbnails, first, second, change)
             near = distance <= FARTHEST
             parts.append(Pairs(first[near], second[near], np.full(int(near.sum()), change), distance[near]))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
 from ssl_vit.data.duplicates import CHANGES
 from ssl_vit.data.images import ImageSet
@@ -83,7 +83,7 @@ def _counts(rows: Rows, seen: Seen, name: str) -> Int[np.ndarray, " c"]:
 
 def _towards(other: str, sets: dict[str, ImageSet], rows: Rows, seen: Seen) -> Iterator[Relation]:
     """How test images are related to those of another set."""
-    between: str = "test-train" if other == "train" else "test-pool"
+    between = "test-train" if other == "train" else "test-pool"
     tested, others = rows.has("test"), rows.has(other)
     counts = _counts(rows, seen, other)
 
@@ -92,7 +92,7 @@ def _towards(other: str, sets: dict[str, ImageSet], rows: Rows, seen: Seen) -> I
         return Relation(kind, between, pairs, len(test), test, tuple(islice(twins, _TWINS)))
 
     same = np.flatnonzero(tested & others)
-    yield relation("same", len(same), same, (_twin(rows, ("test", other), (r, r)) for r in same))
+    yield relation("same", len(same), same, (_twin(rows, ("test", other), r, r) for r in same.tolist()))
     copies = counts[seen.code] - others  # an image is no copy of itself
     exact = np.flatnonzero(tested & (copies > 0))
     yield relation("exact", int(copies[exact].sum()), exact, _exact_twins(rows, seen, ("test", other), exact))
@@ -103,16 +103,16 @@ def _towards(other: str, sets: dict[str, ImageSet], rows: Rows, seen: Seen) -> I
         shared = np.intersect1d(groups[tested], groups[others & ~tested])
         shared = shared[shared >= 0]
         concerned = np.flatnonzero(tested & np.isin(groups, shared))
-        sides = (np.flatnonzero(tested), np.flatnonzero(others & ~tested))
         examples = (
-            _twin(rows, ("test", other), (side[groups[side] == group][0] for side in sides)) for group in shared
+            _twin(rows, ("test", other), _first(tested & (groups == g)), _first(others & ~tested & (groups == g)))
+            for g in shared
         )
         yield relation("group", len(shared), concerned, examples)
 
 
 def _within(name: str, rows: Rows, seen: Seen) -> Iterator[Relation]:
     """How the images of one set are related."""
-    between: str = f"within {name}"
+    between = f"within {name}"
     own, counts = rows.has(name), _counts(rows, seen, name)
     exact = np.flatnonzero(own & (counts[seen.code] > 1))
     pairs = int((counts * (counts - 1) // 2).sum())
@@ -140,9 +140,9 @@ def _groups(other: str, sets: dict[str, ImageSet], rows: Rows) -> np.ndarray | N
 
 def _near(rows: Rows, seen: Seen, names: tuple[str, str]) -> tuple[int, np.ndarray, Iterator[Twin]]:
     """Near duplicates between two sets: pairs of images, codes of the first set's images, examples."""
-    one, two = (_counts(rows, seen, name) for name in names)
+    first, second = (_counts(rows, seen, name) for name in names)
     near = seen.near
-    there, back = one[near.first] * two[near.second], one[near.second] * two[near.first]
+    there, back = first[near.first] * second[near.second], first[near.second] * second[near.first]
     codes = np.concatenate([near.first[there > 0], near.second[back > 0]])
     pairs = int(there.sum() + (0 if names[0] == names[1] else back.sum()))
     found = np.flatnonzero(there + back > 0)
@@ -153,8 +153,8 @@ def _near(rows: Rows, seen: Seen, names: tuple[str, str]) -> tuple[int, np.ndarr
     def twins() -> Iterator[Twin]:
         for p in found:
             ends = (near.first[p], near.second[p]) if there[p] else (near.second[p], near.first[p])
-            members = (np.flatnonzero(rows.has(n) & (seen.code == c))[0] for n, c in zip(names, ends, strict=True))
-            twin = _twin(rows, names, members)
+            one, two = (_first(rows.has(n) & (seen.code == c)) for n, c in zip(names, ends, strict=True))
+            twin = _twin(rows, names, one, two)
             yield twin._replace(distance=round(float(near.distance[p]), 4), change=CHANGES[near.change[p]])
 
     return pairs, codes, twins()
@@ -167,9 +167,13 @@ def _exact_twins(rows: Rows, seen: Seen, names: tuple[str, str], firsts: np.ndar
         copy = int(copies[copies != row][0])
         both = seen.file[[row, copy]]
         same = None if (both < 0).any() else bool(both[0] == both[1])
-        yield _twin(rows, names, (row, copy))._replace(distance=0.0, same_file=same)
+        yield _twin(rows, names, row, copy)._replace(distance=0.0, same_file=same)
 
 
-def _twin(rows: Rows, names: tuple[str, str], numbers: Iterable[int]) -> Twin:
-    first, second = ((name, int(rows.position[name][r])) for name, r in zip(names, numbers, strict=True))
-    return Twin(first, second)
+def _first(which: Bool[np.ndarray, " r"]) -> int:
+    return int(np.flatnonzero(which)[0])
+
+
+def _twin(rows: Rows, names: tuple[str, str], first: int, second: int) -> Twin:
+    one, two = ((name, int(rows.position[name][r])) for name, r in zip(names, (first, second), strict=True))
+    return Twin(one, two)

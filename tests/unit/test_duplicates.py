@@ -171,12 +171,20 @@ def test_no_pair_is_lost(seed: int, count: int, spread: float, block: int, radiu
     expected = set(zip(i[near].tolist(), j[near].tolist(), strict=True))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(duplicates, "_BLOCK", block)
-        found = {
+        found = [
             pair
             for first, second in candidates(stored, asked, radius)
             for pair in zip(first.tolist(), second.tolist(), strict=True)
-        }
-    assert found == expected
+        ]
+    assert len(set(found)) == len(found)
+    assert set(found) == expected
+
+
+def test_no_more_than_some_candidates_of_every_image() -> None:
+    rng = np.random.default_rng(0)
+    alike = np.uint64(2**40) ^ (np.uint64(1) << rng.integers(0, 63, 300, dtype=np.uint64))
+    found = [second for _, second in candidates(alike, alike, most=20)]
+    assert np.bincount(np.concatenate(found)).tolist() == [min(j, 20) for j in range(300)]
 
 
 def test_sizes_do_not_matter() -> None:

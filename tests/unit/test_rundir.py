@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ssl_vit.configs import DataConfig, FitConfig, MAEConfig, MAERecipe, RunConfig, parse
+from ssl_vit.configs import FitConfig, MAEConfig, MAERecipe, PoolConfig, RunConfig, parse
 from ssl_vit.errors import UserError
 from ssl_vit.rundir import RunDir, open_run, write_atomically
 
@@ -37,7 +37,11 @@ def test_config_loads_back_and_environment_says_where_it_ran(tmp_path: Path) -> 
 
 def test_the_same_run_may_be_opened_again_with_options_that_change_nothing(tmp_path: Path) -> None:
     started(opened(recipe(tmp_path / "run")))
-    again = recipe(tmp_path / "run", fit=FitConfig(epochs=900.0, log_every=3), data=DataConfig(workers=3, cache="none"))
+    again = recipe(
+        tmp_path / "run",
+        fit=FitConfig(epochs=900.0, log_every=3),
+        data=PoolConfig(workers=3, cache="none", on_leak="warn"),
+    )
     assert opened(again).path == tmp_path / "run"
 
 
