@@ -41,6 +41,4 @@ def as_command(script: str, config: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    return json.dumps(value)
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,94 @@
+"""Plans: what is estimated, and what is cut first where time is short."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ssl_vit.configs import ModelConfig, VerdictConfig, VerdictRecipe
+from ssl_vit.configs.verdict import STARTS
+from ssl_vit.verdict.plan import FULL, Pace, make_plan
+from ssl_vit.verdict.study import Study
+
+STUDY = Study(
+    folder=Path("v"), recipe=VerdictRecipe(), kind="class", metric="top1", labels=(10, 20, 50, 100, 1438),
+    starts=STARTS, preset="digits", model=ModelConfig(), cnn=ModelConfig("test_resnet"),
+    epochs={"mae": 139.0, "dino": 139.0}, base_lr={"scratch": 4e-3, "finetune": 2e-3}, tuned=(100, 1438), given={},
+)  # fmt: skip
+PACES = {
+    "scratch": Pace(2000.0, 0.4, 2e7, 64.0), "cnn": Pace(1500.0, 0.4, 2.4e7, 64.0), "mae": Pace(3500.0, 1.0, 1.3e7, 128.0),
+    "dino": Pace(1200.0, 1.0, 6.4e7, 128.0),
+}  # fmt: skip
+
+
+def with_options(**changed: object) -> Study:
+    verdict = replace(VerdictConfig(), **changed)
+    return replace(STUDY, recipe=replace(STUDY.recipe, verdict=verdict))
+
+
+def test_without_a_budget_nothing_is_cut() -> None:
+    plan = make_plan(STUDY, PACES, 1438, None, 1)
+    assert plan.study is STUDY
+    assert plan.notes == ()
+    lines = {line.what: line for line in plan.lines}
+    assert lines["MAE: pre-training"].units == 3
+    assert lines["MAE: pre-training"].seconds == pytest.approx(139 * 1438 / 3500 + 1)
+    assert lines["from scratch"].units == 25
+    assert lines["from scratch: trials"].units == lines["MAE, fine-tuned: trials"].units == 12
+    assert lines["from scratch at the FLOPs of pre-training"].units == 6
+    # DINO's FLOPs are the larger ones, at the baseline's own speed.
+    more = 139 * 1438 * 6.4e7 / (2000 * 2e7)
+    assert lines["from scratch at the FLOPs of pre-training"].seconds > more
+    assert plan.seconds == pytest.approx(25 + sum(line.units * line.seconds for line in plan.lines))
+
+
+def test_two_jobs_take_half_the_time() -> None:
+    one, two = (make_plan(STUDY, PACES, 1438, None, jobs).seconds - 25 for jobs in (1, 2))
+    assert one == pytest.approx(2 * two)
+
+
+@given(st.floats(60, 1e5), st.integers(1, 8))
+def test_a_plan_fits_or_says_that_it_cannot(budget: float, jobs: int) -> None:
+    plan = make_plan(STUDY, PACES, 1438, budget, jobs)
+    short = [note for note in plan.notes if "too short" in note]
+    if plan.seconds > budget:
+        assert short
+    elif not short and plan.notes:
+        assert plan.seconds <= budget
+    assert plan.study.labels[-1] == 1438
+    assert "scratch" in plan.study.starts
+    assert set(plan.study.tuned) <= set(plan.study.labels)
+    whole = make_plan(STUDY, PACES, 1438, None, jobs).seconds
+    assert (plan.notes == ()) == (whole <= FULL * budget)
+
+
+def test_what_intervals_stand_on_is_cut_last() -> None:
+    plan = make_plan(STUDY, PACES, 1438, 600.0, 2)
+    cut = plan.study.recipe.verdict
+    assert plan.seconds <= 540
+    assert (cut.seeds, cut.train_draws, cut.probe_draws) == (3, 5, 10)
+    assert cut.length < 1
+    assert any(note.startswith("training on labels is") for note in plan.notes)
+    least = make_plan(STUDY, PACES, 1438, 1.0, 1)
+    assert least.study.recipe.verdict.seeds == 1
+    assert "dino" not in least.study.starts
+    assert least.notes[-1] == "the budget is too short even for the least that can be done"
+
+
+def test_what_was_asked_for_smaller_is_not_enlarged() -> None:
+    plan = make_plan(with_options(length=0.01, trials=2, matched_draws=0), PACES, 1438, 100.0, 1)
+    cut = plan.study.recipe.verdict
+    assert (cut.length, cut.trials, cut.matched_draws) == (0.01, 2, 0)
+
+
+def test_runs_that_are_there_cost_nothing_but_their_flops_are_matched() -> None:
+    given = replace(STUDY, starts=("scratch", "mae"), given={"mae": ("run",)})
+    paces = {"scratch": PACES["scratch"]}
+    plan = make_plan(given, paces, 1438, None, 1, {"mae": 4e13})
+    lines = {line.what: line for line in plan.lines}
+    assert "MAE: pre-training" not in lines
+    each = lines["from scratch at the FLOPs of pre-training"].seconds
+    assert each > 4e13 / (2000 * 2e7)

@@ -1,0 +1,88 @@
+"""Units of work: done once, whatever interrupts them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ssl_vit.errors import UserError
+from ssl_vit.verdict.runner import Runner, Unit
+
+
+def counted(place: Path, number: int) -> dict[str, Any]:
+    with (place / "calls").open("a") as calls:
+        calls.write(f"{number}\n")
+    print(f"unit {number} speaks")
+    return {"square": number**2}
+
+
+def stopping(place: Path, number: int) -> dict[str, Any]:
+    counted(place, number)
+    raise SystemExit(143)
+
+
+def mistaken(place: Path) -> dict[str, Any]:
+    raise UserError("the images are blue")
+
+
+def calls(place: Path) -> list[str]:
+    return sorted((place / "calls").read_text().split())
+
+
+def units(place: Path, numbers: range) -> list[Unit]:
+    return [Unit(f"count-{n}", counted, (place, n), 1.0) for n in numbers]
+
+
+@pytest.mark.parametrize("jobs", [0, 2])
+def test_a_unit_is_done_once(tmp_path: Path, jobs: int) -> None:
+    runner = Runner(tmp_path, jobs, True)
+    assert runner.run(units(tmp_path, range(2)))["count-1"] == {"square": 1}
+    found = runner.run(units(tmp_path, range(4)))
+    runner.close()
+    assert [found[f"count-{n}"]["square"] for n in range(4)] == [0, 1, 4, 9]
+    assert calls(tmp_path) == ["0", "1", "2", "3"]
+    assert (tmp_path / "logs" / "count-3.log").read_text() == "unit 3 speaks\n"
+
+
+@pytest.mark.parametrize("jobs", [0, 1])
+def test_what_was_interrupted_continues(tmp_path: Path, jobs: int) -> None:
+    runner = Runner(tmp_path, jobs, True)
+    with pytest.raises(SystemExit) as left:
+        runner.run([*units(tmp_path, range(2)), Unit("count-2", stopping, (tmp_path, 2), 1.0), *units(tmp_path, range(3, 4))])
+    assert left.value.code == 143
+    before = calls(tmp_path)
+    again = Runner(tmp_path, 0, True)
+    assert again.sessions == 2
+    assert again.elapsed() >= runner.before[0]
+    found = again.run(units(tmp_path, range(4)))
+    again.close()
+    assert found["count-2"] == {"square": 4}
+    now = calls(tmp_path)
+    for number in "01":  # what was finished before is not repeated
+        assert now.count(number) == before.count(number) == 1
+    assert now.count("2") == 2
+
+
+def test_time_of_all_sessions_is_counted(tmp_path: Path) -> None:
+    (tmp_path / "time.json").write_text(json.dumps({"seconds": 500.0, "sessions": 3}))
+    runner = Runner(tmp_path, 0, True)
+    runner.run(units(tmp_path, range(1)))
+    told = json.loads((tmp_path / "time.json").read_text())
+    assert told["seconds"] >= 500
+    assert told["sessions"] == 4
+
+
+def test_a_mistake_names_the_unit(tmp_path: Path) -> None:
+    runner = Runner(tmp_path, 0, True)
+    with pytest.raises(UserError, match="trial-7: the images are blue"):
+        runner.run([Unit("trial-7", mistaken, (tmp_path,), 1.0)])
+    runner.close()
+
+
+def test_other_processes_write_nothing(tmp_path: Path) -> None:
+    runner = Runner(tmp_path, 0, False)
+    with pytest.raises(FileNotFoundError):  # the main process would have written what it returned
+        runner.run(units(tmp_path, range(1)))
+    assert not (tmp_path / "units").exists()
