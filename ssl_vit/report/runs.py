@@ -11,9 +11,7 @@ from ssl_vit.report.records import Score, Verdict
 from ssl_vit.results import Number, check_alike, numbers_of, read_results
 
 _USES = {"knn": "knn", "linear_probe": "linear", "finetune": "train", "supervised": "train"}
-_STARTS = {
-    "MAE": "mae", "DINO": "dino", "from scratch": "scratch", "raw pixels": "pixels", "random weights": "random",
-}  # fmt: skip
+_STARTS = {"MAE": "mae", "DINO": "dino", "from scratch": "scratch", "raw pixels": "pixels", "random weights": "random"}
 
 
 def read_runs(folders: Sequence[str | Path]) -> Verdict:

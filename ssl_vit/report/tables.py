@@ -53,15 +53,12 @@ def all_numbers(verdict: Verdict) -> Table:
                 scores = verdict.of(start, use, matched=matched)
                 if not scores:
                     continue
-                row: list[Cell | str] = [
-                    Cell(method_name(verdict, start, use, matched=matched), start=start),
-                    USES[use],
-                ]
+                row: list[Cell | str] = [Cell(method_name(verdict, start, use, matched=matched), start=start)]
                 for labels in counts:
                     row.append(_mean_cell([s for s in scores if s.labels == labels], metric, verdict.clusters))
                 rows.append(row)
-    heads = ("method", "how labels are used", *(f"{labels:,} labels" for labels in counts))
-    return table(heads, rows, 2, f"{LABELS.get(metric, metric)}: mean over draws, and its 95 % interval")
+    heads = ("method", *(f"{labels:,} labels" for labels in counts))
+    return table(heads, rows, 1, f"{LABELS.get(metric, metric)}: mean over draws, and its 95 % interval")
 
 
 def _mean_cell(scores: Sequence[Score], metric: str, clusters: np.ndarray | None) -> Cell:
@@ -303,7 +300,7 @@ def tuning_rows(verdict: Verdict) -> Table:
                     count(study.get("labels")),
                     *options,
                     count(trial.get("steps")),
-                    Cell(shown(verdict.about["metric"], trial["score"]), strong=chosen),
+                    Cell(shown(verdict.about["metric"], float(trial["score"])), strong=chosen),
                     Cell("chosen", strong=True) if chosen else "",
                 ]
             )
