@@ -199,8 +199,8 @@ def check_alike(results: Sequence[Result]) -> dict[str, list[Result]]:
         results: From ``read_results``.
 
     Raises:
-        UserError: When there are none, when they differ in test images, metric or kind of labels, or when results of one
-            evaluation follow different protocols.
+        UserError: When there are none, when they differ in test images, metric or kind of labels, or when results of
+            one evaluation follow different protocols.
     """
     if not results:
         raise UserError("nothing to compare: give result files or run directories")

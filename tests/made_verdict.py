@@ -74,8 +74,8 @@ def make_verdict(
         labels: Numbers of labels.
         draws: Of probes, and of training.
         seeds: Of pre-training.
-        longer: Means of the baseline at the cost of pre-training; empty for a little more than the usual one's, None for
-            no such training.
+        longer: Means of the baseline at the cost of pre-training; empty for a little more than the usual one's, None
+            for no such training.
         protocols: Rules of training by start, where they are not the same for all.
         kind: Of labels; only "class" has predictions.
         metric: The leading one.

@@ -44,9 +44,14 @@ def table(headings: tuple[str, ...], rows: list[list[Cell | str]], numbers: int,
     return Table(headings, made, numbers, note)
 
 
+def heading(metric: str) -> str:
+    """What a table calls a metric."""
+    return LABELS.get(metric, metric)
+
+
 def unit_of(metric: str) -> str:
     """What differences of a metric are counted in."""
-    return "points" if "%" in LABELS.get(metric, "") else LABELS.get(metric, metric)
+    return "points" if "%" in heading(metric) else heading(metric)
 
 
 def signed_value(metric: str, value: float) -> str:
@@ -61,7 +66,7 @@ def span(metric: str, low: float | None, high: float | None, *, sign: bool = Fal
     if low is None or high is None or not (isfinite(low) and isfinite(high)):
         return ""
     words = signed_value if sign else shown
-    if not sign and "%" in LABELS.get(metric, ""):  # symmetric intervals reach beyond what a percentage can be
+    if not sign and "%" in heading(metric):  # symmetric intervals reach beyond what a percentage can be
         low, high = max(low, 0.0), min(high, 100.0)
     return f"{words(metric, low)} to {words(metric, high)}"
 

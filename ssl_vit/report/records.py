@@ -13,7 +13,6 @@ from jaxtyping import Float, Int
 from ssl_vit.errors import UserError
 from ssl_vit.results import Result, read_results
 
-
 _ORDER = ("mae", "dino", "public", "scratch", "cnn", "pixels", "random")
 
 

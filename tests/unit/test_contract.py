@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_verdict import SMALL, make_verdict, no_leaks
 from ssl_vit.report.contract import Item, broken, check
 from ssl_vit.report.records import read_verdict
+
+from made_verdict import SMALL, make_verdict, no_leaks
 
 POOL = {"kind": "exact", "between": "test-pool", "pairs": 1, "images": 1, "leak": True, "test": [3],
         "sentence": "1 of 40 test images have an exact copy in the pre-training pool."}  # fmt: skip

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_verdict import Curves, make_verdict
 from ssl_vit.report.findings import Findings, find
 from ssl_vit.report.records import read_verdict
+
+from made_verdict import Curves, make_verdict
 
 LABELS = (10, 100, 1000)
 SCRATCH = (0.50, 0.70, 0.85)

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_verdict import DIGITS, SMALL, make_verdict, no_leaks, png
 from ssl_vit.errors import UserError
 from ssl_vit.report import plots, tables
 from ssl_vit.report.page import build
@@ -21,11 +20,13 @@ from ssl_vit.report.records import read_verdict
 from ssl_vit.report.write import open_numbers, write_report
 from ssl_vit.rundir import digest
 
+from made_verdict import DIGITS, SMALL, make_verdict, no_leaks, png
+
 ROOT = Path(__file__).resolve().parents[2]
 EVIL = '<script>alert("x")</script>'
 CLASSES = (EVIL, 'a "quoted" | piped & class', "plain")
-SECTIONS = ["curves", "differences", "saved", "numbers", "contract", "leaks", "cost", "classes", "confusion", "pictures",
-            "losses", "tuning", "data", "plan", "provenance", "reproduce"]  # fmt: skip
+SECTIONS = ["curves", "differences", "saved", "numbers", "contract", "leaks", "cost", "classes", "confusion",
+            "pictures", "losses", "tuning", "data", "plan", "provenance", "reproduce"]  # fmt: skip
 _VOID = {"meta", "img", "wbr", "br"}
 
 
@@ -294,8 +295,9 @@ def test_the_script_makes_the_same_files_again_without_torch(tmp_path: Path) -> 
     assert str(tmp_path / "again" / "report.html") in done.stdout
 
 
-def a_run(folder: Path, method: str, values: dict[str, float], *, test: str = "t", labels: int = 100, draw: int | None = None,
-          seed: int = 0, weights: str | None = None) -> Path:  # fmt: skip
+def a_run(
+    folder: Path, method: str, values: dict[str, float], *, test: str = "t", seed: int = 0, weights: str | None = None
+) -> Path:
     """A run directory with one result, as the evaluations write them."""
     protocol = {"evaluation": method, "kind": "class", "metric": "top1", "train": "whole",
                 "test": {"images": 30, "fingerprint": test, "split": "a fifth"}}  # fmt: skip
@@ -303,13 +305,14 @@ def a_run(folder: Path, method: str, values: dict[str, float], *, test: str = "t
         {"method": name, "top1": value, "images": 30, "per_class": {"a": value, "b": value}}
         for name, value in values.items()
     ]
+    backbone = {"folder": str(folder / "backbone"), "options": {"seed": seed, "mae": {"mask_ratio": 0.5}}}
     content = {
-        "method": method, "rows": rows, "protocol": protocol, "protocol_hash": digest(protocol), "labels_used": labels,
-        "draw": draw, "seed": seed, "data": {"name": "digits", "test": test},
-        "backbone": {"folder": str(folder / "backbone"), "weights": weights, "options": {"seed": seed, "mae": {"mask_ratio": 0.5}}} if weights else None,
+        "method": method, "rows": rows, "protocol": protocol, "protocol_hash": digest(protocol), "labels_used": 100,
+        "draw": None, "seed": seed, "data": {"name": "digits", "test": test},
+        "backbone": {**backbone, "weights": weights} if weights else None,
         "made_with": {"command": f"eval/{method}.py --backbone {folder.name}", "commit": "c0ffee"},
     }  # fmt: skip
-    path = folder / "results" / f"{method}-{labels}-{draw}.json"
+    path = folder / "results" / f"{method}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content))
     return folder
