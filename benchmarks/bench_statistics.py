@@ -18,7 +18,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -164,12 +164,11 @@ def simulate(
     return ours, theirs, 100 * (own @ (np.bincount(seeds) / world.draws) - world.accuracy)
 
 
-def cover(world: World, times: int) -> dict[str, Any]:
+def cover(world: World, times: int, rng: np.random.Generator) -> dict[str, Any]:
     """Coverage in percent of every kind of interval."""
     from scipy.stats import t
     from ssl_vit.evaluation.statistics import estimate_many
 
-    rng = np.random.default_rng(0)
     seeds, clusters = world.nesting
     covered: dict[str, list[Any]] = {}
     widths: list[Any] = []
@@ -185,7 +184,8 @@ def cover(world: World, times: int) -> dict[str, Any]:
 
         add("ours", off <= found.margin)
         share = found.replicates
-        replicates, others = (world.seeds if world.seeds > 2 else world.draws) - 1, (world.groups or world.images) - 1
+        replicates = world.seeds - 1 if world.seeds > 2 else world.draws - world.seeds
+        others = (world.groups or world.images) - 1
         satterthwaite = 1 / (share**2 / replicates + (1 - share) ** 2 / others)
         add("Satterthwaite", off <= found.error * t.ppf(0.975, satterthwaite))
         rows = matrices.mean(-1, keepdims=True)
@@ -211,7 +211,7 @@ def _told(world: World) -> dict[str, Any]:
 
 
 def _bootstrap(means: np.ndarray, truth: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Whether the percentile interval holds the truth: all resamples of up to 5 seeds, else 1,000."""
+    """Whether the percentile interval holds the truth: all resamples of up to four seeds, else 1,000."""
     count = means.shape[1]
     chosen = list(itertools.product(range(count), repeat=count)) if count < 5 else rng.integers(0, count, (1000, count))
     low, high = np.percentile(means[:, np.asarray(chosen)].mean(-1), (2.5, 97.5), axis=1, method="inverted_cdf")
@@ -226,11 +226,10 @@ def _mcnemar(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return np.minimum(1, 2 * binom.cdf(np.minimum(one, two), one + two, 0.5))
 
 
-def whole_curve(world: World, times: int) -> dict[str, Any]:
+def whole_curve(world: World, times: int, rng: np.random.Generator) -> dict[str, Any]:
     """Coverage of the difference averaged over numbers of labels, the method equal to the baseline."""
     from ssl_vit.evaluation.statistics import estimate_many
 
-    rng = np.random.default_rng(1)
     seeds, clusters = world.nesting
     inside, widths = [], []
     rises = tuple(float(rise * world.spread) for rise in RISES["steep"])
@@ -244,12 +243,11 @@ def whole_curve(world: World, times: int) -> dict[str, Any]:
     return {"world": world.name, **_told(world), "width": float(np.median(np.concatenate(widths))), "covered": covered}
 
 
-def save_labels(world: World, times: int) -> dict[str, Any]:
+def save_labels(world: World, times: int, rng: np.random.Generator) -> dict[str, Any]:
     """How often the confidence set of the labels needed holds the true number."""
     from scipy.stats import norm
     from ssl_vit.evaluation.statistics import labels_needed
 
-    rng = np.random.default_rng(2)
     seeds, clusters = world.nesting
     rise = RISES["flat" if "flat" in world.name else "steep"]
     probits = np.array(rise) * world.spread
@@ -276,14 +274,13 @@ def save_labels(world: World, times: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def other_metrics(times: int) -> list[dict[str, Any]]:
+def other_metrics(times: int, rng: np.random.Generator) -> list[dict[str, Any]]:
     """Equal methods judged by balanced accuracy (uneven classes) and, through the jackknife, by AUROC and macro-F1."""
     from scipy.stats import rankdata
     from ssl_vit.evaluation.statistics import balanced_units, blocks_of, estimate_many, pseudo_values
 
     world = World("", images=366, own_image=0.5, seed=0.1, draw=0.1, both_draw=0.1)
     seeds, _ = world.nesting
-    rng = np.random.default_rng(3)
     blocks = blocks_of(world.images)
 
     def units(metric: str, labels: Any, right: Any, score: Any) -> Any:
@@ -327,11 +324,11 @@ def other_metrics(times: int) -> list[dict[str, Any]]:
     return rows
 
 
-def seeds_only(times: int) -> list[dict[str, Any]]:
+def seeds_only(times: int, rng: np.random.Generator) -> list[dict[str, Any]]:
     """Coverage over values of which seeds are the only chance, as in many papers."""
     from ssl_vit.evaluation.statistics import estimate_many
 
-    rng, rows = np.random.default_rng(4), []
+    rows = []
     for count in (3, 5, 10):
         values = rng.standard_normal((times, count, 1))
         found = estimate_many(values, None, None)
@@ -346,15 +343,16 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=4000, help="simulations of every row of the first table")
     parser.add_argument("--out", default=str(RESULTS))
     options = parser.parse_args()
-    began = time.perf_counter()
+    began, times = time.perf_counter(), options.times
+    numbers = iter(np.random.default_rng(0).spawn(len(WORLDS) + 2 * len(CURVES) + 1))
     parts: dict[str, Any] = {
         "about": about("python benchmarks/bench_statistics.py"),
-        "times": options.times,
-        "worlds": [cover(world, options.times) for world in WORLDS],
-        "curves": [whole_curve(replace(w, accuracy=0.85), options.times) for w in CURVES[:4]],
-        "savings": [save_labels(world, options.times // 5) for world in CURVES],
-        "metrics": other_metrics(options.times // 3),
-        "seeds": seeds_only(options.times),
+        "times": times,
+        "worlds": [cover(world, times, next(numbers)) for world in WORLDS],
+        "curves": [whole_curve(world, times, next(numbers)) for world in CURVES[:4]],
+        "savings": [save_labels(world, times // 5, next(numbers)) for world in CURVES],
+        "metrics": other_metrics(times // 3, next(numbers)),
+        "seeds": seeds_only(times, next(numbers)),
     }
     parts["about"]["seconds"] = round(time.perf_counter() - began)
     report(parts, Path(options.out), __doc__)
