@@ -94,7 +94,7 @@ class _Words:
     def verdict(self, one: Difference) -> str:
         """The sentence at the top."""
         what, condition = self.what(one), self.condition(one)
-        gap = f"{self.gap(one)} against the labelled baseline {self.span(one)}"
+        gap = f"{self.word} {self.gap(one)} against the labelled baseline {self.span(one)}"
         if one.interval.low is None:
             return f"No verdict on {what}: observed {gap}{condition}. {one.interval.note}"
         curve = self.curve(one)
@@ -167,7 +167,7 @@ class _Words:
             if gap is not None:
                 lines.append(
                     f"With {count:,} labels {_UNTRAINED[one[0]]} ({_USES[one[1]]}) are on average above every use of "
-                    f"pre-trained weights: {self.gap(gap)} against the best of them, {self.name(other[0])} "
+                    f"pre-trained weights: {self.word} {self.gap(gap)} against the best of them, {self.name(other[0])} "
                     f"({_USES[other[1]]})."
                 )
         return lines
@@ -185,7 +185,7 @@ class _Words:
         """A difference that nothing follows from."""
         use = ", fine-tuning," if one.use == "train" and one.start != "cnn" else ""
         against = f"against the labelled baseline {self.span(one)}"
-        return f"{self.what(one)}{use} {against}: {self.gap(one)}{self.condition(one)}"
+        return f"{self.what(one)}{use} {against}: {self.word} {self.gap(one)}{self.condition(one)}"
 
     def name(self, start: str) -> str:
         """What a start is called."""
@@ -215,8 +215,7 @@ class _Words:
     def gap(self, one: Difference) -> str:
         """A difference with its interval."""
         i = one.interval
-        word = "difference" if oriented(self.metric) > 0 else "advantage"
-        text = f"{word} in {_METRICS[self.metric]} {self.signed(i.estimate)}{self.unit}"
+        text = f"{self.signed(i.estimate)}{self.unit}"
         if i.low is None or i.high is None:
             return f"{text} (no interval)"
         beside = "" if one.images else " without chance in the choice of test images"
@@ -225,7 +224,7 @@ class _Words:
     def found_at(self, one: Difference) -> str:
         """What was found at one number of labels."""
         words = {1: "a gain", -1: "a loss", 0: "no clear difference"}[one.sign]
-        return f"{words} with {self.labels(one.labels or 0)}, {self.gap(one)}"
+        return f"{words} with {self.labels(one.labels or 0)}: {self.gap(one)}"
 
     def labels(self, count: int) -> str:
         """A number of labels."""
@@ -261,6 +260,11 @@ class _Words:
         if not one.conditional:
             return ""
         return ", conditional on " + ("this one backbone" if one.seeds == 1 else f"these {one.seeds} backbones")
+
+    @property
+    def word(self) -> str:
+        """What a difference is one in; positive is better, also where a smaller value is."""
+        return f"{'difference' if oriented(self.metric) > 0 else 'advantage'} in {_METRICS[self.metric]}"
 
     @property
     def unit(self) -> str:

@@ -153,7 +153,7 @@ def test_public_weights_are_one_backbone(tmp_path: Path) -> None:
 
 def test_a_gain_with_a_loss_somewhere_says_both(found: Callable[..., Findings]) -> None:
     said = found((0.15, 0.97, 0.97))
-    assert "; but a loss with 10 labels, difference in accuracy -" in said.headline
+    assert "; but a loss with 10 labels: -" in said.headline
 
 
 def test_two_backbones_are_still_a_condition(found: Callable[..., Findings]) -> None:
