@@ -355,6 +355,6 @@ def _estimates(mean: np.ndarray, replicates: np.ndarray, test: np.ndarray, desig
     replicates = np.maximum(replicates, 0)
     variance = replicates + np.maximum(test, 0)
     share = np.divide(replicates, variance, out=np.ones(mean.shape), where=variance > 0)
-    # Clusters of unequal sizes are worth fewer, as if units of one were all alike.
-    clusters = max(1.0, float((design.sizes**2).sum() ** 2 / (design.sizes**4).sum()) - 1)
+    # Clusters of unequal sizes are worth fewer.
+    clusters = max(1.0, float(design.sizes.sum() ** 2 / (design.sizes**2).sum()) - 1)
     return Estimates(mean, np.sqrt(variance), 1 / (share**_POWER / design.df + (1 - share) ** 2 / clusters), share)
