@@ -10,27 +10,43 @@ from ssl_vit.report.tables import method_name
 from ssl_vit.results import shown
 from ssl_vit.rundir import flat
 
+_OPTIONS = {
+    "lr": "learning rate", "rate": "learning rate", "weight_decay": "weight decay", "decay": "weight decay",
+    "layer_decay": "layer decay", "steps": "steps", "pool": "pooling",
+}  # fmt: skip
 
-def tuning_rows(verdict: Verdict) -> Table:
-    """What was tried, and what was chosen."""
+
+def tuning_rows(verdict: Verdict, use: str) -> Table:
+    """What was tried, and what was chosen.
+
+    Args:
+        verdict: All numbers.
+        use: How labels were used.
+    """
+    studies = [study for study in verdict.studies if study["use"] == use]
+    options = [key for key in _OPTIONS if any(key in trial for study in studies for trial in study["trials"])]
     rows: list[list[Cell | str]] = []
-    for study in verdict.studies:
+    for study in studies:
         for i, trial in enumerate(study["trials"]):
-            chosen = i == study.get("chosen")
-            options = [f"{trial[key]:g}" if key in trial else NOTHING for key in ("lr", "weight_decay", "layer_decay")]
+            chosen, score = i == study.get("chosen"), trial.get("score")
             rows.append(
                 [
-                    Cell(method_name(verdict, study["start"], study["use"]), start=study["start"]),
+                    Cell(method_name(verdict, study["start"], use), start=study["start"]),
                     count(study.get("labels")),
-                    *options,
-                    count(trial.get("steps")),
-                    Cell(shown(verdict.about["metric"], float(trial["score"])), strong=chosen),
+                    *(_option(trial.get(key)) for key in options),
+                    Cell("diverged" if score is None else f"{score:.4g}", strong=chosen),
                     Cell("chosen", strong=True) if chosen else "",
                 ]
             )
-    heads = ("method", "labels", "learning rate", "weight decay", "layer decay", "steps", "score", "")
-    selection = "; ".join(dict.fromkeys(str(study["selection"]) for study in verdict.studies if "selection" in study))
-    return table(heads, rows, 1, selection)
+    selection = "; ".join(dict.fromkeys(str(study["selection"]) for study in studies if study.get("selection")))
+    note = f"Chosen: {selection}. Of scores, the larger one is better." if selection else ""
+    return table(("method", "labels", *(_OPTIONS[key] for key in options), "score", ""), rows, 1, note)
+
+
+def _option(value: object) -> str:
+    if value is None:
+        return NOTHING
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def data_rows(verdict: Verdict) -> Table:
@@ -38,8 +54,9 @@ def data_rows(verdict: Verdict) -> Table:
     data = verdict.told("data")
     channels, bits = data.get("channels"), data.get("bits")
     prints = data.get("fingerprints") or {}
+    note = f" ({data['pool_note']})" if data.get("pool_note") else ""
     facts = {
-        "images to pre-train on": count(data.get("pool")),
+        "images to pre-train on": count(data.get("pool")) + note,
         "labelled training images": count(data.get("train")),
         "test images": f"{count(data.get('test'))} ({data.get('split') or 'split not named'})",
         "classes" if verdict.about["kind"] == "class" else "labels": count(len(verdict.about["classes"])),
@@ -57,10 +74,10 @@ def data_rows(verdict: Verdict) -> Table:
 def plan_rows(verdict: Verdict) -> Table:
     """What took how long."""
     rows: list[list[Cell | str]] = [
-        [str(row["what"]), count(row.get("units")), seconds(row.get("seconds"))]
+        [str(row["what"]), count(row["units"]), seconds(row["seconds"]), seconds(row["units"] * row["seconds"])]
         for row in verdict.told("plan").get("rows", [])
     ]
-    return table(("part", "how many", "expected time"), rows, 1)
+    return table(("part", "how many", "each, expected", "together"), rows, 1)
 
 
 def provenance_rows(verdict: Verdict) -> Table:
@@ -72,13 +89,14 @@ def provenance_rows(verdict: Verdict) -> Table:
     rows += [["commit", Cell(str(about.get("commit") or "not known"), code=True)]]
     for part in ("versions", "hardware"):
         words = ", ".join(f"{key} {value}" for key, value in flat(about.get(part) or {}).items())
-        rows += [[part, words]] if words else []
+        if words:
+            rows.append([part, words])
     for start, method in verdict.methods.items():
         for run in method.get("pretraining", []):
-            told = [f"seed {run.get('seed')}", f"weights {run.get('weights')}", str(run.get("checkpoint") or "")]
-            rows.append(
-                [Cell(f"{verdict.name(start)} backbone", start=start), ", ".join(word for word in told if word)]
-            )
+            seed = "" if run.get("seed") is None else f"seed {run['seed']}"
+            told: list[str] = [seed, f"weights {run.get('weights')}", str(run.get("checkpoint") or "")]
+            backbone = Cell(f"{verdict.name(start)} backbone", start=start)
+            rows.append([backbone, ", ".join(word for word in told if word)])
     return table(("", ""), rows, 2)
 
 
@@ -95,7 +113,7 @@ def commands(verdict: Verdict) -> Table:
     for start, method in verdict.methods.items():
         for run in method.get("pretraining", []):
             if run.get("command"):
-                words = f"{verdict.name(start)}, pre-training {run.get('seed')}"
+                words = f"{verdict.name(start)}, the weights"
                 rows.append([Cell(words, start=start), NOTHING, NOTHING, NOTHING, Cell(str(run["command"]), code=True)])
     for s in sorted(verdict.scores, key=lambda s: (verdict.starts.index(s.start), s.use, s.matched, s.labels, s.draw)):
         name = method_name(verdict, s.start, s.use, matched=s.matched)

@@ -203,7 +203,8 @@ def _tuning(verdict: Verdict, _: Findings) -> list[Block]:
     if not told:
         return []
     space = Words(f"{told.get('trials', 'Some')} trials for every method: {told.get('space', 'options not recorded')}.")
-    return [space, Fold("Every trial", (*_grid(facts.tuning_rows(verdict)),))]
+    trials = [block for use, words in tables.USES.items() for block in _grid(facts.tuning_rows(verdict, use), words)]
+    return [space, Fold("Every trial", tuple(trials))] if trials else [space]
 
 
 def _data(verdict: Verdict, _: Findings) -> list[Block]:

@@ -161,7 +161,7 @@ def loss_curves(verdict: Verdict) -> Chart | None:
     panels: list[Panel] = []
     for start in verdict.starts:
         method = verdict.methods.get(start, {})
-        runs = [_losses(verdict.folder / str(run["run"])) for run in method.get("pretraining", []) if run.get("run")]
+        runs = [_losses(verdict.folder, str(run["run"])) for run in method.get("pretraining", []) if run.get("run")]
         known = [run for run in runs if run is not None]
         if known:
             words = (
@@ -172,8 +172,11 @@ def loss_curves(verdict: Verdict) -> Chart | None:
     return make_chart("losses", panels) if panels else None
 
 
-def _losses(run: Path) -> tuple[np.ndarray, np.ndarray] | None:
-    path = run / "metrics.jsonl"
+def _losses(folder: Path, run: str) -> tuple[np.ndarray, np.ndarray] | None:
+    places = (folder / run, folder / "runs" / Path(run).name, Path(run))  # a folder may have been moved
+    path = next((place / "metrics.jsonl" for place in places if (place / "metrics.jsonl").exists()), None)
+    if path is None:
+        return None
     try:
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         found = [(float(line["step"]), float(line["loss"])) for line in lines if "loss" in line]

@@ -68,7 +68,7 @@ def test_what_is_not_kept_refuses_the_verdict(
     [
         ("Checkpoints", lambda a: a["methods"]["mae"]["pretraining"][0].update(checkpoint="best k-NN of step 400")),
         ("At least 3 pre-training seeds", lambda a: a["methods"]["mae"]["pretraining"].pop()),
-        ("Labels used for tuning", lambda a: [s.update(labels=100) for s in a["tuning"]["studies"]]),
+        ("Labels used for tuning", lambda a: [s.update(labels=200) for s in a["tuning"]["studies"]]),
     ],
 )
 def test_what_is_only_printed(folder: Path, claim: str, edit: Callable[[dict[str, Any]], None]) -> None:
@@ -86,6 +86,12 @@ def test_other_rules_of_training_are_seen(tmp_path: Path) -> None:
     folder = make_verdict(tmp_path / "v", SMALL, labels=(10, 100), images=40, protocols={"mae": "mixup"})
     (item,) = [item for item in items(folder) if item.claim.startswith("Same images seen")]
     assert item.kept is False and item.detail.startswith("their protocols differ")
+
+
+def test_below_the_labels_of_tuning_options_are_the_usual_ones(folder: Path) -> None:
+    found = items(folder, lambda a: [s.update(labels=100) for s in a["tuning"]["studies"]])
+    (item,) = [item for item in found if item.claim.startswith("Labels used for tuning")]
+    assert item.kept and item.detail.endswith("with 10 every method took its usual options")
 
 
 def test_few_draws_are_printed(tmp_path: Path) -> None:

@@ -61,7 +61,8 @@ def test_no_gain_is_said_as_plainly(found: Callable[..., Findings]) -> None:
     said = found(SCRATCH)
     assert said.primary[0].sign == 0
     assert re.fullmatch(
-        r"No gain from MAE pre-training was found: difference [+-]?[\d.]+ points \(95 % interval -[\d.]+ to \+[\d.]+\) "
+        r"No gain from MAE pre-training was found: difference in accuracy [+-]?[\d.]+ points "
+        r"\(95 % interval -[\d.]+ to \+[\d.]+\) "
         r"against the labelled baseline on average over 10 to 1,000 labels\.",
         said.headline,
     )
@@ -69,7 +70,7 @@ def test_no_gain_is_said_as_plainly(found: Callable[..., Findings]) -> None:
 
 def test_a_loss_is_called_a_loss(found: Callable[..., Findings]) -> None:
     said = found((0.35, 0.50, 0.70))
-    assert said.headline.startswith("MAE pre-training loses: difference -")
+    assert said.headline.startswith("MAE pre-training loses: difference in accuracy -")
     assert "a loss with all 1,000 labels" in said.headline
     assert any("does not reach the labelled baseline's accuracy" in line for line in said.more)
     (saved,) = [s for s in said.savings if s.labels == 1000]
@@ -78,7 +79,7 @@ def test_a_loss_is_called_a_loss(found: Callable[..., Findings]) -> None:
 
 def test_gain_with_few_labels_and_none_with_all_is_said_as_both(found: Callable[..., Findings]) -> None:
     said = found((0.80, 0.83, 0.85))
-    assert said.headline.startswith("MAE pre-training gains: difference +")
+    assert said.headline.startswith("MAE pre-training gains: difference in accuracy +")
     assert "no clear difference with all 1,000 labels" in said.headline
     assert any("a gain with 10 and 100 labels; no clear difference with 1,000 labels" in line for line in said.more)
 
@@ -96,10 +97,7 @@ def test_other_protocols_refuse_the_verdict_on_those_that_follow_them(found: Cal
     assert said.headline.startswith("MAE pre-training reaches")
     reason = "the protocols of DINO fine-tuning and of the labelled baseline differ"
     assert said.refused == (reason,)
-    told = (
-        f"No verdict is given on DINO pre-training: {reason}. Observed only: DINO pre-training, fine-tuning against the"
-    )
-    assert told in said.headline
+    assert f"No verdict is given on DINO pre-training: {reason}. Observed only: DINO pre-training," in said.headline
 
 
 def test_one_backbone_is_a_condition_of_the_sentence(found: Callable[..., Findings]) -> None:
@@ -108,13 +106,25 @@ def test_one_backbone_is_a_condition_of_the_sentence(found: Callable[..., Findin
     assert said.primary[0].conditional and said.primary[0].seeds == 1
 
 
+def test_public_weights_are_one_backbone(tmp_path: Path) -> None:
+    curves = {("scratch", "train"): SCRATCH, ("public", "train"): GAIN}
+    said = find(read_verdict(write_verdict(tmp_path / "v", curves)))
+    assert said.headline.startswith("Starting from public weights reaches") and said.primary[0].seeds == 1
+    assert said.headline.endswith("conditional on this one backbone.")
+
+
+def test_a_gain_with_a_loss_somewhere_says_both(found: Callable[..., Findings]) -> None:
+    said = found((0.35, 0.97, 0.97))
+    assert "; but a loss with 10 labels: -" in said.headline
+
+
 def test_two_backbones_are_still_a_condition(found: Callable[..., Findings]) -> None:
     assert "conditional on these 2 backbones" in found(SCRATCH, seeds=2).headline
 
 
 def test_one_draw_gives_numbers_and_no_verdict(found: Callable[..., Findings]) -> None:
     said = found(GAIN, draws=1)
-    assert said.headline.startswith("No verdict on MAE pre-training: observed difference +")
+    assert said.headline.startswith("No verdict on MAE pre-training: observed difference in accuracy +")
     assert "One draw" in said.headline and said.primary[0].sign == 0
 
 
@@ -142,7 +152,7 @@ def test_values_alone_give_an_interval_that_says_what_it_lacks(found: Callable[.
 def test_a_smaller_error_is_a_gain(found: Callable[..., Findings]) -> None:
     said = found((0.35, 0.50, 0.70), metric="mae")
     assert said.primary[0].sign == 1 and "points" not in said.headline
-    assert any("a lower mean absolute error" in line for line in said.more)
+    assert "advantage in mean absolute error +" in said.more[0]
 
 
 def test_without_a_baseline_there_is_no_verdict(tmp_path: Path) -> None:
@@ -154,6 +164,7 @@ def test_probes_are_the_comparison_where_nothing_was_fine_tuned(tmp_path: Path) 
     curves = {("scratch", "train"): SCRATCH, ("mae", "linear"): GAIN, ("mae", "knn"): SCRATCH}
     said = find(read_verdict(write_verdict(tmp_path / "v", curves, protocols={"mae": "two"})))
     assert said.primary[0].use == "linear" and not said.refused
+    assert said.headline.startswith("MAE pre-training (linear probe) reaches")
     assert {(d.use, d.labels) for d in said.table} == {(use, n) for use in ("linear", "knn") for n in LABELS}
 
 
