@@ -43,7 +43,7 @@ def build(verdict: Verdict) -> Page:
     items = check(verdict)
     findings = find(verdict, broken(items))
     makers: list[tuple[str, str, Callable[[Verdict, Findings], list[Block]]]] = [
-        ("curves", "Accuracy over the number of labels", _curves),
+        ("curves", "Label efficiency", _curves),
         ("differences", "Differences to the baseline", _differences),
         ("saved", "Labels saved", _saved),
         ("numbers", "All methods beside each other", _numbers),

@@ -332,7 +332,12 @@ def test_ordinary_runs_make_a_report_that_says_what_is_not_known(tmp_path: Path)
     assert [s.pretraining for s in verdict.of("mae", "knn")] == [0, 1, 2]
     assert [s.value for s in verdict.of("pixels", "knn")] == [60.0]  # the same number of all three runs
     page = write_report(verdict, tmp_path / "out")
-    assert page.refused and "not recorded" in page.sentence and "difference +12.0 points" in " ".join(page.beside)
+    assert (
+        page.refused
+        and "not recorded" in page.sentence
+        and "protocols" not in page.sentence
+        and "+12.0 points" in " ".join(page.beside)
+    )
     words = "".join(Seen((tmp_path / "out/report.html").read_text()).words)
     check_words(words)
     assert "eval/finetune.py --backbone mae-2" in words and "MAE pre-training" in words
