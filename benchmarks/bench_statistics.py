@@ -29,6 +29,8 @@ from statistics_report import report
 
 BATCH = 100
 """Simulations at once."""
+RANDOM = 40
+"""Worlds drawn at random."""
 LABELS = (10, 30, 100, 300)
 Gains = tuple[float, ...]
 Hits = np.ndarray
@@ -115,6 +117,24 @@ CURVES = [
 ]
 RISES = {"steep": (-1.2, -0.6, 0.2, 0.6), "flat": (-0.8, 0.1, 0.2, 0.25)}
 """The method's probit less the level to reach, over the standard deviation of everything, at each number of labels."""
+
+
+def at_random(rng: np.random.Generator) -> World:
+    """A world that nobody chose: the rule for the degrees of freedom was chosen by looking at those above."""
+    draws, seeds, groups = (int(rng.choice(some)) for some in ((5, 6, 8, 10), (1, 3, 3, 3, 5), (0, 0, 15, 40, 120)))
+    most = {
+        "seed": 0.25,
+        "draw": 0.25,
+        "both_draw": 0.3,
+        "image": 1.2,
+        "own_image": 0.8,
+        "group": 0.8,
+        "own_group": 0.6,
+    }
+    spreads = {name: float(rng.uniform(0, limit)) for name, limit in most.items()}
+    accuracy, images, uneven = float(rng.uniform(0.55, 0.98)), int(rng.integers(300, 1200)), bool(rng.random() < 0.5)
+    name = "one backbone" if seeds == 1 else "uneven groups" if groups and uneven else ""
+    return World(name, accuracy, draws, seeds, images, groups, uneven=uneven, **spreads)
 
 
 def simulate(
@@ -344,11 +364,12 @@ def main() -> None:
     parser.add_argument("--out", default=str(RESULTS))
     options = parser.parse_args()
     began, times = time.perf_counter(), options.times
-    numbers = iter(np.random.default_rng(0).spawn(len(WORLDS) + 2 * len(CURVES) + 1))
+    numbers = iter(np.random.default_rng(0).spawn(len(WORLDS) + RANDOM + 2 * len(CURVES) + 1))
     parts: dict[str, Any] = {
         "about": about("python benchmarks/bench_statistics.py"),
         "times": times,
         "worlds": [cover(world, times, next(numbers)) for world in WORLDS],
+        "random": [cover(at_random(rng), times // 2, rng) for rng in (next(numbers) for _ in range(RANDOM))],
         "curves": [whole_curve(world, times, next(numbers)) for world in CURVES[:4]],
         "savings": [save_labels(world, times // 5, next(numbers)) for world in CURVES],
         "metrics": other_metrics(times // 3, next(numbers)),
