@@ -199,8 +199,8 @@ def check_alike(results: Sequence[Result]) -> dict[str, list[Result]]:
         results: From ``read_results``.
 
     Raises:
-        UserError: When there are none, when they differ in test images, metric or kind of labels, or when results of one
-            evaluation follow different protocols.
+        UserError: When there are none, when they differ in test images, metric or kind of labels, or when results of
+            one evaluation follow different protocols.
     """
     if not results:
         raise UserError("nothing to compare: give result files or run directories")
@@ -305,11 +305,15 @@ def _protocol_note(name: str, result: Result) -> str:
     return f"{name}, protocol {result.protocol_hash} (what is not named was left to its default): {words}"
 
 
+def training_rules(result: Result) -> dict[str, Any]:
+    """What fine-tuning and training from scratch must have in common to be a fair pair."""
+    return {key: result.protocol.get(key) for key in ("view", "supervised", "augment", "fit")}
+
+
 def _unlike(evaluations: dict[str, list[Result]]) -> tuple[str, ...]:
     """Says where the labelled baseline and fine-tuning differ in more than the pre-training and its own tuning."""
     if not {"finetune", "supervised"} <= set(evaluations):
         return ()
-    shared = ("view", "supervised", "augment", "fit")
-    tuned, scratch = ({k: evaluations[name][0].protocol.get(k) for k in shared} for name in ("finetune", "supervised"))
+    tuned, scratch = (training_rules(evaluations[name][0]) for name in ("finetune", "supervised"))
     changed = differences(tuned, scratch)
     return (f"NOT A FAIR PAIR: fine-tuning and the labelled baseline differ in {changed}",) if changed else ()

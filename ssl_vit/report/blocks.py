@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
+from ssl_vit.report.canvas import Chart
 from ssl_vit.report.cells import Table
-from ssl_vit.report.charts import Chart
 from ssl_vit.report.contract import Item
 from ssl_vit.report.look import Look
 
@@ -18,7 +19,7 @@ class Words:
     warning: bool = False
     note: bool = False
     """Whether it is about what stands above it."""
-    kind: str = "words"
+    kind: ClassVar[str] = "words"
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Bullets:
     """Sentences, each for itself."""
 
     lines: tuple[str, ...]
-    kind: str = "bullets"
+    kind: ClassVar[str] = "bullets"
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Grid:
 
     table: Table
     head: str = ""
-    kind: str = "grid"
+    kind: ClassVar[str] = "grid"
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Plot:
 
     chart: Chart
     legend: tuple[tuple[str, Look], ...] = ()
-    kind: str = "plot"
+    kind: ClassVar[str] = "plot"
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Checks:
     """The contract."""
 
     items: tuple[Item, ...]
-    kind: str = "checks"
+    kind: ClassVar[str] = "checks"
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class Gallery:
 
     pictures: tuple[Picture, ...]
     small: bool = False
-    kind: str = "gallery"
+    kind: ClassVar[str] = "gallery"
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Pairs:
 
     pairs: tuple[tuple[str, Picture, Picture], ...]
     """With what they have in common."""
-    kind: str = "pairs"
+    kind: ClassVar[str] = "pairs"
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class Code:
     """Text as it is."""
 
     text: str
-    kind: str = "code"
+    kind: ClassVar[str] = "code"
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ class Fold:
     blocks: tuple[Block, ...]
     printed: bool = False
     """Whether it also stands on paper."""
-    kind: str = "fold"
+    kind: ClassVar[str] = "fold"
 
 
 Block = Words | Bullets | Grid | Plot | Checks | Gallery | Pairs | Code | Fold

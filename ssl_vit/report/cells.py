@@ -44,9 +44,14 @@ def table(headings: tuple[str, ...], rows: list[list[Cell | str]], numbers: int,
     return Table(headings, made, numbers, note)
 
 
+def heading(metric: str) -> str:
+    """What a table calls a metric."""
+    return LABELS.get(metric, metric)
+
+
 def unit_of(metric: str) -> str:
     """What differences of a metric are counted in."""
-    return "points" if "%" in LABELS.get(metric, "") else LABELS.get(metric, metric)
+    return "points" if "%" in heading(metric) else heading(metric)
 
 
 def signed_value(metric: str, value: float) -> str:
@@ -61,12 +66,12 @@ def span(metric: str, low: float | None, high: float | None, *, sign: bool = Fal
     if low is None or high is None or not (isfinite(low) and isfinite(high)):
         return ""
     words = signed_value if sign else shown
-    if not sign and "%" in LABELS.get(metric, ""):  # symmetric intervals reach beyond what a percentage can be
+    if not sign and "%" in heading(metric):  # symmetric intervals reach beyond what a percentage can be
         low, high = max(low, 0.0), min(high, 100.0)
     return f"{words(metric, low)} to {words(metric, high)}"
 
 
-def percent(share: float | None) -> str:
+def percent(share: float | int | None) -> str:
     """A share, 0 to 1, with two digits where it is small."""
     if share is None:
         return NOTHING
@@ -74,14 +79,14 @@ def percent(share: float | None) -> str:
     return f"{value:.1f} %" if value < 9.95 else f"{value:.0f} %"
 
 
-def p_value(value: float | None) -> str:
+def p_value(value: float | int | None) -> str:
     """As journals print it."""
     if value is None:
         return NOTHING
     return "< 0.001" if value < 0.001 else f"{value:.3f}" if value < 0.1 else f"{value:.2f}"
 
 
-def two_digits(value: float) -> str:
+def two_digits(value: float | int) -> str:
     """A number with two significant digits, never in powers of ten."""
     if not value:
         return "0"
@@ -89,7 +94,7 @@ def two_digits(value: float) -> str:
     return f"{value:,.{places}f}"
 
 
-def seconds(value: float | None) -> str:
+def seconds(value: float | int | None) -> str:
     """A time in the unit that people would use."""
     if value is None:
         return NOTHING
@@ -99,7 +104,7 @@ def seconds(value: float | None) -> str:
     return f"{value:.0f} s" if value >= 9.5 else f"{value:.1f} s"
 
 
-def operations(value: float | None) -> str:
+def operations(value: float | int | None) -> str:
     """Floating-point operations."""
     if not value:
         return NOTHING
@@ -109,7 +114,7 @@ def operations(value: float | None) -> str:
     return f"{value:,.0f} FLOP"
 
 
-def memory(value: float | None) -> str:
+def memory(value: float | int | None) -> str:
     """Bytes."""
     if not value:
         return NOTHING
@@ -120,6 +125,6 @@ def _three_digits(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
-def count(value: float | None) -> str:
+def count(value: float | int | None) -> str:
     """A whole number, with its thousands apart."""
     return NOTHING if value is None else f"{value:,.0f}"

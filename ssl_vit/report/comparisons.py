@@ -259,8 +259,11 @@ def _units(cell: _Cell, draws: Sequence[int], cells: Sequence[_Cell]) -> Float[n
 
 
 def _seeds(cells: Sequence[_Cell], draws: Sequence[int]) -> Int[np.ndarray, " R"] | None:
-    """Which pre-trainings the replicates stand on; None where none."""
-    used = [tuple(cell.scores[draw].pretraining for cell in cells) for draw in draws]
+    """Which pre-trainings the replicates stand on; None where none. Public weights are one pre-training."""
+    used = [
+        tuple(0 if (score := cell.scores[draw]).start == "public" else score.pretraining for cell in cells)
+        for draw in draws
+    ]
     if all(number is None for numbers in used for number in numbers):
         return None
     names = list(dict.fromkeys(used))

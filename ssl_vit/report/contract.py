@@ -170,21 +170,21 @@ def _sentences(findings: Sequence[dict[str, Any]]) -> str:
 
 
 def _tuning_labels(verdict: Verdict) -> Item:
+    """Options are those of the largest tuning with no more labels; below all of them the usual ones are taken."""
     claim = "Labels used for tuning are counted"
-    studies = verdict.studies
-    if not studies:
+    used = sorted({study["labels"] for study in verdict.studies if study["use"] == "train"})
+    if not used:
         return Item(claim, None, "no tuning is recorded")
-    above: dict[int, list[str]] = {}
-    for score in verdict.scores:
-        own = [s["labels"] for s in studies if (s["start"], s["use"]) == (score.start, score.use)]
-        if own and min(own) > score.labels:
-            above.setdefault(score.labels, []).append(verdict.name(score.start))
-    used = ", ".join(f"{count:,}" for count in sorted({s["labels"] for s in studies}))
-    words = f"options were chosen with {used} labels"
-    if not above:
-        return Item(claim, True, f"{words}, never with more than a number stands on")
-    counts = ", ".join(f"{count:,}" for count in sorted(above))
-    return Item(claim, False, f"{words}; numbers with {counts} labels used more for tuning")
+    more = [count for count in used if count > max(verdict.about["labels"])]
+    if more:
+        return Item(claim, False, f"options were chosen with {_counts(more)} labels, more than any number stands on")
+    below = [count for count in verdict.about["labels"] if count < used[0]]
+    words = f"options were chosen with {_counts(used)} labels, and used with as many or more"
+    return Item(claim, True, f"{words}; with {_counts(below)} every method took its usual options" if below else words)
+
+
+def _counts(numbers: Iterable[int]) -> str:
+    return ", ".join(f"{number:,}" for number in numbers)
 
 
 def _seeds(verdict: Verdict, own: Sequence[str]) -> Item:

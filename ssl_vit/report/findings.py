@@ -65,7 +65,7 @@ def find(verdict: Verdict, broken: Sequence[str] = ()) -> Findings:
         reasons = [*broken, *words.protocols(one)]
         refused += [reason for reason in reasons if reason not in refused]
         if reasons:
-            observed[words.what(one.start)] = words.observed(one)
+            observed[words.what(one)] = words.observed(one)
         else:
             told.append(words.verdict(one))
             more += words.details(one)
@@ -93,33 +93,30 @@ class _Words:
 
     def verdict(self, one: Difference) -> str:
         """The sentence at the top."""
-        who, condition = _upper(self.what(one.start)), self.condition(one)
-        against = f"against the labelled baseline {self.span(one)}"
+        what, condition = self.what(one), self.condition(one)
+        gap = f"{self.word} {self.gap(one)} against the labelled baseline {self.span(one)}"
         if one.interval.low is None:
-            observed = f"observed difference {self.gap(one)} {against}{condition}"
-            return f"No verdict on {self.what(one.start)}: {observed}. {one.interval.note}"
+            return f"No verdict on {what}: observed {gap}{condition}. {one.interval.note}"
+        curve = self.curve(one)
+        otherwise = "; ".join(self.found_at(d) for d in curve if d.sign not in (0, one.sign))
+        ending = f"{f'; but {otherwise}' if otherwise else ''}{condition}."
         saved = next((s for s in self.savings(one) if s.labels == self.whole), None)
         if one.sign > 0 and saved and saved.needed and saved.high is not None and saved.high < saved.labels:
-            return f"{who} reaches {self.level(saved)} {self.needed(saved)}{condition}."
-        curve = [d for d in self.found.table if (d.start, d.use) == (one.start, one.use)]
+            return f"{_upper(what)} reaches {self.level(saved)} {self.needed(saved)}{ending}"
         if one.sign:
-            at_all = [self.found_at(d) for d in curve if d.labels == self.whole and len(curve) > 1]
-            verb = "gains" if one.sign > 0 else "loses"
-            return f"{who} {verb}: difference {self.gap(one)} {'; '.join([against, *at_all])}{condition}."
+            alike = [self.found_at(d) for d in curve if d.labels == self.whole and d.sign in (0, one.sign)]
+            at_all = f"; {alike[0]}" if alike and len(curve) > 1 else ""
+            return f"{_upper(what)} {'gains' if one.sign > 0 else 'loses'}: {gap}{at_all}{ending}"
         unclear = one.interval.p is not None and one.interval.p < 0.05
         doubt = f", not clear after Holm's adjustment for {len(self.found.primary)} comparisons" if unclear else ""
-        clear = "; ".join(self.found_at(d) for d in curve if d.sign)
-        but = f"; but {clear}" if clear else ""
-        what = self.what(one.start)
-        return f"No gain from {what} was found: difference {self.gap(one)} {against}{doubt}{but}{condition}."
+        return f"No gain from {what} was found: {gap}{doubt}{ending}"
 
     def details(self, one: Difference) -> list[str]:
         """What stands behind the sentence at the top."""
         if one.interval.low is None:
             return []
-        who = _upper(self.what(one.start))
-        lines = [f"{_upper(self.observed(one))}."]
-        curve = [d for d in self.found.table if (d.start, d.use) == (one.start, one.use)]
+        who = _upper(self.what(one))
+        lines, curve = [f"{_upper(self.observed(one))}."], self.curve(one)
         said = [
             f"{words} with {_listed([f'{d.labels:,}' for d in curve if d.sign == sign])} labels"
             for sign, words in ((1, "a gain"), (-1, "a loss"), (0, "no clear difference"))
@@ -150,8 +147,6 @@ class _Words:
         lines.append(
             "Intervals are of one comparison each; a gain or a loss is one that is clear after Holm's adjustment."
         )
-        if oriented(self.metric) < 0:
-            lines.append(f"Differences are turned so that positive is better: a lower {_METRICS[self.metric]}.")
         return lines
 
     def beaten(self) -> list[str]:
@@ -172,7 +167,7 @@ class _Words:
             if gap is not None:
                 lines.append(
                     f"With {count:,} labels {_UNTRAINED[one[0]]} ({_USES[one[1]]}) are on average above every use of "
-                    f"pre-trained weights: difference {self.gap(gap)} against the best of them, {self.name(other[0])} "
+                    f"pre-trained weights: {self.word} {self.gap(gap)} against the best of them, {self.name(other[0])} "
                     f"({_USES[other[1]]})."
                 )
         return lines
@@ -188,18 +183,23 @@ class _Words:
 
     def observed(self, one: Difference) -> str:
         """A difference that nothing follows from."""
-        use = "" if one.start == "cnn" else f", {_USES[one.use]}"
+        use = ", fine-tuning," if one.use == "train" and one.start != "cnn" else ""
         against = f"against the labelled baseline {self.span(one)}"
-        return f"{self.what(one.start)}{use} {against}: difference {self.gap(one)}{self.condition(one)}"
+        return f"{self.what(one)}{use} {against}: {self.word} {self.gap(one)}{self.condition(one)}"
 
     def name(self, start: str) -> str:
         """What a start is called."""
         return str(self.all.about["methods"].get(start, {}).get("name", start))
 
-    def what(self, start: str) -> str:
+    def what(self, one: Difference) -> str:
         """What is judged."""
-        before, behind = {"public": ("starting from ", ""), "cnn": ("", "")}.get(start, ("", " pre-training"))
-        return f"{before}{self.name(start)}{behind}"
+        before, behind = {"public": ("starting from ", ""), "cnn": ("", "")}.get(one.start, ("", " pre-training"))
+        use = "" if one.use == "train" else f" ({_USES[one.use]})"
+        return f"{before}{self.name(one.start)}{behind}{use}"
+
+    def curve(self, one: Difference) -> list[Difference]:
+        """The same method at every number of labels."""
+        return [d for d in self.found.table if (d.start, d.use) == (one.start, one.use)]
 
     def savings(self, one: Difference) -> list[Saving]:
         """Labels that a start's primary use needs for what the baseline reaches."""
@@ -207,7 +207,7 @@ class _Words:
 
     def span(self, one: Difference) -> str:
         """Over which numbers of labels."""
-        counts = [d.labels for d in self.found.table if (d.start, d.use) == (one.start, one.use) and d.labels]
+        counts = [d.labels for d in self.curve(one) if d.labels]
         if len(counts) == 1:
             return f"with {counts[0]:,} labels"
         return f"on average over {min(counts):,} to {max(counts):,} labels"
@@ -260,6 +260,11 @@ class _Words:
         if not one.conditional:
             return ""
         return ", conditional on " + ("this one backbone" if one.seeds == 1 else f"these {one.seeds} backbones")
+
+    @property
+    def word(self) -> str:
+        """What a difference is one in; positive is better, also where a smaller value is."""
+        return f"{'difference' if oriented(self.metric) > 0 else 'advantage'} in {_METRICS[self.metric]}"
 
     @property
     def unit(self) -> str:

@@ -85,6 +85,7 @@ def _mark(look: Look) -> Markup:
 def _swatch(look: Look) -> Markup:
     """A piece of a line with its marker."""
     return Markup(
-        '<svg class="swatch" viewBox="0 0 34 10" aria-hidden="true"><path d="M1 5H33" fill="none" stroke="var(--c-{0})" '
-        'stroke-width="2" stroke-dasharray="{1}"/><path d="{2}" transform="translate(12 0)" fill="var(--c-{0})"/></svg>'
+        '<svg class="swatch" viewBox="0 0 34 10" aria-hidden="true">'
+        '<path d="M1 5H33" fill="none" stroke="var(--c-{0})" stroke-width="2" stroke-dasharray="{1}"/>'
+        '<path d="{2}" transform="translate(12 0)" fill="var(--c-{0})"/></svg>'
     ).format(look.css, " ".join(f"{2 * part:g}" for part in look.dash) or "none", SHAPES[look.marker])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ssl_vit.report.blocks import Block, Page
+from ssl_vit.report.blocks import Block, Bullets, Checks, Grid, Page, Pairs, Plot, Words
 from ssl_vit.report.cells import Cell, Table
 
 _LEFT_OUT = {"reproduce", "pictures", "tuning"}
@@ -44,23 +44,23 @@ def plain(text: str) -> str:
 
 
 def _block(block: Block) -> str:
-    match block.kind:
-        case "words":
+    match block:
+        case Words():
             return f"> **Note:** {plain(block.text)}" if block.warning else plain(block.text)
-        case "bullets":
+        case Bullets():
             return "\n".join(f"- {plain(line)}" for line in block.lines)
-        case "grid":
-            head = f"### {plain(block.head)}\n\n" if block.head else ""
-            return head + _table(block.table)
-        case "plot":
+        case Grid():
+            return (f"### {plain(block.head)}\n\n" if block.head else "") + _table(block.table)
+        case Plot():
             return f"![{plain(block.chart.alt)}](figures/{block.chart.name}.png)"
-        case "checks":
+        case Checks():
             rows = [(_SIGNS[i.kept], plain(i.claim), plain(i.detail)) for i in block.items]
             return _lines(("", "promise", "what stands behind it"), rows, 3)
-        case "pairs":
-            pairs = [f"- {plain(words)}: {plain(one.title)} and {plain(two.title)}" for words, one, two in block.pairs]
-            return "\n".join(pairs)
-    return ""
+        case Pairs():
+            told = [f"- {plain(words)}: {plain(one.title)} and {plain(two.title)}" for words, one, two in block.pairs]
+            return "\n".join(told)
+        case _:
+            return ""
 
 
 def _table(table: Table) -> str:

@@ -8,17 +8,28 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ssl_vit.report import plots, tables
+from ssl_vit.report import facts, plots, tables
 from ssl_vit.report.blocks import (
-    Block, Bullets, Checks, Code, Fold, Gallery, Grid, Page, Picture, Plot, Section, Words,
+    Block,
+    Bullets,
+    Checks,
+    Code,
+    Fold,
+    Gallery,
+    Grid,
+    Page,
+    Picture,
+    Plot,
+    Section,
+    Words,
 )  # fmt: skip
-from ssl_vit.report.cells import Table, count, percent, seconds, signed_value, table, unit_of
-from ssl_vit.report.contract import Item, broken, check
+from ssl_vit.report.cells import Table, count, heading, percent, seconds, signed_value, table, unit_of
+from ssl_vit.report.contract import broken, check
 from ssl_vit.report.findings import Findings, find
 from ssl_vit.report.guard import leak_blocks, leak_sentences
 from ssl_vit.report.look import looks
 from ssl_vit.report.records import Verdict
-from ssl_vit.results import LABELS, shown
+from ssl_vit.results import shown
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -32,7 +43,7 @@ def build(verdict: Verdict) -> Page:
     items = check(verdict)
     findings = find(verdict, broken(items))
     makers: list[tuple[str, str, Callable[[Verdict, Findings], list[Block]]]] = [
-        ("curves", "Accuracy over the number of labels", _curves),
+        ("curves", "Label efficiency", _curves),
         ("differences", "Differences to the baseline", _differences),
         ("saved", "Labels saved", _saved),
         ("numbers", "All methods beside each other", _numbers),
@@ -81,7 +92,7 @@ def _strip(verdict: Verdict, findings: Findings) -> list[tuple[str, str]]:
         scores = verdict.of(start, use, labels)
         if scores:
             value = tables.interval_of(scores, verdict.clusters).estimate
-            words = f"{LABELS.get(metric, metric)}, {tables.method_name(verdict, start, use)}, all labels"
+            words = f"{heading(metric)}, {tables.method_name(verdict, start, use)}, all labels"
             found.append((shown(metric, value), words))
     for one in findings.primary[:1]:
         words = f"{unit_of(metric)} over all numbers of labels, {verdict.name(one.start)} less the baseline"
@@ -103,8 +114,8 @@ def _grid(found: Table, head: str = "") -> list[Block]:
 def _curves(verdict: Verdict, findings: Findings) -> list[Block]:
     chart = plots.curves(verdict)
     words = (
-        "Lines are means over draws of labels; bands are 95 % intervals over pre-training seeds, draws and test images. "
-        "From scratch, which is what pre-training is compared with, stands in every panel."
+        "Lines are means over draws of labels; bands are 95 % intervals over pre-training seeds, draws and test "
+        "images. From scratch, which is what pre-training is compared with, stands in every panel."
     )
     if chart is None:
         return []
@@ -117,16 +128,19 @@ def _differences(verdict: Verdict, findings: Findings) -> list[Block]:
     if chart is None:
         return [Words("No method and the labelled baseline have draws of labels in common.")]
     note = (
-        "Differences are turned so that positive is better. Filled marks are significant after Holm's adjustment, hollow "
-        "ones are not."
+        "Differences are turned so that positive is better. Filled marks are significant after Holm's adjustment, "
+        "hollow ones are not."
     )
     whole = tables.difference_rows(verdict, findings.primary)
     each = tables.differences_by_labels(verdict, findings.table)
     beside = tables.difference_rows(verdict, findings.secondary)
     return [
-        *_grid(whole, "Over the whole curve"), *_plot(chart, legend=tuple(plots.differing(verdict, findings))), Words(note, note=True),
-        *_grid(each, "At every number of labels"), *_grid(beside, "Probes against untrained features, and the CNN"),
-    ]  # fmt: skip
+        *_grid(whole, "Over the whole curve"),
+        *_plot(chart, legend=tuple(plots.differing(verdict, findings))),
+        Words(note, note=True),
+        *_grid(each, "At every number of labels"),
+        *_grid(beside, "Probes against untrained features, and the CNN"),
+    ]
 
 
 def _saved(verdict: Verdict, findings: Findings) -> list[Block]:
@@ -149,7 +163,10 @@ def _classes(verdict: Verdict, _: Findings) -> list[Block]:
 
 def _confusion(verdict: Verdict, _: Findings) -> list[Block]:
     chart = plots.confusion_chart(verdict)
-    note = "Rows are true classes: the upper number is the percentage of the row, the lower one counts test images over all draws."
+    note = (
+        "Rows are true classes: the upper number is the percentage of the row, the lower one counts test images over "
+        "all draws."
+    )
     if chart is not None:
         return [*_plot(chart), Words(note, note=True)]
     rows: list[list[Any]] = [[t, p, count(n), percent(share)] for t, p, n, share in plots.most_confused(verdict)]
@@ -186,11 +203,12 @@ def _tuning(verdict: Verdict, _: Findings) -> list[Block]:
     if not told:
         return []
     space = Words(f"{told.get('trials', 'Some')} trials for every method: {told.get('space', 'options not recorded')}.")
-    return [space, Fold("Every trial", (*_grid(tables.tuning_rows(verdict)),))]
+    trials = [block for use, words in tables.USES.items() for block in _grid(facts.tuning_rows(verdict, use), words)]
+    return [space, Fold("Every trial", tuple(trials))] if trials else [space]
 
 
 def _data(verdict: Verdict, _: Findings) -> list[Block]:
-    return [*_grid(tables.data_rows(verdict)), *_plot(plots.class_balance(verdict))]
+    return [*_grid(facts.data_rows(verdict)), *_plot(plots.class_balance(verdict))]
 
 
 def _plan(verdict: Verdict, _: Findings) -> list[Block]:
@@ -202,15 +220,15 @@ def _plan(verdict: Verdict, _: Findings) -> list[Block]:
     words += f", budget {seconds(budget)}" if budget else ", no budget given"
     sessions = plan.get("sessions") or 1
     words += f"; {plan.get('jobs', 1)} at a time" + (f"; {sessions} sessions" if sessions > 1 else "") + "."
-    return [Words(words), *(Words(str(note)) for note in plan.get("notes", [])), *_grid(tables.plan_rows(verdict))]
+    return [Words(words), *(Words(str(note)) for note in plan.get("notes", [])), *_grid(facts.plan_rows(verdict))]
 
 
 def _provenance(verdict: Verdict, _: Findings) -> list[Block]:
-    config = tables.config_text(verdict)
+    config = facts.config_text(verdict)
     folds = (Fold("Every option", (Code(config),)),) if config else ()
-    return [*_grid(tables.provenance_rows(verdict)), *folds]
+    return [*_grid(facts.provenance_rows(verdict)), *folds]
 
 
 def _reproduce(verdict: Verdict, _: Findings) -> list[Block]:
-    found = tables.commands(verdict)
+    found = facts.commands(verdict)
     return [Fold(f"{len(found.rows):,} commands", (*_grid(found),))] if found else []

@@ -12,12 +12,14 @@ from pathlib import Path
 import numpy as np
 
 from ssl_vit.report import charts
-from ssl_vit.report.charts import Chart, Line, Mark, Panel, make_chart
+from ssl_vit.report.canvas import WIDTH, Chart, Panel, make_chart
+from ssl_vit.report.cells import heading, unit_of
+from ssl_vit.report.charts import Line, Mark
 from ssl_vit.report.findings import Findings
 from ssl_vit.report.look import Look, looks
 from ssl_vit.report.records import Verdict
-from ssl_vit.report.tables import best_pretrained, interval_of, method_name, unit_of
-from ssl_vit.results import LABELS, shown
+from ssl_vit.report.tables import best_pretrained, interval_of, method_name
+from ssl_vit.results import shown
 
 _HEADS = {"train": "All weights trained", "linear": "Linear probe", "knn": "k-NN"}
 _MOST_CLASSES = 30
@@ -53,10 +55,9 @@ def curves(verdict: Verdict) -> Chart | None:
     limits = _limits(
         [v for lines in drawn.values() for line in lines for v in (*line.values, *line.low, *line.high)], metric
     )
-    heading = LABELS.get(metric, metric)
     panels = [
-        Panel(_HEADS[use], partial(charts.curves, lines=lines, counts=counts, limits=limits, heading=heading),
-              f"{heading} over {counts[0]:,} to {counts[-1]:,} labels: {'; '.join(told[use])}.")
+        Panel(_HEADS[use], partial(charts.curves, lines=lines, counts=counts, limits=limits, heading=heading(metric)),
+              f"{heading(metric)} over {counts[0]:,} to {counts[-1]:,} labels: {'; '.join(told[use])}.")
         for use, lines in drawn.items()
     ]  # fmt: skip
     return make_chart("curves", panels, legend=legend(verdict))
@@ -71,7 +72,7 @@ def legend(verdict: Verdict) -> list[tuple[str, Look]]:
 def _ends(low: float | None, high: float | None, metric: str) -> tuple[float, float]:
     if low is None or high is None:
         return (float("nan"), float("nan"))
-    return (max(low, 0.0), min(high, 100.0)) if "%" in LABELS.get(metric, "") else (low, high)
+    return (max(low, 0.0), min(high, 100.0)) if "%" in heading(metric) else (low, high)
 
 
 def _limits(values: Sequence[float], metric: str) -> tuple[float, float]:
@@ -79,7 +80,7 @@ def _limits(values: Sequence[float], metric: str) -> tuple[float, float]:
     low, high = min(known), max(known)
     margin = 0.06 * (high - low) or 1.0
     low, high = low - margin, high + margin
-    if "%" in LABELS.get(metric, ""):
+    if "%" in heading(metric):
         low, high = max(0.0, low), min(100.0, high)
     return (0.0 if 0 <= low < 0.25 * high else low), high
 
@@ -92,7 +93,7 @@ def differences(verdict: Verdict, findings: Findings) -> Chart | None:
     ends = [v for d in found for v in (d.interval.estimate, d.interval.low, d.interval.high) if v is not None]
     low, high = min(*ends, 0.0), max(*ends, 0.0)
     margin = 0.05 * (high - low) or 1.0
-    heading = f"difference, {unit_of(metric)} (right of the line: better)"
+    across = f"difference, {unit_of(metric)} (right of the line: better)"
     panels: list[Panel] = []
     for use, head in _HEADS.items():
         own = [d for d in found if d.use == use]
@@ -110,7 +111,7 @@ def differences(verdict: Verdict, findings: Findings) -> Chart | None:
             )
             for d in own
         ]
-        draw = partial(charts.forest, marks=marks, limits=(low - margin, high + margin), heading=heading)
+        draw = partial(charts.forest, marks=marks, limits=(low - margin, high + margin), heading=across)
         ends = [d.interval.estimate for d in own]
         words = f"{len(own)} differences to the labelled baseline, from {min(ends):+.3g} to {max(ends):+.3g}."
         groups = Counter(mark.row for mark in marks)
@@ -133,18 +134,21 @@ def saved(verdict: Verdict, findings: Findings) -> Chart | None:
     if not known:
         return None
     known.sort(key=lambda s: (list(_HEADS).index(s.use), verdict.starts.index(s.start)))
-    bars = [
-        Mark(method_name(verdict, s.start, s.use), look[s.start], *(_end(share) for share in s.shares)) for s in known
-    ]
+    bars = [_bar(method_name(verdict, s.start, s.use), look[s.start], s.shares) for s in known]
     words = "; ".join(f"{bar.row} {bar.value:.0f} %" for bar in bars) + "."
-    heading = f"labels needed, % of all {whole:,}"
+    across = f"labels needed, % of all {whole:,}"
     panel = Panel(
         "For the baseline's level with all labels",
-        partial(charts.shares, bars=bars, heading=heading),
+        partial(charts.shares, bars=bars, heading=across),
         words,
         0.95 + 0.3 * len(bars),
     )
     return make_chart("saved", [panel])
+
+
+def _bar(name: str, look: Look, shares: tuple[float | None, ...]) -> Mark:
+    needed, low, high = (_end(share) for share in shares)
+    return Mark(name, look, needed, low, high)
 
 
 def _end(value: float | None) -> float:
@@ -157,7 +161,7 @@ def loss_curves(verdict: Verdict) -> Chart | None:
     panels: list[Panel] = []
     for start in verdict.starts:
         method = verdict.methods.get(start, {})
-        runs = [_losses(verdict.folder / str(run["run"])) for run in method.get("pretraining", []) if run.get("run")]
+        runs = [_losses(verdict.folder, str(run["run"])) for run in method.get("pretraining", []) if run.get("run")]
         known = [run for run in runs if run is not None]
         if known:
             words = (
@@ -168,8 +172,11 @@ def loss_curves(verdict: Verdict) -> Chart | None:
     return make_chart("losses", panels) if panels else None
 
 
-def _losses(run: Path) -> tuple[np.ndarray, np.ndarray] | None:
-    path = run / "metrics.jsonl"
+def _losses(folder: Path, run: str) -> tuple[np.ndarray, np.ndarray] | None:
+    places = (folder / run, folder / "runs" / Path(run).name, Path(run))  # a folder may have been moved
+    path = next((place / "metrics.jsonl" for place in places if (place / "metrics.jsonl").exists()), None)
+    if path is None:
+        return None
     try:
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         found = [(float(line["step"]), float(line["loss"])) for line in lines if "loss" in line]
@@ -214,7 +221,7 @@ def confusion_chart(verdict: Verdict) -> Chart | None:
             f"; most often {names[row]} is taken for {names[column]} ({off.max():,} times)." if off.max() else "."
         )
         draw = partial(charts.confusion, counts=counts, names=names, look=look[start])
-        panels.append(Panel(method_name(verdict, start, use), draw, words, charts.WIDTH))
+        panels.append(Panel(method_name(verdict, start, use), draw, words, WIDTH))
     return make_chart("confusion", panels, columns=2)
 
 

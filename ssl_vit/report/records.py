@@ -13,7 +13,6 @@ from jaxtyping import Float, Int
 from ssl_vit.errors import UserError
 from ssl_vit.results import Result, read_results
 
-
 _ORDER = ("mae", "dino", "public", "scratch", "cnn", "pixels", "random")
 
 
@@ -110,11 +109,13 @@ def read_verdict(folder: str | Path) -> Verdict:
         raise UserError(f"{folder} holds no verdict.json; give the folder that eval/verdict.py wrote")
     about = _json(path)
     lacks = [name for name in ("metric", "kind", "labels", "methods", "data", "test") if name not in about]
-    if lacks or about.get("format") != 1:
-        raise UserError(
-            f"{path} is not of this version's form (lacks {', '.join(lacks) or 'format 1'}); run eval/verdict.py again, "
-            "it continues"
+    if about.get("format") != 1 or lacks:
+        what = (
+            f"lacks {', '.join(lacks)}"
+            if about.get("format") == 1
+            else f"has format {about.get('format')}, not format 1"
         )
+        raise UserError(f"{path} {what}: another version wrote it, or it is damaged; run eval/verdict.py again")
     scores = [_score(result, about["metric"]) for result in read_results([place])]
     found = place / "leaks.json"
     return Verdict(place, about, tuple(scores), _json(found) if found.exists() else None)

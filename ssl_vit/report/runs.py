@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ssl_vit.errors import UserError
 from ssl_vit.report.records import Score, Verdict
-from ssl_vit.results import Number, check_alike, numbers_of, read_results
+from ssl_vit.results import Number, Result, check_alike, numbers_of, read_results, training_rules
+from ssl_vit.rundir import digest
 
 _USES = {"knn": "knn", "linear_probe": "linear", "finetune": "train", "supervised": "train"}
-_STARTS = {
-    "MAE": "mae", "DINO": "dino", "from scratch": "scratch", "raw pixels": "pixels", "random weights": "random",
-}  # fmt: skip
+_STARTS = {"MAE": "mae", "DINO": "dino", "from scratch": "scratch", "raw pixels": "pixels", "random weights": "random"}
 
 
 def read_runs(folders: Sequence[str | Path]) -> Verdict:
@@ -71,11 +71,16 @@ def _scores(start: str, use: str, labels: int, group: Sequence[Number]) -> list[
         Score(
             start=start, use=use, labels=labels, draw=draw if own and draw is not None else i,
             pretraining=weights.index(str(n.sample[-1])) if n.sample[-1] else None, matched=False, value=n.value,
-            units=None, predicted=None, confidence=None, result=n.result,
+            units=None, predicted=None, confidence=None, result=_judged(n.result, use),
             command=str(n.result.made_with.get("command", "")), cost={}, row=n.row,
         )
         for i, (n, draw) in enumerate(zip(ordered, draws, strict=True))
     ]  # fmt: skip
+
+
+def _judged(result: Result, use: str) -> Result:
+    """With the hash of what must agree where weights are trained: fine-tuning is another evaluation by name."""
+    return replace(result, protocol_hash=digest(training_rules(result))) if use == "train" else result
 
 
 def _methods(numbers: Sequence[Number]) -> dict[str, dict[str, Any]]:

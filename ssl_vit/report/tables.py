@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from statistics import mean
 from typing import Any, cast
@@ -12,12 +11,24 @@ from statsmodels.stats import proportion as _untyped_proportion  # pyright: igno
 
 from ssl_vit.evaluation.statistics import Interval, interval
 from ssl_vit.report.cells import (
-    NOTHING, Cell, Table, count, memory, operations, p_value, seconds, signed_value, span, table, two_digits, unit_of,
+    NOTHING,
+    Cell,
+    Table,
+    count,
+    heading,
+    memory,
+    operations,
+    p_value,
+    seconds,
+    signed_value,
+    span,
+    table,
+    two_digits,
+    unit_of,
 )  # fmt: skip
 from ssl_vit.report.comparisons import Difference, Saving, oriented
 from ssl_vit.report.records import Score, Verdict
-from ssl_vit.results import LABELS, shown
-from ssl_vit.rundir import flat
+from ssl_vit.results import shown
 
 _proportion = cast("Any", _untyped_proportion)
 
@@ -35,12 +46,15 @@ def method_name(verdict: Verdict, start: str, use: str, *, matched: bool = False
 
 def interval_of(scores: Sequence[Score], clusters: np.ndarray | None) -> Interval:
     """The mean of one method's numbers with its 95 % interval, over pre-training seeds, draws and test images."""
-    units = [score.units for score in scores]
-    known = all(one is not None for one in units)
+    units = [score.units for score in scores if score.units is not None]
+    known = len(units) == len(scores) and len({len(one) for one in units}) == 1
     matrix = np.stack([np.asarray(one) for one in units]) if known else np.array([[s.value] for s in scores])
+    groups = (
+        clusters if clusters is not None and len(clusters) == matrix.shape[1] else None
+    )  # blocks keep them together
     seeds = [score.pretraining for score in scores]
     given = None if None in seeds else np.array(seeds)
-    return interval(matrix.astype(np.float64), given, clusters if known else None)
+    return interval(matrix.astype(np.float64), given, groups)
 
 
 def all_numbers(verdict: Verdict) -> Table:
@@ -53,15 +67,12 @@ def all_numbers(verdict: Verdict) -> Table:
                 scores = verdict.of(start, use, matched=matched)
                 if not scores:
                     continue
-                row: list[Cell | str] = [
-                    Cell(method_name(verdict, start, use, matched=matched), start=start),
-                    USES[use],
-                ]
+                row: list[Cell | str] = [Cell(method_name(verdict, start, use, matched=matched), start=start)]
                 for labels in counts:
                     row.append(_mean_cell([s for s in scores if s.labels == labels], metric, verdict.clusters))
                 rows.append(row)
-    heads = ("method", "how labels are used", *(f"{labels:,} labels" for labels in counts))
-    return table(heads, rows, 2, f"{LABELS.get(metric, metric)}: mean over draws, and its 95 % interval")
+    heads = ("method", *(f"{labels:,} labels" for labels in counts))
+    return table(heads, rows, 1, f"{heading(metric)}: mean over draws, and its 95 % interval")
 
 
 def _mean_cell(scores: Sequence[Score], metric: str, clusters: np.ndarray | None) -> Cell:
@@ -96,8 +107,8 @@ def difference_rows(verdict: Verdict, differences: Sequence[Difference]) -> Tabl
 
 
 _SIGNIFICANT = (
-    "* significant: p below 0.05, two-sided, paired by draw, after Holm's adjustment over this table. Intervals are those of "
-    "one comparison alone."
+    "* significant: p below 0.05, two-sided, paired by draw, after Holm's adjustment over this table. Intervals are "
+    "those of one comparison alone."
 )
 
 
@@ -130,8 +141,8 @@ def differences_by_labels(verdict: Verdict, differences: Sequence[Difference]) -
     note = f"{unit_of(metric).capitalize()}, 95 % intervals, p after Holm. {_SIGNIFICANT}"
     if longer:
         note += (
-            f" With {', '.join(f'{labels:,}' for labels in longer)} labels the baseline is the one trained at the FLOPs of "
-            "pre-training and fine-tuning together: it was the better of the two."
+            f" With {', '.join(f'{labels:,}' for labels in longer)} labels the baseline is the one trained at the "
+            "FLOPs of pre-training and fine-tuning together: it was the better of the two."
         )
     return table(("method less baseline", *(f"{labels:,} labels" for labels in counts)), rows, 1, note)
 
@@ -149,8 +160,8 @@ def savings_rows(verdict: Verdict, savings: Sequence[Saving]) -> Table:
                 rows.append([Cell(method_name(verdict, start, use), start=start), *cells])
     heads = ("labels needed for", *(f"the baseline's {levels[labels]} with {labels:,}" for labels in counts))
     note = (
-        "Labels, their share of all, and the 95 % interval of that share. Between numbers of labels, curves are straight "
-        "over the logarithm of the labels."
+        "Labels, their share of all, and the 95 % interval of that share. Between numbers of labels, curves are "
+        "straight over the logarithm of the labels."
     )
     return table(heads, rows, 1, note)
 
@@ -189,7 +200,8 @@ def cost_rows(verdict: Verdict, primary: Sequence[Difference]) -> Table:
                     for r in verdict.methods[start].get("pretraining", [])]  # fmt: skip
             days = (_mean(runs, "busy") + _mean(costs, "seconds")) / 86400
             gained = gains.get(start)
-            gain = gained.interval.estimate if gained is not None and gained.sign > 0 else None
+            # What public weights cost to make is not known.
+            gain = gained.interval.estimate if gained is not None and gained.sign > 0 and start != "public" else None
             rows.append([
                 Cell(method_name(verdict, start, use, matched=matched), start=start),
                 Cell(two_digits(days), (seconds(days * 86400),)),
@@ -202,9 +214,9 @@ def cost_rows(verdict: Verdict, primary: Sequence[Difference]) -> Table:
     heads = ("method", "device-days", "images seen", "FLOPs", "peak memory", f"gain, {unit_of(metric)}",
              "device-days per point")  # fmt: skip
     note = (
-        "Pre-training of one backbone (mean of its seeds) and one training on labels (mean over numbers of labels); tuning "
-        "is not in it. Gain: over the labelled baseline, on average over all numbers of labels. Nothing is divided by a "
-        "gain that is not significant."
+        "Pre-training of one backbone (mean of its seeds) and one training on labels (mean over numbers of labels); "
+        "tuning and the making of public weights are not in it. Gain: over the labelled baseline, on average over all "
+        "numbers of labels. Nothing is divided by a gain that is not significant."
     )
     return table(heads, rows, 1, note if rows else "")
 
@@ -288,95 +300,3 @@ def _wilson(value: float, size: int) -> str:
         return ""
     low, high = _proportion.proportion_confint(value / 100 * size, size, method="wilson")
     return span("top1", 100 * float(low), 100 * float(high))
-
-
-def tuning_rows(verdict: Verdict) -> Table:
-    """What was tried, and what was chosen."""
-    rows: list[list[Cell | str]] = []
-    for study in verdict.studies:
-        for i, trial in enumerate(study["trials"]):
-            chosen = i == study.get("chosen")
-            options = [f"{trial[key]:g}" if key in trial else NOTHING for key in ("lr", "weight_decay", "layer_decay")]
-            rows.append(
-                [
-                    Cell(method_name(verdict, study["start"], study["use"]), start=study["start"]),
-                    count(study.get("labels")),
-                    *options,
-                    count(trial.get("steps")),
-                    Cell(shown(verdict.about["metric"], trial["score"]), strong=chosen),
-                    Cell("chosen", strong=True) if chosen else "",
-                ]
-            )
-    heads = ("method", "labels", "learning rate", "weight decay", "layer decay", "steps", "score", "")
-    selection = "; ".join(dict.fromkeys(str(study["selection"]) for study in verdict.studies if "selection" in study))
-    return table(heads, rows, 1, selection)
-
-
-def data_rows(verdict: Verdict) -> Table:
-    """What the images are."""
-    data = verdict.told("data")
-    channels, bits = data.get("channels"), data.get("bits")
-    prints = data.get("fingerprints") or {}
-    facts = {
-        "images to pre-train on": count(data.get("pool")),
-        "labelled training images": count(data.get("train")),
-        "test images": f"{count(data.get('test'))} ({data.get('split') or 'split not named'})",
-        "classes" if verdict.about["kind"] == "class" else "labels": count(len(verdict.about["classes"])),
-        "pixels": ", ".join(
-            str(words) for words in (data.get("sizes"), channels and f"{channels} channel(s)", bits and f"{bits} bits")
-            if words
-        ) or NOTHING,
-        "unreadable": count(data.get("unreadable")),
-        "groups": str(data.get("group") or "none named"),
-        "fingerprints": ", ".join(f"{key} {value}" for key, value in prints.items() if value) or NOTHING,
-    }  # fmt: skip
-    return table(("", ""), [[key, value] for key, value in facts.items()], 2)
-
-
-def plan_rows(verdict: Verdict) -> Table:
-    """What took how long."""
-    rows: list[list[Cell | str]] = [
-        [str(row["what"]), count(row.get("units")), seconds(row.get("seconds"))]
-        for row in verdict.told("plan").get("rows", [])
-    ]
-    return table(("part", "how many", "expected time"), rows, 1)
-
-
-def provenance_rows(verdict: Verdict) -> Table:
-    """What made the numbers: command, code, machine, weights."""
-    about = verdict.told("provenance")
-    rows: list[list[Cell | str]] = [["command", Cell(str(about["command"]), code=True)]] if "command" in about else []
-    rows += [["commit", Cell(str(about.get("commit") or "not known"), code=True)]]
-    for part in ("versions", "hardware"):
-        words = ", ".join(f"{key} {value}" for key, value in flat(about.get(part) or {}).items())
-        rows += [[part, words]] if words else []
-    for start, method in verdict.methods.items():
-        for run in method.get("pretraining", []):
-            told = [f"seed {run.get('seed')}", f"weights {run.get('weights')}", str(run.get("checkpoint") or "")]
-            rows.append(
-                [Cell(f"{verdict.name(start)} backbone", start=start), ", ".join(word for word in told if word)]
-            )
-    return table(("", ""), rows, 2)
-
-
-def config_text(verdict: Verdict) -> str:
-    """The options of the verdict, a line each; empty where none are recorded."""
-    options = flat(verdict.told("provenance").get("config") or {})
-    return "\n".join(f"{key}: {json.dumps(value)}" for key, value in options.items())
-
-
-def commands(verdict: Verdict) -> Table:
-    """Every number with the command that makes it again."""
-    metric = verdict.about["metric"]
-    rows: list[list[Cell | str]] = []
-    for start, method in verdict.methods.items():
-        for run in method.get("pretraining", []):
-            if run.get("command"):
-                words = f"{verdict.name(start)}, pre-training {run.get('seed')}"
-                rows.append([Cell(words, start=start), NOTHING, NOTHING, NOTHING, Cell(str(run["command"]), code=True)])
-    for s in sorted(verdict.scores, key=lambda s: (verdict.starts.index(s.start), s.use, s.matched, s.labels, s.draw)):
-        name = method_name(verdict, s.start, s.use, matched=s.matched)
-        rows.append([Cell(name, start=s.start), count(s.labels), count(s.draw), shown(metric, s.value),
-                     Cell(s.command or NOTHING, code=True)])  # fmt: skip
-    found = table(("number", "labels", "draw", LABELS.get(metric, metric), "command"), rows, 1)
-    return Table(found.headings, found.rows, 1)

@@ -28,8 +28,8 @@ def open_numbers(given: Sequence[str | Path]) -> Verdict:
         return read_runs(given)
     if len(given) > 1:
         raise UserError(
-            f"{verdicts[0]} is a verdict with draws, tuning and tests of its own and cannot be mixed with "
-            f"{next(one for one in given if one is not verdicts[0])}; give one verdict, or run directories"
+            f"{verdicts[0]} is a verdict, with draws and tuning of its own, and cannot be mixed with anything else; "
+            "give one verdict, or run directories"
         )
     return read_verdict(given[0])
 

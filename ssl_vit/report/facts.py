@@ -1,0 +1,123 @@
+"""What stands behind the numbers, in tables: tuning, data, time, origin, commands."""
+
+from __future__ import annotations
+
+import json
+
+from ssl_vit.report.cells import NOTHING, Cell, Table, count, heading, seconds, table
+from ssl_vit.report.records import Verdict
+from ssl_vit.report.tables import method_name
+from ssl_vit.results import shown
+from ssl_vit.rundir import flat
+
+_OPTIONS = {
+    "lr": "learning rate", "rate": "learning rate", "weight_decay": "weight decay", "decay": "weight decay",
+    "layer_decay": "layer decay", "steps": "steps", "pool": "pooling",
+}  # fmt: skip
+
+
+def tuning_rows(verdict: Verdict, use: str) -> Table:
+    """What was tried, and what was chosen.
+
+    Args:
+        verdict: All numbers.
+        use: How labels were used.
+    """
+    studies = [study for study in verdict.studies if study["use"] == use]
+    options = [key for key in _OPTIONS if any(key in trial for study in studies for trial in study["trials"])]
+    rows: list[list[Cell | str]] = []
+    for study in studies:
+        for i, trial in enumerate(study["trials"]):
+            chosen, score = i == study.get("chosen"), trial.get("score")
+            rows.append(
+                [
+                    Cell(method_name(verdict, study["start"], use), start=study["start"]),
+                    count(study.get("labels")),
+                    *(_option(trial.get(key)) for key in options),
+                    Cell("diverged" if score is None else f"{score:.4g}", strong=chosen),
+                    Cell("chosen", strong=True) if chosen else "",
+                ]
+            )
+    selection = "; ".join(dict.fromkeys(str(study["selection"]) for study in studies if study.get("selection")))
+    note = f"Chosen: {selection}. Of scores, the larger one is better." if selection else ""
+    return table(("method", "labels", *(_OPTIONS[key] for key in options), "score", ""), rows, 1, note)
+
+
+def _option(value: object) -> str:
+    if value is None:
+        return NOTHING
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def data_rows(verdict: Verdict) -> Table:
+    """What the images are."""
+    data = verdict.told("data")
+    channels, bits = data.get("channels"), data.get("bits")
+    prints = data.get("fingerprints") or {}
+    note = f" ({data['pool_note']})" if data.get("pool_note") else ""
+    facts = {
+        "images to pre-train on": count(data.get("pool")) + note,
+        "labelled training images": count(data.get("train")),
+        "test images": f"{count(data.get('test'))} ({data.get('split') or 'split not named'})",
+        "classes" if verdict.about["kind"] == "class" else "labels": count(len(verdict.about["classes"])),
+        "pixels": ", ".join(
+            str(words) for words in (data.get("sizes"), channels and f"{channels} channel(s)", bits and f"{bits} bits")
+            if words
+        ) or NOTHING,
+        "unreadable": count(data.get("unreadable")),
+        "groups": str(data.get("group") or "none named"),
+        "fingerprints": ", ".join(f"{key} {value}" for key, value in prints.items() if value) or NOTHING,
+    }  # fmt: skip
+    return table(("", ""), [[key, value] for key, value in facts.items()], 2)
+
+
+def plan_rows(verdict: Verdict) -> Table:
+    """What took how long."""
+    rows: list[list[Cell | str]] = [
+        [str(row["what"]), count(row["units"]), seconds(row["seconds"]), seconds(row["units"] * row["seconds"])]
+        for row in verdict.told("plan").get("rows", [])
+    ]
+    return table(("part", "how many", "each, expected", "together"), rows, 1)
+
+
+def provenance_rows(verdict: Verdict) -> Table:
+    """What made the numbers: command, code, machine, weights."""
+    about = verdict.told("provenance")
+    rows: list[list[Cell | str]] = []
+    if about.get("command"):
+        rows.append(["command", Cell(str(about["command"]), code=True)])
+    rows += [["commit", Cell(str(about.get("commit") or "not known"), code=True)]]
+    for part in ("versions", "hardware"):
+        words = ", ".join(f"{key} {value}" for key, value in flat(about.get(part) or {}).items())
+        if words:
+            rows.append([part, words])
+    for start, method in verdict.methods.items():
+        for run in method.get("pretraining", []):
+            seed = "" if run.get("seed") is None else f"seed {run['seed']}"
+            told: list[str] = [seed, f"weights {run.get('weights')}", str(run.get("checkpoint") or "")]
+            backbone = Cell(f"{verdict.name(start)} backbone", start=start)
+            rows.append([backbone, ", ".join(word for word in told if word)])
+    return table(("", ""), rows, 2)
+
+
+def config_text(verdict: Verdict) -> str:
+    """The options of the verdict, a line each; empty where none are recorded."""
+    options = flat(verdict.told("provenance").get("config") or {})
+    return "\n".join(f"{key}: {json.dumps(value)}" for key, value in options.items())
+
+
+def commands(verdict: Verdict) -> Table:
+    """Every number with the command that makes it again."""
+    metric = verdict.about["metric"]
+    rows: list[list[Cell | str]] = []
+    for start, method in verdict.methods.items():
+        for run in method.get("pretraining", []):
+            if run.get("command"):
+                words = f"{verdict.name(start)}, the weights"
+                rows.append([Cell(words, start=start), NOTHING, NOTHING, NOTHING, Cell(str(run["command"]), code=True)])
+    for s in sorted(verdict.scores, key=lambda s: (verdict.starts.index(s.start), s.use, s.matched, s.labels, s.draw)):
+        name = method_name(verdict, s.start, s.use, matched=s.matched)
+        rows.append([Cell(name, start=s.start), count(s.labels), count(s.draw), shown(metric, s.value),
+                     Cell(s.command or NOTHING, code=True)])  # fmt: skip
+    found = table(("number", "labels", "draw", heading(metric), "command"), rows, 1)
+    return Table(found.headings, found.rows, 1)

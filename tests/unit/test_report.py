@@ -1,0 +1,390 @@
+"""A report shows what the folder holds: all of it, escaped, on one page without network, and again without torch."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ssl_vit.errors import UserError
+from ssl_vit.report import plots, tables
+from ssl_vit.report.page import build
+from ssl_vit.report.records import read_verdict
+from ssl_vit.report.write import open_numbers, write_report
+from ssl_vit.rundir import digest
+
+from made_verdict import DIGITS, SMALL, make_verdict, no_leaks, png
+
+ROOT = Path(__file__).resolve().parents[2]
+EVIL = '<script>alert("x")</script>'
+CLASSES = (EVIL, 'a "quoted" | piped & class', "plain")
+SECTIONS = ["curves", "differences", "saved", "numbers", "contract", "leaks", "cost", "classes", "confusion",
+            "pictures", "losses", "tuning", "data", "plan", "provenance", "reproduce"]  # fmt: skip
+_VOID = {"meta", "img", "wbr", "br"}
+
+
+class Seen(HTMLParser):
+    """What a page holds; complains about tags that do not match."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.open: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+        if tag not in _VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] != "style":
+            self.words.append(data)
+
+    def values(self, name: str) -> list[str]:
+        return [value for attribute, value in self.attributes if attribute == name]
+
+
+def leaks() -> dict[str, Any]:
+    def shown(name: str, where: str) -> dict[str, Any]:
+        return {"set": name, "position": 1, "where": where, "png": base64.b64encode(png((9, 9, 9), 8, 8)).decode()}
+
+    sentence = f"1 of 30 test images have a near duplicate in the training images, {EVIL}."
+    return no_leaks(
+        findings=[{"kind": "near", "between": "test-train", "pairs": 1, "images": 1, "leak": True, "test": [1],
+                   "sentence": sentence}],
+        sentences=[sentence],
+        examples=[{"kind": "near", "between": "test-train", "distance": 0.07, "change": "mirrored", "same_file": None,
+                   "first": shown("test", f"test/{EVIL}.png"), "second": shown("train", "train/'b'.png")}],
+    )  # fmt: skip
+
+
+def small(folder: Path, curves: Any = SMALL, **options: Any) -> Path:
+    given = {"labels": (10, 100), "images": 30, "classes": CLASSES, "draws": (3, 3), "leaks": no_leaks()}
+    return make_verdict(folder, curves, **(given | options))
+
+
+def written(folder: Path) -> tuple[str, Seen, str]:
+    """The page, what it holds, and the Markdown."""
+    write_report(read_verdict(folder))
+    page = (folder / "report.html").read_text()
+    return page, Seen(page), (folder / "report.md").read_text()
+
+
+def check_words(*texts: str) -> None:
+    """No number that is none, no None, no object."""
+    for text in texts:
+        assert not re.search(r"\b(nan|NaN|None|inf|Undefined|object at)\b", text), re.search(
+            r".{40}\b(nan|NaN|None|inf)\b", text
+        )
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A verdict on data whose every name is an attack."""
+    folder = small(tmp_path_factory.mktemp("hostile") / "v", title=f"digits {EVIL}", leaks=leaks())
+    about = json.loads((folder / "verdict.json").read_text())
+    about["left_out"] = {EVIL: EVIL}
+    about["provenance"]["command"] = f"eval/verdict.py --data.path '{EVIL}' | `x`"
+    about["methods"]["mae"]["name"] = "MAE <b>|"
+    (folder / "verdict.json").write_text(json.dumps(about))
+    told = json.loads((folder / "pictures/pictures.json").read_text())
+    told[0] |= {"title": EVIL, "caption": EVIL}
+    outside = folder / "secret.png"
+    outside.write_bytes(png((1, 2, 3), 4, 4))
+    told += [{"file": "../secret.png", "title": "outside", "caption": "", "start": None}]
+    (folder / "pictures/text.png").write_text("no picture")
+    told += [{"file": "text.png", "title": "no picture", "caption": "", "start": None}]
+    (folder / "pictures/pictures.json").write_text(json.dumps(told))
+    write_report(read_verdict(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def page(hostile: Path) -> str:
+    return (hostile / "report.html").read_text()
+
+
+@pytest.fixture(scope="module")
+def seen(page: str) -> Seen:
+    return Seen(page)
+
+
+def test_one_page_without_script_or_network(page: str, seen: Seen) -> None:
+    assert "script" not in seen.tags and not [name for name, _ in seen.attributes if name.startswith("on")]
+    assert "link" not in seen.tags and "iframe" not in seen.tags and "@import" not in page
+    for name in ("src", "href", "action", "xlink:href"):
+        assert all(value.startswith(("#", "data:image/png;base64,")) for value in seen.values(name))
+    assert all(target.startswith("#") for target in re.findall(r"url\(([^)]*)\)", page))
+
+
+def test_every_section_is_there_in_order(seen: Seen) -> None:
+    ids = seen.values("id")
+    assert [name for name in ids if name in SECTIONS] == SECTIONS
+    assert len(ids) == len(set(ids)) and {f"#{name}" for name in SECTIONS} <= set(seen.values("href"))
+
+
+def test_names_are_text_and_nothing_else(page: str, seen: Seen, hostile: Path) -> None:
+    words = "".join(seen.words)
+    assert EVIL not in page and words.count(EVIL) >= 4 and "MAE <b>|" in words
+    check_words(words)
+    markdown = (hostile / "report.md").read_text()
+    unquoted = re.sub(r"`[^`]*`", "", markdown)
+    assert "<script" not in unquoted and "<b>" not in unquoted
+    check_words(markdown)
+    for table in re.findall(r"(?:^\|.*\n)+", markdown, flags=re.M):
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()}) == 1
+
+
+def test_only_pictures_of_the_folder_are_shown(seen: Seen) -> None:
+    assert len([alt for alt in seen.values("alt") if "Most confident" in alt]) == 1
+    assert "outside" not in seen.values("alt") and "no picture" not in seen.values("alt")
+    assert len(seen.values("src")) == 4  # two pictures, two thumbnails of a leak
+
+
+def test_a_leak_is_told_at_the_top(seen: Seen) -> None:
+    words = "".join(seen.words)
+    assert words.index("have a near duplicate in the training images") < words.index("images to pre-train on")
+
+
+def test_charts_take_their_colours_from_the_page(page: str) -> None:
+    charts = re.findall(r'<svg viewBox="[^"]+" role="img".*?</svg>', page, flags=re.S)
+    assert len(charts) >= 7 and not [chart for chart in charts if re.search(r"#[0-9a-f]{6}\b", chart)]
+    assert all("<text" in chart and 'aria-label="' in chart for chart in charts)
+    assert "prefers-color-scheme: dark" in page and "@media print" in page
+
+
+def test_markdown_names_pictures_that_exist(hostile: Path) -> None:
+    pictures = re.findall(r"!\[(.*?)\]\((.*?)\)", (hostile / "report.md").read_text())
+    assert len(pictures) >= 5
+    for alt, path in pictures:
+        assert len(alt) > 20 and (hostile / path).read_bytes().startswith(b"\x89PNG")
+
+
+def test_every_number_has_its_command(seen: Seen, hostile: Path) -> None:
+    scores = read_verdict(hostile).scores
+    assert f"{len(scores) + 3} commands" in "".join(seen.words)  # and three pre-trainings
+    assert "".join(seen.words).count("--eval.draw") == len(scores)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"leaks": None},
+        {"draws": (1, 1)},
+        {"longer": None},
+        {"seeds": 1, "transductive": True},
+        {"curves": {("mae", "knn"): (60.0, 70.0)}},
+        {"curves": {("scratch", "train"): (60.0, 70.0)}},
+        {"kind": "regression", "metric": "mae"},
+        {"kind": "multilabel", "metric": "average_precision", "units": False},
+        {"grouped": True, "labels": (50,), "curves": {("scratch", "train"): (60.0,), ("mae", "train"): (70.0,)}},
+    ],
+    ids=str,
+)
+def test_a_report_without_what_is_optional(tmp_path: Path, options: dict[str, Any]) -> None:
+    page, seen, markdown = written(small(tmp_path / "v", **options))
+    words = "".join(seen.words)
+    check_words(words, markdown)
+    assert ("What is taken for what" in words) == (options.get("kind", "class") == "class")
+    assert ("transductive" in words) == bool(options.get("transductive"))
+    refused = "leaks" in options or "longer" in options or len(options.get("curves", SMALL)) == 1
+    assert ('class="verdict refused"' in page) == refused
+
+
+def test_bare_numbers_make_a_report(tmp_path: Path) -> None:
+    folder = small(tmp_path / "v")
+    about = json.loads((folder / "verdict.json").read_text())
+    for part in ("plan", "tuning", "provenance", "left_out", "draws"):
+        about.pop(part)
+    for method in about["methods"].values():
+        method.pop("pretraining")
+    about["data"], about["test"] = {"name": "digits"}, {"labels": None, "clusters": None}
+    (folder / "verdict.json").write_text(json.dumps(about))
+    (folder / "pictures/pictures.json").unlink()
+    _, seen, markdown = written(folder)
+    check_words("".join(seen.words), markdown)
+    assert not {"losses", "tuning", "plan", "pictures"} & set(seen.values("id"))
+
+
+def test_many_classes_become_a_table_of_those_confused(tmp_path: Path) -> None:
+    folder = small(tmp_path / "v", classes=tuple(f"class {i}" for i in range(40)), images=400)
+    verdict = read_verdict(folder)
+    assert plots.confusion_chart(verdict) is None
+    pairs = plots.most_confused(verdict)
+    assert len(pairs) == 20 and pairs == sorted(pairs, key=lambda pair: -pair[2]) and all(t != p for t, p, *_ in pairs)
+    (confused,) = [s for s in build(verdict).sections if s.key == "confusion"]
+    assert [block.kind for block in confused.blocks] == ["grid"]
+    assert len(tables.class_rows(verdict).rows) == 13  # the six best, dots, the six worst
+
+
+def test_confusions_are_those_of_the_predictions(tmp_path: Path) -> None:
+    verdict = read_verdict(small(tmp_path / "v"))
+    counts = plots.confusions(verdict)["scratch train"]
+    truth = np.array(verdict.about["test"]["labels"])
+    scores = verdict.of("scratch", "train", 100)
+    assert counts.sum() == 30 * 3 and counts[1].sum() == 10 * 3
+    assert counts[0, 2] == sum(int(((truth == 0) & (np.asarray(s.predicted) == 2)).sum()) for s in scores)
+
+
+def test_intervals_of_classes_stay_between_0_and_100(tmp_path: Path) -> None:
+    curves = {("scratch", "train"): (99.99, 99.99), ("mae", "train"): (99.99, 99.99)}
+    rows = tables.class_rows(read_verdict(small(tmp_path / "v", curves))).rows
+    assert [row[1].text for row in rows] == ["100.0"] * 3
+    assert {row[1].minor for row in rows} == {("72.2 to 100.0",)}  # ten images each, all right
+
+
+def test_cost_of_a_point_is_only_told_of_a_gain(tmp_path: Path) -> None:
+    curves = {("scratch", "train"): (40.0, 80.0), ("mae", "train"): (70.0, 90.0), ("dino", "train"): (40.0, 80.0)}
+    verdict = read_verdict(small(tmp_path / "v", curves, images=300, longer=None))
+    page = build(verdict)
+    (cost,) = [block for s in page.sections if s.key == "cost" for block in s.blocks]
+    told = {row[0].text: [cell.text for cell in row] for row in cost.table.rows}
+    assert told["MAE, fine-tuned"][-1] not in ("-", "0") and told["DINO, fine-tuned"][-1] == "-"
+    assert told["MAE, fine-tuned"][1] == "0.00052"  # (31 + 14) s / 86,400
+    assert told["from scratch"][-2:] == ["-", "-"]
+
+
+def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    """eval/report.py where torch and its company cannot be imported."""
+    code = (
+        "import runpy, sys\n"
+        "class Absent:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.partition('.')[0] in ('torch', 'timm', 'sklearn', 'datasets', 'accelerate'):\n"
+        "            raise ImportError(name)\n"
+        "sys.meta_path.insert(0, Absent())\n"
+        "sys.argv = sys.argv[1:]\n"
+        "runpy.run_path(sys.argv[0], run_name='__main__')\n"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code, str(ROOT / "eval/report.py"), *map(str, words)],
+        capture_output=True, text=True, check=False, cwd=ROOT,
+    )  # fmt: skip
+
+
+def test_the_script_makes_the_same_files_again_without_torch(tmp_path: Path) -> None:
+    folder = small(tmp_path / "v")
+    write_report(read_verdict(folder))
+    first = {
+        p.relative_to(folder): p.read_bytes() for p in folder.rglob("*") if p.name.startswith(("report", "curves"))
+    }
+    assert len(first) == 3
+    done = run(folder, "--out", tmp_path / "again")
+    assert done.returncode == 0, done.stderr
+    assert {name: (tmp_path / "again" / name).read_bytes() for name in first} == first
+    assert str(tmp_path / "again" / "report.html") in done.stdout
+
+
+def a_run(
+    folder: Path, method: str, values: dict[str, float], *, test: str = "t", seed: int = 0, weights: str | None = None
+) -> Path:
+    """A run directory with one result, as the evaluations write them."""
+    protocol = {"evaluation": method, "kind": "class", "metric": "top1", "train": "whole",
+                "test": {"images": 30, "fingerprint": test, "split": "a fifth"}}  # fmt: skip
+    rows = [
+        {"method": name, "top1": value, "images": 30, "per_class": {"a": value, "b": value}}
+        for name, value in values.items()
+    ]
+    backbone = {"folder": str(folder / "backbone"), "options": {"seed": seed, "mae": {"mask_ratio": 0.5}}}
+    content = {
+        "method": method, "rows": rows, "protocol": protocol, "protocol_hash": digest(protocol), "labels_used": 100,
+        "draw": None, "seed": seed, "data": {"name": "digits", "test": test},
+        "backbone": {**backbone, "weights": weights} if weights else None,
+        "made_with": {"command": f"eval/{method}.py --backbone {folder.name}", "commit": "c0ffee"},
+    }  # fmt: skip
+    path = folder / "results" / f"{method}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content))
+    return folder
+
+
+def test_ordinary_runs_make_a_report_that_says_what_is_not_known(tmp_path: Path) -> None:
+    for seed in range(3):
+        mae = a_run(
+            tmp_path / f"mae-{seed}", "knn", {"MAE": 70.0 + seed, "raw pixels": 60.0}, seed=seed, weights=f"w{seed}"
+        )
+        a_run(mae, "finetune", {"MAE, fine-tuned": 90.0 + seed}, seed=seed, weights=f"w{seed}")
+        a_run(tmp_path / f"scratch-{seed}", "supervised", {"from scratch": 80.0 - seed}, seed=seed)
+        (mae / "metrics.jsonl").write_text("".join(f'{{"step": {i}, "loss": {1 / i}}}\n' for i in range(1, 9)))
+    runs = sorted(tmp_path.glob("*-?"))
+    verdict = open_numbers(runs)
+    assert [s.value for s in verdict.of("mae", "train")] == [90.0, 91.0, 92.0]
+    assert [s.pretraining for s in verdict.of("mae", "knn")] == [0, 1, 2]
+    assert [s.value for s in verdict.of("pixels", "knn")] == [60.0]  # the same number of all three runs
+    page = write_report(verdict, tmp_path / "out")
+    assert (
+        page.refused
+        and "not recorded" in page.sentence
+        and "protocols" not in page.sentence
+        and "+12.0 points" in " ".join(page.beside)
+    )
+    words = "".join(Seen((tmp_path / "out/report.html").read_text()).words)
+    check_words(words)
+    assert "eval/finetune.py --backbone mae-2" in words and "MAE pre-training" in words
+    with pytest.raises(UserError, match="--out"):
+        write_report(verdict)
+
+
+def test_a_run_of_other_data_is_refused_by_the_field_that_differs(tmp_path: Path) -> None:
+    one = a_run(tmp_path / "one", "knn", {"mae": 70.0}, weights="w")
+    other = a_run(tmp_path / "other", "knn", {"mae": 70.0}, weights="v", test="cats")
+    with pytest.raises(UserError, match=r"test\.fingerprint t -> cats"):
+        open_numbers([one, other])
+
+
+def test_wrong_inputs_are_one_line(tmp_path: Path) -> None:
+    folder = small(tmp_path / "v")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken/verdict.json").write_text("{")
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old/verdict.json").write_text('{"format": 0}')
+    single = a_run(tmp_path / "single", "knn", {"mae": 70.0}, weights="w")
+    cases = [
+        (["nothing/there"], "there is no file or folder"), ([tmp_path / "empty"], "holds no results"),
+        ([tmp_path / "broken"], "cannot be read as JSON"), ([tmp_path / "old"], "format 1"),
+        ([folder, single], "cannot be mixed"), ([folder, folder], "cannot be mixed"),
+    ]  # fmt: skip
+    for given, words in cases:
+        with pytest.raises(UserError, match=words) as found:
+            open_numbers(given)
+        assert "\n" not in str(found.value)
+    done = run(folder, "--out", folder / "verdict.json")
+    assert done.returncode == 1 and done.stderr.count("\n") == 1 and "is a file" in done.stderr
+
+
+def test_a_damaged_array_is_named(tmp_path: Path) -> None:
+    folder = small(tmp_path / "v")
+    path = next(folder.glob("results/*.npz"))
+    path.write_bytes(b"half")
+    with pytest.raises(UserError, match=re.escape(path.name)):
+        read_verdict(folder)
+
+
+def test_the_numbers_of_the_page_are_those_of_the_folder(tmp_path: Path) -> None:
+    verdict = read_verdict(make_verdict(tmp_path / "v", DIGITS, draws=(2, 2), images=60, leaks=no_leaks()))
+    rows = {row[0].text: [cell.text for cell in row] for row in tables.all_numbers(verdict).rows}
+    for words, start, use in (("MAE, fine-tuned", "mae", "train"), ("raw pixels, k-NN", "pixels", "knn")):
+        means = [np.mean([s.value for s in verdict.of(start, use, count)]) for count in verdict.about["labels"]]
+        assert rows[words][1:] == [f"{mean:.1f}" for mean in means]
+    assert list(rows)[:2] == ["MAE, fine-tuned", "DINO, fine-tuned"]
