@@ -103,7 +103,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "verdict.trials": (1, math.inf),
     "verdict.length": (1e-6, math.inf),
     "verdict.pretraining": (1e-6, math.inf),
-    "verdict.jobs": (1, math.inf),
+    "verdict.jobs": (0, math.inf),
     "figures.img_size": (1, math.inf),
     "figures.count": (1, 12),
 }

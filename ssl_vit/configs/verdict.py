@@ -61,7 +61,8 @@ class VerdictConfig:
     cnn: str | None = None
     """The timm model that stands for CNNs; default: the ResNet with the number of parameters nearest to the ViT's."""
     jobs: int | None = None
-    """Runs at the same time on a CPU, one thread each; default: one per core. A GPU does one after the other."""
+    """Runs at the same time on a CPU, each in a process of its own with one thread; 0 runs one after the other in this
+    one, as a GPU and several processes do. Default: one per core."""
     plan_only: bool = False
     """Measure a few steps, print the plan, and stop."""
 
@@ -76,6 +77,24 @@ def seconds_of(budget: str) -> float:
     if not found or not float(found[1]):
         raise UserError(f"--verdict.budget {budget} is no length of time; write 90s, 10m, 2h or 1.5d")
     return float(found[1]) * {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}[found[2]]
+
+
+def check_verdict(cfg: VerdictConfig) -> None:
+    """Refuses what no images can make right, before anything is imported or opened.
+
+    Raises:
+        UserError: Naming the option.
+    """
+    methods_of(cfg.methods)
+    if cfg.budget is not None:
+        seconds_of(cfg.budget)
+    _one_way(cfg)
+
+
+def _one_way(cfg: VerdictConfig) -> None:
+    given = [name for name in ("shares", "labels", "per_class") if getattr(cfg, name) is not None]
+    if len(given) > 1:
+        raise UserError(f"--verdict.{given[0]} and --verdict.{given[1]} both say how many labels; give one of them")
 
 
 def methods_of(given: str | None) -> tuple[str, ...]:
@@ -110,9 +129,7 @@ def label_counts(
     Raises:
         UserError: For several of the three options, or numbers that do not exist.
     """
-    given = [name for name in ("shares", "labels", "per_class") if getattr(cfg, name) is not None]
-    if len(given) > 1:
-        raise UserError(f"--verdict.{given[0]} and --verdict.{given[1]} both say how many labels; give one of them")
+    _one_way(cfg)
     if cfg.per_class is not None:
         if classes is None:
             raise UserError("--verdict.per_class needs one class per image; give --verdict.shares or --verdict.labels")

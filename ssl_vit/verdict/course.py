@@ -14,7 +14,7 @@ import psutil
 from accelerate import Accelerator
 
 from ssl_vit import train
-from ssl_vit.configs import VerdictConfig, VerdictRecipe, to_dict
+from ssl_vit.configs import VerdictConfig, VerdictRecipe
 from ssl_vit.data.audit import guard
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.sources import Labelled
@@ -22,7 +22,7 @@ from ssl_vit.rundir import RunDir, open_run, write_atomically
 from ssl_vit.verdict import work
 from ssl_vit.verdict.opening import Opened, open_images, open_study
 from ssl_vit.verdict.pictures import draw_pictures
-from ssl_vit.verdict.plan import MARGIN, Line, Pace, Plan, make_plan, matched_at
+from ssl_vit.verdict.plan import MARGIN, Pace, Plan, make_plan, plan_as_json, read_plan
 from ssl_vit.verdict.record import write_about
 from ssl_vit.verdict.runner import Runner, Unit
 from ssl_vit.verdict.study import NAMES, SCRIPTS, USES, Study
@@ -92,7 +92,7 @@ def _jobs(cfg: VerdictConfig, accelerator: Accelerator) -> int:
     """Units at the same time; 0: here, by all processes together."""
     if accelerator.device.type != "cpu" or accelerator.num_processes > 1:
         return 0
-    return cfg.jobs or psutil.cpu_count(logical=False) or os.cpu_count() or 1
+    return (psutil.cpu_count(logical=False) or os.cpu_count() or 1) if cfg.jobs is None else cfg.jobs
 
 
 def _plan(opened: Opened, runner: Runner, jobs: int) -> Plan:
@@ -102,7 +102,7 @@ def _plan(opened: Opened, runner: Runner, jobs: int) -> Plan:
     tried = [s for s in study.starts if (s in SCRIPTS or "train" in USES[s]) and s not in study.given]
     found = runner.run([Unit(f"measure-{s}", work.measure, (study, s), 10.0) for s in tried])
     if known:
-        return _read_plan(study, json.loads(path.read_text()))
+        return read_plan(study, json.loads(path.read_text()))
     paces = {
         s: Pace(p["images_per_second"], p["overhead"], p["flops_per_image"], p["batch"])
         for s in tried for p in (found[f"measure-{s}"],)
@@ -111,31 +111,9 @@ def _plan(opened: Opened, runner: Runner, jobs: int) -> Plan:
     known = {start: sum(flops) / len(flops) for start, flops in given.items()}
     plan = make_plan(study, paces, len(opened.pool), opened.budget, max(1, jobs), known)
     if runner.main:
-        write_atomically(path, json.dumps(_plan_as_json(plan, paces), indent=1) + "\n")
+        write_atomically(path, json.dumps(plan_as_json(plan, paces), indent=1) + "\n")
     runner.run([])  # nobody reads the plan before it is there
     return plan
-
-
-def _plan_as_json(plan: Plan, paces: Mapping[str, Pace]) -> dict[str, Any]:
-    study = plan.study
-    return {
-        "verdict": to_dict(study.recipe.verdict), "starts": study.starts, "labels": study.labels, "tuned": study.tuned,
-        "lines": plan.lines, "seconds": plan.seconds, "notes": plan.notes, "paces": paces,
-    }  # fmt: skip
-
-
-def _read_plan(study: Study, told: dict[str, Any]) -> Plan:
-    lists = ("shares", "labels", "per_class")
-    verdict = {k: tuple(v) if k in lists and v is not None else v for k, v in told["verdict"].items()}
-    kept = {
-        k: verdict[k]
-        for k in ("length", "pretraining", "matched_draws", "trials", "probe_draws", "train_draws", "seeds")
-    }
-    recipe = replace(study.recipe, verdict=replace(study.recipe.verdict, **kept))
-    study = replace(
-        study, recipe=recipe, starts=tuple(told["starts"]), labels=tuple(told["labels"]), tuned=tuple(told["tuned"])
-    )
-    return Plan(study, tuple(Line(*line) for line in told["lines"]), told["seconds"], tuple(told["notes"]))
 
 
 def describe(plan: Plan, opened: Opened, jobs: int) -> str:
@@ -275,7 +253,7 @@ def _tune(
 def _scratch_flops(study: Study) -> float:
     """FLOPs per image of training the baseline, as its first run counted them."""
     path = study.folder / "plan.json"
-    return float(json.loads(path.read_text())["paces"]["scratch"][2])
+    return float(json.loads(path.read_text())["paces"]["scratch"]["flops_per_image"])
 
 
 def _training_units(
@@ -290,13 +268,7 @@ def _training_units(
             args = (study, start, n, draw, own)
             length = study.steps(n) * own.length
             units.append(Unit(key, work.training, args, length * study.batch(n)))
-            if (
-                start == "scratch"
-                and n in matched_at(study)
-                and draw < study.recipe.verdict.matched_draws
-                and most
-                and fpi
-            ):
+            if start == "scratch" and n in study.matched and draw < study.recipe.verdict.matched_draws and most and fpi:
                 steps = round(length + most / (fpi * study.batch(n)))
                 key = work.key_of(start, "train", n, draw, matched=True)
                 units.append(Unit(key, work.training, (*args, steps), steps * study.batch(n)))

@@ -43,7 +43,10 @@ def cnn_for(name: str | None, parameters: int, size: int) -> ModelConfig:
     if name is None:
         name = min(_RESNETS, key=lambda n: max(_RESNETS[n] / parameters, parameters / _RESNETS[n]))
     else:
-        model_facts(name)
+        try:
+            model_facts(name)
+        except UserError as error:
+            raise UserError(str(error).replace("--model.name", "--verdict.cnn")) from error
     return ModelConfig(name, img_size=max(32 if size <= 16 else 64, size), pool="mean")
 
 

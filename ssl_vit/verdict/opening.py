@@ -88,7 +88,7 @@ def open_study(cfg: VerdictRecipe, folder: Path, pool: ImageSet, data: Labelled)
     preset = resolve.preset_for(cfg.preset, resolved.img_size)
     classes = len(np.unique(train.labels)) if train.kind == "class" else None
     counts, notes = label_counts(cfg.verdict, len(train), classes, cfg.data.path == "digits" and not cfg.eval.data.path)
-    possible = {n: _held_out(train, n) for n in counts}
+    tuned = tuned_counts(counts, {n: _held_out(train, n) for n in counts})
     parameters = sum(p.numel() for p in build_backbone(resolved, pool.form.channels).parameters())
     starts, left_out = list(methods_of(cfg.verdict.methods)), {}
     if cfg.verdict.backbones is not None and cfg.verdict.methods is None:
@@ -96,7 +96,7 @@ def open_study(cfg: VerdictRecipe, folder: Path, pool: ImageSet, data: Labelled)
     study = Study(
         folder=folder, recipe=cfg, kind=train.kind, metric=metric, labels=counts, starts=tuple(starts),
         preset=preset.name, model=resolved, cnn=cnn_for(cfg.verdict.cnn, parameters, resolved.img_size),
-        epochs=_epochs(cfg, len(pool), preset), given=given, tuned=tuned_counts(counts, possible),
+        epochs=_epochs(cfg, len(pool), preset), given=given, tuned=tuned, matched=tuned or counts[-1:],
         base_lr={"scratch": preset.base_lr["scratch"], "finetune": preset.base_lr["finetune"]},
     )  # fmt: skip
     export_untrained(study, pool)

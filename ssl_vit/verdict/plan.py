@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from ssl_vit.configs import VerdictConfig
+from ssl_vit.configs import VerdictConfig, to_dict
 from ssl_vit.configs.verdict import PRETRAINED
 from ssl_vit.verdict.study import NAMES, USES, Study
 from ssl_vit.verdict.tuning import nearest
@@ -26,9 +26,10 @@ _LENGTHS = 1.2
 
 _CUTS: tuple[tuple[str, Any], ...] = (
     ("length", 0.7), ("pretraining", 0.7), ("length", 0.5), ("matched_draws", 2), ("pretraining", 0.5), ("trials", 5),
-    ("length", 0.35), ("pretraining", 0.35), ("trials", 4), ("length", 0.25), ("pretraining", 0.25), ("labels", 2),
-    ("length", 0.15), ("trials", 3), ("pretraining", 0.15), ("cnn", None), ("probe_draws", 5), ("dino", None),
-    ("seeds", 1), ("train_draws", 3), ("labels", 2), ("length", 0.08), ("matched_draws", 0), ("train_draws", 2),
+    ("matched", None), ("length", 0.35), ("pretraining", 0.35), ("trials", 4), ("length", 0.25), ("labels", 5),
+    ("pretraining", 0.25), ("tuned", None), ("trials", 3), ("length", 0.15), ("pretraining", 0.15), ("cnn", None),
+    ("dino", None), ("length", 0.1), ("labels", 3), ("probe_draws", 5), ("seeds", 1), ("train_draws", 3), ("labels", 2),
+    ("length", 0.05), ("matched_draws", 0), ("train_draws", 2),
 )  # fmt: skip
 """What is cut, in this order, until a plan fits. Numbers of draws and seeds, which intervals stand on, come last."""
 
@@ -43,7 +44,9 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "seeds": lambda v: f"{v} pre-training seed",
     "cnn": lambda v: "no CNN",
     "dino": lambda v: "no DINO",
-    "labels": lambda v: "every second number of labels",
+    "labels": lambda v: "every second number of labels is left out",
+    "matched": lambda v: "the baseline at the FLOPs of pre-training only with all labels",
+    "tuned": lambda v: "options are tuned with all labels only; with fewer the usual ones are taken",
 }  # fmt: skip
 
 
@@ -117,8 +120,11 @@ def _smaller(study: Study, name: str, value: Any) -> Study | None:
         return replace(study, starts=tuple(s for s in study.starts if s != name)) if name in study.starts else None
     if name == "labels":
         kept = study.labels[::-1][::2][::-1]
-        tuned = tuple(n for n in study.tuned if n in kept)
-        return replace(study, labels=kept, tuned=tuned) if len(study.labels) > 3 else None
+        tuned, matched = (tuple(n for n in numbers if n in kept) for numbers in (study.tuned, study.matched))
+        return replace(study, labels=kept, tuned=tuned, matched=matched) if len(study.labels) > value else None
+    if name in ("matched", "tuned"):
+        numbers = getattr(study, name)
+        return replace(study, **{name: numbers[-1:]}) if len(numbers) > 1 else None
     if getattr(verdict, name) <= value:
         return None
     return replace(study, recipe=replace(study.recipe, verdict=replace(verdict, **{name: value})))
@@ -146,7 +152,7 @@ def estimate(study: Study, paces: Mapping[str, Pace], pool: int, known: Mapping[
             if start == "scratch" and flops and v.matched_draws:
                 rate = pace.images_per_second * pace.flops_per_image
                 more = max(flops.values()) / rate if rate else 0.0
-                whole = [each[n] + more for n in matched_at(study)]
+                whole = [each[n] + more for n in study.matched]
                 lines.append(Line(f"{name} at the FLOPs of pre-training", v.matched_draws * len(whole),
                                   sum(whole) / len(whole)))  # fmt: skip
         if "linear" in USES[start]:
@@ -169,6 +175,27 @@ def _pretraining_flops(study: Study, paces: Mapping[str, Pace], pool: int) -> di
     }  # fmt: skip
 
 
-def matched_at(study: Study) -> tuple[int, ...]:
-    """Numbers of labels at which the baseline also gets the FLOPs of pre-training."""
-    return study.tuned or study.labels[-1:]
+_COUNTS = ("starts", "labels", "tuned", "matched")
+
+
+def plan_as_json(plan: Plan, paces: Mapping[str, Pace]) -> dict[str, Any]:
+    """A plan and what it was made from, as plan.json holds it."""
+    study = plan.study
+    return {
+        "verdict": to_dict(study.recipe.verdict), **{name: getattr(study, name) for name in _COUNTS},
+        "lines": plan.lines, "seconds": plan.seconds, "notes": plan.notes,
+        "paces": {start: pace._asdict() for start, pace in paces.items()},
+    }  # fmt: skip
+
+
+def read_plan(study: Study, told: dict[str, Any]) -> Plan:
+    """The plan that plan.json holds: what was cut once stays cut.
+
+    Args:
+        study: As asked for.
+        told: The file's content.
+    """
+    cut = {name: told["verdict"][name] for name, _ in _CUTS if name in told["verdict"] and name != "labels"}
+    recipe = replace(study.recipe, verdict=replace(study.recipe.verdict, **cut))
+    study = replace(study, recipe=recipe, **{name: tuple(told[name]) for name in _COUNTS})
+    return Plan(study, tuple(Line(*line) for line in told["lines"]), told["seconds"], tuple(told["notes"]))

@@ -45,7 +45,8 @@ USES = {
 SCRIPTS = {"mae": "recipes/mae.py", "dino": "recipes/dino.py"}
 _STEPS = 1000
 _EPOCHS = 100
-_FEW = 64
+_FEW = 500
+"""Labels below which batches are small."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,8 @@ class Study:
     """Learning rate per 256 images of training on labels: scratch, finetune."""
     tuned: tuple[int, ...]
     """Numbers of labels at which options are tuned; ``tuning.nearest`` says which others use them."""
+    matched: tuple[int, ...]
+    """Numbers of labels at which the baseline also gets the FLOPs of pre-training."""
     given: dict[str, tuple[str, ...]]
     """Pre-training runs that were there before, by start."""
 

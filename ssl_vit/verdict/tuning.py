@@ -9,12 +9,13 @@ import numpy as np
 from scipy.stats import qmc
 
 LAYER_DECAYS = (1.0, 0.85, 0.65, 0.75)
-LENGTHS = (0.5, 1.0, 2.0)
+LENGTHS = (2.0, 0.5, 1.0)
 LEAST_HELD_OUT = 16
 """Labels that a choice is made by, at least."""
 SPACE = (
     "learning rate within a factor of 4 of the usual one, weight decay 0.005 to 0.5 (both logarithmic), layer decay "
-    "1, 0.85, 0.75 or 0.65, length 0.5, 1 or 2 times the usual; a Latin hypercube after the usual options"
+    "1, 0.85, 0.75 or 0.65, length 0.5, 1 or 2 times the usual; first the usual options, then points of a Latin "
+    "hypercube for rate and decay, layer decays and lengths in turn"
 )
 
 
@@ -29,7 +30,9 @@ class Candidate(NamedTuple):
 
 
 def candidates(usual: Candidate, trials: int, seed: int) -> list[Candidate]:
-    """The usual options first, then points of a Latin hypercube; layer decay 1 is always among three or more.
+    """The usual options first, then points of a Latin hypercube.
+
+    From two on, every option has several values, and layer decay 1 is among them.
 
     Args:
         usual: What the recipe takes.
@@ -38,13 +41,13 @@ def candidates(usual: Candidate, trials: int, seed: int) -> list[Candidate]:
     """
     found = [usual]
     if trials > 1:
-        points = qmc.LatinHypercube(d=3, rng=np.random.default_rng(seed)).random(trials - 1)
+        points = qmc.LatinHypercube(d=2, rng=np.random.default_rng(seed)).random(trials - 1)
         others = [d for d in LAYER_DECAYS if d != usual.layer_decay]
-        for j, (rate, decay, length) in enumerate(points):
+        for j, (rate, decay) in enumerate(points):
             lr = float(f"{usual.lr * 4 ** (2 * rate - 1):.3g}")
             weight_decay = float(f"{0.005 * 100**decay:.2g}")
             layer_decay = usual.layer_decay if j % 2 else others[j // 2 % len(others)]
-            found.append(Candidate(lr, weight_decay, layer_decay, LENGTHS[min(2, int(3 * length))]))
+            found.append(Candidate(lr, weight_decay, layer_decay, LENGTHS[j % len(LENGTHS)]))
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,17 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ssl_vit.configs import ModelConfig, VerdictConfig, VerdictRecipe
 from ssl_vit.configs.verdict import STARTS
-from ssl_vit.verdict.plan import FULL, Pace, make_plan
+from ssl_vit.verdict.plan import FULL, Pace, make_plan, plan_as_json, read_plan
 from ssl_vit.verdict.study import Study
 
 STUDY = Study(
     folder=Path("v"), recipe=VerdictRecipe(), kind="class", metric="top1", labels=(10, 20, 50, 100, 1438),
     starts=STARTS, preset="digits", model=ModelConfig(), cnn=ModelConfig("test_resnet"),
-    epochs={"mae": 139.0, "dino": 139.0}, base_lr={"scratch": 4e-3, "finetune": 2e-3}, tuned=(100, 1438), given={},
+    epochs={"mae": 139.0, "dino": 139.0}, base_lr={"scratch": 4e-3, "finetune": 2e-3}, tuned=(100, 1438), matched=(100, 1438),
+    given={},
 )  # fmt: skip
 PACES = {
-    "scratch": Pace(2000.0, 0.4, 2e7, 64.0), "cnn": Pace(1500.0, 0.4, 2.4e7, 64.0), "mae": Pace(3500.0, 1.0, 1.3e7, 128.0),
-    "dino": Pace(1200.0, 1.0, 6.4e7, 128.0),
+    "scratch": Pace(2000.0, 0.4, 2e7, 64.0), "cnn": Pace(1500.0, 0.4, 2.4e7, 64.0),
+    "mae": Pace(3500.0, 1.0, 1.3e7, 128.0), "dino": Pace(1200.0, 1.0, 6.4e7, 128.0),
 }  # fmt: skip
 
 
@@ -45,6 +47,13 @@ def test_without_a_budget_nothing_is_cut() -> None:
     assert plan.seconds == pytest.approx(25 + sum(line.units * line.seconds for line in plan.lines))
 
 
+def test_a_plan_is_read_back_as_it_was_cut() -> None:
+    plan = make_plan(STUDY, PACES, 1438, 300.0, 1)
+    told = json.loads(json.dumps(plan_as_json(plan, PACES)))
+    assert read_plan(STUDY, told) == plan
+    assert told["paces"]["cnn"]["flops_per_image"] == 2.4e7
+
+
 def test_two_jobs_take_half_the_time() -> None:
     one, two = (make_plan(STUDY, PACES, 1438, None, jobs).seconds - 25 for jobs in (1, 2))
     assert one == pytest.approx(2 * two)
@@ -60,7 +69,7 @@ def test_a_plan_fits_or_says_that_it_cannot(budget: float, jobs: int) -> None:
         assert plan.seconds <= budget
     assert plan.study.labels[-1] == 1438
     assert "scratch" in plan.study.starts
-    assert set(plan.study.tuned) <= set(plan.study.labels)
+    assert set(plan.study.tuned) | set(plan.study.matched) <= set(plan.study.labels)
     whole = make_plan(STUDY, PACES, 1438, None, jobs).seconds
     assert (plan.notes == ()) == (whole <= FULL * budget)
 

@@ -50,7 +50,9 @@ def test_a_unit_is_done_once(tmp_path: Path, jobs: int) -> None:
 def test_what_was_interrupted_continues(tmp_path: Path, jobs: int) -> None:
     runner = Runner(tmp_path, jobs, True)
     with pytest.raises(SystemExit) as left:
-        runner.run([*units(tmp_path, range(2)), Unit("count-2", stopping, (tmp_path, 2), 1.0), *units(tmp_path, range(3, 4))])
+        runner.run(
+            [*units(tmp_path, range(2)), Unit("count-2", stopping, (tmp_path, 2), 1.0), *units(tmp_path, range(3, 4))]
+        )
     assert left.value.code == 143
     before = calls(tmp_path)
     again = Runner(tmp_path, 0, True)

@@ -8,7 +8,9 @@ from ssl_vit.configs.verdict import STARTS, label_counts, methods_of, seconds_of
 from ssl_vit.errors import UserError
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("10m", 600), ("10 min", 600), ("1.5h", 5400), ("2d", 172800)])
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("10m", 600), ("10 min", 600), ("1.5h", 5400), ("2d", 172800)]
+)
 def test_lengths_of_time(text: str, seconds: float) -> None:
     assert seconds_of(text) == seconds
 

@@ -1,0 +1,252 @@
+"""The verdict as a user gets it: made once, continued, reproduced number by number, and clear about bad input."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+ROOT = Path(__file__).resolve().parents[2]
+SHORT = [
+    "--verdict.labels",
+    "[30]",
+    "--verdict.seeds",
+    "1",
+    "--verdict.train_draws",
+    "2",
+    "--verdict.probe_draws",
+    "2",
+    "--verdict.trials",
+    "2",
+    "--verdict.length",
+    "0.02",
+    "--verdict.pretraining",
+    "0.02",
+    "--verdict.matched_draws",
+    "2",
+    "--verdict.budget",
+    "1d",
+    "--run.dir",
+    "v",
+]
+METHODS = ["--verdict.methods", "mae,random,pixels,cnn"]
+TINY = [
+    "--model.width",
+    "16",
+    "--model.depth",
+    "1",
+    "--model.heads",
+    "2",
+    "--model.img_size",
+    "16",
+    "--model.patch_size",
+    "8",
+]
+
+
+@pytest.fixture(scope="module")
+def verdict(tmp_path_factory: pytest.TempPathFactory, launched) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    folder = tmp_path_factory.mktemp("verdict")
+    done = launched("eval/verdict.py", *SHORT, *METHODS, cwd=folder, launcher=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder, done
+
+
+def told(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text())
+
+
+def test_one_command_makes_everything(verdict) -> None:
+    folder, done = verdict
+    made = folder / "v"
+    for name in ("report.html", "report.md", "verdict.json", "leaks.json", "plan.json", "pictures/pictures.json"):
+        assert (made / name).stat().st_size > 0
+    about = told(made / "verdict.json")
+    assert about["labels"] == [30, 1438]
+    assert about["draws"] == {"probes": 2, "train": 2}
+    results = {path.stem for path in (made / "results").glob("*.json")}
+    for draw in (0, 1):
+        for labels in (30, 1438):
+            for method in ("scratch-train", "mae-train", "cnn-train", "mae-knn", "mae-linear", "pixels-knn",
+                           "random-linear"):  # fmt: skip
+                assert f"{method}-{labels}-labels-draw-{draw}" in results
+        assert f"scratch-train-matched-1438-labels-draw-{draw}" in results
+    assert len(results) == 2 * 2 * 9 + 2
+    assert results == {path.stem for path in (made / "results").glob("*.npz")}
+    assert "MAE pre-training" in done.stdout
+    assert "Report: v/report.html" in done.stdout
+    assert not list((made / "work").iterdir())
+    trained = told(made / "runs" / "mae-trained" / "classifier" / "config.json")
+    assert trained["num_classes"] == 10
+
+
+def test_the_baseline_is_treated_as_fine_tuning_is(verdict) -> None:
+    made = verdict[0] / "v"
+    scratch, mae = (told(made / "results" / f"{s}-train-1438-labels-draw-1.json") for s in ("scratch", "mae"))
+    assert scratch["protocol_hash"] == mae["protocol_hash"]
+    options = [result["rows"][0]["trained_with"] for result in (scratch, mae)]
+    assert options[0]["augment"] == options[1]["augment"]
+    assert options[0]["supervised"] == options[1]["supervised"]
+    assert scratch["data"] == mae["data"]
+    about = told(made / "verdict.json")
+    assert about["methods"]["scratch"]["architecture_hash"] == about["methods"]["mae"]["architecture_hash"]
+    trials = {(s["start"], s["labels"]): len(s["trials"]) for s in about["tuning"]["studies"] if s["use"] == "train"}
+    # 30 labels, three of a class, leave none to choose by.
+    assert trials == {(s, 1438): 2 for s in ("scratch", "mae", "cnn")}
+    cost = [told(made / "results" / f"{name}.json")["verdict"]["cost"] for name in
+            ("scratch-train-matched-1438-labels-draw-0", "scratch-train-1438-labels-draw-0")]  # fmt: skip
+    pre = about["methods"]["mae"]["pretraining"][0]["flops"]
+    assert cost[0]["flops"] == pytest.approx(cost[1]["flops"] + pre, rel=0.05)
+
+
+def test_nothing_finished_is_repeated_and_what_is_missing_is_the_same_again(verdict, script, monkeypatch) -> None:
+    made = verdict[0] / "v"
+    monkeypatch.chdir(verdict[0])
+    lost = "mae-train-30-labels-draw-1"
+    before = told(made / "results" / f"{lost}.json")["rows"], (made / "results" / f"{lost}.npz").read_bytes()
+    for path in (made / "units" / f"{lost}.json", made / "results" / f"{lost}.json", made / "results" / f"{lost}.npz"):
+        path.unlink()
+    finished = [p for name in ("units", "results", "runs/mae-0") for p in (made / name).glob("*") if p.is_file()]
+    old = {path: path.stat().st_mtime_ns for path in finished}
+    status, _, err = script("eval/verdict.py", *SHORT, *METHODS, "--verdict.jobs", "0")
+    assert status == 0, err
+    assert {path: path.stat().st_mtime_ns for path in finished} == old
+    again = told(made / "results" / f"{lost}.json")["rows"], (made / "results" / f"{lost}.npz").read_bytes()
+    assert again == before
+    assert told(made / "verdict.json")["plan"]["sessions"] == 2
+    status, _, err = script("eval/verdict.py", *SHORT, *METHODS, "--seed", "5")
+    assert status == 1
+    assert "already holds a run with another config (seed 0 -> 5)" in err
+
+
+NUMBERS = ["mae-train-30-labels-draw-1", "scratch-train-30-labels-draw-1", "mae-knn-30-labels-draw-1",
+           "mae-linear-1438-labels-draw-1", "pixels-linear-30-labels-draw-1", "random-knn-30-labels-draw-1"]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_the_command_beside_a_number_gives_it(verdict, script, monkeypatch, tmp_path: Path, number: str) -> None:
+    folder = verdict[0]
+    monkeypatch.chdir(folder)
+    result = told(folder / "v" / "results" / f"{number}.json")
+    words = shlex.split(result["verdict"]["command"], comments=True)
+    assert words[:2] == ["accelerate", "launch"]
+    status, _, err = script(*words[2:], "--run.dir", str(tmp_path / "again"))
+    assert status == 0, err
+    rows = told(next((tmp_path / "again" / "results").glob("*.json")))["rows"]
+    name = {"pixels": "raw pixels", "random": "random weights"}.get(number.partition("-")[0])
+    row = rows[0] if name is None else next(r for r in reversed(rows) if r["method"] == name)
+    assert row["top1"] == result["rows"][0]["top1"]
+
+
+def test_the_report_is_made_again_without_torch(verdict, tmp_path: Path) -> None:
+    folder = verdict[0]
+    words = [str(ROOT / "eval" / "report.py"), "v", "--out", str(tmp_path / "again")]
+    program = (
+        "import runpy, sys; sys.modules['torch'] = sys.modules['sklearn'] = None; "
+        f"sys.argv = {words!r}; runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    for name in ("report.html", "report.md"):
+        assert (tmp_path / "again" / name).read_text() == (folder / "v" / name).read_text()
+
+
+def save_images(folder: Path, counts: dict[str, int], seed: int = 0) -> Path:
+    rng = np.random.default_rng(seed)
+    for name, count in counts.items():
+        (folder / name).mkdir(parents=True)
+        for i in range(count):
+            Image.fromarray(rng.integers(0, 256, (16, 16), dtype=np.uint8)).save(folder / name / f"{i:02d}.png")
+    return folder
+
+
+PLAN = ["--verdict.plan_only", "true", "--verdict.jobs", "0", "--verdict.methods", "pixels", *TINY]
+
+
+def test_a_class_with_one_image_and_shares_below_a_label_per_class(script, tmp_path: Path) -> None:
+    save_images(tmp_path / "images", {"a": 30, "b": 30, "rare": 1})
+    status, out, err = script(
+        "eval/verdict.py", "--data.path", "images", "--verdict.shares", "[2,50]", "--run.dir", "v", *PLAN
+    )
+    assert status == 0, err
+    assert "labels    24, 49" in out
+    assert "2 % of 49 labels would be 1, fewer than one for each of the 3 classes; left out" in out
+    assert "rare has one image and is never judged" in out
+
+
+def test_labels_that_are_missing(script, tmp_path: Path) -> None:
+    save_images(tmp_path / "flat", {".": 12})
+    status, _, err = script("eval/verdict.py", "--data.path", "flat", *PLAN)
+    assert status == 1
+    assert "labels are needed, but flat has none" in err
+
+
+def test_a_pool_that_holds_the_test_images(script, tmp_path: Path) -> None:
+    save_images(tmp_path / "labelled" / "train", {"a": 10, "b": 10})
+    save_images(tmp_path / "labelled" / "test", {"a": 5, "b": 5}, seed=1)
+    pool = tmp_path / "pool"
+    pool.mkdir()
+    for i, path in enumerate(sorted((tmp_path / "labelled").rglob("*.png"))):
+        (pool / f"{i:03d}.png").write_bytes(path.read_bytes())
+    words = ["--data.path", "pool", "--eval.data.path", "labelled", "--run.dir", "v", *PLAN]
+    status, _, err = script("eval/verdict.py", *words)
+    assert status == 1
+    assert "10 of the 10 test images" in err
+    assert "--data.on_leak warn" in err
+    assert not (tmp_path / "v" / "units").exists()
+    status, out, err = script("eval/verdict.py", *words, "--data.transductive", "true", "--data.on_leak", "warn")
+    assert status == 0, err
+    assert "declared" in out
+
+
+def test_runs_of_other_images_or_none_are_refused(script, launched, tmp_path: Path) -> None:
+    save_images(tmp_path / "images", {"a": 20, "b": 20})
+    save_images(tmp_path / "others", {"a": 20, "b": 20}, seed=1)
+    status, _, err = script("recipes/mae.py", "--data.path", "others", "--fit.epochs", "1", "--run.dir", "run", *TINY)
+    assert status == 0, err
+    words = ["--data.path", "images", "--run.dir", "v", "--verdict.plan_only", "true", "--verdict.jobs", "0"]
+    status, _, err = script("eval/verdict.py", *words, "--verdict.backbones", "run")
+    assert status == 1
+    assert "run was pre-trained on other images than --data.path images" in err
+    status, _, err = script("eval/verdict.py", *words, "--verdict.backbones", "nowhere")
+    assert status == 1
+    assert "nowhere is no finished run" in err
+
+
+def test_a_run_that_is_there_is_judged(script, tmp_path: Path) -> None:
+    save_images(tmp_path / "images", {"a": 30, "b": 30})
+    status, _, err = script("recipes/mae.py", "--data.path", "images", "--fit.epochs", "1", "--run.dir", "run", *TINY)
+    assert status == 0, err
+    status, out, err = script(
+        "eval/verdict.py", "--data.path", "images", "--run.dir", "v", "--verdict.backbones", "run",
+        "--verdict.jobs", "0", "--verdict.plan_only", "true", "--verdict.shares", "[50]",
+    )  # fmt: skip
+    assert status == 0, err
+    assert "MAE, fine-tuned" in out
+    assert "pre-training" not in out.replace("FLOPs of pre-training", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--verdict.budget", "soon"], "--verdict.budget soon is no length of time; write 90s, 10m, 2h or 1.5d"),
+        (["--verdict.methods", "mea"], "--verdict.methods mea is none of"),
+        (["--verdict.labels", "[5000]"], "5,000 labels are asked for, but there are 1,438 training labels"),
+        (["--verdict.methods", "public", "--verdict.public", "vit_smal.dino"], "is neither a folder nor a timm model"),
+        (["--verdict.cnn", "resnet5"], "--verdict.cnn resnet5 is not a timm model"),
+        (["--verdict.trials", "0"], "--verdict.trials 0 must be at least 1"),
+    ],
+)
+def test_mistakes_end_in_one_line(script, words: list[str], sentence: str) -> None:
+    status, _, err = script("eval/verdict.py", *PLAN, *words)
+    assert status == 1
+    assert err.count("\n") == 1
+    assert err.startswith("error: ")
+    assert sentence in err
