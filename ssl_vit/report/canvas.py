@@ -61,7 +61,7 @@ def look_of(kind: Look) -> dict[str, Any]:
     thin = kind.marker in "XP"  # an edge would eat them up
     return {
         "color": kind.light, "marker": kind.marker, "markeredgewidth": 0.4 if thin else 0.8, "markeredgecolor": PAPER,
-        "markersize": 6.0 if thin else 4.8,
+        "markersize": 6.0 if thin or kind.marker in "^v<>*" else 4.8,
         "linestyle": (0, kind.dash) if kind.dash else "-",
     }  # fmt: skip
 

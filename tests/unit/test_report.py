@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from ssl_vit.errors import UserError
-from ssl_vit.report import plots, tables
+from ssl_vit.report import classes, plots, tables
 from ssl_vit.report.page import build
 from ssl_vit.report.records import read_verdict
 from ssl_vit.report.write import open_numbers, write_report
@@ -230,16 +230,16 @@ def test_many_classes_become_a_table_of_those_confused(tmp_path: Path) -> None:
     folder = small(tmp_path / "v", classes=tuple(f"class {i}" for i in range(40)), images=400)
     verdict = read_verdict(folder)
     assert plots.confusion_chart(verdict) is None
-    pairs = plots.most_confused(verdict)
+    pairs = classes.most_confused(verdict)
     assert len(pairs) == 20 and pairs == sorted(pairs, key=lambda pair: -pair[2]) and all(t != p for t, p, *_ in pairs)
     (confused,) = [s for s in build(verdict).sections if s.key == "confusion"]
     assert [block.kind for block in confused.blocks] == ["grid"]
-    assert len(tables.class_rows(verdict).rows) == 13  # the six best, dots, the six worst
+    assert len(classes.class_rows(verdict).rows) == 13  # the six best, dots, the six worst
 
 
 def test_confusions_are_those_of_the_predictions(tmp_path: Path) -> None:
-    verdict = read_verdict(small(tmp_path / "v"))
-    counts = plots.confusions(verdict)["scratch train"]
+    verdict = read_verdict(small(tmp_path / "v", longer=None))
+    counts = next(c for one, c in classes.confusions(verdict) if one.start == "scratch")
     truth = np.array(verdict.about["test"]["labels"])
     scores = verdict.of("scratch", "train", 100)
     assert counts.sum() == 30 * 3 and counts[1].sum() == 10 * 3
@@ -248,7 +248,7 @@ def test_confusions_are_those_of_the_predictions(tmp_path: Path) -> None:
 
 def test_intervals_of_classes_stay_between_0_and_100(tmp_path: Path) -> None:
     curves = {("scratch", "train"): (99.99, 99.99), ("mae", "train"): (99.99, 99.99)}
-    rows = tables.class_rows(read_verdict(small(tmp_path / "v", curves))).rows
+    rows = classes.class_rows(read_verdict(small(tmp_path / "v", curves))).rows
     assert [row[1].text for row in rows] == ["100.0"] * 3
     assert {row[1].minor for row in rows} == {("72.2 to 100.0",)}  # ten images each, all right
 
