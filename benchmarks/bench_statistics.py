@@ -1,6 +1,6 @@
 """Do the statistics of a verdict hold? Coverage and false alarms where the truth is known.
 
-    nice python benchmarks/bench_statistics.py        # about five minutes on one core
+    nice python benchmarks/bench_statistics.py        # about three minutes on one core
 
 Networks are made up: on test image u network r of a method is right with the probability that a probit gives to the
 method's accuracy, the image, its group, the pre-training seed and the draw of labels, each with a standard deviation

@@ -47,8 +47,8 @@ def report(parts: dict[str, Any], out: Path, doc: str | None) -> None:
         ), "",
         "## Worlds drawn at random", "",
         "The rule for the degrees of freedom was chosen by looking at the worlds above, not at these, of which every",
-        f"spread was drawn at random. {times // 2:,} simulations a row: {_inside(drawn)} of {len(drawn)} rows cover 93 to",
-        f"97 %{_range(drawn)}, {sum(drawn) / len(drawn):.1f} on average.", "",
+        f"spread was drawn at random. {times // 2:,} simulations a row: {_inside(drawn)} of {len(drawn)} rows cover",
+        f"93 to 97 %{_range(drawn)}, {sum(drawn) / len(drawn):.1f} on average.", "",
         *_table(
             (*_DESIGN, "± points", *_FEW),
             [
