@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from ssl_vit.errors import UserError
 from ssl_vit.report import classes, plots, tables
+from ssl_vit.report.html import typeset
 from ssl_vit.report.page import build
 from ssl_vit.report.records import read_verdict
 from ssl_vit.report.write import open_numbers, write_report
@@ -388,3 +389,18 @@ def test_the_numbers_of_the_page_are_those_of_the_folder(tmp_path: Path) -> None
         means = [np.mean([s.value for s in verdict.of(start, use, count)]) for count in verdict.about["labels"]]
         assert rows[words][1:] == [f"{mean:.1f}" for mean in means]
     assert list(rows)[:2] == ["MAE, fine-tuned", "DINO, fine-tuned"]
+
+
+def test_typesetting_escapes_and_keeps_numbers_together() -> None:
+    words = typeset("gain -0.6 points <b> (95 % interval 17-30 %) of k-NN, fine-tuned 2-px, 1e-3")
+    assert "\N{MINUS SIGN}0.6\N{NO-BREAK SPACE}points" in words and "&lt;b&gt;" in words
+    assert '<span class="ci">(95\N{NO-BREAK SPACE}% interval 17' in words and "\N{EN DASH}" in words
+    assert "k-NN, fine-tuned 2-px, 1e-3" in words
+
+
+def test_the_baseline_at_the_cost_of_pre_training_stands_in_the_curves(tmp_path: Path) -> None:
+    verdict = read_verdict(small(tmp_path / "v", longer=(60.0, 99.0)))
+    chart = plots.curves(verdict)
+    assert chart is not None and len(chart.svgs) == 2 and "var(--c-longer)" in chart.svgs[1]
+    assert "from scratch, at the cost of pre-training" in chart.alt
+    assert [one.name for one in classes.compared(verdict)][1] == "from scratch, at the cost of pre-training"
