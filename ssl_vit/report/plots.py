@@ -145,7 +145,7 @@ def saved(verdict: Verdict, findings: Findings) -> Chart | None:
     if not known:
         return None
     known.sort(key=lambda s: (list(_HEADS).index(s.use), verdict.starts.index(s.start)))
-    bars = [_bar(method_name(verdict, s.start, s.use), look[s.start], s.shares) for s in known]
+    bars = [_bar(_short(method_name(verdict, s.start, s.use), 30), look[s.start], s.shares) for s in known]
     words = "; ".join(f"{bar.row} {bar.value:.0f} %" for bar in bars) + "."
     across = f"labels needed, % of all {whole:,}"
     panel = Panel(
@@ -155,6 +155,12 @@ def saved(verdict: Verdict, findings: Findings) -> Chart | None:
         0.95 + 0.3 * len(bars),
     )
     return make_chart("saved", [panel])
+
+
+def _short(name: str, most: int = 20) -> str:
+    """As much of a name as an axis can take."""
+    name = " ".join(name.split())
+    return name if len(name) <= most else name[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 
 def _bar(name: str, look: Look, shares: tuple[float | None, ...]) -> Mark:
@@ -215,7 +221,8 @@ def confusion_chart(verdict: Verdict) -> Chart | None:
         words = f"{100 * right:.1f} % on the diagonal" + (
             f"; most often {names[row]} is taken for {names[column]} ({off.max():,} times)." if off.max() else "."
         )
-        draw = partial(charts.confusion, counts=counts, names=names, look=look[one.start])
+        short = [_short(name) for name in names]
+        draw = partial(charts.confusion, counts=counts, names=short, look=look[one.start])
         panels.append(Panel(one.name, draw, words, WIDTH))
     return make_chart("confusion", panels, columns=2)
 
@@ -228,6 +235,6 @@ def class_balance(verdict: Verdict) -> Chart | None:
     ordered = sorted(told, key=lambda name: -(told[name].get("train") or 0))
     train, test = ([int(told[name].get(part) or 0) for name in ordered] for part in ("train", "test"))
     words = f"{ordered[0]} has most training images ({train[0]:,}), {ordered[-1]} fewest ({train[-1]:,})."
-    draw = partial(charts.balance, names=ordered, train=train, test=test)
+    draw = partial(charts.balance, names=[_short(name) for name in ordered], train=train, test=test)
     height = float(np.clip(0.8 + 0.24 * len(ordered), 1.6, 6.0))
     return make_chart("classes", [Panel("Images per class", draw, words, height)])

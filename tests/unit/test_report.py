@@ -25,7 +25,7 @@ from made_verdict import DIGITS, SMALL, make_verdict, no_leaks, png
 
 ROOT = Path(__file__).resolve().parents[2]
 EVIL = '<script>alert("x")</script>'
-CLASSES = (EVIL, 'a "quoted" | piped & class', "plain")
+CLASSES = (EVIL, 'a "quoted" | piped & class of $x_1$ \u4e2d', "unbroken" * 12)
 SECTIONS = ["curves", "differences", "saved", "numbers", "contract", "leaks", "cost", "classes", "confusion",
             "pictures", "losses", "tuning", "data", "plan", "provenance", "reproduce"]  # fmt: skip
 _VOID = {"meta", "img", "wbr", "br"}
