@@ -395,7 +395,7 @@ def test_typesetting_escapes_and_keeps_numbers_together() -> None:
     words = typeset("gain -0.6 points <b> (95 % interval 17-30 %) of k-NN, fine-tuned 2-px, 1e-3")
     assert "\N{MINUS SIGN}0.6\N{NO-BREAK SPACE}points" in words and "&lt;b&gt;" in words
     assert '<span class="ci">(95\N{NO-BREAK SPACE}% interval 17' in words and "\N{EN DASH}" in words
-    assert "k-NN, fine-tuned 2-px, 1e-3" in words
+    assert "k\N{NON-BREAKING HYPHEN}NN, fine-tuned 2-px, 1e-3" in words
 
 
 def test_the_baseline_at_the_cost_of_pre_training_stands_in_the_curves(tmp_path: Path) -> None:
