@@ -132,6 +132,7 @@ def seen(page: str) -> Seen:
 
 def test_one_page_without_script_or_network(page: str, seen: Seen) -> None:
     assert "script" not in seen.tags and not [name for name, _ in seen.attributes if name.startswith("on")]
+    assert "default-src 'none'; style-src 'unsafe-inline'; img-src data:" in seen.values("content")
     assert "link" not in seen.tags and "iframe" not in seen.tags and "@import" not in page
     for name in ("src", "href", "action", "xlink:href"):
         assert all(value.startswith(("#", "data:image/png;base64,")) for value in seen.values(name))
