@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -21,7 +22,8 @@ from ssl_vit.report.look import INK, MUTED, PAPER, RULE, Look, palette
 
 _STYLE: dict[str, Any] = {
     "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"], "font.size": 9.5, "svg.fonttype": "none",
-    "svg.hashsalt": "ssl_vit", "text.color": INK, "axes.edgecolor": RULE, "axes.labelcolor": MUTED,
+    "svg.hashsalt": "ssl_vit", "text.parse_math": False,
+    "text.color": INK, "axes.edgecolor": RULE, "axes.labelcolor": MUTED,
     "axes.linewidth": 0.8, "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 10.0,
     "axes.titleweight": "bold", "axes.titlelocation": "left", "axes.titlepad": 8.0, "axes.titlecolor": INK,
     "axes.axisbelow": True, "xtick.color": RULE, "ytick.color": RULE, "xtick.labelcolor": MUTED,
@@ -61,7 +63,7 @@ def look_of(kind: Look) -> dict[str, Any]:
     thin = kind.marker in "XP"  # an edge would eat them up
     return {
         "color": kind.light, "marker": kind.marker, "markeredgewidth": 0.4 if thin else 0.8, "markeredgecolor": PAPER,
-        "markersize": 6.0 if thin else 4.8,
+        "markersize": 6.0 if thin or kind.marker in "^v<>*" else 4.8,
         "linestyle": (0, kind.dash) if kind.dash else "-",
     }  # fmt: skip
 
@@ -77,7 +79,9 @@ def make_chart(
         legend: Names and looks; the page has a legend of its own.
         columns: Panels beside each other in the picture.
     """
-    with _style():
+    with _style(), warnings.catch_warnings():
+        # The page writes names of any script with the reader's letters; matplotlib's own lack some.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
         svgs = tuple(_svg(panel, f"{name}-{i}") for i, panel in enumerate(panels))
         png = _png(panels, legend, columns)
     return Chart(name, " ".join(panel.alt for panel in panels), svgs, png)

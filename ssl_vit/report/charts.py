@@ -170,7 +170,7 @@ def confusion(axis: Axes, counts: np.ndarray, names: Sequence[str], look: Look) 
     """
     size = len(names)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    letters = float(np.clip(62 / size, 3.2, 7.5))
+    letters = float(np.clip(80 / size, 3.6, 9.5))
     for row in range(size):
         for column in range(size):
             share = float(shares[row, column])
@@ -186,7 +186,7 @@ def confusion(axis: Axes, counts: np.ndarray, names: Sequence[str], look: Look) 
                 )
                 axis.text(
                     column, row + 0.27, f"{counts[row, column]:,.0f}", ha="center", va="center",
-                    fontsize=0.68 * letters, color=colour,
+                    fontsize=0.75 * letters, color=colour,
                 )  # fmt: skip
             elif size <= 20:
                 axis.text(column, row, f"{100 * share:.0f}", ha="center", va="center", fontsize=letters, color=colour)

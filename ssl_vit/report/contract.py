@@ -143,7 +143,7 @@ def _last_step(verdict: Verdict, own: Sequence[str]) -> Item:
     if not told or None in (words for _, words in told):
         return Item(claim, None, "not recorded")
     others = sorted({f"{verdict.name(start)}: {words}" for start, words in told if words != "last step"})
-    return Item(claim, not others, "; ".join(others) or f"all {len(told)} pre-trainings")
+    return Item(claim, not others, "; ".join(others) or f"{len(told)} of {len(told)} pre-trainings")
 
 
 def _leaks(verdict: Verdict) -> list[Item]:

@@ -58,7 +58,7 @@ def _range(text: str) -> str:
 
 
 def _words(text: str) -> Markup:
-    text = re.sub(r"(?<![\w.-])-(?=\d)", "\N{MINUS SIGN}", text)
+    text = re.sub(r"(?<![\w.-])-(?=\d)", "\N{MINUS SIGN}", text).replace("k-NN", "k\N{NON-BREAKING HYPHEN}NN")
     return escape(
         re.sub(
             r"(?<=\d) (?=%|px|s\b|h\b|min\b|GB\b|MB\b|[KMGTPEZ]FLOP|points?\b|labels?\b)", "\N{NO-BREAK SPACE}", text

@@ -28,11 +28,14 @@ _KNOWN = {
     "random": Look("random", "#75757a", "#9b9ba0", "P", (1.0, 2.4)),
 }
 _OTHERS = (
-    Look("other-0", "#4b4fb0", "#a3a7ff", "h", ()),
+    Look("other-0", "#4b4fb0", "#a3a7ff", "p", ()),
     Look("other-1", "#7a5230", "#d6a57c", "<", (4.0, 2.0)),
     Look("other-2", "#00737a", "#4fd0d8", ">", (2.0, 2.0)),
     Look("other-3", "#a32036", "#ff8fa0", "*", (6.0, 2.0, 2.0, 2.0)),
 )
+
+LONGER = Look("longer", "#6b4a2f", "#cdb49d", "h", (7.0, 2.0))
+"""The baseline at the cost of pre-training."""
 
 INK, MUTED, RULE, PAPER = "#1b1b1c", "#66666b", "#d9d9de", "#fefefe"
 """Of text, lesser text, lines and ground in pictures; every colour occurs for one meaning only, so that a page can
@@ -54,7 +57,7 @@ def looks(starts: Iterable[str]) -> dict[str, Look]:
 
 def palette() -> dict[str, tuple[str, str]]:
     """Every colour of a start by its name on the page: light and dark."""
-    return {look.css: (look.light, look.dark) for look in (*_KNOWN.values(), *_OTHERS)}
+    return {look.css: (look.light, look.dark) for look in (*_KNOWN.values(), *_OTHERS, LONGER)}
 
 
 SHAPES = {
@@ -65,6 +68,7 @@ SHAPES = {
     "^": "M5 1L9.5 9H.5z",
     "v": "M5 9L.5 1H9.5z",
     "P": "M3.5 .5h3v3h3v3h-3v3h-3v-3h-3v-3h3z",
+    "p": "M5 .5L9.5 3.9L7.8 9.3H2.2L.5 3.9z",
     "h": "M5 .5L9 2.75V7.25L5 9.5L1 7.25V2.75z",
     "<": "M1 5L9 .5V9.5z",
     ">": "M9 5L1 .5V9.5z",

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ssl_vit.report import facts, plots, tables
+from ssl_vit.report import classes, facts, plots, tables
 from ssl_vit.report.blocks import (
     Block,
     Bullets,
@@ -31,6 +31,7 @@ from ssl_vit.report.look import looks
 from ssl_vit.report.records import Verdict
 from ssl_vit.results import shown
 
+_WORDS = {"public": "public weights", "mae": "MAE", "dino": "DINO", "cnn": "the CNN"}
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -88,12 +89,9 @@ def _strip(verdict: Verdict, findings: Findings) -> list[tuple[str, str]]:
         found.append((count(data["pool"]), "images to pre-train on"))
     if data.get("test") is not None:
         found.append((count(data["test"]), "test images"))
-    for start, use in dict.fromkeys(filter(None, (("scratch", "train"), tables.best_pretrained(verdict)))):
-        scores = verdict.of(start, use, labels)
-        if scores:
-            value = tables.interval_of(scores, verdict.clusters).estimate
-            words = f"{heading(metric)}, {tables.method_name(verdict, start, use)}, all labels"
-            found.append((shown(metric, value), words))
+    for one in reversed(classes.compared(verdict)):
+        value = tables.interval_of(one.scores, verdict.clusters).estimate
+        found.append((shown(metric, value), f"{heading(metric)}, {one.name}, {labels:,} labels"))
     for one in findings.primary[:1]:
         words = f"{unit_of(metric)} over all numbers of labels, {verdict.name(one.start)} less the baseline"
         found.append((signed_value(metric, one.interval.estimate), words))
@@ -150,7 +148,7 @@ def _saved(verdict: Verdict, findings: Findings) -> list[Block]:
 def _numbers(verdict: Verdict, _: Findings) -> list[Block]:
     blocks = _grid(tables.all_numbers(verdict))
     left = verdict.told("left_out")
-    return [*blocks, *(Words(f"Left out: {start}, because {why}.") for start, why in left.items())]
+    return [*blocks, *(Words(f"Left out: {_WORDS.get(start, start)}, because {why}.") for start, why in left.items())]
 
 
 def _cost(verdict: Verdict, findings: Findings) -> list[Block]:
@@ -158,7 +156,7 @@ def _cost(verdict: Verdict, findings: Findings) -> list[Block]:
 
 
 def _classes(verdict: Verdict, _: Findings) -> list[Block]:
-    return _grid(tables.class_rows(verdict))
+    return _grid(classes.class_rows(verdict))
 
 
 def _confusion(verdict: Verdict, _: Findings) -> list[Block]:
@@ -169,7 +167,7 @@ def _confusion(verdict: Verdict, _: Findings) -> list[Block]:
     )
     if chart is not None:
         return [*_plot(chart), Words(note, note=True)]
-    rows: list[list[Any]] = [[t, p, count(n), percent(share)] for t, p, n, share in plots.most_confused(verdict)]
+    rows: list[list[Any]] = [[t, p, count(n), percent(share)] for t, p, n, share in classes.most_confused(verdict)]
     return _grid(table(("true class", "taken for", "images, all draws", "of the class"), rows, 2))
 
 

@@ -15,10 +15,11 @@ from ssl_vit.report import charts
 from ssl_vit.report.canvas import WIDTH, Chart, Panel, make_chart
 from ssl_vit.report.cells import heading, unit_of
 from ssl_vit.report.charts import Line, Mark
+from ssl_vit.report.classes import confusions
 from ssl_vit.report.findings import Findings
-from ssl_vit.report.look import Look, looks
+from ssl_vit.report.look import LONGER, Look, looks
 from ssl_vit.report.records import Verdict
-from ssl_vit.report.tables import best_pretrained, interval_of, method_name
+from ssl_vit.report.tables import interval_of, method_name
 from ssl_vit.results import shown
 
 _HEADS = {"train": "All weights trained", "linear": "Linear probe", "knn": "k-NN"}
@@ -37,19 +38,25 @@ def curves(verdict: Verdict) -> Chart | None:
         if not own:
             continue
         # The baseline is what frozen features are compared with, too.
-        pairs = [(start, use) for start in own if (start, use) != ("scratch", "train")]
-        for start, way in [*pairs, *([("scratch", "train")] if verdict.of("scratch", "train") else [])]:
-            scores = verdict.of(start, way)
+        pairs = [(start, use, False) for start in own if (start, use) != ("scratch", "train")]
+        pairs += [("scratch", "train", matched) for matched in (True, False)]
+        for start, way, matched in pairs:
+            scores = verdict.of(start, way, matched=matched)
+            if not scores:
+                continue
             groups = [[s for s in scores if s.labels == labels] for labels in counts]
             found = {labels: interval_of(g, verdict.clusters) for labels, g in zip(counts, groups, strict=True) if g}
             ends = [_ends(f.low, f.high, metric) for f in found.values()]
             line = Line(
-                look[start], list(found), [f.estimate for f in found.values()], *map(list, zip(*ends, strict=True))
+                LONGER if matched else look[start],
+                list(found),
+                [f.estimate for f in found.values()],
+                *map(list, zip(*ends, strict=True)),
             )
             drawn.setdefault(use, []).append(line)
             first, last = line.values[0], line.values[-1]
-            words = f"{verdict.name(start)} from {shown(metric, first)} to {shown(metric, last)}"
-            told.setdefault(use, []).append(words)
+            name = method_name(verdict, start, way, matched=matched)
+            told.setdefault(use, []).append(f"{name} from {shown(metric, first)} to {shown(metric, last)}")
     if not drawn:
         return None
     limits = _limits(
@@ -64,9 +71,13 @@ def curves(verdict: Verdict) -> Chart | None:
 
 
 def legend(verdict: Verdict) -> list[tuple[str, Look]]:
-    """Every start that has numbers, with its look."""
-    look = looks(verdict.starts)
-    return [(verdict.name(start), look[start]) for start in verdict.starts]
+    """Every start that has numbers, with its look, and the baseline at the cost of pre-training."""
+    look, found = looks(verdict.starts), list[tuple[str, Look]]()
+    for start in verdict.starts:
+        found.append((verdict.name(start), look[start]))
+        if verdict.of(start, "train", matched=True):
+            found.append((method_name(verdict, start, "train", matched=True), LONGER))
+    return found
 
 
 def _ends(low: float | None, high: float | None, metric: str) -> tuple[float, float]:
@@ -134,7 +145,7 @@ def saved(verdict: Verdict, findings: Findings) -> Chart | None:
     if not known:
         return None
     known.sort(key=lambda s: (list(_HEADS).index(s.use), verdict.starts.index(s.start)))
-    bars = [_bar(method_name(verdict, s.start, s.use), look[s.start], s.shares) for s in known]
+    bars = [_bar(_short(method_name(verdict, s.start, s.use), 30), look[s.start], s.shares) for s in known]
     words = "; ".join(f"{bar.row} {bar.value:.0f} %" for bar in bars) + "."
     across = f"labels needed, % of all {whole:,}"
     panel = Panel(
@@ -144,6 +155,12 @@ def saved(verdict: Verdict, findings: Findings) -> Chart | None:
         0.95 + 0.3 * len(bars),
     )
     return make_chart("saved", [panel])
+
+
+def _short(name: str, most: int = 20) -> str:
+    """As much of a name as an axis can take."""
+    name = " ".join(name.split())
+    return name if len(name) <= most else name[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 
 def _bar(name: str, look: Look, shares: tuple[float | None, ...]) -> Mark:
@@ -190,21 +207,6 @@ def _losses(folder: Path, run: str) -> tuple[np.ndarray, np.ndarray] | None:
     return steps[kept], values[kept]
 
 
-def confusions(verdict: Verdict) -> dict[str, np.ndarray]:
-    """Counts [true, predicted] with all labels, summed over draws, of the best pre-trained method and the baseline."""
-    truth = verdict.told("test").get("labels")
-    if verdict.about["kind"] != "class" or truth is None:
-        return {}
-    size, labels = len(verdict.about["classes"]), max(verdict.about["labels"])
-    found: dict[str, np.ndarray] = {}
-    for start, use in dict.fromkeys(filter(None, (best_pretrained(verdict), ("scratch", "train")))):
-        predictions = [s.predicted for s in verdict.of(start, use, labels) if s.predicted is not None]
-        if predictions:
-            cells = np.concatenate([np.asarray(truth) * size + predicted for predicted in predictions])
-            found[f"{start} {use}"] = np.bincount(cells, minlength=size * size).reshape(size, size)
-    return found
-
-
 def confusion_chart(verdict: Verdict) -> Chart | None:
     """Confusion matrices beside each other; None where there are none, or too many classes."""
     found, names = confusions(verdict), verdict.about["classes"]
@@ -212,33 +214,17 @@ def confusion_chart(verdict: Verdict) -> Chart | None:
         return None
     look = looks(verdict.starts)
     panels: list[Panel] = []
-    for key, counts in found.items():
-        start, use = key.rsplit(" ", 1)
+    for one, counts in found:
         right = counts.trace() / max(counts.sum(), 1)
         off = np.where(np.eye(len(names), dtype=bool), 0, counts)
         row, column = np.unravel_index(int(off.argmax()), off.shape)
         words = f"{100 * right:.1f} % on the diagonal" + (
             f"; most often {names[row]} is taken for {names[column]} ({off.max():,} times)." if off.max() else "."
         )
-        draw = partial(charts.confusion, counts=counts, names=names, look=look[start])
-        panels.append(Panel(method_name(verdict, start, use), draw, words, WIDTH))
+        short = [_short(name) for name in names]
+        draw = partial(charts.confusion, counts=counts, names=short, look=look[one.start])
+        panels.append(Panel(one.name, draw, words, WIDTH))
     return make_chart("confusion", panels, columns=2)
-
-
-def most_confused(verdict: Verdict, pairs: int = 20) -> list[tuple[str, str, int, float]]:
-    """True class, predicted class, count and share of the true class, of the method that is shown first."""
-    found, names = confusions(verdict), verdict.about["classes"]
-    if not found:
-        return []
-    counts = next(iter(found.values()))
-    off = np.where(np.eye(len(names), dtype=bool), 0, counts)
-    order = np.argsort(-off, axis=None, kind="stable")[:pairs]
-    rows, columns = np.unravel_index(order, off.shape)
-    totals = np.maximum(counts.sum(axis=1), 1)
-    return [
-        (names[r], names[c], int(off[r, c]), float(off[r, c] / totals[r]))
-        for r, c in zip(rows, columns, strict=True) if off[r, c]
-    ]  # fmt: skip
 
 
 def class_balance(verdict: Verdict) -> Chart | None:
@@ -249,6 +235,6 @@ def class_balance(verdict: Verdict) -> Chart | None:
     ordered = sorted(told, key=lambda name: -(told[name].get("train") or 0))
     train, test = ([int(told[name].get(part) or 0) for name in ordered] for part in ("train", "test"))
     words = f"{ordered[0]} has most training images ({train[0]:,}), {ordered[-1]} fewest ({train[-1]:,})."
-    draw = partial(charts.balance, names=ordered, train=train, test=test)
+    draw = partial(charts.balance, names=[_short(name) for name in ordered], train=train, test=test)
     height = float(np.clip(0.8 + 0.24 * len(ordered), 1.6, 6.0))
     return make_chart("classes", [Panel("Images per class", draw, words, height)])

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import mean
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-from statsmodels.stats import proportion as _untyped_proportion  # pyright: ignore[reportMissingTypeStubs]
 
 from ssl_vit.evaluation.statistics import Interval, interval
 from ssl_vit.report.cells import (
@@ -26,11 +25,9 @@ from ssl_vit.report.cells import (
     two_digits,
     unit_of,
 )  # fmt: skip
-from ssl_vit.report.comparisons import Difference, Saving, oriented
+from ssl_vit.report.comparisons import Difference, Saving
 from ssl_vit.report.records import Score, Verdict
 from ssl_vit.results import shown
-
-_proportion = cast("Any", _untyped_proportion)
 
 USES = {"train": "all weights trained", "linear": "linear probe", "knn": "k-NN"}
 """In the order of the report."""
@@ -224,79 +221,3 @@ def cost_rows(verdict: Verdict, primary: Sequence[Difference]) -> Table:
 def _mean(told: Sequence[dict[str, Any]], key: str) -> float:
     known = [float(one[key]) for one in told if one.get(key) is not None]
     return mean(known) if known else 0.0
-
-
-def best_pretrained(verdict: Verdict) -> tuple[str, str] | None:
-    """The pre-trained start and use with the best mean with all labels; None where nothing was pre-trained."""
-    labels, metric = max(verdict.about["labels"]), verdict.about["metric"]
-    means = {
-        (start, use): oriented(metric) * mean(s.value for s in scores)
-        for start in verdict.starts if start not in ("scratch", "cnn", "pixels", "random")
-        for use in USES if (scores := verdict.of(start, use, labels))
-    }  # fmt: skip
-    return max(means, key=lambda key: means[key]) if means else None
-
-
-def class_rows(verdict: Verdict, shown_at_most: int = 12) -> Table:
-    """Every class, the best first: the best pre-trained method with all labels, and the baseline."""
-    kind, labels, told = (
-        verdict.about["kind"],
-        max(verdict.about["labels"]),
-        verdict.told("data").get("per_class") or {},
-    )
-    pairs = [pair for pair in (best_pretrained(verdict), ("scratch", "train")) if pair and verdict.of(*pair, labels)]
-    metric = "mae" if kind == "regression" else "top1"
-    found = {
-        name: values for name in verdict.about["classes"]
-        if pairs and (values := [_of_class(verdict.of(*pair, labels), name) for pair in pairs])[0] is not None
-    }  # fmt: skip
-    ordered = sorted(found, key=lambda name: -oriented(metric) * float(found[name][0] or 0))
-    half = shown_at_most // 2
-    picked = ordered if len(ordered) <= shown_at_most else [*ordered[:half], None, *ordered[-half:]]
-    rows: list[list[Cell | str]] = []
-    for name in picked:
-        if name is None:
-            rows.append(["...", *[""] * (len(pairs) + 1)])
-            continue
-        size = _tests_of(verdict, name) if kind == "class" else 0
-        cells = [NOTHING if v is None else Cell(shown(metric, v), _minor(_wilson(v, size))) for v in found[name]]
-        rows.append([name, *cells, count((told.get(name) or {}).get("test"))])
-    what = {"class": "recall %", "multilabel": "average precision %", "regression": "mean abs. error"}[kind]
-    heads = ("class", *(f"{method_name(verdict, *pair)}, {what}" for pair in pairs), "test images")
-    groups = "groups of test images" if verdict.clusters is not None else "test images"
-    note = f"With {labels:,} labels, mean over draws."
-    if kind == "class" and rows:
-        note += f" 95 % intervals (Wilson) are about other {groups} of the class, not about other draws."
-    return table(heads, rows, 1, note)
-
-
-def _of_class(scores: Sequence[Score], name: str) -> float | None:
-    """The mean over draws; None where no test image tells."""
-    values = [_value_of_class(score.row, name) for score in scores]
-    known = [value for value in values if value is not None]
-    return mean(known) if known and len(known) == len(values) else None
-
-
-def _value_of_class(row: dict[str, Any], name: str) -> float | None:
-    for key in ("per_class", "per_label", "per_target"):
-        if row.get(key):
-            value = row[key].get(name)
-            return value.get("mae") if isinstance(value, dict) else value
-    return None
-
-
-def _tests_of(verdict: Verdict, name: str) -> int:
-    """Test images of a class, or groups of them."""
-    truth, clusters = verdict.told("test").get("labels"), verdict.clusters
-    if truth is None:
-        return int(((verdict.told("data").get("per_class") or {}).get(name) or {}).get("test") or 0)
-    mine = np.asarray(truth) == verdict.about["classes"].index(name)
-    return int(mine.sum()) if clusters is None else len(np.unique(clusters[mine]))
-
-
-def _wilson(value: float, size: int) -> str:
-    """Interval of a percentage of so many."""
-    if not size:
-        return ""
-    low, high = _proportion.proportion_confint(value / 100 * size, size, method="wilson")
-    return span("top1", 100 * float(low), 100 * float(high))

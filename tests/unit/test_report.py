@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 from ssl_vit.errors import UserError
-from ssl_vit.report import plots, tables
+from ssl_vit.report import classes, plots, tables
+from ssl_vit.report.html import typeset
 from ssl_vit.report.page import build
 from ssl_vit.report.records import read_verdict
 from ssl_vit.report.write import open_numbers, write_report
@@ -24,7 +25,7 @@ from made_verdict import DIGITS, SMALL, make_verdict, no_leaks, png
 
 ROOT = Path(__file__).resolve().parents[2]
 EVIL = '<script>alert("x")</script>'
-CLASSES = (EVIL, 'a "quoted" | piped & class', "plain")
+CLASSES = (EVIL, 'a "quoted" | piped & class of $x_1$ \u4e2d', "unbroken" * 12)
 SECTIONS = ["curves", "differences", "saved", "numbers", "contract", "leaks", "cost", "classes", "confusion",
             "pictures", "losses", "tuning", "data", "plan", "provenance", "reproduce"]  # fmt: skip
 _VOID = {"meta", "img", "wbr", "br"}
@@ -131,6 +132,7 @@ def seen(page: str) -> Seen:
 
 def test_one_page_without_script_or_network(page: str, seen: Seen) -> None:
     assert "script" not in seen.tags and not [name for name, _ in seen.attributes if name.startswith("on")]
+    assert "default-src 'none'; style-src 'unsafe-inline'; img-src data:" in seen.values("content")
     assert "link" not in seen.tags and "iframe" not in seen.tags and "@import" not in page
     for name in ("src", "href", "action", "xlink:href"):
         assert all(value.startswith(("#", "data:image/png;base64,")) for value in seen.values(name))
@@ -230,16 +232,16 @@ def test_many_classes_become_a_table_of_those_confused(tmp_path: Path) -> None:
     folder = small(tmp_path / "v", classes=tuple(f"class {i}" for i in range(40)), images=400)
     verdict = read_verdict(folder)
     assert plots.confusion_chart(verdict) is None
-    pairs = plots.most_confused(verdict)
+    pairs = classes.most_confused(verdict)
     assert len(pairs) == 20 and pairs == sorted(pairs, key=lambda pair: -pair[2]) and all(t != p for t, p, *_ in pairs)
     (confused,) = [s for s in build(verdict).sections if s.key == "confusion"]
     assert [block.kind for block in confused.blocks] == ["grid"]
-    assert len(tables.class_rows(verdict).rows) == 13  # the six best, dots, the six worst
+    assert len(classes.class_rows(verdict).rows) == 13  # the six best, dots, the six worst
 
 
 def test_confusions_are_those_of_the_predictions(tmp_path: Path) -> None:
-    verdict = read_verdict(small(tmp_path / "v"))
-    counts = plots.confusions(verdict)["scratch train"]
+    verdict = read_verdict(small(tmp_path / "v", longer=None))
+    counts = next(c for one, c in classes.confusions(verdict) if one.start == "scratch")
     truth = np.array(verdict.about["test"]["labels"])
     scores = verdict.of("scratch", "train", 100)
     assert counts.sum() == 30 * 3 and counts[1].sum() == 10 * 3
@@ -248,7 +250,7 @@ def test_confusions_are_those_of_the_predictions(tmp_path: Path) -> None:
 
 def test_intervals_of_classes_stay_between_0_and_100(tmp_path: Path) -> None:
     curves = {("scratch", "train"): (99.99, 99.99), ("mae", "train"): (99.99, 99.99)}
-    rows = tables.class_rows(read_verdict(small(tmp_path / "v", curves))).rows
+    rows = classes.class_rows(read_verdict(small(tmp_path / "v", curves))).rows
     assert [row[1].text for row in rows] == ["100.0"] * 3
     assert {row[1].minor for row in rows} == {("72.2 to 100.0",)}  # ten images each, all right
 
@@ -388,3 +390,18 @@ def test_the_numbers_of_the_page_are_those_of_the_folder(tmp_path: Path) -> None
         means = [np.mean([s.value for s in verdict.of(start, use, count)]) for count in verdict.about["labels"]]
         assert rows[words][1:] == [f"{mean:.1f}" for mean in means]
     assert list(rows)[:2] == ["MAE, fine-tuned", "DINO, fine-tuned"]
+
+
+def test_typesetting_escapes_and_keeps_numbers_together() -> None:
+    words = typeset("gain -0.6 points <b> (95 % interval 17-30 %) of k-NN, fine-tuned 2-px, 1e-3")
+    assert "\N{MINUS SIGN}0.6\N{NO-BREAK SPACE}points" in words and "&lt;b&gt;" in words
+    assert '<span class="ci">(95\N{NO-BREAK SPACE}% interval 17' in words and "\N{EN DASH}" in words
+    assert "k\N{NON-BREAKING HYPHEN}NN, fine-tuned 2-px, 1e-3" in words
+
+
+def test_the_baseline_at_the_cost_of_pre_training_stands_in_the_curves(tmp_path: Path) -> None:
+    verdict = read_verdict(small(tmp_path / "v", longer=(60.0, 99.0)))
+    chart = plots.curves(verdict)
+    assert chart is not None and len(chart.svgs) == 2 and "var(--c-longer)" in chart.svgs[1]
+    assert "from scratch, at the cost of pre-training" in chart.alt
+    assert [one.name for one in classes.compared(verdict)][1] == "from scratch, at the cost of pre-training"
