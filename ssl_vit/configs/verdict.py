@@ -38,7 +38,7 @@ class VerdictConfig:
     """Draws of labels for k-NN and linear probes."""
     train_draws: int = 5
     """Draws of labels where all weights are trained."""
-    matched_draws: int = 3
+    matched_draws: int = 5
     """Draws for the baseline at the FLOPs of pre-training and fine-tuning together; 0 leaves it out, and then no gain
     is claimed."""
     trials: int = 6

@@ -42,7 +42,8 @@ def held_out_inside(
 
     Returns:
         Sorted positions to train on and to choose by; None where more than a tenth of the labels is of classes with
-        fewer than five, or fewer than two images (which no metric of several labels or of numbers can compare) would be held out.
+        fewer than five, or fewer than two images (which no metric of several labels or of numbers can compare) would
+        be held out.
     """
     if groups is not None:
         folds = group_folds(labels, kind, groups, HELD_OUT, draw)

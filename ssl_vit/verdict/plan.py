@@ -25,11 +25,11 @@ _LENGTHS = 1.2
 """Mean of the lengths that tuning may choose."""
 
 _CUTS: tuple[tuple[str, Any], ...] = (
-    ("length", 0.7), ("pretraining", 0.7), ("length", 0.5), ("matched_draws", 2), ("pretraining", 0.5), ("trials", 5),
-    ("matched", None), ("length", 0.35), ("pretraining", 0.35), ("trials", 4), ("length", 0.25), ("labels", 5),
-    ("pretraining", 0.25), ("tuned", None), ("trials", 3), ("length", 0.15), ("pretraining", 0.15), ("cnn", None),
-    ("dino", None), ("length", 0.1), ("labels", 3), ("probe_draws", 5), ("seeds", 1), ("train_draws", 3), ("labels", 2),
-    ("length", 0.05), ("matched_draws", 0), ("train_draws", 2),
+    ("length", 0.7), ("pretraining", 0.7), ("length", 0.5), ("matched", None), ("pretraining", 0.5), ("trials", 5),
+    ("matched_draws", 3), ("length", 0.35), ("pretraining", 0.35), ("trials", 4), ("length", 0.25), ("labels", 5),
+    ("pretraining", 0.25), ("tuned", None), ("trials", 3), ("length", 0.15), ("pretraining", 0.15),
+    ("matched_draws", 2), ("cnn", None), ("dino", None), ("length", 0.1), ("labels", 3), ("probe_draws", 5),
+    ("seeds", 1), ("train_draws", 3), ("labels", 2), ("length", 0.05), ("matched_draws", 0), ("train_draws", 2),
 )  # fmt: skip
 """What is cut, in this order, until a plan fits. Numbers of draws and seeds, which intervals stand on, come last."""
 

@@ -15,40 +15,15 @@ from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[2]
 SHORT = [
-    "--verdict.labels",
-    "[30]",
-    "--verdict.seeds",
-    "1",
-    "--verdict.train_draws",
-    "2",
-    "--verdict.probe_draws",
-    "2",
-    "--verdict.trials",
-    "2",
-    "--verdict.length",
-    "0.02",
-    "--verdict.pretraining",
-    "0.02",
-    "--verdict.matched_draws",
-    "2",
-    "--verdict.budget",
-    "1d",
-    "--run.dir",
-    "v",
-]
+    "--verdict.labels", "[30]", "--verdict.seeds", "1", "--verdict.train_draws", "2", "--verdict.probe_draws", "2",
+    "--verdict.trials", "2", "--verdict.length", "0.02", "--verdict.pretraining", "0.02",
+    "--verdict.matched_draws", "2", "--verdict.budget", "1d", "--run.dir", "v",
+]  # fmt: skip
 METHODS = ["--verdict.methods", "mae,random,pixels,cnn"]
 TINY = [
-    "--model.width",
-    "16",
-    "--model.depth",
-    "1",
-    "--model.heads",
-    "2",
-    "--model.img_size",
-    "16",
-    "--model.patch_size",
-    "8",
-]
+    "--model.width", "16", "--model.depth", "1", "--model.heads", "2", "--model.img_size", "16",
+    "--model.patch_size", "8",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -126,8 +101,10 @@ def test_nothing_finished_is_repeated_and_what_is_missing_is_the_same_again(verd
     assert "already holds a run with another config (seed 0 -> 5)" in err
 
 
-NUMBERS = ["mae-train-30-labels-draw-1", "scratch-train-30-labels-draw-1", "mae-knn-30-labels-draw-1",
-           "mae-linear-1438-labels-draw-1", "pixels-linear-30-labels-draw-1", "random-knn-30-labels-draw-1"]  # fmt: skip
+NUMBERS = [
+    "mae-train-30-labels-draw-1", "scratch-train-30-labels-draw-1", "mae-knn-30-labels-draw-1",
+    "mae-linear-1438-labels-draw-1", "pixels-linear-30-labels-draw-1", "random-knn-30-labels-draw-1",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("number", NUMBERS)
