@@ -124,7 +124,8 @@ def describe(plan: Plan, opened: Opened, jobs: int) -> str:
     limit = "" if opened.budget is None else f" of {_clock(opened.budget)}"
     at_once = f", {jobs} at a time" if jobs > 1 else ""
     about = [
-        f"labels    {', '.join(f'{n:,}' for n in study.labels)}",
+        f"labels    {', '.join(f'{n:,}' for n in study.labels)}; judged on {len(opened.data.test):,} test images: "
+        f"{opened.data.split}",
         *(f"note      {note}" for note in opened.notes),
         *(f"left out  {NAMES[start]}: {why}" for start, why in opened.left_out.items()),
         f"plan      {_clock(plan.seconds)}{limit}{at_once}, from measured steps of each kind",
@@ -271,7 +272,7 @@ def _training_units(
             if start == "scratch" and n in study.matched and draw < study.recipe.verdict.matched_draws and most and fpi:
                 steps = round(length + most / (fpi * study.batch(n)))
                 key = work.key_of(start, "train", n, draw, matched=True)
-                units.append(Unit(key, work.training, (*args, steps), steps * study.batch(n)))
+                units.append(Unit(key, work.training, (*args, steps), float(steps * study.batch(n))))
     return units
 
 

@@ -23,6 +23,7 @@ from ssl_vit.configs.verdict import label_counts, methods_of, seconds_of
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.sources import Labelled, open_labelled, open_pool
 from ssl_vit.data.views import measure_scale
+from ssl_vit.dist import gather_lists, rank_and_world
 from ssl_vit.errors import UserError
 from ssl_vit.evaluation.few_label import held_out_inside, labelled_draw
 from ssl_vit.evaluation.metrics import chosen_metric
@@ -99,9 +100,12 @@ def open_study(cfg: VerdictRecipe, folder: Path, pool: ImageSet, data: Labelled)
         epochs=_epochs(cfg, len(pool), preset), given=given, tuned=tuned, matched=tuned or counts[-1:],
         base_lr={"scratch": preset.base_lr["scratch"], "finetune": preset.base_lr["finetune"]},
     )  # fmt: skip
-    export_untrained(study, pool)
+    main = rank_and_world()[0] == 0
+    if main:
+        export_untrained(study, pool)
     if "public" in starts:
-        why = prepare_public(study, pool, asked=cfg.verdict.methods is not None or cfg.verdict.public is not None)
+        asked = cfg.verdict.methods is not None or cfg.verdict.public is not None
+        why = gather_lists([prepare_public(study, pool, asked=asked) or ""] if main else [])[0]
         if why:
             left_out["public"] = why
             study = replace(study, starts=tuple(s for s in study.starts if s != "public"))
@@ -160,7 +164,12 @@ def _given(cfg: VerdictRecipe, pool: ImageSet) -> tuple[dict[str, tuple[str, ...
 
 
 def export_untrained(study: Study, pool: ImageSet) -> None:
-    """The network before any training, with the pool's pixel statistics: what random features and raw pixels use."""
+    """The network before any training, with the pool's pixel statistics: what random features and raw pixels use.
+
+    Args:
+        study: What it belongs to.
+        pool: The images.
+    """
     place = study.folder / "runs" / "untrained"
     if (place / "backbone" / "config.json").exists():
         return

@@ -136,6 +136,7 @@ def _begin() -> None:
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         os.environ.pop(name, None)
     torch.set_num_threads(1)
+    multiprocessing.set_start_method(None, force=True)  # loader processes start as they do elsewhere
     parent = multiprocessing.parent_process()
     assert parent is not None
 

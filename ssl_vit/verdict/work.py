@@ -16,7 +16,7 @@ import yaml
 
 from ssl_vit import train
 from ssl_vit.configs import EvalConfig, KNNRecipe, LinearConfig, LinearRecipe, RunConfig, SupervisedRecipe
-from ssl_vit.dist import rank_and_world
+from ssl_vit.dist import gather_lists, rank_and_world
 from ssl_vit.errors import UserError
 from ssl_vit.evaluation.answers import Answers, answers_of, save_answers
 from ssl_vit.evaluation.features import Features
@@ -111,9 +111,8 @@ def measure(study: Study, start: str) -> dict[str, Any]:
     else:
         script, config = study.training(start, study.labels[-1], 0, study.usual(start, study.labels[-1]), study.folder)
     first = _tried(study, f"measure-{start}", script, config, _LINES)
-    if not first:
-        return {}
-    steps = int(np.clip(_SECONDS * first["images_per_second"] / first["batch"], _LINES, _MOST_STEPS))
+    wanted = _SECONDS * first["images_per_second"] / first["batch"] if first else 0
+    steps = int(gather_lists([str(int(np.clip(wanted, _LINES, _MOST_STEPS)))])[0])  # as the main process says
     return _tried(study, f"measure-{start}", script, config, _LINES * (steps // _LINES))
 
 
