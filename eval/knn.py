@@ -12,6 +12,7 @@ def main(cfg: KNNRecipe) -> None:
     import torch
 
     from ssl_vit import train
+    from ssl_vit.evaluation.answers import answers_of, save_answers
     from ssl_vit.evaluation.knn import knn_means, knn_scores, log_shares, share_logits
     from ssl_vit.evaluation.metrics import columns, judge
     from ssl_vit.evaluation.printing import conclusion, led_by, print_table
@@ -25,7 +26,7 @@ def main(cfg: KNNRecipe) -> None:
     data, device = session.data, accelerator.device
     kind, names = data.test.kind, data.test.classes
     ks = tuple(sorted({cfg.knn.k, *cfg.knn.also}))
-    rows = []
+    groups, rows, answers = data.test.groups, [], None
     for contestant in contestants(session, cfg.eval, seed=cfg.seed, device=device):
         bank, asked = extract_both(session, contestant, cfg.eval, device)
         x, queries = (torch.from_numpy(features.x).to(device) for features in (bank, asked))
@@ -37,6 +38,9 @@ def main(cfg: KNNRecipe) -> None:
             scores = knn_means(x, labels, queries, **options)
             if kind == "multilabel":
                 scores = {k: share_logits(found) for k, found in scores.items()}
+        if answers is None:  # the backbone's, which comes first
+            own = None if groups is None else groups[asked.index]
+            answers = answers_of(kind, session.metric, scores[cfg.knn.k].numpy(), asked.labels, names, own)
         for k in ks:
             only = None if k == cfg.knn.k else session.metric
             metrics = judge(kind, scores[k].numpy(), asked.labels, names, only=only)
@@ -59,7 +63,9 @@ def main(cfg: KNNRecipe) -> None:
         **arithmetic(cfg.eval),
     }
     result = session.result("knn", rows, protocol, cfg.seed) | {"selection": "none: k is fixed beforehand"}
-    print(f"Result: {session.run.write_result(f'knn{session.suffix(cfg.seed)}', result)}")
+    path = session.run.write_result(f"knn{session.suffix(cfg.seed)}", result)
+    save_answers(path, answers or {})
+    print(f"Result: {path}")
 
 
 if __name__ == "__main__":

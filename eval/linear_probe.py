@@ -14,6 +14,7 @@ def main(cfg: LinearRecipe) -> None:
         cfg: What ``--help`` lists.
     """
     from ssl_vit import train
+    from ssl_vit.evaluation.answers import save_answers
     from ssl_vit.evaluation.linear_protocols import FILES, NAMES, judge_linear
     from ssl_vit.evaluation.metrics import columns
     from ssl_vit.evaluation.printing import conclusion, led_by, print_table
@@ -34,7 +35,9 @@ def main(cfg: LinearRecipe) -> None:
     print_table(f"{session.data.test.name}: {name} ({judged.note}){why}", judged.rows, shown)
     print(conclusion(judged.rows, session.metric))
     result = session.result(name, judged.rows, judged.protocol, cfg.seed)
-    print(f"Result: {session.run.write_result(f'{file}{session.suffix(cfg.seed)}', result)}")
+    path = session.run.write_result(f"{file}{session.suffix(cfg.seed)}", result)
+    save_answers(path, judged.answers)
+    print(f"Result: {path}")
 
 
 if __name__ == "__main__":

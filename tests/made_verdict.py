@@ -43,7 +43,7 @@ NAMES = {
 }  # fmt: skip
 _OWN = ("mae", "dino")
 _NETWORKS = {"cnn": "ResNet of 4 blocks, 96 wide", "pixels": "64 pixels"}
-_SCRIPTS = {"knn": "knn", "linear": "linear_probe", "train": "finetune"}
+_SCRIPTS = {"knn": "knn", "linear": "linear-cached", "train": "finetune"}
 
 
 def make_verdict(

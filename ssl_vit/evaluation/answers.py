@@ -15,8 +15,9 @@ from ssl_vit.evaluation.statistics import accuracy_units, balanced_units, blocks
 from ssl_vit.rundir import write_bytes_atomically
 
 Answers = dict[str, np.ndarray]
-"""``units``: Float[U], contributions to the leading metric whose mean is its value; for classes also ``predicted``:
-Int[n] and ``confidence``: Float[n], the probability of what was predicted."""
+"""``units``: Float[U], contributions to the leading metric whose mean is its value, and ``clusters``: Int[U], the group
+of each, where images have groups and units are images; for classes also ``predicted``: Int[n] and ``confidence``:
+Float[n], the probability of what was predicted."""
 
 
 def answers_of(
@@ -48,7 +49,8 @@ def answers_of(
         if metric in ("top1", "balanced"):
             hits = predicted == labels
             units = accuracy_units(hits) if metric == "top1" else balanced_units(hits, labels)
-            return found | {"units": units.astype(np.float32)}
+            found["units"] = units.astype(np.float32)
+            return found if groups is None else found | {"clusters": groups.astype(np.int64)}
     if judge(kind, scores, labels, names, only=metric)[metric] is None:
         return found
 

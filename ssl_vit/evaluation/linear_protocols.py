@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from accelerate import Accelerator
 
@@ -17,6 +18,7 @@ from ssl_vit.data.sources import Labelled
 from ssl_vit.data.targets import measure_targets
 from ssl_vit.data.views import PixelScale, eval_images, probe_view
 from ssl_vit.errors import UserError
+from ssl_vit.evaluation.answers import Answers, answers_of
 from ssl_vit.evaluation.features import Features, extract_features, images_at_once
 from ssl_vit.evaluation.linear import linear_probe
 from ssl_vit.evaluation.linear_cached import linear_cached
@@ -56,6 +58,8 @@ class Judged(NamedTuple):
     """Everything that gives the numbers their meaning."""
     note: str
     """For the table's title."""
+    answers: Answers
+    """The backbone's, for every test image."""
 
 
 def judge_linear(cfg: LinearRecipe, session: Session, accelerator: Accelerator) -> Judged:
@@ -123,12 +127,13 @@ def _on_features(cfg: LinearRecipe, session: Session, accelerator: Accelerator) 
         (contestant.method, *extract_both(described, contestant, cfg.eval, device))
         for contestant in contestants(described, cfg.eval, seed=cfg.seed, device=device)
     ]
-    rows = []
+    rows, answers = [], {}
     for method, bank, asked in features if accelerator.is_main_process else ():
         own = {"pixels": slice(None)} if method == "raw pixels" else pools
         default = exported.pool if exported.pool in own else next(iter(own))
         fitted, scores = _fit(cfg, session, bank, asked, own, default, device)
         metrics = judge(data.train.kind, scores, asked.labels, data.test.classes)
+        answers = answers or _answers(session, scores, asked)
         rows.append({"method": method, **fitted, **metrics, "unreadable_test_images": list(asked.left_out)})
     protocol = {
         "linear": _options(cfg),
@@ -139,7 +144,13 @@ def _on_features(cfg: LinearRecipe, session: Session, accelerator: Accelerator) 
         + (", groups kept whole" if data.train.groups is not None else ""),
         **arithmetic(cfg.eval),
     }
-    return Judged(rows, protocol, rows[0]["selection"] if rows else "")
+    return Judged(rows, protocol, rows[0]["selection"] if rows else "", answers)
+
+
+def _answers(session: Session, scores: np.ndarray, asked: Features) -> Answers:
+    test = session.data.test
+    groups = None if test.groups is None else test.groups[asked.index]
+    return answers_of(test.kind, session.metric, scores, asked.labels, test.classes, groups)
 
 
 def _fit(
@@ -187,7 +198,7 @@ def _on_augmented_images(cfg: LinearRecipe, session: Session, accelerator: Accel
     probed = [(str(exported.about.get("objective", "backbone")), "backbone", backbone)]
     if cfg.eval.baselines:
         probed.append(("random weights", "random-weights", exported.with_random_weights(cfg.seed)))
-    rows = []
+    rows, answers = [], {}
     for method, name, network in probed:
         if accelerator.is_main_process:
             print(f"{NAMES[cfg.linear.protocol]} on {method}")
@@ -196,7 +207,10 @@ def _on_augmented_images(cfg: LinearRecipe, session: Session, accelerator: Accel
             "linear_probe", own, data=data.train.name, fingerprint=f"{exported.weights_hash}-{data.train.fingerprint}",
             writes=accelerator.is_main_process, accelerator=describe(accelerator),
         )  # fmt: skip
-        metrics = train_probe(network, data, exported.scale, own, size=exported.size, run=run, accelerator=accelerator)
+        metrics, found = train_probe(
+            network, data, exported.scale, own, size=exported.size, run=run, accelerator=accelerator
+        )
+        answers = answers or _answers(session, found.x, found)
         trained = {k: to_dict(cfg)[k] for k in ("optim", "fit", "augment")}
         rows.append({"method": method, "pool": cfg.linear.pool or "tokens", "trained_with": trained, **metrics})
     protocol = {
@@ -213,7 +227,7 @@ def _on_augmented_images(cfg: LinearRecipe, session: Session, accelerator: Accel
         "batch_statistics": asked.fit.given_micro_batch or "of the whole batch",
         "selection": "none: fixed options, last step",
     }
-    return Judged(rows if accelerator.is_main_process else [], protocol, "fixed options, last step")
+    return Judged(rows if accelerator.is_main_process else [], protocol, "fixed options, last step", answers)
 
 
 def train_probe(
@@ -225,7 +239,7 @@ def train_probe(
     size: int,
     run: RunDir,
     accelerator: Accelerator,
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], Features]:
     """Trains one head on a frozen backbone in the one loop, and judges the last step on the test images.
 
     Args:
@@ -238,7 +252,7 @@ def train_probe(
         accelerator: Made by ``train.start``.
 
     Returns:
-        Metrics on the test images, steps and unreadable images.
+        Metrics on the test images, steps and unreadable images; and what the head says of every test image.
     """
     protocol, optim = cfg.linear.protocol, OptimConfig(**to_dict(cfg.optim))
     assert cfg.fit.batch_size is not None and cfg.linear.heads is not None
@@ -264,7 +278,8 @@ def train_probe(
     fit(objective, loader, view, fit=taken, optim=optim, run=run, accelerator=accelerator, seed=cfg.seed)
     found = _scores(objective, data.test, scale, size, accelerator.device)
     metrics = judge(data.train.kind, found.x, found.labels, data.test.classes)
-    return {**metrics, "steps": count_steps(cfg.fit, loader), "unreadable_test_images": list(found.left_out)}
+    metrics |= {"steps": count_steps(cfg.fit, loader), "unreadable_test_images": list(found.left_out)}
+    return metrics, found
 
 
 def _scores(objective: FrozenProbe, images: ImageSet, scale: PixelScale, size: int, device: torch.device) -> Features:

@@ -136,19 +136,29 @@ def _score(result: Result, metric: str) -> Score:
     row = result.rows[0] if result.rows else {}
     if told is None or row.get(metric) is None:
         raise UserError(f"{result.path} is no result of a verdict; remove it, and run eval/verdict.py again")
-    arrays: dict[str, np.ndarray] = {}
-    beside = result.path.with_suffix(".npz")
-    if beside.exists():
-        try:
-            with np.load(beside) as file:
-                arrays = {name: file[name] for name in file.files}
-        except (OSError, ValueError) as error:
-            raise UserError(
-                f"{beside} is damaged; remove it and {result.path.name}, and run eval/verdict.py again"
-            ) from error
+    arrays = answers_beside(result.path)
     return Score(
         start=told["start"], use=told["use"], labels=result.labels_used, draw=told["draw"],
         pretraining=told["pretraining"], matched=told["matched"], value=float(row[metric]),
         units=arrays.get("units"), predicted=arrays.get("predicted"), confidence=arrays.get("confidence"),
         result=result, command=told["command"], cost=told["cost"], row=row,
     )  # fmt: skip
+
+
+def answers_beside(result: Path) -> dict[str, np.ndarray]:
+    """What was answered for every test image (``ssl_vit.evaluation.answers``); empty where that was not kept.
+
+    Args:
+        result: The result's JSON file.
+
+    Raises:
+        UserError: Where the file is damaged.
+    """
+    beside = result.with_suffix(".npz")
+    if not beside.exists():
+        return {}
+    try:
+        with np.load(beside) as file:
+            return {name: file[name] for name in file.files}
+    except (OSError, ValueError) as error:
+        raise UserError(f"{beside} is damaged; remove it and {result.name}, and make that result again") from error

@@ -1,4 +1,4 @@
-"""Ordinary run directories as a verdict: values alone, and nothing that no run records."""
+"""Ordinary run directories as a verdict: what their results hold, and nothing that no run records."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ssl_vit.errors import UserError
-from ssl_vit.report.records import Score, Verdict
+from ssl_vit.notices import say_once
+from ssl_vit.report.records import Score, Verdict, answers_beside
 from ssl_vit.results import Number, Result, check_alike, numbers_of, read_results, training_rules
 from ssl_vit.rundir import digest
 
-_USES = {"knn": "knn", "linear_probe": "linear", "finetune": "train", "supervised": "train"}
+_LINEAR = ("linear-cached", "logistic", "linear-aug (MAE)", "linear-aug (DINO)", "attentive")
+"""Linear probes by name; of several a report takes the first."""
+_USES = {"knn": "knn", "finetune": "train", "supervised": "train"} | dict.fromkeys(_LINEAR, "linear")
 _STARTS = {"MAE": "mae", "DINO": "dino", "from scratch": "scratch", "raw pixels": "pixels", "random weights": "random"}
 
 
@@ -26,6 +31,10 @@ def read_runs(folders: Sequence[str | Path]) -> Verdict:
         UserError: Where there are none, and where they may not stand in one table (``ssl_vit.results``).
     """
     results = read_results(folders)
+    first, *others = [name for name in _LINEAR if name in {r.method for r in results}] or [""]
+    if others:
+        say_once(f"note: results of {', '.join(others)} are left out; a report has one linear probe, {first}")
+    results = [result for result in results if result.method not in others]
     evaluations = check_alike(results)
     strange = sorted(set(evaluations) - set(_USES))
     if strange:
@@ -34,23 +43,34 @@ def read_runs(folders: Sequence[str | Path]) -> Verdict:
     for number in (numbers := numbers_of(results)):
         groups.setdefault((_start(number), _USES[number.evaluation], number.labels), []).append(number)
     scores = [score for key, group in groups.items() for score in _scores(*key, group)]
-    first = results[0]
-    test = first.protocol["test"]
+    head = results[0]
+    test = head.protocol["test"]
     names = next((list(s.row[k]) for s in scores for k in ("per_class", "per_label", "per_target") if s.row.get(k)), [])
     about: dict[str, Any] = {
-        "title": Path(str(first.data.get("name", "runs"))).name,
-        "kind": first.protocol["kind"], "metric": first.protocol["metric"], "classes": names,
+        "title": Path(str(head.data.get("name", "runs"))).name,
+        "kind": head.protocol["kind"], "metric": head.protocol["metric"], "classes": names,
         "labels": sorted({score.labels for score in scores}),
         "data": {
-            "name": str(first.data.get("name")), "test": test.get("images"), "split": test.get("split"),
-            "fingerprints": {"train": first.protocol.get("train"), "test": test.get("fingerprint")},
+            "name": str(head.data.get("name")), "test": test.get("images"), "split": test.get("split"),
+            "fingerprints": {"train": head.protocol.get("train"), "test": test.get("fingerprint")},
         },
-        "test": {"labels": None, "clusters": None, "names": []},
+        "test": {"labels": None, "clusters": _clusters(results), "names": []},
         "methods": _methods(numbers),
-        "provenance": first.made_with,
+        "provenance": head.made_with,
         "from_runs": [str(folder) for folder in folders],
     }  # fmt: skip
     return Verdict(Path(), about, tuple(scores))
+
+
+def _clusters(results: Sequence[Result]) -> list[int] | None:
+    """The groups of test images, where results kept them."""
+    kept = (answers_beside(result.path).get("clusters") for result in results)
+    return next((found.tolist() for found in kept if found is not None), None)
+
+
+def _answers(number: Number) -> dict[str, np.ndarray]:
+    """Those of a result's own row; of the baselines behind it none are kept."""
+    return answers_beside(number.path) if number.method == number.result.rows[0]["method"] else {}
 
 
 def _start(number: Number) -> str:
@@ -71,10 +91,11 @@ def _scores(start: str, use: str, labels: int, group: Sequence[Number]) -> list[
         Score(
             start=start, use=use, labels=labels, draw=draw if own and draw is not None else i,
             pretraining=weights.index(str(n.sample[-1])) if n.sample[-1] else None, matched=False, value=n.value,
-            units=None, predicted=None, confidence=None, result=_judged(n.result, use),
+            units=kept.get("units"), predicted=kept.get("predicted"), confidence=kept.get("confidence"),
+            result=_judged(n.result, use),
             command=str(n.result.made_with.get("command", "")), cost={}, row=n.row,
         )
-        for i, (n, draw) in enumerate(zip(ordered, draws, strict=True))
+        for i, (n, draw) in enumerate(zip(ordered, draws, strict=True)) for kept in (_answers(n),)
     ]  # fmt: skip
 
 

@@ -45,6 +45,30 @@ def test_results_of_several_draws_become_one_table(backbone: str, script) -> Non
     assert out == ""
 
 
+def test_ordinary_runs_become_a_report(backbone: str, script, small: list[str]) -> None:
+    few = ["--eval.labels", "20"]
+    short = ["--fit.epochs", "1", "--fit.batch_size", "16"]
+    for draw in ("0", "1"):
+        drawn = [*few, "--eval.draw", draw, "--seed", draw]
+        assert script("eval/knn.py", "--backbone", backbone, *drawn)[0] == 0
+        assert script("eval/finetune.py", "--backbone", backbone, *drawn, *short)[0] == 0
+        words = [*drawn, *small[:-2], *short, "--run.dir", f"scratch-{draw}"]
+        assert script("recipes/supervised.py", *words)[0] == 0
+    assert script("eval/linear_probe.py", "--backbone", backbone, *few)[0] == 0
+    assert script("eval/linear_probe.py", "--backbone", backbone, *few, "--linear.protocol", "logistic")[0] == 0
+    kept = np.load("run/results/knn-20-labels-draw-0.npz")
+    rows = json.loads(Path("run/results/knn-20-labels-draw-0.json").read_text())["rows"]
+    assert kept["units"].mean() == pytest.approx(next(r["top1"] for r in rows if r["headline"]), rel=1e-5)
+    status, out, err = script("eval/report.py", "run", "scratch-0", "scratch-1", "--out", "report")
+    assert status == 0, err
+    assert err == "note: results of logistic are left out; a report has one linear probe, linear-cached\n"
+    assert "No verdict is given: " in out
+    assert "95 % interval" in out  # over draws and test images: every result keeps its answers
+    text = Path("report/report.md").read_text()
+    assert "without chance in the choice of test images" not in text
+    assert "it is not recorded whether the baseline was tuned" in text
+
+
 def test_features_are_kept_for_draws_and_other_protocols(backbone: str, script) -> None:
     def judged(*words: str, name: str = "knn", file: str = "eval/knn.py") -> dict[str, Any]:
         status, _, err = script(file, "--backbone", backbone, *words)

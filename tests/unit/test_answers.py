@@ -38,6 +38,7 @@ def test_units_have_the_metrics_mean(kind: Kind, metric: str, grouped: bool) -> 
     assert found["units"].mean() == pytest.approx(value, rel=1e-5)
     if metric in ("top1", "balanced"):
         assert len(found["units"]) == 120
+        assert ("clusters" in found) == grouped
     else:  # blocks of images: no more than fifty, whole groups
         assert len(found["units"]) == (30 if grouped else 50)
         assert found["units"].std() > 0
