@@ -217,6 +217,26 @@ def test_a_run_that_is_there_is_judged(script, tmp_path: Path) -> None:
     assert "pre-training" not in out.replace("FLOPs of pre-training", "")
 
 
+def test_public_weights_from_a_folder_or_left_out(script, launched, monkeypatch, tmp_path: Path) -> None:
+    save_images(tmp_path / "images", {"a": 30, "b": 30})
+    status, _, err = script("recipes/mae.py", "--data.path", "images", "--fit.epochs", "1", "--run.dir", "run", *TINY)
+    assert status == 0, err
+    words = ["--data.path", "images", *PLAN, "--verdict.shares", "[50]", "--verdict.methods", "public"]
+    status, out, err = script("eval/verdict.py", *words, "--run.dir", "v", "--verdict.public", "run/backbone")
+    assert status == 0, err
+    assert "public weights, fine-tuned" in out
+    assert told(tmp_path / "v" / "runs" / "public" / "backbone" / "config.json")["ssl_vit"]["public"] == "run/backbone"
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "empty"))
+    done = launched("eval/verdict.py", *words, "--run.dir", "w", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "left out  public weights: vit_small_patch16_224.dino could not be downloaded" in done.stdout
+    assert "public weights, fine-tuned" not in done.stdout
+    done = launched("eval/verdict.py", *words, "--run.dir", "x", "--verdict.public", "resnet18.a1_in1k", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("error: --verdict.public: resnet18.a1_in1k could not be downloaded")
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

@@ -1,0 +1,75 @@
+"""Networks beside the Vision Transformer, and what a study makes of options."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import timm
+from ssl_vit.configs import ModelConfig, PoolConfig, SupervisedRecipe, VerdictConfig, VerdictRecipe
+from ssl_vit.errors import UserError
+from ssl_vit.verdict.networks import _RESNETS, cnn_for
+from ssl_vit.verdict.study import Study
+from ssl_vit.verdict.tuning import Candidate
+
+STUDY = Study(
+    folder=Path("v"), recipe=VerdictRecipe(verdict=VerdictConfig(length=0.5)), kind="class", metric="top1",
+    labels=(20, 1000), starts=("scratch", "mae", "cnn"), preset="digits", model=ModelConfig("vit_tiny_patch16_224", 8),
+    cnn=ModelConfig("test_resnet", 32), given={}, epochs={"mae": 139.0, "dino": 139.0},
+    base_lr={"scratch": 4e-3, "finetune": 2e-3}, tuned=(1000,), matched=(1000,),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["test_resnet", "resnet10t", "resnet18", "resnet50"])
+def test_parameters_of_resnets_are_timms(name: str) -> None:
+    model = timm.create_model(name, num_classes=0)
+    assert sum(p.numel() for p in model.parameters()) == _RESNETS[name]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "name"), [(200_000, "test_resnet"), (5_500_000, "resnet10t"), (22_000_000, "resnet34"),
+                             (86_000_000, "wide_resnet101_2")],
+)  # fmt: skip
+def test_the_resnet_of_a_vits_size(parameters: int, name: str) -> None:
+    assert cnn_for(None, parameters, 224).name == name
+
+
+def test_small_images_are_enlarged_for_it() -> None:
+    assert [cnn_for(None, 10**6, side).img_size for side in (8, 16, 32, 64, 224)] == [32, 32, 64, 64, 224]
+    with pytest.raises(UserError, match=r"--verdict.cnn resnet19 is not a timm model; did you mean resnet18"):
+        cnn_for("resnet19", 10**6, 32)
+
+
+def test_draws_are_nested_in_pre_training_seeds() -> None:
+    assert [STUDY.number("mae", draw) for draw in range(5)] == [0, 1, 2, 0, 1]
+    assert STUDY.number("scratch", 4) is None
+    assert [str(run) for run in STUDY.runs("mae")] == ["v/runs/mae-0", "v/runs/mae-1", "v/runs/mae-2"]
+    given = replace(STUDY, given={"mae": ("a", "b")})
+    assert [given.number("mae", draw) for draw in range(3)] == [0, 1, 0]
+
+
+def test_options_of_a_training() -> None:
+    chosen = Candidate(3e-4, 0.1, 0.85, 2.0)
+    script, scratch = STUDY.training("scratch", 20, 3, chosen, Path("w"))
+    assert script == "recipes/supervised.py"
+    assert isinstance(scratch, SupervisedRecipe)
+    assert (scratch.seed, scratch.eval.labels, scratch.eval.draw) == (3, 20, 3)
+    assert (scratch.optim.lr, scratch.optim.weight_decay, scratch.optim.layer_decay) == (3e-4, 0.1, 0.85)
+    assert (scratch.fit.batch_size, scratch.fit.min_steps) == (32, 1000)  # half of 1,000, times the tuned 2
+    script, mae = STUDY.training("mae", 20, 4, chosen, Path("w"))
+    assert script == "eval/finetune.py"
+    assert (mae.backbone, mae.seed) == ("v/runs/mae-1", 4)
+    assert (mae.fit, mae.augment, mae.supervised) == (scratch.fit, scratch.augment, scratch.supervised)
+    assert STUDY.training("scratch", 1000, 0, chosen, Path("w"), steps=77)[1].fit.min_steps == 77
+    assert STUDY.steps(1000) == 781  # half of 100 epochs in batches of 64
+    assert "run.dir" not in STUDY.command(script, mae)
+
+
+def test_further_options_reach_the_recipe() -> None:
+    options = VerdictConfig(mae="--optim.base_lr 4e-3 --fit.batch_size 32", pretraining=0.1)
+    study = replace(STUDY, recipe=VerdictRecipe(7, data=PoolConfig(path="pool"), verdict=options))
+    config = study.pretraining("mae", 2)
+    assert (config.seed, config.data.path, config.run.dir) == (9, "pool", "v/runs/mae-2")
+    assert (config.optim.base_lr, config.fit.batch_size, config.fit.epochs) == (4e-3, 32, 13.9)
+    assert study.pretraining("dino", 0).optim.base_lr is None
