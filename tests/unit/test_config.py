@@ -20,6 +20,7 @@ from ssl_vit.configs import (
     PredictRecipe,
     SupervisedConfig,
     SupervisedRecipe,
+    VerdictRecipe,
     from_dict,
     parse,
     resolve,
@@ -33,6 +34,7 @@ from ssl_vit.models.build import ModelFacts
 
 RECIPES = [
     MAERecipe, DINORecipe, SupervisedRecipe, FinetuneRecipe, KNNRecipe, LinearRecipe, PredictRecipe, FiguresRecipe,
+    VerdictRecipe,
 ]  # fmt: skip
 SMALL = ModelFacts(224, 16, 384, 12, 6)
 TINY = ModelFacts(224, 16, 192, 12, 3)

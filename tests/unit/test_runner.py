@@ -4,27 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from ssl_vit.errors import UserError
 from ssl_vit.verdict.runner import Runner, Unit
 
-
-def counted(place: Path, number: int) -> dict[str, Any]:
-    with (place / "calls").open("a") as calls:
-        calls.write(f"{number}\n")
-    print(f"unit {number} speaks")
-    return {"square": number**2}
-
-
-def stopping(place: Path, number: int) -> dict[str, Any]:
-    counted(place, number)
-    raise SystemExit(143)
-
-
-def mistaken(place: Path) -> dict[str, Any]:
-    raise UserError("the images are blue")
+from made_units import counted, mistaken, stopping
 
 
 def calls(place: Path) -> list[str]:
