@@ -24,18 +24,23 @@ _SWEEP = 4.0
 _LENGTHS = 1.2
 """Mean of the lengths that tuning may choose."""
 
+_EPOCHS = 20
+"""Of pre-training, at least."""
+
 _CUTS: tuple[tuple[str, Any], ...] = (
-    ("length", 0.7), ("pretraining", 0.7), ("length", 0.5), ("matched", None), ("pretraining", 0.5), ("trials", 5),
-    ("matched_draws", 3), ("length", 0.35), ("pretraining", 0.35), ("trials", 4), ("length", 0.25), ("labels", 5),
-    ("pretraining", 0.25), ("tuned", None), ("trials", 3), ("length", 0.15), ("pretraining", 0.15),
-    ("matched_draws", 2), ("cnn", None), ("dino", None), ("length", 0.1), ("labels", 3), ("probe_draws", 5),
-    ("seeds", 1), ("train_draws", 3), ("labels", 2), ("length", 0.05), ("matched_draws", 0), ("train_draws", 2),
+    ("length", 0.7), ("pretraining", 0.7), ("length", 0.5), ("pretraining", 0.5), ("matched", None), ("trials", 5),
+    ("matched_draws", 3), ("length", 0.35), ("pretraining", 0.35), ("trials", 4), ("pretraining", 0.25),
+    ("length", 0.25), ("labels", 5), ("pretraining", 0.18), ("length", 0.18), ("tuned", None), ("trials", 3),
+    ("pretraining", 0.12), ("length", 0.14), ("pretraining", 0.08), ("matched_draws", 2), ("pretraining", 0.06),
+    ("length", 0.1), ("pretraining", 0.04), ("pretraining", 0.025), ("cnn", None), ("dino", None), ("labels", 3),
+    ("probe_draws", 5), ("seeds", 1), ("train_draws", 3), ("labels", 2), ("length", 0.05), ("matched_draws", 0),
+    ("train_draws", 2),
 )  # fmt: skip
 """What is cut, in this order, until a plan fits. Numbers of draws and seeds, which intervals stand on, come last."""
 
 _WORDS: dict[str, Callable[[Any], str]] = {
-    "length": lambda v: f"training on labels is {v:g} times as long as usual",
-    "pretraining": lambda v: f"pre-training is {v:g} times as long as the preset's",
+    "length": lambda v: f"training on labels is {v:.2g} times as long as usual",
+    "pretraining": lambda v: f"pre-training is {v:.2g} times as long as the preset's",
     "matched_draws": lambda v: f"{v} draws of the baseline at the FLOPs of pre-training" if v
     else "no baseline at the FLOPs of pre-training, so no gain can be claimed",
     "trials": lambda v: f"{v} tuning trials for every method",
@@ -106,7 +111,7 @@ def make_plan(
         name, value = steps.pop(0)
         smaller = _smaller(study, name, value)
         if smaller is not None:
-            study, cut[name] = smaller, value
+            study, cut[name] = smaller, getattr(smaller.recipe.verdict, name, value)
     notes = [_WORDS[name](value) for name, value in cut.items()]
     if budget is not None and seconds > budget:
         notes.append("the budget is too short even for the least that can be done")
@@ -125,6 +130,8 @@ def _smaller(study: Study, name: str, value: Any) -> Study | None:
     if name in ("matched", "tuned"):
         numbers = getattr(study, name)
         return replace(study, **{name: numbers[-1:]}) if len(numbers) > 1 else None
+    if name == "pretraining":
+        value = max(value, _EPOCHS / min(study.epochs.values()))
     if getattr(verdict, name) <= value:
         return None
     return replace(study, recipe=replace(study.recipe, verdict=replace(verdict, **{name: value})))

@@ -87,6 +87,15 @@ def test_what_intervals_stand_on_is_cut_last() -> None:
     assert least.notes[-1] == "the budget is too short even for the least that can be done"
 
 
+def test_pre_training_is_shortened_before_methods_are_left_out_but_not_below_twenty_epochs() -> None:
+    long = replace(STUDY, epochs={"mae": 800.0, "dino": 800.0})
+    plan = make_plan(long, PACES, 1438, 900.0, 2)
+    assert set(plan.study.starts) == set(STARTS)
+    assert 20 / 800 <= plan.study.recipe.verdict.pretraining < 0.2
+    least = make_plan(STUDY, PACES, 1438, 1.0, 1).study.recipe.verdict
+    assert least.pretraining == pytest.approx(20 / 139)
+
+
 def test_what_was_asked_for_smaller_is_not_enlarged() -> None:
     plan = make_plan(with_options(length=0.01, trials=2, matched_draws=0), PACES, 1438, 100.0, 1)
     cut = plan.study.recipe.verdict
