@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -47,11 +47,6 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "probe_draws": lambda v: f"{v} draws for probes",
     "train_draws": lambda v: f"{v} draws where all weights are trained",
     "seeds": lambda v: f"{v} pre-training seed",
-    "cnn": lambda v: "no CNN",
-    "dino": lambda v: "no DINO",
-    "labels": lambda v: "every second number of labels is left out",
-    "matched": lambda v: "the baseline at the FLOPs of pre-training only with all labels",
-    "tuned": lambda v: "options are tuned with all labels only; with fewer the usual ones are taken",
 }  # fmt: skip
 
 
@@ -101,21 +96,46 @@ def make_plan(
         jobs: Units that run at the same time.
         known: FLOPs of one pre-training run, by methods whose runs were there before.
     """
-    cut: dict[str, Any] = {}
-    steps = list(_CUTS)
-    while True:
-        lines = estimate(study, paces, pool, known or {})
-        seconds = _FIXED + sum(line.units * line.seconds for line in lines) / jobs
-        if budget is None or seconds <= FULL * budget or not steps:
-            break
-        name, value = steps.pop(0)
-        smaller = _smaller(study, name, value)
-        if smaller is not None:
-            study, cut[name] = smaller, getattr(smaller.recipe.verdict, name, value)
-    notes = [_WORDS[name](value) for name, value in cut.items()]
-    if budget is not None and seconds > budget:
-        notes.append("the budget is too short even for the least that can be done")
-    return Plan(study, tuple(lines), seconds, tuple(notes))
+
+    def seconds(cut: Study) -> float:
+        return _FIXED + sum(line.units * line.seconds for line in estimate(cut, paces, pool, known or {})) / jobs
+
+    steps = [] if budget is None else list(_CUTS)
+    taken: list[tuple[str, Any]] = []
+    while budget is not None and steps and seconds(_cut(study, taken)) > FULL * budget:
+        taken.append(steps.pop(0))
+    # A coarse step may have made finer ones before it needless.
+    for step in taken[::-1]:
+        without = [other for other in taken if other is not step]
+        if budget is not None and seconds(_cut(study, without)) <= FULL * budget:
+            taken = without
+    final = _cut(study, taken)
+    least = [_TOO_SHORT] if budget is not None and seconds(final) > budget else []
+    lines = tuple(estimate(final, paces, pool, known or {}))
+    return Plan(final, lines, seconds(final), (*_differences(study, final), *least))
+
+
+_TOO_SHORT = "the budget is too short even for the least that can be done"
+
+
+def _cut(study: Study, steps: Sequence[tuple[str, Any]]) -> Study:
+    for name, value in steps:
+        study = _smaller(study, name, value) or study
+    return study
+
+
+def _differences(asked: Study, cut: Study) -> list[str]:
+    """What was cut, in words."""
+    before, after = vars(asked.recipe.verdict), vars(cut.recipe.verdict)
+    notes = [words(after[name]) for name, words in _WORDS.items() if name in after and before[name] != after[name]]
+    lost = [n for n in asked.labels if n not in cut.labels]
+    notes += [f"no numbers with {', '.join(f'{n:,}' for n in lost)} labels"] if lost else []
+    notes += [f"no {NAMES[start]}" for start in asked.starts if start not in cut.starts]
+    for name, words in (("matched", "the baseline gets the FLOPs of pre-training"), ("tuned", "options are tuned")):
+        kept = getattr(cut, name)
+        if kept != tuple(n for n in getattr(asked, name) if n in cut.labels):
+            notes.append(f"{words} with {', '.join(f'{n:,}' for n in kept)} labels only")
+    return notes
 
 
 def _smaller(study: Study, name: str, value: Any) -> Study | None:
