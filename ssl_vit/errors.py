@@ -10,6 +10,14 @@ class UserError(ValueError):
     """A mistake in options, paths or data. Says what was given, what was expected and what to do."""
 
 
+class Diverged(UserError):
+    """Training ended because loss or weights were no finite numbers any more: other options may do better."""
+
+
+class Collapsed(UserError):
+    """Pre-training ended because the objective saw its own collapse."""
+
+
 def did_you_mean(given: str, known: Iterable[str], n: int = 3) -> str:
     """Close matches as the end of an error sentence.
 

@@ -17,7 +17,7 @@ from ssl_vit.configs import FitConfig, OptimConfig
 from ssl_vit.data.loader import Batch, Loader
 from ssl_vit.data.views import View
 from ssl_vit.dist import gather_rows, mean_over_ranks
-from ssl_vit.errors import UserError
+from ssl_vit.errors import Collapsed, Diverged, UserError
 from ssl_vit.memory import out_of_memory
 from ssl_vit.metering import Meter, product_ceiling, try_pass
 from ssl_vit.micro_batch import settle_micro_batch
@@ -104,7 +104,7 @@ def fit(
                         _save(run, done, steps, objective, stepper, fit.keep_checkpoints)
                     saved_at, saved_time = done, time.monotonic()
                 if reason:
-                    raise UserError(f"{reason} (step {done:,} is saved)")
+                    raise Collapsed(f"{reason} (step {done:,} is saved)")
                 if stop.received and done < steps:
                     sys.stderr.write(f"stopped after step {done:,}, which is saved; the same command continues\n")
                     raise SystemExit(128 + stop.received)
@@ -206,7 +206,7 @@ class _Log:
             line.arrived.synchronize()
         values = dict(zip(line.names, line.values.tolist(), strict=True))
         if values.pop("finite") < 1.0:
-            raise UserError(_not_a_number(self.logged, line.step, line.saved))
+            raise Diverged(_not_a_number(self.logged, line.step, line.saved))
         where = {"step": line.step, "epoch": line.step / self.loader.steps_per_epoch}
         loss = values.pop("loss")
         self.run.log({**where, "loss": loss, "lr": line.rate, **values})
@@ -218,10 +218,10 @@ class _Log:
         """Before weights are saved.
 
         Raises:
-            UserError: Where a loss or a weight is no finite number.
+            Diverged: Where a loss or a weight is no finite number.
         """
         if not bool(self.finite) or not all(bool(torch.isfinite(p).all()) for p in trained):
-            raise UserError(_not_a_number(self.logged, done, saved))
+            raise Diverged(_not_a_number(self.logged, done, saved))
 
 
 def _save(run: RunDir, step: int, steps: int, objective: Objective, stepper: Stepper, keep: int) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
+import psutil
 from ssl_vit.errors import UserError
+from ssl_vit.stopping import StopRequest
 
 
 def counted(place: Path, number: int) -> dict[str, Any]:
@@ -22,3 +25,16 @@ def stopping(place: Path, number: int) -> dict[str, Any]:
 
 def mistaken(place: Path) -> dict[str, Any]:
     raise UserError("the images are blue")
+
+
+def bereft(place: Path, number: int) -> dict[str, Any]:
+    """Its own parent dies while it trains; what training does then is done here."""
+    (place / "pid").write_text(str(os.getpid()))
+    with StopRequest(True) as stop:
+        parent = psutil.Process().parent()
+        assert parent is not None
+        parent.kill()
+        while stop.received is None:
+            pass
+    (place / "saved").write_text("whole")
+    raise SystemExit(128 + stop.received)

@@ -98,10 +98,10 @@ def _jobs(cfg: VerdictConfig, accelerator: Accelerator) -> int:
 def _plan(opened: Opened, runner: Runner, jobs: int) -> Plan:
     """The plan that is there, or a new one."""
     study, path = opened.study, opened.study.folder / "plan.json"
-    known = path.exists()
+    planned = path.exists()
     tried = [s for s in study.starts if (s in SCRIPTS or "train" in USES[s]) and s not in study.given]
     found = runner.run([Unit(f"measure-{s}", work.measure, (study, s), 10.0) for s in tried])
-    if known:
+    if planned:
         return read_plan(study, json.loads(path.read_text()))
     paces = {
         s: Pace(p["images_per_second"], p["overhead"], p["flops_per_image"], p["batch"])

@@ -108,7 +108,8 @@ def _command(study: Study, start: str, number: int) -> str:
 
 def _parameters(backbone: Path) -> int:
     with safetensors.safe_open(backbone / "model.safetensors", framework="numpy") as file:
-        return sum(int(np.prod(file.get_slice(name).get_shape())) for name in file.keys())  # noqa: SIM118
+        names = file.keys()
+        return sum(int(np.prod(file.get_slice(name).get_shape())) for name in names)
 
 
 def _weights(run: Path) -> str:

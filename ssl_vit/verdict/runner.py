@@ -8,7 +8,6 @@ import json
 import multiprocessing
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -137,14 +136,20 @@ def _begin() -> None:
         os.environ.pop(name, None)
     torch.set_num_threads(1)
     multiprocessing.set_start_method(None, force=True)  # loader processes start as they do elsewhere
+    threading.Thread(target=_follow, daemon=True).start()
+
+
+def _follow() -> None:
+    """Where the process that began this one is gone, what is training saves and stops."""
     parent = multiprocessing.parent_process()
     assert parent is not None
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
 
-    def follow() -> None:
-        parent.join()
-        os.kill(os.getpid(), signal.SIGTERM)  # what is training saves and stops
 
-    threading.Thread(target=follow, daemon=True).start()
+def _orphaned() -> bool:
+    parent = multiprocessing.parent_process()
+    return parent is not None and not parent.is_alive()
 
 
 def _call(folder: Path, unit: Unit, *, quiet: bool) -> tuple[dict[str, Any], float]:
@@ -162,7 +167,8 @@ def _call(folder: Path, unit: Unit, *, quiet: bool) -> tuple[dict[str, Any], flo
         log = folder / "logs" / f"{unit.key}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text(text.getvalue())
-        sys.stdout.flush()
+        if _orphaned():  # the pool would go on with what still waits in its queue
+            os._exit(128 + signal.SIGTERM)
 
 
 def _named(unit: Unit) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import yaml
 from ssl_vit import train
 from ssl_vit.configs import EvalConfig, KNNRecipe, LinearConfig, LinearRecipe, RunConfig, SupervisedRecipe
 from ssl_vit.dist import gather_lists, rank_and_world
-from ssl_vit.errors import UserError
+from ssl_vit.errors import Collapsed, Diverged
 from ssl_vit.evaluation.answers import Answers, answers_of, save_answers
 from ssl_vit.evaluation.features import Features
 from ssl_vit.evaluation.few_label import labelled_draw
@@ -53,9 +53,7 @@ def pretrain(study: Study, start: str, number: int) -> dict[str, Any]:
     config = study.pretraining(start, number)
     try:
         main_of(SCRIPTS[start])(config)
-    except UserError as error:
-        if "collapse" not in str(error):
-            raise
+    except Collapsed as error:
         return {"failed": str(error)}
     return cost_of(Path(config.run.dir or "")) if is_main() else {}
 
@@ -86,9 +84,7 @@ def trial(study: Study, start: str, labels: int, number: int, chosen: Candidate)
     script, config = study.training(start, labels, 0, chosen, folder, held_out=True)
     try:
         main_of(script)(config)
-    except UserError as error:
-        if "finite" not in str(error):
-            raise
+    except Diverged as error:
         return {"score": None, "why": str(error)}
     if not is_main():
         return {}

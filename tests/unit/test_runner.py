@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from ssl_vit.errors import UserError
 from ssl_vit.verdict.runner import Runner, Unit
@@ -50,6 +56,27 @@ def test_what_was_interrupted_continues(tmp_path: Path, jobs: int) -> None:
     for number in "01":  # what was finished before is not repeated
         assert now.count(number) == before.count(number) == 1
     assert now.count("2") == 2
+
+
+def test_a_process_whose_parent_died_saves_and_begins_nothing_else(tmp_path: Path) -> None:
+    program = (
+        "from pathlib import Path\n"
+        "from made_units import bereft, counted\n"
+        "from ssl_vit.verdict.runner import Runner, Unit\n"
+        "if __name__ == '__main__':\n"
+        f"    place = Path({str(tmp_path)!r})\n"
+        "    units = [Unit('first', bereft, (place, 0), 1.0), Unit('second', counted, (place, 1), 1.0)]\n"
+        "    Runner(place, 1, True).run(units)\n"
+    )
+    script = tmp_path / "program.py"
+    script.write_text(program)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    done = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, timeout=120)
+    assert done.returncode == -signal.SIGKILL
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(int((tmp_path / "pid").read_text())).wait(timeout=60)
+    assert (tmp_path / "saved").read_text() == "whole"
+    assert not (tmp_path / "calls").exists()
 
 
 def test_time_of_all_sessions_is_counted(tmp_path: Path) -> None:

@@ -33,9 +33,9 @@ def rng() -> np.random.Generator:
 
 def check(found: Interval, expected: object) -> None:
     """Against a t test of scipy."""
-    low, high = expected.confidence_interval()  # type: ignore[attr-defined]
+    low, high = expected.confidence_interval()
     assert found.low is not None and found.high is not None and found.p is not None
-    assert np.allclose((found.low, found.high, found.p), (low, high, expected.pvalue))  # type: ignore[attr-defined]
+    assert np.allclose((found.low, found.high, found.p), (low, high, expected.pvalue))
 
 
 # Closed cases
