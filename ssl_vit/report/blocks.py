@@ -70,7 +70,6 @@ class Gallery:
     """Pictures below or beside each other."""
 
     pictures: tuple[Picture, ...]
-    small: bool = False
     kind: ClassVar[str] = "gallery"
 
 

@@ -173,22 +173,26 @@ def _confusion(verdict: Verdict, _: Findings) -> list[Block]:
 
 def _pictures(verdict: Verdict, _: Findings) -> list[Block]:
     found = _read_pictures(verdict.folder / "pictures", verdict)
-    return [Gallery(tuple(found))] if found else []
+    drawn = [one for one in found if one.png]
+    told = tuple(f"{one.title}: {one.caption}" for one in found if one.caption and not one.png)
+    return [*([Gallery(tuple(drawn))] if drawn else []), *([Bullets(told)] if told else [])]
 
 
 def _read_pictures(folder: Path, verdict: Verdict) -> list[Picture]:
+    """Those that were drawn, and without content those of which there is nothing to draw but words."""
     try:
         told = json.loads((folder / "pictures.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return []
     found: list[Picture] = []
     for one in told:
-        path = folder / Path(str(one["file"])).name  # nothing outside the folder
-        content = path.read_bytes() if path.is_file() else b""
-        if content.startswith(_PNG):
-            start = one.get("start")
-            title = f"{one['title']} ({verdict.name(start)})" if start else str(one["title"])
-            found.append(Picture(title, str(one.get("caption") or ""), content))
+        path = folder / Path(str(one["file"])).name if one["file"] else None  # nothing outside the folder
+        content = path.read_bytes() if path and path.is_file() else b""
+        if path and not content.startswith(_PNG):
+            continue
+        start = one.get("start")
+        title = f"{one['title']} ({verdict.name(start)})" if start else str(one["title"])
+        found.append(Picture(title, str(one.get("caption") or ""), content))
     return found
 
 

@@ -115,6 +115,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     told += [{"file": "../secret.png", "title": "outside", "caption": "", "start": None}]
     (folder / "pictures/text.png").write_text("no picture")
     told += [{"file": "text.png", "title": "no picture", "caption": "", "start": None}]
+    told += [{"file": None, "title": "Mistakes", "caption": "were made.", "start": "mae"}]
     (folder / "pictures/pictures.json").write_text(json.dumps(told))
     write_report(read_verdict(folder))
     return folder
@@ -161,6 +162,7 @@ def test_only_pictures_of_the_folder_are_shown(seen: Seen) -> None:
     assert len([alt for alt in seen.values("alt") if "Most confident" in alt]) == 1
     assert "outside" not in seen.values("alt") and "no picture" not in seen.values("alt")
     assert len(seen.values("src")) == 4  # two pictures, two thumbnails of a leak
+    assert "Mistakes (MAE <b>|): were made." in "".join(seen.words)  # what is not drawn is told
 
 
 def test_a_leak_is_told_at_the_top(seen: Seen) -> None:
