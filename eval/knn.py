@@ -40,7 +40,8 @@ def main(cfg: KNNRecipe) -> None:
                 scores = {k: share_logits(found) for k, found in scores.items()}
         if answers is None:  # the backbone's, which comes first
             own = None if groups is None else groups[asked.index]
-            answers = answers_of(kind, session.metric, scores[cfg.knn.k].numpy(), asked.labels, names, own)
+            leading = scores[cfg.knn.k].numpy()
+            answers = answers_of(kind, session.metric, leading, asked.labels, names, own, positions=asked.index)
         for k in ks:
             only = None if k == cfg.knn.k else session.metric
             metrics = judge(kind, scores[k].numpy(), asked.labels, names, only=only)

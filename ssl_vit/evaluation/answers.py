@@ -15,9 +15,10 @@ from ssl_vit.evaluation.statistics import accuracy_units, balanced_units, blocks
 from ssl_vit.rundir import write_bytes_atomically
 
 Answers = dict[str, np.ndarray]
-"""``units``: Float[U], contributions to the leading metric whose mean is its value, and ``clusters``: Int[U], the group
-of each, where images have groups and units are images; for classes also ``predicted``: Int[n] and ``confidence``:
-Float[n], the probability of what was predicted."""
+"""``positions``: Int[n], which of the test images were judged, in order: unreadable ones are not among them; ``units``:
+Float[U], contributions to the leading metric whose mean is its value, and ``clusters``: Int[U], the group of each, where
+images have groups and units are images; for classes also ``predicted``: Int[n] and ``confidence``: Float[n], the
+probability of what was predicted."""
 
 
 def answers_of(
@@ -27,6 +28,8 @@ def answers_of(
     labels: np.ndarray,
     names: tuple[str, ...],
     groups: np.ndarray | None = None,
+    *,
+    positions: np.ndarray,
 ) -> Answers:
     """Answers in the order of the test images.
 
@@ -37,11 +40,12 @@ def answers_of(
         kind: How to read the labels.
         metric: What results lead with.
         scores: As ``metrics.judge`` takes them.
-        labels: Of the test images.
+        labels: Of the test images that were judged.
         names: Of the classes, labels or numbers.
-        groups: The group of every test image.
+        groups: The group of each of them.
+        positions: Where each of them is among all test images.
     """
-    found: Answers = {}
+    found: Answers = {"positions": positions.astype(np.int32)}
     if kind == "class":
         predicted = np.argsort(-scores, axis=1, kind="stable")[:, 0]
         found["predicted"] = predicted.astype(np.int32)

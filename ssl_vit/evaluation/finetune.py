@@ -118,7 +118,9 @@ def train_on_labels(
     metrics = judge(kind, scores, found.labels, names)
     metrics |= {"steps": count_steps(fit_cfg, loader), "unreadable_test_images": list(found.left_out)}
     groups = None if data.test.groups is None else data.test.groups[found.index]
-    answers = answers_of(kind, metric or headline(kind, found.labels), scores, found.labels, names, groups)
+    answers = answers_of(
+        kind, metric or headline(kind, found.labels), scores, found.labels, names, groups, positions=found.index
+    )
     return Trained(objective, metrics, answers)
 
 

@@ -150,7 +150,7 @@ def _on_features(cfg: LinearRecipe, session: Session, accelerator: Accelerator) 
 def _answers(session: Session, scores: np.ndarray, asked: Features) -> Answers:
     test = session.data.test
     groups = None if test.groups is None else test.groups[asked.index]
-    return answers_of(test.kind, session.metric, scores, asked.labels, test.classes, groups)
+    return answers_of(test.kind, session.metric, scores, asked.labels, test.classes, groups, positions=asked.index)
 
 
 def _fit(

@@ -37,15 +37,14 @@ def write_about(opened: Opened, made: Made, note: str, run: RunDir, seconds: flo
     """
     study, v = made.plan.study, made.plan.study.recipe.verdict
     test, plan = opened.data.test, made.plan
-    unreadable = _unreadable(study)
-    kept = np.array([i for i in range(len(test)) if test.where(i) not in unreadable], dtype=np.int64)
+    kept = judged_positions(study.folder / "results", len(test))
     assert test.labels is not None
     by_image = study.metric in IMAGES
     groups = None if test.groups is None or not by_image else test.groups[kept].tolist()
     about: dict[str, Any] = {
         "format": 1, "title": opened.data.test.name, "kind": study.kind, "metric": study.metric,
         "classes": list(test.classes), "labels": list(study.labels),
-        "data": facts(opened, note) | {"unreadable": len(unreadable)},
+        "data": facts(opened, note) | {"unreadable": len(test) - len(kept)},
         "test": {"labels": test.labels[kept].tolist() if study.kind == "class" else None, "clusters": groups,
                  "names": [test.where(int(i)) for i in kept] if study.kind == "class" else []},
         "transductive": study.recipe.data.transductive,
@@ -120,8 +119,15 @@ def _seed(run: Path) -> int | None:
     return json.loads((run / "backbone" / "config.json").read_text())["ssl_vit"].get("seed")
 
 
-def _unreadable(study: Study) -> set[str]:
-    """Test images that could not be read, as the results name them."""
-    path = next((study.folder / "results").glob("*.json"), None)
-    row = json.loads(path.read_text())["rows"][0] if path is not None else {}
-    return {str(line).partition(" (")[0] for line in row.get("unreadable_test_images", [])}
+def judged_positions(results: Path, images: int) -> np.ndarray:
+    """Which test images the numbers stand on: the readable ones, the same for all methods.
+
+    Args:
+        results: The folder of answers beside results.
+        images: All test images.
+    """
+    for path in sorted(results.glob("*.npz")):
+        with np.load(path) as answers:
+            if "positions" in answers.files:  # an older version did not keep them
+                return answers["positions"].astype(np.int64)
+    return np.arange(images)

@@ -323,7 +323,9 @@ def _keep_probe(
     }  # fmt: skip
     result |= {"verdict": told, "made_with": _made_with(), "draw": draw}
     groups = None if test.groups is None else test.groups[bank.test.index]
-    answers = answers_of(study.kind, study.metric, scores, bank.test.labels, test.classes, groups)
+    answers = answers_of(
+        study.kind, study.metric, scores, bank.test.labels, test.classes, groups, positions=bank.test.index
+    )
     _keep(study, key_of(start, use, labels, draw), result, answers)
 
 

@@ -12,6 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from ssl_vit.configs import DataConfig
+from ssl_vit.configs.data import LabelledDataConfig
+from ssl_vit.data.sources import open_labelled
 
 ROOT = Path(__file__).resolve().parents[2]
 SHORT = [
@@ -39,6 +42,8 @@ def save_images(folder: Path, counts: dict[str, int], seed: int = 0, side: int =
 def verdict(tmp_path_factory: pytest.TempPathFactory, launched) -> tuple[Path, subprocess.CompletedProcess[str]]:
     folder = tmp_path_factory.mktemp("verdict")
     save_images(folder / "images", {"a": 60, "b": 60}, side=8)
+    test = open_labelled(DataConfig(path=str(folder / "images")), LabelledDataConfig()).test
+    Path(test.where(3)).write_bytes(b"")  # one test image cannot be read
     done = launched("eval/verdict.py", *SHORT, *METHODS, cwd=folder, launcher=True)
     assert done.returncode == 0, done.stderr[-3000:]
     return folder, done
@@ -56,6 +61,8 @@ def test_one_command_makes_everything(verdict) -> None:
     about = told(made / "verdict.json")
     assert about["labels"] == [10, 96]
     assert about["draws"] == {"probes": 2, "train": 2}
+    assert (about["data"]["test"], about["data"]["unreadable"]) == (24, 1)
+    assert len(about["test"]["labels"]) == len(about["test"]["names"]) == 23
     results = {path.stem for path in (made / "results").glob("*.json")}
     for draw in (0, 1):
         for labels in (10, 96):

@@ -33,7 +33,7 @@ CASES: list[tuple[Kind, str]] = [(kind, metric) for kind, metrics in METRICS.ite
 def test_units_have_the_metrics_mean(kind: Kind, metric: str, grouped: bool) -> None:
     scores, labels = made(kind)
     groups = np.arange(120) // 4 if grouped else None
-    found = answers_of(kind, metric, scores, labels, NAMES, groups)
+    found = answers_of(kind, metric, scores, labels, NAMES, groups, positions=np.arange(120))
     value = judge(kind, scores, labels, NAMES)[metric]
     assert found["units"].mean() == pytest.approx(value, rel=1e-5)
     if metric in ("top1", "balanced"):
@@ -46,24 +46,25 @@ def test_units_have_the_metrics_mean(kind: Kind, metric: str, grouped: bool) -> 
 
 def test_what_was_said_and_how_surely() -> None:
     scores = np.array([[0.0, 3.0, 1.0], [-np.inf, 0.0, -np.inf], [1.0, 1.0, 0.0]])
-    found = answers_of("class", "top1", scores, np.array([1, 0, 0]), NAMES)
+    found = answers_of("class", "top1", scores, np.array([1, 0, 0]), NAMES, positions=np.array([0, 2, 3]))
     assert found["predicted"].tolist() == [1, 1, 0]
+    assert found["positions"].tolist() == [0, 2, 3]  # the second image could not be read
     assert found["confidence"][1] == 1.0
     assert found["confidence"][0] == pytest.approx(np.exp(3) / np.exp([0, 3, 1]).sum())
     assert found["units"].tolist() == [100.0, 0.0, 100.0]
 
 
 def test_a_metric_that_is_undefined_has_no_units() -> None:
-    found = answers_of("class", "auroc", np.eye(3), np.array([0, 0, 0]), NAMES)
-    assert set(found) == {"predicted", "confidence"}
+    found = answers_of("class", "auroc", np.eye(3), np.array([0, 0, 0]), NAMES, positions=np.arange(3))
+    assert set(found) == {"positions", "predicted", "confidence"}
 
 
 def test_they_lie_beside_the_result(tmp_path: Path) -> None:
     scores, labels = made("class")
-    found = answers_of("class", "balanced", scores, labels, NAMES)
+    found = answers_of("class", "balanced", scores, labels, NAMES, positions=np.arange(120))
     save_answers(tmp_path / "knn.json", found)
     with np.load(tmp_path / "knn.npz") as kept:
         assert {name: kept[name].dtype for name in kept.files} == {
-            "units": np.float32, "predicted": np.int32, "confidence": np.float32,
+            "positions": np.int32, "units": np.float32, "predicted": np.int32, "confidence": np.float32,
         }  # fmt: skip
         assert np.array_equal(kept["predicted"], found["predicted"])
