@@ -59,6 +59,8 @@ _WITHOUT_EFFECT = [
 """Options that change neither the numbers of a run nor what they mean (preset: what it filled is
 recorded option by option; epochs and least steps: a run may be extended; transductive: the images that it adds are
 told by their fingerprint)."""
+_OF_A_VERDICT = ("preset", "eval.metric")
+"""But options of a verdict: it records them as given and not what they fill, and its numbers are of its metric."""
 
 _PACKAGES = [
     "torch",
@@ -150,7 +152,8 @@ def identity(config: dict[str, Any]) -> dict[str, Any]:
     """The part of a config that changes results."""
     copy = cast("dict[str, Any]", json.loads(json.dumps(config)))
     for option in _WITHOUT_EFFECT:
-        remove(copy, option)
+        if "verdict" not in config or option not in _OF_A_VERDICT:
+            remove(copy, option)
     return copy
 
 

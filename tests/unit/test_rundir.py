@@ -5,9 +5,20 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from ssl_vit.configs import FitConfig, MAEConfig, MAERecipe, PoolConfig, RunConfig, parse
+from ssl_vit.configs import (
+    FitConfig,
+    MAEConfig,
+    MAERecipe,
+    PoolConfig,
+    RunConfig,
+    VerdictConfig,
+    VerdictRecipe,
+    parse,
+)
+from ssl_vit.configs.evaluation import JudgedMetricConfig
 from ssl_vit.errors import UserError
 from ssl_vit.rundir import RunDir, open_run, write_atomically
 
@@ -82,6 +93,24 @@ def test_a_run_that_never_started_does_not_occupy_its_directory(tmp_path: Path) 
     opened(recipe(tmp_path / "run"))
     run = opened(recipe(tmp_path / "run", mae=MAEConfig(mask_ratio=0.5)), fingerprint="g")
     assert "mask_ratio: 0.5" in (run.path / "config.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [({"eval": JudgedMetricConfig(metric="balanced")}, r"eval\.metric auto -> balanced"),
+     ({"preset": "px32"}, "preset None -> px32")],
+)  # fmt: skip
+def test_a_verdict_goes_on_with_the_metric_and_the_preset_it_began_with(
+    tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
+    def begun(config: VerdictRecipe) -> RunDir:
+        config = replace(config, run=RunConfig(str(tmp_path / "v")))
+        return open_run("verdict", config, data="digits", fingerprint="f", writes=True, accelerator={})
+
+    (begun(VerdictRecipe()).path / "units").mkdir()
+    begun(VerdictRecipe(verdict=VerdictConfig(jobs=1)))
+    with pytest.raises(UserError, match=words):
+        begun(replace(VerdictRecipe(), **changes))
 
 
 def test_the_first_start_stays_on_record_and_later_ones_are_added(tmp_path: Path) -> None:
