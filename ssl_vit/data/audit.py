@@ -5,7 +5,7 @@ decoded pixels (exact copies), what they look like (``duplicates``: near copies,
 brighter or darker; cut, turned or recoloured ones are not looked for), and groups where they are known. Sets of images
 above 512 pixels are compared as they are decoded for a canvas of 256.
 
-``Audit.to_dict`` is what the verdict writes as leaks.json::
+``Audit.to_dict`` is what the verdict writes as leaks.json (with ``of``: what the sets were)::
 
     {"format": 1,
      "images": {"pool": 1438, "train": 1438, "test": 359,

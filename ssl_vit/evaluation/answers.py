@@ -16,8 +16,8 @@ from ssl_vit.rundir import write_bytes_atomically
 
 Answers = dict[str, np.ndarray]
 """``positions``: Int[n], which of the test images were judged, in order: unreadable ones are not among them; ``units``:
-Float[U], contributions to the leading metric whose mean is its value, and ``clusters``: Int[U], the group of each, where
-images have groups and units are images; for classes also ``predicted``: Int[n] and ``confidence``: Float[n], the
+Float[U], contributions to the leading metric whose mean is its value, and ``clusters``: Int[U], the group of each,
+where images have groups and units are images; for classes also ``predicted``: Int[n] and ``confidence``: Float[n], the
 probability of what was predicted."""
 
 

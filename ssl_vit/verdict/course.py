@@ -15,11 +15,9 @@ from accelerate import Accelerator
 
 from ssl_vit import train
 from ssl_vit.configs import VerdictConfig, VerdictRecipe
-from ssl_vit.data.audit import guard
-from ssl_vit.data.images import ImageSet
-from ssl_vit.data.sources import Labelled
-from ssl_vit.rundir import RunDir, open_run, write_atomically
+from ssl_vit.rundir import open_run, write_atomically
 from ssl_vit.verdict import work
+from ssl_vit.verdict.leaks import look_for_leaks
 from ssl_vit.verdict.opening import Opened, open_images, open_study
 from ssl_vit.verdict.pictures import draw_pictures
 from ssl_vit.verdict.plan import MARGIN, Pace, Plan, make_plan, plan_as_json, read_plan
@@ -58,7 +56,7 @@ def give_verdict(cfg: VerdictRecipe) -> Path | None:
         "verdict", cfg, data=data.test.name, fingerprint=f"{pool.fingerprint}-{data.whole}-{data.test.fingerprint}",
         writes=accelerator.is_main_process, accelerator=train.describe(accelerator),
     )  # fmt: skip
-    _look_for_leaks(cfg, run, pool, data, accelerator)
+    look_for_leaks(cfg.data, run, pool, data, accelerator.device)
     opened = open_study(cfg, run.path, pool, data)
     jobs = _jobs(cfg.verdict, accelerator)
     runner = Runner(run.path, jobs, accelerator.is_main_process)
@@ -77,15 +75,6 @@ def give_verdict(cfg: VerdictRecipe) -> Path | None:
     if not accelerator.is_main_process:
         return None
     return run.path
-
-
-def _look_for_leaks(cfg: VerdictRecipe, run: RunDir, pool: ImageSet, data: Labelled, accelerator: Accelerator) -> None:
-    """Before anything is trained; once for a verdict."""
-    path = run.path / "leaks.json"
-    if not path.exists():
-        found = guard(pool, data.train, data.test, cfg.data, accelerator.device)
-        if run.writes:
-            write_atomically(path, json.dumps(found.to_dict(), indent=1) + "\n")
 
 
 def _jobs(cfg: VerdictConfig, accelerator: Accelerator) -> int:

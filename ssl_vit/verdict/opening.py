@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -102,6 +103,9 @@ def open_study(cfg: VerdictRecipe, folder: Path, pool: ImageSet, data: Labelled)
     )  # fmt: skip
     main = rank_and_world()[0] == 0
     if main:
+        if not (folder / "units").exists():  # what an earlier start left that ended here may be of other options
+            for name in ("untrained", "public"):
+                shutil.rmtree(folder / "runs" / name, ignore_errors=True)
         export_untrained(study, pool)
     if "public" in starts:
         asked = cfg.verdict.methods is not None or cfg.verdict.public is not None

@@ -1,0 +1,57 @@
+"""The leak guard's part in a verdict: looked before anything is trained, and again where images or options differ."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ssl_vit.configs import PoolConfig
+from ssl_vit.data.audit import guard
+from ssl_vit.data.images import ImageSet
+from ssl_vit.data.sources import Labelled
+from ssl_vit.rundir import RunDir, write_atomically
+
+
+def look_for_leaks(cfg: PoolConfig, run: RunDir, pool: ImageSet, data: Labelled, device: torch.device) -> None:
+    """Writes leaks.json, unless it tells of these images and nothing in it stops this start (every process must call).
+
+    Args:
+        cfg: What to do about leaks, and what was declared.
+        run: The verdict's folder.
+        pool: Images to pre-train on.
+        data: Labelled images.
+        device: Through which processes exchange what they saw.
+
+    Raises:
+        UserError: For a leak, with ``--data.on_leak stop``.
+    """
+    path = run.path / "leaks.json"
+    about = {"of": _images(pool, data), "transductive": cfg.transductive}
+    known = _read(path)
+    same = all(known.get(name) == value for name, value in about.items())
+    if same and not (known["affected"] and cfg.on_leak == "stop"):
+        return
+    found = guard(pool, data.train, data.test, cfg, device)
+    if run.writes:
+        write_atomically(path, json.dumps(found.to_dict() | about, indent=1) + "\n")
+
+
+def _images(pool: ImageSet, data: Labelled) -> dict[str, list[str | None]]:
+    """Fingerprints of the images, and of the groups that they are in."""
+    sets = {"pool": pool, "train": data.train, "test": data.test}
+    return {name: [images.fingerprint, _groups(images)] for name, images in sets.items()}
+
+
+def _groups(images: ImageSet) -> str | None:
+    return None if images.groups is None else hashlib.sha256(images.groups.tobytes()).hexdigest()[:16]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
