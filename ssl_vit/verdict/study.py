@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ssl_vit.configs import (
+    AugmentConfig,
     DataConfig,
     DINORecipe,
     EvalConfig,
@@ -20,11 +21,14 @@ from ssl_vit.configs import (
     MAERecipe,
     ModelConfig,
     RunConfig,
+    SupervisedConfig,
     SupervisedRecipe,
     VerdictRecipe,
     as_command,
     as_words,
     parse,
+    presets,
+    resolve,
 )
 from ssl_vit.data.targets import Kind
 from ssl_vit.rundir import digest
@@ -113,6 +117,13 @@ class Study:
         optim = SupervisedRecipe().optim if scratch else FinetuneRecipe().optim
         return Candidate(rate, optim.weight_decay, optim.layer_decay, 1.0)
 
+    def augmentation(self, labels: int) -> tuple[AugmentConfig, SupervisedConfig]:
+        """Augmentation and mixing of training on so many labels: the preset's for every method, whatever its input."""
+        size, usual = presets.named(self.preset).input, SupervisedConfig()
+        mixing = resolve.resolve_supervised(usual, "mean", size, labels, self.kind)
+        augment = resolve.resolve_augment(AugmentConfig(), size, labelled=True)
+        return augment, replace(usual, mixup=mixing.mixup, cutmix=mixing.cutmix)
+
     def training(
         self, start: str, labels: int, draw: int, chosen: Candidate, folder: Path, *, held_out: bool = False,
         steps: int | None = None,
@@ -135,6 +146,7 @@ class Study:
             epochs=1e-6, min_steps=length, batch_size=self.batch(labels), clip_grad=1.0,
             log_every=max(1, length // 4), checkpoint_minutes=10.0, keep_checkpoints=1,
         )  # fmt: skip
+        augment, supervised = self.augmentation(labels)
         tuned = {"lr": chosen.lr, "weight_decay": chosen.weight_decay, "layer_decay": chosen.layer_decay}
         data = DataConfig(**{field.name: getattr(cfg.data, field.name) for field in fields(DataConfig)})
         run, loading = RunConfig(str(folder)), LoadingConfig(cfg.data.cache, cfg.data.crop_from, cfg.data.workers)
@@ -144,14 +156,14 @@ class Study:
             usual = SupervisedRecipe()
             return "recipes/supervised.py", replace(
                 usual, seed=draw, preset=self.preset, run=run, data=data, model=model, eval=judged, fit=fit,
-                optim=replace(usual.optim, **tuned),
+                augment=augment, supervised=supervised, optim=replace(usual.optim, **tuned),
             )  # fmt: skip
         usual = FinetuneRecipe()
         number = self.number(start, draw)
         assert number is not None
         return "eval/finetune.py", replace(
             usual, backbone=str(self.runs(start)[number]), seed=draw, run=run, data=loading, eval=judged, fit=fit,
-            optim=replace(usual.optim, **tuned),
+            augment=augment, supervised=supervised, optim=replace(usual.optim, **tuned),
         )  # fmt: skip
 
     def extraction(self) -> EvalConfig:

@@ -152,9 +152,15 @@ def training(
     result, cost = _result(folder), cost_of(folder)
     row = result["rows"][0]
     protocol = result["protocol"]
-    for tuned in ("optim", "fit", "model", "preset"):
-        remove(protocol, tuned)
-    protocol |= {"evaluation": "all weights trained", "clip_grad": config.fit.clip_grad, "tuning": study.rule()}
+    # What is tuned, and what the number of labels decides, is no option here but a rule.
+    for name in ("optim", "fit", "model", "preset", "supervised.mixup", "supervised.cutmix"):
+        remove(protocol, name)
+    protocol |= {
+        "evaluation": "all weights trained",
+        "clip_grad": config.fit.clip_grad,
+        "tuning": study.rule(),
+        "mixing": f"as preset {study.preset}",
+    }
     told = {
         "start": start, "use": "train", "draw": draw, "share": 100 * labels / study.labels[-1],
         "pretraining": study.number(start, draw), "matched": steps is not None,

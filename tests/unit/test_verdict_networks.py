@@ -66,6 +66,19 @@ def test_options_of_a_training() -> None:
     assert "run.dir" not in STUDY.command(script, mae)
 
 
+@pytest.mark.parametrize(("labels", "mixup"), [(1999, 0.0), (2000, 0.8)])
+def test_every_method_is_augmented_as_the_studys_preset_says(labels: int, mixup: float) -> None:
+    small = replace(STUDY, preset="digits", model=replace(STUDY.model, img_size=28))  # its own preset would be px32
+    large = replace(STUDY, preset="px32")
+    for start in ("scratch", "mae", "cnn"):
+        config = small.training(start, labels, 0, Candidate(3e-4, 0.1, 0.85, 1.0), Path("w"))[1]
+        assert (config.augment.policy, config.augment.flip, config.augment.erasing) == ("none", False, 0.0)
+        assert (config.augment.crop_scale, config.supervised.mixup) == ((1.0, 1.0), 0.0)
+        config = large.training(start, labels, 0, Candidate(3e-4, 0.1, 0.85, 1.0), Path("w"))[1]
+        assert (config.augment.policy, config.supervised.mixup) == ("randaugment", mixup)
+        assert config.supervised.pool is None
+
+
 def test_further_options_reach_the_recipe() -> None:
     options = VerdictConfig(mae="--optim.base_lr 4e-3 --fit.batch_size 32", pretraining=0.1)
     study = replace(STUDY, recipe=VerdictRecipe(7, data=PoolConfig(path="pool"), verdict=options))
