@@ -7,6 +7,7 @@ interrupted verdict continues with the same command.
 """
 
 from ssl_vit.configs import VerdictRecipe, run_script
+from ssl_vit.configs.further import check_further
 from ssl_vit.configs.verdict import check_verdict
 
 
@@ -17,6 +18,7 @@ def main(cfg: VerdictRecipe) -> None:
         cfg: What ``--help`` lists.
     """
     check_verdict(cfg.verdict)
+    check_further(cfg.verdict)
     from ssl_vit.verdict.course import give_verdict
 
     folder = give_verdict(cfg)

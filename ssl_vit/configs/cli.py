@@ -28,6 +28,13 @@ class _Parser(ArgumentParser):
         sys.exit(2)
 
 
+class _InsideParser(_Parser):
+    """The same for words that are the value of an option: what is wrong with them is told with its name."""
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        raise UserError(_explain(message, option_names(self))) from ex
+
+
 def option_names(parser: ArgumentParser) -> list[str]:
     """Every option a person can type, without the leading dashes."""
     names: list[str] = []
@@ -92,9 +99,10 @@ def _in_words(kind: str) -> str:
     return {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}.get(kind, kind)
 
 
-def _parser(recipe: type[Any], description: str) -> Any:  # jsonargparse is typed only in part
+def _parser(recipe: type[Any], description: str, kind: type[_Parser] = _Parser) -> Any:
+    # jsonargparse is typed only in part
     set_parsing_settings(docstring_parse_attribute_docstrings=True)
-    parser: Any = _Parser(description=description, allow_abbrev=False)
+    parser: Any = kind(description=description, allow_abbrev=False)
     parser.add_argument("--config", action=_CONFIG_FILE, help="YAML file with options; later ones win.")
     parser.add_class_arguments(recipe, as_group=False)
     for action in parser._actions:
@@ -130,6 +138,22 @@ def parse(recipe: type[R], description: str, args: list[str] | None = None) -> R
     except UserError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
+
+
+def read_words(recipe: type[R], words: list[str]) -> R:
+    """As ``parse`` and the checks of ``run_script``, for words that are the value of an option.
+
+    Args:
+        recipe: One of the dataclasses in ``configs.recipes``.
+        words: As typed.
+
+    Raises:
+        UserError: On a mistake.
+    """
+    parser = _parser(recipe, "", _InsideParser)
+    config = recipe(**_fields(parser, parser.parse_args(words)))
+    check_ranges(to_dict(config))
+    return config
 
 
 def to_dict(config: object) -> dict[str, Any]:

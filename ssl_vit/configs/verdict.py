@@ -52,7 +52,9 @@ class VerdictConfig:
     """Finished pre-training runs to judge instead of making new ones, joined by commas: of recipes/mae.py or dino.py on
     the same pool, several seeds of each where they are there."""
     mae: str = ""
-    """Further options for recipes/mae.py, as typed: "--optim.base_lr 4e-3 --fit.batch_size 64"."""
+    """Further options for recipes/mae.py, as typed: "--optim.base_lr 4e-3 --fit.batch_size 64". --fit.epochs is the
+    whole length here, which --verdict.pretraining and a budget's cuts are factors of; what is the same for all methods
+    (--data, --model, --eval, --seed, --preset) is given to the verdict itself."""
     dino: str = ""
     """Further options for recipes/dino.py, as typed."""
     public: str | None = None

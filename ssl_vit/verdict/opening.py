@@ -13,13 +13,12 @@ import yaml
 
 from ssl_vit.checkpoint import export_backbone
 from ssl_vit.configs import (
-    DINORecipe,
-    FitConfig,
     ModelConfig,
     VerdictRecipe,
     resolve,
     resolve_dino,
 )
+from ssl_vit.configs.further import further_options
 from ssl_vit.configs.verdict import label_counts, methods_of, seconds_of
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.sources import Labelled, open_labelled, open_pool
@@ -127,8 +126,9 @@ def _held_out(train: ImageSet, labels: int) -> int:
 
 
 def _epochs(cfg: VerdictRecipe, images: int, preset: resolve.Preset) -> dict[str, float]:
-    mae = resolve.resolve_fit(FitConfig(), images, size=preset.input, labelled=False).epochs
-    dino = resolve_dino.resolve_fit(DINORecipe().fit, images, preset).epochs
+    given = {start: further_options(cfg.verdict, start).fit for start in SCRIPTS}
+    mae = resolve.resolve_fit(given["mae"], images, size=preset.input, labelled=False).epochs
+    dino = resolve_dino.resolve_fit(given["dino"], images, preset).epochs
     assert mae and dino
     return {"mae": mae, "dino": dino}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -25,11 +24,10 @@ from ssl_vit.configs import (
     SupervisedRecipe,
     VerdictRecipe,
     as_command,
-    as_words,
-    parse,
     presets,
     resolve,
 )
+from ssl_vit.configs.further import further_options
 from ssl_vit.data.targets import Kind
 from ssl_vit.rundir import digest
 from ssl_vit.verdict.tuning import Candidate
@@ -92,14 +90,13 @@ class Study:
 
     def pretraining(self, start: str, number: int) -> MAERecipe | DINORecipe:
         """The recipe of one pre-training run; fields that the options leave open stay open."""
-        cfg, recipe = self.recipe, MAERecipe if start == "mae" else DINORecipe
-        base = replace(
-            recipe(), seed=cfg.seed + number, preset=cfg.preset, data=cfg.data, model=cfg.model,
+        cfg = self.recipe
+        base = further_options(cfg.verdict, start)
+        fit = replace(base.fit, epochs=round(self.epochs[start] * cfg.verdict.pretraining, 3))
+        return replace(
+            base, seed=cfg.seed + number, preset=cfg.preset, data=cfg.data, model=cfg.model, fit=fit,
             eval=JudgedConfig(cfg.eval.data), run=RunConfig(str(self.runs(start)[number])),
         )  # fmt: skip
-        base = replace(base, fit=replace(base.fit, epochs=round(self.epochs[start] * cfg.verdict.pretraining, 3)))
-        further = shlex.split(getattr(cfg.verdict, start))
-        return parse(recipe, "", [*as_words(base), *further]) if further else base
 
     def batch(self, labels: int) -> int:
         """Images per step of training on so many labels."""

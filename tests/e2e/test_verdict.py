@@ -252,6 +252,7 @@ def test_public_weights_from_a_folder_or_left_out(script, launched, monkeypatch,
         (["--verdict.labels", "[5000]"], "5,000 labels are asked for, but there are 1,438 training labels"),
         (["--verdict.methods", "public", "--verdict.public", "vit_smal.dino"], "is neither a folder nor a timm model"),
         (["--verdict.cnn", "resnet5"], "--verdict.cnn resnet5 is not a timm model"),
+        (["--verdict.mae", "--optim.base_ir 1"], "--verdict.mae --optim.base_ir 1: unknown option --optim.base_ir"),
         (["--verdict.trials", "0"], "--verdict.trials 0 must be at least 1"),
     ],
 )

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 import timm
-from ssl_vit.configs import ModelConfig, PoolConfig, SupervisedRecipe, VerdictConfig, VerdictRecipe
+from ssl_vit.configs import ModelConfig, PoolConfig, SupervisedRecipe, VerdictConfig, VerdictRecipe, presets
 from ssl_vit.errors import UserError
 from ssl_vit.verdict.networks import _RESNETS, cnn_for
+from ssl_vit.verdict.opening import _epochs
 from ssl_vit.verdict.study import Study
 from ssl_vit.verdict.tuning import Candidate
 
@@ -86,3 +87,11 @@ def test_further_options_reach_the_recipe() -> None:
     assert (config.seed, config.data.path, config.run.dir) == (9, "pool", "v/runs/mae-2")
     assert (config.optim.base_lr, config.fit.batch_size, config.fit.epochs) == (4e-3, 32, 13.9)
     assert study.pretraining("dino", 0).optim.base_lr is None
+
+
+def test_epochs_among_further_options_are_a_length_that_is_cut() -> None:
+    preset, options = presets.named("digits"), VerdictConfig(mae="--fit.epochs 50", dino="--fit.epochs 30")
+    epochs = _epochs(VerdictRecipe(verdict=options), 1438, preset)
+    assert epochs == {"mae": 50.0, "dino": 30.0}
+    study = replace(STUDY, recipe=VerdictRecipe(verdict=replace(options, pretraining=0.5)), epochs=epochs)
+    assert [study.pretraining(start, 0).fit.epochs for start in ("mae", "dino")] == [25.0, 15.0]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from ssl_vit.configs import VerdictConfig
+from ssl_vit.configs import DINORecipe, MAERecipe, VerdictConfig
+from ssl_vit.configs.further import check_further, further_options
 from ssl_vit.configs.verdict import STARTS, label_counts, methods_of, seconds_of
 from ssl_vit.errors import UserError
 
@@ -61,3 +62,44 @@ def test_labels_per_class_and_numbers_of_labels() -> None:
 def test_numbers_of_labels_that_cannot_be(cfg: VerdictConfig, classes: int | None, words: str) -> None:
     with pytest.raises(UserError, match=words):
         label_counts(cfg, 100, classes, False)
+
+
+def test_further_options_of_pre_training() -> None:
+    cfg = VerdictConfig(mae="--mae.mask_ratio 0.6 --fit.epochs=50", dino="--dino.head_layers 2")
+    check_further(cfg)
+    mae = further_options(cfg, "mae")
+    assert isinstance(mae, MAERecipe)
+    assert (mae.mae.mask_ratio, mae.fit.epochs) == (0.6, 50.0)
+    assert further_options(VerdictConfig(), "dino") == DINORecipe()
+
+
+@pytest.mark.parametrize(
+    ("cfg", "words"),
+    [
+        (
+            VerdictConfig(mae="--optim.base_ir 1"),
+            r"--verdict.mae --optim.base_ir 1: unknown option --optim.base_ir.*base_lr",
+        ),
+        (VerdictConfig(dino="--mae.mask_ratio 0.5"), "--verdict.dino .* unknown option --mae.mask_ratio"),
+        (VerdictConfig(mae="--fit.epochs many"), "--fit.epochs: expected a number, got many"),
+        (VerdictConfig(mae="--fit.epochs"), "--fit.epochs needs a value"),
+        (VerdictConfig(mae="--optim.betas '[0.9, 0.95]"), "no closing quotation; close every quote"),
+        (VerdictConfig(dino="--dino.momentum 1.5"), "--dino.momentum 1.5 must be at least 0 and at most 1"),
+        (VerdictConfig(mae="--data.path elsewhere"), "--data.path is the same for all methods"),
+        (VerdictConfig(mae="--model.width=32"), "--model.width is the same for all methods"),
+        (VerdictConfig(dino="--seed 3"), "--seed is the same for all methods"),
+        (VerdictConfig(mae="--eval.metric top1"), "--eval.metric is the same"),
+        (VerdictConfig(mae="--run.dir r"), "--run.dir is the same"),
+        (VerdictConfig(mae="--preset"), "--preset is the same"),
+        (VerdictConfig(mae="--help"), "--help cannot stand here"),
+        (VerdictConfig(mae="-h"), "cannot stand here"),
+        (VerdictConfig(mae="--config c.yaml"), "--config cannot stand here"),
+        (VerdictConfig(mae="50"), "unexpected argument '50'"),
+        (VerdictConfig(mae="--fit.min_steps 5"), "as --fit.epochs"),
+    ],
+)
+def test_mistakes_in_further_options_are_errors_with_the_options_name(cfg: VerdictConfig, words: str) -> None:
+    with pytest.raises(UserError, match=words) as told:
+        check_further(cfg)
+    assert str(told.value).startswith("--verdict.")
+    assert "\n" not in str(told.value)
