@@ -18,6 +18,11 @@ def counted(place: Path, number: int) -> dict[str, Any]:
     return {"square": number**2}
 
 
+def writing(place: Path, number: int) -> dict[str, Any]:
+    (place / f"{number}.txt").write_text("whole")
+    return counted(place, number) | {"files": [f"{number}.txt"]}
+
+
 def stopping(place: Path, number: int) -> dict[str, Any]:
     counted(place, number)
     raise SystemExit(143)

@@ -27,7 +27,10 @@ from ssl_vit.rundir import write_atomically
 
 @dataclass(frozen=True)
 class Unit:
-    """Some work that leaves whole files."""
+    """Some work that leaves whole files.
+
+    It is done again where files are gone that it returned as ``files``, by their place in the verdict's folder.
+    """
 
     key: str
     """Name of the file that says it is done."""
@@ -66,7 +69,7 @@ class Runner:
         Raises:
             UserError: Of a unit, with its name.
         """
-        todo = [unit for unit in units if not self._marker(unit.key).exists()]
+        todo = [unit for unit in units if not self._is_done(unit.key)]
         _meet()  # all processes have looked before any is done
         if self.pool is None:
             for unit in todo:
@@ -75,6 +78,14 @@ class Runner:
             self._in_pool(self.pool, todo)
         _meet()
         return {unit.key: json.loads(self._marker(unit.key).read_text())["returned"] for unit in units}
+
+    def _is_done(self, key: str) -> bool:
+        """Whether a unit was done, and the ``files`` it returned are still there."""
+        try:
+            returned = json.loads(self._marker(key).read_text())["returned"]
+        except FileNotFoundError:
+            return False
+        return all((self.folder / name).exists() for name in returned.get("files", ()))
 
     def _in_pool(self, pool: ProcessPoolExecutor, todo: Sequence[Unit]) -> None:
         waiting: dict[Future[tuple[dict[str, Any], float]], Unit] = {

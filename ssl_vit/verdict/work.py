@@ -28,6 +28,7 @@ from ssl_vit.evaluation.metrics import judge, signed
 from ssl_vit.evaluation.protocol import result_of
 from ssl_vit.evaluation.session import Contestant, Session, contestants, extract_both, open_session
 from ssl_vit.rundir import commit, digest, hardware, remove, versions, write_atomically
+from ssl_vit.verdict.folders import discard, prepare
 from ssl_vit.verdict.scripts import main_of
 from ssl_vit.verdict.study import NAMES, SCRIPTS, Study
 from ssl_vit.verdict.tuning import Candidate
@@ -44,6 +45,11 @@ def key_of(start: str, use: str, labels: int, draw: int, *, matched: bool = Fals
     return f"{start}-{use}{'-matched' if matched else ''}-{labels}-labels-draw-{draw}"
 
 
+def files_of(key: str) -> list[str]:
+    """Where a number and its answers are, in the verdict's folder."""
+    return [f"results/{key}.json", f"results/{key}.npz"]
+
+
 def pretrain(study: Study, start: str, number: int) -> dict[str, Any]:
     """One pre-training run, continued where it was.
 
@@ -52,7 +58,7 @@ def pretrain(study: Study, start: str, number: int) -> dict[str, Any]:
     """
     config = study.pretraining(start, number)
     try:
-        main_of(SCRIPTS[start])(config)
+        _run(SCRIPTS[start], config)
     except Collapsed as error:
         return {"failed": str(error)}
     return cost_of(Path(config.run.dir or "")) if is_main() else {}
@@ -83,13 +89,13 @@ def trial(study: Study, start: str, labels: int, number: int, chosen: Candidate)
     folder = study.folder / "work" / f"trial-{start}-{labels}-{number}"
     script, config = study.training(start, labels, 0, chosen, folder, held_out=True)
     try:
-        main_of(script)(config)
+        _run(script, config)
     except Diverged as error:
         return {"score": None, "why": str(error)}
     if not is_main():
         return {}
     result, cost = _result(folder), cost_of(folder)
-    shutil.rmtree(folder)
+    discard(folder)
     return {"score": signed(study.metric) * result["rows"][0][study.metric], "cost": cost,
             "command": study.command(script, config)}  # fmt: skip
 
@@ -146,7 +152,7 @@ def training(
     key = key_of(start, "train", labels, draw, matched=steps is not None)
     folder = study.folder / "work" / key
     script, config = study.training(start, labels, draw, chosen, folder, steps=steps)
-    main_of(script)(config)
+    _run(script, config)
     if not is_main():
         return {}
     result, cost = _result(folder), cost_of(folder)
@@ -175,8 +181,15 @@ def training(
         shutil.rmtree(classifier, ignore_errors=True)
         classifier.parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(folder, classifier, ignore=shutil.ignore_patterns("checkpoints"))
-    shutil.rmtree(folder)
-    return {"value": row[study.metric]}
+    discard(folder)
+    return {"value": row[study.metric], "files": files_of(key)}
+
+
+def _run(script: str, config: Any) -> None:
+    """A script with these options, in a folder that holds nothing else."""
+    if is_main():
+        prepare(Path(config.run.dir))
+    main_of(script)(config)
 
 
 def _result(folder: Path) -> dict[str, Any]:
@@ -287,7 +300,8 @@ def probe(study: Study, start: str, number: int, draws: tuple[int, ...], swept: 
             fitted = _linear(study, bank, drawn, fixed, draw)
             _keep_probe(study, bank, "linear", start, number, labels, draw, fitted.scores, own,
                         time.monotonic() - began)  # fmt: skip
-    return {"draws": len(draws)}
+    keys = [key_of(start, use, labels, draw) for draw in draws for labels in study.labels for use in ("knn", "linear")]
+    return {"draws": len(draws), "files": [name for key in keys for name in files_of(key)]}
 
 
 def _votes(study: Study, bank: Bank, drawn: Features) -> np.ndarray:

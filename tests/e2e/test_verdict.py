@@ -103,9 +103,13 @@ def test_nothing_finished_is_repeated_and_what_is_missing_is_the_same_again(verd
     monkeypatch.chdir(verdict[0])
     lost = "mae-train-10-labels-draw-1"
     before = told(made / "results" / f"{lost}.json")["rows"], (made / "results" / f"{lost}.npz").read_bytes()
-    for path in (made / "units" / f"{lost}.json", made / "results" / f"{lost}.json", made / "results" / f"{lost}.npz"):
-        path.unlink()
+    for path in (made / "results" / f"{lost}.json", made / "results" / f"{lost}.npz"):
+        path.unlink()  # as the report advises where they are damaged
+    torn = made / "work" / lost  # killed while it was removed
+    torn.mkdir()
+    (torn / "environment.json").write_text("{}")
     finished = [p for name in ("units", "results", "runs/mae-0") for p in (made / name).glob("*") if p.is_file()]
+    finished.remove(made / "units" / f"{lost}.json")
     old = {path: path.stat().st_mtime_ns for path in finished}
     status, _, err = script("eval/verdict.py", *SHORT, *METHODS, "--verdict.jobs", "0")
     assert status == 0, err

@@ -15,7 +15,7 @@ import pytest
 from ssl_vit.errors import UserError
 from ssl_vit.verdict.runner import Runner, Unit
 
-from made_units import counted, mistaken, stopping
+from made_units import counted, mistaken, stopping, writing
 
 
 def calls(place: Path) -> list[str]:
@@ -56,6 +56,17 @@ def test_what_was_interrupted_continues(tmp_path: Path, jobs: int) -> None:
     for number in "01":  # what was finished before is not repeated
         assert now.count(number) == before.count(number) == 1
     assert now.count("2") == 2
+
+
+def test_a_unit_is_done_again_where_its_files_are_gone(tmp_path: Path) -> None:
+    writers = [Unit(f"write-{n}", writing, (tmp_path, n), 1.0) for n in range(2)]
+    runner = Runner(tmp_path, 0, True)
+    runner.run(writers)
+    (tmp_path / "1.txt").unlink()
+    runner.run(writers)
+    runner.close()
+    assert calls(tmp_path) == ["0", "1", "1"]
+    assert (tmp_path / "1.txt").exists()
 
 
 def test_a_process_whose_parent_died_saves_and_begins_nothing_else(tmp_path: Path) -> None:
