@@ -17,7 +17,7 @@ STUDY = Study(
     folder=Path("v"), recipe=VerdictRecipe(verdict=VerdictConfig(length=0.5)), kind="class", metric="top1",
     labels=(20, 1000), starts=("scratch", "mae", "cnn"), preset="digits", model=ModelConfig("vit_tiny_patch16_224", 8),
     cnn=ModelConfig("test_resnet", 32), given={}, epochs={"mae": 139.0, "dino": 139.0},
-    base_lr={"scratch": 4e-3, "finetune": 2e-3}, tuned=(1000,), matched=(1000,),
+    base_lr={"scratch": 4e-3, "finetune": 2e-3}, tuned=(1000,), judged=100, matched=(1000,),
 )  # fmt: skip
 
 
@@ -73,3 +73,12 @@ def test_further_options_reach_the_recipe() -> None:
     assert (config.seed, config.data.path, config.run.dir) == (9, "pool", "v/runs/mae-2")
     assert (config.optim.base_lr, config.fit.batch_size, config.fit.epochs) == (4e-3, 32, 13.9)
     assert study.pretraining("dino", 0).optim.base_lr is None
+
+
+@pytest.mark.parametrize("start", ["scratch", "cnn"])
+def test_a_split_of_the_pool_does_not_choose_the_baselines_labels(start: str) -> None:
+    recipe = replace(STUDY.recipe, data=PoolConfig(path="images", split="train+unlabeled"))
+    config = replace(STUDY, recipe=recipe).training(start, 20, 0, Candidate(1e-3, 0.05, 1.0, 1.0), Path("w"))[1]
+    assert isinstance(config, SupervisedRecipe)
+    assert config.data.path == "images"
+    assert config.data.split is None
