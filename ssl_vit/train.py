@@ -43,7 +43,9 @@ def start(precision: str = "fp32", seed: int = 0) -> Accelerator:
     accelerator = Accelerator(mixed_precision=resolved if resolved in ("bf16", "fp16") else "no")
     cast(Any, accelerator).ddp_handler = OwnBuffers()
     if accelerator.num_processes > 1:
-        atexit.register(_leave, accelerator)
+        if not _joined:
+            atexit.register(_leave)
+        _joined[:] = [accelerator]  # one that came before, and its network, may go
     if resolved == "fp64" and accelerator.device.type == "mps":
         raise UserError("--fit.precision fp64: Apple's GPU (mps) has no fp64; use fp32, or set ACCELERATE_USE_CPU=1")
     check_world_size(accelerator.num_processes)
@@ -65,7 +67,10 @@ class OwnBuffers(DistributedDataParallelKwargs):
         return {"forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers": False}
 
 
-def _leave(accelerator: Accelerator) -> None:
+_joined: list[Accelerator] = []
+
+
+def _leave() -> None:
     """Parts from the other processes while Python still runs.
 
     A thread of the process group that frees a tensor after Python has begun to shut down aborts the process, and the
@@ -73,8 +78,9 @@ def _leave(accelerator: Accelerator) -> None:
     the middle of a sum, and NCCL would wait for them.
     """
     if getattr(sys, "last_value", None) is None:
-        accelerator.free_memory()  # the network's wrapper holds the group as well
-        accelerator.end_training()
+        for accelerator in _joined:
+            accelerator.free_memory()  # the network's wrapper holds the group as well
+            accelerator.end_training()
 
 
 def auto_precision() -> str:

@@ -21,7 +21,7 @@ class VerdictConfig:
 
     methods: str | None = None
     """What takes part, joined by commas: scratch (always there), mae, dino, public, random, pixels, cnn; default: all
-    that can be had here."""
+    that can be had here (a short budget leaves dino and cnn out; those named here stay, for shorter training)."""
     budget: str | None = None
     """Time the whole verdict may take, such as 90s, 10m, 2h or 1.5d: the plan is cut to it, and says what was cut.
     Default: 10m for digits, else as long as the plan takes (printed before anything is trained)."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +17,8 @@ from accelerate import Accelerator
 
 from ssl_vit import train
 from ssl_vit.configs import VerdictConfig, VerdictRecipe
+from ssl_vit.dist import gather_lists
+from ssl_vit.errors import UserError
 from ssl_vit.rundir import open_run, write_atomically
 from ssl_vit.verdict import work
 from ssl_vit.verdict.leaks import look_for_leaks
@@ -50,6 +54,7 @@ def give_verdict(cfg: VerdictRecipe) -> Path | None:
     Returns:
         The verdict's folder; None where only the plan was asked for, and on processes other than the main one.
     """
+    began = time.monotonic()
     accelerator = train.start("fp32", cfg.seed)
     pool, note, data = open_images(cfg)
     run = open_run(
@@ -59,7 +64,7 @@ def give_verdict(cfg: VerdictRecipe) -> Path | None:
     look_for_leaks(cfg.data, run, pool, data, accelerator.device)
     opened = open_study(cfg, run.path, pool, data)
     jobs = _jobs(cfg.verdict, accelerator)
-    runner = Runner(run.path, jobs, accelerator.is_main_process)
+    runner = Runner(run.path, jobs, accelerator.is_main_process, began)
     try:
         plan = _plan(opened, runner, jobs)
         if accelerator.is_main_process:
@@ -87,11 +92,11 @@ def _jobs(cfg: VerdictConfig, accelerator: Accelerator) -> int:
 def _plan(opened: Opened, runner: Runner, jobs: int) -> Plan:
     """The plan that is there, or a new one."""
     study, path = opened.study, opened.study.folder / "plan.json"
-    planned = path.exists()
+    planned = _planned(path, opened.budget, runner)
     tried = [s for s in study.starts if (s in SCRIPTS or "train" in USES[s]) and s not in study.given]
     found = runner.run([Unit(f"measure-{s}", work.measure, (study, s), 10.0) for s in tried])
-    if planned:
-        return read_plan(study, json.loads(path.read_text()))
+    if planned is not None:
+        return read_plan(study, planned)
     paces = {
         s: Pace(p["images_per_second"], p["overhead"], p["flops_per_image"], p["batch"])
         for s in tried for p in (found[f"measure-{s}"],)
@@ -100,9 +105,29 @@ def _plan(opened: Opened, runner: Runner, jobs: int) -> Plan:
     known = {start: sum(flops) / len(flops) for start, flops in given.items()}
     plan = make_plan(study, paces, len(opened.pool), opened.budget, max(1, jobs), known)
     if runner.main:
-        write_atomically(path, json.dumps(plan_as_json(plan, paces), indent=1) + "\n")
+        write_atomically(path, json.dumps(plan_as_json(plan, paces, opened.budget), indent=1) + "\n")
     runner.run([])  # nobody reads the plan before it is there
     return plan
+
+
+def _planned(path: Path, budget: float | None, runner: Runner) -> dict[str, Any] | None:
+    """The plan that is there; None where there is none, or nothing was done by it and the budget is another now.
+
+    Raises:
+        UserError: Where work was done by a plan for another budget.
+    """
+    if not path.exists():
+        return None
+    told = json.loads(path.read_text())
+    if told.get("budget") == budget:
+        return told
+    if any(not key.startswith("measure-") for key in runner.begun()) or any(path.parent.glob("runs/*-0")):
+        before, now = (_clock(seconds) if seconds else "no limit" for seconds in (told.get("budget"), budget))
+        raise UserError(
+            f"{path.parent} is a verdict planned for a budget of {before}, not {now}, and some of it is done; continue "
+            "with the budget it had, or give --run.dir another folder"
+        )
+    return None
 
 
 def describe(plan: Plan, opened: Opened, jobs: int) -> str:
@@ -138,16 +163,17 @@ def _make(opened: Opened, plan: Plan, runner: Runner) -> Made:
     chosen, studies, swept = _tune(study, runner)
     _say(runner, "tuned")
     fpi = _scratch_flops(study)
-    most = max((cost["flops"] or 0.0 for costs in pretraining.values() for cost in costs), default=0.0)
+    flops = {start: max(cost["flops"] or 0.0 for cost in costs) for start, costs in pretraining.items()}
     draws, last = 0, 0.0
     for draw in range(v.train_draws):
-        began = runner.elapsed()
-        if opened.budget is not None and draw >= 2 and began + last > MARGIN * opened.budget:
+        units = _training_units(study, draw, chosen, flops, fpi)
+        began = float(gather_lists([str(runner.elapsed())])[0])  # as the main process says: all take the same way
+        late = opened.budget is not None and began + last > MARGIN * opened.budget
+        if late and draw >= 2 and not all(map(runner.is_done, units)):
             notes.append(
                 f"draws {draw + 1} to {v.train_draws} of training all weights were left out to keep the budget"
             )
             break
-        units = _training_units(study, draw, chosen, most, fpi)
         if draw == 0:
             units = [*units, *_probe_units(study, swept)]
         runner.run(sorted(units, key=lambda unit: -unit.seconds))
@@ -247,10 +273,10 @@ def _scratch_flops(study: Study) -> float:
 
 
 def _training_units(
-    study: Study, draw: int, chosen: Mapping[tuple[str, int], Candidate], most: float, fpi: float
+    study: Study, draw: int, chosen: Mapping[tuple[str, int], Candidate], flops: Mapping[str, float], fpi: float
 ) -> list[Unit]:
     """All weights trained on one draw, with every method and number of labels."""
-    units = []
+    units, most = [], max(flops.values(), default=0.0)
     for start in study.starts:
         for n in study.labels if "train" in USES[start] else ():
             own = chosen[start, n]
@@ -259,10 +285,19 @@ def _training_units(
             length = study.steps(n) * own.length
             units.append(Unit(key, work.training, args, length * study.batch(n)))
             if start == "scratch" and n in study.matched and draw < study.recipe.verdict.matched_draws and most and fpi:
-                steps = round(length + most / (fpi * study.batch(n)))
+                steps = _matched_steps(study, n, chosen, flops, fpi)
                 key = work.key_of(start, "train", n, draw, matched=True)
                 units.append(Unit(key, work.training, (*args, steps), float(steps * study.batch(n))))
     return units
+
+
+def _matched_steps(
+    study: Study, labels: int, chosen: Mapping[tuple[str, int], Candidate], flops: Mapping[str, float], fpi: float
+) -> int:
+    """Steps of the baseline that take no fewer FLOPs than any method's pre-training and fine-tuning together."""
+    usual = study.steps(labels)
+    each = [of / (fpi * study.batch(labels)) + usual * chosen[start, labels].length for start, of in flops.items()]
+    return math.ceil(max(usual * chosen["scratch", labels].length, *each))
 
 
 def _probe_units(study: Study, swept: Mapping[str, dict[str, Any]]) -> list[Unit]:

@@ -98,6 +98,7 @@ def open_study(cfg: VerdictRecipe, folder: Path, pool: ImageSet, data: Labelled)
         folder=folder, recipe=cfg, kind=train.kind, metric=metric, labels=counts, starts=tuple(starts),
         preset=preset.name, model=resolved, cnn=cnn_for(cfg.verdict.cnn, parameters, resolved.img_size),
         epochs=_epochs(cfg, len(pool), preset), given=given, tuned=tuned, matched=tuned or counts[-1:],
+        judged=len(train) + len(test),
         base_lr={"scratch": preset.base_lr["scratch"], "finetune": preset.base_lr["finetune"]},
     )  # fmt: skip
     main = rank_and_world()[0] == 0

@@ -17,10 +17,12 @@ MARGIN = 1.1
 """Share of the budget after which no further draw is begun; what runs then must end within 1.2."""
 _FIXED = 25.0
 """Seconds for opening, looking for leaks, pictures and the report."""
-_PROBE = 0.5
+_PROBE = 0.2
 """Seconds of a k-NN and a linear probe at one number of labels, where nothing is chosen."""
-_SWEEP = 4.0
+_SWEEP = 3.0
 """Seconds of choosing a linear probe's options at one number of labels."""
+_FORWARD = 3.0
+"""How much faster images pass a network forwards only."""
 _LENGTHS = 1.2
 """Mean of the lengths that tuning may choose."""
 
@@ -28,15 +30,16 @@ _EPOCHS = 20
 """Of pre-training, at least."""
 
 _CUTS: tuple[tuple[str, Any], ...] = (
-    ("length", 0.7), ("pretraining", 0.7), ("length", 0.5), ("pretraining", 0.5), ("matched", None), ("trials", 5),
-    ("matched_draws", 3), ("length", 0.35), ("pretraining", 0.35), ("trials", 4), ("pretraining", 0.25),
-    ("length", 0.25), ("labels", 5), ("pretraining", 0.18), ("length", 0.18), ("tuned", None), ("trials", 3),
-    ("pretraining", 0.12), ("length", 0.14), ("pretraining", 0.08), ("matched_draws", 2), ("pretraining", 0.06),
-    ("length", 0.1), ("pretraining", 0.04), ("pretraining", 0.025), ("cnn", None), ("dino", None), ("labels", 3),
-    ("probe_draws", 5), ("seeds", 1), ("train_draws", 3), ("labels", 2), ("length", 0.05), ("matched_draws", 0),
-    ("train_draws", 2),
+    ("trials", 5), ("length", 0.7), ("pretraining", 0.7), ("matched", None), ("trials", 4), ("length", 0.5),
+    ("pretraining", 0.5), ("labels", 5), ("tuned", None), ("length", 0.35), ("pretraining", 0.35), ("trials", 3),
+    ("methods", "dino"), ("matched_draws", 3), ("length", 0.25), ("pretraining", 0.25), ("methods", "cnn"),
+    ("labels", 3), ("length", 0.18), ("pretraining", 0.18), ("length", 0.14), ("pretraining", 0.12),
+    ("pretraining", 0.08), ("length", 0.1), ("matched_draws", 2), ("pretraining", 0.05), ("pretraining", 0.025),
+    ("cnn", None), ("dino", None), ("probe_draws", 5), ("seeds", 1), ("train_draws", 3), ("labels", 2),
+    ("length", 0.05), ("matched_draws", 0), ("train_draws", 2),
 )  # fmt: skip
-"""What is cut, in this order, until a plan fits. Numbers of draws and seeds, which intervals stand on, come last."""
+"""What is cut, in this order, until a plan fits. A method is left out before every other one is trained too short to be
+judged, unless it was asked for by name. Numbers of draws and seeds, which intervals stand on, come last."""
 
 _WORDS: dict[str, Callable[[Any], str]] = {
     "length": lambda v: f"training on labels is {v:.2g} times as long as usual",
@@ -141,6 +144,10 @@ def _differences(asked: Study, cut: Study) -> list[str]:
 def _smaller(study: Study, name: str, value: Any) -> Study | None:
     """The study with one thing cut; None where that is not more than there is."""
     verdict: VerdictConfig = study.recipe.verdict
+    if name == "methods":
+        if verdict.methods is not None or value in study.given or "mae" not in study.starts:
+            return None
+        name = value
     if name in NAMES:
         return replace(study, starts=tuple(s for s in study.starts if s != name)) if name in study.starts else None
     if name == "labels":
@@ -184,6 +191,9 @@ def estimate(study: Study, paces: Mapping[str, Pace], pool: int, known: Mapping[
                                   sum(whole) / len(whole)))  # fmt: skip
         if "linear" in USES[start]:
             seconds = (_SWEEP / v.probe_draws + _PROBE) * len(study.labels)
+            networks = {"random": v.probe_draws, "pixels": 0}.get(start, len(study.runs(start)))
+            rate = _FORWARD * paces.get(start if start == "public" else "scratch", paces["scratch"]).images_per_second
+            seconds += (networks + 1) * study.judged / rate / v.probe_draws
             lines.append(Line(f"{NAMES[start]}: k-NN and linear probe", v.probe_draws, seconds))
     return lines
 
@@ -205,12 +215,12 @@ def _pretraining_flops(study: Study, paces: Mapping[str, Pace], pool: int) -> di
 _COUNTS = ("starts", "labels", "tuned", "matched")
 
 
-def plan_as_json(plan: Plan, paces: Mapping[str, Pace]) -> dict[str, Any]:
+def plan_as_json(plan: Plan, paces: Mapping[str, Pace], budget: float | None) -> dict[str, Any]:
     """A plan and what it was made from, as plan.json holds it."""
     study = plan.study
     return {
         "verdict": to_dict(study.recipe.verdict), **{name: getattr(study, name) for name in _COUNTS},
-        "lines": plan.lines, "seconds": plan.seconds, "notes": plan.notes,
+        "budget": budget, "lines": plan.lines, "seconds": plan.seconds, "notes": plan.notes,
         "paces": {start: pace._asdict() for start, pace in paces.items()},
     }  # fmt: skip
 
@@ -222,7 +232,7 @@ def read_plan(study: Study, told: dict[str, Any]) -> Plan:
         study: As asked for.
         told: The file's content.
     """
-    cut = {name: told["verdict"][name] for name, _ in _CUTS if name in told["verdict"] and name != "labels"}
+    cut = {name: told["verdict"][name] for name in _WORDS}
     recipe = replace(study.recipe, verdict=replace(study.recipe.verdict, **cut))
     study = replace(study, recipe=recipe, **{name: tuple(told[name]) for name in _COUNTS})
     return Plan(study, tuple(Line(*line) for line in told["lines"]), told["seconds"], tuple(told["notes"]))

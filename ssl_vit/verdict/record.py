@@ -53,7 +53,8 @@ def write_about(opened: Opened, made: Made, note: str, run: RunDir, seconds: flo
         "tuning": {"trials": v.trials, "space": SPACE, "studies": made.studies},
         "plan": {
             "budget": opened.budget, "expected": plan.seconds, "taken": seconds, "jobs": max(1, jobs),
-            "sessions": sessions, "rows": [line._asdict() for line in plan.lines],
+            "sessions": sessions, "pretraining": v.pretraining, "length": v.length,
+            "rows": [line._asdict() for line in plan.lines],
             "notes": [*opened.notes, *made.notes],
         },
         "provenance": {

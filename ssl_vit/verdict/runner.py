@@ -22,6 +22,7 @@ from accelerate.state import AcceleratorState
 
 from ssl_vit import dist, notices
 from ssl_vit.errors import UserError
+from ssl_vit.memory import forget_peak
 from ssl_vit.rundir import write_atomically
 
 
@@ -43,16 +44,17 @@ class Unit:
 class Runner:
     """Does what is not done yet."""
 
-    def __init__(self, folder: Path, jobs: int, main: bool) -> None:
-        """Starts the clock.
+    def __init__(self, folder: Path, jobs: int, main: bool, began: float | None = None) -> None:
+        """Goes on with the clock.
 
         Args:
             folder: Of the verdict.
             jobs: Units at the same time, each in a process of its own; 0 runs them here, one after the other.
             main: Whether this is the main process.
+            began: When this session began (``time.monotonic()``); None for now.
         """
         self.folder, self.jobs, self.main = folder, jobs, main
-        self.began, self.pool = time.monotonic(), _pool(jobs) if jobs else None
+        self.began, self.pool = time.monotonic() if began is None else began, _pool(jobs) if jobs else None
         self.before = _taken(folder)
         self.sessions = self.before[1] + 1
 
@@ -69,7 +71,7 @@ class Runner:
         Raises:
             UserError: Of a unit, with its name.
         """
-        todo = [unit for unit in units if not self._is_done(unit.key)]
+        todo = [unit for unit in units if not self.is_done(unit)]
         _meet()  # all processes have looked before any is done
         if self.pool is None:
             for unit in todo:
@@ -79,13 +81,17 @@ class Runner:
         _meet()
         return {unit.key: json.loads(self._marker(unit.key).read_text())["returned"] for unit in units}
 
-    def _is_done(self, key: str) -> bool:
-        """Whether a unit was done, and the ``files`` it returned are still there."""
+    def is_done(self, unit: Unit) -> bool:
+        """Whether it was finished, now or before, and the ``files`` it returned are still there."""
         try:
-            returned = json.loads(self._marker(key).read_text())["returned"]
+            returned = json.loads(self._marker(unit.key).read_text())["returned"]
         except FileNotFoundError:
             return False
         return all((self.folder / name).exists() for name in returned.get("files", ()))
+
+    def begun(self) -> list[str]:
+        """Keys of all units that are done."""
+        return [path.stem for path in (self.folder / "units").glob("*.json")]
 
     def _in_pool(self, pool: ProcessPoolExecutor, todo: Sequence[Unit]) -> None:
         waiting: dict[Future[tuple[dict[str, Any], float]], Unit] = {
@@ -116,6 +122,7 @@ class Runner:
 
     def close(self) -> None:
         """Ends the processes; those that are training save and stop."""
+        self.note_time()
         if self.pool is not None:
             self.pool.shutdown(wait=False, cancel_futures=True)
             for child in psutil.Process().children():
@@ -168,6 +175,7 @@ def _call(folder: Path, unit: Unit, *, quiet: bool) -> tuple[dict[str, Any], flo
     began = time.monotonic()
     AcceleratorState._reset_state()  # the arithmetic of the unit before is not that of this one
     notices.forget()
+    forget_peak(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     if not quiet:
         return _named(unit), time.monotonic() - began
     text = io.StringIO()

@@ -75,6 +75,8 @@ class Study:
     """Numbers of labels at which the baseline also gets the FLOPs of pre-training."""
     given: dict[str, tuple[str, ...]]
     """Pre-training runs that were there before, by start."""
+    judged: int
+    """Labelled images, training and test."""
 
     def runs(self, start: str) -> tuple[Path, ...]:
         """Folders of what a method's features come from, by number of the pre-training seed."""
@@ -146,6 +148,9 @@ class Study:
         augment, supervised = self.augmentation(labels)
         tuned = {"lr": chosen.lr, "weight_decay": chosen.weight_decay, "layer_decay": chosen.layer_decay}
         data = DataConfig(**{field.name: getattr(cfg.data, field.name) for field in fields(DataConfig)})
+        data = replace(
+            data, split=None
+        )  # of the pool; the labelled images are --eval.data.split's, as for every method
         run, loading = RunConfig(str(folder)), LoadingConfig(cfg.data.cache, cfg.data.crop_from, cfg.data.workers)
         if start in ("scratch", "cnn"):
             model = self.model if start == "scratch" else self.cnn

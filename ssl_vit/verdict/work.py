@@ -33,7 +33,7 @@ from ssl_vit.verdict.scripts import main_of
 from ssl_vit.verdict.study import NAMES, SCRIPTS, Study
 from ssl_vit.verdict.tuning import Candidate
 
-_LINES, _SECONDS, _MOST_STEPS = 3, 2.0, 60
+_LINES, _SECONDS, _MOST_STEPS = 6, 3.0, 96
 """Parts that measured steps are timed in, how long they should take, and how many they are at most."""
 
 K = 20

@@ -93,7 +93,7 @@ def test_the_baseline_is_treated_as_fine_tuning_is(verdict) -> None:
     # 10 labels, five of a class, leave too few to choose by.
     assert trials == {(s, 96): 2 for s in ("scratch", "mae")}
     cost = [told(made / "results" / f"{name}.json")["verdict"]["cost"] for name in
-            ("scratch-train-matched-96-labels-draw-0", "scratch-train-96-labels-draw-0")]  # fmt: skip
+            ("scratch-train-matched-96-labels-draw-0", "mae-train-96-labels-draw-0")]  # fmt: skip
     pre = about["methods"]["mae"]["pretraining"][0]["flops"]
     assert cost[0]["flops"] == pytest.approx(cost[1]["flops"] + pre, rel=0.05)
 

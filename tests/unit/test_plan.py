@@ -18,7 +18,7 @@ STUDY = Study(
     folder=Path("v"), recipe=VerdictRecipe(), kind="class", metric="top1", labels=(10, 20, 50, 100, 1438),
     starts=STARTS, preset="digits", model=ModelConfig(), cnn=ModelConfig("test_resnet"), given={},
     epochs={"mae": 139.0, "dino": 139.0}, base_lr={"scratch": 4e-3, "finetune": 2e-3}, tuned=(100, 1438),
-    matched=(100, 1438),
+    matched=(100, 1438), judged=1797,
 )  # fmt: skip
 PACES = {
     "scratch": Pace(2000.0, 0.4, 2e7, 64.0), "cnn": Pace(1500.0, 0.4, 2.4e7, 64.0),
@@ -49,8 +49,9 @@ def test_without_a_budget_nothing_is_cut() -> None:
 
 def test_a_plan_is_read_back_as_it_was_cut() -> None:
     plan = make_plan(STUDY, PACES, 1438, 300.0, 1)
-    told = json.loads(json.dumps(plan_as_json(plan, PACES)))
+    told = json.loads(json.dumps(plan_as_json(plan, PACES, 300.0)))
     assert read_plan(STUDY, told) == plan
+    assert told["budget"] == 300.0
     assert told["paces"]["cnn"]["flops_per_image"] == 2.4e7
 
 
@@ -87,13 +88,35 @@ def test_what_intervals_stand_on_is_cut_last() -> None:
     assert least.notes[-1] == "the budget is too short even for the least that can be done"
 
 
-def test_pre_training_is_shortened_before_methods_are_left_out_but_not_below_twenty_epochs() -> None:
-    long = replace(STUDY, epochs={"mae": 800.0, "dino": 800.0})
-    plan = make_plan(long, PACES, 1438, 900.0, 2)
-    assert set(plan.study.starts) == set(STARTS)
-    assert 20 / 800 <= plan.study.recipe.verdict.pretraining < 0.2
+@pytest.mark.parametrize("budget", [500.0, 1000.0, 2000.0, 4000.0])
+def test_a_method_is_left_out_before_every_other_is_trained_too_short(budget: float) -> None:
+    plan = make_plan(STUDY, PACES, 1438, budget, 2)
+    if plan.study.recipe.verdict.pretraining < 0.35 or plan.study.recipe.verdict.length < 0.35:
+        assert "dino" not in plan.study.starts
+    if plan.study.recipe.verdict.length < 0.25:
+        assert "cnn" not in plan.study.starts
+    assert "mae" in plan.study.starts
+    assert len(make_plan(STUDY, PACES, 1438, 1e4, 2).study.starts) == len(STARTS)
+
+
+def test_a_method_that_was_asked_for_is_shortened_and_stays() -> None:
+    asked = with_options(methods="mae,dino,cnn")
+    cut = make_plan(asked, PACES, 1438, 900.0, 2)
+    assert set(cut.study.starts) == set(STARTS)
+    assert cut.study.recipe.verdict.pretraining < 0.35
+    longer = replace(asked, epochs={"mae": 800.0, "dino": 800.0})
+    assert make_plan(longer, PACES, 1438, 900.0, 2).study.recipe.verdict.pretraining >= 20 / 800
     least = make_plan(STUDY, PACES, 1438, 1.0, 1).study.recipe.verdict
     assert least.pretraining == pytest.approx(20 / 139)
+
+
+def test_extracting_features_is_planned_for() -> None:
+    plan, larger = (make_plan(replace(STUDY, judged=n), PACES, 1438, None, 1) for n in (1797, 101_797))
+    by_name = [{line.what: line.units * line.seconds for line in each.lines} for each in (plan, larger)]
+    passed = 100_000 / (3 * 2000)
+    for name, networks in (("MAE", 4), ("random weights", 11), ("raw pixels", 1)):
+        name = f"{name}: k-NN and linear probe"
+        assert by_name[1][name] - by_name[0][name] == pytest.approx(networks * passed)
 
 
 def test_what_was_asked_for_smaller_is_not_enlarged() -> None:

@@ -18,7 +18,7 @@ STUDY = Study(
     folder=Path("v"), recipe=VerdictRecipe(verdict=VerdictConfig(length=0.5)), kind="class", metric="top1",
     labels=(20, 1000), starts=("scratch", "mae", "cnn"), preset="digits", model=ModelConfig("vit_tiny_patch16_224", 8),
     cnn=ModelConfig("test_resnet", 32), given={}, epochs={"mae": 139.0, "dino": 139.0},
-    base_lr={"scratch": 4e-3, "finetune": 2e-3}, tuned=(1000,), matched=(1000,),
+    base_lr={"scratch": 4e-3, "finetune": 2e-3}, tuned=(1000,), judged=100, matched=(1000,),
 )  # fmt: skip
 
 
@@ -95,3 +95,12 @@ def test_epochs_among_further_options_are_a_length_that_is_cut() -> None:
     assert epochs == {"mae": 50.0, "dino": 30.0}
     study = replace(STUDY, recipe=VerdictRecipe(verdict=replace(options, pretraining=0.5)), epochs=epochs)
     assert [study.pretraining(start, 0).fit.epochs for start in ("mae", "dino")] == [25.0, 15.0]
+
+
+@pytest.mark.parametrize("start", ["scratch", "cnn"])
+def test_a_split_of_the_pool_does_not_choose_the_baselines_labels(start: str) -> None:
+    recipe = replace(STUDY.recipe, data=PoolConfig(path="images", split="train+unlabeled"))
+    config = replace(STUDY, recipe=recipe).training(start, 20, 0, Candidate(1e-3, 0.05, 1.0, 1.0), Path("w"))[1]
+    assert isinstance(config, SupervisedRecipe)
+    assert config.data.path == "images"
+    assert config.data.split is None

@@ -1,0 +1,80 @@
+"""The course of a verdict: the baseline's length at equal FLOPs, and plans that stay what they were."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from ssl_vit.configs import ModelConfig, VerdictConfig, VerdictRecipe
+from ssl_vit.errors import UserError
+from ssl_vit.verdict.course import _matched_steps, _planned
+from ssl_vit.verdict.runner import Runner, Unit
+from ssl_vit.verdict.study import Study
+from ssl_vit.verdict.tuning import Candidate
+
+STUDY = Study(
+    folder=Path("v"), recipe=VerdictRecipe(verdict=VerdictConfig(length=0.5)), kind="class", metric="top1",
+    labels=(20, 6400), starts=("scratch", "mae", "dino"), preset="digits", model=ModelConfig(), cnn=None, given={},
+    epochs={"mae": 139.0, "dino": 139.0}, base_lr={"scratch": 4e-3, "finetune": 2e-3}, tuned=(6400,), matched=(6400,),
+    judged=7000,
+)  # fmt: skip
+USUAL = 5000  # steps of 64: a hundred epochs, halved
+
+
+def of_lengths(**lengths: float) -> dict[tuple[str, int], Candidate]:
+    return {(start, 6400): Candidate(1e-3, 0.05, 1.0, length) for start, length in lengths.items()}
+
+
+@pytest.mark.parametrize(
+    ("lengths", "mae", "dino", "steps"),
+    [
+        ({"scratch": 1.0, "mae": 1.0, "dino": 1.0}, 0.0, 0.0, USUAL),
+        (
+            {"scratch": 0.5, "mae": 2.0, "dino": 1.0},
+            64e4,
+            0.0,
+            2 * USUAL + 1000,
+        ),  # MAE's own length, not the baseline's
+        ({"scratch": 0.5, "mae": 0.5, "dino": 1.0}, 64e4, 64e5, USUAL + 10_000),  # the most that any method takes
+        ({"scratch": 2.0, "mae": 0.5, "dino": 0.5}, 64e4, 64e4, 2 * USUAL),  # never less than its own
+    ],
+)
+def test_the_baseline_gets_the_flops_of_the_most_expensive_method(
+    lengths: dict[str, float], mae: float, dino: float, steps: int
+) -> None:
+    per_image = 10.0
+    assert STUDY.steps(6400) == USUAL
+    flops = {"mae": mae, "dino": dino}
+    found = _matched_steps(STUDY, 6400, of_lengths(**lengths), flops, per_image)
+    assert found == steps
+    for start in ("mae", "dino"):
+        own = USUAL * lengths[start] * 64 * per_image
+        assert found * 64 * per_image >= flops[start] + own
+
+
+def finished() -> dict[str, int]:
+    return {}
+
+
+def test_a_plan_is_kept_for_the_budget_it_was_made_for(tmp_path: Path) -> None:
+    runner = Runner(tmp_path, 0, main=True)
+    path = tmp_path / "plan.json"
+    assert _planned(path, 600.0, runner) is None
+    path.write_text(json.dumps({"budget": 600.0}))
+    runner.run([Unit("measure-mae", finished, (), 1.0)])
+    assert _planned(path, 600.0, runner) == {"budget": 600.0}
+    assert _planned(path, 7200.0, runner) is None  # nothing was done by it: another is made
+    runner.run([Unit("trial-scratch-20-0", finished, (), 1.0)])
+    assert _planned(path, 600.0, runner) == {"budget": 600.0}
+    with pytest.raises(UserError, match=r"a budget of 10 min 00 s, not 2 h 00 min, and some of it is done"):
+        _planned(path, 7200.0, runner)
+    with pytest.raises(UserError, match=r"not no limit"):
+        _planned(path, None, runner)
+
+
+def test_a_plan_is_not_changed_under_a_pre_training_run(tmp_path: Path) -> None:
+    (tmp_path / "runs" / "mae-0").mkdir(parents=True)
+    (tmp_path / "plan.json").write_text(json.dumps({"budget": None}))
+    with pytest.raises(UserError, match="no limit, not 1 min 00 s"):
+        _planned(tmp_path / "plan.json", 60.0, Runner(tmp_path, 0, main=True))
