@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,11 @@ def writing(place: Path, number: int) -> dict[str, Any]:
 def stopping(place: Path, number: int) -> dict[str, Any]:
     counted(place, number)
     raise SystemExit(143)
+
+
+def killed(place: Path) -> dict[str, Any]:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return {}
 
 
 def mistaken(place: Path) -> dict[str, Any]:

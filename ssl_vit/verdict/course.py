@@ -176,7 +176,8 @@ def _make(opened: Opened, plan: Plan, runner: Runner) -> Made:
             break
         if draw == 0:
             units = [*units, *_probe_units(study, swept)]
-        runner.run(sorted(units, key=lambda unit: -unit.seconds))
+        returned = runner.run(sorted(units, key=lambda unit: -unit.seconds))
+        notes += [told["note"] for told in returned.values() if "note" in told]
         draws, last = draw + 1, (runner.elapsed() - began) if draw else 0.0
         _say(runner, f"draw {draw + 1} of {v.train_draws}")
     return Made(replace(plan, study=study), pretraining, studies, left_out, notes, draws)

@@ -72,9 +72,12 @@ def _method(study: Study, start: str, made: Made) -> dict[str, Any]:
         assert study.cnn is not None
         trained = study.folder / "runs" / "cnn-trained" / "backbone"
         network, size = str(study.cnn.name), study.cnn.img_size
+        known = (trained / "config.json").exists()  # not where its training with all labels diverged
         return {
-            "name": NAMES[start], "network": f"{network} at {size} px", "parameters": _parameters(trained),
-            "architecture_hash": architecture_hash(trained), "uses": list(USES[start]), "pretraining": [],
+            "name": NAMES[start], "network": f"{network} at {size} px",
+            "parameters": _parameters(trained) if known else None,
+            "architecture_hash": architecture_hash(trained) if known else None,
+            "uses": list(USES[start]), "pretraining": [],
         }  # fmt: skip
     config = json.loads((backbone / "config.json").read_text())
     args = config["model_args"]

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,12 +95,18 @@ class Runner:
         return [path.stem for path in (self.folder / "units").glob("*.json")]
 
     def _in_pool(self, pool: ProcessPoolExecutor, todo: Sequence[Unit]) -> None:
-        waiting: dict[Future[tuple[dict[str, Any], float]], Unit] = {
-            pool.submit(_call, self.folder, unit, quiet=True): unit for unit in todo
-        }
         try:
+            waiting: dict[Future[tuple[dict[str, Any], float]], Unit] = {
+                pool.submit(_call, self.folder, unit, quiet=True): unit for unit in todo
+            }
             for future in as_completed(waiting):
                 self._done(waiting[future], *future.result())
+        except BrokenProcessPool as error:
+            self.close()
+            raise UserError(
+                "a process of the verdict was killed, perhaps because memory did not suffice; the same command "
+                "continues, with --verdict.jobs 1 one run at a time"
+            ) from error
         except BaseException:
             self.close()
             raise

@@ -54,12 +54,12 @@ def pretrain(study: Study, start: str, number: int) -> dict[str, Any]:
     """One pre-training run, continued where it was.
 
     Returns:
-        What ``cost_of`` the run says, or ``failed``: why, where self-distillation collapsed.
+        What ``cost_of`` the run says, or ``failed``: why, where self-distillation collapsed or training diverged.
     """
     config = study.pretraining(start, number)
     try:
         _run(SCRIPTS[start], config)
-    except Collapsed as error:
+    except (Collapsed, Diverged) as error:
         return {"failed": str(error)}
     return cost_of(Path(config.run.dir or "")) if is_main() else {}
 
@@ -91,6 +91,8 @@ def trial(study: Study, start: str, labels: int, number: int, chosen: Candidate)
     try:
         _run(script, config)
     except Diverged as error:
+        if is_main():
+            discard(folder)
         return {"score": None, "why": str(error)}
     if not is_main():
         return {}
@@ -148,13 +150,36 @@ def training(
         draw: Which draw.
         chosen: Tuned options.
         steps: Instead of the tuned length: the baseline at the FLOPs of pre-training and fine-tuning.
+
+    Returns:
+        ``value`` and ``files``, or ``failed`` where training diverged with the tuned options and with the usual ones;
+        a ``note`` of either.
     """
-    key = key_of(start, "train", labels, draw, matched=steps is not None)
-    folder = study.folder / "work" / key
-    script, config = study.training(start, labels, draw, chosen, folder, steps=steps)
-    _run(script, config)
-    if not is_main():
-        return {}
+    matched = steps is not None
+    key = key_of(start, "train", labels, draw, matched=matched)
+    where = f"{NAMES[start]} with {labels:,} labels, draw {draw}{', at the FLOPs of pre-training' if matched else ''}"
+    found: dict[str, Any] = {"failed": "diverged", "note": f"{where}: training diverged, so there is no number"}
+    folders = {chosen: study.folder / "work" / key}
+    folders.setdefault(study.usual(start, labels), study.folder / "work" / f"{key}-usual")
+    for options, folder in folders.items():
+        script, config = study.training(start, labels, draw, options, folder, steps=steps)
+        try:
+            _run(script, config)
+        except Diverged:
+            continue
+        found = _keep_training(study, key, script, config, start, labels, draw, matched) if is_main() else {}
+        if options != chosen:
+            found["note"] = f"{where}: training with the tuned options diverged, so the usual ones were taken"
+        break
+    for folder in folders.values() if is_main() else ():
+        discard(folder)
+    return found
+
+
+def _keep_training(
+    study: Study, key: str, script: str, config: Any, start: str, labels: int, draw: int, matched: bool
+) -> dict[str, Any]:
+    folder = Path(config.run.dir)
     result, cost = _result(folder), cost_of(folder)
     row = result["rows"][0]
     protocol = result["protocol"]
@@ -169,7 +194,7 @@ def training(
     }
     told = {
         "start": start, "use": "train", "draw": draw, "share": 100 * labels / study.labels[-1],
-        "pretraining": study.number(start, draw), "matched": steps is not None,
+        "pretraining": study.number(start, draw), "matched": matched,
         "command": study.command(script, config), "cost": cost,
     }  # fmt: skip
     row["method"] = NAMES[start] if isinstance(config, SupervisedRecipe) else f"{NAMES[start]}, fine-tuned"
@@ -177,11 +202,10 @@ def training(
     answers = next((folder / "results").glob("*.npz"), None)
     _keep(study, key, result, answers)
     classifier = study.folder / "runs" / f"{start}-trained"
-    if draw == 0 and labels == study.labels[-1] and steps is None:  # one is kept, for pictures and predict.py
+    if draw == 0 and labels == study.labels[-1] and not matched:  # one is kept, for pictures and predict.py
         shutil.rmtree(classifier, ignore_errors=True)
         classifier.parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(folder, classifier, ignore=shutil.ignore_patterns("checkpoints"))
-    discard(folder)
     return {"value": row[study.metric], "files": files_of(key)}
 
 

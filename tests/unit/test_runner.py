@@ -15,7 +15,7 @@ import pytest
 from ssl_vit.errors import UserError
 from ssl_vit.verdict.runner import Runner, Unit
 
-from made_units import counted, mistaken, stopping, writing
+from made_units import counted, killed, mistaken, stopping, writing
 
 
 def calls(place: Path) -> list[str]:
@@ -104,6 +104,12 @@ def test_a_mistake_names_the_unit(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="trial-7: the images are blue"):
         runner.run([Unit("trial-7", mistaken, (tmp_path,), 1.0)])
     runner.close()
+
+
+def test_a_process_that_was_killed_is_told_in_one_line(tmp_path: Path) -> None:
+    runner = Runner(tmp_path, 1, True)
+    with pytest.raises(UserError, match=r"a process of the verdict was killed.* --verdict.jobs 1"):
+        runner.run([Unit("killed", killed, (tmp_path,), 1.0), *units(tmp_path, range(2))])
 
 
 def test_other_processes_write_nothing(tmp_path: Path) -> None:

@@ -7,19 +7,13 @@ from pathlib import Path
 
 import pytest
 import timm
-from ssl_vit.configs import ModelConfig, PoolConfig, SupervisedRecipe, VerdictConfig, VerdictRecipe, presets
+from ssl_vit.configs import PoolConfig, SupervisedRecipe, VerdictConfig, VerdictRecipe, presets
 from ssl_vit.errors import UserError
 from ssl_vit.verdict.networks import _RESNETS, cnn_for
 from ssl_vit.verdict.opening import _epochs
-from ssl_vit.verdict.study import Study
 from ssl_vit.verdict.tuning import Candidate
 
-STUDY = Study(
-    folder=Path("v"), recipe=VerdictRecipe(verdict=VerdictConfig(length=0.5)), kind="class", metric="top1",
-    labels=(20, 1000), starts=("scratch", "mae", "cnn"), preset="digits", model=ModelConfig("vit_tiny_patch16_224", 8),
-    cnn=ModelConfig("test_resnet", 32), given={}, epochs={"mae": 139.0, "dino": 139.0},
-    base_lr={"scratch": 4e-3, "finetune": 2e-3}, tuned=(1000,), judged=100, matched=(1000,),
-)  # fmt: skip
+from made_study import STUDY
 
 
 @pytest.mark.parametrize("name", ["test_resnet", "resnet10t", "resnet18", "resnet50"])
