@@ -160,14 +160,16 @@ def load_backbone(given: str) -> Exported:
         folder = folder / "backbone"
     if not (folder / "config.json").exists() or not (folder / "model.safetensors").exists():
         state = " (the run there has not finished)" if (folder / "config.yaml").exists() else ""
-        raise UserError(f"--backbone {given} holds no config.json and model.safetensors{state}")
+        raise UserError(f"{folder} is no exported network: it holds no config.json and model.safetensors{state}")
     try:
         config = cast("dict[str, Any]", json.loads((folder / "config.json").read_text()))
         weights = safetensors.torch.load_file(folder / "model.safetensors")
         pretrained = config["pretrained_cfg"]
         about = config.get("ssl_vit", {})
         scale = PixelScale(tuple(pretrained["mean"]), tuple(pretrained["std"]), about.get("bits", 8))
-        args = dict(config.get("model_args") or {})
+        args = {k: v for k, v in (config.get("model_args") or {}).items() if k != "num_classes"}  # the head's
+        if isinstance(args.get("img_size"), list):  # as timm saves it
+            args["img_size"] = args["img_size"][-1]
         if args.get("fc_norm"):  # a classifier on the mean of patches: its norm is the only one after the blocks
             args["fc_norm"] = False
             weights = {k.replace("fc_norm.", "norm."): v for k, v in weights.items()}

@@ -187,7 +187,8 @@ def estimate(study: Study, paces: Mapping[str, Pace], pool: int, known: Mapping[
                 rate = pace.images_per_second * pace.flops_per_image
                 more = max(flops.values()) / rate if rate else 0.0
                 whole = [each[n] + more for n in study.matched]
-                lines.append(Line(f"{name} at the FLOPs of pre-training", v.matched_draws * len(whole),
+                draws = min(v.matched_draws, v.train_draws)
+                lines.append(Line(f"{name} at the FLOPs of pre-training", draws * len(whole),
                                   sum(whole) / len(whole)))  # fmt: skip
         if "linear" in USES[start]:
             seconds = (_SWEEP / v.probe_draws + _PROBE) * len(study.labels)

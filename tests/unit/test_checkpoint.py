@@ -14,6 +14,7 @@ from ssl_vit.data.views import PixelScale
 from ssl_vit.errors import UserError
 from ssl_vit.models.build import build_backbone
 from ssl_vit.models.vit import ViTBackbone
+from timm.models import save_for_hf
 
 SCALE = PixelScale((0.4, 0.5), (0.2, 0.3), 16)
 
@@ -139,3 +140,15 @@ def test_what_is_exported_again_says_its_own_pooling(tmp_path: Path) -> None:
     export_backbone(model, tmp_path / "again", first.scale, other, {**first.about, "pool": first.pool, "bits": 1})
     again = load_backbone(str(tmp_path / "again"))
     assert (again.pool, again.scale) == (other, first.scale)
+
+
+@pytest.mark.parametrize("classes", [0, 5])
+def test_a_folder_that_timm_saved_is_a_backbone(classes: int, tmp_path: Path) -> None:
+    model = timm.create_model("test_vit", num_classes=classes, in_chans=1, img_size=32).eval()
+    save_for_hf(model, tmp_path / "saved", safe_serialization=True)
+    found = load_backbone(str(tmp_path / "saved"))
+    assert (found.backbone.channels, found.backbone.img_size, found.pool) == (1, 32, "cls")
+    images = torch.rand(2, 1, 32, 32)
+    with torch.no_grad():
+        pooled = found.backbone.eval().forward_pooled(images, pool="cls")
+        torch.testing.assert_close(pooled, model.forward_features(images)[:, 0])
