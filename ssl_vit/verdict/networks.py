@@ -90,7 +90,8 @@ def prepare_public(study: Study, pool: ImageSet, *, asked: bool) -> str | None:
     if name not in timm.list_pretrained():
         close = did_you_mean(name, timm.list_pretrained(f"*{name.partition('.')[0]}*") or timm.list_pretrained())
         raise UserError(f"--verdict.public {name} is neither a folder nor a timm model with pretrained weights{close}")
-    if why := _too_large(study, name, timm.get_pretrained_cfg(name).input_size[-1]):
+    released: Any = timm.get_pretrained_cfg(name)
+    if why := _too_large(study, name, released.input_size[-1]):
         return why
     try:
         model: Any = timm.create_model(name, pretrained=True, num_classes=0, in_chans=pool.form.channels)
