@@ -29,13 +29,14 @@ _LEAST = 64
 """Pixels from which public weights of photographs at 224 px are worth their price unasked."""
 
 
-def cnn_for(name: str | None, parameters: int, size: int) -> ModelConfig:
+def cnn_for(name: str | None, parameters: int, size: int, window: int | None = None) -> ModelConfig:
     """The ResNet that stands for CNNs; small images are enlarged for it, because it halves them five times.
 
     Args:
         name: As asked for; None for the one whose number of parameters is nearest (in ratio).
         parameters: Of the Vision Transformer.
         size: Side of its input in pixels.
+        window: Side of the windows that images are seen through, which are not enlarged.
 
     Raises:
         UserError: For a name that timm does not know.
@@ -47,7 +48,8 @@ def cnn_for(name: str | None, parameters: int, size: int) -> ModelConfig:
             model_facts(name)
         except UserError as error:
             raise UserError(str(error).replace("--model.name", "--verdict.cnn")) from error
-    return ModelConfig(name, img_size=max(32 if size <= 16 else 64, size), pool="mean")
+    enlarged = max(32 if size <= 16 else 64, size)
+    return ModelConfig(name, img_size=enlarged if window is None else min(enlarged, window), pool="mean")
 
 
 def prepare_public(study: Study, pool: ImageSet, *, asked: bool) -> str | None:
@@ -79,6 +81,8 @@ def prepare_public(study: Study, pool: ImageSet, *, asked: bool) -> str | None:
                 f"--verdict.public {given} reads {exported.backbone.channels} channel(s), the images have "
                 f"{pool.form.channels}; name a timm model, whose first layer is adapted"
             )
+        if why := _too_large(study, given, exported.size):
+            return why
         scale = exported.scale if exported.scale.bits == pool.form.bits else _own_scale(study, pool, exported.size)
         export_backbone(exported.backbone, place, scale, "cls" if exported.pool == "cls" else "mean", about)
         return None
@@ -86,6 +90,9 @@ def prepare_public(study: Study, pool: ImageSet, *, asked: bool) -> str | None:
     if name not in timm.list_pretrained():
         close = did_you_mean(name, timm.list_pretrained(f"*{name.partition('.')[0]}*") or timm.list_pretrained())
         raise UserError(f"--verdict.public {name} is neither a folder nor a timm model with pretrained weights{close}")
+    released: Any = timm.get_pretrained_cfg(name)
+    if why := _too_large(study, name, released.input_size[-1]):
+        return why
     try:
         model: Any = timm.create_model(name, pretrained=True, num_classes=0, in_chans=pool.form.channels)
     except Exception as error:  # whatever the network, the hub or a cache raise
@@ -106,6 +113,14 @@ def prepare_public(study: Study, pool: ImageSet, *, asked: bool) -> str | None:
     with torch.no_grad():
         export_backbone(backbone, place, scale, "cls" if token else "mean", about)
     return None
+
+
+def _too_large(study: Study, name: str, size: int) -> str | None:
+    """Why a network cannot see the images: windows are at native scale."""
+    window = study.recipe.data.window
+    if window is None or window >= size:
+        return None
+    return f"{name} reads {size} px, and windows of {window} px (--data.window) are not enlarged"
 
 
 def _own_scale(study: Study, pool: ImageSet, size: int) -> PixelScale:

@@ -96,7 +96,8 @@ def open_study(cfg: VerdictRecipe, folder: Path, pool: ImageSet, data: Labelled)
         starts = [s for s in starts if s not in SCRIPTS or s in given]
     study = Study(
         folder=folder, recipe=cfg, kind=train.kind, metric=metric, labels=counts, starts=tuple(starts),
-        preset=preset.name, model=resolved, cnn=cnn_for(cfg.verdict.cnn, parameters, resolved.img_size),
+        preset=preset.name, model=resolved,
+        cnn=cnn_for(cfg.verdict.cnn, parameters, resolved.img_size, cfg.data.window),
         epochs=_epochs(cfg, len(pool), preset), given=given, tuned=tuned, matched=tuned or counts[-1:],
         judged=len(train) + len(test),
         base_lr={"scratch": preset.base_lr["scratch"], "finetune": preset.base_lr["finetune"]},

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import timm
-from ssl_vit.configs import PoolConfig, SupervisedRecipe, VerdictConfig, VerdictRecipe, presets
+from ssl_vit.configs import ModelConfig, PoolConfig, SupervisedRecipe, VerdictConfig, VerdictRecipe, presets
+from ssl_vit.data.formats import Format
+from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
 from ssl_vit.errors import UserError
-from ssl_vit.verdict.networks import _RESNETS, cnn_for
+from ssl_vit.verdict.networks import _RESNETS, PUBLIC, cnn_for, prepare_public
 from ssl_vit.verdict.opening import _epochs
 from ssl_vit.verdict.tuning import Candidate
 
@@ -34,6 +37,22 @@ def test_small_images_are_enlarged_for_it() -> None:
     assert [cnn_for(None, 10**6, side).img_size for side in (8, 16, 32, 64, 224)] == [32, 32, 64, 64, 224]
     with pytest.raises(UserError, match=r"--verdict.cnn resnet19 is not a timm model; did you mean resnet18"):
         cnn_for("resnet19", 10**6, 32)
+
+
+def test_windows_are_not_enlarged_for_it() -> None:
+    sizes = [cnn_for(None, 10**6, 32, window).img_size for window in (32, 48, 64, 256)]
+    assert sizes == [32, 48, 64, 64]
+
+
+@pytest.mark.parametrize("given", [None, "resnet18.a1_in1k"])
+def test_public_weights_for_larger_images_than_windows_are_left_out(tmp_path: Path, given: str | None) -> None:
+    recipe = VerdictRecipe(data=PoolConfig(window=96), verdict=VerdictConfig(public=given))
+    study = replace(STUDY, folder=tmp_path, model=ModelConfig("vit_tiny_patch16_224", 96), recipe=recipe)
+    pixels = np.zeros((2, 3, 128, 128), dtype=np.uint8)
+    pool = ImageSet("pool", ArrayRows(pixels, "pool"), np.arange(2), Format(3, 8), Sizes((128, 128), 128), "p")
+    why = prepare_public(study, pool, asked=given is not None)
+    assert why == f"{given or PUBLIC} reads 224 px, and windows of 96 px (--data.window) are not enlarged"
+    assert not list(tmp_path.iterdir())
 
 
 def test_draws_are_nested_in_pre_training_seeds() -> None:
