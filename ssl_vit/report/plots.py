@@ -178,7 +178,7 @@ def loss_curves(verdict: Verdict) -> Chart | None:
     panels: list[Panel] = []
     for start in verdict.starts:
         method = verdict.methods.get(start, {})
-        runs = [_losses(verdict.folder, str(run["run"])) for run in method.get("pretraining", []) if run.get("run")]
+        runs = [_losses(verdict, str(run["run"])) for run in method.get("pretraining", []) if run.get("run")]
         known = [run for run in runs if run is not None]
         if known:
             words = (
@@ -189,8 +189,10 @@ def loss_curves(verdict: Verdict) -> Chart | None:
     return make_chart("losses", panels) if panels else None
 
 
-def _losses(folder: Path, run: str) -> tuple[np.ndarray, np.ndarray] | None:
-    places = (folder / run, folder / "runs" / Path(run).name, Path(run))  # a folder may have been moved
+def _losses(verdict: Verdict, run: str) -> tuple[np.ndarray, np.ndarray] | None:
+    folder = verdict.folder
+    moved = () if verdict.from_runs else (folder / run, folder / "runs" / Path(run).name)  # with the verdict's folder
+    places = (*moved, Path(run))
     path = next((place / "metrics.jsonl" for place in places if (place / "metrics.jsonl").exists()), None)
     if path is None:
         return None
