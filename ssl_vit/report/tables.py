@@ -193,9 +193,8 @@ def cost_rows(verdict: Verdict, primary: Sequence[Difference]) -> Table:
             costs = [score.cost for score in verdict.of(start, use, matched=matched) if score.cost]
             if not costs:
                 continue
-            runs = [r | {"busy": (r.get("seconds") or 0) * (r.get("devices") or 1)}
-                    for r in verdict.methods[start].get("pretraining", [])]  # fmt: skip
-            days = (_mean(runs, "busy") + _mean(costs, "seconds")) / 86400
+            runs = verdict.methods[start].get("pretraining", [])
+            days = (_busy(runs) + _busy(costs)) / 86400
             gained = gains.get(start)
             # What public weights cost to make is not known.
             gain = gained.interval.estimate if gained is not None and gained.sign > 0 and start != "public" else None
@@ -216,6 +215,12 @@ def cost_rows(verdict: Verdict, primary: Sequence[Difference]) -> Table:
         "numbers of labels. Nothing is divided by a gain that is not significant."
     )
     return table(heads, rows, 1, note if rows else "")
+
+
+def _busy(told: Sequence[dict[str, Any]]) -> float:
+    """Mean seconds of all devices together."""
+    known = [one for one in told if one.get("seconds") is not None]
+    return mean(one["seconds"] * (one.get("devices") or 1) for one in known) if known else 0.0
 
 
 def _mean(told: Sequence[dict[str, Any]], key: str) -> float:
