@@ -59,6 +59,7 @@ def _range(text: str) -> str:
 
 def _words(text: str) -> Markup:
     text = re.sub(r"(?<![\w.-])-(?=\d)", "\N{MINUS SIGN}", text).replace("k-NN", "k\N{NON-BREAKING HYPHEN}NN")
+    text = text.replace(" -> ", " \N{RIGHTWARDS ARROW} ")
     return escape(
         re.sub(
             r"(?<=\d) (?=%|px|s\b|h\b|min\b|GB\b|MB\b|[KMGTPEZ]FLOP|points?\b|labels?\b)", "\N{NO-BREAK SPACE}", text
