@@ -7,7 +7,7 @@ import re
 
 from ssl_vit.report.cells import NOTHING, Cell, Table, count, heading, seconds, table
 from ssl_vit.report.records import Verdict
-from ssl_vit.report.tables import method_name
+from ssl_vit.report.tables import method_cell, method_name
 from ssl_vit.results import shown
 from ssl_vit.rundir import flat
 
@@ -136,8 +136,7 @@ def commands(verdict: Verdict) -> Table:
                     [Cell(words, start=start), NOTHING, NOTHING, NOTHING, Cell(typed(str(run["command"])), code=True)]
                 )
     for s in sorted(verdict.scores, key=lambda s: (verdict.starts.index(s.start), s.use, s.matched, s.labels, s.draw)):
-        name = method_name(verdict, s.start, s.use, matched=s.matched)
-        rows.append([Cell(name, start=s.start), count(s.labels), count(s.draw), shown(metric, s.value),
+        rows.append([method_cell(verdict, s.start, s.use, matched=s.matched), count(s.labels), count(s.draw), shown(metric, s.value),
                      Cell(typed(s.command) or NOTHING, code=True)])  # fmt: skip
     found = table(("number", "labels", "draw", heading(metric), "command"), rows, 1)
     return Table(found.headings, found.rows, 1)

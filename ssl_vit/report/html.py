@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from ssl_vit.report.blocks import Page
+from ssl_vit.report.cells import NOTHING
 from ssl_vit.report.look import SHAPES, Look, palette
 
 _INTERVAL = re.compile(r"\([^()]*95 % interval[^()]*\)")
@@ -41,6 +42,8 @@ def typeset(text: str) -> Markup:
     Args:
         text: Plain; it is escaped here.
     """
+    if text == NOTHING:
+        return Markup("\N{EN DASH}")
     parts: list[str | Markup] = []
     end = 0
     for found in _INTERVAL.finditer(text):

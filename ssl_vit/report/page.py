@@ -29,7 +29,7 @@ from ssl_vit.report.contract import broken, check, counted
 from ssl_vit.report.findings import Findings, find
 from ssl_vit.report.guard import leak_blocks, leak_sentences
 from ssl_vit.report.limits import limits
-from ssl_vit.report.look import looks
+from ssl_vit.report.look import LONGER, looks
 from ssl_vit.report.records import Verdict
 from ssl_vit.results import shown
 
@@ -74,7 +74,7 @@ def build(verdict: Verdict) -> Page:
         notes=_notes(verdict, findings),
         numbers=tuple(_strip(verdict, findings)),
         sections=tuple(section for section in sections if section.blocks),
-        looks=looks(verdict.starts),
+        looks=looks(verdict.starts) | {LONGER.css: LONGER},
     )
 
 

@@ -176,10 +176,10 @@ def test_flops_at_some_numbers_of_labels_are_said_at_the_top(folder: Path) -> No
     ("edit", "words"),
     [
         (lambda a: a["plan"].update(pretraining=0.14, length=0.1),
-         "Within the budget of 10.0 min, pre-training had 14 % of its usual length, and training on labels 10 %: "
+         "Within the budget of 10 min, pre-training had 14 % of its usual length, and training on labels 10 %: "
          "longer training may change this."),
         (lambda a: a["provenance"]["config"].update(verdict={"pretraining": 1.0, "length": 0.5, "backbones": None}),
-         "Within the budget of 10.0 min, training on labels had 50 % of its usual length: longer training on labels "
+         "Within the budget of 10 min, training on labels had 50 % of its usual length: longer training on labels "
          "may change this."),
         (lambda a: (a["plan"].update(budget=None), a["provenance"]["config"].update(verdict={"pretraining": 0.05})),
          "Pre-training had 5.0 % of its usual length: longer pre-training may change this."),

@@ -183,10 +183,7 @@ def test_charts_take_their_colours_from_the_page(page: str) -> None:
 
 def test_a_name_that_looks_like_a_colour_stays_one() -> None:
     svg = for_page('<svg viewBox="0 0 1 1"><text style="fill: #66666b">#66666b</text></svg>', "x", "a #66666b")
-    assert (
-        svg
-        == '<svg viewBox="0 0 1 1" role="img" aria-label="a #66666b"><text style="fill: var(--muted)">#66666b</text></svg>'
-    )
+    assert 'aria-label="a #66666b"' in svg and svg.endswith('<text style="fill: var(--muted)">#66666b</text></svg>')
 
 
 def test_markdown_names_pictures_that_exist(hostile: Path) -> None:
