@@ -67,7 +67,10 @@ def curves(axis: Axes, lines: Sequence[Line], counts: Sequence[int], limits: tup
             axis.fill_between(
                 line.labels, line.low, line.high, where=known, color=line.look.light, alpha=0.15, linewidth=0
             )
-        axis.plot(line.labels, line.values, clip_on=False, **look_of(line.look))
+        look = look_of(line.look)
+        if len(line.labels) == 1:  # among lines a single point is easily missed
+            look["markersize"] *= 1.6
+        axis.plot(line.labels, line.values, clip_on=False, **look)
 
 
 @dataclass(frozen=True)

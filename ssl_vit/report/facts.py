@@ -62,7 +62,7 @@ def data_rows(verdict: Verdict) -> Table:
         "test images": f"{count(data.get('test'))} ({data.get('split') or 'split not named'})",
         "classes" if verdict.about["kind"] == "class" else "labels": count(len(verdict.about["classes"])),
         "pixels": ", ".join(
-            str(words) for words in (data.get("sizes"), channels and f"{channels} channel(s)", bits and f"{bits} bits")
+            str(words) for words in (data.get("sizes"), channels and f"{channels} channel{'s' if channels > 1 else ''}", bits and f"{bits} bits")
             if words
         ) or NOTHING,
         "unreadable": count(data.get("unreadable")),
@@ -136,7 +136,7 @@ def commands(verdict: Verdict) -> Table:
                     [Cell(words, start=start), NOTHING, NOTHING, NOTHING, Cell(typed(str(run["command"])), code=True)]
                 )
     for s in sorted(verdict.scores, key=lambda s: (verdict.starts.index(s.start), s.use, s.matched, s.labels, s.draw)):
-        rows.append([method_cell(verdict, s.start, s.use, matched=s.matched), count(s.labels), count(s.draw), shown(metric, s.value),
-                     Cell(typed(s.command) or NOTHING, code=True)])  # fmt: skip
+        name, command = method_cell(verdict, s.start, s.use, matched=s.matched), Cell(typed(s.command), code=True)
+        rows.append([name, count(s.labels), count(s.draw), shown(metric, s.value), command if s.command else NOTHING])
     found = table(("number", "labels", "draw", heading(metric), "command"), rows, 1)
     return Table(found.headings, found.rows, 1)

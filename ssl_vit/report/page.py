@@ -198,7 +198,9 @@ def _confusion(verdict: Verdict, _: Findings) -> list[Block]:
 def _pictures(verdict: Verdict, _: Findings) -> list[Block]:
     found = [] if verdict.from_runs else _read_pictures(verdict.folder / "pictures", verdict)
     drawn = [one for one in found if one.png]
-    told = tuple(f"{one.title}: {one.caption}" for one in found if one.caption and not one.png)
+    told = tuple(
+        f"{one.title}: {one.caption.removeprefix('No picture: ')}" for one in found if one.caption and not one.png
+    )
     return [*([Gallery(tuple(drawn))] if drawn else []), *([Bullets(told)] if told else [])]
 
 
