@@ -62,14 +62,17 @@ def data_rows(verdict: Verdict) -> Table:
         "test images": f"{count(data.get('test'))} ({data.get('split') or 'split not named'})",
         "classes" if verdict.about["kind"] == "class" else "labels": count(len(verdict.about["classes"])),
         "pixels": ", ".join(
-            str(words) for words in (data.get("sizes"), channels and f"{channels} channel{'s' if channels > 1 else ''}", bits and f"{bits} bits")
-            if words
+            str(words) for words in (data.get("sizes"), _several(channels, "channel"), _several(bits, "bit")) if words
         ) or NOTHING,
         "unreadable": count(data.get("unreadable")),
         "groups": str(data.get("group") or "none named"),
         "fingerprints": ", ".join(f"{key} {value}" for key, value in prints.items() if value) or NOTHING,
     }  # fmt: skip
     return table(("", ""), [[key, value] for key, value in facts.items()], 2)
+
+
+def _several(number: int | None, what: str) -> str:
+    return f"{number} {what}{'s' if number > 1 else ''}" if number else ""
 
 
 def plan_rows(verdict: Verdict) -> Table:

@@ -63,11 +63,9 @@ def _range(text: str) -> str:
 def _words(text: str) -> Markup:
     text = re.sub(r"(?<![\w.-])-(?=\d)", "\N{MINUS SIGN}", text).replace("k-NN", "k\N{NON-BREAKING HYPHEN}NN")
     text = text.replace(" -> ", " \N{RIGHTWARDS ARROW} ")
-    return escape(
-        re.sub(
-            r"(?<=\d) (?=%|px|s\b|h\b|min\b|GB\b|MB\b|[KMGTPEZ]FLOP|points?\b|labels?\b)", "\N{NO-BREAK SPACE}", text
-        )
-    )
+    units = r"(?<=\d) (?=%|px|s\b|h\b|min\b|GB\b|MB\b|[KMGTPEZ]FLOP|points?\b|labels?\b)"
+    text = str(escape(re.sub(units, "\N{NO-BREAK SPACE}", text)))
+    return Markup(re.sub(r"(?<![\w-])--[a-z][\w.]*\w", r'<span class="option">\g<0></span>', text))
 
 
 def _breakable(text: str) -> Markup:

@@ -149,7 +149,7 @@ def saved(verdict: Verdict, findings: Findings) -> Chart | None:
     words = "; ".join(f"{bar.row} {bar.value:.0f} %" for bar in bars) + "."
     across = f"labels needed, % of all {whole:,}"
     panel = Panel(
-        "For the baseline's level with all labels",
+        "To reach the baseline",
         partial(charts.shares, bars=bars, heading=across),
         words,
         0.95 + 0.3 * len(bars),
