@@ -32,7 +32,7 @@ class Item:
     reason: str = ""
     """Why nobody may say that pre-training wins, where this is not kept; empty where it may be said all the same."""
     each: Mapping[str, str] = field(default_factory=dict)
-    """The same of single starts, where it may still be said of others."""
+    """The same of single starts, where it may still be said of others; without words where ``findings`` has them."""
 
 
 def check(verdict: Verdict) -> tuple[Item, ...]:
@@ -122,14 +122,14 @@ def _protocol(verdict: Verdict, pretrained: Sequence[str]) -> Item:
     if not found[BASELINE] or not trained:
         return Item(claim, None, "fine-tuning and training from scratch are not both there")
     first, *_ = found[BASELINE]
-    words: list[str] = []
+    words: dict[str, str] = {}
     for start in (BASELINE, *trained):
         other = next((s for s in found[start] if s.result.protocol_hash != first.result.protocol_hash), None)
         if other is not None:
-            words.append(f"{verdict.name(start)}: {differences(other.result.protocol, first.result.protocol)}")
+            words[start] = f"{verdict.name(start)}: {differences(other.result.protocol, first.result.protocol)}"
     if not words:
         return Item(claim, True, f"{_names(verdict, [BASELINE, *trained])}: one protocol, {first.result.protocol_hash}")
-    return Item(claim, False, f"their protocols differ; {'; '.join(words)}")
+    return Item(claim, False, f"their protocols differ; {'; '.join(words.values())}", each=dict.fromkeys(words, ""))
 
 
 def _trained(verdict: Verdict, start: str) -> list[Score]:

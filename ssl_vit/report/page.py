@@ -185,10 +185,7 @@ def _classes(verdict: Verdict, _: Findings) -> list[Block]:
 
 def _confusion(verdict: Verdict, _: Findings) -> list[Block]:
     chart = plots.confusion_chart(verdict)
-    note = (
-        "Rows are true classes: the upper number is the percentage of the row, the lower one counts test images over "
-        "all draws."
-    )
+    note = "Rows are true classes: " + plots.confusion_words(len(verdict.about["classes"]))
     if chart is not None:
         return [*_plot(chart), Words(note, note=True)]
     rows: list[list[Any]] = [[t, p, count(n), percent(share)] for t, p, n, share in classes.most_confused(verdict)]

@@ -229,6 +229,13 @@ def confusion_chart(verdict: Verdict) -> Chart | None:
     return make_chart("confusion", panels, columns=2)
 
 
+def confusion_words(classes: int) -> str:
+    """What a confusion matrix of so many classes has room for."""
+    if classes <= charts.COUNTED:
+        return "the upper number is the percentage of the row, the lower one counts test images over all draws."
+    return "numbers are percentages of the row." if classes <= charts.NUMBERED else "colour is the share of the row."
+
+
 def class_balance(verdict: Verdict) -> Chart | None:
     """Training and test images of every class."""
     told = verdict.told("data").get("per_class")
