@@ -13,7 +13,6 @@ from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 from ssl_vit.report.canvas import look_of
 from ssl_vit.report.look import INK, MUTED, PAPER, RULE, Look
 
-
 COUNTED, NUMBERED = 12, 20
 """Classes up to which a confusion matrix has room for counts and percentages, and for percentages."""
 

@@ -45,8 +45,10 @@ def check(verdict: Verdict) -> tuple[Item, ...]:
     own = [start for start in pretrained if start in OWN]
     compared = [start for start in (BASELINE, *pretrained) if start in verdict.methods]
     items = [_architecture(verdict, pretrained), _protocol(verdict, pretrained), *_tuning(verdict, compared)]
+    if pretrained:
+        items.append(_matched(verdict, own))
     if own:
-        items += [_matched(verdict, own), _last_step(verdict, own)]
+        items.append(_last_step(verdict, own))
     return (*items, *_leaks(verdict), _tuning_labels(verdict))
 
 
@@ -222,6 +224,8 @@ def _mean_flops(costs: Sequence[Mapping[str, Any]]) -> float | None:
 def _matched(verdict: Verdict, own: Sequence[str]) -> Item:
     claim = "From scratch also with at least the FLOPs of pre-training and fine-tuning"
     there = matched_counts(verdict)
+    if not own:
+        return Item(claim, None, "what public weights cost to make is not known")
     if not there:
         reason = "the baseline was not trained at the FLOPs of pre-training and fine-tuning"
         return Item(claim, False, "there is no such training from scratch", reason)

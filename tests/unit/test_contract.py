@@ -98,6 +98,7 @@ def test_other_rules_of_training_are_seen(tmp_path: Path) -> None:
     folder = make_verdict(tmp_path / "v", SMALL, labels=(10, 100), images=40, protocols={"mae": "mixup"})
     item = one(items(folder), "Same training data")
     assert item.kept is False and item.detail == "their protocols differ; MAE: rules mixup -> one"
+    assert set(item.each) == {"mae"} and broken(items(folder), "mae") == ()  # findings has the words
 
 
 def test_below_the_labels_of_tuning_options_are_the_usual_ones(folder: Path) -> None:

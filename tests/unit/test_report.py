@@ -22,7 +22,7 @@ from ssl_vit.report.html import typeset
 from ssl_vit.report.page import build
 from ssl_vit.report.records import read_verdict
 from ssl_vit.report.write import open_numbers, write_report
-from ssl_vit.rundir import digest
+from ssl_vit.rundir import command, digest
 
 from made_verdict import DIGITS, SMALL, make_verdict, no_leaks, png
 
@@ -427,7 +427,11 @@ def test_tiles_can_be_subtracted(tmp_path: Path) -> None:
     assert [one.interval.estimate for one in found] == [pytest.approx(v - levels[0], abs=0.11) for v in levels[1:]]
 
 
-def test_commands_are_those_of_a_clone(tmp_path: Path) -> None:
+def test_commands_are_those_of_a_clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", [str(ROOT / "eval/verdict.py"), "--data.path", "my images"])
+    assert command() == "eval/verdict.py --data.path 'my images'"
+    monkeypatch.setattr(sys, "argv", ["/elsewhere/mine.py"])
+    assert command() == "/elsewhere/mine.py"
     assert typed("/tmp/a b/eval/verdict.py --run.dir v") == "accelerate launch eval/verdict.py --run.dir v"
     assert typed("accelerate launch /x/recipes/mae.py") == "accelerate launch recipes/mae.py"
     assert typed("accelerate launch eval/knn.py --backbone /x/eval/old.py") == (
