@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import platform
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -265,8 +266,10 @@ def _step_of(line: str) -> float:
 
 
 def command() -> str:
-    """How this process was called."""
-    return " ".join(sys.argv)
+    """How this process was called, as one types it in a clone of the project."""
+    script, root = Path(sys.argv[0]).absolute(), Path(__file__).resolve().parent.parent
+    name = script.relative_to(root) if script.is_relative_to(root) else sys.argv[0]
+    return shlex.join([str(name), *sys.argv[1:]])
 
 
 def open_run(

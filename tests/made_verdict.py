@@ -42,6 +42,8 @@ NAMES = {
     "random": "random weights", "public": "public weights",
 }  # fmt: skip
 _OWN = ("mae", "dino")
+PRETRAINING, TRAINING = 3.1e13, 5.6e11
+"""FLOPs of one run."""
 _NETWORKS = {"cnn": "ResNet of 4 blocks, 96 wide", "pixels": "64 pixels"}
 _SCRIPTS = {"knn": "knn", "linear": "linear-cached", "train": "finetune"}
 
@@ -110,11 +112,12 @@ def make_verdict(
                     "evaluation": use, "kind": kind, "metric": metric, "rules": (protocols or {}).get(start, "one"),
                     "test": {"images": images, "fingerprint": "t3st", "split": "a fifth"},
                 }  # fmt: skip
+                flops = PRETRAINING + TRAINING if matched else TRAINING
                 place = {
                     "start": start, "use": use, "draw": draw, "matched": matched, "share": 100 * count / labels[-1],
                     "pretraining": draw % seeds if start in _OWN else None,
                     "command": f"accelerate launch eval/{_SCRIPTS[use]}.py --eval.labels {count} --eval.draw {draw}",
-                    "cost": {"seconds": 14.0, "flops": 5.6e11, "images": 12600, "peak_memory": 4.1e8},
+                    "cost": {"seconds": 14.0, "flops": flops, "images": 12600, "peak_memory": 4.1e8, "devices": 1},
                 }  # fmt: skip
                 whole = count == labels[-1]
                 _write(folder, f"{start}-{use}-{count}-{draw}{'-longer' * matched}", arrays, {
@@ -178,7 +181,7 @@ def _about(curves: Curves, labels: tuple[int, ...], draws: tuple[int, int], seed
             "architecture_hash": start if start in _NETWORKS else "vit",
             "pretraining": [
                 {
-                    "run": f"runs/{start}-{i}", "seed": i, "images": 575_200, "flops": 3.1e13, "seconds": 31.0,
+                    "run": f"runs/{start}-{i}", "seed": i, "images": 575_200, "flops": PRETRAINING, "seconds": 31.0,
                     "peak_memory": 5.2e8, "device": "cpu", "devices": 1, "weights": f"{start}{i}",
                     "command": f"accelerate launch recipes/{start}.py --seed {i}", "checkpoint": "last step",
                 }

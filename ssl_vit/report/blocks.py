@@ -123,7 +123,7 @@ class Page:
     beside: tuple[str, ...]
     """The verdict on other starts, and what it stands on."""
     refused: bool
-    """Whether some of it is that there is no verdict."""
+    """Whether there is no verdict on anything."""
     notes: tuple[Words, ...]
     numbers: tuple[tuple[str, str], ...]
     """Values and what they are."""

@@ -139,7 +139,6 @@ def for_page(svg: str, name: str, alt: str) -> str:
     svg = re.sub(r"<style[^>]*>.*?</style>", "", svg, flags=re.S)
     box = re.search(r'viewBox="([^"]+)"', svg)
     assert box is not None
-    svg = re.sub(r"<svg[^>]*>", f'<svg viewBox="{box[1]}" role="img" aria-label="{_escaped(alt)}">', svg, count=1)
     svg = svg.replace("xlink:href=", "href=")
     svg = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', svg)
     svg = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", svg)
@@ -149,8 +148,10 @@ def for_page(svg: str, name: str, alt: str) -> str:
     colours = {light: f"var(--c-{css})" for css, (light, _) in palette().items()}
     colours |= {INK: "var(--ink)", MUTED: "var(--muted)", RULE: "var(--rule)", PAPER: "var(--paper)"}
     for colour, variable in colours.items():
-        svg = svg.replace(colour, variable)
-    return re.sub(r"\n\s*", "\n", svg).strip()
+        svg = svg.replace(f": {colour}", f": {variable}")
+    # Last, and not as a pattern: nothing in a class's name may be taken for one.
+    body = re.sub(r"\n\s*", "\n", svg[svg.index(">") + 1 :]).strip()
+    return f'<svg viewBox="{box[1]}" role="img" aria-label="{_escaped(alt)}">{body}'
 
 
 def _escaped(words: str) -> str:

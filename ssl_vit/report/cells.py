@@ -100,7 +100,7 @@ def seconds(value: float | int | None) -> str:
         return NOTHING
     for size, unit in ((86400.0, "days"), (3600.0, "h"), (60.0, "min")):
         if value >= 1.5 * size:
-            return f"{value / size:.1f} {unit}"
+            return f"{f'{value / size:.1f}'.removesuffix('.0')} {unit}"
     return f"{value:.0f} s" if value >= 9.5 else f"{value:.1f} s"
 
 

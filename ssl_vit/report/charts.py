@@ -13,6 +13,9 @@ from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 from ssl_vit.report.canvas import look_of
 from ssl_vit.report.look import INK, MUTED, PAPER, RULE, Look
 
+COUNTED, NUMBERED = 12, 20
+"""Classes up to which a confusion matrix has room for counts and percentages, and for percentages."""
+
 
 def label_axis(axis: Axes, counts: Sequence[int]) -> None:
     """Numbers of labels along a logarithmic axis; names that would touch are left out, never the last."""
@@ -67,7 +70,10 @@ def curves(axis: Axes, lines: Sequence[Line], counts: Sequence[int], limits: tup
             axis.fill_between(
                 line.labels, line.low, line.high, where=known, color=line.look.light, alpha=0.15, linewidth=0
             )
-        axis.plot(line.labels, line.values, clip_on=False, **look_of(line.look))
+        look = look_of(line.look)
+        if len(line.labels) == 1:  # among lines a single point is easily missed
+            look["markersize"] *= 1.6
+        axis.plot(line.labels, line.values, clip_on=False, **look)
 
 
 @dataclass(frozen=True)
@@ -160,7 +166,7 @@ def losses(axis: Axes, runs: Sequence[tuple[np.ndarray, np.ndarray]], look: Look
 
 
 def confusion(axis: Axes, counts: np.ndarray, names: Sequence[str], look: Look) -> None:
-    """Share of every true class that was taken for each class: area is colour, numbers are counts and percent.
+    """Share of every true class that was taken for each class: as colour, and in numbers where there is room.
 
     Args:
         axis: Where to.
@@ -180,7 +186,7 @@ def confusion(axis: Axes, counts: np.ndarray, names: Sequence[str], look: Look) 
                 Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=look.light, alpha=max(0.06, share), linewidth=0)
             )
             colour = PAPER if share > 0.55 else INK
-            if size <= 12:
+            if size <= COUNTED:
                 axis.text(
                     column, row - 0.14, f"{100 * share:.0f}", ha="center", va="center", fontsize=letters, color=colour
                 )
@@ -188,11 +194,11 @@ def confusion(axis: Axes, counts: np.ndarray, names: Sequence[str], look: Look) 
                     column, row + 0.27, f"{counts[row, column]:,.0f}", ha="center", va="center",
                     fontsize=0.75 * letters, color=colour,
                 )  # fmt: skip
-            elif size <= 20:
+            elif size <= NUMBERED:
                 axis.text(column, row, f"{100 * share:.0f}", ha="center", va="center", fontsize=letters, color=colour)
     axis.set(xlim=(-0.5, size - 0.5), ylim=(size - 0.5, -0.5), aspect="equal", xlabel="predicted", ylabel="true")
     longest = max(len(name) for name in names)
-    fit = float(np.clip(90 / size, 4.0, 8.0))
+    fit = float(np.clip(160 / size, 5.0, 8.0))
     axis.set_xticks(range(size), names, rotation=90 if longest * size > 45 else 0, fontsize=fit)
     axis.set_yticks(range(size), names, fontsize=fit)
     axis.tick_params(length=0)
@@ -213,7 +219,7 @@ def balance(axis: Axes, names: Sequence[str], train: Sequence[int], test: Sequen
     axis.barh(places - 0.19, train, height=0.36, color=MUTED, label="training")
     axis.barh(places + 0.19, test, height=0.36, color=RULE, edgecolor=MUTED, linewidth=0.6, label="test")
     if size <= 40:
-        axis.set_yticks(places, names, fontsize=float(np.clip(130 / size, 4.5, 8.5)))
+        axis.set_yticks(places, names, fontsize=float(np.clip(300 / size, 5.0, 8.5)))
     else:
         axis.set_yticks([])
         axis.set_ylabel(f"{size} classes, largest first")
@@ -222,4 +228,5 @@ def balance(axis: Axes, names: Sequence[str], train: Sequence[int], test: Sequen
     axis.spines["left"].set_visible(False)
     axis.set_xlabel("images")
     axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-    axis.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, borderaxespad=0.1)
+    axis.set_title(axis.get_title(loc="left"), pad=22)  # above the legend: long names leave no room beside it
+    axis.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, borderaxespad=0.1, borderpad=0.1)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import mean
 from typing import Any
 
-from ssl_vit.report.records import Verdict
+from ssl_vit.report.cells import percent
+from ssl_vit.report.comparisons import BASELINE, PRETRAINED, Difference
+from ssl_vit.report.records import Score, Verdict
+from ssl_vit.rundir import differences
 
 OWN = ("mae", "dino")
-"""Starts that the verdict pre-trains itself, with the baseline's network."""
-BASELINE = "scratch"
+"""Starts that the verdict pre-trains itself."""
 PROBES, TRAININGS, SEEDS = 10, 5, 3
 """Draws of labels and pre-training seeds that a verdict should have."""
+ENOUGH = 0.98
+"""Share of the FLOPs of pre-training and fine-tuning that counts as all: training ends with a whole step."""
 _TUNED = {"lr": "learning rate", "weight_decay": "weight decay", "layer_decay": "layer decay", "steps": "length"}
 
 
@@ -26,6 +31,8 @@ class Item:
     detail: str
     reason: str = ""
     """Why nobody may say that pre-training wins, where this is not kept; empty where it may be said all the same."""
+    each: Mapping[str, str] = field(default_factory=dict)
+    """The same of single starts, where it may still be said of others; without words where ``findings`` has them."""
 
 
 def check(verdict: Verdict) -> tuple[Item, ...]:
@@ -34,59 +41,101 @@ def check(verdict: Verdict) -> tuple[Item, ...]:
     Args:
         verdict: All numbers.
     """
-    own = [start for start in OWN if start in verdict.methods]
-    compared = [start for start in (BASELINE, *own) if start in verdict.methods]
-    items = [_architecture(verdict, compared), _protocol(verdict, compared), *_tuning(verdict, compared)]
+    pretrained = [start for start in PRETRAINED if start in verdict.methods]
+    own = [start for start in pretrained if start in OWN]
+    compared = [start for start in (BASELINE, *pretrained) if start in verdict.methods]
+    items = [_architecture(verdict, pretrained), _protocol(verdict, pretrained), *_tuning(verdict, compared)]
+    if pretrained:
+        items.append(_matched(verdict, own))
     if own:
-        items += [_matched(verdict), _last_step(verdict, own)]
-    items += [*_leaks(verdict), _tuning_labels(verdict)]
-    if own:
-        items.append(_seeds(verdict, own))
-    return (*items, *_draws(verdict))
+        items.append(_last_step(verdict, own))
+    return (*items, *_leaks(verdict), _tuning_labels(verdict))
 
 
-def broken(items: Iterable[Item]) -> tuple[str, ...]:
+def counted(verdict: Verdict, primary: Sequence[Difference]) -> tuple[Item, ...]:
+    """Whether there are as many draws and pre-training seeds as there should be, in what is said at the top.
+
+    Args:
+        verdict: All numbers.
+        primary: Every pre-trained start against the baseline.
+    """
+    items: list[Item] = []
+    seeds = [d.seeds for d in primary if d.start in OWN]
+    if seeds:
+        least = min(seeds)
+        words = f"{least} each" if least >= SEEDS else f"{least}: every sentence is conditional on this one backbone"
+        if 1 < least < SEEDS:
+            words = f"{least}: every sentence is conditional on these backbones"
+        items.append(Item(f"At least {SEEDS} pre-training seeds", least >= SEEDS, words))
+    probes = _least_draws(verdict, ("knn", "linear"))
+    if probes:
+        items.append(Item(f"At least {PROBES} draws of labels for probes", probes >= PROBES, f"{probes}"))
+    used, made = min((d.draws for d in primary if d.use == "train"), default=0), _least_draws(verdict, ("train",))
+    if used:
+        words = f"{used}" if used == made else f"{used} that both sides have, of {made}"
+        items.append(Item(f"At least {TRAININGS} draws of labels for trained networks", used >= TRAININGS, words))
+    return tuple(items)
+
+
+def broken(items: Iterable[Item], start: str = "") -> tuple[str, ...]:
     """What makes the headline refuse "pre-training wins", in words; also what cannot be known.
 
     Different protocols are not among it: ``findings`` looks at those of every pre-trained start by itself.
 
     Args:
         items: From ``check``.
+        start: What is not kept for this pre-trained start alone; empty for what is not kept for any.
     """
-    return tuple(item.reason for item in items if item.reason and not item.kept)
+    reasons = [item.each.get(start, "") if start else item.reason for item in items if not item.kept]
+    return tuple(reason for reason in reasons if reason)
 
 
 def _names(verdict: Verdict, starts: Iterable[str]) -> str:
     return ", ".join(verdict.name(start) for start in starts)
 
 
-def _architecture(verdict: Verdict, compared: Sequence[str]) -> Item:
+def _architecture(verdict: Verdict, pretrained: Sequence[str]) -> Item:
     claim = "The baseline is the same network"
-    hashes = {start: verdict.methods[start].get("architecture_hash") for start in compared}
-    if len(compared) < 2 or BASELINE not in compared or None in hashes.values():
-        reason = "it is not recorded whether the baseline is the same network"
-        return Item(claim, None, "the architecture of the baseline or of a pre-trained network is not recorded", reason)
-    if len(set(hashes.values())) == 1:
-        return Item(claim, True, f"{_names(verdict, compared)}: {verdict.methods[BASELINE].get('network', 'one hash')}")
-    own = hashes[BASELINE]
-    others = _names(verdict, [start for start in compared if hashes[start] != own])
-    return Item(claim, False, f"another than from scratch: {others}", "the baseline is another network")
-
-
-def _protocol(verdict: Verdict, compared: Sequence[str]) -> Item:
-    claim = "Same images seen, augmentation and rules of training"
-    hashes = {
-        start: {s.result.protocol_hash for s in verdict.of(start, "train")}
-        | {s.result.protocol_hash for s in verdict.of(start, "train", matched=True)}
-        for start in compared
+    methods = verdict.methods
+    ours = methods.get(BASELINE, {}).get("architecture_hash")
+    theirs = {start: methods[start].get("architecture_hash") for start in pretrained}
+    unknown = [start for start in pretrained if ours is None or theirs[start] is None]
+    others = [start for start in pretrained if start not in unknown and theirs[start] != ours]
+    same = [start for start in pretrained if start not in (*unknown, *others)]
+    network = methods.get(BASELINE, {}).get("network", "a network")
+    each = dict.fromkeys(unknown, "it is not recorded whether the baseline is the same network")
+    each |= {
+        start: f"the network of {verdict.name(start)} is another one ({methods[start].get('network', 'not named')}) "
+        f"than the baseline's ({network}), so the difference is not one of pre-training alone"
+        for start in others
     }
-    trained = [start for start in compared if hashes[start]]
-    found = sorted(set().union(*hashes.values()))
-    if BASELINE not in trained or len(trained) < 2:
+    words = [f"{_names(verdict, [BASELINE, *same])}: {network}"] if same else []
+    words += [f"{verdict.name(start)}: {methods[start].get('network', 'another network')}" for start in others]
+    words += [f"{_names(verdict, unknown)}: not recorded"] if unknown else []
+    kept = False if others else None if unknown or not same else True
+    return Item(claim, kept, "; ".join(words) or "there is nothing to compare", each=each)
+
+
+def _protocol(verdict: Verdict, pretrained: Sequence[str]) -> Item:
+    """That of single starts is looked at by ``findings``, too."""
+    claim = "Same training data, augmentation and rules (length is tuned per method)"
+    found = {start: _trained(verdict, start) for start in (BASELINE, *pretrained)}
+    trained = [start for start in pretrained if found[start]]
+    if not found[BASELINE] or not trained:
         return Item(claim, None, "fine-tuning and training from scratch are not both there")
-    if len(found) == 1:
-        return Item(claim, True, f"{_names(verdict, trained)}: one protocol, {found[0]}")
-    return Item(claim, False, f"their protocols differ: {', '.join(found)}")
+    first, *_ = found[BASELINE]
+    words: dict[str, str] = {}
+    for start in (BASELINE, *trained):
+        other = next((s for s in found[start] if s.result.protocol_hash != first.result.protocol_hash), None)
+        if other is not None:
+            words[start] = f"{verdict.name(start)}: {differences(other.result.protocol, first.result.protocol)}"
+    if not words:
+        return Item(claim, True, f"{_names(verdict, [BASELINE, *trained])}: one protocol, {first.result.protocol_hash}")
+    return Item(claim, False, f"their protocols differ; {'; '.join(words.values())}", each=dict.fromkeys(words, ""))
+
+
+def _trained(verdict: Verdict, start: str) -> list[Score]:
+    return [*verdict.of(start, "train"), *verdict.of(start, "train", matched=True)]
 
 
 def _tuning(verdict: Verdict, compared: Sequence[str]) -> list[Item]:
@@ -107,9 +156,13 @@ def _tuning(verdict: Verdict, compared: Sequence[str]) -> list[Item]:
     told = "; ".join(f"{verdict.name(start)}: {', '.join(lacks)}" for start, lacks in missed.items())
     unlike = _names(verdict, [start for start in missed if start in compared])
     reason = f"not everything was tuned for: {unlike}" if unlike else ""
+    detail = f"not tried: {told}" if missed else str(verdict.told("tuning").get("space", ""))
+    usual = [n for n in verdict.about["labels"] if any(n not in tuned_counts(verdict, start) for start in trained)]
+    if usual:
+        detail = f"not with {_counts(usual)} labels, where every method took its usual options; else {detail}"
     return [
         Item(equal, not different, words, "methods had different numbers of tuning trials"),
-        Item(own, not missed, f"not tried: {told}" if missed else str(verdict.told("tuning").get("space", "")), reason),
+        Item(own, not missed and not usual, detail, reason),
     ]
 
 
@@ -125,16 +178,73 @@ def _lacking(studies: Sequence[dict[str, Any]]) -> list[str]:
     return lacks
 
 
-def _matched(verdict: Verdict) -> Item:
-    claim = "From scratch also at the FLOPs of pre-training and fine-tuning"
-    there = sorted({s.labels for s in verdict.of(BASELINE, "train", matched=True)})
-    usual = sorted({s.labels for s in verdict.of(BASELINE, "train")})
+def tuned_counts(verdict: Verdict, start: str = BASELINE) -> list[int]:
+    """Numbers of labels at which options come from a tuning: from the fewest that one was made with.
+
+    Args:
+        verdict: All numbers.
+        start: What weights begin with.
+    """
+    least = min((s["labels"] for s in verdict.studies if (s["use"], s["start"]) == ("train", start)), default=None)
+    return [count for count in verdict.about["labels"] if least is not None and count >= least]
+
+
+def matched_counts(verdict: Verdict) -> list[int]:
+    """Numbers of labels at which the baseline was also trained at the FLOPs of pre-training and fine-tuning."""
+    return sorted({score.labels for score in verdict.of(BASELINE, "train", matched=True)})
+
+
+def given_flops(verdict: Verdict, start: str) -> float | None:
+    """FLOPs of the longer baseline as a share of those of a start's pre-training and fine-tuning, where it is least.
+
+    Args:
+        verdict: All numbers.
+        start: A pre-trained start.
+
+    Returns:
+        None where FLOPs are not recorded.
+    """
+    runs = verdict.methods[start].get("pretraining", [])
+    shares: list[float] = []
+    for count in matched_counts(verdict):
+        sides = runs, [s.cost for s in verdict.of(start, "train", count)], [
+            s.cost for s in verdict.of(BASELINE, "train", count, matched=True)]  # fmt: skip
+        before, after, given = (_mean_flops(side) for side in sides)
+        if before is None or given is None or (after is None and sides[1]):
+            return None
+        shares.append(given / (before + (after or 0.0)))
+    return min(shares, default=None)
+
+
+def _mean_flops(costs: Sequence[Mapping[str, Any]]) -> float | None:
+    known = [cost["flops"] for cost in costs if cost.get("flops")]
+    return mean(known) if known and len(known) == len(costs) else None
+
+
+def _matched(verdict: Verdict, own: Sequence[str]) -> Item:
+    claim = "From scratch also with at least the FLOPs of pre-training and fine-tuning"
+    there = matched_counts(verdict)
+    if not own:
+        return Item(claim, None, "what public weights cost to make is not known")
     if not there:
         reason = "the baseline was not trained at the FLOPs of pre-training and fine-tuning"
         return Item(claim, False, "there is no such training from scratch", reason)
-    words = "with " + ", ".join(f"{count:,}" for count in there) + " labels"
-    lacks = [f"{count:,}" for count in usual if count not in there]
-    return Item(claim, True, words + (f"; not with {', '.join(lacks)}" if lacks else ""))
+    shares = {start: given_flops(verdict, start) for start in own}
+    each = {
+        start: f"the baseline had only {percent(share)} of the FLOPs of {verdict.name(start)} pre-training and "
+        "fine-tuning"
+        for start, share in shares.items() if share is not None and share < ENOUGH
+    }  # fmt: skip
+    lacks = [count for count in sorted({s.labels for s in verdict.of(BASELINE, "train")}) if count not in there]
+    words = [f"with {_counts(there)} labels", *([f"not with {_counts(lacks)}"] if lacks else [])]
+    words += [
+        f"{verdict.name(start)}: FLOPs not recorded"
+        if share is None
+        else f"{percent(share)} of {verdict.name(start)}'s"
+        for start, share in shares.items()
+    ]
+    kept = not lacks and not each and (None if None in shares.values() else True)
+    return Item(claim, kept, "; ".join(words), each=each)
 
 
 def _last_step(verdict: Verdict, own: Sequence[str]) -> Item:
@@ -170,7 +280,7 @@ def _sentences(findings: Sequence[dict[str, Any]]) -> str:
 
 
 def _tuning_labels(verdict: Verdict) -> Item:
-    """Options are those of the largest tuning with no more labels; below all of them the usual ones are taken."""
+    """Options are those of the largest tuning with no more labels."""
     claim = "Labels used for tuning are counted"
     used = sorted({study["labels"] for study in verdict.studies if study["use"] == "train"})
     if not used:
@@ -178,31 +288,17 @@ def _tuning_labels(verdict: Verdict) -> Item:
     more = [count for count in used if count > max(verdict.about["labels"])]
     if more:
         return Item(claim, False, f"options were chosen with {_counts(more)} labels, more than any number stands on")
-    below = [count for count in verdict.about["labels"] if count < used[0]]
-    words = f"options were chosen with {_counts(used)} labels, and used with as many or more"
-    return Item(claim, True, f"{words}; with {_counts(below)} every method took its usual options" if below else words)
+    return Item(claim, True, f"options were chosen with {_counts(used)} labels, and used with as many or more")
 
 
 def _counts(numbers: Iterable[int]) -> str:
     return ", ".join(f"{number:,}" for number in numbers)
 
 
-def _seeds(verdict: Verdict, own: Sequence[str]) -> Item:
-    least = min(len(verdict.methods[start].get("pretraining", [])) for start in own)
-    words = f"{least} each" if least >= SEEDS else f"{least}: every sentence is conditional on this one backbone"
-    if 1 < least < SEEDS:
-        words = f"{least}: every sentence is conditional on these backbones"
-    return Item(f"At least {SEEDS} pre-training seeds", least >= SEEDS, words)
-
-
-def _draws(verdict: Verdict) -> list[Item]:
-    items: list[Item] = []
-    for words, uses, enough in (("probes", ("knn", "linear"), PROBES), ("trained networks", ("train",), TRAININGS)):
-        counts: dict[tuple[str, str, int], int] = {}
-        for s in verdict.scores:
-            if s.use in uses and not s.matched:
-                counts[s.start, s.use, s.labels] = counts.get((s.start, s.use, s.labels), 0) + 1
-        if counts:
-            least = min(counts.values())
-            items.append(Item(f"At least {enough} draws of labels for {words}", least >= enough, f"{least}"))
-    return items
+def _least_draws(verdict: Verdict, uses: Sequence[str]) -> int:
+    """Of any method at any number of labels; 0 where none is used so."""
+    counts: dict[tuple[str, str, int], int] = {}
+    for s in verdict.scores:
+        if s.use in uses and not s.matched:
+            counts[s.start, s.use, s.labels] = counts.get((s.start, s.use, s.labels), 0) + 1
+    return min(counts.values(), default=0)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 
 from ssl_vit.report.cells import NOTHING, Cell, Table, count, heading, seconds, table
 from ssl_vit.report.records import Verdict
-from ssl_vit.report.tables import method_name
+from ssl_vit.report.tables import method_cell, method_name
 from ssl_vit.results import shown
 from ssl_vit.rundir import flat
 
@@ -61,14 +62,17 @@ def data_rows(verdict: Verdict) -> Table:
         "test images": f"{count(data.get('test'))} ({data.get('split') or 'split not named'})",
         "classes" if verdict.about["kind"] == "class" else "labels": count(len(verdict.about["classes"])),
         "pixels": ", ".join(
-            str(words) for words in (data.get("sizes"), channels and f"{channels} channel(s)", bits and f"{bits} bits")
-            if words
+            str(words) for words in (data.get("sizes"), _several(channels, "channel"), _several(bits, "bit")) if words
         ) or NOTHING,
         "unreadable": count(data.get("unreadable")),
         "groups": str(data.get("group") or "none named"),
         "fingerprints": ", ".join(f"{key} {value}" for key, value in prints.items() if value) or NOTHING,
     }  # fmt: skip
     return table(("", ""), [[key, value] for key, value in facts.items()], 2)
+
+
+def _several(number: int | None, what: str) -> str:
+    return f"{number} {what}{'s' if number > 1 else ''}" if number else ""
 
 
 def plan_rows(verdict: Verdict) -> Table:
@@ -80,12 +84,29 @@ def plan_rows(verdict: Verdict) -> Table:
     return table(("part", "how many", "each, expected", "together"), rows, 1)
 
 
+def typed(command: str) -> str:
+    """A recorded command as one types it in a clone of the project, wherever that lies.
+
+    Args:
+        command: Beginning with a script, or with ``accelerate launch``.
+    """
+    command = re.sub(r"^((?:accelerate launch )?)/.*?/(?=(?:eval|recipes)/\w+\.py(?:\s|$))", r"\1", command)
+    script = re.match(r"(?:eval|recipes)/\w+\.py(?:\s|$)", command)
+    return f"accelerate launch {command}" if script else command
+
+
+def sentence(note: str) -> str:
+    """Words of the plan as a sentence of their own."""
+    note = note.strip().rstrip(".")
+    return f"{note[:1].upper()}{note[1:]}."
+
+
 def provenance_rows(verdict: Verdict) -> Table:
     """What made the numbers: command, code, machine, weights."""
     about = verdict.told("provenance")
     rows: list[list[Cell | str]] = []
     if about.get("command"):
-        rows.append(["command", Cell(str(about["command"]), code=True)])
+        rows.append(["command", Cell(typed(str(about["command"])), code=True)])
     rows += [["commit", Cell(str(about.get("commit") or "not known"), code=True)]]
     for part in ("versions", "hardware"):
         words = ", ".join(f"{key} {value}" for key, value in flat(about.get(part) or {}).items())
@@ -114,10 +135,11 @@ def commands(verdict: Verdict) -> Table:
         for run in method.get("pretraining", []):
             if run.get("command"):
                 words = f"{verdict.name(start)}, the weights"
-                rows.append([Cell(words, start=start), NOTHING, NOTHING, NOTHING, Cell(str(run["command"]), code=True)])
+                rows.append(
+                    [Cell(words, start=start), NOTHING, NOTHING, NOTHING, Cell(typed(str(run["command"])), code=True)]
+                )
     for s in sorted(verdict.scores, key=lambda s: (verdict.starts.index(s.start), s.use, s.matched, s.labels, s.draw)):
-        name = method_name(verdict, s.start, s.use, matched=s.matched)
-        rows.append([Cell(name, start=s.start), count(s.labels), count(s.draw), shown(metric, s.value),
-                     Cell(s.command or NOTHING, code=True)])  # fmt: skip
+        name, command = method_cell(verdict, s.start, s.use, matched=s.matched), Cell(typed(s.command), code=True)
+        rows.append([name, count(s.labels), count(s.draw), shown(metric, s.value), command if s.command else NOTHING])
     found = table(("number", "labels", "draw", heading(metric), "command"), rows, 1)
     return Table(found.headings, found.rows, 1)

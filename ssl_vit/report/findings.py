@@ -6,7 +6,7 @@ fair-baseline contract was broken or the two sides followed different protocols,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ssl_vit.report.comparisons import (
@@ -22,6 +22,7 @@ from ssl_vit.report.comparisons import (
 )
 from ssl_vit.report.records import Verdict
 from ssl_vit.results import LABELS, shown
+from ssl_vit.rundir import differences
 
 _METRICS = {
     "top1": "accuracy", "balanced": "balanced accuracy", "auroc": "AUROC", "macro_f1": "macro-F1",
@@ -46,14 +47,17 @@ class Findings:
     more: tuple[str, ...]
     refused: tuple[str, ...]
     """Why there is no verdict; empty where there is one."""
+    judged: tuple[str, ...]
+    """Starts on which a verdict is given."""
 
 
-def find(verdict: Verdict, broken: Sequence[str] = ()) -> Findings:
+def find(verdict: Verdict, broken: Sequence[str] = (), each: Mapping[str, Sequence[str]] | None = None) -> Findings:
     """Compares, and says what was found.
 
     Args:
         verdict: All numbers.
         broken: What of the fair-baseline contract was not kept, a sentence each.
+        each: What was not kept for one start alone, by start.
     """
     found = compare(verdict)
     words = _Words(verdict, found)
@@ -61,16 +65,18 @@ def find(verdict: Verdict, broken: Sequence[str] = ()) -> Findings:
     told: list[str] = []
     observed: dict[str, str] = {}
     more: list[str] = []
+    judged: list[str] = []
     for one in found.primary:
-        reasons = [*broken, *words.protocols(one)]
+        reasons = [*broken, *(each or {}).get(one.start, ()), *words.protocols(one)]
         refused += [reason for reason in reasons if reason not in refused]
         if reasons:
             observed[words.what(one)] = words.observed(one)
         else:
             told.append(words.verdict(one))
             more += words.details(one)
+            judged += [one.start] if one.interval.low is not None else []
     if not found.primary:
-        refused.append("there is no pre-trained network and labelled baseline with draws of labels in common")
+        refused.append(words.nothing())
     if refused:
         about = f" on {_listed([*observed])}" if told else ""
         seen = f" Observed only: {'; '.join(observed.values())}." if observed else ""
@@ -80,7 +86,8 @@ def find(verdict: Verdict, broken: Sequence[str] = ()) -> Findings:
             "Pre-training saw the test images, without their labels (transductive): this says nothing about images "
             "that it has not seen."
         )
-    return Findings(*found, headline=" ".join(told), more=(*more, *words.general()), refused=tuple(refused))
+    more += words.general()
+    return Findings(*found, " ".join(told), tuple(more), refused=tuple(refused), judged=tuple(judged))
 
 
 class _Words:
@@ -177,9 +184,20 @@ class _Words:
         if one.use != "train":
             return []
         both = [self.all.of(start, "train", matched=m) for start in (one.start, BASELINE) for m in (False, True)]
-        if len({score.result.protocol_hash for side in both for score in side}) < 2:
+        first, *others = [score.result for side in both for score in side]
+        other = next((result for result in others if result.protocol_hash != first.protocol_hash), None)
+        if other is None:
             return []
-        return [f"the protocols of {self.name(one.start)} fine-tuning and of the labelled baseline differ"]
+        fields = differences(first.protocol, other.protocol)
+        return [f"the protocols of {self.name(one.start)} fine-tuning and of the labelled baseline differ ({fields})"]
+
+    def nothing(self) -> str:
+        """Why there is no comparison to give a verdict on."""
+        variants = [s for s in self.all.starts if s not in PRETRAINED and s.partition(" (")[0] in PRETRAINED]
+        if variants:
+            names = _listed([self.name(start) for start in variants])
+            return f"several variants are given, {names}, and a verdict is on one of each: name the runs of one"
+        return "there is no pre-trained network and labelled baseline with draws of labels in common"
 
     def observed(self, one: Difference) -> str:
         """A difference that nothing follows from."""

@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from ssl_vit.report.blocks import Page
+from ssl_vit.report.cells import NOTHING
 from ssl_vit.report.look import SHAPES, Look, palette
 
 _INTERVAL = re.compile(r"\([^()]*95 % interval[^()]*\)")
@@ -41,6 +42,8 @@ def typeset(text: str) -> Markup:
     Args:
         text: Plain; it is escaped here.
     """
+    if text == NOTHING:
+        return Markup("\N{EN DASH}")
     parts: list[str | Markup] = []
     end = 0
     for found in _INTERVAL.finditer(text):
@@ -59,11 +62,10 @@ def _range(text: str) -> str:
 
 def _words(text: str) -> Markup:
     text = re.sub(r"(?<![\w.-])-(?=\d)", "\N{MINUS SIGN}", text).replace("k-NN", "k\N{NON-BREAKING HYPHEN}NN")
-    return escape(
-        re.sub(
-            r"(?<=\d) (?=%|px|s\b|h\b|min\b|GB\b|MB\b|[KMGTPEZ]FLOP|points?\b|labels?\b)", "\N{NO-BREAK SPACE}", text
-        )
-    )
+    text = text.replace(" -> ", " \N{RIGHTWARDS ARROW} ")
+    units = r"(?<=\d) (?=%|px|s\b|h\b|min\b|GB\b|MB\b|[KMGTPEZ]FLOP|points?\b|labels?\b)"
+    text = str(escape(re.sub(units, "\N{NO-BREAK SPACE}", text)))
+    return Markup(re.sub(r"(?<![\w-])--[a-z][\w.]*\w", r'<span class="option">\g<0></span>', text))
 
 
 def _breakable(text: str) -> Markup:

@@ -23,15 +23,17 @@ from ssl_vit.report.blocks import (
     Section,
     Words,
 )  # fmt: skip
-from ssl_vit.report.cells import Table, count, heading, percent, seconds, signed_value, table, unit_of
-from ssl_vit.report.contract import broken, check
+from ssl_vit.report.cells import Table, count, heading, percent, seconds, table
+from ssl_vit.report.comparisons import PRETRAINED
+from ssl_vit.report.contract import broken, check, counted
 from ssl_vit.report.findings import Findings, find
 from ssl_vit.report.guard import leak_blocks, leak_sentences
-from ssl_vit.report.look import looks
+from ssl_vit.report.limits import limits
+from ssl_vit.report.look import LONGER, looks
 from ssl_vit.report.records import Verdict
 from ssl_vit.results import shown
 
-_WORDS = {"public": "public weights", "mae": "MAE", "dino": "DINO", "cnn": "the CNN"}
+_WORDS = {"public": "Public weights were", "mae": "MAE was", "dino": "DINO was", "cnn": "The CNN was"}
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -42,7 +44,8 @@ def build(verdict: Verdict) -> Page:
         verdict: All numbers.
     """
     items = check(verdict)
-    findings = find(verdict, broken(items))
+    findings = find(verdict, broken(items), {start: broken(items, start) for start in PRETRAINED})
+    items = (*items, *counted(verdict, findings.primary))
     makers: list[tuple[str, str, Callable[[Verdict, Findings], list[Block]]]] = [
         ("curves", "Label efficiency", _curves),
         ("differences", "Differences to the baseline", _differences),
@@ -66,12 +69,12 @@ def build(verdict: Verdict) -> Page:
     return Page(
         title=str(verdict.about.get("title") or "runs"),
         sentence=first,
-        beside=tuple(others),
-        refused=bool(findings.refused),
+        beside=(*others, *limits(verdict, [one.start for one in findings.primary])),
+        refused=not findings.judged,
         notes=_notes(verdict, findings),
         numbers=tuple(_strip(verdict, findings)),
         sections=tuple(section for section in sections if section.blocks),
-        looks=looks(verdict.starts),
+        looks=looks(verdict.starts) | {LONGER.css: LONGER},
     )
 
 
@@ -89,16 +92,31 @@ def _strip(verdict: Verdict, findings: Findings) -> list[tuple[str, str]]:
         found.append((count(data["pool"]), "images to pre-train on"))
     if data.get("test") is not None:
         found.append((count(data["test"]), "test images"))
-    for one in reversed(classes.compared(verdict)):
-        value = tables.interval_of(one.scores, verdict.clusters).estimate
-        found.append((shown(metric, value), f"{heading(metric)}, {one.name}, {labels:,} labels"))
-    for one in findings.primary[:1]:
-        words = f"{unit_of(metric)} over all numbers of labels, {verdict.name(one.start)} less the baseline"
-        found.append((signed_value(metric, one.interval.estimate), words))
+    found += _averages(verdict, findings)
+    if not findings.primary:
+        for one in reversed(classes.compared(verdict)):
+            value = tables.interval_of(one.scores, verdict.clusters).estimate
+            found.append((shown(metric, value), f"{heading(metric)}, {one.name}, {labels:,} labels"))
     taken = verdict.told("plan").get("taken")
     if taken is not None:
         found.append((seconds(taken), "for all of it"))
     return found
+
+
+def _averages(verdict: Verdict, findings: Findings) -> list[tuple[str, str]]:
+    """What the differences of the sentences at the top are between, over the same labels: the baseline first."""
+    metric, found = verdict.about["metric"], dict[str, str]()
+    for one in findings.primary:
+        counts = sorted(d.labels for d in findings.table if (d.start, d.use) == (one.start, one.use) and d.labels)
+        span = f"on average over {counts[0]:,} to {counts[-1]:,} labels" if len(counts) > 1 else f"{counts[0]:,} labels"
+        words, other = (
+            f"{heading(metric)}, {tables.method_name(verdict, start, use)}, {span}"
+            for start, use in ((one.start, one.use), (one.against_start, one.against_use))
+        )
+        level = shown(metric, one.against_value)
+        if found.setdefault(other, level) == level:  # else it is over other draws
+            found[words] = shown(metric, one.value)
+    return [(value, words) for words, value in found.items()]
 
 
 def _plot(chart: Any, **options: Any) -> list[Block]:
@@ -148,7 +166,13 @@ def _saved(verdict: Verdict, findings: Findings) -> list[Block]:
 def _numbers(verdict: Verdict, _: Findings) -> list[Block]:
     blocks = _grid(tables.all_numbers(verdict))
     left = verdict.told("left_out")
-    return [*blocks, *(Words(f"Left out: {_WORDS.get(start, start)}, because {why}.") for start, why in left.items())]
+    return [*blocks, *(Words(_left_out(start, str(why))) for start, why in left.items())]
+
+
+def _left_out(start: str, why: str) -> str:
+    """Names of exceptions are for those who can mend the program."""
+    why = re.sub(r" \(\w*(?:Error|Exception)\)", "", why).rstrip(". ")
+    return f"{_WORDS.get(start, f'{start} was')} left out: {why}."
 
 
 def _cost(verdict: Verdict, findings: Findings) -> list[Block]:
@@ -161,10 +185,7 @@ def _classes(verdict: Verdict, _: Findings) -> list[Block]:
 
 def _confusion(verdict: Verdict, _: Findings) -> list[Block]:
     chart = plots.confusion_chart(verdict)
-    note = (
-        "Rows are true classes: the upper number is the percentage of the row, the lower one counts test images over "
-        "all draws."
-    )
+    note = "Rows are true classes: " + plots.confusion_words(len(verdict.about["classes"]))
     if chart is not None:
         return [*_plot(chart), Words(note, note=True)]
     rows: list[list[Any]] = [[t, p, count(n), percent(share)] for t, p, n, share in classes.most_confused(verdict)]
@@ -172,9 +193,11 @@ def _confusion(verdict: Verdict, _: Findings) -> list[Block]:
 
 
 def _pictures(verdict: Verdict, _: Findings) -> list[Block]:
-    found = _read_pictures(verdict.folder / "pictures", verdict)
+    found = [] if verdict.from_runs else _read_pictures(verdict.folder / "pictures", verdict)
     drawn = [one for one in found if one.png]
-    told = tuple(f"{one.title}: {one.caption}" for one in found if one.caption and not one.png)
+    told = tuple(
+        f"{one.title}: {one.caption.removeprefix('No picture: ')}" for one in found if one.caption and not one.png
+    )
     return [*([Gallery(tuple(drawn))] if drawn else []), *([Bullets(told)] if told else [])]
 
 
@@ -222,7 +245,8 @@ def _plan(verdict: Verdict, _: Findings) -> list[Block]:
     words += f", budget {seconds(budget)}" if budget else ", no budget given"
     sessions = plan.get("sessions") or 1
     words += f"; {plan.get('jobs', 1)} at a time" + (f"; {sessions} sessions" if sessions > 1 else "") + "."
-    return [Words(words), *(Words(str(note)) for note in plan.get("notes", [])), *_grid(facts.plan_rows(verdict))]
+    notes = tuple(facts.sentence(str(note)) for note in plan.get("notes", []))
+    return [Words(words), *([Bullets(notes)] if notes else []), *_grid(facts.plan_rows(verdict))]
 
 
 def _provenance(verdict: Verdict, _: Findings) -> list[Block]:

@@ -149,7 +149,7 @@ def saved(verdict: Verdict, findings: Findings) -> Chart | None:
     words = "; ".join(f"{bar.row} {bar.value:.0f} %" for bar in bars) + "."
     across = f"labels needed, % of all {whole:,}"
     panel = Panel(
-        "For the baseline's level with all labels",
+        "To reach the baseline",
         partial(charts.shares, bars=bars, heading=across),
         words,
         0.95 + 0.3 * len(bars),
@@ -178,7 +178,7 @@ def loss_curves(verdict: Verdict) -> Chart | None:
     panels: list[Panel] = []
     for start in verdict.starts:
         method = verdict.methods.get(start, {})
-        runs = [_losses(verdict.folder, str(run["run"])) for run in method.get("pretraining", []) if run.get("run")]
+        runs = [_losses(verdict, str(run["run"])) for run in method.get("pretraining", []) if run.get("run")]
         known = [run for run in runs if run is not None]
         if known:
             words = (
@@ -189,8 +189,10 @@ def loss_curves(verdict: Verdict) -> Chart | None:
     return make_chart("losses", panels) if panels else None
 
 
-def _losses(folder: Path, run: str) -> tuple[np.ndarray, np.ndarray] | None:
-    places = (folder / run, folder / "runs" / Path(run).name, Path(run))  # a folder may have been moved
+def _losses(verdict: Verdict, run: str) -> tuple[np.ndarray, np.ndarray] | None:
+    folder = verdict.folder
+    moved = () if verdict.from_runs else (folder / run, folder / "runs" / Path(run).name)  # with the verdict's folder
+    places = (*moved, Path(run))
     path = next((place / "metrics.jsonl" for place in places if (place / "metrics.jsonl").exists()), None)
     if path is None:
         return None
@@ -225,6 +227,13 @@ def confusion_chart(verdict: Verdict) -> Chart | None:
         draw = partial(charts.confusion, counts=counts, names=short, look=look[one.start])
         panels.append(Panel(one.name, draw, words, WIDTH))
     return make_chart("confusion", panels, columns=2)
+
+
+def confusion_words(classes: int) -> str:
+    """What a confusion matrix of so many classes has room for."""
+    if classes <= charts.COUNTED:
+        return "the upper number is the percentage of the row, the lower one counts test images over all draws."
+    return "numbers are percentages of the row." if classes <= charts.NUMBERED else "colour is the share of the row."
 
 
 def class_balance(verdict: Verdict) -> Chart | None:

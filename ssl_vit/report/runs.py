@@ -81,27 +81,44 @@ def _start(number: Number) -> str:
 
 
 def _scores(start: str, use: str, labels: int, group: Sequence[Number]) -> list[Score]:
-    """Draws keep their number where there is one value of each; else values are numbered in order."""
+    """Draws of labels keep their number; with all labels, of which there is no draw, values are numbered in order."""
     values = {number.sample: number for number in group}
     ordered = sorted(values.values(), key=lambda n: (n.result.draw or 0, n.result.seed, str(n.sample[-1])))
-    draws = [number.result.draw for number in ordered]
-    own = None not in draws and len(set(draws)) == len(draws)
     weights = sorted({str(number.sample[-1]) for number in ordered if number.sample[-1]})
+    chosen = _one_per_draw(ordered)
+    if len(chosen) < len(ordered):
+        say_once(
+            f"note: of {len(ordered)} numbers of {start} ({use}, {labels:,} labels) the report takes one per draw of "
+            "labels, of each backbone or seed in turn, as a verdict does"
+        )
     return [
         Score(
-            start=start, use=use, labels=labels, draw=draw if own and draw is not None else i,
+            start=start, use=use, labels=labels, draw=draw,
             pretraining=weights.index(str(n.sample[-1])) if n.sample[-1] else None, matched=False, value=n.value,
             units=kept.get("units"), predicted=kept.get("predicted"), confidence=kept.get("confidence"),
             result=_judged(n.result, use),
             command=str(n.result.made_with.get("command", "")), cost={}, row=n.row,
         )
-        for i, (n, draw) in enumerate(zip(ordered, draws, strict=True)) for kept in (_answers(n),)
+        for draw, n in chosen.items() for kept in (_answers(n),)
     ]  # fmt: skip
 
 
+def _one_per_draw(ordered: Sequence[Number]) -> dict[int, Number]:
+    """Every draw of labels with one backbone or seed, the next one each time.
+
+    All of them on every draw would be no independent numbers, and what is compared is paired by draw.
+    """
+    groups: dict[int, list[Number]] = {}
+    for i, number in enumerate(ordered):
+        draw = number.result.draw
+        groups.setdefault(i if draw is None else draw, []).append(number)
+    return {draw: group[i % len(group)] for i, (draw, group) in enumerate(groups.items())}
+
+
 def _judged(result: Result, use: str) -> Result:
-    """With the hash of what must agree where weights are trained: fine-tuning is another evaluation by name."""
-    return replace(result, protocol_hash=digest(training_rules(result))) if use == "train" else result
+    """With what must agree where weights are trained for a protocol: fine-tuning is another evaluation by name."""
+    rules = training_rules(result)
+    return replace(result, protocol=rules, protocol_hash=digest(rules)) if use == "train" else result
 
 
 def _methods(numbers: Sequence[Number]) -> dict[str, dict[str, Any]]:

@@ -26,6 +26,7 @@ from ssl_vit.report.cells import (
     unit_of,
 )  # fmt: skip
 from ssl_vit.report.comparisons import Difference, Saving
+from ssl_vit.report.look import LONGER
 from ssl_vit.report.records import Score, Verdict
 from ssl_vit.results import shown
 
@@ -39,6 +40,11 @@ def method_name(verdict: Verdict, start: str, use: str, *, matched: bool = False
     if matched:
         return f"{name}, at the cost of pre-training"
     return {"train": name if start in ("scratch", "cnn") else f"{name}, fine-tuned"}.get(use, f"{name}, {USES[use]}")
+
+
+def method_cell(verdict: Verdict, start: str, use: str, *, matched: bool = False) -> Cell:
+    """A start and a use, with the mark that they have in charts."""
+    return Cell(method_name(verdict, start, use, matched=matched), start=LONGER.css if matched else start)
 
 
 def interval_of(scores: Sequence[Score], clusters: np.ndarray | None) -> Interval:
@@ -64,7 +70,7 @@ def all_numbers(verdict: Verdict) -> Table:
                 scores = verdict.of(start, use, matched=matched)
                 if not scores:
                     continue
-                row: list[Cell | str] = [Cell(method_name(verdict, start, use, matched=matched), start=start)]
+                row: list[Cell | str] = [method_cell(verdict, start, use, matched=matched)]
                 for labels in counts:
                     row.append(_mean_cell([s for s in scores if s.labels == labels], metric, verdict.clusters))
                 rows.append(row)
@@ -193,14 +199,13 @@ def cost_rows(verdict: Verdict, primary: Sequence[Difference]) -> Table:
             costs = [score.cost for score in verdict.of(start, use, matched=matched) if score.cost]
             if not costs:
                 continue
-            runs = [r | {"busy": (r.get("seconds") or 0) * (r.get("devices") or 1)}
-                    for r in verdict.methods[start].get("pretraining", [])]  # fmt: skip
-            days = (_mean(runs, "busy") + _mean(costs, "seconds")) / 86400
+            runs = verdict.methods[start].get("pretraining", [])
+            days = (_busy(runs) + _busy(costs)) / 86400
             gained = gains.get(start)
             # What public weights cost to make is not known.
             gain = gained.interval.estimate if gained is not None and gained.sign > 0 and start != "public" else None
             rows.append([
-                Cell(method_name(verdict, start, use, matched=matched), start=start),
+                method_cell(verdict, start, use, matched=matched),
                 Cell(two_digits(days), (seconds(days * 86400),)),
                 count((_mean(runs, "images") + _mean(costs, "images")) or None),
                 operations(_mean(runs, "flops") + _mean(costs, "flops")),
@@ -216,6 +221,12 @@ def cost_rows(verdict: Verdict, primary: Sequence[Difference]) -> Table:
         "numbers of labels. Nothing is divided by a gain that is not significant."
     )
     return table(heads, rows, 1, note if rows else "")
+
+
+def _busy(told: Sequence[dict[str, Any]]) -> float:
+    """Mean seconds of all devices together."""
+    known = [one for one in told if one.get("seconds") is not None]
+    return mean(one["seconds"] * (one.get("devices") or 1) for one in known) if known else 0.0
 
 
 def _mean(told: Sequence[dict[str, Any]], key: str) -> float:

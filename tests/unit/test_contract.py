@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ssl_vit.report.contract import Item, broken, check
+from ssl_vit.report.comparisons import compare
+from ssl_vit.report.contract import Item, broken, check, counted
+from ssl_vit.report.limits import limits
 from ssl_vit.report.records import read_verdict
 
-from made_verdict import SMALL, make_verdict, no_leaks
+from made_verdict import PRETRAINING, SMALL, TRAINING, Curves, make_verdict, no_leaks
 
 POOL = {"kind": "exact", "between": "test-pool", "pairs": 1, "images": 1, "leak": True, "test": [3],
         "sentence": "1 of 40 test images have an exact copy in the pre-training pool."}  # fmt: skip
@@ -31,7 +33,21 @@ def items(folder: Path, edit: Callable[[dict[str, Any]], None] | None = None) ->
     if edit:
         edit(about)
     path.write_text(json.dumps(about))
-    return check(read_verdict(folder))
+    verdict = read_verdict(folder)
+    return (*check(verdict), *counted(verdict, compare(verdict).primary))
+
+
+def one(found: tuple[Item, ...], claim: str) -> Item:
+    (item,) = [item for item in found if claim in item.claim]
+    return item
+
+
+def give(folder: Path, of: str, flops: float | None) -> None:
+    """Other costs to results whose names begin so."""
+    for path in folder.glob(f"results/{of}*.json"):
+        told = json.loads(path.read_text())
+        told["verdict"]["cost"]["flops"] = flops
+        path.write_text(json.dumps(told))
 
 
 def test_all_is_kept_where_all_was_done(folder: Path) -> None:
@@ -43,8 +59,6 @@ def test_all_is_kept_where_all_was_done(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("claim", "reason", "edit"),
     [
-        ("same network", "another network", lambda a: a["methods"]["mae"].update(architecture_hash="wider")),
-        ("same network", "not recorded", lambda a: a["methods"]["scratch"].update(architecture_hash=None)),
         ("As many tuning", "different numbers of tuning", lambda a: a["tuning"]["studies"][0]["trials"].pop()),
         ("Every method is tuned", "not tuned", lambda a: a["tuning"].update(studies=[])),
         ("Every method is tuned", "not recorded", lambda a: a.pop("tuning")),
@@ -59,21 +73,19 @@ def test_what_is_not_kept_refuses_the_verdict(
     folder: Path, claim: str, reason: str, edit: Callable[[dict[str, Any]], None]
 ) -> None:
     found = items(folder, edit)
-    (item,) = [item for item in found if item.claim.startswith(claim) or claim in item.claim]
-    assert not item.kept and any(reason in words for words in broken(found))
+    assert not one(found, claim).kept and any(reason in words for words in broken(found))
 
 
 @pytest.mark.parametrize(
     ("claim", "edit"),
     [
         ("Checkpoints", lambda a: a["methods"]["mae"]["pretraining"][0].update(checkpoint="best k-NN of step 400")),
-        ("At least 3 pre-training seeds", lambda a: a["methods"]["mae"]["pretraining"].pop()),
         ("Labels used for tuning", lambda a: [s.update(labels=200) for s in a["tuning"]["studies"]]),
     ],
 )
 def test_what_is_only_printed(folder: Path, claim: str, edit: Callable[[dict[str, Any]], None]) -> None:
     found = items(folder, edit)
-    (item,) = [item for item in found if item.claim.startswith(claim)]
+    item = one(found, claim)
     assert item.kept is False and item.detail and broken(found) == ()
 
 
@@ -84,21 +96,103 @@ def test_baseline_without_the_cost_of_pre_training(tmp_path: Path) -> None:
 
 def test_other_rules_of_training_are_seen(tmp_path: Path) -> None:
     folder = make_verdict(tmp_path / "v", SMALL, labels=(10, 100), images=40, protocols={"mae": "mixup"})
-    (item,) = [item for item in items(folder) if item.claim.startswith("Same images seen")]
-    assert item.kept is False and item.detail.startswith("their protocols differ")
+    item = one(items(folder), "Same training data")
+    assert item.kept is False and item.detail == "their protocols differ; MAE: rules mixup -> one"
+    assert set(item.each) == {"mae"} and broken(items(folder), "mae") == ()  # findings has the words
 
 
 def test_below_the_labels_of_tuning_options_are_the_usual_ones(folder: Path) -> None:
     found = items(folder, lambda a: [s.update(labels=100) for s in a["tuning"]["studies"]])
-    (item,) = [item for item in found if item.claim.startswith("Labels used for tuning")]
-    assert item.kept and item.detail.endswith("with 10 every method took its usual options")
+    assert one(found, "Labels used for tuning").kept
+    item = one(found, "Every method is tuned")
+    assert item.kept is False and "not with 10 labels, where every method took its usual options" in item.detail
+    assert broken(found) == ()  # all took them
+    said = limits(read_verdict(folder), ["mae"])
+    assert said == ("The baseline was tuned with all 100 labels only.",)
 
 
 def test_few_draws_are_printed(tmp_path: Path) -> None:
-    folder = make_verdict(tmp_path / "v", SMALL, labels=(10, 100), draws=(9, 4), images=40, leaks=no_leaks())
-    found = [item for item in items(folder) if "draws" in item.claim]
-    assert [(item.kept, item.detail) for item in found] == [(False, "9"), (False, "4")]
-    assert broken(items(folder)) == ()
+    folder = make_verdict(tmp_path / "v", SMALL, labels=(10, 100), draws=(9, 4), seeds=2, images=40, leaks=no_leaks())
+    found = items(folder)
+    assert [(item.kept, item.detail) for item in found if "draws" in item.claim] == [(False, "9"), (False, "4")]
+    assert one(found, "pre-training seeds").detail.startswith("2: every sentence is conditional on these backbones")
+    assert broken(found) == ()
+
+
+def test_draws_and_seeds_are_those_of_the_comparison(folder: Path) -> None:
+    make_verdict(folder, SMALL, labels=(10, 100), draws=(10, 5), images=40, longer=(90.0, 90.0))
+    for path in folder.glob("results/scratch-train-*-[34]-longer.json"):
+        path.unlink()
+    found = items(folder)
+    item = one(found, "draws of labels for trained")
+    assert item.kept is False and item.detail == "3 that both sides have, of 5"
+    assert one(found, "pre-training seeds").kept
+
+
+def public(folder: Path, **told: Any) -> Path:
+    """A verdict with public weights of another network."""
+    curves: Curves = {**SMALL, ("public", "train"): (75.0, 88.0)}
+    make_verdict(folder, curves, labels=(10, 100), images=40, leaks=no_leaks(), protocols=told.pop("protocols", None))
+    items(folder, lambda a: a["methods"]["public"].update({"architecture_hash": "wide", "network": "ViT-S"} | told))
+    return folder
+
+
+def test_another_network_refuses_the_verdict_on_it_alone(tmp_path: Path) -> None:
+    found = items(public(tmp_path / "v"))
+    item = one(found, "same network")
+    assert item.kept is False and item.detail.endswith("; public weights: ViT-S") and "MAE" in item.detail
+    assert broken(found) == () and broken(found, "mae") == ()
+    (reason,) = broken(found, "public")
+    assert reason.startswith("the network of public weights is another one (ViT-S) than the baseline's (ViT, 64 wide")
+    assert "not one of pre-training alone" in reason
+    (unknown,) = broken(items(public(tmp_path / "w", architecture_hash=None)), "public")
+    assert unknown == "it is not recorded whether the baseline is the same network"
+
+
+def test_the_longer_baseline_must_have_had_the_flops(folder: Path) -> None:
+    claim, whole = "at least the FLOPs", PRETRAINING + TRAINING
+    give(folder, "scratch-train-100-?-longer", 0.985 * whole)  # the last step is a whole one
+    assert one(items(folder), claim).kept and broken(items(folder), "mae") == ()
+    give(folder, "scratch-train-100-?-longer", 0.9 * whole)
+    found = items(folder)
+    assert one(found, claim).kept is False and broken(found) == ()
+    assert broken(found, "mae") == ("the baseline had only 90 % of the FLOPs of MAE pre-training and fine-tuning",)
+    give(folder, "scratch-train-100-?-longer", None)
+    assert one(items(folder), claim).kept is None
+
+
+def test_flops_at_some_numbers_of_labels_are_said_at_the_top(folder: Path) -> None:
+    for path in folder.glob("results/scratch-train-10-?-longer.*"):
+        path.unlink()
+    found = items(folder, lambda a: [s.update(labels=100) for s in a["tuning"]["studies"]])
+    item = one(found, "at least the FLOPs")
+    assert item.kept is False and item.reason == "" and item.detail.startswith("with 100 labels; not with 10; 100 %")
+    assert limits(read_verdict(folder), ["mae"]) == (
+        "The baseline was tuned and given at least the FLOPs of pre-training and fine-tuning with all 100 labels only.",
+    )
+    assert limits(read_verdict(folder), []) == ()  # nothing is said
+
+
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        (lambda a: a["plan"].update(pretraining=0.14, length=0.1),
+         "Within the budget of 10 min, pre-training had 14 % of its usual length, and training on labels 10 %: "
+         "longer training may change this."),
+        (lambda a: a["provenance"]["config"].update(verdict={"pretraining": 1.0, "length": 0.5, "backbones": None}),
+         "Within the budget of 10 min, training on labels had 50 % of its usual length: longer training on labels "
+         "may change this."),
+        (lambda a: (a["plan"].update(budget=None), a["provenance"]["config"].update(verdict={"pretraining": 0.05})),
+         "Pre-training had 5.0 % of its usual length: longer pre-training may change this."),
+        (lambda a: a["provenance"]["config"].update(verdict={
+            "pretraining": 0.05, "backbones": "runs/mae-0, runs/mae-1,runs/mae-2"}), None),
+    ],
+)  # fmt: skip
+def test_what_was_cut_short_is_said_at_the_top(
+    folder: Path, edit: Callable[[dict[str, Any]], None], words: str | None
+) -> None:
+    items(folder, edit)
+    assert limits(read_verdict(folder), ["mae"]) == (() if words is None else (words,))
 
 
 def test_leaks(folder: Path) -> None:

@@ -95,7 +95,7 @@ def test_a_broken_contract_refuses_the_verdict(found: Callable[..., Findings], m
 def test_other_protocols_refuse_the_verdict_on_those_that_follow_them(found: Callable[..., Findings]) -> None:
     said = found(GAIN, more={("dino", "train"): GAIN}, protocols={"dino": "two"})
     assert said.headline.startswith("MAE pre-training reaches")
-    reason = "the protocols of DINO fine-tuning and of the labelled baseline differ"
+    reason = "the protocols of DINO fine-tuning and of the labelled baseline differ (rules two -> one)"
     assert said.refused == (reason,)
     assert f"No verdict is given on DINO pre-training: {reason}. Observed only: DINO pre-training," in said.headline
 

@@ -15,17 +15,20 @@ import numpy as np
 import pytest
 from ssl_vit.errors import UserError
 from ssl_vit.report import classes, plots, tables
+from ssl_vit.report.canvas import for_page
+from ssl_vit.report.facts import typed
+from ssl_vit.report.findings import find
 from ssl_vit.report.html import typeset
 from ssl_vit.report.page import build
 from ssl_vit.report.records import read_verdict
 from ssl_vit.report.write import open_numbers, write_report
-from ssl_vit.rundir import digest
+from ssl_vit.rundir import command, digest
 
 from made_verdict import DIGITS, SMALL, make_verdict, no_leaks, png
 
 ROOT = Path(__file__).resolve().parents[2]
 EVIL = '<script>alert("x")</script>'
-CLASSES = (EVIL, 'a "quoted" | piped & class of $x_1$ \u4e2d', "unbroken" * 12)
+CLASSES = (EVIL, 'a "quoted" | piped & class of $x_1$ \u4e2d', r"back\meadow \1 \g<0> " + "unbroken" * 12)
 SECTIONS = ["curves", "differences", "saved", "numbers", "contract", "leaks", "cost", "classes", "confusion",
             "pictures", "losses", "tuning", "data", "plan", "provenance", "reproduce"]  # fmt: skip
 _VOID = {"meta", "img", "wbr", "br"}
@@ -149,6 +152,7 @@ def test_every_section_is_there_in_order(seen: Seen) -> None:
 def test_names_are_text_and_nothing_else(page: str, seen: Seen, hostile: Path) -> None:
     words = "".join(seen.words)
     assert EVIL not in page and words.count(EVIL) >= 4 and "MAE <b>|" in words
+    assert CLASSES[2] in words and any(CLASSES[2] in label for label in seen.values("aria-label"))
     check_words(words)
     markdown = (hostile / "report.md").read_text()
     unquoted = re.sub(r"`[^`]*`", "", markdown)
@@ -175,6 +179,11 @@ def test_charts_take_their_colours_from_the_page(page: str) -> None:
     assert len(charts) >= 7 and not [chart for chart in charts if re.search(r"#[0-9a-f]{6}\b", chart)]
     assert all("<text" in chart and 'aria-label="' in chart for chart in charts)
     assert "prefers-color-scheme: dark" in page and "@media print" in page
+
+
+def test_a_name_that_looks_like_a_colour_stays_one() -> None:
+    svg = for_page('<svg viewBox="0 0 1 1"><text style="fill: #66666b">#66666b</text></svg>', "x", "a #66666b")
+    assert 'aria-label="a #66666b"' in svg and svg.endswith('<text style="fill: var(--muted)">#66666b</text></svg>')
 
 
 def test_markdown_names_pictures_that_exist(hostile: Path) -> None:
@@ -211,7 +220,7 @@ def test_a_report_without_what_is_optional(tmp_path: Path, options: dict[str, An
     check_words(words, markdown)
     assert ("What is taken for what" in words) == (options.get("kind", "class") == "class")
     assert ("transductive" in words) == bool(options.get("transductive"))
-    refused = "leaks" in options or "longer" in options or len(options.get("curves", SMALL)) == 1
+    refused = bool({"leaks", "longer", "draws"} & set(options)) or len(options.get("curves", SMALL)) == 1
     assert ('class="verdict refused"' in page) == refused
 
 
@@ -268,6 +277,16 @@ def test_cost_of_a_point_is_only_told_of_a_gain(tmp_path: Path) -> None:
     assert told["from scratch"][-2:] == ["-", "-"]
 
 
+def test_cost_counts_all_devices_of_pre_training_and_of_training(tmp_path: Path) -> None:
+    folder = small(tmp_path / "v")
+    for path in folder.glob("results/*.json"):
+        told = json.loads(path.read_text())
+        told["verdict"]["cost"]["devices"] = 4
+        path.write_text(json.dumps(told))
+    rows = {row[0].text: row[1].minor for row in tables.cost_rows(read_verdict(folder), ()).rows}
+    assert rows["from scratch"] == ("56 s",) and rows["MAE, fine-tuned"] == ("87 s",)  # 4 x 14 s, and 31 s
+
+
 def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
     """eval/report.py where torch and its company cannot be imported."""
     code = (
@@ -300,8 +319,9 @@ def test_the_script_makes_the_same_files_again_without_torch(tmp_path: Path) -> 
 
 
 def a_run(
-    folder: Path, method: str, values: dict[str, float], *, test: str = "t", seed: int = 0, weights: str | None = None
-) -> Path:
+    folder: Path, method: str, values: dict[str, float], *, test: str = "t", seed: int = 0, weights: str | None = None,
+    draw: int | None = None, ratio: float = 0.5,
+) -> Path:  # fmt: skip
     """A run directory with one result, as the evaluations write them."""
     protocol = {"evaluation": method, "kind": "class", "metric": "top1", "train": "whole",
                 "test": {"images": 30, "fingerprint": test, "split": "a fifth"}}  # fmt: skip
@@ -309,10 +329,10 @@ def a_run(
         {"method": name, "top1": value, "images": 30, "per_class": {"a": value, "b": value}}
         for name, value in values.items()
     ]
-    backbone = {"folder": str(folder / "backbone"), "options": {"seed": seed, "mae": {"mask_ratio": 0.5}}}
+    backbone = {"folder": str(folder / "backbone"), "options": {"seed": seed, "mae": {"mask_ratio": ratio}}}
     content = {
         "method": method, "rows": rows, "protocol": protocol, "protocol_hash": digest(protocol), "labels_used": 100,
-        "draw": None, "seed": seed, "data": {"name": "digits", "test": test},
+        "draw": draw, "seed": seed, "data": {"name": "digits", "test": test},
         "backbone": {**backbone, "weights": weights} if weights else None,
         "made_with": {"command": f"eval/{method}.py --backbone {folder.name}", "commit": "c0ffee"},
     }  # fmt: skip
@@ -347,6 +367,90 @@ def test_ordinary_runs_make_a_report_that_says_what_is_not_known(tmp_path: Path)
     assert "eval/finetune.py --backbone mae-2" in words and "MAE pre-training" in words
     with pytest.raises(UserError, match="--out"):
         write_report(verdict)
+
+
+def test_several_backbones_on_every_draw_are_paired_by_draw(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for draw in range(5):
+        for seed in range(3):
+            name = {"seed": seed, "weights": f"w{seed}", "draw": draw}
+            a_run(tmp_path / f"mae-{seed}-{draw}", "finetune", {"MAE, fine-tuned": 90.0 + draw + seed / 10}, **name)
+        a_run(tmp_path / f"scratch-{draw}", "supervised", {"from scratch": 80.0 + draw}, draw=draw)
+    verdict = open_numbers(sorted(tmp_path.iterdir()))
+    mae = verdict.of("mae", "train")
+    assert [s.draw for s in mae] == [s.draw for s in verdict.of("scratch", "train")] == [0, 1, 2, 3, 4]
+    assert [s.pretraining for s in mae] == [0, 1, 2, 0, 1]
+    assert [s.value for s in mae] == [90.0, 91.1, 92.2, 93.0, 94.1]
+    assert "of 15 numbers of mae" in capsys.readouterr().err
+    (primary,) = find(verdict).primary
+    assert primary.draws == 5 and primary.seeds == 3 and primary.interval.estimate == pytest.approx(10.08)
+
+
+def test_variants_of_a_method_are_not_called_missing(tmp_path: Path) -> None:
+    for ratio in (0.5, 0.75):
+        a_run(tmp_path / f"mae-{ratio}", "finetune", {"MAE, fine-tuned": 90.0}, weights=f"w{ratio}", ratio=ratio)
+    a_run(tmp_path / "scratch", "supervised", {"from scratch": 80.0})
+    page = write_report(open_numbers(sorted(tmp_path.iterdir())), tmp_path / "out")
+    assert page.refused and "several variants are given, MAE (mae.mask_ratio 0.5) and MAE" in page.sentence
+    assert "there is no pre-trained network" not in page.sentence
+
+
+def test_what_lies_in_the_current_folder_is_no_part_of_a_report_of_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = make_verdict(tmp_path / "here", SMALL, labels=(10, 100), images=30)  # with pictures/ and runs/mae-0
+    mae = a_run(tmp_path / "elsewhere/mae-0", "knn", {"MAE": 70.0}, weights="w")
+    monkeypatch.chdir(here)
+    keys = {section.key for section in build(open_numbers([mae])).sections}
+    assert "curves" in keys and not {"pictures", "losses"} & keys
+
+
+def test_one_refusal_marks_its_own_sentence_only(tmp_path: Path) -> None:
+    curves = {**SMALL, ("public", "train"): (75.0, 88.0)}
+    folder = small(tmp_path / "v", curves, protocols={"public": "224"})
+    page, _, _ = written(folder)
+    report = build(read_verdict(folder))
+    assert not report.refused and not report.sentence.startswith("No verdict")
+    marked = re.findall(r'<(?:h1|p) class="[^"]*\brefused"[^>]*>(.*?)</', page, flags=re.S)
+    assert len(marked) == 1 and marked[0].startswith("No verdict is given on starting from public weights")
+    assert "rules 224 \N{RIGHTWARDS ARROW} one" in marked[0] and 'class="verdict refused"' not in page
+
+
+def test_tiles_can_be_subtracted(tmp_path: Path) -> None:
+    curves = {**SMALL, ("dino", "train"): (60.0, 82.0)}
+    verdict = read_verdict(small(tmp_path / "v", curves, images=300))
+    tiles = {words: value for value, words in build(verdict).numbers}
+    span = "on average over 10 to 100 labels"
+    levels = [
+        float(tiles[f"top-1 %, {name}, {span}"]) for name in ("from scratch", "MAE, fine-tuned", "DINO, fine-tuned")
+    ]
+    found = find(verdict).primary
+    assert [one.interval.estimate for one in found] == [pytest.approx(v - levels[0], abs=0.11) for v in levels[1:]]
+
+
+def test_commands_are_those_of_a_clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", [str(ROOT / "eval/verdict.py"), "--data.path", "my images"])
+    assert command() == "eval/verdict.py --data.path 'my images'"
+    monkeypatch.setattr(sys, "argv", ["/elsewhere/mine.py"])
+    assert command() == "/elsewhere/mine.py"
+    assert typed("/tmp/a b/eval/verdict.py --run.dir v") == "accelerate launch eval/verdict.py --run.dir v"
+    assert typed("accelerate launch /x/recipes/mae.py") == "accelerate launch recipes/mae.py"
+    assert typed("accelerate launch eval/knn.py --backbone /x/eval/old.py") == (
+        "accelerate launch eval/knn.py --backbone /x/eval/old.py"
+    )
+    assert typed("vit_small.dino") == "vit_small.dino"
+    folder = small(tmp_path / "v")
+    about = json.loads((folder / "verdict.json").read_text())
+    about["provenance"]["command"] = "/home/someone/ssl_vit/eval/verdict.py --data.path '/data/my images'"
+    about["left_out"] = {"public": "vit.dino could not be downloaded (LocalEntryNotFoundError) and is not in the cache"}
+    about["plan"]["notes"] = ["options are tuned with 1,438 labels only"]
+    (folder / "verdict.json").write_text(json.dumps(about))
+    _, seen, markdown = written(folder)
+    for words in ("".join(seen.words).replace("\N{NO-BREAK SPACE}", " "), markdown.replace("\\", "")):
+        assert (
+            "/home/someone" not in words and "accelerate launch eval/verdict.py --data.path '/data/my images'" in words
+        )
+        assert "Public weights were left out: vit.dino could not be downloaded and is not in the cache." in words
+        assert "Options are tuned with 1,438 labels only." in words
 
 
 def test_a_run_of_other_data_is_refused_by_the_field_that_differs(tmp_path: Path) -> None:

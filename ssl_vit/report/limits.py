@@ -1,0 +1,65 @@
+"""What stands right beside the sentence at the top, because it is said of more than was done in full."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ssl_vit.report.cells import percent, seconds
+from ssl_vit.report.contract import ENOUGH, given_flops, matched_counts, tuned_counts
+from ssl_vit.report.records import Verdict
+
+
+def limits(verdict: Verdict, starts: Sequence[str]) -> tuple[str, ...]:
+    """Sentences on what the baseline did not get everywhere, and on what was cut short.
+
+    Args:
+        verdict: All numbers.
+        starts: Pre-trained starts that the sentence at the top is about.
+    """
+    if not starts:
+        return ()
+    return tuple(sentence for sentence in (_baseline(verdict, starts), _length(verdict)) if sentence)
+
+
+def _baseline(verdict: Verdict, starts: Sequence[str]) -> str:
+    """At which numbers of labels the baseline was tuned, and trained for as long as pre-training took."""
+    counts = verdict.about["labels"]
+    tuned, longer = tuned_counts(verdict), [n for n in matched_counts(verdict) if n in counts]
+    shares = [given_flops(verdict, start) for start in starts if verdict.methods.get(start, {}).get("pretraining")]
+    enough = all(share is not None and share >= ENOUGH for share in shares)
+    given = "given at least the FLOPs of pre-training and fine-tuning" if enough else "trained for longer"
+    told = {
+        words: there for words, there in (("tuned", tuned), (given, longer)) if there and len(there) < len(counts)
+    }  # fmt: skip
+    where = {words: _with(there, max(counts)) for words, there in told.items()}
+    if not where:
+        return ""
+    if len(set(where.values())) == 1:
+        return f"The baseline was {' and '.join(where)} {next(iter(where.values()))} only."
+    return f"The baseline was {', and '.join(f'{words} {there} only' for words, there in where.items())}."
+
+
+def _with(counts: Sequence[int], whole: int) -> str:
+    words = [f"all {n:,}" if n == whole else f"{n:,}" for n in counts]
+    return f"with {' and '.join(part for part in (', '.join(words[:-1]), words[-1]) if part)} labels"
+
+
+def _length(verdict: Verdict) -> str:
+    """How much shorter than usual training was."""
+    plan, options = verdict.told("plan"), (verdict.told("provenance").get("config") or {}).get("verdict") or {}
+    given = [word.strip() for word in str(options.get("backbones") or "").split(",")]
+    runs = [str(run.get("run")) for method in verdict.methods.values() for run in method.get("pretraining", [])]
+    made = {"pretraining": any(run not in given for run in runs), "length": True}
+    shares = {
+        name: float(plan.get(name) or options.get(name) or 1.0) if here else 1.0 for name, here in made.items()
+    }  # fmt: skip
+    words = {"pretraining": "pre-training", "length": "training on labels"}
+    short = [(words[name], percent(share)) for name, share in shares.items() if share < 0.995]
+    if not short:
+        return ""
+    (first, share), *others = short
+    within = f"within the budget of {seconds(plan['budget'])}, " if plan.get("budget") else ""
+    also = "".join(f", and {what} {much}" for what, much in others)
+    subject = "longer training" if others else f"longer {first}"
+    text = f"{within}{first} had {share} of its usual length{also}: {subject} may change this."
+    return text[0].upper() + text[1:]
