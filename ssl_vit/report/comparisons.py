@@ -10,8 +10,11 @@ What is compared is fixed here, before any test result is seen:
 
 Where the baseline was also trained at the FLOPs of pre-training and fine-tuning together, the better of the two (by its
 mean on the test images) is the baseline at that number of labels. That choice favours the baseline, never pre-training.
+A curve stands on the draws that both sides have at every number of labels; ``Difference.draws`` and ``seeds`` count
+them.
 
-p-values are adjusted (Holm) within each of the three families; intervals are those of one comparison alone.
+p-values are adjusted (``ssl_vit.evaluation.families``) within each of the three families; intervals are those of one
+comparison alone.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from ssl_vit.evaluation.statistics import Interval, conditional, holm, interval, labels_needed
+from ssl_vit.evaluation.families import adjusted
+from ssl_vit.evaluation.statistics import Interval, conditional, interval, labels_needed
 from ssl_vit.report.records import Score, Verdict
 
 PRETRAINED = ("mae", "dino", "public")
@@ -49,8 +53,9 @@ class Difference:
     interval: Interval
     p_holm: float | None
     draws: int
+    """That were used: those which both have at all numbers of labels compared."""
     seeds: int
-    """Pre-training seeds; 0 where nothing was pre-trained."""
+    """Pre-training seeds of these draws; 0 where nothing was pre-trained."""
     conditional: bool
     """Whether there are too few pre-training seeds to speak of others."""
     matched: tuple[int, ...] = ()
@@ -67,6 +72,11 @@ class Difference:
         if self.p_holm is None or self.p_holm >= 0.05:
             return 0
         return 1 if self.interval.estimate > 0 else -1
+
+    @property
+    def unclear(self) -> bool:
+        """Whether its own interval does not hold 0, but Holm's adjustment takes that for chance."""
+        return not self.sign and self.interval.p is not None and self.interval.p < 0.05
 
 
 @dataclass(frozen=True)
@@ -175,9 +185,11 @@ def baseline_curve(verdict: Verdict) -> _Curve:
     for count, cell in longer.items():
         if count not in usual:
             continue
-        shared = sorted(set(cell.scores) & set(usual[count].scores))
+        shared = _shared([cell, usual[count]])
+        if not shared:
+            continue
         one, other = (np.mean([c.scores[draw].value for draw in shared]) for c in (cell, usual[count]))
-        if shared and better * one > better * other:
+        if better * one > better * other:
             usual[count] = cell
     return usual
 
@@ -203,7 +215,8 @@ def _curve(verdict: Verdict, start: str, use: str, *, matched: bool = False) -> 
 
 def _adjusted(family: Iterable[Difference | None]) -> tuple[Difference, ...]:
     known = [d for d in family if d is not None]
-    return tuple(replace(d, p_holm=p) for d, p in zip(known, holm([d.interval.p for d in known]), strict=True))
+    p = adjusted([d.interval for d in known], [d.labels for d in known])
+    return tuple(replace(d, p_holm=value) for d, value in zip(known, p, strict=True))
 
 
 def _difference(

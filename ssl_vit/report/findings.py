@@ -109,13 +109,12 @@ class _Words:
         ending = f"{f'; but {otherwise}' if otherwise else ''}{condition}."
         saved = next((s for s in self.savings(one) if s.labels == self.whole), None)
         if one.sign > 0 and saved and saved.needed and saved.high is not None and saved.high < saved.labels:
-            return f"{_upper(what)} reaches {self.level(saved)} {self.needed(saved)}{ending}"
+            return f"{_upper(what)} {self.saving(saved)}{ending}"
         if one.sign:
             alike = [self.found_at(d) for d in curve if d.labels == self.whole and d.sign in (0, one.sign)]
             at_all = f"; {alike[0]}" if alike and len(curve) > 1 else ""
             return f"{_upper(what)} {'gains' if one.sign > 0 else 'loses'}: {gap}{at_all}{ending}"
-        unclear = one.interval.p is not None and one.interval.p < 0.05
-        doubt = f", not clear after Holm's adjustment for {len(self.found.primary)} comparisons" if unclear else ""
+        doubt = f", {_unclear(self.found.primary)}" if one.unclear else ""
         return f"No gain from {what} was found: {gap}{doubt}{ending}"
 
     def details(self, one: Difference) -> list[str]:
@@ -124,20 +123,16 @@ class _Words:
             return []
         who = _upper(self.what(one))
         lines, curve = [f"{_upper(self.observed(one))}."], self.curve(one)
-        said = [
-            f"{words} with {_listed([f'{d.labels:,}' for d in curve if d.sign == sign])} labels"
-            for sign, words in ((1, "a gain"), (-1, "a loss"), (0, "no clear difference"))
-            if any(d.sign == sign for d in curve)
-        ]
+        said: dict[str, list[str]] = {}
+        for d in sorted(curve, key=lambda d: (not d.sign, d.unclear, -d.sign)):
+            said.setdefault(_kind(d) + " that is not clear" * d.unclear, []).append(f"{d.labels:,}")
+        listed = "; ".join(f"{kind} with {_listed(counts)} labels" for kind, counts in said.items())
         if len(curve) > 1:
             count = len(self.found.table)
-            lines.append(
-                f"{who} by number of labels, after Holm's adjustment for {count} comparisons: {'; '.join(said)}."
-            )
+            lines.append(f"{who} by number of labels, after Holm's adjustment for {count} comparisons: {listed}.")
         for saved in sorted(self.savings(one), key=lambda s: -s.labels):
             if saved.labels == self.whole or (saved.low is not None and saved.high is not None):
-                verb = "does not reach" if saved.needed is None else "reaches"
-                lines.append(f"{who} {verb} {self.level(saved)} {self.needed(saved)}.")
+                lines.append(f"{who} {self.saving(saved)}.")
         return lines
 
     def general(self) -> list[str]:
@@ -152,7 +147,8 @@ class _Words:
                 "baseline."
             )
         lines.append(
-            "Intervals are of one comparison each; a gain or a loss is one that is clear after Holm's adjustment."
+            "Intervals are of one comparison each; a gain or a loss is one that is clear after Holm's adjustment, for "
+            "which a spread between draws counts as no less than the average one with as many labels."
         )
         return lines
 
@@ -241,37 +237,53 @@ class _Words:
 
     def found_at(self, one: Difference) -> str:
         """What was found at one number of labels."""
-        words = {1: "a gain", -1: "a loss", 0: "no clear difference"}[one.sign]
-        return f"{words} with {self.labels(one.labels or 0)}: {self.gap(one)}"
+        doubt = f", {_unclear(self.found.table)}" if one.unclear else ""
+        return f"{_kind(one)} with {self.labels(one.labels or 0)}{doubt}: {self.gap(one)}"
 
     def labels(self, count: int) -> str:
         """A number of labels."""
         return f"all {count:,} labels" if count == self.whole else f"{count:,} labels"
 
-    def level(self, saved: Saving) -> str:
-        """What is to be reached."""
+    def saving(self, saved: Saving) -> str:
+        """Whether and with how many labels the baseline's level is reached: in percent of all where it has all."""
         value = shown(self.metric, saved.level) + (" %" if self.unit else "")
-        return f"the labelled baseline's {_METRICS[self.metric]} ({value} with {self.labels(saved.labels)})"
-
-    def needed(self, saved: Saving) -> str:
-        """With how many labels it is reached: in percent of all where the baseline has all."""
+        metric, place = _METRICS[self.metric], f"({value} with {self.labels(saved.labels)})"
+        if saved.needed is None:
+            most = self.labels(self.most(saved))
+            return (
+                f"does not reach the labelled baseline's {metric} {place}: even {most} are not enough{self.ends(saved)}"
+            )
+        if saved.needed > saved.labels:
+            more = f"{saved.needed:,.0f} labels{self.ends(saved)}"
+            return f"needs {more} for the {metric} that the labelled baseline reaches with {saved.labels:,} ({value})"
+        needed = f"{saved.needed:,.0f} labels"
         if saved.labels == self.whole:
-            needed, low, high = (None if s is None else _percent(s) for s in saved.shares)
-            unit, what = " %", " % of the labels"
-        else:
-            needed, low, high = (None if n is None else f"{n:,.0f}" for n in (saved.needed, saved.low, saved.high))
-            unit, what = "", " labels"
+            needed = f"{_percent(saved.shares[0] or 0)} % of the labels"
         fewer = " or fewer" if saved.at_once else ""
-        text = "with any number of labels tried" if needed is None else f"with {needed}{what}{fewer}"
+        return f"reaches the labelled baseline's {metric} {place} with {needed}{fewer}{self.ends(saved)}"
+
+    def most(self, saved: Saving) -> int:
+        """The most labels that the method was given."""
+        return max(score.labels for score in self.all.of(saved.start, saved.use))
+
+    def ends(self, saved: Saving) -> str:
+        """The confidence set of the labels needed, in brackets."""
         if saved.note:
-            return f"{text} (no interval)"
+            return " (no interval)"
+        if saved.low == self.most(saved):
+            return " (95 % interval: more than that)"
+        low, high = (None if n is None else f"{n:,.0f}" for n in (saved.low, saved.high))
+        unit = ""
+        if saved.labels == self.whole:
+            low, high = (None if s is None else _percent(s) for s in saved.shares[1:])
+            unit = " %"
         if low is not None and high is not None:
-            return f"{text} (95 % interval {low}-{high}{unit})"
+            return f" (95 % interval {low}-{high}{unit})"
         if high is not None:
-            return f"{text} (95 % interval: {high}{unit} at most)"
+            return f" (95 % interval: {high}{unit} at most)"
         if low is not None:
-            return f"{text} (95 % interval: {low}{unit} or more, without an upper end)"
-        return f"{text} (95 % interval: without ends, beyond the fewest and the most labels tried)"
+            return f" (95 % interval: {low}{unit} or more, without an upper end)"
+        return " (95 % interval: without ends, beyond the fewest and the most labels tried)"
 
     def condition(self, one: Difference) -> str:
         """On what a sentence stands where there are too few pre-training seeds."""
@@ -293,6 +305,17 @@ class _Words:
         """A difference as a number with its sign; what rounds to zero has none."""
         size = shown(self.metric, abs(value))
         return size if float(size) == 0 else f"{'+' if value > 0 else '-'}{size}"
+
+
+def _kind(one: Difference) -> str:
+    """What was found, in a few words."""
+    if not one.sign and not one.unclear:
+        return "no clear difference"
+    return "a gain" if one.interval.estimate > 0 else "a loss"
+
+
+def _unclear(family: Sequence[Difference]) -> str:
+    return f"not clear after Holm's adjustment for {len(family)} comparisons"
 
 
 def _percent(share: float) -> str:
