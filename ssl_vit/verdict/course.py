@@ -20,7 +20,7 @@ from ssl_vit.configs import VerdictConfig, VerdictRecipe
 from ssl_vit.dist import gather_lists
 from ssl_vit.errors import UserError
 from ssl_vit.rundir import open_run, write_atomically
-from ssl_vit.verdict import work
+from ssl_vit.verdict import probing, work
 from ssl_vit.verdict.leaks import look_for_leaks
 from ssl_vit.verdict.opening import Opened, open_images, open_study
 from ssl_vit.verdict.pictures import draw_pictures
@@ -221,7 +221,7 @@ def _tuning_units(study: Study, start: str) -> dict[tuple[Any, ...], Unit]:
                 args = (study, start, n, j, candidate)
                 found["trial", n, j] = Unit(f"trial-{start}-{n}-{j}", work.trial, args, float(n))
     if "linear" in USES[start]:
-        found["sweep",] = Unit(f"sweep-{start}", work.sweep, (study, start), float("inf"))
+        found["sweep",] = Unit(f"sweep-{start}", probing.sweep, (study, start), float("inf"))
     return found
 
 
@@ -313,5 +313,5 @@ def _probe_units(study: Study, swept: Mapping[str, dict[str, Any]]) -> list[Unit
             group = tuple(d for d in draws if d % own == k)
             if group:
                 args = (study, start, k, group, swept[start])
-                units.append(Unit(f"probe-{start}-{k}", work.probe, args, 1e9 * len(group)))
+                units.append(Unit(f"probe-{start}-{k}", probing.probe, args, 1e9 * len(group)))
     return units

@@ -9,8 +9,9 @@ import numpy as np
 
 from ssl_vit.figures.gallery import Start, save_gallery
 from ssl_vit.figures.mistakes import Answers
+from ssl_vit.verdict.probing import Bank
 from ssl_vit.verdict.study import NAMES, USES, Study
-from ssl_vit.verdict.work import Bank, is_main, key_of
+from ssl_vit.verdict.work import is_main, key_of
 
 
 def draw_pictures(study: Study) -> dict[str, Any]:
