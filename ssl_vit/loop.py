@@ -125,7 +125,10 @@ def _measured(
     """The batches as they were, and a meter that knows the operations per image and the device's ceiling."""
     first = next(batches)
     few = first.part(slice(_TRIED))
-    flops = try_pass(objective, view(few, seed), accelerator.autocast()).flops / len(few.index)
+    inputs = view(few, seed)
+    if "drop" in inputs:  # with every branch, so that a network counts the same in every run
+        inputs["drop"] = torch.ones_like(inputs["drop"])
+    flops = try_pass(objective, inputs, accelerator.autocast()).flops / len(few.index)
     half = {"bf16": torch.bfloat16, "fp16": torch.float16}
     dtype = half.get(accelerator.mixed_precision, next(objective.parameters()).dtype)
     meter = Meter(accelerator.device, flops, product_ceiling(accelerator.device, dtype, torch.get_num_threads()))

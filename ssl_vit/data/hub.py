@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import datasets
@@ -35,7 +36,7 @@ def load_hub(path: str, why_not_here: str) -> dict[str, datasets.Dataset]:
     """
     name, _, config = path.partition(":")
     try:
-        _ask_for(name)
+        ask_hub(lambda timeout: huggingface_hub.HfApi().dataset_info(name, timeout=timeout))
     except GatedRepoError as error:
         raise UserError(f"{path} on the Hugging Face Hub needs a login: hf auth login, then repeat") from error
     except RepositoryNotFoundError as error:
@@ -54,13 +55,19 @@ def load_hub(path: str, why_not_here: str) -> dict[str, datasets.Dataset]:
     return dict(found)
 
 
-def _ask_for(name: str) -> None:
+def ask_hub(question: Callable[[float], object]) -> None:
     """One short question, so that a machine without network does not wait through a minute of repetitions.
 
-    Where the hub does not answer, datasets is told to look in its cache only.
+    Where the hub does not answer, only its cache is looked into from here on.
+
+    Args:
+        question: Asks it; takes a number of seconds to wait for an answer.
+
+    Raises:
+        GatedRepoError, RepositoryNotFoundError: What it answers.
     """
     try:
-        huggingface_hub.HfApi().dataset_info(name, timeout=_SECONDS)
+        question(_SECONDS)
     except (GatedRepoError, RepositoryNotFoundError):
         raise
     except Exception as error:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import timm
 import torch
 
 from ssl_vit.checkpoint import export_backbone, load_backbone
 from ssl_vit.configs import ModelConfig
+from ssl_vit.data.hub import ask_hub
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.views import PixelScale, measure_scale
 from ssl_vit.errors import UserError, did_you_mean
@@ -94,9 +96,10 @@ def prepare_public(study: Study, pool: ImageSet, *, asked: bool) -> str | None:
     if why := _too_large(study, name, released.input_size[-1]):
         return why
     try:
+        ask_hub(lambda timeout: huggingface_hub.HfApi().model_info(str(released.hf_hub_id), timeout=timeout))
         model: Any = timm.create_model(name, pretrained=True, num_classes=0, in_chans=pool.form.channels)
     except Exception as error:  # whatever the network, the hub or a cache raise
-        why = f"{name} could not be downloaded ({type(error).__name__}) and is not in the cache"
+        why = f"{name} could not be downloaded and is not in the cache"
         if given:
             raise UserError(f"--verdict.public: {why}; name a folder that timm saved") from error
         return why

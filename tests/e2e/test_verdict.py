@@ -95,7 +95,7 @@ def test_the_baseline_is_treated_as_fine_tuning_is(verdict) -> None:
     cost = [told(made / "results" / f"{name}.json")["verdict"]["cost"] for name in
             ("scratch-train-matched-96-labels-draw-0", "mae-train-96-labels-draw-0")]  # fmt: skip
     pre = about["methods"]["mae"]["pretraining"][0]["flops"]
-    assert cost[0]["flops"] == pytest.approx(cost[1]["flops"] + pre, rel=0.05)
+    assert cost[0]["flops"] == pytest.approx(cost[1]["flops"] + pre, rel=0.01)
 
 
 def test_nothing_finished_is_repeated_and_what_is_missing_is_the_same_again(verdict, script, monkeypatch) -> None:
