@@ -117,7 +117,8 @@ CURVES = [
     World("steep curve, seeds", accuracy=0.85, **MIXES["seeds"]),
     World("flat above", accuracy=0.97, **MIXES["all"]),
 ]
-_QUIET, _NONE = {"seed": 0.0, "draw": 0.03}, 0.0
+_QUIET: dict[str, Any] = {"seed": 0.0, "draw": 0.03}
+_NONE = 0.0
 FAMILIES = [
     *(Family(name, World("", **mix)) for name, mix in MIXES.items()),
     Family("pre-training seeds", World("", **_QUIET), own=(0.25,)),

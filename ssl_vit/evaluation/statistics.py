@@ -216,7 +216,7 @@ def estimate_many(
     """
     _, replicates, units = differences.shape
     design = _designed(replicates, units, seeds, clusters)
-    return _estimates(*_moments(differences, design), design)
+    return _estimates(design, *_moments(differences, design))
 
 
 def mcnemar(first: Bool[np.ndarray, " I"], second: Bool[np.ndarray, " I"]) -> McNemar:
@@ -272,7 +272,7 @@ def labels_needed(
     steps = [*pairwise(zip(counts, gaps, strict=True))] or [((counts[0], gaps[0]), (counts[0], gaps[0]))]
     for (a, left), (b, right) in steps:
         moments = _moments(np.stack([left, (left + right) / 2, right]), design)
-        found = _estimates(*(moment @ basis for moment in moments), design)
+        found = _estimates(design, *(moment @ basis for moment in moments))
         places += [float(v) for v in a * (b / a) ** weights]
         signs += [float(v) for v in np.sign(found.estimate) * (np.abs(found.estimate) > found.margin)]
     # A line that crosses without any doubt may do so between two points: the crossing itself is always inside.
@@ -394,7 +394,7 @@ def _moments(differences: Float[np.ndarray, "N R U"], design: _Design) -> tuple[
 
 
 def _estimates(
-    mean: np.ndarray, replicates: np.ndarray, draws: np.ndarray, fixed: np.ndarray, both: np.ndarray, design: _Design
+    design: _Design, mean: np.ndarray, replicates: np.ndarray, draws: np.ndarray, fixed: np.ndarray, both: np.ndarray
 ) -> Estimates:
     if not design.df:
         return Estimates(mean, *(np.full(mean.shape, np.nan) for _ in range(6)))
