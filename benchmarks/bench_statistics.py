@@ -1,6 +1,6 @@
 """Do the statistics of a verdict hold? Coverage and false alarms where the truth is known.
 
-    nice python benchmarks/bench_statistics.py        # about three minutes on one core
+    nice python benchmarks/bench_statistics.py        # about five minutes on one core
 
 Networks are made up: on test image u network r of a method is right with the probability that a probit gives to the
 method's accuracy, the image, its group, the pre-training seed and the draw of labels, each with a standard deviation
@@ -9,8 +9,9 @@ each begin from a seed of their own, as in a verdict. The truth is over new seed
 pre-training seed it is that backbone's own. Every row of a table is simulated thousands of times.
 
 Beside the interval of ssl_vit.evaluation.statistics stands what is often done instead: Satterthwaite's rule for the
-degrees of freedom, a t interval over the seeds' means that takes the test images as given, the interval that forgets
-groups or that draws share backbones, the percentile bootstrap over seeds, and McNemar's test of two single networks.
+degrees of freedom, the interval without its floor, a t interval over the seeds' means that takes the test images as
+given, the interval that forgets groups or that draws share backbones, the percentile bootstrap over seeds, and
+McNemar's test of two single networks.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from reports import RESULTS, about
+from statistics_families import Family, family_wise
 from statistics_report import report
 
 BATCH = 100
@@ -115,6 +117,24 @@ CURVES = [
     World("steep curve, seeds", accuracy=0.85, **MIXES["seeds"]),
     World("flat above", accuracy=0.97, **MIXES["all"]),
 ]
+_QUIET: dict[str, Any] = {"seed": 0.0, "draw": 0.03}
+_NONE = 0.0
+FAMILIES = [
+    *(Family(name, World("", **mix)) for name, mix in MIXES.items()),
+    Family("pre-training seeds", World("", **_QUIET), own=(0.25,)),
+    Family("pre-training seeds of two", World("", **_QUIET), own=(0.4, 0.4, *(_NONE,) * 9)),
+    Family("the baseline", World("", **_QUIET), baseline=0.3),
+    Family("pre-training seeds of one", World("", draws=10, **_QUIET), own=(0.4, *(_NONE,) * 10)),
+    Family("pre-training seeds of one", World("", draws=10, **_QUIET), methods=5, own=(0.4, *(_NONE,) * 4)),
+    Family("draws", World("", draws=10, **MIXES["draws"])),
+    *(Family(name, World("", **MIXES[name]), methods=3) for name in ("draws", "seeds", "all")),
+    Family("pre-training seeds of one", World("", **_QUIET), methods=3, own=(0.4, _NONE, _NONE)),
+    Family("pre-training seeds of one", World("", draws=10, **_QUIET), methods=3, own=(0.4, _NONE, _NONE)),
+    Family("pre-training seeds of one", World("", **_QUIET), methods=2, own=(0.4, _NONE)),
+    Family("all", World("", **MIXES["all"]), methods=1),
+    Family("all", World("", **MIXES["all"]), methods=3, counts=(0.7,)),
+    Family("draws", World("", draws=10, **MIXES["draws"]), methods=3, counts=(0.7,)),
+]
 RISES = {"steep": (-1.2, -0.6, 0.2, 0.6), "flat": (-0.8, 0.1, 0.2, 0.25)}
 """The method's probit less the level to reach, over the standard deviation of everything, at each number of labels."""
 
@@ -203,11 +223,12 @@ def cover(world: World, times: int, rng: np.random.Generator) -> dict[str, Any]:
             covered.setdefault(name, []).append(inside)
 
         add("ours", off <= found.margin)
-        share = found.replicates
+        share = found.share
         replicates = world.seeds - 1 if world.seeds > 2 else world.draws - world.seeds
         others = (world.groups or world.images) - 1
         satterthwaite = 1 / (share**2 / replicates + (1 - share) ** 2 / others)
         add("Satterthwaite", off <= found.error * t.ppf(0.975, satterthwaite))
+        add("without the floor", off <= found.error * t.ppf(0.975, found.freedom))
         rows = matrices.mean(-1, keepdims=True)
         given = estimate_many(rows, seeds, None)
         add("test images as given", off <= given.margin)
@@ -364,7 +385,7 @@ def main() -> None:
     parser.add_argument("--out", default=str(RESULTS))
     options = parser.parse_args()
     began, times = time.perf_counter(), options.times
-    numbers = iter(np.random.default_rng(0).spawn(len(WORLDS) + RANDOM + 2 * len(CURVES) + 1))
+    numbers = iter(np.random.default_rng(0).spawn(len(WORLDS) + RANDOM + 2 * len(CURVES) + len(FAMILIES) + 1))
     parts: dict[str, Any] = {
         "about": about("python benchmarks/bench_statistics.py"),
         "times": times,
@@ -373,6 +394,7 @@ def main() -> None:
         "curves": [whole_curve(world, times, next(numbers)) for world in CURVES[:4]],
         "savings": [save_labels(world, times // 5, next(numbers)) for world in CURVES],
         "metrics": other_metrics(times // 3, next(numbers)),
+        "families": [family_wise(family, max(1, times // 2), next(numbers)) for family in FAMILIES],
         "seeds": seeds_only(times, next(numbers)),
     }
     parts["about"]["seconds"] = round(time.perf_counter() - began)

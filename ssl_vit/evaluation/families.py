@@ -2,11 +2,16 @@
 
 Holm (1979) reads p-values as small as 0.05 divided by the number of comparisons. So far out, a spread that three seeds
 gave is believed too easily: by luck it is a tenth of the true one in every tenth comparison, and tables of eleven equal
-methods then call something a difference in up to 36 % of cases. Comparisons with the same number of labels tell of each
-other, though: the same baseline, the same draws, networks of one kind. So for adjusted p-values the variance by
-replicates counts as no less than its mean over those comparisons, and then as known with more degrees of freedom: half
-as many again where there are two, twice as many where there are more. A comparison that stands alone gets the fewest
-degrees of freedom that any of its variances has. benchmarks/bench_statistics.py measures what that holds and finds.
+methods then call something a difference in a fifth of cases. Comparisons with the same number of labels tell of each
+other, though: the same baseline, the same draws, networks of one kind. So for adjusted p-values
+
+- the variance by replicates is the larger of those between pre-training seeds and between draws,
+- counts as no less than its mean over those comparisons,
+- and as known with more degrees of freedom: 1.5 times as many where there are two, twice where there are three, up to
+  three times where there are five or more.
+
+A comparison that stands alone gets the fewest degrees of freedom that any of its variances has.
+benchmarks/bench_statistics.py measures what this holds and what it finds.
 """
 
 from __future__ import annotations
@@ -60,9 +65,11 @@ def sheltered(found: Estimates, groups: Int[np.ndarray, " N"]) -> Float[np.ndarr
         groups: Which of them know of each other.
     """
     sizes = np.bincount(groups)
-    usual = np.bincount(groups, weights=found.replicates) / np.maximum(sizes, 1)
+    spread = np.maximum(found.replicates, found.draws)
+    usual = np.bincount(groups, weights=spread) / np.maximum(sizes, 1)
     together = found._replace(
-        replicates=np.maximum(found.replicates, usual[groups]), df=found.df * np.minimum(sizes[groups] + 1, 4) / 2
+        replicates=np.maximum(spread, usual[groups]), df=found.df * np.minimum(sizes[groups] + 1, 6) / 2
     )
-    alone = np.maximum(two_sided(found.estimate, found.error, np.minimum(found.df, found.clusters)), found.p)
+    fewest = np.where(found.fixed > 0, np.minimum(found.df, found.clusters), found.df)
+    alone = np.maximum(two_sided(found.estimate, found.error, fewest), found.p)
     return np.where(sizes[groups] > 1, together.p, alone)

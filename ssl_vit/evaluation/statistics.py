@@ -54,6 +54,8 @@ class Estimates(NamedTuple):
     estimate: Float[np.ndarray, " N"]
     replicates: Float[np.ndarray, " N"]
     """Variance by seeds and draws."""
+    draws: Float[np.ndarray, " N"]
+    """The same as though every draw had a pre-training seed of its own, as the baseline's have."""
     images: Float[np.ndarray, " N"]
     """Variance by test images that is not in the one by replicates."""
     fixed: Float[np.ndarray, " N"]
@@ -214,7 +216,7 @@ def estimate_many(
     """
     _, replicates, units = differences.shape
     design = _designed(replicates, units, seeds, clusters)
-    return _estimates(*_moments(differences, design), design)
+    return _estimates(design, *_moments(differences, design))
 
 
 def mcnemar(first: Bool[np.ndarray, " I"], second: Bool[np.ndarray, " I"]) -> McNemar:
@@ -270,7 +272,7 @@ def labels_needed(
     steps = [*pairwise(zip(counts, gaps, strict=True))] or [((counts[0], gaps[0]), (counts[0], gaps[0]))]
     for (a, left), (b, right) in steps:
         moments = _moments(np.stack([left, (left + right) / 2, right]), design)
-        found = _estimates(*(moment @ basis for moment in moments), design)
+        found = _estimates(design, *(moment @ basis for moment in moments))
         places += [float(v) for v in a * (b / a) ** weights]
         signs += [float(v) for v in np.sign(found.estimate) * (np.abs(found.estimate) > found.margin)]
     # A line that crosses without any doubt may do so between two points: the crossing itself is always inside.
@@ -377,26 +379,27 @@ def _contrasts(seeds: Int[np.ndarray, " R"], independent: bool) -> tuple[Float[n
 
 
 def _moments(differences: Float[np.ndarray, "N R U"], design: _Design) -> tuple[np.ndarray, ...]:
-    """Mean; variance by replicates; variance by test images; what of the two is the same, noise of single networks."""
+    """Mean; variances by replicates, by draws, by test images; what the first and the last have in common, noise."""
     sums = np.add.reduceat(differences[..., design.order].astype(np.float64), design.starts, axis=-1)  # [N R G]
     units = design.sizes.sum()
     rows = sums.sum(-1) / units  # [N R]
     replicates = ((rows @ design.contrasts.T) ** 2).sum(-1)
+    draws = rows.var(-1) / max(1, rows.shape[1] - 1)
     if len(design.sizes) < 2:
-        return rows.mean(-1), replicates, np.zeros_like(replicates), np.zeros_like(replicates)
+        return rows.mean(-1), replicates, draws, np.zeros_like(draws), np.zeros_like(draws)
     moved = sums - rows[..., None] * design.sizes
     scale = 1 / ((1 - design.sizes / units) * units**2)  # CR2
     both, fixed = ((design.contrasts @ moved) ** 2).sum(-2), moved.mean(-2) ** 2
-    return rows.mean(-1), replicates, (fixed * scale).sum(-1), (both * scale).sum(-1)
+    return rows.mean(-1), replicates, draws, (fixed * scale).sum(-1), (both * scale).sum(-1)
 
 
 def _estimates(
-    mean: np.ndarray, replicates: np.ndarray, fixed: np.ndarray, both: np.ndarray, design: _Design
+    design: _Design, mean: np.ndarray, replicates: np.ndarray, draws: np.ndarray, fixed: np.ndarray, both: np.ndarray
 ) -> Estimates:
     if not design.df:
-        return Estimates(mean, *(np.full(mean.shape, np.nan) for _ in range(5)))
+        return Estimates(mean, *(np.full(mean.shape, np.nan) for _ in range(6)))
     # Clusters of unequal sizes are worth fewer.
     clusters = max(1.0, float(design.sizes.sum() ** 2 / (design.sizes**2).sum()) - 1)
-    replicates, fixed = np.maximum(replicates, 0), np.maximum(fixed, 0)
+    replicates, draws, fixed = (np.maximum(variance, 0) for variance in (replicates, draws, fixed))
     df, others = (np.full(mean.shape, value) for value in (design.df, clusters))
-    return Estimates(mean, replicates, np.maximum(fixed - both, 0), fixed, df, others)
+    return Estimates(mean, replicates, draws, np.maximum(fixed - both, 0), fixed, df, others)

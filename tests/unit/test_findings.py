@@ -75,6 +75,57 @@ def test_a_loss_is_called_a_loss(found: Callable[..., Findings]) -> None:
     assert any("does not reach the labelled baseline's accuracy" in line for line in said.more)
     (saved,) = [s for s in said.savings if s.labels == 1000]
     assert saved.needed is None and saved.shares[0] is None and saved.low == 1000 and saved.high is None
+    assert any(
+        line.endswith("even all 1,000 labels are not enough (95 % interval: more than that).") for line in said.more
+    )
+
+
+def test_more_labels_than_the_baseline_has_are_needed_and_not_a_success(found: Callable[..., Findings]) -> None:
+    said = found((0.35, 0.60, 0.80))
+    lines = [line for line in said.more if "the labelled baseline reaches with 10 " in line]
+    assert len(lines) == 1 and re.fullmatch(
+        r"MAE pre-training needs \d\d labels \(95 % interval \d\d-\d+\) for the accuracy that the labelled baseline "
+        r"reaches with 10 \(\d\d\.\d %\)\.",
+        lines[0],
+    )
+    assert not any("reaches the labelled baseline's" in line for line in said.more)
+
+
+def test_a_loss_that_holm_takes_for_chance_is_not_called_no_difference(found: Callable[..., Findings]) -> None:
+    others = {(start, use): SCRATCH for start in ("pixels", "random", "dino") for use in ("knn", "linear")}
+    said = found((0.35, 0.60, 0.80), more=others)
+    (last,) = [d for d in said.table if (d.start, d.use, d.labels) == ("mae", "train", 1000)]
+    assert last.unclear and last.sign == 0 and last.p_holm and last.p_holm >= 0.05
+    assert last.interval.high is not None and last.interval.high < 0
+    assert "a loss with all 1,000 labels, not clear after Holm's adjustment for 21 comparisons: -" in said.headline
+    assert any("a loss that is not clear with 1,000 labels" in line for line in said.more)
+
+
+def without(folder: Path, pattern: str) -> None:
+    for path in (folder / "results").glob(pattern):
+        path.unlink()
+
+
+def test_a_curve_stands_on_the_draws_that_the_longer_baseline_has_too(tmp_path: Path) -> None:
+    curves = {("scratch", "train"): SCRATCH, ("mae", "train"): GAIN}
+    folder = write_verdict(tmp_path / "v", curves, longer=(0.30, 0.85, 0.60), seeds=5)
+    without(folder, "scratch-train-100-[34]-longer*")
+    said = find(read_verdict(folder))
+    (one,) = said.primary
+    assert (one.draws, one.seeds, one.matched) == (3, 3, (100,))
+    assert [(d.labels, d.draws, d.seeds) for d in said.table] == [(10, 5, 5), (100, 3, 3), (1000, 5, 5)]
+    verdict = read_verdict(folder)
+    own = [s.value for s in verdict.of("mae", "train") if s.draw < 3]
+    assert one.value == pytest.approx(sum(own) / 9)
+
+
+def test_a_longer_baseline_without_a_draw_in_common_is_not_the_baseline(tmp_path: Path) -> None:
+    curves = {("scratch", "train"): SCRATCH, ("mae", "train"): GAIN}
+    folder = write_verdict(tmp_path / "v", curves, longer=(0.30, 0.85, 0.60))
+    without(folder, "scratch-train-100-[01].*")
+    without(folder, "scratch-train-100-[234]-longer*")
+    (one,) = find(read_verdict(folder)).primary
+    assert (one.draws, one.matched) == (3, ())
 
 
 def test_gain_with_few_labels_and_none_with_all_is_said_as_both(found: Callable[..., Findings]) -> None:

@@ -13,7 +13,6 @@ from scipy import stats
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 from ssl_vit.evaluation.families import adjusted, holm, sheltered
 from ssl_vit.evaluation.statistics import (
-    Estimates,
     Interval,
     accuracy_units,
     balanced_units,
@@ -131,7 +130,7 @@ def test_a_spread_that_is_small_by_luck_is_held_against_those_beside_it(rng: np.
     lucky, usual = (interval(10 + sd * rng.normal(size=(3, 1)), np.arange(3)) for sd in (0.01, 5))
     together, apart = adjusted([lucky, usual], [10, 10]), adjusted([lucky, usual], [10, 20])
     assert lucky.p is not None and together[0] is not None and apart[0] is not None
-    assert lucky.p < 1e-4 and apart[0] == pytest.approx(2 * lucky.p) and together[0] > 0.01
+    assert lucky.p < 1e-4 and apart[0] == pytest.approx(2 * lucky.p) and together[0] > 100 * apart[0]
 
 
 def test_a_comparison_alone_in_its_group_gets_the_fewest_degrees_of_freedom(rng: np.random.Generator) -> None:
@@ -343,31 +342,28 @@ def test_one_backbone_covers_its_own_mean_and_no_others() -> None:
     assert 93 <= coverage(*World(draws=5, seeds=1, draw=0.1).differences(TIMES)) <= 97.5
 
 
-def tables(seeds: list[float], draw: float, baseline: float, gain: float = 0) -> Estimates:
-    """300 tables [times, cells]: methods by 3 numbers of labels against one baseline, over 3 seeds and 5 draws.
+def alarms(seeds: list[float], draw: float, baseline: float, gain: float = 0) -> tuple[np.ndarray, np.ndarray]:
+    """What Holm's first step calls a difference in 400 tables [times, methods, 3 numbers of labels].
 
     Args:
         seeds: Standard deviation between pre-training seeds, of every method.
         draw: Between draws of a method.
         baseline: Between draws of the baseline.
         gain: Of the first method.
+
+    Returns:
+        By sheltered p-values, and by each comparison's own.
     """
-    rng, times, methods = np.random.default_rng(5), 300, len(seeds)
-    begun = (
-        rng.standard_normal((times, methods, 1, 3, 1))[:, :, :, np.arange(5) % 3] * np.array(seeds)[:, None, None, None]
-    )
-    drawn = draw * rng.standard_normal((times, methods, 3, 5, 1)) + baseline * rng.standard_normal((times, 1, 3, 5, 1))
-    units = begun + drawn + 0.3 * rng.standard_normal((times, methods, 3, 5, 30))
+    rng, shape = np.random.default_rng(5), (400, len(seeds), 3)
+    begun = rng.standard_normal((*shape[:2], 1, 3, 1))[..., np.arange(5) % 3, :] * np.reshape(seeds, (-1, 1, 1, 1))
+    drawn = draw * rng.standard_normal((*shape, 5, 1)) + baseline * rng.standard_normal((400, 1, 3, 5, 1))
+    images = rng.standard_normal((*shape, 1, 30)) + 0.3 * rng.standard_normal((*shape, 5, 30))
+    units = begun + drawn + images
     units[:, 0] += gain
     found = estimate_many(units.reshape(-1, 5, 30), np.arange(5) % 3, None)
-    return Estimates(*(part.reshape(times, -1) for part in found))
-
-
-def clear(found: Estimates, kind: str) -> np.ndarray:
-    """What is below 0.05 after Holm's adjustment [times, cells], with sheltered p-values or each comparison's own."""
-    groups, rows = np.arange(found.estimate.shape[1]) % 3, [Estimates(*parts) for parts in zip(*found, strict=True)]
-    p = [holm((sheltered(row, groups) if kind == "sheltered" else row.p).tolist()) for row in rows]
-    return np.array(p, dtype=np.float64) < 0.05
+    time, _, count = np.indices(shape).reshape(3, -1)
+    first, second = (p.reshape(shape) * (3 * len(seeds)) < 0.05 for p in (sheltered(found, 3 * time + count), found.p))
+    return first, second
 
 
 @pytest.mark.parametrize(
@@ -381,15 +377,15 @@ def clear(found: Estimates, kind: str) -> np.ndarray:
     ],
 )
 def test_a_table_of_equal_methods_rarely_holds_an_alarm(seeds: list[float], draw: float, baseline: float) -> None:
-    found = tables(seeds, draw, baseline)
-    assert clear(found, "sheltered").any(1).mean() <= 0.06
-    if seeds == [1.0] * 8:
-        assert clear(found, "own").any(1).mean() > 0.15, "the simulation notices what three seeds do to small p-values"
+    found, own = alarms(seeds, draw, baseline)
+    assert found.any((1, 2)).mean() <= 0.065
+    if draw == 1:
+        assert own.any((1, 2)).mean() > 0.15, "the simulation notices what few seeds do to small p-values"
 
 
 def test_a_table_finds_a_large_gain_and_nothing_else() -> None:
-    found = clear(tables([1.0] * 8, 0.5, 1.0, gain=15), "sheltered")
-    assert found[:, :3].mean() > 0.85 and found[:, 3:].any(1).mean() <= 0.06
+    found, own = alarms([1.0] * 8, 0.5, 1.0, gain=15)
+    assert found[:, 0].mean() > 0.85 > own[:, 0].mean() and found[:, 1:].any((1, 2)).mean() <= 0.065
 
 
 def test_labels_needed_covers_the_true_number() -> None:
