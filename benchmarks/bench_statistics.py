@@ -9,9 +9,9 @@ each begin from a seed of their own, as in a verdict. The truth is over new seed
 pre-training seed it is that backbone's own. Every row of a table is simulated thousands of times.
 
 Beside the interval of ssl_vit.evaluation.statistics stands what is often done instead: Satterthwaite's rule for the
-degrees of freedom, the interval without its floor, a t interval over the seeds' means that takes the test images as
-given, the interval that forgets groups or that draws share backbones, the percentile bootstrap over seeds, and
-McNemar's test of two single networks.
+degrees of freedom, the wider of ours and the t interval over test images with the networks fixed ("with a floor"), a
+t interval over the seeds' means that takes the test images as given, the interval that forgets groups or that draws
+share backbones, the percentile bootstrap over seeds, and McNemar's test of two single networks.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ def cover(world: World, times: int, rng: np.random.Generator) -> dict[str, Any]:
         others = (world.groups or world.images) - 1
         satterthwaite = 1 / (share**2 / replicates + (1 - share) ** 2 / others)
         add("Satterthwaite", off <= found.error * t.ppf(0.975, satterthwaite))
-        add("without the floor", off <= found.error * t.ppf(0.975, found.freedom))
+        add("with a floor", off <= np.maximum(found.margin, np.sqrt(found.fixed) * t.ppf(0.975, found.clusters)))
         rows = matrices.mean(-1, keepdims=True)
         given = estimate_many(rows, seeds, None)
         add("test images as given", off <= given.margin)
@@ -318,7 +318,8 @@ def save_labels(world: World, times: int, rng: np.random.Generator) -> dict[str,
 def other_metrics(times: int, rng: np.random.Generator) -> list[dict[str, Any]]:
     """Equal methods judged by balanced accuracy (uneven classes) and, through the jackknife, by AUROC and macro-F1."""
     from scipy.stats import rankdata
-    from ssl_vit.evaluation.statistics import balanced_units, blocks_of, estimate_many, pseudo_values
+    from ssl_vit.evaluation.statistics import estimate_many
+    from ssl_vit.evaluation.units import balanced_units, blocks_of, pseudo_values
 
     world = World("", images=366, own_image=0.5, seed=0.1, draw=0.1, both_draw=0.1)
     seeds, _ = world.nesting

@@ -11,7 +11,7 @@ from scipy.special import softmax
 
 from ssl_vit.data.targets import Kind
 from ssl_vit.evaluation.metrics import judge
-from ssl_vit.evaluation.statistics import accuracy_units, balanced_units, blocks_of, pseudo_values
+from ssl_vit.evaluation.units import accuracy_units, balanced_units, blocks_of, pseudo_values
 from ssl_vit.rundir import write_bytes_atomically
 
 Answers = dict[str, np.ndarray]

@@ -11,7 +11,8 @@ other, though: the same baseline, the same draws, networks of one kind. So for a
   three times where there are five or more.
 
 A comparison that stands alone gets the fewest degrees of freedom that any of its variances has.
-benchmarks/bench_statistics.py measures what this holds and what it finds.
+None is below that over test images with the networks as they are. benchmarks/bench_statistics.py measures what this
+holds and what it finds.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ def sheltered(found: Estimates, groups: Int[np.ndarray, " N"]) -> Float[np.ndarr
     together = found._replace(
         replicates=np.maximum(spread, usual[groups]), df=found.df * np.minimum(sizes[groups] + 1, 6) / 2
     )
+    floor = two_sided(found.estimate, np.sqrt(found.fixed), found.clusters)
     fewest = np.where(found.fixed > 0, np.minimum(found.df, found.clusters), found.df)
-    alone = np.maximum(two_sided(found.estimate, found.error, fewest), found.p)
-    return np.where(sizes[groups] > 1, together.p, alone)
+    alone = two_sided(found.estimate, found.error, fewest)
+    return np.maximum(np.where(sizes[groups] > 1, together.p, alone), floor)

@@ -15,17 +15,17 @@ Satterthwaite (1946), with one change: he weights both sources' 1/df by their sq
 where the share itself is an estimate from three seeds (intervals then cover down to 92 %); the share of the replicates
 is raised to the power of 5/4 instead.
 
-By luck, V(replicates) of three seeds can be far below what it is in truth, at times below V(both). So an interval is
-never narrower than the t interval over test images with the networks as they are, sqrt V(test images): the wider of
-the two counts, and the larger of their p-values. The price: where networks of a method differ in nothing but noise on
-single images, intervals cover 97 to 99 %. Two degrees of freedom cannot tell that case from one in which draws matter
-as much as noise, so no rule that keeps this floor is at 95 % in both. benchmarks/bench_statistics.py measures what
-all this covers. For p-values of many comparisons at once see ssl_vit.evaluation.families.
+By luck, V(replicates) of three seeds can be far below what it is in truth, so that a single interval is narrower than
+chance in the test images alone; others are wider for it, and 95 % of them hold the truth. A floor under their width
+(the t interval over test images with the networks as they are) would make that 97 to 99 % where networks of a method
+differ in nothing but noise on single images: two degrees of freedom cannot tell that case from one in which draws
+matter as much as noise. benchmarks/bench_statistics.py measures both. p-values of many comparisons at once, which are
+read far out, have that floor and more: ssl_vit.evaluation.families.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple, cast
 
@@ -38,8 +38,6 @@ SEEDS = 3
 """Pre-training seeds from which on the spread between them can be measured."""
 LEVEL = 0.95
 """Coverage of all intervals."""
-BLOCKS = 50
-"""Most blocks of a jackknife: each costs one evaluation of the metric."""
 _POWER = 1.25
 """Of the replicates' share of the variance, in the degrees of freedom; Satterthwaite's is 2."""
 _STEPS = 65
@@ -84,15 +82,12 @@ class Estimates(NamedTuple):
     @property
     def margin(self) -> Float[np.ndarray, " N"]:
         """Half the width of the interval."""
-        place = (1 + LEVEL) / 2
-        floor = np.sqrt(self.fixed) * _stats.t.ppf(place, self.clusters)
-        return np.maximum(self.error * _stats.t.ppf(place, self.freedom), floor)
+        return self.error * _stats.t.ppf((1 + LEVEL) / 2, self.freedom)
 
     @property
     def p(self) -> Float[np.ndarray, " N"]:
         """Two-sided, of no difference: below 0.05 where the interval does not hold 0."""
-        floor = two_sided(self.estimate, np.sqrt(self.fixed), self.clusters)
-        return np.maximum(two_sided(self.estimate, self.error, self.freedom), floor)
+        return two_sided(self.estimate, self.error, self.freedom)
 
 
 class Interval(NamedTuple):
@@ -282,72 +277,6 @@ def labels_needed(
     low = float(counts[-1]) if below is None else min([places[below], *inside]) if below else None
     high = float(counts[0]) if above is None else max([places[above], *inside]) if signs[-1] > 0 else None
     return Needed(reached, first == 0, low, high, "")
-
-
-def accuracy_units(hits: Bool[np.ndarray, " I"]) -> Float[np.ndarray, " I"]:
-    """What every test image adds to top-1 accuracy, in percent.
-
-    Args:
-        hits: Which images are right.
-    """
-    return 100.0 * hits
-
-
-def balanced_units(hits: Bool[np.ndarray, " I"], labels: Int[np.ndarray, " I"]) -> Float[np.ndarray, " I"]:
-    """What every test image adds to balanced accuracy (mean recall of the classes that occur), in percent.
-
-    An image moves the recall of its own class away from what that is; how many images a class has in the test set is
-    not a question of chance here.
-
-    Args:
-        hits: Which images are right.
-        labels: True classes.
-    """
-    occurring, place, sizes = np.unique(labels, return_inverse=True, return_counts=True)
-    recall = np.bincount(place, weights=hits) / sizes
-    # A recall is known less well than the spread around itself says: n/(n-1), as in every variance.
-    wider = np.sqrt(sizes / np.maximum(sizes - 1, 1))
-    moved = (hits - recall[place]) * (wider * len(labels) / (sizes * len(occurring)))[place]
-    return 100.0 * (recall.mean() + moved)
-
-
-def blocks_of(images: int, clusters: Int[np.ndarray, " I"] | None = None) -> Int[np.ndarray, " I"]:
-    """Test images in at most 50 blocks of about one size; images of one group stay together.
-
-    Args:
-        images: How many.
-        clusters: Groups; None where each image is its own.
-    """
-    names, place = np.unique(np.arange(images) if clusters is None else clusters, return_inverse=True)
-    # Files are often sorted by class: neighbours must not end up together.
-    shuffled = np.random.default_rng(0).permutation(len(names))
-    return (shuffled % min(BLOCKS, len(names)))[place].astype(np.int64)
-
-
-def pseudo_values(
-    metric: Callable[[Int[np.ndarray, " kept"]], float | None], blocks: Int[np.ndarray, " I"]
-) -> Float[np.ndarray, " B"]:
-    """Units of any metric: delete-a-block jackknife (Tukey; Busing and others 1999 for unequal blocks).
-
-    Their mean is the metric's value, not the jackknife's bias-corrected one: a table must show one number. The bias,
-    of the order of one over the number of images, is common to both sides of a difference. For a mean over images they
-    are the means of blocks. Blocks are clusters already: give ``interval`` no others.
-
-    Args:
-        metric: Its value for these test images (positions in the whole test set, ascending); None or NaN where it is
-            undefined without a block, which then counts as a block without influence.
-        blocks: The block of every image, as ``blocks_of`` makes them.
-    """
-    names, sizes = np.unique(blocks, return_counts=True)
-    images, count = len(blocks), len(names)
-    whole = metric(np.arange(images))
-    assert whole is not None, "a metric that is undefined has no units"
-    if count < 2:
-        return np.array([float(whole)])
-    without = [metric(np.flatnonzero(blocks != name)) for name in names]
-    rest = np.array([whole if value is None or np.isnan(value) else value for value in without], dtype=np.float64)
-    units = whole + count / images * (images - sizes) * (whole - rest)
-    return units - units.mean() + whole
 
 
 def _designed(
