@@ -154,7 +154,7 @@ class _Words:
 
     def beaten(self) -> list[str]:
         """Where pixels or random weights are better than every use of a pre-trained network."""
-        lines: list[str] = []
+        above: dict[tuple[str, str], list[tuple[str, str]]] = {}
         better = oriented(self.metric)
         for count in self.all.about["labels"]:
             means: dict[tuple[str, str], float] = {}
@@ -168,12 +168,14 @@ class _Words:
             one, other = max(plain, key=plain.__getitem__), max(own, key=own.__getitem__)
             gap = difference_at(self.all, one, other, count)
             if gap is not None:
-                lines.append(
-                    f"With {count:,} labels {_UNTRAINED[one[0]]} ({_USES[one[1]]}) are on average above every use of "
-                    f"pre-trained weights: {self.word} {self.gap(gap)} against the best of them, {self.name(other[0])} "
-                    f"({_USES[other[1]]})."
-                )
-        return lines
+                found = f"{self.gap(gap)} against {self.name(other[0])} ({_USES[other[1]]})"
+                above.setdefault(one, []).append((f"{count:,}", found))
+        return [
+            f"With {_listed([count for count, _ in found])} labels {_UNTRAINED[one[0]]} ({_USES[one[1]]}) are on "
+            f"average above every use of pre-trained weights: {self.word} to the best of them "
+            f"{'; '.join(gap if len(found) == 1 else f'with {count} labels {gap}' for count, gap in found)}."
+            for one, found in above.items()
+        ]
 
     def protocols(self, one: Difference) -> list[str]:
         """Whether the two sides of a comparison followed the same rules of training."""

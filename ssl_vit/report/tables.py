@@ -183,6 +183,8 @@ def _share(value: float) -> str:
 
 def _ends(saving: Saving) -> str:
     """A confidence set, of which an end may lie beyond what was tried."""
+    if saving.needed is None and saving.low is not None and (saving.shares[1] or 0) >= 100:
+        return "not even by all"
     low, high = (None if end is None else _share(end) for end in saving.shares[1:])
     if low is None or high is None:
         return f"{low} or more" if low else f"{high} or less" if high else "without ends"
