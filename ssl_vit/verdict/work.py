@@ -23,8 +23,8 @@ from ssl_vit.verdict.scripts import main_of
 from ssl_vit.verdict.study import NAMES, SCRIPTS, Study
 from ssl_vit.verdict.tuning import Candidate
 
-_LINES, _SECONDS, _MOST_STEPS = 6, 3.0, 96
-"""Parts that measured steps are timed in, how long they should take, and how many they are at most."""
+_LINES, _SECONDS, _MOST_STEPS, _TIMES = 6, 3.0, 120, 3
+"""Parts that measured steps are timed in, how long they should take, how many they are and how often at most."""
 
 
 def key_of(start: str, use: str, labels: int, draw: int, *, matched: bool = False) -> str:
@@ -92,7 +92,8 @@ def trial(study: Study, start: str, labels: int, number: int, chosen: Candidate)
 def measure(study: Study, start: str) -> dict[str, Any]:
     """Some steps of a run, for planning: its pace, and what a run takes beside its steps.
 
-    Tried twice: the first time also imports and compiles what all runs use.
+    Tried at least twice: the first time also imports and compiles what all runs use, and tells little of how many steps
+    the time is enough for.
     """
     if start in SCRIPTS:
         config: Any = study.pretraining(start, 0)
@@ -101,10 +102,15 @@ def measure(study: Study, start: str) -> dict[str, Any]:
             config = replace(config, dino=replace(config.dino, on_collapse="warn"))
     else:
         script, config = study.training(start, study.labels[-1], 0, study.usual(start, study.labels[-1]), study.folder)
-    first = _tried(study, f"measure-{start}", script, config, _LINES)
-    wanted = _SECONDS * first["images_per_second"] / first["batch"] if first else 0
-    steps = int(gather_lists([str(int(np.clip(wanted, _LINES, _MOST_STEPS)))])[0])  # as the main process says
-    return _tried(study, f"measure-{start}", script, config, _LINES * (steps // _LINES))
+    steps, found = _LINES, dict[str, Any]()
+    for number in range(_TIMES):
+        found = _tried(study, f"measure-{start}", script, config, steps)
+        enough = _SECONDS * found["images_per_second"] / found["batch"] if found else 0
+        wanted = int(gather_lists([str(int(np.clip(enough, _LINES, _MOST_STEPS)))])[0])  # as the main process says
+        if number and wanted < 2 * steps:
+            break
+        steps = _LINES * (wanted // _LINES)
+    return found
 
 
 def _tried(study: Study, name: str, script: str, config: Any, steps: int) -> dict[str, Any]:
@@ -120,7 +126,7 @@ def _tried(study: Study, name: str, script: str, config: Any, steps: int) -> dic
     timing = [json.loads(line) for line in (folder / "timing.jsonl").read_text().splitlines()]
     cost = cost_of(folder)
     shutil.rmtree(folder)
-    pace = float(np.median([line["images_per_second"] for line in timing[1:]]))  # the first steps warm up
+    pace = float(np.median([line["images_per_second"] for line in timing[_LINES // 2 :]]))  # the first steps warm up
     return {"images_per_second": pace, "batch": cost["images"] / steps, "overhead": max(0.0, took - cost["seconds"]),
             "flops_per_image": (cost["flops"] or 0) / cost["images"]}  # fmt: skip
 
