@@ -31,8 +31,9 @@ _EPOCHS = 20
 
 _CUTS: tuple[tuple[str, Any], ...] = (
     ("trials", 5), ("length", 0.7), ("pretraining", 0.7), ("matched", None), ("trials", 4), ("length", 0.5),
-    ("pretraining", 0.5), ("labels", 5), ("tuned", None), ("length", 0.35), ("pretraining", 0.35), ("trials", 3),
-    ("methods", "dino"), ("matched_draws", 3), ("length", 0.25), ("pretraining", 0.25), ("methods", "cnn"),
+    ("pretraining", 0.5), ("labels", 5), ("tuned", None), ("length", 0.42), ("pretraining", 0.42), ("length", 0.35),
+    ("pretraining", 0.35), ("trials", 3), ("methods", "dino"), ("length", 0.3), ("pretraining", 0.3), ("length", 0.25),
+    ("pretraining", 0.25), ("matched_draws", 3), ("methods", "cnn"),
     ("labels", 3), ("length", 0.18), ("pretraining", 0.18), ("length", 0.14), ("pretraining", 0.12),
     ("pretraining", 0.08), ("length", 0.1), ("matched_draws", 2), ("pretraining", 0.05), ("pretraining", 0.025),
     ("cnn", None), ("dino", None), ("probe_draws", 5), ("seeds", 1), ("train_draws", 3), ("labels", 2),
