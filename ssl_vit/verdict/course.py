@@ -103,11 +103,16 @@ def _plan(opened: Opened, runner: Runner, jobs: int) -> Plan:
     }  # fmt: skip
     given = {start: [work.cost_of(run)["flops"] or 0.0 for run in study.runs(start)] for start in study.given}
     known = {start: sum(flops) / len(flops) for start, flops in given.items()}
-    plan = make_plan(study, paces, len(opened.pool), opened.budget, max(1, jobs), known)
+    plan = make_plan(study, paces, len(opened.pool), opened.budget, max(1, jobs), known, _elapsed(runner))
     if runner.main:
         write_atomically(path, json.dumps(plan_as_json(plan, paces, opened.budget), indent=1) + "\n")
     runner.run([])  # nobody reads the plan before it is there
     return plan
+
+
+def _elapsed(runner: Runner) -> float:
+    """Seconds of work as the main process counts them, so that all take the same way (every process must call)."""
+    return float(gather_lists([str(runner.elapsed())])[0])
 
 
 def _planned(path: Path, budget: float | None, runner: Runner) -> dict[str, Any] | None:
@@ -167,7 +172,7 @@ def _make(opened: Opened, plan: Plan, runner: Runner) -> Made:
     draws, last = 0, 0.0
     for draw in range(v.train_draws):
         units = _training_units(study, draw, chosen, flops, fpi)
-        began = float(gather_lists([str(runner.elapsed())])[0])  # as the main process says: all take the same way
+        began = _elapsed(runner)
         late = opened.budget is not None and began + last > MARGIN * opened.budget
         if late and draw >= 2 and not all(map(runner.is_done, units)):
             notes.append(

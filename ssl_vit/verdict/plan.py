@@ -15,8 +15,8 @@ FULL = 0.9
 """Share of the budget that a plan may fill: measuring a few steps is no more exact than that."""
 MARGIN = 1.1
 """Share of the budget after which no further draw is begun; what runs then must end within 1.2."""
-_FIXED = 25.0
-"""Seconds for opening, looking for leaks, pictures and the report."""
+_END = 15.0
+"""Seconds for pictures and the report."""
 _PROBE = 0.2
 """Seconds of a k-NN and a linear probe at one number of labels, where nothing is chosen."""
 _SWEEP = 3.0
@@ -87,7 +87,7 @@ class Plan:
 
 def make_plan(
     study: Study, paces: Mapping[str, Pace], pool: int, budget: float | None, jobs: int,
-    known: Mapping[str, float] | None = None,
+    known: Mapping[str, float] | None = None, spent: float = 0.0,
 ) -> Plan:  # fmt: skip
     """The plan for a study, cut until it fits.
 
@@ -99,10 +99,11 @@ def make_plan(
         budget: Seconds; None for no limit.
         jobs: Units that run at the same time.
         known: FLOPs of one pre-training run, by methods whose runs were there before.
+        spent: Seconds that opening, looking for leaks and measuring took.
     """
 
     def seconds(cut: Study) -> float:
-        return _FIXED + sum(line.units * line.seconds for line in estimate(cut, paces, pool, known or {})) / jobs
+        return spent + _END + sum(line.units * line.seconds for line in estimate(cut, paces, pool, known or {})) / jobs
 
     steps = [] if budget is None else list(_CUTS)
     taken: list[tuple[str, Any]] = []
