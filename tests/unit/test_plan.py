@@ -100,9 +100,9 @@ def test_what_intervals_stand_on_is_cut_last() -> None:
 @pytest.mark.parametrize("budget", [500.0, 1000.0, 2000.0, 4000.0])
 def test_a_method_is_left_out_before_every_other_is_trained_too_short(budget: float) -> None:
     plan = make_plan(STUDY, PACES, 1438, budget, 2)
-    if plan.study.recipe.verdict.pretraining < 0.35 or plan.study.recipe.verdict.length < 0.35:
+    if plan.study.recipe.verdict.pretraining < 0.6 or plan.study.recipe.verdict.length < 0.3:
         assert "dino" not in plan.study.starts
-    if plan.study.recipe.verdict.length < 0.25:
+    if plan.study.recipe.verdict.pretraining < 0.5 or plan.study.recipe.verdict.length < 0.25:
         assert "cnn" not in plan.study.starts
     assert "mae" in plan.study.starts
     assert len(make_plan(STUDY, PACES, 1438, 1e4, 2).study.starts) == len(STARTS)
@@ -112,7 +112,7 @@ def test_a_method_that_was_asked_for_is_shortened_and_stays() -> None:
     asked = with_options(methods="mae,dino,cnn")
     cut = make_plan(asked, PACES, 1438, 900.0, 2)
     assert set(cut.study.starts) == set(STARTS)
-    assert cut.study.recipe.verdict.pretraining < 0.35
+    assert cut.study.recipe.verdict.pretraining < 0.5
     longer = replace(asked, epochs={"mae": 800.0, "dino": 800.0})
     assert make_plan(longer, PACES, 1438, 900.0, 2).study.recipe.verdict.pretraining >= 20 / 800
     least = make_plan(STUDY, PACES, 1438, 1.0, 1).study.recipe.verdict
