@@ -39,7 +39,7 @@ _CUTS: tuple[tuple[str, Any], ...] = (
     ("pretraining", 0.025), ("cnn", None), ("dino", None), ("probe_draws", 5), ("seeds", 1), ("train_draws", 3),
     ("labels", 2), ("length", 0.05), ("matched_draws", 0), ("train_draws", 2),
 )  # fmt: skip
-"""What is cut, in this order, until a plan fits. Pre-training is what is judged, so most else is cut before it; a method
+"""What is cut, in this order, until a plan fits. Pre-training is what is judged, so most else is cut first; a method
 is left out before every other one is trained too short to be judged, unless it was asked for by name. Numbers of draws
 and seeds, which intervals stand on, come last."""
 
