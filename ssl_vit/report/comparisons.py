@@ -148,12 +148,7 @@ def compare(verdict: Verdict) -> Comparisons:
         for other in UNTRAINED
     ]
     secondary.append(_difference(verdict, "cnn", "train", baseline))
-    savings = [
-        _saving(verdict, start, use, count, baseline)
-        for start, use in methods
-        for count in baseline
-        if count == max(baseline) or use == primary_use(verdict, start)
-    ]
+    savings = [_saving(verdict, start, use, count, baseline) for start, use in methods for count in baseline]
     return Comparisons(
         _adjusted(primary), _adjusted(table), _adjusted(secondary), tuple(s for s in savings if s is not None)
     )
