@@ -24,7 +24,7 @@ from ssl_vit.verdict import probing, work
 from ssl_vit.verdict.leaks import look_for_leaks
 from ssl_vit.verdict.opening import Opened, open_images, open_study
 from ssl_vit.verdict.pictures import draw_pictures
-from ssl_vit.verdict.plan import MARGIN, Pace, Plan, make_plan, plan_as_json, read_plan
+from ssl_vit.verdict.plan import Pace, Plan, make_plan, plan_as_json, read_plan
 from ssl_vit.verdict.record import write_about
 from ssl_vit.verdict.runner import Runner, Unit
 from ssl_vit.verdict.study import NAMES, SCRIPTS, USES, Study
@@ -173,7 +173,7 @@ def _make(opened: Opened, plan: Plan, runner: Runner) -> Made:
     for draw in range(v.train_draws):
         units = _training_units(study, draw, chosen, flops, fpi)
         began = _elapsed(runner)
-        late = opened.budget is not None and began + last > MARGIN * opened.budget
+        late = opened.budget is not None and began + last > opened.budget
         if late and draw >= 2 and not all(map(runner.is_done, units)):
             notes.append(
                 f"draws {draw + 1} to {v.train_draws} of training all weights were left out to keep the budget"

@@ -13,8 +13,6 @@ from ssl_vit.verdict.tuning import nearest
 
 FULL = 0.9
 """Share of the budget that a plan may fill: measuring a few steps is no more exact than that."""
-MARGIN = 1.0
-"""Share of the budget that no further draw may pass, by what the last one took."""
 _END = 15.0
 """Seconds for pictures and the report."""
 _PROBE = 0.2
