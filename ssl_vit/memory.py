@@ -18,15 +18,11 @@ def peak_memory(device: torch.device) -> int:
     return peak if sys.platform == "darwin" else peak * 1024  # Linux counts in KiB
 
 
-def forget_peak(device: torch.device) -> None:
-    """Counts the peak from here on, where the system can; a process that has done other work before starts anew.
-
-    Args:
-        device: As for ``peak_memory``.
-    """
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-    elif sys.platform == "linux":
+def forget_peak() -> None:
+    """Counts the peak from here on, where the system can: a process that has done other work before starts anew."""
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    if sys.platform == "linux":
         with contextlib.suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5")
 

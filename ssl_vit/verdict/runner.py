@@ -182,7 +182,7 @@ def _call(folder: Path, unit: Unit, *, quiet: bool) -> tuple[dict[str, Any], flo
     began = time.monotonic()
     AcceleratorState._reset_state()  # the arithmetic of the unit before is not that of this one
     notices.forget()
-    forget_peak(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    forget_peak()
     if not quiet:
         return _named(unit), time.monotonic() - began
     text = io.StringIO()
