@@ -95,7 +95,8 @@ def test_the_baseline_is_treated_as_fine_tuning_is(verdict) -> None:
     cost = [told(made / "results" / f"{name}.json")["verdict"]["cost"] for name in
             ("scratch-train-matched-96-labels-draw-0", "mae-train-96-labels-draw-0")]  # fmt: skip
     pre = about["methods"]["mae"]["pretraining"][0]["flops"]
-    assert cost[0]["flops"] == pytest.approx(cost[1]["flops"] + pre, rel=0.01)
+    both = cost[1]["flops"] + pre
+    assert both <= cost[0]["flops"] * (1 + 1e-9) < 1.05 * both  # whole steps: up to one more
 
 
 def test_nothing_finished_is_repeated_and_what_is_missing_is_the_same_again(verdict, script, monkeypatch) -> None:
@@ -161,13 +162,22 @@ def test_the_report_is_made_again_without_torch(verdict, tmp_path: Path) -> None
         assert (tmp_path / "again" / name).read_text() == (folder / "v" / name).read_text()
 
 
-PLAN = ["--verdict.plan_only", "true", "--verdict.jobs", "0", "--verdict.methods", "pixels,cnn", *TINY]
+PLAN = ["--verdict.plan_only", "true", "--verdict.jobs", "0", "--verdict.methods", "pixels", *TINY]
 
 
 def test_a_class_with_one_image_and_shares_below_a_label_per_class(script, tmp_path: Path) -> None:
     save_images(tmp_path / "images", {"a": 30, "b": 30, "rare": 1})
     status, out, err = script(
-        "eval/verdict.py", "--data.path", "images", "--verdict.shares", "[2,50]", "--run.dir", "v", *PLAN
+        "eval/verdict.py",
+        "--data.path",
+        "images",
+        "--verdict.shares",
+        "[2,50]",
+        "--run.dir",
+        "v",
+        *PLAN,
+        "--verdict.methods",
+        "pixels,cnn",
     )
     assert status == 0, err
     assert "labels    24, 49;" in out
