@@ -57,7 +57,7 @@ class Runner:
         self.folder, self.jobs, self.main = folder, jobs, main
         self.began, self.pool = time.monotonic() if began is None else began, _pool(jobs) if jobs else None
         self.before = _taken(folder)
-        self.sessions = self.before[1] + 1
+        self.sessions, self.worked = self.before[1] + 1, False
 
     def elapsed(self) -> float:
         """Seconds of work, those of earlier sessions included."""
@@ -73,6 +73,7 @@ class Runner:
             UserError: Of a unit, with its name.
         """
         todo = [unit for unit in units if not self.is_done(unit)]
+        self.worked = self.worked or bool(todo)
         _meet()  # all processes have looked before any is done
         if self.pool is None:
             for unit in todo:
@@ -129,7 +130,8 @@ class Runner:
 
     def close(self) -> None:
         """Ends the processes; those that are training save and stop."""
-        self.note_time()
+        if self.worked:  # a command that was refused, or had nothing to do, is no session
+            self.note_time()
         if self.pool is not None:
             self.pool.shutdown(wait=False, cancel_futures=True)
             for child in psutil.Process().children():

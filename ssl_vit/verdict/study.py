@@ -148,9 +148,7 @@ class Study:
         augment, supervised = self.augmentation(labels)
         tuned = {"lr": chosen.lr, "weight_decay": chosen.weight_decay, "layer_decay": chosen.layer_decay}
         data = DataConfig(**{field.name: getattr(cfg.data, field.name) for field in fields(DataConfig)})
-        data = replace(
-            data, split=None
-        )  # of the pool; the labelled images are --eval.data.split's, as for every method
+        data = replace(data, split=None)  # that is the pool's; labelled images are --eval.data.split's for all methods
         run, loading = RunConfig(str(folder)), LoadingConfig(cfg.data.cache, cfg.data.crop_from, cfg.data.workers)
         if start in ("scratch", "cnn"):
             model = self.model if start == "scratch" else self.cnn

@@ -73,6 +73,17 @@ def test_a_plan_is_kept_for_the_budget_it_was_made_for(tmp_path: Path) -> None:
         _planned(path, None, runner)
 
 
+def test_a_command_that_does_nothing_is_no_session(tmp_path: Path) -> None:
+    Runner(tmp_path, 0, main=True).close()
+    assert not (tmp_path / "time.json").exists()
+    runner = Runner(tmp_path, 0, main=True)
+    runner.run([Unit("measure-mae", finished, (), 1.0)])
+    again = Runner(tmp_path, 0, main=True)
+    again.run([Unit("measure-mae", finished, (), 1.0)])
+    again.close()
+    assert json.loads((tmp_path / "time.json").read_text())["sessions"] == 1
+
+
 def test_a_plan_is_not_changed_under_a_pre_training_run(tmp_path: Path) -> None:
     (tmp_path / "runs" / "mae-0").mkdir(parents=True)
     (tmp_path / "plan.json").write_text(json.dumps({"budget": None}))
