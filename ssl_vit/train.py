@@ -19,7 +19,7 @@ from ssl_vit.dist import check_world_size, use_idle_cores
 from ssl_vit.errors import UserError
 from ssl_vit.objectives.base import Objective
 from ssl_vit.optim import peak_learning_rate
-from ssl_vit.products import choose_products
+from ssl_vit.products import choose_attention, choose_products
 
 DTYPES = {"fp64": torch.float64}
 """Arithmetic of parameters and images; lower precisions keep fp32 masters under autocast."""
@@ -51,6 +51,7 @@ def start(precision: str = "fp32", seed: int = 0) -> Accelerator:
     check_world_size(accelerator.num_processes)
     if accelerator.device.type == "cpu":
         choose_products()
+        choose_attention(resolved)
     elif accelerator.device.type == "cuda":
         torch.set_float32_matmul_precision("highest" if resolved in ("fp32", "fp64") else "high")
     torch.manual_seed(seed)

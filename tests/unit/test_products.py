@@ -48,6 +48,20 @@ def test_products_are_those_of_single_precision() -> None:
     assert (found - F.scaled_dot_product_attention(q.double(), q.double(), q.double())).abs().max() < 1e-5
 
 
+def test_attention_in_bf16_is_plain_products_until_another_precision() -> None:
+    torch.manual_seed(0)
+    before, q = settings(), torch.randn(2, 3, 17, 64, dtype=torch.bfloat16)
+    fused = F.scaled_dot_product_attention(q, q, q)
+    try:
+        for precision, expected in (("bf16", False), ("bf16", False), ("fp32", before[1])):
+            products.choose_attention(precision)
+            assert torch._C._get_flash_sdp_enabled() == expected
+            torch.testing.assert_close(F.scaled_dot_product_attention(q, q, q), fused, rtol=0.02, atol=0.02)
+    finally:
+        products.choose_attention("fp32")
+    assert settings() == before
+
+
 @pytest.mark.parametrize("missing", ["vendor", "width", "amx", "exact"])
 def test_other_processors_keep_torchs_choice(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(products.platform, "machine", lambda: "x86_64")
