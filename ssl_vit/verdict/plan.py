@@ -17,7 +17,7 @@ _END = 15.0
 """Seconds for pictures and the report."""
 _PROBE = 0.2
 """Seconds of a k-NN and a linear probe at one number of labels, where nothing is chosen."""
-_SWEEP = 3.0
+_SWEEP = 6.0
 """Seconds of choosing a linear probe's options at one number of labels."""
 _FORWARD = 3.0
 """How much faster images pass a network forwards only."""
@@ -30,10 +30,10 @@ _EPOCHS = 20
 _CUTS: tuple[tuple[str, Any], ...] = (
     ("trials", 5), ("length", 0.7), ("pretraining", 0.7), ("matched", None), ("trials", 4), ("length", 0.5),
     ("labels", 5), ("tuned", None), ("length", 0.42), ("trials", 3), ("length", 0.35), ("pretraining", 0.6),
-    ("length", 0.3), ("methods", "dino"), ("length", 0.25), ("pretraining", 0.5), ("matched_draws", 3),
-    ("methods", "cnn"), ("length", 0.21), ("pretraining", 0.42), ("length", 0.18), ("pretraining", 0.35), ("length", 0.15),
-    ("pretraining", 0.3), ("length", 0.12), ("pretraining", 0.25), ("pretraining", 0.18), ("labels", 3),
-    ("pretraining", 0.12), ("pretraining", 0.08), ("length", 0.1), ("matched_draws", 2), ("pretraining", 0.05),
+    ("length", 0.3), ("methods", "dino"), ("length", 0.25), ("matched_draws", 3), ("methods", "cnn"), ("length", 0.21),
+    ("pretraining", 0.5), ("length", 0.18), ("length", 0.15), ("pretraining", 0.42), ("length", 0.12),
+    ("pretraining", 0.35), ("length", 0.1), ("labels", 3), ("pretraining", 0.3), ("pretraining", 0.25),
+    ("pretraining", 0.18), ("pretraining", 0.12), ("pretraining", 0.08), ("matched_draws", 2), ("pretraining", 0.05),
     ("pretraining", 0.025), ("cnn", None), ("dino", None), ("probe_draws", 5), ("seeds", 1), ("train_draws", 3),
     ("labels", 2), ("length", 0.05), ("matched_draws", 0), ("train_draws", 2),
 )  # fmt: skip
