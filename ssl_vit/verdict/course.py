@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,16 +15,16 @@ from accelerate import Accelerator
 
 from ssl_vit import train
 from ssl_vit.configs import VerdictConfig, VerdictRecipe
-from ssl_vit.dist import gather_lists
 from ssl_vit.errors import UserError
 from ssl_vit.rundir import open_run, write_atomically
 from ssl_vit.verdict import probing, work
+from ssl_vit.verdict.draws import Tuned, make_draws
 from ssl_vit.verdict.leaks import look_for_leaks
 from ssl_vit.verdict.opening import Opened, open_images, open_study
 from ssl_vit.verdict.pictures import draw_pictures
 from ssl_vit.verdict.plan import Pace, Plan, make_plan, plan_as_json, read_plan
 from ssl_vit.verdict.record import write_about
-from ssl_vit.verdict.runner import Runner, Unit
+from ssl_vit.verdict.runner import Runner, Unit, clock
 from ssl_vit.verdict.study import NAMES, SCRIPTS, USES, Study
 from ssl_vit.verdict.tuning import Candidate, best, candidates, nearest
 
@@ -103,16 +101,11 @@ def _plan(opened: Opened, runner: Runner, jobs: int) -> Plan:
     }  # fmt: skip
     given = {start: [work.cost_of(run)["flops"] or 0.0 for run in study.runs(start)] for start in study.given}
     known = {start: sum(flops) / len(flops) for start, flops in given.items()}
-    plan = make_plan(study, paces, len(opened.pool), opened.budget, max(1, jobs), known, _elapsed(runner))
+    plan = make_plan(study, paces, len(opened.pool), opened.budget, max(1, jobs), known, runner.agreed())
     if runner.main:
         write_atomically(path, json.dumps(plan_as_json(plan, paces, opened.budget), indent=1) + "\n")
     runner.run([])  # nobody reads the plan before it is there
     return plan
-
-
-def _elapsed(runner: Runner) -> float:
-    """Seconds of work as the main process counts them, so that all take the same way (every process must call)."""
-    return float(gather_lists([str(runner.elapsed())])[0])
 
 
 def _planned(path: Path, budget: float | None, runner: Runner) -> dict[str, Any] | None:
@@ -127,7 +120,7 @@ def _planned(path: Path, budget: float | None, runner: Runner) -> dict[str, Any]
     if told.get("budget") == budget:
         return told
     if any(not key.startswith("measure-") for key in runner.begun()) or any(path.parent.glob("runs/*-0")):
-        before, now = (_clock(seconds) if seconds else "no limit" for seconds in (told.get("budget"), budget))
+        before, now = (clock(seconds) if seconds else "no limit" for seconds in (told.get("budget"), budget))
         raise UserError(
             f"{path.parent} is a verdict planned for a budget of {before}, not {now}, and some of it is done; continue "
             "with the budget it had, or give --run.dir another folder"
@@ -140,57 +133,31 @@ def describe(plan: Plan, opened: Opened, jobs: int) -> str:
     study = plan.study
     width = max(len(line.what) for line in plan.lines)
     rows = [f"  {line.what:<{width}}  {line.units:>4} x {line.seconds:7.1f} s" for line in plan.lines]
-    limit = "" if opened.budget is None else f" of {_clock(opened.budget)}"
+    limit = "" if opened.budget is None else f" of {clock(opened.budget)}"
     at_once = f", {jobs} at a time" if jobs > 1 else ""
     about = [
         f"labels    {', '.join(f'{n:,}' for n in study.labels)}; judged on {len(opened.data.test):,} test images: "
         f"{opened.data.split}",
         *(f"note      {note}" for note in opened.notes),
         *(f"left out  {NAMES[start]}: {why}" for start, why in opened.left_out.items()),
-        f"plan      {_clock(plan.seconds)}{limit}{at_once}, from measured steps of each kind",
+        f"plan      {clock(plan.seconds)}{limit}{at_once}, from measured steps of each kind",
         *rows,
         *(f"cut       {note}" for note in plan.notes),
     ]
     return "\n".join(about)
 
 
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
-
-
 def _make(opened: Opened, plan: Plan, runner: Runner) -> Made:
     study, notes = plan.study, list(plan.notes)
-    v, left_out = study.recipe.verdict, dict(opened.left_out)
+    left_out = dict(opened.left_out)
     pretraining, study = _pretrain(study, runner, left_out)
-    _say(runner, "pre-trained")
+    runner.say("pre-trained")
     chosen, studies, swept = _tune(study, runner)
-    _say(runner, "tuned")
-    fpi = _scratch_flops(study)
+    runner.say("tuned")
     flops = {start: max(cost["flops"] or 0.0 for cost in costs) for start, costs in pretraining.items()}
-    draws, last = 0, 0.0
-    for draw in range(v.train_draws):
-        units = _training_units(study, draw, chosen, flops, fpi)
-        began = _elapsed(runner)
-        late = opened.budget is not None and began + last > opened.budget
-        if late and draw >= 2 and not all(map(runner.is_done, units)):
-            notes.append(
-                f"draws {draw + 1} to {v.train_draws} of training all weights were left out to keep the budget"
-            )
-            break
-        if draw == 0:
-            units = [*units, *_probe_units(study, swept)]
-        returned = runner.run(sorted(units, key=lambda unit: -unit.seconds))
-        notes += [told["note"] for told in returned.values() if "note" in told]
-        draws, last = draw + 1, (runner.elapsed() - began) if draw else 0.0
-        _say(runner, f"draw {draw + 1} of {v.train_draws}")
-    return Made(replace(plan, study=study), pretraining, studies, left_out, notes, draws)
-
-
-def _say(runner: Runner, what: str) -> None:
-    if runner.main:
-        print(f"{_clock(runner.elapsed()):>12}  {what}", flush=True)
+    tuned = Tuned(chosen, swept, flops, _scratch_flops(study))
+    draws, more = make_draws(study, tuned, runner, opened.budget)
+    return Made(replace(plan, study=study), pretraining, studies, left_out, [*notes, *more], draws)
 
 
 def _pretrain(study: Study, runner: Runner, left_out: dict[str, str]) -> tuple[dict[str, list[dict[str, Any]]], Study]:
@@ -276,47 +243,3 @@ def _scratch_flops(study: Study) -> float:
     """FLOPs per image of training the baseline, as its first run counted them."""
     path = study.folder / "plan.json"
     return float(json.loads(path.read_text())["paces"]["scratch"]["flops_per_image"])
-
-
-def _training_units(
-    study: Study, draw: int, chosen: Mapping[tuple[str, int], Candidate], flops: Mapping[str, float], fpi: float
-) -> list[Unit]:
-    """All weights trained on one draw, with every method and number of labels."""
-    units, most = [], max(flops.values(), default=0.0)
-    for start in study.starts:
-        for n in study.labels if "train" in USES[start] else ():
-            own = chosen[start, n]
-            key = work.key_of(start, "train", n, draw)
-            args = (study, start, n, draw, own)
-            length = study.steps(n) * own.length
-            units.append(Unit(key, work.training, args, length * study.batch(n)))
-            if start == "scratch" and n in study.matched and draw < study.recipe.verdict.matched_draws and most and fpi:
-                steps = _matched_steps(study, n, chosen, flops, fpi)
-                key = work.key_of(start, "train", n, draw, matched=True)
-                units.append(Unit(key, work.training, (*args, steps), float(steps * study.batch(n))))
-    return units
-
-
-def _matched_steps(
-    study: Study, labels: int, chosen: Mapping[tuple[str, int], Candidate], flops: Mapping[str, float], fpi: float
-) -> int:
-    """Steps of the baseline that take no fewer FLOPs than any method's pre-training and fine-tuning together."""
-    usual = study.steps(labels)
-    each = [of / (fpi * study.batch(labels)) + usual * chosen[start, labels].length for start, of in flops.items()]
-    return math.ceil(max(usual * chosen["scratch", labels].length, *each))
-
-
-def _probe_units(study: Study, swept: Mapping[str, dict[str, Any]]) -> list[Unit]:
-    """k-NN and linear probes of all draws, by set of features."""
-    units = []
-    draws = range(study.recipe.verdict.probe_draws)
-    for start in study.starts:
-        if "linear" not in USES[start]:
-            continue
-        own = {"random": len(draws), "pixels": 1}.get(start, len(study.runs(start)))
-        for k in range(own):
-            group = tuple(d for d in draws if d % own == k)
-            if group:
-                args = (study, start, k, group, swept[start])
-                units.append(Unit(f"probe-{start}-{k}", probing.probe, args, 1e9 * len(group)))
-    return units

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -102,7 +103,8 @@ def make_plan(
     """
 
     def seconds(cut: Study) -> float:
-        return spent + _END + sum(line.units * line.seconds for line in estimate(cut, paces, pool, known or {})) / jobs
+        lines = estimate(cut, paces, pool, known or {})
+        return spent + _END + (sum(line.units * line.seconds for line in lines) + _idle(lines, jobs)) / jobs
 
     steps = [] if budget is None else list(_CUTS)
     taken: list[tuple[str, Any]] = []
@@ -119,6 +121,19 @@ def make_plan(
     return Plan(final, lines, seconds(final), (*_differences(study, final), *least))
 
 
+def _idle(lines: Sequence[Line], jobs: int) -> float:
+    """Seconds that processes, taken together, wait for the last pre-training run.
+
+    Trials that need no pre-training run meanwhile.
+    """
+    first = [line for line in lines if line.what.endswith(_FIRST)]
+    until = max((math.ceil(line.units / jobs) * line.seconds for line in first), default=0.0)
+    beside = {f"{NAMES[start]}{_TRIALS}" for start in ("scratch", "cnn")}
+    busy = sum(line.units * line.seconds for line in lines if line in first or line.what in beside)
+    return max(0.0, jobs * until - busy)
+
+
+_FIRST, _TRIALS = ": pre-training", ": trials"
 _TOO_SHORT = "the budget is too short even for the least that can be done"
 
 
@@ -174,7 +189,7 @@ def estimate(study: Study, paces: Mapping[str, Pace], pool: int, known: Mapping[
             continue
         images = study.epochs[start] * v.pretraining * pool
         pace = paces[start]
-        lines.append(Line(f"{NAMES[start]}: pre-training", v.seeds, images / pace.images_per_second + pace.overhead))
+        lines.append(Line(f"{NAMES[start]}{_FIRST}", v.seeds, images / pace.images_per_second + pace.overhead))
     for start in study.starts:
         if "train" in USES[start]:
             pace = paces.get(start if start in ("scratch", "cnn", "public") else "scratch", paces["scratch"])
@@ -182,7 +197,7 @@ def estimate(study: Study, paces: Mapping[str, Pace], pool: int, known: Mapping[
             tuned = [0.7 * each[n] for n in study.tuned]
             name = NAMES[start] + (", fine-tuned" if start in PRETRAINED else "")
             if tuned:
-                lines.append(Line(f"{name}: trials", v.trials * len(tuned), sum(tuned) / len(tuned)))
+                lines.append(Line(f"{name}{_TRIALS}", v.trials * len(tuned), sum(tuned) / len(tuned)))
             lines.append(Line(name, v.train_draws * len(each), sum(each.values()) / len(each)))
             if start == "scratch" and flops and v.matched_draws:
                 rate = pace.images_per_second * pace.flops_per_image

@@ -39,7 +39,7 @@ class Unit:
     function: Callable[..., dict[str, Any]]
     args: tuple[Any, ...]
     seconds: float
-    """Expected."""
+    """Expected, or another measure of the work; those with more begin first."""
 
 
 class Runner:
@@ -62,6 +62,15 @@ class Runner:
     def elapsed(self) -> float:
         """Seconds of work, those of earlier sessions included."""
         return self.before[0] + time.monotonic() - self.began
+
+    def agreed(self) -> float:
+        """The same as the main process counts it, so that all take the same way (every process must call)."""
+        return float(dist.gather_lists([str(self.elapsed())])[0])
+
+    def say(self, what: str) -> None:
+        """Prints what is done, and after how long."""
+        if self.main:
+            print(f"{clock(self.elapsed()):>12}  {what}", flush=True)
 
     def run(self, units: Sequence[Unit]) -> dict[str, dict[str, Any]]:
         """What the units returned, now or before.
@@ -90,6 +99,10 @@ class Runner:
         except FileNotFoundError:
             return False
         return all((self.folder / name).exists() for name in returned.get("files", ()))
+
+    def took(self, unit: Unit) -> float:
+        """Seconds that a finished unit took."""
+        return float(json.loads(self._marker(unit.key).read_text())["seconds"])
 
     def begun(self) -> list[str]:
         """Keys of all units that are done."""
@@ -138,6 +151,13 @@ class Runner:
                 with contextlib.suppress(psutil.Error):
                     child.send_signal(signal.SIGTERM)
             self.pool = None
+
+
+def clock(seconds: float) -> str:
+    """Minutes and seconds, or hours and minutes."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
 
 
 def _meet() -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from ssl_vit.configs import ModelConfig, VerdictConfig, VerdictRecipe
 from ssl_vit.errors import UserError
-from ssl_vit.verdict.course import _matched_steps, _planned
+from ssl_vit.verdict.course import _planned
+from ssl_vit.verdict.draws import matched_steps
 from ssl_vit.verdict.runner import Runner, Unit
 from ssl_vit.verdict.study import Study
 from ssl_vit.verdict.tuning import Candidate
@@ -46,7 +47,7 @@ def test_the_baseline_gets_the_flops_of_the_most_expensive_method(
     per_image = 10.0
     assert STUDY.steps(6400) == USUAL
     flops = {"mae": mae, "dino": dino}
-    found = _matched_steps(STUDY, 6400, of_lengths(**lengths), flops, per_image)
+    found = matched_steps(STUDY, 6400, of_lengths(**lengths), flops, per_image)
     assert found == steps
     for start in ("mae", "dino"):
         own = USUAL * lengths[start] * 64 * per_image

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ssl_vit.configs import ModelConfig, VerdictConfig, VerdictRecipe
 from ssl_vit.configs.verdict import STARTS
-from ssl_vit.verdict.plan import FULL, Pace, make_plan, plan_as_json, read_plan
+from ssl_vit.verdict.plan import FULL, Line, Pace, _idle, make_plan, plan_as_json, read_plan
 from ssl_vit.verdict.study import Study
 
 STUDY = Study(
@@ -142,3 +142,12 @@ def test_runs_that_are_there_cost_nothing_but_their_flops_are_matched() -> None:
     assert "MAE: pre-training" not in lines
     each = lines["from scratch at the FLOPs of pre-training"].seconds
     assert each > 4e13 / (2000 * 2e7)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "trials", "idle"), [(1, 0, 0.0), (2, 0, 100.0), (2, 3, 40.0), (2, 9, 0.0), (4, 0, 100.0)]
+)
+def test_processes_without_work_wait_for_the_last_pre_training_run(jobs: int, trials: int, idle: float) -> None:
+    lines = [Line("MAE: pre-training", 3, 100.0), Line("from scratch: trials", trials, 20.0),
+             Line("MAE, fine-tuned: trials", 3, 20.0), Line("from scratch", 9, 50.0)]  # fmt: skip
+    assert _idle(lines, jobs) == idle

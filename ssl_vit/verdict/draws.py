@@ -1,0 +1,130 @@
+"""All weights trained, and frozen features probed, on one draw of labels after another, as long as there is time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ssl_vit.verdict import probing, work
+from ssl_vit.verdict.runner import Runner, Unit
+from ssl_vit.verdict.study import USES, Study
+from ssl_vit.verdict.tuning import Candidate
+
+_LEAST = 2
+"""Draws without which there is no interval."""
+
+
+class Tuned(NamedTuple):
+    """What is the same for every draw."""
+
+    chosen: Mapping[tuple[str, int], Candidate]
+    """Options of training, by start and number of labels."""
+    swept: Mapping[str, dict[str, Any]]
+    """Options of the linear probe, by start."""
+    flops: Mapping[str, float]
+    """Of one pre-training run, by method."""
+    flops_per_image: float
+    """Of training the baseline."""
+
+
+def make_draws(study: Study, tuned: Tuned, runner: Runner, budget: float | None) -> tuple[int, list[str]]:
+    """Trains and probes on every draw; those that would end after the budget are left out.
+
+    Where several units run at the same time, as many draws do: what takes long in one runs beside the rest of another.
+
+    Args:
+        study: What it belongs to.
+        tuned: What was chosen before.
+        runner: Does the work.
+        budget: Seconds of the whole verdict; None for no limit.
+
+    Returns:
+        How many draws were made, and what is to be said about them.
+    """
+    total, at_once = study.recipe.verdict.train_draws, max(1, runner.jobs)
+    units = [_training_units(study, draw, tuned) for draw in range(total)]
+    notes: list[str] = []
+    made, sizes = 0, range(at_once, 0, -1)
+    while made < total:
+        left = math.inf if budget is None or made < _LEAST else budget - runner.agreed()
+        before = [unit for group in units[:made] for unit in group]
+        groups = (units[made : made + size] for size in sizes)
+        fitting = [group for group in groups if _expected(_flat(group), before, runner) <= left]
+        if not fitting:
+            notes.append(f"draws {made + 1} to {total} of training all weights were left out to keep the budget")
+            break
+        todo = [*_flat(fitting[0]), *(_probe_units(study, tuned.swept) if made == 0 else [])]
+        returned = runner.run(sorted(todo, key=lambda unit: -unit.seconds))
+        notes += [told["note"] for told in returned.values() if "note" in told]
+        made += len(fitting[0])
+        runner.say(f"draw {made} of {total}")
+    return made, notes
+
+
+def _flat(groups: Sequence[Sequence[Unit]]) -> list[Unit]:
+    return [unit for group in groups for unit in group]
+
+
+def _expected(units: Sequence[Unit], before: Sequence[Unit], runner: Runner) -> float:
+    """Seconds that the units will take at the pace of earlier ones; what is done fits into any budget."""
+    todo = [unit.seconds for unit in units if not runner.is_done(unit)]
+    if not todo:
+        return -math.inf
+    if not before:
+        return 0.0
+    pace = sum(runner.took(unit) for unit in before) / sum(unit.seconds for unit in before)
+    return pace * max(max(todo), sum(todo) / max(1, runner.jobs))
+
+
+def _training_units(study: Study, draw: int, tuned: Tuned) -> list[Unit]:
+    """All weights trained on one draw, with every method and number of labels."""
+    units, most, per_image = list[Unit](), max(tuned.flops.values(), default=0.0), tuned.flops_per_image
+    for start in study.starts:
+        for n in study.labels if "train" in USES[start] else ():
+            own = tuned.chosen[start, n]
+            key = work.key_of(start, "train", n, draw)
+            args = (study, start, n, draw, own)
+            length = study.steps(n) * own.length
+            units.append(Unit(key, work.training, args, length * study.batch(n)))
+            matched = start == "scratch" and n in study.matched and draw < study.recipe.verdict.matched_draws
+            if matched and most and per_image:
+                steps = matched_steps(study, n, tuned.chosen, tuned.flops, per_image)
+                key = work.key_of(start, "train", n, draw, matched=True)
+                units.append(Unit(key, work.training, (*args, steps), float(steps * study.batch(n))))
+    return units
+
+
+def matched_steps(
+    study: Study, labels: int, chosen: Mapping[tuple[str, int], Candidate], flops: Mapping[str, float], per_image: float
+) -> int:
+    """Steps of the baseline that take no fewer FLOPs than any method's pre-training and fine-tuning together.
+
+    Args:
+        study: What it belongs to.
+        labels: How many it trains on.
+        chosen: Options of training, by start and number of labels.
+        flops: Of one pre-training run, by method.
+        per_image: FLOPs of the baseline's training.
+    """
+    usual = study.steps(labels)
+    each = [
+        of / (per_image * study.batch(labels)) + usual * chosen[start, labels].length for start, of in flops.items()
+    ]
+    return math.ceil(max(usual * chosen["scratch", labels].length, *each))
+
+
+def _probe_units(study: Study, swept: Mapping[str, dict[str, Any]]) -> list[Unit]:
+    """k-NN and linear probes of all draws, by set of features."""
+    units = []
+    draws = range(study.recipe.verdict.probe_draws)
+    for start in study.starts:
+        if "linear" not in USES[start]:
+            continue
+        own = {"random": len(draws), "pixels": 1}.get(start, len(study.runs(start)))
+        for k in range(own):
+            group = tuple(d for d in draws if d % own == k)
+            if group:
+                args = (study, start, k, group, swept[start])
+                units.append(Unit(f"probe-{start}-{k}", probing.probe, args, 1e9 * len(group)))
+    return units

@@ -1,0 +1,88 @@
+"""Draws of a verdict: several at a time, and those that would end after the budget are left out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from ssl_vit.configs import ModelConfig, VerdictConfig, VerdictRecipe
+from ssl_vit.verdict import draws
+from ssl_vit.verdict.draws import Tuned, make_draws
+from ssl_vit.verdict.runner import Runner, Unit
+from ssl_vit.verdict.study import Study
+
+STUDY = Study(
+    folder=Path("v"), recipe=VerdictRecipe(), kind="class", metric="top1", labels=(20,), starts=("scratch",),
+    preset="digits", model=ModelConfig(), cnn=None, given={}, epochs={}, base_lr={}, tuned=(), matched=(), judged=100,
+)  # fmt: skip
+LONG, SHORT = 100.0, 20.0
+"""Work of a draw's two units; one per second."""
+
+
+class Timed(Runner):
+    """Counts seconds of work instead of waiting for them; as many processes as ``jobs`` says share them."""
+
+    def __init__(self, folder: Path, jobs: int, already: float = 0.0) -> None:
+        super().__init__(folder, 0, main=True)
+        self.jobs, self.seconds, self.ran = jobs, already, list[list[str]]()
+
+    def run(self, units):
+        todo = [unit for unit in units if not self.is_done(unit)]
+        self.ran.append([unit.key for unit in todo])
+        self.seconds += max([sum(u.seconds for u in todo) / self.jobs, *(u.seconds for u in todo)], default=0.0)
+        return super().run(units)
+
+    def elapsed(self) -> float:
+        return self.seconds
+
+    def took(self, unit: Unit) -> float:
+        return unit.seconds
+
+
+def nothing() -> dict[str, int]:
+    return {}
+
+
+@pytest.fixture(autouse=True)
+def light(monkeypatch: pytest.MonkeyPatch) -> None:
+    def units(study: Study, draw: int, tuned: Tuned) -> list[Unit]:
+        return [Unit(f"short-{draw}", nothing, (), SHORT), Unit(f"long-{draw}", nothing, (), LONG)]
+
+    monkeypatch.setattr(draws, "_training_units", units)
+
+
+def make(runner: Runner, budget: float | None, total: int = 5) -> tuple[int, list[str]]:
+    recipe = VerdictRecipe(verdict=replace(VerdictConfig(), train_draws=total))
+    return make_draws(replace(STUDY, recipe=recipe), Tuned({}, {}, {}, 0.0), runner, budget)
+
+
+def test_as_many_draws_at_a_time_as_processes_longest_first(tmp_path: Path) -> None:
+    runner = Timed(tmp_path, 2)
+    assert make(runner, None) == (5, [])
+    assert runner.ran == [
+        ["long-0", "long-1", "short-0", "short-1"], ["long-2", "long-3", "short-2", "short-3"], ["long-4", "short-4"]
+    ]  # fmt: skip
+    assert runner.seconds == 120 + 120 + 100  # draw by draw it would be 500
+
+
+@pytest.mark.parametrize(("budget", "made"), [(339.0, 4), (340.0, 5), (239.0, 3), (219.0, 2), (10.0, 2)])
+def test_draws_that_would_end_after_the_budget_are_left_out(tmp_path: Path, budget: float, made: int) -> None:
+    runner = Timed(tmp_path, 2)
+    found, notes = make(runner, budget)
+    assert found == made
+    assert runner.seconds <= max(budget, 120)
+    left_out = [f"draws {made + 1} to 5 of training all weights were left out to keep the budget"]
+    assert notes == ([] if made == 5 else left_out)
+
+
+def test_what_is_done_is_not_left_out(tmp_path: Path) -> None:
+    assert make(Timed(tmp_path, 1), 360.0)[0] == 3
+    again = Timed(tmp_path, 1, already=1e6)
+    assert make(again, 360.0)[0] == 3
+    assert not any(again.ran)
+
+
+@pytest.mark.parametrize("total", [1, 2, 3])
+def test_few_draws_are_all_made(tmp_path: Path, total: int) -> None:
+    assert make(Timed(tmp_path, 4), None, total) == (total, [])
