@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from ssl_vit.report.cells import percent, seconds
+from ssl_vit.report.comparisons import primary_use
 from ssl_vit.report.contract import ENOUGH, given_flops, matched_counts, tuned_counts
 from ssl_vit.report.records import Verdict
+from ssl_vit.report.tables import interval_of
 
 
 def limits(verdict: Verdict, starts: Sequence[str]) -> tuple[str, ...]:
-    """Sentences on what the baseline did not get everywhere, and on what was cut short.
+    """Sentences on whether anything was learned, what the baseline did not get everywhere, and what was cut short.
 
     Args:
         verdict: All numbers.
@@ -18,7 +21,36 @@ def limits(verdict: Verdict, starts: Sequence[str]) -> tuple[str, ...]:
     """
     if not starts:
         return ()
-    return tuple(sentence for sentence in (_baseline(verdict, starts), _length(verdict)) if sentence)
+    said = _guessing(verdict, starts), _baseline(verdict, starts), _length(verdict)
+    return tuple(sentence for sentence in said if sentence)
+
+
+def _guessing(verdict: Verdict, starts: Sequence[str]) -> str:
+    """That networks were compared which learned nothing."""
+    level = _guessed(verdict)
+    sides = [("scratch", "train", matched) for matched in (False, True)]
+    sides += [(start, primary_use(verdict, start), False) for start in starts]
+    numbers = [
+        verdict.of(start, use, n, matched=matched) for start, use, matched in sides for n in verdict.about["labels"]
+    ]
+    found = [interval_of(scores, verdict.clusters) for scores in numbers if scores]
+    if level is None or any((one.estimate if one.low is None else one.low) > level + 1e-6 for one in found):
+        return ""
+    names = " and ".join(verdict.name(start) for start in starts)
+    return (
+        f"Guessing gives {level:.1f} %, and neither the baseline nor {names} was clearly above that with any number of "
+        "labels: networks were compared that learned nothing."
+    )
+
+
+def _guessed(verdict: Verdict) -> float | None:
+    """The leading metric of answers without looking at the images; None where that is not known."""
+    kind, metric, labels = verdict.about["kind"], verdict.about["metric"], verdict.told("test").get("labels")
+    if kind != "class" or not labels:
+        return None
+    counts = Counter(labels)
+    levels = {"top1": 100.0 * max(counts.values()) / len(labels), "balanced": 100.0 / len(counts), "auroc": 50.0}
+    return levels.get(metric)
 
 
 def _baseline(verdict: Verdict, starts: Sequence[str]) -> str:

@@ -173,6 +173,20 @@ def test_flops_at_some_numbers_of_labels_are_said_at_the_top(folder: Path) -> No
     assert limits(read_verdict(folder), []) == ()  # nothing is said
 
 
+@pytest.mark.parametrize(("metric", "level"), [("top1", None), ("balanced", "10.0"), ("macro_f1", "")])
+def test_networks_that_learned_nothing_are_said_to_have(metric: str, level: str | None, tmp_path: Path) -> None:
+    curves: Curves = {("scratch", "train"): (9.0, 10.0), ("mae", "train"): (10.0, 9.0), ("pixels", "knn"): (60.0, 82.0)}
+    v = make_verdict(tmp_path / "v", curves, labels=(10, 100), longer=(9.0, 9.0), metric=metric)
+    told = json.loads((v / "verdict.json").read_text())["test"]["labels"]
+    often = 100 * max(map(told.count, told)) / len(told)
+    level = f"{often:.1f}" if level is None else level
+    words = f"Guessing gives {level} %, and neither the baseline nor MAE was clearly above that"
+    assert any(one.startswith(words) for one in limits(read_verdict(v), ["mae"])) == bool(level)
+    curves = {**curves, ("mae", "train"): (10.0, 60.0)}
+    learned = make_verdict(tmp_path / "w", curves, labels=(10, 100), longer=(9.0, 9.0), metric=metric)
+    assert not any(one.startswith("Guessing") for one in limits(read_verdict(learned), ["mae"]))
+
+
 @pytest.mark.parametrize(
     ("edit", "words"),
     [
