@@ -6,7 +6,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import yaml
@@ -25,9 +25,12 @@ from ssl_vit.data.sources import Labelled, open_labelled, open_pool
 from ssl_vit.data.views import measure_scale
 from ssl_vit.dist import gather_lists, rank_and_world
 from ssl_vit.errors import UserError
+from ssl_vit.evaluation.features import RAW_SIDE
 from ssl_vit.evaluation.few_label import held_out_inside, labelled_draw
+from ssl_vit.evaluation.linear_protocols import candidate_pools
 from ssl_vit.evaluation.metrics import chosen_metric
 from ssl_vit.evaluation.origin import recorded_data
+from ssl_vit.models.backbone import Pool
 from ssl_vit.models.build import build_backbone, check_shape, model_facts
 from ssl_vit.verdict.networks import cnn_for, prepare_public
 from ssl_vit.verdict.study import SCRIPTS, Study
@@ -90,7 +93,10 @@ def open_study(cfg: VerdictRecipe, folder: Path, pool: ImageSet, data: Labelled)
     classes = len(np.unique(train.labels)) if train.kind == "class" else None
     counts, notes = label_counts(cfg.verdict, len(train), classes, cfg.data.path == "digits" and not cfg.eval.data.path)
     tuned = tuned_counts(counts, {n: _held_out(train, n) for n in counts})
-    parameters = sum(p.numel() for p in build_backbone(resolved, pool.form.channels).parameters())
+    backbone = build_backbone(resolved, pool.form.channels)
+    parameters = sum(p.numel() for p in backbone.parameters())
+    widths = sum(backbone.pooled_width(cast(Pool, name)) for name in candidate_pools(backbone)[1])
+    raw = min(RAW_SIDE, resolved.img_size) ** 2 * pool.form.channels
     starts, left_out = list(methods_of(cfg.verdict.methods)), {}
     if cfg.verdict.backbones is not None and cfg.verdict.methods is None:
         starts = [s for s in starts if s not in SCRIPTS or s in given]
@@ -99,7 +105,7 @@ def open_study(cfg: VerdictRecipe, folder: Path, pool: ImageSet, data: Labelled)
         preset=preset.name, model=resolved,
         cnn=cnn_for(cfg.verdict.cnn, parameters, resolved.img_size, cfg.data.window),
         epochs=_epochs(cfg, len(pool), preset), given=given, tuned=tuned, matched=tuned or counts[-1:],
-        judged=len(train) + len(test),
+        judged=len(train) + len(test), heads=(widths * len(train.classes), raw * len(train.classes)),
         base_lr={"scratch": preset.base_lr["scratch"], "finetune": preset.base_lr["finetune"]},
     )  # fmt: skip
     main = rank_and_world()[0] == 0

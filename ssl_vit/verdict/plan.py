@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from ssl_vit.configs import VerdictConfig, to_dict
+from ssl_vit.configs import LinearConfig, VerdictConfig, to_dict
 from ssl_vit.configs.verdict import PRETRAINED
 from ssl_vit.verdict.study import NAMES, USES, Study
 from ssl_vit.verdict.tuning import nearest
@@ -17,9 +17,9 @@ FULL = 0.9
 _END = 15.0
 """Seconds for pictures and the report."""
 _PROBE = 0.2
-"""Seconds of a k-NN and a linear probe at one number of labels, where nothing is chosen."""
-_SWEEP = 6.0
-"""Seconds of choosing a linear probe's options at one number of labels."""
+"""Seconds of a k-NN and a linear probe at one number of labels, beside the arithmetic of linear heads."""
+_THIN = 2.0
+"""How much slower than a network's the arithmetic of linear heads is."""
 _FORWARD = 3.0
 """How much faster images pass a network forwards only."""
 _LENGTHS = 1.7
@@ -44,7 +44,7 @@ and seeds, which intervals stand on, come last."""
 
 _WORDS: dict[str, Callable[[Any], str]] = {
     "length": lambda v: f"training on labels is {v:.2g} times as long as usual",
-    "pretraining": lambda v: f"pre-training is {v:.2g} times as long as the preset's",
+    "pretraining": lambda v: f"pre-training is {v:.2g} times as long as usual",
     "matched_draws": lambda v: f"{v} draws of the baseline at the FLOPs of pre-training" if v
     else "no baseline at the FLOPs of pre-training, so no gain can be claimed",
     "trials": lambda v: f"{v} tuning trials for every method",
@@ -207,12 +207,22 @@ def estimate(study: Study, paces: Mapping[str, Pace], pool: int, known: Mapping[
                 lines.append(Line(f"{name} at the FLOPs of pre-training", draws * len(whole),
                                   sum(whole) / len(whole)))  # fmt: skip
         if "linear" in USES[start]:
-            seconds = (_SWEEP / v.probe_draws + _PROBE) * len(study.labels)
+            pace = paces.get(start if start == "public" else "scratch", paces["scratch"])
+            seconds = sum(_linear(study, start, pace, n) for n in study.labels)
             networks = {"random": v.probe_draws, "pixels": 0}.get(start, len(study.runs(start)))
-            rate = _FORWARD * paces.get(start if start == "public" else "scratch", paces["scratch"]).images_per_second
-            seconds += (networks + 1) * study.judged / rate / v.probe_draws
+            seconds += (networks + 1) * study.judged / (_FORWARD * pace.images_per_second) / v.probe_draws
             lines.append(Line(f"{NAMES[start]}: k-NN and linear probe", v.probe_draws, seconds))
     return lines
+
+
+def _linear(study: Study, start: str, pace: Pace, labels: int) -> float:
+    """Seconds of a probe at one number of labels, with its share of choosing options once."""
+    usual = LinearConfig()
+    steps = max(usual.min_steps, usual.passes * labels / usual.batch_size)
+    flops = 4.0 * steps * min(labels, usual.batch_size) * study.heads[start == "pixels"]
+    chosen = len(usual.rates) * len(usual.decays) * (usual.folds + 1) / study.recipe.verdict.probe_draws
+    rate = pace.images_per_second * pace.flops_per_image
+    return _PROBE + (flops * (1.0 + chosen) * _THIN / rate if rate else 0.0)
 
 
 def _training(study: Study, pace: Pace, labels: int) -> float:

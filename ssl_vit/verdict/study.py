@@ -77,6 +77,8 @@ class Study:
     """Pre-training runs that were there before, by start."""
     judged: int
     """Labelled images, training and test."""
+    heads: tuple[int, int]
+    """Weights of one linear head on a network's features, all poolings together, and on raw pixels."""
 
     def runs(self, start: str) -> tuple[Path, ...]:
         """Folders of what a method's features come from, by number of the pre-training seed."""

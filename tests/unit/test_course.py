@@ -18,7 +18,7 @@ STUDY = Study(
     folder=Path("v"), recipe=VerdictRecipe(verdict=VerdictConfig(length=0.5)), kind="class", metric="top1",
     labels=(20, 6400), starts=("scratch", "mae", "dino"), preset="digits", model=ModelConfig(), cnn=None, given={},
     epochs={"mae": 139.0, "dino": 139.0}, base_lr={"scratch": 4e-3, "finetune": 2e-3}, tuned=(6400,), matched=(6400,),
-    judged=7000,
+    judged=7000, heads=(5120, 640),
 )  # fmt: skip
 USUAL = 5000  # steps of 64: a hundred epochs, halved
 

@@ -14,7 +14,8 @@ from ssl_vit.verdict.study import Study
 
 STUDY = Study(
     folder=Path("v"), recipe=VerdictRecipe(), kind="class", metric="top1", labels=(20,), starts=("scratch",),
-    preset="digits", model=ModelConfig(), cnn=None, given={}, epochs={}, base_lr={}, tuned=(), matched=(), judged=100,
+    preset="digits", model=ModelConfig(), cnn=None, given={}, epochs={}, base_lr={}, tuned=(), matched=(),
+    judged=100, heads=(5120, 640),
 )  # fmt: skip
 LONG, SHORT = 100.0, 20.0
 """Work of a draw's two units; one per second."""

@@ -18,7 +18,7 @@ STUDY = Study(
     folder=Path("v"), recipe=VerdictRecipe(), kind="class", metric="top1", labels=(10, 20, 50, 100, 1438),
     starts=STARTS, preset="digits", model=ModelConfig(), cnn=ModelConfig("test_resnet"), given={},
     epochs={"mae": 139.0, "dino": 139.0}, base_lr={"scratch": 4e-3, "finetune": 2e-3}, tuned=(100, 1438),
-    matched=(100, 1438), judged=1797,
+    matched=(100, 1438), judged=1797, heads=(5120, 640),
 )  # fmt: skip
 PACES = {
     "scratch": Pace(2000.0, 0.4, 2e7, 64.0), "cnn": Pace(1500.0, 0.4, 2.4e7, 64.0),
