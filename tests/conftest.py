@@ -13,7 +13,11 @@ install_import_hook("ssl_vit", "beartype.beartype")
 @pytest.fixture(autouse=True)
 def nothing_said_yet() -> Iterator[None]:
     """Every test is a program of its own."""
+    from accelerate.state import AcceleratorState
     from ssl_vit.notices import forget
+    from ssl_vit.products import choose_attention
 
     forget()
+    AcceleratorState._reset_state()  # the precision of the test before
+    choose_attention("fp32")
     yield

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from accelerate.state import AcceleratorState
 from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,6 +37,7 @@ class InProcess:
     def __call__(self, script: str, *words: str) -> tuple[int, str, str]:
         """Exit status, stdout and stderr."""
         self.monkeypatch.setattr(sys, "argv", [str(ROOT / script), *words])
+        AcceleratorState._reset_state()  # the script before may have had another precision
         status = 0
         try:
             runpy.run_path(str(ROOT / script), run_name="__main__")
