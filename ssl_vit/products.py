@@ -41,8 +41,9 @@ def choose_products() -> str:
 def choose_attention(precision: str) -> None:
     """Makes attention plain products where a CPU computes in bf16, from here on until called with another precision.
 
-    torch's fused kernel goes backwards through bf16 up to 25 times slower than through single precision, so that small
-    networks trained slower in bf16 than without; plain products are 1.1 to 2.5 times faster than single precision.
+    torch's fused kernel goes backwards through bf16 many times slower than through single precision, so that a step of
+    a small network took three times as long as without bf16; with plain products it is as fast, and larger ones are 1.2
+    to 2 times as fast (benchmarks/results/bf16.md).
 
     Args:
         precision: That of the run, resolved.
