@@ -45,11 +45,12 @@ def make_draws(study: Study, tuned: Tuned, runner: Runner, budget: float | None)
     total, at_once = study.recipe.verdict.train_draws, max(1, runner.jobs)
     units = [_training_units(study, draw, tuned) for draw in range(total)]
     notes: list[str] = []
-    made, sizes = 0, range(at_once, 0, -1)
+    made = 0
     while made < total:
         left = math.inf if budget is None or made < _LEAST else budget - runner.agreed()
         before = [unit for group in units[:made] for unit in group]
-        groups = (units[made : made + size] for size in sizes)
+        most = at_once if made else min(at_once, _LEAST)  # nothing is known of how long the first take
+        groups = (units[made : made + size] for size in range(most, 0, -1))
         fitting = [group for group in groups if _expected(_flat(group), before, runner) <= left]
         if not fitting:
             notes.append(f"draws {made + 1} to {total} of training all weights were left out to keep the budget")

@@ -84,6 +84,12 @@ def test_what_is_done_is_not_left_out(tmp_path: Path) -> None:
     assert not any(again.ran)
 
 
+def test_many_processes_begin_no_more_than_must_be_made(tmp_path: Path) -> None:
+    runner = Timed(tmp_path, 16)
+    assert make(runner, 150.0)[0] == 2
+    assert len(runner.ran) == 1
+
+
 @pytest.mark.parametrize("total", [1, 2, 3])
 def test_few_draws_are_all_made(tmp_path: Path, total: int) -> None:
     assert make(Timed(tmp_path, 4), None, total) == (total, [])
