@@ -71,17 +71,18 @@ class Finding:
 
     def sentence(self) -> str:
         """The finding in words."""
-        many = f"{self.images:,} of {self.total:,}"
+        many, has = f"{self.images:,} of {self.total:,}", "has" if self.images == 1 else "have"
         twin = {"exact": "an exact copy", "near": "a near duplicate"}.get(self.kind)
         if self.between.startswith("within"):
-            return f"{many} {_WORDS[self.of]} have {twin} among themselves ({_counted(self.pairs, 'pair')})."
+            return f"{many} {_WORDS[self.of]} {has} {twin} among themselves ({_counted(self.pairs, 'pair')})."
         declared = "" if self.leak else ", as declared (transductive)"
         if self.kind == "same":
-            return f"{many} test images are themselves among the {_WORDS[self.of]}{declared}."
+            itself = "is itself" if self.images == 1 else "are themselves"
+            return f"{many} test images {itself} among the {_WORDS[self.of]}{declared}."
         if self.kind == "group":
             groups = _counted(self.pairs, "group")
-            return f"{many} test images have relatives among the {_WORDS[self.of]} ({groups}){declared}."
-        return f"{many} test images have {twin} among the {_WORDS[self.of]}{declared}."
+            return f"{many} test images {has} relatives among the {_WORDS[self.of]} ({groups}){declared}."
+        return f"{many} test images {has} {twin} among the {_WORDS[self.of]}{declared}."
 
     @property
     def of(self) -> str:

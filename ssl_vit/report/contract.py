@@ -80,7 +80,8 @@ def counted(verdict: Verdict, primary: Sequence[Difference]) -> tuple[Item, ...]
 def broken(items: Iterable[Item], start: str = "") -> tuple[str, ...]:
     """What makes the headline refuse "pre-training wins", in words; also what cannot be known.
 
-    Different protocols are not among it: ``findings`` looks at those of every pre-trained start by itself.
+    Different protocols and test images in the pool are not among it: ``findings`` looks at those of every pre-trained
+    start by itself.
 
     Args:
         items: From ``check``.
@@ -257,6 +258,7 @@ def _last_step(verdict: Verdict, own: Sequence[str]) -> Item:
 
 
 def _leaks(verdict: Verdict) -> list[Item]:
+    """Whether a leak refuses a verdict depends on its size, which ``leaking`` looks at."""
     claim = "No test image among the images to pre-train on, unless declared"
     others = "No test image among the training images, and no group on both sides"
     if verdict.leaks is None:
@@ -266,13 +268,23 @@ def _leaks(verdict: Verdict) -> list[Item]:
             Item(others, None, words),
         ]
     leaks = [one for one in verdict.leaks.get("findings", []) if one.get("leak")]
-    pool = [one for one in leaks if one["between"] == "test-pool" and one["kind"] != "group"]
+    pool = pool_leaks(verdict)
     rest = [one for one in leaks if one not in pool]
     if verdict.about.get("transductive"):
         first = Item(claim, True, "declared: pre-training saw test images, without their labels (--data.transductive)")
     else:
-        first = Item(claim, not pool, _sentences(pool), "test images are among the images to pre-train on")
+        first = Item(claim, not pool, _sentences(pool))
     return [first, Item(others, not rest, _sentences(rest))]
+
+
+def pool_leaks(verdict: Verdict) -> list[dict[str, Any]]:
+    """What the leak guard found of test images themselves, or copies of them, among the images to pre-train on.
+
+    Args:
+        verdict: All numbers.
+    """
+    found = [one for one in (verdict.leaks or {}).get("findings", []) if one.get("leak")]
+    return [one for one in found if one["between"] == "test-pool" and one["kind"] != "group"]
 
 
 def _sentences(findings: Sequence[dict[str, Any]]) -> str:

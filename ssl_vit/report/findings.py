@@ -20,6 +20,7 @@ from ssl_vit.report.comparisons import (
     difference_at,
     oriented,
 )
+from ssl_vit.report.leaking import reason
 from ssl_vit.report.records import Verdict
 from ssl_vit.results import LABELS, shown
 from ssl_vit.rundir import differences
@@ -67,7 +68,7 @@ def find(verdict: Verdict, broken: Sequence[str] = (), each: Mapping[str, Sequen
     more: list[str] = []
     judged: list[str] = []
     for one in found.primary:
-        reasons = [*broken, *(each or {}).get(one.start, ()), *words.protocols(one)]
+        reasons = [*broken, *(each or {}).get(one.start, ()), *words.protocols(one), *words.leaks(one)]
         refused += [reason for reason in reasons if reason not in refused]
         if reasons:
             observed[words.what(one)] = words.observed(one)
@@ -188,6 +189,11 @@ class _Words:
             return []
         fields = differences(first.protocol, other.protocol)
         return [f"the protocols of {self.name(one.start)} fine-tuning and of the labelled baseline differ ({fields})"]
+
+    def leaks(self, one: Difference) -> list[str]:
+        """Whether test images that pre-training saw may be what a difference comes from."""
+        why = reason(self.all, one, self.curve(one))
+        return [why] if why else []
 
     def nothing(self) -> str:
         """Why there is no comparison to give a verdict on."""

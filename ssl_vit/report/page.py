@@ -28,6 +28,7 @@ from ssl_vit.report.comparisons import PRETRAINED
 from ssl_vit.report.contract import broken, check, counted
 from ssl_vit.report.findings import Findings, find
 from ssl_vit.report.guard import leak_blocks, leak_sentences
+from ssl_vit.report.leaking import bound_sentence
 from ssl_vit.report.limits import limits
 from ssl_vit.report.look import LONGER, looks
 from ssl_vit.report.records import Verdict
@@ -81,8 +82,11 @@ def build(verdict: Verdict) -> Page:
 def _notes(verdict: Verdict, findings: Findings) -> tuple[Words, ...]:
     """What must be known to read the sentence; refusals and declarations stand in the sentence itself."""
     leaks = leak_sentences(verdict)
-    warnings = [Words(f"{' '.join(leaks)} Scores on these images mean less.", warning=True)] if leaks else []
-    return tuple(warnings)
+    if not leaks:
+        return ()
+    bound = bound_sentence(verdict, findings.primary, findings.judged)
+    words = " ".join([*leaks, "Scores on these images mean less.", *([bound] if bound else [])])
+    return (Words(words, warning=True),)
 
 
 def _strip(verdict: Verdict, findings: Findings) -> list[tuple[str, str]]:

@@ -70,8 +70,8 @@ def test_ordinary_runs_become_a_report(backbone: str, script, small: list[str]) 
 
 
 def test_features_are_kept_for_draws_and_other_protocols(backbone: str, script) -> None:
-    def judged(*words: str, name: str = "knn", file: str = "eval/knn.py") -> dict[str, Any]:
-        status, _, err = script(file, "--backbone", backbone, *words)
+    def judged(*words: str, name: str = "knn", file: str = "eval/knn.py", precision: str = "fp32") -> dict[str, Any]:
+        status, _, err = script(file, "--backbone", backbone, "--eval.precision", precision, *words)
         assert status == 0, err
         return json.loads(Path(f"run/results/{name}.json").read_text())
 
@@ -95,7 +95,7 @@ def test_features_are_kept_for_draws_and_other_protocols(backbone: str, script) 
     # Random weights of another seed are another network; bf16 is another protocol.
     judged("--seed", "1", name="knn-seed-1")
     assert len(kept()) == 4
-    rounded = judged("--eval.precision", "bf16", "--eval.baselines", "false")
+    rounded = judged("--eval.baselines", "false", precision="bf16")
     assert len(kept()) == 5
     assert rounded["protocol"] == fresh["protocol"] | {"arithmetic": "bf16"}
 

@@ -14,6 +14,7 @@ import pytest
 import timm
 import torch
 from PIL import Image
+from ssl_vit.train import auto_precision
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -64,8 +65,9 @@ def test_the_stored_config_repeats_the_run(pretrained, script, tmp_path: Path) -
     stored = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     again = [json.loads(line) for line in (tmp_path / "again" / "metrics.jsonl").read_text().splitlines()]
     assert [r["step"] for r in stored] == [r["step"] for r in again]
-    # Other thread counts round differently; nothing else may.
-    assert [r["loss"] for r in again] == pytest.approx([r["loss"] for r in stored], rel=1e-5)
+    # Other thread counts round differently, coarsely where the CPU chooses bf16; nothing else may.
+    rel = 1e-5 if auto_precision() == "fp32" else 1e-3
+    assert [r["loss"] for r in again] == pytest.approx([r["loss"] for r in stored], rel=rel)
 
 
 def test_knn_and_linear_probe_on_the_runs_own_data(pretrained, script) -> None:

@@ -16,8 +16,8 @@ from ssl_vit.report.records import read_verdict
 from made_verdict import PRETRAINING, SMALL, TRAINING, Curves, make_verdict, no_leaks
 
 POOL = {"kind": "exact", "between": "test-pool", "pairs": 1, "images": 1, "leak": True, "test": [3],
-        "sentence": "1 of 40 test images have an exact copy in the pre-training pool."}  # fmt: skip
-TRAIN = {**POOL, "between": "test-train", "sentence": "1 of 40 test images have an exact copy in the training images."}
+        "sentence": "1 of 40 test images has an exact copy in the pre-training pool."}  # fmt: skip
+TRAIN = {**POOL, "between": "test-train", "sentence": "1 of 40 test images has an exact copy in the training images."}
 
 
 @pytest.fixture
@@ -218,7 +218,7 @@ def test_leaks(folder: Path) -> None:
 
     pool, others, reasons = of(POOL, TRAIN)
     assert pool.kept is False and "pre-training pool" in pool.detail and "training images" in others.detail
-    assert reasons == ("test images are among the images to pre-train on",)
+    assert reasons == ()  # how much a leak matters is looked at for every difference: test_leaking.py
     pool, others, reasons = of(TRAIN)
     assert pool.kept and others.kept is False and reasons == ()
     pool, others, reasons = of({**TRAIN, "leak": False})

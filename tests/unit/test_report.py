@@ -72,7 +72,7 @@ def leaks() -> dict[str, Any]:
     def shown(name: str, where: str) -> dict[str, Any]:
         return {"set": name, "position": 1, "where": where, "png": base64.b64encode(png((9, 9, 9), 8, 8)).decode()}
 
-    sentence = f"1 of 30 test images have a near duplicate in the training images, {EVIL}."
+    sentence = f"1 of 30 test images has a near duplicate in the training images, {EVIL}."
     return no_leaks(
         findings=[{"kind": "near", "between": "test-train", "pairs": 1, "images": 1, "leak": True, "test": [1],
                    "sentence": sentence}],
