@@ -102,10 +102,15 @@ class Preset:
     cutmix: float = 1.0
     mixed_from: int = 2000
     """Fewest labels that are mixed by mixup and CutMix."""
+    narrow_lr: float | None = 4e-3
+    """As ``base_lr`` from scratch and of fine-tuning, of networks narrower than ``NARROW``; None: as of all others."""
     labelled_epochs: int = 100
     labelled_batch: int = 64
 
 
+NARROW = 192
+"""Width of ViT-Ti. Searches with networks of width 96 and 128 (benchmarks/results/cells16.md and cifar10.md) end at a
+rate of 1e-3 or more for batches of 64 in 8 of 10 cases, and never at the 2.5e-4 of wide ones."""
 _LR: dict[Task, float] = {"mae": 1e-3, "scratch": 1e-3, "finetune": 1e-3}
 _RECIPE = (
     "MAE's pre-training (arXiv 2111.06377, appendix A.1): masking 0.75, crops of 0.2-1, mirror, normalised targets; "
@@ -132,6 +137,7 @@ _PRESETS = [
         patches=(2, 1),
         network="vit_micro",
         base_lr={"mae": 3e-3, "scratch": 4e-3, "finetune": 2e-3},
+        narrow_lr=None,
         images=200_000,
         batch=128,
         pool="mean",
@@ -257,7 +263,8 @@ def table() -> str:
             "A preset fills what is not given. The images choose one by their size, --preset NAME names one.\n",
             aligned([_HEAD, *map(_row, _PRESETS)]),
             "\nown/32: the images' own size in whole patches; 32 px where images of other sizes are given it.",
-            "base lr: MAE/from scratch/fine-tuning, per 256 images of effective batch.",
+            "base lr: MAE/from scratch/fine-tuning, per 256 images of effective batch; on labels, networks narrower",
+            f"than {NARROW} take {short(photos.narrow_lr or 0)} from px32 on (results of cells16, cifar10).",
             "epochs: MAE sees its budget of images, but keeps between these limits.",
             f"On labels: {photos.labelled_epochs} epochs, batch {photos.labelled_batch}; from px32 on RandAugment, "
             f"erasing, crops of {photos.labelled_crop[0]:g}-1 and, from {photos.mixed_from:,} labels on, mixing.\n",

@@ -10,7 +10,7 @@ from ssl_vit.configs.evaluation import ProbeOptimConfig
 from ssl_vit.configs.fit import FitConfig, OptimConfig
 from ssl_vit.configs.model import ModelConfig
 from ssl_vit.configs.objectives import MAEConfig, SupervisedConfig
-from ssl_vit.configs.presets import NETWORKS, Preset, Task, for_side, named, network_for
+from ssl_vit.configs.presets import NARROW, NETWORKS, Preset, Task, for_side, named, network_for
 from ssl_vit.configs.recipes import LinearRecipe
 from ssl_vit.errors import UserError
 from ssl_vit.notices import say_once
@@ -205,7 +205,9 @@ def resolve_mae(cfg: MAEConfig, width: int, size: int) -> MAEConfig:
 
 def resolve_optim(cfg: OptimConfig, width: int, size: int, task: Task) -> OptimConfig:
     """The base learning rate as a number: the preset's, for MAE of wide networks the paper's."""
-    base = (network_for(width).mae_base_lr if task == "mae" else None) or for_side(size).base_lr[task]
+    preset = for_side(size)
+    own = network_for(width).mae_base_lr if task == "mae" else preset.narrow_lr if width < NARROW else None
+    base = own or preset.base_lr[task]
     return replace(cfg, base_lr=base if cfg.base_lr is None else cfg.base_lr)
 
 

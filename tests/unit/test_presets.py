@@ -123,7 +123,10 @@ def test_decoder_and_rate_of_every_network(width: int, decoder: tuple[int, int, 
     mae = resolve.resolve_mae(MAEConfig(), width, 224)
     assert (mae.decoder_width, mae.decoder_depth, mae.decoder_heads) == decoder
     assert resolve.resolve_optim(OptimConfig(), width, 224, "mae").base_lr == rate
-    assert resolve.resolve_optim(OptimConfig(), width, 224, "scratch").base_lr == 1e-3
+    for task in ("scratch", "finetune"):
+        assert resolve.resolve_optim(OptimConfig(), width, 224, task).base_lr == (4e-3 if width < 192 else 1e-3)
+    assert resolve.resolve_optim(OptimConfig(), width, 8, "finetune").base_lr == 2e-3  # measured on digits
+    assert resolve.resolve_optim(OptimConfig(base_lr=5e-4), width, 224, "finetune").base_lr == 5e-4
 
 
 def test_every_side_belongs_to_one_preset_and_every_preset_to_its_own_input() -> None:
