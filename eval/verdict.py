@@ -6,9 +6,13 @@ Pre-trains what is not there yet, judges everything alike, and writes report.htm
 interrupted verdict continues with the same command.
 """
 
+import time
+
 from ssl_vit.configs import VerdictRecipe, run_script
 from ssl_vit.configs.further import check_further
 from ssl_vit.configs.verdict import check_verdict
+
+BEGAN = time.monotonic()
 
 
 def main(cfg: VerdictRecipe) -> None:
@@ -21,7 +25,7 @@ def main(cfg: VerdictRecipe) -> None:
     check_further(cfg.verdict)
     from ssl_vit.verdict.course import give_verdict
 
-    folder = give_verdict(cfg)
+    folder = give_verdict(cfg, BEGAN)
     if folder is None:
         return
     from ssl_vit.report.records import read_verdict

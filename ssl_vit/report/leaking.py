@@ -28,15 +28,18 @@ def most(verdict: Verdict) -> float | None:
     Returns:
         None where no such bound is known: a single image may change a ranking or a squared error by any amount.
     """
-    positions = {position for one in pool_leaks(verdict) for position in one.get("test", [])}
+    leaked = {position for one in pool_leaks(verdict) for position in one.get("test", [])}
     labels, metric = verdict.told("test").get("labels"), verdict.about["metric"]
     if verdict.about["kind"] != "class" or not labels:
         return None
+    # Images that could not be read were not judged.
+    judged = verdict.told("test").get("positions") or range(len(labels))
+    seen = [label for position, label in zip(judged, labels, strict=True) if position in leaked]
     counts = Counter(labels)
     if metric == "top1":
-        return 100.0 * len(positions) / len(labels)
+        return 100.0 * len(seen) / len(labels)
     if metric == "balanced":
-        return sum(100.0 / (len(counts) * counts[labels[position]]) for position in positions)
+        return sum(100.0 / (len(counts) * counts[label]) for label in seen)
     return None
 
 

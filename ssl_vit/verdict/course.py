@@ -43,16 +43,17 @@ class Made(NamedTuple):
     """Draws where all weights were trained."""
 
 
-def give_verdict(cfg: VerdictRecipe) -> Path | None:
+def give_verdict(cfg: VerdictRecipe, began: float | None = None) -> Path | None:
     """Makes what is not there yet, and writes everything that the report stands on.
 
     Args:
         cfg: As given.
+        began: When the program began (``time.monotonic()``): importing libraries counts; None for now.
 
     Returns:
         The verdict's folder; None where only the plan was asked for, and on processes other than the main one.
     """
-    began = time.monotonic()
+    began = time.monotonic() if began is None else began
     accelerator = train.start("fp32", cfg.seed)
     pool, note, data = open_images(cfg)
     run = open_run(
@@ -72,7 +73,7 @@ def give_verdict(cfg: VerdictRecipe) -> Path | None:
         made = _make(opened, plan, runner)
         runner.run([Unit("pictures", draw_pictures, (made.plan.study,), 0.0)])
         if accelerator.is_main_process:
-            write_about(opened, made, note, run, runner.elapsed(), runner.sessions, jobs)
+            write_about(opened, made, note, run, *runner.taken(), jobs)
     finally:
         runner.close()
     if not accelerator.is_main_process:

@@ -6,7 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+from scipy.optimize import nnls
+
 from ssl_vit.verdict import probing, work
+from ssl_vit.verdict.plan import END
 from ssl_vit.verdict.runner import Runner, Unit
 from ssl_vit.verdict.study import USES, Study
 from ssl_vit.verdict.tuning import Candidate
@@ -29,7 +33,7 @@ class Tuned(NamedTuple):
 
 
 def make_draws(study: Study, tuned: Tuned, runner: Runner, budget: float | None) -> tuple[int, list[str]]:
-    """Trains and probes on every draw; those that would end after the budget are left out.
+    """Trains and probes on every draw; those that would end after the budget are left out, unless they are begun.
 
     Where several units run at the same time, as many draws do: what takes long in one runs beside the rest of another.
 
@@ -45,15 +49,20 @@ def make_draws(study: Study, tuned: Tuned, runner: Runner, budget: float | None)
     total, at_once = study.recipe.verdict.train_draws, max(1, runner.jobs)
     units = [_training_units(study, draw, tuned) for draw in range(total)]
     notes: list[str] = []
-    made = 0
+    # What was begun before an interruption has left results, and half a draw is none.
+    begun = max((draw + 1 for draw, group in enumerate(units) if any(map(runner.is_done, group))), default=0)
+    made, must = 0, min(total, max(_LEAST, begun))
     while made < total:
-        left = math.inf if budget is None or made < _LEAST else budget - runner.agreed()
+        left = math.inf if budget is None or made < must else budget - END - runner.agreed()
         before = [unit for group in units[:made] for unit in group]
-        most = at_once if made else min(at_once, _LEAST)  # nothing is known of how long the first take
+        most = min(at_once, must - made) if made < must else at_once
         groups = (units[made : made + size] for size in range(most, 0, -1))
         fitting = [group for group in groups if _expected(_flat(group), before, runner) <= left]
         if not fitting:
-            notes.append(f"draws {made + 1} to {total} of training all weights were left out to keep the budget")
+            which = f"draw {total} of training all weights was" if made + 1 == total else (
+                f"draws {made + 1} to {total} of training all weights were"
+            )  # fmt: skip
+            notes.append(f"{which} left out to keep the budget")
             break
         todo = [*_flat(fitting[0]), *(_probe_units(study, tuned.swept) if made == 0 else [])]
         returned = runner.run(sorted(todo, key=lambda unit: -unit.seconds))
@@ -74,8 +83,11 @@ def _expected(units: Sequence[Unit], before: Sequence[Unit], runner: Runner) -> 
         return -math.inf
     if not before:
         return 0.0
-    pace = sum(runner.took(unit) for unit in before) / sum(unit.seconds for unit in before)
-    return pace * max(max(todo), sum(todo) / max(1, runner.jobs))
+    # A unit takes some seconds by itself, and others for every image.
+    known = np.array([[1.0, unit.seconds] for unit in before])
+    (each, pace), _ = nnls(known, np.array([runner.took(unit) for unit in before]))
+    expected = [float(each + pace * work) for work in todo]
+    return max(max(expected), sum(expected) / max(1, runner.jobs))
 
 
 def _training_units(study: Study, draw: int, tuned: Tuned) -> list[Unit]:

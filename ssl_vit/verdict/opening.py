@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-import yaml
 
 from ssl_vit.checkpoint import export_backbone
 from ssl_vit.configs import (
-    ModelConfig,
+    OptimConfig,
     VerdictRecipe,
     resolve,
     resolve_dino,
 )
 from ssl_vit.configs.further import further_options
+from ssl_vit.configs.presets import Task
 from ssl_vit.configs.verdict import label_counts, methods_of, seconds_of
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.sources import Labelled, open_labelled, open_pool
@@ -28,15 +27,16 @@ from ssl_vit.errors import UserError
 from ssl_vit.evaluation.features import RAW_SIDE
 from ssl_vit.evaluation.few_label import held_out_inside, labelled_draw
 from ssl_vit.evaluation.linear_protocols import candidate_pools
-from ssl_vit.evaluation.metrics import chosen_metric
+from ssl_vit.evaluation.metrics import chosen_metric, judge
 from ssl_vit.evaluation.origin import recorded_data
 from ssl_vit.models.backbone import Pool
 from ssl_vit.models.build import build_backbone, check_shape, model_facts
+from ssl_vit.verdict.named import named_runs
 from ssl_vit.verdict.networks import cnn_for, prepare_public
 from ssl_vit.verdict.study import SCRIPTS, Study
 from ssl_vit.verdict.tuning import tuned_counts
 
-_OBJECTIVES = {"MAE": "mae", "DINO": "dino", "DINO, student": "dino"}
+_TASKS: tuple[Task, ...] = ("scratch", "finetune")
 
 
 class Opened(NamedTuple):
@@ -82,7 +82,8 @@ def open_study(cfg: VerdictRecipe, folder: Path, pool: ImageSet, data: Labelled)
     train, test = data.train, data.test
     assert train.labels is not None and test.labels is not None
     metric = chosen_metric(cfg.eval.metric, test.kind, test.labels)
-    given, model = _given(cfg, pool)
+    _check_defined(metric, data)
+    given, model = named_runs(cfg, pool)
     cfg = replace(cfg, model=model)
     short = cfg.data.window or pool.sizes.short_side
     shape = model_facts(resolve.default_name(model, short, cfg.preset), tokens=True)
@@ -92,6 +93,7 @@ def open_study(cfg: VerdictRecipe, folder: Path, pool: ImageSet, data: Labelled)
     preset = resolve.preset_for(cfg.preset, resolved.img_size)
     classes = len(np.unique(train.labels)) if train.kind == "class" else None
     counts, notes = label_counts(cfg.verdict, len(train), classes, cfg.data.path == "digits" and not cfg.eval.data.path)
+    notes += _small_classes(cfg, train)
     tuned = tuned_counts(counts, {n: _held_out(train, n) for n in counts})
     backbone = build_backbone(resolved, pool.form.channels)
     parameters = sum(p.numel() for p in backbone.parameters())
@@ -106,7 +108,7 @@ def open_study(cfg: VerdictRecipe, folder: Path, pool: ImageSet, data: Labelled)
         cnn=cnn_for(cfg.verdict.cnn, parameters, resolved.img_size, cfg.data.window),
         epochs=_epochs(cfg, len(pool), preset), given=given, tuned=tuned, matched=tuned or counts[-1:],
         judged=len(train) + len(test), heads=(widths * len(train.classes), raw * len(train.classes)),
-        base_lr={"scratch": preset.base_lr["scratch"], "finetune": preset.base_lr["finetune"]},
+        base_lr=_rates(preset, backbone.embed_dim),
     )  # fmt: skip
     main = rank_and_world()[0] == 0
     if main:
@@ -125,6 +127,41 @@ def open_study(cfg: VerdictRecipe, folder: Path, pool: ImageSet, data: Labelled)
     return Opened(study, pool, data, left_out, notes, None if budget is None else seconds_of(budget))
 
 
+def _check_defined(metric: str, data: Labelled) -> None:
+    """Refuses a metric that the labels of these test images leave undefined, before anything is trained."""
+    train, test = data.train, data.test
+    assert train.labels is not None and test.labels is not None
+    columns = len(train.classes) if train.kind == "class" else test.labels.shape[1]
+    scores = np.zeros((len(test), columns), dtype=np.float32)
+    if judge(test.kind, scores, test.labels, train.classes, only=metric)[metric] is None:
+        which = "a single class" if train.kind == "class" else "labels that do not vary"
+        raise UserError(
+            f"--eval.metric {metric} is not defined on the {len(test):,} test images ({data.split}), which have "
+            f"{which}; name another metric, or other test images with --eval.data.test_split"
+        )
+
+
+def _small_classes(cfg: VerdictRecipe, train: ImageSet) -> list[str]:
+    """Where there are not as many labels per class as were asked for."""
+    if cfg.verdict.per_class is None or train.kind != "class" or train.labels is None:
+        return []
+    sizes = np.bincount(train.labels, minlength=len(train.classes))
+    small = {
+        k: [name for name, n in zip(train.classes, sizes, strict=True) if 0 < n < k] for k in cfg.verdict.per_class
+    }
+    return [
+        f"{k} labels per class: {', '.join(names[:3])}{' and others' if len(names) > 3 else ''} have fewer, and give "
+        "all of them; larger classes give more instead"
+        for k, names in small.items() if names
+    ]  # fmt: skip
+
+
+def _rates(preset: resolve.Preset, width: int) -> dict[str, float]:
+    """Base learning rates that recipes take on labels; public networks are wide ones."""
+    rates = {task: resolve.resolve_optim(OptimConfig(), width, preset.input, task).base_lr for task in _TASKS}
+    return {task: rate for task, rate in rates.items() if rate} | {"public": preset.base_lr["finetune"]}
+
+
 def _held_out(train: ImageSet, labels: int) -> int:
     """How many labels a choice inside the first draw is made by; 0 where none can be made."""
     drawn = labelled_draw(train, labels, 0)
@@ -139,40 +176,6 @@ def _epochs(cfg: VerdictRecipe, images: int, preset: resolve.Preset) -> dict[str
     dino = resolve_dino.resolve_fit(given["dino"], images, preset).epochs
     assert mae and dino
     return {"mae": mae, "dino": dino}
-
-
-def _given(cfg: VerdictRecipe, pool: ImageSet) -> tuple[dict[str, tuple[str, ...]], ModelConfig]:
-    """Pre-training runs that were named, by method, and the network they have.
-
-    Raises:
-        UserError: For runs that are not finished, of other images, or of several networks.
-    """
-    if cfg.verdict.backbones is None:
-        return {}, cfg.model
-    found: dict[str, tuple[str, ...]] = {}
-    models: list[dict[str, Any]] = []
-    for name in [word.strip() for word in cfg.verdict.backbones.split(",") if word.strip()]:
-        run = Path(name).expanduser().resolve()
-        try:
-            about = json.loads((run / "backbone" / "config.json").read_text())["ssl_vit"]
-            made_of = json.loads((run / "environment.json").read_text())["data_fingerprint"]
-            models.append(yaml.safe_load((run / "config.yaml").read_text())["model"])
-            start = _OBJECTIVES[about["objective"]]
-        except (OSError, ValueError, KeyError) as error:
-            raise UserError(
-                f"--verdict.backbones {name} is no finished run of recipes/mae.py or recipes/dino.py ({error})"
-            ) from error
-        if made_of != pool.fingerprint:
-            raise UserError(
-                f"--verdict.backbones {name} was pre-trained on other images than --data.path {cfg.data.path} (or the "
-                "test images were other ones); give its --data and --eval.data options, or pre-train anew"
-            )
-        found[start] = (*found.get(start, ()), str(run))
-    plain = [{k: v for k, v in model.items() if k != "positions"} for model in models]
-    if any(model != plain[0] for model in plain):
-        raise UserError(f"--verdict.backbones {cfg.verdict.backbones} have different networks; judge one at a time")
-    model = ModelConfig(**plain[0]) if cfg.model == ModelConfig() else cfg.model
-    return found, model
 
 
 def export_untrained(study: Study, pool: ImageSet) -> None:

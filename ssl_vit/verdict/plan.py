@@ -14,7 +14,7 @@ from ssl_vit.verdict.tuning import nearest
 
 FULL = 0.9
 """Share of the budget that a plan may fill: measuring a few steps is no more exact than that."""
-_END = 15.0
+END = 20.0
 """Seconds for pictures and the report."""
 _PROBE = 0.2
 """Seconds of a k-NN and a linear probe at one number of labels, beside the arithmetic of linear heads."""
@@ -104,7 +104,7 @@ def make_plan(
 
     def seconds(cut: Study) -> float:
         lines = estimate(cut, paces, pool, known or {})
-        return spent + _END + (sum(line.units * line.seconds for line in lines) + _idle(lines, jobs)) / jobs
+        return spent + END + (sum(line.units * line.seconds for line in lines) + _idle(lines, jobs)) / jobs
 
     steps = [] if budget is None else list(_CUTS)
     taken: list[tuple[str, Any]] = []

@@ -63,6 +63,10 @@ class Runner:
         """Seconds of work, those of earlier sessions included."""
         return self.before[0] + time.monotonic() - self.began
 
+    def taken(self) -> tuple[float, int]:
+        """Seconds and sessions of work; a session that found everything done is none."""
+        return (self.elapsed(), self.sessions) if self.worked else self.before
+
     def agreed(self) -> float:
         """The same as the main process counts it, so that all take the same way (every process must call)."""
         return float(dist.gather_lists([str(self.elapsed())])[0])

@@ -68,7 +68,7 @@ class Study:
     epochs: dict[str, float]
     """Of pre-training, by start, at full length."""
     base_lr: dict[str, float]
-    """Learning rate per 256 images of training on labels: scratch, finetune."""
+    """Learning rate per 256 images of training on labels: scratch, finetune, public."""
     tuned: tuple[int, ...]
     """Numbers of labels at which options are tuned; ``tuning.nearest`` says which others use them."""
     matched: tuple[int, ...]
@@ -114,7 +114,7 @@ class Study:
     def usual(self, start: str, labels: int) -> Candidate:
         """What is taken where the labels are too few to tune: the recipes' own options."""
         scratch = start in ("scratch", "cnn")
-        rate = self.base_lr["scratch" if scratch else "finetune"] * 64 / 256
+        rate = self.base_lr["scratch" if scratch else "public" if start == "public" else "finetune"] * 64 / 256
         optim = SupervisedRecipe().optim if scratch else FinetuneRecipe().optim
         return Candidate(rate, optim.weight_decay, optim.layer_decay, 1.0)
 

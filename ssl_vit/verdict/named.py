@@ -1,0 +1,86 @@
+"""Pre-training runs that are there before and named with ``--verdict.backbones``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ssl_vit.configs import ModelConfig, VerdictRecipe
+from ssl_vit.data.images import ImageSet
+from ssl_vit.errors import UserError
+from ssl_vit.rundir import differences, identity
+
+_OBJECTIVES = {"MAE": "mae", "DINO": "dino", "DINO, student": "dino"}
+
+
+def named_runs(cfg: VerdictRecipe, pool: ImageSet) -> tuple[dict[str, tuple[str, ...]], ModelConfig]:
+    """Pre-training runs that were named, by method, and the network they have.
+
+    Args:
+        cfg: As given.
+        pool: Images to pre-train on.
+
+    Raises:
+        UserError: For runs that are not finished, of other images, of several networks, or no replicates of each other:
+            named twice, of one seed, or with different options.
+    """
+    if cfg.verdict.backbones is None:
+        return {}, cfg.model
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for name in [word.strip() for word in cfg.verdict.backbones.split(",") if word.strip()]:
+        run = Path(name).expanduser().resolve()
+        try:
+            about = json.loads((run / "backbone" / "config.json").read_text())["ssl_vit"]
+            made_of = json.loads((run / "environment.json").read_text())["data_fingerprint"]
+            config = yaml.safe_load((run / "config.yaml").read_text())
+            start, _ = _OBJECTIVES[about["objective"]], config["model"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(
+                f"--verdict.backbones {name} is no finished run of recipes/mae.py or recipes/dino.py ({error})"
+            ) from error
+        if made_of != pool.fingerprint:
+            raise UserError(
+                f"--verdict.backbones {name} was pre-trained on other images than --data.path {cfg.data.path} (or the "
+                "test images were other ones); give its --data and --eval.data options, or pre-train anew"
+            )
+        runs = found.setdefault(start, {})
+        if str(run) in runs:
+            raise UserError(
+                f"--verdict.backbones names {name} twice; pre-training seeds are counted, name each run once"
+            )
+        runs[str(run)] = config
+    models = [config["model"] for runs in found.values() for config in runs.values()]
+    plain = [{k: v for k, v in model.items() if k != "positions"} for model in models]
+    if any(model != plain[0] for model in plain):
+        raise UserError(f"--verdict.backbones {cfg.verdict.backbones} have different networks; judge one at a time")
+    for runs in found.values():
+        _check_replicates(runs)
+    model = ModelConfig(**plain[0]) if cfg.model == ModelConfig() and plain else cfg.model
+    return {start: tuple(runs) for start, runs in found.items()}, model
+
+
+def _check_replicates(runs: dict[str, dict[str, Any]]) -> None:
+    """Runs of one method are replicates: they differ in their seed, and in nothing else that changes results."""
+    (first, one), *others = runs.items()
+    seeds = {one.get("seed"): first}
+    for name, other in others:
+        told = differences(_options(one), _options(other))
+        if told:
+            raise UserError(
+                f"--verdict.backbones {first} and {name} were pre-trained with different options ({told}); runs of one "
+                "method stand for its seeds, judge the others in a verdict of their own"
+            )
+        if other.get("seed") in seeds:
+            raise UserError(
+                f"--verdict.backbones {seeds[other.get('seed')]} and {name} have one seed, {other.get('seed')}, so "
+                "they are one pre-training; name one of them"
+            )
+        seeds[other.get("seed")] = name
+
+
+def _options(config: dict[str, Any]) -> dict[str, Any]:
+    """What changes results, without the seed; the length does here."""
+    return {k: v for k, v in identity(config).items() if k != "seed"} | {"epochs": config.get("fit", {}).get("epochs")}
