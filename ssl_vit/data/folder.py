@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from ssl_vit.configs import SourceConfig
-from ssl_vit.data.part import SPLITS, Part, numbered
+from ssl_vit.data.part import SPLITS, Groups, Part, numbered
 from ssl_vit.errors import UserError
 from ssl_vit.notices import say_once
 
@@ -133,7 +133,7 @@ def open_folder(root: Path, cfg: SourceConfig, *, labelled: bool) -> dict[str, P
     if "all" not in splits and "train" not in splits:
         raise UserError(f"{root} has a {' and a '.join(splits)} folder, but no train folder")
     labels, names = _classes(splits) if labelled else ({}, ())
-    groups = {}
+    groups = Groups({}, ())
     if cfg.group is not None:  # looked for in a pool too, so that a mistake does not wait for the evaluation
         groups = numbered({split: group_of(cfg.group, paths) for split, paths in splits.items()})
     parts = {}
@@ -142,7 +142,7 @@ def open_folder(root: Path, cfg: SourceConfig, *, labelled: bool) -> dict[str, P
         for path in paths:
             digest.update(f"{path}\0{bytes_of(root / path)}\n".encode())
         rows = FileRows(root, paths)
-        parts[split] = Part(rows, digest.hexdigest(), labels.get(split), names, groups=groups.get(split))
+        parts[split] = Part(rows, digest.hexdigest(), labels.get(split), names, **groups.of(split))
     return parts
 
 

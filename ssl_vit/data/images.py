@@ -92,6 +92,8 @@ class ImageSet:
     """How labels are to be read."""
     groups: np.ndarray | None = None
     """Int[n]: the group (patient, slide, scene) of every image, where one was named."""
+    group_names: tuple[str, ...] = ()
+    """Of the groups' numbers, in the whole source."""
     blocks: np.ndarray | None = None
     """Int[n]: the shard or row group of every image, where they are best read block by block."""
     pieces: tuple[tuple[str, int], ...] = ()

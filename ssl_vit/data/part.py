@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,6 +45,8 @@ class Part:
     kind: Kind = "class"
     groups: np.ndarray | None = None
     """Int[n]: what must stay together in a made split."""
+    group_names: tuple[str, ...] = ()
+    """Of the groups' numbers, in the whole source."""
     blocks: np.ndarray | None = None
     """Int[n]: which stretch of a file each row lies in, where rows are best read in such stretches."""
     joined: tuple[Part, ...] = ()
@@ -97,7 +100,7 @@ def join(parts: Sequence[Part]) -> Part:
     groups = None
     if all(p.groups is not None for p in parts):  # numbered over the whole source, so the same everywhere
         groups = np.concatenate([p.groups for p in parts if p.groups is not None])
-    return Part(rows, digest, labels, first.classes, first.kind, groups, blocks, tuple(parts))
+    return Part(rows, digest, labels, first.classes, first.kind, groups, first.group_names, blocks, tuple(parts))
 
 
 def _apart(numbers: list[np.ndarray | None]) -> np.ndarray | None:
@@ -108,7 +111,22 @@ def _apart(numbers: list[np.ndarray | None]) -> np.ndarray | None:
     return np.concatenate([n + s for n, s in zip(found, shift, strict=True)])
 
 
-def numbered(values: dict[str, list[object]]) -> dict[str, np.ndarray]:
+class Groups(NamedTuple):
+    """Groups of a source."""
+
+    numbers: dict[str, np.ndarray]
+    """Int[n] by split."""
+    names: tuple[str, ...]
+    """By number."""
+
+    def of(self, split: str) -> dict[str, Any]:
+        """What a ``Part`` says of one split."""
+        return {"groups": self.numbers[split], "group_names": self.names} if split in self.numbers else {}
+
+
+def numbered(values: dict[str, list[object]]) -> Groups:
     """Group names of every split as numbers, the same name getting the same number everywhere."""
-    number = {name: i for i, name in enumerate(sorted({str(v) for part in values.values() for v in part}))}
-    return {split: np.array([number[str(v)] for v in part], dtype=np.int64) for split, part in values.items()}
+    names = tuple(sorted({str(v) for part in values.values() for v in part}))
+    number = {name: i for i, name in enumerate(names)}
+    found = {split: np.array([number[str(v)] for v in part], dtype=np.int64) for split, part in values.items()}
+    return Groups(found, names)

@@ -125,7 +125,7 @@ def _within(name: str, rows: Rows, seen: Seen) -> Iterator[Relation]:
 
 
 def _groups(other: str, sets: dict[str, ImageSet], rows: Rows) -> np.ndarray | None:
-    """The group of every image, -1 where it is not known: a pool's are, where it is made of labelled images."""
+    """The group of every image in the labelled images' numbers, -1 where it has none of them: a pool's go by name."""
     train, test = sets["train"], sets["test"]
     if train.groups is None or test.groups is None:
         return None
@@ -133,8 +133,11 @@ def _groups(other: str, sets: dict[str, ImageSet], rows: Rows) -> np.ndarray | N
     found[rows.number["train"]] = train.groups
     found[rows.number["test"]] = test.groups
     pool = sets.get("pool")
-    if other == "pool" and pool is not None and pool.groups is not None and pool.splits == train.splits:
-        found[rows.number["pool"]] = pool.groups
+    if other == "pool" and pool is not None and pool.groups is not None:
+        number = {name: i for i, name in enumerate(train.group_names)}
+        own = np.array([number.get(name, -1) for name in pool.group_names], dtype=np.int64)
+        shared = np.isin(rows.number["pool"], rows.number["train"]) | np.isin(rows.number["pool"], rows.number["test"])
+        found[rows.number["pool"][~shared]] = own[pool.groups[~shared]]
     return found
 
 

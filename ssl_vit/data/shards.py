@@ -21,7 +21,7 @@ from ssl_vit.configs import SourceConfig
 from ssl_vit.data.folder import SUFFIXES, group_of
 from ssl_vit.data.formats import Unreadable
 from ssl_vit.data.labels import read_labels
-from ssl_vit.data.part import Part, judged_splits, numbered
+from ssl_vit.data.part import Groups, Part, judged_splits, numbered
 from ssl_vit.errors import UserError
 from ssl_vit.notices import say_once
 
@@ -88,7 +88,7 @@ def open_shards(files: dict[str, list[Path]], cfg: SourceConfig, *, labelled: bo
     folder = str(next(iter(files.values()))[0].parent)
     endings = _image_endings(samples, cfg.image_column, folder)
     samples = {split: _with_image(part, endings, folder) for split, part in samples.items()}
-    labels, groups = None, {}
+    labels, groups = None, Groups({}, ())
     if labelled:
         tables = {split: _table(samples[split], files[split], endings) for split in judged_splits(files, cfg)}
         labels = read_labels(tables, cfg, folder, endings)
@@ -101,7 +101,7 @@ def open_shards(files: dict[str, list[Path]], cfg: SourceConfig, *, labelled: bo
         keys = tuple(s.key for s in found)
         rows = TarRows(tuple(files[split]), endings or ("image",), place, where[:, :, 0], where[:, :, 1], keys)
         digest = hashlib.sha256("\n".join(keys).encode() + where.tobytes()).hexdigest()
-        part = Part(rows, digest, groups=groups.get(split), blocks=place if cfg.stream else None)
+        part = Part(rows, digest, **groups.of(split), blocks=place if cfg.stream else None)
         if labels is not None and split in labels.values:
             part = replace(part, labels=labels.values[split], classes=labels.names, kind=labels.kind)
         parts[split] = part

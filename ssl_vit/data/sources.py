@@ -250,8 +250,9 @@ def _image_set(name: str, parts: Mapping[str, Part], chosen: Sequence[str], labe
     form, sizes = measure(part.rows, name, part.blocks)
     found = ImageSet(
         name, part.rows, np.arange(len(part.rows)), form, sizes, part.fingerprint, blocks=part.blocks,
-        pieces=part.pieces, splits=frozenset(p.fingerprint for p in parts.values()),
+        pieces=part.pieces, splits=frozenset(p.fingerprint for p in parts.values()), groups=part.groups,
+        group_names=part.group_names,
     )  # fmt: skip
     if not labelled:
         return found
-    return replace(found, labels=part.labels, classes=part.classes, kind=part.kind, groups=part.groups)
+    return replace(found, labels=part.labels, classes=part.classes, kind=part.kind)

@@ -17,7 +17,7 @@ from ssl_vit.configs import SourceConfig
 from ssl_vit.data.formats import Unreadable
 from ssl_vit.data.labels import read_labels
 from ssl_vit.data.order import BUFFER
-from ssl_vit.data.part import Part, judged_splits
+from ssl_vit.data.part import Groups, Part, judged_splits
 from ssl_vit.data.readers import first_line, open_parquet
 from ssl_vit.data.tables import (
     cell_bytes,
@@ -99,16 +99,16 @@ def open_row_groups(files: dict[str, list[Path]], cfg: SourceConfig, *, labelled
         whole = next(iter(splits.values()))
         rows = rows_by_split(whole.beside, place)
         splits = {name: _taken(whole, name, chosen) for name, chosen in rows.items()} or splits
-    labels, groups = None, {}
+    labels, groups = None, Groups({}, ())
     if labelled:
         tables = {name: splits[name].beside for name in judged_splits(splits, cfg)}
         labels = read_labels(tables, cfg, place, images)
-        groups = groups_of(tables, cfg.group, place) if cfg.group else {}
+        groups = groups_of(tables, cfg.group, place) if cfg.group else Groups({}, ())
     parts = {}
     for name, found in splits.items():
         _, blocks = np.unique(found.place[:, :2], axis=0, return_inverse=True)
         rows = RowGroups(found.files, images, folder, found.place)
-        part = Part(rows, found.fingerprint, groups=groups.get(name), blocks=blocks.reshape(-1))
+        part = Part(rows, found.fingerprint, **groups.of(name), blocks=blocks.reshape(-1))
         if labels is not None and name in labels.values:
             part = replace(part, labels=labels.values[name], classes=labels.names, kind=labels.kind)
         parts[name] = part

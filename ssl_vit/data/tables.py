@@ -17,7 +17,7 @@ import numpy as np
 from ssl_vit.configs import SourceConfig
 from ssl_vit.data.folder import SUFFIXES, bytes_of
 from ssl_vit.data.labels import cells, columns_of, named_columns, read_labels
-from ssl_vit.data.part import SPLITS, Part, judged_splits, numbered
+from ssl_vit.data.part import SPLITS, Groups, Part, judged_splits, numbered
 from ssl_vit.data.readers import first_line, read_table
 from ssl_vit.errors import UserError
 from ssl_vit.notices import say_once
@@ -138,11 +138,13 @@ def parts_of(splits: Mapping[str, Opened], cfg: SourceConfig, *, labelled: bool,
     splits = _by_column(splits) or splits
     tables = {name: splits[name].data for name in judged_splits(splits, cfg)}
     labels = read_labels(tables, cfg, place, images) if labelled else None
-    groups = groups_of(tables, cfg.group, place) if cfg.group else {}  # in a pool too: mistakes should not wait
+    groups = (
+        groups_of(tables, cfg.group, place) if cfg.group else Groups({}, ())
+    )  # in a pool too: mistakes should not wait
     parts = {}
     for name, opened in splits.items():
         rows = TableRows(opened.data.select_columns(list(images)), images, opened.root, opened.title)
-        part = Part(rows, opened.fingerprint, groups=groups.get(name))
+        part = Part(rows, opened.fingerprint, **groups.of(name))
         if labels is not None and name in labels.values:
             part = replace(part, labels=labels.values[name], classes=labels.names, kind=labels.kind)
         parts[name] = part
@@ -206,7 +208,7 @@ def rows_by_split(data: datasets.Dataset, place: str) -> dict[str, np.ndarray]:
     return {name: np.flatnonzero(names == name) for name in sorted(set(names.tolist()))}
 
 
-def groups_of(splits: Mapping[str, datasets.Dataset], column: str, place: str) -> dict[str, np.ndarray]:
+def groups_of(splits: Mapping[str, datasets.Dataset], column: str, place: str) -> Groups:
     """The values of ``--data.group`` as numbers."""
     found: dict[str, list[object]] = {}
     for name, data in splits.items():

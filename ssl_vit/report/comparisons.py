@@ -2,8 +2,10 @@
 
 What is compared is fixed here, before any test result is seen:
 
-- primary: every pre-trained start with all weights trained, against the labelled baseline, over the whole curve (the
-  mean over all numbers of labels that both have). Where nothing was fine-tuned, its linear probe, else its k-NN.
+- primary: every pre-trained start with all weights trained, against the labelled baseline, on average over the numbers
+  of labels at which the baseline was also trained at the FLOPs of pre-training and fine-tuning together (where that
+  was never done, all that both have). Where nothing was fine-tuned, its linear probe, else its k-NN.
+- observed: the same over the other numbers of labels. No verdict stands on it.
 - table: every start and use against the labelled baseline at every number of labels.
 - secondary: probes of pre-trained features against raw pixels and random weights, and the CNN against the baseline,
   over the whole curve.
@@ -46,7 +48,9 @@ class Difference:
     against_start: str
     against_use: str
     labels: int | None
-    """None for the whole curve."""
+    """None for an average over several."""
+    over: tuple[int, ...]
+    """Numbers of labels that it is an average over."""
     value: float
     """The leading metric of the one, the mean over the draws that both have."""
     against_value: float
@@ -112,6 +116,7 @@ class Comparisons(NamedTuple):
     """All of them."""
 
     primary: tuple[Difference, ...]
+    observed: tuple[Difference, ...]
     table: tuple[Difference, ...]
     secondary: tuple[Difference, ...]
     savings: tuple[Saving, ...]
@@ -135,7 +140,12 @@ def compare(verdict: Verdict) -> Comparisons:
     """
     baseline = baseline_curve(verdict)
     methods = list(dict.fromkeys((s.start, s.use) for s in verdict.scores if s.start != BASELINE))
-    primary = [_difference(verdict, start, primary_use(verdict, start), baseline) for start in PRETRAINED]
+    fair = fair_counts(verdict)
+    given, rest = ({n: cell for n, cell in baseline.items() if (n in fair) == held} for held in (True, False))
+    whole = [(start, primary_use(verdict, start)) for start in PRETRAINED]
+    # Without any number of labels in common there, ``findings`` gives no verdict on what is left.
+    primary = [_difference(verdict, *one, given) or _difference(verdict, *one, baseline) for one in whole]
+    observed = [_difference(verdict, *one, rest) for one in whole]
     table = [
         _difference(verdict, start, use, baseline, count)
         for start, use in methods
@@ -150,8 +160,22 @@ def compare(verdict: Verdict) -> Comparisons:
     secondary.append(_difference(verdict, "cnn", "train", baseline))
     savings = [_saving(verdict, start, use, count, baseline) for start, use in methods for count in baseline]
     return Comparisons(
-        _adjusted(primary), _adjusted(table), _adjusted(secondary), tuple(s for s in savings if s is not None)
+        _adjusted(primary),
+        _adjusted(observed),
+        _adjusted(table),
+        _adjusted(secondary),
+        tuple(s for s in savings if s is not None),
     )
+
+
+def fair_counts(verdict: Verdict) -> tuple[int, ...]:
+    """Numbers of labels at which the baseline was also trained at the FLOPs of pre-training; all, where it never was.
+
+    Args:
+        verdict: All numbers.
+    """
+    usual, longer = (_curve(verdict, BASELINE, "train", matched=matched) for matched in (False, True))
+    return tuple(count for count in usual if count in longer) or tuple(usual)
 
 
 def primary_use(verdict: Verdict, start: str) -> str:
@@ -232,7 +256,7 @@ def _difference(
     seeds = _seeds(cells, draws)
     gap = oriented(verdict.about["metric"]) * (np.mean(ones, axis=0) - np.mean(twos, axis=0))
     return Difference(
-        start, use, against_start, against_use, labels, *values,
+        start, use, against_start, against_use, labels, tuple(counts), *values,
         interval=interval(gap, seeds, _clusters(verdict, gap)), p_holm=None, draws=len(draws),
         seeds=0 if seeds is None else len(np.unique(seeds)), conditional=conditional(seeds),
         matched=tuple(count for count in counts if others[count].matched),

@@ -237,7 +237,8 @@ def _matched(verdict: Verdict, own: Sequence[str]) -> Item:
         for start, share in shares.items() if share is not None and share < ENOUGH
     }  # fmt: skip
     lacks = [count for count in sorted({s.labels for s in verdict.of(BASELINE, "train")}) if count not in there]
-    words = [f"with {_counts(there)} labels", *([f"not with {_counts(lacks)}"] if lacks else [])]
+    words = [f"with {_counts(there)} labels{', on which the verdict stands' if lacks else ''}"]
+    words += [f"not with {_counts(lacks)}"] if lacks else []
     words += [
         f"{verdict.name(start)}: FLOPs not recorded"
         if share is None
@@ -260,7 +261,8 @@ def _last_step(verdict: Verdict, own: Sequence[str]) -> Item:
 def _leaks(verdict: Verdict) -> list[Item]:
     """Whether a leak refuses a verdict depends on its size, which ``leaking`` looks at."""
     claim = "No test image among the images to pre-train on, unless declared"
-    others = "No test image among the training images, and no group on both sides"
+    grouped = verdict.told("data").get("group") is not None
+    others = f"No test image among the training images{', and no group on both sides' if grouped else ''}"
     if verdict.leaks is None:
         words = "the leak guard has not looked"
         return [
@@ -274,7 +276,7 @@ def _leaks(verdict: Verdict) -> list[Item]:
         first = Item(claim, True, "declared: pre-training saw test images, without their labels (--data.transductive)")
     else:
         first = Item(claim, not pool, _sentences(pool))
-    return [first, Item(others, not rest, _sentences(rest))]
+    return [first, Item(others, not rest, _sentences(rest) + ("" if grouped else "; no groups were named"))]
 
 
 def pool_leaks(verdict: Verdict) -> list[dict[str, Any]]:

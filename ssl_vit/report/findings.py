@@ -18,6 +18,7 @@ from ssl_vit.report.comparisons import (
     Saving,
     compare,
     difference_at,
+    fair_counts,
     oriented,
 )
 from ssl_vit.report.leaking import reason
@@ -38,7 +39,9 @@ class Findings:
     """Numbers and sentences of a verdict."""
 
     primary: tuple[Difference, ...]
-    """Every pre-trained start against the labelled baseline, over the whole curve."""
+    """Every pre-trained start against the labelled baseline, where that had the FLOPs of pre-training, too."""
+    observed: tuple[Difference, ...]
+    """The same with the other numbers of labels."""
     table: tuple[Difference, ...]
     """Everything against the labelled baseline, at every number of labels."""
     secondary: tuple[Difference, ...]
@@ -68,12 +71,13 @@ def find(verdict: Verdict, broken: Sequence[str] = (), each: Mapping[str, Sequen
     more: list[str] = []
     judged: list[str] = []
     for one in found.primary:
-        reasons = [*broken, *(each or {}).get(one.start, ()), *words.protocols(one), *words.leaks(one)]
+        own = (each or {}).get(one.start, ())
+        reasons = [*broken, *own, *words.protocols(one), *words.leaks(one), *words.unfair(one)]
         refused += [reason for reason in reasons if reason not in refused]
         if reasons:
             observed[words.what(one)] = words.observed(one)
         else:
-            told.append(words.verdict(one))
+            told += [words.verdict(one), *words.elsewhere(one)]
             more += words.details(one)
             judged += [one.start] if one.interval.low is not None else []
     if not found.primary:
@@ -105,7 +109,7 @@ class _Words:
         gap = f"{self.word} {self.gap(one)} against the labelled baseline {self.span(one)}"
         if one.interval.low is None:
             return f"No verdict on {what}: observed {gap}{condition}. {one.interval.note}"
-        curve = self.curve(one)
+        curve = [d for d in self.curve(one) if d.labels in one.over]
         otherwise = "; ".join(self.found_at(d) for d in curve if d.sign not in (0, one.sign))
         ending = f"{f'; but {otherwise}' if otherwise else ''}{condition}."
         saved = next((s for s in self.savings(one) if s.labels == self.whole), None)
@@ -125,14 +129,16 @@ class _Words:
         who = _upper(self.what(one))
         lines, curve = [f"{_upper(self.observed(one))}."], self.curve(one)
         said: dict[str, list[str]] = {}
-        for d in sorted(curve, key=lambda d: (not d.sign, d.unclear, -d.sign)):
-            said.setdefault(_kind(d) + " that is not clear" * d.unclear, []).append(f"{d.labels:,}")
+        for d in sorted(curve, key=lambda d: (d.labels not in one.over, not d.sign, d.unclear, -d.sign)):
+            kind = (_kind(d) if d.labels in one.over else _seen(d)) + " that is not clear" * d.unclear
+            said.setdefault(kind, []).append(f"{d.labels:,}")
         listed = "; ".join(f"{kind} with {_listed(counts)} labels" for kind, counts in said.items())
         if len(curve) > 1:
             count = len(self.found.table)
             lines.append(f"{who} by number of labels, after Holm's adjustment for {count} comparisons: {listed}.")
         for saved in sorted(self.savings(one), key=lambda s: -s.labels):
-            if saved.labels == self.whole or (saved.low is not None and saved.high is not None):
+            ends = [end is not None for end in (saved.low, saved.high)]
+            if (saved.labels == self.whole and (any(ends) or saved.needed is None)) or all(ends):
                 lines.append(f"{who} {self.saving(saved)}.")
         return lines
 
@@ -192,8 +198,24 @@ class _Words:
 
     def leaks(self, one: Difference) -> list[str]:
         """Whether test images that pre-training saw may be what a difference comes from."""
-        why = reason(self.all, one, self.curve(one))
+        said = [d for d in self.found.table if d.start == one.start and d.labels in one.over]
+        why = reason(self.all, one, said)
         return [why] if why else []
+
+    def unfair(self, one: Difference) -> list[str]:
+        """Where the baseline had the FLOPs of pre-training, but not with any number of labels that the start has."""
+        if set(one.over) <= set(fair_counts(self.all)):
+            return []
+        return [f"{self.name(one.start)} has no result where the baseline had the FLOPs of pre-training"]
+
+    def elsewhere(self, one: Difference) -> list[str]:
+        """What was seen with numbers of labels on which no verdict stands."""
+        found = [d for d in self.found.observed if (d.start, d.use) == (one.start, one.use)]
+        return [
+            f"{_upper(self.span(d))}, where the baseline was not trained at the FLOPs of pre-training and fine-tuning, "
+            f"no verdict is given on {self.what(one)}; observed: {self.word} {self.gap(d)}{self.condition(d)}."
+            for d in found
+        ]
 
     def nothing(self) -> str:
         """Why there is no comparison to give a verdict on."""
@@ -229,10 +251,12 @@ class _Words:
 
     def span(self, one: Difference) -> str:
         """Over which numbers of labels."""
-        counts = [d.labels for d in self.curve(one) if d.labels]
-        if len(counts) == 1:
-            return f"with {counts[0]:,} labels"
-        return f"on average over {min(counts):,} to {max(counts):,} labels"
+        if len(one.over) == 1:
+            return f"with {self.labels(one.over[0])}"
+        between = [d.labels for d in self.curve(one) if min(one.over) <= (d.labels or 0) <= max(one.over)]
+        if len(between) > len(one.over):
+            return f"on average over {_listed([f'{n:,}' for n in one.over])} labels"
+        return f"on average over {min(one.over):,} to {max(one.over):,} labels"
 
     def gap(self, one: Difference) -> str:
         """A difference with its interval."""
@@ -250,7 +274,8 @@ class _Words:
 
     def labels(self, count: int) -> str:
         """A number of labels."""
-        return f"all {count:,} labels" if count == self.whole else f"{count:,} labels"
+        every = count == self.whole and len(self.all.about["labels"]) > 1
+        return f"{'all ' if every else ''}{count:,} labels"
 
     def saving(self, saved: Saving) -> str:
         """Whether and with how many labels the baseline's level is reached: in percent of all where it has all."""
@@ -320,6 +345,13 @@ def _kind(one: Difference) -> str:
     if not one.sign and not one.unclear:
         return "no clear difference"
     return "a gain" if one.interval.estimate > 0 else "a loss"
+
+
+def _seen(one: Difference) -> str:
+    """The same where no verdict stands on it."""
+    if not one.sign and not one.unclear:
+        return "nothing clear observed"
+    return "more observed" if one.interval.estimate > 0 else "less observed"
 
 
 def _unclear(family: Sequence[Difference]) -> str:

@@ -1,8 +1,9 @@
 """Test images among the images to pre-train on: how much they can change, and whether a verdict stands all the same.
 
 Whatever a pre-trained network answers to one test image, the leading metric changes by no more than that image weighs.
-The labelled baseline has seen none of them, so the sum of the weights is the most that a leak adds to a difference. A
-verdict stands where this is little beside the interval's width and no gain would be lost with it.
+What pre-training saw changes no answer of the labelled baseline, so the sum of the weights is the most by which this
+leak changes a difference. A verdict stands where that is little beside the interval's width and no interval of a gain
+or a loss would reach zero with it. (A copy among the training images is another leak, which both sides have.)
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ LITTLE = 0.1
 
 
 def most(verdict: Verdict) -> float | None:
-    """Points of the leading metric that test images in the pool can add to a difference.
+    """Points of the leading metric by which test images in the pool can change a difference.
 
     Args:
         verdict: All numbers.
@@ -43,13 +44,13 @@ def most(verdict: Verdict) -> float | None:
     return None
 
 
-def reason(verdict: Verdict, one: Difference, curve: Sequence[Difference]) -> str:
+def reason(verdict: Verdict, one: Difference, said: Sequence[Difference]) -> str:
     """Why there is no verdict on a pre-trained start because of test images in the pool; empty where there is one.
 
     Args:
         verdict: All numbers.
-        one: The start against the labelled baseline, over the whole curve.
-        curve: The same at every number of labels.
+        one: The start against the labelled baseline.
+        said: What else is said of it: the same at single numbers of labels, and its probes.
     """
     if one.start not in OWN or verdict.about.get("transductive") or not pool_leaks(verdict):
         return ""
@@ -57,8 +58,9 @@ def reason(verdict: Verdict, one: Difference, curve: Sequence[Difference]) -> st
     low, high = one.interval.low, one.interval.high
     if bound is None or low is None or high is None:
         return words
-    gains = [d.interval.low or 0.0 for d in (one, *curve) if d.sign > 0]
-    if bound <= LITTLE * (high - low) and all(gain > bound for gain in gains):
+    clear = [d for d in (one, *said) if d.sign]
+    margins = [(d.interval.low or 0.0) if d.sign > 0 else -(d.interval.high or 0.0) for d in clear]
+    if bound <= LITTLE * (high - low) and all(margin > bound for margin in margins):
         return ""
     return words
 
@@ -73,10 +75,14 @@ def bound_sentence(verdict: Verdict, primary: Sequence[Difference], judged: Sequ
     """
     names = " and ".join(verdict.name(one.start) for one in primary if one.start in OWN and one.start in judged)
     bound = most(verdict)
-    if not names or not bound or verdict.about.get("transductive"):
+    related = any(
+        one["kind"] == "group" and one["between"] == "test-pool" and one.get("leak")
+        for one in (verdict.leaks or {}).get("findings", [])
+    )  # what relatives in the pool change has no bound
+    if not names or not bound or related or verdict.about.get("transductive"):
         return ""
     points = f"{math.ceil(10 * bound - 1e-9) / 10:.1f}"
     return (
-        f"Those among the images to pre-train on can add at most {points} points to a difference of {names}, which "
-        "changes nothing of what is said."
+        f"Those among the images to pre-train on can change a difference of {names} by at most {points} points, less "
+        "than a tenth of its interval's width."
     )

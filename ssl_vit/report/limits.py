@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ssl_vit.report.cells import percent, seconds
 from ssl_vit.report.comparisons import primary_use
-from ssl_vit.report.contract import ENOUGH, given_flops, matched_counts, tuned_counts
+from ssl_vit.report.contract import tuned_counts
 from ssl_vit.report.records import Verdict
 from ssl_vit.report.tables import interval_of
 
@@ -21,7 +21,7 @@ def limits(verdict: Verdict, starts: Sequence[str]) -> tuple[str, ...]:
     """
     if not starts:
         return ()
-    said = _guessing(verdict, starts), _baseline(verdict, starts), _length(verdict)
+    said = _guessing(verdict, starts), _tuning(verdict), _length(verdict)
     return tuple(sentence for sentence in said if sentence)
 
 
@@ -53,22 +53,12 @@ def _guessed(verdict: Verdict) -> float | None:
     return levels.get(metric)
 
 
-def _baseline(verdict: Verdict, starts: Sequence[str]) -> str:
-    """At which numbers of labels the baseline was tuned, and trained for as long as pre-training took."""
-    counts = verdict.about["labels"]
-    tuned, longer = tuned_counts(verdict), [n for n in matched_counts(verdict) if n in counts]
-    shares = [given_flops(verdict, start) for start in starts if verdict.methods.get(start, {}).get("pretraining")]
-    enough = all(share is not None and share >= ENOUGH for share in shares)
-    given = "given at least the FLOPs of pre-training and fine-tuning" if enough else "trained for longer"
-    told = {
-        words: there for words, there in (("tuned", tuned), (given, longer)) if there and len(there) < len(counts)
-    }  # fmt: skip
-    where = {words: _with(there, max(counts)) for words, there in told.items()}
-    if not where:
+def _tuning(verdict: Verdict) -> str:
+    """At which numbers of labels options were tuned; ``findings`` says where the baseline was trained for longer."""
+    counts, tuned = verdict.about["labels"], tuned_counts(verdict)
+    if not tuned or len(tuned) == len(counts):
         return ""
-    if len(set(where.values())) == 1:
-        return f"The baseline was {' and '.join(where)} {next(iter(where.values()))} only."
-    return f"The baseline was {', and '.join(f'{words} {there} only' for words, there in where.items())}."
+    return f"Options were tuned {_with(tuned, max(counts))} only; with fewer every method took its usual ones."
 
 
 def _with(counts: Sequence[int], whole: int) -> str:

@@ -111,8 +111,9 @@ def _averages(verdict: Verdict, findings: Findings) -> list[tuple[str, str]]:
     """What the differences of the sentences at the top are between, over the same labels: the baseline first."""
     metric, found = verdict.about["metric"], dict[str, str]()
     for one in findings.primary:
-        counts = sorted(d.labels for d in findings.table if (d.start, d.use) == (one.start, one.use) and d.labels)
-        span = f"on average over {counts[0]:,} to {counts[-1]:,} labels" if len(counts) > 1 else f"{counts[0]:,} labels"
+        counts = one.over
+        last = f"{max(counts):,} labels"
+        span = f"on average over {min(counts):,} to {last}" if len(counts) > 1 else last
         words, other = (
             f"{heading(metric)}, {tables.method_name(verdict, start, use)}, {span}"
             for start, use in ((one.start, one.use), (one.against_start, one.against_use))
@@ -155,7 +156,8 @@ def _differences(verdict: Verdict, findings: Findings) -> list[Block]:
     each = tables.differences_by_labels(verdict, findings.table)
     beside = tables.difference_rows(verdict, findings.secondary)
     return [
-        *_grid(whole, "Over the whole curve"),
+        *_grid(whole, "What the verdict stands on"),
+        *_grid(tables.difference_rows(verdict, findings.observed), "Observed only: the other numbers of labels"),
         *_plot(chart, legend=tuple(plots.differing(verdict, findings))),
         Words(note, note=True),
         *_grid(each, "At every number of labels"),

@@ -90,7 +90,7 @@ def _minor(*words: str) -> tuple[str, ...]:
 
 
 def difference_rows(verdict: Verdict, differences: Sequence[Difference]) -> Table:
-    """One method less another over the whole curve; positive is better."""
+    """One method less another, on average over some numbers of labels; positive is better."""
     metric = verdict.about["metric"]
     rows: list[list[Cell | str]] = []
     for d in differences:
@@ -98,15 +98,16 @@ def difference_rows(verdict: Verdict, differences: Sequence[Difference]) -> Tabl
         rows.append([
             Cell(method_name(verdict, d.start, d.use), start=d.start),
             method_name(verdict, d.against_start, d.against_use),
+            ", ".join(count(n) for n in d.over),
             _difference_cell(metric, d),
             span(metric, i.low, i.high, sign=True) or NOTHING,
             p_value(d.p_holm),
             count(d.draws),
             count(d.seeds) if d.seeds else NOTHING,
         ])  # fmt: skip
-    heads = ("method", "against", f"difference, {unit_of(metric)}", "95 % interval", "p (Holm)", "draws",
+    heads = ("method", "against", "labels", f"difference, {unit_of(metric)}", "95 % interval", "p (Holm)", "draws",
              "pre-training seeds")  # fmt: skip
-    return table(heads, rows, 2, _SIGNIFICANT)
+    return table(heads, rows, 3, _SIGNIFICANT)
 
 
 _SIGNIFICANT = (
@@ -203,24 +204,26 @@ def cost_rows(verdict: Verdict, primary: Sequence[Difference]) -> Table:
                 continue
             runs = verdict.methods[start].get("pretraining", [])
             days = (_busy(runs) + _busy(costs)) / 86400
+            images, flops = (_mean(runs, key) + _mean(costs, key) for key in ("images", "flops"))
             gained = gains.get(start)
             # What public weights cost to make is not known.
             gain = gained.interval.estimate if gained is not None and gained.sign > 0 and start != "public" else None
             rows.append([
                 method_cell(verdict, start, use, matched=matched),
                 Cell(two_digits(days), (seconds(days * 86400),)),
-                count((_mean(runs, "images") + _mean(costs, "images")) or None),
-                operations(_mean(runs, "flops") + _mean(costs, "flops")),
+                count(images or None),
+                operations(flops),
                 memory(max(told.get("peak_memory") or 0 for told in (*runs, *costs))),
                 NOTHING if gained is None else signed_value(metric, gained.interval.estimate),
-                NOTHING if gain is None else two_digits(days / gain),
+                NOTHING if gain is None else Cell(two_digits(days / gain), (
+                    f"{count(round(images / gain))} images", f"{operations(flops / gain)}")),
             ])  # fmt: skip
     heads = ("method", "device-days", "images seen", "FLOPs", "peak memory", f"gain, {unit_of(metric)}",
-             "device-days per point")  # fmt: skip
+             "device-days, images and FLOPs per point")  # fmt: skip
     note = (
         "Pre-training of one backbone (mean of its seeds) and one training on labels (mean over numbers of labels); "
-        "tuning and the making of public weights are not in it. Gain: over the labelled baseline, on average over all "
-        "numbers of labels. Nothing is divided by a gain that is not significant."
+        "tuning and the making of public weights are not in it. Gain: over the labelled baseline, with the numbers "
+        "of labels that the verdict stands on. Nothing is divided by a gain that is not significant."
     )
     return table(heads, rows, 1, note if rows else "")
 

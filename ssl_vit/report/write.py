@@ -24,6 +24,9 @@ def open_numbers(given: Sequence[str | Path]) -> Verdict:
         UserError: For several verdicts, or a verdict beside runs, and as ``read_verdict`` and ``read_runs`` do.
     """
     verdicts = [one for one in given if (Path(one).expanduser() / "verdict.json").exists()]
+    unfinished = [one for one in given if (Path(one).expanduser() / "plan.json").exists() and one not in verdicts]
+    if unfinished:
+        raise UserError(f"{unfinished[0]} is a verdict that is not finished; repeat its command, which continues")
     if not verdicts:
         return read_runs(given)
     if len(given) > 1:

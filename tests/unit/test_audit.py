@@ -176,6 +176,22 @@ def test_groups_on_both_sides(tmp_path: Path) -> None:
     assert not audit(None, made.train, made.test, WARN).findings
 
 
+def test_groups_of_a_pool_of_its_own_go_by_name(tmp_path: Path) -> None:
+    for n in range(12):
+        save(scene(n), tmp_path / "pool" / f"patient{n // 3 + 4}_{n}.png")  # patients 4 to 7
+    for n in range(12, 32):
+        split = "test" if n >= 26 else "train"
+        save(scene(n), tmp_path / "judged" / split / ("sick", "well")[n % 2] / f"patient{n // 4 - 2}_{n}.png")
+    pool_cfg = DataConfig(path=str(tmp_path / "pool"), group=r"patient(\d)")
+    judged = LabelledDataConfig(path=str(tmp_path / "judged"), group=r"patient(\d)")
+    pool, data = open_pool(pool_cfg, judged)[0], open_labelled(pool_cfg, judged)
+    finding = named(audit(pool, data.train, data.test, WARN), "group", "test-pool")
+    assert (finding.pairs, finding.images, finding.leak) == (2, 6, True)  # patients 4 and 5
+    away = replace(judged, group=None)
+    found = audit(open_pool(pool_cfg, away)[0], open_labelled(pool_cfg, away).train, data.test, WARN)
+    assert not [f for f in found.findings if f.kind == "group"]
+
+
 def arrays(pixels: np.ndarray, name: str) -> ImageSet:
     form = Format(pixels.shape[1], pixels.dtype.itemsize * 8)
     size = (pixels.shape[2], pixels.shape[3])

@@ -223,3 +223,45 @@ def test_one_number_of_labels_is_no_curve(tmp_path: Path) -> None:
     curves = {("scratch", "train"): (0.6,), ("mae", "train"): (0.9,)}
     said = find(read_verdict(write_verdict(tmp_path / "v", curves, labels=(50,))))
     assert "with 50 labels" in said.headline and "average" not in said.headline
+
+
+def shorter(folder: Path, *counts: int) -> Path:
+    """Without the longer baseline at some numbers of labels."""
+    for count in counts:
+        for path in folder.glob(f"results/scratch-train-{count}-?-longer.*"):
+            path.unlink()
+    return folder
+
+
+def test_a_verdict_stands_where_the_baseline_was_trained_as_long(tmp_path: Path) -> None:
+    curves = {("scratch", "train"): SCRATCH, ("mae", "train"): (0.80, 0.90, 0.85)}
+    folder = write_verdict(tmp_path / "v", curves, longer=SCRATCH)
+    whole = find(read_verdict(folder))
+    assert whole.primary[0].over == LABELS and whole.primary[0].sign == 1 and whole.observed == ()
+    said = find(read_verdict(shorter(folder, 10, 100)))
+    (one,), (rest,) = said.primary, said.observed
+    assert (one.over, one.sign, rest.over, rest.sign) == ((1000,), 0, (10, 100), 1)
+    assert said.headline.startswith("No gain from MAE pre-training was found: difference in accuracy ")
+    first, second = said.headline.split(". With") if ". With" in said.headline else said.headline.split(". On")
+    assert "with all 1,000 labels" in first and "gain" not in second
+    assert "average over 10 to 100 labels, where the baseline was not trained at the FLOPs" in second
+    assert re.search(
+        r"no verdict is given on MAE pre-training; observed: difference in accuracy \+2\d\.\d points", second
+    )
+    assert any("more observed with 10 and 100 labels" in line for line in said.more)
+    assert not any("a gain" in line for line in said.more if line.startswith("MAE"))
+
+
+def test_labels_saved_need_the_longer_baseline_with_all_labels_only(tmp_path: Path) -> None:
+    curves = {("scratch", "train"): SCRATCH, ("mae", "train"): GAIN}
+    said = find(read_verdict(shorter(write_verdict(tmp_path / "v", curves, longer=SCRATCH), 10, 100)))
+    assert re.match(r"MAE pre-training reaches the labelled baseline's accuracy .* % of the labels", said.headline)
+
+
+def test_a_start_without_numbers_where_the_baseline_was_trained_as_long_is_not_judged(tmp_path: Path) -> None:
+    curves = {("scratch", "train"): SCRATCH, ("mae", "train"): GAIN}
+    folder = shorter(write_verdict(tmp_path / "v", curves, longer=SCRATCH), 10, 100)
+    for path in folder.glob("results/mae-train-1000-*"):
+        path.unlink()
+    said = find(read_verdict(folder))
+    assert said.judged == () and "MAE has no result where the baseline had the FLOPs" in said.headline

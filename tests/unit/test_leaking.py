@@ -53,8 +53,8 @@ def test_one_image_of_many_does_not_silence_a_verdict(judge: Judge, mae: tuple[f
     assert found.refused == () and found.judged == ("mae",)
     assert found.headline == find(replace(verdict, leaks=no_leaks())).headline
     assert bound_sentence(verdict, found.primary, found.judged) == (
-        "Those among the images to pre-train on can add at most 0.3 points to a difference of MAE, which changes "
-        "nothing of what is said."
+        "Those among the images to pre-train on can change a difference of MAE by at most 0.3 points, less than a "
+        "tenth of its interval's width."
     )
     assert not next(
         i for i in check(verdict) if "among the images to pre-train on" in i.claim
@@ -83,6 +83,11 @@ def test_a_gain_that_one_image_may_have_made_is_none(judge: Judge) -> None:
     assert refused(0.3, 10.0) == ()
     assert refused(4.0, 6.0) == (REFUSED,)  # a large part of what is known
     assert refused(4.0, 6.6) == ()
+    loss = replace(one, interval=one.interval._replace(estimate=-5.0, low=-10.0, high=-0.2))
+    assert reason(verdict, loss, []) == REFUSED  # a loss that it may have made
+    assert reason(verdict, replace(loss, interval=loss.interval._replace(high=-0.3)), []) == ""
+    probe = replace(loss, use="knn", labels=100)
+    assert reason(verdict, one, [probe]) == REFUSED  # what else is said counts, too
 
 
 def test_public_weights_have_not_seen_the_pool(judge: Judge) -> None:
@@ -98,6 +103,20 @@ def test_what_was_declared_or_is_no_image_of_the_pool_refuses_nothing(judge: Jud
     for harmless in (leak(*every, between="test-train"), leak(*every, kind="group"), leak(*every) | {"leak": False}):
         verdict, found = judge(BETTER, harmless)
         assert found.refused == () and bound_sentence(verdict, found.primary, found.judged) == ""
+
+
+def test_relatives_in_the_pool_have_no_bound(judge: Judge) -> None:
+    verdict, found = judge(BETTER, leak(7), leak(*range(IMAGES), kind="group"))
+    assert found.refused == () and bound_sentence(verdict, found.primary, found.judged) == ""
+
+
+def test_images_that_were_not_judged_have_no_weight(judge: Judge) -> None:
+    verdict, _ = judge(SAME, leak(0, 9, IMAGES + 1), metric="balanced")
+    # Of 402 test images the first and the last but one could not be read: positions are those of all of them.
+    verdict.about["test"]["positions"] = [*range(1, IMAGES), IMAGES + 1]
+    labels = verdict.about["test"]["labels"]
+    weights = [100 / 10 / labels.count(labels[i]) for i in (8, IMAGES - 1)]
+    assert most(verdict) == pytest.approx(sum(weights))
 
 
 @pytest.mark.parametrize(("kind", "metric"), [("class", "auroc"), ("class", "macro_f1"), ("regression", "mae")])
