@@ -1,6 +1,7 @@
 """One table over the number of labels from result files of any number of runs; refuses to mix protocols.
 
 python eval/compare.py runs/mae-digits-* runs/supervised-*/results/*.json --out table.md
+python eval/compare.py RUN/results/knn.json OTHER/results/knn.json --mcnemar: two checkpoints, answer by answer
 """
 
 import argparse
@@ -11,13 +12,19 @@ from ssl_vit.errors import UserError
 from ssl_vit.results import compare, read_results
 
 
-def main(results: list[str], out: str | None) -> None:
+def main(results: list[str], out: str | None, two: bool = False) -> None:
     """Result files in, table on screen and as Markdown out.
 
     Args:
         results: Result files or run directories.
         out: Where the Markdown goes; None for the screen alone.
+        two: Whether to test two checkpoints against each other instead.
     """
+    if two:
+        from ssl_vit.report.checkpoints import between_two
+
+        print(between_two(read_results(results)))
+        return
     from rich.console import Console
     from rich.table import Table
 
@@ -41,9 +48,12 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", nargs="+", metavar="RUN_OR_FILE", help="run directories and result files")
     parser.add_argument("--out", metavar="FILE.md", help="also write the table as Markdown")
+    parser.add_argument("--mcnemar", action="store_true", help="McNemar's exact test between two result files instead")
     options = parser.parse_args()
+    if options.mcnemar and options.out:
+        parser.error("--mcnemar prints a sentence and writes no table; leave out --out")
     try:
-        main(options.results, options.out)
+        main(options.results, options.out, options.mcnemar)
     except UserError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(1)

@@ -171,7 +171,7 @@ def test_only_pictures_of_the_folder_are_shown(seen: Seen) -> None:
 
 def test_a_leak_is_told_at_the_top(seen: Seen) -> None:
     words = "".join(seen.words)
-    assert words.index("have a near duplicate in the training images") < words.index("images to pre-train on")
+    assert words.index("has a near duplicate in the training images") < words.index("images to pre-train on")
 
 
 def test_charts_take_their_colours_from_the_page(page: str) -> None:
