@@ -86,6 +86,7 @@ def find(verdict: Verdict, broken: Sequence[str] = (), each: Mapping[str, Sequen
         about = f" on {_listed([*observed])}" if told else ""
         seen = f" Observed only: {'; '.join(observed.values())}." if observed else ""
         told.append(f"No verdict is given{about}: {'; '.join(reason.rstrip('.') for reason in refused)}.{seen}")
+    told += words.cheaper()
     if verdict.about.get("transductive"):
         told.append(
             "Pre-training saw the test images, without their labels (transductive): this says nothing about images "
@@ -183,6 +184,22 @@ class _Words:
             f"{'; '.join(gap if len(found) == 1 else f'with {count} labels {gap}' for count, gap in found)}."
             for one, found in above.items()
         ]
+
+    def cheaper(self) -> list[str]:
+        """Where features without any training do clearly better than both sides of what is judged."""
+        better = oriented(self.metric)
+        for one in self.found.primary:
+            last = [d for d in self.found.table if d.labels == max(one.over)]
+            own = next(d for d in last if (d.start, d.use) == (one.start, one.use))
+            level = max(better * own.value, better * own.against_value)
+            above = [d for d in last if d.start in UNTRAINED and d.sign > 0 and better * d.value > level]
+            if above:
+                d = max(above, key=lambda d: better * d.value)
+                return [
+                    f"Without any training {_UNTRAINED[d.start]} ({_USES[d.use]}) do better than both: {self.word} "
+                    f"{self.gap(d)} against the labelled baseline {self.span(d)}."
+                ]
+        return []
 
     def protocols(self, one: Difference) -> list[str]:
         """Whether the two sides of a comparison followed the same rules of training."""

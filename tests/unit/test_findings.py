@@ -265,3 +265,16 @@ def test_a_start_without_numbers_where_the_baseline_was_trained_as_long_is_not_j
         path.unlink()
     said = find(read_verdict(folder))
     assert said.judged == () and "MAE has no result where the baseline had the FLOPs" in said.headline
+
+
+def test_what_does_better_without_training_is_said_at_the_top(tmp_path: Path) -> None:
+    curves = {("scratch", "train"): SCRATCH, ("mae", "train"): SCRATCH, ("pixels", "linear"): (0.3, 0.6, 0.97)}
+    folder = write_verdict(tmp_path / "v", curves, longer=SCRATCH)
+    said = find(read_verdict(folder))
+    assert re.search(
+        r"Without any training raw pixels \(linear probe\) do better than both: difference in accuracy \+1\d\.\d "
+        r"points \(95 % interval \+[\d.]+ to \+[\d.]+\) against the labelled baseline with all 1,000 labels\.",
+        said.headline,
+    )
+    worse = {**curves, ("pixels", "linear"): (0.9, 0.9, 0.80)}  # with fewer labels only
+    assert "Without any" not in find(read_verdict(write_verdict(tmp_path / "w", worse, longer=SCRATCH))).headline
