@@ -106,7 +106,7 @@ def open_study(cfg: VerdictRecipe, folder: Path, pool: ImageSet, data: Labelled)
         folder=folder, recipe=cfg, kind=train.kind, metric=metric, labels=counts, starts=tuple(starts),
         preset=preset.name, model=resolved,
         cnn=cnn_for(cfg.verdict.cnn, parameters, resolved.img_size, cfg.data.window),
-        epochs=_epochs(cfg, len(pool), preset), given=given, tuned=tuned, matched=tuple(sorted({counts[0], counts[-1]})),
+        epochs=_epochs(cfg, len(pool), preset), given=given, tuned=tuned, matched=_ends(counts),
         judged=len(train) + len(test), heads=(widths * len(train.classes), raw * len(train.classes)),
         base_lr=_rates(preset, backbone.embed_dim),
     )  # fmt: skip
@@ -154,6 +154,11 @@ def _small_classes(cfg: VerdictRecipe, train: ImageSet) -> list[str]:
         "all of them; larger classes give more instead"
         for k, names in small.items() if names
     ]  # fmt: skip
+
+
+def _ends(counts: tuple[int, ...]) -> tuple[int, ...]:
+    """The fewest labels and all: where the baseline is trained for as long as pre-training took, too."""
+    return tuple(sorted({counts[0], counts[-1]}))
 
 
 def _rates(preset: resolve.Preset, width: int) -> dict[str, float]:

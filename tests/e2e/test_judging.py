@@ -30,6 +30,11 @@ def test_results_of_several_draws_become_one_table(backbone: str, script) -> Non
         rows = json.loads(Path(f"run/results/knn-20-labels-draw-{draw}.json").read_text())["rows"]
         shown[draw] = next(r["top1"] for r in rows if r["method"] == "raw pixels" and r["headline"])
     assert script("eval/knn.py", "--backbone", backbone, "--eval.labels", "40", "--eval.batch_size", "17")[0] == 0
+    draws = [f"run/results/knn-20-labels-draw-{draw}.json" for draw in ("0", "1")]
+    status, out, err = script("eval/compare.py", *draws, "--mcnemar")
+    assert status == 0, err
+    assert out.startswith("McNemar's exact test on 359 test images: ") and "These two checkpoints only" in out
+    assert script("eval/compare.py", *draws, "--mcnemar", "--out", "a.md")[0] == 2
     status, out, err = script("eval/compare.py", "run", "--out", "tables/digits.md")
     assert status == 0, err
     assert "20 labels" in out

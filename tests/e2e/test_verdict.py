@@ -63,14 +63,15 @@ def test_one_command_makes_everything(verdict) -> None:
     assert about["draws"] == {"probes": 2, "train": 2}
     assert (about["data"]["test"], about["data"]["unreadable"]) == (24, 1)
     assert len(about["test"]["labels"]) == len(about["test"]["names"]) == 23
+    assert about["test"]["positions"] == [i for i in range(24) if i != 3]  # what the leak guard counts by
     results = {path.stem for path in (made / "results").glob("*.json")}
     for draw in (0, 1):
         for labels in (10, 96):
             for method in ("scratch-train", "mae-train", "mae-knn", "mae-linear", "pixels-knn",
                            "random-linear"):  # fmt: skip
                 assert f"{method}-{labels}-labels-draw-{draw}" in results
-        assert f"scratch-train-matched-96-labels-draw-{draw}" in results
-    assert len(results) == 2 * 2 * 8 + 2
+            assert f"scratch-train-matched-{labels}-labels-draw-{draw}" in results
+    assert len(results) == 2 * 2 * 8 + 4
     assert results == {path.stem for path in (made / "results").glob("*.npz")}
     assert "MAE pre-training" in done.stdout
     assert "Report: v/report.html" in done.stdout

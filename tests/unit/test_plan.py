@@ -88,7 +88,8 @@ def test_what_intervals_stand_on_is_cut_last() -> None:
     plan = make_plan(STUDY, PACES, 1438, 600.0, 2)
     cut = plan.study.recipe.verdict
     assert plan.seconds <= 540
-    assert (cut.seeds, cut.train_draws, cut.probe_draws) == (3, 5, 10)
+    assert (cut.seeds, cut.train_draws, cut.probe_draws) == (3, 3, 10)
+    assert cut.train_draws == cut.matched_draws and plan.study.matched == STUDY.matched  # what the verdict stands on
     assert cut.length < 1
     assert any(note.startswith("training on labels is") for note in plan.notes)
     least = make_plan(STUDY, PACES, 1438, 1.0, 1)
