@@ -62,18 +62,23 @@ def curves(axis: Axes, lines: Sequence[Line], counts: Sequence[int], limits: tup
     axis.grid(axis="y")
     axis.set_ylabel(heading)
     for line in lines:
-        known = [np.isfinite(low) for low in line.low]
-        if len(line.labels) == 1:
-            if known[0]:
-                axis.vlines(line.labels, line.low, line.high, color=line.look.light, linewidth=1.2)
-        else:
-            axis.fill_between(
-                line.labels, line.low, line.high, where=known, color=line.look.light, alpha=0.15, linewidth=0
-            )
-        look = look_of(line.look)
-        if len(line.labels) == 1:  # among lines a single point is easily missed
-            look["markersize"] *= 1.6
-        axis.plot(line.labels, line.values, clip_on=False, **look)
+        for part in _unbroken(line, counts):
+            where, values, low, high = (column[part] for column in (line.labels, line.values, line.low, line.high))
+            known, alone, look = [bool(np.isfinite(v)) for v in low], len(where) == 1, look_of(line.look)
+            if alone and known[0]:
+                axis.vlines(where, low, high, color=line.look.light, linewidth=1.2)
+            elif not alone:
+                axis.fill_between(where, low, high, where=known, color=line.look.light, alpha=0.15, linewidth=0)
+            if alone:  # among lines a single point is easily missed
+                look["markersize"] *= 1.6
+            axis.plot(where, values, clip_on=False, **look)
+
+
+def _unbroken(line: Line, counts: Sequence[int]) -> list[slice]:
+    """Stretches of a line without a number of labels left out: nothing is known of what lies between others."""
+    places = [list(counts).index(n) for n in line.labels]
+    starts = [i for i, place in enumerate(places) if not i or place != places[i - 1] + 1]
+    return [slice(a, b) for a, b in zip(starts, [*starts[1:], len(places)], strict=True)]
 
 
 @dataclass(frozen=True)

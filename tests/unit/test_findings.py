@@ -272,7 +272,7 @@ def test_what_does_better_without_training_is_said_at_the_top(tmp_path: Path) ->
     folder = write_verdict(tmp_path / "v", curves, longer=SCRATCH)
     said = find(read_verdict(folder))
     assert re.search(
-        r"Without any training raw pixels \(linear probe\) do better than both: difference in accuracy \+1\d\.\d "
+        r"Without any training raw pixels \(linear probe\) do better than both: difference in accuracy \+\d+\.\d "
         r"points \(95 % interval \+[\d.]+ to \+[\d.]+\) against the labelled baseline with all 1,000 labels\.",
         said.headline,
     )

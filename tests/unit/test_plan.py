@@ -89,7 +89,7 @@ def test_what_intervals_stand_on_is_cut_last() -> None:
     cut = plan.study.recipe.verdict
     assert plan.seconds <= 540
     assert (cut.seeds, cut.train_draws, cut.probe_draws) == (3, 3, 10)
-    assert cut.train_draws == cut.matched_draws and plan.study.matched == STUDY.matched  # what the verdict stands on
+    assert cut.train_draws <= cut.matched_draws and plan.study.matched == STUDY.matched  # what the verdict stands on
     assert cut.length < 1
     assert any(note.startswith("training on labels is") for note in plan.notes)
     least = make_plan(STUDY, PACES, 1438, 1.0, 1)
