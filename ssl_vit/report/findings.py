@@ -129,11 +129,14 @@ class _Words:
             return []
         who = _upper(self.what(one))
         lines, curve = [f"{_upper(self.observed(one))}."], self.curve(one)
-        said: dict[str, list[str]] = {}
+        said: dict[tuple[bool, str], list[str]] = {}
         for d in sorted(curve, key=lambda d: (d.labels not in one.over, not d.sign, d.unclear, -d.sign)):
-            kind = (_kind(d) if d.labels in one.over else _seen(d)) + " that is not clear" * d.unclear
-            said.setdefault(kind, []).append(f"{d.labels:,}")
-        listed = "; ".join(f"{kind} with {_listed(counts)} labels" for kind, counts in said.items())
+            only = d.labels not in one.over
+            kind = (_seen(d) if only else _kind(d)) + " that is not clear" * d.unclear
+            said.setdefault((only, kind), []).append(f"{d.labels:,}")
+        listed = "; ".join(f"{kind} with {_listed(counts)} labels" for (only, kind), counts in said.items() if not only)
+        seen = "; ".join(f"{kind} with {_listed(counts)} labels" for (only, kind), counts in said.items() if only)
+        listed += f"; observed only: {seen}" if seen else ""
         if len(curve) > 1:
             count = len(self.found.table)
             lines.append(f"{who} by number of labels, after Holm's adjustment for {count} comparisons: {listed}.")
@@ -367,8 +370,8 @@ def _kind(one: Difference) -> str:
 def _seen(one: Difference) -> str:
     """The same where no verdict stands on it."""
     if not one.sign and not one.unclear:
-        return "nothing clear observed"
-    return "more observed" if one.interval.estimate > 0 else "less observed"
+        return "no clear difference"
+    return "a positive difference" if one.interval.estimate > 0 else "a negative difference"
 
 
 def _unclear(family: Sequence[Difference]) -> str:

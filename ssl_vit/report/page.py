@@ -113,7 +113,8 @@ def _averages(verdict: Verdict, findings: Findings) -> list[tuple[str, str]]:
     for one in findings.primary:
         counts = one.over
         last = f"{max(counts):,} labels"
-        span = f"on average over {min(counts):,} to {last}" if len(counts) > 1 else last
+        first = f"on average over {min(counts):,} {'and' if len(counts) == 2 else 'to'} " if len(counts) > 1 else ""
+        span = f"{first}{last}"
         words, other = (
             f"{heading(metric)}, {tables.method_name(verdict, start, use)}, {span}"
             for start, use in ((one.start, one.use), (one.against_start, one.against_use))
