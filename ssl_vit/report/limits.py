@@ -21,7 +21,7 @@ def limits(verdict: Verdict, starts: Sequence[str]) -> tuple[str, ...]:
     """
     if not starts:
         return ()
-    said = _guessing(verdict, starts), _tuning(verdict), _length(verdict)
+    said = _guessing(verdict, starts), _tuning(verdict), _length(verdict), _too_short(verdict)
     return tuple(sentence for sentence in said if sentence)
 
 
@@ -85,3 +85,9 @@ def _length(verdict: Verdict) -> str:
     subject = "longer training" if others else f"longer {first}"
     text = f"{within}{first} had {share} of its usual length{also}: {subject} may change this."
     return text[0].upper() + text[1:]
+
+
+def _too_short(verdict: Verdict) -> str:
+    """That not even the smallest plan fitted."""
+    notes = [str(note) for note in verdict.told("plan").get("notes", [])]
+    return next((f"{note[0].upper()}{note[1:]}." for note in notes if note.startswith("the budget is too short")), "")

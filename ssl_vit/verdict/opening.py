@@ -27,7 +27,7 @@ from ssl_vit.errors import UserError
 from ssl_vit.evaluation.features import RAW_SIDE
 from ssl_vit.evaluation.few_label import held_out_inside, labelled_draw
 from ssl_vit.evaluation.linear_protocols import candidate_pools
-from ssl_vit.evaluation.metrics import chosen_metric, judge
+from ssl_vit.evaluation.metrics import chosen_metric
 from ssl_vit.evaluation.origin import recorded_data
 from ssl_vit.models.backbone import Pool
 from ssl_vit.models.build import build_backbone, check_shape, model_facts
@@ -36,6 +36,8 @@ from ssl_vit.verdict.networks import cnn_for, prepare_public
 from ssl_vit.verdict.study import SCRIPTS, Study
 from ssl_vit.verdict.tuning import tuned_counts
 
+_RANKING = ("auroc", "average_precision", "r2")
+"""Metrics that need labels which vary."""
 _TASKS: tuple[Task, ...] = ("scratch", "finetune")
 
 
@@ -129,12 +131,10 @@ def open_study(cfg: VerdictRecipe, folder: Path, pool: ImageSet, data: Labelled)
 
 def _check_defined(metric: str, data: Labelled) -> None:
     """Refuses a metric that the labels of these test images leave undefined, before anything is trained."""
-    train, test = data.train, data.test
-    assert train.labels is not None and test.labels is not None
-    columns = len(train.classes) if train.kind == "class" else test.labels.shape[1]
-    scores = np.zeros((len(test), columns), dtype=np.float32)
-    if judge(test.kind, scores, test.labels, train.classes, only=metric)[metric] is None:
-        which = "a single class" if train.kind == "class" else "labels that do not vary"
+    test = data.test
+    assert test.labels is not None
+    if metric in _RANKING and not np.ptp(test.labels, axis=0).any():
+        which = "a single class" if test.kind == "class" else "labels that do not vary"
         raise UserError(
             f"--eval.metric {metric} is not defined on the {len(test):,} test images ({data.split}), which have "
             f"{which}; name another metric, or other test images with --eval.data.test_split"
@@ -150,8 +150,8 @@ def _small_classes(cfg: VerdictRecipe, train: ImageSet) -> list[str]:
         k: [name for name, n in zip(train.classes, sizes, strict=True) if 0 < n < k] for k in cfg.verdict.per_class
     }
     return [
-        f"{k} labels per class: {', '.join(names[:3])}{' and others' if len(names) > 3 else ''} have fewer, and give "
-        "all of them; larger classes give more instead"
+        f"{k} per class: there are fewer of {', '.join(names[:3])}{' and others' if names[3:] else ''}, all of "
+        "which are taken; larger classes give more instead"
         for k, names in small.items() if names
     ]  # fmt: skip
 

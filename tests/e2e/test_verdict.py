@@ -239,6 +239,67 @@ def test_a_run_that_is_there_is_judged(script, tmp_path: Path) -> None:
     assert "pre-training" not in out.replace("FLOPs of pre-training", "")
 
 
+def test_runs_of_one_method_are_replicates(script, tmp_path: Path) -> None:
+    save_images(tmp_path / "images", {"a": 30, "b": 30})
+    words = ["recipes/mae.py", "--data.path", "images", "--fit.epochs", "1", *TINY]
+    for name, more in {"one": [], "two": ["--seed", "1"], "copy": [], "other": ["--mae.mask_ratio", "0.6"]}.items():
+        status, _, err = script(*words, *more, "--run.dir", name)
+        assert status == 0, err
+
+    def judged(names: str) -> tuple[int, str, str]:
+        plan = ["--verdict.jobs", "0", "--verdict.plan_only", "true", "--verdict.shares", "[50]", "--run.dir", "v"]
+        return script("eval/verdict.py", "--data.path", "images", "--verdict.backbones", names, *plan)
+
+    for names, sentence in {
+        "one,./one": "names ./one twice",
+        "one,copy": "have one seed, 0, so they are one pre-training",
+        "one,other": "were pre-trained with different options (mae.mask_ratio 0.5 -> 0.6)",
+    }.items():
+        status, _, err = judged(names)
+        assert status == 1 and sentence in err and err.count("\n") == 1, err
+    status, out, err = judged("one,two")
+    assert status == 0, err
+    assert "MAE, fine-tuned" in out
+
+
+def test_a_folder_whose_images_have_changed_is_refused(script, tmp_path: Path) -> None:
+    save_images(tmp_path / "images", {"a": 20, "b": 20})
+    words = ["--data.path", "images", "--run.dir", "v", *PLAN]
+    status, _, err = script("eval/verdict.py", *words)
+    assert status == 0, err
+    save_images(tmp_path / "more", {"a": 1}, seed=1)
+    (tmp_path / "more" / "a" / "00.png").rename(tmp_path / "images" / "a" / "new.png")
+    status, _, err = script("eval/verdict.py", *words)
+    assert status == 1 and err.count("\n") == 1
+    assert "--run.dir v holds a run on other images (they have changed); name another folder" in err
+
+
+def test_a_metric_that_the_test_images_leave_undefined(script, tmp_path: Path) -> None:
+    save_images(tmp_path / "images", {"a": 60, "b": 1})
+    words = ["--data.path", "images", "--run.dir", "v", *PLAN]
+    status, _, err = script("eval/verdict.py", *words, "--eval.metric", "auroc")
+    assert status == 1
+    assert "--eval.metric auroc is not defined on the 12 test images" in err and "a single class" in err
+
+
+def test_classes_that_are_smaller_than_was_asked_for(script, tmp_path: Path) -> None:
+    save_images(tmp_path / "images", {"a": 60, "b": 20})
+    status, out, err = script(
+        "eval/verdict.py", "--data.path", "images", "--run.dir", "v", "--verdict.per_class", "[20]", *PLAN
+    )
+    assert status == 0, err
+    assert "20 per class: there are fewer of b, all of which are taken; larger classes give more instead" in out
+
+
+def test_a_verdict_that_is_not_finished_has_no_report(script, tmp_path: Path) -> None:
+    save_images(tmp_path / "images", {"a": 20, "b": 20})
+    status, _, err = script("eval/verdict.py", "--data.path", "images", "--run.dir", "v", *PLAN)
+    assert status == 0, err
+    status, _, err = script("eval/report.py", "v")
+    assert status == 1
+    assert "v is a verdict that is not finished; repeat its command, which continues" in err
+
+
 def test_public_weights_from_a_folder_or_left_out(script, launched, monkeypatch, tmp_path: Path) -> None:
     save_images(tmp_path / "images", {"a": 30, "b": 30})
     status, _, err = script("recipes/mae.py", "--data.path", "images", "--fit.epochs", "1", "--run.dir", "run", *TINY)
