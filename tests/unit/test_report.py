@@ -419,7 +419,7 @@ def test_tiles_can_be_subtracted(tmp_path: Path) -> None:
     curves = {**SMALL, ("dino", "train"): (60.0, 82.0)}
     verdict = read_verdict(small(tmp_path / "v", curves, images=300))
     tiles = {words: value for value, words in build(verdict).numbers}
-    span = "on average over 10 to 100 labels"
+    span = "on average over 10 and 100 labels"
     levels = [
         float(tiles[f"top-1 %, {name}, {span}"]) for name in ("from scratch", "MAE, fine-tuned", "DINO, fine-tuned")
     ]
