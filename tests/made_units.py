@@ -49,3 +49,13 @@ def bereft(place: Path, number: int) -> dict[str, Any]:
             pass
     (place / "saved").write_text("whole")
     raise SystemExit(128 + stop.received)
+
+
+def interrupted(place: Path) -> dict[str, Any]:
+    """Ctrl-C reaches all processes while this one trains; what training does then is done here."""
+    with StopRequest(True) as stop:
+        os.killpg(os.getpgrp(), signal.SIGINT)
+        while stop.received is None:
+            pass
+    (place / "saved").write_text("whole")
+    raise SystemExit(128 + stop.received)

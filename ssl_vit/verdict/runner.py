@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -114,9 +114,10 @@ class Runner:
 
     def _in_pool(self, pool: ProcessPoolExecutor, todo: Sequence[Unit]) -> None:
         try:
-            waiting: dict[Future[tuple[dict[str, Any], float]], Unit] = {
-                pool.submit(_call, self.folder, unit, quiet=True): unit for unit in todo
-            }
+            with _started_in_peace():
+                waiting: dict[Future[tuple[dict[str, Any], float]], Unit] = {
+                    pool.submit(_work, self.folder, unit): unit for unit in todo
+                }
             for future in as_completed(waiting):
                 self._done(waiting[future], *future.result())
         except BrokenProcessPool as error:
@@ -146,15 +147,15 @@ class Runner:
         return self.folder / "units" / f"{key}.json"
 
     def close(self) -> None:
-        """Ends the processes; those that are training save and stop."""
+        """Ends the processes and waits for them; those that are training save and stop."""
         if self.worked:  # a command that was refused, or had nothing to do, is no session
             self.note_time()
         if self.pool is not None:
-            self.pool.shutdown(wait=False, cancel_futures=True)
+            pool, self.pool = self.pool, None
             for child in psutil.Process().children():
                 with contextlib.suppress(psutil.Error):
                     child.send_signal(signal.SIGTERM)
-            self.pool = None
+            pool.shutdown(cancel_futures=True)
 
 
 def clock(seconds: float) -> str:
@@ -182,7 +183,23 @@ def _pool(jobs: int) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"), initializer=_begin)
 
 
+_STOPPED = threading.Event()
+"""In a process of the pool: whether it was told to stop."""
+
+
+@contextlib.contextmanager
+def _started_in_peace() -> Iterator[None]:
+    """Processes that start here do not see Ctrl-C before they can deal with it; this process sees it afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _begin() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the main process tells those that wait
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         os.environ.pop(name, None)
     torch.set_num_threads(1)
@@ -203,6 +220,20 @@ def _orphaned() -> bool:
     return parent is not None and not parent.is_alive()
 
 
+def _work(folder: Path, unit: Unit) -> tuple[dict[str, Any], float]:
+    """A unit in a process of the pool; what already waits in its queue is not begun after it was told to stop."""
+    if _STOPPED.is_set():
+        raise SystemExit(128 + signal.SIGTERM)
+    try:
+        return _call(folder, unit, quiet=True)
+    except (KeyboardInterrupt, SystemExit):
+        _STOPPED.set()
+        raise
+    finally:
+        if _orphaned():
+            os._exit(128 + signal.SIGTERM)
+
+
 def _call(folder: Path, unit: Unit, *, quiet: bool) -> tuple[dict[str, Any], float]:
     """What a unit returns, and how many seconds it took; what it prints goes to LOGS/KEY.log."""
     began = time.monotonic()
@@ -219,8 +250,6 @@ def _call(folder: Path, unit: Unit, *, quiet: bool) -> tuple[dict[str, Any], flo
         log = folder / "logs" / f"{unit.key}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text(text.getvalue())
-        if _orphaned():  # the pool would go on with what still waits in its queue
-            os._exit(128 + signal.SIGTERM)
 
 
 def _named(unit: Unit) -> dict[str, Any]:

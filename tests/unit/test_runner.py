@@ -46,6 +46,7 @@ def test_what_was_interrupted_continues(tmp_path: Path, jobs: int) -> None:
         )
     assert left.value.code == 143
     before = calls(tmp_path)
+    assert "3" not in before  # it waited already
     again = Runner(tmp_path, 0, True)
     assert again.sessions == 2
     assert again.elapsed() >= runner.before[0]
@@ -88,6 +89,34 @@ def test_a_process_whose_parent_died_saves_and_begins_nothing_else(tmp_path: Pat
         psutil.Process(int((tmp_path / "pid").read_text())).wait(timeout=60)
     assert (tmp_path / "saved").read_text() == "whole"
     assert not (tmp_path / "calls").exists()
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_ctrl_c_stops_all_processes_and_begins_nothing_else(jobs: int, tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from made_units import counted, interrupted\n"
+        "from ssl_vit.verdict.runner import Runner, Unit\n"
+        "if __name__ == '__main__':\n"
+        f"    place = Path({str(tmp_path)!r})\n"
+        "    waiting = [Unit(f'count-{n}', counted, (place, n), 1.0) for n in range(3)]\n"
+        "    try:\n"
+        "        Runner(place, JOBS, True).run([Unit('long', interrupted, (place,), 1.0), *waiting])\n"
+        "    except KeyboardInterrupt:\n"
+        "        sys.exit(130)\n"
+    )
+    script = tmp_path / "program.py"
+    script.write_text(program.replace("JOBS", str(jobs)))
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    done = subprocess.run(
+        [sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=120,
+        start_new_session=True,
+    )  # fmt: skip
+    assert done.returncode == 130, done.stderr
+    assert done.stderr == ""
+    assert (tmp_path / "saved").read_text() == "whole"
+    assert jobs == 2 or not (tmp_path / "calls").exists()
 
 
 def test_time_of_all_sessions_is_counted(tmp_path: Path) -> None:
