@@ -143,7 +143,8 @@ class _Words:
         for saved in sorted(self.savings(one), key=lambda s: -s.labels):
             ends = [end is not None for end in (saved.low, saved.high)]
             if (saved.labels == self.whole and (any(ends) or saved.needed is None)) or all(ends):
-                lines.append(f"{who} {self.saving(saved)}.")
+                fair = saved.labels in one.over
+                lines.append(f"{who if fair else f'Observed only: {self.what(one)}'} {self.saving(saved)}.")
         return lines
 
     def general(self) -> list[str]:

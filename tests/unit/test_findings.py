@@ -258,6 +258,17 @@ def test_labels_saved_need_the_longer_baseline_with_all_labels_only(tmp_path: Pa
     assert re.match(r"MAE pre-training reaches the labelled baseline's accuracy .* % of the labels", said.headline)
 
 
+def test_labels_saved_where_the_baseline_was_not_trained_as_long_are_observed_only(tmp_path: Path) -> None:
+    curves = {("scratch", "train"): SCRATCH, ("mae", "train"): (0.55, 0.85, 0.93)}
+    folder = write_verdict(tmp_path / "v", curves, longer=SCRATCH)
+    whole = [line for line in find(read_verdict(folder)).more if " reaches " in line]
+    said = [line for line in find(read_verdict(shorter(folder, 10, 100))).more if " reaches " in line]
+    assert len(whole) == len(said) == 2
+    assert all(line.startswith("MAE pre-training reaches") for line in [*whole, said[0]])
+    assert "with all 1,000 labels)" in said[0]
+    assert said[1].startswith("Observed only: MAE pre-training reaches") and "with 100 labels)" in said[1]
+
+
 def test_a_start_without_numbers_where_the_baseline_was_trained_as_long_is_not_judged(tmp_path: Path) -> None:
     curves = {("scratch", "train"): SCRATCH, ("mae", "train"): GAIN}
     folder = shorter(write_verdict(tmp_path / "v", curves, longer=SCRATCH), 10, 100)
