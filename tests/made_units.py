@@ -47,8 +47,8 @@ def bereft(place: Path, number: int) -> dict[str, Any]:
         parent.kill()
         while stop.received is None:
             pass
-    (place / "saved").write_text("whole")
-    raise SystemExit(128 + stop.received)
+        (place / "saved").write_text("whole")  # another signal ends a process that does not wait for it
+        raise SystemExit(128 + stop.received)
 
 
 def interrupted(place: Path) -> dict[str, Any]:
@@ -57,5 +57,16 @@ def interrupted(place: Path) -> dict[str, Any]:
         os.killpg(os.getpgrp(), signal.SIGINT)
         while stop.received is None:
             pass
-    (place / "saved").write_text("whole")
-    raise SystemExit(128 + stop.received)
+        (place / "saved").write_text("whole")  # another signal ends a process that does not wait for it
+        raise SystemExit(128 + stop.received)
+
+
+def interrupted_late(place: Path) -> dict[str, Any]:
+    """The same while its last step is computed: training ends as always, and what follows it takes long."""
+    with StopRequest(True) as stop:
+        os.killpg(os.getpgrp(), signal.SIGINT)
+        while stop.received != signal.SIGTERM:  # the main process has told all by now
+            pass
+        (place / "saved").write_text("whole")
+    while True:
+        signal.pause()

@@ -152,10 +152,13 @@ class Runner:
             self.note_time()
         if self.pool is not None:
             pool, self.pool = self.pool, None
-            for child in psutil.Process().children():
-                with contextlib.suppress(psutil.Error):
-                    child.send_signal(signal.SIGTERM)
-            pool.shutdown(cancel_futures=True)
+            ending = threading.Thread(target=pool.shutdown, kwargs={"cancel_futures": True})
+            ending.start()
+            while ending.is_alive():  # told again: a training that was at its last step has gone on to what follows it
+                for child in psutil.Process().children():
+                    with contextlib.suppress(psutil.Error):
+                        child.send_signal(signal.SIGTERM)
+                ending.join(1)
 
 
 def clock(seconds: float) -> str:

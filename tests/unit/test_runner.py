@@ -91,23 +91,25 @@ def test_a_process_whose_parent_died_saves_and_begins_nothing_else(tmp_path: Pat
     assert not (tmp_path / "calls").exists()
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_ctrl_c_stops_all_processes_and_begins_nothing_else(jobs: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("jobs", "unit"), [(1, "interrupted"), (2, "interrupted"), (1, "interrupted_late")], ids=["one", "two", "late"]
+)
+def test_ctrl_c_stops_all_processes_and_begins_nothing_else(jobs: int, unit: str, tmp_path: Path) -> None:
     program = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from made_units import counted, interrupted\n"
+        f"from made_units import counted, {unit} as long\n"
         "from ssl_vit.verdict.runner import Runner, Unit\n"
         "if __name__ == '__main__':\n"
         f"    place = Path({str(tmp_path)!r})\n"
         "    waiting = [Unit(f'count-{n}', counted, (place, n), 1.0) for n in range(3)]\n"
         "    try:\n"
-        "        Runner(place, JOBS, True).run([Unit('long', interrupted, (place,), 1.0), *waiting])\n"
+        f"        Runner(place, {jobs}, True).run([Unit('long', long, (place,), 1.0), *waiting])\n"
         "    except KeyboardInterrupt:\n"
         "        sys.exit(130)\n"
     )
     script = tmp_path / "program.py"
-    script.write_text(program.replace("JOBS", str(jobs)))
+    script.write_text(program)
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     done = subprocess.run(
         [sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=120,
