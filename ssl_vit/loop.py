@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import torch
 from accelerate import Accelerator
@@ -16,8 +16,8 @@ from ssl_vit.checkpoint import load_checkpoint, save_checkpoint
 from ssl_vit.configs import FitConfig, OptimConfig
 from ssl_vit.data.loader import Batch, Loader
 from ssl_vit.data.views import View
-from ssl_vit.dist import gather_rows, mean_over_ranks
-from ssl_vit.errors import Collapsed, Diverged, UserError
+from ssl_vit.dist import gather_rows
+from ssl_vit.errors import Collapsed, UserError
 from ssl_vit.memory import out_of_memory
 from ssl_vit.metering import Meter, product_ceiling, try_pass
 from ssl_vit.micro_batch import settle_micro_batch
@@ -29,6 +29,7 @@ from ssl_vit.rundir import RunDir
 from ssl_vit.stepping import Span, Stepper, learning_rate, unmarked
 from ssl_vit.stopping import StopRequest
 from ssl_vit.train import count_steps
+from ssl_vit.training_log import TrainingLog
 
 _TRIED = 8
 """Images of the pass that counts operations."""
@@ -79,9 +80,9 @@ def fit(
         feed = _Feed(batches, view, seed, meter, span)
         with (
             StopRequest(main) as stop,
-            _Log(run, loader, TrainingProgress(steps, done, loader.batch_size, main), meter, done) as log,
+            TrainingLog(run, loader, TrainingProgress(steps, done, loader.batch_size, main), meter, done) as log,
         ):
-            saved_at, saved_time = done, time.monotonic()
+            saved_time = time.monotonic()
             for step in range(done, steps):
                 if profile is not None:
                     profile.begin_step()
@@ -93,16 +94,20 @@ def fit(
                     profile.end_step()
                 done = step + 1
                 if done % fit.log_every == 0 or done == steps:
-                    log.begin_line(done, rate, logged, saved_at)
+                    log.begin_line(done, rate, logged)
                 every = fit.checkpoint_steps is not None and done % fit.checkpoint_steps == 0
                 due = time.monotonic() - saved_time > 60 * fit.checkpoint_minutes
                 reason = objective.stop_reason()
-                if every or due or done == steps or stop.received or reason:
-                    log.finish_line()
-                    if main:
-                        log.check(stepper.trained, done, saved_at)
-                        _save(run, done, steps, objective, stepper, fit.keep_checkpoints)
-                    saved_at, saved_time = done, time.monotonic()
+                together = every or done == steps or reason is not None  # the same on every process
+                if together or (main and (due or stop.received)):
+                    sound = log.is_sound(stepper.trained, together)
+                    if not sound and (together or stop.received):
+                        raise log.divergence(done)
+                    if sound:
+                        log.finish_line()
+                        if main:
+                            _save(run, done, steps, objective, stepper, fit.keep_checkpoints)
+                        log.saved, saved_time = done, time.monotonic()
                 if reason:
                     raise Collapsed(f"{reason} (step {done:,} is saved)")
                 if stop.received and done < steps:
@@ -150,83 +155,6 @@ class _Feed:
             return self.view(batch, self.seed)
 
 
-class _Line(NamedTuple):
-    """A line of metrics.jsonl whose numbers are on their way from the device."""
-
-    step: int
-    rate: float
-    names: list[str]
-    values: torch.Tensor
-    arrived: torch.Event | None
-    timing: dict[str, Any]
-    saved: int
-
-
-class _Log:
-    """metrics.jsonl, timing.jsonl, health.jsonl and the progress bar; numbers are fetched without waiting for them."""
-
-    def __init__(self, run: RunDir, loader: Loader, progress: TrainingProgress, meter: Meter, done: int) -> None:
-        self.run, self.loader, self.progress, self.meter = run, loader, progress, meter
-        self.finite = torch.ones((), device=meter.device)
-        self.logged, self.pending = done, cast(_Line | None, None)
-
-    def __enter__(self) -> _Log:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.progress.close()
-
-    def note(self, done: int, logged: dict[str, torch.Tensor], observed: dict[str, float]) -> None:
-        """After every step: remembers whether its loss was a number, writes what the objective saw of itself."""
-        self.finite = self.finite * torch.isfinite(logged["loss"])
-        if observed:
-            self.run.log({"step": done, "epoch": done / self.loader.steps_per_epoch, **observed}, "health.jsonl")
-        if self.pending is not None and (self.pending.arrived is None or self.pending.arrived.query()):
-            self.finish_line()
-        self.progress.update(done)
-
-    def begin_line(self, done: int, rate: float, logged: dict[str, torch.Tensor], saved: int) -> None:
-        """Averages a step's values over processes and sends them on their way."""
-        self.finish_line()
-        stacked = torch.stack([v.to(logged["loss"].dtype) for v in (*logged.values(), self.finite)])
-        values, arrived = mean_over_ranks(stacked), None
-        if values.device.type == "cuda":
-            host = torch.empty_like(values, device="cpu", pin_memory=True)
-            values = host.copy_(values, non_blocking=True)
-            arrived = torch.Event(device=stacked.device)
-            arrived.record()
-        timing = self.meter.read((done - self.logged) * self.loader.batch_size, self.loader.world)
-        self.pending = _Line(done, rate, [*logged, "finite"], values, arrived, timing, saved)
-        if arrived is None:
-            self.finish_line()
-
-    def finish_line(self) -> None:
-        """Writes the line that is on its way, if there is one."""
-        line, self.pending = self.pending, None
-        if line is None:
-            return
-        if line.arrived is not None:
-            line.arrived.synchronize()
-        values = dict(zip(line.names, line.values.tolist(), strict=True))
-        if values.pop("finite") < 1.0:
-            raise Diverged(_not_a_number(self.logged, line.step, line.saved))
-        where = {"step": line.step, "epoch": line.step / self.loader.steps_per_epoch}
-        loss = values.pop("loss")
-        self.run.log({**where, "loss": loss, "lr": line.rate, **values})
-        self.run.log({"step": line.step, **line.timing}, "timing.jsonl")
-        self.progress.show(line.step, loss, line.timing)
-        self.logged = line.step
-
-    def check(self, trained: list[torch.nn.Parameter], done: int, saved: int) -> None:
-        """Before weights are saved.
-
-        Raises:
-            Diverged: Where a loss or a weight is no finite number.
-        """
-        if not bool(self.finite) or not all(bool(torch.isfinite(p).all()) for p in trained):
-            raise Diverged(_not_a_number(self.logged, done, saved))
-
-
 def _save(run: RunDir, step: int, steps: int, objective: Objective, stepper: Stepper, keep: int) -> None:
     state = {"objective": objective.state_dict(), "optimizer": stepper.optimizer.state_dict(), "total_steps": steps}
     if stepper.accelerator.scaler is not None:
@@ -239,14 +167,6 @@ def _too_little_memory(loader: Loader, objective: Objective) -> str:
     return (
         f"out of memory with {loader.micro_batch} images per forward pass; try "
         f"{', '.join((fewer, *objective.smaller))}, or a smaller network or input"
-    )
-
-
-def _not_a_number(before: int, now: int, saved: int) -> str:
-    return (
-        f"the loss stopped being a finite number between steps {before:,} and {now:,} "
-        f"(last checkpoint: step {saved:,}); "
-        "lower --optim.lr, set --fit.clip_grad 1, or use --fit.precision fp32"
     )
 
 

@@ -14,7 +14,7 @@ import yaml
 
 from ssl_vit.configs import RunConfig, SupervisedRecipe
 from ssl_vit.dist import gather_lists, rank_and_world
-from ssl_vit.errors import Collapsed, Diverged, UserError
+from ssl_vit.errors import Collapsed, Diverged
 from ssl_vit.evaluation.answers import Answers, save_answers
 from ssl_vit.evaluation.metrics import signed
 from ssl_vit.rundir import digest, remove, write_atomically
@@ -210,12 +210,7 @@ def _run(script: str, config: Any) -> None:
     """A script with these options, in a folder that holds nothing else."""
     if is_main():
         prepare(Path(config.run.dir))
-    try:
-        main_of(script)(config)
-    except Diverged as error:
-        if rank_and_world()[1] > 1:  # the other processes are still in that run: nothing can go on
-            raise UserError(str(error)) from None
-        raise
+    main_of(script)(config)
 
 
 def _result(folder: Path) -> dict[str, Any]:
