@@ -20,6 +20,8 @@ above 512 pixels are compared as they are decoded for a canvas of 256.
                    "test": [5, 17],        positions of the test images concerned; [] within one set
                    "sentence": "..."}],
      "affected": [5, 17],                  positions of all test images that any leak concerns
+     "affected_images": ["photos/test/a.png", ...],                                   where they are
+     "cures": ["remove them from one side", ...],                                     what can be done
      "sentences": ["..."],                 all findings in words, plain text; never empty
      "examples": [{"kind", "between",      at most 12, those of leaks first
                    "distance": 0.07,       exact: 0; near: share of the contrast in which thumbnails differ; else null
@@ -32,7 +34,9 @@ above 512 pixels are compared as they are decoded for a canvas of 256.
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -127,6 +131,8 @@ class Audit:
     """Images that were not compared, with the reason."""
     findings: tuple[Finding, ...]
     examples: tuple[Example, ...]
+    names: tuple[str, ...]
+    """Where the test images are that any leak concerns, in the order of ``affected``."""
     on_leak: Literal["stop", "warn"]
     transductive: bool
 
@@ -139,6 +145,44 @@ class Audit:
     def affected(self) -> tuple[int, ...]:
         """Positions of all test images that any leak concerns."""
         return tuple(sorted({i for f in self.leaks for i in f.test}))
+
+    def cures(self) -> list[str]:
+        """What can be done about the leaks; empty without any."""
+        if not self.leaks:
+            return []
+        found = ["remove them from one side"]
+        if any(f.kind == "group" for f in self._told()):
+            found.append("name no test split, so that one is made which keeps groups together")
+        if any(f.of == "pool" for f in self._told()):
+            found.append("declare pre-training on test images with --data.transductive true")
+        return found
+
+    def complaint(self, where: Path | None) -> str:
+        """All leaks in one line, the first names, and what can be done.
+
+        Args:
+            where: A file that shows them.
+        """
+        kinds = {
+            "same": "as they are",
+            "exact": "as exact copies",
+            "near": "as near duplicates",
+            "group": "by their group",
+        }
+        what = ", ".join(f"{f.images:,} {kinds[f.kind]} among the {_WORDS[f.of]}" for f in self._told())
+        pairs = dict.fromkeys(
+            f"{e.first.where} = {e.second.where}" for e in self.examples if e.between.startswith("test-")
+        )
+        shown = "" if where is None else f" (all in {where})"
+        return (
+            f"{len(self.affected):,} of {self.images['test']:,} test images leak: {what}, "
+            f"e.g. {'; '.join(list(pairs)[:2])}{shown}; {', '.join(self.cures())}"
+        )
+
+    def _told(self) -> list[Finding]:
+        """The leaks without those into the pool that are the same into the training images, which the pool holds."""
+        in_training = {(f.kind, f.test) for f in self.leaks if f.of == "train"}
+        return [f for f in self.leaks if f.of == "train" or (f.kind, f.test) not in in_training]
 
     def sentences(self) -> list[str]:
         """Every finding in words, and what was not compared."""
@@ -164,6 +208,8 @@ class Audit:
                 for f in self.findings
             ],
             "affected": list(self.affected),
+            "affected_images": list(self.names),
+            "cures": self.cures(),
             "sentences": self.sentences(),
             "examples": [
                 {
@@ -180,7 +226,12 @@ def _plain(shown: Shown) -> dict[str, Any]:
 
 
 def guard(
-    pool: ImageSet | None, train: ImageSet, test: ImageSet, cfg: PoolConfig, device: torch.device = _CPU
+    pool: ImageSet | None,
+    train: ImageSet,
+    test: ImageSet,
+    cfg: PoolConfig,
+    device: torch.device = _CPU,
+    keep: Callable[[Audit], Path | None] | None = None,
 ) -> Audit:
     """Looks for leaks before anything is trained, prints what it found, and stops where test images leak.
 
@@ -192,6 +243,7 @@ def guard(
         test: The images to judge on.
         cfg: What to do about leaks, and how many processes decode.
         device: Through which processes exchange what they saw.
+        keep: Writes down what was found, before anything stops, and returns a file that shows the leaks, if any does.
 
     Raises:
         UserError: For a leak, with ``--data.on_leak stop``.
@@ -200,32 +252,13 @@ def guard(
     if rank_and_world()[0] == 0:
         for sentence in found.sentences():
             print(f"leak guard      {sentence}", flush=True)
+    where = keep(found) if keep else None
     if found.leaks:
-        message = _complaint(found, len(test))
+        message = found.complaint(where)
         if cfg.on_leak == "stop":
             raise UserError(message + ", or go on with --data.on_leak warn")
         say_once(f"warning: {message}")
     return found
-
-
-def _complaint(found: Audit, tests: int) -> str:
-    """All leaks in one line, the first names, and what can be done."""
-    kinds = {"same": "as they are", "exact": "as exact copies", "near": "as near duplicates", "group": "by their group"}
-    in_training = {(f.kind, f.test) for f in found.leaks if f.of == "train"}
-    told = [f for f in found.leaks if f.of == "train" or (f.kind, f.test) not in in_training]
-    what = ", ".join(f"{f.images:,} {kinds[f.kind]} among the {_WORDS[f.of]}" for f in told)
-    names = dict.fromkeys(
-        f"{e.first.where} = {e.second.where}" for e in found.examples if e.between.startswith("test-")
-    )
-    cures = ["remove them from one side"]
-    if any(f.kind == "group" for f in told):
-        cures.append("name no test split, so that one is made which keeps groups together")
-    if any(f.of == "pool" for f in told):
-        cures.append("declare pre-training on test images with --data.transductive true")
-    return (
-        f"{len(found.affected):,} of {tests:,} test images leak: {what}, e.g. {'; '.join(list(names)[:2])}; "
-        + ", ".join(cures)
-    )
 
 
 def audit(
@@ -256,7 +289,9 @@ def audit(
     )
     shown = (leaks[:_LEAKS] + others + leaks[_LEAKS:])[:_EXAMPLES]
     examples = tuple(_example(sets, *pair) for pair in shown)
-    return Audit(counts, found.unreadable, tuple(findings), examples, cfg.on_leak, cfg.transductive)
+    affected = sorted({i for f in findings if f.leak for i in f.test})
+    names = tuple(test.where(i) for i in affected)
+    return Audit(counts, found.unreadable, tuple(findings), examples, names, cfg.on_leak, cfg.transductive)
 
 
 def _examples(sets: dict[str, ImageSet], found: list[Relation]) -> list[tuple[Relation, Twin]]:

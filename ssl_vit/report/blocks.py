@@ -129,3 +129,5 @@ class Page:
     """Values and what they are."""
     sections: tuple[Section, ...]
     looks: dict[str, Look] = field(default_factory=dict)
+    question: str = "Does pre-training pay?"
+    """What it is about, whatever the images."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 
 from ssl_vit.report.cells import NOTHING, Cell, Table, count, heading, seconds, table
 from ssl_vit.report.records import Verdict
 from ssl_vit.report.tables import method_cell, method_name
 from ssl_vit.results import shown
-from ssl_vit.rundir import flat
+from ssl_vit.rundir import differences, flat
 
 _OPTIONS = {
     "lr": "learning rate", "rate": "learning rate", "weight_decay": "weight decay", "decay": "weight decay",
@@ -112,6 +113,14 @@ def provenance_rows(verdict: Verdict) -> Table:
         words = ", ".join(f"{key} {value}" for key, value in flat(about.get(part) or {}).items())
         if words:
             rows.append([part, words])
+    made = Counter(
+        differences(*({part: told.get(part) for part in ("commit", "versions", "hardware")} for told in (about, other)))
+        for other in (score.result.made_with for score in verdict.scores) if about and other
+    )  # fmt: skip
+    otherwise = [
+        f"{count(many)} of {count(len(verdict.scores))} numbers: {words}" for words, many in made.most_common() if words
+    ]
+    rows += [["made otherwise", Cell(words)] for words in otherwise]
     for start, method in verdict.methods.items():
         for run in method.get("pretraining", []):
             seed = "" if run.get("seed") is None else f"seed {run['seed']}"

@@ -6,7 +6,8 @@ import base64
 import binascii
 from typing import Any
 
-from ssl_vit.report.blocks import Block, Pairs, Picture, Words
+from ssl_vit.report import html
+from ssl_vit.report.blocks import Block, Code, Fold, Page, Pairs, Picture, Section, Words
 from ssl_vit.report.cells import count
 from ssl_vit.report.records import Verdict
 
@@ -20,11 +21,44 @@ def leak_sentences(verdict: Verdict) -> list[str]:
     return [str(one["sentence"]) for one in found if one.get("leak")]
 
 
-def leak_blocks(verdict: Verdict) -> list[Block]:
-    """The section."""
-    leaks = verdict.leaks
+def leaks_page(title: str, leaks: dict[str, Any]) -> str:
+    """What stopped a verdict before anything was trained, as a page.
+
+    Args:
+        title: What the images are called.
+        leaks: What the leak guard found.
+    """
+    many, tests = len(leaks["affected"]), leaks["images"]["test"]
+    every = _every(leaks)
+    return html.page(
+        Page(
+            title=title,
+            question="Leak guard",
+            sentence=f"Nothing was trained: {many:,} of {tests:,} test images leak, so scores on them would mean less.",
+            beside=(f"What can be done: {'; '.join(leaks['cures'])}; or go on with --data.on_leak warn.",),
+            refused=True,
+            notes=(),
+            numbers=(),
+            sections=(
+                Section("found", "What was found", tuple(_found(leaks))),
+                *(Section("all", fold.title, fold.blocks) for fold in every),
+            ),
+        )
+    )
+
+
+def leak_blocks(leaks: dict[str, Any] | None) -> list[Block]:
+    """The section of a report.
+
+    Args:
+        leaks: What the leak guard found (leaks.json); None where it did not look.
+    """
     if leaks is None:
         return [Words("The leak guard has not looked at these images.", warning=True)]
+    return [*_found(leaks), *_every(leaks)]
+
+
+def _found(leaks: dict[str, Any]) -> list[Block]:
     images = leaks.get("images") or {}
     looked = ", ".join(f"{count(images[key])} {words}" for key, words in _SETS.items() if images.get(key) is not None)
     blocks: list[Block] = [Words(f"Every image was compared with every other: {looked}.")] if looked else []
@@ -37,6 +71,13 @@ def leak_blocks(verdict: Verdict) -> list[Block]:
     ]
     pairs = [pair for one in leaks.get("examples", []) if (pair := _pair(one))]
     return [*blocks, Pairs(tuple(pairs))] if pairs else blocks
+
+
+def _every(leaks: dict[str, Any]) -> list[Fold]:
+    """The names of all test images that leak, where there are any."""
+    names = [str(name) for name in leaks.get("affected_images", [])]
+    title = "The test image that leaks" if len(names) == 1 else f"All {len(names):,} test images that leak"
+    return [Fold(title, (Code("\n".join(names)),))] if names else []
 
 
 def _pair(example: dict[str, Any]) -> tuple[str, Picture, Picture] | None:

@@ -19,7 +19,7 @@ def markdown(report: Page) -> str:
         report: What it says.
     """
     parts = [
-        f"# Does pre-training pay? {plain(report.title)}",
+        f"# {plain(report.question)} {plain(report.title)}",
         f"**{plain(report.sentence)}**",
         *map(plain, report.beside),
     ]

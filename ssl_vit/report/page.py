@@ -53,7 +53,7 @@ def build(verdict: Verdict) -> Page:
         ("saved", "Labels saved", _saved),
         ("numbers", "All methods beside each other", _numbers),
         ("contract", "Fair-baseline contract", lambda *_: [Checks(items)]),
-        ("leaks", "Leak guard", lambda v, _: leak_blocks(v)),
+        ("leaks", "Leak guard", lambda v, _: leak_blocks(v.leaks)),
         ("cost", "Cost", _cost),
         ("classes", "Best and worst classes", _classes),
         ("confusion", "What is taken for what", _confusion),

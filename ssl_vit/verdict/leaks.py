@@ -10,14 +10,17 @@ from typing import Any
 import torch
 
 from ssl_vit.configs import PoolConfig
-from ssl_vit.data.audit import guard
+from ssl_vit.data.audit import Audit, guard
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.sources import Labelled
+from ssl_vit.report.guard import leaks_page
 from ssl_vit.rundir import RunDir, write_atomically
 
 
 def look_for_leaks(cfg: PoolConfig, run: RunDir, pool: ImageSet, data: Labelled, device: torch.device) -> None:
     """Writes leaks.json, unless it tells of these images and nothing in it stops this start (every process must call).
+
+    Where leaks stop it, leaks.html shows them.
 
     Args:
         cfg: What to do about leaks, and what was declared.
@@ -33,11 +36,21 @@ def look_for_leaks(cfg: PoolConfig, run: RunDir, pool: ImageSet, data: Labelled,
     about = {"of": _images(pool, data), "transductive": cfg.transductive}
     known = _read(path)
     same = all(known.get(name) == value for name, value in about.items())
-    if same and not (known["affected"] and cfg.on_leak == "stop"):
+    if same and not (known["affected"] and "stop" in (cfg.on_leak, known.get("on_leak"))):
         return
-    found = guard(pool, data.train, data.test, cfg, device)
-    if run.writes:
-        write_atomically(path, json.dumps(found.to_dict() | about, indent=1) + "\n")
+    page = run.path / "leaks.html"
+
+    def keep(found: Audit) -> Path | None:
+        told = found.to_dict() | about
+        stops = bool(found.leaks) and cfg.on_leak == "stop"
+        if run.writes:
+            write_atomically(path, json.dumps(told, indent=1) + "\n")
+            page.unlink(missing_ok=True)
+            if stops:
+                write_atomically(page, leaks_page(pool.name, told))
+        return page if stops else None
+
+    guard(pool, data.train, data.test, cfg, device, keep)
 
 
 def _images(pool: ImageSet, data: Labelled) -> dict[str, list[str | None]]:

@@ -205,11 +205,15 @@ def test_a_pool_that_holds_the_test_images(script, tmp_path: Path) -> None:
     status, _, err = script("eval/verdict.py", *words)
     assert status == 1
     assert "10 of 10 test images leak: 10 as exact copies among the images of the pool" in err
+    assert "(all in v/leaks.html)" in err
     assert "--data.on_leak warn" in err
+    page = (tmp_path / "v" / "leaks.html").read_text()
+    assert all(str(path.relative_to(tmp_path)) in page for path in (tmp_path / "labelled" / "test").rglob("*.png"))
     assert not (tmp_path / "v" / "units").exists()
     status, out, err = script("eval/verdict.py", *words, "--data.transductive", "true", "--data.on_leak", "warn")
     assert status == 0, err
     assert "declared" in out
+    assert not (tmp_path / "v" / "leaks.html").exists()
 
 
 def test_runs_of_other_images_or_none_are_refused(script, tmp_path: Path) -> None:

@@ -96,6 +96,9 @@ def test_planted_copies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
         assert Path(shown[name].second.where).name == f"{source}.png"
     told = json.loads(json.dumps(found.to_dict()))
     assert told["affected"] == list(found.affected)
+    assert told["affected_images"] == [data.test.where(i) for i in found.affected]
+    assert len(told["affected_images"]) == 6
+    assert told["cures"] == ["remove them from one side"]
     assert "<b>&photos" in told["examples"][0]["first"]["where"]
     for example in told["examples"]:
         image = Image.open(io.BytesIO(base64.b64decode(example["first"]["png"])))
@@ -145,7 +148,8 @@ def test_a_pool_with_the_test_images(tmp_path: Path) -> None:
     assert declared.findings[0].test == tuple(range(30))
     assert declared.sentences() == ["30 of 30 test images are themselves among the images of the pool, as declared "
                                     "(transductive)."]  # fmt: skip
-    assert declared.to_dict()["transductive"] is True
+    told = declared.to_dict()
+    assert (told["transductive"], told["cures"], told["affected_images"]) == (True, [], [])
 
 
 def test_declaring_does_not_excuse_leaks_into_training(tmp_path: Path) -> None:

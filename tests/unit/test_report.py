@@ -5,67 +5,28 @@ from __future__ import annotations
 import base64
 import json
 import re
-import subprocess
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from ssl_vit.errors import UserError
 from ssl_vit.report import classes, plots, tables
 from ssl_vit.report.canvas import for_page
-from ssl_vit.report.facts import typed
+from ssl_vit.report.facts import provenance_rows, typed
 from ssl_vit.report.findings import find
 from ssl_vit.report.html import typeset
 from ssl_vit.report.page import build
 from ssl_vit.report.records import read_verdict
-from ssl_vit.report.write import open_numbers, write_report
-from ssl_vit.rundir import command, digest
+from ssl_vit.report.write import write_report
+from ssl_vit.rundir import command
 
+from made_report import CLASSES, EVIL, Seen, check_words, run, small, written
 from made_verdict import DIGITS, SMALL, make_verdict, no_leaks, png
 
 ROOT = Path(__file__).resolve().parents[2]
-EVIL = '<script>alert("x")</script>'
-CLASSES = (EVIL, 'a "quoted" | piped & class of $x_1$ \u4e2d', r"back\meadow \1 \g<0> " + "unbroken" * 12)
 SECTIONS = ["curves", "differences", "saved", "numbers", "contract", "leaks", "cost", "classes", "confusion",
             "pictures", "losses", "tuning", "data", "plan", "provenance", "reproduce"]  # fmt: skip
-_VOID = {"meta", "img", "wbr", "br"}
-
-
-class Seen(HTMLParser):
-    """What a page holds; complains about tags that do not match."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.open: list[str] = []
-        self.attributes: list[tuple[str, str]] = []
-        self.words: list[str] = []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += [(name, value or "") for name, value in attrs]
-        if tag not in _VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += [(name, value or "") for name, value in attrs]
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] != "style":
-            self.words.append(data)
-
-    def values(self, name: str) -> list[str]:
-        return [value for attribute, value in self.attributes if attribute == name]
 
 
 def leaks() -> dict[str, Any]:
@@ -76,30 +37,10 @@ def leaks() -> dict[str, Any]:
     return no_leaks(
         findings=[{"kind": "near", "between": "test-train", "pairs": 1, "images": 1, "leak": True, "test": [1],
                    "sentence": sentence}],
-        sentences=[sentence],
+        sentences=[sentence], affected=[1], affected_images=[f"test/{EVIL}.png"],
         examples=[{"kind": "near", "between": "test-train", "distance": 0.07, "change": "mirrored", "same_file": None,
                    "first": shown("test", f"test/{EVIL}.png"), "second": shown("train", "train/'b'.png")}],
     )  # fmt: skip
-
-
-def small(folder: Path, curves: Any = SMALL, **options: Any) -> Path:
-    given = {"labels": (10, 100), "images": 30, "classes": CLASSES, "draws": (3, 3), "leaks": no_leaks()}
-    return make_verdict(folder, curves, **(given | options))
-
-
-def written(folder: Path) -> tuple[str, Seen, str]:
-    """The page, what it holds, and the Markdown."""
-    write_report(read_verdict(folder))
-    page = (folder / "report.html").read_text()
-    return page, Seen(page), (folder / "report.md").read_text()
-
-
-def check_words(*texts: str) -> None:
-    """No number that is none, no None, no object."""
-    for text in texts:
-        assert not re.search(r"\b(nan|NaN|None|inf|Undefined|object at)\b", text), re.search(
-            r".{40}\b(nan|NaN|None|inf)\b", text
-        )
 
 
 @pytest.fixture(scope="module")
@@ -287,24 +228,6 @@ def test_cost_counts_all_devices_of_pre_training_and_of_training(tmp_path: Path)
     assert rows["from scratch"] == ("56 s",) and rows["MAE, fine-tuned"] == ("87 s",)  # 4 x 14 s, and 31 s
 
 
-def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    """eval/report.py where torch and its company cannot be imported."""
-    code = (
-        "import runpy, sys\n"
-        "class Absent:\n"
-        "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name.partition('.')[0] in ('torch', 'timm', 'sklearn', 'datasets', 'accelerate'):\n"
-        "            raise ImportError(name)\n"
-        "sys.meta_path.insert(0, Absent())\n"
-        "sys.argv = sys.argv[1:]\n"
-        "runpy.run_path(sys.argv[0], run_name='__main__')\n"
-    )
-    return subprocess.run(
-        [sys.executable, "-c", code, str(ROOT / "eval/report.py"), *map(str, words)],
-        capture_output=True, text=True, check=False, cwd=ROOT,
-    )  # fmt: skip
-
-
 def test_the_script_makes_the_same_files_again_without_torch(tmp_path: Path) -> None:
     folder = small(tmp_path / "v")
     write_report(read_verdict(folder))
@@ -316,92 +239,6 @@ def test_the_script_makes_the_same_files_again_without_torch(tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr
     assert {name: (tmp_path / "again" / name).read_bytes() for name in first} == first
     assert str(tmp_path / "again" / "report.html") in done.stdout
-
-
-def a_run(
-    folder: Path, method: str, values: dict[str, float], *, test: str = "t", seed: int = 0, weights: str | None = None,
-    draw: int | None = None, ratio: float = 0.5,
-) -> Path:  # fmt: skip
-    """A run directory with one result, as the evaluations write them."""
-    protocol = {"evaluation": method, "kind": "class", "metric": "top1", "train": "whole",
-                "test": {"images": 30, "fingerprint": test, "split": "a fifth"}}  # fmt: skip
-    rows = [
-        {"method": name, "top1": value, "images": 30, "per_class": {"a": value, "b": value}}
-        for name, value in values.items()
-    ]
-    backbone = {"folder": str(folder / "backbone"), "options": {"seed": seed, "mae": {"mask_ratio": ratio}}}
-    content = {
-        "method": method, "rows": rows, "protocol": protocol, "protocol_hash": digest(protocol), "labels_used": 100,
-        "draw": draw, "seed": seed, "data": {"name": "digits", "test": test},
-        "backbone": {**backbone, "weights": weights} if weights else None,
-        "made_with": {"command": f"eval/{method}.py --backbone {folder.name}", "commit": "c0ffee"},
-    }  # fmt: skip
-    path = folder / "results" / f"{method}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content))
-    return folder
-
-
-def test_ordinary_runs_make_a_report_that_says_what_is_not_known(tmp_path: Path) -> None:
-    for seed in range(3):
-        mae = a_run(
-            tmp_path / f"mae-{seed}", "knn", {"MAE": 70.0 + seed, "raw pixels": 60.0}, seed=seed, weights=f"w{seed}"
-        )
-        a_run(mae, "finetune", {"MAE, fine-tuned": 90.0 + seed}, seed=seed, weights=f"w{seed}")
-        a_run(tmp_path / f"scratch-{seed}", "supervised", {"from scratch": 80.0 - seed}, seed=seed)
-        (mae / "metrics.jsonl").write_text("".join(f'{{"step": {i}, "loss": {1 / i}}}\n' for i in range(1, 9)))
-    runs = sorted(tmp_path.glob("*-?"))
-    verdict = open_numbers(runs)
-    assert [s.value for s in verdict.of("mae", "train")] == [90.0, 91.0, 92.0]
-    assert [s.pretraining for s in verdict.of("mae", "knn")] == [0, 1, 2]
-    assert [s.value for s in verdict.of("pixels", "knn")] == [60.0]  # the same number of all three runs
-    page = write_report(verdict, tmp_path / "out")
-    assert (
-        page.refused
-        and "not recorded" in page.sentence
-        and "protocols" not in page.sentence
-        and "+12.0 points" in " ".join(page.beside)
-    )
-    words = "".join(Seen((tmp_path / "out/report.html").read_text()).words)
-    check_words(words)
-    assert "eval/finetune.py --backbone mae-2" in words and "MAE pre-training" in words
-    with pytest.raises(UserError, match="--out"):
-        write_report(verdict)
-
-
-def test_several_backbones_on_every_draw_are_paired_by_draw(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for draw in range(5):
-        for seed in range(3):
-            name = {"seed": seed, "weights": f"w{seed}", "draw": draw}
-            a_run(tmp_path / f"mae-{seed}-{draw}", "finetune", {"MAE, fine-tuned": 90.0 + draw + seed / 10}, **name)
-        a_run(tmp_path / f"scratch-{draw}", "supervised", {"from scratch": 80.0 + draw}, draw=draw)
-    verdict = open_numbers(sorted(tmp_path.iterdir()))
-    mae = verdict.of("mae", "train")
-    assert [s.draw for s in mae] == [s.draw for s in verdict.of("scratch", "train")] == [0, 1, 2, 3, 4]
-    assert [s.pretraining for s in mae] == [0, 1, 2, 0, 1]
-    assert [s.value for s in mae] == [90.0, 91.1, 92.2, 93.0, 94.1]
-    assert "of 15 numbers of mae" in capsys.readouterr().err
-    (primary,) = find(verdict).primary
-    assert primary.draws == 5 and primary.seeds == 3 and primary.interval.estimate == pytest.approx(10.08)
-
-
-def test_variants_of_a_method_are_not_called_missing(tmp_path: Path) -> None:
-    for ratio in (0.5, 0.75):
-        a_run(tmp_path / f"mae-{ratio}", "finetune", {"MAE, fine-tuned": 90.0}, weights=f"w{ratio}", ratio=ratio)
-    a_run(tmp_path / "scratch", "supervised", {"from scratch": 80.0})
-    page = write_report(open_numbers(sorted(tmp_path.iterdir())), tmp_path / "out")
-    assert page.refused and "several variants are given, MAE (mae.mask_ratio 0.5) and MAE" in page.sentence
-    assert "there is no pre-trained network" not in page.sentence
-
-
-def test_what_lies_in_the_current_folder_is_no_part_of_a_report_of_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    here = make_verdict(tmp_path / "here", SMALL, labels=(10, 100), images=30)  # with pictures/ and runs/mae-0
-    mae = a_run(tmp_path / "elsewhere/mae-0", "knn", {"MAE": 70.0}, weights="w")
-    monkeypatch.chdir(here)
-    keys = {section.key for section in build(open_numbers([mae])).sections}
-    assert "curves" in keys and not {"pictures", "losses"} & keys
 
 
 def test_one_refusal_marks_its_own_sentence_only(tmp_path: Path) -> None:
@@ -453,40 +290,18 @@ def test_commands_are_those_of_a_clone(tmp_path: Path, monkeypatch: pytest.Monke
         assert "Options are tuned with 1,438 labels only." in words
 
 
-def test_a_run_of_other_data_is_refused_by_the_field_that_differs(tmp_path: Path) -> None:
-    one = a_run(tmp_path / "one", "knn", {"mae": 70.0}, weights="w")
-    other = a_run(tmp_path / "other", "knn", {"mae": 70.0}, weights="v", test="cats")
-    with pytest.raises(UserError, match=r"test\.fingerprint t -> cats"):
-        open_numbers([one, other])
-
-
-def test_wrong_inputs_are_one_line(tmp_path: Path) -> None:
+def test_numbers_of_another_session_say_what_made_them(tmp_path: Path) -> None:
     folder = small(tmp_path / "v")
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "broken").mkdir()
-    (tmp_path / "broken/verdict.json").write_text("{")
-    (tmp_path / "old").mkdir()
-    (tmp_path / "old/verdict.json").write_text('{"format": 0}')
-    single = a_run(tmp_path / "single", "knn", {"mae": 70.0}, weights="w")
-    cases = [
-        (["nothing/there"], "there is no file or folder"), ([tmp_path / "empty"], "holds no results"),
-        ([tmp_path / "broken"], "cannot be read as JSON"), ([tmp_path / "old"], "format 1"),
-        ([folder, single], "cannot be mixed"), ([folder, folder], "cannot be mixed"),
-    ]  # fmt: skip
-    for given, words in cases:
-        with pytest.raises(UserError, match=words) as found:
-            open_numbers(given)
-        assert "\n" not in str(found.value)
-    done = run(folder, "--out", folder / "verdict.json")
-    assert done.returncode == 1 and done.stderr.count("\n") == 1 and "is a file" in done.stderr
-
-
-def test_a_damaged_array_is_named(tmp_path: Path) -> None:
-    folder = small(tmp_path / "v")
-    path = next(folder.glob("results/*.npz"))
-    path.write_bytes(b"half")
-    with pytest.raises(UserError, match=re.escape(path.name)):
-        read_verdict(folder)
+    here = json.loads((folder / "verdict.json").read_text())["provenance"]
+    first, second, *others = sorted((folder / "results").glob("*.json"))
+    for path in others:
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"made_with": here}))
+    before = here | {"commit": "c0ffee", "versions": here["versions"] | {"torch": "2.14.1"}, "command": "another"}
+    for path in (first, second):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"made_with": before}))
+    rows = [row for row in provenance_rows(read_verdict(folder)).rows if row[0].text == "made otherwise"]
+    words = f"2 of {2 + len(others)} numbers: commit 485a61f -> c0ffee; versions.torch 2.15.0 -> 2.14.1"
+    assert [row[1].text for row in rows] == [words]
 
 
 def test_the_numbers_of_the_page_are_those_of_the_folder(tmp_path: Path) -> None:

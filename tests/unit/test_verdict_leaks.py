@@ -74,6 +74,28 @@ def test_leaks_that_were_warned_of_stop_where_that_is_asked_for(tmp_path: Path) 
         looked(tmp_path, STOP, COPIED)
 
 
+def test_what_stops_a_verdict_is_shown_and_named(tmp_path: Path) -> None:
+    page = tmp_path / "leaks.html"
+    with pytest.raises(UserError) as stopped:
+        looked(tmp_path, STOP, COPIED)
+    assert f"(all in {page}); remove them from one side, declare" in str(stopped.value)
+    text = page.read_text()
+    assert "Nothing was trained: 8 of 8 test images leak" in text
+    assert text.count("<img src=") == 16  # both of every pair
+    told = json.loads((tmp_path / "leaks.json").read_text())
+    assert told["affected_images"] == [TEST.where(i) for i in range(8)]
+    assert "\n".join(told["affected_images"]) in text
+    assert looked(tmp_path, WARN, COPIED)  # looked before, but it is told what of
+    assert not page.exists()
+
+
+def test_nothing_is_shown_where_nothing_stops(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    looked(tmp_path, WARN, COPIED)
+    looked(tmp_path, STOP, OTHERS)
+    assert not (tmp_path / "leaks.html").exists()
+    assert "leaks.html" not in capsys.readouterr().err
+
+
 def test_an_untrained_network_of_other_options_does_not_stay(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / "images" / name).mkdir(parents=True)
