@@ -120,7 +120,7 @@ def measure(study: Study, start: str) -> dict[str, Any]:
 def _tried(study: Study, name: str, script: str, config: Any, steps: int) -> dict[str, Any]:
     folder = study.folder / "work" / name
     if is_main():
-        shutil.rmtree(folder, ignore_errors=True)
+        discard(folder)
     fit = replace(config.fit, epochs=1e-6, min_steps=steps, log_every=steps // _LINES)
     began = time.monotonic()
     main_of(script)(replace(config, fit=fit, run=RunConfig(str(folder))))
@@ -129,7 +129,7 @@ def _tried(study: Study, name: str, script: str, config: Any, steps: int) -> dic
         return {}
     timing = [json.loads(line) for line in (folder / "timing.jsonl").read_text().splitlines()]
     cost = cost_of(folder)
-    shutil.rmtree(folder)
+    discard(folder)
     pace = float(np.median([line["images_per_second"] for line in timing[_LINES // 2 :]]))  # the first steps warm up
     return {"images_per_second": pace, "batch": cost["images"] / steps, "overhead": max(0.0, took - cost["seconds"]),
             "flops_per_image": (cost["flops"] or 0) / cost["images"]}  # fmt: skip
