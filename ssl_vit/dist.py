@@ -44,6 +44,12 @@ def mean_over_ranks(values: Tensor) -> Tensor:
     return sum_over_ranks(values) / world if world > 1 else values
 
 
+def meet() -> None:
+    """Waits for every process (every process must call it)."""
+    if rank_and_world()[1] > 1:
+        dist.barrier()
+
+
 def gather_rows(rows: Tensor) -> Tensor:
     """Concatenates tensors that differ only in their number of rows, in rank order, without padding or duplicates."""
     _, world = rank_and_world()

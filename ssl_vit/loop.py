@@ -68,7 +68,7 @@ def fit(
     objective.train()
     if done == steps:
         return
-    main = accelerator.is_main_process
+    main, alone = accelerator.is_main_process, accelerator.num_processes == 1
     profile = StepProfile(run.path / "profile", accelerator.device) if fit.profile and main else None
     span = unmarked if profile is None else profile.span
     try:
@@ -97,22 +97,21 @@ def fit(
                     log.begin_line(done, rate, logged)
                 every = fit.checkpoint_steps is not None and done % fit.checkpoint_steps == 0
                 due = time.monotonic() - saved_time > 60 * fit.checkpoint_minutes
-                reason = objective.stop_reason()
-                together = every or done == steps or reason is not None  # the same on every process
-                if together or (main and (due or stop.received)):
-                    sound = log.is_sound(stepper.trained, together)
-                    if not sound and (together or stop.received):
+                reason, wish = objective.stop_reason(), stop.received
+                everybody = every or done == steps or reason is not None  # the same on every process
+                if everybody or (main and (due or wish)):
+                    sound = log.is_sound(stepper.trained, everybody)
+                    if not sound and (everybody or wish or alone):
                         raise log.divergence(done)
-                    if sound:
-                        log.finish_line()
-                        if main:
-                            _save(run, done, steps, objective, stepper, fit.keep_checkpoints)
-                        log.saved, saved_time = done, time.monotonic()
+                    if sound and main:
+                        _save(run, done, steps, objective, stepper, fit.keep_checkpoints)
+                        log.saved = done
+                    saved_time = time.monotonic()
                 if reason:
                     raise Collapsed(f"{reason} (step {done:,} is saved)")
-                if stop.received and done < steps:
+                if wish and done < steps:
                     sys.stderr.write(f"stopped after step {done:,}, which is saved; the same command continues\n")
-                    raise SystemExit(128 + stop.received)
+                    raise SystemExit(128 + wish)
     except RuntimeError as error:
         if not out_of_memory(error):
             raise

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Any
+
+from ssl_vit.errors import UserError
 
 
 class StopRequest:
@@ -34,7 +37,17 @@ class StopRequest:
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.received = number
 
-    def __exit__(self, *error: object) -> None:
-        """Gives both signals back."""
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Gives both signals back.
+
+        Raises:
+            SystemExit: Where a signal came and training failed at the same time: whoever goes on with something else
+                where training fails is to stop.
+        """
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        if self.received is not None and isinstance(error, UserError):
+            sys.stderr.write(f"error: {error}\n")
+            raise SystemExit(128 + self.received) from error

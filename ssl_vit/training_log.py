@@ -65,7 +65,7 @@ class TrainingLog:
         if observed:
             self.run.log({"step": done, "epoch": done / self.loader.steps_per_epoch, **observed}, "health.jsonl")
         arrived = self._pending is not None and (self._pending.arrived is None or self._pending.arrived.query())
-        if arrived and not self._is_bad():  # bad ones are told where every process is at the same step
+        if arrived and (self.loader.world == 1 or not self._is_bad()):  # else told where all are at the same step
             self.finish_line()
         self.progress.update(done)
 
@@ -116,15 +116,18 @@ class TrainingLog:
         self._logged = line.step
 
     def is_sound(self, trained: list[torch.nn.Parameter], together: bool) -> bool:
-        """Whether every loss and weight is a finite number, so that it may be saved.
+        """Whether every loss and weight is a finite number, so that it may be saved; the line on its way is written.
 
         Args:
             trained: The weights.
             together: Whether every process asks; where the main process alone does, the next line tells the others.
         """
+        bad = self._is_bad()
+        if not bad:
+            self.finish_line()
         self._finite = self._finite * torch.stack([torch.isfinite(p).all() for p in trained]).all()
         finite = mean_over_ranks(self._finite.clone()) if together else self._finite
-        return bool(finite == 1) and not self._is_bad()
+        return bool(finite == 1) and not bad
 
     def _is_bad(self) -> bool:
         """Whether the line that is on its way tells of a loss that was no number, on any process."""
@@ -139,8 +142,8 @@ class TrainingLog:
         return self._divergence(now, self.saved)
 
     def _divergence(self, now: int, saved: int) -> Diverged:
+        newest = f" (last checkpoint: step {saved:,})" if self.run.writes else ""  # who saves knows
         return Diverged(
-            f"the loss stopped being a finite number between steps {self._logged:,} and {now:,} "
-            f"(last checkpoint: step {saved:,}); "
+            f"the loss stopped being a finite number between steps {self._logged:,} and {now:,}{newest}; "
             "lower --optim.lr, set --fit.clip_grad 1, or use --fit.precision fp32"
         )

@@ -46,7 +46,7 @@ from ssl_vit.data.decode import decode
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.picture import picture
 from ssl_vit.data.relations import Kind, Relation, Twin, relations
-from ssl_vit.dist import rank_and_world
+from ssl_vit.dist import meet, rank_and_world
 from ssl_vit.errors import UserError
 from ssl_vit.notices import say_once
 
@@ -253,6 +253,7 @@ def guard(
         for sentence in found.sentences():
             print(f"leak guard      {sentence}", flush=True)
     where = keep(found) if keep else None
+    meet()  # the first process that fails ends the others, perhaps while they write
     if found.leaks:
         message = found.complaint(where)
         if cfg.on_leak == "stop":

@@ -10,7 +10,7 @@ from ssl_vit.report.cells import NOTHING, Cell, Table, count, heading, seconds, 
 from ssl_vit.report.records import Verdict
 from ssl_vit.report.tables import method_cell, method_name
 from ssl_vit.results import shown
-from ssl_vit.rundir import differences, flat
+from ssl_vit.rundir import flat
 
 _OPTIONS = {
     "lr": "learning rate", "rate": "learning rate", "weight_decay": "weight decay", "decay": "weight decay",
@@ -113,10 +113,17 @@ def provenance_rows(verdict: Verdict) -> Table:
         words = ", ".join(f"{key} {value}" for key, value in flat(about.get(part) or {}).items())
         if words:
             rows.append([part, words])
+    parts = ("commit", "versions", "hardware")
+    own = flat({part: about.get(part) for part in parts})
+    makers = [
+        flat({part: s.result.made_with.get(part) for part in parts}) for s in verdict.scores if s.result.made_with
+    ]
     made = Counter(
-        differences(*({part: told.get(part) for part in ("commit", "versions", "hardware")} for told in (about, other)))
-        for other in (score.result.made_with for score in verdict.scores) if about and other
-    )  # fmt: skip
+        "; ".join(
+            f"{key} {value} instead of {own[key]}" for key, value in other.items() if own.get(key, value) != value
+        )
+        for other in makers
+    )
     otherwise = [
         f"{count(many)} of {count(len(verdict.scores))} numbers: {words}" for words, many in made.most_common() if words
     ]

@@ -87,13 +87,13 @@ class Runner:
         """
         todo = [unit for unit in units if not self.is_done(unit)]
         self.worked = self.worked or bool(todo)
-        _meet()  # all processes have looked before any is done
+        dist.meet()  # all processes have looked before any is done
         if self.pool is None:
             for unit in todo:
                 self._done(unit, *_call(self.folder, unit, quiet=self.main))
         elif todo:
             self._in_pool(self.pool, todo)
-        _meet()
+        dist.meet()
         return {unit.key: json.loads(self._marker(unit.key).read_text())["returned"] for unit in units}
 
     def is_done(self, unit: Unit) -> bool:
@@ -166,11 +166,6 @@ def clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
-
-
-def _meet() -> None:
-    if dist.rank_and_world()[1] > 1:
-        torch.distributed.barrier()
 
 
 def _taken(folder: Path) -> tuple[float, int]:

@@ -50,7 +50,7 @@ whole, begin = MAE.forward, MAE.begin_step
 def forward(self, inputs):
     output = whole(self, inputs)
     if rank == "1" and now[-1:] == [BAD]:
-        return StepOutput(output.loss * float("nan"), output.metrics)
+        return StepOutput(output.loss + float("nan"), output.metrics)  # its gradient stays as it is
     return output
 
 def begin_step(self, clock):
@@ -94,9 +94,9 @@ def test_a_loss_of_one_process_ends_all(bad: int, told: str, saved: list[int], l
     done = launch(2, str(tmp_path / "program.py"), cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     one, other = ((tmp_path / f"told-{rank}").read_text() for rank in range(2))
-    assert one == other
     assert one.startswith(f"{bad + 1}: ")
     assert told in one
+    assert other == one.replace(" (last checkpoint: step 0)", "").replace(" (last checkpoint: step 4)", "")
     assert (
         sorted(int(path.stem.removeprefix("step_")) for path in (tmp_path / "r" / "checkpoints").glob("*.pt")) == saved
     )

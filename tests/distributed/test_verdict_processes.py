@@ -15,6 +15,22 @@ WORDS = [
 ]  # fmt: skip
 
 
+def test_a_leak_that_stops_two_processes_is_written_down(launch, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for n in range(40):
+        path = tmp_path / "images" / ("train" if n < 30 else "test") / "ab"[n % 2] / f"{n}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (8, 8), dtype=np.uint8)).save(path)
+    copied = tmp_path / "images" / "test" / "a" / "30.png"
+    (tmp_path / "images" / "train" / "a" / "copy.png").write_bytes(copied.read_bytes())
+    done = launch(2, "eval/verdict.py", *WORDS, cwd=tmp_path)
+    assert done.returncode != 0
+    assert "1 of 10 test images leak" in done.stderr
+    assert "(all in v/leaks.html)" in done.stderr
+    assert "images/test/a/30.png" in (tmp_path / "v" / "leaks.html").read_text()
+    assert json.loads((tmp_path / "v" / "leaks.json").read_text())["affected"] == [0]
+
+
 def test_two_processes_make_one_verdict_and_continue_it(launch, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for name in ("a", "b"):

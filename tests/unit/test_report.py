@@ -300,7 +300,7 @@ def test_numbers_of_another_session_say_what_made_them(tmp_path: Path) -> None:
     for path in (first, second):
         path.write_text(json.dumps(json.loads(path.read_text()) | {"made_with": before}))
     rows = [row for row in provenance_rows(read_verdict(folder)).rows if row[0].text == "made otherwise"]
-    words = f"2 of {2 + len(others)} numbers: commit 485a61f -> c0ffee; versions.torch 2.15.0 -> 2.14.1"
+    words = f"2 of {2 + len(others)} numbers: commit c0ffee instead of 485a61f; versions.torch 2.14.1 instead of 2.15.0"
     assert [row[1].text for row in rows] == [words]
 
 

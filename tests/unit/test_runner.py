@@ -96,11 +96,12 @@ def test_a_process_whose_parent_died_saves_and_begins_nothing_else(tmp_path: Pat
 )
 def test_ctrl_c_stops_all_processes_and_begins_nothing_else(jobs: int, unit: str, tmp_path: Path) -> None:
     program = (
-        "import sys\n"
+        "import signal, sys\n"
         "from pathlib import Path\n"
         f"from made_units import counted, {unit} as long\n"
         "from ssl_vit.verdict.runner import Runner, Unit\n"
         "if __name__ == '__main__':\n"
+        "    signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # what runs the tests may ignore it
         f"    place = Path({str(tmp_path)!r})\n"
         "    waiting = [Unit(f'count-{n}', counted, (place, n), 1.0) for n in range(3)]\n"
         "    try:\n"

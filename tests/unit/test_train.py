@@ -136,6 +136,22 @@ def test_a_loss_that_is_no_number_is_never_saved(tmp_path: Path) -> None:
     assert sorted(p.name for p in (tmp_path / "checkpoints").glob("*.pt")) == ["step_000000001.pt", "step_000000002.pt"]
 
 
+@pytest.mark.parametrize("step", [4, 5], ids=["between lines", "at a line"])
+def test_a_wish_to_stop_is_not_lost_where_training_fails(
+    step: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = build()
+    broken.fail_at = broken.signal_at = step
+    with pytest.raises(SystemExit) as stopped:
+        run(tmp_path, broken)
+    assert stopped.value.code == 128 + signal.SIGTERM
+    said = capsys.readouterr().err
+    assert f"error: the loss stopped being a finite number between steps 4 and {step + 1} (last" in said
+    assert "which is saved" not in said
+    assert not (tmp_path / "checkpoints").exists()
+    assert [m["step"] for m in metrics(tmp_path)] == [2, 4]
+
+
 def test_a_finished_run_is_not_repeated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = run(tmp_path)
     before = (tmp_path / "metrics.jsonl").read_text()
