@@ -118,7 +118,7 @@ def make_plan(
     final = _cut(study, taken)
     least = [_TOO_SHORT] if budget is not None and seconds(final) > budget else []
     lines = tuple(estimate(final, paces, pool, known or {}))
-    return Plan(final, lines, seconds(final), (*_differences(study, final), *least))
+    return Plan(final, lines, seconds(final), (*_differences(study, final), *_light(final), *least))
 
 
 def _idle(lines: Sequence[Line], jobs: int) -> float:
@@ -155,6 +155,14 @@ def _differences(asked: Study, cut: Study) -> list[str]:
         if kept != tuple(n for n in getattr(asked, name) if n in cut.labels):
             notes.append(f"{words} with {', '.join(f'{n:,}' for n in kept)} labels only")
     return notes
+
+
+def _light(study: Study) -> list[str]:
+    """Whether short training is spared augmentation that long training has."""
+    whole = replace(study, recipe=replace(study.recipe, verdict=replace(study.recipe.verdict, length=1.0)))
+    if all(study.augmentation(n) == whole.augmentation(n) for n in study.labels):
+        return []
+    return ["training so short has crops and mirror images alone, no RandAugment, erasing, mixup or CutMix"]
 
 
 def _smaller(study: Study, name: str, value: Any) -> Study | None:

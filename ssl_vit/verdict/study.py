@@ -49,9 +49,9 @@ _STEPS = 1000
 _EPOCHS = 100
 _FEW = 500
 """Labels below which batches are small."""
-MIXED_EPOCHS = 50
-"""Fewest epochs, before tuning varies them, with mixup and CutMix: MAE's shortest fine-tuning with both (arXiv
-2111.06377, table 9)."""
+LIGHT_BELOW = 0.5
+"""Share of the usual length of training below which no method has RandAugment, erasing, mixup or CutMix: they keep a
+network from learning by heart, which short training never comes to (benchmarks/results/short_training.md)."""
 
 
 @dataclass(frozen=True)
@@ -124,13 +124,13 @@ class Study:
     def augmentation(self, labels: int) -> tuple[AugmentConfig, SupervisedConfig]:
         """Augmentation and mixing of training on so many labels: the preset's for every method, whatever its input.
 
-        Training that is cut short is not mixed: mixup and CutMix need many epochs to pay.
+        Where training is cut to less than half of its usual length it is light: crops and mirror images alone.
         """
         size, usual = presets.named(self.preset).input, SupervisedConfig()
         mixing = resolve.resolve_supervised(usual, "mean", size, labels, self.kind)
         augment = resolve.resolve_augment(AugmentConfig(), size, labelled=True)
-        if round(self.steps(labels) * self.batch(labels) / labels) < MIXED_EPOCHS:
-            return augment, replace(usual, mixup=0.0, cutmix=0.0)
+        if self.recipe.verdict.length < LIGHT_BELOW:
+            return replace(augment, policy="none", erasing=0.0), replace(usual, mixup=0.0, cutmix=0.0)
         return augment, replace(usual, mixup=mixing.mixup, cutmix=mixing.cutmix)
 
     def training(

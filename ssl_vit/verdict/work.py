@@ -20,7 +20,7 @@ from ssl_vit.evaluation.metrics import signed
 from ssl_vit.rundir import digest, remove, write_atomically
 from ssl_vit.verdict.folders import discard, prepare
 from ssl_vit.verdict.scripts import main_of
-from ssl_vit.verdict.study import MIXED_EPOCHS, NAMES, SCRIPTS, Study
+from ssl_vit.verdict.study import LIGHT_BELOW, NAMES, SCRIPTS, Study
 from ssl_vit.verdict.tuning import Candidate
 
 _ALWAYS = {"class": "top1", "multilabel": "macro_f1", "regression": "mae"}
@@ -187,7 +187,7 @@ def _keep_training(
         "evaluation": "all weights trained",
         "clip_grad": config.fit.clip_grad,
         "tuning": study.rule(),
-        "mixing": f"as preset {study.preset}, from {MIXED_EPOCHS} epochs on",
+        "mixing": f"as preset {study.preset}, at {LIGHT_BELOW:g} of the usual length or more",
     }
     told = {
         "start": start, "use": "train", "draw": draw, "share": 100 * labels / study.labels[-1],

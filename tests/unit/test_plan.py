@@ -84,6 +84,16 @@ def test_a_plan_fits_or_says_that_it_cannot(budget: float, jobs: int) -> None:
     assert (plan.notes == ()) == (whole <= FULL * budget)
 
 
+@pytest.mark.parametrize(("preset", "length", "light"), [("px32", 0.4, 1), ("px32", 0.5, 0), ("digits", 0.4, 0)])
+def test_short_training_says_that_it_is_light(preset: str, length: float, light: int) -> None:
+    study = replace(with_options(length=length), preset=preset)
+    notes = make_plan(study, PACES, 1438, None, 1).notes
+    assert (
+        notes
+        == ("training so short has crops and mirror images alone, no RandAugment, erasing, mixup or CutMix",) * light
+    )
+
+
 def test_what_intervals_stand_on_is_cut_last() -> None:
     plan = make_plan(STUDY, PACES, 1438, 600.0, 2)
     cut = plan.study.recipe.verdict

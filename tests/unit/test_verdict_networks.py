@@ -93,6 +93,16 @@ def test_every_method_is_augmented_as_the_studys_preset_says(labels: int, mixup:
         assert config.supervised.pool is None
 
 
+def test_training_that_is_cut_short_is_light_for_every_method() -> None:
+    short = replace(STUDY, preset="px32", recipe=VerdictRecipe(verdict=VerdictConfig(length=0.49)))
+    for start in ("scratch", "mae", "cnn"):
+        for labels in (20, 2000):
+            config = short.training(start, labels, 0, Candidate(3e-4, 0.1, 0.85, 2.0), Path("w"))[1]
+            augment, mixing = config.augment, config.supervised
+            assert (augment.policy, augment.erasing, mixing.mixup, mixing.cutmix) == ("none", 0.0, 0.0, 0.0)
+            assert (augment.crop_scale, augment.flip) == ((0.35, 1.0), True)
+
+
 def test_further_options_reach_the_recipe() -> None:
     options = VerdictConfig(mae="--optim.base_lr 4e-3 --fit.batch_size 32", pretraining=0.1)
     study = replace(STUDY, recipe=VerdictRecipe(7, data=PoolConfig(path="pool"), verdict=options))
