@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,31 +39,31 @@ def mistaken(place: Path) -> dict[str, Any]:
     raise UserError("the images are blue")
 
 
-def bereft(place: Path, number: int) -> dict[str, Any]:
-    """Its own parent dies while it trains; what training does then is done here."""
-    (place / "pid").write_text(str(os.getpid()))
+def _trains_until_told(place: Path, cause: Callable[[], None]) -> dict[str, Any]:
+    """What training does when it is told to stop, after something that leads to it."""
     with StopRequest(True) as stop:
-        parent = psutil.Process().parent()
-        assert parent is not None
-        parent.kill()
+        cause()
         while stop.received is None:
             pass
         (place / "saved").write_text("whole")  # another signal ends a process that does not wait for it
         raise SystemExit(128 + stop.received)
+
+
+def bereft(place: Path, number: int) -> dict[str, Any]:
+    """Its own parent dies while it trains."""
+    (place / "pid").write_text(str(os.getpid()))
+    parent = psutil.Process().parent()
+    assert parent is not None
+    return _trains_until_told(place, parent.kill)
 
 
 def interrupted(place: Path) -> dict[str, Any]:
-    """Ctrl-C reaches all processes while this one trains; what training does then is done here."""
-    with StopRequest(True) as stop:
-        os.killpg(os.getpgrp(), signal.SIGINT)
-        while stop.received is None:
-            pass
-        (place / "saved").write_text("whole")  # another signal ends a process that does not wait for it
-        raise SystemExit(128 + stop.received)
+    """Ctrl-C reaches all processes while this one trains."""
+    return _trains_until_told(place, lambda: os.killpg(os.getpgrp(), signal.SIGINT))
 
 
 def interrupted_late(place: Path) -> dict[str, Any]:
-    """The same while its last step is computed: training ends as always, and what follows it takes long."""
+    """Ctrl-C comes while the last step is computed: training ends as always, and what follows it takes long."""
     with StopRequest(True) as stop:
         os.killpg(os.getpgrp(), signal.SIGINT)
         while stop.received != signal.SIGTERM:  # the main process has told all by now

@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -290,9 +290,8 @@ def audit(
     )
     shown = (leaks[:_LEAKS] + others + leaks[_LEAKS:])[:_EXAMPLES]
     examples = tuple(_example(sets, *pair) for pair in shown)
-    affected = sorted({i for f in findings if f.leak for i in f.test})
-    names = tuple(test.where(i) for i in affected)
-    return Audit(counts, found.unreadable, tuple(findings), examples, names, cfg.on_leak, cfg.transductive)
+    made = Audit(counts, found.unreadable, tuple(findings), examples, (), cfg.on_leak, cfg.transductive)
+    return replace(made, names=tuple(test.where(i) for i in made.affected))
 
 
 def _examples(sets: dict[str, ImageSet], found: list[Relation]) -> list[tuple[Relation, Twin]]:

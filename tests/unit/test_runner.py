@@ -26,6 +26,17 @@ def units(place: Path, numbers: range) -> list[Unit]:
     return [Unit(f"count-{n}", counted, (place, n), 1.0) for n in numbers]
 
 
+def run_alone(program: str, place: Path) -> subprocess.CompletedProcess[str]:
+    """A program in a session of its own, so that what it sends to its group ends nothing else."""
+    script = place / "program.py"
+    script.write_text(program)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    return subprocess.run(
+        [sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=120,
+        start_new_session=True,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("jobs", [0, 2])
 def test_a_unit_is_done_once(tmp_path: Path, jobs: int) -> None:
     runner = Runner(tmp_path, jobs, True)
@@ -80,10 +91,7 @@ def test_a_process_whose_parent_died_saves_and_begins_nothing_else(tmp_path: Pat
         "    units = [Unit('first', bereft, (place, 0), 1.0), Unit('second', counted, (place, 1), 1.0)]\n"
         "    Runner(place, 1, True).run(units)\n"
     )
-    script = tmp_path / "program.py"
-    script.write_text(program)
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    done = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, timeout=120)
+    done = run_alone(program, tmp_path)
     assert done.returncode == -signal.SIGKILL
     with contextlib.suppress(psutil.NoSuchProcess):
         psutil.Process(int((tmp_path / "pid").read_text())).wait(timeout=60)
@@ -109,13 +117,7 @@ def test_ctrl_c_stops_all_processes_and_begins_nothing_else(jobs: int, unit: str
         "    except KeyboardInterrupt:\n"
         "        sys.exit(130)\n"
     )
-    script = tmp_path / "program.py"
-    script.write_text(program)
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    done = subprocess.run(
-        [sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=120,
-        start_new_session=True,
-    )  # fmt: skip
+    done = run_alone(program, tmp_path)
     assert done.returncode == 130, done.stderr
     assert done.stderr == ""
     assert (tmp_path / "saved").read_text() == "whole"
