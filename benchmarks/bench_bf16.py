@@ -30,7 +30,7 @@ def step_for(case: tuple[int, ...], way: str) -> Any:
     from ssl_vit.configs import OptimConfig, SupervisedConfig
     from ssl_vit.models.build import make_backbone
     from ssl_vit.objectives.supervised import Supervised
-    from ssl_vit.products import choose_attention
+    from ssl_vit.training.products import choose_attention
 
     from steps import step_of
 

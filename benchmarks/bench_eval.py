@@ -135,13 +135,13 @@ def heads_case() -> Case:
 def feature_cases(folder: Path) -> list[Case]:
     """A ViT-Ti/4's features, computed and kept."""
     from ssl_vit.configs import ModelConfig
-    from ssl_vit.data.formats import Format
+    from ssl_vit.data.decoding.formats import Format
     from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
-    from ssl_vit.data.views import PixelScale
-    from ssl_vit.evaluation.feature_store import FeatureStore
+    from ssl_vit.data.scale import PixelScale
     from ssl_vit.evaluation.features import backbone_extractor, extract_features, images_at_once
+    from ssl_vit.evaluation.store import FeatureStore
     from ssl_vit.models.build import build_backbone
-    from ssl_vit.products import products_chosen
+    from ssl_vit.training.products import products_chosen
 
     torch.manual_seed(0)
     cpu, scale = torch.device("cpu"), PixelScale((0.5,) * 3, (0.25,) * 3, 8)
@@ -192,7 +192,7 @@ def measure(runs: dict[str, Run], rounds: int) -> dict[str, list[float]]:
 
 def rows_of(case: Case, rounds: int) -> list[dict[str, Any]]:
     """A row for each of the others."""
-    from ssl_vit.products import products_chosen
+    from ssl_vit.training.products import products_chosen
 
     def ours() -> Any:
         with products_chosen():

@@ -83,10 +83,11 @@ def ours_from_files(files: list[bytes], size: int, **options: Any) -> dict[str, 
     import numpy as np
     import torch
     from ssl_vit.configs import AugmentConfig, DataConfig
-    from ssl_vit.data.file_crops import file_crops
     from ssl_vit.data.images import ImageSet, measure
-    from ssl_vit.data.loader import Loader
-    from ssl_vit.data.views import PixelScale, train_images
+    from ssl_vit.data.loading.file_crops import file_crops
+    from ssl_vit.data.loading.loader import Loader
+    from ssl_vit.data.scale import PixelScale
+    from ssl_vit.views.training import train_images
 
     rows, cfg = Files(files), replace(AugmentConfig(AREA, flip=True, policy="none"), **options)
     form, sizes = measure(rows, "files")
@@ -130,8 +131,9 @@ def augment(pixels: Any, sizes: Any, seed: int, size: int, options: dict[str, An
     """Decoded images through this project's view."""
     import torch
     from ssl_vit.configs import AugmentConfig
-    from ssl_vit.data.loader import Batch
-    from ssl_vit.data.views import PixelScale, train_images
+    from ssl_vit.data.loading.loader import Batch
+    from ssl_vit.data.scale import PixelScale
+    from ssl_vit.views.training import train_images
 
     cfg = replace(AugmentConfig(AREA, flip=True, policy="none"), **options)
     words, native = torch.arange(len(pixels)), bool((sizes == pixels.shape[2:]).all())

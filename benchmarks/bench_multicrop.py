@@ -57,9 +57,9 @@ def view_of(case: Case, images: Any) -> Callable[[int], Any]:
     """One batch through this project's view; the number is a seed."""
     import torch
     from ssl_vit.configs import CropsConfig
-    from ssl_vit.data.loader import Batch
-    from ssl_vit.data.multicrop import multicrop_view
-    from ssl_vit.data.views import PixelScale
+    from ssl_vit.data.loading.loader import Batch
+    from ssl_vit.data.scale import PixelScale
+    from ssl_vit.views.multicrop import multicrop_view
 
     cfg = CropsConfig(
         GLOBAL, LOCAL, case.local_crops, case.local_size, flip=True, jitter=1.0, blur=(1.0, 0.1, 0.5),

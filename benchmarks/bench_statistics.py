@@ -8,7 +8,7 @@ of its own (images, groups and draws have a part that both methods share and one
 each begin from a seed of their own, as in a verdict. The truth is over new seeds, draws, groups and images; with one
 pre-training seed it is that backbone's own. Every row of a table is simulated thousands of times.
 
-Beside the interval of ssl_vit.evaluation.statistics stands what is often done instead: Satterthwaite's rule for the
+Beside the interval of ssl_vit.statistics.paired stands what is often done instead: Satterthwaite's rule for the
 degrees of freedom, the wider of ours and the t interval over test images with the networks fixed ("with a floor"), a
 t interval over the seeds' means that takes the test images as given, the interval that forgets groups or that draws
 share backbones, the percentile bootstrap over seeds, and McNemar's test of two single networks.
@@ -207,7 +207,7 @@ def simulate(
 def cover(world: World, times: int, rng: np.random.Generator) -> dict[str, Any]:
     """Coverage in percent of every kind of interval."""
     from scipy.stats import t
-    from ssl_vit.evaluation.statistics import estimate_many
+    from ssl_vit.statistics.paired import estimate_many
 
     seeds, clusters = world.nesting
     covered: dict[str, list[Any]] = {}
@@ -269,7 +269,7 @@ def _mcnemar(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 def whole_curve(world: World, times: int, rng: np.random.Generator) -> dict[str, Any]:
     """Coverage of the difference averaged over numbers of labels, the method equal to the baseline."""
-    from ssl_vit.evaluation.statistics import estimate_many
+    from ssl_vit.statistics.paired import estimate_many
 
     seeds, clusters = world.nesting
     inside, widths = [], []
@@ -287,7 +287,7 @@ def whole_curve(world: World, times: int, rng: np.random.Generator) -> dict[str,
 def save_labels(world: World, times: int, rng: np.random.Generator) -> dict[str, Any]:
     """How often the confidence set of the labels needed holds the true number."""
     from scipy.stats import norm
-    from ssl_vit.evaluation.statistics import labels_needed
+    from ssl_vit.statistics.paired import labels_needed
 
     seeds, clusters = world.nesting
     rise = RISES["flat" if "flat" in world.name else "steep"]
@@ -318,8 +318,8 @@ def save_labels(world: World, times: int, rng: np.random.Generator) -> dict[str,
 def other_metrics(times: int, rng: np.random.Generator) -> list[dict[str, Any]]:
     """Equal methods judged by balanced accuracy (uneven classes) and, through the jackknife, by AUROC and macro-F1."""
     from scipy.stats import rankdata
-    from ssl_vit.evaluation.statistics import estimate_many
-    from ssl_vit.evaluation.units import balanced_units, blocks_of, pseudo_values
+    from ssl_vit.statistics.contributions import balanced_units, blocks_of, pseudo_values
+    from ssl_vit.statistics.paired import estimate_many
 
     world = World("", images=366, own_image=0.5, seed=0.1, draw=0.1, both_draw=0.1)
     seeds, _ = world.nesting
@@ -368,7 +368,7 @@ def other_metrics(times: int, rng: np.random.Generator) -> list[dict[str, Any]]:
 
 def seeds_only(times: int, rng: np.random.Generator) -> list[dict[str, Any]]:
     """Coverage over values of which seeds are the only chance, as in many papers."""
-    from ssl_vit.evaluation.statistics import estimate_many
+    from ssl_vit.statistics.paired import estimate_many
 
     rows = []
     for count in (3, 5, 10):

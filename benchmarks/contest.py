@@ -42,14 +42,14 @@ def pretrain(recipe: str, folder: str, options: tuple[str, ...]) -> None:
 def open_network(folder: str) -> tuple[Any, Any, Any]:
     """The accelerator (one thread), a pre-trained backbone, and the images it belongs to with their labels."""
     import torch
-    from ssl_vit import train
-    from ssl_vit.checkpoint import load_backbone
     from ssl_vit.configs import LabelledDataConfig, PoolConfig
-    from ssl_vit.data.sources import open_labelled
+    from ssl_vit.data.sources.opening import open_labelled
     from ssl_vit.evaluation.session import on_canvas
+    from ssl_vit.exports.timm_folder import load_backbone
+    from ssl_vit.training import launch
 
     torch.set_num_threads(1)
-    accelerator, exported = train.start("fp32", 0), load_backbone(folder)
+    accelerator, exported = launch.start("fp32", 0), load_backbone(folder)
     own = PoolConfig(**exported.about["data"])
     labelled = open_labelled(own, LabelledDataConfig())
     return accelerator, exported, on_canvas(labelled, own.canvas, exported.size, own.window)
@@ -66,9 +66,9 @@ def train_on(
     """
     import torch
     from ssl_vit.configs import AugmentConfig, FinetuneRecipe, SupervisedRecipe, resolve
-    from ssl_vit.data.sources import Labelled
+    from ssl_vit.data.sources.opening import Labelled
     from ssl_vit.evaluation.finetune import train_on_labels
-    from ssl_vit.rundir import RunDir
+    from ssl_vit.runs.directory import RunDir
 
     accelerator, exported, data = opened
     recipe = SupervisedRecipe() if task == "scratch" else FinetuneRecipe()

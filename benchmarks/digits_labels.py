@@ -112,7 +112,7 @@ def main() -> None:
 def report(cells: Path, work: Path) -> None:
     """benchmarks/results/digits_labels.json and .md."""
     import numpy as np
-    from ssl_vit.rundir import commit, hardware, versions
+    from ssl_vit.runs.provenance import commit, hardware, versions
 
     rows = [row for path in sorted(cells.glob("*.json")) for row in json.loads(path.read_text()) or []]
     budgets = sorted({row["labels"] for row in rows})

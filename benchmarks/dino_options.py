@@ -72,7 +72,7 @@ def _key(name: str) -> str:
 
 def report(cells: Path, work: Path) -> None:
     """benchmarks/results/dino_options.json and .md."""
-    from ssl_vit.rundir import commit, hardware, versions
+    from ssl_vit.runs.provenance import commit, hardware, versions
 
     rows = [json.loads((cells / f"{_key(name)}.json").read_text())[0] for name in VARIANTS]
     about = {"command": "python benchmarks/dino_options.py", "commit": commit(), "versions": versions(),

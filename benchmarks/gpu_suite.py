@@ -78,7 +78,7 @@ def image_set(number: int, side: int) -> Any:
     import numpy as np
     import torch
     import torch.nn.functional as F
-    from ssl_vit.data.formats import Format
+    from ssl_vit.data.decoding.formats import Format
     from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
 
     coarse = torch.rand((number, 3, 8, 8), generator=torch.Generator().manual_seed(0))
@@ -93,9 +93,10 @@ def view_of(shape: Any, scale: Any) -> Any:
     """The recipe's view with its defaults for that size."""
     import torch
     from ssl_vit.configs import AugmentConfig, CropsConfig, SupervisedConfig, resolve, resolve_dino
-    from ssl_vit.data.multicrop import multicrop_view
-    from ssl_vit.data.views import mae_view, supervised_view
-    from ssl_vit.masking import kept_patches
+    from ssl_vit.core.masking import kept_patches
+    from ssl_vit.objectives.mae import mae_view
+    from ssl_vit.objectives.supervised import supervised_view
+    from ssl_vit.views.multicrop import multicrop_view
 
     from steps import DINOShape, MAEShape
 
@@ -116,8 +117,8 @@ def view_of(shape: Any, scale: Any) -> Any:
 
 def from_loader(shape: Any, images: Any, device: Any) -> Callable[[], Any]:
     """Batches of the loader through the view."""
-    from ssl_vit.data.loader import Loader
-    from ssl_vit.data.views import measure_scale
+    from ssl_vit.data.loading.loader import Loader
+    from ssl_vit.data.scale import measure_scale
 
     view = view_of(shape, measure_scale(images, 200))
     loader = Loader(images, batch_size=shape.batch, micro_batch=shape.batch, seed=0, device=device)

@@ -28,8 +28,8 @@ import pyarrow.ipc
 import pyarrow.parquet
 from datasets import config
 from ssl_vit.configs import SourceConfig
-from ssl_vit.data.decode import Format, Unreadable, decode, read_header
-from ssl_vit.data.locate import open_source
+from ssl_vit.data.decoding.decode import Format, Unreadable, decode, read_header
+from ssl_vit.data.sources.locate import open_source
 
 RESULTS = Path(__file__).parent / "results"
 

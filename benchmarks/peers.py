@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from ssl_vit.masking import kept_patches, random_mask
+from ssl_vit.core.masking import kept_patches, random_mask
 from ssl_vit.objectives.base import Objective
 
 from steps import CLOCK, RATE, DINOShape, MAEShape, Ours, Shape, SupervisedShape, autocast, ours

@@ -23,7 +23,7 @@ def about(command: str, device: str = "CPU, one thread", **more: Any) -> dict[st
         device: What the rows were measured on.
         more: Whatever else belongs to it.
     """
-    from ssl_vit.rundir import commit, hardware, versions
+    from ssl_vit.runs.provenance import commit, hardware, versions
 
     found = versions()
     for package in _PEERS:

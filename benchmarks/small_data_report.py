@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def report(name: str, plan: Plan, cells: Path, work: Path) -> None:
     """benchmarks/results/NAME.json and .md, and NAME-epochs.png where there is a curve."""
-    from ssl_vit.rundir import commit, hardware, versions
+    from ssl_vit.runs.provenance import commit, hardware, versions
 
     found = [row for path in sorted(cells.glob("*.json")) for row in json.loads(path.read_text()) or []]
     rows, trials, curve = ([r for r in found if key in r] for key in ("method", "trial", "curve"))

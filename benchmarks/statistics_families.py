@@ -40,8 +40,8 @@ def family_wise(family: Family, times: int, rng: np.random.Generator) -> dict[st
         times: How many tables.
         rng: Random numbers.
     """
-    from ssl_vit.evaluation.families import sheltered
-    from ssl_vit.evaluation.statistics import Estimates, two_sided
+    from ssl_vit.statistics.families import sheltered
+    from ssl_vit.statistics.paired import Estimates, two_sided
 
     batches = [_tables(family, rng) for _ in range(max(1, times // BATCH))]
     found = Estimates(*(np.concatenate(parts) for parts in zip(*batches, strict=True)))  # [times * counts * methods]
@@ -71,7 +71,7 @@ def family_wise(family: Family, times: int, rng: np.random.Generator) -> dict[st
 
 def _tables(family: Family, rng: np.random.Generator) -> Any:
     """Estimates of tables: times, numbers of labels and methods, in this order."""
-    from ssl_vit.evaluation.statistics import Estimates, estimate_many
+    from ssl_vit.statistics.paired import Estimates, estimate_many
 
     world, methods = family.world, family.methods
     seeds, _ = world.nesting

@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 
 import torch
 from ssl_vit.configs import DINOConfig, MAEConfig, ModelConfig, OptimConfig, SupervisedConfig
-from ssl_vit.data.views import drop_path_factors
-from ssl_vit.masking import kept_patches, random_mask
+from ssl_vit.core.masking import kept_patches, random_mask
+from ssl_vit.core.randomness import bits, make_key
 from ssl_vit.models.backbone import with_tokens
 from ssl_vit.models.build import build_backbone
 from ssl_vit.objectives.base import Clock, Objective
 from ssl_vit.objectives.dino import DINO
 from ssl_vit.objectives.mae import MAE
 from ssl_vit.objectives.supervised import Supervised
-from ssl_vit.optim import clip_each, make_optimizer, parameter_groups
-from ssl_vit.products import products_chosen
-from ssl_vit.randomness import bits, make_key
+from ssl_vit.training.optim import clip_each, make_optimizer, parameter_groups
+from ssl_vit.training.products import products_chosen
+from ssl_vit.views.training import drop_path_factors
 
 from timing import Mark, Step
 

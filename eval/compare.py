@@ -8,8 +8,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from ssl_vit.errors import UserError
-from ssl_vit.results import compare, read_results
+from ssl_vit.core.errors import UserError
+from ssl_vit.runs.results import compare, read_results
 
 
 def main(results: list[str], out: str | None, two: bool = False) -> None:
@@ -21,14 +21,14 @@ def main(results: list[str], out: str | None, two: bool = False) -> None:
         two: Whether to test two checkpoints against each other instead.
     """
     if two:
-        from ssl_vit.report.checkpoints import between_two
+        from ssl_vit.report.findings.checkpoints import between_two
 
         print(between_two(read_results(results)))
         return
     from rich.console import Console
     from rich.table import Table
 
-    from ssl_vit.rundir import write_atomically
+    from ssl_vit.core.files import write_atomically
 
     found = compare(read_results(results))
     table = Table(title=found.title, title_justify="left")

@@ -15,7 +15,7 @@ def main(cfg: FiguresRecipe) -> None:
     Args:
         cfg: What ``--help`` lists.
     """
-    from ssl_vit.checkpoint import load_backbone
+    from ssl_vit.exports.timm_folder import load_backbone
     from ssl_vit.figures.attention import save_attention
     from ssl_vit.figures.pca import save_components
     from ssl_vit.figures.positions import save_position_similarities

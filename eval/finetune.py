@@ -8,7 +8,14 @@ eval/predict.py applies is left in the run. Larger images or finer patches than 
 from dataclasses import replace
 from pathlib import Path
 
-from ssl_vit.configs import AdaptConfig, DataConfig, FinetuneRecipe, RunConfig, run_script, to_dict
+from ssl_vit.configs import (
+    AdaptConfig,
+    DataConfig,
+    FinetuneRecipe,
+    RunConfig,
+    run_script,
+    to_dict,
+)
 
 
 def main(cfg: FinetuneRecipe) -> None:
@@ -17,20 +24,21 @@ def main(cfg: FinetuneRecipe) -> None:
     Args:
         cfg: What ``--help`` lists.
     """
-    from ssl_vit import train
     from ssl_vit.configs import resolve
     from ssl_vit.evaluation.answers import save_answers
     from ssl_vit.evaluation.finetune import leave, train_on_labels, trained_row
     from ssl_vit.evaluation.metrics import columns
-    from ssl_vit.evaluation.origin import recorded_data
     from ssl_vit.evaluation.printing import led_by, print_table
     from ssl_vit.evaluation.session import announce, open_session
+    from ssl_vit.exports.origin import recorded_data
     from ssl_vit.models.adapt import adapt
     from ssl_vit.models.backbone import TokenBackbone
     from ssl_vit.models.batchnorm import takes_batch_statistics
-    from ssl_vit.rundir import digest, identity, open_run
+    from ssl_vit.runs.directory import open_run
+    from ssl_vit.runs.identity import digest, identity
+    from ssl_vit.training import launch
 
-    accelerator = train.start(cfg.fit.precision, cfg.seed)
+    accelerator = launch.start(cfg.fit.precision, cfg.seed)
     main_process = accelerator.is_main_process
     session = open_session(cfg.backbone, cfg.eval, cfg.run, main=main_process, img_size=cfg.model.img_size)
     exported, data = session.exported, session.data
@@ -39,7 +47,7 @@ def main(cfg: FinetuneRecipe) -> None:
     if main_process:
         announce(session)
     size = cfg.model.img_size or exported.size
-    train.use_cores(accelerator, size)
+    launch.use_cores(accelerator, size)
     asked = cfg
     cfg = replace(
         cfg,
@@ -52,14 +60,14 @@ def main(cfg: FinetuneRecipe) -> None:
         fit=resolve.resolve_fit(cfg.fit, len(data.train), size=size, labelled=True),
     )
     taken = takes_batch_statistics(backbone)
-    cfg = replace(cfg, fit=train.with_statistics(cfg.fit, accelerator.num_processes, taken))
+    cfg = replace(cfg, fit=launch.with_statistics(cfg.fit, accelerator.num_processes, taken))
     if cfg.run.dir is None:
         plain = identity(to_dict(replace(cfg, backbone="")))
         unique = digest([plain, exported.weights_hash, data.train.fingerprint])[:8]
         cfg = replace(cfg, run=RunConfig(str(Path(exported.folder).parent / "finetune" / unique)))
     run = open_run(
         "finetune", cfg, data=data.train.name, fingerprint=f"{exported.weights_hash}-{data.train.fingerprint}",
-        writes=main_process, accelerator=train.describe(accelerator),
+        writes=main_process, accelerator=launch.describe(accelerator),
     )  # fmt: skip
     trained = train_on_labels(
         backbone, data, exported.scale, size=size, supervised=cfg.supervised, augment=cfg.augment,

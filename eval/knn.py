@@ -11,16 +11,16 @@ def main(cfg: KNNRecipe) -> None:
     """
     import torch
 
-    from ssl_vit import train
     from ssl_vit.evaluation.answers import answers_of, save_answers
     from ssl_vit.evaluation.knn import knn_means, knn_scores, log_shares, share_logits
     from ssl_vit.evaluation.metrics import columns, judge
     from ssl_vit.evaluation.printing import conclusion, led_by, print_table
     from ssl_vit.evaluation.session import announce, arithmetic, contestants, extract_both, open_session
+    from ssl_vit.training import launch
 
-    accelerator = train.start("fp32", cfg.seed)
+    accelerator = launch.start("fp32", cfg.seed)
     session = open_session(cfg.backbone, cfg.eval, cfg.run, main=accelerator.is_main_process)
-    train.use_cores(accelerator, session.exported.size)
+    launch.use_cores(accelerator, session.exported.size)
     if accelerator.is_main_process:
         announce(session)
     data, device = session.data, accelerator.device

@@ -13,16 +13,16 @@ def main(cfg: LinearRecipe) -> None:
     Args:
         cfg: What ``--help`` lists.
     """
-    from ssl_vit import train
     from ssl_vit.evaluation.answers import save_answers
     from ssl_vit.evaluation.linear_protocols import FILES, NAMES, judge_linear
     from ssl_vit.evaluation.metrics import columns
     from ssl_vit.evaluation.printing import conclusion, led_by, print_table
     from ssl_vit.evaluation.session import announce, open_session
+    from ssl_vit.training import launch
 
-    accelerator = train.start(cfg.fit.precision, cfg.seed)
+    accelerator = launch.start(cfg.fit.precision, cfg.seed)
     session = open_session(cfg.backbone, cfg.eval, cfg.run, main=accelerator.is_main_process)
-    train.use_cores(accelerator, session.exported.size)
+    launch.use_cores(accelerator, session.exported.size)
     if accelerator.is_main_process:
         announce(session)
     judged = judge_linear(cfg, session, accelerator)

@@ -13,21 +13,21 @@ def main(cfg: PredictRecipe) -> None:
     Args:
         cfg: What ``--help`` lists.
     """
-    from ssl_vit import train
-    from ssl_vit.classifier import load_classifier
-    from ssl_vit.data.sources import open_images
+    from ssl_vit.data.sources.opening import open_images
     from ssl_vit.evaluation.predict import answer, check_out, prediction_table, write_table
     from ssl_vit.evaluation.session import check_format
+    from ssl_vit.exports.classifier import load_classifier
+    from ssl_vit.training import launch
 
     path = check_out(cfg.out)
-    accelerator = train.start("fp32")
+    accelerator = launch.start("fp32")
     classifier = load_classifier(cfg.classifier)
     labelling, size = classifier.labelling, classifier.exported.size
     own = classifier.exported.about.get("data", {})  # decoded as the training images were, unless asked otherwise
     canvas, window = cfg.data.canvas or own.get("canvas"), cfg.data.window or own.get("window")
     images = open_images(cfg.data).on_canvas(canvas, size, window)
     check_format(images, classifier.exported)
-    train.use_cores(accelerator, size)
+    launch.use_cores(accelerator, size)
     answers, reasons = answer(
         classifier, images, batch_size=cfg.predict.batch_size, workers=cfg.data.workers, device=accelerator.device
     )

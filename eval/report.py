@@ -7,7 +7,7 @@ python eval/report.py runs/mae-digits-* runs/supervised-* --out report
 import argparse
 import sys
 
-from ssl_vit.errors import UserError
+from ssl_vit.core.errors import UserError
 
 
 def main(given: list[str], out: str | None) -> None:
@@ -19,7 +19,7 @@ def main(given: list[str], out: str | None) -> None:
     """
     from pathlib import Path
 
-    from ssl_vit.report.write import open_numbers, write_report
+    from ssl_vit.report.page.write import open_numbers, write_report
 
     verdict = open_numbers(given)
     report = write_report(verdict, out)

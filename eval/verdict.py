@@ -28,8 +28,8 @@ def main(cfg: VerdictRecipe) -> None:
     folder = give_verdict(cfg, BEGAN)
     if folder is None:
         return
-    from ssl_vit.report.records import read_verdict
-    from ssl_vit.report.write import write_report
+    from ssl_vit.report.findings.records import read_verdict
+    from ssl_vit.report.page.write import write_report
 
     report = write_report(read_verdict(folder))
     print("\n" + "\n".join([report.sentence, *report.beside]))

@@ -17,14 +17,14 @@ def main(cfg: DINORecipe) -> None:
     """
     import torch
 
-    from ssl_vit import loop, pretraining, train
     from ssl_vit.configs import resolve_dino
-    from ssl_vit.data.crop_colours import notice
-    from ssl_vit.data.multicrop import multicrop_view
-    from ssl_vit.data.sources import known_classes
+    from ssl_vit.data.sources.opening import known_classes
     from ssl_vit.models.batchnorm import takes_batch_statistics
     from ssl_vit.models.build import build_backbone, check_sizes, timm_args
     from ssl_vit.objectives.dino import DINO
+    from ssl_vit.training import launch, loop, pretraining
+    from ssl_vit.views.crop_colours import notice
+    from ssl_vit.views.multicrop import multicrop_view
 
     start = pretraining.begin(cfg, positions="learnable")
     accelerator, pool, model, preset = start.accelerator, start.pool, start.model, start.preset
@@ -48,7 +48,7 @@ def main(cfg: DINORecipe) -> None:
     )
     backbone = build_backbone(model, pool.form.channels)
     taken = takes_batch_statistics(backbone) or cfg.dino.centring == "sinkhorn"
-    cfg = replace(cfg, fit=train.with_statistics(cfg.fit, accelerator.num_processes, taken))
+    cfg = replace(cfg, fit=launch.with_statistics(cfg.fit, accelerator.num_processes, taken))
     loader, scale = pretraining.load(cfg, start)
     objective = DINO(
         backbone, cfg.dino, pool=model.pool, batch_size=loader.batch_size,
@@ -56,16 +56,16 @@ def main(cfg: DINORecipe) -> None:
     )  # fmt: skip
     run = pretraining.open_run_for("dino", cfg, start)
     assert cfg.dino.drop_path is not None
-    dtype = train.DTYPES.get(cfg.fit.precision, torch.float32)
+    dtype = launch.DTYPES.get(cfg.fit.precision, torch.float32)
     view = multicrop_view(
         scale, cfg.crops, size=model.img_size, depth=backbone.depth, drop_path=cfg.dino.drop_path, dtype=dtype
     )
     if accelerator.is_main_process:
         classes = None if cfg.data.stream else known_classes(cfg.data, cfg.eval.data)
         _warn(notice(*pool.form), cfg.dino.out_dim, classes)
-    train.summarise(objective, loader, cfg.fit, cfg.optim, _tokens(cfg, start.note), accelerator)
+    launch.summarise(objective, loader, cfg.fit, cfg.optim, _tokens(cfg, start.note), accelerator)
     if accelerator.is_main_process:
-        print(objective.describe(train.count_steps(cfg.fit, loader)), flush=True)
+        print(objective.describe(launch.count_steps(cfg.fit, loader)), flush=True)
     loop.fit(objective, loader, view, fit=cfg.fit, optim=cfg.optim, run=run, accelerator=accelerator, seed=cfg.seed)
     if accelerator.is_main_process:
         name = "DINO" if cfg.dino.export == "teacher" else "DINO, student"
@@ -75,7 +75,7 @@ def main(cfg: DINORecipe) -> None:
 
 def _warn(left_out: str, outputs: int | None, classes: int | None) -> None:
     """Says what is left out of the crops' colours, and that outputs are fewer than classes where both are known."""
-    from ssl_vit.notices import say_once
+    from ssl_vit.core.notices import say_once
 
     if left_out:
         say_once(f"note: {left_out}")

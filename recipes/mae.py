@@ -17,13 +17,12 @@ def main(cfg: MAERecipe) -> None:
     """
     import torch
 
-    from ssl_vit import loop, pretraining, train
     from ssl_vit.configs import resolve
-    from ssl_vit.data.views import mae_view
-    from ssl_vit.masking import kept_patches
+    from ssl_vit.core.masking import kept_patches
     from ssl_vit.models.backbone import with_tokens
     from ssl_vit.models.build import build_backbone
-    from ssl_vit.objectives.mae import MAE
+    from ssl_vit.objectives.mae import MAE, mae_view
+    from ssl_vit.training import launch, loop, pretraining
 
     start = pretraining.begin(cfg, tokens=True)
     accelerator, pool, model, preset = start.accelerator, start.pool, start.model, start.preset
@@ -46,12 +45,12 @@ def main(cfg: MAERecipe) -> None:
     objective = MAE(backbone, cfg.mae, freeze_positions=fixed)
     loader, scale = pretraining.load(cfg, start)
     run = pretraining.open_run_for("mae", cfg, start)
-    dtype = train.DTYPES.get(cfg.fit.precision, torch.float32)
+    dtype = launch.DTYPES.get(cfg.fit.precision, torch.float32)
     view = mae_view(scale, cfg.augment, size=size, patches=patches, kept=kept, dtype=dtype)
     tokens = (
         f"{start.note}; preset {preset.name}, {size} px = {patches} patches of {model.patch_size} px, {kept} visible"
     )
-    train.summarise(objective, loader, cfg.fit, cfg.optim, tokens, accelerator)
+    launch.summarise(objective, loader, cfg.fit, cfg.optim, tokens, accelerator)
     loop.fit(objective, loader, view, fit=cfg.fit, optim=cfg.optim, run=run, accelerator=accelerator, seed=cfg.seed)
     if not accelerator.is_main_process:
         return

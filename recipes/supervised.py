@@ -15,23 +15,23 @@ def main(cfg: SupervisedRecipe) -> None:
     Args:
         cfg: What ``--help`` lists.
     """
-    from ssl_vit import train
     from ssl_vit.configs import resolve, to_dict
-    from ssl_vit.data.views import measure_scale
+    from ssl_vit.data.scale import measure_scale
     from ssl_vit.evaluation.answers import save_answers
     from ssl_vit.evaluation.finetune import leave, train_on_labels, trained_row
     from ssl_vit.evaluation.metrics import chosen_metric, columns
-    from ssl_vit.evaluation.origin import recorded_data
     from ssl_vit.evaluation.printing import led_by, print_table
     from ssl_vit.evaluation.protocol import result_of
     from ssl_vit.evaluation.session import labelled_for, on_canvas, warn_unlearnable
+    from ssl_vit.exports.origin import recorded_data
     from ssl_vit.models.batchnorm import takes_batch_statistics
     from ssl_vit.models.build import build_backbone, check_shape, model_facts
-    from ssl_vit.rundir import open_run
+    from ssl_vit.runs.directory import open_run
+    from ssl_vit.training import launch
 
     if cfg.model.name is not None:
         model_facts(resolve.full_name(cfg.model.name))
-    accelerator = train.start(cfg.fit.precision, cfg.seed)
+    accelerator = launch.start(cfg.fit.precision, cfg.seed)
     main_process, asked = accelerator.is_main_process, cfg
     if cfg.eval.data.path is None and cfg.eval.data.split is None:
         cfg = replace(cfg, eval=replace(cfg.eval, data=replace(cfg.eval.data, split=cfg.data.split)))
@@ -47,7 +47,7 @@ def main(cfg: SupervisedRecipe) -> None:
     assert model.img_size and model.pool
     size, preset = model.img_size, resolve.preset_for(cfg.preset, model.img_size)
     data = on_canvas(data, cfg.data.canvas, size, cfg.data.window)
-    train.use_cores(accelerator, size)
+    launch.use_cores(accelerator, size)
     backbone = build_backbone(model, data.train.form.channels)
     cfg = replace(
         cfg,
@@ -61,13 +61,13 @@ def main(cfg: SupervisedRecipe) -> None:
         fit=resolve.resolve_fit(cfg.fit, len(data.train), size=preset.input, labelled=True),
     )
     taken = takes_batch_statistics(backbone)
-    cfg = replace(cfg, fit=train.with_statistics(cfg.fit, accelerator.num_processes, taken))
+    cfg = replace(cfg, fit=launch.with_statistics(cfg.fit, accelerator.num_processes, taken))
     if main_process:
         parts = f"in patches of {model.patch_size} px" if shape.plain else f"for {model.name}"
         print(f"preset          {preset.name}, {size} px {parts}")
     run = open_run(
         "supervised", cfg, data=data.train.name, fingerprint=data.train.fingerprint, writes=main_process,
-        accelerator=train.describe(accelerator),
+        accelerator=launch.describe(accelerator),
     )  # fmt: skip
     scale = measure_scale(data.train)
     trained = train_on_labels(

@@ -14,8 +14,8 @@ install_import_hook("ssl_vit", "beartype.beartype")
 def nothing_said_yet() -> Iterator[None]:
     """Every test is a program of its own."""
     from accelerate.state import AcceleratorState
-    from ssl_vit.notices import forget
-    from ssl_vit.products import choose_attention
+    from ssl_vit.core.notices import forget
+    from ssl_vit.training.products import choose_attention
 
     forget()
     AcceleratorState._reset_state()  # the precision of the test before

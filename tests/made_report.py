@@ -10,9 +10,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from ssl_vit.report.records import read_verdict
-from ssl_vit.report.write import write_report
-from ssl_vit.rundir import digest
+from ssl_vit.report.findings.records import read_verdict
+from ssl_vit.report.page.write import write_report
+from ssl_vit.runs.identity import digest
 
 from made_verdict import SMALL, make_verdict, no_leaks
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from ssl_vit.errors import UserError
-from ssl_vit.stopping import StopRequest
+from ssl_vit.core.errors import UserError
+from ssl_vit.training.stopping import StopRequest
 
 
 def counted(place: Path, number: int) -> dict[str, Any]:

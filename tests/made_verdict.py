@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from scipy.stats import norm
-from ssl_vit.rundir import digest
+from ssl_vit.runs.identity import digest
 
 Curves = Mapping[tuple[str, str], tuple[float, ...]]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, cast
 
-from ssl_vit.errors import UserError
+from ssl_vit.core.errors import UserError
 
 _RANGES: dict[str, tuple[float, float]] = {
     "seed": (0, 2**32 - 1),

@@ -15,7 +15,7 @@ from jsonargparse import ArgumentParser, set_parsing_settings
 
 from ssl_vit.configs import dino_presets, presets
 from ssl_vit.configs.check import check_ranges
-from ssl_vit.errors import UserError, did_you_mean
+from ssl_vit.core.errors import UserError, did_you_mean
 
 R = TypeVar("R")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ssl_vit.errors import UserError
+from ssl_vit.core.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ssl_vit.configs.tables import aligned, note, short
+from ssl_vit.core.text import aligned, note, short
 
 
 @dataclass(frozen=True)

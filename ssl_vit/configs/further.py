@@ -7,7 +7,7 @@ import shlex
 from ssl_vit.configs.cli import read_words
 from ssl_vit.configs.recipes import DINORecipe, MAERecipe
 from ssl_vit.configs.verdict import VerdictConfig
-from ssl_vit.errors import UserError
+from ssl_vit.core.errors import UserError
 
 _RECIPES = {"mae": MAERecipe, "dino": DINORecipe}
 _WHOLE = ("run", "data", "model", "eval", "seed", "preset")

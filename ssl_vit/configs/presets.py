@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ssl_vit.configs.tables import aligned, note, short
-from ssl_vit.errors import UserError, did_you_mean
+from ssl_vit.core.errors import UserError, did_you_mean
+from ssl_vit.core.text import aligned, note, short
 
 Task = Literal["mae", "scratch", "finetune"]
 

@@ -10,10 +10,18 @@ from ssl_vit.configs.evaluation import ProbeOptimConfig
 from ssl_vit.configs.fit import FitConfig, OptimConfig
 from ssl_vit.configs.model import ModelConfig
 from ssl_vit.configs.objectives import MAEConfig, SupervisedConfig
-from ssl_vit.configs.presets import NARROW, NETWORKS, Preset, Task, for_side, named, network_for
+from ssl_vit.configs.presets import (
+    NARROW,
+    NETWORKS,
+    Preset,
+    Task,
+    for_side,
+    named,
+    network_for,
+)
 from ssl_vit.configs.recipes import LinearRecipe
-from ssl_vit.errors import UserError
-from ssl_vit.notices import say_once
+from ssl_vit.core.errors import UserError
+from ssl_vit.core.notices import say_once
 
 LEAST_STEPS = 1000
 """Optimiser steps on labels, however few they are."""

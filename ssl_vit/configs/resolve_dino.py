@@ -11,8 +11,8 @@ from ssl_vit.configs.fit import FitConfig, OptimConfig
 from ssl_vit.configs.objectives import DINOConfig
 from ssl_vit.configs.presets import Preset
 from ssl_vit.configs.resolve import batch_for
-from ssl_vit.errors import UserError
-from ssl_vit.notices import say_once
+from ssl_vit.core.errors import UserError
+from ssl_vit.core.notices import say_once
 
 _WIDE = 192
 """D of ViT-Ti, the narrowest network that gets the paper's head."""

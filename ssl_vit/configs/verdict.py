@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ssl_vit.errors import UserError, did_you_mean
+from ssl_vit.core.errors import UserError, did_you_mean
 
 STARTS = ("scratch", "mae", "dino", "public", "random", "pixels", "cnn")
 """What weights begin with: the labelled baseline, MAE, DINO, public weights, random ones that stay frozen, none at all

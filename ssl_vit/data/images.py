@@ -10,11 +10,11 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from ssl_vit.data import jpeg
-from ssl_vit.data.decode import decode, read_header
-from ssl_vit.data.formats import Format, Pixels, Raw, Unreadable
+from ssl_vit.core.errors import UserError
+from ssl_vit.data.decoding import jpeg
+from ssl_vit.data.decoding.decode import decode, read_header
+from ssl_vit.data.decoding.formats import Format, Pixels, Raw, Unreadable
 from ssl_vit.data.targets import Kind
-from ssl_vit.errors import UserError
 
 _PROBES = 512  # images whose headers decide a set's format
 _USUAL = 0.9  # share of the probed images that make a size the usual one

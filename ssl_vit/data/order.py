@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Int
 
-from ssl_vit.randomness import permutation
+from ssl_vit.core.randomness import permutation
 
 BUFFER = 4096
 """Images among which the order is mixed where they are read in blocks."""

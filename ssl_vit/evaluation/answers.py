@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from scipy.special import softmax
 
+from ssl_vit.core.files import write_bytes_atomically
 from ssl_vit.data.targets import Kind
 from ssl_vit.evaluation.metrics import judge
-from ssl_vit.evaluation.units import accuracy_units, balanced_units, blocks_of, pseudo_values
-from ssl_vit.rundir import write_bytes_atomically
+from ssl_vit.statistics.contributions import accuracy_units, balanced_units, blocks_of, pseudo_values
 
 Answers = dict[str, np.ndarray]
 """``positions``: Int[n], which of the test images were judged, in order: unreadable ones are not among them; ``units``:

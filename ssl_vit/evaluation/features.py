@@ -11,14 +11,16 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ssl_vit.configs.presets import TINY
-from ssl_vit.data.augment import centre_crop, crop_resize, to_canvas
+from ssl_vit.core.dist import gather_lists, gather_rows
+from ssl_vit.core.errors import UserError
+from ssl_vit.data.boxes import centre_crop, to_canvas
 from ssl_vit.data.images import ImageSet
-from ssl_vit.data.loader import Batch, UnreadableLog, eval_batches
-from ssl_vit.data.views import PixelScale, eval_images
-from ssl_vit.dist import gather_lists, gather_rows
-from ssl_vit.errors import UserError
-from ssl_vit.memory import out_of_memory
+from ssl_vit.data.loading.loader import Batch, UnreadableLog, eval_batches
+from ssl_vit.data.scale import PixelScale
 from ssl_vit.models.backbone import Backbone, Pool
+from ssl_vit.training.memory import out_of_memory
+from ssl_vit.views.augment import crop_resize
+from ssl_vit.views.evaluation import eval_images
 
 RAW_SIDE = 32
 """Raw pixels are compared at no more than this side, in pixels, so that k-NN on them stays affordable."""

@@ -7,11 +7,11 @@ from typing import TypeVar
 
 import numpy as np
 
+from ssl_vit.core.randomness import permutation
 from ssl_vit.data.images import ImageSet
-from ssl_vit.data.splits import draw_labels
+from ssl_vit.data.sources.splits import draw_labels
 from ssl_vit.data.targets import Kind, strata
 from ssl_vit.evaluation.folds import group_folds
-from ssl_vit.randomness import permutation
 
 HELD_OUT = 5
 """One label in five is held out to choose an option; too few labels for that allow no choice."""

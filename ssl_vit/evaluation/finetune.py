@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 import torch
 from accelerate import Accelerator
 
-from ssl_vit.checkpoint import export_backbone
-from ssl_vit.classifier import Labelling, export_classifier
 from ssl_vit.configs import (
     AugmentConfig,
     FinetuneRecipe,
@@ -20,22 +18,25 @@ from ssl_vit.configs import (
     to_dict,
 )
 from ssl_vit.configs.resolve import check_pool
-from ssl_vit.data.file_crops import file_crops
+from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
-from ssl_vit.data.loader import Loader
-from ssl_vit.data.randaugment import notice
-from ssl_vit.data.sources import Labelled
+from ssl_vit.data.loading.file_crops import file_crops
+from ssl_vit.data.loading.loader import Loader
+from ssl_vit.data.scale import PixelScale
+from ssl_vit.data.sources.opening import Labelled
 from ssl_vit.data.targets import measure_targets
-from ssl_vit.data.views import PixelScale, eval_images, supervised_view
-from ssl_vit.errors import UserError
 from ssl_vit.evaluation.answers import Answers, answers_of
 from ssl_vit.evaluation.features import Features, extract_features, images_at_once
 from ssl_vit.evaluation.metrics import headline, judge
-from ssl_vit.loop import fit
+from ssl_vit.exports.classifier import Labelling, export_classifier
+from ssl_vit.exports.timm_folder import export_backbone
 from ssl_vit.models.backbone import Backbone
-from ssl_vit.objectives.supervised import Supervised
-from ssl_vit.rundir import RunDir
-from ssl_vit.train import DTYPES, count_steps, micro_batch_size, summarise
+from ssl_vit.objectives.supervised import Supervised, supervised_view
+from ssl_vit.runs.directory import RunDir
+from ssl_vit.training.launch import DTYPES, count_steps, micro_batch_size, summarise
+from ssl_vit.training.loop import fit
+from ssl_vit.views.evaluation import eval_images
+from ssl_vit.views.randaugment import notice
 
 
 class Trained(NamedTuple):

@@ -17,7 +17,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from ssl_vit.configs import LinearConfig
-from ssl_vit.errors import UserError
+from ssl_vit.core.errors import UserError
 from ssl_vit.evaluation.folds import group_folds
 
 

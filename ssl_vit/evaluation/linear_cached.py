@@ -17,12 +17,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ssl_vit.configs import LinearConfig
+from ssl_vit.core.errors import UserError
+from ssl_vit.core.randomness import permutation
+from ssl_vit.core.schedules import warmup_cosine
 from ssl_vit.data.targets import Kind, strata
-from ssl_vit.errors import UserError
 from ssl_vit.evaluation.folds import group_folds
 from ssl_vit.evaluation.metrics import headline, judge, signed
-from ssl_vit.randomness import permutation
-from ssl_vit.schedules import warmup_cosine
 
 MOMENTUM = 0.9
 _ELEMENTS = 2**26

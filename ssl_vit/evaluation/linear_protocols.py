@@ -11,24 +11,33 @@ from accelerate import Accelerator
 
 from ssl_vit.configs import LinearRecipe, OptimConfig, RunConfig, flat, to_dict
 from ssl_vit.configs.resolve import check_pool, resolve_probe
-from ssl_vit.data.file_crops import file_crops
+from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
-from ssl_vit.data.loader import Batch, Loader
-from ssl_vit.data.sources import Labelled
+from ssl_vit.data.loading.file_crops import file_crops
+from ssl_vit.data.loading.loader import Batch, Loader
+from ssl_vit.data.scale import PixelScale
+from ssl_vit.data.sources.opening import Labelled
 from ssl_vit.data.targets import measure_targets
-from ssl_vit.data.views import PixelScale, eval_images, probe_view
-from ssl_vit.errors import UserError
 from ssl_vit.evaluation.answers import Answers, answers_of
 from ssl_vit.evaluation.features import Features, extract_features, images_at_once
 from ssl_vit.evaluation.linear import linear_probe
 from ssl_vit.evaluation.linear_cached import linear_cached
 from ssl_vit.evaluation.metrics import judge
 from ssl_vit.evaluation.session import Session, arithmetic, contestants, extract_both
-from ssl_vit.loop import fit
 from ssl_vit.models.backbone import Backbone, Pool, with_tokens
-from ssl_vit.objectives.probe import AttentiveHead, FrozenProbe, linear_head
-from ssl_vit.rundir import RunDir, digest, identity, open_run
-from ssl_vit.train import DTYPES, count_steps, describe, micro_batch_size, summarise, with_statistics
+from ssl_vit.objectives.probe import AttentiveHead, FrozenProbe, linear_head, probe_view
+from ssl_vit.runs.directory import RunDir, open_run
+from ssl_vit.runs.identity import digest, identity
+from ssl_vit.training.launch import (
+    DTYPES,
+    count_steps,
+    describe,
+    micro_batch_size,
+    summarise,
+    with_statistics,
+)
+from ssl_vit.training.loop import fit
+from ssl_vit.views.evaluation import eval_images
 
 NAMES = {
     "cached": "linear-cached",

@@ -18,9 +18,9 @@ from sklearn.metrics import (
     roc_auc_score,
 )
 
+from ssl_vit.core.errors import UserError
 from ssl_vit.data.targets import Kind
-from ssl_vit.errors import UserError
-from ssl_vit.results import LABELS
+from ssl_vit.runs.results import LABELS
 
 METRICS: dict[Kind, tuple[str, ...]] = {
     "class": ("top1", "balanced", "auroc", "average_precision", "macro_f1"),

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from ssl_vit.classifier import Labelling, TrainedClassifier
+from ssl_vit.core.dist import gather_lists, gather_rows
+from ssl_vit.core.errors import UserError
+from ssl_vit.core.files import write_bytes_atomically
 from ssl_vit.data.images import ImageSet
-from ssl_vit.data.loader import UnreadableLog, eval_batches
-from ssl_vit.data.views import eval_images
-from ssl_vit.dist import gather_lists, gather_rows
-from ssl_vit.errors import UserError
-from ssl_vit.rundir import write_bytes_atomically
+from ssl_vit.data.loading.loader import UnreadableLog, eval_batches
+from ssl_vit.exports.classifier import Labelling, TrainedClassifier
+from ssl_vit.views.evaluation import eval_images
 
 SUFFIXES = (".csv", ".parquet")
 _OWN = ("file", "prediction", "unreadable")

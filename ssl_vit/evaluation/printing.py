@@ -9,7 +9,7 @@ from rich.table import Table
 
 from ssl_vit.data.images import ImageSet
 from ssl_vit.evaluation.metrics import headline, signed, unevenness
-from ssl_vit.results import LABELS, shown
+from ssl_vit.runs.results import LABELS, shown
 
 _WIDTH = 120
 """Columns at least, where the screen does not say: a log file must not break names in two."""

@@ -10,8 +10,8 @@ import yaml
 
 from ssl_vit.configs import EvalConfig, LabelsConfig
 from ssl_vit.data.images import ImageSet
-from ssl_vit.data.sources import Labelled
-from ssl_vit.rundir import digest, remove
+from ssl_vit.data.sources.opening import Labelled
+from ssl_vit.runs.identity import digest, remove
 
 _NO_MEANING = (
     "run",
@@ -48,7 +48,7 @@ def result_of(
     """The content of every result file: numbers, and the protocol that gives them their meaning.
 
     The protocol holds nothing that a table varies (number of labels, draw, seed, backbone): those stand beside it.
-    Results of one ``protocol_hash`` may stand in one table, others may not (``ssl_vit.results``).
+    Results of one ``protocol_hash`` may stand in one table, others may not (``ssl_vit.runs.results``).
 
     Args:
         method: Name of the evaluation.

@@ -11,12 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ssl_vit.checkpoint import Exported, load_backbone
 from ssl_vit.configs import DataConfig, EvalConfig, LabelledDataConfig, LabelsConfig, RunConfig
+from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
-from ssl_vit.data.sources import Labelled, open_labelled
-from ssl_vit.errors import UserError
-from ssl_vit.evaluation.feature_store import FeatureStore, network_hash
+from ssl_vit.data.sources.opening import Labelled, open_labelled
 from ssl_vit.evaluation.features import (
     Extractor,
     Features,
@@ -27,13 +25,16 @@ from ssl_vit.evaluation.features import (
 )
 from ssl_vit.evaluation.few_label import HELD_OUT, held_out_inside, labelled_draw
 from ssl_vit.evaluation.metrics import chosen_metric
-from ssl_vit.evaluation.origin import own_data, seen_in_pre_training
 from ssl_vit.evaluation.printing import led_by
 from ssl_vit.evaluation.protocol import made_with, result_of
+from ssl_vit.evaluation.store import FeatureStore, network_hash
+from ssl_vit.exports.origin import own_data
+from ssl_vit.exports.timm_folder import Exported, load_backbone
+from ssl_vit.leaks.seen import seen_in_pre_training
 from ssl_vit.models.backbone import Backbone
-from ssl_vit.results import LABELS
-from ssl_vit.rundir import RunDir
-from ssl_vit.train import auto_precision
+from ssl_vit.runs.directory import RunDir
+from ssl_vit.runs.results import LABELS
+from ssl_vit.training.launch import auto_precision
 
 
 class Session(NamedTuple):

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from jaxtyping import Int
 
-from ssl_vit.checkpoint import Exported
+from ssl_vit.core.files import write_atomically
 from ssl_vit.data.images import ImageSet
-from ssl_vit.data.views import eval_images
 from ssl_vit.evaluation.features import Features
+from ssl_vit.exports.timm_folder import Exported
 from ssl_vit.figures.attention import save_attention
 from ssl_vit.figures.mistakes import Answers, per_cent, save_mistakes
 from ssl_vit.figures.neighbours import alike, nearest, save_neighbours, spread_over_classes
@@ -23,7 +23,7 @@ from ssl_vit.figures.pixels import chosen_images
 from ssl_vit.figures.shown import Shown
 from ssl_vit.figures.words import file_name
 from ssl_vit.models.backbone import TokenBackbone
-from ssl_vit.rundir import write_atomically
+from ssl_vit.views.evaluation import eval_images
 
 PIXELS = "pixels"
 """The start whose neighbours stand beside every other's."""

@@ -7,10 +7,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
-from ssl_vit.data.loader import Batch, UnreadableLog, eval_batches
-from ssl_vit.data.views import PixelScale, eval_images
-from ssl_vit.errors import UserError
+from ssl_vit.data.loading.loader import Batch, UnreadableLog, eval_batches
+from ssl_vit.data.scale import PixelScale
+from ssl_vit.views.evaluation import eval_images
 
 _MOST = 4
 """Channels that are drawn where each is a picture of its own."""

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from ssl_vit.errors import UserError
+from ssl_vit.core.errors import UserError
 from ssl_vit.figures.panels import LINE, MUTED, plt
 from ssl_vit.models.backbone import TokenBackbone
 

@@ -8,13 +8,21 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ssl_vit.core.masking import Mask, kept_patches, random_mask
+from ssl_vit.core.randomness import bits, make_key
 from ssl_vit.data.images import ImageSet
-from ssl_vit.data.views import PixelScale, eval_images
+from ssl_vit.data.scale import PixelScale
 from ssl_vit.figures.panels import LINE, MUTED, frame, plt
-from ssl_vit.figures.pixels import displayed, omitted, plane_name, shown_planes, some_images, value_range
-from ssl_vit.masking import Mask, kept_patches, random_mask
+from ssl_vit.figures.pixels import (
+    displayed,
+    omitted,
+    plane_name,
+    shown_planes,
+    some_images,
+    value_range,
+)
 from ssl_vit.objectives.mae import MAE, images_from_patches, pixel_patches
-from ssl_vit.randomness import bits, make_key
+from ssl_vit.views.evaluation import eval_images
 
 
 @torch.inference_mode()

@@ -7,7 +7,7 @@ import copy
 from timm.layers.patch_embed import resample_patch_embed
 
 from ssl_vit.configs import ModelConfig
-from ssl_vit.errors import UserError
+from ssl_vit.core.errors import UserError
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.models.build import check_shape, make_backbone
 from ssl_vit.models.pooled import PooledBackbone

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from ssl_vit.errors import UserError
+from ssl_vit.core.errors import UserError
 
 Pool = Literal["cls", "mean", "mean_prenorm", "cls4", "cls+mean", "cls4+mean"]
 """What represents an image. After the final norm: the class token (``cls``), the mean of patches (``mean``), the class

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ssl_vit.dist import rank_and_world
+from ssl_vit.core.dist import rank_and_world
 
 
 class _SumOverProcesses(torch.autograd.Function):

@@ -14,7 +14,7 @@ from timm.layers.patch_embed import PatchEmbed
 from timm.models.vision_transformer import Block, VisionTransformer
 
 from ssl_vit.configs import ModelConfig
-from ssl_vit.errors import UserError, did_you_mean
+from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.models.init import init_weights
 from ssl_vit.models.pooled import PooledBackbone

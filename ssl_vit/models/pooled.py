@@ -12,7 +12,7 @@ from timm.models._manipulate import group_with_matcher
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from ssl_vit.errors import UserError
+from ssl_vit.core.errors import UserError
 from ssl_vit.models.backbone import Backbone, Pool
 from ssl_vit.models.batchnorm import synchronise_batch_norm, takes_batch_statistics
 

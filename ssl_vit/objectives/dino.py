@@ -15,13 +15,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ssl_vit.configs import DINOConfig
-from ssl_vit.dist import rank_and_world, sum_over_ranks
+from ssl_vit.core.dist import rank_and_world, sum_over_ranks
+from ssl_vit.core.schedules import base_momentum, teacher_momentum, teacher_temperature
 from ssl_vit.models.backbone import Backbone, Pool
 from ssl_vit.models.projection import ProjectionHead
 from ssl_vit.objectives.base import Clock, Objective, StepOutput
 from ssl_vit.objectives.distillation import LastLayer, LossParts, Teaching, cross_view_loss, sinkhorn_knopp
 from ssl_vit.objectives.health import Observations, Watch, collapse_kind, explain_collapse
-from ssl_vit.schedules import base_momentum, teacher_momentum, teacher_temperature
 
 _CHUNK = 2**26
 """Numbers in one chunk of outputs: 256 MB in fp32."""

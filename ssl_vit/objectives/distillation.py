@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ssl_vit.dist import max_over_ranks, sum_over_ranks
+from ssl_vit.core.dist import max_over_ranks, sum_over_ranks
 
 
 class LastLayer(NamedTuple):

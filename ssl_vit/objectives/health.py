@@ -11,7 +11,7 @@ from jaxtyping import Float
 from scipy.special import entr
 from torch import Tensor, nn
 
-from ssl_vit.dist import rank_and_world, sum_over_ranks
+from ssl_vit.core.dist import rank_and_world, sum_over_ranks
 
 Collapse = Literal["uniform", "dominant"]
 _KINDS: tuple[Collapse, ...] = ("uniform", "dominant")

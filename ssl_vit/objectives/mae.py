@@ -9,15 +9,19 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from ssl_vit.configs import MAEConfig
-from ssl_vit.errors import UserError
-from ssl_vit.masking import Mask
+from ssl_vit.configs import AugmentConfig, MAEConfig
+from ssl_vit.core.errors import UserError
+from ssl_vit.core.masking import Mask, random_mask
+from ssl_vit.core.randomness import bits
+from ssl_vit.data.loading.batch import Batch
+from ssl_vit.data.scale import PixelScale
 from ssl_vit.models.backbone import Backbone, TokenBackbone, Tokens
 from ssl_vit.models.blocks import make_blocks, run_block_for
 from ssl_vit.models.init import init_weights
 from ssl_vit.models.positions import sincos_2d
 from ssl_vit.models.vit import gather_patches
 from ssl_vit.objectives.base import Objective, StepOutput
+from ssl_vit.views.training import View, sample_key, train_images
 
 
 def pixel_patches(images: Float[Tensor, "B C H W"], size: int) -> Float[Tensor, "B N P"]:
@@ -122,3 +126,23 @@ class MAE(Objective):
         # Every sample hides as many patches as the next, so the plain mean is the mean over hidden patches.
         loss = (predicted.to(wanted.dtype) - wanted).square().mean()
         return StepOutput(loss, {})
+
+
+def mae_view(scale: PixelScale, cfg: AugmentConfig, *, size: int, patches: int, kept: int, dtype: torch.dtype) -> View:
+    """Images and their masks for MAE.
+
+    Args:
+        scale: Pixel statistics.
+        cfg: Resolved augmentation.
+        size: Side of the model's input in pixels.
+        patches: N, patches per image.
+        kept: K, visible patches.
+        dtype: Arithmetic of the images.
+    """
+
+    def view(batch: Batch, seed: int) -> dict[str, Tensor]:
+        images = train_images(batch, seed, scale, cfg, size, dtype)
+        mask = random_mask(bits(sample_key(seed, "mask", batch), patches), kept)
+        return {"images": images, "keep_ids": mask.keep_ids, "mask_ids": mask.mask_ids}
+
+    return view

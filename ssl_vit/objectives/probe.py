@@ -9,10 +9,14 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ssl_vit.dist import mean_over_ranks, rank_and_world
-from ssl_vit.errors import UserError
+from ssl_vit.configs import AugmentConfig
+from ssl_vit.core.dist import mean_over_ranks, rank_and_world
+from ssl_vit.core.errors import UserError
+from ssl_vit.data.loading.batch import Batch
+from ssl_vit.data.scale import PixelScale
 from ssl_vit.models.backbone import Backbone, Pool, TokenBackbone
 from ssl_vit.objectives.base import Objective, StepOutput
+from ssl_vit.views.training import View, train_images
 
 
 class Standardise(nn.Module):
@@ -180,3 +184,20 @@ class FrozenProbe(Objective):
         if self.kind == "multilabel":
             return F.binary_cross_entropy_with_logits(out, labels)
         return F.mse_loss(out, (labels - self.target_mean) / self.target_std)
+
+
+def probe_view(scale: PixelScale, cfg: AugmentConfig, *, size: int, dtype: torch.dtype) -> View:
+    """Augmented images and their labels, for a head on a frozen backbone.
+
+    Args:
+        scale: Pixel statistics.
+        cfg: Resolved augmentation.
+        size: Side of the model's input in pixels.
+        dtype: Arithmetic of the images.
+    """
+
+    def view(batch: Batch, seed: int) -> dict[str, Tensor]:
+        assert batch.labels is not None
+        return {"images": train_images(batch, seed, scale, cfg, size, dtype), "labels": batch.labels}
+
+    return view

@@ -9,12 +9,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ssl_vit.configs import SupervisedConfig
+from ssl_vit.configs import AugmentConfig, SupervisedConfig
+from ssl_vit.core.schedules import ema_decay
+from ssl_vit.data.loading.batch import Batch
+from ssl_vit.data.scale import PixelScale
+from ssl_vit.data.targets import Kind, TargetScale
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.models.batchnorm import running_statistics
 from ssl_vit.models.heads import Classifier
 from ssl_vit.objectives.base import Clock, Objective, StepOutput
-from ssl_vit.schedules import ema_decay
+from ssl_vit.views import mixing
+from ssl_vit.views.erasing import erase
+from ssl_vit.views.training import View, drop_path_factors, host_key, sample_key, train_images
 
 _LOSSES = {
     "class": F.cross_entropy,
@@ -95,3 +101,49 @@ class Supervised(Objective):
             kept, now = self._averaged
             weight = 1.0 - ema_decay(clock.step, decay=self.decay)
             torch._foreach_lerp_(kept, now, weight)  # pyright: ignore[reportPrivateImportUsage]
+
+
+def supervised_view(
+    scale: PixelScale,
+    cfg: AugmentConfig,
+    loss: SupervisedConfig,
+    *,
+    size: int,
+    depth: int,
+    classes: int,
+    kind: Kind = "class",
+    target_scale: TargetScale | None = None,
+    dtype: torch.dtype,
+) -> View:
+    """Images, soft targets and stochastic depth for training on labels.
+
+    Args:
+        scale: Pixel statistics.
+        cfg: Resolved augmentation.
+        loss: Resolved smoothing, mixing and drop-path options.
+        size: Side of the model's input in pixels.
+        depth: Blocks of the backbone.
+        classes: Number of classes, labels or numbers to predict.
+        kind: What labels are.
+        target_scale: What numbers are standardised by; needed for regression alone.
+        dtype: Arithmetic of the images.
+    """
+    mixup, cutmix = loss.mixup or 0.0, loss.cutmix or 0.0
+
+    def view(batch: Batch, seed: int) -> dict[str, Tensor]:
+        assert batch.labels is not None
+        images = train_images(batch, seed, scale, cfg, size, dtype)
+        if cfg.erasing:
+            images = erase(sample_key(seed, "erasing", batch), images, cfg.erasing, host_key(seed, "erasing", batch))
+        targets = mixing.make_targets(
+            batch.labels, kind, classes=classes, smoothing=loss.label_smoothing, scale=target_scale, dtype=dtype
+        )
+        if mixup or cutmix:
+            key = sample_key(seed, "mix", batch)
+            images, targets = mixing.mix(key, images, targets, mixup=mixup, cutmix=cutmix)
+        inputs = {"images": images, "targets": targets}
+        if loss.drop_path:
+            inputs["drop"] = drop_path_factors(sample_key(seed, "drop-path", batch), depth, loss.drop_path)
+        return inputs
+
+    return view

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import floor, isfinite, log10
 from typing import NamedTuple
 
-from ssl_vit.results import LABELS, shown
+from ssl_vit.runs.results import LABELS, shown
 
 NOTHING = "-"
 """What stands where there is no number."""

@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 import psutil
 from accelerate import Accelerator
 
-from ssl_vit import train
 from ssl_vit.configs import VerdictConfig, VerdictRecipe
-from ssl_vit.errors import UserError
-from ssl_vit.rundir import open_run, write_atomically
+from ssl_vit.core.errors import UserError
+from ssl_vit.core.files import write_atomically
+from ssl_vit.runs.directory import open_run
+from ssl_vit.training import launch
 from ssl_vit.verdict import probing, work
 from ssl_vit.verdict.draws import Tuned, make_draws
 from ssl_vit.verdict.leaks import look_for_leaks
@@ -54,11 +55,11 @@ def give_verdict(cfg: VerdictRecipe, began: float | None = None) -> Path | None:
         The verdict's folder; None where only the plan was asked for, and on processes other than the main one.
     """
     began = time.monotonic() if began is None else began
-    accelerator = train.start("fp32", cfg.seed)
+    accelerator = launch.start("fp32", cfg.seed)
     pool, note, data = open_images(cfg)
     run = open_run(
         "verdict", cfg, data=data.test.name, fingerprint=f"{pool.fingerprint}-{data.whole}-{data.test.fingerprint}",
-        writes=accelerator.is_main_process, accelerator=train.describe(accelerator),
+        writes=accelerator.is_main_process, accelerator=launch.describe(accelerator),
     )  # fmt: skip
     look_for_leaks(cfg.data, run, pool, data, accelerator.device)
     opened = open_study(cfg, run.path, pool, data)

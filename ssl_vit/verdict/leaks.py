@@ -10,11 +10,12 @@ from typing import Any
 import torch
 
 from ssl_vit.configs import PoolConfig
-from ssl_vit.data.audit import Audit, guard
+from ssl_vit.core.files import write_atomically
 from ssl_vit.data.images import ImageSet
-from ssl_vit.data.sources import Labelled
-from ssl_vit.report.guard import leaks_page
-from ssl_vit.rundir import RunDir, write_atomically
+from ssl_vit.data.sources.opening import Labelled
+from ssl_vit.leaks.audit import Audit, guard
+from ssl_vit.report.page.guard import leaks_page
+from ssl_vit.runs.directory import RunDir
 
 
 def look_for_leaks(cfg: PoolConfig, run: RunDir, pool: ImageSet, data: Labelled, device: torch.device) -> None:

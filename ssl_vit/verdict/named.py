@@ -9,9 +9,9 @@ from typing import Any
 import yaml
 
 from ssl_vit.configs import ModelConfig, VerdictRecipe
+from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
-from ssl_vit.errors import UserError
-from ssl_vit.rundir import differences, identity
+from ssl_vit.runs.identity import differences, identity
 
 _OBJECTIVES = {"MAE": "mae", "DINO": "dino", "DINO, student": "dino"}
 

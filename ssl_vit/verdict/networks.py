@@ -9,13 +9,13 @@ import huggingface_hub
 import timm
 import torch
 
-from ssl_vit.checkpoint import export_backbone, load_backbone
 from ssl_vit.configs import ModelConfig
-from ssl_vit.data.hub import ask_hub
+from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.data.images import ImageSet
-from ssl_vit.data.views import PixelScale, measure_scale
-from ssl_vit.errors import UserError, did_you_mean
-from ssl_vit.evaluation.origin import recorded_data
+from ssl_vit.data.scale import PixelScale, measure_scale
+from ssl_vit.data.sources.hub import ask_hub
+from ssl_vit.exports.origin import recorded_data
+from ssl_vit.exports.timm_folder import export_backbone, load_backbone
 from ssl_vit.models.build import make_backbone, model_facts
 from ssl_vit.models.vit import ViTBackbone
 from ssl_vit.verdict.study import Study

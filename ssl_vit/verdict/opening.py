@@ -9,26 +9,21 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from ssl_vit.checkpoint import export_backbone
-from ssl_vit.configs import (
-    OptimConfig,
-    VerdictRecipe,
-    resolve,
-    resolve_dino,
-)
+from ssl_vit.configs import OptimConfig, VerdictRecipe, resolve, resolve_dino
 from ssl_vit.configs.further import further_options
 from ssl_vit.configs.presets import Task
 from ssl_vit.configs.verdict import label_counts, methods_of, seconds_of
+from ssl_vit.core.dist import gather_lists, rank_and_world
+from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
-from ssl_vit.data.sources import Labelled, open_labelled, open_pool
-from ssl_vit.data.views import measure_scale
-from ssl_vit.dist import gather_lists, rank_and_world
-from ssl_vit.errors import UserError
+from ssl_vit.data.scale import measure_scale
+from ssl_vit.data.sources.opening import Labelled, open_labelled, open_pool
 from ssl_vit.evaluation.features import RAW_SIDE
 from ssl_vit.evaluation.few_label import held_out_inside, labelled_draw
 from ssl_vit.evaluation.linear_protocols import candidate_pools
 from ssl_vit.evaluation.metrics import chosen_metric
-from ssl_vit.evaluation.origin import recorded_data
+from ssl_vit.exports.origin import recorded_data
+from ssl_vit.exports.timm_folder import export_backbone
 from ssl_vit.models.backbone import Pool
 from ssl_vit.models.build import build_backbone, check_shape, model_facts
 from ssl_vit.verdict.named import named_runs

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from ssl_vit import train
 from ssl_vit.configs import EvalConfig, KNNRecipe, LinearConfig, LinearRecipe, RunConfig
 from ssl_vit.evaluation.answers import answers_of
 from ssl_vit.evaluation.features import Features
@@ -21,7 +20,8 @@ from ssl_vit.evaluation.linear_protocols import candidate_pools
 from ssl_vit.evaluation.metrics import judge
 from ssl_vit.evaluation.protocol import result_of
 from ssl_vit.evaluation.session import Contestant, Session, contestants, extract_both, open_session
-from ssl_vit.rundir import commit, hardware, versions
+from ssl_vit.runs.provenance import commit, hardware, versions
+from ssl_vit.training import launch
 from ssl_vit.verdict.study import NAMES, Study
 from ssl_vit.verdict.work import files_of, is_main, keep, key_of
 
@@ -40,14 +40,14 @@ class Bank:
             start: mae, dino, public, random or pixels.
             number: Of the pre-training seed; for random weights their seed.
         """
-        accelerator = train.start("fp32", 0)
+        accelerator = launch.start("fp32", 0)
         run = study.runs(start)[number if start not in ("random", "pixels") else 0]
         main = accelerator.is_main_process
         session = open_session(str(run), study.extraction(), RunConfig(None), main=main)
         pool, self.pools = candidate_pools(session.exported.backbone)
         self.own_pool = session.exported.pool
         self.session: Session = session._replace(exported=session.exported._replace(pool=pool))
-        train.use_cores(accelerator, session.exported.size)
+        launch.use_cores(accelerator, session.exported.size)
         chosen = self._contestant(start, number, accelerator.device)
         if start == "pixels":
             self.pools, self.own_pool = {"pixels": slice(None)}, "pixels"

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import safetensors
 
-from ssl_vit.checkpoint import load_backbone
 from ssl_vit.configs import to_dict
-from ssl_vit.rundir import RunDir, command, commit, hardware, versions, write_atomically
+from ssl_vit.core.files import write_atomically
+from ssl_vit.exports.timm_folder import load_backbone
+from ssl_vit.runs.directory import RunDir
+from ssl_vit.runs.provenance import command, commit, hardware, versions
 from ssl_vit.verdict.opening import Opened, facts
 from ssl_vit.verdict.study import NAMES, SCRIPTS, USES, Study, architecture_hash
 from ssl_vit.verdict.tuning import SPACE

@@ -21,10 +21,10 @@ import psutil
 import torch
 from accelerate.state import AcceleratorState
 
-from ssl_vit import dist, notices
-from ssl_vit.errors import UserError
-from ssl_vit.memory import forget_peak
-from ssl_vit.rundir import write_atomically
+from ssl_vit.core import dist, notices
+from ssl_vit.core.errors import UserError
+from ssl_vit.core.files import write_atomically
+from ssl_vit.training.memory import forget_peak
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ssl_vit.errors import UserError
+from ssl_vit.core.errors import UserError
 
 _ROOT = Path(__file__).resolve().parents[2]
 

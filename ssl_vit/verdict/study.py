@@ -29,7 +29,7 @@ from ssl_vit.configs import (
 )
 from ssl_vit.configs.further import further_options
 from ssl_vit.data.targets import Kind
-from ssl_vit.rundir import digest
+from ssl_vit.runs.identity import digest
 from ssl_vit.verdict.tuning import Candidate
 
 NAMES = {

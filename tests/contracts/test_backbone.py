@@ -10,7 +10,7 @@ import timm
 import torch
 import torch.nn.functional as F
 from ssl_vit.configs import ModelConfig
-from ssl_vit.errors import UserError
+from ssl_vit.core.errors import UserError
 from ssl_vit.evaluation.linear_protocols import candidate_pools
 from ssl_vit.models.build import build_backbone, check_shape, make_backbone, model_facts, timm_args
 from ssl_vit.models.pooled import PooledBackbone

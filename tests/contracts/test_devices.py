@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ssl_vit import loop, train
 from ssl_vit.configs import (
     AugmentConfig,
     CropsConfig,
@@ -26,13 +25,12 @@ from ssl_vit.configs import (
     OptimConfig,
     SupervisedConfig,
 )
+from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
-from ssl_vit.data.loader import Batch, Loader
-from ssl_vit.data.multicrop import multicrop_view
-from ssl_vit.data.sources import Labelled, open_labelled
+from ssl_vit.data.loading.loader import Batch, Loader
+from ssl_vit.data.scale import PixelScale, measure_scale
+from ssl_vit.data.sources.opening import Labelled, open_labelled
 from ssl_vit.data.targets import TargetScale
-from ssl_vit.data.views import PixelScale, View, mae_view, measure_scale, probe_view, supervised_view
-from ssl_vit.errors import UserError
 from ssl_vit.evaluation.features import backbone_extractor, extract_features, pixel_extractor
 from ssl_vit.evaluation.finetune import predict
 from ssl_vit.evaluation.knn import knn_scores
@@ -41,11 +39,14 @@ from ssl_vit.models.build import build_backbone
 from ssl_vit.models.vit import ViTBackbone
 from ssl_vit.objectives.base import Clock, Objective
 from ssl_vit.objectives.dino import DINO
-from ssl_vit.objectives.mae import MAE
-from ssl_vit.objectives.probe import AttentiveHead, FrozenProbe, linear_head
-from ssl_vit.objectives.supervised import Supervised
-from ssl_vit.rundir import RunDir
-from ssl_vit.stepping import Stepper
+from ssl_vit.objectives.mae import MAE, mae_view
+from ssl_vit.objectives.probe import AttentiveHead, FrozenProbe, linear_head, probe_view
+from ssl_vit.objectives.supervised import Supervised, supervised_view
+from ssl_vit.runs.directory import RunDir
+from ssl_vit.training import launch, loop
+from ssl_vit.training.stepping import Stepper
+from ssl_vit.views.multicrop import multicrop_view
+from ssl_vit.views.training import View
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -179,7 +180,7 @@ def fit(objective: Objective, view: View, loader: Loader, path: Path, cfg: FitCo
     path.mkdir(exist_ok=True)
     optim = OptimConfig(lr=1e-3, layer_decay=0.9, weight_decay_end=0.4)
     run = RunDir(path, True)
-    loop.fit(objective, loader, view, fit=cfg, optim=optim, run=run, accelerator=train.start("fp32"), seed=3)
+    loop.fit(objective, loader, view, fit=cfg, optim=optim, run=run, accelerator=launch.start("fp32"), seed=3)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -267,9 +268,9 @@ def test_fp64_is_refused_on_apples_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     def accelerator(kind: str) -> Callable[..., SimpleNamespace]:
         return lambda **options: SimpleNamespace(device=torch.device(kind), num_processes=1)
 
-    monkeypatch.setattr(train, "Accelerator", accelerator("mps"))
+    monkeypatch.setattr(launch, "Accelerator", accelerator("mps"))
     with pytest.raises(UserError, match=r"--fit\.precision fp64: .*mps.*use fp32"):
-        train.start("fp64")
+        launch.start("fp64")
 
 
 # --- no waiting for the device --------------------------------------------------------------------------------------
@@ -312,7 +313,7 @@ def test_no_step_waits_for_the_device(name: str, digits: Labelled, monkeypatch: 
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)  # only a CPU looks at who drops a branch
     digits = digits._replace(train=labelled_as(digits.train, name))
     objective, view = CASES[name][1](measure_scale(digits.train))
-    accelerator = train.start("fp32")
+    accelerator = launch.start("fp32")
     loader = Loader(digits.train, batch_size=16, micro_batch=8, seed=3, device=accelerator.device)
     stepper = Stepper(objective.train(), fit=FIT, optim=OptimConfig(lr=1e-3), accelerator=accelerator)
     stepper.prepare(loader.accumulation)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 import torch
 from ssl_vit.configs import DINOConfig, MAEConfig, ModelConfig, SupervisedConfig
-from ssl_vit.errors import UserError
-from ssl_vit.masking import random_mask
+from ssl_vit.core.errors import UserError
+from ssl_vit.core.masking import random_mask
 from ssl_vit.models.backbone import TokenBackbone
 from ssl_vit.models.build import build_backbone
 from ssl_vit.objectives.base import Clock, Objective
@@ -247,7 +247,7 @@ def test_mae_loss_looks_at_hidden_patches_only() -> None:
 
 
 def random_mask_of(inputs: dict[str, Tensor]):
-    from ssl_vit.masking import Mask
+    from ssl_vit.core.masking import Mask
 
     return Mask(inputs["keep_ids"], inputs["mask_ids"])
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from ssl_vit.data.formats import Format
+from ssl_vit.data.decoding.formats import Format
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
-from ssl_vit.data.loader import Batch
-from ssl_vit.evaluation.feature_store import FeatureStore
+from ssl_vit.data.loading.loader import Batch
+from ssl_vit.evaluation.store import FeatureStore
 from torch import Tensor
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (41, 1, 4, 4)).astype(np.uint8)

@@ -18,8 +18,8 @@ import torch
 from PIL import Image
 from ssl_vit.configs import DataConfig, LabelledDataConfig
 from ssl_vit.data import order
-from ssl_vit.data.loader import Loader
-from ssl_vit.data.sources import open_labelled
+from ssl_vit.data.loading.loader import Loader
+from ssl_vit.data.sources.opening import open_labelled
 
 IMAGES, TRAINED, STEPS, CUT = 120, 96, 12, 5
 """96 of 120 images are trained on, 16 in a step: two epochs, cut in the middle of the first."""

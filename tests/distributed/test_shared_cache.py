@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from ssl_vit.data import cache
-from ssl_vit.data.batch import Batch
-from ssl_vit.data.cache import Cache
-from ssl_vit.data.formats import Format
+from ssl_vit.data.decoding.formats import Format
 from ssl_vit.data.images import ImageSet, Sizes
-from ssl_vit.data.loader import Loader
+from ssl_vit.data.loading import cache
+from ssl_vit.data.loading.batch import Batch
+from ssl_vit.data.loading.cache import Cache
+from ssl_vit.data.loading.loader import Loader
 
 N, BROKEN, MICRO, STEPS = 210, 104, 10, 11
 

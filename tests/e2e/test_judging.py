@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from ssl_vit.configs import DataConfig, LabelledDataConfig
-from ssl_vit.data.sources import Labelled, open_labelled
+from ssl_vit.data.sources.opening import Labelled, open_labelled
 from ssl_vit.data.targets import Kind
 
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from PIL import Image
 from ssl_vit.configs import DataConfig, LabelledDataConfig
-from ssl_vit.data.decode import Unreadable
-from ssl_vit.data.sources import open_pool
+from ssl_vit.data.decoding.decode import Unreadable
+from ssl_vit.data.sources.opening import open_pool
 
 BENCHMARK: dict[str, Any] = runpy.run_path(str(Path(__file__).resolve().parents[2] / "benchmarks/odd_files.py"))
 

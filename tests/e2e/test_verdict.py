@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 from ssl_vit.configs import DataConfig
 from ssl_vit.configs.data import LabelledDataConfig
-from ssl_vit.data.sources import open_labelled
+from ssl_vit.data.sources.opening import open_labelled
 
 ROOT = Path(__file__).resolve().parents[2]
 SHORT = [

@@ -14,7 +14,7 @@ import pytest
 import timm
 import torch
 from PIL import Image
-from ssl_vit.train import auto_precision
+from ssl_vit.training.launch import auto_precision
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from ssl_vit import loop, train
-from ssl_vit.checkpoint import load_checkpoint
 from ssl_vit.configs import DataConfig, DINOConfig, FitConfig, LabelledDataConfig, OptimConfig
-from ssl_vit.data.loader import Batch, Loader
-from ssl_vit.data.sources import open_pool
+from ssl_vit.core.schedules import teacher_momentum, teacher_temperature, warmup_cosine
+from ssl_vit.data.loading.loader import Batch, Loader
+from ssl_vit.data.sources.opening import open_pool
 from ssl_vit.models.projection import ProjectionHead
 from ssl_vit.models.vit import ViTBackbone
 from ssl_vit.objectives.dino import DINO
 from ssl_vit.objectives.distillation import LastLayer, Teaching, cross_view_loss
-from ssl_vit.rundir import RunDir
-from ssl_vit.schedules import teacher_momentum, teacher_temperature, warmup_cosine
+from ssl_vit.runs.directory import RunDir
+from ssl_vit.training import launch, loop
+from ssl_vit.training.checkpoint import load_checkpoint
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
@@ -118,7 +118,7 @@ def test_six_steps_of_the_loop(tmp_path: Path) -> None:
         crops = torch.stack([STEPS[f"step{step}.crop{i}"] for i in range(c["crops"])], dim=1)
         return {"globals": crops[:, :2], "locals": crops[:, 2:]}
 
-    accelerator = train.start("fp64")
+    accelerator = launch.start("fp64")
     pool, _ = open_pool(DataConfig(), LabelledDataConfig())
     pool = pool.subset(np.arange(c["batch"] * c["steps_per_epoch"]))
     loader = Loader(pool, batch_size=c["batch"], micro_batch=c["batch"], seed=0, device=accelerator.device)

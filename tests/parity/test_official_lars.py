@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
-from ssl_vit.optim import LARS
+from ssl_vit.training.optim import LARS
 
 FIXTURES = Path(__file__).parent / "fixtures"
 TENSORS = load_file(FIXTURES / "lars.safetensors")

@@ -9,12 +9,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from ssl_vit.configs import MAEConfig
-from ssl_vit.masking import Mask, kept_patches, random_mask
+from ssl_vit.core.masking import Mask, kept_patches, random_mask
+from ssl_vit.core.schedules import warmup_cosine
 from ssl_vit.models.positions import sincos_2d
 from ssl_vit.models.vit import ViTBackbone
 from ssl_vit.objectives.mae import MAE
-from ssl_vit.optim import parameter_groups
-from ssl_vit.schedules import warmup_cosine
+from ssl_vit.training.optim import parameter_groups
 from timm.models.vision_transformer import VisionTransformer
 
 FIXTURES = Path(__file__).parent / "fixtures"

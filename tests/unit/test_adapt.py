@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from ssl_vit.configs import ModelConfig
-from ssl_vit.errors import UserError
+from ssl_vit.core.errors import UserError
 from ssl_vit.models.adapt import adapt
 from ssl_vit.models.build import build_backbone
 from ssl_vit.models.vit import ViTBackbone, patchify

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from ssl_vit.checkpoint import export_backbone, load_backbone
 from ssl_vit.configs import FiguresConfig
-from ssl_vit.data.formats import Format
+from ssl_vit.core.errors import UserError
+from ssl_vit.data.decoding.formats import Format
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
-from ssl_vit.data.views import PixelScale
-from ssl_vit.errors import UserError
+from ssl_vit.data.scale import PixelScale
+from ssl_vit.exports.timm_folder import export_backbone, load_backbone
 from ssl_vit.figures.attention import save_attention
 from ssl_vit.figures.pixels import omitted, planes, some_images
 from ssl_vit.figures.shown import Shown, open_shown
@@ -116,7 +116,7 @@ def test_images_are_evenly_spaced(count: int, wanted: int, found: list[int]) -> 
 
 
 def test_one_of_many_processes_draws_all_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ssl_vit.data.loader.rank_and_world", lambda: (0, 16))
+    monkeypatch.setattr("ssl_vit.data.loading.loader.rank_and_world", lambda: (0, 16))
     batch, _ = some_images(image_set(20), 8, torch.device("cpu"))
     assert len(batch.index) == 8
 

@@ -14,12 +14,12 @@ import pytest
 from PIL import Image
 from scipy.ndimage import gaussian_filter
 from ssl_vit.configs import DataConfig, LabelledDataConfig, PoolConfig
-from ssl_vit.data.audit import Audit, Finding, audit, guard
-from ssl_vit.data.formats import Format
+from ssl_vit.core.errors import UserError
+from ssl_vit.data.decoding.formats import Format
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
-from ssl_vit.data.picture import picture
-from ssl_vit.data.sources import Labelled, open_labelled, open_pool
-from ssl_vit.errors import UserError
+from ssl_vit.data.sources.opening import Labelled, open_labelled, open_pool
+from ssl_vit.leaks.audit import Audit, Finding, audit, guard
+from ssl_vit.leaks.thumbnails import picture
 
 SAME = LabelledDataConfig()
 WARN = PoolConfig(on_leak="warn")

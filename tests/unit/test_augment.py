@@ -12,20 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from scipy import stats
-from ssl_vit.data.augment import (
-    Interpolation,
-    centre_crop,
+from ssl_vit.core.randomness import Key, make_key, normal
+from ssl_vit.data.boxes import centre_crop, random_resized_crop, to_canvas, whole_pixels
+from ssl_vit.data.decoding.resize import Interpolation
+from ssl_vit.views.augment import (
     crop_bytes,
     crop_resize,
     crops_in_bytes,
     pad_crop,
-    random_resized_crop,
     random_shift,
     resize_weights,
-    to_canvas,
-    whole_pixels,
 )
-from ssl_vit.randomness import Key, make_key, normal
 from torch import Tensor
 from torchvision.transforms import RandomResizedCrop
 

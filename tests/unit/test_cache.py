@@ -18,16 +18,16 @@ import pytest
 import torch
 from PIL import Image
 from ssl_vit.configs import DataConfig, LabelledDataConfig
-from ssl_vit.data import cache, loader, shared, workers
-from ssl_vit.data.batch import Batch
-from ssl_vit.data.cache import Cache, Place, choose
-from ssl_vit.data.formats import Format
+from ssl_vit.core.errors import UserError
+from ssl_vit.data.decoding.formats import Format
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
-from ssl_vit.data.loader import Loader
-from ssl_vit.data.shared import SharedArray, free_memory
-from ssl_vit.data.sources import open_pool
-from ssl_vit.data.unreadable import UnreadableLog
-from ssl_vit.errors import UserError
+from ssl_vit.data.loading import cache, loader, shared, workers
+from ssl_vit.data.loading.batch import Batch
+from ssl_vit.data.loading.cache import Cache, Place, choose
+from ssl_vit.data.loading.loader import Loader
+from ssl_vit.data.loading.shared import SharedArray, free_memory
+from ssl_vit.data.loading.unreadable import UnreadableLog
+from ssl_vit.data.sources.opening import open_pool
 from torch.utils._pytree import tree_map
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
@@ -354,10 +354,10 @@ def test_what_processes_found_is_known_to_all(monkeypatch: pytest.MonkeyPatch, t
     images = deep_set(tmp_path)
     log = UnreadableLog(images)
     log.add([(7, "too dark: black")], "")
-    monkeypatch.setattr("ssl_vit.data.unreadable.gather_lists", lambda own: own)
+    monkeypatch.setattr("ssl_vit.data.loading.unreadable.gather_lists", lambda own: own)
     log.gather()
     assert log.reasons == {7: "too dark: black"}
-    monkeypatch.setattr("ssl_vit.data.unreadable.gather_lists", lambda own: [*own, "9 too bright"])
+    monkeypatch.setattr("ssl_vit.data.loading.unreadable.gather_lists", lambda own: [*own, "9 too bright"])
     with pytest.raises(UserError, match=r"2 of 150[\s\S]*row 7 .*too dark: black[\s\S]*row 9 .*too bright"):
         log.gather()
 

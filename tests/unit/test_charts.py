@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from matplotlib.figure import Figure
-from ssl_vit.report.charts import Line, curves
+from ssl_vit.report.charts.drawing import Line, curves
 from ssl_vit.report.look import LONGER
 
 COUNTS = [10, 20, 50, 100]

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 import timm
 import torch
-from ssl_vit.checkpoint import export_backbone, load_backbone, load_checkpoint, save_checkpoint
 from ssl_vit.configs import ModelConfig
-from ssl_vit.data.views import PixelScale
-from ssl_vit.errors import UserError
+from ssl_vit.core.errors import UserError
+from ssl_vit.data.scale import PixelScale
+from ssl_vit.exports.timm_folder import export_backbone, load_backbone
 from ssl_vit.models.build import build_backbone
 from ssl_vit.models.vit import ViTBackbone
+from ssl_vit.training.checkpoint import load_checkpoint, save_checkpoint
 from timm.models import save_for_hf
 
 SCALE = PixelScale((0.4, 0.5), (0.2, 0.3), 16)

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.stats import binomtest
-from ssl_vit.errors import UserError
-from ssl_vit.report.checkpoints import between_two
-from ssl_vit.results import read_results
-from ssl_vit.rundir import digest
+from ssl_vit.core.errors import UserError
+from ssl_vit.report.findings.checkpoints import between_two
+from ssl_vit.runs.identity import digest
+from ssl_vit.runs.results import read_results
 
 RIGHT = np.arange(40) < 30
 Write = Callable[..., Path]

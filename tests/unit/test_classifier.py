@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import timm
 import torch
-from ssl_vit.checkpoint import export_backbone, load_backbone
-from ssl_vit.classifier import Labelling, export_classifier, load_classifier
 from ssl_vit.configs import ModelConfig
+from ssl_vit.core.errors import UserError
+from ssl_vit.data.scale import PixelScale
 from ssl_vit.data.targets import TargetScale
-from ssl_vit.data.views import PixelScale
-from ssl_vit.errors import UserError
+from ssl_vit.exports.classifier import Labelling, export_classifier, load_classifier
+from ssl_vit.exports.timm_folder import export_backbone, load_backbone
 from ssl_vit.models.build import build_backbone
 from ssl_vit.models.heads import Classifier
 

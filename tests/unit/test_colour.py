@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from scipy.ndimage import gaussian_filter
-from ssl_vit.data import colour
-from ssl_vit.data.colour import (
+from ssl_vit.core.randomness import Key, make_key, uniform
+from ssl_vit.views import colour
+from ssl_vit.views.colour import (
     blur,
     blur_by_products,
     brightness,
@@ -26,7 +27,6 @@ from ssl_vit.data.colour import (
     solarise,
     three_augment,
 )
-from ssl_vit.randomness import Key, make_key, uniform
 from torch import Tensor
 
 CASES = settings(max_examples=50, deadline=None, database=None, derandomize=True)

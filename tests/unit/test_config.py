@@ -29,7 +29,7 @@ from ssl_vit.configs import (
 )
 from ssl_vit.configs.check import _RANGES, check_ranges
 from ssl_vit.configs.crops import check_crops
-from ssl_vit.errors import UserError
+from ssl_vit.core.errors import UserError
 from ssl_vit.models.build import ModelFacts
 
 RECIPES = [

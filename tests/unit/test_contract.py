@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ssl_vit.report.comparisons import compare
-from ssl_vit.report.contract import Item, broken, check, counted
-from ssl_vit.report.limits import limits
-from ssl_vit.report.records import read_verdict
+from ssl_vit.report.findings.comparisons import compare
+from ssl_vit.report.findings.contract import Item, broken, check, counted
+from ssl_vit.report.findings.limits import limits
+from ssl_vit.report.findings.records import read_verdict
 
 from made_verdict import PRETRAINING, SMALL, TRAINING, Curves, make_verdict, no_leaks
 

@@ -13,8 +13,16 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from ssl_vit.data.decode import Format, Header, Unreadable, decode, decode_crop, open_image, read_header
-from ssl_vit.data.deep import cut_depth
+from ssl_vit.data.decoding.decode import (
+    Format,
+    Header,
+    Unreadable,
+    decode,
+    decode_crop,
+    open_image,
+    read_header,
+)
+from ssl_vit.data.decoding.deep import cut_depth
 
 RNG = np.random.default_rng(0)
 GREY8, RGB8 = Format(1, 8), Format(3, 8)

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 from ssl_vit.configs import DINOConfig, ModelConfig
+from ssl_vit.core.schedules import base_momentum, teacher_momentum, teacher_temperature
 from ssl_vit.models.build import build_backbone
 from ssl_vit.objectives.base import Clock
 from ssl_vit.objectives.dino import DINO
 from ssl_vit.objectives.health import Observations, Watch, collapse_kind, effective_rank
-from ssl_vit.optim import clip_each
-from ssl_vit.schedules import base_momentum, teacher_momentum, teacher_temperature
+from ssl_vit.training.optim import clip_each
 from torch import Tensor
 
 MODEL = ModelConfig("vit_tiny_patch16_224", 16, 4, 24, 2, 2, "sincos", "cls")

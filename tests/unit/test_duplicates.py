@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from PIL import Image
 from scipy.ndimage import gaussian_filter, zoom
 from ssl_vit.configs import DataConfig, LabelledDataConfig
-from ssl_vit.data import duplicates
-from ssl_vit.data.duplicates import candidates, hashes, mirrored, near_duplicates, thumbnail
-from ssl_vit.data.sources import open_labelled
+from ssl_vit.data.sources.opening import open_labelled
+from ssl_vit.leaks import duplicates
+from ssl_vit.leaks.duplicates import candidates, hashes, mirrored, near_duplicates, thumbnail
 
 CASES = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ssl_vit.data.formats import Format
+from ssl_vit.data.decoding.formats import Format
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
-from ssl_vit.data.loader import Batch
-from ssl_vit.evaluation import feature_store as module
-from ssl_vit.evaluation.feature_store import FeatureStore, network_hash
+from ssl_vit.data.loading.loader import Batch
+from ssl_vit.evaluation import store as module
 from ssl_vit.evaluation.features import Features
+from ssl_vit.evaluation.store import FeatureStore, network_hash
 from ssl_vit.models.build import make_backbone
 from torch import Tensor
 

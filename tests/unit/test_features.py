@@ -6,17 +6,11 @@ import numpy as np
 import pytest
 import torch
 from ssl_vit.configs import DataConfig, LabelledDataConfig, ModelConfig
-from ssl_vit.data.loader import Batch
-from ssl_vit.data.sources import open_labelled
-from ssl_vit.data.views import PixelScale
-from ssl_vit.errors import UserError
-from ssl_vit.evaluation.features import (
-    Extractor,
-    backbone_extractor,
-    extract_features,
-    images_at_once,
-    pays_to_compile,
-)
+from ssl_vit.core.errors import UserError
+from ssl_vit.data.loading.loader import Batch
+from ssl_vit.data.scale import PixelScale
+from ssl_vit.data.sources.opening import open_labelled
+from ssl_vit.evaluation.features import Extractor, backbone_extractor, extract_features, images_at_once, pays_to_compile
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.models.build import build_backbone
 from torch import Tensor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ssl_vit.data.splits import draw_labels
+from ssl_vit.data.sources.splits import draw_labels
 from ssl_vit.data.targets import Kind, strata
 from ssl_vit.evaluation.few_label import held_out_inside
 

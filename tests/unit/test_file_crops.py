@@ -12,22 +12,23 @@ import pytest
 import torch
 import torch.nn.functional as F
 from PIL import Image
-from ssl_vit import dist
 from ssl_vit.configs import AugmentConfig, DataConfig, LoadingConfig
-from ssl_vit.data import decode as decoding
-from ssl_vit.data import jpeg
-from ssl_vit.data import workers as processes
-from ssl_vit.data.augment import random_resized_crop
-from ssl_vit.data.batch import Batch
-from ssl_vit.data.decode import decode
-from ssl_vit.data.file_crops import FileCrops, file_crops
-from ssl_vit.data.folder import FileRows
-from ssl_vit.data.formats import Format, Unreadable
+from ssl_vit.core import dist
+from ssl_vit.core.errors import UserError
+from ssl_vit.core.randomness import make_key
+from ssl_vit.data.boxes import random_resized_crop
+from ssl_vit.data.decoding import decode as decoding
+from ssl_vit.data.decoding import jpeg
+from ssl_vit.data.decoding.decode import decode
+from ssl_vit.data.decoding.formats import Format, Unreadable
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
-from ssl_vit.data.loader import Loader
-from ssl_vit.data.views import PixelScale, train_images
-from ssl_vit.errors import UserError
-from ssl_vit.randomness import make_key
+from ssl_vit.data.loading import workers as processes
+from ssl_vit.data.loading.batch import Batch
+from ssl_vit.data.loading.file_crops import FileCrops, file_crops
+from ssl_vit.data.loading.loader import Loader
+from ssl_vit.data.scale import PixelScale
+from ssl_vit.data.sources.folder import FileRows
+from ssl_vit.views.training import train_images
 
 CPU = torch.device("cpu")
 RGB = Format(3, 8)
@@ -134,7 +135,7 @@ def test_crops_are_the_same_in_any_process_and_after_a_restart(tmp_path: Path, m
     assert shown(list(load(images, batch=6, seed=6).batches(0, 5))) != whole
     shares = []
     for rank in range(2):
-        monkeypatch.setattr("ssl_vit.data.loader.rank_and_world", lambda rank=rank: (rank, 2))
+        monkeypatch.setattr("ssl_vit.data.loading.loader.rank_and_world", lambda rank=rank: (rank, 2))
         shares.append([shown([b]) for b in load(images, batch=6, micro=3).batches(0, 5)])
     assert [visit for step in zip(*shares, strict=True) for share in step for visit in share] == whole
     assert dist.rank_and_world() == (0, 1)

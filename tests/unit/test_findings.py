@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ssl_vit.report.findings import Findings, find
-from ssl_vit.report.records import read_verdict
+from ssl_vit.report.findings.conclusions import Findings, find
+from ssl_vit.report.findings.records import read_verdict
 
 from made_verdict import Curves, make_verdict
 

@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from ssl_vit import train
 from ssl_vit.configs import AugmentConfig, FitConfig, ModelConfig, OptimConfig, SupervisedConfig
-from ssl_vit.data.decode import Format
+from ssl_vit.data.decoding.decode import Format
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
-from ssl_vit.data.sources import Labelled
+from ssl_vit.data.scale import measure_scale
+from ssl_vit.data.sources.opening import Labelled
 from ssl_vit.data.targets import Kind
-from ssl_vit.data.views import measure_scale
 from ssl_vit.evaluation import finetune
 from ssl_vit.models.build import build_backbone
-from ssl_vit.rundir import RunDir
+from ssl_vit.runs.directory import RunDir
+from ssl_vit.training import launch
 
 
 def halves(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -46,7 +46,7 @@ def labelled(kind: Kind) -> Labelled:
 @pytest.mark.parametrize("kind", ["multilabel", "regression"])
 def test_what_is_learned(kind: Kind, tmp_path: Path) -> None:
     data = labelled(kind)
-    accelerator = train.start("fp32", 0)
+    accelerator = launch.start("fp32", 0)
     torch.manual_seed(0)
     backbone = build_backbone(ModelConfig("vit_tiny_patch16_224", 8, 4, 32, 2, 2, "sincos", "mean"), 1)
     trained = finetune.train_on_labels(

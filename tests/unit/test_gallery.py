@@ -11,12 +11,12 @@ import pytest
 import torch
 from matplotlib.text import Text
 from PIL import Image
-from ssl_vit.checkpoint import Exported, export_backbone, load_backbone
-from ssl_vit.data.formats import Format
+from ssl_vit.core.errors import UserError
+from ssl_vit.data.decoding.formats import Format
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
-from ssl_vit.data.views import PixelScale
-from ssl_vit.errors import UserError
+from ssl_vit.data.scale import PixelScale
 from ssl_vit.evaluation.features import Features
+from ssl_vit.exports.timm_folder import Exported, export_backbone, load_backbone
 from ssl_vit.figures.gallery import Start, save_gallery
 from ssl_vit.figures.mistakes import Answers, per_cent, save_mistakes, surest_mistakes
 from ssl_vit.figures.neighbours import alike, nearest, save_neighbours, spread_over_classes

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from ssl_vit.configs import DataConfig, LabelledDataConfig
-from ssl_vit.data.sources import Labelled, open_labelled, open_pool
-from ssl_vit.data.splits import made_split
-from ssl_vit.errors import UserError
+from ssl_vit.core.errors import UserError
+from ssl_vit.data.sources.opening import Labelled, open_labelled, open_pool
+from ssl_vit.data.sources.splits import made_split
 
 CASES = settings(max_examples=80, deadline=None, database=None, derandomize=True)
 KINDS = ("class", "multilabel", "regression")

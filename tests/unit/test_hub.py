@@ -18,8 +18,8 @@ import pytest
 import ssl_vit.data.hub
 from PIL import Image
 from ssl_vit.configs import SourceConfig
-from ssl_vit.data.locate import open_source
-from ssl_vit.errors import UserError
+from ssl_vit.core.errors import UserError
+from ssl_vit.data.sources.locate import open_source
 
 SHA = "0" * 39 + "1"
 ASK = """
@@ -140,6 +140,6 @@ def test_what_is_no_name_of_the_hub_is_not_asked_for(
 ) -> None:
     (tmp_path / "photos").mkdir()  # a folder that is here is no account there
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(ssl_vit.data.hub, "load_hub", lambda *_: pytest.fail("the hub was asked"))
+    monkeypatch.setattr(ssl_vit.data.sources.hub, "load_hub", lambda *_: pytest.fail("the hub was asked"))
     with pytest.raises(UserError, match="there is no file or folder"):
         open_source(SourceConfig(path=path), labelled=True)

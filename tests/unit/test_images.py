@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 from PIL import Image
-from ssl_vit.data.decode import Format, Unreadable
+from ssl_vit.core.errors import UserError
+from ssl_vit.data.decoding.decode import Format, Unreadable
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes, measure
-from ssl_vit.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from ssl_vit.data import jpeg
-from ssl_vit.data.decode import decode
-from ssl_vit.data.formats import Format, Unreadable
+from ssl_vit.data.decoding import jpeg
+from ssl_vit.data.decoding.decode import decode
+from ssl_vit.data.decoding.formats import Format, Unreadable
 
 GREY, RGB = Format(1, 8), Format(3, 8)
 BOUND = 2

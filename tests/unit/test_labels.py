@@ -9,8 +9,8 @@ import pytest
 from datasets import ClassLabel, Features, List, Value
 from datasets.table import InMemoryTable
 from ssl_vit.configs import SourceConfig
-from ssl_vit.data.labels import Labels, read_labels
-from ssl_vit.errors import UserError
+from ssl_vit.core.errors import UserError
+from ssl_vit.data.sources.labels import Labels, read_labels
 
 Columns = dict[str, list]
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ssl_vit.evaluation.metrics import judge as judged_by
-from ssl_vit.report.contract import check
-from ssl_vit.report.findings import Findings, find
-from ssl_vit.report.leaking import bound_sentence, most, reason
-from ssl_vit.report.records import Verdict, read_verdict
+from ssl_vit.report.findings.conclusions import Findings, find
+from ssl_vit.report.findings.contract import check
+from ssl_vit.report.findings.leaking import bound_sentence, most, reason
+from ssl_vit.report.findings.records import Verdict, read_verdict
 
 from made_verdict import Curves, make_verdict, no_leaks
 

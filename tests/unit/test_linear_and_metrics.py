@@ -9,7 +9,7 @@ from sklearn.metrics import balanced_accuracy_score, top_k_accuracy_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from ssl_vit.configs import LinearConfig
-from ssl_vit.errors import UserError
+from ssl_vit.core.errors import UserError
 from ssl_vit.evaluation.linear import linear_probe
 from ssl_vit.evaluation.metrics import classification_metrics
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 from ssl_vit.configs import LinearConfig
-from ssl_vit.errors import UserError
+from ssl_vit.core.errors import UserError
 from ssl_vit.evaluation import linear_cached as module
 from ssl_vit.evaluation.linear_cached import CachedFit, assign_folds, linear_cached, train_heads
 

@@ -11,13 +11,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from ssl_vit.data.batch import narrow, widen
-from ssl_vit.data.cache import Cache
-from ssl_vit.data.decode import Format
-from ssl_vit.data.folder import FileRows
+from ssl_vit.core.errors import UserError
+from ssl_vit.data.decoding.decode import Format
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
-from ssl_vit.data.loader import Batch, Loader, UnreadableLog, eval_batches
-from ssl_vit.errors import UserError
+from ssl_vit.data.loading.batch import narrow, widen
+from ssl_vit.data.loading.cache import Cache
+from ssl_vit.data.loading.loader import Batch, Loader, UnreadableLog, eval_batches
+from ssl_vit.data.sources.folder import FileRows
 
 CPU = torch.device("cpu")
 
@@ -63,7 +63,7 @@ def load(
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, rank: int, world: int) -> None:
-    monkeypatch.setattr("ssl_vit.data.loader.rank_and_world", lambda: (rank, world))
+    monkeypatch.setattr("ssl_vit.data.loading.loader.rank_and_world", lambda: (rank, world))
 
 
 def visits(batches: list[Batch]) -> list[tuple[int, int]]:

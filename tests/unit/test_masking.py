@@ -9,9 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from ssl_vit.errors import UserError
-from ssl_vit.masking import kept_patches, random_mask
-from ssl_vit.randomness import bits, make_key, normal, uniform
+from ssl_vit.core.errors import UserError
+from ssl_vit.core.masking import kept_patches, random_mask
+from ssl_vit.core.randomness import bits, make_key, normal, uniform
 
 
 @pytest.mark.parametrize(

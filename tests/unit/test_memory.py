@@ -8,17 +8,24 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ssl_vit import loop, train
-from ssl_vit.configs import DataConfig, DINOConfig, FitConfig, LabelledDataConfig, ModelConfig, OptimConfig
-from ssl_vit.data.loader import Batch, Loader
-from ssl_vit.data.sources import open_pool
-from ssl_vit.errors import UserError
-from ssl_vit.memory import out_of_memory
+from ssl_vit.configs import (
+    DataConfig,
+    DINOConfig,
+    FitConfig,
+    LabelledDataConfig,
+    ModelConfig,
+    OptimConfig,
+)
+from ssl_vit.core.errors import UserError
+from ssl_vit.data.loading.loader import Batch, Loader
+from ssl_vit.data.sources.opening import open_pool
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.models.build import build_backbone, make_backbone
 from ssl_vit.objectives.base import Objective
 from ssl_vit.objectives.dino import DINO
-from ssl_vit.rundir import RunDir
+from ssl_vit.runs.directory import RunDir
+from ssl_vit.training import launch, loop
+from ssl_vit.training.memory import out_of_memory
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -90,7 +97,7 @@ def test_recomputing_is_refused_where_it_would_count_batches_twice() -> None:
 
 
 def trained(objective: Objective, view: Any, path: Path, **changes: Any) -> None:
-    accelerator = train.start("fp32")
+    accelerator = launch.start("fp32")
     pool, _ = open_pool(DataConfig(), LabelledDataConfig())
     loader = Loader(pool.subset(np.arange(8)), batch_size=8, micro_batch=8, seed=0, device=accelerator.device)
     fit = FitConfig(epochs=1.0, batch_size=8, precision="fp32", log_every=1, **changes)

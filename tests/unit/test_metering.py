@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ssl_vit import loop, micro_batch, train
 from ssl_vit.configs import (
     AugmentConfig,
     DataConfig,
@@ -24,16 +23,17 @@ from ssl_vit.configs import (
     OptimConfig,
 )
 from ssl_vit.configs.resolve import resolve_augment
-from ssl_vit.data.loader import Loader
-from ssl_vit.data.sources import open_pool
-from ssl_vit.data.views import mae_view, measure_scale
-from ssl_vit.errors import UserError
-from ssl_vit.metering import Meter, try_pass
+from ssl_vit.core.errors import UserError
+from ssl_vit.data.loading.loader import Loader
+from ssl_vit.data.scale import measure_scale
+from ssl_vit.data.sources.opening import open_pool
 from ssl_vit.models.build import build_backbone
 from ssl_vit.objectives.base import Objective
 from ssl_vit.objectives.dino import DINO
-from ssl_vit.objectives.mae import MAE
-from ssl_vit.rundir import RunDir
+from ssl_vit.objectives.mae import MAE, mae_view
+from ssl_vit.runs.directory import RunDir
+from ssl_vit.training import launch, loop, micro_batch
+from ssl_vit.training.metering import Meter, try_pass
 from torch import Tensor
 
 WIDTH, DEPTH, DECODER = 16, 2, 8
@@ -119,9 +119,9 @@ def test_the_meter_reads_shares() -> None:
 def loader_of(cfg: FitConfig) -> tuple[Loader, Any]:
     pool, _ = open_pool(DataConfig(), LabelledDataConfig())
     pool = pool.subset(np.arange(48))
-    device = train.start("fp32").device
+    device = launch.start("fp32").device
     assert cfg.batch_size
-    loader = Loader(pool, batch_size=cfg.batch_size, micro_batch=train.micro_batch_size(cfg, 1), seed=3, device=device)
+    loader = Loader(pool, batch_size=cfg.batch_size, micro_batch=launch.micro_batch_size(cfg, 1), seed=3, device=device)
     augment = resolve_augment(AugmentConfig(), 8, labelled=False)
     return loader, mae_view(measure_scale(pool), augment, size=8, patches=16, kept=8, dtype=torch.float64)
 
@@ -131,7 +131,7 @@ def run(path: Path, cfg: FitConfig, objective: Objective | None = None) -> tuple
     path.mkdir()
     loop.fit(
         objective, loader, view, fit=cfg, optim=OptimConfig(lr=1e-3), run=RunDir(path, True),
-        accelerator=train.start("fp32"), seed=3,
+        accelerator=launch.start("fp32"), seed=3,
     )  # fmt: skip
     return objective, loader
 

@@ -6,11 +6,18 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 from sklearn.metrics import average_precision_score, f1_score, r2_score, roc_auc_score
+from ssl_vit.core.errors import UserError
 from ssl_vit.data.targets import Kind
-from ssl_vit.errors import UserError
-from ssl_vit.evaluation.metrics import METRICS, chosen_metric, columns, headline, judge, signed
+from ssl_vit.evaluation.metrics import (
+    METRICS,
+    chosen_metric,
+    columns,
+    headline,
+    judge,
+    signed,
+)
 from ssl_vit.evaluation.printing import conclusion
-from ssl_vit.results import LABELS
+from ssl_vit.runs.results import LABELS
 
 NAMES = tuple("abcdefgh")
 

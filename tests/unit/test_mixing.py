@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from ssl_vit.data.mixing import beta, mix, smooth_targets
-from ssl_vit.randomness import Key, make_key, uniform
+from ssl_vit.core.randomness import Key, make_key, uniform
+from ssl_vit.views.mixing import beta, mix, smooth_targets
 from torch import Tensor
 
 CASES = settings(max_examples=60, deadline=None, database=None, derandomize=True)

@@ -11,12 +11,22 @@ import torchvision.transforms.v2.functional as tvf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ssl_vit.configs import CropsConfig
-from ssl_vit.data import augment, colour, multicrop
-from ssl_vit.data.crop_colours import NUMBERS, OPERATIONS, Draws, apply, draw, group, notice, operations
-from ssl_vit.data.loader import Batch
-from ssl_vit.data.multicrop import multicrop_view
-from ssl_vit.data.views import PixelScale
-from ssl_vit.randomness import make_key, uniform
+from ssl_vit.core.randomness import make_key, uniform
+from ssl_vit.data.boxes import centre_crop, random_resized_crop
+from ssl_vit.data.loading.loader import Batch
+from ssl_vit.data.scale import PixelScale
+from ssl_vit.views import augment, colour, multicrop
+from ssl_vit.views.crop_colours import (
+    NUMBERS,
+    OPERATIONS,
+    Draws,
+    apply,
+    draw,
+    group,
+    notice,
+    operations,
+)
+from ssl_vit.views.multicrop import multicrop_view
 from torch import Tensor
 
 PAPER = CropsConfig(
@@ -135,7 +145,7 @@ def test_double_precision_is_the_same_view() -> None:
 
 def test_images_used_whole_are_resized_as_for_evaluation_where_their_size_is_another() -> None:
     batch = batch_of(3, 24)
-    boxes = augment.centre_crop(batch.sizes)
+    boxes = centre_crop(batch.sizes)
     expected = augment.crop_resize(batch.images.float() / 255, boxes, 16).clamp(0, 1)
     found = made(batch, OFF)["globals"]
     assert float((found - expected[:, None]).abs().max()) < 1e-6
@@ -218,7 +228,7 @@ def test_more_local_crops_leave_the_others_as_they_are() -> None:
 
 def test_areas_of_crops_are_in_their_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Tensor] = []
-    own = augment.random_resized_crop
+    own = random_resized_crop
 
     def spy(*given: object) -> Tensor:
         seen.append(own(*given))  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from ssl_vit.configs import OptimConfig
-from ssl_vit.optim import make_optimizer, parameter_groups, peak_learning_rate
+from ssl_vit.training.optim import make_optimizer, parameter_groups, peak_learning_rate
 from torch import nn
 
 

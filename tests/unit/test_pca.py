@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from ssl_vit.data.views import PixelScale
+from ssl_vit.data.scale import PixelScale
 from ssl_vit.figures.pca import as_colours, principal_components, save_components
 from ssl_vit.figures.shown import Shown
 from ssl_vit.models.build import make_backbone

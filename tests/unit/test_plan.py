@@ -11,7 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ssl_vit.configs import ModelConfig, VerdictConfig, VerdictRecipe
 from ssl_vit.configs.verdict import STARTS
-from ssl_vit.verdict.plan import FULL, Line, Pace, _idle, make_plan, plan_as_json, read_plan
+from ssl_vit.verdict.plan import (
+    FULL,
+    Line,
+    Pace,
+    _idle,
+    make_plan,
+    plan_as_json,
+    read_plan,
+)
 from ssl_vit.verdict.study import Study
 
 STUDY = Study(

@@ -13,11 +13,12 @@ import pyarrow.parquet
 import pytest
 from PIL import Image
 from ssl_vit.configs import DataConfig, LabelledDataConfig
-from ssl_vit.data.formats import Format
+from ssl_vit.core.errors import UserError
+from ssl_vit.data.decoding.formats import Format
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
-from ssl_vit.data.sources import open_images, open_labelled, open_pool
-from ssl_vit.errors import UserError
-from ssl_vit.evaluation.origin import own_data, recorded_data, seen_in_pre_training
+from ssl_vit.data.sources.opening import open_images, open_labelled, open_pool
+from ssl_vit.exports.origin import own_data, recorded_data
+from ssl_vit.leaks.seen import seen_in_pre_training
 
 IMAGES = 40
 SAME = LabelledDataConfig()

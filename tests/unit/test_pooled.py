@@ -8,21 +8,21 @@ from typing import Any
 import pytest
 import timm
 import torch
-from ssl_vit import train
-from ssl_vit.checkpoint import export_backbone, load_backbone
-from ssl_vit.classifier import Labelling, export_classifier, load_classifier
 from ssl_vit.configs import FitConfig, ModelConfig, OptimConfig, SupervisedConfig, resolve
-from ssl_vit.data.views import PixelScale
-from ssl_vit.errors import UserError
+from ssl_vit.core.errors import UserError
+from ssl_vit.core.notices import forget
+from ssl_vit.data.scale import PixelScale
+from ssl_vit.exports.classifier import Labelling, export_classifier, load_classifier
+from ssl_vit.exports.timm_folder import export_backbone, load_backbone
 from ssl_vit.models.adapt import adapt
 from ssl_vit.models.build import build_backbone, check_sizes, make_backbone, model_facts, timm_args
 from ssl_vit.models.heads import Classifier
 from ssl_vit.models.pooled import PooledBackbone
-from ssl_vit.notices import forget
 from ssl_vit.objectives.base import Clock
 from ssl_vit.objectives.supervised import Supervised
-from ssl_vit.optim import make_optimizer, restore
-from ssl_vit.stepping import Stepper
+from ssl_vit.training import launch
+from ssl_vit.training.optim import make_optimizer, restore
+from ssl_vit.training.stepping import Stepper
 from torch import Tensor, nn
 
 SCALE = PixelScale((0.4, 0.5), (0.2, 0.3), 16)
@@ -87,7 +87,7 @@ def test_the_layout_of_channels_changes_rounding_alone(name: str, tmp_path: Path
 def test_the_loop_lays_channels_out_as_it_is_told(asked: bool | None, together: bool) -> None:
     objective = Supervised(backbone("test_resnet"), 3, SupervisedConfig("mean", drop_path=0.0, ema_decay=0.0))
     stepper = Stepper(
-        objective, fit=FitConfig(channels_last=asked), optim=OptimConfig(lr=1e-3), accelerator=train.start("fp32")
+        objective, fit=FitConfig(channels_last=asked), optim=OptimConfig(lr=1e-3), accelerator=launch.start("fp32")
     )
     stepper.prepare(1)
     wide = [w for w in objective.parameters() if w.ndim == 4 and min(w.shape[1:]) > 1]

@@ -10,19 +10,19 @@ import pytest
 import timm
 import torch
 from PIL import Image
-from ssl_vit.checkpoint import export_backbone, load_backbone
 from ssl_vit.configs import MAEConfig, ModelConfig, SupervisedConfig
-from ssl_vit.data.views import PixelScale
-from ssl_vit.errors import UserError
+from ssl_vit.core.errors import UserError
+from ssl_vit.core.masking import random_mask
+from ssl_vit.data.scale import PixelScale
+from ssl_vit.exports.timm_folder import export_backbone, load_backbone
 from ssl_vit.figures.positions import save_position_similarities, shown_patches, similarities
-from ssl_vit.masking import random_mask
 from ssl_vit.models.build import build_backbone
 from ssl_vit.models.positions import FactorisedPositions
 from ssl_vit.models.vit import ViTBackbone, patchify
 from ssl_vit.objectives.base import Clock
 from ssl_vit.objectives.mae import MAE, images_from_patches, pixel_patches
 from ssl_vit.objectives.supervised import Supervised
-from ssl_vit.optim import parameter_groups
+from ssl_vit.training.optim import parameter_groups
 from torch import Tensor
 
 KINDS = ["sincos", "learnable", "factorised", "none"]

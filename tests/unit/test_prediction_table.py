@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet
 import pytest
-from ssl_vit.classifier import Labelling
-from ssl_vit.data.decode import Format
+from ssl_vit.core.errors import UserError
+from ssl_vit.data.decoding.decode import Format
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
 from ssl_vit.data.targets import TargetScale
-from ssl_vit.errors import UserError
 from ssl_vit.evaluation.predict import check_out, prediction_table, write_table
+from ssl_vit.exports.classifier import Labelling
 
 PIXELS = np.zeros((3, 1, 2, 2), dtype=np.uint8)
 IMAGES = ImageSet("x", ArrayRows(PIXELS, "x"), np.arange(3), Format(1, 8), Sizes((2, 2), 2), "")

@@ -23,7 +23,7 @@ from ssl_vit.configs import (
     resolve,
 )
 from ssl_vit.configs.presets import NETWORKS, PRESETS, TINY
-from ssl_vit.errors import UserError
+from ssl_vit.core.errors import UserError
 from ssl_vit.models.build import ModelFacts, check_shape, model_facts
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from ssl_vit.configs import FitConfig, LinearConfig, LinearRecipe, ModelConfig, ProbeOptimConfig
 from ssl_vit.configs.resolve import resolve_probe
-from ssl_vit.errors import UserError
+from ssl_vit.core.errors import UserError
 from ssl_vit.models.build import build_backbone
 from ssl_vit.objectives.probe import AttentiveHead, FrozenProbe, Standardise, linear_head
 

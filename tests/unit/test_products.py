@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
-from ssl_vit import products
+from ssl_vit.training import products
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import re
 import sys
 
 import pytest
-from ssl_vit.progress import TrainingProgress
+from ssl_vit.training.progress import TrainingProgress
 
 TIMING = {"data_wait": 0.034, "mfu": 0.417, "peak_memory": 1.5 * 2**30}
 

@@ -8,8 +8,8 @@ import torch
 from PIL import Image
 from scipy import stats
 from scipy.ndimage import gaussian_filter
-from ssl_vit.data.randaugment import apply, notice, operations, rand_augment
-from ssl_vit.randomness import Key, make_key
+from ssl_vit.core.randomness import Key, make_key
+from ssl_vit.views.randaugment import apply, notice, operations, rand_augment
 from timm.data.auto_augment import LEVEL_TO_ARG, NAME_TO_OP
 from torch import Tensor
 
@@ -129,7 +129,7 @@ def test_draws_have_timms_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
         seen.append((names, strength))
         return images
 
-    monkeypatch.setattr("ssl_vit.data.randaugment.apply", spy)
+    monkeypatch.setattr("ssl_vit.views.randaugment.apply", spy)
     key = make_key(0, "a", torch.arange(n))
     rand_augment(key, torch.zeros(n, 3, 1, 1), magnitude=9.0, fill=torch.zeros(3), bits=8)
     assert len(seen) == 2

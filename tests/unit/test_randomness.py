@@ -10,7 +10,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from ssl_vit.randomness import Key, bits, make_key, normal, permutation, uniform
+from ssl_vit.core.randomness import (
+    Key,
+    bits,
+    make_key,
+    normal,
+    permutation,
+    uniform,
+)
 
 N = 1 << 16
 LEAST = 1e-4  # smallest p-value accepted; the seeds are fixed, so a pass today is a pass for ever

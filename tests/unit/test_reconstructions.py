@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from ssl_vit.data.views import PixelScale
+from ssl_vit.data.scale import PixelScale
 from ssl_vit.figures.reconstructions import _draw
 
 

@@ -11,15 +11,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ssl_vit.report import classes, plots, tables
-from ssl_vit.report.canvas import for_page
-from ssl_vit.report.facts import provenance_rows, typed
-from ssl_vit.report.findings import find
-from ssl_vit.report.html import typeset
-from ssl_vit.report.page import build
-from ssl_vit.report.records import read_verdict
-from ssl_vit.report.write import write_report
-from ssl_vit.rundir import command
+from ssl_vit.report.charts import plots
+from ssl_vit.report.charts.canvas import for_page
+from ssl_vit.report.findings import classes, tables
+from ssl_vit.report.findings.conclusions import find
+from ssl_vit.report.findings.facts import provenance_rows, typed
+from ssl_vit.report.findings.records import read_verdict
+from ssl_vit.report.page.content import build
+from ssl_vit.report.page.html import typeset
+from ssl_vit.report.page.write import write_report
+from ssl_vit.runs.provenance import command
 
 from made_report import CLASSES, EVIL, Seen, check_words, run, small, written
 from made_verdict import DIGITS, SMALL, make_verdict, no_leaks, png

@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
-from ssl_vit.errors import UserError
-from ssl_vit.report.findings import find
-from ssl_vit.report.page import build
-from ssl_vit.report.records import read_verdict
-from ssl_vit.report.write import open_numbers, write_report
+from ssl_vit.core.errors import UserError
+from ssl_vit.report.findings.conclusions import find
+from ssl_vit.report.findings.records import read_verdict
+from ssl_vit.report.page.content import build
+from ssl_vit.report.page.write import open_numbers, write_report
 
 from made_report import Seen, a_run, check_words, run, small
 from made_verdict import SMALL, make_verdict

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 from ssl_vit.configs import EvalConfig, LabelsConfig, SupervisedRecipe, to_dict
-from ssl_vit.data.decode import Format
+from ssl_vit.core.errors import UserError
+from ssl_vit.data.decoding.decode import Format
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
-from ssl_vit.data.sources import Labelled
-from ssl_vit.errors import UserError
+from ssl_vit.data.sources.opening import Labelled
 from ssl_vit.evaluation.protocol import made_with, result_of
 from ssl_vit.evaluation.session import warn_unlearnable
-from ssl_vit.results import compare, read_results
-from ssl_vit.rundir import RunDir
+from ssl_vit.runs.directory import RunDir
+from ssl_vit.runs.results import compare, read_results
 
 KNN = {"knn": {"k": 20, "temperature": 0.07}}
 BACKBONE = {"weights": "w0", "folder": "runs/a/backbone", "options": {"seed": 0, "mae": {"mask_ratio": 0.5}}}
@@ -294,5 +294,5 @@ def test_classes_without_training_label_are_named_in_one_line(capsys: pytest.Cap
 
 
 def test_reading_results_needs_no_torch() -> None:
-    program = "import sys; import ssl_vit.results; sys.exit(bool({'torch', 'sklearn', 'timm'} & set(sys.modules)))"
+    program = "import sys; import ssl_vit.runs.results; sys.exit(bool({'torch', 'sklearn', 'timm'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0

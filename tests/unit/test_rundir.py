@@ -19,8 +19,9 @@ from ssl_vit.configs import (
     parse,
 )
 from ssl_vit.configs.evaluation import JudgedMetricConfig
-from ssl_vit.errors import UserError
-from ssl_vit.rundir import RunDir, open_run, write_atomically
+from ssl_vit.core.errors import UserError
+from ssl_vit.core.files import write_atomically
+from ssl_vit.runs.directory import RunDir, open_run
 
 
 def started(run: RunDir) -> RunDir:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from ssl_vit.errors import UserError
+from ssl_vit.core.errors import UserError
 from ssl_vit.verdict.runner import Runner, Unit
 
 from made_units import counted, killed, mistaken, stopping, writing

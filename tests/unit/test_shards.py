@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from PIL import Image
 from ssl_vit.configs import SourceConfig
-from ssl_vit.data.decode import Unreadable
-from ssl_vit.data.locate import open_source
-from ssl_vit.data.part import Part
-from ssl_vit.errors import UserError
+from ssl_vit.core.errors import UserError
+from ssl_vit.data.decoding.decode import Unreadable
+from ssl_vit.data.sources.locate import open_source
+from ssl_vit.data.sources.part import Part
 
 
 def picture(value: int, form: str = "PNG") -> bytes:

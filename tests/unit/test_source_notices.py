@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 from ssl_vit.configs import DataConfig, LabelledDataConfig
-from ssl_vit.data.sources import Labelled, open_labelled, open_pool
-from ssl_vit.errors import UserError
+from ssl_vit.core.errors import UserError
+from ssl_vit.data.sources.opening import Labelled, open_labelled, open_pool
 
 SAME = LabelledDataConfig()
 

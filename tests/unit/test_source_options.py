@@ -17,13 +17,13 @@ import pytest
 import torch
 from PIL import Image
 from ssl_vit.configs import DataConfig, LabelledDataConfig, SourceConfig
-from ssl_vit.data import sources
+from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import measure
-from ssl_vit.data.loader import Loader
-from ssl_vit.data.locate import open_source
-from ssl_vit.data.part import Part
-from ssl_vit.data.sources import open_labelled, open_pool
-from ssl_vit.errors import UserError
+from ssl_vit.data.loading.loader import Loader
+from ssl_vit.data.sources import opening
+from ssl_vit.data.sources.locate import open_source
+from ssl_vit.data.sources.opening import open_labelled, open_pool
+from ssl_vit.data.sources.part import Part
 
 SAME = LabelledDataConfig()
 OPTIONS: dict[str, Any] = {"image_column": "x", "label_column": "x", "target": "class", "group": "x", "stream": True}
@@ -254,7 +254,7 @@ def test_a_made_split_is_measured_once(tmp_path: Path, monkeypatch: pytest.Monke
         measured.append(name)
         return measure(rows, name, blocks)
 
-    monkeypatch.setattr(sources, "measure", counting)
+    monkeypatch.setattr(opening, "measure", counting)
     data = DataConfig(path=str(folder(tmp_path / "photos")))
     open_labelled(data, SAME)
     assert len(measured) == 1

@@ -13,12 +13,12 @@ import pyarrow.parquet
 import pytest
 from PIL import Image
 from ssl_vit.configs import DataConfig, LabelledDataConfig
-from ssl_vit.data.decode import Format
-from ssl_vit.data.folder import SUFFIXES
+from ssl_vit.core.errors import UserError
+from ssl_vit.data.decoding.decode import Format
 from ssl_vit.data.images import ImageSet
-from ssl_vit.data.sources import Labelled, open_labelled, open_pool
-from ssl_vit.data.splits import made_split
-from ssl_vit.errors import UserError
+from ssl_vit.data.sources.folder import SUFFIXES
+from ssl_vit.data.sources.opening import Labelled, open_labelled, open_pool
+from ssl_vit.data.sources.splits import made_split
 
 SAME = LabelledDataConfig()
 
@@ -98,7 +98,7 @@ def test_digits_are_scikit_learns_and_exact() -> None:
 
 def test_digits_come_from_scikit_learn_itself_where_its_file_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = pool_of("digits")
-    monkeypatch.setattr("ssl_vit.data.locate.find_spec", lambda name: None)
+    monkeypatch.setattr("ssl_vit.data.sources.locate.find_spec", lambda name: None)
     found = pool_of("digits")
     assert found.fingerprint == expected.fingerprint
     assert np.array_equal(found.read(7)[0], expected.read(7)[0])
@@ -250,7 +250,7 @@ def test_the_home_folder_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_deleted_file_is_unreadable_by_name(tmp_path: Path) -> None:
-    from ssl_vit.data.decode import Unreadable
+    from ssl_vit.data.decoding.decode import Unreadable
 
     root = fill(tmp_path / "gone", "a.png", "b.png")
     pool = pool_of(root)
@@ -558,7 +558,7 @@ def test_a_broken_parquet_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_row_without_an_image_is_unreadable_by_name(tmp_path: Path) -> None:
-    from ssl_vit.data.decode import Unreadable
+    from ssl_vit.data.decoding.decode import Unreadable
 
     kind = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
     cells = [*rows(2), None, {"bytes": None, "path": None}, {"bytes": None, "path": "/nowhere/x.png"}]

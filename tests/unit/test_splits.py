@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ssl_vit.data.splits import TEST_SHARE, draw_labels, made_split
-from ssl_vit.errors import UserError
+from ssl_vit.core.errors import UserError
+from ssl_vit.data.sources.splits import TEST_SHARE, draw_labels, made_split
 
 LABELS = st.lists(st.integers(0, 6), min_size=1, max_size=120).map(lambda v: np.array(v, dtype=np.int64))
 CASES = settings(max_examples=80, deadline=None, database=None, derandomize=True)

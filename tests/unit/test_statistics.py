@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
-from ssl_vit.evaluation.families import adjusted, holm, sheltered
-from ssl_vit.evaluation.statistics import (
+from ssl_vit.statistics.contributions import accuracy_units, balanced_units, blocks_of, pseudo_values
+from ssl_vit.statistics.families import adjusted, holm, sheltered
+from ssl_vit.statistics.paired import (
     Interval,
     conditional,
     estimate_many,
@@ -20,7 +21,6 @@ from ssl_vit.evaluation.statistics import (
     labels_needed,
     mcnemar,
 )
-from ssl_vit.evaluation.units import accuracy_units, balanced_units, blocks_of, pseudo_values
 
 
 @pytest.fixture

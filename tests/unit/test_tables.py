@@ -14,10 +14,10 @@ import pyarrow.parquet
 import pytest
 from PIL import Image
 from ssl_vit.configs import DataConfig, LabelledDataConfig, SourceConfig
-from ssl_vit.data.locate import open_source
-from ssl_vit.data.part import Part
-from ssl_vit.data.sources import open_labelled, open_pool
-from ssl_vit.errors import UserError
+from ssl_vit.core.errors import UserError
+from ssl_vit.data.sources.locate import open_source
+from ssl_vit.data.sources.opening import open_labelled, open_pool
+from ssl_vit.data.sources.part import Part
 
 BINARY = datasets.Features({"image": datasets.Value("binary"), "label": datasets.Value("int64")})
 
@@ -189,7 +189,7 @@ def test_a_split_column_takes_a_table_apart(stream: bool, tmp_path: Path) -> Non
 
 
 def test_a_missing_image_file_is_named_when_it_is_read(tmp_path: Path) -> None:
-    from ssl_vit.data.decode import Unreadable
+    from ssl_vit.data.decoding.decode import Unreadable
 
     root = pictures(tmp_path / "a")
     (root / "a.csv").write_text("image,label\nphotos/0.png,0\nphotos/nowhere.png,1\nphotos,1\n,0\n")

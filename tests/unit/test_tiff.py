@@ -11,7 +11,7 @@ import tifffile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from ssl_vit.data.decode import Format, Header, Unreadable, decode, read_header
+from ssl_vit.data.decoding.decode import Format, Header, Unreadable, decode, read_header
 
 RNG = np.random.default_rng(0)
 

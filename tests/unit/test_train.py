@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from ssl_vit import dist, loop, train
 from ssl_vit.configs import (
     AugmentConfig,
     DataConfig,
@@ -21,15 +20,17 @@ from ssl_vit.configs import (
     OptimConfig,
 )
 from ssl_vit.configs.resolve import resolve_augment
-from ssl_vit.data.loader import Loader
-from ssl_vit.data.sources import open_pool
-from ssl_vit.data.views import mae_view, measure_scale
-from ssl_vit.errors import UserError
+from ssl_vit.core import dist
+from ssl_vit.core.errors import UserError
+from ssl_vit.core.schedules import warmup_cosine
+from ssl_vit.data.loading.loader import Loader
+from ssl_vit.data.scale import measure_scale
+from ssl_vit.data.sources.opening import open_pool
 from ssl_vit.models.build import build_backbone
 from ssl_vit.objectives.base import Clock, StepOutput
-from ssl_vit.objectives.mae import MAE
-from ssl_vit.rundir import RunDir
-from ssl_vit.schedules import warmup_cosine
+from ssl_vit.objectives.mae import MAE, mae_view
+from ssl_vit.runs.directory import RunDir
+from ssl_vit.training import launch, loop
 from torch import Tensor, nn
 
 MODEL = ModelConfig("vit_tiny_patch16_224", 8, 2, 16, 2, 2, "sincos", "mean")
@@ -60,12 +61,12 @@ def build(seed: int = 0) -> Stepping:
 
 def run(path: Path, objective: MAE | None = None, cfg: FitConfig = FIT, optim: OptimConfig = OPTIM) -> MAE:
     objective = objective or build()
-    accelerator = train.start("fp32")
+    accelerator = launch.start("fp32")
     pool, _ = open_pool(DataConfig(), LabelledDataConfig())
-    micro = train.micro_batch_size(cfg, 1)
+    micro = launch.micro_batch_size(cfg, 1)
     loader = Loader(pool, batch_size=cfg.batch_size, micro_batch=micro, seed=3, device=accelerator.device)
     augment = resolve_augment(AugmentConfig(), 8, labelled=False)
-    view = mae_view(measure_scale(pool), augment, size=8, patches=16, kept=8, dtype=train.DTYPES[cfg.precision])
+    view = mae_view(measure_scale(pool), augment, size=8, patches=16, kept=8, dtype=launch.DTYPES[cfg.precision])
     path.mkdir(exist_ok=True)
     loop.fit(objective, loader, view, fit=cfg, optim=optim, run=RunDir(path, True), accelerator=accelerator, seed=3)
     return objective

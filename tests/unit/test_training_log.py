@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 from ssl_vit.configs import DataConfig, LabelledDataConfig
-from ssl_vit.data.loader import Loader
-from ssl_vit.data.sources import open_pool
-from ssl_vit.errors import Diverged
-from ssl_vit.metering import Meter
-from ssl_vit.progress import TrainingProgress
-from ssl_vit.rundir import RunDir
-from ssl_vit.training_log import TrainingLog, _Line
+from ssl_vit.core.errors import Diverged
+from ssl_vit.data.loading.loader import Loader
+from ssl_vit.data.sources.opening import open_pool
+from ssl_vit.runs.directory import RunDir
+from ssl_vit.training.log import TrainingLog, _Line
+from ssl_vit.training.metering import Meter
+from ssl_vit.training.progress import TrainingProgress
 
 CPU = torch.device("cpu")
 GOOD = {"loss": torch.tensor(1.0)}

@@ -11,11 +11,11 @@ import pytest
 import torch
 from PIL import Image
 from ssl_vit.configs import ModelConfig, PoolConfig, VerdictConfig, VerdictRecipe
-from ssl_vit.data.formats import Format
+from ssl_vit.core.errors import UserError
+from ssl_vit.data.decoding.formats import Format
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
-from ssl_vit.data.sources import Labelled
-from ssl_vit.errors import UserError
-from ssl_vit.rundir import RunDir
+from ssl_vit.data.sources.opening import Labelled
+from ssl_vit.runs.directory import RunDir
 from ssl_vit.verdict.leaks import look_for_leaks
 from ssl_vit.verdict.opening import open_images, open_study
 

@@ -8,10 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import timm
-from ssl_vit.configs import ModelConfig, PoolConfig, SupervisedRecipe, VerdictConfig, VerdictRecipe, presets
-from ssl_vit.data.formats import Format
+from ssl_vit.configs import (
+    ModelConfig,
+    PoolConfig,
+    SupervisedRecipe,
+    VerdictConfig,
+    VerdictRecipe,
+    presets,
+)
+from ssl_vit.core.errors import UserError
+from ssl_vit.data.decoding.formats import Format
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
-from ssl_vit.errors import UserError
 from ssl_vit.verdict.networks import _RESNETS, PUBLIC, cnn_for, prepare_public
 from ssl_vit.verdict.opening import _epochs
 from ssl_vit.verdict.tuning import Candidate

@@ -6,7 +6,7 @@ import pytest
 from ssl_vit.configs import DINORecipe, MAERecipe, VerdictConfig
 from ssl_vit.configs.further import check_further, further_options
 from ssl_vit.configs.verdict import STARTS, label_counts, methods_of, seconds_of
-from ssl_vit.errors import UserError
+from ssl_vit.core.errors import UserError
 
 
 @pytest.mark.parametrize(

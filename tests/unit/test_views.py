@@ -15,26 +15,19 @@ from hypothesis import strategies as st
 from PIL import Image
 from scipy import stats
 from ssl_vit.configs import AugmentConfig, SupervisedConfig
-from ssl_vit.data import views
-from ssl_vit.data.decode import Format
-from ssl_vit.data.folder import FileRows
+from ssl_vit.core.errors import UserError
+from ssl_vit.core.randomness import make_key
+from ssl_vit.data.decoding.decode import Format
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
-from ssl_vit.data.loader import Batch
+from ssl_vit.data.loading.loader import Batch
+from ssl_vit.data.scale import PixelScale, measure_scale
+from ssl_vit.data.sources.folder import FileRows
 from ssl_vit.data.targets import measure_targets
-from ssl_vit.data.views import (
-    PixelScale,
-    View,
-    drop_path_factors,
-    eval_images,
-    mae_view,
-    measure_scale,
-    supervised_view,
-    train_geometry,
-    train_images,
-)
-from ssl_vit.errors import UserError
-from ssl_vit.objectives.mae import normalise_targets, pixel_patches
-from ssl_vit.randomness import make_key
+from ssl_vit.objectives.mae import mae_view, normalise_targets, pixel_patches
+from ssl_vit.objectives.supervised import supervised_view
+from ssl_vit.views import training
+from ssl_vit.views.evaluation import eval_images
+from ssl_vit.views.training import View, drop_path_factors, train_geometry, train_images
 
 RAW = PixelScale((0.0,), (1.0,), 8)
 COLOUR = PixelScale((0.4, 0.5, 0.6), (0.2, 0.3, 0.25), 8)
@@ -322,7 +315,7 @@ def test_pixels_depend_on_neither_pieces_nor_the_batch(
     # In integers a level is 1/255, and two roundings are within two of them; smooth pictures do not overshoot.
     exact = COLOUR.normalise(train_geometry(batch, 4, COLOUR, cfg, 24, F64))
     assert float((whole - exact).abs().max()) <= 2 / 255 / min(COLOUR.std)
-    monkeypatch.setattr(views, "_AT_ONCE", 3 * 24 * 24 * 2)
+    monkeypatch.setattr(training, "_AT_ONCE", 3 * 24 * 24 * 2)
     assert torch.allclose(train_images(batch, 4, COLOUR, cfg, 24, torch.float32), whole, rtol=0, atol=1e-5)
     some = torch.tensor([5, 2])
     part = replace(

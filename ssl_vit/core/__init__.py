@@ -1,0 +1,1 @@
+"""What everything stands on: errors, processes, random numbers, schedules, files."""

@@ -1,0 +1,199 @@
+"""TIFFs that Pillow would cut: several pages, any number of channels, colour of 16 bits; read with tifffile.
+
+Pages of one size are channels, as are the samples of a pixel; alpha is dropped. Depth and time are refused by name,
+because which plane or moment is meant cannot be guessed.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+from PIL import Image
+from tifffile import TiffFile, TiffPageSeries
+
+from ssl_vit.data.decoding.formats import Header, Pixels, Unreadable, check_area
+
+# What it cannot read becomes a reason of ours; without a handler its remarks would be printed as well.
+logging.getLogger("tifffile").addHandler(logging.NullHandler())
+
+_MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+_WHITE_IS_ZERO, _BLACK_IS_ZERO, _RGB, _YCBCR = 0, 1, 2, 6
+_ALPHA = (1, 2)  # ExtraSamples: premultiplied or not; 0 is a channel of unspecified meaning
+_CHANNELS = "CSIQ"  # axes: channel, sample of a pixel, page, unknown
+_STACKS = {"Z": "depth", "T": "time"}
+_UPRIGHT = {2: (1, -1, 0), 3: (-1, -1, 0), 4: (-1, 1, 0), 5: (1, 1, 1), 6: (-1, 1, 1), 7: (-1, -1, 1), 8: (1, -1, 1)}
+"""By orientation: steps along stored rows and columns, and whether to exchange them then."""
+
+
+def is_tiff(raw: bytes) -> bool:
+    """Whether a file begins as TIFF or BigTIFF does."""
+    return raw[:4] in _MAGIC
+
+
+def tiff_header(raw: bytes) -> Header | None:
+    """Channels, bits and upright size; None where Pillow reads all that there is.
+
+    Raises:
+        Unreadable: For depth, time, floating point and whatever else would have to be guessed.
+    """
+    with _opened(raw) as series:
+        if series is None:
+            return None
+        height, width = _size(series)
+        if _orientation(series) in (5, 6, 7, 8):
+            height, width = width, height
+        planes = int(np.prod([n for axis, n in zip(series.axes, series.shape, strict=True) if axis not in "YXS"]))
+        bits = 8 if series.dtype in (bool, np.uint8) else 16
+        return Header(planes * len(_kept(series)), bits, height, width)
+
+
+def decode_tiff(raw: bytes) -> Pixels | None:
+    """Pixels [C, H, W], upright; None where Pillow reads all that there is.
+
+    Raises:
+        Unreadable: With the reason.
+    """
+    with _opened(raw) as series:
+        if series is None:
+            return None
+        check_area(*_size(series))
+        try:
+            array = series.asarray()
+        except Exception as error:
+            pages = _pages_by_pillow(raw, series)
+            if pages is not None:
+                return pages
+            needs = "imagecodecs" in str(error)
+            reason = "needs the package imagecodecs" if needs else str(error).partition("\n")[0]
+            compression = series.keyframe.compression
+            raise Unreadable(
+                f"a TIFF with compression {getattr(compression, 'name', compression)}: {reason}"
+            ) from error
+        return _upright(_channels(array, series), _orientation(series))
+
+
+@contextmanager
+def _opened(raw: bytes) -> Iterator[TiffPageSeries | None]:
+    """The one image of a file, checked; None where Pillow serves as well or tifffile cannot make sense of it."""
+    try:
+        file = TiffFile(io.BytesIO(raw))
+    except Exception:
+        yield None
+        return
+    with file:
+        try:
+            found = [s for s in file.series if not (s.keyframe.is_reduced or s.keyframe.is_mask)]
+            pages, end = len(file.pages), file.pages.next_page_offset
+        except Exception as error:
+            raise Unreadable(str(error).partition("\n")[0] or type(error).__name__) from error
+        # tifffile stops without an error where the chain of pages breaks: what is left would be too few channels.
+        if pages and end and raw[end : end + file.tiff.offsetsize] != bytes(file.tiff.offsetsize):
+            raise Unreadable(f"a TIFF that breaks off after {pages} page(s)")
+        if not found or found[0].dtype is None or not {"Y", "X"} <= set(found[0].axes):
+            yield None
+            return
+        _refuse(found)
+        yield None if _is_plain(found[0]) else found[0]
+
+
+def _refuse(found: list[TiffPageSeries]) -> None:
+    series = found[0]
+    if len(found) > 1:
+        shapes = ", ".join(f"{'x'.join(map(str, s.shape))} {s.dtype}" for s in found[:3])
+        raise Unreadable(f"a TIFF of {len(found)} images unlike each other ({shapes}); channels must have one size")
+    for axis, planes in zip(series.axes, series.shape, strict=True):
+        if axis not in "YX" + _CHANNELS and planes > 1:
+            what = _STACKS.get(axis, "an axis that is no channel")
+            raise Unreadable(f"a TIFF of {planes} planes along {axis} ({what}); save one image per plane")
+    if series.dtype.kind not in "bui":
+        kind, bits = "float" if series.dtype.kind == "f" else "complex", 8 * series.dtype.itemsize
+        raise Unreadable(f"{bits}-bit {kind} pixels; save them as 8- or 16-bit integers with a range you choose")
+
+
+def _is_plain(series: TiffPageSeries) -> bool:
+    """One page of up to 8 unsigned bits, in colours that Pillow knows and reads whole."""
+    page = series.keyframe
+    if len(series.pages) > 1 or set(series.axes) - set("YXS") or page.bitspersample > 8 or series.dtype.kind == "i":
+        return False
+    if page.photometric in (_WHITE_IS_ZERO, _BLACK_IS_ZERO):
+        return len(_kept(series)) == 1
+    return page.photometric != _RGB or len(_kept(series)) == 3
+
+
+def _kept(series: TiffPageSeries) -> list[int]:
+    """Which samples of a pixel are not alpha."""
+    page = series.keyframe
+    colours = page.samplesperpixel - len(page.extrasamples)
+    return [*range(colours), *(colours + i for i, extra in enumerate(page.extrasamples) if extra not in _ALPHA)]
+
+
+def _size(series: TiffPageSeries) -> tuple[int, int]:
+    """Height and width as stored."""
+    height, width = (series.shape[series.axes.index(axis)] for axis in "YX")
+    return height, width
+
+
+def _orientation(series: TiffPageSeries) -> int:
+    return series.keyframe.tags.valueof(274, 1)
+
+
+def _channels(array: np.ndarray, series: TiffPageSeries) -> Pixels:
+    """What tifffile has read as uint8 or uint16 [C, H, W], not yet upright."""
+    page, axes = series.keyframe, series.axes
+    if page.photometric not in (_WHITE_IS_ZERO, _BLACK_IS_ZERO, _RGB):
+        name = getattr(page.photometric, "name", page.photometric)
+        raise Unreadable(f"a TIFF of {name} colours with several pages or more than 8 bits; save it as RGB")
+    if "S" in axes:
+        array = array.take(_kept(series), axis=axes.index("S"))
+    others = [i for i, axis in enumerate(axes) if axis not in "YXS"]
+    samples = [axes.index("S")] if "S" in axes else []
+    array = array.transpose(*others, *samples, axes.index("Y"), axes.index("X"))
+    array = as_pixels(array.reshape(-1, *array.shape[-2:]))
+    bits = min(page.bitspersample, 16)
+    if page.photometric == _WHITE_IS_ZERO:
+        array = array.dtype.type(2**bits - 1) - array
+    # Fewer than 8 bits fill the 8-bit range, as Pillow has them.
+    return array * np.uint8(255 // (2**bits - 1)) if bits in (1, 2, 4) else array
+
+
+def as_pixels(array: np.ndarray) -> Pixels:
+    """Integers of any width as uint8 or uint16.
+
+    Raises:
+        Unreadable: When they do not fit.
+    """
+    if array.dtype == bool:
+        return array.astype(np.uint8)
+    if array.dtype in (np.uint8, np.uint16):
+        return array
+    if array.size and (array.min() < 0 or array.max() > 65535):
+        raise Unreadable("integer pixels beyond 16 bits; save them as 8- or 16-bit integers")
+    return array.astype(np.uint16)
+
+
+def _upright(pixels: Pixels, orientation: int) -> Pixels:
+    down, right, exchange = _UPRIGHT.get(orientation, (1, 1, 0))
+    pixels = pixels[:, ::down, ::right]
+    return np.ascontiguousarray(pixels.swapaxes(1, 2) if exchange else pixels)
+
+
+def _pages_by_pillow(raw: bytes, series: TiffPageSeries) -> Pixels | None:
+    """Pages in a compression that only Pillow has (LZW, JPEG, fax), where it reads every page whole; else None."""
+    page = series.keyframe
+    grey = page.photometric == _BLACK_IS_ZERO and page.samplesperpixel == 1 and page.bitspersample in (1, 8, 16)
+    colour = page.photometric in (_RGB, _YCBCR) and page.samplesperpixel == 3 and page.bitspersample == 8
+    if not (grey or colour) or series.dtype.kind == "i" or any(p is None for p in series.pages):
+        return None
+    planes = []
+    with Image.open(io.BytesIO(raw)) as image:
+        for each in series.pages:
+            assert each is not None
+            image.seek(each.index)
+            image.load()  # turns it upright
+            array = np.asarray(image if image.mode.startswith("I") else image.convert("L" if grey else "RGB"))
+            planes.append(array[None] if array.ndim == 2 else array.transpose(2, 0, 1))
+    return as_pixels(np.concatenate(planes))

@@ -1,0 +1,1 @@
+"""Ordered batches: decoded by workers, kept where they fit, sent to the device."""

@@ -1,0 +1,184 @@
+"""Ordered, self-sharding, resumable batches."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from ssl_vit.core.dist import rank_and_world
+from ssl_vit.core.errors import UserError
+from ssl_vit.data.images import ImageSet
+from ssl_vit.data.loading.batch import Batch, Fields, describe, finish
+from ssl_vit.data.loading.cache import (
+    TAKEN,
+    Cache,
+    Kept,
+    Place,
+    choose,
+    keep,
+)
+from ssl_vit.data.loading.file_crops import FileCrops
+from ssl_vit.data.loading.transfer import to_device
+from ssl_vit.data.loading.unreadable import UnreadableLog
+from ssl_vit.data.loading.workers import Decoded, Wanted, decoded
+from ssl_vit.data.order import epoch_order
+
+_FROM_FILES = Place("none", "every visit's crop is cut from the file")
+
+
+class Loader:
+    """Training batches in an order that is a hash of seed and epoch.
+
+    Positions 0, 1, 2... of the run walk through one permutation of the images after another; step s takes positions
+    s * batch_size onwards, so batches are always full and cross epoch boundaries, and a run can start at any step.
+    Micro-batch m of a step (m = accumulation round * processes + rank) is a contiguous slice of it.
+    """
+
+    def __init__(
+        self,
+        images: ImageSet,
+        *,
+        batch_size: int,
+        micro_batch: int,
+        seed: int,
+        device: torch.device,
+        cache: Cache = "auto",
+        workers: int | None = None,
+        crops: FileCrops | None = None,
+    ) -> None:
+        """Prepares, and decodes everything once where it is to be kept (every process must call it).
+
+        Args:
+            images: What to train on.
+            batch_size: Images per optimiser step over all processes.
+            micro_batch: Images per process and forward pass.
+            seed: Seed of the order.
+            device: Where batches go.
+            cache: Where decoded images are kept.
+            workers: Loader processes; None chooses.
+            crops: Cut from the files by the loader processes; nothing is kept then.
+
+        Raises:
+            UserError: When the sizes do not divide, too many images are unreadable, or they do not fit where they
+                were asked to be kept.
+        """
+        self.rank, self.world = rank_and_world()
+        if micro_batch < 1 or batch_size % (micro_batch * self.world):
+            raise UserError(
+                f"--fit.batch_size {batch_size} is not a multiple of {self.world} process(es) x --fit.micro_batch "
+                f"{micro_batch}"
+            )
+        self.images, self.batch_size, self.micro_batch = images, batch_size, micro_batch
+        self.accumulation = batch_size // (micro_batch * self.world)
+        self.seed, self.device, self.workers, self.crops = seed, device, workers, crops
+        self.unreadable = UnreadableLog(images)
+        self._orders: dict[int, np.ndarray] = {}
+        place = _FROM_FILES if crops else choose(images, cache, device)
+        self.kept = place.why
+        # Weights that are made after a loader have always been drawn one number later; nothing else here draws any.
+        torch.empty((), dtype=torch.int64).random_()
+        self._store = None if place.kind == "none" else keep(images, place.kind, self.unreadable, device, workers)
+
+    kept: str
+    """Where decoded images are kept, how large they are and why."""
+
+    def split(self, micro_batch: int) -> None:
+        """Takes another number of images per forward pass.
+
+        Args:
+            micro_batch: A divisor of this process's share of a batch.
+        """
+        self.micro_batch, self.accumulation = micro_batch, self.batch_size // (micro_batch * self.world)
+
+    @property
+    def steps_per_epoch(self) -> float:
+        """Images / effective batch size."""
+        return len(self.images) / self.batch_size
+
+    def _order(self, epoch: int) -> np.ndarray:
+        if epoch not in self._orders:
+            self._orders = {e: o for e, o in self._orders.items() if e >= epoch - 1}
+            self._orders[epoch] = epoch_order(self.seed, epoch, len(self.images), self.images.blocks)
+        return self._orders[epoch]
+
+    def positions(self, step: int, micro: int) -> Wanted:
+        """Image positions and their epochs in this process's micro-batch of a step."""
+        first = step * self.batch_size + (micro * self.world + self.rank) * self.micro_batch
+        epoch, place = np.divmod(np.arange(first, first + self.micro_batch, dtype=np.int64), len(self.images))
+        index = np.empty_like(place)
+        for e in np.unique(epoch).tolist():
+            index[epoch == e] = self._order(e)[place[epoch == e]]
+        return index, epoch
+
+    def batches(self, start: int, stop: int) -> Iterator[Batch]:
+        """This process's micro-batches of steps ``start`` to ``stop - 1``, in order."""
+        plan = _Plan(self, start, stop)
+        if self._store is not None:
+            return to_device(_taken(self._store, plan), self.device, self._store.finish)
+        return to_device(self._decoded(plan), self.device, finish)
+
+    def _decoded(self, plan: _Plan) -> Generator[Fields, None, None]:
+        pinned = self.device.type == "cuda"
+        for part in decoded(self.images, plan, self.workers, seed=self.seed, pinned=pinned, crops=self.crops):
+            self.unreadable.add(part.bad, TAKEN)
+            yield {**_described(self.images, part), "cropped": self.crops is not None}
+
+
+class _Plan(Sequence[Wanted]):
+    """The micro-batches still to come, computed when they are asked for."""
+
+    def __init__(self, loader: Loader, start: int, stop: int) -> None:
+        self.loader, self.start, self.stop = loader, start, stop
+
+    def __len__(self) -> int:
+        return (self.stop - self.start) * self.loader.accumulation
+
+    def __getitem__(self, i: Any) -> Any:  # single positions only
+        step, micro = divmod(range(len(self))[i], self.loader.accumulation)
+        return self.loader.positions(self.start + step, micro)
+
+
+def _taken(store: Kept, plan: _Plan) -> Generator[Fields, None, None]:
+    for index, epoch in plan:
+        yield store.fields(index, epoch)
+
+
+def _described(images: ImageSet, part: Decoded) -> Fields:
+    pixels = torch.as_tensor(part.pixels)
+    return describe(images, pixels, part.index, part.epoch, part.sizes, pixels.shape[2:])
+
+
+def eval_batches(
+    images: ImageSet, batch_size: int, device: torch.device, log: UnreadableLog, workers: int | None = None, *,
+    alone: bool = False,
+) -> Iterator[Batch]:  # fmt: skip
+    """This process's share of a set, in order: every readable image of the set on exactly one process, once.
+
+    Args:
+        images: The set.
+        batch_size: Images per batch at most; the last one is smaller, never padded.
+        device: Where batches go.
+        log: Gets the unreadable images, which are left out.
+        workers: Loader processes; None chooses.
+        alone: All of the set on this process, because others do not take part.
+
+    Raises:
+        UserError: When more than 1 % are unreadable.
+    """
+    rank, world = (0, 1) if alone else rank_and_world()
+    first, last = (len(images) * r // world for r in (rank, rank + 1))
+    share = np.arange(first, last)
+    wanted = [
+        (part, np.zeros_like(part)) for part in (share[s : s + batch_size] for s in range(0, len(share), batch_size))
+    ]
+
+    def readable() -> Generator[Fields, None, None]:
+        for part in decoded(images, wanted, workers, replace=False, pinned=device.type == "cuda"):
+            log.add(part.bad, "it is left out")
+            if len(part.index):
+                yield _described(images, part)
+
+    return to_device(readable(), device, finish)

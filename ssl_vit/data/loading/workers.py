@@ -1,0 +1,214 @@
+"""Loader processes: they turn bytes into uint8 or uint16 pixels, once, and do nothing else."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, get_worker_info
+
+from ssl_vit.core.dist import local_processes
+from ssl_vit.core.randomness import make_key, uniform
+from ssl_vit.data.decoding.formats import Pixels, Unreadable
+from ssl_vit.data.images import ArrayRows, ImageSet
+from ssl_vit.data.loading.file_crops import FileCrops
+
+_PREFETCHED = 2  # batches that every loader process works ahead
+_SHARED = Path("/dev/shm")  # where torch puts what processes hand to each other
+
+T = TypeVar("T")
+
+Wanted = tuple[np.ndarray, np.ndarray]
+"""Int[B], Int[B]: the images of a batch, and how often each has been visited."""
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """A batch as a loader process hands it over."""
+
+    pixels: Tensor | np.ndarray
+    """Narrow, [B, C, H, W]: a tensor comes through shared memory, an array is copied through a pipe."""
+    sizes: np.ndarray
+    index: np.ndarray
+    epoch: np.ndarray
+    bad: list[tuple[int, str]]
+
+    def pin_memory(self) -> Decoded:
+        """The same with pixels that the device can fetch by itself (called by the loader's thread)."""
+        return replace(self, pixels=torch.as_tensor(self.pixels).pin_memory())
+
+
+class Decoding(Dataset[Decoded]):
+    """Decodes whole batches in a loader process."""
+
+    def __init__(
+        self, images: ImageSet, replace: bool, seed: int | None, shared: bool, crops: FileCrops | None = None
+    ) -> None:
+        """Prepares.
+
+        Args:
+            images: The set.
+            replace: Put the next readable image in the place of an unreadable one; else it is left out.
+            seed: Of the windows' and crops' places; None takes windows from the middle.
+            shared: Hand pixels over as tensors.
+            crops: Cut these from the files.
+        """
+        self.images, self.replace, self.seed, self.shared, self.crops = images, replace, seed, shared, crops
+
+    def _place(self, i: int, epoch: int) -> tuple[float, float]:
+        """Where image i's window lies in this visit, wherever and whenever it is decoded."""
+        if self.images.window is None or self.seed is None:
+            return (0.5, 0.5)
+        down, right = uniform(make_key(self.seed, "window", epoch, i), 2)[0].tolist()
+        return (down, right)
+
+    def _read(self, index: list[int], epoch: list[int]) -> Iterator[tuple[Pixels, tuple[int, int]] | Unreadable]:
+        """Pixels and size of each image in this visit, or why there are none."""
+        if self.crops is not None and self.seed is not None:
+            yield from self.crops.read(self.images, index, epoch, self.seed)
+            return
+        for i, visit in zip(index, epoch, strict=True):
+            try:
+                yield self.images.read(i, self._place(i, visit))
+            except Unreadable as error:
+                yield error
+
+    def __getitem__(self, wanted: Wanted) -> Decoded:
+        """One batch."""
+        first, epochs = (part.tolist() for part in wanted)
+        taken, bad = list(first), list[tuple[int, str]]()
+        sizes: dict[int, tuple[int, int]] = {}
+        room = torch.empty(0, dtype=torch.uint8)
+        for beyond in range(min(len(self.images), 1000) if self.replace else 1):
+            missing = [k for k in range(len(first)) if k not in sizes]
+            if not missing:
+                break
+            for k in missing:
+                taken[k] = (first[k] + beyond) % len(self.images)
+            each = self._read([taken[k] for k in missing], [epochs[k] for k in missing])
+            for k, image in zip(missing, each, strict=True):
+                if isinstance(image, Unreadable):
+                    bad.append((taken[k], str(image)))
+                    continue
+                pixels, sizes[k] = image
+                if not room.numel():
+                    room = _room(len(first), pixels, self.shared)
+                assert pixels.shape == room.shape[1:], "images of many sizes must be brought to a canvas"
+                # At once, while they are in the processor's cache.
+                room.numpy().view(pixels.dtype)[k] = pixels
+        order = sorted(sizes)
+        found = room if len(order) == len(first) else room[order]
+        return Decoded(
+            found if self.shared else found.numpy(),
+            np.array([sizes[k] for k in order], dtype=np.float32),
+            np.array([taken[k] for k in order], dtype=np.int64),
+            np.array([epochs[k] for k in order], dtype=np.int64),
+            bad,
+        )
+
+
+def _room(count: int, first: Pixels, shared: bool) -> Tensor:
+    """Memory for a batch of images like the first, narrow, with their channels together where it has them so.
+
+    Args:
+        count: Number of images.
+        first: One of them.
+        shared: In a loader process take memory that other processes see, so that nothing is copied to hand it over.
+    """
+    together = first.strides[0] < first.strides[2]
+    shape = (count, *first.shape[1:], first.shape[0]) if together else (count, *first.shape)
+    size = math.prod(shape) * first.itemsize
+    if shared and get_worker_info() is not None:
+        storage = torch.UntypedStorage._new_shared(size)  # as torch's own collate function has it
+        room = torch.empty(0, dtype=torch.uint8).set_(storage)  # pyright: ignore[reportArgumentType] - torch's stub
+    else:
+        room = torch.empty(size, dtype=torch.uint8)
+    room = room.view(torch.int16 if first.dtype == np.uint16 else torch.uint8).view(shape)
+    return room.permute(0, 3, 1, 2) if together else room
+
+
+def decoded(
+    images: ImageSet,
+    wanted: Sequence[Wanted],
+    workers: int | None,
+    *,
+    replace: bool = True,
+    seed: int | None = None,
+    pinned: bool = False,
+    crops: FileCrops | None = None,
+) -> Iterator[Decoded]:
+    """Decoded batches in order, whatever the number of processes.
+
+    Args:
+        images: The set.
+        wanted: What every batch is of; computed when a process is sent for it.
+        workers: Loader processes; None chooses.
+        replace: As in ``Decoding``.
+        seed: As in ``Decoding``.
+        pinned: Have a thread copy pixels to memory that the device can fetch by itself.
+        crops: As in ``Decoding``.
+    """
+    count = loader_processes(images, workers)
+    if len(wanted):
+        size = images.form.bytes_of((crops.side, crops.side) if crops else images.shape)
+        shared = _has_room(len(wanted[0][0]) * size, count)
+        yield from in_processes(Decoding(images, replace, seed, shared, crops), wanted, count, pinned)
+
+
+def in_processes(work: Dataset[T], wanted: Sequence[Any], count: int, pinned: bool = False) -> Iterator[T]:
+    """``work[key]`` for every key, in order, computed in that many processes (0: in this one)."""
+    yield from DataLoader(
+        work,
+        sampler=wanted,  # pyright: ignore[reportArgumentType] - any sized iterable of keys serves
+        batch_size=None,
+        num_workers=count,
+        prefetch_factor=_PREFETCHED if count else None,
+        collate_fn=_as_is,
+        worker_init_fn=_ignore_signals,
+        pin_memory=pinned,
+        generator=torch.Generator(),  # torch's own is for weights, which must not depend on how images are loaded
+    )
+
+
+def loader_processes(images: ImageSet, asked: int | None, *, busy: bool = True) -> int:
+    """How many processes decode for this one.
+
+    Args:
+        images: The set; none is needed for what is in memory.
+        asked: ``--data.workers``; None chooses.
+        busy: Whether this process needs a core for itself meanwhile.
+    """
+    if isinstance(images.rows, ArrayRows):
+        return 0
+    return asked if asked is not None else max(1, min(16, _cores() // local_processes() - busy))
+
+
+def _cores() -> int:
+    """CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
+def _has_room(batch: int, count: int) -> bool:
+    """Whether what all loader processes of this machine hold fits in shared memory: containers often have 64 MB."""
+    held = local_processes() * count * (_PREFETCHED + 1) * batch
+    return not _SHARED.is_dir() or held < shutil.disk_usage(_SHARED).free // 2
+
+
+def _ignore_signals(worker: int) -> None:
+    """A signal to the whole group is for the main process, which stops after its step and then ends its workers."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _as_is(batch: Any) -> Any:
+    return batch

@@ -1,0 +1,164 @@
+"""A folder of image files: flat, one folder per class, or split folders around either."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ssl_vit.configs import SourceConfig
+from ssl_vit.core.errors import UserError
+from ssl_vit.core.notices import say_once
+from ssl_vit.data.sources.part import SPLITS, Groups, Part, numbered
+
+SUFFIXES = (
+    *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp"),
+    *(".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".avif"),
+)
+_JUNK = frozenset({"thumbs.db", "desktop.ini"})
+_BEGINNINGS = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"BM", b"II*\0", b"MM\0*", b"RIFF", b"\0\0\0\x0cjP")
+
+
+class NoImages(UserError):
+    """A folder in which no file is an image."""
+
+
+@dataclass(frozen=True)
+class FileRows:
+    """Image files below a folder."""
+
+    root: Path
+    paths: Sequence[str]
+
+    def __len__(self) -> int:
+        """Number of images."""
+        return len(self.paths)
+
+    def raw(self, row: int) -> bytes:
+        """The file's bytes."""
+        return (self.root / self.paths[row]).read_bytes()
+
+    def where(self, row: int) -> str:
+        """The file's path."""
+        return str(self.root / self.paths[row])
+
+
+def bytes_of(path: Path) -> int:
+    """A file's size; -1 for a link to nothing, which decoding will name."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return -1
+
+
+def group_of(pattern: str, paths: Sequence[str]) -> list[object]:
+    """What a regular expression finds in every path: its first bracket, or the whole match.
+
+    Raises:
+        UserError: For a broken expression, or a path in which it finds nothing.
+    """
+    try:
+        expression = re.compile(pattern)
+    except re.error as error:
+        raise UserError(f"--data.group {pattern} is not a regular expression: {error}") from error
+    found: list[object] = []
+    for path in paths:
+        match = expression.search(path)
+        if match is None:
+            raise UserError(f"--data.group {pattern} finds no group in {path}; it must match every file's path")
+        found.append(match[1] if expression.groups else match[0])
+    return found
+
+
+def _looks_like_an_image(path: Path) -> bool:
+    """Whether a file without suffix begins as an image does."""
+    try:
+        with path.open("rb") as file:
+            return file.read(12).startswith(_BEGINNINGS)
+    except OSError:
+        return False
+
+
+def _image_files(root: Path) -> tuple[list[str], list[str]]:
+    """Relative paths of image files below a folder, sorted, and of other visible files."""
+    found: list[str] = []
+    other: list[str] = []
+    for folder, folders, files in os.walk(root, followlinks=True):
+        folders[:] = sorted(f for f in folders if not f.startswith("."))
+        for file in sorted(files):
+            if file.startswith(".") or file.lower() in _JUNK:
+                continue
+            path = Path(folder) / file
+            suffix = path.suffix.lower()
+            image = suffix in SUFFIXES or (not suffix and _looks_like_an_image(path))
+            (found if image else other).append(path.relative_to(root).as_posix())
+    return sorted(found), other
+
+
+def open_folder(root: Path, cfg: SourceConfig, *, labelled: bool) -> dict[str, Part]:
+    """Every split of a folder, by name; ``all`` where it has none.
+
+    Args:
+        root: The folder.
+        cfg: Options of the source; only ``group`` says something about a folder.
+        labelled: Whether labels and groups are wanted.
+
+    Raises:
+        NoImages: Without images.
+        UserError: Where split folders and others are mixed.
+    """
+    found, other = _image_files(root)
+    if not found:
+        hint = f"; it has {len(other)} other files, e.g. {other[0]}" if other else ""
+        raise NoImages(f"the folder {root} has no images ({' '.join(SUFFIXES)}){hint}")
+    if other:
+        some = ", ".join(other[:3]) + (", ..." if len(other) > 3 else "")
+        table = next((f for f in other if f.endswith((".csv", ".tsv", ".jsonl")) and "/" not in f), None)
+        use = f"; --data.path {root / table} reads the images that it lists" if table else ""
+        say_once(f"note: no images by name, passed over: {some} ({len(other):,} file(s) in {root}){use}")
+    splits: dict[str, list[str]] = {}
+    for path in found:
+        first, _, rest = path.partition("/")
+        splits.setdefault(SPLITS.get(first.lower(), "all") if rest else "all", []).append(path)
+    if set(splits) != {"all"} and "all" in splits:
+        raise UserError(
+            f"{root} mixes split folders ({', '.join(s for s in splits if s != 'all')}) with other images, "
+            f"e.g. {splits['all'][0]}; move one or the other"
+        )
+    if "all" not in splits and "train" not in splits:
+        raise UserError(f"{root} has a {' and a '.join(splits)} folder, but no train folder")
+    labels, names = _classes(splits) if labelled else ({}, ())
+    groups = Groups({}, ())
+    if cfg.group is not None:  # looked for in a pool too, so that a mistake does not wait for the evaluation
+        groups = numbered({split: group_of(cfg.group, paths) for split, paths in splits.items()})
+    parts = {}
+    for split, paths in splits.items():
+        digest = hashlib.sha256()
+        for path in paths:
+            digest.update(f"{path}\0{bytes_of(root / path)}\n".encode())
+        rows = FileRows(root, paths)
+        parts[split] = Part(rows, digest.hexdigest(), labels.get(split), names, **groups.of(split))
+    return parts
+
+
+def _classes(splits: dict[str, list[str]]) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+    """Class numbers by split and their names; nothing where files do not all lie in folders of two names or more."""
+    depth = 0 if "all" in splits else 1
+    found = {split: [_class_of(path, depth) for path in paths] for split, paths in splits.items()}
+    names = sorted({c for classes in found.values() for c in classes if c is not None})
+    if len(names) < 2 or any(None in classes for classes in found.values()):
+        return {}, ()
+    number = {name: i for i, name in enumerate(names)}
+    labels = {split: np.array([number[c] for c in classes if c], dtype=np.int64) for split, classes in found.items()}
+    return labels, tuple(names)
+
+
+def _class_of(path: str, depth: int) -> str | None:
+    """The folder a file's class is named by, or None for a file that lies directly in its split."""
+    words = path.split("/")
+    return words[depth] if len(words) > depth + 1 else None

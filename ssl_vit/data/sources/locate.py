@@ -1,0 +1,223 @@
+"""From a path to the splits that lie there: which reader reads it, and what is wrong where none can."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ssl_vit.configs import SourceConfig
+from ssl_vit.core.errors import UserError, did_you_mean
+from ssl_vit.data.images import ArrayRows
+from ssl_vit.data.sources.folder import NoImages, open_folder
+from ssl_vit.data.sources.part import SPLITS, Part
+
+_METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
+_LISTS = (".csv", ".tsv", ".jsonl")
+_FOR = {
+    "image_column": "names a column of a table or an ending in tar shards",
+    "label_column": "names a column of a table or what lies beside images in tar shards",
+    "target": "says what the labels of a table or of tar shards are",
+    "group": "names a column of a table or matches names of files",
+    "stream": "reads parquet and tar shards in place",
+}
+
+
+def open_source(cfg: SourceConfig, *, labelled: bool, dataset: Any = None) -> dict[str, Part]:
+    """Every split of a source, by name; ``all`` where it has none.
+
+    Args:
+        cfg: Path and columns.
+        labelled: Whether labels and groups are wanted.
+        dataset: A ``datasets.Dataset`` or ``DatasetDict`` to use instead of the path.
+
+    Raises:
+        UserError: Where there is nothing, or nothing that can be read.
+    """
+    path = cfg.path or ""
+    if dataset is not None:
+        return _open_dataset(dataset, cfg, labelled, path)
+    if path == "digits":
+        _refuse(
+            cfg,
+            ("image_column", "label_column", "target", "group", "stream"),
+            "digits comes with scikit-learn as it is",
+        )
+        return {"all": _digits()}
+    if not path.strip():
+        raise UserError("the path to the images is empty; name a folder, a file, a data set of the hub, or digits")
+    place = Path(path).expanduser()
+    if not place.exists():
+        missing = f"there is no file or folder {path}{_neighbours(place)}"
+        from ssl_vit.data.sources import hub
+
+        if hub.could_be_an_id(path) and not place.parent.is_dir():
+            return _open_dataset(hub.load_hub(path, missing), cfg, labelled, path)
+        raise UserError(missing)
+    if place.is_file():
+        return _open_file(place, cfg, labelled)
+    if (place / "dataset_dict.json").exists() or (place / "state.json").exists():
+        return _open_dataset(_saved(place), cfg, labelled, path)
+    return _open_directory(place, cfg, labelled)
+
+
+def _open_file(place: Path, cfg: SourceConfig, labelled: bool) -> dict[str, Part]:
+    if place.suffix.lower() == ".tar":
+        return _shards()({"all": [place]}, cfg, labelled=labelled)
+    from ssl_vit.data.sources.readers import READERS
+
+    if place.suffix.lower() in READERS:
+        return _tables(cfg, place.suffix.lower())({"all": [place]}, cfg, labelled=labelled)
+    hint = "; unpack it first" if place.suffix in (".zip", ".gz", ".tgz", ".bz2", ".xz", ".7z") else ""
+    raise UserError(
+        f"{place} is a file, but none of {' '.join((*READERS, '.tar'))}{hint}; give one of those or a folder of images"
+    )
+
+
+def _open_directory(place: Path, cfg: SourceConfig, labelled: bool) -> dict[str, Part]:
+    beside = _metadata(place)
+    if beside:
+        return _tables(cfg, next(iter(beside.values()))[0].suffix)(beside, cfg, labelled=labelled)
+    for suffix in (".parquet", ".arrow", ".tar"):
+        files = _visible(place, suffix)
+        if files:
+            reader = _shards() if suffix == ".tar" else _tables(cfg, suffix)
+            return reader(_by_split(files, suffix.lstrip(".")), cfg, labelled=labelled)
+    try:
+        found = open_folder(place, cfg, labelled=labelled)
+    except NoImages:
+        for suffix in _LISTS:  # tables of file names, where there are no images beside them
+            files = _visible(place, suffix)
+            if files:
+                return _tables(cfg, suffix)(_by_split(files, suffix.lstrip(".")), cfg, labelled=labelled)
+        raise
+    lists = [file for suffix in _LISTS for file in _visible(place, suffix)]
+    hint = f"; for the table beside them give --data.path {lists[0]}" if lists else ""
+    _refuse(cfg, ("image_column", "label_column", "target"), f"{place} is a folder of images{hint}")
+    _refuse(cfg, ("stream",), f"{place} is a folder of images")
+    return found
+
+
+def _visible(place: Path, suffix: str) -> list[Path]:
+    return sorted(f for f in place.glob(f"*{suffix}") if not f.name.startswith("."))
+
+
+def _refuse(cfg: SourceConfig, options: tuple[str, ...], what: str) -> None:
+    """Refuses options that would have no effect on a source."""
+    for option in options:
+        if getattr(cfg, option):
+            raise UserError(f"--data.{option} (--eval.data.{option}) {_FOR[option]}, but {what}")
+
+
+def _metadata(place: Path) -> dict[str, list[Path]]:
+    """The hub's convention: a table beside the image files, in the folder or in every one of its split folders."""
+    folders = {SPLITS.get(p.name.lower(), ""): p for p in place.iterdir() if p.is_dir()}
+    for among in ({"all": place}, {name: p for name, p in folders.items() if name}):
+        found = {split: [p / n for n in _METADATA if (p / n).exists()][:1] for split, p in sorted(among.items())}
+        if found and all(found.values()):
+            return found
+    return {}
+
+
+def _saved(place: Path) -> Any:
+    """What ``save_to_disk`` wrote."""
+    import datasets
+
+    try:
+        return datasets.load_from_disk(place)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{place} looks like a saved data set, but is not whole: {' '.join(str(error).split())}"
+        ) from error
+
+
+_Reader = Callable[..., dict[str, Part]]
+
+
+def _tables(cfg: SourceConfig, suffix: str) -> _Reader:
+    if cfg.stream:
+        if suffix != ".parquet":
+            _refuse(cfg, ("stream",), f"{cfg.path} is read as {suffix}")
+        from ssl_vit.data.sources.stream import open_row_groups
+
+        return open_row_groups
+    from ssl_vit.data.sources.table_files import open_tables
+
+    return open_tables
+
+
+def _shards() -> _Reader:
+    from ssl_vit.data.sources.shards import open_shards
+
+    return open_shards
+
+
+def _open_dataset(dataset: Any, cfg: SourceConfig, labelled: bool, place: str) -> dict[str, Part]:
+    """A ``datasets.Dataset`` or several by split name."""
+    import datasets
+
+    from ssl_vit.data.sources.table_files import open_datasets
+
+    if isinstance(dataset, (datasets.IterableDataset, datasets.IterableDatasetDict)):
+        raise UserError(
+            "an IterableDataset cannot be read at a position, so a run on it could not be continued exactly; "
+            "give a datasets.Dataset, or parquet or tar shards with --data.stream true"
+        )
+    _refuse(cfg, ("stream",), f"{place} is a data set")
+    given = dataset if isinstance(dataset, dict) else {"all": dataset}
+    if not given or not all(isinstance(data, datasets.Dataset) for data in given.values()):
+        raise UserError(f"{type(dataset).__name__} is no data set; give a datasets.Dataset, or several by split name")
+    splits = {SPLITS.get(str(name).lower(), str(name)): data for name, data in given.items()}
+    if len(splits) < len(given):
+        raise UserError(f"{place} has two splits of one meaning among {', '.join(map(str, given))}; rename one")
+    return open_datasets(splits, cfg, labelled=labelled, place=place)
+
+
+def _neighbours(place: Path) -> str:
+    parent = place.parent
+    if not parent.is_dir():
+        return f" (nor the folder {parent})"
+    return did_you_mean(place.name, ["digits", *(p.name for p in parent.iterdir())]) if str(place) != "." else ""
+
+
+def _digits() -> Part:
+    levels, labels = _digits_table()
+    # 17 grey levels 0..16; times 15 they use the 8-bit range and stay exact.
+    pixels = (levels.reshape(-1, 1, 8, 8) * 15).astype(np.uint8)
+    digest = hashlib.sha256(pixels.tobytes()).hexdigest()
+    return Part(ArrayRows(pixels, "digits"), digest, labels.astype(np.int64), tuple("0123456789"))
+
+
+def _digits_table() -> tuple[np.ndarray, np.ndarray]:
+    """Grey levels [1797, 64] and labels: from scikit-learn's file, because importing scikit-learn takes seconds."""
+    found = find_spec("sklearn")
+    for folder in (found and found.submodule_search_locations) or ():
+        file = Path(folder) / "datasets/data/digits.csv.gz"
+        if file.is_file():
+            table = np.loadtxt(file, delimiter=",", dtype=np.uint8)
+            return table[:, :64], table[:, 64]
+    from sklearn.datasets import load_digits
+
+    bunch: Any = load_digits()
+    return bunch.data, bunch.target
+
+
+def _by_split(files: list[Path], kind: str) -> dict[str, list[Path]]:
+    """Files by the split that a word of their name says; ``all`` where none does."""
+    splits: dict[str, list[Path]] = {}
+    for file in files:
+        words = re.split(r"[^a-z]+", file.stem.lower())
+        splits.setdefault(next((SPLITS[w] for w in words if w in SPLITS), "all"), []).append(file)
+    if "all" in splits and len(splits) > 1:
+        raise UserError(
+            f"{files[0].parent} mixes train/test {kind} files with others, e.g. {splits['all'][0].name}; "
+            "name every file by its split, or none"
+        )
+    if not {"all", "train"} & set(splits):
+        raise UserError(f"{files[0].parent} has {' and '.join(splits)} {kind} files, but no train files")
+    return splits

@@ -1,0 +1,258 @@
+"""Which images may be trained on and which are judged on, and how that came about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ssl_vit.configs import DataConfig, LabelledDataConfig, PoolConfig, SourceConfig
+from ssl_vit.core.errors import UserError, did_you_mean
+from ssl_vit.core.notices import say_once
+from ssl_vit.data.decoding.formats import Format
+from ssl_vit.data.images import ImageSet, Sizes, measure
+from ssl_vit.data.sources.locate import open_source
+from ssl_vit.data.sources.part import SPLITS, Part, join
+from ssl_vit.data.sources.splits import TEST_SHARE, made_split
+
+_ORDER = ("train", "val", "test")
+
+
+class Labelled(NamedTuple):
+    """What evaluation and supervised training work on."""
+
+    train: ImageSet
+    test: ImageSet
+    split: str
+    """How the test images came about, in words."""
+    whole: str = ""
+    """Fingerprint of the training images before any were drawn."""
+
+
+def open_pool(data: DataConfig, judged_on: LabelledDataConfig, dataset: Any = None) -> tuple[ImageSet, str]:
+    """The images to pre-train on; labels are never handed out.
+
+    Where the same source is also judged on and has no test split of its own, the images of the split that evaluation
+    will make are kept out of the pool, unless pre-training on them was declared.
+
+    Args:
+        data: Where they are.
+        judged_on: The labelled images of the evaluation.
+        dataset: A ``datasets.Dataset`` or ``DatasetDict`` to use instead of ``data.path``.
+
+    Returns:
+        The pool, and a sentence about what it is.
+    """
+    parts = open_source(data, labelled=False, dataset=dataset)
+    chosen = _trained_splits(parts, data, "--data.split")
+    pool = _image_set(data.path, parts, chosen)
+    judged = _merged(data, judged_on)
+    declared = isinstance(data, PoolConfig) and data.transductive
+    same = same_source(judged.path or "", data.path)
+    if same and not declared and _held_split(parts, judged, judged_on) is None:
+        kept, note = _outside_the_made_split(judged, {c: parts[c] for c in chosen}, dataset)
+        if kept is not None:
+            return pool.subset(kept), note
+    others = ", ".join(f"{len(part.rows):,} {other}" for other, part in parts.items() if other not in chosen)
+    whole = "every image" if list(parts) == ["all"] else f"{' and '.join(chosen)} split"
+    return pool, whole + (f" ({others} images stay out)" if others else "")
+
+
+def _outside_the_made_split(
+    judged: SourceConfig, pool: Mapping[str, Part], dataset: Any
+) -> tuple[np.ndarray | None, str]:
+    """Positions in the joined pool that no made test split will hold; None where nothing can be judged here anyway."""
+    try:
+        parts = open_source(judged, labelled=True, dataset=dataset)
+        splits = _trained_splits(parts, judged, "--eval.data.split")
+        whole = join([parts[s] for s in splits])
+    except UserError:
+        if any(option is not None for option in (judged.label_column, judged.target, judged.group, judged.split)):
+            raise
+        return None, ""
+    if whole.labels is None:
+        return None, ""
+    for split, part in pool.items():
+        count = len(parts[split].rows) if split in parts else 0
+        if count != len(part.rows):
+            raise UserError(
+                f"--data and --eval.data read {judged.path} differently (split {split}: {len(part.rows):,} images, and "
+                f"{count:,}), so the test images cannot be kept out of the pool; give both the same options"
+            )
+    _, test = made_split(whole.labels, whole.kind, whole.groups)
+    held: dict[str, np.ndarray] = {}
+    first = 0
+    for split in splits:
+        length = len(parts[split].rows)
+        held[split] = test[(test >= first) & (test < first + length)] - first
+        first += length
+    kept, first, out = [], 0, 0
+    for split in pool:
+        length = len(parts[split].rows)
+        own = held.get(split, np.empty(0, dtype=np.int64))
+        kept.append(first + np.setdiff1d(np.arange(length), own))
+        first, out = first + length, out + len(own)
+    return np.concatenate(kept), f"{out:,} images stay out as a test split" if out else "every image"
+
+
+def open_labelled(data: DataConfig, labelled: LabelledDataConfig, dataset: Any = None) -> Labelled:
+    """The labelled training and test images.
+
+    Args:
+        data: The pool, used where ``labelled`` names nothing else.
+        labelled: Where the labelled images are.
+        dataset: A ``datasets.Dataset`` or ``DatasetDict`` to use instead of a path.
+
+    Raises:
+        UserError: Where there are no labels or only one class.
+    """
+    cfg = _merged(data, labelled)
+    path = cfg.path or ""
+    parts = open_source(cfg, labelled=True, dataset=dataset)
+    held = _held_split(parts, cfg, labelled)
+    # The labelled baseline lets --data.split stand in for --eval.data.split.
+    option = "--data.split" if cfg.split and cfg.split == data.split else "--eval.data.split"
+    splits = _trained_splits(parts, cfg, option)
+    for split in [*splits, *([held] if held else [])]:
+        if parts[split].labels is None:
+            raise UserError(
+                f"labels are needed, but {path} has none: sort the images into one folder per class, name the column "
+                "with --eval.data.label_column, or name labelled images with --eval.data.path"
+            )
+    whole = _image_set(path, parts, splits, labelled=True)
+    assert whole.labels is not None
+    if held is not None:
+        if held in splits:
+            raise UserError(f"the split {held} of {path} cannot be trained on and judged on; name another test split")
+        train, test = whole, _image_set(path, parts, [held], labelled=True)
+        split = f"its own {held} split{_shared_groups(train, test, cfg.group)}"
+    else:
+        chosen = made_split(whole.labels, whole.kind, whole.groups)
+        train, test = (whole.subset(rows) for rows in chosen)
+        split = _made(whole, cfg.group, test)
+    train, test = _one_format(train, test)
+    if whole.kind == "class" and (train.labels is None or len(np.unique(train.labels)) < 2):
+        raise UserError(f"{path} has training labels of one class only ({', '.join(train.classes)}); two are needed")
+    if not len(test):
+        raise UserError(f"{path} has no test images: with one image per class nothing can be held out")
+    return Labelled(train, test, split, train.fingerprint)
+
+
+def open_images(data: DataConfig) -> ImageSet:
+    """Every image of a source without labels, split after split: train, val, test, then others."""
+    parts = open_source(data, labelled=False)
+    usual = sorted(parts, key=lambda split: _ORDER.index(split) if split in _ORDER else len(_ORDER))
+    return _image_set(data.path, parts, _trained_splits(parts, data, "--data.split") if data.split else usual)
+
+
+def known_classes(data: DataConfig, judged_on: LabelledDataConfig) -> int | None:
+    """How many classes the images to judge on have; None where they have no labels, or labels of another kind."""
+    try:
+        found = open_labelled(data, judged_on).train
+    except UserError:
+        return None
+    return len(found.classes) if found.kind == "class" else None
+
+
+def _made(whole: ImageSet, group: str | None, test: ImageSet) -> str:
+    """How a made test split came about."""
+    even = {"class": "of every class", "multilabel": "balanced by label", "regression": "balanced by target"}
+    if whole.groups is None:
+        alone = ""
+        if whole.kind == "class":
+            lost = np.setdiff1d(np.asarray(whole.labels), np.asarray(test.labels))
+            alone = "".join(f"; {whole.classes[c]} has one image and is never judged" for c in lost[:5])
+        return f"{TEST_SHARE:.0%} {even[whole.kind]}, chosen by a fixed hash{alone}"
+    count = len(np.unique(whole.groups))
+    held = len(np.unique(whole.groups[test.ids]))
+    return (
+        f"{held:,} of {count:,} groups ({group}), chosen by a fixed hash and {even[whole.kind]} as evenly as they allow"
+    )
+
+
+def _shared_groups(train: ImageSet, test: ImageSet, group: str | None) -> str:
+    """What is known of groups on both sides of a given split, for the sentence about it; warns of any."""
+    if train.groups is None or test.groups is None:
+        return ""
+    shared = np.intersect1d(train.groups, test.groups)
+    if not len(shared):
+        return f", no {group} on both sides"
+    images = int(np.isin(test.groups, shared).sum())
+    say_once(
+        f"warning: {len(shared):,} groups occur in the training and in the test split of {test.name}: {images:,} of "
+        f"{len(test):,} test images have relatives in training"
+    )
+    return f", {len(shared):,} groups ({group}) on both sides"
+
+
+def _merged(data: DataConfig, labelled: LabelledDataConfig) -> SourceConfig:
+    """Options of the labelled source: what it does not say itself is as for the pool where both are one source."""
+    named = {f.name: getattr(labelled, f.name) for f in fields(SourceConfig)}
+    if labelled.path is None or same_source(labelled.path, data.path):
+        shared = {f.name: getattr(data, f.name) for f in fields(SourceConfig) if f.name != "split"}
+        named = {name: shared.get(name) if value is None else value for name, value in named.items()}
+    return SourceConfig(**named)
+
+
+def _trained_splits(parts: Mapping[str, Part], cfg: SourceConfig, option: str) -> list[str]:
+    """The splits to train on: those that were named, by the option of this name, or the usual one."""
+    if cfg.split:
+        return list(dict.fromkeys(_named(parts, word, cfg.path or "", option) for word in cfg.split.split("+")))
+    if "train" in parts:
+        return ["train"]
+    if len(parts) == 1 and not {"test", "val"} & set(parts):
+        return list(parts)
+    raise UserError(f"{cfg.path} has the splits {', '.join(parts)}, but no train; name one with {option}")
+
+
+def _held_split(parts: Mapping[str, Part], cfg: SourceConfig, labelled: LabelledDataConfig) -> str | None:
+    """The split to judge on: the named one, test or val; None where one has to be made."""
+    if cfg.test_split is not None:
+        option = "--data.test_split" if labelled.test_split is None else "--eval.data.test_split"
+        return _named(parts, cfg.test_split, cfg.path or "", option)
+    trained = {SPLITS.get(word.lower(), word) for word in (cfg.split or "").split("+")}
+    return next((split for split in ("test", "val") if split in parts and split not in trained), None)
+
+
+def _named(parts: Mapping[str, Part], word: str, path: str, option: str) -> str:
+    for name in (word, SPLITS.get(word.lower(), word)):
+        if name in parts:
+            return name
+    if list(parts) == ["all"]:
+        raise UserError(f"{option} {word}: {path} has no splits (a column split counts with train, test or val in it)")
+    raise UserError(f"{option} {word}: {path} has the splits {', '.join(parts)}{did_you_mean(word, list(parts))}")
+
+
+def same_source(one: str, other: str) -> bool:
+    """Whether two paths lead to one place."""
+    if one == other:
+        return True
+    if "digits" in (one, other):
+        return False
+    return Path(one).expanduser().resolve() == Path(other).expanduser().resolve()
+
+
+def _one_format(train: ImageSet, test: ImageSet) -> tuple[ImageSet, ImageSet]:
+    """Both splits in the wider of their formats, their canvas decided by the training images."""
+    form = Format(max(train.form.channels, test.form.channels), max(train.form.bits, test.form.bits))
+    common = train.sizes.common if train.sizes.common == test.sizes.common else None
+    usual = None if common else train.sizes.common or train.sizes.usual
+    sizes = Sizes(common, train.sizes.short_side, usual)
+    return replace(train, form=form, sizes=sizes), replace(test, form=form, sizes=sizes)
+
+
+def _image_set(name: str, parts: Mapping[str, Part], chosen: Sequence[str], labelled: bool = False) -> ImageSet:
+    """Some splits of a source, joined."""
+    part = join([parts[split] for split in chosen])
+    form, sizes = measure(part.rows, name, part.blocks)
+    found = ImageSet(
+        name, part.rows, np.arange(len(part.rows)), form, sizes, part.fingerprint, blocks=part.blocks,
+        pieces=part.pieces, splits=frozenset(p.fingerprint for p in parts.values()), groups=part.groups,
+        group_names=part.group_names,
+    )  # fmt: skip
+    if not labelled:
+        return found
+    return replace(found, labels=part.labels, classes=part.classes, kind=part.kind)

@@ -1,0 +1,159 @@
+"""RUN/features: vectors computed before, so that draws of labels, protocols and later commands compute them once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+import torch
+from jaxtyping import Float, Int
+
+from ssl_vit.core.dist import gather_rows
+from ssl_vit.core.files import write_bytes_atomically
+from ssl_vit.data.images import ImageSet
+from ssl_vit.data.loading.loader import UnreadableLog, eval_batches
+from ssl_vit.evaluation.features import Extractor, Features, extract_features
+from ssl_vit.models.backbone import Backbone
+from ssl_vit.runs.identity import digest
+from ssl_vit.runs.provenance import versions
+
+LARGEST = 2**29
+"""Bytes of vectors that are kept at most of one network and source: more cost less to compute than they take up."""
+_SAMPLE = 16  # kept vectors that are computed again, to see whether they still hold
+_CLOSE = 0.02  # of a vector's length: more than bf16 differs between batches
+
+
+class Rows(NamedTuple):
+    """Vectors of a source's images."""
+
+    ids: Int[np.ndarray, " n"]
+    """Rows of the source, ascending."""
+    x: Float[np.ndarray, "n D"]
+
+
+class FeatureStore:
+    """One file per network, view and source; images are found in it by their row of the source.
+
+    So a draw of labels is found in the vectors of all of them, and images drawn before are still there. Names and
+    sizes of files, which tell sources apart, do not tell whether pixels were changed in place: a sample is computed
+    again at each use, and where one vector disagrees, nothing kept is used. The same happens to files that are damaged
+    or made by other versions.
+    """
+
+    def __init__(self, folder: Path | None, *, writes: bool) -> None:
+        """Opens nothing yet.
+
+        Args:
+            folder: Where vectors are kept; None keeps none.
+            writes: Whether this is the main process.
+        """
+        self.folder, self.writes = folder, writes
+
+    def features(
+        self,
+        extract: Extractor,
+        identity: dict[str, Any],
+        images: ImageSet,
+        *,
+        batch_size: int,
+        device: torch.device,
+    ) -> Features:
+        """``extract_features``, or what it once returned.
+
+        Args:
+            extract: Batch to vectors.
+            identity: All that the vectors depend on beside the images.
+            images: A labelled set.
+            batch_size: Images per process and forward pass.
+            device: Where to compute.
+
+        Raises:
+            UserError: As ``extract_features``.
+        """
+        if self.folder is None:
+            return extract_features(extract, images, batch_size=batch_size, device=device)
+        assert images.labels is not None
+        name = {**identity, "source": images.source, "images": images.policy()}
+        path, ids = self.folder / f"{digest(name)}.safetensors", images.ids.astype(np.int64)
+        about = json.dumps(name | {"versions": versions()}, sort_keys=True)
+        kept = _read(path, about)
+        x = None if kept is None else _find(kept, ids)
+        holds = x is None or _holds(extract, images, x, batch_size, device)
+        # Each process has looked for itself; all must go the same way.
+        if bool(gather_rows(torch.tensor([x is not None and holds], device=device)).all()):
+            assert x is not None
+            return Features(x, images.labels, np.arange(len(x)), ())
+        found = extract_features(extract, images, batch_size=batch_size, device=device)
+        if self.writes and not found.left_out:  # unreadable images must be met, named and counted every time
+            _write(path, about, _merged(kept if holds else None, Rows(ids[found.index], found.x)))
+        return found
+
+
+def network_hash(backbone: Backbone) -> str:
+    """Hash of a network's structure and weights, random ones included.
+
+    Args:
+        backbone: On any device.
+    """
+    hashed = hashlib.sha256(json.dumps([backbone.architecture, backbone.model_args], sort_keys=True).encode())
+    for name, weight in backbone.timm_state().items():
+        hashed.update(name.encode())
+        hashed.update(weight.detach().cpu().contiguous().numpy().reshape(-1).data)
+    return hashed.hexdigest()[:16]
+
+
+def _find(kept: Rows, ids: np.ndarray) -> np.ndarray | None:
+    """The vectors of all these rows, None where one is missing."""
+    place = np.minimum(np.searchsorted(kept.ids, ids), len(kept.ids) - 1)
+    return kept.x[place] if (kept.ids[place] == ids).all() else None
+
+
+def _holds(extract: Extractor, images: ImageSet, x: np.ndarray, batch_size: int, device: torch.device) -> bool:
+    chosen = np.unique(np.linspace(0, len(images) - 1, _SAMPLE).astype(np.int64))
+    sample = images.subset(chosen)
+    log = UnreadableLog(sample, silent=True)
+    batches = eval_batches(sample, min(batch_size, _SAMPLE), device, log, workers=0, alone=True)
+    again = [extract(batch).float().cpu().numpy() for batch in batches]
+    if log.reasons:
+        return False
+    error, length = (np.linalg.norm(v, axis=1) for v in (np.concatenate(again) - x[chosen], x[chosen]))
+    return bool((error <= _CLOSE * length).all())
+
+
+def _merged(old: Rows | None, new: Rows) -> Rows:
+    if old is not None:
+        others = ~np.isin(old.ids, new.ids)
+        new = Rows(np.concatenate([old.ids[others], new.ids]), np.concatenate([old.x[others], new.x]))
+    order = np.argsort(new.ids)
+    return Rows(new.ids[order], new.x[order])
+
+
+def _read(path: Path, about: str) -> Rows | None:
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            told = file.metadata()
+            rows = Rows(file.get_tensor("ids"), file.get_tensor("x"))
+    except (OSError, KeyError, ValueError, safetensors.SafetensorError):
+        return None
+    return rows if told == {"about": about, "sha256": _checksum(rows)} and len(rows.ids) else None
+
+
+def _write(path: Path, about: str, rows: Rows) -> None:
+    if rows.x.nbytes > LARGEST:
+        return
+    metadata = {"about": about, "sha256": _checksum(rows)}
+    try:
+        write_bytes_atomically(path, safetensors.numpy.save({"ids": rows.ids, "x": rows.x}, metadata))
+    except OSError:  # a directory that cannot be written to, or a full disk, costs time and no result
+        return
+
+
+def _checksum(rows: Rows) -> str:
+    hashed = hashlib.sha256(np.ascontiguousarray(rows.ids).data)
+    hashed.update(np.ascontiguousarray(rows.x).data)
+    return hashed.hexdigest()

@@ -1,0 +1,1 @@
+"""What leaves the project: folders that plain timm loads."""

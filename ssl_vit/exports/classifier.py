@@ -1,0 +1,133 @@
+"""Trained classifiers as folders that plain timm loads and ``eval/predict.py`` applies."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import safetensors.torch
+from scipy.special import expit, softmax
+from torch import nn
+
+from ssl_vit.core.errors import UserError
+from ssl_vit.core.files import write_atomically
+from ssl_vit.data.scale import PixelScale
+from ssl_vit.data.targets import Kind, TargetScale
+from ssl_vit.exports.timm_folder import Exported, export_backbone, load_backbone, stored
+from ssl_vit.models.backbone import TokenBackbone
+from ssl_vit.models.heads import Classifier
+
+
+class Labelling(NamedTuple):
+    """What a classifier's outputs mean."""
+
+    kind: Kind
+    names: tuple[str, ...]
+    """Of the classes, labels or numbers."""
+    scale: TargetScale | None
+    """What numbers were standardised by."""
+
+    def answers(self, outputs: np.ndarray) -> np.ndarray:
+        """Network outputs [n K] as class probabilities, label probabilities, or numbers in their own units."""
+        outputs = outputs.astype(np.float64)
+        if self.kind == "class":
+            return softmax(outputs, axis=1)
+        if self.kind == "multilabel":
+            return expit(outputs)
+        assert self.scale is not None
+        return self.scale.restore(outputs)
+
+
+class TrainedClassifier(NamedTuple):
+    """A classifier as prediction finds it."""
+
+    net: Classifier
+    exported: Exported
+    """Its backbone with pixel statistics and input size."""
+    labelling: Labelling
+
+
+def export_classifier(
+    net: Classifier, folder: Path, scale: PixelScale, labelling: Labelling, about: dict[str, Any]
+) -> bool:
+    """Writes config.json and model.safetensors such that plain timm gives the same outputs.
+
+    A backbone's folder with a head: where the mean of un-normalised patches is read, the fresh LayerNorm takes the
+    final norm's place, as timm's ``fc_norm`` does.
+
+    Args:
+        net: What was trained.
+        folder: Where to.
+        scale: Pixel statistics it was trained with.
+        labelling: What its outputs mean.
+        about: Recorded under ``ssl_vit``; timm ignores it.
+
+    Returns:
+        Whether it was written: timm's model may have no place for the head, as a ViT for one with a hidden layer.
+    """
+    if not isinstance(net.head, nn.Linear) or not net.backbone.takes_head():
+        return False
+    part = folder.with_name(folder.name + ".new")
+    meaning = {"kind": labelling.kind, "names": list(labelling.names), "pool": net.pool}
+    if labelling.scale is not None:
+        meaning |= {"target_mean": list(labelling.scale.mean), "target_std": list(labelling.scale.std)}
+    pool = "cls" if net.pool == "cls" else "mean"
+    export_backbone(net.backbone, part, scale, pool, {**about, "classifier": meaning})
+    fresh = net.pool == "mean_prenorm"
+    state = safetensors.torch.load_file(part / "model.safetensors")
+    if fresh:
+        state = {k: v for k, v in state.items() if not k.startswith("norm.")}
+    added = [("fc_norm", net.fc_norm), *((name, net.head) for name in net.backbone.classifier)]
+    state |= {f"{name}.{k}": stored(v).clone() for name, m in added for k, v in m.state_dict().items()}
+    config = cast("dict[str, Any]", json.loads((part / "config.json").read_text()))
+    config["num_classes"] = config["pretrained_cfg"]["num_classes"] = len(labelling.names)
+    config["label_names"] = list(labelling.names)
+    if isinstance(net.backbone, TokenBackbone):
+        config["model_args"]["fc_norm"] = fresh
+    safetensors.torch.save_file(state, part / "model.safetensors", metadata={"format": "pt"})
+    write_atomically(part / "config.json", json.dumps(config, indent=1) + "\n")
+    shutil.rmtree(folder, ignore_errors=True)
+    part.rename(folder)
+    return True
+
+
+def load_classifier(given: str) -> TrainedClassifier:
+    """Loads an exported classifier.
+
+    Args:
+        given: The folder, or the run directory around it.
+
+    Raises:
+        UserError: When there is none.
+    """
+    if not given:
+        raise UserError("--classifier is missing; give a run of eval/finetune.py or recipes/supervised.py")
+    folder = Path(given).expanduser()
+    if not folder.exists():
+        raise UserError(f"--classifier {given} does not exist; give a run of eval/finetune.py or recipes/supervised.py")
+    folder = folder / "classifier" if (folder / "classifier").is_dir() else folder
+    config = folder / "config.json"
+    try:
+        about = json.loads(config.read_text()).get("ssl_vit", {}) if config.exists() else {}
+    except (ValueError, AttributeError) as error:
+        raise UserError(f"{config} cannot be read, copy or export it again: {error}") from error
+    if "classifier" not in about:
+        raise UserError(
+            f"--classifier {given} holds no classifier; give a finished run of eval/finetune.py or "
+            "recipes/supervised.py with a linear head (--supervised.head_hidden 0)"
+        )
+    exported, meaning = load_backbone(str(folder)), about["classifier"]
+    net = Classifier(exported.backbone, len(meaning["names"]), pool=meaning["pool"])
+    weights = safetensors.torch.load_file(folder / "model.safetensors")
+    parts = {f"{exported.backbone.classifier[0]}.": net.head}
+    if net.pool == "mean_prenorm":
+        parts["fc_norm."] = net.fc_norm
+    for name, module in parts.items():
+        module.load_state_dict({k.removeprefix(name): v for k, v in weights.items() if k.startswith(name)})
+    scale = (
+        TargetScale(tuple(meaning["target_mean"]), tuple(meaning["target_std"])) if "target_mean" in meaning else None
+    )
+    return TrainedClassifier(net, exported, Labelling(meaning["kind"], tuple(meaning["names"]), scale))

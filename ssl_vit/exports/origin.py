@@ -1,0 +1,47 @@
+"""What a backbone remembers of the images it was made on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ssl_vit.configs import DataConfig, LabelledDataConfig, PoolConfig, to_dict
+from ssl_vit.core.errors import UserError
+from ssl_vit.data.sources.opening import same_source
+
+
+def own_data(about: dict[str, Any], named: LabelledDataConfig) -> tuple[DataConfig, LabelledDataConfig]:
+    """The data of the run that made a backbone, overridden by what the command line names.
+
+    What the run was told of its labelled images still holds where the command line names the same ones by their path.
+
+    Args:
+        about: What the backbone recorded.
+        named: The labelled images, as the command line names them.
+
+    Raises:
+        UserError: When neither says where labelled images are.
+    """
+    made_on = about.get("data")
+    if made_on is None:
+        if named.path is None:
+            raise UserError("the backbone does not say what it was trained on; name images with --eval.data.path")
+        return DataConfig(), named
+    own, recorded = PoolConfig(**made_on), LabelledDataConfig(**about["eval_data"])
+    if named.path is None or same_source(named.path, recorded.path or own.path):
+        named = replace(recorded, **{k: v for k, v in to_dict(named).items() if v is not None})
+    return own, named
+
+
+def recorded_data(data: DataConfig, judged_on: LabelledDataConfig) -> dict[str, Any]:
+    """What an exported backbone remembers of its data; paths become absolute so that it may be used from anywhere."""
+
+    def absolute(values: dict[str, Any]) -> dict[str, Any]:
+        path = values["path"]
+        here = Path(path or "").expanduser()
+        if path in (None, "digits") or not here.exists():  # a name on the hub stays one
+            return values
+        return values | {"path": str(here.resolve())}
+
+    return {"data": absolute(to_dict(data)), "eval_data": absolute(to_dict(judged_on))}

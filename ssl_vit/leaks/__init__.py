@@ -1,0 +1,1 @@
+"""Everything that finds test images where they should not be."""

@@ -1,0 +1,165 @@
+"""Charts, drawn twice: as SVG for the page, which colours them by its own variables, and as one PNG for Markdown."""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from math import ceil
+from typing import Any, cast
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from ssl_vit.report.look import (
+    INK,
+    MUTED,
+    PAPER,
+    RULE,
+    Look,
+    palette,
+)
+
+_STYLE: dict[str, Any] = {
+    "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"], "font.size": 9.5, "svg.fonttype": "none",
+    "svg.hashsalt": "ssl_vit", "text.parse_math": False,
+    "text.color": INK, "axes.edgecolor": RULE, "axes.labelcolor": MUTED,
+    "axes.linewidth": 0.8, "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 10.0,
+    "axes.titleweight": "bold", "axes.titlelocation": "left", "axes.titlepad": 8.0, "axes.titlecolor": INK,
+    "axes.axisbelow": True, "xtick.color": RULE, "ytick.color": RULE, "xtick.labelcolor": MUTED,
+    "ytick.labelcolor": MUTED, "xtick.labelsize": 9.0, "ytick.labelsize": 9.0, "xtick.major.size": 3.0,
+    "ytick.major.size": 0.0, "xtick.minor.size": 0.0, "ytick.minor.size": 0.0, "grid.color": RULE,
+    "grid.linewidth": 0.6, "lines.linewidth": 1.8, "legend.frameon": False,
+    "legend.fontsize": 9.0,
+}  # fmt: skip
+WIDTH, HEIGHT = 3.9, 3.1
+"""Of a panel, in inches: its letters are legible where the page is as narrow as a phone."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One plot."""
+
+    title: str
+    draw: Callable[[Axes], None]
+    alt: str
+    """What it shows, in words."""
+    height: float = HEIGHT
+    """In inches."""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Panels that belong together."""
+
+    name: str
+    alt: str
+    svgs: tuple[str, ...]
+    png: bytes
+
+
+def look_of(kind: Look) -> dict[str, Any]:
+    """A line's style."""
+    thin = kind.marker in "XP"  # an edge would eat them up
+    return {
+        "color": kind.light, "marker": kind.marker, "markeredgewidth": 0.4 if thin else 0.8, "markeredgecolor": PAPER,
+        "markersize": 6.0 if thin or kind.marker in "^v<>*" else 4.8,
+        "linestyle": (0, kind.dash) if kind.dash else "-",
+    }  # fmt: skip
+
+
+def make_chart(
+    name: str, panels: Sequence[Panel], *, legend: Sequence[tuple[str, Look]] = (), columns: int = 3
+) -> Chart:
+    """Draws panels twice: each alone for the page, and all of them in one picture under a legend.
+
+    Args:
+        name: Of the picture's file, and in front of every id on the page.
+        panels: At least one.
+        legend: Names and looks; the page has a legend of its own.
+        columns: Panels beside each other in the picture.
+    """
+    with _style(), warnings.catch_warnings():
+        # The page writes names of any script with the reader's letters; matplotlib's own lack some.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        svgs = tuple(_svg(panel, f"{name}-{i}") for i, panel in enumerate(panels))
+        png = _png(panels, legend, columns)
+    return Chart(name, " ".join(panel.alt for panel in panels), svgs, png)
+
+
+def _style() -> AbstractContextManager[None]:
+    return matplotlib.rc_context(cast("Any", _STYLE))
+
+
+def _svg(panel: Panel, name: str) -> str:
+    figure = Figure(figsize=(WIDTH, panel.height), layout="constrained")
+    FigureCanvasSVG(figure)
+    _draw(panel, figure.add_subplot())
+    file = io.StringIO()
+    figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
+    return for_page(file.getvalue(), name, f"{panel.title}: {panel.alt}")
+
+
+def _png(panels: Sequence[Panel], legend: Sequence[tuple[str, Look]], columns: int) -> bytes:
+    columns = min(columns, len(panels))
+    rows = ceil(len(panels) / columns)
+    height = max(panel.height for panel in panels) * rows
+    figure = Figure(figsize=(WIDTH * columns, height + (0.35 if legend else 0)), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axis, panel in zip(axes, panels, strict=False):
+        _draw(panel, axis)
+    for axis in axes[len(panels) :]:
+        axis.set_visible(False)
+    if legend:
+        lines = [Line2D([], [], **look_of(look), label=words) for words, look in legend]
+        across = max(1, min(len(lines), int(WIDTH * columns / 1.6)))
+        figure.legend(handles=lines, loc="outside upper left", ncols=across, handlelength=3.2)
+    file = io.BytesIO()
+    figure.savefig(file, format="png", facecolor="white", metadata={"Software": None})
+    return file.getvalue()
+
+
+def _draw(panel: Panel, axis: Axes) -> None:
+    axis.set_title(panel.title)
+    panel.draw(axis)
+
+
+def for_page(svg: str, name: str, alt: str) -> str:
+    """An SVG document as part of a page: its colours and letters are the page's, its ids are its own.
+
+    Args:
+        svg: From matplotlib, with text as text.
+        name: In front of every id.
+        alt: What is shown, in words.
+    """
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<!--.*?-->", "", svg, flags=re.S)
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.S)
+    svg = re.sub(r"<style[^>]*>.*?</style>", "", svg, flags=re.S)
+    box = re.search(r'viewBox="([^"]+)"', svg)
+    assert box is not None
+    svg = svg.replace("xlink:href=", "href=")
+    svg = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', svg)
+    svg = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", svg)
+    svg = re.sub(r'href="#([^"]+)"', rf'href="#{name}-\1"', svg)
+    svg = re.sub(r"font-family: [^;\"]+", "font-family: var(--sans)", svg)
+    svg = re.sub(r"(font: [^;\"]*?\dpx) [^;\"]+", r"\1 var(--sans)", svg)
+    colours = {light: f"var(--c-{css})" for css, (light, _) in palette().items()}
+    colours |= {INK: "var(--ink)", MUTED: "var(--muted)", RULE: "var(--rule)", PAPER: "var(--paper)"}
+    for colour, variable in colours.items():
+        svg = svg.replace(f": {colour}", f": {variable}")
+    # Last, and not as a pattern: nothing in a class's name may be taken for one.
+    body = re.sub(r"\n\s*", "\n", svg[svg.index(">") + 1 :]).strip()
+    return f'<svg viewBox="{box[1]}" role="img" aria-label="{_escaped(alt)}">{body}'
+
+
+def _escaped(words: str) -> str:
+    return words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")

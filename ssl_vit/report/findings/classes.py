@@ -1,0 +1,149 @@
+"""Class by class: how often each is recognised, and what is taken for what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import mean
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from statsmodels.stats import proportion as _untyped_proportion  # pyright: ignore[reportMissingTypeStubs]
+
+from ssl_vit.report.cells import (
+    NOTHING,
+    Cell,
+    Table,
+    count,
+    span,
+    table,
+)
+from ssl_vit.report.findings.comparisons import baseline_curve, oriented
+from ssl_vit.report.findings.records import Score, Verdict
+from ssl_vit.report.findings.tables import USES, method_name
+from ssl_vit.runs.results import shown
+
+_proportion = cast("Any", _untyped_proportion)
+
+
+class Shown(NamedTuple):
+    """A method with all labels."""
+
+    start: str
+    name: str
+    scores: list[Score]
+
+
+def compared(verdict: Verdict) -> list[Shown]:
+    """What is looked at class by class, with all labels: the pre-trained method with the best mean, and the baseline.
+
+    Args:
+        verdict: All numbers.
+    """
+    labels, better = max(verdict.about["labels"]), oriented(verdict.about["metric"])
+    found = [
+        Shown(start, method_name(verdict, start, use), scores)
+        for start in verdict.starts if start not in ("scratch", "cnn", "pixels", "random")
+        for use in USES if (scores := verdict.of(start, use, labels))
+    ]  # fmt: skip
+    best = sorted(found, key=lambda one: -better * mean(score.value for score in one.scores))[:1]
+    baseline = baseline_curve(verdict).get(labels)
+    if baseline is None:
+        return best
+    name = method_name(verdict, "scratch", "train", matched=baseline.matched)
+    return [*best, Shown("scratch", name, [baseline.scores[draw] for draw in sorted(baseline.scores)])]
+
+
+def class_rows(verdict: Verdict, shown_at_most: int = 12) -> Table:
+    """Every class, the best first: the best pre-trained method with all labels, and the baseline."""
+    kind, labels = verdict.about["kind"], max(verdict.about["labels"])
+    told = verdict.told("data").get("per_class") or {}
+    methods = compared(verdict)
+    metric = "mae" if kind == "regression" else "top1"
+    found = {
+        name: values for name in verdict.about["classes"]
+        if methods and (values := [_of_class(one.scores, name) for one in methods])[0] is not None
+    }  # fmt: skip
+    ordered = sorted(found, key=lambda name: -oriented(metric) * float(found[name][0] or 0))
+    half = shown_at_most // 2
+    picked = ordered if len(ordered) <= shown_at_most else [*ordered[:half], None, *ordered[-half:]]
+    rows: list[list[Cell | str]] = []
+    for name in picked:
+        if name is None:
+            rows.append(["...", *[""] * (len(methods) + 1)])
+            continue
+        size = _tests_of(verdict, name) if kind == "class" else 0
+        cells = [NOTHING if v is None else Cell(shown(metric, v), _wilson(v, size)) for v in found[name]]
+        rows.append([name, *cells, count((told.get(name) or {}).get("test"))])
+    what = {"class": "recall %", "multilabel": "average precision %", "regression": "mean abs. error"}[kind]
+    heads = ("class", *(f"{one.name}, {what}" for one in methods), "test images")
+    groups = "groups of test images" if verdict.clusters is not None else "test images"
+    note = f"With {labels:,} labels, mean over draws."
+    if kind == "class" and rows:
+        note += f" 95 % intervals (Wilson) are about other {groups} of the class, not about other draws."
+    return table(heads, rows, 1, note)
+
+
+def _of_class(scores: Sequence[Score], name: str) -> float | None:
+    """The mean over draws; None where no test image tells."""
+    values = [_value_of_class(score.row, name) for score in scores]
+    known = [value for value in values if value is not None]
+    return mean(known) if known and len(known) == len(values) else None
+
+
+def _value_of_class(row: dict[str, Any], name: str) -> float | None:
+    for key in ("per_class", "per_label", "per_target"):
+        if row.get(key):
+            value = row[key].get(name)
+            return value.get("mae") if isinstance(value, dict) else value
+    return None
+
+
+def _tests_of(verdict: Verdict, name: str) -> int:
+    """Test images of a class, or groups of them."""
+    truth, clusters = verdict.told("test").get("labels"), verdict.clusters
+    if truth is None:
+        return int(((verdict.told("data").get("per_class") or {}).get(name) or {}).get("test") or 0)
+    mine = np.asarray(truth) == verdict.about["classes"].index(name)
+    return int(mine.sum()) if clusters is None else len(np.unique(clusters[mine]))
+
+
+def _wilson(value: float, size: int) -> tuple[str, ...]:
+    """Interval of a percentage of so many."""
+    if not size:
+        return ()
+    low, high = _proportion.proportion_confint(value / 100 * size, size, method="wilson")
+    return (span("top1", 100 * float(low), 100 * float(high)),)
+
+
+def confusions(verdict: Verdict) -> list[tuple[Shown, np.ndarray]]:
+    """Counts [true, predicted] with all labels, summed over draws, of what is compared.
+
+    Args:
+        verdict: All numbers.
+    """
+    truth = verdict.told("test").get("labels")
+    if verdict.about["kind"] != "class" or truth is None:
+        return []
+    size, found = len(verdict.about["classes"]), list[tuple[Shown, np.ndarray]]()
+    for one in compared(verdict):
+        predictions = [score.predicted for score in one.scores if score.predicted is not None]
+        if predictions:
+            cells = np.concatenate([np.asarray(truth) * size + predicted for predicted in predictions])
+            found.append((one, np.bincount(cells, minlength=size * size).reshape(size, size)))
+    return found
+
+
+def most_confused(verdict: Verdict, pairs: int = 20) -> list[tuple[str, str, int, float]]:
+    """True class, predicted class, count and share of the true class, of the method that is shown first."""
+    found, names = confusions(verdict), verdict.about["classes"]
+    if not found:
+        return []
+    counts = found[0][1]
+    off = np.where(np.eye(len(names), dtype=bool), 0, counts)
+    order = np.argsort(-off, axis=None, kind="stable")[:pairs]
+    rows, columns = np.unravel_index(order, off.shape)
+    totals = np.maximum(counts.sum(axis=1), 1)
+    return [
+        (names[r], names[c], int(off[r, c]), float(off[r, c] / totals[r]))
+        for r, c in zip(rows, columns, strict=True) if off[r, c]
+    ]  # fmt: skip

@@ -1,0 +1,318 @@
+"""The fair-baseline contract: what must hold before anyone may say that pre-training wins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import mean
+from typing import Any
+
+from ssl_vit.report.cells import percent
+from ssl_vit.report.findings.comparisons import BASELINE, PRETRAINED, Difference
+from ssl_vit.report.findings.records import Score, Verdict
+from ssl_vit.runs.identity import differences
+
+OWN = ("mae", "dino")
+"""Starts that the verdict pre-trains itself."""
+PROBES, TRAININGS, SEEDS = 10, 5, 3
+"""Draws of labels and pre-training seeds that a verdict should have."""
+ENOUGH = 0.98
+"""Share of the FLOPs of pre-training and fine-tuning that counts as all: training ends with a whole step."""
+_TUNED = {"lr": "learning rate", "weight_decay": "weight decay", "layer_decay": "layer decay", "steps": "length"}
+
+
+@dataclass(frozen=True)
+class Item:
+    """One promise of the contract."""
+
+    claim: str
+    kept: bool | None
+    """None where it cannot be known."""
+    detail: str
+    reason: str = ""
+    """Why nobody may say that pre-training wins, where this is not kept; empty where it may be said all the same."""
+    each: Mapping[str, str] = field(default_factory=dict)
+    """The same of single starts, where it may still be said of others; without words where ``findings`` has them."""
+
+
+def check(verdict: Verdict) -> tuple[Item, ...]:
+    """Every promise, and whether the numbers and what is recorded beside them keep it.
+
+    Args:
+        verdict: All numbers.
+    """
+    pretrained = [start for start in PRETRAINED if start in verdict.methods]
+    own = [start for start in pretrained if start in OWN]
+    compared = [start for start in (BASELINE, *pretrained) if start in verdict.methods]
+    items = [_architecture(verdict, pretrained), _protocol(verdict, pretrained), *_tuning(verdict, compared)]
+    if pretrained:
+        items.append(_matched(verdict, own))
+    if own:
+        items.append(_last_step(verdict, own))
+    return (*items, *_leaks(verdict), _tuning_labels(verdict))
+
+
+def counted(verdict: Verdict, primary: Sequence[Difference]) -> tuple[Item, ...]:
+    """Whether there are as many draws and pre-training seeds as there should be, in what is said at the top.
+
+    Args:
+        verdict: All numbers.
+        primary: Every pre-trained start against the baseline.
+    """
+    items: list[Item] = []
+    seeds = [d.seeds for d in primary if d.start in OWN]
+    if seeds:
+        least = min(seeds)
+        words = f"{least} each" if least >= SEEDS else f"{least}: every sentence is conditional on this one backbone"
+        if 1 < least < SEEDS:
+            words = f"{least}: every sentence is conditional on these backbones"
+        items.append(Item(f"At least {SEEDS} pre-training seeds", least >= SEEDS, words))
+    probes = _least_draws(verdict, ("knn", "linear"))
+    if probes:
+        items.append(Item(f"At least {PROBES} draws of labels for probes", probes >= PROBES, f"{probes}"))
+    used, made = min((d.draws for d in primary if d.use == "train"), default=0), _least_draws(verdict, ("train",))
+    if used:
+        words = f"{used}" if used == made else f"{used} that both sides have, of {made}"
+        items.append(Item(f"At least {TRAININGS} draws of labels for trained networks", used >= TRAININGS, words))
+    return tuple(items)
+
+
+def broken(items: Iterable[Item], start: str = "") -> tuple[str, ...]:
+    """What makes the headline refuse "pre-training wins", in words; also what cannot be known.
+
+    Different protocols and test images in the pool are not among it: ``findings`` looks at those of every pre-trained
+    start by itself.
+
+    Args:
+        items: From ``check``.
+        start: What is not kept for this pre-trained start alone; empty for what is not kept for any.
+    """
+    reasons = [item.each.get(start, "") if start else item.reason for item in items if not item.kept]
+    return tuple(reason for reason in reasons if reason)
+
+
+def _names(verdict: Verdict, starts: Iterable[str]) -> str:
+    return ", ".join(verdict.name(start) for start in starts)
+
+
+def _architecture(verdict: Verdict, pretrained: Sequence[str]) -> Item:
+    claim = "The baseline is the same network"
+    methods = verdict.methods
+    ours = methods.get(BASELINE, {}).get("architecture_hash")
+    theirs = {start: methods[start].get("architecture_hash") for start in pretrained}
+    unknown = [start for start in pretrained if ours is None or theirs[start] is None]
+    others = [start for start in pretrained if start not in unknown and theirs[start] != ours]
+    same = [start for start in pretrained if start not in (*unknown, *others)]
+    network = methods.get(BASELINE, {}).get("network", "a network")
+    each = dict.fromkeys(unknown, "it is not recorded whether the baseline is the same network")
+    each |= {
+        start: f"the network of {verdict.name(start)} is another one ({methods[start].get('network', 'not named')}) "
+        f"than the baseline's ({network}), so the difference is not one of pre-training alone"
+        for start in others
+    }
+    words = [f"{_names(verdict, [BASELINE, *same])}: {network}"] if same else []
+    words += [f"{verdict.name(start)}: {methods[start].get('network', 'another network')}" for start in others]
+    words += [f"{_names(verdict, unknown)}: not recorded"] if unknown else []
+    kept = False if others else None if unknown or not same else True
+    return Item(claim, kept, "; ".join(words) or "there is nothing to compare", each=each)
+
+
+def _protocol(verdict: Verdict, pretrained: Sequence[str]) -> Item:
+    """That of single starts is looked at by ``findings``, too."""
+    claim = "Same training data, augmentation and rules (length is tuned per method)"
+    found = {start: _trained(verdict, start) for start in (BASELINE, *pretrained)}
+    trained = [start for start in pretrained if found[start]]
+    if not found[BASELINE] or not trained:
+        return Item(claim, None, "fine-tuning and training from scratch are not both there")
+    first, *_ = found[BASELINE]
+    words: dict[str, str] = {}
+    for start in (BASELINE, *trained):
+        other = next((s for s in found[start] if s.result.protocol_hash != first.result.protocol_hash), None)
+        if other is not None:
+            words[start] = f"{verdict.name(start)}: {differences(other.result.protocol, first.result.protocol)}"
+    if not words:
+        return Item(claim, True, f"{_names(verdict, [BASELINE, *trained])}: one protocol, {first.result.protocol_hash}")
+    return Item(claim, False, f"their protocols differ; {'; '.join(words.values())}", each=dict.fromkeys(words, ""))
+
+
+def _trained(verdict: Verdict, start: str) -> list[Score]:
+    return [*verdict.of(start, "train"), *verdict.of(start, "train", matched=True)]
+
+
+def _tuning(verdict: Verdict, compared: Sequence[str]) -> list[Item]:
+    """As many trials for all; the options that must have been tried; for every method whose weights are trained."""
+    trained = [start for start in verdict.starts if verdict.of(start, "train")]
+    studies: list[dict[str, Any]] = [s for s in verdict.studies if s["use"] == "train"]
+    counts = {start: {len(s["trials"]) for s in studies if s["start"] == start} for start in trained}
+    equal, own = "As many tuning trials for every method", "Every method is tuned: learning rate, decays, length"
+    if not studies:
+        if verdict.told("tuning"):
+            return [Item(equal, False, "none"), Item(own, False, "nothing was tuned", "the baseline was not tuned")]
+        reason = "it is not recorded whether the baseline was tuned"
+        return [Item(equal, None, "not recorded"), Item(own, None, "not recorded", reason)]
+    different = len(set().union(*counts.values())) != 1 or not all(counts.values())
+    words = "; ".join(f"{verdict.name(s)} {', '.join(map(str, sorted(n))) or 'none'}" for s, n in counts.items())
+    lacking = {start: _lacking([s for s in studies if s["start"] == start]) for start in trained}
+    missed = {start: lacks for start, lacks in lacking.items() if lacks}
+    told = "; ".join(f"{verdict.name(start)}: {', '.join(lacks)}" for start, lacks in missed.items())
+    unlike = _names(verdict, [start for start in missed if start in compared])
+    reason = f"not everything was tuned for: {unlike}" if unlike else ""
+    detail = f"not tried: {told}" if missed else str(verdict.told("tuning").get("space", ""))
+    usual = [n for n in verdict.about["labels"] if any(n not in tuned_counts(verdict, start) for start in trained)]
+    if usual:
+        detail = f"not with {_counts(usual)} labels, where every method took its usual options; else {detail}"
+    return [
+        Item(equal, not different, words, "methods had different numbers of tuning trials"),
+        Item(own, not missed and not usual, detail, reason),
+    ]
+
+
+def _lacking(studies: Sequence[dict[str, Any]]) -> list[str]:
+    """Options of which there was no choice."""
+    lacks: list[str] = []
+    for option, words in _TUNED.items():
+        tried = {trial.get(option) for study in studies for trial in study["trials"]}
+        if len(tried) < 2:
+            lacks.append(words)
+        elif option == "layer_decay" and 1.0 not in tried:
+            lacks.append("layer decay 1.0")
+    return lacks
+
+
+def tuned_counts(verdict: Verdict, start: str = BASELINE) -> list[int]:
+    """Numbers of labels at which options come from a tuning: from the fewest that one was made with.
+
+    Args:
+        verdict: All numbers.
+        start: What weights begin with.
+    """
+    least = min((s["labels"] for s in verdict.studies if (s["use"], s["start"]) == ("train", start)), default=None)
+    return [count for count in verdict.about["labels"] if least is not None and count >= least]
+
+
+def matched_counts(verdict: Verdict) -> list[int]:
+    """Numbers of labels at which the baseline was also trained at the FLOPs of pre-training and fine-tuning."""
+    return sorted({score.labels for score in verdict.of(BASELINE, "train", matched=True)})
+
+
+def given_flops(verdict: Verdict, start: str) -> float | None:
+    """FLOPs of the longer baseline as a share of those of a start's pre-training and fine-tuning, where it is least.
+
+    Args:
+        verdict: All numbers.
+        start: A pre-trained start.
+
+    Returns:
+        None where FLOPs are not recorded.
+    """
+    runs = verdict.methods[start].get("pretraining", [])
+    shares: list[float] = []
+    for count in matched_counts(verdict):
+        sides = runs, [s.cost for s in verdict.of(start, "train", count)], [
+            s.cost for s in verdict.of(BASELINE, "train", count, matched=True)]  # fmt: skip
+        before, after, given = (_mean_flops(side) for side in sides)
+        if before is None or given is None or (after is None and sides[1]):
+            return None
+        shares.append(given / (before + (after or 0.0)))
+    return min(shares, default=None)
+
+
+def _mean_flops(costs: Sequence[Mapping[str, Any]]) -> float | None:
+    known = [cost["flops"] for cost in costs if cost.get("flops")]
+    return mean(known) if known and len(known) == len(costs) else None
+
+
+def _matched(verdict: Verdict, own: Sequence[str]) -> Item:
+    claim = "From scratch also with at least the FLOPs of pre-training and fine-tuning"
+    there = matched_counts(verdict)
+    if not own:
+        return Item(claim, None, "what public weights cost to make is not known")
+    if not there:
+        reason = "the baseline was not trained at the FLOPs of pre-training and fine-tuning"
+        return Item(claim, False, "there is no such training from scratch", reason)
+    shares = {start: given_flops(verdict, start) for start in own}
+    each = {
+        start: f"the baseline had only {percent(share)} of the FLOPs of {verdict.name(start)} pre-training and "
+        "fine-tuning"
+        for start, share in shares.items() if share is not None and share < ENOUGH
+    }  # fmt: skip
+    lacks = [count for count in sorted({s.labels for s in verdict.of(BASELINE, "train")}) if count not in there]
+    words = [f"with {_counts(there)} labels{', on which the verdict stands' if lacks else ''}"]
+    words += [f"not with {_counts(lacks)}"] if lacks else []
+    words += [
+        f"{verdict.name(start)}: FLOPs not recorded"
+        if share is None
+        else f"{percent(share)} of {verdict.name(start)}'s"
+        for start, share in shares.items()
+    ]
+    kept = not lacks and not each and (None if None in shares.values() else True)
+    return Item(claim, kept, "; ".join(words), each=each)
+
+
+def _last_step(verdict: Verdict, own: Sequence[str]) -> Item:
+    claim = "Checkpoints are the last step, not the best on test images"
+    told = [(start, run.get("checkpoint")) for start in own for run in verdict.methods[start].get("pretraining", [])]
+    if not told or None in (words for _, words in told):
+        return Item(claim, None, "not recorded")
+    others = sorted({f"{verdict.name(start)}: {words}" for start, words in told if words != "last step"})
+    return Item(claim, not others, "; ".join(others) or f"{len(told)} of {len(told)} pre-trainings")
+
+
+def _leaks(verdict: Verdict) -> list[Item]:
+    """Whether a leak refuses a verdict depends on its size, which ``leaking`` looks at."""
+    claim = "No test image among the images to pre-train on, unless declared"
+    grouped = verdict.told("data").get("group") is not None
+    others = f"No test image among the training images{', and no group on both sides' if grouped else ''}"
+    if verdict.leaks is None:
+        words = "the leak guard has not looked"
+        return [
+            Item(claim, None, words, "the leak guard has not looked for test images in the pool"),
+            Item(others, None, words),
+        ]
+    leaks = [one for one in verdict.leaks.get("findings", []) if one.get("leak")]
+    pool = pool_leaks(verdict)
+    rest = [one for one in leaks if one not in pool]
+    if verdict.about.get("transductive"):
+        first = Item(claim, True, "declared: pre-training saw test images, without their labels (--data.transductive)")
+    else:
+        first = Item(claim, not pool, _sentences(pool))
+    return [first, Item(others, not rest, _sentences(rest) + ("" if grouped else "; no groups were named"))]
+
+
+def pool_leaks(verdict: Verdict) -> list[dict[str, Any]]:
+    """What the leak guard found of test images themselves, or copies of them, among the images to pre-train on.
+
+    Args:
+        verdict: All numbers.
+    """
+    found = [one for one in (verdict.leaks or {}).get("findings", []) if one.get("leak")]
+    return [one for one in found if one["between"] == "test-pool" and one["kind"] != "group"]
+
+
+def _sentences(findings: Sequence[dict[str, Any]]) -> str:
+    return " ".join(str(one["sentence"]) for one in findings) or "the leak guard found none"
+
+
+def _tuning_labels(verdict: Verdict) -> Item:
+    """Options are those of the largest tuning with no more labels."""
+    claim = "Labels used for tuning are counted"
+    used = sorted({study["labels"] for study in verdict.studies if study["use"] == "train"})
+    if not used:
+        return Item(claim, None, "no tuning is recorded")
+    more = [count for count in used if count > max(verdict.about["labels"])]
+    if more:
+        return Item(claim, False, f"options were chosen with {_counts(more)} labels, more than any number stands on")
+    return Item(claim, True, f"options were chosen with {_counts(used)} labels, and used with as many or more")
+
+
+def _counts(numbers: Iterable[int]) -> str:
+    return ", ".join(f"{number:,}" for number in numbers)
+
+
+def _least_draws(verdict: Verdict, uses: Sequence[str]) -> int:
+    """Of any method at any number of labels; 0 where none is used so."""
+    counts: dict[tuple[str, str, int], int] = {}
+    for s in verdict.scores:
+        if s.use in uses and not s.matched:
+            counts[s.start, s.use, s.labels] = counts.get((s.start, s.use, s.labels), 0) + 1
+    return min(counts.values(), default=0)

@@ -1,0 +1,164 @@
+"""A verdict's folder, read: every number with what it stands on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from ssl_vit.core.errors import UserError
+from ssl_vit.runs.results import Result, read_results
+
+_ORDER = ("mae", "dino", "public", "scratch", "cnn", "pixels", "random")
+
+
+@dataclass(frozen=True)
+class Score:
+    """One number: a method with one draw of labels."""
+
+    start: str
+    """What weights began with: mae, dino, public, scratch, cnn, pixels, random."""
+    use: str
+    """How labels were used: knn, linear, train."""
+    labels: int
+    draw: int
+    pretraining: int | None
+    """Number of the pre-training seed; None where nothing was pre-trained."""
+    matched: bool
+    """Whether this is the baseline at the FLOPs of pre-training and fine-tuning together."""
+    value: float
+    """The leading metric."""
+    units: Float[np.ndarray, " U"] | None
+    """Contributions of test images (their mean is the value); None where only the value is known."""
+    predicted: Int[np.ndarray, " I"] | None
+    confidence: Float[np.ndarray, " I"] | None
+    result: Result
+    command: str
+    cost: dict[str, Any]
+    row: dict[str, Any] = field(default_factory=dict)
+    """All metrics."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """All numbers of a verdict, and what verdict.json says of them."""
+
+    folder: Path
+    about: dict[str, Any]
+    scores: tuple[Score, ...]
+    leaks: dict[str, Any] | None = None
+    """What the leak guard found (leaks.json); None where it did not look."""
+
+    def of(self, start: str, use: str, labels: int | None = None, *, matched: bool = False) -> list[Score]:
+        """The scores of one method, at one number of labels or all, by draw."""
+        found = [s for s in self.scores if (s.start, s.use, s.matched) == (start, use, matched)]
+        return sorted((s for s in found if labels in (None, s.labels)), key=lambda s: (s.labels, s.draw))
+
+    @property
+    def clusters(self) -> Int[np.ndarray, " U"] | None:
+        """The group of every test image, where groups were named."""
+        given = self.told("test").get("clusters")
+        return None if given is None else np.asarray(given, dtype=np.int64)
+
+    @property
+    def methods(self) -> dict[str, dict[str, Any]]:
+        """What is told of every start."""
+        return self.told("methods")
+
+    @property
+    def starts(self) -> list[str]:
+        """Those that have numbers, in the order of a report."""
+        found = dict.fromkeys(score.start for score in self.scores)
+        return [*(s for s in found if s not in _ORDER), *(s for s in _ORDER if s in found)]
+
+    @property
+    def studies(self) -> list[dict[str, Any]]:
+        """The tuning of every method."""
+        return self.told("tuning").get("studies", [])
+
+    @property
+    def from_runs(self) -> bool:
+        """Whether these are ordinary runs, of which less is known."""
+        return "from_runs" in self.about
+
+    def name(self, start: str) -> str:
+        """Of a start, for people."""
+        return str(self.methods.get(start, {}).get("name", start))
+
+    def told(self, part: str) -> dict[str, Any]:
+        """A part of verdict.json; empty where it says nothing of it, as of ordinary runs."""
+        return self.about.get(part) or {}
+
+
+def read_verdict(folder: str | Path) -> Verdict:
+    """Reads a verdict's folder.
+
+    Args:
+        folder: What eval/verdict.py wrote.
+
+    Raises:
+        UserError: Where it is none, or damaged.
+    """
+    place = Path(folder).expanduser()
+    path = place / "verdict.json"
+    if not path.exists():
+        raise UserError(f"{folder} holds no verdict.json; give the folder that eval/verdict.py wrote")
+    about = _json(path)
+    lacks = [name for name in ("metric", "kind", "labels", "methods", "data", "test") if name not in about]
+    if about.get("format") != 1 or lacks:
+        what = (
+            f"lacks {', '.join(lacks)}"
+            if about.get("format") == 1
+            else f"has format {about.get('format')}, not format 1"
+        )
+        raise UserError(f"{path} {what}: another version wrote it, or it is damaged; run eval/verdict.py again")
+    scores = [_score(result, about["metric"]) for result in read_results([place])]
+    found = place / "leaks.json"
+    return Verdict(place, about, tuple(scores), _json(found) if found.exists() else None)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read as JSON ({error}); run eval/verdict.py again, it continues") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path} holds no JSON object; run eval/verdict.py again, it continues")
+    return cast("dict[str, Any]", content)
+
+
+def _score(result: Result, metric: str) -> Score:
+    told = _json(result.path).get("verdict")
+    row = result.rows[0] if result.rows else {}
+    if told is None or row.get(metric) is None:
+        raise UserError(f"{result.path} is no result of a verdict; remove it, and run eval/verdict.py again")
+    arrays = answers_beside(result.path)
+    return Score(
+        start=told["start"], use=told["use"], labels=result.labels_used, draw=told["draw"],
+        pretraining=told["pretraining"], matched=told["matched"], value=float(row[metric]),
+        units=arrays.get("units"), predicted=arrays.get("predicted"), confidence=arrays.get("confidence"),
+        result=result, command=told["command"], cost=told["cost"], row=row,
+    )  # fmt: skip
+
+
+def answers_beside(result: Path) -> dict[str, np.ndarray]:
+    """What was answered for every test image (``ssl_vit.evaluation.answers``); empty where that was not kept.
+
+    Args:
+        result: The result's JSON file.
+
+    Raises:
+        UserError: Where the file is damaged.
+    """
+    beside = result.with_suffix(".npz")
+    if not beside.exists():
+        return {}
+    try:
+        with np.load(beside) as file:
+            return {name: file[name] for name in file.files}
+    except (OSError, ValueError) as error:
+        raise UserError(f"{beside} is damaged; remove it and {result.name}, and make that result again") from error

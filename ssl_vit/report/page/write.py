@@ -1,0 +1,62 @@
+"""Writes report.html, report.md and figures/ of a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ssl_vit.core.errors import UserError
+from ssl_vit.core.files import write_atomically, write_bytes_atomically
+from ssl_vit.report.findings.records import Verdict, read_verdict
+from ssl_vit.report.findings.runs import read_runs
+from ssl_vit.report.page import html, markdown
+from ssl_vit.report.page.blocks import Page, Plot
+from ssl_vit.report.page.content import build
+
+
+def open_numbers(given: Sequence[str | Path]) -> Verdict:
+    """One verdict's folder, or any number of run directories.
+
+    Args:
+        given: Paths.
+
+    Raises:
+        UserError: For several verdicts, or a verdict beside runs, and as ``read_verdict`` and ``read_runs`` do.
+    """
+    verdicts = [one for one in given if (Path(one).expanduser() / "verdict.json").exists()]
+    unfinished = [one for one in given if (Path(one).expanduser() / "plan.json").exists() and one not in verdicts]
+    if unfinished:
+        raise UserError(f"{unfinished[0]} is a verdict that is not finished; repeat its command, which continues")
+    if not verdicts:
+        return read_runs(given)
+    if len(given) > 1:
+        raise UserError(
+            f"{verdicts[0]} is a verdict, with draws and tuning of its own, and cannot be mixed with anything else; "
+            "give one verdict, or run directories"
+        )
+    return read_verdict(given[0])
+
+
+def write_report(verdict: Verdict, out: str | Path | None = None) -> Page:
+    """Writes a verdict's report.
+
+    Args:
+        verdict: All numbers.
+        out: Folder; None for the verdict's own.
+    """
+    if out is None and verdict.from_runs:
+        raise UserError("a report of run directories needs a folder of its own: name one with --out FOLDER")
+    folder = verdict.folder if out is None else Path(out).expanduser()
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"--out {folder} is a file; name a folder")
+    report = build(verdict)
+    try:
+        for section in report.sections:
+            for block in section.blocks:
+                if isinstance(block, Plot):
+                    write_bytes_atomically(folder / "figures" / f"{block.chart.name}.png", block.chart.png)
+        write_atomically(folder / "report.md", markdown.markdown(report))
+        write_atomically(folder / "report.html", html.page(report))
+    except OSError as error:
+        raise UserError(f"{folder} cannot be written: {error.strerror}; name another folder with --out") from error
+    return report

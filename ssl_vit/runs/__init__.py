@@ -1,0 +1,1 @@
+"""Run directories, their identity, and result files; needs no torch."""

@@ -1,0 +1,182 @@
+"""The run directory: config.yaml, environment.json, metrics.jsonl, checkpoints/, figures/, results/, backbone/.
+
+Reading and writing it needs no torch, so reports can be made anywhere.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, cast
+
+import yaml
+
+from ssl_vit.configs import to_dict, to_yaml
+from ssl_vit.core.errors import UserError
+from ssl_vit.core.files import write_atomically
+from ssl_vit.runs.identity import differences, digest, identity
+from ssl_vit.runs.provenance import command, commit, hardware, versions
+
+
+@dataclass(frozen=True)
+class RunDir:
+    """One run's directory; only the main process writes."""
+
+    path: Path
+    writes: bool
+    config: str = ""
+    """The options as YAML, not yet written where they extend a run."""
+    about: dict[str, Any] | None = None
+    """What environment.json says of this start."""
+
+    @property
+    def backbone(self) -> Path:
+        """The exported backbone."""
+        return self.path / "backbone"
+
+    @property
+    def classifier(self) -> Path:
+        """The exported classifier of a run on labels."""
+        return self.path / "classifier"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where training continues from."""
+        return self.path / "checkpoints"
+
+    @property
+    def figures(self) -> Path:
+        """Pictures."""
+        return self.path / "figures"
+
+    def log(self, record: dict[str, Any], file: str = "metrics.jsonl") -> None:
+        """Appends one JSON object as a line."""
+        if not self.writes:
+            return
+        with (self.path / file).open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps(record) + "\n")
+
+    def confirm(self) -> None:
+        """Records options and environment, once nothing refuses this start; the first start's record stays on top."""
+        if not self.writes or not self.config:
+            return
+        path = self.path / "environment.json"
+        before = cast("dict[str, Any]", json.loads(path.read_text())) if path.exists() else {}
+        if self.has_started() and before:
+            before["continued"] = [*before.get("continued", []), self.about]
+        else:
+            before = self.about or {}
+        write_atomically(path, json.dumps(before, indent=1) + "\n")
+        write_atomically(self.path / "config.yaml", self.config)
+
+    def has_started(self) -> bool:
+        """Whether any step of training, or unit of a verdict's work, has left a trace."""
+        return any((self.path / name).exists() for name in ("checkpoints", "metrics.jsonl", "units"))
+
+    def rewind(self, step: int) -> None:
+        """Forgets what was logged after a step, because training continues from there."""
+        if not self.writes:
+            return
+        for file in ("metrics.jsonl", "timing.jsonl", "health.jsonl"):
+            path = self.path / file
+            if path.exists():
+                kept = [line for line in path.read_text().splitlines() if _step_of(line) <= step]
+                write_atomically(path, "".join(line + "\n" for line in kept))
+
+    def record(self, key: str, value: object) -> None:
+        """Adds something that became known during the run to environment.json."""
+        path = self.path / "environment.json"
+        if self.writes:
+            about = cast("dict[str, Any]", json.loads(path.read_text())) if path.exists() else {}
+            write_atomically(path, json.dumps({**about, key: value}, indent=1) + "\n")
+
+    def training_speed(self) -> dict[str, float]:
+        """Medians of timing.jsonl, and the most memory; empty where nothing was trained."""
+        path = self.path / "timing.jsonl"
+        lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        if not lines:
+            return {}
+        medians = {name: median(line[name] for line in lines) for name in lines[0] if name != "step"}
+        return medians | {"peak_memory": max(line["peak_memory"] for line in lines)}
+
+    def write_result(self, name: str, result: dict[str, Any]) -> Path:
+        """Writes results/NAME.json with versions, commit, command and hardware beside the result."""
+        path = self.path / "results" / f"{name}.json"
+        if self.writes:
+            about = {"versions": versions(), "commit": commit(), "command": command(), "hardware": hardware()}
+            about |= {"training_speed": speed} if (speed := self.training_speed()) else {}
+            write_atomically(path, json.dumps({**result, "made_with": about}, indent=1) + "\n")
+        return path
+
+
+def _step_of(line: str) -> float:
+    try:
+        return float(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return float("inf")  # half a line from a crash
+
+
+def open_run(
+    script: str, config: Any, *, data: str, fingerprint: str, writes: bool, accelerator: dict[str, Any]
+) -> RunDir:
+    """Opens a run's directory, or the one it continues.
+
+    Only the main process looks and writes: the others would see half of what it does.
+
+    Args:
+        script: Name of the recipe, the default directory begins with it.
+        config: The resolved recipe.
+        data: What the source is called.
+        fingerprint: Hash of the training images; other images are another run.
+        writes: Whether this is the main process.
+        accelerator: What is known about devices and processes, for environment.json.
+
+    Raises:
+        UserError: When the directory holds a run with another config, or something that is no run.
+    """
+    values = to_dict(config)
+    given = config.run.dir
+    name = "".join(c if c.isalnum() else "_" for c in Path(data).name) or "data"
+    unique = digest([identity(values), fingerprint])[:8]
+    path = Path(given).expanduser() if given else Path("runs") / f"{script}-{name}-{unique}"
+    if path.exists() and not path.is_dir():
+        raise UserError(f"--run.dir {path} is a file; name a folder")
+    stored, environment = path / "config.yaml", path / "environment.json"
+    about = {
+        "command": command(), "versions": versions(), "commit": commit(),
+        "hardware": {**hardware(), **accelerator}, "script": script, "data_fingerprint": fingerprint,
+    }  # fmt: skip
+    run = RunDir(path, writes, to_yaml(config), about)
+    if not writes:
+        return run
+    if stored.exists():
+        if run.has_started():
+            _check_same(path, stored, environment, values, fingerprint)
+    elif path.is_dir() and any(path.iterdir()):
+        raise UserError(f"--run.dir {path} is not empty and holds no run (no config.yaml); name a new folder")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if not run.has_started():
+            run.confirm()
+    except OSError as error:
+        raise UserError(f"--run.dir {path} cannot be written: {error.strerror}") from error
+    return run
+
+
+def _check_same(path: Path, stored: Path, environment: Path, values: dict[str, Any], fingerprint: str) -> None:
+    try:
+        before = cast("dict[str, Any]", yaml.safe_load(stored.read_text()) or {})
+    except yaml.YAMLError as error:
+        raise UserError(f"{stored} is not valid YAML; name a new --run.dir") from error
+    changed = differences(identity(before), identity(values))
+    if changed:
+        raise UserError(
+            f"--run.dir {path} already holds a run with another config ({changed}); "
+            "name another folder, or repeat its command to continue it"
+        )
+    if environment.exists():
+        made_of = json.loads(environment.read_text()).get("data_fingerprint")
+        if made_of not in (None, fingerprint):
+            raise UserError(f"--run.dir {path} holds a run on other images (they have changed); name another folder")

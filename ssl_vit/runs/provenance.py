@@ -1,0 +1,77 @@
+"""Where a number was made: versions, commit, command and hardware."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from ssl_vit import __version__
+
+_PACKAGES = [
+    "torch",
+    "timm",
+    "accelerate",
+    "datasets",
+    "scikit-learn",
+    "numpy",
+    "scipy",
+    "statsmodels",
+    "pillow",
+    "jinja2",
+    "jsonargparse",
+    "matplotlib",
+    "safetensors",
+    "torchvision",
+    "simplejpeg",
+]
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python, this project and what it stands on."""
+    found = {"python": platform.python_version(), "ssl_vit": __version__}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def commit() -> str | None:
+    """The commit of the checkout this code runs from, with ``+changes`` where it was edited; None outside one."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        return None
+    try:
+        head = _git(root, "rev-parse", "HEAD")
+        return head + ("+changes" if _git(root, "status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _git(root: Path, *words: str) -> str:
+    command = ["git", "-C", str(root), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def hardware() -> dict[str, Any]:
+    """Processor, cores and system."""
+    name = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        lines = cpuinfo.read_text().splitlines()
+        name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), name)
+    return {"cpu": name, "cores": os.cpu_count(), "system": platform.platform()}
+
+
+def command() -> str:
+    """How this process was called, as one types it in a clone of the project."""
+    script, root = Path(sys.argv[0]).absolute(), Path(__file__).resolve().parents[2]
+    name = script.relative_to(root) if script.is_relative_to(root) else sys.argv[0]
+    return shlex.join([str(name), *sys.argv[1:]])

@@ -1,0 +1,1 @@
+"""Paired differences, families of comparisons, labels needed; needs no torch."""

@@ -1,0 +1,77 @@
+"""p-values of comparisons that are made together. Needs no torch.
+
+Holm (1979) reads p-values as small as 0.05 divided by the number of comparisons. So far out, a spread that three seeds
+gave is believed too easily: by luck it is a tenth of the true one in every tenth comparison, and tables of eleven equal
+methods then call something a difference in a fifth of cases. Comparisons with the same number of labels tell of each
+other, though: the same baseline, the same draws, networks of one kind. So for adjusted p-values
+
+- the variance by replicates is the larger of those between pre-training seeds and between draws,
+- counts as no less than its mean over those comparisons,
+- and as known with more degrees of freedom: 1.5 times as many where there are two, twice where there are three, up to
+  three times where there are five or more.
+
+A comparison that stands alone gets the fewest degrees of freedom that any of its variances has.
+None is below that over test images with the networks as they are. benchmarks/bench_statistics.py measures what this
+holds and what it finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+from jaxtyping import Float, Int
+from statsmodels.stats import multitest as _untyped_multitest  # pyright: ignore[reportMissingTypeStubs]
+
+from ssl_vit.statistics.paired import Estimates, Interval, two_sided
+
+_multitest = cast("Any", _untyped_multitest)
+
+
+def holm(p: Sequence[float | None]) -> list[float | None]:
+    """p-values adjusted for being several (Holm 1979); None stays None and counts as no test.
+
+    Args:
+        p: Of the tests.
+    """
+    known = [value for value in p if value is not None]
+    adjusted = iter([float(v) for v in _multitest.multipletests(known, method="holm")[1]] if known else [])
+    return [None if value is None else next(adjusted) for value in p]
+
+
+def adjusted(family: Sequence[Interval], labels: Sequence[int | None]) -> list[float | None]:
+    """Holm's p-values of a family of comparisons; none is below the comparison's own.
+
+    Args:
+        family: What was found, each by itself.
+        labels: The number of labels of each, None for a whole curve: those that are the same know of each other.
+    """
+    p = [one.p for one in family]
+    known = [(i, one.estimates) for i, one in enumerate(family) if one.estimates is not None]
+    if sum(value is not None for value in p) > 1 and known:
+        stacked = Estimates(*(np.concatenate(parts) for parts in zip(*(e for _, e in known), strict=True)))
+        groups = np.unique([labels[i] or 0 for i, _ in known], return_inverse=True)[1]
+        for (i, _), value in zip(known, sheltered(stacked, groups), strict=True):
+            p[i] = float(value)
+    pairs = zip(holm(p), family, strict=True)
+    return [None if value is None or one.p is None else max(value, one.p) for value, one in pairs]
+
+
+def sheltered(found: Estimates, groups: Int[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
+    """p-values, not yet adjusted, in which no spread counts as less than is usual in its group.
+
+    Args:
+        found: The comparisons.
+        groups: Which of them know of each other.
+    """
+    sizes = np.bincount(groups)
+    spread = np.maximum(found.replicates, found.draws)
+    usual = np.bincount(groups, weights=spread) / np.maximum(sizes, 1)
+    together = found._replace(
+        replicates=np.maximum(spread, usual[groups]), df=found.df * np.minimum(sizes[groups] + 1, 6) / 2
+    )
+    floor = two_sided(found.estimate, np.sqrt(found.fixed), found.clusters)
+    fewest = np.where(found.fixed > 0, np.minimum(found.df, found.clusters), found.df)
+    alone = two_sided(found.estimate, found.error, fewest)
+    return np.maximum(np.where(sizes[groups] > 1, together.p, alone), floor)

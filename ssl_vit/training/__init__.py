@@ -1,0 +1,1 @@
+"""The one loop, and what a run needs before and after it."""

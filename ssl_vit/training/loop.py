@@ -1,0 +1,212 @@
+"""fit: the one loop that every objective trains in."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import chain
+from typing import Any, cast
+
+import torch
+from accelerate import Accelerator
+
+from ssl_vit.configs import FitConfig, OptimConfig
+from ssl_vit.core.dist import gather_rows
+from ssl_vit.core.errors import Collapsed, UserError
+from ssl_vit.data.loading.loader import Batch, Loader
+from ssl_vit.objectives.base import Clock, Objective
+from ssl_vit.runs.directory import RunDir
+from ssl_vit.training.checkpoint import load_checkpoint, save_checkpoint
+from ssl_vit.training.launch import count_steps
+from ssl_vit.training.log import TrainingLog
+from ssl_vit.training.memory import out_of_memory
+from ssl_vit.training.metering import Meter, product_ceiling, try_pass
+from ssl_vit.training.micro_batch import settle_micro_batch
+from ssl_vit.training.optim import peak_learning_rate, restore
+from ssl_vit.training.profiling import StepProfile
+from ssl_vit.training.progress import TrainingProgress
+from ssl_vit.training.stepping import Span, Stepper, learning_rate, unmarked
+from ssl_vit.training.stopping import StopRequest
+from ssl_vit.views.training import View
+
+_TRIED = 8
+"""Images of the pass that counts operations."""
+
+
+def fit(
+    objective: Objective,
+    loader: Loader,
+    view: View,
+    *,
+    fit: FitConfig,
+    optim: OptimConfig,
+    run: RunDir,
+    accelerator: Accelerator,
+    seed: int,
+) -> None:
+    """Trains an objective; continues where the run directory's newest checkpoint ends.
+
+    Args:
+        objective: What to minimise; trained in place, on the accelerator's device.
+        loader: Ordered batches.
+        view: Draws every random number of a batch.
+        fit: Resolved options of the loop.
+        optim: Options of the optimiser.
+        run: Where metrics and checkpoints go.
+        accelerator: Made by ``train.start``.
+        seed: Seed of the view's draws.
+
+    Raises:
+        UserError: When the loss stops being a number, or the run is already longer than asked for.
+    """
+    steps = count_steps(fit, loader)
+    rates = partial(learning_rate, optim, peak_learning_rate(optim, loader.batch_size))
+    stepper = Stepper(objective, fit=fit, optim=optim, accelerator=accelerator)
+    done = _resume(objective, stepper.optimizer, accelerator, run, steps, rates)
+    objective.train()
+    if done == steps:
+        return
+    main, alone = accelerator.is_main_process, accelerator.num_processes == 1
+    profile = StepProfile(run.path / "profile", accelerator.device) if fit.profile and main else None
+    span = unmarked if profile is None else profile.span
+    try:
+        if fit.micro_batch == "auto":
+            settle_micro_batch(objective, loader, view, fit=fit, accelerator=accelerator, seed=seed)
+        batches, meter = _measured(loader.batches(done, steps), objective, view, seed, accelerator)
+        run.record("flops_per_image", meter.flops)
+        stepper.prepare(loader.accumulation, meter.least_seconds(loader.micro_batch))
+        feed = _Feed(batches, view, seed, meter, span)
+        with (
+            StopRequest(main) as stop,
+            TrainingLog(run, loader, TrainingProgress(steps, done, loader.batch_size, main), meter, done) as log,
+        ):
+            saved_time = time.monotonic()
+            for step in range(done, steps):
+                if profile is not None:
+                    profile.begin_step()
+                clock = Clock(step, steps, loader.steps_per_epoch)
+                rate = rates(step, steps)
+                logged = stepper(clock, rate, feed, span)
+                log.note(step + 1, logged, objective.observed())
+                if profile is not None:
+                    profile.end_step()
+                done = step + 1
+                if done % fit.log_every == 0 or done == steps:
+                    log.begin_line(done, rate, logged)
+                every = fit.checkpoint_steps is not None and done % fit.checkpoint_steps == 0
+                due = time.monotonic() - saved_time > 60 * fit.checkpoint_minutes
+                reason, wish = objective.stop_reason(), stop.received
+                everybody = every or done == steps or reason is not None  # the same on every process
+                if everybody or (main and (due or wish)):
+                    sound = log.is_sound(stepper.trained, everybody)
+                    if not sound and (everybody or wish or alone):
+                        raise log.divergence(done)
+                    if sound and main:
+                        _save(run, done, steps, objective, stepper, fit.keep_checkpoints)
+                        log.saved = done
+                    saved_time = time.monotonic()
+                if reason:
+                    raise Collapsed(f"{reason} (step {done:,} is saved)")
+                if wish and done < steps:
+                    sys.stderr.write(f"stopped after step {done:,}, which is saved; the same command continues\n")
+                    raise SystemExit(128 + wish)
+    except RuntimeError as error:
+        if not out_of_memory(error):
+            raise
+        raise UserError(_too_little_memory(loader, objective)) from None
+    finally:
+        if profile is not None:
+            profile.close()
+    run.record("unreadable_images", loader.unreadable.listing())
+    accelerator.wait_for_everyone()
+
+
+def _measured(
+    batches: Iterator[Batch], objective: Objective, view: View, seed: int, accelerator: Accelerator
+) -> tuple[Iterator[Batch], Meter]:
+    """The batches as they were, and a meter that knows the operations per image and the device's ceiling."""
+    first = next(batches)
+    few = first.part(slice(_TRIED))
+    inputs = view(few, seed)
+    if "drop" in inputs:  # with every branch, so that a network counts the same in every run
+        inputs["drop"] = torch.ones_like(inputs["drop"])
+    flops = try_pass(objective, inputs, accelerator.autocast()).flops / len(few.index)
+    half = {"bf16": torch.bfloat16, "fp16": torch.float16}
+    dtype = half.get(accelerator.mixed_precision, next(objective.parameters()).dtype)
+    meter = Meter(accelerator.device, flops, product_ceiling(accelerator.device, dtype, torch.get_num_threads()))
+    return chain([first], batches), meter
+
+
+class _Feed:
+    """What the objective reads, one micro-batch a call."""
+
+    def __init__(self, batches: Iterator[Batch], view: View, seed: int, meter: Meter, span: Span) -> None:
+        self.batches, self.view, self.seed, self.meter, self.span = batches, view, seed, meter, span
+
+    def __call__(self) -> dict[str, torch.Tensor]:
+        started = time.perf_counter()
+        with self.span("data"):
+            batch = next(self.batches)
+        self.meter.waited += time.perf_counter() - started
+        with self.span("view"):
+            return self.view(batch, self.seed)
+
+
+def _save(run: RunDir, step: int, steps: int, objective: Objective, stepper: Stepper, keep: int) -> None:
+    state = {"objective": objective.state_dict(), "optimizer": stepper.optimizer.state_dict(), "total_steps": steps}
+    if stepper.accelerator.scaler is not None:
+        state["scaler"] = stepper.accelerator.scaler.state_dict()
+    save_checkpoint(run.checkpoints, step, state, keep)
+
+
+def _too_little_memory(loader: Loader, objective: Objective) -> str:
+    fewer = f"--fit.micro_batch {max(1, loader.micro_batch // 2)} (the effective batch stays), --fit.recompute true"
+    return (
+        f"out of memory with {loader.micro_batch} images per forward pass; try "
+        f"{', '.join((fewer, *objective.smaller))}, or a smaller network or input"
+    )
+
+
+def _resume(
+    objective: Objective,
+    optimizer: Any,
+    accelerator: Accelerator,
+    run: RunDir,
+    steps: int,
+    rates: Callable[[int, int], float],
+) -> int:
+    """Loads the newest sound checkpoint and returns its step; 0 where there is none."""
+    state = load_checkpoint(run.checkpoints)
+    done = 0 if state is None else cast(int, state["step"])
+    if done > steps:
+        raise UserError(
+            f"{run.path} has already trained {done:,} steps, more than the {steps:,} asked for; a run can be extended "
+            "but not shortened: give at least its --fit.epochs, or another --run.dir"
+        )
+    if state is not None:
+        objective.load_state_dict(state["objective"])
+        restore(optimizer, state["optimizer"])
+        if accelerator.scaler is not None and "scaler" in state:
+            accelerator.scaler.load_state_dict(state["scaler"])
+        if accelerator.is_main_process:
+            what = "is already complete" if done == steps else f"continues after step {done:,} of {steps:,}"
+            before = cast(int, state.get("total_steps", steps))
+            if before != steps and done == steps:
+                what += f", though its learning rate follows a schedule of {before:,} steps"
+            elif before != steps:
+                what += (
+                    f"; the learning rate follows the schedule of {steps:,} steps instead of {before:,} from here on: "
+                    f"{rates(done - 1, before):.3g} at the last step, {rates(done, steps):.3g} at the next; so does "
+                    "everything else that is scheduled"
+                )
+            if (run.backbone / "config.json").exists() and done < steps:
+                what += "; the backbone will be replaced"
+            print(f"the run in {run.path} {what}", flush=True)
+    if len(set(gather_rows(torch.tensor([done], device=accelerator.device)).tolist())) > 1:
+        raise UserError(f"the processes find different checkpoints in {run.path}; it must be on a disk they share")
+    run.confirm()
+    run.rewind(done)
+    accelerator.wait_for_everyone()
+    return done

@@ -1,0 +1,122 @@
+"""What a run achieves of what its device could do: images and FLOPs per second, waiting for data, memory."""
+
+from __future__ import annotations
+
+import copy
+import time
+from contextlib import AbstractContextManager
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from ssl_vit.objectives.base import Objective
+from ssl_vit.training.memory import peak_memory
+
+_SIDES = {"cpu": 1024, "mps": 2048}
+"""Side of the square matrices whose product is the ceiling; 8,192 on larger devices."""
+_SECONDS = {"cpu": 0.25}
+"""How long it is tried: a GPU needs a second to reach its clock rate under load."""
+
+
+@lru_cache(maxsize=8)
+def product_ceiling(device: torch.device, dtype: torch.dtype, threads: int) -> float:
+    """FLOPs per second of a large matrix product: the fastest of those that fit into some time; measured once.
+
+    Args:
+        device: Where to compute.
+        dtype: Of both factors.
+        threads: That a CPU computes with, as they are set.
+    """
+    side, seconds = _SIDES.get(device.type, 8192), _SECONDS.get(device.type, 1.0)
+    a, b = (torch.full((side, side), 1.0 / side, device=device, dtype=dtype) for _ in range(2))
+    out = torch.mm(a, b)
+    best, end = float("inf"), time.perf_counter() + seconds
+    while best == float("inf") or time.perf_counter() < end:
+        _wait(device)
+        started = time.perf_counter()
+        torch.mm(a, b, out=out)
+        _wait(device)
+        best = min(best, time.perf_counter() - started)
+    return 2.0 * side**3 / best
+
+
+def _wait(device: torch.device) -> None:
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)
+
+
+class Pass(NamedTuple):
+    """What one forward and backward pass takes."""
+
+    flops: int
+    """Floating-point operations of matrix products and convolutions. What is left out by design (hidden patches, tokens
+    that nobody reads) and what is computed twice for want of memory are not counted."""
+    kept: int
+    """Bytes that the forward pass keeps for the backward pass."""
+
+
+def try_pass(objective: Objective, inputs: dict[str, Tensor], context: AbstractContextManager[Any]) -> Pass:
+    """Runs an objective once, every process of the run with it, and leaves no trace in it.
+
+    Args:
+        objective: What is trained; before compilation.
+        inputs: What it reads.
+        context: Of the arithmetic (autocast).
+    """
+    shadow = copy.copy(objective)  # attributes that a pass sets are the copy's
+    state = {name: buffer.clone() for name, buffer in objective.named_buffers()}
+    own = {p.untyped_storage().data_ptr() for p in objective.parameters()}
+    kept: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    counter = FlopCounterMode(display=False)
+    with counter:
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), context:
+            loss = torch.func.functional_call(shadow, state, (inputs,)).loss
+        trained = [p for p in objective.parameters() if p.requires_grad]
+        torch.autograd.grad(loss, trained, allow_unused=True)
+    return Pass(counter.get_total_flops(), sum(kept.values()))
+
+
+class Meter:
+    """Speed since it was last read."""
+
+    def __init__(self, device: torch.device, flops: float, ceiling: float) -> None:
+        """Starts its clock.
+
+        Args:
+            device: Whose memory is looked at.
+            flops: Per image.
+            ceiling: FLOPs per second of this process's device.
+        """
+        self.device, self.flops, self.ceiling = device, flops, ceiling
+        self.started, self.waited = time.perf_counter(), 0.0
+
+    def least_seconds(self, images: int) -> float:
+        """Time that so many images take at the ceiling."""
+        return images * self.flops / self.ceiling
+
+    def read(self, images: int, world: int) -> dict[str, float]:
+        """Values for timing.jsonl; starts over.
+
+        Args:
+            images: Trained on by all processes since the last reading.
+            world: Number of processes.
+        """
+        now = time.perf_counter()
+        took, waited = max(1e-9, now - self.started), self.waited
+        self.started, self.waited = now, 0.0
+        return {
+            "images_per_second": images / took,
+            "data_wait": waited / took,
+            "mfu": images / world / took * self.flops / self.ceiling,
+            "peak_memory": peak_memory(self.device),
+        }

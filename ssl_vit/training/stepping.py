@@ -1,0 +1,168 @@
+"""One optimiser step of any objective: forward and backward passes, clipping, optimiser, the objective's own hooks."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor
+
+from ssl_vit.configs import FitConfig, OptimConfig
+from ssl_vit.core.errors import UserError
+from ssl_vit.core.schedules import warmup_cosine
+from ssl_vit.models.backbone import Backbone
+from ssl_vit.objectives.base import Clock, Objective, StepOutput
+from ssl_vit.training.launch import DTYPES
+from ssl_vit.training.optim import clip_each, make_optimizer, parameter_groups
+
+_LAUNCH_BOUND = 0.01
+"""Seconds of arithmetic below which a forward and backward pass waits for its hundreds of kernels to be launched."""
+
+Span = Callable[[str], AbstractContextManager[object]]
+"""Marks a part of the step by name, where somebody looks."""
+
+
+def unmarked(name: str) -> AbstractContextManager[object]:
+    """Marks nothing."""
+    return nullcontext()
+
+
+class Stepper:
+    """Trains an objective, one call per optimiser step; nothing in it waits for the device."""
+
+    def __init__(self, objective: Objective, *, fit: FitConfig, optim: OptimConfig, accelerator: Accelerator) -> None:
+        """Moves the objective to the device and makes its optimiser.
+
+        Args:
+            objective: What to minimise; trained in place.
+            fit: Resolved options of the loop.
+            optim: Options of the optimiser.
+            accelerator: Made by ``train.start``.
+        """
+        objective.to(accelerator.device, dtype=DTYPES.get(fit.precision))
+        self.objective, self.fit, self.optim = objective, fit, optim
+        self.accelerator, self.accumulation, self.graphs = accelerator, 1, False
+        self.model: Any
+        self.optimizer: Any
+        groups = parameter_groups(
+            objective.named_parameters(),
+            weight_decay=optim.weight_decay,
+            layer_decay=optim.layer_decay,
+            layer_id=objective.layer_id,
+            top_layer=objective.top_layer,
+            decays_tokens=objective.decays_tokens,
+        )
+        self._scales = [(group["lr_scale"], group["decays"]) for group in groups]
+        self.model, self.optimizer = objective, make_optimizer(groups, optim)
+        self.trained = [p for p in objective.parameters() if p.requires_grad]
+
+    def prepare(self, accumulation: int, seconds: float = 1.0) -> None:
+        """Before the first step: activation checkpointing, layout, compilation, the other processes.
+
+        Args:
+            accumulation: Forward passes per step on each process.
+            seconds: Least time that one of them can take on this device: where it is short, launching kernels takes
+                longer than running them, and a compiled pass becomes a CUDA graph.
+
+        Raises:
+            UserError: When something is to be compiled without a compiler.
+        """
+        self.accumulation = accumulation
+        alone = accumulation == self.accelerator.num_processes == 1
+        self.graphs = self.accelerator.device.type == "cuda" and alone and seconds < _LAUNCH_BOUND
+        asked = self.fit.channels_last
+        together = self.accelerator.device.type == "cuda" if asked is None else asked
+        for part in self.objective.modules():
+            if isinstance(part, Backbone):
+                if self.fit.recompute:
+                    part.recompute_activations()
+                if together:
+                    part.keep_channels_together()
+        if self.fit.compile:
+            _check_compiler(self.accelerator.device)
+            self.objective.compile_passes("reduce-overhead" if self.graphs else None)
+        self.model, self.optimizer = self.accelerator.prepare(self.objective, self.optimizer)
+
+    def __call__(
+        self, clock: Clock, rate: float, inputs: Callable[[], dict[str, Tensor]], span: Span = unmarked
+    ) -> dict[str, Tensor]:
+        """Takes a step.
+
+        Args:
+            clock: Which one.
+            rate: Learning rate of the top layer.
+            inputs: Gives what the objective reads, once per forward pass.
+            span: Marks the parts of the step.
+
+        Returns:
+            ``loss`` and the objective's metrics: means over the step's micro-batches on this process.
+        """
+        self._schedule(clock, rate)
+        self.objective.begin_step(clock)
+        logged: dict[str, Tensor] = {}
+        for micro in range(self.accumulation):
+            given = inputs()
+            if self.graphs:
+                torch.compiler.cudagraph_mark_step_begin()
+            with nullcontext() if micro == self.accumulation - 1 else self.accelerator.no_sync(self.model):
+                with span("forward"):
+                    output: StepOutput = self.model(given)
+                with span("backward"):
+                    self.accelerator.backward(output.loss / self.accumulation)
+            for name, value in {"loss": output.loss, **output.metrics}.items():
+                share = value.detach() / self.accumulation
+                logged[name] = logged[name] + share if name in logged else share
+        with span("optimiser"):
+            self.objective.after_backward(clock)
+            self._clip()
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+        with span("objective"):
+            self.objective.after_step(clock)
+        return logged
+
+    def _schedule(self, clock: Clock, rate: float) -> None:
+        decay = _weight_decay(self.optim, clock.step, clock.total_steps)
+        for group, (scale, decays) in zip(self.optimizer.param_groups, self._scales, strict=True):
+            group["lr"] = rate * scale
+            if decays:
+                group["weight_decay"] = decay
+
+    def _clip(self) -> None:
+        each, whole = self.fit.clip_each, self.fit.clip_grad
+        if each is None and whole is None:
+            return
+        self.accelerator.unscale_gradients(self.optimizer)
+        if each is not None:
+            clip_each(self.trained, each)
+        if whole is not None:
+            torch.nn.utils.clip_grad_norm_(self.trained, whole)
+
+
+def _check_compiler(device: torch.device) -> None:
+    if device.type == "cpu" and not any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++"))):
+        raise UserError("--fit.compile true needs a C++ compiler on a CPU: install g++ (or clang++), or leave it out")
+
+
+def learning_rate(optim: OptimConfig, peak: float, step: int, steps: int) -> float:
+    """The rate of one step (0-based) of a run of so many.
+
+    Args:
+        optim: Warm-up, schedule and least rate.
+        peak: What the warm-up reaches.
+        step: Which step.
+        steps: Of the whole run.
+    """
+    warmup, twice = round(optim.warmup * steps), optim.schedule == "dino"
+    return warmup_cosine(step, total_steps=steps, warmup_steps=warmup, peak=peak, final=optim.min_lr, peak_twice=twice)
+
+
+def _weight_decay(optim: OptimConfig, step: int, steps: int) -> float:
+    """The weight decay of one step (0-based): constant, or on a half cosine (DINO, section 3.2)."""
+    final = optim.weight_decay if optim.weight_decay_end is None else optim.weight_decay_end
+    return warmup_cosine(step, total_steps=steps, warmup_steps=0, peak=optim.weight_decay, final=final)

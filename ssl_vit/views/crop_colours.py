@@ -1,0 +1,150 @@
+"""The colour changes of DINO's crops in batches: every crop has its own draws, and its own order of the jitter.
+
+Pixels are scaled to [0, 1]. What a crop did not draw is not computed for it: crops are grouped by the operation that
+they have at each step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from ssl_vit.configs import CropsConfig
+from ssl_vit.data.constants import sent
+from ssl_vit.views import colour
+
+_JITTER = {"brightness": 0.4, "contrast": 0.4, "saturation": 0.2, "hue": 0.1}
+"""Largest change at strength 1: of a factor around 1, of hue in turns."""
+OPERATIONS = (*_JITTER, "blur", "grey", "solarise")
+_NUMBER = {name: i for i, name in enumerate(OPERATIONS)}
+_NOTHING = len(OPERATIONS)
+_NEEDS_RGB = frozenset({"saturation", "hue", "grey"})
+_NEEDS_8_BITS = frozenset({"solarise"})
+NUMBERS = 13
+"""Uniform numbers per crop: four amounts of jitter and one of blur, four for the order, four chances."""
+_NARROWEST = 1 / 6
+"""A blur of less deviation, in pixels, gives a neighbour less weight than rounding does: it is left out."""
+
+Rows = list[list[Int[Tensor, " _"]]]
+"""For every step, for every operation: the crops that have it there."""
+
+
+def _is_rgb(channels: int, bits: int) -> bool:
+    return channels == 3 and bits == 8
+
+
+def operations(channels: int, bits: int) -> tuple[str, ...]:
+    """What is drawn from: all of them for 8-bit RGB, else those that make sense.
+
+    Three channels of 16 bits are a microscope's or a satellite's, not red, green and blue.
+
+    Args:
+        channels: C of the images.
+        bits: Bits per channel of the files.
+    """
+    without = frozenset[str]() if _is_rgb(channels, bits) else _NEEDS_RGB
+    without |= frozenset() if bits == 8 else _NEEDS_8_BITS
+    return tuple(name for name in OPERATIONS if name not in without)
+
+
+def notice(channels: int, bits: int) -> str:
+    """A sentence about the operations that are left out; empty where none is.
+
+    Args:
+        channels: C of the images.
+        bits: Bits per channel of the files.
+    """
+    left = [name for name in OPERATIONS if name not in operations(channels, bits)]
+    if not left:
+        return ""
+    return f"Crops leave out {', '.join(left)}: they make no sense for {channels} channel(s) of {bits} bits"
+
+
+class Draws(NamedTuple):
+    """What happens to each of N crops."""
+
+    steps: Int[Tensor, "P N"]
+    """What each step does, as a place in ``OPERATIONS``; one past the last for nothing."""
+    values: Float[Tensor, "K N"]
+    """By how much each operation would change the crop: a factor, turns of hue, pixels of blur; 0 for the others."""
+
+
+def draw(u: Float[Tensor, "N numbers"], view: Int[Tensor, " N"], cfg: CropsConfig, names: tuple[str, ...]) -> Draws:
+    """From uniform numbers to operations and amounts.
+
+    Args:
+        u: ``NUMBERS`` uniform numbers of each crop.
+        view: 0 for the first global crop, 1 for the second, more for local ones: their chances differ.
+        cfg: Resolved options.
+        names: What may be drawn, as ``operations`` has it.
+    """
+    assert cfg.jitter is not None and cfg.blur is not None and cfg.blur_sigma is not None and cfg.solarise is not None
+    amount, order, chance = u[:, :5].T, u[:, 5:9], u[:, 9:].T
+    values: list[Tensor] = []
+    for i, (name, most) in enumerate(_JITTER.items()):
+        most *= cfg.jitter
+        low, high = (-most, most) if name == "hue" else (max(0.0, 1.0 - most), 1.0 + most)
+        values.append(low + (high - low) * amount[i])
+    sigma = cfg.blur_sigma[0] + (cfg.blur_sigma[1] - cfg.blur_sigma[0]) * amount[4]
+    values += [sigma, torch.zeros_like(sigma), torch.zeros_like(sigma)]
+    first, second, local = cfg.blur
+    blurred = chance[2] < first * (view == 0) + second * (view == 1) + local * (view > 1)
+    steps: list[Tensor] = []
+    if cfg.jitter:
+        several = sum(name in names for name in _JITTER)  # those that may be drawn stand first
+        places = order[:, :several].argsort(dim=1).T
+        steps += list(torch.where(chance[0] < cfg.jitter_chance, places, _NOTHING))
+    for name, applied in (
+        ("grey", chance[1] < cfg.grey),
+        ("blur", blurred & (sigma >= _NARROWEST)),
+        ("solarise", (chance[3] < cfg.solarise) & (view == 1)),
+    ):
+        if name in names:
+            steps.append(torch.where(applied, _NUMBER[name], _NOTHING))
+    return Draws(torch.stack(steps), torch.stack(values))
+
+
+def group(steps: Int[Tensor, "P N"], device: torch.device) -> Rows:
+    """Sorts crops into groups of one operation each, at every step.
+
+    Args:
+        steps: What ``Draws`` says, on the host.
+        device: Where the groups are needed.
+    """
+    kinds = torch.arange(_NOTHING + 1)
+    counts = (steps[:, None] == kinds[:, None]).sum(dim=2).tolist()
+    order = sent(steps.argsort(dim=1), device)
+    return [list(row.split(sizes))[:_NOTHING] for row, sizes in zip(order, counts, strict=True)]
+
+
+def apply(
+    images: Float[Tensor, "N C H W"], values: Float[Tensor, "K N"], rows: Rows, *, bits: int, widest: float
+) -> None:
+    """In place: the jitter in each crop's own order, then grey, blur and solarising, as torchvision defines them.
+
+    Args:
+        images: Pixels in [0, 1].
+        values: By how much each operation would change each crop, as in ``Draws``.
+        rows: Which crops have which operation at which step.
+        bits: Bits per channel of the files.
+        widest: Largest deviation of a blur in pixels.
+    """
+    changes: list[Callable[[Tensor, Tensor], Tensor]] = [
+        colour.brightness,
+        partial(colour.contrast, rgb=_is_rgb(images.shape[1], bits)),
+        colour.saturation,
+        colour.hue,
+        partial(colour.blur_by_products, reach=math.ceil(3.0 * widest)),
+        lambda part, _: colour.grey(part),
+        lambda part, _: colour.solarise(part),
+    ]
+    for groups in rows:
+        for change, value, crops in zip(changes, values.unbind(), groups, strict=True):
+            if len(crops):
+                images[crops] = change(images.index_select(0, crops), value.index_select(0, crops))

@@ -1,0 +1,164 @@
+"""DINO's many crops of one image: two global ones of the network's input and several small local ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache, partial
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from ssl_vit.configs import CropsConfig
+from ssl_vit.core.randomness import Key, make_key, uniform
+from ssl_vit.data.boxes import centre_crop, random_resized_crop, to_canvas, whole_pixels
+from ssl_vit.data.loading.loader import Batch
+from ssl_vit.data.scale import PixelScale
+from ssl_vit.views import augment
+from ssl_vit.views.crop_colours import (
+    NUMBERS,
+    Draws,
+    apply,
+    draw,
+    group,
+    operations,
+)
+from ssl_vit.views.training import View, drop_path_factors
+
+GLOBALS = 2
+_AT_ONCE = 1_000_000
+"""Numbers in the crops of the images that a CPU works on together (but never fewer than four images): enough to hide
+the cost of a call, few enough to stay in the cache and in memory that the system need not hand out anew."""
+
+
+class _Crops(NamedTuple):
+    """The views of one size."""
+
+    name: str
+    views: slice
+    size: int
+    area: tuple[float, float]
+
+    @property
+    def number(self) -> int:
+        """How many there are of an image."""
+        return self.views.stop - self.views.start
+
+
+def _keys(index: Tensor, epoch: Tensor, seed: int, purpose: str, views: int) -> Key:
+    """One stream per image and view, all views of an image next to each other."""
+    number = torch.arange(views, device=index.device).repeat(len(index))
+    return make_key(seed, purpose, epoch.repeat_interleave(views), index.repeat_interleave(views), number)
+
+
+def _of(values: Float[Tensor, "P N"] | Int[Tensor, "P N"], crops: _Crops, shape: tuple[int, int]) -> Tensor:
+    """What belongs to the crops of one size, of values for all views of all images."""
+    return values.unflatten(1, shape)[:, :, crops.views].flatten(1)
+
+
+def _pieces(batch: Batch, most: int) -> list[Batch]:
+    """The batch in pieces of much the same size, so many images at most."""
+    images = len(batch.index)
+    size = math.ceil(images / math.ceil(images / most))
+    parts = [slice(start, start + size) for start in range(0, images, size)]
+    return [batch.part(p) for p in parts]
+
+
+def _cut(
+    batch: Batch,
+    pixels: Callable[[], Float[Tensor, "B C H W"]],
+    scale: PixelScale,
+    key: Key,
+    u: Float[Tensor, "B V"],
+    crops: _Crops,
+    cfg: CropsConfig,
+    dtype: torch.dtype,
+) -> Float[Tensor, "N C S S"]:
+    """Random crops, resized to one size and mirrored; as they are where images are used whole and have that size."""
+    flip = u < 0.5 if cfg.flip else None
+    canvas = (batch.images.shape[2], batch.images.shape[3])
+    whole = crops.area == (1.0, 1.0)
+    if whole and batch.native and canvas == (crops.size, crops.size):
+        same = pixels().repeat_interleave(crops.number, dim=0)
+        return same if flip is None else torch.where(flip.view(-1, 1, 1, 1), same.flip(3), same)
+    sizes = batch.sizes.repeat_interleave(crops.number, dim=0)
+    boxes = centre_crop(sizes) if whole else random_resized_crop(key, sizes, crops.area, cfg.ratio)
+    boxes = to_canvas(boxes, sizes, canvas)
+    boxes = (boxes if whole else whole_pixels(boxes, canvas)).unflatten(0, u.shape)
+    if not whole and dtype == torch.float32 and augment.crops_in_bytes(batch.images, crops.size):
+        flips = [None] * crops.number if flip is None else flip.unbind(1)
+        each = zip(boxes.unbind(1), flips, strict=True)
+        views = [augment.crop_bytes(batch.images, box, crops.size, mirror) for box, mirror in each]
+        return scale.scaled(torch.stack(views, dim=1).flatten(0, 1), dtype)
+    cut = augment.crop_resize_views(pixels(), boxes, crops.size, flip, whole=not whole)
+    return cut.flatten(0, 1).contiguous().clamp_(0.0, 1.0)
+
+
+def multicrop_view(
+    scale: PixelScale, cfg: CropsConfig, *, size: int, depth: int, drop_path: float, dtype: torch.dtype
+) -> View:
+    """Global and local crops with their colour changes (Caron et al. 2021, section 3.1), and stochastic depth.
+
+    The view gives ``globals``, Float[B 2 C S S], and ``locals``, Float[B L C s s], normalised, and for each of them the
+    factors of stochastic depth, ``drop_globals`` and ``drop_locals``, Float[B V depth 2]. There are no locals where
+    ``cfg.local_crops`` is 0, and no factors where ``drop_path`` is 0.
+
+    Args:
+        scale: Pixel statistics.
+        cfg: Resolved options.
+        size: S, side of the network's input in pixels.
+        depth: Blocks of the backbone.
+        drop_path: Rate of stochastic depth at the last block, in [0, 1).
+        dtype: Arithmetic of the images, float32 or float64.
+    """
+    assert cfg.global_scale is not None and cfg.blur_sigma is not None and cfg.local_crops is not None
+    sets = [_Crops("globals", slice(0, GLOBALS), size, cfg.global_scale)]
+    if cfg.local_crops:
+        assert cfg.local_scale is not None and cfg.local_size is not None
+        after = slice(GLOBALS, GLOBALS + cfg.local_crops)
+        sets.append(_Crops("locals", after, cfg.local_size, cfg.local_scale))
+    views, widest = GLOBALS + cfg.local_crops, cfg.blur_sigma[1]
+
+    def colours(key: Key, images: int, channels: int) -> tuple[Float[Tensor, " N"], Draws]:
+        """A number for the flip of every crop, and its colour changes."""
+        # Swapped halves name another stream of the same view: these numbers share no bits with those of the boxes.
+        u = uniform(Key(key.high, key.low), 1 + NUMBERS)
+        number = torch.arange(views, device=u.device).repeat(images)
+        return u[:, 0], draw(u[:, 1:], number, cfg, operations(channels, scale.bits))
+
+    def crop(batch: Batch, seed: int) -> dict[str, Tensor]:
+        channels, shape = batch.images.shape[1], (len(batch.index), views)
+        key = _keys(batch.index, batch.epoch, seed, "multicrop", views)
+        u, drawn = colours(key, len(batch.index), channels)
+        # What is grouped by is drawn once more where it can be read without waiting for the device.
+        on_host = drawn if u.device.type == "cpu" else colours(
+            _keys(*batch.names(), seed, "multicrop", views), len(batch.index), channels
+        )[1]  # fmt: skip
+        rows = [group(_of(on_host.steps, s, shape), u.device) for s in sets]
+        pixels = cache(partial(scale.scaled, batch.images, dtype))  # crops in bytes need none
+        low, high, flip = (each.reshape(shape) for each in (key.low, key.high, u))
+        inputs: dict[str, Tensor] = {}
+        for crops, groups in zip(sets, rows, strict=True):
+            own = Key(low[:, crops.views].flatten(), high[:, crops.views].flatten())
+            cut = _cut(batch, pixels, scale, own, flip[:, crops.views], crops, cfg, dtype)
+            apply(cut, _of(drawn.values, crops, shape), groups, bits=scale.bits, widest=widest)
+            inputs[crops.name] = scale.normalise(cut).unflatten(0, (shape[0], crops.number))
+        if drop_path:
+            factors = drop_path_factors(
+                _keys(batch.index, batch.epoch, seed, "drop-path", views), depth, drop_path
+            ).unflatten(0, shape)
+            for crops in sets:
+                inputs[f"drop_{crops.name}"] = factors[:, crops.views]
+        return inputs
+
+    def view(batch: Batch, seed: int) -> dict[str, Tensor]:
+        numbers = batch.images.shape[1] * sum(s.number * s.size**2 for s in sets)
+        at_once = max(4, _AT_ONCE // numbers)
+        if batch.images.device.type != "cpu" or len(batch.index) <= at_once:
+            return crop(batch, seed)
+        pieces = [crop(piece, seed) for piece in _pieces(batch, at_once)]
+        return {name: torch.cat([piece[name] for piece in pieces]) for name in pieces[0]}
+
+    return view

@@ -1,0 +1,130 @@
+"""From decoded batches to what an objective reads; every random number of a step is drawn here, on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ssl_vit.configs import AugmentConfig
+from ssl_vit.core.randomness import Key, make_key, uniform
+from ssl_vit.data.boxes import centre_crop, random_resized_crop, to_canvas, whole_pixels
+from ssl_vit.data.constants import constant
+from ssl_vit.data.loading.loader import Batch
+from ssl_vit.data.scale import PixelScale
+from ssl_vit.views import augment, colour
+from ssl_vit.views.randaugment import rand_augment
+
+View = Callable[[Batch, int], dict[str, Tensor]]
+"""(batch, seed) -> what the objective reads."""
+
+
+_AT_ONCE = 2**18
+"""Numbers in the images that a CPU works on together: few enough to stay in its cache from step to step."""
+
+
+def sample_key(seed: int, purpose: str, batch: Batch) -> Key:
+    """One stream of random numbers for every sample of a batch, on its device.
+
+    Args:
+        seed: Of the run.
+        purpose: What is drawn: streams of different purposes share nothing.
+        batch: Whose images and epochs name the streams.
+    """
+    return make_key(seed, purpose, batch.epoch, batch.index)
+
+
+def host_key(seed: int, purpose: str, batch: Batch) -> Key:
+    """As ``sample_key``, on the host: what decides the course of the program is drawn there once more."""
+    index, epoch = batch.names()
+    return make_key(seed, purpose, epoch, index)
+
+
+def _fits(images: Tensor, size: int) -> bool:
+    return tuple(images.shape[2:]) == (size, size)
+
+
+def _geometry(
+    batch: Batch, seed: int, scale: PixelScale, cfg: AugmentConfig, size: int, dtype: torch.dtype
+) -> Callable[[slice], Float[Tensor, "B C S S"]]:
+    """What crops, resizes and flips some images of the batch; all that is random is drawn here, for all of them."""
+    assert cfg.crop_scale is not None
+    canvas = (batch.images.shape[2], batch.images.shape[3])
+    flips = uniform(sample_key(seed, "flip", batch), 1)[:, 0] < 0.5 if cfg.flip else None
+    shifts = augment.random_shift(sample_key(seed, "crop", batch), size) if cfg.crop == "pad" else None
+    boxes, drawn = None, shifts is None and cfg.crop_scale != (1.0, 1.0) and not batch.cropped
+    if drawn:
+        key = sample_key(seed, "crop", batch)
+        boxes = random_resized_crop(key, batch.sizes, cfg.crop_scale, cfg.crop_ratio)
+        boxes = whole_pixels(to_canvas(boxes, batch.sizes, canvas), canvas)
+    elif not (batch.native and _fits(batch.images, size)):
+        boxes = to_canvas(centre_crop(batch.sizes), batch.sizes, canvas)
+    by_bytes = drawn and dtype == torch.float32 and augment.crops_in_bytes(batch.images, size)
+    padded = augment.pad_crop(batch.images, shifts, flips) if shifts is not None and boxes is None else None
+
+    def cut(part: slice) -> Tensor:
+        if padded is not None:
+            return scale.scaled(padded[part], dtype)
+        images, flip = batch.images[part], None if flips is None else flips[part]
+        if by_bytes and boxes is not None:
+            return scale.scaled(augment.crop_bytes(images, boxes[part], size, flip, cfg.interpolation), dtype)
+        if boxes is None and flip is not None:
+            images = augment.mirror(images, flip)
+        images = scale.scaled(images, dtype)
+        if boxes is None:
+            return images
+        mirrored = None if shifts is not None else flip
+        images = augment.crop_resize(images, boxes[part], size, mirrored, cfg.interpolation, whole=drawn).clamp_(0, 1)
+        return images if shifts is None else augment.pad_crop(images, shifts[part], flip)
+
+    return cut
+
+
+def train_geometry(
+    batch: Batch, seed: int, scale: PixelScale, cfg: AugmentConfig, size: int, dtype: torch.dtype
+) -> Float[Tensor, "B C S S"]:
+    """Random crop, resize and flip as the config says; pixels in [0, 1]."""
+    return _geometry(batch, seed, scale, cfg, size, dtype)(slice(None))
+
+
+def train_images(
+    batch: Batch, seed: int, scale: PixelScale, cfg: AugmentConfig, size: int, dtype: torch.dtype
+) -> Float[Tensor, "B C S S"]:
+    """Training images, cropped, varied and normalised; where nothing is varied a CPU works in pieces."""
+    cut, count = _geometry(batch, seed, scale, cfg, size, dtype), len(batch.index)
+    if cfg.policy in ("3-augment", "randaugment") or batch.images.device.type != "cpu":
+        return scale.normalise(vary(batch, seed, cut(slice(None)), scale, cfg))
+    channels = batch.images.shape[1]
+    images = torch.empty((count, channels, size, size), dtype=dtype)
+    at_once = max(1, _AT_ONCE // images[0].numel())
+    for start in range(0, count, at_once):
+        part = slice(start, start + at_once)
+        scale.normalise(cut(part), out=images[part])
+    return images
+
+
+def vary(
+    batch: Batch, seed: int, images: Float[Tensor, "B C H W"], scale: PixelScale, cfg: AugmentConfig
+) -> Float[Tensor, "B C H W"]:
+    """Intensity, colour and further geometry as the config's policy says; pixels in [0, 1]."""
+    key = sample_key(seed, "colour", batch)
+    if cfg.policy == "3-augment":
+        return colour.three_augment(key, images, bits=scale.bits)
+    if cfg.policy == "randaugment":
+        fill = constant(scale.mean, images.dtype, images.device)
+        return rand_augment(
+            key, images, magnitude=cfg.magnitude, fill=fill, bits=scale.bits, host=host_key(seed, "colour", batch)
+        )
+    return images
+
+
+def drop_path_factors(key: Key, depth: int, rate: float) -> Float[Tensor, "B L 2"]:
+    """Stochastic depth (Huang et al. 2016): 0 or 1 / keep per sample, block and residual branch.
+
+    The rate grows linearly from 0 at the first block to ``rate`` at the last.
+    """
+    rates = torch.linspace(0.0, rate, depth, device=key.low.device)[None, :, None]
+    u = uniform(key, 2 * depth).view(-1, depth, 2)
+    return (u >= rates) / (1.0 - rates)
