@@ -234,7 +234,7 @@ def test_areas_of_crops_are_in_their_ranges(monkeypatch: pytest.MonkeyPatch) -> 
         seen.append(own(*given))  # type: ignore[arg-type]
         return seen[-1]
 
-    monkeypatch.setattr(augment, "random_resized_crop", spy)
+    monkeypatch.setattr(multicrop, "random_resized_crop", spy)
     monkeypatch.setattr(multicrop, "_AT_ONCE", 10**9)
     made(replace(batch_of(200, 8), sizes=torch.full((200, 2), 500.0), native=False))
     for boxes, count, (least, most) in zip(seen, (400, 800), ((0.4, 1.0), (0.05, 0.4)), strict=True):
