@@ -15,6 +15,7 @@ from jsonargparse import ArgumentParser, set_parsing_settings
 
 from ssl_vit.configs import dino_presets, presets
 from ssl_vit.configs.check import check_ranges
+from ssl_vit.configs.facts import options
 from ssl_vit.core.errors import UserError, did_you_mean
 
 R = TypeVar("R")
@@ -105,7 +106,10 @@ def _parser(recipe: type[Any], description: str, kind: type[_Parser] = _Parser) 
     parser: Any = kind(description=description, allow_abbrev=False)
     parser.add_argument("--config", action=_CONFIG_FILE, help="YAML file with options; later ones win.")
     parser.add_class_arguments(recipe, as_group=False)
+    declared = options(recipe)
     for action in parser._actions:
+        if action.dest in declared and (limits := declared[action.dest].range):
+            action.help = f"{action.help} {limits.words.capitalize()}."
         if action.dest == "preset":
             action.nargs, action.const = "?", presets.LIST
     return parser
@@ -152,7 +156,7 @@ def read_words(recipe: type[R], words: list[str]) -> R:
     """
     parser = _parser(recipe, "", _InsideParser)
     config = recipe(**_fields(parser, parser.parse_args(words)))
-    check_ranges(to_dict(config))
+    check_ranges(config)
     return config
 
 
@@ -209,7 +213,7 @@ def run_script(main: Callable[[R], None], recipe: type[R], description: str) -> 
     # Large tensors in pages of 2 MB: torch reads this once, and the system makes small pages one by one.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     try:
-        check_ranges(to_dict(config))
+        check_ranges(config)
         main(config)
     except UserError as error:
         rank = os.environ.get("RANK", "0")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 from ssl_vit.configs.crops import CropsConfig
 from ssl_vit.configs.data import AugmentConfig, DataConfig, LoadingConfig, PoolConfig
@@ -17,6 +18,7 @@ from ssl_vit.configs.evaluation import (
     PredictConfig,
     ProbeOptimConfig,
 )
+from ssl_vit.configs.facts import SAME_RUN, Range
 from ssl_vit.configs.fit import FitConfig, OptimConfig, RunConfig
 from ssl_vit.configs.model import AdaptConfig, ModelConfig
 from ssl_vit.configs.objectives import DINOConfig, MAEConfig, SupervisedConfig
@@ -27,9 +29,9 @@ from ssl_vit.configs.verdict import VerdictConfig
 class MAERecipe:
     """Options of recipes/mae.py."""
 
-    seed: int = 0
+    seed: Annotated[int, Range(0, 2**32 - 1)] = 0
     """Seed of every random number of the run."""
-    preset: str | None = None
+    preset: Annotated[str | None, SAME_RUN] = None
     """What fills the options left open: digits, px32, px64, px96, px128, px224; default: chosen by the images' size.
     Without a value: prints all of them."""
     run: RunConfig = field(default_factory=RunConfig)
@@ -50,9 +52,9 @@ class DINORecipe:
     to 0.4, every parameter's gradient clipped by itself.
     """
 
-    seed: int = 0
+    seed: Annotated[int, Range(0, 2**32 - 1)] = 0
     """Seed of every random number of the run."""
-    preset: str | None = None
+    preset: Annotated[str | None, SAME_RUN] = None
     """What fills the options left open: digits, px32, px64, px96, px128, px224; default: chosen by the images' size.
     Without a value: prints all of them."""
     run: RunConfig = field(default_factory=RunConfig)
@@ -77,9 +79,9 @@ _LABELLED_FIT = FitConfig(clip_grad=1.0)
 class SupervisedRecipe:
     """Options of recipes/supervised.py."""
 
-    seed: int = 0
+    seed: Annotated[int, Range(0, 2**32 - 1)] = 0
     """Seed of every random number of the run."""
-    preset: str | None = None
+    preset: Annotated[str | None, SAME_RUN] = None
     """What fills the options left open: digits, px32, px64, px96, px128, px224; default: chosen by the images' size.
     Without a value: prints all of them."""
     run: RunConfig = field(default_factory=RunConfig)
@@ -105,7 +107,7 @@ class FinetuneRecipe:
 
     backbone: str = ""
     """The folder RUN/backbone of a pre-training run (or RUN)."""
-    seed: int = 0
+    seed: Annotated[int, Range(0, 2**32 - 1)] = 0
     """Seed of every random number of the run."""
     run: RunConfig = field(default_factory=RunConfig)
     data: LoadingConfig = field(default_factory=LoadingConfig)
@@ -125,7 +127,7 @@ class KNNRecipe:
 
     backbone: str = ""
     """The folder RUN/backbone of a pre-training run (or RUN)."""
-    seed: int = 0
+    seed: Annotated[int, Range(0, 2**32 - 1)] = 0
     """Seed of the random-weights baseline."""
     run: RunConfig = field(default_factory=RunConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
@@ -138,7 +140,7 @@ class LinearRecipe:
 
     backbone: str = ""
     """The folder RUN/backbone of a pre-training run (or RUN)."""
-    seed: int = 0
+    seed: Annotated[int, Range(0, 2**32 - 1)] = 0
     """Seed of the folds, of every draw in training and of the random-weights baseline."""
     run: RunConfig = field(default_factory=RunConfig)
     data: LoadingConfig = field(default_factory=LoadingConfig)
@@ -179,7 +181,7 @@ class PredictRecipe:
 class VerdictRecipe:
     """Options of eval/verdict.py."""
 
-    seed: int = 0
+    seed: Annotated[int, Range(0, 2**32 - 1)] = 0
     """Seed of the first pre-training run; the others follow. Draws of labels are counted from 0 for every seed."""
     preset: str | None = None
     """What fills the options left open: digits, px32, px64, px96, px128, px224; default: chosen by the images' size.
@@ -189,3 +191,11 @@ class VerdictRecipe:
     model: ModelConfig = field(default_factory=ModelConfig)
     eval: JudgedMetricConfig = field(default_factory=JudgedMetricConfig)
     verdict: VerdictConfig = field(default_factory=VerdictConfig)
+
+
+def known_recipes() -> tuple[type[Any], ...]:
+    """Every recipe there is: files of runs are read by what is declared beside their options."""
+    return (
+        MAERecipe, DINORecipe, SupervisedRecipe, FinetuneRecipe, KNNRecipe, LinearRecipe, PredictRecipe, FiguresRecipe,
+        VerdictRecipe,
+    )  # fmt: skip
