@@ -119,7 +119,7 @@ class AugmentConfig:
     contrast jitter. Default: randaugment when training on labels above 16 pixels, else none. Operations that make no
     sense for the images (not RGB, not 8-bit) are left out."""
     magnitude: Annotated[float, Range(0, 10)] = 9.0
-    """RandAugment's mean magnitude, in [0, 10]; every operation draws its own with deviation 0.5."""
+    """RandAugment's mean magnitude; every operation draws its own with deviation 0.5."""
     erasing: Annotated[float | None, Range(0, 1)] = None
     """Chance that a box of an image (2 % to a third of its area) becomes noise, only when training on labels;
     default: MAE's 0.25 above 16 pixels, else 0."""

@@ -141,7 +141,7 @@ class FiguresConfig:
     """Side in pixels at which the backbone sees the images, a multiple of its patch size: larger ones give finer maps,
     with resampled positions. Default: the backbone's own."""
     count: Annotated[int, Range(1, 12)] = 6
-    """How many images, evenly spaced in their set; at most 12."""
+    """How many images, evenly spaced in their set."""
 
 
 @dataclass(frozen=True)

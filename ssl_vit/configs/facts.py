@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from types import MappingProxyType
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
 
 
 @dataclass(frozen=True)
@@ -82,25 +82,30 @@ def options(group: type[Any]) -> Mapping[str, Option]:
     """All options of a recipe by their dotted names, in the order of their declaration.
 
     Args:
-        group: A dataclass, whose fields are options or groups of them: dataclasses again.
+        group: A dataclass, whose fields are options or groups of them: dataclasses again. An effect beside a group's
+            field is that of all its options, whatever stands beside them.
     """
     found: dict[str, Option] = {}
     declared = _declared(group)
     for name in (field.name for field in fields(group)):
-        inner = options(declared[name].type) if is_dataclass(declared[name].type) else None
-        found |= {name: declared[name]} if inner is None else {f"{name}.{key}": inner[key] for key in inner}
+        kind, limits, effect = declared[name]
+        if is_dataclass(kind):
+            for key, option in options(cast("type[Any]", kind)).items():
+                found[f"{name}.{key}"] = option if effect is None else replace(option, effect=effect)
+        else:
+            found[name] = Option(kind, limits, effect or Effect())
     return MappingProxyType(found)
 
 
-def _declared(group: type[Any]) -> dict[str, Option]:
+def _declared(group: type[Any]) -> dict[str, tuple[Any, Range | None, Effect | None]]:
     """Every field with its facts; a class that only narrows a type keeps the facts of the class above it."""
-    found: dict[str, Option] = {}
+    found: dict[str, tuple[Any, Range | None, Effect | None]] = {}
     for base in reversed(group.__mro__):
-        hints = get_type_hints(base, include_extras=True) if is_dataclass(base) else {}
+        hints = get_type_hints(base, include_extras=True)
         for name in hints.keys() & inspect.get_annotations(base).keys():
-            above = found.get(name, Option(None))
-            kind, *facts = get_args(hints[name]) if get_origin(hints[name]) is Annotated else [hints[name]]
-            limits = [fact for fact in facts if isinstance(fact, Range)] or [above.range]
-            effects = [fact for fact in facts if isinstance(fact, Effect)] or [above.effect]
-            found[name] = Option(kind, limits[0], effects[0])
+            _, limits, effect = found.get(name, (None, None, None))
+            kind, *beside = get_args(hints[name]) if get_origin(hints[name]) is Annotated else [hints[name]]
+            limits = next((fact for fact in beside if isinstance(fact, Range)), limits)
+            effect = next((fact for fact in beside if isinstance(fact, Effect)), effect)
+            found[name] = (kind, limits, effect)
     return found

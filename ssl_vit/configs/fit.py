@@ -94,7 +94,7 @@ class FitConfig:
     checkpoint_minutes: Annotated[float, Range(0), NO_EFFECT] = 10.0
     """Minutes between checkpoints."""
     keep_checkpoints: Annotated[int, Range(1), NO_EFFECT] = 2
-    """How many of the newest checkpoints stay on disk, at least 1."""
+    """How many of the newest checkpoints stay on disk."""
 
     @property
     def given_micro_batch(self) -> int | None:

@@ -77,6 +77,21 @@ def test_a_narrower_type_keeps_the_facts_of_its_field() -> None:
     assert (share.type, share.range, share.effect) == (float, Range(0, 1), SAME_RUN)
 
 
+@dataclass(frozen=True)
+class Study:
+    """A recipe that has another's options as a group, and counts them all."""
+
+    toy: Annotated[Recipe, Effect()] = field(default_factory=Recipe)
+    plain: Recipe = field(default_factory=Recipe)
+
+
+def test_an_effect_beside_a_group_is_that_of_all_its_options() -> None:
+    found = options(Study)
+    assert {found[name].effect for name in ("toy.seed", "toy.toy.share", "toy.toy.plain")} == {Effect()}
+    assert (found["plain.seed"].effect, found["plain.toy.share"].effect) == (NO_EFFECT, SAME_RUN)
+    assert found["toy.toy.share"].range == Range(0, 1)
+
+
 @pytest.mark.parametrize(
     ("config", "words"),
     [
