@@ -78,8 +78,8 @@ def page(recipes: Iterable[type[Any]]) -> str:
 
 def command(recipe: type[Any]) -> str:
     """What a person calls, from the first line of the recipe's docstring."""
-    found = re.search(r"(\w+)\.py", inspect.getdoc(recipe) or "")
-    return found[1] if found else recipe.__name__.removesuffix("Recipe").lower()
+    found = re.search(r"\w+/(\w+)\.py", inspect.getdoc(recipe) or "")
+    return found[1].replace("_", "-") if found else recipe.__name__.removesuffix("Recipe").lower()
 
 
 def entries(recipe: type[Any]) -> list[Entry]:

@@ -54,7 +54,7 @@ class OneRecipe:
 
 @dataclass(frozen=True)
 class OtherRecipe:
-    """Options of recipes/other.py."""
+    """Options of eval/the_other.py, which is no one.py."""
 
     seed: int = 3
     """A seed."""
@@ -69,25 +69,25 @@ def test_the_page_of_two_toys() -> None:
 | command | groups of options |
 | --- | --- |
 | `one` | [toy](#toy) |
-| `other` | [toy](#toy) |
+| `the-other` | [toy](#toy) |
 
 ## Without a group
 
-Taken by one, other.
+Taken by one, the-other.
 
 | option | value | default | |
 | --- | --- | --- | --- |
-| `--seed` | whole number | `0` (one); `3` (other) | A seed. |
+| `--seed` | whole number | `0` (one); `3` (the-other) | A seed. |
 
 ## toy
 
-A toy's options. Taken by one, other.
+A toy's options. Taken by one, the-other.
 
 | option | value | default | |
 | --- | --- | --- | --- |
-| `--toy.share` | number, 0 to 1 | open (one); `0.5` (other) | A share \\|of\\| \\<all>. |
+| `--toy.share` | number, 0 to 1 | open (one); `0.5` (the-other) | A share \\|of\\| \\<all>. |
 | `--toy.sizes` * | whole numbers, at least 1 | `[1, 2]` | Sizes, over two lines; see `share`. |
-| `--toy.way` | `a` or `b` | `a` | Which way. (other) |
+| `--toy.way` | `a` or `b` | `a` | Which way. (the-other) |
 """
     )
 
