@@ -63,6 +63,13 @@ class Recipe:
     toy: Group = field(default_factory=Group)
 
 
+@dataclass(frozen=True)
+class FilledRecipe(Recipe):
+    """The toy with what was left open filled."""
+
+    toy: Filled = field(default_factory=Filled)
+
+
 def test_facts_by_dotted_name() -> None:
     found = options(Recipe)
     assert list(found) == ["seed", "toy.share", "toy.sizes", "toy.plain"]
@@ -75,6 +82,11 @@ def test_facts_by_dotted_name() -> None:
 def test_a_narrower_type_keeps_the_facts_of_its_field() -> None:
     share = options(Filled)["share"]
     assert (share.type, share.range, share.effect) == (float, Range(0, 1), SAME_RUN)
+    given, filled = options(Recipe), options(FilledRecipe)
+    assert {name: (o.range, o.effect) for name, o in given.items()} == {
+        name: (o.range, o.effect) for name, o in filled.items()
+    }
+    assert filled["toy.share"] == share
 
 
 @dataclass(frozen=True)
