@@ -124,9 +124,10 @@ def check_ranges(config: dict[str, Any], prefix: str = "") -> None:
         if isinstance(value, dict):
             check_ranges(cast("dict[str, Any]", value), dotted + ".")
             continue
-        if dotted not in _RANGES:
+        limits = _RANGES.get(dotted) or _RANGES.get(dotted.partition(".")[2])  # of a method's own group in a verdict
+        if limits is None:
             continue
-        low, high = _RANGES[dotted]
+        low, high = limits
         numbers = cast("list[Any]", value) if isinstance(value, list) else [value]
         for number in numbers:
             if isinstance(number, (int, float)) and not low <= number <= high:
