@@ -16,13 +16,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from made_study import STUDY
-from ssl_vit import train
+from ssl_vit.training import launch
 from ssl_vit.configs import VerdictConfig, VerdictRecipe
 from ssl_vit.verdict import work
 from ssl_vit.verdict.runner import Runner, Unit
 
 if __name__ == "__main__":
-    main = train.start().is_main_process
+    main = launch.start().is_main_process
     study = replace(STUDY, folder=Path("v"), recipe=VerdictRecipe(verdict=VerdictConfig(seeds=1, length=0.02)))
     good = study.usual("scratch", 1000)
     bad = good._replace(lr=1e30)
@@ -39,7 +39,7 @@ from pathlib import Path
 
 import torch
 from ssl_vit.configs import FitConfig, MAERecipe, ModelConfig, RunConfig
-from ssl_vit.errors import Diverged
+from ssl_vit.core.errors import Diverged
 from ssl_vit.objectives.base import StepOutput
 from ssl_vit.objectives.mae import MAE
 from ssl_vit.verdict.scripts import main_of

@@ -1,22 +1,17 @@
-"""Runs the project's scripts as a user does (in a process of their own) or quickly (in this one); images for them."""
+"""Runs the project's scripts as a user does, in a process of their own; images for them."""
 
 from __future__ import annotations
 
 import os
-import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from accelerate.state import AcceleratorState
 from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[2]
-
-SMALL = ["--model.width", "16", "--model.depth", "2", "--model.heads", "2", "--fit.batch_size", "32"]
-"""A network so small that a test may train it."""
 
 
 def launched(script: str, *words: str, cwd: Path, launcher: bool = False) -> subprocess.CompletedProcess[str]:
@@ -27,39 +22,9 @@ def launched(script: str, *words: str, cwd: Path, launcher: bool = False) -> sub
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
 
 
-class InProcess:
-    """Scripts in this process, with their own command line and working directory."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], cwd: Path) -> None:
-        self.monkeypatch, self.capsys = monkeypatch, capsys
-        monkeypatch.chdir(cwd)
-
-    def __call__(self, script: str, *words: str) -> tuple[int, str, str]:
-        """Exit status, stdout and stderr."""
-        self.monkeypatch.setattr(sys, "argv", [str(ROOT / script), *words])
-        AcceleratorState._reset_state()  # the script before may have had another precision
-        status = 0
-        try:
-            runpy.run_path(str(ROOT / script), run_name="__main__")
-        except SystemExit as stopped:
-            status = stopped.code if isinstance(stopped.code, int) else 1
-        captured = self.capsys.readouterr()
-        return status, captured.out, captured.err
-
-
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> InProcess:
-    return InProcess(monkeypatch, capsys, tmp_path)
-
-
 @pytest.fixture(name="launched", scope="session")
 def launched_fixture():
     return launched
-
-
-@pytest.fixture(scope="session")
-def small() -> list[str]:
-    return SMALL
 
 
 @pytest.fixture
