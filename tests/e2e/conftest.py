@@ -27,15 +27,24 @@ def launched_fixture():
     return launched
 
 
-@pytest.fixture
-def photos(tmp_path: Path) -> Path:
-    """Two classes of 30 small colour images of different sizes: dark and bright."""
+def save_photos(folder: Path) -> Path:
+    """Two classes of 30 small colour images of different sizes, dark and bright, in ``folder/photos``."""
     rng = np.random.default_rng(0)
     for name, level in (("bright", 150), ("dark", 40)):
-        folder = tmp_path / "photos" / name
-        folder.mkdir(parents=True)
+        place = folder / "photos" / name
+        place.mkdir(parents=True)
         for i in range(30):
             size = (20 + i % 7, 24 + i % 5, 3)
             pixels = (level + rng.integers(0, 60, size)).astype(np.uint8)
-            Image.fromarray(pixels).save(folder / f"{i:02d}.png")
-    return tmp_path / "photos"
+            Image.fromarray(pixels).save(place / f"{i:02d}.png")
+    return folder / "photos"
+
+
+@pytest.fixture(name="save_photos", scope="session")
+def save_photos_fixture():
+    return save_photos
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    return save_photos(tmp_path)

@@ -17,6 +17,8 @@ import timm
 import torch
 from PIL import Image
 
+from made_scripts import InProcess
+
 SHORT = ["--fit.epochs", "1", "--fit.min_steps", "40", "--run.dir"]
 
 
@@ -25,11 +27,22 @@ def rows_of(path: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-@pytest.fixture
-def run(photos: Path, script, small: list[str]) -> Path:
-    status, out, err = script("recipes/supervised.py", *small, "--data.path", "photos", *SHORT, "run")
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, save_photos, small: list[str]) -> Path:
+    """A classifier of photographs, beside them."""
+    folder = tmp_path_factory.mktemp("trained")
+    save_photos(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        script = InProcess(patch, folder)
+        status, out, err = script("recipes/supervised.py", *small, "--data.path", "photos", *SHORT, "run")
     assert status == 0, err
     assert "Classifier: run/classifier" in out
+    return folder
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
     return Path("run")
 
 
