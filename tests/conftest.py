@@ -15,12 +15,13 @@ import pytest
 from hypothesis import settings
 from jaxtyping import install_import_hook
 
+from made_processes import Warm
 from made_scripts import SMALL, InProcess
 
 TESTS = Path(__file__).resolve().parent
 FOLDERS = {"distributed": "processes", "e2e": "slow"}
 """Markers of whole folders; the longest come first, so that no core is left alone with one of them at the end."""
-STARTS_PROCESSES = {"launch", "launched"}
+STARTS_PROCESSES = {"launch", "launched", "warm"}
 """Fixtures that start Python again."""
 TYPED = {"contracts", "parity"}
 """Folders whose tests say most with shapes and types checked at run time."""
@@ -86,6 +87,14 @@ def nothing_said_yet() -> Iterator[None]:
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> InProcess:
     return InProcess(monkeypatch, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def warm() -> Iterator[Warm]:
+    """Runs a script on one or several processes that need not import anything."""
+    processes = Warm()
+    yield processes
+    processes.close()
 
 
 @pytest.fixture(scope="session")
