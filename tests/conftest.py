@@ -6,6 +6,7 @@ everything. Files and folders that are named (``pytest tests/e2e/test_presets.py
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 from collections.abc import Iterator
@@ -69,6 +70,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(FOLDERS[folder])
     order = {folder: i for i, folder in enumerate(FOLDERS)}
     items.sort(key=lambda item: order.get(place[item], len(order)))
+
+
+def pytest_collection_finish() -> None:
+    """What is imported stays: every collection of garbage would look through it, and some libraries ask for many."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # libraries count what is left at the end
 
 
 @pytest.fixture(autouse=True)

@@ -51,14 +51,14 @@ class Warm:
             What all processes said, and the first status that is not 0.
         """
         environment = {k: v for k, v in os.environ.items() if k not in LAUNCHERS} | variables
-        environment |= {"ACCELERATE_USE_CPU": "1", "OMP_NUM_THREADS": "1"}
+        environment["OMP_NUM_THREADS"] = "1"
         store = None
         if processes > 1:
             from torch.distributed import TCPStore
 
             store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # a port that is free
             environment |= {
-                "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "WORLD_SIZE": str(processes),
+                "ACCELERATE_USE_CPU": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "WORLD_SIZE": str(processes),
                 "LOCAL_WORLD_SIZE": str(processes), "TORCHELASTIC_USE_AGENT_STORE": "True",
                 "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_RUN_ID": "none",
             }  # fmt: skip
@@ -142,5 +142,8 @@ def _serve() -> bool:
 
 if __name__ == "__main__":
     _import_everything()
-    if _serve():
-        runpy.run_path(sys.argv[0], run_name="__main__")
+    try:
+        if _serve():
+            runpy.run_path(sys.argv[0], run_name="__main__")
+    finally:
+        gc.unfreeze()  # libraries count what is left at the end

@@ -20,7 +20,7 @@ def losses(run: Path) -> list[float]:
 @pytest.fixture(scope="session")
 def launch(warm: Warm):
     def launch(processes: int, script: str, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-        return warm(ROOT / script, *words, cwd=cwd, processes=processes)
+        return warm(ROOT / script, *words, cwd=cwd, processes=processes, ACCELERATE_USE_CPU="1")
 
     return launch
 

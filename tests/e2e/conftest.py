@@ -11,19 +11,25 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from made_processes import LAUNCHERS, Warm
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def launched(script: str, *words: str, cwd: Path, launcher: bool = False) -> subprocess.CompletedProcess[str]:
-    """A script in its own process, optionally under ``accelerate launch``."""
-    command = [sys.executable, *(["-m", "accelerate.commands.launch"] if launcher else []), str(ROOT / script), *words]
-    environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
-    environment["OMP_NUM_THREADS"] = "1"
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
+@pytest.fixture(scope="session")
+def launched(warm: Warm):
+    def launched(
+        script: str | Path, *words: str, cwd: Path, launcher: bool = False, cold: bool = False
+    ) -> subprocess.CompletedProcess[str]:
+        """A script in its own process, optionally under ``accelerate launch``, or as a start of Python."""
+        if not (launcher or cold):
+            return warm(ROOT / script, *words, cwd=cwd)
+        start = [sys.executable, *(["-m", "accelerate.commands.launch"] if launcher else [])]
+        environment = {k: v for k, v in os.environ.items() if k not in LAUNCHERS}
+        return subprocess.run(
+            [*start, str(ROOT / script), *words], cwd=cwd, env=environment, capture_output=True, text=True, timeout=300
+        )
 
-
-@pytest.fixture(name="launched", scope="session")
-def launched_fixture():
     return launched
 
 

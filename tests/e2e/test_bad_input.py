@@ -175,6 +175,6 @@ def test_more_labels_than_there_are(script, backbone: str) -> None:
 
 
 def test_mistyped_options_answer_before_torch_is_loaded(launched, tmp_path: Path) -> None:
-    done = launched(MAE, "--mae.mask_rato", "0.5", cwd=tmp_path)
+    done = launched(MAE, "--mae.mask_rato", "0.5", cwd=tmp_path, cold=True)
     assert done.returncode == 2
     assert done.stderr == "error: unknown option --mae.mask_rato; did you mean --mae.mask_ratio? (--help lists all)\n"
