@@ -58,7 +58,8 @@ class Warm:
 
             store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # a port that is free
             environment |= {
-                "ACCELERATE_USE_CPU": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "WORLD_SIZE": str(processes),
+                "ACCELERATE_USE_CPU": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port),
+                "WORLD_SIZE": str(processes),
                 "LOCAL_WORLD_SIZE": str(processes), "TORCHELASTIC_USE_AGENT_STORE": "True",
                 "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_RUN_ID": "none",
             }  # fmt: skip

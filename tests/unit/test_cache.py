@@ -301,6 +301,7 @@ Loader(images, batch_size=4, micro_batch=4, seed=0, device=torch.device("cpu"), 
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="files without a name are Linux's")
+@pytest.mark.processes
 def test_a_process_killed_while_it_decodes_leaves_no_file(tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     done = subprocess.run(
