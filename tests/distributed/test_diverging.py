@@ -23,7 +23,9 @@ from ssl_vit.verdict.runner import Runner, Unit
 
 if __name__ == "__main__":
     main = launch.start().is_main_process
-    study = replace(STUDY, folder=Path("v"), recipe=VerdictRecipe(verdict=VerdictConfig(seeds=1, length=0.02)))
+    model = replace(STUDY.model, width=16, depth=2, heads=2)
+    recipe = VerdictRecipe(verdict=VerdictConfig(seeds=1, length=0.02))
+    study = replace(STUDY, folder=Path("v"), recipe=recipe, model=model)
     good = study.usual("scratch", 1000)
     bad = good._replace(lr=1e30)
     units = [Unit(f"trial-{j}", work.trial, (study, "scratch", 1000, j, c), 1.0) for j, c in enumerate((bad, good))]
