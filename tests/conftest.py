@@ -30,7 +30,7 @@ TYPED = {"contracts", "parity"}
 os.environ["OMP_NUM_THREADS"] = "1"  # a worker per core; and sums of one order, however many there are
 CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
 
-for name, examples in {"quick": 10, "thorough": 100}.items():
+for name, examples in {"quick": 10, "thorough": 200}.items():
     settings.register_profile(name, max_examples=examples, deadline=None, database=None, derandomize=True)
 
 

@@ -75,6 +75,7 @@ def test_two_processes_equal_one(halves: list[dict[str, Tensor]]) -> None:
     assert any("running_var" in name for name in whole)
 
 
+@pytest.mark.quick
 def test_one_process_is_torchs_own() -> None:
     ours, theirs = trained(), trained(synchronised=False)
     assert ours.keys() == theirs.keys()
@@ -82,6 +83,7 @@ def test_one_process_is_torchs_own() -> None:
         assert (ours[name] - value).abs().max() <= 1e-12 * max(1.0, float(value.abs().max())), name
 
 
+@pytest.mark.quick
 def test_names_values_and_activations_stay() -> None:
     net = Net()
     before, state = [type(part) for part in net.modules()], {k: v.clone() for k, v in net.state_dict().items()}

@@ -166,6 +166,7 @@ def test_the_report_is_made_again_without_torch(verdict, tmp_path: Path) -> None
 PLAN = ["--verdict.plan_only", "true", "--verdict.jobs", "0", "--verdict.methods", "pixels", *TINY]
 
 
+@pytest.mark.quick
 def test_a_class_with_one_image_and_shares_below_a_label_per_class(script, tmp_path: Path) -> None:
     save_images(tmp_path / "images", {"a": 30, "b": 30, "rare": 1})
     status, out, err = script(
@@ -194,6 +195,7 @@ def test_labels_that_are_missing(script, tmp_path: Path) -> None:
     assert "labels are needed, but flat has none" in err
 
 
+@pytest.mark.quick
 def test_a_pool_that_holds_the_test_images(script, tmp_path: Path) -> None:
     save_images(tmp_path / "labelled" / "train", {"a": 10, "b": 10})
     save_images(tmp_path / "labelled" / "test", {"a": 5, "b": 5}, seed=1)
