@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import sys
@@ -92,6 +93,7 @@ def _in_words(kind: str) -> str:
     return {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}.get(kind, kind)
 
 
+@functools.cache  # made in a tenth of a second, and a verdict reads many words
 def _parser(recipe: type[Any], description: str) -> Any:
     # jsonargparse is typed only in part
     set_parsing_settings(docstring_parse_attribute_docstrings=True)
