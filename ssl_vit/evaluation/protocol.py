@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from ssl_vit.configs import EvalConfig, LabelsConfig
+from ssl_vit.data.boxes import judged_share
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.sources.opening import Labelled
 from ssl_vit.runs.identity import digest, remove
@@ -88,7 +89,8 @@ def result_of(
 
 def view_protocol(images: ImageSet, size: int) -> dict[str, Any]:
     """What of an image evaluation looks at: the facts of ``views.eval_images``."""
-    share = "all of the short side" if size <= 64 else "7/8 of the short side (all of it where it is no larger)"
+    whole = judged_share(size) == 1.0
+    share = "all of the short side" if whole else "7/8 of the short side (all of it where it is no larger)"
     return {**images.policy(), "crop": f"central square, {share}", "input": size}
 
 
