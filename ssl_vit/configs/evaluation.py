@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ssl_vit.configs.data import LabelledDataConfig
-
-Metric = Literal["auto", "top1", "balanced", "auroc", "average_precision", "macro_f1", "mae", "r2"]
+from ssl_vit.configs.metrics import Leading
 
 
 @dataclass(frozen=True)
@@ -22,7 +21,7 @@ class JudgedMetricConfig:
     """What everything is judged on, and by what."""
 
     data: LabelledDataConfig = field(default_factory=LabelledDataConfig)
-    metric: Metric = "auto"
+    metric: Literal["auto", Leading] = "auto"
     """What the verdict is about; all that fit are in the result files. auto: top1 for classes (balanced where the
     largest test class has three times the images of the smallest), average_precision for several labels, r2 for
     numbers."""
@@ -38,7 +37,7 @@ class LabelsConfig:
     number's range) as they allow; default: all."""
     draw: int = 0
     """Which draw of that many labels; draws of one number are nested (20 labels contain the 10 of the same draw)."""
-    metric: Metric = "auto"
+    metric: Literal["auto", Leading] = "auto"
     """What tables lead with; all that fit are in the result file. auto: top1 for classes (balanced where the largest
     test class has three times the images of the smallest), average_precision for several labels, r2 for numbers."""
     held_out: bool = False
@@ -56,7 +55,7 @@ class EvalConfig:
     number's range) as they allow; default: all."""
     draw: int = 0
     """Which draw of that many labels; draws of one number are nested (20 labels contain the 10 of the same draw)."""
-    metric: Metric = "auto"
+    metric: Literal["auto", Leading] = "auto"
     """What tables lead with; all that fit are in the result file. auto: top1 for classes (balanced where the largest
     test class has three times the images of the smallest), average_precision for several labels, r2 for numbers."""
     batch_size: int | None = None

@@ -11,6 +11,7 @@ import numpy as np
 
 from ssl_vit.configs import OptimConfig, VerdictRecipe, resolve, resolve_dino
 from ssl_vit.configs.further import further_options
+from ssl_vit.configs.metrics import METRICS
 from ssl_vit.configs.presets import Task
 from ssl_vit.configs.verdict import label_counts, methods_of, seconds_of
 from ssl_vit.core.dist import gather_lists, rank_and_world
@@ -31,8 +32,6 @@ from ssl_vit.verdict.networks import cnn_for, prepare_public
 from ssl_vit.verdict.study import SCRIPTS, Study
 from ssl_vit.verdict.tuning import tuned_counts
 
-_RANKING = ("auroc", "average_precision", "r2")
-"""Metrics that need labels which vary."""
 _TASKS: tuple[Task, ...] = ("scratch", "finetune")
 
 
@@ -128,7 +127,7 @@ def _check_defined(metric: str, data: Labelled) -> None:
     """Refuses a metric that the labels of these test images leave undefined, before anything is trained."""
     test = data.test
     assert test.labels is not None
-    if metric in _RANKING and not np.ptp(test.labels, axis=0).any():
+    if METRICS[metric].needs_variety and not np.ptp(test.labels, axis=0).any():
         which = "a single class" if test.kind == "class" else "labels that do not vary"
         raise UserError(
             f"--eval.metric {metric} is not defined on the {len(test):,} test images ({data.split}), which have "
