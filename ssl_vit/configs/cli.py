@@ -197,7 +197,7 @@ def _fields(parser: Any, parsed: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name != "config"}
 
 
-def run_script(main: Callable[[R], None], recipe: type[R], description: str) -> None:
+def run_script(main: Callable[[R], object], recipe: type[R], description: str) -> None:
     """What every script does when it is called: parse, run, and show a user's mistake as one line.
 
     Args:

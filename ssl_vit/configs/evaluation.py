@@ -89,7 +89,7 @@ class KNNConfig:
 class LinearConfig:
     """A classifier on frozen features."""
 
-    protocol: Literal["cached", "logistic", "aug-mae", "aug-dino", "attentive"] = "cached"
+    protocol: str = "cached"
     """cached: features once, then learning rate, weight decay and pooling by cross-validation inside the labels;
     logistic: scikit-learn's regression; aug-mae and aug-dino: the papers' training on augmented images (batch norm and
     LARS; SGD); attentive: patch tokens pooled by learned queries, on augmented images."""

@@ -8,6 +8,8 @@ from typing import Literal
 
 Kind = Literal["class", "multilabel", "regression"]
 """``class``: Int[n], a class number each. ``multilabel``: Float[n K] of 0 and 1. ``regression``: Float[n R]."""
+KINDS: dict[Kind, str] = {"class": "one class", "multilabel": "several labels", "regression": "numbers"}
+"""What an image has, in words."""
 
 Leading = Literal["top1", "balanced", "average_precision", "auroc", "macro_f1", "r2", "mean_absolute_error"]
 """Names of the metrics that a table may lead with, for ``--eval.metric``: those of ``METRICS`` that lead somewhere."""

@@ -18,7 +18,7 @@ from sklearn.metrics import (
     roc_auc_score,
 )
 
-from ssl_vit.configs.metrics import METRICS, Kind, defined_on_any, leading
+from ssl_vit.configs.metrics import KINDS, METRICS, Kind, defined_on_any, leading
 from ssl_vit.core.errors import UserError
 
 UNEVEN = 3.0
@@ -88,9 +88,8 @@ def chosen_metric(asked: str, kind: Kind, labels: np.ndarray) -> str:
     if asked == "auto":
         return headline(kind, labels)
     if asked not in leading(kind):
-        words = {"class": "one class", "multilabel": "several labels", "regression": "numbers"}[kind]
         raise UserError(
-            f"--eval.metric {asked} does not fit images with {words} each; give one of {', '.join(leading(kind))}"
+            f"--eval.metric {asked} does not fit images with {KINDS[kind]} each; give one of {', '.join(leading(kind))}"
         )
     return asked
 

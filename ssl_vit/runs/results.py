@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, cast
 
 from ssl_vit.configs import flat
 from ssl_vit.configs.metrics import METRICS, shown
+from ssl_vit.configs.protocols import by_method
 from ssl_vit.core.errors import UserError
 from ssl_vit.runs.identity import differences, digest
 
@@ -25,7 +26,7 @@ class Result:
 
     path: Path
     method: str
-    """The evaluation: knn, linear_probe, finetune, supervised."""
+    """The evaluation: ``method`` of a protocol (``configs.protocols``)."""
     rows: list[dict[str, Any]]
     protocol: dict[str, Any]
     """All that gives the numbers their meaning."""
@@ -243,8 +244,9 @@ def _numbers(result: Result) -> list[Number]:
         if row.get(metric) is None or row.get("headline") is False:
             continue
         own = row["method"] == result.rows[0]["method"]
-        # k-NN has no random number of its own: only random weights depend on its seed.
-        seed = None if result.method == "knn" and row["method"] != "random weights" else result.seed
+        protocol = by_method(result.method)
+        fixed = protocol is not None and not protocol.seeded and row["method"] != "random weights"
+        seed = None if fixed else result.seed
         sample = (result.draw, seed, backbone.get("weights") if own else None)
         value = float(row[metric])
         found.append(Number(result.method, row["method"], variant, result.labels_used, sample, value, row, result))

@@ -1,0 +1,164 @@
+"""Heads trained on augmented images, on a frozen backbone: linear-aug (MAE), linear-aug (DINO) and attentive."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+
+from ssl_vit.configs import LinearRecipe, OptimConfig, RunConfig, to_dict
+from ssl_vit.configs.protocols import probe_named
+from ssl_vit.configs.resolve import resolve_probe
+from ssl_vit.data.images import ImageSet
+from ssl_vit.data.loading.file_crops import file_crops
+from ssl_vit.data.loading.loader import Batch, Loader
+from ssl_vit.data.scale import PixelScale
+from ssl_vit.data.sources.opening import Labelled
+from ssl_vit.data.targets import measure_targets
+from ssl_vit.evaluation.features import Features, extract_features, images_at_once
+from ssl_vit.evaluation.judging import Judged, answered
+from ssl_vit.evaluation.metrics import judge as measure
+from ssl_vit.evaluation.protocols.frozen import HEADINGS, own_options
+from ssl_vit.evaluation.session import Session
+from ssl_vit.models.backbone import Backbone, with_tokens
+from ssl_vit.objectives.probe import AttentiveHead, FrozenProbe, linear_head, probe_view
+from ssl_vit.runs.directory import RunDir, open_run
+from ssl_vit.runs.identity import digest, identity
+from ssl_vit.training.launch import (
+    DTYPES,
+    count_steps,
+    describe,
+    micro_batch_size,
+    summarise,
+    with_statistics,
+)
+from ssl_vit.training.loop import fit
+from ssl_vit.views.evaluation import eval_images
+
+
+def judge(cfg: LinearRecipe, session: Session, accelerator: Accelerator) -> Judged:
+    """The protocols linear-aug (MAE), linear-aug (DINO) and attentive.
+
+    Args:
+        cfg: What ``--help`` lists.
+        session: Backbone and images.
+        accelerator: Made by ``launch.start``.
+
+    Raises:
+        UserError: For a pooling that the backbone does not have, or one that has no patch tokens.
+    """
+    exported, data, name = session.exported, session.data, probe_named(cfg.linear.protocol).method
+    backbone, asked = exported.backbone, cfg
+    if cfg.linear.protocol == "attentive":
+        with_tokens(backbone, "--linear.protocol attentive")
+    cfg = resolve_probe(
+        cfg, len(data.train), size=exported.size, width=backbone.embed_dim, class_token=backbone.class_token
+    )
+    unique = digest(
+        [
+            identity(to_dict(replace(cfg, backbone="", run=RunConfig()))),
+            exported.weights_hash,
+            data.train.fingerprint,
+            cfg.fit.given_micro_batch,  # batch statistics are those of a micro-batch
+        ]
+    )
+    folder = session.run.path / "linear_probe" / unique[:8]
+    probed = [(str(exported.about.get("objective", "backbone")), "backbone", backbone)]
+    if cfg.eval.baselines:
+        probed.append(("random weights", "random-weights", exported.with_random_weights(cfg.seed)))
+    rows, answers = [], {}
+    for method, part, network in probed:
+        if accelerator.is_main_process:
+            print(f"{name} on {method}")
+        own = replace(cfg, run=RunConfig(str(folder / part)))
+        run = open_run(
+            "linear_probe", own, data=data.train.name, fingerprint=f"{exported.weights_hash}-{data.train.fingerprint}",
+            writes=accelerator.is_main_process, accelerator=describe(accelerator),
+        )  # fmt: skip
+        metrics, found = train_probe(
+            network, data, exported.scale, own, size=exported.size, run=run, accelerator=accelerator
+        )
+        answers = answers or answered(session, found.x, found)
+        trained = {k: to_dict(cfg)[k] for k in ("optim", "fit", "augment")}
+        rows.append({"method": method, "pool": cfg.linear.pool or "tokens", "trained_with": trained, **metrics})
+    options = {
+        "linear": own_options(cfg),
+        "pool": cfg.linear.pool or "all tokens",
+        "head": {
+            "aug-mae": "batch norm without affine (statistics of all processes), linear",
+            "aug-dino": "linear",
+            "attentive": "batch norm without affine, one learned query per head, linear",
+        }[cfg.linear.protocol],
+        "optim": to_dict(asked.optim),  # what an open option becomes may depend on the number of labels
+        "fit": to_dict(asked.fit),
+        "augment": to_dict(asked.augment),
+        "batch_statistics": asked.fit.given_micro_batch or "of the whole batch",
+        "selection": "none: fixed options, last step",
+    }
+    return Judged(rows, options, f"{name} (fixed options, last step)", answers, HEADINGS)
+
+
+def train_probe(
+    backbone: Backbone,
+    data: Labelled,
+    scale: PixelScale,
+    cfg: LinearRecipe,
+    *,
+    size: int,
+    run: RunDir,
+    accelerator: Accelerator,
+) -> tuple[dict[str, Any], Features]:
+    """Trains one head on a frozen backbone in the one loop, and judges the last step on the test images.
+
+    Args:
+        backbone: Frozen in place.
+        data: Labelled training and test images.
+        scale: Pixel statistics.
+        cfg: Resolved by ``resolve_probe``.
+        size: Side of the input in pixels.
+        run: Where metrics and checkpoints go.
+        accelerator: Made by ``train.start``.
+
+    Returns:
+        Metrics on the test images, steps and unreadable images; and what the head says of every test image.
+    """
+    protocol, optim = cfg.linear.protocol, OptimConfig(**to_dict(cfg.optim))
+    assert cfg.fit.batch_size is not None and cfg.linear.heads is not None
+    torch.manual_seed(cfg.seed)
+    outputs, reads = len(data.train.classes), cfg.linear.pool or "cls"
+    if protocol == "attentive":
+        head, reads = AttentiveHead(backbone.embed_dim, outputs, cfg.linear.heads), "tokens"
+    else:
+        head = linear_head(backbone.pooled_width(reads), outputs, standardise=protocol == "aug-mae")
+    mean = std = None
+    if data.train.kind == "regression":
+        assert data.train.labels is not None
+        mean, std = (torch.tensor(v) for v in measure_targets(data.train.labels))
+    objective = FrozenProbe(backbone, head, reads=reads, kind=data.train.kind, mean=mean, std=std)
+    loader = Loader(
+        data.train, batch_size=cfg.fit.batch_size, micro_batch=micro_batch_size(cfg.fit, accelerator.num_processes),
+        seed=cfg.seed, device=accelerator.device, cache=cfg.data.cache, workers=cfg.data.workers,
+        crops=file_crops(cfg.data, data.train, cfg.augment, size),
+    )  # fmt: skip
+    view = probe_view(scale, cfg.augment, size=size, dtype=DTYPES.get(cfg.fit.precision, torch.float32))
+    summarise(objective, loader, cfg.fit, optim, f"head on {reads}", accelerator)
+    taken = with_statistics(cfg.fit, accelerator.num_processes, cfg.linear.protocol != "aug-dino")
+    fit(objective, loader, view, fit=taken, optim=optim, run=run, accelerator=accelerator, seed=cfg.seed)
+    found = _scores(objective, data.test, scale, size, accelerator.device)
+    metrics = measure(data.train.kind, found.x, found.labels, data.test.classes)
+    metrics |= {"steps": count_steps(cfg.fit, loader), "unreadable_test_images": list(found.left_out)}
+    return metrics, found
+
+
+def _scores(objective: FrozenProbe, images: ImageSet, scale: PixelScale, size: int, device: torch.device) -> Features:
+    objective.eval()
+    dtype = next(objective.head.parameters()).dtype
+
+    def extract(batch: Batch) -> torch.Tensor:
+        with torch.inference_mode():
+            return objective.scores(eval_images(batch, scale, size, dtype))
+
+    at_once = images_at_once(None, size, device)
+    return extract_features(extract, images, batch_size=at_once, device=device, may_be_constant=True)
