@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ssl_vit.configs import FinetuneRecipe, run_script
 from ssl_vit.configs.protocols import PROTOCOLS
+from ssl_vit.methods.supervised import FinetuneRecipe
+from ssl_vit.script import run_script
 
 if TYPE_CHECKING:
     from ssl_vit.evaluation.judging import Evaluated

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ssl_vit.configs import KNNRecipe, run_script
+from ssl_vit.configs import KNNRecipe
 from ssl_vit.configs.protocols import PROTOCOLS
+from ssl_vit.script import run_script
 
 if TYPE_CHECKING:
     from ssl_vit.evaluation.judging import Evaluated

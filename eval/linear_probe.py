@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ssl_vit.configs import LinearRecipe, run_script
+from ssl_vit.configs import LinearRecipe
 from ssl_vit.configs.protocols import probe_named
+from ssl_vit.script import run_script
 
 if TYPE_CHECKING:
     from ssl_vit.evaluation.judging import Evaluated

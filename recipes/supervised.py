@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ssl_vit.configs import SupervisedRecipe, run_script
+from ssl_vit.methods.supervised import SupervisedRecipe
+from ssl_vit.script import run_script
 
 if TYPE_CHECKING:
     from ssl_vit.evaluation.judging import Evaluated

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ssl_vit.configs import FinetuneRecipe, KNNRecipe, LinearRecipe, flat, to_dict
+from ssl_vit.configs import KNNRecipe, LinearRecipe, flat, to_dict
 from ssl_vit.configs.metrics import KINDS
 from ssl_vit.configs.protocols import PROTOCOLS, Protocol
 from ssl_vit.core.errors import UserError
@@ -19,6 +17,8 @@ from ssl_vit.evaluation.features import Features
 from ssl_vit.evaluation.metrics import columns
 from ssl_vit.evaluation.printing import conclusion, led_by, print_table
 from ssl_vit.evaluation.session import Session, announce, open_session
+from ssl_vit.methods.method import imported
+from ssl_vit.methods.supervised import FinetuneRecipe
 from ssl_vit.runs.directory import RunDir
 from ssl_vit.training import launch
 
@@ -81,7 +81,7 @@ def evaluate(cfg: KNNRecipe | LinearRecipe | FinetuneRecipe, protocol: Protocol)
     launch.use_cores(accelerator, size or session.exported.size)
     if accelerator.is_main_process:
         announce(session)
-    judged = _function(protocol.run)(cfg, session, accelerator)
+    judged: Judged = imported(protocol.run)(cfg, session, accelerator)
     result = session.result(protocol.method, judged.rows, judged.options, cfg.seed, size=judged.size)
     run, name = judged.run, protocol.result
     if run is None:
@@ -127,11 +127,6 @@ def answered(session: Session, scores: np.ndarray, asked: Features) -> Answers:
     test = session.data.test
     groups = None if test.groups is None else test.groups[asked.index]
     return answers_of(test.kind, session.metric, scores, asked.labels, test.classes, groups, positions=asked.index)
-
-
-def _function(name: str) -> Callable[..., Judged]:
-    module, _, function = name.partition(":")
-    return cast("Callable[..., Judged]", getattr(import_module(module), function))
 
 
 def _refuse_without_effect(cfg: KNNRecipe | LinearRecipe | FinetuneRecipe, protocol: Protocol) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from accelerate import Accelerator
 
-from ssl_vit.configs import AdaptConfig, FinetuneRecipe, ModelConfig, RunConfig, SupervisedRecipe, resolve, to_dict
-from ssl_vit.configs.presets import Preset, Task
+from ssl_vit.configs import RunConfig, resolve, to_dict
+from ssl_vit.configs.presets import Preset
 from ssl_vit.data.scale import PixelScale, measure_scale
 from ssl_vit.data.sources.opening import Labelled
 from ssl_vit.evaluation.finetune import leave, train_on_labels, trained_row
@@ -18,6 +19,14 @@ from ssl_vit.evaluation.metrics import chosen_metric
 from ssl_vit.evaluation.protocol import result_of
 from ssl_vit.evaluation.session import labelled_for, on_canvas, warn_unlearnable
 from ssl_vit.exports.origin import recorded_data
+from ssl_vit.methods import Facts
+from ssl_vit.methods.supervised import (
+    FinetuneRecipe,
+    ResolvedFinetuneRecipe,
+    ResolvedSupervisedRecipe,
+    SupervisedRecipe,
+)
+from ssl_vit.methods.supervised import resolve as resolve_scratch
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.models.batchnorm import takes_batch_statistics
 from ssl_vit.models.build import build_backbone, check_shape, model_facts
@@ -37,16 +46,10 @@ class Ingredients(NamedTuple):
     """None: measured on the training images."""
     metric: str
     """What results lead with."""
-    size: int
-    """Side of the input in pixels."""
-    model: ModelConfig | AdaptConfig
-    """Resolved; without ``patch_size`` for what is no plain ViT."""
+    facts: Facts
+    """Of the training images and the network, at the size that it is trained at."""
     preset: Preset
     """What fills the options left open."""
-    pool: str
-    """What represents an image in evaluation."""
-    task: Task
-    """Which learning rates are usual."""
     made_of: tuple[str, ...]
     """Hashes of weights and images: others are another run."""
     recorded: dict[str, Any]
@@ -78,18 +81,18 @@ def from_scratch(cfg: SupervisedRecipe) -> Evaluated:
     shape = model_facts(resolve.default_name(cfg.model, short, cfg.preset))
     model = resolve.resolve_model(cfg.model, short, shape, cfg.preset)
     check_shape(model)
-    assert model.img_size and model.pool
     size, preset = model.img_size, resolve.preset_for(cfg.preset, model.img_size)
     data = on_canvas(data, cfg.data.canvas, size, cfg.data.window)
     launch.use_cores(accelerator, size)
     recorded = {"objective": "supervised", "seed": cfg.seed, "preset": preset.name}
     recorded |= {"positions": model.positions} if shape.plain else {}
     recorded |= recorded_data(cfg.data, cfg.eval.data)
+    facts = Facts(len(data.train), model, shape, data.train.kind)
     given = Ingredients(
-        "from scratch", build_backbone(model, data.train.form.channels), data, None, metric, size, model, preset,
-        model.pool, "scratch", (data.train.fingerprint,), recorded,
+        "from scratch", build_backbone(model, data.train.form.channels), data, None, metric, facts, preset,
+        (data.train.fingerprint,), recorded,
     )  # fmt: skip
-    judged = train_and_judge("supervised", cfg, given, accelerator)
+    judged = train_and_judge("supervised", cfg, resolve_scratch, given, accelerator)
     options = judged.options | {"preset": {"asked": cfg.preset}}
     result = result_of(
         "supervised", judged.rows, options, data=data, size=size, metric=metric, cfg=cfg.eval, seed=cfg.seed
@@ -99,49 +102,42 @@ def from_scratch(cfg: SupervisedRecipe) -> Evaluated:
 
 
 def train_and_judge(
-    script: Literal["supervised", "finetune"], cfg: SupervisedRecipe | FinetuneRecipe, given: Ingredients,
+    script: Literal["supervised", "finetune"],
+    asked: SupervisedRecipe | FinetuneRecipe,
+    resolved: Callable[[Any, Facts, Preset], ResolvedSupervisedRecipe | ResolvedFinetuneRecipe],
+    given: Ingredients,
     accelerator: Accelerator,
-) -> Judged:  # fmt: skip
+) -> Judged:
     """Fills the options left open, trains in a run directory, judges the last step and leaves backbone and classifier.
 
     Args:
         script: Name of the run.
-        cfg: What ``--help`` lists.
+        asked: What ``--help`` lists.
+        resolved: Fills what it leaves open.
         given: Weights and images.
         accelerator: Made by ``launch.start``.
 
     Raises:
         UserError: For options that do not fit images or network, and a folder that holds another run.
     """
-    asked, train, main = cfg, given.data.train, accelerator.is_main_process
-    preset, plain = given.preset, given.model.patch_size is not None
-    cfg = replace(
-        cfg,
-        model=given.model,
-        supervised=resolve.resolve_supervised(
-            cfg.supervised, given.pool, preset.input, len(train), train.kind, plain=plain
-        ),
-        augment=resolve.resolve_augment(cfg.augment, preset.input, labelled=True),
-        optim=resolve.resolve_optim(cfg.optim, given.backbone.embed_dim, preset.input, given.task),
-        fit=resolve.resolve_fit(cfg.fit, len(train), size=preset.input, labelled=True),
-    )
+    train, facts, main = given.data.train, given.facts, accelerator.is_main_process
+    cfg = resolved(asked, facts, given.preset)
     taken = takes_batch_statistics(given.backbone)
     cfg = replace(cfg, fit=launch.with_statistics(cfg.fit, accelerator.num_processes, taken))
-    if isinstance(cfg, SupervisedRecipe):
-        cfg = replace(cfg, preset=preset.name)
-    elif cfg.run.dir is None and given.folder is not None:
+    if cfg.run.dir is None and given.folder is not None:
         options = identity(to_dict(replace(cfg, backbone="")))
         cfg = replace(cfg, run=RunConfig(str(given.folder / digest([options, *given.made_of])[:8])))
+    size = facts.model.img_size
     if main:
-        parts = f"in patches of {given.model.patch_size} px" if plain else f"for {given.backbone.architecture}"
-        print(f"preset          {preset.name}, {given.size} px {parts}")
+        parts = f"in patches of {facts.patch} px" if facts.shape.plain else f"for {facts.model.name}"
+        print(f"preset          {given.preset.name}, {size} px {parts}")
     run = open_run(
         script, cfg, data=train.name, fingerprint="-".join(given.made_of), writes=main,
         accelerator=launch.describe(accelerator),
     )  # fmt: skip
     scale = given.scale or measure_scale(train)
     trained = train_on_labels(
-        given.backbone, given.data, scale, size=given.size, supervised=cfg.supervised, augment=cfg.augment,
+        given.backbone, given.data, scale, size=size, supervised=cfg.supervised, augment=cfg.augment,
         optim=cfg.optim, fit_cfg=cfg.fit, loading=cfg.data, run=run, accelerator=accelerator, seed=cfg.seed,
         metric=given.metric,
     )  # fmt: skip
@@ -153,5 +149,5 @@ def train_and_judge(
     what = "labelled baseline" if script == "supervised" else "fine-tuning"
     return Judged(
         [row], protocol, f"{what}, {len(given.data.test):,} test images", trained.answers,
-        {"method": "method", "labels": "labels"}, "none: fixed options, last step", run, given.size, left,
+        {"method": "method", "labels": "labels"}, "none: fixed options, last step", run, size, left,
     )  # fmt: skip

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 from ssl_vit.configs import FitConfig, LinearConfig, LinearRecipe, ModelConfig, ProbeOptimConfig
-from ssl_vit.configs.resolve import resolve_probe
+from ssl_vit.configs.presets import for_side
 from ssl_vit.core.errors import UserError
+from ssl_vit.evaluation.protocols.augmented import resolve_probe
 from ssl_vit.models.build import build_backbone
 from ssl_vit.objectives.probe import AttentiveHead, FrozenProbe, Standardise, linear_head
 
@@ -60,9 +61,9 @@ def test_numbers_are_learned_standardised_and_answered_in_their_units() -> None:
 
 
 def resolved(protocol: str, images: int, **options: object) -> LinearRecipe:
-    cfg = LinearRecipe(linear=LinearConfig(protocol=protocol))  # pyright: ignore[reportArgumentType]
+    cfg = LinearRecipe(linear=LinearConfig(protocol=protocol))
     size, width = options.pop("size", 224), options.pop("width", 384)
-    return resolve_probe(replace(cfg, **options), images, size=size, width=width, class_token=True)  # pyright: ignore
+    return resolve_probe(replace(cfg, **options), images, for_side(size), width=width, class_token=True)  # pyright: ignore
 
 
 def test_the_papers_protocols() -> None:
@@ -83,7 +84,7 @@ def test_small_sets_and_given_options() -> None:
     assert few.augment.flip is False
     own = resolved("aug-mae", 1438, optim=ProbeOptimConfig(base_lr=0.2), fit=FitConfig(epochs=3.0, batch_size=32))
     assert (own.optim.lr, own.optim.base_lr, own.fit.epochs, own.fit.batch_size) == (None, 0.2, 3.0, 32)
-    assert resolve_probe(few, 1438, size=8, width=384, class_token=True) == few
+    assert resolve_probe(few, 1438, for_side(8), width=384, class_token=True) == few
     cfg = LinearRecipe(linear=LinearConfig(protocol="aug-dino", pool="cls4"))
     with pytest.raises(UserError, match="use mean"):
-        resolve_probe(cfg, 1438, size=8, width=64, class_token=False)
+        resolve_probe(cfg, 1438, for_side(8), width=64, class_token=False)

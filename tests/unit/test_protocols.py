@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from ssl_vit.configs import (
     EvalConfig,
-    FinetuneRecipe,
     KNNRecipe,
     LinearConfig,
     LinearRecipe,
@@ -29,6 +28,7 @@ from ssl_vit.evaluation.answers import answers_of
 from ssl_vit.evaluation.judging import Judged, evaluate
 from ssl_vit.evaluation.metrics import judge
 from ssl_vit.exports.timm_folder import export_backbone
+from ssl_vit.methods.supervised import FinetuneRecipe
 from ssl_vit.models.build import build_backbone
 from ssl_vit.report.findings.runs import read_runs
 from ssl_vit.runs.results import compare, read_results

@@ -8,9 +8,19 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
-from ssl_vit.configs import LinearRecipe, OptimConfig, RunConfig, to_dict
+from ssl_vit.configs import (
+    LinearRecipe,
+    ProbeOptimConfig,
+    ResolvedFit,
+    ResolvedLinear,
+    ResolvedOptim,
+    RunConfig,
+    to_dict,
+)
+from ssl_vit.configs.presets import Preset
 from ssl_vit.configs.protocols import probe_named
-from ssl_vit.configs.resolve import resolve_probe
+from ssl_vit.configs.resolve import batch_for, check_pool, least_steps, resolve_augment
+from ssl_vit.configs.settled import settle
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loading.file_crops import file_crops
 from ssl_vit.data.loading.loader import Batch, Loader
@@ -20,6 +30,7 @@ from ssl_vit.data.targets import measure_targets
 from ssl_vit.evaluation.features import Features, extract_features, images_at_once
 from ssl_vit.evaluation.judging import Judged, answered
 from ssl_vit.evaluation.metrics import judge as measure
+from ssl_vit.evaluation.protocol import preset_of
 from ssl_vit.evaluation.protocols.frozen import HEADINGS, own_options
 from ssl_vit.evaluation.session import Session
 from ssl_vit.models.backbone import Backbone, with_tokens
@@ -37,6 +48,63 @@ from ssl_vit.training.launch import (
 from ssl_vit.training.loop import fit
 from ssl_vit.views.evaluation import eval_images
 
+_PROBES = {
+    "aug-mae": (ProbeOptimConfig("lars", None, 0.1, 1 / 9, 0.0), 90.0, 16384),
+    "aug-dino": (ProbeOptimConfig("sgd", None, 1e-3, 0.0, 0.0), 100.0, 1024),
+    "attentive": (ProbeOptimConfig("adamw", None, 1e-3, 0.05, 0.05), 100.0, 1024),
+}
+"""Optimiser, epochs and batch of each protocol that trains on augmented images (MAE, appendix A.1; DINO's released
+linear evaluation; the attentive probe's are our own)."""
+
+
+def resolve_probe(cfg: LinearRecipe, images: int, preset: Preset, *, width: int, class_token: bool) -> ResolvedLinear:
+    """The protocol's own optimiser, length, batch, crops and pooling as definite values.
+
+    A batch that the images do not fill four times is halved until they do; LARS then keeps the rate of the paper's
+    batch (6.4), other optimisers scale theirs down.
+
+    Args:
+        cfg: As given, with a protocol that trains on augmented images.
+        images: Number of labelled training images.
+        preset: Of the images.
+        width: D of the backbone.
+        class_token: Whether it has one.
+
+    Raises:
+        UserError: For a pooling that the backbone does not have.
+    """
+    protocol = cfg.linear.protocol
+    own, epochs, batch = _PROBES[protocol]
+    given = {k: v for k, v in vars(cfg.optim).items() if v is not None}
+    pool = cfg.linear.pool
+    if protocol != "attentive":
+        usual = "cls" if protocol == "aug-mae" else "cls4" if width < 768 else "cls+mean"
+        pool = pool or (usual if class_token else "mean")
+        check_pool(pool, class_token)
+    batch_size = cfg.fit.batch_size or batch_for(images, batch)
+    optim = replace(own, **given)
+    reduced = cfg.fit.batch_size is None and batch_size < batch
+    if reduced and optim.name == "lars" and not {"lr", "base_lr"} & set(given):
+        # LARS steps are a share of the weights' norm: with the rate of a small batch the head would never be trained.
+        assert optim.base_lr is not None
+        optim = replace(optim, lr=optim.base_lr * batch / 256)
+    boxes = preset.flip and cfg.augment.crop != "pad"  # digits are used whole
+    crop = (0.08, 1.0) if boxes else (1.0, 1.0)
+    return settle(
+        ResolvedLinear,
+        cfg,
+        linear=replace(cfg.linear, pool=pool, heads=cfg.linear.heads or max(1, width // 64)),
+        optim=optim,
+        fit=settle(
+            ResolvedFit,
+            cfg.fit,
+            epochs=cfg.fit.epochs or epochs,
+            batch_size=batch_size,
+            min_steps=least_steps(cfg.fit),
+        ),
+        augment=resolve_augment(cfg.augment, preset, crop, labelled=False),
+    )
+
 
 def judge(cfg: LinearRecipe, session: Session, accelerator: Accelerator) -> Judged:
     """The protocols linear-aug (MAE), linear-aug (DINO) and attentive.
@@ -53,9 +121,8 @@ def judge(cfg: LinearRecipe, session: Session, accelerator: Accelerator) -> Judg
     backbone, asked = exported.backbone, cfg
     if cfg.linear.protocol == "attentive":
         with_tokens(backbone, "--linear.protocol attentive")
-    cfg = resolve_probe(
-        cfg, len(data.train), size=exported.size, width=backbone.embed_dim, class_token=backbone.class_token
-    )
+    preset = preset_of(exported, exported.size)
+    cfg = resolve_probe(cfg, len(data.train), preset, width=backbone.embed_dim, class_token=backbone.class_token)
     unique = digest(
         [
             identity(to_dict(replace(cfg, backbone="", run=RunConfig()))),
@@ -104,7 +171,7 @@ def train_probe(
     backbone: Backbone,
     data: Labelled,
     scale: PixelScale,
-    cfg: LinearRecipe,
+    cfg: ResolvedLinear,
     *,
     size: int,
     run: RunDir,
@@ -124,8 +191,8 @@ def train_probe(
     Returns:
         Metrics on the test images, steps and unreadable images; and what the head says of every test image.
     """
-    protocol, optim = cfg.linear.protocol, OptimConfig(**to_dict(cfg.optim))
-    assert cfg.fit.batch_size is not None and cfg.linear.heads is not None
+    protocol, optim = cfg.linear.protocol, ResolvedOptim(**to_dict(cfg.optim))
+    assert cfg.linear.heads is not None
     torch.manual_seed(cfg.seed)
     outputs, reads = len(data.train.classes), cfg.linear.pool or "cls"
     if protocol == "attentive":
