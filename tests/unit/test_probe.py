@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from ssl_vit.configs import FitConfig, LinearConfig, LinearRecipe, ModelConfig, ProbeOptimConfig
+from ssl_vit.configs import FitConfig, LinearConfig, LinearRecipe, ProbeOptimConfig, ResolvedModel
 from ssl_vit.configs.presets import for_side
 from ssl_vit.core.errors import UserError
 from ssl_vit.evaluation.protocols.augmented import resolve_probe
@@ -50,7 +50,7 @@ def test_attentive_head_by_hand() -> None:
 
 def test_numbers_are_learned_standardised_and_answered_in_their_units() -> None:
     torch.manual_seed(0)
-    backbone = build_backbone(ModelConfig("vit_tiny_patch16_224", 8, 4, 8, 1, 2, "sincos", "mean"), 1)
+    backbone = build_backbone(ResolvedModel("vit_tiny_patch16_224", 8, 4, 8, 1, 2, "sincos", "mean"), 1)
     head = linear_head(8, 1, standardise=False)
     mean, std = torch.tensor([100.0]), torch.tensor([20.0])
     probe = FrozenProbe(backbone, head, reads="mean", kind="regression", mean=mean, std=std)

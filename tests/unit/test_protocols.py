@@ -16,7 +16,7 @@ from ssl_vit.configs import (
     KNNRecipe,
     LinearConfig,
     LinearRecipe,
-    ModelConfig,
+    ResolvedModel,
     flat,
     to_dict,
 )
@@ -38,7 +38,7 @@ TOY = Protocol("toy", "largest-class", "linear", "toy_protocol:judge_toy", ("lin
 
 @pytest.fixture
 def backbone(tmp_path: Path) -> Path:
-    model = ModelConfig("vit_tiny_patch16_224", 8, 4, width=16, depth=1, heads=2, positions="learnable", pool="mean")
+    model = ResolvedModel("vit_tiny_patch16_224", 8, 4, width=16, depth=1, heads=2, positions="learnable", pool="mean")
     network = build_backbone(model, 1)
     about = {"objective": "MAE", "data": {"path": "digits"}, "eval_data": {}}
     export_backbone(network, tmp_path / "run" / "backbone", PixelScale((0.5,), (0.2,), 8), "mean", about)
