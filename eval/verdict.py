@@ -15,14 +15,19 @@ from ssl_vit.configs.verdict import check_verdict
 BEGAN = time.monotonic()
 
 
+def check(cfg: VerdictRecipe) -> None:
+    """Refuses what can be refused before anything is imported."""
+    check_verdict(cfg.verdict)
+    check_further(cfg.verdict)
+
+
 def main(cfg: VerdictRecipe) -> None:
     """Images in, report out.
 
     Args:
         cfg: What ``--help`` lists.
     """
-    check_verdict(cfg.verdict)
-    check_further(cfg.verdict)
+    check(cfg)
     from ssl_vit.verdict.course import give_verdict
 
     folder = give_verdict(cfg, BEGAN)

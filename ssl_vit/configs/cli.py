@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, NoReturn, TypeVar, cast
 
@@ -16,6 +18,7 @@ from jsonargparse import ArgumentParser, set_parsing_settings
 from ssl_vit.configs import dino_presets, presets
 from ssl_vit.configs.check import check_ranges
 from ssl_vit.core.errors import UserError, did_you_mean
+from ssl_vit.core.started import by_command, told
 
 R = TypeVar("R")
 
@@ -27,12 +30,29 @@ class _Parser(ArgumentParser):
         sys.stderr.write(f"error: {_explain(message, option_names(self))}\n")
         sys.exit(2)
 
+    def format_help(self, *args: Any, **kwargs: Any) -> str:
+        """Options, and scripts by the names that are typed here."""
+        return told(super().format_help(*args, **kwargs))
+
 
 class _InsideParser(_Parser):
     """The same for words that are the value of an option: what is wrong with them is told with its name."""
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         raise UserError(_explain(message, option_names(self))) from ex
+
+
+class WordsParser(argparse.ArgumentParser):
+    """What reads the words of a script that takes a list of files instead of options in groups."""
+
+    def __init__(self, description: str | None) -> None:
+        """Describes the script by the name that is typed here.
+
+        Args:
+            description: Text above the options in ``--help``.
+        """
+        form = argparse.RawDescriptionHelpFormatter
+        super().__init__(_command(), description=told(description or ""), formatter_class=form)
 
 
 def option_names(parser: ArgumentParser) -> list[str]:
@@ -99,10 +119,15 @@ def _in_words(kind: str) -> str:
     return {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}.get(kind, kind)
 
 
+def _command() -> str | None:
+    """What stands before the options; None for the name of a file that is launched."""
+    return f"ssl-vit {sys.argv[1]}" if by_command() else None
+
+
 def _parser(recipe: type[Any], description: str, kind: type[_Parser] = _Parser) -> Any:
     # jsonargparse is typed only in part
     set_parsing_settings(docstring_parse_attribute_docstrings=True)
-    parser: Any = kind(description=description, allow_abbrev=False)
+    parser: Any = kind(prog=_command(), description=told(description), allow_abbrev=False)
     parser.add_argument("--config", action=_CONFIG_FILE, help="YAML file with options; later ones win.")
     parser.add_class_arguments(recipe, as_group=False)
     for action in parser._actions:
@@ -197,7 +222,7 @@ def _fields(parser: Any, parsed: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name != "config"}
 
 
-def run_script(main: Callable[[R], None], recipe: type[R], description: str) -> None:
+def run_script(main: Callable[[R], object], recipe: type[R], description: str) -> None:
     """What every script does when it is called: parse, run, and show a user's mistake as one line.
 
     Args:
@@ -206,11 +231,18 @@ def run_script(main: Callable[[R], None], recipe: type[R], description: str) -> 
         description: Text above the options in ``--help``.
     """
     config = parse(recipe, description)
+    with mistakes_told():
+        check_ranges(to_dict(config))
+        main(config)
+
+
+@contextmanager
+def mistakes_told() -> Generator[None, None, None]:
+    """Ends the process with one line where a person can mend what is wrong, and after Ctrl-C."""
     # Large tensors in pages of 2 MB: torch reads this once, and the system makes small pages one by one.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     try:
-        check_ranges(to_dict(config))
-        main(config)
+        yield
     except UserError as error:
         rank = os.environ.get("RANK", "0")
         sys.stderr.write(f"{'' if rank == '0' else f'[process {rank}] '}error: {error}\n")

@@ -49,8 +49,8 @@ class VerdictConfig:
     pretraining: float = 1.0
     """Length of pre-training, as a factor of the preset's."""
     backbones: str | None = None
-    """Finished pre-training runs to judge instead of making new ones, joined by commas: of recipes/mae.py or dino.py on
-    the same pool, several seeds of each where they are there."""
+    """Finished pre-training runs to judge instead of making new ones, joined by commas: of recipes/mae.py or
+    recipes/dino.py on the same pool, several seeds of each where they are there."""
     mae: str = ""
     """Further options for recipes/mae.py, as typed: "--optim.base_lr 4e-3 --fit.batch_size 64". --fit.epochs is the
     whole length here, which --verdict.pretraining and a budget's cuts are factors of; what is the same for all methods

@@ -7,6 +7,7 @@ from shlex import quote
 from typing import Any, cast
 
 from ssl_vit.configs.cli import to_dict
+from ssl_vit.core.started import told
 
 
 def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -31,13 +32,13 @@ def as_words(config: Any) -> list[str]:
 
 
 def as_command(script: str, config: Any) -> str:
-    """The command that runs a script with these options, as typed in a clone of the project.
+    """The command that runs a script with these options: with ``ssl-vit``, or as typed in a clone of the project.
 
     Args:
         script: Path from the project's root, such as recipes/mae.py.
         config: Its recipe.
     """
-    return " ".join(["accelerate launch", script, *map(quote, as_words(config))])
+    return " ".join([told(f"accelerate launch {script}"), *map(quote, as_words(config))])
 
 
 def _text(value: Any) -> str:

@@ -16,11 +16,11 @@ from ssl_vit.configs import RunConfig, SupervisedRecipe
 from ssl_vit.core.dist import gather_lists, rank_and_world
 from ssl_vit.core.errors import Collapsed, Diverged
 from ssl_vit.core.files import write_atomically
+from ssl_vit.core.started import main_of
 from ssl_vit.evaluation.answers import Answers, save_answers
 from ssl_vit.evaluation.metrics import signed
 from ssl_vit.runs.identity import digest, remove
 from ssl_vit.verdict.folders import discard, prepare
-from ssl_vit.verdict.scripts import main_of
 from ssl_vit.verdict.study import LIGHT_BELOW, NAMES, SCRIPTS, Study
 from ssl_vit.verdict.tuning import Candidate
 

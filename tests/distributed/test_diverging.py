@@ -42,7 +42,7 @@ from ssl_vit.configs import FitConfig, MAERecipe, ModelConfig, RunConfig
 from ssl_vit.errors import Diverged
 from ssl_vit.objectives.base import StepOutput
 from ssl_vit.objectives.mae import MAE
-from ssl_vit.verdict.scripts import main_of
+from ssl_vit.core.started import main_of
 
 rank, now = os.environ["RANK"], []
 whole, begin = MAE.forward, MAE.begin_step

@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow
 import pyarrow.parquet
 import pytest
-import ssl_vit.data.hub
+import ssl_vit.data.sources.hub
 from PIL import Image
 from ssl_vit.configs import SourceConfig
 from ssl_vit.core.errors import UserError
@@ -25,8 +25,8 @@ SHA = "0" * 39 + "1"
 ASK = """
 import sys
 from ssl_vit.configs import SourceConfig
-from ssl_vit.data.locate import open_source
-from ssl_vit.errors import UserError
+from ssl_vit.data.sources.locate import open_source
+from ssl_vit.core.errors import UserError
 for path in sys.argv[1:]:
     try:
         for name, part in open_source(SourceConfig(path=path), labelled=True).items():
