@@ -18,11 +18,14 @@ from ssl_vit.configs import (
 )
 
 
-def main(cfg: FinetuneRecipe) -> None:
+def main(cfg: FinetuneRecipe) -> Path | None:
     """Backbone and labelled images in, test accuracy and RUN/classifier out.
 
     Args:
         cfg: What ``--help`` lists.
+
+    Returns:
+        The result file; None on processes other than the main one.
     """
     from ssl_vit.configs import resolve
     from ssl_vit.evaluation.answers import save_answers
@@ -75,7 +78,7 @@ def main(cfg: FinetuneRecipe) -> None:
         accelerator=accelerator, seed=cfg.seed, metric=session.metric,
     )  # fmt: skip
     if not main_process:
-        return
+        return None
     objective_name = str(exported.about.get("objective", "backbone"))
     recorded = exported.about | {"objective": f"{objective_name} fine-tuned"}
     recorded |= {"eval_data": recorded_data(DataConfig(), session.judged_on)["eval_data"]}
@@ -91,6 +94,7 @@ def main(cfg: FinetuneRecipe) -> None:
     path = run.write_result("finetune", result)
     save_answers(path, trained.answers)
     print(f"Result: {path}   {left}")
+    return path
 
 
 if __name__ == "__main__":

@@ -1,13 +1,18 @@
 """Weighted k-nearest neighbours on frozen features, exactly as DINO evaluates, beside random weights and raw pixels."""
 
+from pathlib import Path
+
 from ssl_vit.configs import KNNRecipe, run_script
 
 
-def main(cfg: KNNRecipe) -> None:
+def main(cfg: KNNRecipe) -> Path | None:
     """Backbone in, table and RUN/results/knn.json out.
 
     Args:
         cfg: What ``--help`` lists.
+
+    Returns:
+        The result file; None on processes other than the main one.
     """
     import torch
 
@@ -49,7 +54,7 @@ def main(cfg: KNNRecipe) -> None:
             rows.append({"method": contestant.method, "k": k, "neighbours": used, "headline": k == cfg.knn.k, **metrics,
                          "unreadable_test_images": list(asked.left_out)})  # fmt: skip
     if not accelerator.is_main_process:
-        return
+        return None
     shown = {"method": "features", "neighbours": "k", **columns(kind, session.metric)}
     heads = [row for row in rows if row["headline"]]
     why = led_by(session.metric, data.test)
@@ -67,6 +72,7 @@ def main(cfg: KNNRecipe) -> None:
     path = session.run.write_result(f"knn{session.suffix(cfg.seed)}", result)
     save_answers(path, answers or {})
     print(f"Result: {path}")
+    return path
 
 
 if __name__ == "__main__":

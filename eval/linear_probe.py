@@ -4,14 +4,19 @@
 by cross-validation inside the training labels; the test images select nothing.
 """
 
+from pathlib import Path
+
 from ssl_vit.configs import LinearRecipe, run_script
 
 
-def main(cfg: LinearRecipe) -> None:
+def main(cfg: LinearRecipe) -> Path | None:
     """Backbone in, table and RUN/results/PROTOCOL.json out.
 
     Args:
         cfg: What ``--help`` lists.
+
+    Returns:
+        The result file; None on processes other than the main one.
     """
     from ssl_vit.evaluation.answers import save_answers
     from ssl_vit.evaluation.linear_protocols import FILES, NAMES, judge_linear
@@ -27,7 +32,7 @@ def main(cfg: LinearRecipe) -> None:
         announce(session)
     judged = judge_linear(cfg, session, accelerator)
     if not accelerator.is_main_process:
-        return
+        return None
     name, file = NAMES[cfg.linear.protocol], FILES[cfg.linear.protocol]
     shown = {"method": "features", "pool": "pooling", "rate": "rate", "decay": "decay", "C": "C"}
     shown |= columns(session.data.test.kind, session.metric)
@@ -38,6 +43,7 @@ def main(cfg: LinearRecipe) -> None:
     path = session.run.write_result(f"{file}{session.suffix(cfg.seed)}", result)
     save_answers(path, judged.answers)
     print(f"Result: {path}")
+    return path
 
 
 if __name__ == "__main__":

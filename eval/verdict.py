@@ -6,11 +6,18 @@ Pre-trains what is not there yet, judges everything alike, and writes report.htm
 interrupted verdict continues with the same command.
 """
 
+from __future__ import annotations
+
 import time
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ssl_vit.configs import VerdictRecipe, run_script
 from ssl_vit.configs.further import check_further
 from ssl_vit.configs.verdict import check_verdict
+
+if TYPE_CHECKING:
+    from ssl_vit.report.page.blocks import Page
 
 BEGAN = time.monotonic()
 
@@ -21,24 +28,28 @@ def check(cfg: VerdictRecipe) -> None:
     check_further(cfg.verdict)
 
 
-def main(cfg: VerdictRecipe) -> None:
+def main(cfg: VerdictRecipe) -> tuple[Path, Page] | None:
     """Images in, report out.
 
     Args:
         cfg: What ``--help`` lists.
+
+    Returns:
+        Its folder and its report; None where only the plan was asked for, and on processes other than the main one.
     """
     check(cfg)
     from ssl_vit.verdict.course import give_verdict
 
     folder = give_verdict(cfg, BEGAN)
     if folder is None:
-        return
+        return None
     from ssl_vit.report.findings.records import read_verdict
     from ssl_vit.report.page.write import write_report
 
     report = write_report(read_verdict(folder))
     print("\n" + "\n".join([report.sentence, *report.beside]))
     print(f"\nReport: {folder / 'report.html'}   {folder / 'report.md'}")
+    return folder, report
 
 
 if __name__ == "__main__":

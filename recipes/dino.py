@@ -7,13 +7,17 @@ accelerate launch recipes/dino.py --data.path FOLDER
 from dataclasses import replace
 
 from ssl_vit.configs import DINORecipe, run_script
+from ssl_vit.runs.directory import RunDir
 
 
-def main(cfg: DINORecipe) -> None:
+def main(cfg: DINORecipe) -> RunDir:
     """Images in, RUN/backbone out: the teacher's.
 
     Args:
         cfg: What ``--help`` lists.
+
+    Returns:
+        The run's directory.
     """
     import torch
 
@@ -71,6 +75,7 @@ def main(cfg: DINORecipe) -> None:
         name = "DINO" if cfg.dino.export == "teacher" else "DINO, student"
         pretraining.export(name, objective, cfg, start, scale, run)
         print(pretraining.what_next(cfg, start, run, None))
+    return run
 
 
 def _warn(left_out: str, outputs: int | None, classes: int | None) -> None:

@@ -7,13 +7,17 @@ accelerate launch recipes/mae.py --data.path FOLDER
 from dataclasses import replace
 
 from ssl_vit.configs import MAERecipe, run_script
+from ssl_vit.runs.directory import RunDir
 
 
-def main(cfg: MAERecipe) -> None:
+def main(cfg: MAERecipe) -> RunDir:
     """Images in, RUN/backbone out.
 
     Args:
         cfg: What ``--help`` lists.
+
+    Returns:
+        The run's directory.
     """
     import torch
 
@@ -53,13 +57,14 @@ def main(cfg: MAERecipe) -> None:
     launch.summarise(objective, loader, cfg.fit, cfg.optim, tokens, accelerator)
     loop.fit(objective, loader, view, fit=cfg.fit, optim=cfg.optim, run=run, accelerator=accelerator, seed=cfg.seed)
     if not accelerator.is_main_process:
-        return
+        return run
     from ssl_vit.figures.reconstructions import save_reconstructions  # so late because plotting takes time to import
 
     pretraining.export("MAE", objective, cfg, start, scale, run)
     picture = run.figures / "reconstructions.png"
     save_reconstructions(objective, loader.images, scale, picture, size=size, mask_ratio=mae.mask_ratio, seed=cfg.seed)
     print(pretraining.what_next(cfg, start, run, picture))
+    return run
 
 
 if __name__ == "__main__":

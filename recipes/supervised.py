@@ -7,13 +7,17 @@ accelerate launch recipes/supervised.py --data.path FOLDER
 from dataclasses import replace
 
 from ssl_vit.configs import SupervisedRecipe, run_script
+from ssl_vit.runs.directory import RunDir
 
 
-def main(cfg: SupervisedRecipe) -> None:
+def main(cfg: SupervisedRecipe) -> RunDir:
     """Labelled images in, test accuracy, RUN/backbone and RUN/classifier out.
 
     Args:
         cfg: What ``--help`` lists.
+
+    Returns:
+        The run's directory.
     """
     from ssl_vit.configs import resolve, to_dict
     from ssl_vit.data.scale import measure_scale
@@ -76,7 +80,7 @@ def main(cfg: SupervisedRecipe) -> None:
         seed=cfg.seed, metric=metric,
     )  # fmt: skip
     if not main_process:
-        return
+        return run
     recorded = {"objective": "supervised", "seed": cfg.seed}
     recorded |= {"positions": model.positions} if shape.plain else {}
     recorded |= recorded_data(cfg.data, cfg.eval.data)
@@ -95,6 +99,7 @@ def main(cfg: SupervisedRecipe) -> None:
     path = run.write_result("supervised", result)
     save_answers(path, trained.answers)
     print(f"Result: {path}   {left}")
+    return run
 
 
 if __name__ == "__main__":

@@ -6,12 +6,11 @@ Words are read, and mistakes in them told, before torch is imported and before a
 from __future__ import annotations
 
 import ast
-import inspect
 import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from ssl_vit import __version__
 from ssl_vit.configs.check import check_ranges
@@ -50,7 +49,7 @@ def main(words: Sequence[str] | None = None) -> None:
     if hasattr(module, "command"):
         module.command(words)
         return
-    config = parse(recipe_of(module.main), module.__doc__ or "", words)
+    config = parse(started.options_of(module.main), module.__doc__ or "", words)
     with mistakes_told():
         check_ranges(to_dict(config))
         if hasattr(module, "check"):
@@ -62,11 +61,6 @@ def main(words: Sequence[str] | None = None) -> None:
         else:
             started.threads_open = open_threads
             module.main(config)
-
-
-def recipe_of(function: Any) -> Any:
-    """The class of the options that a script's ``main`` takes."""
-    return next(iter(inspect.signature(function, eval_str=True).parameters.values())).annotation
 
 
 def overview() -> str:

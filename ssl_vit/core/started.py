@@ -8,6 +8,7 @@ them as they are typed here.
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import os
 import re
 import shutil
@@ -62,6 +63,12 @@ def main_of(script: str) -> Callable[..., Any]:
         script: Path as in a clone.
     """
     return module_of(script).main
+
+
+def options_of(main: Callable[..., Any]) -> Any:
+    """The class of the options that a script's ``main`` takes."""
+    kind = next(iter(inspect.signature(main).parameters.values())).annotation
+    return main.__globals__[kind] if isinstance(kind, str) else kind
 
 
 def by_command() -> bool:
