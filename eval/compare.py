@@ -6,8 +6,8 @@ python eval/compare.py RUN/results/knn.json OTHER/results/knn.json --mcnemar: tw
 
 from pathlib import Path
 
-from ssl_vit.configs.cli import WordsParser, mistakes_told
 from ssl_vit.runs.results import compare, read_results
+from ssl_vit.script import WordsParser, mistakes_told
 
 
 def main(results: list[str], out: str | None, two: bool = False) -> None:

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from ssl_vit.configs import KNNRecipe, run_script
+from ssl_vit.configs import KNNRecipe
+from ssl_vit.script import run_script
 
 
 def main(cfg: KNNRecipe) -> Path | None:

@@ -4,7 +4,7 @@ python eval/report.py VERDICT
 python eval/report.py runs/mae-digits-* runs/supervised-* --out report
 """
 
-from ssl_vit.configs.cli import WordsParser, mistakes_told
+from ssl_vit.script import WordsParser, mistakes_told
 
 
 def main(given: list[str], out: str | None) -> None:

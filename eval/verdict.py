@@ -12,23 +12,17 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ssl_vit.configs import VerdictRecipe, run_script
-from ssl_vit.configs.further import check_further
-from ssl_vit.configs.verdict import check_verdict
+from ssl_vit.script import run_script
+from ssl_vit.verdict.options import Comparison, check_verdict, verdict_recipe
 
 if TYPE_CHECKING:
     from ssl_vit.report.page.blocks import Page
 
 BEGAN = time.monotonic()
+recipe, check = verdict_recipe, check_verdict  # what is asked before processes are started
 
 
-def check(cfg: VerdictRecipe) -> None:
-    """Refuses what can be refused before anything is imported."""
-    check_verdict(cfg.verdict)
-    check_further(cfg.verdict)
-
-
-def main(cfg: VerdictRecipe) -> tuple[Path, Page] | None:
+def main(cfg: Comparison) -> tuple[Path, Page] | None:
     """Images in, report out.
 
     Args:
@@ -53,4 +47,4 @@ def main(cfg: VerdictRecipe) -> tuple[Path, Page] | None:
 
 
 if __name__ == "__main__":
-    run_script(main, VerdictRecipe, __doc__ or "")
+    run_script(main, recipe(), __doc__ or "")

@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from ssl_vit import __version__
+from ssl_vit.configs import parse, to_dict
 from ssl_vit.configs.check import check_ranges
-from ssl_vit.configs.cli import mistakes_told, parse, to_dict
 from ssl_vit.core import started
 from ssl_vit.core.errors import UserError, did_you_mean
+from ssl_vit.script import all_presets, mistakes_told
 
 _ALONE = ("compare", "figures", "report")
 """Commands that work in one process."""
@@ -49,7 +50,7 @@ def main(words: Sequence[str] | None = None) -> None:
     if hasattr(module, "command"):
         module.command(words)
         return
-    config = parse(started.options_of(module.main), module.__doc__ or "", words)
+    config = parse(started.options_of(module), module.__doc__ or "", words, listing=all_presets)
     with mistakes_told():
         check_ranges(to_dict(config))
         if hasattr(module, "check"):

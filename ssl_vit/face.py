@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -228,10 +228,10 @@ def verdict(
 
 def _call(script: str, options: Mapping[str, Any]) -> Any:
     """What a script's ``main`` returns."""
-    main: Callable[..., Any] = module_of(script).main
-    config = from_options(options_of(main), options)
+    module = module_of(script)
+    config = from_options(options_of(module), options)
     _fresh()
-    return main(config)
+    return module.main(config)
 
 
 def _fresh() -> None:
@@ -257,7 +257,7 @@ def _judges(script: str) -> bool:
     """Whether a script judges one backbone on labelled images."""
     if not script.startswith("eval/") or hasattr(module_of(script), "command"):
         return False
-    return {"backbone", "eval"} <= {field.name for field in fields(options_of(module_of(script).main))}
+    return {"backbone", "eval"} <= {field.name for field in fields(options_of(module_of(script)))}
 
 
 def _leading(rows: list[dict[str, Any]]) -> int:

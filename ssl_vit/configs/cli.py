@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import sys
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, NoReturn, TypeVar, cast
 
@@ -15,10 +13,10 @@ import jsonargparse
 import yaml
 from jsonargparse import ArgumentParser, set_parsing_settings
 
-from ssl_vit.configs import dino_presets, presets
+from ssl_vit.configs import presets
 from ssl_vit.configs.check import check_ranges
 from ssl_vit.core.errors import UserError, did_you_mean
-from ssl_vit.core.started import by_command, told
+from ssl_vit.core.started import told, usage_name
 
 R = TypeVar("R")
 
@@ -35,24 +33,11 @@ class _Parser(ArgumentParser):
         return told(super().format_help(*args, **kwargs))
 
 
-class _InsideParser(_Parser):
-    """The same for words that are the value of an option: what is wrong with them is told with its name."""
+class _RaisingParser(_Parser):
+    """The same for options that are given in Python."""
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         raise UserError(_explain(message, option_names(self))) from ex
-
-
-class WordsParser(argparse.ArgumentParser):
-    """What reads the words of a script that takes a list of files instead of options in groups."""
-
-    def __init__(self, description: str | None) -> None:
-        """Describes the script by the name that is typed here.
-
-        Args:
-            description: Text above the options in ``--help``.
-        """
-        form = argparse.RawDescriptionHelpFormatter
-        super().__init__(_command(), description=told(description or ""), formatter_class=form)
 
 
 def option_names(parser: ArgumentParser) -> list[str]:
@@ -119,15 +104,10 @@ def _in_words(kind: str) -> str:
     return {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}.get(kind, kind)
 
 
-def _command() -> str | None:
-    """What stands before the options; None for the name of a file that is launched."""
-    return f"ssl-vit {sys.argv[1]}" if by_command() else None
-
-
 def _parser(recipe: type[Any], description: str, kind: type[_Parser] = _Parser) -> Any:
     # jsonargparse is typed only in part
     set_parsing_settings(docstring_parse_attribute_docstrings=True)
-    parser: Any = kind(prog=_command(), description=told(description), allow_abbrev=False)
+    parser: Any = kind(prog=usage_name(), description=told(description), allow_abbrev=False)
     parser.add_argument("--config", action=_CONFIG_FILE, help="YAML file with options; later ones win.")
     parser.add_class_arguments(recipe, as_group=False)
     for action in parser._actions:
@@ -136,13 +116,16 @@ def _parser(recipe: type[Any], description: str, kind: type[_Parser] = _Parser) 
     return parser
 
 
-def parse(recipe: type[R], description: str, args: list[str] | None = None) -> R:
+def parse(
+    recipe: type[R], description: str, args: list[str] | None = None, listing: Callable[[], str] = presets.table
+) -> R:
     """Reads the command line (and ``--config`` files) into a recipe's frozen dataclass.
 
     Args:
         recipe: One of the dataclasses in ``configs.recipes``.
         description: Text above the options in ``--help``.
         args: Words of the command line; default: ``sys.argv[1:]``.
+        listing: What ``--preset`` without a name prints.
 
     Returns:
         The config. On a mistake one line goes to stderr and the process ends with status 2; ``--preset`` without a name
@@ -155,7 +138,7 @@ def parse(recipe: type[R], description: str, args: list[str] | None = None) -> R
         preset = fields.get("preset")
         if preset == presets.LIST:
             if os.environ.get("RANK", "0") == "0":
-                print(f"{presets.table()}\n\n{dino_presets.table()}")
+                print(listing())
             sys.exit(0)
         if preset is not None:
             presets.named(preset)
@@ -166,16 +149,16 @@ def parse(recipe: type[R], description: str, args: list[str] | None = None) -> R
 
 
 def read_words(recipe: type[R], words: list[str]) -> R:
-    """As ``parse`` and the checks of ``run_script``, for words that are the value of an option.
+    """As ``parse`` and the checks of a script, for words that nobody typed.
 
     Args:
-        recipe: One of the dataclasses in ``configs.recipes``.
-        words: As typed.
+        recipe: As for ``parse``.
+        words: As on the command line.
 
     Raises:
         UserError: On a mistake.
     """
-    parser = _parser(recipe, "", _InsideParser)
+    parser = _parser(recipe, "", _RaisingParser)
     config = recipe(**_fields(parser, parser.parse_args(words)))
     check_ranges(to_dict(config))
     return config
@@ -220,33 +203,3 @@ def _fields(parser: Any, parsed: Any) -> dict[str, Any]:
             raise UserError(f"{group} in the config file is a group of options, not the value {value!r}")
     fields: dict[str, Any] = parser.instantiate(parsed).__dict__
     return {name: value for name, value in fields.items() if name != "config"}
-
-
-def run_script(main: Callable[[R], object], recipe: type[R], description: str) -> None:
-    """What every script does when it is called: parse, run, and show a user's mistake as one line.
-
-    Args:
-        main: The script's function of its config.
-        recipe: The config's class.
-        description: Text above the options in ``--help``.
-    """
-    config = parse(recipe, description)
-    with mistakes_told():
-        check_ranges(to_dict(config))
-        main(config)
-
-
-@contextmanager
-def mistakes_told() -> Generator[None, None, None]:
-    """Ends the process with one line where a person can mend what is wrong, and after Ctrl-C."""
-    # Large tensors in pages of 2 MB: torch reads this once, and the system makes small pages one by one.
-    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
-    try:
-        yield
-    except UserError as error:
-        rank = os.environ.get("RANK", "0")
-        sys.stderr.write(f"{'' if rank == '0' else f'[process {rank}] '}error: {error}\n")
-        sys.exit(1)
-    except KeyboardInterrupt:
-        sys.stderr.write("interrupted; the same command continues from the last checkpoint\n")
-        sys.exit(130)

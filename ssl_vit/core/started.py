@@ -65,8 +65,11 @@ def main_of(script: str) -> Callable[..., Any]:
     return module_of(script).main
 
 
-def options_of(main: Callable[..., Any]) -> Any:
-    """The class of the options that a script's ``main`` takes."""
+def options_of(module: ModuleType) -> Any:
+    """The class of a script's options: what its ``recipe()`` makes, or what its ``main`` takes."""
+    if hasattr(module, "recipe"):
+        return module.recipe()
+    main = module.main
     kind = next(iter(inspect.signature(main).parameters.values())).annotation
     return main.__globals__[kind] if isinstance(kind, str) else kind
 
@@ -75,6 +78,11 @@ def by_command() -> bool:
     """Whether a person typed ``ssl-vit`` or ``python -m ssl_vit``."""
     started = Path(sys.argv[0])
     return started.stem == "ssl-vit" or started == _PACKAGE / "__main__.py"
+
+
+def usage_name() -> str | None:
+    """What stands before the options in ``--help``; None for the name of a file that is launched."""
+    return f"ssl-vit {sys.argv[1]}" if by_command() else None
 
 
 def _command() -> str | None:
