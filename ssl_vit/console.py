@@ -133,8 +133,6 @@ def _processes(asked: int | None) -> int:
             f"--processes {asked}: this machine has {gpus} GPU(s), and each computes for one process; give at most "
             f"{gpus}, or set ACCELERATE_USE_CPU=1 to leave GPUs aside"
         )
-    if not gpus:
-        os.environ["ACCELERATE_USE_CPU"] = "1"
     return asked or max(1, gpus)
 
 
@@ -149,10 +147,13 @@ def _launch(processes: int, words: list[str], open_threads: bool) -> None:
     """The same command in several processes; what they print says what is wrong where they fail."""
     import logging
 
+    import torch
     from accelerate.commands.launch import launch_command, launch_command_parser
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
+    if not torch.accelerator.device_count():
+        os.environ["ACCELERATE_USE_CPU"] = "1"  # Accelerate looks for GPUs otherwise, and starts jobs of one process
     if open_threads:
         os.environ[_OPEN] = "1"
     options = {
