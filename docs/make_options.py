@@ -95,7 +95,11 @@ def _texts(config: Any) -> dict[str, str]:
     for base in reversed(type(config).__mro__):
         if not is_dataclass(base):
             continue
-        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        try:
+            source = inspect.getsource(base)
+        except OSError:  # made by make_dataclass, of classes that have one
+            continue
+        (tree,) = ast.parse(textwrap.dedent(source)).body
         body = tree.body if isinstance(tree, ast.ClassDef) else []
         for field, text in pairwise(body):
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):

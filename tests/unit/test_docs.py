@@ -6,18 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
-from ssl_vit.configs import FiguresRecipe, KNNRecipe, LinearRecipe, PredictRecipe, to_dict
-from ssl_vit.configs.words import flat
-from ssl_vit.methods import METHODS
-from ssl_vit.methods.supervised import FinetuneRecipe, SupervisedRecipe
+from ssl_vit.configs.facts import options
+from ssl_vit.methods import known_recipes
 from ssl_vit.verdict.options import verdict_recipe
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-RECIPES = [
-    *(method.recipe for method in METHODS.values()), SupervisedRecipe, FinetuneRecipe, KNNRecipe, LinearRecipe,
-    FiguresRecipe, PredictRecipe, verdict_recipe(),
-]  # fmt: skip
 EXAMPLE = "rotation."
 """Options of the method that docs/extending.md makes up."""
 
@@ -35,6 +29,6 @@ def test_links_lead_to_files_of_the_repository(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_options_that_pages_name_exist(page: Path) -> None:
-    known = {name for recipe in RECIPES for name in flat(to_dict(recipe()))}
+    known = {name for recipe in (*known_recipes(), verdict_recipe()) for name in options(recipe)}
     named = set(re.findall(r"--([a-z_]+(?:\.[a-z_0-9]+)+)", page.read_text(encoding="utf-8")))
     assert not {name for name in named - known if not name.startswith(EXAMPLE)}

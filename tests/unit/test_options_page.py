@@ -97,3 +97,8 @@ def test_every_option_says_what_it_is(recipe: type) -> None:
     found = make_options.entries(recipe)
     assert [entry.name for entry in found] == list(options(recipe))
     assert [entry.name for entry in found if not entry.text.endswith(".") and not entry.text.endswith(")")] == []
+
+
+def test_the_page_in_the_repository_is_of_these_options() -> None:
+    written = make_options.PAGE.read_text(encoding="utf-8")
+    assert written == make_options.page((*known_recipes(), verdict_recipe())), "python docs/make_options.py"
