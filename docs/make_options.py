@@ -24,11 +24,12 @@ HEAD = """# Options
 
 <!-- made by docs/make_options.py; edit the dataclasses in ssl_vit/configs instead -->
 
-Every option is written `--group.name VALUE`, or stands in a YAML file that `--config FILE` reads; later ones win.
-`--print_config` prints all options of a command as such a file, and a run keeps its own in config.yaml.
-An empty default is open: it is filled from the images, the preset or the backbone, as the text says.
-A run that is started again may be given other values of the options with *: they change no result, or are recorded by
-what they fill; --fit.epochs makes a run longer.
+Every option is written `--GROUP.NAME VALUE`, or stands in a YAML file that `--config FILE` reads; the later one wins.
+`--print_config` prints all options of a command as such a file, and a run keeps its own in `config.yaml`.
+
+An empty default is open: it is filled from the images, the preset or the backbone, as the text says. Options with *
+may have another value when a run is started again. They change no result, or are recorded by what they fill; a larger
+`--fit.epochs` makes the run longer.
 """
 _KINDS = {int: "whole number", float: "number", bool: "true or false", str: "text"}
 

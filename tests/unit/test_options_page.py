@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import pytest
 from ssl_vit.configs.facts import NO_EFFECT, Range, options
 from ssl_vit.methods import known_recipes
+from ssl_vit.verdict.options import verdict_recipe
 
 SCRIPT = Path(__file__).parents[2] / "docs" / "make_options.py"
 spec = importlib.util.spec_from_file_location("make_options", SCRIPT)
