@@ -11,7 +11,9 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from ssl_vit.configs import FitConfig, ModelConfig, RunConfig
+from ssl_vit.configs import EvalConfig, FitConfig, LinearConfig, LinearRecipe, ModelConfig, RunConfig
+from ssl_vit.configs.protocols import _HERE, PROTOCOLS, Protocol
+from ssl_vit.evaluation.judging import evaluate
 from ssl_vit.training.pretraining import pretrain
 
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
@@ -21,7 +23,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 def written(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, ModuleType]]:
     """The page's modules that are found by their names, as though the files were there."""
     found: dict[str, ModuleType] = {}
-    for name in ("methods.rotation", "objectives.rotation", "data.sources.npz"):
+    for name in ("methods.rotation", "objectives.rotation", "evaluation.protocols.centroid", "data.sources.npz"):
         block = re.search(
             rf"^```python\n# ssl_vit/{name.replace('.', '/')}\.py\n(.*?)^```", PAGE.read_text(), re.M | re.S
         )
@@ -52,3 +54,18 @@ def test_a_source_gives_images_and_labels(written: dict[str, ModuleType], tmp_pa
     assert np.array_equal(part.rows.raw(2), images[2])
     assert [part.classes[i] for i in part.labels] == ["b", "a", "b"]
     assert written["data.sources.npz"].open_npz(tmp_path / "few.npz", labelled=False)["all"].labels is None
+
+
+@pytest.mark.usefixtures("written")
+def test_a_protocol_is_run_by_its_entry(monkeypatch: pytest.MonkeyPatch, tiny_run: Path, tmp_path: Path) -> None:
+    entry = re.search(r"^```python\n(Protocol\(.*)\n```", PAGE.read_text(), re.M)
+    assert entry is not None
+    protocol = eval(entry[1], {"Protocol": Protocol, "_HERE": _HERE})
+    monkeypatch.setitem(PROTOCOLS, "centroid", protocol)
+    cfg = LinearRecipe(
+        str(tiny_run), run=RunConfig(str(tmp_path)), eval=EvalConfig(labels=100), linear=LinearConfig("centroid")
+    )
+    found = evaluate(cfg, protocol)
+    assert [row["method"] for row in found.rows] == ["MAE", "random weights", "raw pixels"]
+    assert found.path.name.startswith("centroid")
+    assert found.rows[2]["top1"] > 50  # class means of pixels
