@@ -9,25 +9,28 @@ import math
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from ssl_vit.configs import flat, to_dict
-from ssl_vit.configs.facts import Option, options
-from ssl_vit.configs.recipes import known_recipes
+from ssl_vit.configs.facts import Effect, Option, options
+from ssl_vit.methods.recipes import known_recipes
+from ssl_vit.verdict.options import verdict_recipe
 
 PAGE = Path(__file__).with_name("options.md")
 HEAD = """# Options
 
-<!-- made by docs/make_options.py; edit the dataclasses in ssl_vit/configs instead -->
+<!-- made by docs/make_options.py; edit the dataclasses in ssl_vit instead -->
 
+Commands are those of `ssl-vit`; in a clone, the scripts of these names in recipes/ and eval/ take the same options.
 Every option is written `--group.name VALUE`, or stands in a YAML file that `--config FILE` reads; later ones win.
 `--print_config` prints all options of a command as such a file, and a run keeps its own in config.yaml.
 An empty default is open: it is filled from the images, the preset or the backbone, as the text says.
 A run that is started again may be given other values of the options with *: they change no result, or are recorded by
-what they fill; --fit.epochs makes a run longer.
+what they fill; `--fit.epochs` makes a run longer. A verdict holds on to what it was given for its methods.
+A command that runs others has their options behind their names: a verdict's `--mae.optim.lr` is mae's `--optim.lr`.
 """
 _KINDS = {int: "whole number", float: "number", bool: "true or false", str: "text"}
 
@@ -38,6 +41,7 @@ class Entry:
 
     name: str
     option: Option
+    """What it changes is told apart: a command that runs others records it in its own way."""
     text: str
 
 
@@ -53,6 +57,9 @@ def page(recipes: Iterable[type[Any]]) -> str:
     for name, recipe in commands.items():
         usual = flat(to_dict(recipe()))
         for entry in entries(recipe):
+            whose, _, inner = entry.name.partition(".")
+            if whose in commands and inner in options(commands[whose]):
+                continue  # another command's option, told there
             group = entry.name.rpartition(".")[0].partition(".")[0]
             rows.setdefault(group, {}).setdefault(entry, {})[name] = usual[entry.name]
         for field in fields(recipe):
@@ -67,10 +74,11 @@ def page(recipes: Iterable[type[Any]]) -> str:
         f"| `{name}` | {', '.join(f'[{group}](#{group})' for group in rows if group and name in taken[group])} |"
         for name in commands
     )
+    idle = {name for recipe in commands.values() for name, o in options(recipe).items() if not o.effect.run}
     parts = [HEAD, f"| command | groups of options |\n| --- | --- |\n{table}\n"]
     for group, found in rows.items():
         told = f"## {group}\n\n{titles[group]} " if group else "## Without a group\n\n"
-        lines = [_row(entry, takers, taken[group]) for entry, takers in found.items()]
+        lines = [_row(entry, takers, taken[group], idle) for entry, takers in found.items()]
         words = f"{told}Taken by {_listed(taken[group])}."
         parts.append("\n".join([f"{words}\n\n| option | value | default | |\n| --- | --- | --- | --- |", *lines, ""]))
     return "\n".join(parts)
@@ -85,7 +93,9 @@ def command(recipe: type[Any]) -> str:
 def entries(recipe: type[Any]) -> list[Entry]:
     """A recipe's options with their texts, in the order of their declaration."""
     texts = _texts(recipe())
-    return [Entry(name, option, texts.get(name, "")) for name, option in options(recipe).items()]
+    return [
+        Entry(name, replace(option, effect=Effect()), texts.get(name, "")) for name, option in options(recipe).items()
+    ]
 
 
 def _texts(config: Any) -> dict[str, str]:
@@ -94,7 +104,10 @@ def _texts(config: Any) -> dict[str, str]:
     for base in reversed(type(config).__mro__):
         if not is_dataclass(base):
             continue
-        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        try:
+            (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        except OSError:  # made of other classes at run time
+            continue
         body = tree.body if isinstance(tree, ast.ClassDef) else []
         for field, text in pairwise(body):
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):
@@ -106,11 +119,11 @@ def _texts(config: Any) -> dict[str, str]:
     return found
 
 
-def _row(entry: Entry, takers: Mapping[str, Any], all_takers: Sequence[str]) -> str:
+def _row(entry: Entry, takers: Mapping[str, Any], all_takers: Sequence[str], idle: set[str]) -> str:
     value = words_of(entry.option.type)
     if limits := entry.option.range:
         value += f", {limits.words}" if limits.high == math.inf else f", {limits.low:.10g} to {limits.high:.10g}"
-    mark = "" if entry.option.effect.run else " *"
+    mark = " *" if entry.name in idle else ""
     others = [name for name in all_takers if name not in takers]
     only = f" ({_listed(takers)})" if len(takers) <= len(others) else f" (not {_listed(others)})" if others else ""
     text = re.sub(r"``(.+?)``", r"`\1`", entry.text).replace("|", r"\|").replace("<", r"\<")
@@ -150,4 +163,4 @@ def _listed(names: Iterable[str]) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(known_recipes()), encoding="utf-8")
+    PAGE.write_text(page((*known_recipes(), verdict_recipe())), encoding="utf-8")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ssl_vit.configs.facts import Range
+from ssl_vit.configs.settled import OPEN, Resolved
 from ssl_vit.core.errors import UserError
 
 
@@ -26,7 +27,7 @@ class CropsConfig:
     """Local crops per image, 0 for none. Default: the preset's; the paper's 8."""
     local_size: Annotated[int | None, Range(1)] = None
     """Side of a local crop in pixels, in whole patches. Default: the preset's; the paper's 96, of an input of 224."""
-    ratio: Annotated[tuple[float, float], Range(0.001, 1000.0)] = (3 / 4, 4 / 3)
+    ratio: Annotated[tuple[float, float], Range(0.001, 1000)] = (3 / 4, 4 / 3)
     """Width over height of a crop (least, most), drawn on a logarithmic scale; the paper's [3/4, 4/3]."""
     flip: bool | None = None
     """Mirror half of the crops left to right. Default: the preset's; the paper's true."""
@@ -45,6 +46,21 @@ class CropsConfig:
     solarise: Annotated[float | None, Range(0, 1)] = None
     """Chance that the second global crop is solarised: what is brighter than the middle of the range is inverted.
     Default: the preset's; the paper's 0.2."""
+
+
+@dataclass(frozen=True)
+class ResolvedCrops(CropsConfig, Resolved):
+    """Multi-crop without open values."""
+
+    global_scale: tuple[float, float] = OPEN
+    local_scale: tuple[float, float] = OPEN
+    local_crops: int = OPEN
+    local_size: int = OPEN
+    flip: bool = OPEN
+    jitter: float = OPEN
+    blur: tuple[float, float, float] = OPEN
+    blur_sigma: tuple[float, float] = OPEN
+    solarise: float = OPEN
 
 
 def check_crops(cfg: CropsConfig) -> None:

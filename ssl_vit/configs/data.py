@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from ssl_vit.configs.facts import NO_EFFECT, SAME_RUN, Range
+from ssl_vit.configs.settled import OPEN, Resolved
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ class AugmentConfig:
     square is padded by an eighth of its side with its own reflection and cut at a random place."""
     interpolation: Literal["bicubic", "bilinear"] = "bicubic"
     """How crops are resized, both antialiased; on a CPU bilinear is about twice as fast for large images."""
-    crop_ratio: Annotated[tuple[float, float], Range(0.001, 1000.0)] = (3 / 4, 4 / 3)
+    crop_ratio: Annotated[tuple[float, float], Range(0.001, 1000)] = (3 / 4, 4 / 3)
     """Width over height of a crop (least, most), drawn on a logarithmic scale."""
     flip: bool | None = None
     """Mirror half of the images left to right; default: only above 16 pixels."""
@@ -123,3 +124,13 @@ class AugmentConfig:
     erasing: Annotated[float | None, Range(0, 1)] = None
     """Chance that a box of an image (2 % to a third of its area) becomes noise, only when training on labels;
     default: MAE's 0.25 above 16 pixels, else 0."""
+
+
+@dataclass(frozen=True)
+class ResolvedAugment(AugmentConfig, Resolved):
+    """Variation of training images without open values."""
+
+    crop_scale: tuple[float, float] = OPEN
+    flip: bool = OPEN
+    policy: Literal["none", "3-augment", "randaugment"] = OPEN
+    erasing: float = OPEN

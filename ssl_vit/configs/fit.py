@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from ssl_vit.configs.facts import NO_EFFECT, POSITIVE, SAME_PROTOCOL, SAME_RUN, Range
+from ssl_vit.configs.settled import OPEN, Resolved
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,9 @@ class OptimConfig:
     """Learning rate that the cosine approaches at the last step."""
     warmup: Annotated[float, Range(0, 0.999)] = 0.05
     """Share of all steps that warms up linearly, in [0, 1)."""
-    schedule: Literal["mae", "dino"] = "mae"
-    """How warm-up meets cosine: MAE's code reaches the peak after the warm-up, DINO's with its last step."""
+    schedule: Literal["peak_once", "peak_twice"] = "peak_once"
+    """How warm-up meets cosine: MAE's code reaches the peak after the warm-up, DINO's with its last step and once more
+    after it."""
     weight_decay: Annotated[float, Range(0)] = 0.05
     """Decoupled weight decay, on matrices only."""
     weight_decay_end: Annotated[float | None, Range(0)] = None
@@ -44,6 +46,13 @@ class OptimConfig:
     """AdamW, SGD with momentum, or LARS (layer-wise adaptive rates, made for very large batches)."""
     momentum: Annotated[float, Range(0, 0.999999)] = 0.9
     """Share of the last step that SGD and LARS keep, in [0, 1)."""
+
+
+@dataclass(frozen=True)
+class ResolvedOptim(OptimConfig, Resolved):
+    """The optimiser with a base learning rate."""
+
+    base_lr: float = OPEN
 
 
 @dataclass(frozen=True)
@@ -94,9 +103,18 @@ class FitConfig:
     checkpoint_minutes: Annotated[float, Range(0), NO_EFFECT] = 10.0
     """Minutes between checkpoints."""
     keep_checkpoints: Annotated[int, Range(1), NO_EFFECT] = 2
-    """How many of the newest checkpoints stay on disk."""
+    """How many of the newest checkpoints stay on disk, at least 1."""
 
     @property
     def given_micro_batch(self) -> int | None:
         """The number that was given, if any: auto never takes statistics over fewer images than without it."""
         return None if self.micro_batch == "auto" else self.micro_batch
+
+
+@dataclass(frozen=True)
+class ResolvedFit(FitConfig, Resolved):
+    """The training loop with its length and batch."""
+
+    epochs: float = OPEN
+    min_steps: int = OPEN
+    batch_size: int = OPEN

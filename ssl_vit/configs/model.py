@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from ssl_vit.configs.facts import Range
+from ssl_vit.configs.settled import OPEN, Resolved
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,15 @@ class ModelConfig:
     pool: Literal["cls", "mean"] | None = None
     """What represents an image in evaluation: class token or mean of patches, both after the final norm;
     default: mean up to 16 pixels, else cls."""
+
+
+@dataclass(frozen=True)
+class ResolvedModel(ModelConfig, Resolved):
+    """The network by name and size; what only plain ViTs have stays open for others."""
+
+    name: str = OPEN
+    img_size: int = OPEN
+    pool: Literal["cls", "mean"] = OPEN
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
 from copy import deepcopy
 from typing import Any, cast
 
 from ssl_vit.configs import flat
-from ssl_vit.configs.facts import Effect, options
-from ssl_vit.configs.recipes import known_recipes
+from ssl_vit.configs.facts import options
+from ssl_vit.methods.recipes import known_recipes
 
 
 def digest(value: object) -> str:
@@ -26,33 +25,30 @@ def remove(tree: dict[str, Any], dotted: str) -> None:
     tree.pop(last, None)
 
 
-def identity(config: dict[str, Any]) -> dict[str, Any]:
+def identity(config: dict[str, Any], recipe: type[Any]) -> dict[str, Any]:
     """The part of a config that changes results.
 
     Args:
-        config: A recipe as nested dictionaries, as it stands in config.yaml.
+        config: The recipe as nested dictionaries, as it stands in config.yaml.
+        recipe: Its class.
     """
-    return _without(config, lambda effect: not effect.run)
+    return _without(config, [name for name, option in options(recipe).items() if not option.effect.run])
 
 
 def with_meaning(config: dict[str, Any]) -> dict[str, Any]:
     """The part of a config that gives a number its meaning.
 
     Args:
-        config: A recipe, or some groups of it, as nested dictionaries.
+        config: A recipe, or some groups of one or of several, as nested dictionaries.
     """
-    return _without(config, lambda effect: not effect.protocol)
+    known = (item for recipe in known_recipes() for item in options(recipe).items())
+    return _without(config, [name for name, option in known if not option.effect.protocol])
 
 
-def _without(config: dict[str, Any], superfluous: Callable[[Effect], bool]) -> dict[str, Any]:
-    """A copy without options of this effect in any recipe that has all of these groups (where none has: in any)."""
-    known = {recipe: options(recipe) for recipe in known_recipes()}
-    fitting = [recipe for recipe in known if config.keys() <= {name.partition(".")[0] for name in known[recipe]}]
+def _without(config: dict[str, Any], names: list[str]) -> dict[str, Any]:
     copy = deepcopy(config)
-    for recipe in fitting or known:
-        for name, option in known[recipe].items():
-            if superfluous(option.effect):
-                remove(copy, name)
+    for name in names:
+        remove(copy, name)
     return copy
 
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import yaml
 
-from ssl_vit.configs import ModelConfig, VerdictRecipe
+from ssl_vit.configs import ModelConfig
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
+from ssl_vit.methods import Method, method_named, method_of
 from ssl_vit.runs.identity import differences, identity
+from ssl_vit.verdict.options import Comparison
 
-_OBJECTIVES = {"MAE": "mae", "DINO": "dino", "DINO, student": "dino"}
 
-
-def named_runs(cfg: VerdictRecipe, pool: ImageSet) -> tuple[dict[str, tuple[str, ...]], ModelConfig]:
+def named_runs(cfg: Comparison, pool: ImageSet) -> tuple[dict[str, tuple[str, ...]], ModelConfig]:
     """Pre-training runs that were named, by method, and the network they have.
 
     Args:
@@ -36,11 +36,9 @@ def named_runs(cfg: VerdictRecipe, pool: ImageSet) -> tuple[dict[str, tuple[str,
             about = json.loads((run / "backbone" / "config.json").read_text())["ssl_vit"]
             made_of = json.loads((run / "environment.json").read_text())["data_fingerprint"]
             config = yaml.safe_load((run / "config.yaml").read_text())
-            start, _ = _OBJECTIVES[about["objective"]], config["model"]
+            start, _ = method_of(about).name, config["model"]
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(
-                f"--verdict.backbones {name} is no finished run of recipes/mae.py or recipes/dino.py ({error})"
-            ) from error
+            raise UserError(f"--verdict.backbones {name} is no finished run of a method ({error})") from error
         if made_of != pool.fingerprint:
             raise UserError(
                 f"--verdict.backbones {name} was pre-trained on other images than --data.path {cfg.data.path} (or the "
@@ -56,18 +54,18 @@ def named_runs(cfg: VerdictRecipe, pool: ImageSet) -> tuple[dict[str, tuple[str,
     plain = [{k: v for k, v in model.items() if k != "positions"} for model in models]
     if any(model != plain[0] for model in plain):
         raise UserError(f"--verdict.backbones {cfg.verdict.backbones} have different networks; judge one at a time")
-    for runs in found.values():
-        _check_replicates(runs)
+    for start, runs in found.items():
+        _check_replicates(runs, method_named(start))
     model = ModelConfig(**plain[0]) if cfg.model == ModelConfig() and plain else cfg.model
     return {start: tuple(runs) for start, runs in found.items()}, model
 
 
-def _check_replicates(runs: dict[str, dict[str, Any]]) -> None:
+def _check_replicates(runs: dict[str, dict[str, Any]], method: Method) -> None:
     """Runs of one method are replicates: they differ in their seed, and in nothing else that changes results."""
     (first, one), *others = runs.items()
     seeds = {one.get("seed"): first}
     for name, other in others:
-        told = differences(_options(one), _options(other))
+        told = differences(_options(one, method), _options(other, method))
         if told:
             raise UserError(
                 f"--verdict.backbones {first} and {name} were pre-trained with different options ({told}); runs of one "
@@ -81,6 +79,7 @@ def _check_replicates(runs: dict[str, dict[str, Any]]) -> None:
         seeds[other.get("seed")] = name
 
 
-def _options(config: dict[str, Any]) -> dict[str, Any]:
+def _options(config: dict[str, Any], method: Method) -> dict[str, Any]:
     """What changes results, without the seed; the length does here."""
-    return {k: v for k, v in identity(config).items() if k != "seed"} | {"epochs": config.get("fit", {}).get("epochs")}
+    kept = identity(config, method.recipe) | {"epochs": config.get("fit", {}).get("epochs")}
+    return {name: value for name, value in kept.items() if name != "seed"}

@@ -9,22 +9,15 @@ import pytest
 from ssl_vit.configs import (
     AugmentConfig,
     CropsConfig,
-    DINORecipe,
     FiguresRecipe,
-    FinetuneRecipe,
     FitConfig,
     KNNConfig,
     KNNRecipe,
     LinearRecipe,
-    MAEConfig,
-    MAERecipe,
     ModelConfig,
     OptimConfig,
     PredictRecipe,
     ProbeOptimConfig,
-    SupervisedConfig,
-    SupervisedRecipe,
-    VerdictRecipe,
     from_dict,
     parse,
     resolve,
@@ -34,11 +27,15 @@ from ssl_vit.configs import (
 from ssl_vit.configs.check import check_ranges
 from ssl_vit.configs.crops import check_crops
 from ssl_vit.core.errors import UserError
+from ssl_vit.methods.dino import DINORecipe
+from ssl_vit.methods.mae import MAEConfig, MAERecipe
+from ssl_vit.methods.supervised import FinetuneRecipe, SupervisedConfig, SupervisedRecipe
 from ssl_vit.models.build import ModelFacts
+from ssl_vit.verdict.options import verdict_recipe
 
 RECIPES = [
     MAERecipe, DINORecipe, SupervisedRecipe, FinetuneRecipe, KNNRecipe, LinearRecipe, PredictRecipe, FiguresRecipe,
-    VerdictRecipe,
+    verdict_recipe(),
 ]  # fmt: skip
 SMALL = ModelFacts(224, 16, 384, 12, 6)
 TINY = ModelFacts(224, 16, 192, 12, 3)

@@ -7,13 +7,17 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import pytest
-from ssl_vit.configs import MAERecipe, VerdictRecipe, parse, to_dict
+from ssl_vit.configs import parse, to_dict
 from ssl_vit.configs.check import check_ranges
 from ssl_vit.configs.facts import NO_EFFECT, SAME_RUN, Effect, Range, options
-from ssl_vit.configs.recipes import known_recipes
 from ssl_vit.configs.words import flat
 from ssl_vit.core.errors import UserError
+from ssl_vit.methods import METHODS
+from ssl_vit.methods.dino import DINORecipe, ResolvedDINORecipe
+from ssl_vit.methods.mae import MAERecipe, ResolvedMAERecipe
+from ssl_vit.methods.recipes import known_recipes
 from ssl_vit.runs.identity import identity, with_meaning
+from ssl_vit.verdict.options import verdict_recipe
 
 SAME_RUN_WITH_ANOTHER = {
     "preset", "run.dir",
@@ -33,6 +37,15 @@ SAME_PROTOCOL_WITH_ANOTHER = {
     "fit.log_every", "fit.checkpoint_steps", "fit.checkpoint_minutes", "fit.keep_checkpoints",
 }  # fmt: skip
 """Results that are there already stand in one table by this list."""
+
+RECIPES = (*known_recipes(), verdict_recipe())
+
+
+def counted(recipe: type[Any]) -> set[str]:
+    """What is no part of a verdict's lists: it records options as given, and not what they fill."""
+    if recipe is not verdict_recipe():
+        return set()
+    return {"preset", "eval.metric"} | {name for name in options(recipe) if name.partition(".")[0] in METHODS}
 
 
 @dataclass(frozen=True)
@@ -120,39 +133,41 @@ def test_numbers_outside_their_range_are_refused(config: Recipe, words: str) -> 
         check_ranges(config)
 
 
-@pytest.mark.parametrize("recipe", known_recipes())
+@pytest.mark.parametrize("recipe", RECIPES)
 def test_every_option_has_its_facts(recipe: type[Any]) -> None:
     assert list(options(recipe)) == list(flat(to_dict(recipe())))
 
 
-@pytest.mark.parametrize("recipe", known_recipes())
+@pytest.mark.parametrize("recipe", RECIPES)
 def test_what_makes_runs_the_same_and_what_gives_numbers_their_meaning(recipe: type[Any]) -> None:
     found = options(recipe)
-    of_a_verdict = {"preset", "eval.metric"} if recipe is VerdictRecipe else set[str]()
     same_run = {name for name, option in found.items() if not option.effect.run}
-    assert same_run == SAME_RUN_WITH_ANOTHER & set(found) - of_a_verdict
+    assert same_run == SAME_RUN_WITH_ANOTHER & set(found) - counted(recipe)
     same_protocol = {name for name, option in found.items() if not option.effect.protocol}
-    assert same_protocol == SAME_PROTOCOL_WITH_ANOTHER & set(found) - of_a_verdict
+    assert same_protocol == SAME_PROTOCOL_WITH_ANOTHER & set(found) - counted(recipe)
 
 
 def test_no_name_of_the_lists_is_left_without_an_option() -> None:
-    known = {name for recipe in known_recipes() for name in options(recipe)}
+    known = {name for recipe in RECIPES for name in options(recipe)}
     assert known >= SAME_RUN_WITH_ANOTHER | SAME_PROTOCOL_WITH_ANOTHER
 
 
-@pytest.mark.parametrize("recipe", known_recipes())
+@pytest.mark.parametrize("recipe", RECIPES)
 def test_dictionaries_lose_exactly_these(recipe: type[Any]) -> None:
     config = to_dict(recipe())
-    of_a_verdict = {"preset", "eval.metric"} if recipe is VerdictRecipe else set[str]()
-    assert set(flat(identity(config))) == set(flat(config)) - (SAME_RUN_WITH_ANOTHER - of_a_verdict)
-    left = flat(with_meaning(config))
-    assert set(left) == set(flat(config)) - (SAME_PROTOCOL_WITH_ANOTHER - of_a_verdict)
+    assert set(flat(identity(config, recipe))) == set(flat(config)) - (SAME_RUN_WITH_ANOTHER - counted(recipe))
+    assert set(flat(with_meaning(config))) == set(flat(config)) - SAME_PROTOCOL_WITH_ANOTHER
     assert config == to_dict(recipe())  # not in place
 
 
-def test_dictionaries_of_no_recipe_lose_what_any_recipe_would() -> None:
+@pytest.mark.parametrize(("given", "resolved"), [(MAERecipe, ResolvedMAERecipe), (DINORecipe, ResolvedDINORecipe)])
+def test_resolved_recipes_have_the_facts_of_those_as_given(given: type[Any], resolved: type[Any]) -> None:
+    facts = ({name: (o.range, o.effect) for name, o in options(recipe).items()} for recipe in (given, resolved))
+    assert next(facts) == next(facts)
+
+
+def test_groups_of_several_recipes_lose_what_any_of_them_would() -> None:
     parts = {"data": {"path": "x", "cache": "ram"}, "fit": {"epochs": 5, "log_every": 1}, "somebody": {"else": 3}}
-    assert identity(parts) == {"data": {"path": "x"}, "fit": {}, "somebody": {"else": 3}}
     assert with_meaning(parts) == {"data": {"path": "x"}, "fit": {"epochs": 5}, "somebody": {"else": 3}}
 
 

@@ -10,7 +10,8 @@ from typing import Annotated, Literal
 
 import pytest
 from ssl_vit.configs.facts import NO_EFFECT, Range, options
-from ssl_vit.configs.recipes import known_recipes
+from ssl_vit.methods.recipes import known_recipes
+from ssl_vit.verdict.options import verdict_recipe
 
 SCRIPT = Path(__file__).parents[2] / "docs" / "make_options.py"
 spec = importlib.util.spec_from_file_location("make_options", SCRIPT)
@@ -61,6 +62,14 @@ class OtherRecipe:
     toy: More = field(default_factory=lambda: More(share=0.5))
 
 
+@dataclass(frozen=True)
+class BothRecipe:
+    """Options of eval/both.py, which runs one.py."""
+
+    toy: Group = field(default_factory=Group)
+    one: OneRecipe = field(default_factory=OneRecipe)
+
+
 def test_the_page_of_two_toys() -> None:
     said = make_options.page([OneRecipe, OtherRecipe])
     assert (
@@ -92,8 +101,20 @@ A toy's options. Taken by one, the-other.
     )
 
 
-@pytest.mark.parametrize("recipe", known_recipes())
+def test_options_of_another_command_are_told_there() -> None:
+    said = make_options.page([OneRecipe, BothRecipe])
+    assert said.count("--toy.share") == 1
+    assert "--one." not in said
+    assert "| `both` | [toy](#toy) |" in said
+
+
+@pytest.mark.parametrize("recipe", [*known_recipes(), verdict_recipe()])
 def test_every_option_says_what_it_is(recipe: type) -> None:
     found = make_options.entries(recipe)
     assert [entry.name for entry in found] == list(options(recipe))
     assert [entry.name for entry in found if not entry.text.endswith(".") and not entry.text.endswith(")")] == []
+
+
+def test_the_page_is_up_to_date() -> None:
+    now = make_options.page((*known_recipes(), verdict_recipe()))
+    assert make_options.PAGE.read_text(encoding="utf-8") == now, "run python docs/make_options.py"
