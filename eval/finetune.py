@@ -53,7 +53,13 @@ def main(cfg: FinetuneRecipe) -> None:
         cfg,
         model=AdaptConfig(size, patch),
         supervised=resolve.resolve_supervised(
-            cfg.supervised, exported.pool, size, len(data.train), data.train.kind, plain=patch is not None
+            cfg.supervised,
+            exported.pool,
+            size,
+            len(data.train),
+            data.train.kind,
+            plain=patch is not None,
+            drop_path=backbone.draws_drop_path,
         ),
         augment=resolve.resolve_augment(cfg.augment, size, labelled=True),
         optim=resolve.resolve_optim(cfg.optim, backbone.embed_dim, size, "finetune"),

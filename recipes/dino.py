@@ -40,7 +40,11 @@ def main(cfg: DINORecipe) -> None:
         preset=preset.name,
         model=model,
         dino=resolve_dino.resolve_dino(
-            cfg.dino, preset, images=len(pool), width=model.width or start.shape.width, plain=plain
+            cfg.dino,
+            preset,
+            images=len(pool),
+            width=model.width or start.shape.width,
+            drop_path=start.shape.drop_path,
         ),
         crops=crops,
         optim=resolve_dino.resolve_optim(cfg.optim, preset),
@@ -58,7 +62,7 @@ def main(cfg: DINORecipe) -> None:
     assert cfg.dino.drop_path is not None
     dtype = launch.DTYPES.get(cfg.fit.precision, torch.float32)
     view = multicrop_view(
-        scale, cfg.crops, size=model.img_size, depth=backbone.depth, drop_path=cfg.dino.drop_path, dtype=dtype
+        scale, cfg.crops, size=model.img_size, drop_rates=backbone.drop_rates(cfg.dino.drop_path), dtype=dtype
     )
     if accelerator.is_main_process:
         classes = None if cfg.data.stream else known_classes(cfg.data, cfg.eval.data)

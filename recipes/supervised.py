@@ -54,7 +54,13 @@ def main(cfg: SupervisedRecipe) -> None:
         preset=preset.name,
         model=model,
         supervised=resolve.resolve_supervised(
-            cfg.supervised, model.pool, preset.input, len(data.train), data.train.kind, plain=shape.plain
+            cfg.supervised,
+            model.pool,
+            preset.input,
+            len(data.train),
+            data.train.kind,
+            plain=shape.plain,
+            drop_path=shape.drop_path,
         ),
         augment=resolve.resolve_augment(cfg.augment, preset.input, labelled=True),
         optim=resolve.resolve_optim(cfg.optim, backbone.embed_dim, preset.input, "scratch"),

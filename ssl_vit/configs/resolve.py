@@ -220,7 +220,14 @@ def resolve_optim(cfg: OptimConfig, width: int, size: int, task: Task) -> OptimC
 
 
 def resolve_supervised(
-    cfg: SupervisedConfig, model_pool: str, size: int, labels: int, kind: str = "class", *, plain: bool = True
+    cfg: SupervisedConfig,
+    model_pool: str,
+    size: int,
+    labels: int,
+    kind: str = "class",
+    *,
+    plain: bool = True,
+    drop_path: bool = True,
 ) -> SupervisedConfig:
     """Pooling, mixing and stochastic depth as definite values.
 
@@ -230,7 +237,8 @@ def resolve_supervised(
         size: Side of the input in pixels.
         labels: Number of labelled training images.
         kind: What labels are (``ImageSet.kind``).
-        plain: Whether the model is a plain ViT; others have one pooled feature and no stochastic depth.
+        plain: Whether the model is a plain ViT; others have one pooled feature.
+        drop_path: Whether it has places for stochastic depth.
 
     Raises:
         UserError: For a pooling that the model does not have.
@@ -241,9 +249,9 @@ def resolve_supervised(
         usual = "mean"
         if cfg.pool not in (None, usual):
             raise UserError(f"--supervised.pool {cfg.pool} needs the tokens of a plain ViT; this model has mean alone")
-        if cfg.drop_path:
-            say_once("note: stochastic depth (--supervised.drop_path) is for plain ViTs; this model is trained without")
-            cfg = replace(cfg, drop_path=0.0)
+    if cfg.drop_path and not drop_path:
+        say_once("note: timm's model has no place for stochastic depth (--supervised.drop_path): it is trained without")
+        cfg = replace(cfg, drop_path=0.0)
     mixing = labels >= preset.mixed_from and kind != "regression"
     return replace(
         cfg,

@@ -45,7 +45,7 @@ def resolve_optim(cfg: OptimConfig, preset: Preset) -> OptimConfig:
     return replace(cfg, base_lr=cfg.base_lr or DINO_PRESETS[preset.name].base_lr)
 
 
-def resolve_dino(cfg: DINOConfig, preset: Preset, *, images: int, width: int, plain: bool = True) -> DINOConfig:
+def resolve_dino(cfg: DINOConfig, preset: Preset, *, images: int, width: int, drop_path: bool = True) -> DINOConfig:
     """Sizes of the head, temperatures and stochastic depth as numbers.
 
     Args:
@@ -53,18 +53,18 @@ def resolve_dino(cfg: DINOConfig, preset: Preset, *, images: int, width: int, pl
         preset: Of the images' size.
         images: Number of training images.
         width: D of the backbone.
-        plain: Whether the network is a plain ViT; others are trained without stochastic depth.
+        drop_path: Whether the network has places for stochastic depth.
     """
     own, wide = DINO_PRESETS[preset.name], width >= _WIDE
     drop = own.drop_path if cfg.drop_path is None else cfg.drop_path
-    if not plain and drop:
-        say_once("note: stochastic depth (--dino.drop_path) is for plain ViTs; this model is trained without")
+    if drop and not drop_path:
+        say_once("note: timm's model has no place for stochastic depth (--dino.drop_path): it is trained without")
     final, given = own.teacher_temp if cfg.teacher_temp is None else cfg.teacher_temp, cfg.teacher_warmup
     start = min(_PAPER_TEMP, final) if cfg.warmup_teacher_temp is None else cfg.warmup_teacher_temp
     outputs = 2 ** round(math.log2(max(2, images / IMAGES_PER_OUTPUT)))
     return replace(
         cfg,
-        drop_path=drop if plain else 0.0,
+        drop_path=drop if drop_path else 0.0,
         out_dim=cfg.out_dim or min(MOST_OUTPUTS, max(own.outputs, outputs)),
         head_hidden=cfg.head_hidden or (2048 if wide else 8 * width),
         head_bottleneck=cfg.head_bottleneck or (256 if wide else 2 * width),

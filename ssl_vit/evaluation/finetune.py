@@ -105,8 +105,8 @@ def train_on_labels(
         crops=file_crops(loading, data.train, augment, size),
     )
     view = supervised_view(
-        scale, augment, supervised, size=size, depth=backbone.depth, classes=len(names), kind=kind,
-        target_scale=labelling.scale, dtype=DTYPES.get(fit_cfg.precision, torch.float32),
+        scale, augment, supervised, size=size, drop_rates=backbone.drop_rates(supervised.drop_path),
+        classes=len(names), kind=kind, target_scale=labelling.scale, dtype=DTYPES.get(fit_cfg.precision, torch.float32),
     )  # fmt: skip
     if not quiet:
         summarise(objective, loader, fit_cfg, optim, f"{len(names)} {_IN_WORDS[kind]}", accelerator)

@@ -38,7 +38,7 @@ class Backbone(nn.Module, ABC):
     class_token: bool
     """Whether there is one: the pools with ``cls`` need it."""
     draws_drop_path: bool
-    """Whether ``forward_pooled`` takes stochastic depth."""
+    """Whether it has places for stochastic depth, and ``forward_pooled`` takes factors for them."""
     classifier: tuple[str, ...] = ("head",)
     """timm's name of the linear layer on the pooled vector; where there are two, their outputs are averaged."""
     architecture: str
@@ -52,14 +52,25 @@ class Backbone(nn.Module, ABC):
 
     @abstractmethod
     def forward_pooled(
-        self, images: Float[Tensor, "B C H W"], *, pool: Pool, drop: Float[Tensor, "B L 2"] | None = None
+        self, images: Float[Tensor, "B C H W"], *, pool: Pool, drop: Float[Tensor, " B *L"] | None = None
     ) -> Float[Tensor, "B E"]:
         """One vector per image, all parts of it from one pass.
 
         Args:
             images: Normalised pixels.
             pool: What represents an image; E is its ``pooled_width``.
-            drop: Stochastic-depth factors per block and residual branch; None for none.
+            drop: Stochastic-depth factors of every place that ``drop_rates`` gives a rate of; None for none.
+        """
+
+    @abstractmethod
+    def drop_rates(self, rate: float) -> Float[Tensor, "*L"] | None:
+        """Rate of stochastic depth at every place, on the host: [blocks 2] of a plain ViT, else [places].
+
+        Args:
+            rate: Of the last place, in [0, 1); it grows linearly with the depth from 0.
+
+        Returns:
+            None where nothing is dropped: ``rate`` is 0, or the network has no such places.
         """
 
     def pooled_width(self, pool: Pool) -> int:

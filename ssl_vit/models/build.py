@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.models.init import init_weights
 from ssl_vit.models.pooled import PooledBackbone
+from ssl_vit.models.stochastic_depth import LARGEST
 from ssl_vit.models.vit import ViTBackbone
 
 
@@ -35,6 +37,8 @@ class ModelFacts(NamedTuple):
     """Whether it is a plain ViT, with tokens and sizes to choose; else it makes one vector of an image."""
     flexible: bool = True
     """Whether one network reads images of several sizes."""
+    drop_path: bool = True
+    """Whether it has places for stochastic depth."""
 
 
 def model_facts(name: str, *, tokens: bool = False) -> ModelFacts:
@@ -52,7 +56,7 @@ def model_facts(name: str, *, tokens: bool = False) -> ModelFacts:
         raise UserError(
             f"--model.name {name} is not a timm model{did_you_mean(name.partition('.')[0], timm.list_models())}"
         )
-    model = _on_meta(name)
+    model = _on_meta(name, {})
     reason = _why_not_plain(model)
     if reason is None:
         vit = _plain(model)
@@ -71,22 +75,39 @@ def model_facts(name: str, *, tokens: bool = False) -> ModelFacts:
             f"--model.name {name} is not a plain VisionTransformer: {reason}. "
             "Plain ones are, for example, vit_tiny_patch16_224, vit_small_patch16_224, vit_base_patch16_224"
         )
-    return _pooled_facts(name, model)
+    return _pooled_facts(name, {})
 
 
-@lru_cache(maxsize=4)
-def _on_meta(name: str) -> torch.nn.Module:
+def _on_meta(name: str, args: Mapping[str, Any]) -> torch.nn.Module:
     """A timm model without weights and classifier, for looking at."""
+    return _looked_at(name, json.dumps(args, sort_keys=True))
+
+
+@lru_cache(maxsize=8)
+def _looked_at(name: str, args: str) -> torch.nn.Module:
     with torch.device("meta"):
-        return timm.create_model(name, num_classes=0)
+        return timm.create_model(name, pretrained=False, num_classes=0, **json.loads(args))
 
 
-def _pooled_facts(name: str, model: Any) -> ModelFacts:
+def _create(name: str, args: Mapping[str, Any]) -> torch.nn.Module:
+    """A timm model without classifier; one that is no plain ViT has places for stochastic depth where it can."""
+    sketch = _on_meta(name, args)
+    places = _why_not_plain(sketch) is not None and _takes(sketch, "drop_path_rate")
+    rate = {"drop_path_rate": LARGEST} if places else {}
+    return timm.create_model(name, pretrained=False, num_classes=0, **{**args, **rate})
+
+
+def _pooled_facts(name: str, args: dict[str, Any]) -> ModelFacts:
+    with torch.device("meta"):
+        model: Any = _create(name, args)
     own, info = model.pretrained_cfg["input_size"][-1], getattr(model, "feature_info", None)
     stride = info[-1]["reduction"] if info else 1
-    backbone = PooledBackbone(model, name, {}, own)
+    backbone = PooledBackbone(model, name, args, own)
     flexible = _takes(model, "strict_img_size") or backbone.width_at(own + stride) == backbone.embed_dim
-    return ModelFacts(own, stride, backbone.embed_dim, backbone.depth, 1, False, plain=False, flexible=flexible)
+    return ModelFacts(
+        own, stride, backbone.embed_dim, backbone.depth, 1, False, plain=False, flexible=flexible,
+        drop_path=backbone.draws_drop_path,
+    )  # fmt: skip
 
 
 def _takes(model: torch.nn.Module, argument: str) -> bool:
@@ -114,7 +135,7 @@ def timm_args(cfg: ModelConfig, channels: int) -> dict[str, Any]:
     """Arguments of ``timm.create_model`` for a resolved config: no classifier, norm before pooling."""
     assert cfg.name is not None
     if cfg.patch_size is None:  # no plain ViT
-        model: Any = _on_meta(cfg.name)
+        model: Any = _on_meta(cfg.name, {})
         args: dict[str, Any] = {"in_chans": channels}
         if model.pretrained_cfg.get("fixed_input_size"):
             args["img_size"] = cfg.img_size
@@ -171,7 +192,7 @@ def make_backbone(
     Raises:
         UserError: When the model does not make one vector of an image.
     """
-    model: Any = timm.create_model(architecture, pretrained=False, num_classes=0, **model_args)
+    model: Any = _create(architecture, model_args)
     if _why_not_plain(model) is not None:
         own = model_args.get("img_size", model.pretrained_cfg["input_size"][-1])
         return PooledBackbone(model, architecture, model_args, img_size or own)

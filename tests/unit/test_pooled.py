@@ -221,8 +221,10 @@ def test_what_gives_no_vector() -> None:
 def test_options_of_training_on_labels(capsys: pytest.CaptureFixture[str]) -> None:
     forget()
     found = resolve.resolve_supervised(SupervisedConfig(), "mean", 32, 100, plain=False)
-    assert (found.pool, found.drop_path) == ("mean", 0.0)
-    assert "note: stochastic depth (--supervised.drop_path) is for plain ViTs" in capsys.readouterr().err
+    assert (found.pool, found.drop_path) == ("mean", 0.1)
+    found = resolve.resolve_supervised(SupervisedConfig(), "mean", 32, 100, plain=False, drop_path=False)
+    assert found.drop_path == 0.0
+    assert "no place for stochastic depth (--supervised.drop_path)" in capsys.readouterr().err
     with pytest.raises(UserError, match=r"--supervised\.pool mean_prenorm needs the tokens"):
         resolve.resolve_supervised(SupervisedConfig("mean_prenorm"), "mean", 32, 100, plain=False)
 
