@@ -92,7 +92,7 @@ def image_set(number: int, side: int) -> Any:
 def view_of(shape: Any, scale: Any) -> Any:
     """The recipe's view with its defaults for that size."""
     import torch
-    from ssl_vit.configs import AugmentConfig, CropsConfig, SupervisedConfig, resolve, resolve_dino
+    from ssl_vit.configs import AugmentConfig, CropsConfig, SupervisedConfig, presets, resolve, resolve_dino
     from ssl_vit.core.masking import kept_patches
     from ssl_vit.models.stochastic_depth import linear_rates
     from ssl_vit.objectives.mae import mae_view
@@ -106,7 +106,7 @@ def view_of(shape: Any, scale: Any) -> Any:
     if isinstance(shape, MAEShape):
         cfg = resolve.resolve_augment(AugmentConfig(), size, labelled=False)
         return mae_view(scale, cfg, size=size, patches=patches, kept=kept_patches(patches, 0.75), dtype=dtype)
-    preset, rates = resolve.preset_for(None, size), linear_rates(net.depth, shape.drop_path)
+    preset, rates = presets.preset_for(None, size), linear_rates(net.depth, shape.drop_path)
     if isinstance(shape, DINOShape):
         asked = CropsConfig(local_crops=shape.local_crops, local_size=shape.local_size)
         crops = resolve_dino.resolve_crops(asked, preset, size=size, patch=net.patch)

@@ -24,7 +24,7 @@ def main(cfg: MAERecipe) -> None:
     from ssl_vit.objectives.mae import MAE, mae_view
     from ssl_vit.training import launch, loop, pretraining
 
-    start = pretraining.begin(cfg, tokens=True)
+    start = pretraining.begin(cfg, needs="dropping")
     accelerator, pool, model, preset = start.accelerator, start.pool, start.model, start.preset
     assert model.img_size and model.patch_size and model.width
     size, patches = model.img_size, (model.img_size // model.patch_size) ** 2

@@ -15,7 +15,7 @@ def main(cfg: SupervisedRecipe) -> None:
     Args:
         cfg: What ``--help`` lists.
     """
-    from ssl_vit.configs import resolve, to_dict
+    from ssl_vit.configs import networks, presets, resolve, to_dict
     from ssl_vit.data.scale import measure_scale
     from ssl_vit.evaluation.answers import save_answers
     from ssl_vit.evaluation.finetune import leave, train_on_labels, trained_row
@@ -30,7 +30,7 @@ def main(cfg: SupervisedRecipe) -> None:
     from ssl_vit.training import launch
 
     if cfg.model.name is not None:
-        model_facts(resolve.full_name(cfg.model.name))
+        model_facts(*networks.wanted(cfg.model))
     accelerator = launch.start(cfg.fit.precision, cfg.seed)
     main_process, asked = accelerator.is_main_process, cfg
     if cfg.eval.data.path is None and cfg.eval.data.split is None:
@@ -41,11 +41,11 @@ def main(cfg: SupervisedRecipe) -> None:
     if main_process:
         warn_unlearnable(data)
     short = cfg.data.window or data.train.sizes.short_side
-    shape = model_facts(resolve.default_name(cfg.model, short, cfg.preset))
-    model = resolve.resolve_model(cfg.model, short, shape, cfg.preset)
+    shape = model_facts(*networks.wanted(cfg.model, short, cfg.preset))
+    model = networks.resolve_model(cfg.model, short, shape, cfg.preset)
     check_shape(model)
     assert model.img_size and model.pool
-    size, preset = model.img_size, resolve.preset_for(cfg.preset, model.img_size)
+    size, preset = model.img_size, presets.preset_for(cfg.preset, model.img_size)
     data = on_canvas(data, cfg.data.canvas, size, cfg.data.window)
     launch.use_cores(accelerator, size)
     backbone = build_backbone(model, data.train.form.channels)

@@ -13,7 +13,7 @@ import jsonargparse
 import yaml
 from jsonargparse import ArgumentParser, set_parsing_settings
 
-from ssl_vit.configs import dino_presets, presets
+from ssl_vit.configs import dino_presets, networks, presets
 from ssl_vit.configs.check import check_ranges
 from ssl_vit.core.errors import UserError, did_you_mean
 
@@ -130,7 +130,7 @@ def parse(recipe: type[R], description: str, args: list[str] | None = None) -> R
         preset = fields.get("preset")
         if preset == presets.LIST:
             if os.environ.get("RANK", "0") == "0":
-                print(f"{presets.table()}\n\n{dino_presets.table()}")
+                print(f"{presets.table()}\n\n{networks.table()}\n\n{dino_presets.table()}")
             sys.exit(0)
         if preset is not None:
             presets.named(preset)

@@ -1,4 +1,4 @@
-"""What open options become, in one place: a preset for each size of images and one for each size of network.
+"""What open options become, in one place: a preset for each size of images.
 
 Everything below is a starting point with its source beside it; ``resolve`` reads it, ``--preset`` prints it.
 """
@@ -15,50 +15,6 @@ Task = Literal["mae", "scratch", "finetune"]
 
 LIST = "list"
 """The value of ``--preset`` that prints the table."""
-
-
-@dataclass(frozen=True)
-class Network:
-    """A size of Vision Transformer, with MAE's decoder for it."""
-
-    name: str
-    """Short name for --model.name; image and patch size then come from the images' preset."""
-    timm_name: str
-    width: int
-    depth: int
-    heads: int
-    decoder_depth: int
-    source: str
-    decoder_width: int | None = None
-    """None: half the encoder's, in whole heads of 32, at least one."""
-    decoder_heads: int | None = None
-    """None: one per 32 of the decoder's width, at least 2."""
-    mae_base_lr: float | None = None
-    """None: the images' preset says."""
-
-
-_HALF = "decoder reasoned: heads of 32 and a lighter network than the encoder, as the paper's is for ViT-L"
-_PAPER = "He et al. 2022 (arXiv 2111.06377), section 4 and appendix A.1"
-
-_NETWORKS = [
-    Network(
-        "vit_micro",
-        "vit_tiny_patch16_224",
-        64,
-        4,
-        4,
-        2,
-        "measured on digits, where it trains in about a minute on two CPU cores",
-    ),
-    Network("vit_mini", "vit_tiny_patch16_224", 128, 6, 4, 2, f"sized for 32 px on a CPU; {_HALF}"),
-    Network("vit_tiny", "vit_tiny_patch16_224", 192, 12, 3, 4, f"DeiT's sizes; {_HALF}"),
-    Network("vit_small", "vit_small_patch16_224", 384, 12, 6, 4, f"DeiT's sizes; {_HALF}"),
-    Network("vit_base", "vit_base_patch16_224", 768, 12, 12, 8, _PAPER, 512, 16, 1.5e-4),
-    Network("vit_large", "vit_large_patch16_224", 1024, 24, 16, 8, _PAPER, 512, 16, 1.5e-4),
-    Network("vit_huge", "vit_huge_patch14_224", 1280, 32, 16, 8, _PAPER, 512, 16, 1.5e-4),
-]
-NETWORKS = {network.name: network for network in _NETWORKS}
-"""By short name, narrowest first."""
 
 
 @dataclass(frozen=True)
@@ -245,19 +201,17 @@ def for_side(side: int) -> Preset:
     return next(p for p in _PRESETS if p.sides[1] is None or side <= p.sides[1])
 
 
-def network_for(width: int) -> Network:
-    """The widest network that is no wider than this; the narrowest below all of them."""
-    return next((n for n in reversed(_NETWORKS) if n.width <= width), _NETWORKS[0])
+def preset_for(name: str | None, size: int) -> Preset:
+    """The preset that was named, else the one for the network's input.
+
+    Its ``input`` is the size to resolve options with, which differs from the input's where one was named.
+    """
+    return named(name) if name else for_side(size)
 
 
 def table() -> str:
     """All presets as text of at most 120 columns."""
     photos = PRESETS["px32"]
-    nets = [
-        (n.name, n.timm_name, f"{n.width} x {n.depth}", f"{n.heads}", f"{n.decoder_width or 'half width'} x "
-         f"{n.decoder_depth}", short(n.mae_base_lr) if n.mae_base_lr else "preset's")
-        for n in _NETWORKS
-    ]  # fmt: skip
     return "\n".join(
         [
             "A preset fills what is not given. The images choose one by their size, --preset NAME names one.\n",
@@ -269,10 +223,6 @@ def table() -> str:
             f"On labels: {photos.labelled_epochs} epochs, batch {photos.labelled_batch}; from px32 on RandAugment, "
             f"erasing, crops of {photos.labelled_crop[0]:g}-1 and, from {photos.mixed_from:,} labels on, mixing.\n",
             *(note(p.name, f"Source: {p.source}") + "\n" + note("", f"Expected: {p.expected}") for p in _PRESETS),
-            "\nNetworks; --model.name takes these names too and leaves the patches to the preset:\n",
-            aligned([("network", "timm model", "width x depth", "heads", "MAE decoder", "MAE base lr"), *nets]),
-            "",
-            *(note(n.name, f"Source: {n.source}") for n in _NETWORKS),
         ]
     )
 

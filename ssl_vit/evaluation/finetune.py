@@ -17,7 +17,7 @@ from ssl_vit.configs import (
     SupervisedRecipe,
     to_dict,
 )
-from ssl_vit.configs.resolve import check_pool
+from ssl_vit.configs.networks import check_pool
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loading.file_crops import file_crops

@@ -10,7 +10,8 @@ import torch
 from accelerate import Accelerator
 
 from ssl_vit.configs import LinearRecipe, OptimConfig, RunConfig, flat, to_dict
-from ssl_vit.configs.resolve import check_pool, resolve_probe
+from ssl_vit.configs.networks import check_pool
+from ssl_vit.configs.resolve import resolve_probe
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loading.file_crops import file_crops

@@ -16,6 +16,17 @@ tokens of the last four blocks, earliest first (``cls4``, DINO's for ViT-S), or 
 DINO's for ViT-B); ``mean_prenorm`` is the mean of patches before that norm. Exported folders record cls or mean."""
 
 
+Needs = Literal["pooled", "tokens", "dropping"]
+"""What an objective uses of a network, and what a network offers, each with all before it: one vector per image, its
+tokens (some of them replaced), or tokens of which some are left out."""
+_LEVELS: tuple[Needs, ...] = ("pooled", "tokens", "dropping")
+
+
+def meets(offers: Needs, needs: Needs) -> bool:
+    """Whether a network that offers so much is enough for what needs so much."""
+    return _LEVELS.index(offers) >= _LEVELS.index(needs)
+
+
 class Tokens(NamedTuple):
     """What a transformer makes of a batch of images."""
 

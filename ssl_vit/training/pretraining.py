@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from shlex import quote
@@ -15,7 +16,8 @@ from ssl_vit.configs import (
     LabelledDataConfig,
     MAERecipe,
     ModelConfig,
-    resolve,
+    networks,
+    presets,
     to_dict,
 )
 from ssl_vit.core.errors import UserError
@@ -27,6 +29,7 @@ from ssl_vit.data.sources.opening import open_pool
 from ssl_vit.exports.origin import recorded_data
 from ssl_vit.exports.timm_folder import export_backbone
 from ssl_vit.leaks.seen import check_pool
+from ssl_vit.models.backbone import Needs
 from ssl_vit.models.build import ModelFacts, check_shape, model_facts
 from ssl_vit.objectives.base import Objective
 from ssl_vit.runs.directory import RunDir, open_run
@@ -44,7 +47,7 @@ class Beginning(NamedTuple):
     """What is said about the pool: its source, and images that stay out."""
     model: ModelConfig
     """Resolved."""
-    preset: resolve.Preset
+    preset: presets.Preset
     side: int
     """What chose the preset: median short side of the images, or of a window, in pixels."""
     shape: ModelFacts
@@ -53,27 +56,27 @@ class Beginning(NamedTuple):
 
 
 def begin(
-    cfg: MAERecipe | DINORecipe, *, tokens: bool = False, positions: Literal["sincos", "learnable"] = "sincos"
+    cfg: MAERecipe | DINORecipe, *, needs: Needs = "pooled", positions: Literal["sincos", "learnable"] = "sincos"
 ) -> Beginning:
     """Joins the other processes, opens the images and chooses the network; a wrong model name comes before data.
 
     Args:
         cfg: As given.
-        tokens: Whether the objective needs the tokens of a plain ViT.
+        needs: What of a network the objective uses.
         positions: What a plain ViT has where the options leave it open.
     """
     if cfg.model.name is not None:
-        model_facts(resolve.full_name(cfg.model.name), tokens=tokens)
+        model_facts(*networks.wanted(cfg.model), needs=needs)
     accelerator = launch.start(cfg.fit.precision, cfg.seed)
     pool, note = open_pool(cfg.data, cfg.eval.data)
     check_pool(pool, cfg.data, cfg.eval.data)
     side = cfg.data.window or pool.sizes.short_side
-    shape = model_facts(resolve.default_name(cfg.model, side, cfg.preset), tokens=tokens)
-    model = resolve.resolve_model(cfg.model, side, shape, cfg.preset, positions)
+    shape = model_facts(*networks.wanted(cfg.model, side, cfg.preset), needs=needs)
+    model = networks.resolve_model(cfg.model, side, shape, cfg.preset, positions)
     check_shape(model)
     assert model.img_size
     return Beginning(
-        accelerator, pool, note, model, resolve.preset_for(cfg.preset, model.img_size), side, shape, cfg.preset
+        accelerator, pool, note, model, presets.preset_for(cfg.preset, model.img_size), side, shape, cfg.preset
     )
 
 
@@ -163,8 +166,8 @@ def _script(name: str) -> str:
 def _baseline_options(cfg: MAERecipe | DINORecipe, start: Beginning) -> list[str]:
     """The options with which the labelled baseline uses the same images and network."""
     side, named, model = start.side, start.named, cfg.model
-    name = None if model.name == resolve.default_name(ModelConfig(), side, named) else model.name
-    usual = resolve.resolve_model(ModelConfig(name), side, start.shape, named)
+    name = None if model.name == networks.default_name(ModelConfig(), side, named) else model.name
+    usual = networks.resolve_model(ModelConfig(name), side, start.shape, named)
     if cfg.eval.data.path not in (None, cfg.data.path):  # other images would choose another network: name all of it
         name, usual = None, ModelConfig()
     words = [w for option, value in (("preset", named), ("model.name", name)) if value for w in (f"--{option}", value)]
@@ -172,6 +175,6 @@ def _baseline_options(cfg: MAERecipe | DINORecipe, start: Beginning) -> list[str
     for group, given, default in [*groups, ("model", model, usual)]:
         for field, value in to_dict(given).items():
             if value is not None and value != getattr(default, field, value):  # the baseline has no leaks to guard
-                text = str(value).lower() if isinstance(value, bool) else str(value)
+                text = value if isinstance(value, str) else json.dumps(value)
                 words += [f"--{group}.{field}", quote(text)]
     return words

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from ssl_vit.configs import OptimConfig, VerdictRecipe, resolve, resolve_dino
+from ssl_vit.configs import OptimConfig, VerdictRecipe, networks, presets, resolve, resolve_dino
 from ssl_vit.configs.further import further_options
 from ssl_vit.configs.presets import Task
 from ssl_vit.configs.verdict import label_counts, methods_of, seconds_of
@@ -83,11 +83,11 @@ def open_study(cfg: VerdictRecipe, folder: Path, pool: ImageSet, data: Labelled)
     given, model = named_runs(cfg, pool)
     cfg = replace(cfg, model=model)
     short = cfg.data.window or pool.sizes.short_side
-    shape = model_facts(resolve.default_name(model, short, cfg.preset), tokens=True)
-    resolved = resolve.resolve_model(model, short, shape, cfg.preset)
+    shape = model_facts(*networks.wanted(model, short, cfg.preset))
+    resolved = networks.resolve_model(model, short, shape, cfg.preset)
     check_shape(resolved)
     assert resolved.img_size
-    preset = resolve.preset_for(cfg.preset, resolved.img_size)
+    preset = presets.preset_for(cfg.preset, resolved.img_size)
     classes = len(np.unique(train.labels)) if train.kind == "class" else None
     counts, notes = label_counts(cfg.verdict, len(train), classes, cfg.data.path == "digits" and not cfg.eval.data.path)
     notes += _small_classes(cfg, train)
@@ -156,7 +156,7 @@ def _ends(counts: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted({counts[0], counts[-1]}))
 
 
-def _rates(preset: resolve.Preset, width: int) -> dict[str, float]:
+def _rates(preset: presets.Preset, width: int) -> dict[str, float]:
     """Base learning rates that recipes take on labels; public networks are wide ones."""
     rates = {task: resolve.resolve_optim(OptimConfig(), width, preset.input, task).base_lr for task in _TASKS}
     return {task: rate for task, rate in rates.items() if rate} | {"public": preset.base_lr["finetune"]}
@@ -170,7 +170,7 @@ def _held_out(train: ImageSet, labels: int) -> int:
     return 0 if parts is None else len(parts[1])
 
 
-def _epochs(cfg: VerdictRecipe, images: int, preset: resolve.Preset) -> dict[str, float]:
+def _epochs(cfg: VerdictRecipe, images: int, preset: presets.Preset) -> dict[str, float]:
     given = {start: further_options(cfg.verdict, start).fit for start in SCRIPTS}
     mae = resolve.resolve_fit(given["mae"], images, size=preset.input, labelled=False).epochs
     dino = resolve_dino.resolve_fit(given["dino"], images, preset).epochs

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import timm
 import torch
-from ssl_vit.configs import FitConfig, ModelConfig, OptimConfig, SupervisedConfig, resolve
+from ssl_vit.configs import FitConfig, ModelConfig, OptimConfig, SupervisedConfig, networks, resolve
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.notices import forget
 from ssl_vit.data.scale import PixelScale
@@ -151,7 +151,7 @@ def test_a_head_that_timm_makes_otherwise_is_not_exported(tmp_path: Path) -> Non
 )
 def test_several_sizes_in_one_network(name: str, sizes: tuple[int, int]) -> None:
     facts = model_facts(name)
-    cfg = resolve.resolve_model(ModelConfig(name, sizes[0]), 224, facts)
+    cfg = networks.resolve_model(ModelConfig(name, sizes[0]), 224, facts)
     check_sizes(name, timm_args(cfg, 3), sizes)
 
 
@@ -178,13 +178,19 @@ def test_facts_of_other_models() -> None:
 
 @pytest.mark.parametrize(
     ("name", "side", "size"),
-    [("resnet18", 8, 32), ("resnet18", 96, 96), ("resnet18", 500, 224), ("beit_base_patch16_224", 32, 224)],
+    [
+        ("resnet18", 8, 32),
+        ("resnet18", 96, 96),
+        ("resnet18", 500, 224),
+        ("beit_base_patch16_224", 32, 224),
+        (DISTILLED, 32, 224),
+    ],
 )
 def test_sizes_from_the_images(name: str, side: int, size: int) -> None:
-    found = resolve.resolve_model(ModelConfig(name), side, model_facts(name))
+    found = networks.resolve_model(ModelConfig(name), side, model_facts(name))
     assert found == ModelConfig(name, size, pool="mean")
-    assert resolve.resolve_model(found, side, model_facts(name)) == found  # config.yaml repeats the run
-    assert resolve.resolve_model(ModelConfig(name, 48), side, model_facts(name)).img_size == 48
+    assert networks.resolve_model(found, side, model_facts(name)) == found  # config.yaml repeats the run
+    assert networks.resolve_model(ModelConfig(name, 48), side, model_facts(name)).img_size == 48
 
 
 @pytest.mark.parametrize(
@@ -198,7 +204,7 @@ def test_sizes_from_the_images(name: str, side: int, size: int) -> None:
 )
 def test_options_of_plain_vits(options: dict[str, Any], words: str) -> None:
     with pytest.raises(UserError, match=words):
-        resolve.resolve_model(ModelConfig("resnet18", **options), 32, model_facts("resnet18"))
+        networks.resolve_model(ModelConfig("resnet18", **options), 32, model_facts("resnet18"))
 
 
 def test_sizes_that_cannot_be_read() -> None:

@@ -18,11 +18,13 @@ from ssl_vit.configs import (
     OptimConfig,
     SupervisedConfig,
     SupervisedRecipe,
+    networks,
     parse,
     presets,
     resolve,
 )
-from ssl_vit.configs.presets import NETWORKS, PRESETS, TINY
+from ssl_vit.configs.networks import FAMILIES, NETWORKS
+from ssl_vit.configs.presets import PRESETS, TINY
 from ssl_vit.core.errors import UserError
 from ssl_vit.models.build import ModelFacts, check_shape, model_facts
 
@@ -37,7 +39,7 @@ def facts(name: str) -> ModelFacts:
 
 def modelled(side: int, preset: str | None = None, **given: object) -> ModelConfig:
     model = ModelConfig(**given)  # pyright: ignore[reportArgumentType]
-    return resolve.resolve_model(model, side, facts(resolve.default_name(model, side, preset)), preset)
+    return networks.resolve_model(model, side, facts(networks.default_name(model, side, preset)), preset)
 
 
 # side of the images: preset; model; input, patch, width, depth, heads, pool
@@ -59,7 +61,7 @@ def test_the_network_of_every_size_of_images(side: int) -> None:
     name, timm_name, sizes = MODELS[side]
     found = modelled(side)
     assert found.img_size is not None
-    assert resolve.preset_for(None, found.img_size).name == name
+    assert presets.preset_for(None, found.img_size).name == name
     assert found.name == timm_name
     assert (found.img_size, found.patch_size, found.width, found.depth, found.heads, found.pool) == sizes
 
@@ -144,8 +146,8 @@ def test_every_side_belongs_to_one_preset_and_every_preset_to_its_own_input() ->
 def test_a_named_preset_fits_images_of_every_size(name: str, side: int) -> None:
     found = modelled(side, name)
     check_shape(found)
-    assert resolve.preset_for(name, found.img_size or 0).name == name
-    natural = resolve.preset_for(None, side).name == name
+    assert presets.preset_for(name, found.img_size or 0).name == name
+    natural = presets.preset_for(None, side).name == name
     assert found == (modelled(side) if natural else modelled(PRESETS[name].input))
 
 
@@ -219,7 +221,9 @@ def test_help_names_every_preset_and_network(capsys: pytest.CaptureFixture[str])
     with pytest.raises(SystemExit):
         parse(MAERecipe, "", ["--help"])
     text = capsys.readouterr().out
-    assert all(re.search(rf"\b{name}\b", text) for name in [*PRESETS, *NETWORKS])
+    assert all(
+        re.search(rf"\b{name}\b", text) for name in [*PRESETS, *NETWORKS, *(n for n in FAMILIES if "micro" in n)]
+    )
 
 
 def test_a_preset_may_stand_in_a_config_file(tmp_path: Path) -> None:
