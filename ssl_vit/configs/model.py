@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ssl_vit.configs.settled import OPEN, Resolved
+
 
 @dataclass(frozen=True)
 class ModelConfig:
@@ -39,6 +41,15 @@ class ModelConfig:
     args: dict[str, Any] | None = None
     """Of a model that is no plain ViT: further arguments of timm's constructor, such as '{"embed_dim": 48, "depths":
     [2, 2, 2], "num_heads": [2, 4, 8]}'. Default: those of the short name, else timm's own."""
+
+
+@dataclass(frozen=True)
+class ResolvedModel(ModelConfig, Resolved):
+    """The network by name and size; what only plain ViTs have stays open for others."""
+
+    name: str = OPEN
+    img_size: int = OPEN
+    pool: Literal["cls", "mean"] = OPEN
 
 
 @dataclass(frozen=True)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from ssl_vit.configs.model import ModelConfig
+from ssl_vit.configs.model import ModelConfig, ResolvedModel
 from ssl_vit.configs.presets import Preset, for_side, named, preset_for
+from ssl_vit.configs.settled import settle
 from ssl_vit.core.errors import UserError
-from ssl_vit.core.text import aligned, note, short
+from ssl_vit.core.text import aligned, note
 
 
 @dataclass(frozen=True)
 class Network:
-    """A size of Vision Transformer, with MAE's decoder for it."""
+    """A size of Vision Transformer."""
 
     name: str
     """Short name for --model.name; image and patch size then come from the images' preset."""
@@ -22,36 +23,23 @@ class Network:
     width: int
     depth: int
     heads: int
-    decoder_depth: int
     source: str
-    decoder_width: int | None = None
-    """None: half the encoder's, in whole heads of 32, at least one."""
-    decoder_heads: int | None = None
-    """None: one per 32 of the decoder's width, at least 2."""
-    mae_base_lr: float | None = None
-    """None: the images' preset says."""
 
 
-_HALF = "decoder reasoned: heads of 32 and a lighter network than the encoder, as the paper's is for ViT-L"
-_PAPER = "He et al. 2022 (arXiv 2111.06377), section 4 and appendix A.1"
+_PAPER = "He et al. 2022 (arXiv 2111.06377), section 4"
 
 _NETWORKS = [
     Network(
-        "vit_micro",
-        "vit_tiny_patch16_224",
-        64,
-        4,
-        4,
-        2,
-        "measured on digits, where it trains in about a minute on two CPU cores",
+        "vit_micro", "vit_tiny_patch16_224", 64, 4, 4,
+        "measured on digits, where MAE trains in about a minute on two CPU cores",
     ),
-    Network("vit_mini", "vit_tiny_patch16_224", 128, 6, 4, 2, f"sized for 32 px on a CPU; {_HALF}"),
-    Network("vit_tiny", "vit_tiny_patch16_224", 192, 12, 3, 4, f"DeiT's sizes; {_HALF}"),
-    Network("vit_small", "vit_small_patch16_224", 384, 12, 6, 4, f"DeiT's sizes; {_HALF}"),
-    Network("vit_base", "vit_base_patch16_224", 768, 12, 12, 8, _PAPER, 512, 16, 1.5e-4),
-    Network("vit_large", "vit_large_patch16_224", 1024, 24, 16, 8, _PAPER, 512, 16, 1.5e-4),
-    Network("vit_huge", "vit_huge_patch14_224", 1280, 32, 16, 8, _PAPER, 512, 16, 1.5e-4),
-]
+    Network("vit_mini", "vit_tiny_patch16_224", 128, 6, 4, "sized for 32 px on a CPU"),
+    Network("vit_tiny", "vit_tiny_patch16_224", 192, 12, 3, "DeiT's sizes"),
+    Network("vit_small", "vit_small_patch16_224", 384, 12, 6, "DeiT's sizes"),
+    Network("vit_base", "vit_base_patch16_224", 768, 12, 12, _PAPER),
+    Network("vit_large", "vit_large_patch16_224", 1024, 24, 16, _PAPER),
+    Network("vit_huge", "vit_huge_patch14_224", 1280, 32, 16, _PAPER),
+]  # fmt: skip
 NETWORKS = {network.name: network for network in _NETWORKS}
 """By short name, narrowest first."""
 
@@ -115,11 +103,6 @@ FAMILIES = {name: Family(name, timm_name, args, _AT_32[name.partition("_")[0]]) 
 """By short name. Parameters are within a fifth of vit_micro's (0.21 M) and vit_mini's (1.2 M); all read 8 px."""
 
 
-def network_for(width: int) -> Network:
-    """The widest network that is no wider than this; the narrowest below all of them."""
-    return next((n for n in reversed(_NETWORKS) if n.width <= width), _NETWORKS[0])
-
-
 @runtime_checkable
 class Shape(Protocol):
     """Default sizes of a named model."""
@@ -165,6 +148,11 @@ class Shape(Protocol):
         ...
 
     @property
+    def drop_path(self) -> bool:
+        """Whether it has places for stochastic depth."""
+        ...
+
+    @property
     def sized(self) -> bool:
         """Whether it can be built for images of another size than timm's."""
         ...
@@ -199,7 +187,7 @@ def resolve_model(
     shape: Shape,
     preset: str | None = None,
     positions: Literal["sincos", "learnable"] = "sincos",
-) -> ModelConfig:
+) -> ResolvedModel:
     """Every size of the backbone as a number.
 
     Args:
@@ -231,7 +219,8 @@ def resolve_model(
         patch = patch or _patch_for(preset_for(preset, size), size)
     chosen = preset_for(preset, size)
     usual = shape if own else NETWORKS[model.name or chosen.network]
-    return replace(
+    return settle(
+        ResolvedModel,
         model,
         name=default_name(model, short_side, preset),
         img_size=size,
@@ -244,7 +233,7 @@ def resolve_model(
     )
 
 
-def _resolve_pooled(model: ModelConfig, short_side: int, shape: Shape, preset: str | None) -> ModelConfig:
+def _resolve_pooled(model: ModelConfig, short_side: int, shape: Shape, preset: str | None) -> ResolvedModel:
     """The size of the input, in whole places of the last feature map; the rest is timm's, or ``--model.args``."""
     usual = ModelConfig()
     lost = [k for k in ("patch_size", "width", "depth", "heads", "positions") if getattr(model, k) != getattr(usual, k)]
@@ -260,7 +249,7 @@ def _resolve_pooled(model: ModelConfig, short_side: int, shape: Shape, preset: s
     # A network with positions of one size brings that size, as a plain ViT does, unless it is chosen for the images.
     if shape.flexible or (shape.sized and (model.name in FAMILIES or preset)):
         size = _input(preset_for(preset, short_side), short_side, shape.patch_size, least=1)
-    return replace(model, name=name, args=args, img_size=model.img_size or size, pool="mean")
+    return settle(ResolvedModel, model, name=name, args=args, img_size=model.img_size or size, pool="mean")
 
 
 def _heads_for(width: int, usual_width: int, usual_heads: int) -> int:
@@ -291,16 +280,12 @@ def check_pool(pool: str, class_token: bool, option: str = "--linear.pool") -> N
 
 def table() -> str:
     """All networks as text of at most 120 columns."""
-    vits = [
-        (n.name, n.timm_name, f"{n.width} x {n.depth}", f"{n.heads}", f"{n.decoder_width or 'half width'} x "
-         f"{n.decoder_depth}", short(n.mae_base_lr) if n.mae_base_lr else "preset's")
-        for n in _NETWORKS
-    ]  # fmt: skip
+    vits = [(n.name, n.timm_name, f"{n.width} x {n.depth}", f"{n.heads}") for n in _NETWORKS]
     others = [(f.name, f.timm_name, f.source) for f in FAMILIES.values()]
     return "\n".join(
         [
             "Networks; --model.name takes these names too and leaves the patches to the preset:\n",
-            aligned([("network", "timm model", "width x depth", "heads", "MAE decoder", "MAE base lr"), *vits]),
+            aligned([("network", "timm model", "width x depth", "heads"), *vits]),
             "",
             *(note(n.name, f"Source: {n.source}") for n in _NETWORKS),
             "\nOther families, reasoned: about the parameters of vit_micro and vit_mini; --model.args changes them:\n",

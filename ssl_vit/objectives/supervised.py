@@ -10,11 +10,12 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from ssl_vit.configs import AugmentConfig, SupervisedConfig
+from ssl_vit.configs import ResolvedAugment
 from ssl_vit.core.schedules import ema_decay
 from ssl_vit.data.loading.batch import Batch
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.data.targets import Kind, TargetScale
+from ssl_vit.methods.supervised import ResolvedSupervised
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.models.batchnorm import running_statistics
 from ssl_vit.models.heads import Classifier
@@ -43,7 +44,7 @@ class Supervised(Objective):
         self,
         backbone: Backbone,
         classes: int,
-        cfg: SupervisedConfig,
+        cfg: ResolvedSupervised,
         kind: Literal["class", "multilabel", "regression"] = "class",
     ) -> None:
         """Puts a classifier on a backbone.
@@ -55,7 +56,6 @@ class Supervised(Objective):
             kind: One class, several labels or numbers per image.
         """
         super().__init__()
-        assert cfg.pool is not None
         backbone.requires_grad_(True)
         self.net = Classifier(backbone, classes, pool=cfg.pool, hidden=cfg.head_hidden)
         self.kind = kind
@@ -106,8 +106,8 @@ class Supervised(Objective):
 
 def supervised_view(
     scale: PixelScale,
-    cfg: AugmentConfig,
-    loss: SupervisedConfig,
+    cfg: ResolvedAugment,
+    loss: ResolvedSupervised,
     *,
     size: int,
     drop_rates: Float[Tensor, "*L"] | None = None,
@@ -129,7 +129,7 @@ def supervised_view(
         target_scale: What numbers are standardised by; needed for regression alone.
         dtype: Arithmetic of the images.
     """
-    mixup, cutmix = loss.mixup or 0.0, loss.cutmix or 0.0
+    mixup, cutmix = loss.mixup, loss.cutmix
 
     def view(batch: Batch, seed: int) -> dict[str, Tensor]:
         assert batch.labels is not None

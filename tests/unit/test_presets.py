@@ -9,23 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from ssl_vit.configs import (
-    AugmentConfig,
-    FitConfig,
-    MAEConfig,
-    MAERecipe,
-    ModelConfig,
-    OptimConfig,
-    SupervisedConfig,
-    SupervisedRecipe,
-    networks,
-    parse,
-    presets,
-    resolve,
-)
+from ssl_vit.configs import AugmentConfig, FitConfig, ModelConfig, OptimConfig, networks, parse, presets, resolve
 from ssl_vit.configs.networks import FAMILIES, NETWORKS
 from ssl_vit.configs.presets import PRESETS, TINY
 from ssl_vit.core.errors import UserError
+from ssl_vit.methods.mae import MAEConfig, MAERecipe
+from ssl_vit.methods.supervised import SupervisedConfig, SupervisedRecipe
 from ssl_vit.models.build import ModelFacts, check_shape, model_facts
 
 ROOT = Path(__file__).resolve().parents[2]
