@@ -92,9 +92,10 @@ def image_set(number: int, side: int) -> Any:
 def view_of(shape: Any, scale: Any) -> Any:
     """The recipe's view with its defaults for that size."""
     import torch
-    from ssl_vit.configs import AugmentConfig, CropsConfig, resolve, resolve_dino
+    from ssl_vit.configs import AugmentConfig, CropsConfig, presets, resolve, resolve_dino
     from ssl_vit.core.masking import kept_patches
     from ssl_vit.methods.supervised import SupervisedConfig
+    from ssl_vit.models.stochastic_depth import linear_rates
     from ssl_vit.objectives.mae import mae_view
     from ssl_vit.objectives.supervised import supervised_view
     from ssl_vit.views.multicrop import multicrop_view
@@ -106,14 +107,14 @@ def view_of(shape: Any, scale: Any) -> Any:
     if isinstance(shape, MAEShape):
         cfg = resolve.resolve_augment(AugmentConfig(), size, labelled=False)
         return mae_view(scale, cfg, size=size, patches=patches, kept=kept_patches(patches, 0.75), dtype=dtype)
-    preset = resolve.preset_for(None, size)
+    preset, rates = presets.preset_for(None, size), linear_rates(net.depth, shape.drop_path)
     if isinstance(shape, DINOShape):
         asked = CropsConfig(local_crops=shape.local_crops, local_size=shape.local_size)
         crops = resolve_dino.resolve_crops(asked, preset, size=size, patch=net.patch)
-        return multicrop_view(scale, crops, size=size, depth=net.depth, drop_path=shape.drop_path, dtype=dtype)
+        return multicrop_view(scale, crops, size=size, drop_rates=rates, dtype=dtype)
     loss = resolve.resolve_supervised(SupervisedConfig(drop_path=shape.drop_path), "cls", preset.input, 10**6)
     cfg = resolve.resolve_augment(AugmentConfig(), size, labelled=True)
-    return supervised_view(scale, cfg, loss, size=size, depth=net.depth, classes=1000, dtype=dtype)
+    return supervised_view(scale, cfg, loss, size=size, drop_rates=rates, classes=1000, dtype=dtype)
 
 
 def from_loader(shape: Any, images: Any, device: Any) -> Callable[[], Any]:
