@@ -83,7 +83,7 @@ def train_on(
     )  # fmt: skip
     model = ResolvedModel(net.architecture, exported.size, net.patch_size, net.embed_dim, pool=exported.pool)
     facts = Facts(len(train_set), model, ModelFacts(exported.size, net.patch_size, net.embed_dim, net.depth, 1))
-    settle = supervised.resolve if scratch else supervised.resolve_finetuning
+    settle: Any = supervised.resolve if scratch else supervised.resolve_finetuning
     cfg = settle(recipe, facts, resolve.preset_for(None, exported.size))
     torch.manual_seed(draw)
     with tempfile.TemporaryDirectory() as place:
