@@ -94,7 +94,7 @@ def test_shapes_and_keys(channels: int, deep: bool) -> None:
 def test_what_is_switched_off_is_absent() -> None:
     batch = batch_of(3)
     assert set(made(batch)) == {"globals", "locals"}
-    assert set(made(batch, replace(PAPER, local_crops=0, local_size=None))) == {"globals"}
+    assert set(made(batch, replace(PAPER, local_crops=0))) == {"globals"}
     assert set(made(batch, replace(PAPER, local_crops=0), drop=0.1)) == {"globals", "drop_globals"}
 
 
