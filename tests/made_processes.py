@@ -1,13 +1,14 @@
 """Processes for tests that need several, or one that may be killed: forked from one that has imported everything.
 
 Importing torch and the rest takes seconds, again in every process and in its launcher. The server below does it once;
-what it forks runs a script to Python's own end, as if it had been started: with its command line, environment, working
-directory and session. Several form a group as torchrun forms it. What a launcher itself does, or what happens before
-imports, needs a process that begins cold.
+what it forks runs a script, and what is registered for Python's end, as if it had been started: with its command line,
+environment, working directory and session. Several form a group as torchrun forms it. What a launcher itself does, or
+what happens before imports, needs a process that begins cold.
 """
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import json
@@ -17,6 +18,7 @@ import runpy
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -141,10 +143,26 @@ def _serve() -> bool:
     return False
 
 
+def _run() -> int:
+    """The status of the script, which sees what Python does at its end."""
+    status = 0
+    try:
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    except SystemExit as stopped:
+        status = stopped.code or 0
+        if not isinstance(status, int):
+            sys.stderr.write(f"{status}\n")
+            status = 1
+    except BaseException as error:
+        sys.last_value, status = error, 1
+        sys.excepthook(type(error), error, error.__traceback__)
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return status
+
+
 if __name__ == "__main__":
     _import_everything()
-    try:
-        if _serve():
-            runpy.run_path(sys.argv[0], run_name="__main__")
-    finally:
-        gc.unfreeze()  # libraries count what is left at the end
+    os._exit(_run() if _serve() else 0)  # to take apart all that was imported would take seconds

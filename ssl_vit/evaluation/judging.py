@@ -55,6 +55,8 @@ class Evaluated(NamedTuple):
     """One per method, the backbone's first; empty on processes other than the main one."""
     metric: str
     """The key in ``rows`` that the table leads with."""
+    run: RunDir
+    """Where it was made."""
 
 
 def evaluate(cfg: KNNRecipe | LinearRecipe | FinetuneRecipe, protocol: Protocol) -> Evaluated:
@@ -102,7 +104,7 @@ def finish(judged: Judged, result: dict[str, Any], test: ImageSet, metric: str, 
     """
     path = run.write_result(name, result | ({"selection": judged.selection} if judged.selection else {}))
     if not run.writes:
-        return Evaluated(path, [], metric)
+        return Evaluated(path, [], metric, run)
     save_answers(path, judged.answers)
     shown = judged.headings | columns(test.kind, metric)
     heads = [row for row in judged.rows if row.get("headline", True)]
@@ -113,7 +115,7 @@ def finish(judged: Judged, result: dict[str, Any], test: ImageSet, metric: str, 
     if others:
         print_table("others, for comparison; all rows are in the result file", others, shown)
     print(f"Result: {path}{judged.left and f'   {judged.left}'}")
-    return Evaluated(path, judged.rows, metric)
+    return Evaluated(path, judged.rows, metric, run)
 
 
 def answered(session: Session, scores: np.ndarray, asked: Features) -> Answers:

@@ -17,13 +17,13 @@ from ssl_vit.configs.metrics import METRICS, defined_on_any
 from ssl_vit.core.dist import gather_lists, rank_and_world
 from ssl_vit.core.errors import Collapsed, Diverged
 from ssl_vit.core.files import write_atomically
+from ssl_vit.core.started import main_of
 from ssl_vit.evaluation.answers import Answers, save_answers
 from ssl_vit.methods import METHODS
 from ssl_vit.methods.starts import titles
 from ssl_vit.methods.supervised import SupervisedRecipe
 from ssl_vit.runs.identity import digest, remove
 from ssl_vit.verdict.folders import discard, prepare
-from ssl_vit.verdict.scripts import main_of
 from ssl_vit.verdict.study import LIGHT_BELOW, Study
 from ssl_vit.verdict.tuning import Candidate
 
