@@ -86,7 +86,8 @@ class Comparison:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Other processes make the class of the same table, and of it the same options."""
-        return _remade, ({f.name: getattr(self, f.name) for f in fields(self)},)
+        given = _values(self)
+        return _remade, (given | {name: _values(given[name]) for name in METHODS},)
 
     def of(self, method: Method) -> PretrainingRecipe:
         """A method's recipe with its options given here, and defaults in the place of all others.
@@ -137,7 +138,13 @@ def _recipe(methods: tuple[Method, ...]) -> type[Comparison]:
 
 
 def _remade(values: dict[str, Any]) -> Comparison:
-    return verdict_recipe()(**values)
+    usual = verdict_recipe()()
+    groups = {name: type(getattr(usual, name))(**values[name]) for name in METHODS}
+    return type(usual)(**(values | groups))
+
+
+def _values(config: Any) -> dict[str, Any]:
+    return {f.name: getattr(config, f.name) for f in fields(config)}
 
 
 def seconds_of(budget: str) -> float:
