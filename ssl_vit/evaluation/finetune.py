@@ -8,7 +8,7 @@ import torch
 from accelerate import Accelerator
 
 from ssl_vit.configs import LoadingConfig, ResolvedAugment, ResolvedFit, ResolvedOptim, to_dict
-from ssl_vit.configs.resolve import check_pool
+from ssl_vit.configs.networks import check_pool
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loading.file_crops import file_crops
@@ -96,8 +96,8 @@ def train_on_labels(
         crops=file_crops(loading, data.train, augment, size),
     )
     view = supervised_view(
-        scale, augment, supervised, size=size, depth=backbone.depth, classes=len(names), kind=kind,
-        target_scale=labelling.scale, dtype=DTYPES.get(fit_cfg.precision, torch.float32),
+        scale, augment, supervised, size=size, drop_rates=backbone.drop_rates(supervised.drop_path),
+        classes=len(names), kind=kind, target_scale=labelling.scale, dtype=DTYPES.get(fit_cfg.precision, torch.float32),
     )  # fmt: skip
     if not quiet:
         summarise(objective, loader, fit_cfg, optim, f"{len(names)} {_IN_WORDS[kind]}", accelerator)

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from accelerate import Accelerator
 
-from ssl_vit.configs import RunConfig, resolve, to_dict
+from ssl_vit.configs import RunConfig, networks, presets, to_dict
 from ssl_vit.configs.presets import Preset
 from ssl_vit.data.scale import PixelScale, measure_scale
 from ssl_vit.data.sources.opening import Labelled
@@ -68,7 +68,7 @@ def from_scratch(cfg: SupervisedRecipe) -> Evaluated:
         UserError: For images, labels and options that cannot be used.
     """
     if cfg.model.name is not None:
-        model_facts(resolve.full_name(cfg.model.name))
+        model_facts(*networks.wanted(cfg.model))
     accelerator = launch.start(cfg.fit.precision, cfg.seed)
     if cfg.eval.data.path is None and cfg.eval.data.split is None:
         cfg = replace(cfg, eval=replace(cfg.eval, data=replace(cfg.eval.data, split=cfg.data.split)))
@@ -77,10 +77,10 @@ def from_scratch(cfg: SupervisedRecipe) -> Evaluated:
     if accelerator.is_main_process:
         warn_unlearnable(data)
     short = cfg.data.window or data.train.sizes.short_side
-    shape = model_facts(resolve.default_name(cfg.model, short, cfg.preset))
-    model = resolve.resolve_model(cfg.model, short, shape, cfg.preset)
+    shape = model_facts(*networks.wanted(cfg.model, short, cfg.preset))
+    model = networks.resolve_model(cfg.model, short, shape, cfg.preset)
     check_shape(model)
-    size, preset = model.img_size, resolve.preset_for(cfg.preset, model.img_size)
+    size, preset = model.img_size, presets.preset_for(cfg.preset, model.img_size)
     data = on_canvas(data, cfg.data.canvas, size, cfg.data.window)
     launch.use_cores(accelerator, size)
     recorded = {"objective": "supervised", "seed": cfg.seed, "preset": preset.name}

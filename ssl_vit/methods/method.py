@@ -8,9 +8,9 @@ from importlib import import_module
 from typing import Any, Literal, NamedTuple
 
 from ssl_vit.configs.model import ResolvedModel
+from ssl_vit.configs.networks import Shape
 from ssl_vit.configs.presets import Preset
 from ssl_vit.configs.recipes import PretrainingRecipe
-from ssl_vit.configs.resolve import Shape
 
 
 class Facts(NamedTuple):

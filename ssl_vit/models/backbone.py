@@ -16,6 +16,17 @@ tokens of the last four blocks, earliest first (``cls4``, DINO's for ViT-S), or 
 DINO's for ViT-B); ``mean_prenorm`` is the mean of patches before that norm. Exported folders record cls or mean."""
 
 
+Needs = Literal["pooled", "tokens", "dropping"]
+"""What an objective uses of a network, and what a network offers, each with all before it: one vector per image, its
+tokens (some of them replaced), or tokens of which some are left out."""
+_LEVELS: tuple[Needs, ...] = ("pooled", "tokens", "dropping")
+
+
+def meets(offers: Needs, needs: Needs) -> bool:
+    """Whether a network that offers so much is enough for what needs so much."""
+    return _LEVELS.index(offers) >= _LEVELS.index(needs)
+
+
 class Tokens(NamedTuple):
     """What a transformer makes of a batch of images."""
 
@@ -38,7 +49,7 @@ class Backbone(nn.Module, ABC):
     class_token: bool
     """Whether there is one: the pools with ``cls`` need it."""
     draws_drop_path: bool
-    """Whether ``forward_pooled`` takes stochastic depth."""
+    """Whether it has places for stochastic depth, and ``forward_pooled`` takes factors for them."""
     classifier: tuple[str, ...] = ("head",)
     """timm's name of the linear layer on the pooled vector; where there are two, their outputs are averaged."""
     architecture: str
@@ -52,14 +63,25 @@ class Backbone(nn.Module, ABC):
 
     @abstractmethod
     def forward_pooled(
-        self, images: Float[Tensor, "B C H W"], *, pool: Pool, drop: Float[Tensor, "B L 2"] | None = None
+        self, images: Float[Tensor, "B C H W"], *, pool: Pool, drop: Float[Tensor, " B *L"] | None = None
     ) -> Float[Tensor, "B E"]:
         """One vector per image, all parts of it from one pass.
 
         Args:
             images: Normalised pixels.
             pool: What represents an image; E is its ``pooled_width``.
-            drop: Stochastic-depth factors per block and residual branch; None for none.
+            drop: Stochastic-depth factors of every place that ``drop_rates`` gives a rate of; None for none.
+        """
+
+    @abstractmethod
+    def drop_rates(self, rate: float) -> Float[Tensor, "*L"] | None:
+        """Rate of stochastic depth at every place, on the host: [blocks 2] of a plain ViT, else [places].
+
+        Args:
+            rate: Of the last place, in [0, 1); it grows linearly with the depth from 0.
+
+        Returns:
+            None where nothing is dropped: ``rate`` is 0, or the network has no such places.
         """
 
     def pooled_width(self, pool: Pool) -> int:

@@ -51,7 +51,7 @@ class Branch(nn.Module):
         self.head = head
         self.pool: Pool = pool
 
-    def features(self, views: Float[Tensor, "B V C H W"], drop: Float[Tensor, "B V L 2"] | None) -> Tensor:
+    def features(self, views: Float[Tensor, "B V C H W"], drop: Float[Tensor, "B V *L"] | None) -> Tensor:
         """Pooled features of views of one size, in one batch: Float[B V D]."""
         flat = self.backbone.forward_pooled(
             views.flatten(0, 1), pool=self.pool, drop=None if drop is None else drop.flatten(0, 1)
@@ -154,7 +154,7 @@ class DINO(Objective):
 
         Args:
             inputs: ``globals`` Float[B G C S S]; where there are any, ``locals`` Float[B L C s s]; with stochastic
-                depth of the student ``drop_globals`` Float[B G depth 2] and ``drop_locals``.
+                depth of the student ``drop_globals`` Float[B G *L] and ``drop_locals``.
         """
         views = [(inputs["globals"], inputs.get("drop_globals"))]
         if "locals" in inputs:
@@ -255,7 +255,7 @@ def build(cfg: ResolvedDINORecipe, backbone: Backbone, scale: PixelScale, dtype:
         freeze_positions=model.positions == "sincos",
     )  # fmt: skip
     view = multicrop_view(
-        scale, crops, size=model.img_size, depth=backbone.depth, drop_path=cfg.dino.drop_path, dtype=dtype
+        scale, crops, size=model.img_size, drop_rates=backbone.drop_rates(cfg.dino.drop_path), dtype=dtype
     )
     size, patch = model.img_size, model.patch_size
     patches = f" = {(size // patch) ** 2} patches of {patch} px" if patch else ""

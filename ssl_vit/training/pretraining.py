@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -17,7 +18,8 @@ from ssl_vit.configs import (
     PretrainingRecipe,
     ResolvedAugment,
     ResolvedPretraining,
-    resolve,
+    networks,
+    presets,
     to_dict,
 )
 from ssl_vit.core.errors import UserError
@@ -50,7 +52,7 @@ class Beginning(NamedTuple):
     side: int
     """What chose the preset: median short side of the images, or of a window, in pixels."""
     facts: Facts
-    preset: resolve.Preset
+    preset: presets.Preset
     named: str | None
     """As given by ``--preset``."""
 
@@ -109,17 +111,16 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
 
 def _begin(method: Method, cfg: PretrainingRecipe) -> Beginning:
     """Joins the other processes, opens the images and chooses the network; a wrong model name comes before data."""
-    tokens = method.needs != "pooled"
     if cfg.model.name is not None:
-        model_facts(resolve.full_name(cfg.model.name), tokens=tokens)
+        model_facts(*networks.wanted(cfg.model), needs=method.needs)
     accelerator = launch.start(cfg.fit.precision, cfg.seed)
     pool, note = open_pool(cfg.data, cfg.eval.data)
     check_pool(pool, cfg.data, cfg.eval.data)
     side = cfg.data.window or pool.sizes.short_side
-    shape = model_facts(resolve.default_name(cfg.model, side, cfg.preset), tokens=tokens)
-    model = resolve.resolve_model(cfg.model, side, shape, cfg.preset, method.positions)
+    shape = model_facts(*networks.wanted(cfg.model, side, cfg.preset), needs=method.needs)
+    model = networks.resolve_model(cfg.model, side, shape, cfg.preset, method.positions)
     check_shape(model)
-    preset = resolve.preset_for(cfg.preset, model.img_size)
+    preset = presets.preset_for(cfg.preset, model.img_size)
     return Beginning(accelerator, pool, note, side, Facts(len(pool), model, shape), preset, cfg.preset)
 
 
@@ -210,8 +211,8 @@ def what_next(cfg: ResolvedPretraining, start: Beginning, run: RunDir, picture: 
 def _baseline_options(cfg: ResolvedPretraining, start: Beginning) -> list[str]:
     """The options with which the labelled baseline uses the same images and network."""
     side, named, model, shape = start.side, start.named, cfg.model, start.facts.shape
-    name = None if model.name == resolve.default_name(ModelConfig(), side, named) else model.name
-    usual: ModelConfig = resolve.resolve_model(ModelConfig(name), side, shape, named)
+    name = None if model.name == networks.default_name(ModelConfig(), side, named) else model.name
+    usual: ModelConfig = networks.resolve_model(ModelConfig(name), side, shape, named)
     if cfg.eval.data.path not in (None, cfg.data.path):  # other images would choose another network: name all of it
         name, usual = None, ModelConfig()
     words = [w for option, value in (("preset", named), ("model.name", name)) if value for w in (f"--{option}", value)]
@@ -219,6 +220,6 @@ def _baseline_options(cfg: ResolvedPretraining, start: Beginning) -> list[str]:
     for group, given, default in [*groups, ("model", model, usual)]:
         for field, value in to_dict(given).items():
             if value is not None and value != getattr(default, field, value):  # the baseline has no leaks to guard
-                text = str(value).lower() if isinstance(value, bool) else str(value)
+                text = value if isinstance(value, str) else json.dumps(value)
                 words += [f"--{group}.{field}", quote(text)]
     return words

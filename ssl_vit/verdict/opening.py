@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from ssl_vit.configs import resolve
+from ssl_vit.configs import networks, presets
 from ssl_vit.configs.metrics import METRICS
 from ssl_vit.configs.presets import Task
 from ssl_vit.core.dist import gather_lists, rank_and_world
@@ -82,10 +82,10 @@ def open_study(cfg: Comparison, folder: Path, pool: ImageSet, data: Labelled) ->
     given, model = named_runs(cfg, pool)
     cfg = replace(cfg, model=model)
     short = cfg.data.window or pool.sizes.short_side
-    shape = model_facts(resolve.default_name(model, short, cfg.preset), tokens=True)
-    resolved = resolve.resolve_model(model, short, shape, cfg.preset)
+    shape = model_facts(*networks.wanted(model, short, cfg.preset))
+    resolved = networks.resolve_model(model, short, shape, cfg.preset)
     check_shape(resolved)
-    preset = resolve.preset_for(cfg.preset, resolved.img_size)
+    preset = presets.preset_for(cfg.preset, resolved.img_size)
     classes = len(np.unique(train.truth)) if train.kind == "class" else None
     counts, notes = label_counts(cfg.verdict, len(train), classes, cfg.data.path == "digits" and not cfg.eval.data.path)
     notes += _small_classes(cfg, train)
@@ -154,7 +154,7 @@ def _ends(counts: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted({counts[0], counts[-1]}))
 
 
-def _rates(preset: resolve.Preset, width: int) -> dict[str, float]:
+def _rates(preset: presets.Preset, width: int) -> dict[str, float]:
     """Base learning rates that recipes take on labels; public networks are wide ones."""
     return {task: labelled_rate(preset, width, task) for task in _TASKS} | {"public": preset.base_lr["finetune"]}
 
@@ -166,7 +166,7 @@ def _held_out(train: ImageSet, labels: int) -> int:
     return 0 if parts is None else len(parts[1])
 
 
-def _epochs(cfg: Comparison, starts: Sequence[str], facts: Facts, preset: resolve.Preset) -> dict[str, float]:
+def _epochs(cfg: Comparison, starts: Sequence[str], facts: Facts, preset: presets.Preset) -> dict[str, float]:
     """The whole length of pre-training of every method that takes part."""
     return {
         name: METHODS[name].resolve(cfg.of(METHODS[name]), facts, preset).fit.epochs

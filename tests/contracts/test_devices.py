@@ -36,6 +36,7 @@ from ssl_vit.methods.dino import ResolvedDINO
 from ssl_vit.methods.mae import ResolvedMAE
 from ssl_vit.methods.supervised import ResolvedSupervised
 from ssl_vit.models.build import build_backbone
+from ssl_vit.models.stochastic_depth import linear_rates
 from ssl_vit.models.vit import ViTBackbone
 from ssl_vit.objectives.base import Clock, Objective
 from ssl_vit.objectives.dino import DINO
@@ -115,15 +116,16 @@ def mae(scale: PixelScale, size: int, augment: ResolvedAugment, positions: str) 
 def supervised(
     scale: PixelScale, size: int, augment: ResolvedAugment, loss: ResolvedSupervised, positions: str = "learnable"
 ) -> tuple[Objective, View]:
-    view = supervised_view(scale, augment, loss, size=size, depth=2, classes=10, dtype=torch.float32)
+    rates = linear_rates(2, loss.drop_path)
+    view = supervised_view(scale, augment, loss, size=size, drop_rates=rates, classes=10, dtype=torch.float32)
     return Supervised(model(size, positions), 10, loss), view
 
 
 def of_kind(scale: PixelScale, kind: Any) -> tuple[Objective, View]:
     numbers = TargetScale((4.5,), (2.9,)) if kind == "regression" else None
     view = supervised_view(
-        scale, RICH, RICH_LOSS, size=20, depth=2, classes=1 if numbers else 10, kind=kind, target_scale=numbers,
-        dtype=torch.float32,
+        scale, RICH, RICH_LOSS, size=20, drop_rates=linear_rates(2, RICH_LOSS.drop_path),
+        classes=1 if numbers else 10, kind=kind, target_scale=numbers, dtype=torch.float32,
     )  # fmt: skip
     return Supervised(model(20), 1 if numbers else 10, RICH_LOSS, kind), view
 
@@ -139,7 +141,7 @@ def dino(scale: PixelScale, centring: Any) -> tuple[Objective, View]:
     cfg = ResolvedDINO(out_dim=16, head_hidden=16, head_bottleneck=8, teacher_temp=0.07, warmup_teacher_temp=0.04,
                        teacher_warmup=0.5, centring=centring, check_steps=1, on_collapse="warn",
                        drop_path=0.0)  # fmt: skip
-    view = multicrop_view(scale, crops, size=20, depth=2, drop_path=0.1, dtype=torch.float32)
+    view = multicrop_view(scale, crops, size=20, drop_rates=linear_rates(2, 0.1), dtype=torch.float32)
     return DINO(model(20), cfg, pool="cls", batch_size=16), view
 
 
@@ -223,7 +225,7 @@ def test_many_crops_need_no_double_precision(deep: bool) -> None:
         (0.4, 1.0), (0.05, 0.4), 3, 8, flip=True, jitter=1.0, blur=(1.0, 0.1, 0.5), blur_sigma=(0.1, 2.0), solarise=0.2
     )
     scale = PixelScale((0.5,) * 3, (0.2,) * 3, 16 if deep else 8)
-    view = multicrop_view(scale, crops, size=16, depth=2, drop_path=0.1, dtype=torch.float32)
+    view = multicrop_view(scale, crops, size=16, drop_rates=linear_rates(2, 0.1), dtype=torch.float32)
     images = (torch.rand(16, 3, 20, 20) * 255).to(torch.int32 if deep else torch.uint8)
     words = torch.arange(16)
     with no_double():

@@ -17,9 +17,10 @@ from ssl_vit.configs import (
     RunConfig,
     to_dict,
 )
+from ssl_vit.configs.networks import check_pool
 from ssl_vit.configs.presets import Preset
 from ssl_vit.configs.protocols import probe_named
-from ssl_vit.configs.resolve import batch_for, check_pool, least_steps, resolve_augment
+from ssl_vit.configs.resolve import batch_for, least_steps, resolve_augment
 from ssl_vit.configs.settled import settle
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loading.file_crops import file_crops
