@@ -45,6 +45,9 @@ class Objective(nn.Module, ABC):
     """Whether class token, positions and other non-bias parameters of more than one dimension get weight decay
     (MAE pre-training, DINO) or are exempt (fine-tuning)."""
 
+    batch_statistics: bool = False
+    """Whether the loss itself takes statistics over a micro-batch of all processes: other ones make another run."""
+
     smaller: tuple[str, ...] = ()
     """Options of its own that save memory, for the message where there is too little."""
 

@@ -17,11 +17,12 @@ from torch import Tensor, nn
 from ssl_vit.configs import DINOConfig
 from ssl_vit.core.dist import rank_and_world, sum_over_ranks
 from ssl_vit.core.schedules import base_momentum, teacher_momentum, teacher_temperature
-from ssl_vit.models.backbone import Backbone, Pool
+from ssl_vit.models.backbone import Backbone, Pool, pooled_views
 from ssl_vit.models.projection import ProjectionHead
 from ssl_vit.objectives.base import Clock, Objective, StepOutput
 from ssl_vit.objectives.distillation import LastLayer, LossParts, Teaching, cross_view_loss, sinkhorn_knopp
 from ssl_vit.objectives.health import Observations, Watch, collapse_kind, explain_collapse
+from ssl_vit.views.multicrop import by_size
 
 _CHUNK = 2**26
 """Numbers in one chunk of outputs: 256 MB in fp32."""
@@ -49,10 +50,7 @@ class Branch(nn.Module):
 
     def features(self, views: Float[Tensor, "B V C H W"], drop: Float[Tensor, "B V L 2"] | None) -> Tensor:
         """Pooled features of views of one size, in one batch: Float[B V D]."""
-        flat = self.backbone.forward_pooled(
-            views.flatten(0, 1), pool=self.pool, drop=None if drop is None else drop.flatten(0, 1)
-        )
-        return flat.unflatten(0, views.shape[:2])
+        return pooled_views(self.backbone, self.pool, views, drop)
 
 
 class DINO(Objective):
@@ -80,6 +78,7 @@ class DINO(Objective):
         super().__init__()
         assert cfg.out_dim and cfg.head_hidden and cfg.head_bottleneck
         self.cfg, self.batch_size = cfg, batch_size
+        self.batch_statistics = cfg.centring == "sinkhorn"
         for name, parameter in backbone.named_parameters():
             parameter.requires_grad_(not (freeze_positions and name.endswith("pos_embed")))
         head = ProjectionHead(
@@ -152,12 +151,7 @@ class DINO(Objective):
             inputs: ``globals`` Float[B G C S S]; where there are any, ``locals`` Float[B L C s s]; with stochastic
                 depth of the student ``drop_globals`` Float[B G depth 2] and ``drop_locals``.
         """
-        views = [(inputs["globals"], inputs.get("drop_globals"))]
-        if "locals" in inputs:
-            views.append((inputs["locals"], inputs.get("drop_locals")))
-        if len(views) == 2 and views[0][0].shape[2:] == views[1][0].shape[2:]:  # one size is one batch
-            drops = [drop for _, drop in views if drop is not None]
-            views = [(torch.cat([images for images, _ in views], dim=1), torch.cat(drops, dim=1) if drops else None)]
+        views = by_size(inputs)
         with torch.no_grad():
             seen = self.teacher.features(inputs["globals"], None)
             taught = self.teacher.head.bottleneck(seen).transpose(0, 1)
