@@ -23,6 +23,7 @@ def main(cfg: DINORecipe) -> None:
     from ssl_vit.models.build import build_backbone, check_sizes, timm_args
     from ssl_vit.objectives.dino import DINO
     from ssl_vit.training import launch, loop, pretraining
+    from ssl_vit.training.health import Health
     from ssl_vit.views.crop_colours import notice
     from ssl_vit.views.multicrop import multicrop_view
 
@@ -66,7 +67,11 @@ def main(cfg: DINORecipe) -> None:
     launch.summarise(objective, loader, cfg.fit, cfg.optim, _tokens(cfg, start.note), accelerator)
     if accelerator.is_main_process:
         print(objective.describe(launch.count_steps(cfg.fit, loader)), flush=True)
-    loop.fit(objective, loader, view, fit=cfg.fit, optim=cfg.optim, run=run, accelerator=accelerator, seed=cfg.seed)
+    assert model.pool
+    loop.fit(
+        objective, loader, view, fit=cfg.fit, optim=cfg.optim, run=run, accelerator=accelerator, seed=cfg.seed,
+        health=Health(loader, scale, model.pool),
+    )  # fmt: skip
     if accelerator.is_main_process:
         name = "DINO" if cfg.dino.export == "teacher" else "DINO, student"
         pretraining.export(name, objective, cfg, start, scale, run)

@@ -23,6 +23,7 @@ def main(cfg: MAERecipe) -> None:
     from ssl_vit.models.build import build_backbone
     from ssl_vit.objectives.mae import MAE, mae_view
     from ssl_vit.training import launch, loop, pretraining
+    from ssl_vit.training.health import Health
 
     start = pretraining.begin(cfg, tokens=True)
     accelerator, pool, model, preset = start.accelerator, start.pool, start.model, start.preset
@@ -51,7 +52,11 @@ def main(cfg: MAERecipe) -> None:
         f"{start.note}; preset {preset.name}, {size} px = {patches} patches of {model.patch_size} px, {kept} visible"
     )
     launch.summarise(objective, loader, cfg.fit, cfg.optim, tokens, accelerator)
-    loop.fit(objective, loader, view, fit=cfg.fit, optim=cfg.optim, run=run, accelerator=accelerator, seed=cfg.seed)
+    assert model.pool
+    loop.fit(
+        objective, loader, view, fit=cfg.fit, optim=cfg.optim, run=run, accelerator=accelerator, seed=cfg.seed,
+        health=Health(loader, scale, model.pool),
+    )  # fmt: skip
     if not accelerator.is_main_process:
         return
     from ssl_vit.figures.reconstructions import save_reconstructions  # so late because plotting takes time to import

@@ -21,7 +21,7 @@ from ssl_vit.models.backbone import Backbone, Pool, pooled_views
 from ssl_vit.models.projection import ProjectionHead
 from ssl_vit.objectives.base import Clock, Objective, StepOutput
 from ssl_vit.objectives.distillation import LastLayer, LossParts, Teaching, cross_view_loss, sinkhorn_knopp
-from ssl_vit.objectives.health import Observations, Watch, collapse_kind, explain_collapse
+from ssl_vit.objectives.health import Observations, Watch, collapse_kind, explain_collapse, steps_between_looks
 from ssl_vit.views.multicrop import by_size
 
 _CHUNK = 2**26
@@ -140,7 +140,7 @@ class DINO(Objective):
             clock.epoch, start=cfg.warmup_teacher_temp, final=cfg.teacher_temp,
             warmup_epochs=cfg.teacher_warmup * clock.total_steps / clock.steps_per_epoch,
         )  # fmt: skip
-        every = cfg.check_steps or max(20, min(100, round(clock.steps_per_epoch)))
+        every = cfg.check_steps or steps_between_looks(clock.steps_per_epoch)
         looked_at = (clock.step + 1) % every == 0 or clock.step + 1 == clock.total_steps
         self._observations = Observations() if looked_at else None
 
@@ -153,15 +153,14 @@ class DINO(Objective):
         """
         views = by_size(inputs)
         with torch.no_grad():
-            seen = self.teacher.features(inputs["globals"], None)
-            taught = self.teacher.head.bottleneck(seen).transpose(0, 1)
+            taught = self.teacher.head.bottleneck(self.teacher.features(inputs["globals"], None)).transpose(0, 1)
             layer = LastLayer(self.teacher.head.direction, self.teacher.head.gain)
             self._note_outputs(taught, layer)
         learnt = self.student.head.bottleneck(torch.cat([self.student.features(*view) for view in views], dim=1))
         parts = self._loss(learnt.transpose(0, 1), taught, layer)
         divergence = parts.loss.detach() - parts.entropy
         if self._observations is not None:
-            self._observations.add(seen.flatten(0, 1), parts.marginal, parts.entropy, divergence)
+            self._observations.add(parts.marginal, parts.entropy, divergence)
         return StepOutput(parts.loss, {"teacher_entropy": parts.entropy, "kl": divergence})
 
     def _note_outputs(self, taught: Float[Tensor, "G B Z"], layer: LastLayer) -> None:
