@@ -27,7 +27,8 @@ WAYS = {"fp32": ("fp32", False), "bf16, fused": ("bf16", False), "bf16, products
 def step_for(case: tuple[int, ...], way: str) -> Any:
     """A training step of one network in one way."""
     import torch
-    from ssl_vit.configs import OptimConfig, SupervisedConfig
+    from ssl_vit.configs import OptimConfig
+    from ssl_vit.methods.supervised import SupervisedConfig
     from ssl_vit.models.build import make_backbone
     from ssl_vit.objectives.supervised import Supervised
     from ssl_vit.training.products import choose_attention

@@ -27,7 +27,8 @@ LAYOUTS = {"apart": False, "together": True}
 def step_for(name: str, size: int, batch: int, together: bool, device: Any) -> Any:
     """A training step of one network in one layout."""
     import torch
-    from ssl_vit.configs import OptimConfig, SupervisedConfig
+    from ssl_vit.configs import OptimConfig
+    from ssl_vit.methods.supervised import SupervisedConfig
     from ssl_vit.models.build import make_backbone
     from ssl_vit.objectives.supervised import Supervised
 

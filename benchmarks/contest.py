@@ -65,9 +65,10 @@ def train_on(
         What they reach on ``judged_on``.
     """
     import torch
-    from ssl_vit.configs import AugmentConfig, FinetuneRecipe, SupervisedRecipe, resolve
+    from ssl_vit.configs import AugmentConfig, resolve
     from ssl_vit.data.sources.opening import Labelled
     from ssl_vit.evaluation.finetune import train_on_labels
+    from ssl_vit.methods.supervised import FinetuneRecipe, SupervisedRecipe
     from ssl_vit.runs.directory import RunDir
 
     accelerator, exported, data = opened

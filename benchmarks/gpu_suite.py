@@ -92,8 +92,9 @@ def image_set(number: int, side: int) -> Any:
 def view_of(shape: Any, scale: Any) -> Any:
     """The recipe's view with its defaults for that size."""
     import torch
-    from ssl_vit.configs import AugmentConfig, CropsConfig, SupervisedConfig, resolve, resolve_dino
+    from ssl_vit.configs import AugmentConfig, CropsConfig, resolve, resolve_dino
     from ssl_vit.core.masking import kept_patches
+    from ssl_vit.methods.supervised import SupervisedConfig
     from ssl_vit.objectives.mae import mae_view
     from ssl_vit.objectives.supervised import supervised_view
     from ssl_vit.views.multicrop import multicrop_view

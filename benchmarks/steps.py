@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-from ssl_vit.configs import DINOConfig, MAEConfig, ModelConfig, OptimConfig, SupervisedConfig
+from ssl_vit.configs import ModelConfig, OptimConfig
 from ssl_vit.core.masking import kept_patches, random_mask
 from ssl_vit.core.randomness import bits, make_key
+from ssl_vit.methods.dino import DINOConfig
+from ssl_vit.methods.mae import MAEConfig
+from ssl_vit.methods.supervised import SupervisedConfig
 from ssl_vit.models.backbone import with_tokens
 from ssl_vit.models.build import build_backbone
 from ssl_vit.objectives.base import Clock, Objective

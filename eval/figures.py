@@ -6,7 +6,8 @@ RUN is any run that wrote a backbone; IMAGES need no labels (default: those of t
 
 from pathlib import Path
 
-from ssl_vit.configs import FiguresRecipe, run_script
+from ssl_vit.configs import FiguresRecipe
+from ssl_vit.script import run_script
 
 
 def main(cfg: FiguresRecipe) -> None:

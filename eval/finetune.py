@@ -8,14 +8,9 @@ eval/predict.py applies is left in the run. Larger images or finer patches than 
 from dataclasses import replace
 from pathlib import Path
 
-from ssl_vit.configs import (
-    AdaptConfig,
-    DataConfig,
-    FinetuneRecipe,
-    RunConfig,
-    run_script,
-    to_dict,
-)
+from ssl_vit.configs import DataConfig, RunConfig, to_dict
+from ssl_vit.methods.supervised import FinetuneRecipe
+from ssl_vit.script import run_script
 
 
 def main(cfg: FinetuneRecipe) -> None:
@@ -24,16 +19,19 @@ def main(cfg: FinetuneRecipe) -> None:
     Args:
         cfg: What ``--help`` lists.
     """
-    from ssl_vit.configs import resolve
+    from ssl_vit.configs import ResolvedModel, resolve
     from ssl_vit.evaluation.answers import save_answers
     from ssl_vit.evaluation.finetune import leave, train_on_labels, trained_row
     from ssl_vit.evaluation.metrics import columns
     from ssl_vit.evaluation.printing import led_by, print_table
     from ssl_vit.evaluation.session import announce, open_session
     from ssl_vit.exports.origin import recorded_data
+    from ssl_vit.methods import Facts
+    from ssl_vit.methods.supervised import resolve_finetuning
     from ssl_vit.models.adapt import adapt
     from ssl_vit.models.backbone import TokenBackbone
     from ssl_vit.models.batchnorm import takes_batch_statistics
+    from ssl_vit.models.build import ModelFacts
     from ssl_vit.runs.directory import open_run
     from ssl_vit.runs.identity import digest, identity
     from ssl_vit.training import launch
@@ -49,16 +47,12 @@ def main(cfg: FinetuneRecipe) -> None:
     size = cfg.model.img_size or exported.size
     launch.use_cores(accelerator, size)
     asked = cfg
-    cfg = replace(
-        cfg,
-        model=AdaptConfig(size, patch),
-        supervised=resolve.resolve_supervised(
-            cfg.supervised, exported.pool, size, len(data.train), data.train.kind, plain=patch is not None
-        ),
-        augment=resolve.resolve_augment(cfg.augment, size, labelled=True),
-        optim=resolve.resolve_optim(cfg.optim, backbone.embed_dim, size, "finetune"),
-        fit=resolve.resolve_fit(cfg.fit, len(data.train), size=size, labelled=True),
+    model = ResolvedModel(
+        backbone.architecture, size, patch, backbone.embed_dim, pool="mean" if exported.pool == "mean" else "cls"
     )
+    shape = ModelFacts(size, patch or 1, backbone.embed_dim, backbone.depth, 1, plain=patch is not None)
+    facts = Facts(len(data.train), model, shape, data.train.kind)
+    cfg = resolve_finetuning(cfg, facts, resolve.preset_for(exported.about.get("preset"), size))
     taken = takes_batch_statistics(backbone)
     cfg = replace(cfg, fit=launch.with_statistics(cfg.fit, accelerator.num_processes, taken))
     if cfg.run.dir is None:

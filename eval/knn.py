@@ -1,6 +1,7 @@
 """Weighted k-nearest neighbours on frozen features, exactly as DINO evaluates, beside random weights and raw pixels."""
 
-from ssl_vit.configs import KNNRecipe, run_script
+from ssl_vit.configs import KNNRecipe
+from ssl_vit.script import run_script
 
 
 def main(cfg: KNNRecipe) -> None:

@@ -4,7 +4,8 @@
 by cross-validation inside the training labels; the test images select nothing.
 """
 
-from ssl_vit.configs import LinearRecipe, run_script
+from ssl_vit.configs import LinearRecipe
+from ssl_vit.script import run_script
 
 
 def main(cfg: LinearRecipe) -> None:

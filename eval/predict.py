@@ -4,7 +4,8 @@ accelerate launch eval/predict.py --classifier RUN --data.path IMAGES --out pred
 RUN is a run of eval/finetune.py or recipes/supervised.py; IMAGES need no labels, and all splits are read.
 """
 
-from ssl_vit.configs import PredictRecipe, run_script
+from ssl_vit.configs import PredictRecipe
+from ssl_vit.script import run_script
 
 
 def main(cfg: PredictRecipe) -> None:

@@ -8,21 +8,19 @@ interrupted verdict continues with the same command.
 
 import time
 
-from ssl_vit.configs import VerdictRecipe, run_script
-from ssl_vit.configs.further import check_further
-from ssl_vit.configs.verdict import check_verdict
+from ssl_vit.script import run_script
+from ssl_vit.verdict.options import Comparison, check_verdict, verdict_recipe
 
 BEGAN = time.monotonic()
 
 
-def main(cfg: VerdictRecipe) -> None:
+def main(cfg: Comparison) -> None:
     """Images in, report out.
 
     Args:
         cfg: What ``--help`` lists.
     """
-    check_verdict(cfg.verdict)
-    check_further(cfg.verdict)
+    check_verdict(cfg)
     from ssl_vit.verdict.course import give_verdict
 
     folder = give_verdict(cfg, BEGAN)
@@ -37,4 +35,4 @@ def main(cfg: VerdictRecipe) -> None:
 
 
 if __name__ == "__main__":
-    run_script(main, VerdictRecipe, __doc__ or "")
+    run_script(main, verdict_recipe(), __doc__ or "")

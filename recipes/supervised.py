@@ -6,7 +6,8 @@ accelerate launch recipes/supervised.py --data.path FOLDER
 
 from dataclasses import replace
 
-from ssl_vit.configs import SupervisedRecipe, run_script
+from ssl_vit.methods.supervised import SupervisedRecipe
+from ssl_vit.script import run_script
 
 
 def main(cfg: SupervisedRecipe) -> None:
@@ -24,6 +25,8 @@ def main(cfg: SupervisedRecipe) -> None:
     from ssl_vit.evaluation.protocol import result_of
     from ssl_vit.evaluation.session import labelled_for, on_canvas, warn_unlearnable
     from ssl_vit.exports.origin import recorded_data
+    from ssl_vit.methods import Facts
+    from ssl_vit.methods.supervised import resolve as resolve_supervised
     from ssl_vit.models.batchnorm import takes_batch_statistics
     from ssl_vit.models.build import build_backbone, check_shape, model_facts
     from ssl_vit.runs.directory import open_run
@@ -44,22 +47,12 @@ def main(cfg: SupervisedRecipe) -> None:
     shape = model_facts(resolve.default_name(cfg.model, short, cfg.preset))
     model = resolve.resolve_model(cfg.model, short, shape, cfg.preset)
     check_shape(model)
-    assert model.img_size and model.pool
     size, preset = model.img_size, resolve.preset_for(cfg.preset, model.img_size)
     data = on_canvas(data, cfg.data.canvas, size, cfg.data.window)
     launch.use_cores(accelerator, size)
     backbone = build_backbone(model, data.train.form.channels)
-    cfg = replace(
-        cfg,
-        preset=preset.name,
-        model=model,
-        supervised=resolve.resolve_supervised(
-            cfg.supervised, model.pool, preset.input, len(data.train), data.train.kind, plain=shape.plain
-        ),
-        augment=resolve.resolve_augment(cfg.augment, preset.input, labelled=True),
-        optim=resolve.resolve_optim(cfg.optim, backbone.embed_dim, preset.input, "scratch"),
-        fit=resolve.resolve_fit(cfg.fit, len(data.train), size=preset.input, labelled=True),
-    )
+    facts = Facts(len(data.train), model, shape, data.train.kind)
+    cfg = resolve_supervised(cfg, facts, preset)
     taken = takes_batch_statistics(backbone)
     cfg = replace(cfg, fit=launch.with_statistics(cfg.fit, accelerator.num_processes, taken))
     if main_process:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ssl_vit.configs import ModelConfig, VerdictConfig, VerdictRecipe
+from ssl_vit.configs import ModelConfig
+from ssl_vit.verdict.options import VerdictConfig, VerdictRecipe
 from ssl_vit.verdict.study import Study
 
 STUDY = Study(

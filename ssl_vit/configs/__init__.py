@@ -1,7 +1,7 @@
 """Every option as a frozen dataclass; importing this never imports torch."""
 
-from ssl_vit.configs.cli import from_dict, parse, run_script, to_dict, to_yaml
-from ssl_vit.configs.crops import CropsConfig
+from ssl_vit.configs.cli import from_dict, parse, to_dict, to_yaml
+from ssl_vit.configs.crops import CropsConfig, ResolvedCrops
 from ssl_vit.configs.data import (
     AugmentConfig,
     DataConfig,
@@ -9,6 +9,7 @@ from ssl_vit.configs.data import (
     LabelledDataConfig,
     LoadingConfig,
     PoolConfig,
+    ResolvedAugment,
     SourceConfig,
 )
 from ssl_vit.configs.evaluation import (
@@ -22,34 +23,27 @@ from ssl_vit.configs.evaluation import (
     PredictConfig,
     ProbeOptimConfig,
 )
-from ssl_vit.configs.fit import FitConfig, OptimConfig, RunConfig
-from ssl_vit.configs.model import AdaptConfig, ModelConfig
-from ssl_vit.configs.objectives import DINOConfig, MAEConfig, SupervisedConfig
+from ssl_vit.configs.fit import FitConfig, OptimConfig, ResolvedFit, ResolvedOptim, RunConfig
+from ssl_vit.configs.model import AdaptConfig, ModelConfig, ResolvedModel
 from ssl_vit.configs.recipes import (
-    DINORecipe,
     FiguresRecipe,
-    FinetuneRecipe,
     KNNRecipe,
     LinearRecipe,
-    MAERecipe,
     PredictRecipe,
-    SupervisedRecipe,
-    VerdictRecipe,
+    PretrainingRecipe,
+    ResolvedLinear,
+    ResolvedPretraining,
 )
-from ssl_vit.configs.verdict import VerdictConfig
 from ssl_vit.configs.words import as_command, as_words, flat
 
 __all__ = [
     "AdaptConfig",
     "AugmentConfig",
     "CropsConfig",
-    "DINOConfig",
-    "DINORecipe",
     "DataConfig",
     "EvalConfig",
     "FiguresConfig",
     "FiguresRecipe",
-    "FinetuneRecipe",
     "FitConfig",
     "GuardConfig",
     "JudgedConfig",
@@ -61,26 +55,27 @@ __all__ = [
     "LinearConfig",
     "LinearRecipe",
     "LoadingConfig",
-    "MAEConfig",
-    "MAERecipe",
     "ModelConfig",
     "OptimConfig",
     "PoolConfig",
     "PredictConfig",
     "PredictRecipe",
+    "PretrainingRecipe",
     "ProbeOptimConfig",
+    "ResolvedAugment",
+    "ResolvedCrops",
+    "ResolvedFit",
+    "ResolvedLinear",
+    "ResolvedModel",
+    "ResolvedOptim",
+    "ResolvedPretraining",
     "RunConfig",
     "SourceConfig",
-    "SupervisedConfig",
-    "SupervisedRecipe",
-    "VerdictConfig",
-    "VerdictRecipe",
     "as_command",
     "as_words",
     "flat",
     "from_dict",
     "parse",
-    "run_script",
     "to_dict",
     "to_yaml",
 ]

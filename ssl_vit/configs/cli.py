@@ -13,8 +13,7 @@ import jsonargparse
 import yaml
 from jsonargparse import ArgumentParser, set_parsing_settings
 
-from ssl_vit.configs import dino_presets, presets
-from ssl_vit.configs.check import check_ranges
+from ssl_vit.configs import presets
 from ssl_vit.core.errors import UserError, did_you_mean
 
 R = TypeVar("R")
@@ -26,13 +25,6 @@ class _Parser(ArgumentParser):
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         sys.stderr.write(f"error: {_explain(message, option_names(self))}\n")
         sys.exit(2)
-
-
-class _InsideParser(_Parser):
-    """The same for words that are the value of an option: what is wrong with them is told with its name."""
-
-    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        raise UserError(_explain(message, option_names(self))) from ex
 
 
 def option_names(parser: ArgumentParser) -> list[str]:
@@ -99,10 +91,10 @@ def _in_words(kind: str) -> str:
     return {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}.get(kind, kind)
 
 
-def _parser(recipe: type[Any], description: str, kind: type[_Parser] = _Parser) -> Any:
+def _parser(recipe: type[Any], description: str) -> Any:
     # jsonargparse is typed only in part
     set_parsing_settings(docstring_parse_attribute_docstrings=True)
-    parser: Any = kind(description=description, allow_abbrev=False)
+    parser: Any = _Parser(description=description, allow_abbrev=False)
     parser.add_argument("--config", action=_CONFIG_FILE, help="YAML file with options; later ones win.")
     parser.add_class_arguments(recipe, as_group=False)
     for action in parser._actions:
@@ -111,13 +103,16 @@ def _parser(recipe: type[Any], description: str, kind: type[_Parser] = _Parser) 
     return parser
 
 
-def parse(recipe: type[R], description: str, args: list[str] | None = None) -> R:
+def parse(
+    recipe: type[R], description: str, args: list[str] | None = None, listing: Callable[[], str] = presets.table
+) -> R:
     """Reads the command line (and ``--config`` files) into a recipe's frozen dataclass.
 
     Args:
         recipe: One of the dataclasses in ``configs.recipes``.
         description: Text above the options in ``--help``.
         args: Words of the command line; default: ``sys.argv[1:]``.
+        listing: What ``--preset`` without a name prints.
 
     Returns:
         The config. On a mistake one line goes to stderr and the process ends with status 2; ``--preset`` without a name
@@ -130,7 +125,7 @@ def parse(recipe: type[R], description: str, args: list[str] | None = None) -> R
         preset = fields.get("preset")
         if preset == presets.LIST:
             if os.environ.get("RANK", "0") == "0":
-                print(f"{presets.table()}\n\n{dino_presets.table()}")
+                print(listing())
             sys.exit(0)
         if preset is not None:
             presets.named(preset)
@@ -138,22 +133,6 @@ def parse(recipe: type[R], description: str, args: list[str] | None = None) -> R
     except UserError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
-
-
-def read_words(recipe: type[R], words: list[str]) -> R:
-    """As ``parse`` and the checks of ``run_script``, for words that are the value of an option.
-
-    Args:
-        recipe: One of the dataclasses in ``configs.recipes``.
-        words: As typed.
-
-    Raises:
-        UserError: On a mistake.
-    """
-    parser = _parser(recipe, "", _InsideParser)
-    config = recipe(**_fields(parser, parser.parse_args(words)))
-    check_ranges(to_dict(config))
-    return config
 
 
 def to_dict(config: object) -> dict[str, Any]:
@@ -195,26 +174,3 @@ def _fields(parser: Any, parsed: Any) -> dict[str, Any]:
             raise UserError(f"{group} in the config file is a group of options, not the value {value!r}")
     fields: dict[str, Any] = parser.instantiate(parsed).__dict__
     return {name: value for name, value in fields.items() if name != "config"}
-
-
-def run_script(main: Callable[[R], None], recipe: type[R], description: str) -> None:
-    """What every script does when it is called: parse, run, and show a user's mistake as one line.
-
-    Args:
-        main: The script's function of its config.
-        recipe: The config's class.
-        description: Text above the options in ``--help``.
-    """
-    config = parse(recipe, description)
-    # Large tensors in pages of 2 MB: torch reads this once, and the system makes small pages one by one.
-    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
-    try:
-        check_ranges(to_dict(config))
-        main(config)
-    except UserError as error:
-        rank = os.environ.get("RANK", "0")
-        sys.stderr.write(f"{'' if rank == '0' else f'[process {rank}] '}error: {error}\n")
-        sys.exit(1)
-    except KeyboardInterrupt:
-        sys.stderr.write("interrupted; the same command continues from the last checkpoint\n")
-        sys.exit(130)

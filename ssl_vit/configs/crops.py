@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ssl_vit.configs.settled import OPEN, Resolved
 from ssl_vit.core.errors import UserError
 
 
@@ -43,6 +44,21 @@ class CropsConfig:
     solarise: float | None = None
     """Chance that the second global crop is solarised: what is brighter than the middle of the range is inverted.
     Default: the preset's; the paper's 0.2."""
+
+
+@dataclass(frozen=True)
+class ResolvedCrops(CropsConfig, Resolved):
+    """Multi-crop without open values."""
+
+    global_scale: tuple[float, float] = OPEN
+    local_scale: tuple[float, float] = OPEN
+    local_crops: int = OPEN
+    local_size: int = OPEN
+    flip: bool = OPEN
+    jitter: float = OPEN
+    blur: tuple[float, float, float] = OPEN
+    blur_sigma: tuple[float, float] = OPEN
+    solarise: float = OPEN
 
 
 def check_crops(cfg: CropsConfig) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from ssl_vit.configs.settled import OPEN, Resolved
+
 
 @dataclass(frozen=True)
 class SourceConfig:
@@ -121,3 +123,13 @@ class AugmentConfig:
     erasing: float | None = None
     """Chance that a box of an image (2 % to a third of its area) becomes noise, only when training on labels;
     default: MAE's 0.25 above 16 pixels, else 0."""
+
+
+@dataclass(frozen=True)
+class ResolvedAugment(AugmentConfig, Resolved):
+    """Variation of training images without open values."""
+
+    crop_scale: tuple[float, float] = OPEN
+    flip: bool = OPEN
+    policy: Literal["none", "3-augment", "randaugment"] = OPEN
+    erasing: float = OPEN

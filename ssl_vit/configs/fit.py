@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from ssl_vit.configs.settled import OPEN, Resolved
+
 
 @dataclass(frozen=True)
 class RunConfig:
@@ -27,8 +29,9 @@ class OptimConfig:
     """Learning rate that the cosine approaches at the last step."""
     warmup: float = 0.05
     """Share of all steps that warms up linearly, in [0, 1)."""
-    schedule: Literal["mae", "dino"] = "mae"
-    """How warm-up meets cosine: MAE's code reaches the peak after the warm-up, DINO's with its last step."""
+    schedule: Literal["peak_once", "peak_twice"] = "peak_once"
+    """How warm-up meets cosine: MAE's code reaches the peak after the warm-up, DINO's with its last step and once more
+    after it."""
     weight_decay: float = 0.05
     """Decoupled weight decay, on matrices only."""
     weight_decay_end: float | None = None
@@ -42,6 +45,13 @@ class OptimConfig:
     """AdamW, SGD with momentum, or LARS (layer-wise adaptive rates, made for very large batches)."""
     momentum: float = 0.9
     """Share of the last step that SGD and LARS keep, in [0, 1)."""
+
+
+@dataclass(frozen=True)
+class ResolvedOptim(OptimConfig, Resolved):
+    """The optimiser with a base learning rate."""
+
+    base_lr: float = OPEN
 
 
 @dataclass(frozen=True)
@@ -98,3 +108,12 @@ class FitConfig:
     def given_micro_batch(self) -> int | None:
         """The number that was given, if any: auto never takes statistics over fewer images than without it."""
         return None if self.micro_batch == "auto" else self.micro_batch
+
+
+@dataclass(frozen=True)
+class ResolvedFit(FitConfig, Resolved):
+    """The training loop with its length and batch."""
+
+    epochs: float = OPEN
+    min_steps: int = OPEN
+    batch_size: int = OPEN

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from ssl_vit.configs.settled import OPEN, Resolved
+
 
 @dataclass(frozen=True)
 class ModelConfig:
@@ -34,6 +36,15 @@ class ModelConfig:
     pool: Literal["cls", "mean"] | None = None
     """What represents an image in evaluation: class token or mean of patches, both after the final norm;
     default: mean up to 16 pixels, else cls."""
+
+
+@dataclass(frozen=True)
+class ResolvedModel(ModelConfig, Resolved):
+    """The network by name and size; what only plain ViTs have stays open for others."""
+
+    name: str = OPEN
+    img_size: int = OPEN
+    pool: Literal["cls", "mean"] = OPEN
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
-"""What open options become, in one place: a preset for each size of images and one for each size of network.
+"""What open options become, whatever the method: a preset for each size of images and one for each size of network.
 
-Everything below is a starting point with its source beside it; ``resolve`` reads it, ``--preset`` prints it.
+Everything below is a starting point with its source beside it; ``resolve`` reads it, ``--preset`` prints it. What a
+method takes beside it stands in the method's own file (``methods``).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Literal
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.core.text import aligned, note, short
 
-Task = Literal["mae", "scratch", "finetune"]
+Task = Literal["scratch", "finetune"]
 
 LIST = "list"
 """The value of ``--preset`` that prints the table."""
@@ -19,7 +20,7 @@ LIST = "list"
 
 @dataclass(frozen=True)
 class Network:
-    """A size of Vision Transformer, with MAE's decoder for it."""
+    """A size of Vision Transformer."""
 
     name: str
     """Short name for --model.name; image and patch size then come from the images' preset."""
@@ -27,36 +28,23 @@ class Network:
     width: int
     depth: int
     heads: int
-    decoder_depth: int
     source: str
-    decoder_width: int | None = None
-    """None: half the encoder's, in whole heads of 32, at least one."""
-    decoder_heads: int | None = None
-    """None: one per 32 of the decoder's width, at least 2."""
-    mae_base_lr: float | None = None
-    """None: the images' preset says."""
 
 
-_HALF = "decoder reasoned: heads of 32 and a lighter network than the encoder, as the paper's is for ViT-L"
-_PAPER = "He et al. 2022 (arXiv 2111.06377), section 4 and appendix A.1"
+_PAPER = "He et al. 2022 (arXiv 2111.06377), section 4"
 
 _NETWORKS = [
     Network(
-        "vit_micro",
-        "vit_tiny_patch16_224",
-        64,
-        4,
-        4,
-        2,
-        "measured on digits, where it trains in about a minute on two CPU cores",
+        "vit_micro", "vit_tiny_patch16_224", 64, 4, 4,
+        "measured on digits, where MAE trains in about a minute on two CPU cores",
     ),
-    Network("vit_mini", "vit_tiny_patch16_224", 128, 6, 4, 2, f"sized for 32 px on a CPU; {_HALF}"),
-    Network("vit_tiny", "vit_tiny_patch16_224", 192, 12, 3, 4, f"DeiT's sizes; {_HALF}"),
-    Network("vit_small", "vit_small_patch16_224", 384, 12, 6, 4, f"DeiT's sizes; {_HALF}"),
-    Network("vit_base", "vit_base_patch16_224", 768, 12, 12, 8, _PAPER, 512, 16, 1.5e-4),
-    Network("vit_large", "vit_large_patch16_224", 1024, 24, 16, 8, _PAPER, 512, 16, 1.5e-4),
-    Network("vit_huge", "vit_huge_patch14_224", 1280, 32, 16, 8, _PAPER, 512, 16, 1.5e-4),
-]
+    Network("vit_mini", "vit_tiny_patch16_224", 128, 6, 4, "sized for 32 px on a CPU"),
+    Network("vit_tiny", "vit_tiny_patch16_224", 192, 12, 3, "DeiT's sizes"),
+    Network("vit_small", "vit_small_patch16_224", 384, 12, 6, "DeiT's sizes"),
+    Network("vit_base", "vit_base_patch16_224", 768, 12, 12, _PAPER),
+    Network("vit_large", "vit_large_patch16_224", 1024, 24, 16, _PAPER),
+    Network("vit_huge", "vit_huge_patch14_224", 1280, 32, 16, _PAPER),
+]  # fmt: skip
 NETWORKS = {network.name: network for network in _NETWORKS}
 """By short name, narrowest first."""
 
@@ -76,24 +64,12 @@ class Preset:
     """Sides of a patch in pixels, best first: the first that divides the input is used."""
     network: str
     base_lr: dict[Task, float]
-    """Per 256 images of effective batch: MAE (of networks narrower than ViT-B), from scratch, fine-tuning."""
-    images: int
-    """Budget of MAE: images seen, epochs x images."""
+    """Per 256 images of effective batch: from scratch and fine-tuning."""
     source: str
-    expected: str
-    """Result to expect, or that nobody measured it."""
-    epochs: tuple[int, int] = (20, 800)
-    """Fewest and most epochs that the budget of MAE may come to."""
-    batch: int = 256
-    """Effective batch of MAE, where there are images enough for four steps an epoch."""
     pool: Literal["cls", "mean"] = "cls"
-    crop: tuple[float, float] = (0.2, 1.0)
-    """Area of MAE's crop as a share of the image; (1, 1): no crop."""
     flip: bool = True
-    mask_ratio: float = 0.75
-    norm_pix: bool = True
     labelled_crop: tuple[float, float] = (0.35, 1.0)
-    """As ``crop``, where labels are trained on."""
+    """Area of the crop as a share of the image, where labels are trained on; (1, 1): no crop."""
     policy: Literal["none", "randaugment"] = "randaugment"
     """RandAugment as MAE fine-tunes with, where labels are trained on."""
     erasing: float = 0.25
@@ -111,116 +87,44 @@ class Preset:
 NARROW = 192
 """Width of ViT-Ti. Searches with networks of width 96 and 128 (benchmarks/results/cells16.md and cifar10.md) end at a
 rate of 1e-3 or more for batches of 64 in 8 of 10 cases, and never at the 2.5e-4 of wide ones."""
-_LR: dict[Task, float] = {"mae": 1e-3, "scratch": 1e-3, "finetune": 1e-3}
+_LR: dict[Task, float] = {"scratch": 1e-3, "finetune": 1e-3}
 _RECIPE = (
-    "MAE's pre-training (arXiv 2111.06377, appendix A.1): masking 0.75, crops of 0.2-1, mirror, normalised targets; "
-    "base lr 1e-3 is its code's default. On labels: mixup 0.8 and CutMix 1 from its fine-tuning, the rest reasoned."
+    "On labels: mixup 0.8 and CutMix 1 from MAE's fine-tuning (arXiv 2111.06377, appendix A.1), the rest reasoned."
 )
-_CIFAR10 = (
-    "a smaller network (128 x 6, 1.2 M parameters), 1.8 M images, top-1 % with 500 and 2,500 labels: linear-cached "
-    "45.4 and 53.0, fine-tuned 43.2 and 48.6; from scratch, as long, 31.6 and 33.3 (benchmarks/results/cifar10.md)"
-)
-_SMALL = (
-    "As px32, and reasoned: about 64 patches too, so the same network, cost and budget (40 epochs of 100,000 images)."
-)
-_LARGE = (
-    "As px32, and reasoned: a budget inside the 1.9-7.6 M images of published Imagenette runs; never under 100 epochs, "
-    "the shortest MAE of ImageNet whose result is known (lightly)."
-)
+_SMALL = "As px32: about 64 patches too, so the same network and cost."
 
 _PRESETS = [
     Preset(
-        "digits",
-        sides=(1, 16),
-        input=8,
-        own_size=True,
-        patches=(2, 1),
-        network="vit_micro",
-        base_lr={"mae": 3e-3, "scratch": 4e-3, "finetune": 2e-3},
-        narrow_lr=None,
-        images=200_000,
-        batch=128,
-        pool="mean",
-        crop=(1.0, 1.0),
-        flip=False,
-        mask_ratio=0.5,
-        norm_pix=False,
-        labelled_crop=(1.0, 1.0),
-        policy="none",
-        erasing=0.0,
-        mixup=0.0,
-        cutmix=0.0,
-        source="Measured on scikit-learn's 8x8 digits: network, masking, targets, batch, rates and budget. No crop or "
-        "mirror image: they change what a digit is.",
-        expected="1,438 labelled digits, top-1 %: MAE's k-NN 94.5, logistic regression 96.1, fine-tuned 98.3; from "
-        "scratch 97.8; k-NN of raw pixels 99.4. 20 labels: 75.1, 75.8, 71.1; 41.7; 72.9. Training on labels there "
-        "searched its learning rate (benchmarks/results/digits_labels.md).",
+        "digits", sides=(1, 16), input=8, own_size=True, patches=(2, 1), network="vit_micro",
+        base_lr={"scratch": 4e-3, "finetune": 2e-3}, narrow_lr=None, pool="mean", flip=False,
+        labelled_crop=(1.0, 1.0), policy="none", erasing=0.0, mixup=0.0, cutmix=0.0,
+        source="Measured on scikit-learn's 8x8 digits: network and rates. No crop or mirror image: they change what a "
+        "digit is. From scratch 97.8 top-1 % with 1,438 labels, 41.7 with 20; k-NN of raw pixels 99.4 and 72.9 "
+        "(benchmarks/results/digits_labels.md).",
     ),
     Preset(
-        "px32",
-        sides=(17, 40),
-        input=32,
-        own_size=True,
-        patches=(4, 2, 3),
-        network="vit_tiny",
-        base_lr=_LR,
-        images=4_000_000,
-        source=f"{_RECIPE} Reasoned: about 8 x 8 patches, and a budget of 80 epochs of 50,000 images.",
-        expected=f"CIFAR-10: {_CIFAR10}. Elsewhere: ViT-Ti/2, MAE for 2,000 epochs (100 M images), fine-tuned 89.8; "
-        "74.1 from scratch without augmentation (IcarusWizard/MAE).",
+        "px32", sides=(17, 40), input=32, own_size=True, patches=(4, 2, 3), network="vit_tiny", base_lr=_LR,
+        source=f"{_RECIPE} Reasoned: about 8 x 8 patches. CIFAR-10 from scratch: 31.6 and 33.3 top-1 % with 500 and "
+        "2,500 labels (benchmarks/results/cifar10.md).",
     ),
     Preset(
-        "px64",
-        sides=(41, 72),
-        input=64,
-        own_size=True,
-        patches=(8, 4, 6),
-        network="vit_tiny",
-        base_lr=_LR,
-        images=4_000_000,
+        "px64", sides=(41, 72), input=64, own_size=True, patches=(8, 4, 6), network="vit_tiny", base_lr=_LR,
         source=_SMALL,
-        expected="Not measured here, and no published MAE of a plain ViT at this size found.",
     ),
     Preset(
-        "px96",
-        sides=(73, 96),
-        input=96,
-        own_size=True,
-        patches=(12, 8, 6),
-        network="vit_tiny",
-        base_lr=_LR,
-        images=4_000_000,
+        "px96", sides=(73, 96), input=96, own_size=True, patches=(12, 8, 6), network="vit_tiny", base_lr=_LR,
         source=_SMALL,
-        expected="Not measured here, and no published MAE of a plain ViT at this size found.",
     ),
     Preset(
-        "px128",
-        sides=(97, 192),
-        input=128,
-        own_size=False,
-        patches=(16, 14, 12, 8),
-        network="vit_small",
-        base_lr=_LR,
-        images=4_000_000,
-        epochs=(100, 800),
-        source=f"{_LARGE} 128 px is 64 patches; --model.img_size 160 sees more of 160-px images at 1.6 times the cost.",
-        expected="Not measured here.",
+        "px128", sides=(97, 192), input=128, own_size=False, patches=(16, 14, 12, 8), network="vit_small", base_lr=_LR,
+        source=f"{_RECIPE} 128 px is 64 patches; --model.img_size 160 sees more of 160-px images at 1.6 times the "
+        "cost.",
     ),
     Preset(
-        "px224",
-        sides=(193, None),
-        input=224,
-        own_size=False,
-        patches=(16, 14, 12),
-        network="vit_small",
-        base_lr=_LR,
-        images=4_000_000,
-        epochs=(100, 800),
-        source=f"{_LARGE} The paper trains for 800 epochs of ImageNet-1k (1,000 M images) and more.",
-        expected="Not measured here. Elsewhere: Imagenette, ViT-S, k-NN 45.4 after 1.9 M images and 61.0 after 7.6 M "
-        "(lightly). ImageNet-1k, ViT-B/16, fine-tuned: 81.3 after 100 epochs (lightly), 83.6 after 1,600 (paper).",
+        "px224", sides=(193, None), input=224, own_size=False, patches=(16, 14, 12), network="vit_small", base_lr=_LR,
+        source=_RECIPE,
     ),
-]
+]  # fmt: skip
 PRESETS = {preset.name: preset for preset in _PRESETS}
 """By name, smallest images first."""
 
@@ -245,49 +149,36 @@ def for_side(side: int) -> Preset:
     return next(p for p in _PRESETS if p.sides[1] is None or side <= p.sides[1])
 
 
-def network_for(width: int) -> Network:
-    """The widest network that is no wider than this; the narrowest below all of them."""
-    return next((n for n in reversed(_NETWORKS) if n.width <= width), _NETWORKS[0])
-
-
 def table() -> str:
-    """All presets as text of at most 120 columns."""
+    """What presets fill for every method, as text of at most 120 columns."""
     photos = PRESETS["px32"]
-    nets = [
-        (n.name, n.timm_name, f"{n.width} x {n.depth}", f"{n.heads}", f"{n.decoder_width or 'half width'} x "
-         f"{n.decoder_depth}", short(n.mae_base_lr) if n.mae_base_lr else "preset's")
-        for n in _NETWORKS
-    ]  # fmt: skip
+    nets = [(n.name, n.timm_name, f"{n.width} x {n.depth}", f"{n.heads}") for n in _NETWORKS]
     return "\n".join(
         [
             "A preset fills what is not given. The images choose one by their size, --preset NAME names one.\n",
             aligned([_HEAD, *map(_row, _PRESETS)]),
             "\nown/32: the images' own size in whole patches; 32 px where images of other sizes are given it.",
-            "base lr: MAE/from scratch/fine-tuning, per 256 images of effective batch; on labels, networks narrower",
+            "base lr: from scratch/fine-tuning, per 256 images of effective batch; on labels, networks narrower",
             f"than {NARROW} take {short(photos.narrow_lr or 0)} from px32 on (results of cells16, cifar10).",
-            "epochs: MAE sees its budget of images, but keeps between these limits.",
             f"On labels: {photos.labelled_epochs} epochs, batch {photos.labelled_batch}; from px32 on RandAugment, "
             f"erasing, crops of {photos.labelled_crop[0]:g}-1 and, from {photos.mixed_from:,} labels on, mixing.\n",
-            *(note(p.name, f"Source: {p.source}") + "\n" + note("", f"Expected: {p.expected}") for p in _PRESETS),
+            *(note(p.name, f"Source: {p.source}") for p in _PRESETS),
             "\nNetworks; --model.name takes these names too and leaves the patches to the preset:\n",
-            aligned([("network", "timm model", "width x depth", "heads", "MAE decoder", "MAE base lr"), *nets]),
+            aligned([("network", "timm model", "width x depth", "heads"), *nets]),
             "",
             *(note(n.name, f"Source: {n.source}") for n in _NETWORKS),
         ]
     )
 
 
-_HEAD = ("preset", "input px", "images px", "patch px", "network", "pool", "crop", "mask", "MAE images", "epochs",
-         "batch", "base lr")  # fmt: skip
+_HEAD = ("preset", "input px", "images px", "patch px", "network", "pool", "mirror", "base lr")
 
 
 def _row(p: Preset) -> tuple[str, ...]:
     least, most = p.sides
     sides = f"from {least}" if most is None else f"{least}-{most}"
-    crop = "none" if p.crop == (1.0, 1.0) else f"{p.crop[0]:g}-{p.crop[1]:g}{' flip' if p.flip else ''}"
     size = f"own/{p.input}" if p.own_size else str(p.input)
     return (
-        p.name, size, sides, ",".join(map(str, p.patches)), p.network, p.pool, crop,
-        f"{p.mask_ratio:g}", f"{p.images / 1e6:g} M", f"{p.epochs[0]}-{p.epochs[1]}", str(p.batch),
+        p.name, size, sides, ",".join(map(str, p.patches)), p.network, p.pool, "yes" if p.flip else "no",
         "/".join(map(short, p.base_lr.values())),
     )  # fmt: skip

@@ -5,23 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal, Protocol, runtime_checkable
 
-from ssl_vit.configs.data import AugmentConfig
+from ssl_vit.configs.data import AugmentConfig, ResolvedAugment
 from ssl_vit.configs.evaluation import ProbeOptimConfig
-from ssl_vit.configs.fit import FitConfig, OptimConfig
-from ssl_vit.configs.model import ModelConfig
-from ssl_vit.configs.objectives import MAEConfig, SupervisedConfig
-from ssl_vit.configs.presets import (
-    NARROW,
-    NETWORKS,
-    Preset,
-    Task,
-    for_side,
-    named,
-    network_for,
-)
-from ssl_vit.configs.recipes import LinearRecipe
+from ssl_vit.configs.fit import FitConfig, OptimConfig, ResolvedFit, ResolvedOptim
+from ssl_vit.configs.model import ModelConfig, ResolvedModel
+from ssl_vit.configs.presets import NETWORKS, Preset, for_side, named
+from ssl_vit.configs.recipes import LinearRecipe, ResolvedLinear
+from ssl_vit.configs.settled import settle
 from ssl_vit.core.errors import UserError
-from ssl_vit.core.notices import say_once
 
 LEAST_STEPS = 1000
 """Optimiser steps on labels, however few they are."""
@@ -96,7 +87,7 @@ def resolve_model(
     shape: Shape,
     preset: str | None = None,
     positions: Literal["sincos", "learnable"] = "sincos",
-) -> ModelConfig:
+) -> ResolvedModel:
     """Every size of the backbone as a number.
 
     Args:
@@ -123,7 +114,8 @@ def resolve_model(
         patch = patch or _patch_for(preset_for(preset, size), size)
     chosen = preset_for(preset, size)
     usual = shape if own else NETWORKS[model.name or chosen.network]
-    return replace(
+    return settle(
+        ResolvedModel,
         model,
         name=default_name(model, short_side, preset),
         img_size=size,
@@ -136,7 +128,7 @@ def resolve_model(
     )
 
 
-def _resolve_pooled(model: ModelConfig, short_side: int, shape: Shape, preset: str | None) -> ModelConfig:
+def _resolve_pooled(model: ModelConfig, short_side: int, shape: Shape, preset: str | None) -> ResolvedModel:
     """The size of the input, in whole places of the last feature map; a model that is no plain ViT has no other."""
     usual = ModelConfig()
     lost = [k for k in ("patch_size", "width", "depth", "heads", "positions") if getattr(model, k) != getattr(usual, k)]
@@ -150,7 +142,7 @@ def _resolve_pooled(model: ModelConfig, short_side: int, shape: Shape, preset: s
     size = shape.img_size
     if shape.flexible:
         size = _input(preset_for(preset, short_side), short_side, shape.patch_size, least=1)
-    return replace(model, img_size=model.img_size or size, pool="mean")
+    return settle(ResolvedModel, model, img_size=model.img_size or size, pool="mean")
 
 
 def _heads_for(width: int, usual_width: int, usual_heads: int) -> int:
@@ -169,15 +161,22 @@ def _patch_for(preset: Preset, size: int) -> int:
     return next((p for p in preset.patches if size % p == 0), preset.patches[0])
 
 
-def resolve_augment(cfg: AugmentConfig, size: int, *, labelled: bool) -> AugmentConfig:
+def resolve_augment(
+    cfg: AugmentConfig, preset: Preset, crop: tuple[float, float], *, labelled: bool
+) -> ResolvedAugment:
     """Crops, flips, policy and erasing as definite values.
+
+    Args:
+        cfg: As given.
+        preset: Of the images.
+        crop: Area of the random resized crop, where none is given.
+        labelled: Whether labels are trained on.
 
     Raises:
         UserError: For a crop scale outside (0, 1] or the wrong way round or beside another crop, or erasing without
             labels.
     """
-    preset = for_side(size)
-    crop = cfg.crop_scale or (preset.labelled_crop if labelled else preset.crop)
+    crop = cfg.crop_scale or crop
     if cfg.crop == "pad":
         crop = cfg.crop_scale or (1.0, 1.0)
         if crop != (1.0, 1.0):
@@ -188,68 +187,13 @@ def resolve_augment(cfg: AugmentConfig, size: int, *, labelled: bool) -> Augment
         raise UserError(f"--augment.crop_scale {list(crop)} must be two shares of the area, 0 < least <= most <= 1")
     if cfg.erasing and not labelled:
         raise UserError(f"--augment.erasing {cfg.erasing:g} is for training on labels; without them leave it out")
-    return replace(
+    return settle(
+        ResolvedAugment,
         cfg,
         crop_scale=crop,
         flip=preset.flip if cfg.flip is None else cfg.flip,
         policy=cfg.policy or (preset.policy if labelled else "none"),
         erasing=(preset.erasing if labelled else 0.0) if cfg.erasing is None else cfg.erasing,
-    )
-
-
-def resolve_mae(cfg: MAEConfig, width: int, size: int) -> MAEConfig:
-    """Masking and targets from the input's side in pixels, decoder sizes from the encoder's width."""
-    preset, network = for_side(size), network_for(width)
-    decoder = cfg.decoder_width or network.decoder_width or max(32, width // 2 // 32 * 32)
-    return replace(
-        cfg,
-        mask_ratio=preset.mask_ratio if cfg.mask_ratio is None else cfg.mask_ratio,
-        norm_pix=preset.norm_pix if cfg.norm_pix is None else cfg.norm_pix,
-        decoder_width=decoder,
-        decoder_depth=cfg.decoder_depth or network.decoder_depth,
-        decoder_heads=cfg.decoder_heads or network.decoder_heads or max(2, decoder // 32),
-    )
-
-
-def resolve_optim(cfg: OptimConfig, width: int, size: int, task: Task) -> OptimConfig:
-    """The base learning rate as a number: the preset's, for MAE of wide networks the paper's."""
-    preset = for_side(size)
-    own = network_for(width).mae_base_lr if task == "mae" else preset.narrow_lr if width < NARROW else None
-    base = own or preset.base_lr[task]
-    return replace(cfg, base_lr=base if cfg.base_lr is None else cfg.base_lr)
-
-
-def resolve_supervised(
-    cfg: SupervisedConfig, model_pool: str, size: int, labels: int, kind: str = "class", *, plain: bool = True
-) -> SupervisedConfig:
-    """Pooling, mixing and stochastic depth as definite values.
-
-    Args:
-        cfg: As given.
-        model_pool: What represents an image in evaluation, ``cls`` or ``mean``.
-        size: Side of the input in pixels.
-        labels: Number of labelled training images.
-        kind: What labels are (``ImageSet.kind``).
-        plain: Whether the model is a plain ViT; others have one pooled feature and no stochastic depth.
-
-    Raises:
-        UserError: For a pooling that the model does not have.
-    """
-    preset = for_side(size)
-    usual = "mean_prenorm" if model_pool == "mean" else "cls"
-    if not plain:
-        usual = "mean"
-        if cfg.pool not in (None, usual):
-            raise UserError(f"--supervised.pool {cfg.pool} needs the tokens of a plain ViT; this model has mean alone")
-        if cfg.drop_path:
-            say_once("note: stochastic depth (--supervised.drop_path) is for plain ViTs; this model is trained without")
-            cfg = replace(cfg, drop_path=0.0)
-    mixing = labels >= preset.mixed_from and kind != "regression"
-    return replace(
-        cfg,
-        pool=cfg.pool or usual,
-        mixup=(preset.mixup if mixing else 0.0) if cfg.mixup is None else cfg.mixup,
-        cutmix=(preset.cutmix if mixing else 0.0) if cfg.cutmix is None else cfg.cutmix,
     )
 
 
@@ -261,24 +205,41 @@ def batch_for(images: int, most: int) -> int:
     return batch
 
 
-def resolve_fit(cfg: FitConfig, images: int, *, size: int, labelled: bool) -> FitConfig:
-    """Epochs and batch as numbers: for MAE from a budget of training images."""
-    preset = for_side(size)
-    least, most = preset.epochs
-    epochs = preset.labelled_epochs if labelled else min(most, max(least, round(preset.images / images)))
-    return replace(
+def resolve_budget(cfg: FitConfig, images: int, *, budget: int, epochs: tuple[int, int], batch: int) -> ResolvedFit:
+    """Epochs from a budget of images seen, and the batch: the rule of every method without labels.
+
+    Args:
+        cfg: As given.
+        images: Number of training images.
+        budget: Images seen, epochs x images.
+        epochs: Fewest and most that the budget may come to.
+        batch: Effective batch, where there are images enough for four steps an epoch.
+    """
+    least, most = epochs
+    return settle(
+        ResolvedFit,
         cfg,
-        batch_size=cfg.batch_size or (preset.labelled_batch if labelled else batch_for(images, preset.batch)),
-        epochs=cfg.epochs or float(epochs),
-        min_steps=_least_steps(cfg, labelled=labelled),
+        batch_size=cfg.batch_size or batch_for(images, batch),
+        epochs=cfg.epochs or float(min(most, max(least, round(budget / images)))),
+        min_steps=cfg.min_steps or 0,
     )
 
 
-def _least_steps(cfg: FitConfig, *, labelled: bool) -> int:
+def resolve_rate(cfg: OptimConfig, base_lr: float) -> ResolvedOptim:
+    """The base learning rate as a number.
+
+    Args:
+        cfg: As given.
+        base_lr: Where none is given.
+    """
+    return settle(ResolvedOptim, cfg, base_lr=base_lr if cfg.base_lr is None else cfg.base_lr)
+
+
+def least_steps(cfg: FitConfig) -> int:
     """Few labels need a floor; a length that was asked for does not."""
     if cfg.min_steps is not None:
         return cfg.min_steps
-    return LEAST_STEPS if labelled and cfg.epochs is None else 0
+    return LEAST_STEPS if cfg.epochs is None else 0
 
 
 _PROBES = {
@@ -290,7 +251,7 @@ _PROBES = {
 linear evaluation; the attentive probe's are our own)."""
 
 
-def resolve_probe(cfg: LinearRecipe, images: int, *, size: int, width: int, class_token: bool) -> LinearRecipe:
+def resolve_probe(cfg: LinearRecipe, images: int, preset: Preset, *, width: int, class_token: bool) -> ResolvedLinear:
     """The protocol's own optimiser, length, batch, crops and pooling as definite values.
 
     A batch that the images do not fill four times is halved until they do; LARS then keeps the rate of the paper's
@@ -299,7 +260,7 @@ def resolve_probe(cfg: LinearRecipe, images: int, *, size: int, width: int, clas
     Args:
         cfg: As given, with a protocol that trains on augmented images.
         images: Number of labelled training images.
-        size: Side of the input in pixels.
+        preset: Of the images.
         width: D of the backbone.
         class_token: Whether it has one.
 
@@ -321,19 +282,21 @@ def resolve_probe(cfg: LinearRecipe, images: int, *, size: int, width: int, clas
         # LARS steps are a share of the weights' norm: with the rate of a small batch the head would never be trained.
         assert optim.base_lr is not None
         optim = replace(optim, lr=optim.base_lr * batch / 256)
-    boxes = for_side(size).flip and cfg.augment.crop != "pad"  # digits are used whole
-    crop = cfg.augment.crop_scale or ((0.08, 1.0) if boxes else None)
-    return replace(
+    boxes = preset.flip and cfg.augment.crop != "pad"  # digits are used whole
+    crop = (0.08, 1.0) if boxes else (1.0, 1.0)
+    return settle(
+        ResolvedLinear,
         cfg,
         linear=replace(cfg.linear, pool=pool, heads=cfg.linear.heads or max(1, width // 64)),
         optim=optim,
-        fit=replace(
+        fit=settle(
+            ResolvedFit,
             cfg.fit,
             epochs=cfg.fit.epochs or epochs,
             batch_size=batch_size,
-            min_steps=_least_steps(cfg.fit, labelled=True),
+            min_steps=least_steps(cfg.fit),
         ),
-        augment=resolve_augment(replace(cfg.augment, crop_scale=crop), size, labelled=False),
+        augment=resolve_augment(cfg.augment, preset, crop, labelled=False),
     )
 
 

@@ -7,16 +7,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from accelerate import Accelerator
 
-from ssl_vit.configs import (
-    AugmentConfig,
-    FinetuneRecipe,
-    FitConfig,
-    LoadingConfig,
-    OptimConfig,
-    SupervisedConfig,
-    SupervisedRecipe,
-    to_dict,
-)
+from ssl_vit.configs import LoadingConfig, ResolvedAugment, ResolvedFit, ResolvedOptim, to_dict
 from ssl_vit.configs.resolve import check_pool
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
@@ -30,6 +21,7 @@ from ssl_vit.evaluation.features import Features, extract_features, images_at_on
 from ssl_vit.evaluation.metrics import headline, judge
 from ssl_vit.exports.classifier import Labelling, export_classifier
 from ssl_vit.exports.timm_folder import export_backbone
+from ssl_vit.methods.supervised import FinetuneRecipe, ResolvedSupervised, SupervisedRecipe
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.objectives.supervised import Supervised, supervised_view
 from ssl_vit.runs.directory import RunDir
@@ -56,10 +48,10 @@ def train_on_labels(
     scale: PixelScale,
     *,
     size: int,
-    supervised: SupervisedConfig,
-    augment: AugmentConfig,
-    optim: OptimConfig,
-    fit_cfg: FitConfig,
+    supervised: ResolvedSupervised,
+    augment: ResolvedAugment,
+    optim: ResolvedOptim,
+    fit_cfg: ResolvedFit,
     loading: LoadingConfig | None = None,
     run: RunDir,
     accelerator: Accelerator,
@@ -87,7 +79,6 @@ def train_on_labels(
     """
     labelling = labelling_of(data.train)
     kind, names = labelling.kind, labelling.names
-    assert fit_cfg.batch_size is not None and supervised.pool is not None
     check_pool(supervised.pool, backbone.class_token, "--supervised.pool")
     micro = micro_batch_size(fit_cfg, accelerator.num_processes)
     if (supervised.mixup or supervised.cutmix) and micro % 2:
@@ -151,7 +142,7 @@ def leave(
     run: RunDir,
     scale: PixelScale,
     train: ImageSet,
-    cfg: SupervisedConfig,
+    cfg: ResolvedSupervised,
     recorded: dict[str, Any],
 ) -> str:
     """Writes RUN/backbone and, for a head that timm's model has a place for, RUN/classifier.

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from accelerate import Accelerator
 
-from ssl_vit.configs import LinearRecipe, OptimConfig, RunConfig, flat, to_dict
+from ssl_vit.configs import LinearRecipe, ResolvedLinear, ResolvedOptim, RunConfig, flat, to_dict
+from ssl_vit.configs.presets import for_side
 from ssl_vit.configs.resolve import check_pool, resolve_probe
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
@@ -193,7 +194,7 @@ def _on_augmented_images(cfg: LinearRecipe, session: Session, accelerator: Accel
     if cfg.linear.protocol == "attentive":
         with_tokens(backbone, "--linear.protocol attentive")
     cfg = resolve_probe(
-        cfg, len(data.train), size=exported.size, width=backbone.embed_dim, class_token=backbone.class_token
+        cfg, len(data.train), for_side(exported.size), width=backbone.embed_dim, class_token=backbone.class_token
     )
     unique = digest(
         [
@@ -243,7 +244,7 @@ def train_probe(
     backbone: Backbone,
     data: Labelled,
     scale: PixelScale,
-    cfg: LinearRecipe,
+    cfg: ResolvedLinear,
     *,
     size: int,
     run: RunDir,
@@ -263,8 +264,8 @@ def train_probe(
     Returns:
         Metrics on the test images, steps and unreadable images; and what the head says of every test image.
     """
-    protocol, optim = cfg.linear.protocol, OptimConfig(**to_dict(cfg.optim))
-    assert cfg.fit.batch_size is not None and cfg.linear.heads is not None
+    protocol, optim = cfg.linear.protocol, ResolvedOptim(**to_dict(cfg.optim))
+    assert cfg.linear.heads is not None
     torch.manual_seed(cfg.seed)
     outputs, reads = len(data.train.classes), cfg.linear.pool or "cls"
     if protocol == "attentive":

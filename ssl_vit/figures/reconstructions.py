@@ -21,6 +21,7 @@ from ssl_vit.figures.pixels import (
     shown_planes,
     value_range,
 )
+from ssl_vit.methods.mae import ResolvedMAERecipe
 from ssl_vit.objectives.mae import MAE, images_from_patches, pixel_patches
 from ssl_vit.views.evaluation import eval_images
 
@@ -83,6 +84,21 @@ def save_reconstructions(
         ("reconstructed", predicted),
     ]
     _draw(rows, scale, path, leak=objective.norm_pix)
+
+
+def draw(objective: MAE, images: ImageSet, scale: PixelScale, path: Path, cfg: ResolvedMAERecipe) -> None:
+    """The picture of a run without options of its own.
+
+    Args:
+        objective: Trained.
+        images: The pool.
+        scale: Pixel statistics.
+        path: The PNG to write.
+        cfg: Resolved.
+    """
+    save_reconstructions(
+        objective, images, scale, path, size=cfg.model.img_size, mask_ratio=cfg.mae.mask_ratio, seed=cfg.seed
+    )
 
 
 def _draw(rows: list[tuple[str, Tensor]], scale: PixelScale, path: Path, *, leak: bool) -> None:

@@ -13,7 +13,7 @@ from timm.layers.attention import Attention
 from timm.layers.patch_embed import PatchEmbed
 from timm.models.vision_transformer import Block, VisionTransformer
 
-from ssl_vit.configs import ModelConfig
+from ssl_vit.configs import ModelConfig, ResolvedModel
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.models.init import init_weights
@@ -110,9 +110,8 @@ def _plain(model: torch.nn.Module) -> VisionTransformer:
     return model
 
 
-def timm_args(cfg: ModelConfig, channels: int) -> dict[str, Any]:
+def timm_args(cfg: ResolvedModel, channels: int) -> dict[str, Any]:
     """Arguments of ``timm.create_model`` for a resolved config: no classifier, norm before pooling."""
-    assert cfg.name is not None
     if cfg.patch_size is None:  # no plain ViT
         model: Any = _on_meta(cfg.name)
         args: dict[str, Any] = {"in_chans": channels}
@@ -135,7 +134,7 @@ def timm_args(cfg: ModelConfig, channels: int) -> dict[str, Any]:
     return {key: value for key, value in args.items() if value is not None}
 
 
-def build_backbone(cfg: ModelConfig, channels: int) -> Backbone:
+def build_backbone(cfg: ResolvedModel, channels: int) -> Backbone:
     """Builds a backbone with random weights from torch's global generator (seed it first).
 
     Args:
@@ -148,7 +147,6 @@ def build_backbone(cfg: ModelConfig, channels: int) -> Backbone:
     Raises:
         UserError: When sizes do not divide, or the model cannot read images of that size.
     """
-    assert cfg.name is not None
     check_shape(cfg)
     return make_backbone(
         cfg.name, timm_args(cfg, channels), positions=cfg.positions or "learnable", img_size=cfg.img_size
@@ -184,21 +182,16 @@ def make_backbone(
     return backbone
 
 
-def check_sizes(architecture: str, model_args: dict[str, Any], sizes: Sequence[int]) -> None:
+def check_sizes(backbone: Backbone, sizes: Sequence[int]) -> None:
     """Refuses a network that cannot read images of several sizes, as multi-crop has them.
 
-    Tried without weights.
-
     Args:
-        architecture: timm's model name.
-        model_args: Arguments of ``timm.create_model`` (``timm_args``).
+        backbone: As built for the first of them.
         sizes: Sides in pixels: of global crops, then of local ones.
 
     Raises:
         UserError: Naming the model, the size and what to do.
     """
-    with torch.device("meta"):
-        backbone = make_backbone(architecture, model_args, img_size=sizes[0])
     for size in sizes:
         if isinstance(backbone, PooledBackbone):
             reads, why = backbone.width_at(size) == backbone.embed_dim, f"beside those of {sizes[0]}"
@@ -210,7 +203,7 @@ def check_sizes(architecture: str, model_args: dict[str, Any], sizes: Sequence[i
             )
         if not reads:
             raise UserError(
-                f"{architecture} cannot read local crops of {size} pixels {why}; use --crops.local_crops 0, "
+                f"{backbone.architecture} cannot read local crops of {size} pixels {why}; use --crops.local_crops 0, "
                 f"--crops.local_size {sizes[0]}, or another --model.name, for example vit_small_patch16_224"
             )
 

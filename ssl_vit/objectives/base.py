@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ssl_vit.models.backbone import Backbone
+from ssl_vit.views.training import View
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,13 @@ class Objective(nn.Module, ABC):
     (MAE pre-training, DINO) or are exempt (fine-tuning)."""
 
     batch_statistics: bool = False
-    """Whether the loss itself takes statistics over a micro-batch of all processes: other ones make another run."""
+    """Whether the loss takes statistics over a micro-batch of all processes: they then change the results."""
+
+    answers: int | None = None
+    """Answers that it tells images apart by: there should be many more than classes. None where it has none."""
+
+    export_note: str = ""
+    """What is told behind the method's title of an exported backbone that is not the usual one."""
 
     smaller: tuple[str, ...] = ()
     """Options of its own that save memory, for the message where there is too little."""
@@ -85,6 +92,14 @@ class Objective(nn.Module, ABC):
         """
         self.compile(dynamic=False, mode=mode)
 
+    def describe(self, steps: int) -> str:
+        """Lines on what the resolved options came to, for the screen; empty where there is nothing to add.
+
+        Args:
+            steps: Optimiser steps of the whole run.
+        """
+        return ""
+
     def observed(self) -> dict[str, float]:
         """Numbers over all processes about the step just taken, for health.jsonl; empty where it was not looked at."""
         return {}
@@ -92,3 +107,14 @@ class Objective(nn.Module, ABC):
     def stop_reason(self) -> str | None:
         """Why the run must stop after the step just taken, the same on every process; None to go on."""
         return None
+
+
+class Built(NamedTuple):
+    """What a method's ``build`` makes."""
+
+    objective: Objective
+    view: View
+    sees: str
+    """What the network sees of an image, in words."""
+    notes: tuple[str, ...] = ()
+    """What the user should know beside it."""

@@ -14,15 +14,18 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ssl_vit.configs import DINOConfig
 from ssl_vit.core.dist import rank_and_world, sum_over_ranks
 from ssl_vit.core.schedules import base_momentum, teacher_momentum, teacher_temperature
+from ssl_vit.data.scale import PixelScale
+from ssl_vit.methods.dino import ResolvedDINO, ResolvedDINORecipe
 from ssl_vit.models.backbone import Backbone, Pool, pooled_views
+from ssl_vit.models.build import check_sizes
 from ssl_vit.models.projection import ProjectionHead
-from ssl_vit.objectives.base import Clock, Objective, StepOutput
+from ssl_vit.objectives.base import Built, Clock, Objective, StepOutput
 from ssl_vit.objectives.distillation import LastLayer, LossParts, Teaching, cross_view_loss, sinkhorn_knopp
 from ssl_vit.objectives.health import Observations, Watch, collapse_kind, explain_collapse, steps_between_looks
-from ssl_vit.views.multicrop import by_size
+from ssl_vit.views.crop_colours import notice
+from ssl_vit.views.multicrop import by_size, multicrop_view
 
 _CHUNK = 2**26
 """Numbers in one chunk of outputs: 256 MB in fp32."""
@@ -64,7 +67,7 @@ class DINO(Objective):
     smaller = ("fewer --crops.local_crops",)
 
     def __init__(
-        self, backbone: Backbone, cfg: DINOConfig, *, pool: Pool, batch_size: int, freeze_positions: bool = False
+        self, backbone: Backbone, cfg: ResolvedDINO, *, pool: Pool, batch_size: int, freeze_positions: bool = False
     ) -> None:
         """Adds a head, and a teacher that starts as a copy.
 
@@ -76,9 +79,9 @@ class DINO(Objective):
             freeze_positions: Leave the position embedding as it is (a sine-cosine table).
         """
         super().__init__()
-        assert cfg.out_dim and cfg.head_hidden and cfg.head_bottleneck
         self.cfg, self.batch_size = cfg, batch_size
-        self.batch_statistics = cfg.centring == "sinkhorn"
+        self.batch_statistics, self.answers = cfg.centring == "sinkhorn", cfg.out_dim
+        self.export_note = "student" if cfg.export == "student" else ""
         for name, parameter in backbone.named_parameters():
             parameter.requires_grad_(not (freeze_positions and name.endswith("pos_embed")))
         head = ProjectionHead(
@@ -135,7 +138,6 @@ class DINO(Objective):
     def begin_step(self, clock: Clock) -> None:
         """Sets the teacher's temperature, and looks at this step where it is time."""
         cfg = self.cfg
-        assert cfg.teacher_temp and cfg.warmup_teacher_temp and cfg.teacher_warmup is not None
         self._temperature = teacher_temperature(
             clock.epoch, start=cfg.warmup_teacher_temp, final=cfg.teacher_temp,
             warmup_epochs=cfg.teacher_warmup * clock.total_steps / clock.steps_per_epoch,
@@ -222,3 +224,32 @@ class DINO(Objective):
         if self._complaint is None or self.cfg.on_collapse == "warn":
             return None
         return f"{self._complaint}; --dino.on_collapse warn trains on"
+
+
+def build(cfg: ResolvedDINORecipe, backbone: Backbone, scale: PixelScale, dtype: torch.dtype) -> Built:
+    """Objective and view of one run.
+
+    Args:
+        cfg: Resolved.
+        backbone: Random or pre-trained.
+        scale: Pixel statistics.
+        dtype: Arithmetic of the images.
+
+    Raises:
+        UserError: For local crops that the backbone cannot read.
+    """
+    model, crops = cfg.model, cfg.crops
+    if crops.local_crops:
+        check_sizes(backbone, (model.img_size, crops.local_size))
+    objective = DINO(
+        backbone, cfg.dino, pool=model.pool, batch_size=cfg.fit.batch_size,
+        freeze_positions=model.positions == "sincos",
+    )  # fmt: skip
+    view = multicrop_view(
+        scale, crops, size=model.img_size, depth=backbone.depth, drop_path=cfg.dino.drop_path, dtype=dtype
+    )
+    size, patch = model.img_size, model.patch_size
+    patches = f" = {(size // patch) ** 2} patches of {patch} px" if patch else ""
+    local = f", {crops.local_crops} of {crops.local_size} px" if crops.local_crops else ""
+    left_out = notice(backbone.channels, scale.bits)
+    return Built(objective, view, f"2 crops of {size} px{patches}{local}", (f"note: {left_out}",) if left_out else ())

@@ -9,18 +9,19 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from ssl_vit.configs import AugmentConfig, MAEConfig
+from ssl_vit.configs import ResolvedAugment
 from ssl_vit.core.errors import UserError
-from ssl_vit.core.masking import Mask, random_mask
+from ssl_vit.core.masking import Mask, kept_patches, random_mask
 from ssl_vit.core.randomness import bits
 from ssl_vit.data.loading.batch import Batch
 from ssl_vit.data.scale import PixelScale
-from ssl_vit.models.backbone import Backbone, TokenBackbone, Tokens
+from ssl_vit.methods.mae import ResolvedMAE, ResolvedMAERecipe
+from ssl_vit.models.backbone import Backbone, TokenBackbone, Tokens, with_tokens
 from ssl_vit.models.blocks import make_blocks, run_block_for
 from ssl_vit.models.init import init_weights
 from ssl_vit.models.positions import sincos_2d
 from ssl_vit.models.vit import gather_patches
-from ssl_vit.objectives.base import Objective, StepOutput
+from ssl_vit.objectives.base import Built, Objective, StepOutput
 from ssl_vit.views.training import View, sample_key, train_images
 
 
@@ -49,7 +50,7 @@ def normalise_targets(targets: Float[Tensor, "*B P"]) -> Float[Tensor, "*B P"]:
 class MAE(Objective):
     """Mean squared error on the hidden patches only (MAE, section 3 and appendix A.1)."""
 
-    def __init__(self, backbone: TokenBackbone, cfg: MAEConfig, *, freeze_positions: bool = False) -> None:
+    def __init__(self, backbone: TokenBackbone, cfg: ResolvedMAE, *, freeze_positions: bool = False) -> None:
         """Adds a decoder to a backbone; the backbone keeps its weights.
 
         Args:
@@ -64,7 +65,6 @@ class MAE(Objective):
         if not backbone.drops_tokens:
             raise UserError("MAE needs a backbone that can leave out patches; use a plain ViT, or another objective")
         width, depth, heads = cfg.decoder_width, cfg.decoder_depth, cfg.decoder_heads
-        assert width and depth and heads and cfg.norm_pix is not None
         if width % heads or width % 4:
             raise UserError(f"--mae.decoder_width {width} must be a multiple of 4 and of --mae.decoder_heads {heads}")
         self.norm_pix = cfg.norm_pix
@@ -128,7 +128,9 @@ class MAE(Objective):
         return StepOutput(loss, {})
 
 
-def mae_view(scale: PixelScale, cfg: AugmentConfig, *, size: int, patches: int, kept: int, dtype: torch.dtype) -> View:
+def mae_view(
+    scale: PixelScale, cfg: ResolvedAugment, *, size: int, patches: int, kept: int, dtype: torch.dtype
+) -> View:
     """Images and their masks for MAE.
 
     Args:
@@ -146,3 +148,23 @@ def mae_view(scale: PixelScale, cfg: AugmentConfig, *, size: int, patches: int, 
         return {"images": images, "keep_ids": mask.keep_ids, "mask_ids": mask.mask_ids}
 
     return view
+
+
+def build(cfg: ResolvedMAERecipe, backbone: Backbone, scale: PixelScale, dtype: torch.dtype) -> Built:
+    """Objective and view of one run.
+
+    Args:
+        cfg: Resolved.
+        backbone: Random or pre-trained.
+        scale: Pixel statistics.
+        dtype: Arithmetic of the images.
+
+    Raises:
+        UserError: For a backbone that gives no tokens.
+    """
+    encoder = with_tokens(backbone, "MAE")
+    objective = MAE(encoder, cfg.mae, freeze_positions=cfg.model.positions == "sincos")
+    size, patches = cfg.model.img_size, encoder.grid[0] * encoder.grid[1]
+    kept = kept_patches(patches, cfg.mae.mask_ratio)
+    view = mae_view(scale, cfg.augment, size=size, patches=patches, kept=kept, dtype=dtype)
+    return Built(objective, view, f"{size} px = {patches} patches of {encoder.patch_size} px, {kept} visible")

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ssl_vit.configs import AugmentConfig
+from ssl_vit.configs import ResolvedAugment
 from ssl_vit.core.dist import mean_over_ranks, rank_and_world
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.loading.batch import Batch
@@ -186,7 +186,7 @@ class FrozenProbe(Objective):
         return F.mse_loss(out, (labels - self.target_mean) / self.target_std)
 
 
-def probe_view(scale: PixelScale, cfg: AugmentConfig, *, size: int, dtype: torch.dtype) -> View:
+def probe_view(scale: PixelScale, cfg: ResolvedAugment, *, size: int, dtype: torch.dtype) -> View:
     """Augmented images and their labels, for a head on a frozen backbone.
 
     Args:

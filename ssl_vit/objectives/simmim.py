@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from ssl_vit.configs import AugmentConfig
+from ssl_vit.configs import ResolvedAugment
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.masking import random_mask
 from ssl_vit.core.randomness import bits
@@ -121,7 +121,7 @@ def _look_at_map(backbone: Backbone) -> tuple[int, int, set[str]]:
     return size // rows, width, unused
 
 
-def simmim_view(scale: PixelScale, cfg: AugmentConfig, *, size: int, unit: int, kept: int, dtype: torch.dtype) -> View:
+def simmim_view(scale: PixelScale, cfg: ResolvedAugment, *, size: int, unit: int, kept: int, dtype: torch.dtype) -> View:
     """Images and which squares of them are hidden.
 
     Args:

@@ -9,11 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ssl_vit.configs import AugmentConfig, SupervisedConfig
+from ssl_vit.configs import ResolvedAugment
 from ssl_vit.core.schedules import ema_decay
 from ssl_vit.data.loading.batch import Batch
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.data.targets import Kind, TargetScale
+from ssl_vit.methods.supervised import ResolvedSupervised
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.models.batchnorm import running_statistics
 from ssl_vit.models.heads import Classifier
@@ -42,7 +43,7 @@ class Supervised(Objective):
         self,
         backbone: Backbone,
         classes: int,
-        cfg: SupervisedConfig,
+        cfg: ResolvedSupervised,
         kind: Literal["class", "multilabel", "regression"] = "class",
     ) -> None:
         """Puts a classifier on a backbone.
@@ -54,7 +55,6 @@ class Supervised(Objective):
             kind: One class, several labels or numbers per image.
         """
         super().__init__()
-        assert cfg.pool is not None
         backbone.requires_grad_(True)
         self.net = Classifier(backbone, classes, pool=cfg.pool, hidden=cfg.head_hidden)
         self.kind = kind
@@ -105,8 +105,8 @@ class Supervised(Objective):
 
 def supervised_view(
     scale: PixelScale,
-    cfg: AugmentConfig,
-    loss: SupervisedConfig,
+    cfg: ResolvedAugment,
+    loss: ResolvedSupervised,
     *,
     size: int,
     depth: int,
@@ -128,7 +128,7 @@ def supervised_view(
         target_scale: What numbers are standardised by; needed for regression alone.
         dtype: Arithmetic of the images.
     """
-    mixup, cutmix = loss.mixup or 0.0, loss.cutmix or 0.0
+    mixup, cutmix = loss.mixup, loss.cutmix
 
     def view(batch: Batch, seed: int) -> dict[str, Tensor]:
         assert batch.labels is not None

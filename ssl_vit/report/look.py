@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from ssl_vit.methods.starts import starts as all_starts
+
 
 class Look(NamedTuple):
     """How one start is drawn everywhere."""
@@ -18,15 +20,6 @@ class Look(NamedTuple):
     """Lengths of strokes and gaps; empty for a full line."""
 
 
-_KNOWN = {
-    "mae": Look("mae", "#0072b2", "#5fb6ec", "o", ()),
-    "dino": Look("dino", "#c94f00", "#ff9550", "s", (5.0, 1.6)),
-    "public": Look("public", "#007a57", "#35c99e", "D", (7.0, 1.6, 1.5, 1.6)),
-    "scratch": Look("scratch", "#222223", "#ececed", "X", (2.6, 1.6)),
-    "cnn": Look("cnn", "#a03a7a", "#e69bc8", "^", (1.2, 1.4)),
-    "pixels": Look("pixels", "#8f6400", "#e3b341", "v", (5.0, 1.4, 1.2, 1.4, 1.2, 1.4)),
-    "random": Look("random", "#75757a", "#9b9ba0", "P", (1.0, 2.4)),
-}
 _OTHERS = (
     Look("other-0", "#4b4fb0", "#a3a7ff", "p", ()),
     Look("other-1", "#7a5230", "#d6a57c", "<", (4.0, 2.0)),
@@ -45,19 +38,25 @@ replace it (``charts.for_page``)."""
 def looks(starts: Iterable[str]) -> dict[str, Look]:
     """One look each; starts with names of their own (ordinary runs) share four."""
     found: dict[str, Look] = {}
+    known = _known()
     others = 0
     for start in starts:
-        if start in _KNOWN:
-            found[start] = _KNOWN[start]
+        if start in known:
+            found[start] = known[start]
         else:
             found[start] = _OTHERS[others % len(_OTHERS)]
             others += 1
     return found
 
 
+def _known() -> dict[str, Look]:
+    """Of starts that have a look of their own."""
+    return {name: Look(name, *start.look) for name, start in all_starts().items() if start.look is not None}
+
+
 def palette() -> dict[str, tuple[str, str]]:
     """Every colour of a start by its name on the page: light and dark."""
-    return {look.css: (look.light, look.dark) for look in (*_KNOWN.values(), *_OTHERS, LONGER)}
+    return {look.css: (look.light, look.dark) for look in (*_known().values(), *_OTHERS, LONGER)}
 
 
 SHAPES = {

@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 from accelerate import Accelerator, DistributedDataParallelKwargs
 
-from ssl_vit.configs import FitConfig, OptimConfig
+from ssl_vit.configs import ResolvedFit, ResolvedOptim
 from ssl_vit.configs.presets import TINY
 from ssl_vit.core.dist import check_world_size, use_idle_cores
 from ssl_vit.core.errors import UserError
@@ -120,13 +120,12 @@ def describe(accelerator: Accelerator) -> dict[str, Any]:
     }
 
 
-def micro_batch_size(cfg: FitConfig, processes: int) -> int:
+def micro_batch_size(cfg: ResolvedFit, processes: int) -> int:
     """Images per process and forward pass.
 
     Raises:
         UserError: When the effective batch cannot be shared evenly.
     """
-    assert cfg.batch_size is not None
     if cfg.given_micro_batch:
         return cfg.given_micro_batch
     if cfg.batch_size % processes:
@@ -134,7 +133,7 @@ def micro_batch_size(cfg: FitConfig, processes: int) -> int:
     return cfg.batch_size // processes
 
 
-def with_statistics(cfg: FitConfig, processes: int, taken: bool) -> FitConfig:
+def with_statistics(cfg: ResolvedFit, processes: int, taken: bool) -> ResolvedFit:
     """Records over how many images statistics are taken, where there are any: they make another run of it.
 
     Args:
@@ -145,14 +144,13 @@ def with_statistics(cfg: FitConfig, processes: int, taken: bool) -> FitConfig:
     return replace(cfg, statistics_batch=micro_batch_size(cfg, processes) * processes if taken else None)
 
 
-def count_steps(cfg: FitConfig, loader: Loader) -> int:
+def count_steps(cfg: ResolvedFit, loader: Loader) -> int:
     """Optimiser steps of the whole run."""
-    assert cfg.epochs is not None
-    return max(1, math.ceil(cfg.epochs * loader.steps_per_epoch), cfg.min_steps or 0)
+    return max(1, math.ceil(cfg.epochs * loader.steps_per_epoch), cfg.min_steps)
 
 
 def summarise(
-    objective: Objective, loader: Loader, cfg: FitConfig, optim: OptimConfig, tokens: str, accelerator: Accelerator
+    objective: Objective, loader: Loader, cfg: ResolvedFit, optim: ResolvedOptim, tokens: str, accelerator: Accelerator
 ) -> None:
     """Prints once what the options came to."""
     if not accelerator.is_main_process:
@@ -168,8 +166,8 @@ def summarise(
     if loader.crops is not None:
         size = f"cut to {loader.crops.side} x {loader.crops.side} px as they are decoded"
     split = f"{loader.micro_batch} per device x {loader.accumulation} accumulation"
-    asked = math.ceil((cfg.epochs or 0) * loader.steps_per_epoch)
-    least = f"; --fit.min_steps {cfg.min_steps:,} overrules {asked:,}" if (cfg.min_steps or 0) > asked else ""
+    asked = math.ceil(cfg.epochs * loader.steps_per_epoch)
+    least = f"; --fit.min_steps {cfg.min_steps:,} overrules {asked:,}" if (cfg.min_steps) > asked else ""
     print(
         f"images          {len(images):,} from {images.name} ({loader.kept}), {tokens}\n"
         f"pixels          {channels} channel(s), {bits} bits, {size}\n"

@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 from accelerate import Accelerator
 
-from ssl_vit.configs import FitConfig, OptimConfig
+from ssl_vit.configs import ResolvedFit, ResolvedOptim
 from ssl_vit.core.dist import gather_rows
 from ssl_vit.core.errors import Collapsed, UserError
 from ssl_vit.data.loading.loader import Batch, Loader
@@ -41,8 +41,8 @@ def fit(
     loader: Loader,
     view: View,
     *,
-    fit: FitConfig,
-    optim: OptimConfig,
+    fit: ResolvedFit,
+    optim: ResolvedOptim,
     run: RunDir,
     accelerator: Accelerator,
     seed: int,

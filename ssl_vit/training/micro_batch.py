@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from accelerate import Accelerator
 
-from ssl_vit.configs import FitConfig
+from ssl_vit.configs import ResolvedFit
 from ssl_vit.core.dist import local_processes, max_over_ranks
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.loading.loader import Loader
@@ -24,7 +24,7 @@ _TRIED = 2
 
 
 def settle_micro_batch(
-    objective: Objective, loader: Loader, view: View, *, fit: FitConfig, accelerator: Accelerator, seed: int
+    objective: Objective, loader: Loader, view: View, *, fit: ResolvedFit, accelerator: Accelerator, seed: int
 ) -> None:
     """Splits the loader's batches so that a forward and a backward pass fit into memory; prints how.
 

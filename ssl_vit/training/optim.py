@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ssl_vit.configs import OptimConfig
+from ssl_vit.configs import ResolvedOptim
 
 _TOKENS = ("cls_token", "reg_token", "mask_token", "pos_embed", "pos_embed_x", "pos_embed_y", "pos_embed_prefix")
 
@@ -107,7 +107,7 @@ def clip_each(parameters: Iterable[nn.Parameter], largest: float) -> None:
         torch._foreach_mul_(grads, factors)  # pyright: ignore[reportPrivateImportUsage]
 
 
-def make_optimizer(groups: list[dict[str, Any]], cfg: OptimConfig) -> torch.optim.Optimizer:
+def make_optimizer(groups: list[dict[str, Any]], cfg: ResolvedOptim) -> torch.optim.Optimizer:
     """The optimiser that ``--optim.name`` says; learning rates are set by the loop before every step."""
     clean = [{k: v for k, v in g.items() if k not in ("names", "decays")} for g in groups]
     match cfg.name:
@@ -137,9 +137,8 @@ def restore(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
                 kept[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
 
 
-def peak_learning_rate(cfg: OptimConfig, batch_size: int) -> float:
+def peak_learning_rate(cfg: ResolvedOptim, batch_size: int) -> float:
     """The given learning rate, or the base rate scaled linearly with the effective batch size (Goyal et al. 2017)."""
     if cfg.lr is not None:
         return cfg.lr
-    assert cfg.base_lr is not None
     return cfg.base_lr * batch_size / 256

@@ -12,7 +12,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
-from ssl_vit.configs import FitConfig, OptimConfig
+from ssl_vit.configs import ResolvedFit, ResolvedOptim
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.schedules import warmup_cosine
 from ssl_vit.models.backbone import Backbone
@@ -35,7 +35,9 @@ def unmarked(name: str) -> AbstractContextManager[object]:
 class Stepper:
     """Trains an objective, one call per optimiser step; nothing in it waits for the device."""
 
-    def __init__(self, objective: Objective, *, fit: FitConfig, optim: OptimConfig, accelerator: Accelerator) -> None:
+    def __init__(
+        self, objective: Objective, *, fit: ResolvedFit, optim: ResolvedOptim, accelerator: Accelerator
+    ) -> None:
         """Moves the objective to the device and makes its optimiser.
 
         Args:
@@ -149,7 +151,7 @@ def _check_compiler(device: torch.device) -> None:
         raise UserError("--fit.compile true needs a C++ compiler on a CPU: install g++ (or clang++), or leave it out")
 
 
-def learning_rate(optim: OptimConfig, peak: float, step: int, steps: int) -> float:
+def learning_rate(optim: ResolvedOptim, peak: float, step: int, steps: int) -> float:
     """The rate of one step (0-based) of a run of so many.
 
     Args:
@@ -158,11 +160,11 @@ def learning_rate(optim: OptimConfig, peak: float, step: int, steps: int) -> flo
         step: Which step.
         steps: Of the whole run.
     """
-    warmup, twice = round(optim.warmup * steps), optim.schedule == "dino"
+    warmup, twice = round(optim.warmup * steps), optim.schedule == "peak_twice"
     return warmup_cosine(step, total_steps=steps, warmup_steps=warmup, peak=peak, final=optim.min_lr, peak_twice=twice)
 
 
-def _weight_decay(optim: OptimConfig, step: int, steps: int) -> float:
+def _weight_decay(optim: ResolvedOptim, step: int, steps: int) -> float:
     """The weight decay of one step (0-based): constant, or on a half cosine (DINO, section 3.2)."""
     final = optim.weight_decay if optim.weight_decay_end is None else optim.weight_decay_end
     return warmup_cosine(step, total_steps=steps, warmup_steps=0, peak=optim.weight_decay, final=final)

@@ -8,43 +8,31 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import psutil
 from accelerate import Accelerator
 
-from ssl_vit.configs import VerdictConfig, VerdictRecipe
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically
+from ssl_vit.methods import METHODS
+from ssl_vit.methods.starts import starts, titles
 from ssl_vit.runs.directory import open_run
 from ssl_vit.training import launch
 from ssl_vit.verdict import probing, work
 from ssl_vit.verdict.draws import Tuned, make_draws
 from ssl_vit.verdict.leaks import look_for_leaks
 from ssl_vit.verdict.opening import Opened, open_images, open_study
+from ssl_vit.verdict.options import Comparison, VerdictConfig
 from ssl_vit.verdict.pictures import draw_pictures
 from ssl_vit.verdict.plan import Pace, Plan, make_plan, plan_as_json, read_plan
-from ssl_vit.verdict.record import write_about
+from ssl_vit.verdict.record import Made, write_about
 from ssl_vit.verdict.runner import Runner, Unit, clock
-from ssl_vit.verdict.study import NAMES, SCRIPTS, USES, Study
+from ssl_vit.verdict.study import Study
 from ssl_vit.verdict.tuning import Candidate, best, candidates, nearest
 
 
-class Made(NamedTuple):
-    """What was done, beside the results' own files."""
-
-    plan: Plan
-    pretraining: dict[str, list[dict[str, Any]]]
-    """Costs by method and number of the seed."""
-    studies: list[dict[str, Any]]
-    """Trials of options, and what won."""
-    left_out: dict[str, str]
-    notes: list[str]
-    draws: int
-    """Draws where all weights were trained."""
-
-
-def give_verdict(cfg: VerdictRecipe, began: float | None = None) -> Path | None:
+def give_verdict(cfg: Comparison, began: float | None = None) -> Path | None:
     """Makes what is not there yet, and writes everything that the report stands on.
 
     Args:
@@ -93,7 +81,7 @@ def _plan(opened: Opened, runner: Runner, jobs: int) -> Plan:
     """The plan that is there, or a new one."""
     study, path = opened.study, opened.study.folder / "plan.json"
     planned = _planned(path, opened.budget, runner)
-    tried = [s for s in study.starts if (s in SCRIPTS or "train" in USES[s]) and s not in study.given]
+    tried = [s for s in study.starts if "train" in starts()[s].uses and s not in study.given]
     found = runner.run([Unit(f"measure-{s}", work.measure, (study, s), 10.0) for s in tried])
     if planned is not None:
         return read_plan(study, planned)
@@ -141,7 +129,7 @@ def describe(plan: Plan, opened: Opened, jobs: int) -> str:
         f"labels    {', '.join(f'{n:,}' for n in study.labels)}; judged on {len(opened.data.test):,} test images: "
         f"{opened.data.split}",
         *(f"note      {note}" for note in opened.notes),
-        *(f"left out  {NAMES[start]}: {why}" for start, why in opened.left_out.items()),
+        *(f"left out  {titles()[start]}: {why}" for start, why in opened.left_out.items()),
         f"plan      {clock(plan.seconds)}{limit}{at_once}, from measured steps of each kind",
         *rows,
         *(f"cut       {note}" for note in plan.notes),
@@ -166,13 +154,13 @@ def _pretrain(study: Study, runner: Runner, left_out: dict[str, str]) -> tuple[d
     """Every pre-training run; a method of which one failed is left out."""
     units = {
         (start, k): Unit(f"pretrain-{start}-{k}", work.pretrain, (study, start, k), 0.0)
-        for start in ("dino", "mae") if start in study.starts and start not in study.given
+        for start in reversed(METHODS) if start in study.starts and start not in study.given
         for k in range(len(study.runs(start)))
     }  # fmt: skip
-    first = {start: _tuning_units(study, start) for start in study.starts if start not in SCRIPTS}
+    first = {start: _tuning_units(study, start) for start in study.starts if start not in METHODS}
     returned = runner.run([*units.values(), *(unit for group in first.values() for unit in group.values())])
     costs: dict[str, list[dict[str, Any]]] = {}
-    for start in ("mae", "dino"):
+    for start in METHODS:
         if start in study.given:
             costs[start] = [work.cost_of(run) for run in study.runs(start)]
         elif start in study.starts:
@@ -180,7 +168,7 @@ def _pretrain(study: Study, runner: Runner, left_out: dict[str, str]) -> tuple[d
         failed = [cost["failed"] for cost in costs.get(start, []) if "failed" in cost]
         if failed:
             left_out[start] = failed[0]
-            sys.stderr.write(f"warning: {NAMES[start]} is left out: {failed[0]}\n")
+            sys.stderr.write(f"warning: {titles()[start]} is left out: {failed[0]}\n")
             costs.pop(start)
             study = replace(study, starts=tuple(s for s in study.starts if s != start))
     return costs, study
@@ -189,12 +177,12 @@ def _pretrain(study: Study, runner: Runner, left_out: dict[str, str]) -> tuple[d
 def _tuning_units(study: Study, start: str) -> dict[tuple[Any, ...], Unit]:
     """Trials of training, and the choice of the linear probe's options."""
     found: dict[tuple[Any, ...], Unit] = {}
-    if "train" in USES[start]:
+    if "train" in starts()[start].uses:
         for n in study.tuned:
             for j, candidate in enumerate(_candidates(study, start, n)):
                 args = (study, start, n, j, candidate)
                 found["trial", n, j] = Unit(f"trial-{start}-{n}-{j}", work.trial, args, float(n))
-    if "linear" in USES[start]:
+    if "linear" in starts()[start].uses:
         found["sweep",] = Unit(f"sweep-{start}", probing.sweep, (study, start), float("inf"))
     return found
 
@@ -214,7 +202,7 @@ def _tune(
     swept: dict[str, dict[str, Any]] = {}
     studies: list[dict[str, Any]] = []
     for start, group in units.items():
-        if "train" in USES[start]:
+        if "train" in starts()[start].uses:
             for n in study.tuned:
                 tried = _candidates(study, start, n)
                 scores = [returned[group["trial", n, j].key]["score"] for j in range(len(tried))]
@@ -227,7 +215,7 @@ def _tune(
                                 "steps": max(1, round(study.steps(n) * c.length)), "score": score}
                                for c, score in zip(tried, scores, strict=True)],
                 })  # fmt: skip
-        if "linear" in USES[start]:
+        if "linear" in starts()[start].uses:
             swept[start] = returned[group["sweep",].key]
             studies += [
                 {"start": start, "use": "linear", "labels": int(n), "chosen": 0, "selection": own["selection"],
@@ -235,7 +223,7 @@ def _tune(
                 for n, own in swept[start].items()
             ]  # fmt: skip
     for start in study.starts:
-        for n in study.labels if "train" in USES[start] else ():
+        for n in study.labels if "train" in starts()[start].uses else ():
             at = nearest(n, study.tuned)
             won.setdefault((start, n), study.usual(start, n) if at is None else won[start, at])
     return won, studies, swept

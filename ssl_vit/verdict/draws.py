@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import nnls
 
+from ssl_vit.methods.starts import starts
 from ssl_vit.verdict import probing, work
 from ssl_vit.verdict.plan import END
 from ssl_vit.verdict.runner import Runner, Unit
-from ssl_vit.verdict.study import USES, Study
+from ssl_vit.verdict.study import Study
 from ssl_vit.verdict.tuning import Candidate
 
 _LEAST = 2
@@ -94,7 +95,7 @@ def _training_units(study: Study, draw: int, tuned: Tuned) -> list[Unit]:
     """All weights trained on one draw, with every method and number of labels."""
     units, most, per_image = list[Unit](), max(tuned.flops.values(), default=0.0), tuned.flops_per_image
     for start in study.starts:
-        for n in study.labels if "train" in USES[start] else ():
+        for n in study.labels if "train" in starts()[start].uses else ():
             own = tuned.chosen[start, n]
             key = work.key_of(start, "train", n, draw)
             args = (study, start, n, draw, own)
@@ -132,7 +133,7 @@ def _probe_units(study: Study, swept: Mapping[str, dict[str, Any]]) -> list[Unit
     units = []
     draws = range(study.recipe.verdict.probe_draws)
     for start in study.starts:
-        if "linear" not in USES[start]:
+        if "linear" not in starts()[start].uses:
             continue
         own = {"random": len(draws), "pixels": 1}.get(start, len(study.runs(start)))
         for k in range(own):

@@ -8,15 +8,15 @@ from typing import Any
 
 import yaml
 
-from ssl_vit.configs import ModelConfig, VerdictRecipe
+from ssl_vit.configs import ModelConfig
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
+from ssl_vit.methods import method_of
 from ssl_vit.runs.identity import differences, identity
+from ssl_vit.verdict.options import Comparison
 
-_OBJECTIVES = {"MAE": "mae", "DINO": "dino", "DINO, student": "dino"}
 
-
-def named_runs(cfg: VerdictRecipe, pool: ImageSet) -> tuple[dict[str, tuple[str, ...]], ModelConfig]:
+def named_runs(cfg: Comparison, pool: ImageSet) -> tuple[dict[str, tuple[str, ...]], ModelConfig]:
     """Pre-training runs that were named, by method, and the network they have.
 
     Args:
@@ -36,11 +36,9 @@ def named_runs(cfg: VerdictRecipe, pool: ImageSet) -> tuple[dict[str, tuple[str,
             about = json.loads((run / "backbone" / "config.json").read_text())["ssl_vit"]
             made_of = json.loads((run / "environment.json").read_text())["data_fingerprint"]
             config = yaml.safe_load((run / "config.yaml").read_text())
-            start, _ = _OBJECTIVES[about["objective"]], config["model"]
+            start, _ = method_of(about).name, config["model"]
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(
-                f"--verdict.backbones {name} is no finished run of recipes/mae.py or recipes/dino.py ({error})"
-            ) from error
+            raise UserError(f"--verdict.backbones {name} is no finished run of a method ({error})") from error
         if made_of != pool.fingerprint:
             raise UserError(
                 f"--verdict.backbones {name} was pre-trained on other images than --data.path {cfg.data.path} (or the "

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from ssl_vit.configs import OptimConfig, VerdictRecipe, resolve, resolve_dino
-from ssl_vit.configs.further import further_options
+from ssl_vit.configs import resolve
 from ssl_vit.configs.presets import Task
-from ssl_vit.configs.verdict import label_counts, methods_of, seconds_of
 from ssl_vit.core.dist import gather_lists, rank_and_world
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
@@ -24,11 +23,14 @@ from ssl_vit.evaluation.linear_protocols import candidate_pools
 from ssl_vit.evaluation.metrics import chosen_metric
 from ssl_vit.exports.origin import recorded_data
 from ssl_vit.exports.timm_folder import export_backbone
+from ssl_vit.methods import METHODS, Facts
+from ssl_vit.methods.supervised import labelled_rate
 from ssl_vit.models.backbone import Pool
 from ssl_vit.models.build import build_backbone, check_shape, model_facts
 from ssl_vit.verdict.named import named_runs
 from ssl_vit.verdict.networks import cnn_for, prepare_public
-from ssl_vit.verdict.study import SCRIPTS, Study
+from ssl_vit.verdict.options import Comparison, label_counts, methods_of, seconds_of
+from ssl_vit.verdict.study import Study
 from ssl_vit.verdict.tuning import tuned_counts
 
 _RANKING = ("auroc", "average_precision", "r2")
@@ -50,7 +52,7 @@ class Opened(NamedTuple):
     """Seconds."""
 
 
-def open_images(cfg: VerdictRecipe) -> tuple[ImageSet, str, Labelled]:
+def open_images(cfg: Comparison) -> tuple[ImageSet, str, Labelled]:
     """The pool and what it is, and the labelled images.
 
     Raises:
@@ -67,7 +69,7 @@ def open_images(cfg: VerdictRecipe) -> tuple[ImageSet, str, Labelled]:
     return pool, note, data
 
 
-def open_study(cfg: VerdictRecipe, folder: Path, pool: ImageSet, data: Labelled) -> Opened:
+def open_study(cfg: Comparison, folder: Path, pool: ImageSet, data: Labelled) -> Opened:
     """Decides what takes part.
 
     Args:
@@ -86,7 +88,6 @@ def open_study(cfg: VerdictRecipe, folder: Path, pool: ImageSet, data: Labelled)
     shape = model_facts(resolve.default_name(model, short, cfg.preset), tokens=True)
     resolved = resolve.resolve_model(model, short, shape, cfg.preset)
     check_shape(resolved)
-    assert resolved.img_size
     preset = resolve.preset_for(cfg.preset, resolved.img_size)
     classes = len(np.unique(train.labels)) if train.kind == "class" else None
     counts, notes = label_counts(cfg.verdict, len(train), classes, cfg.data.path == "digits" and not cfg.eval.data.path)
@@ -98,12 +99,13 @@ def open_study(cfg: VerdictRecipe, folder: Path, pool: ImageSet, data: Labelled)
     raw = min(RAW_SIDE, resolved.img_size) ** 2 * pool.form.channels
     starts, left_out = list(methods_of(cfg.verdict.methods)), {}
     if cfg.verdict.backbones is not None and cfg.verdict.methods is None:
-        starts = [s for s in starts if s not in SCRIPTS or s in given]
+        starts = [s for s in starts if s not in METHODS or s in given]
     study = Study(
         folder=folder, recipe=cfg, kind=train.kind, metric=metric, labels=counts, starts=tuple(starts),
         preset=preset.name, model=resolved,
         cnn=cnn_for(cfg.verdict.cnn, parameters, resolved.img_size, cfg.data.window),
-        epochs=_epochs(cfg, len(pool), preset), given=given, tuned=tuned, matched=_ends(counts),
+        epochs=_epochs(cfg, starts, Facts(len(pool), resolved, shape), preset),
+        given=given, tuned=tuned, matched=_ends(counts),
         judged=len(train) + len(test), heads=(widths * len(train.classes), raw * len(train.classes)),
         base_lr=_rates(preset, backbone.embed_dim),
     )  # fmt: skip
@@ -136,7 +138,7 @@ def _check_defined(metric: str, data: Labelled) -> None:
         )
 
 
-def _small_classes(cfg: VerdictRecipe, train: ImageSet) -> list[str]:
+def _small_classes(cfg: Comparison, train: ImageSet) -> list[str]:
     """Where there are not as many labels per class as were asked for."""
     if cfg.verdict.per_class is None or train.kind != "class" or train.labels is None:
         return []
@@ -158,8 +160,7 @@ def _ends(counts: tuple[int, ...]) -> tuple[int, ...]:
 
 def _rates(preset: resolve.Preset, width: int) -> dict[str, float]:
     """Base learning rates that recipes take on labels; public networks are wide ones."""
-    rates = {task: resolve.resolve_optim(OptimConfig(), width, preset.input, task).base_lr for task in _TASKS}
-    return {task: rate for task, rate in rates.items() if rate} | {"public": preset.base_lr["finetune"]}
+    return {task: labelled_rate(preset, width, task) for task in _TASKS} | {"public": preset.base_lr["finetune"]}
 
 
 def _held_out(train: ImageSet, labels: int) -> int:
@@ -170,12 +171,12 @@ def _held_out(train: ImageSet, labels: int) -> int:
     return 0 if parts is None else len(parts[1])
 
 
-def _epochs(cfg: VerdictRecipe, images: int, preset: resolve.Preset) -> dict[str, float]:
-    given = {start: further_options(cfg.verdict, start).fit for start in SCRIPTS}
-    mae = resolve.resolve_fit(given["mae"], images, size=preset.input, labelled=False).epochs
-    dino = resolve_dino.resolve_fit(given["dino"], images, preset).epochs
-    assert mae and dino
-    return {"mae": mae, "dino": dino}
+def _epochs(cfg: Comparison, starts: Sequence[str], facts: Facts, preset: resolve.Preset) -> dict[str, float]:
+    """The whole length of pre-training of every method that takes part."""
+    return {
+        name: METHODS[name].resolve(cfg.of(METHODS[name]), facts, preset).fit.epochs
+        for name in starts if name in METHODS
+    }  # fmt: skip
 
 
 def export_untrained(study: Study, pool: ImageSet) -> None:
@@ -189,7 +190,6 @@ def export_untrained(study: Study, pool: ImageSet) -> None:
     if (place / "backbone" / "config.json").exists():
         return
     model = study.model
-    assert model.img_size and model.pool
     images = pool.on_canvas(study.recipe.data.canvas, model.img_size, study.recipe.data.window)
     about = {"objective": "random weights", "positions": model.positions, "pool_fingerprint": pool.fingerprint}
     about |= recorded_data(study.recipe.data, study.recipe.eval.data)

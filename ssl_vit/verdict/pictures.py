@@ -9,8 +9,10 @@ import numpy as np
 
 from ssl_vit.figures.gallery import Start, save_gallery
 from ssl_vit.figures.mistakes import Answers
+from ssl_vit.methods.starts import starts as all_starts
+from ssl_vit.methods.starts import titles
 from ssl_vit.verdict.probing import Bank
-from ssl_vit.verdict.study import NAMES, USES, Study
+from ssl_vit.verdict.study import Study
 from ssl_vit.verdict.work import is_main, key_of
 
 
@@ -19,8 +21,8 @@ def draw_pictures(study: Study) -> dict[str, Any]:
     pixels = Bank(study, "pixels", 0)
     data, starts = pixels.session.data, dict[str, Start]()
     for start in study.starts:
-        shown = Start(NAMES[start])
-        if "knn" in USES[start] and start != "random":
+        shown = Start(titles()[start])
+        if "knn" in all_starts()[start].uses and start != "random":
             bank = pixels if start == "pixels" else Bank(study, start, 0)
             columns = bank.pools[bank.own_pool]
             found = [replace(features, x=features.x[:, columns]) for features in (bank.train, bank.test)]

@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from ssl_vit.configs import LinearConfig, VerdictConfig, to_dict
-from ssl_vit.configs.verdict import PRETRAINED
-from ssl_vit.verdict.study import NAMES, USES, Study
+from ssl_vit.configs import LinearConfig, to_dict
+from ssl_vit.methods import METHODS
+from ssl_vit.methods.starts import BASELINE, pretrained, starts, titles
+from ssl_vit.verdict.options import VerdictConfig
+from ssl_vit.verdict.study import Study
 from ssl_vit.verdict.tuning import nearest
 
 FULL = 0.9
@@ -31,16 +33,17 @@ _EPOCHS = 20
 _CUTS: tuple[tuple[str, Any], ...] = (
     ("trials", 5), ("length", 0.7), ("pretraining", 0.7), ("trials", 4), ("length", 0.5), ("labels", 5),
     ("tuned", None), ("length", 0.42), ("trials", 3), ("length", 0.35), ("pretraining", 0.6), ("length", 0.3),
-    ("methods", "dino"), ("length", 0.25), ("matched_draws", 3), ("methods", "cnn"), ("length", 0.21),
+    ("unasked", "methods"), ("length", 0.25), ("matched_draws", 3), ("unasked", "cnn"), ("length", 0.21),
     ("pretraining", 0.5), ("length", 0.18), ("train_draws", 3), ("length", 0.15), ("pretraining", 0.42),
     ("length", 0.12), ("pretraining", 0.35), ("length", 0.1), ("labels", 3), ("pretraining", 0.3),
     ("pretraining", 0.25), ("matched", None), ("pretraining", 0.18), ("pretraining", 0.12), ("pretraining", 0.08),
-    ("matched_draws", 2), ("pretraining", 0.05), ("pretraining", 0.025), ("cnn", None), ("dino", None),
+    ("matched_draws", 2), ("pretraining", 0.05), ("pretraining", 0.025), ("cnn", None), ("methods", None),
     ("probe_draws", 5), ("seeds", 1), ("labels", 2), ("length", 0.05), ("matched_draws", 0), ("train_draws", 2),
 )  # fmt: skip
-"""What is cut, in this order, until a plan fits. Pre-training is what is judged, so most else is cut first; a method
-is left out before every other one is trained too short to be judged, unless it was asked for by name. Draws of training
-come down to those of the longer baseline, which the verdict stands on anyway; fewer, and fewer seeds, come last."""
+"""What is cut, in this order, until a plan fits. Pre-training is what is judged, so most else is cut first; methods
+behind the first of the table are left out before it is trained too short to be judged, unless they were asked for.
+Draws of training come down to those of the longer baseline, which the verdict stands on anyway; fewer, and fewer seeds,
+come last."""
 
 _WORDS: dict[str, Callable[[Any], str]] = {
     "length": lambda v: f"training on labels is {v:.2g} times as long as usual",
@@ -93,7 +96,7 @@ def make_plan(
 
     Args:
         study: As asked for.
-        paces: By start; of mae and dino of pre-training, else of training on labels. Fine-tuning goes at the pace of
+        paces: By start; of methods of pre-training, else of training on labels. Fine-tuning goes at the pace of
             training from scratch.
         pool: Images to pre-train on.
         budget: Seconds; None for no limit.
@@ -128,7 +131,7 @@ def _idle(lines: Sequence[Line], jobs: int) -> float:
     """
     first = [line for line in lines if line.what.endswith(_FIRST)]
     until = max((math.ceil(line.units / jobs) * line.seconds for line in first), default=0.0)
-    beside = {f"{NAMES[start]}{_TRIALS}" for start in ("scratch", "cnn")}
+    beside = {f"{titles()[start]}{_TRIALS}" for start in (BASELINE, "cnn")}
     busy = sum(line.units * line.seconds for line in lines if line in first or line.what in beside)
     return max(0.0, jobs * until - busy)
 
@@ -149,7 +152,7 @@ def _differences(asked: Study, cut: Study) -> list[str]:
     notes = [words(after[name]) for name, words in _WORDS.items() if name in after and before[name] != after[name]]
     lost = [n for n in asked.labels if n not in cut.labels]
     notes += [f"no numbers with {', '.join(f'{n:,}' for n in lost)} labels"] if lost else []
-    notes += [f"no {NAMES[start]}" for start in asked.starts if start not in cut.starts]
+    notes += [f"no {titles()[start]}" for start in asked.starts if start not in cut.starts]
     for name, words in (("matched", "the baseline gets the FLOPs of pre-training"), ("tuned", "options are tuned")):
         kept = getattr(cut, name)
         if kept != tuple(n for n in getattr(asked, name) if n in cut.labels):
@@ -168,12 +171,16 @@ def _light(study: Study) -> list[str]:
 def _smaller(study: Study, name: str, value: Any) -> Study | None:
     """The study with one thing cut; None where that is not more than there is."""
     verdict: VerdictConfig = study.recipe.verdict
-    if name == "methods":
-        if verdict.methods is not None or value in study.given or "mae" not in study.starts:
+    own = [start for start in study.starts if start in METHODS]
+    if name == "unasked":
+        if verdict.methods is not None or not own:
             return None
         name = value
-    if name in NAMES:
-        return replace(study, starts=tuple(s for s in study.starts if s != name)) if name in study.starts else None
+    if name in ("methods", "cnn"):
+        left = {start for start in own[1:] if start not in study.given} if name == "methods" else {name}
+        return (
+            replace(study, starts=tuple(s for s in study.starts if s not in left)) if left & {*study.starts} else None
+        )
     if name == "labels":
         kept = study.labels[::-1][::2][::-1]
         tuned, matched = (tuple(n for n in numbers if n in kept) for numbers in (study.tuned, study.matched))
@@ -182,7 +189,7 @@ def _smaller(study: Study, name: str, value: Any) -> Study | None:
         numbers = getattr(study, name)
         return replace(study, **{name: numbers[-1:]}) if len(numbers) > 1 else None
     if name == "pretraining":
-        value = max(value, _EPOCHS / min(study.epochs.values()))
+        value = max(value, _EPOCHS / min(study.epochs.values(), default=_EPOCHS))
     if getattr(verdict, name) <= value:
         return None
     return replace(study, recipe=replace(study.recipe, verdict=replace(verdict, **{name: value})))
@@ -197,13 +204,13 @@ def estimate(study: Study, paces: Mapping[str, Pace], pool: int, known: Mapping[
             continue
         images = study.epochs[start] * v.pretraining * pool
         pace = paces[start]
-        lines.append(Line(f"{NAMES[start]}{_FIRST}", v.seeds, images / pace.images_per_second + pace.overhead))
+        lines.append(Line(f"{titles()[start]}{_FIRST}", v.seeds, images / pace.images_per_second + pace.overhead))
     for start in study.starts:
-        if "train" in USES[start]:
+        if "train" in starts()[start].uses:
             pace = paces.get(start if start in ("scratch", "cnn", "public") else "scratch", paces["scratch"])
             each = {n: _training(study, pace, n) for n in study.labels}
             tuned = [0.7 * each[n] for n in study.tuned]
-            name = NAMES[start] + (", fine-tuned" if start in PRETRAINED else "")
+            name = titles()[start] + (", fine-tuned" if start in pretrained() else "")
             if tuned:
                 lines.append(Line(f"{name}{_TRIALS}", v.trials * len(tuned), sum(tuned) / len(tuned)))
             lines.append(Line(name, v.train_draws * len(each), sum(each.values()) / len(each)))
@@ -214,12 +221,12 @@ def estimate(study: Study, paces: Mapping[str, Pace], pool: int, known: Mapping[
                 draws = min(v.matched_draws, v.train_draws)
                 lines.append(Line(f"{name} at the FLOPs of pre-training", draws * len(whole),
                                   sum(whole) / len(whole)))  # fmt: skip
-        if "linear" in USES[start]:
+        if "linear" in starts()[start].uses:
             pace = paces.get(start if start == "public" else "scratch", paces["scratch"])
             seconds = sum(_linear(study, start, pace, n) for n in study.labels)
             networks = {"random": v.probe_draws, "pixels": 0}.get(start, len(study.runs(start)))
             seconds += (networks + 1) * study.judged / (_FORWARD * pace.images_per_second) / v.probe_draws
-            lines.append(Line(f"{NAMES[start]}: k-NN and linear probe", v.probe_draws, seconds))
+            lines.append(Line(f"{titles()[start]}: k-NN and linear probe", v.probe_draws, seconds))
     return lines
 
 
@@ -243,7 +250,7 @@ def _pretraining_flops(study: Study, paces: Mapping[str, Pace], pool: int) -> di
     v = study.recipe.verdict
     return {
         start: study.epochs[start] * v.pretraining * pool * paces[start].flops_per_image
-        for start in study.starts if start in ("mae", "dino") and start in paces
+        for start in study.starts if start in METHODS and start in paces
     }  # fmt: skip
 
 

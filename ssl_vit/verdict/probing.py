@@ -20,9 +20,10 @@ from ssl_vit.evaluation.linear_protocols import candidate_pools
 from ssl_vit.evaluation.metrics import judge
 from ssl_vit.evaluation.protocol import result_of
 from ssl_vit.evaluation.session import Contestant, Session, contestants, extract_both, open_session
+from ssl_vit.methods.starts import pretrained, titles
 from ssl_vit.runs.provenance import commit, hardware, versions
 from ssl_vit.training import launch
-from ssl_vit.verdict.study import NAMES, Study
+from ssl_vit.verdict.study import Study
 from ssl_vit.verdict.work import files_of, is_main, keep, key_of
 
 K = 20
@@ -137,7 +138,7 @@ def _keep_probe(
     own: dict[str, Any], seconds: float,
 ) -> None:  # fmt: skip
     session, test = bank.session, bank.session.data.test
-    row = {"method": NAMES[start], **{k: v for k, v in own.items() if k != "score"},
+    row = {"method": titles()[start], **{k: v for k, v in own.items() if k != "score"},
            **judge(study.kind, scores, bank.test.labels, test.classes, only=study.metric),
            "unreadable_test_images": list(bank.test.left_out)}  # fmt: skip
     if use == "knn":
@@ -151,7 +152,7 @@ def _keep_probe(
     result = bank.about | result_of(
         name, [row], protocol, data=data, size=size, metric=study.metric, cfg=cfg, seed=draw
     )
-    seeded = start in ("mae", "dino", "public")
+    seeded = start in pretrained()
     told = {
         "start": start, "use": use, "draw": draw, "share": 100 * labels / study.labels[-1],
         "pretraining": number if seeded else None, "matched": False,
@@ -169,7 +170,7 @@ def _keep_probe(
 def _probe_command(study: Study, use: str, start: str, number: int, labels: int, draw: int, own: dict[str, Any]) -> str:
     run = str(study.runs(start)[number if start not in ("random", "pixels") else 0])
     cfg = replace(study.extraction(), labels=labels, draw=draw)
-    words = "" if start not in ("random", "pixels") else f"   # the row {NAMES[start]}"
+    words = "" if start not in ("random", "pixels") else f"   # the row {titles()[start]}"
     if use == "knn":
         return study.command("eval/knn.py", KNNRecipe(run, number, eval=cfg)) + words
     pool = None if start == "pixels" else own["pool"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import safetensors
@@ -12,17 +12,31 @@ import safetensors
 from ssl_vit.configs import to_dict
 from ssl_vit.core.files import write_atomically
 from ssl_vit.exports.timm_folder import load_backbone
+from ssl_vit.methods import METHODS
+from ssl_vit.methods.starts import starts, titles
 from ssl_vit.runs.directory import RunDir
 from ssl_vit.runs.provenance import command, commit, hardware, versions
 from ssl_vit.verdict.opening import Opened, facts
-from ssl_vit.verdict.study import NAMES, SCRIPTS, USES, Study, architecture_hash
+from ssl_vit.verdict.plan import Plan
+from ssl_vit.verdict.study import Study, architecture_hash
 from ssl_vit.verdict.tuning import SPACE
-
-if TYPE_CHECKING:
-    from ssl_vit.verdict.course import Made
 
 IMAGES = ("top1", "balanced")
 """Metrics whose units are test images; those of others are blocks of them."""
+
+
+class Made(NamedTuple):
+    """What was done, beside the results' own files."""
+
+    plan: Plan
+    pretraining: dict[str, list[dict[str, Any]]]
+    """Costs by method and number of the seed."""
+    studies: list[dict[str, Any]]
+    """Trials of options, and what won."""
+    left_out: dict[str, str]
+    notes: list[str]
+    draws: int
+    """Draws where all weights were trained."""
 
 
 def write_about(opened: Opened, made: Made, note: str, run: RunDir, seconds: float, sessions: int, jobs: int) -> None:
@@ -77,10 +91,10 @@ def _method(study: Study, start: str, made: Made) -> dict[str, Any]:
         network, size = str(study.cnn.name), study.cnn.img_size
         known = (trained / "config.json").exists()  # not where its training with all labels diverged
         return {
-            "name": NAMES[start], "network": f"{network} at {size} px",
+            "name": titles()[start], "network": f"{network} at {size} px",
             "parameters": _parameters(trained) if known else None,
             "architecture_hash": architecture_hash(trained) if known else None,
-            "uses": list(USES[start]), "pretraining": [],
+            "uses": list(starts()[start].uses), "pretraining": [],
         }  # fmt: skip
     config = json.loads((backbone / "config.json").read_text())
     args = config["model_args"]
@@ -99,8 +113,8 @@ def _method(study: Study, start: str, made: Made) -> dict[str, Any]:
                  "command": str(config["ssl_vit"].get("public")), "images": None, "flops": None, "seconds": None,
                  "peak_memory": None, "device": None, "devices": None}]  # fmt: skip
     return {
-        "name": NAMES[start], "network": "raw pixels" if start == "pixels" else words,
-        "parameters": 0 if start == "pixels" else _parameters(backbone), "uses": list(USES[start]),
+        "name": titles()[start], "network": "raw pixels" if start == "pixels" else words,
+        "parameters": 0 if start == "pixels" else _parameters(backbone), "uses": list(starts()[start].uses),
         "architecture_hash": None if start == "pixels" else architecture_hash(backbone), "pretraining": rows,
     }  # fmt: skip
 
@@ -109,7 +123,7 @@ def _command(study: Study, start: str, number: int) -> str:
     if start in study.given:
         about = json.loads((study.runs(start)[number] / "environment.json").read_text())
         return str(about.get("command"))
-    return study.command(SCRIPTS[start], study.pretraining(start, number))
+    return study.command(METHODS[start].script, study.pretraining(start, number))
 
 
 def _parameters(backbone: Path) -> int:

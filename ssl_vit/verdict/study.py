@@ -10,41 +10,27 @@ from typing import Any
 from ssl_vit.configs import (
     AugmentConfig,
     DataConfig,
-    DINORecipe,
     EvalConfig,
-    FinetuneRecipe,
     FitConfig,
     JudgedConfig,
     LabelsConfig,
     LoadingConfig,
-    MAERecipe,
     ModelConfig,
+    PretrainingRecipe,
+    ResolvedModel,
     RunConfig,
-    SupervisedConfig,
-    SupervisedRecipe,
-    VerdictRecipe,
     as_command,
     presets,
     resolve,
 )
-from ssl_vit.configs.further import further_options
 from ssl_vit.data.targets import Kind
+from ssl_vit.methods import METHODS
+from ssl_vit.methods.starts import BASELINE, pretrained
+from ssl_vit.methods.supervised import FinetuneRecipe, SupervisedConfig, SupervisedRecipe, mixing
 from ssl_vit.runs.identity import digest
+from ssl_vit.verdict.options import Comparison
 from ssl_vit.verdict.tuning import Candidate
 
-NAMES = {
-    "scratch": "from scratch", "mae": "MAE", "dino": "DINO", "public": "public weights", "random": "random weights",
-    "pixels": "raw pixels", "cnn": "CNN from scratch",
-}  # fmt: skip
-"""Methods as people read them."""
-
-USES = {
-    "scratch": ("train",), "cnn": ("train",), "random": ("knn", "linear"), "pixels": ("knn", "linear"),
-    "mae": ("train", "linear", "knn"), "dino": ("train", "linear", "knn"), "public": ("train", "linear", "knn"),
-}  # fmt: skip
-"""How labels are used with each."""
-
-SCRIPTS = {"mae": "recipes/mae.py", "dino": "recipes/dino.py"}
 _STEPS = 1000
 _EPOCHS = 100
 _FEW = 500
@@ -59,13 +45,13 @@ class Study:
     """Images, networks, numbers of labels and lengths."""
 
     folder: Path
-    recipe: VerdictRecipe
+    recipe: Comparison
     kind: Kind
     metric: str
     labels: tuple[int, ...]
     starts: tuple[str, ...]
     preset: str
-    model: ModelConfig
+    model: ResolvedModel
     """The Vision Transformer, resolved."""
     cnn: ModelConfig | None
     epochs: dict[str, float]
@@ -87,18 +73,18 @@ class Study:
         """Folders of what a method's features come from, by number of the pre-training seed."""
         if start in self.given:
             return tuple(Path(path) for path in self.given[start])
-        if start in SCRIPTS:
+        if start in METHODS:
             return tuple(self.folder / "runs" / f"{start}-{k}" for k in range(self.recipe.verdict.seeds))
         return (self.folder / "runs" / ("public" if start == "public" else "untrained"),)
 
     def number(self, start: str, draw: int) -> int | None:
         """Which pre-training seed a draw of labels goes with; None for methods without."""
-        return draw % len(self.runs(start)) if start in ("mae", "dino", "public") else None
+        return draw % len(self.runs(start)) if start in pretrained() else None
 
-    def pretraining(self, start: str, number: int) -> MAERecipe | DINORecipe:
+    def pretraining(self, start: str, number: int) -> PretrainingRecipe:
         """The recipe of one pre-training run; fields that the options leave open stay open."""
         cfg = self.recipe
-        base = further_options(cfg.verdict, start)
+        base = cfg.of(METHODS[start])
         fit = replace(base.fit, epochs=round(self.epochs[start] * cfg.verdict.pretraining, 3))
         return replace(
             base, seed=cfg.seed + number, preset=cfg.preset, data=cfg.data, model=cfg.model, fit=fit,
@@ -116,7 +102,7 @@ class Study:
 
     def usual(self, start: str, labels: int) -> Candidate:
         """What is taken where the labels are too few to tune: the recipes' own options."""
-        scratch = start in ("scratch", "cnn")
+        scratch = start in (BASELINE, "cnn")
         rate = self.base_lr["scratch" if scratch else "public" if start == "public" else "finetune"] * 64 / 256
         optim = SupervisedRecipe().optim if scratch else FinetuneRecipe().optim
         return Candidate(rate, optim.weight_decay, optim.layer_decay, 1.0)
@@ -126,12 +112,11 @@ class Study:
 
         Where training is cut to less than half of its usual length it is light: crops and mirror images alone.
         """
-        size, usual = presets.named(self.preset).input, SupervisedConfig()
-        mixing = resolve.resolve_supervised(usual, "mean", size, labels, self.kind)
-        augment = resolve.resolve_augment(AugmentConfig(), size, labelled=True)
+        preset, usual = presets.named(self.preset), SupervisedConfig()
+        augment = resolve.resolve_augment(AugmentConfig(), preset, preset.labelled_crop, labelled=True)
         if self.recipe.verdict.length < LIGHT_BELOW:
             return replace(augment, policy="none", erasing=0.0), replace(usual, mixup=0.0, cutmix=0.0)
-        return augment, replace(usual, mixup=mixing.mixup, cutmix=mixing.cutmix)
+        return augment, replace(usual, **mixing(preset, labels, self.kind))
 
     def training(
         self, start: str, labels: int, draw: int, chosen: Candidate, folder: Path, *, held_out: bool = False,

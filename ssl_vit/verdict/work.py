@@ -12,16 +12,19 @@ from typing import Any
 import numpy as np
 import yaml
 
-from ssl_vit.configs import RunConfig, SupervisedRecipe
+from ssl_vit.configs import RunConfig
 from ssl_vit.core.dist import gather_lists, rank_and_world
 from ssl_vit.core.errors import Collapsed, Diverged
 from ssl_vit.core.files import write_atomically
 from ssl_vit.evaluation.answers import Answers, save_answers
 from ssl_vit.evaluation.metrics import signed
+from ssl_vit.methods import METHODS
+from ssl_vit.methods.starts import titles
+from ssl_vit.methods.supervised import SupervisedRecipe
 from ssl_vit.runs.identity import digest, remove
 from ssl_vit.verdict.folders import discard, prepare
 from ssl_vit.verdict.scripts import main_of
-from ssl_vit.verdict.study import LIGHT_BELOW, NAMES, SCRIPTS, Study
+from ssl_vit.verdict.study import LIGHT_BELOW, Study
 from ssl_vit.verdict.tuning import Candidate
 
 _ALWAYS = {"class": "top1", "multilabel": "macro_f1", "regression": "mae"}
@@ -48,7 +51,7 @@ def pretrain(study: Study, start: str, number: int) -> dict[str, Any]:
     """
     config = study.pretraining(start, number)
     try:
-        _run(SCRIPTS[start], config)
+        _run(METHODS[start].script, config)
     except (Collapsed, Diverged) as error:
         return {"failed": str(error)}
     return cost_of(Path(config.run.dir or "")) if is_main() else {}
@@ -100,11 +103,12 @@ def measure(study: Study, start: str) -> dict[str, Any]:
     Tried at least twice: the first time also imports and compiles what all runs use, and tells little of how many steps
     the time is enough for.
     """
-    if start in SCRIPTS:
+    if start in METHODS:
         config: Any = study.pretraining(start, 0)
-        script = SCRIPTS[start]
-        if start == "dino":
-            config = replace(config, dino=replace(config.dino, on_collapse="warn"))
+        script = METHODS[start].script
+        own = getattr(config, start)
+        if hasattr(own, "on_collapse"):  # so few steps say nothing of it
+            config = replace(config, **{start: replace(own, on_collapse="warn")})
     else:
         script, config = study.training(start, study.labels[-1], 0, study.usual(start, study.labels[-1]), study.folder)
     steps, found = _LINES, dict[str, Any]()
@@ -155,7 +159,9 @@ def training(
     """
     matched = steps is not None
     key = key_of(start, "train", labels, draw, matched=matched)
-    where = f"{NAMES[start]} with {labels:,} labels, draw {draw}{', at the FLOPs of pre-training' if matched else ''}"
+    where = (
+        f"{titles()[start]} with {labels:,} labels, draw {draw}{', at the FLOPs of pre-training' if matched else ''}"
+    )
     found: dict[str, Any] = {"failed": "diverged", "note": f"{where}: training diverged, so there is no number"}
     folders = {chosen: study.folder / "work" / key}
     folders.setdefault(study.usual(start, labels), study.folder / "work" / f"{key}-usual")
@@ -195,7 +201,7 @@ def _keep_training(
         "pretraining": study.number(start, draw), "matched": matched,
         "command": study.command(script, config), "cost": cost,
     }  # fmt: skip
-    row["method"] = NAMES[start] if isinstance(config, SupervisedRecipe) else f"{NAMES[start]}, fine-tuned"
+    row["method"] = titles()[start] if isinstance(config, SupervisedRecipe) else f"{titles()[start]}, fine-tuned"
     result |= {"protocol": protocol, "protocol_hash": digest(protocol), "verdict": told, "draw": draw}
     answers = next((folder / "results").glob("*.npz"), None)
     keep(study, key, result, answers)

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ssl_vit.configs import CropsConfig
+from ssl_vit.configs import ResolvedCrops
 from ssl_vit.data.constants import sent
 from ssl_vit.views import colour
 
@@ -75,7 +75,7 @@ class Draws(NamedTuple):
     """By how much each operation would change the crop: a factor, turns of hue, pixels of blur; 0 for the others."""
 
 
-def draw(u: Float[Tensor, "N numbers"], view: Int[Tensor, " N"], cfg: CropsConfig, names: tuple[str, ...]) -> Draws:
+def draw(u: Float[Tensor, "N numbers"], view: Int[Tensor, " N"], cfg: ResolvedCrops, names: tuple[str, ...]) -> Draws:
     """From uniform numbers to operations and amounts.
 
     Args:
@@ -84,7 +84,6 @@ def draw(u: Float[Tensor, "N numbers"], view: Int[Tensor, " N"], cfg: CropsConfi
         cfg: Resolved options.
         names: What may be drawn, as ``operations`` has it.
     """
-    assert cfg.jitter is not None and cfg.blur is not None and cfg.blur_sigma is not None and cfg.solarise is not None
     amount, order, chance = u[:, :5].T, u[:, 5:9], u[:, 9:].T
     values: list[Tensor] = []
     for i, (name, most) in enumerate(_JITTER.items()):

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ssl_vit.configs import CropsConfig
+from ssl_vit.configs import ResolvedCrops
 from ssl_vit.core.randomness import Key, make_key, uniform
 from ssl_vit.data.boxes import centre_crop, random_resized_crop, to_canvas, whole_pixels
 from ssl_vit.data.loading.loader import Batch
@@ -73,7 +73,7 @@ def _cut(
     key: Key,
     u: Float[Tensor, "B V"],
     crops: _Crops,
-    cfg: CropsConfig,
+    cfg: ResolvedCrops,
     dtype: torch.dtype,
 ) -> Float[Tensor, "N C S S"]:
     """Random crops, resized to one size and mirrored; as they are where images are used whole and have that size."""
@@ -112,7 +112,7 @@ def by_size(inputs: dict[str, Tensor]) -> list[tuple[Float[Tensor, "B V C S S"],
 
 
 def multicrop_view(
-    scale: PixelScale, cfg: CropsConfig, *, size: int, depth: int, drop_path: float, dtype: torch.dtype
+    scale: PixelScale, cfg: ResolvedCrops, *, size: int, depth: int, drop_path: float, dtype: torch.dtype
 ) -> View:
     """Global and local crops with their colour changes (Caron et al. 2021, section 3.1), and stochastic depth.
 
@@ -128,10 +128,8 @@ def multicrop_view(
         drop_path: Rate of stochastic depth at the last block, in [0, 1).
         dtype: Arithmetic of the images, float32 or float64.
     """
-    assert cfg.global_scale is not None and cfg.blur_sigma is not None and cfg.local_crops is not None
     sets = [_Crops("globals", slice(0, GLOBALS), size, cfg.global_scale)]
     if cfg.local_crops:
-        assert cfg.local_scale is not None and cfg.local_size is not None
         after = slice(GLOBALS, GLOBALS + cfg.local_crops)
         sets.append(_Crops("locals", after, cfg.local_size, cfg.local_scale))
     views, widest = GLOBALS + cfg.local_crops, cfg.blur_sigma[1]

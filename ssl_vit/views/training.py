@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ssl_vit.configs import AugmentConfig
+from ssl_vit.configs import ResolvedAugment
 from ssl_vit.core.randomness import Key, make_key, uniform
 from ssl_vit.data.boxes import centre_crop, random_resized_crop, to_canvas, whole_pixels
 from ssl_vit.data.constants import constant
@@ -47,10 +47,9 @@ def _fits(images: Tensor, size: int) -> bool:
 
 
 def _geometry(
-    batch: Batch, seed: int, scale: PixelScale, cfg: AugmentConfig, size: int, dtype: torch.dtype
+    batch: Batch, seed: int, scale: PixelScale, cfg: ResolvedAugment, size: int, dtype: torch.dtype
 ) -> Callable[[slice], Float[Tensor, "B C S S"]]:
     """What crops, resizes and flips some images of the batch; all that is random is drawn here, for all of them."""
-    assert cfg.crop_scale is not None
     canvas = (batch.images.shape[2], batch.images.shape[3])
     flips = uniform(sample_key(seed, "flip", batch), 1)[:, 0] < 0.5 if cfg.flip else None
     shifts = augment.random_shift(sample_key(seed, "crop", batch), size) if cfg.crop == "pad" else None
@@ -83,14 +82,14 @@ def _geometry(
 
 
 def train_geometry(
-    batch: Batch, seed: int, scale: PixelScale, cfg: AugmentConfig, size: int, dtype: torch.dtype
+    batch: Batch, seed: int, scale: PixelScale, cfg: ResolvedAugment, size: int, dtype: torch.dtype
 ) -> Float[Tensor, "B C S S"]:
     """Random crop, resize and flip as the config says; pixels in [0, 1]."""
     return _geometry(batch, seed, scale, cfg, size, dtype)(slice(None))
 
 
 def train_images(
-    batch: Batch, seed: int, scale: PixelScale, cfg: AugmentConfig, size: int, dtype: torch.dtype
+    batch: Batch, seed: int, scale: PixelScale, cfg: ResolvedAugment, size: int, dtype: torch.dtype
 ) -> Float[Tensor, "B C S S"]:
     """Training images, cropped, varied and normalised; where nothing is varied a CPU works in pieces."""
     cut, count = _geometry(batch, seed, scale, cfg, size, dtype), len(batch.index)
@@ -106,7 +105,7 @@ def train_images(
 
 
 def vary(
-    batch: Batch, seed: int, images: Float[Tensor, "B C H W"], scale: PixelScale, cfg: AugmentConfig
+    batch: Batch, seed: int, images: Float[Tensor, "B C H W"], scale: PixelScale, cfg: ResolvedAugment
 ) -> Float[Tensor, "B C H W"]:
     """Intensity, colour and further geometry as the config's policy says; pixels in [0, 1]."""
     key = sample_key(seed, "colour", batch)

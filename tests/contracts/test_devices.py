@@ -17,13 +17,10 @@ from ssl_vit.configs import (
     AugmentConfig,
     CropsConfig,
     DataConfig,
-    DINOConfig,
     FitConfig,
     LabelledDataConfig,
-    MAEConfig,
     ModelConfig,
     OptimConfig,
-    SupervisedConfig,
 )
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
@@ -35,6 +32,9 @@ from ssl_vit.evaluation.features import backbone_extractor, extract_features, pi
 from ssl_vit.evaluation.finetune import predict
 from ssl_vit.evaluation.knn import knn_scores
 from ssl_vit.figures.reconstructions import save_reconstructions
+from ssl_vit.methods.dino import DINOConfig
+from ssl_vit.methods.mae import MAEConfig
+from ssl_vit.methods.supervised import SupervisedConfig
 from ssl_vit.models.build import build_backbone
 from ssl_vit.models.vit import ViTBackbone
 from ssl_vit.objectives.base import Clock, Objective

@@ -6,9 +6,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from ssl_vit.configs import DINOConfig, MAEConfig, ModelConfig, SupervisedConfig
+from ssl_vit.configs import ModelConfig
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.masking import random_mask
+from ssl_vit.methods.dino import DINOConfig
+from ssl_vit.methods.mae import MAEConfig
+from ssl_vit.methods.supervised import SupervisedConfig
 from ssl_vit.models.backbone import Backbone, TokenBackbone
 from ssl_vit.models.build import build_backbone
 from ssl_vit.objectives.base import Clock, Objective

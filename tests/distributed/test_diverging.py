@@ -17,7 +17,7 @@ from pathlib import Path
 
 from made_study import STUDY
 from ssl_vit import train
-from ssl_vit.configs import VerdictConfig, VerdictRecipe
+from ssl_vit.verdict.options import VerdictConfig, VerdictRecipe
 from ssl_vit.verdict import work
 from ssl_vit.verdict.runner import Runner, Unit
 
@@ -38,7 +38,8 @@ import os
 from pathlib import Path
 
 import torch
-from ssl_vit.configs import FitConfig, MAERecipe, ModelConfig, RunConfig
+from ssl_vit.configs import FitConfig, ModelConfig, RunConfig
+from ssl_vit.methods.mae import MAERecipe
 from ssl_vit.errors import Diverged
 from ssl_vit.objectives.base import StepOutput
 from ssl_vit.objectives.mae import MAE

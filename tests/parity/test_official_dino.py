@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from ssl_vit.configs import DataConfig, DINOConfig, FitConfig, LabelledDataConfig, OptimConfig
+from ssl_vit.configs import DataConfig, FitConfig, LabelledDataConfig, OptimConfig
 from ssl_vit.core.schedules import teacher_momentum, teacher_temperature, warmup_cosine
 from ssl_vit.data.loading.loader import Batch, Loader
 from ssl_vit.data.sources.opening import open_pool
+from ssl_vit.methods.dino import DINOConfig
 from ssl_vit.models.projection import ProjectionHead
 from ssl_vit.models.vit import ViTBackbone
 from ssl_vit.objectives.dino import DINO

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from ssl_vit.configs import MAEConfig
 from ssl_vit.core.masking import Mask, kept_patches, random_mask
 from ssl_vit.core.schedules import warmup_cosine
+from ssl_vit.methods.mae import MAEConfig
 from ssl_vit.models.positions import sincos_2d
 from ssl_vit.models.vit import ViTBackbone
 from ssl_vit.objectives.mae import MAE

@@ -9,18 +9,11 @@ import pytest
 from ssl_vit.configs import (
     AugmentConfig,
     CropsConfig,
-    DINORecipe,
     FiguresRecipe,
-    FinetuneRecipe,
     KNNRecipe,
     LinearRecipe,
-    MAEConfig,
-    MAERecipe,
     ModelConfig,
     PredictRecipe,
-    SupervisedConfig,
-    SupervisedRecipe,
-    VerdictRecipe,
     from_dict,
     parse,
     resolve,
@@ -30,7 +23,11 @@ from ssl_vit.configs import (
 from ssl_vit.configs.check import _RANGES, check_ranges
 from ssl_vit.configs.crops import check_crops
 from ssl_vit.core.errors import UserError
+from ssl_vit.methods.dino import DINORecipe
+from ssl_vit.methods.mae import MAEConfig, MAERecipe
+from ssl_vit.methods.supervised import FinetuneRecipe, SupervisedConfig, SupervisedRecipe
 from ssl_vit.models.build import ModelFacts
+from ssl_vit.verdict.options import VerdictRecipe
 
 RECIPES = [
     MAERecipe, DINORecipe, SupervisedRecipe, FinetuneRecipe, KNNRecipe, LinearRecipe, PredictRecipe, FiguresRecipe,

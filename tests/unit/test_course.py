@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from ssl_vit.configs import ModelConfig, VerdictConfig, VerdictRecipe
+from ssl_vit.configs import ModelConfig
 from ssl_vit.core.errors import UserError
 from ssl_vit.verdict.course import _planned
 from ssl_vit.verdict.draws import matched_steps
+from ssl_vit.verdict.options import VerdictConfig, VerdictRecipe
 from ssl_vit.verdict.runner import Runner, Unit
 from ssl_vit.verdict.study import Study
 from ssl_vit.verdict.tuning import Candidate

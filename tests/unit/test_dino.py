@@ -9,8 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from ssl_vit.configs import DINOConfig, ModelConfig
+from ssl_vit.configs import ModelConfig
 from ssl_vit.core.schedules import base_momentum, teacher_momentum, teacher_temperature
+from ssl_vit.methods.dino import DINOConfig
 from ssl_vit.models.build import build_backbone
 from ssl_vit.objectives.base import Clock
 from ssl_vit.objectives.dino import DINO

@@ -6,9 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ssl_vit.configs import ModelConfig, VerdictConfig, VerdictRecipe
+from ssl_vit.configs import ModelConfig
 from ssl_vit.verdict import draws
 from ssl_vit.verdict.draws import Tuned, make_draws
+from ssl_vit.verdict.options import VerdictConfig, VerdictRecipe
 from ssl_vit.verdict.runner import Runner, Unit
 from ssl_vit.verdict.study import Study
 

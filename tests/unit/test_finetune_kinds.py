@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from ssl_vit.configs import AugmentConfig, FitConfig, ModelConfig, OptimConfig, SupervisedConfig
+from ssl_vit.configs import AugmentConfig, FitConfig, ModelConfig, OptimConfig
 from ssl_vit.data.decoding.decode import Format
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
 from ssl_vit.data.scale import measure_scale
 from ssl_vit.data.sources.opening import Labelled
 from ssl_vit.data.targets import Kind
 from ssl_vit.evaluation import finetune
+from ssl_vit.methods.supervised import SupervisedConfig
 from ssl_vit.models.build import build_backbone
 from ssl_vit.runs.directory import RunDir
 from ssl_vit.training import launch

@@ -8,17 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ssl_vit.configs import (
-    DataConfig,
-    DINOConfig,
-    FitConfig,
-    LabelledDataConfig,
-    ModelConfig,
-    OptimConfig,
-)
+from ssl_vit.configs import DataConfig, FitConfig, LabelledDataConfig, ModelConfig, OptimConfig
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.loading.loader import Batch, Loader
 from ssl_vit.data.sources.opening import open_pool
+from ssl_vit.methods.dino import DINOConfig
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.models.build import build_backbone, make_backbone
 from ssl_vit.objectives.base import Objective

@@ -12,21 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ssl_vit.configs import (
-    AugmentConfig,
-    DataConfig,
-    DINOConfig,
-    FitConfig,
-    LabelledDataConfig,
-    MAEConfig,
-    ModelConfig,
-    OptimConfig,
-)
+from ssl_vit.configs import AugmentConfig, DataConfig, FitConfig, LabelledDataConfig, ModelConfig, OptimConfig
 from ssl_vit.configs.resolve import resolve_augment
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.loading.loader import Loader
 from ssl_vit.data.scale import measure_scale
 from ssl_vit.data.sources.opening import open_pool
+from ssl_vit.methods.dino import DINOConfig
+from ssl_vit.methods.mae import MAEConfig
 from ssl_vit.models.build import build_backbone
 from ssl_vit.objectives.base import Objective
 from ssl_vit.objectives.dino import DINO

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ssl_vit.configs import ModelConfig, VerdictConfig, VerdictRecipe
-from ssl_vit.configs.verdict import STARTS
+from ssl_vit.configs import ModelConfig
+from ssl_vit.verdict.options import STARTS, VerdictConfig, VerdictRecipe
 from ssl_vit.verdict.plan import (
     FULL,
     Line,

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 import timm
 import torch
-from ssl_vit.configs import FitConfig, ModelConfig, OptimConfig, SupervisedConfig, resolve
+from ssl_vit.configs import FitConfig, ModelConfig, OptimConfig, resolve
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.notices import forget
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.exports.classifier import Labelling, export_classifier, load_classifier
 from ssl_vit.exports.timm_folder import export_backbone, load_backbone
+from ssl_vit.methods.supervised import SupervisedConfig
 from ssl_vit.models.adapt import adapt
 from ssl_vit.models.build import build_backbone, check_sizes, make_backbone, model_facts, timm_args
 from ssl_vit.models.heads import Classifier

@@ -10,12 +10,14 @@ import pytest
 import timm
 import torch
 from PIL import Image
-from ssl_vit.configs import MAEConfig, ModelConfig, SupervisedConfig
+from ssl_vit.configs import ModelConfig
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.masking import random_mask
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.exports.timm_folder import export_backbone, load_backbone
 from ssl_vit.figures.positions import save_position_similarities, shown_patches, similarities
+from ssl_vit.methods.mae import MAEConfig
+from ssl_vit.methods.supervised import SupervisedConfig
 from ssl_vit.models.build import build_backbone
 from ssl_vit.models.positions import FactorisedPositions
 from ssl_vit.models.vit import ViTBackbone, patchify

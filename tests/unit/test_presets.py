@@ -9,21 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from ssl_vit.configs import (
-    AugmentConfig,
-    FitConfig,
-    MAEConfig,
-    MAERecipe,
-    ModelConfig,
-    OptimConfig,
-    SupervisedConfig,
-    SupervisedRecipe,
-    parse,
-    presets,
-    resolve,
-)
+from ssl_vit.configs import AugmentConfig, FitConfig, ModelConfig, OptimConfig, parse, presets, resolve
 from ssl_vit.configs.presets import NETWORKS, PRESETS, TINY
 from ssl_vit.core.errors import UserError
+from ssl_vit.methods.mae import MAEConfig, MAERecipe
+from ssl_vit.methods.supervised import SupervisedConfig, SupervisedRecipe
 from ssl_vit.models.build import ModelFacts, check_shape, model_facts
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,20 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ssl_vit.configs import (
-    FitConfig,
-    MAEConfig,
-    MAERecipe,
-    PoolConfig,
-    RunConfig,
-    VerdictConfig,
-    VerdictRecipe,
-    parse,
-)
+from ssl_vit.configs import FitConfig, PoolConfig, RunConfig, parse
 from ssl_vit.configs.evaluation import JudgedMetricConfig
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically
+from ssl_vit.methods.mae import MAEConfig, MAERecipe
 from ssl_vit.runs.directory import RunDir, open_run
+from ssl_vit.verdict.options import VerdictConfig, VerdictRecipe
 
 
 def started(run: RunDir) -> RunDir:

@@ -7,19 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from ssl_vit.configs import (
-    DataConfig,
-    LabelledDataConfig,
-    PoolConfig,
-    PredictRecipe,
-    SupervisedRecipe,
-    to_dict,
-)
+from ssl_vit.configs import DataConfig, LabelledDataConfig, PoolConfig, PredictRecipe, to_dict
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.notices import forget
 from ssl_vit.data.sources.opening import open_labelled, open_pool
 from ssl_vit.exports.origin import own_data, recorded_data
 from ssl_vit.leaks.seen import check_pool, seen_in_pre_training
+from ssl_vit.methods.supervised import SupervisedRecipe
 from ssl_vit.runs.identity import differences, identity
 
 SAME = LabelledDataConfig()

@@ -10,15 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from ssl_vit.configs import (
-    AugmentConfig,
-    DataConfig,
-    FitConfig,
-    LabelledDataConfig,
-    MAEConfig,
-    ModelConfig,
-    OptimConfig,
-)
+from ssl_vit.configs import AugmentConfig, DataConfig, FitConfig, LabelledDataConfig, ModelConfig, OptimConfig
 from ssl_vit.configs.resolve import resolve_augment
 from ssl_vit.core import dist
 from ssl_vit.core.errors import UserError
@@ -26,6 +18,7 @@ from ssl_vit.core.schedules import warmup_cosine
 from ssl_vit.data.loading.loader import Loader
 from ssl_vit.data.scale import measure_scale
 from ssl_vit.data.sources.opening import open_pool
+from ssl_vit.methods.mae import MAEConfig
 from ssl_vit.models.build import build_backbone
 from ssl_vit.objectives.base import Clock, StepOutput
 from ssl_vit.objectives.mae import MAE, mae_view

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from ssl_vit.configs import ModelConfig, PoolConfig, VerdictConfig, VerdictRecipe
+from ssl_vit.configs import ModelConfig, PoolConfig
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.decoding.formats import Format
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
@@ -18,6 +18,7 @@ from ssl_vit.data.sources.opening import Labelled
 from ssl_vit.runs.directory import RunDir
 from ssl_vit.verdict.leaks import look_for_leaks
 from ssl_vit.verdict.opening import open_images, open_study
+from ssl_vit.verdict.options import VerdictConfig, VerdictRecipe
 
 CPU = torch.device("cpu")
 WARN, STOP = PoolConfig(on_leak="warn"), PoolConfig()

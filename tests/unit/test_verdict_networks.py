@@ -8,19 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import timm
-from ssl_vit.configs import (
-    ModelConfig,
-    PoolConfig,
-    SupervisedRecipe,
-    VerdictConfig,
-    VerdictRecipe,
-    presets,
-)
+from ssl_vit.configs import ModelConfig, PoolConfig, presets
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.decoding.formats import Format
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
+from ssl_vit.methods.supervised import SupervisedRecipe
 from ssl_vit.verdict.networks import _RESNETS, PUBLIC, cnn_for, prepare_public
 from ssl_vit.verdict.opening import _epochs
+from ssl_vit.verdict.options import VerdictConfig, VerdictRecipe
 from ssl_vit.verdict.tuning import Candidate
 
 from made_study import STUDY

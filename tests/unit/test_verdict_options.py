@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from ssl_vit.configs import DINORecipe, MAERecipe, VerdictConfig
 from ssl_vit.configs.further import check_further, further_options
-from ssl_vit.configs.verdict import STARTS, label_counts, methods_of, seconds_of
 from ssl_vit.core.errors import UserError
+from ssl_vit.methods.dino import DINORecipe
+from ssl_vit.methods.mae import MAERecipe
+from ssl_vit.verdict.options import STARTS, VerdictConfig, label_counts, methods_of, seconds_of
 
 
 @pytest.mark.parametrize(

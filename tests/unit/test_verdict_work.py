@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ssl_vit.configs import VerdictConfig, VerdictRecipe
 from ssl_vit.core.errors import Diverged
 from ssl_vit.runs.directory import to_yaml
 from ssl_vit.verdict import work
+from ssl_vit.verdict.options import VerdictConfig, VerdictRecipe
 from ssl_vit.verdict.study import Study
 from ssl_vit.verdict.tuning import Candidate
 

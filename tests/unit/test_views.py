@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from scipy import stats
-from ssl_vit.configs import AugmentConfig, SupervisedConfig
+from ssl_vit.configs import AugmentConfig
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.randomness import make_key
 from ssl_vit.data.decoding.decode import Format
@@ -23,6 +23,7 @@ from ssl_vit.data.loading.loader import Batch
 from ssl_vit.data.scale import PixelScale, measure_scale
 from ssl_vit.data.sources.folder import FileRows
 from ssl_vit.data.targets import measure_targets
+from ssl_vit.methods.supervised import SupervisedConfig
 from ssl_vit.objectives.mae import mae_view, normalise_targets, pixel_patches
 from ssl_vit.objectives.supervised import supervised_view
 from ssl_vit.views import training

@@ -10,21 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ssl_vit.configs import (
     AugmentConfig,
-    FinetuneRecipe,
     FitConfig,
     KNNRecipe,
     LabelledDataConfig,
     LabelsConfig,
     LinearConfig,
     LinearRecipe,
-    MAERecipe,
     OptimConfig,
     PoolConfig,
-    SupervisedRecipe,
     as_command,
     as_words,
     parse,
 )
+from ssl_vit.methods.mae import MAERecipe
+from ssl_vit.methods.supervised import FinetuneRecipe, SupervisedRecipe
 
 
 @pytest.mark.parametrize("recipe", [MAERecipe, SupervisedRecipe, FinetuneRecipe, KNNRecipe, LinearRecipe])

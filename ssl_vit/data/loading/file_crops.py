@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from PIL import Image
 
-from ssl_vit.configs import AugmentConfig, LoadingConfig
+from ssl_vit.configs import LoadingConfig, ResolvedAugment
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.randomness import make_key
 from ssl_vit.data.boxes import random_resized_crop
@@ -75,7 +75,7 @@ def _open(images: ImageSet, i: int) -> tuple[Raw, tuple[Header, Image.Image | No
         return error
 
 
-def file_crops(loading: LoadingConfig, images: ImageSet, cfg: AugmentConfig, side: int) -> FileCrops | None:
+def file_crops(loading: LoadingConfig, images: ImageSet, cfg: ResolvedAugment, side: int) -> FileCrops | None:
     """Decides where random crops are cut: from files, or (None) from decoded images on the device.
 
     Left open, files are chosen for sets that would fill more than 64 GB decoded, on every machine alike.
@@ -110,5 +110,4 @@ def file_crops(loading: LoadingConfig, images: ImageSet, cfg: AugmentConfig, sid
             f"so large a set is cut from its files unless --data.crop_from canvas is given, which --data.cache "
             f"{loading.cache} needs; give both, or leave --data.cache out"
         )
-    assert cfg.crop_scale is not None
     return FileCrops(side, cfg.crop_scale, cfg.crop_ratio, cfg.interpolation)

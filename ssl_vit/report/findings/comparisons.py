@@ -28,13 +28,11 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from ssl_vit.methods.starts import BASELINE, pretrained, untrained
 from ssl_vit.report.findings.records import Score, Verdict
 from ssl_vit.statistics.families import adjusted
 from ssl_vit.statistics.paired import Interval, conditional, interval, labels_needed
 
-PRETRAINED = ("mae", "dino", "public")
-UNTRAINED = ("pixels", "random")
-BASELINE = "scratch"
 USES = ("train", "linear", "knn")
 """The first that was run is a start's primary use."""
 
@@ -142,7 +140,7 @@ def compare(verdict: Verdict) -> Comparisons:
     methods = list(dict.fromkeys((s.start, s.use) for s in verdict.scores if s.start != BASELINE))
     fair = fair_counts(verdict)
     given, rest = ({n: cell for n, cell in baseline.items() if (n in fair) == held} for held in (True, False))
-    whole = [(start, primary_use(verdict, start)) for start in PRETRAINED]
+    whole = [(start, primary_use(verdict, start)) for start in pretrained()]
     # Without any number of labels in common there, ``findings`` gives no verdict on what is left.
     primary = [_difference(verdict, *one, given) or _difference(verdict, *one, baseline) for one in whole]
     observed = [_difference(verdict, *one, rest) for one in whole]
@@ -153,9 +151,9 @@ def compare(verdict: Verdict) -> Comparisons:
     ]
     secondary = [
         _difference(verdict, start, use, _curve(verdict, other, use), None, other, use)
-        for start in PRETRAINED
+        for start in pretrained()
         for use in ("linear", "knn")
-        for other in UNTRAINED
+        for other in untrained()
     ]
     secondary.append(_difference(verdict, "cnn", "train", baseline))
     savings = [_saving(verdict, start, use, count, baseline) for start, use in methods for count in baseline]

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from statistics import mean
 from typing import Any
 
+from ssl_vit.methods import METHODS
+from ssl_vit.methods.starts import BASELINE, pretrained
 from ssl_vit.report.cells import percent
-from ssl_vit.report.findings.comparisons import BASELINE, PRETRAINED, Difference
+from ssl_vit.report.findings.comparisons import Difference
 from ssl_vit.report.findings.records import Score, Verdict
 from ssl_vit.runs.identity import differences
 
-OWN = ("mae", "dino")
-"""Starts that the verdict pre-trains itself."""
 PROBES, TRAININGS, SEEDS = 10, 5, 3
 """Draws of labels and pre-training seeds that a verdict should have."""
 ENOUGH = 0.98
@@ -41,11 +41,11 @@ def check(verdict: Verdict) -> tuple[Item, ...]:
     Args:
         verdict: All numbers.
     """
-    pretrained = [start for start in PRETRAINED if start in verdict.methods]
-    own = [start for start in pretrained if start in OWN]
-    compared = [start for start in (BASELINE, *pretrained) if start in verdict.methods]
-    items = [_architecture(verdict, pretrained), _protocol(verdict, pretrained), *_tuning(verdict, compared)]
-    if pretrained:
+    begun = [start for start in pretrained() if start in verdict.methods]
+    own = [start for start in begun if start in METHODS]
+    compared = [start for start in (BASELINE, *begun) if start in verdict.methods]
+    items = [_architecture(verdict, begun), _protocol(verdict, begun), *_tuning(verdict, compared)]
+    if begun:
         items.append(_matched(verdict, own))
     if own:
         items.append(_last_step(verdict, own))
@@ -60,7 +60,7 @@ def counted(verdict: Verdict, primary: Sequence[Difference]) -> tuple[Item, ...]
         primary: Every pre-trained start against the baseline.
     """
     items: list[Item] = []
-    seeds = [d.seeds for d in primary if d.start in OWN]
+    seeds = [d.seeds for d in primary if d.start in METHODS]
     if seeds:
         least = min(seeds)
         words = f"{least} each" if least >= SEEDS else f"{least}: every sentence is conditional on this one backbone"

@@ -12,8 +12,9 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
+from ssl_vit.methods import METHODS
 from ssl_vit.report.findings.comparisons import Difference
-from ssl_vit.report.findings.contract import OWN, pool_leaks
+from ssl_vit.report.findings.contract import pool_leaks
 from ssl_vit.report.findings.records import Verdict
 
 LITTLE = 0.1
@@ -52,7 +53,7 @@ def reason(verdict: Verdict, one: Difference, said: Sequence[Difference]) -> str
         one: The start against the labelled baseline.
         said: What else is said of it: the same at single numbers of labels, and its probes.
     """
-    if one.start not in OWN or verdict.about.get("transductive") or not pool_leaks(verdict):
+    if one.start not in METHODS or verdict.about.get("transductive") or not pool_leaks(verdict):
         return ""
     words, bound = "test images are among the images to pre-train on", most(verdict)
     low, high = one.interval.low, one.interval.high
@@ -73,7 +74,7 @@ def bound_sentence(verdict: Verdict, primary: Sequence[Difference], judged: Sequ
         primary: Every pre-trained start against the labelled baseline.
         judged: Starts on which a verdict is given.
     """
-    names = " and ".join(verdict.name(one.start) for one in primary if one.start in OWN and one.start in judged)
+    names = " and ".join(verdict.name(one.start) for one in primary if one.start in METHODS and one.start in judged)
     bound = most(verdict)
     related = any(
         one["kind"] == "group" and one["between"] == "test-pool" and one.get("leak")

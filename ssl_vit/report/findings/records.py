@@ -11,9 +11,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ssl_vit.core.errors import UserError
+from ssl_vit.methods.starts import starts as all_starts
 from ssl_vit.runs.results import Result, read_results
-
-_ORDER = ("mae", "dino", "public", "scratch", "cnn", "pixels", "random")
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,8 @@ class Verdict:
     def starts(self) -> list[str]:
         """Those that have numbers, in the order of a report."""
         found = dict.fromkeys(score.start for score in self.scores)
-        return [*(s for s in found if s not in _ORDER), *(s for s in _ORDER if s in found)]
+        known = all_starts()
+        return [*(s for s in found if s not in known), *(s for s in known if s in found)]
 
     @property
     def studies(self) -> list[dict[str, Any]]:

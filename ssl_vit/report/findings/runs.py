@@ -11,6 +11,7 @@ import numpy as np
 
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.notices import say_once
+from ssl_vit.methods.starts import start_of
 from ssl_vit.report.findings.records import Score, Verdict, answers_beside
 from ssl_vit.runs.identity import digest
 from ssl_vit.runs.results import (
@@ -25,7 +26,6 @@ from ssl_vit.runs.results import (
 _LINEAR = ("linear-cached", "logistic", "linear-aug (MAE)", "linear-aug (DINO)", "attentive")
 """Linear probes by name; of several a report takes the first."""
 _USES = {"knn": "knn", "finetune": "train", "supervised": "train"} | dict.fromkeys(_LINEAR, "linear")
-_STARTS = {"MAE": "mae", "DINO": "dino", "from scratch": "scratch", "raw pixels": "pixels", "random weights": "random"}
 
 
 def read_runs(folders: Sequence[str | Path]) -> Verdict:
@@ -83,7 +83,7 @@ def _answers(number: Number) -> dict[str, np.ndarray]:
 def _start(number: Number) -> str:
     """As verdicts call it; what they do not know by the words of the table."""
     method = number.method.removesuffix(", fine-tuned")
-    known = _STARTS.get(method, method)
+    known = start_of(method) or method
     return f"{known} ({number.variant})" if number.variant else known
 
 

@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ssl_vit.report.findings.comparisons import (
-    BASELINE,
-    PRETRAINED,
-    UNTRAINED,
-    Comparisons,
-    Difference,
-    Saving,
-    difference_at,
-    fair_counts,
-    oriented,
-)
+from ssl_vit.methods.starts import BASELINE, pretrained, titles, untrained
+from ssl_vit.report.findings.comparisons import Comparisons, Difference, Saving, difference_at, fair_counts, oriented
 from ssl_vit.report.findings.leaking import reason
 from ssl_vit.report.findings.records import Verdict
 from ssl_vit.runs.identity import differences
@@ -25,7 +16,6 @@ _METRICS = {
     "average_precision": "mean average precision", "mae": "mean absolute error", "r2": "R2",
 }  # fmt: skip
 _USES = {"train": "fine-tuning", "linear": "linear probe", "knn": "k-NN"}
-_UNTRAINED = {"pixels": "raw pixels", "random": "random weights"}
 
 
 class Sentences:
@@ -114,7 +104,7 @@ class Sentences:
                 values = [s.value for s in self.all.of(start, use, count)]
                 if values:
                     means[start, use] = better * sum(values) / len(values)
-            own, plain = ({k: v for k, v in means.items() if k[0] in group} for group in (PRETRAINED, UNTRAINED))
+            own, plain = ({k: v for k, v in means.items() if k[0] in group} for group in (pretrained(), untrained()))
             if not own or not plain or max(plain.values()) <= max(own.values()):
                 continue
             one, other = max(plain, key=plain.__getitem__), max(own, key=own.__getitem__)
@@ -123,7 +113,7 @@ class Sentences:
                 found = f"{self.gap(gap)} against {self.name(other[0])} ({_USES[other[1]]})"
                 above.setdefault(one, []).append((f"{count:,}", found))
         return [
-            f"With {enumerated([count for count, _ in found])} labels {_UNTRAINED[one[0]]} ({_USES[one[1]]}) are on "
+            f"With {enumerated([count for count, _ in found])} labels {titles()[one[0]]} ({_USES[one[1]]}) are on "
             f"average above every use of pre-trained weights: {self.word} to the best of them "
             f"{'; '.join(gap if len(found) == 1 else f'with {count} labels {gap}' for count, gap in found)}."
             for one, found in above.items()
@@ -136,11 +126,11 @@ class Sentences:
             last = [d for d in self.found.table if d.labels == max(one.over)]
             own = next(d for d in last if (d.start, d.use) == (one.start, one.use))
             level = max(better * own.value, better * own.against_value)
-            above = [d for d in last if d.start in UNTRAINED and d.sign > 0 and better * d.value > level]
+            above = [d for d in last if d.start in untrained() and d.sign > 0 and better * d.value > level]
             if above:
                 d = max(above, key=lambda d: better * d.value)
                 return [
-                    f"Without any training {_UNTRAINED[d.start]} ({_USES[d.use]}) do better than both: {self.word} "
+                    f"Without any training {titles()[d.start]} ({_USES[d.use]}) do better than both: {self.word} "
                     f"{self.gap(d)} against the labelled baseline {self.span(d)}."
                 ]
         return []
@@ -180,7 +170,7 @@ class Sentences:
 
     def nothing(self) -> str:
         """Why there is no comparison to give a verdict on."""
-        variants = [s for s in self.all.starts if s not in PRETRAINED and s.partition(" (")[0] in PRETRAINED]
+        variants = [s for s in self.all.starts if s not in pretrained() and s.partition(" (")[0] in pretrained()]
         if variants:
             names = enumerated([self.name(start) for start in variants])
             return f"several variants are given, {names}, and a verdict is on one of each: name the runs of one"

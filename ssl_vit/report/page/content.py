@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ssl_vit.methods.starts import pretrained, starts
 from ssl_vit.report.cells import (
     Table,
     count,
@@ -18,7 +19,6 @@ from ssl_vit.report.cells import (
 )
 from ssl_vit.report.charts import plots
 from ssl_vit.report.findings import classes, facts, tables
-from ssl_vit.report.findings.comparisons import PRETRAINED
 from ssl_vit.report.findings.conclusions import Findings, find
 from ssl_vit.report.findings.contract import broken, check, counted
 from ssl_vit.report.findings.leaking import bound_sentence
@@ -42,7 +42,6 @@ from ssl_vit.report.page.blocks import (
 from ssl_vit.report.page.guard import leak_blocks, leak_sentences
 from ssl_vit.runs.results import shown
 
-_WORDS = {"public": "Public weights were", "mae": "MAE was", "dino": "DINO was", "cnn": "The CNN was"}
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -53,7 +52,7 @@ def build(verdict: Verdict) -> Page:
         verdict: All numbers.
     """
     items = check(verdict)
-    findings = find(verdict, broken(items), {start: broken(items, start) for start in PRETRAINED})
+    findings = find(verdict, broken(items), {start: broken(items, start) for start in pretrained()})
     items = (*items, *counted(verdict, findings.primary))
     makers: list[tuple[str, str, Callable[[Verdict, Findings], list[Block]]]] = [
         ("curves", "Label efficiency", _curves),
@@ -187,7 +186,7 @@ def _numbers(verdict: Verdict, _: Findings) -> list[Block]:
 def _left_out(start: str, why: str) -> str:
     """Names of exceptions are for those who can mend the program."""
     why = re.sub(r" \(\w*(?:Error|Exception)\)", "", why).rstrip(". ")
-    return f"{_WORDS.get(start, f'{start} was')} left out: {why}."
+    return f"{known.subject if (known := starts().get(start)) else f'{start} was'} left out: {why}."
 
 
 def _cost(verdict: Verdict, findings: Findings) -> list[Block]:

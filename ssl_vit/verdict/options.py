@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import Field, dataclass, field, fields, make_dataclass
+from functools import lru_cache
+from typing import Any
 
+from ssl_vit.configs import FitConfig, JudgedMetricConfig, ModelConfig, PoolConfig, PretrainingRecipe, RunConfig
 from ssl_vit.core.errors import UserError, did_you_mean
+from ssl_vit.methods import METHODS, Method
+from ssl_vit.methods.starts import BASELINE, starts
 
-STARTS = ("scratch", "mae", "dino", "public", "random", "pixels", "cnn")
-"""What weights begin with: the labelled baseline, MAE, DINO, public weights, random ones that stay frozen, none at all
-(raw pixels), and a ResNet from scratch."""
-PRETRAINED = ("mae", "dino", "public")
 SHARES = (1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0)
 DIGITS = (10, 20, 50, 100)
 
@@ -20,8 +21,9 @@ class VerdictConfig:
     """What is compared, over how many labels, how often, and how long it may take."""
 
     methods: str | None = None
-    """What takes part, joined by commas: scratch (always there), mae, dino, public, random, pixels, cnn; default: all
-    that can be had here (a short budget leaves dino and cnn out; those named here stay, for shorter training)."""
+    """What takes part, joined by commas: scratch (always there), any method (mae, dino), public, random, pixels, cnn.
+    Default: all that can be had here; a short budget leaves out all methods but the first, then cnn, and those named
+    here stay, for shorter training."""
     budget: str | None = None
     """Time the whole verdict may take, such as 90s, 10m, 2h or 1.5d: the plan is cut to it, and says what was cut.
     Default: 10m for digits, else as long as the plan takes (printed before anything is trained)."""
@@ -49,14 +51,8 @@ class VerdictConfig:
     pretraining: float = 1.0
     """Length of pre-training, as a factor of the preset's."""
     backbones: str | None = None
-    """Finished pre-training runs to judge instead of making new ones, joined by commas: of recipes/mae.py or dino.py on
-    the same pool, several seeds of each where they are there."""
-    mae: str = ""
-    """Further options for recipes/mae.py, as typed: "--optim.base_lr 4e-3 --fit.batch_size 64". --fit.epochs is the
-    whole length here, which --verdict.pretraining and a budget's cuts are factors of; what is the same for all methods
-    (--data, --model, --eval, --seed, --preset) is given to the verdict itself."""
-    dino: str = ""
-    """Further options for recipes/dino.py, as typed."""
+    """Finished pre-training runs to judge instead of making new ones, joined by commas: of any method on the same pool,
+    several seeds of each where they are there."""
     public: str | None = None
     """Public weights: the name of a timm model with a pretrained tag, or a folder that timm saved. Default: DINO's
     ViT-S/16 for images of at least 64 pixels, where it can be downloaded or is in the cache."""
@@ -67,6 +63,81 @@ class VerdictConfig:
     one, as a GPU and several processes do. Default: one per core."""
     plan_only: bool = False
     """Measure a few steps, print the plan, and stop."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Options of eval/verdict.py but for those of single methods, of which each is a group of its name.
+
+    Those stand for what is typed for the method's own recipe: ``--mae.mask_ratio`` for ``--mae.mask_ratio``,
+    ``--mae.optim.base_lr`` for ``--optim.base_lr``.
+    """
+
+    seed: int = 0
+    """Seed of the first pre-training run; the others follow. Draws of labels are counted from 0 for every seed."""
+    preset: str | None = None
+    """What fills the options left open: digits, px32, px64, px96, px128, px224; default: chosen by the images' size.
+    Without a value: prints all of them."""
+    run: RunConfig = field(default_factory=RunConfig)
+    data: PoolConfig = field(default_factory=PoolConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    eval: JudgedMetricConfig = field(default_factory=JudgedMetricConfig)
+    verdict: VerdictConfig = field(default_factory=VerdictConfig)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Other processes make the class of the same table, and of it the same options."""
+        return _remade, ({f.name: getattr(self, f.name) for f in fields(self)},)
+
+    def of(self, method: Method) -> PretrainingRecipe:
+        """A method's recipe with its options given here, and defaults in the place of all others.
+
+        Args:
+            method: An entry of the table.
+        """
+        given = getattr(self, method.name)
+        own = {f.name: getattr(given, f.name) for f in _own(method)}
+        groups = {f.name: getattr(given, f.name) for f in _groups(method)}
+        return method.recipe(**{method.name: type(getattr(method.recipe(), method.name))(**own)}, **groups)
+
+
+_WHOLE = ("seed", "preset", "run", "data", "model", "eval")
+"""Options that are the same for all methods of a verdict."""
+
+
+def _own(method: Method) -> tuple[Field[Any], ...]:
+    return fields(getattr(method.recipe(), method.name))
+
+
+def _groups(method: Method) -> list[Field[Any]]:
+    return [f for f in fields(method.recipe) if f.name not in (*_WHOLE, method.name)]
+
+
+def verdict_recipe() -> type[Comparison]:
+    """The whole option tree of eval/verdict.py, with a group for every method of the table."""
+    return _recipe(tuple(METHODS.values()))
+
+
+@lru_cache(maxsize=4)
+def _recipe(methods: tuple[Method, ...]) -> type[Comparison]:
+    groups: list[tuple[str, type, Any]] = []
+    for method in methods:
+        usual = method.recipe()
+        own = type(getattr(usual, method.name))
+        inner = [(f.name, type(getattr(usual, f.name)), field(default=getattr(usual, f.name))) for f in _groups(method)]
+        options = make_dataclass(f"{own.__name__}InVerdict", inner, bases=(own,), frozen=True)
+        options.__doc__ = (
+            f"{method.title} ({method.paper}): options of its recipe, where they are not the same for all methods. "
+            f"--{method.name}.fit.epochs is the whole length, which --verdict.pretraining and a budget's cuts are "
+            "factors of."
+        )
+        groups.append((method.name, options, field(default=options())))
+    made = make_dataclass("VerdictRecipe", groups, bases=(Comparison,), frozen=True)
+    made.__doc__ = "Options of eval/verdict.py."
+    return made
+
+
+def _remade(values: dict[str, Any]) -> Comparison:
+    return verdict_recipe()(**values)
 
 
 def seconds_of(budget: str) -> float:
@@ -81,16 +152,21 @@ def seconds_of(budget: str) -> float:
     return float(found[1]) * {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}[found[2]]
 
 
-def check_verdict(cfg: VerdictConfig) -> None:
+def check_verdict(recipe: Comparison) -> None:
     """Refuses what no images can make right, before anything is imported or opened.
 
     Raises:
         UserError: Naming the option.
     """
+    cfg = recipe.verdict
     methods_of(cfg.methods)
     if cfg.budget is not None:
         seconds_of(cfg.budget)
     _one_way(cfg)
+    for name in METHODS:
+        fit: FitConfig = getattr(recipe, name).fit
+        if fit.min_steps is not None:
+            raise UserError(f"--{name}.fit.min_steps: give the length of pre-training as --{name}.fit.epochs instead")
 
 
 def _one_way(cfg: VerdictConfig) -> None:
@@ -105,13 +181,14 @@ def methods_of(given: str | None) -> tuple[str, ...]:
     Raises:
         UserError: For a name that is none.
     """
+    known = starts()
     if given is None:
-        return STARTS
+        return tuple(name for name, start in known.items() if start.unasked)
     words = [word.strip() for word in given.split(",") if word.strip()]
     for word in words:
-        if word not in STARTS:
-            raise UserError(f"--verdict.methods {word} is none of {', '.join(STARTS)}{did_you_mean(word, STARTS)}")
-    return tuple(start for start in STARTS if start in ("scratch", *words))
+        if word not in known:
+            raise UserError(f"--verdict.methods {word} is none of {', '.join(known)}{did_you_mean(word, known)}")
+    return tuple(name for name in known if name in (BASELINE, *words))
 
 
 def label_counts(

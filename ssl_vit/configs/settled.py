@@ -1,0 +1,37 @@
+"""Options as given and as resolved are two types: in the second nothing that a run needs is open."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+OPEN: Any = None
+"""What stands behind a field of a resolved group: it has no default, ``settle`` takes a value for it."""
+
+T = TypeVar("T", bound="Resolved")
+
+
+class Resolved:
+    """Base of resolved groups: a dataclass that narrows the open fields of the group as given."""
+
+    def __post_init__(self) -> None:
+        """Refuses a group of which a narrowed field is still open: a mistake of this program, not of its user.
+
+        Raises:
+            TypeError: Naming the fields.
+        """
+        kinds = [kind for kind in type(self).__mro__ if issubclass(kind, Resolved)]
+        narrowed: list[str] = [name for kind in kinds for name in vars(kind).get("__annotations__", {})]
+        still = [name for name in narrowed if getattr(self, name) is None]
+        if still:
+            raise TypeError(f"{type(self).__name__} leaves {', '.join(still)} open")
+
+
+def settle(kind: type[T], given: object, **taken: Any) -> T:
+    """A resolved group: what was given, with values in the place of what was left open.
+
+    Args:
+        kind: The resolved type.
+        given: The group as given.
+        **taken: Values of the fields that ``kind`` narrows, and of others that follow from them.
+    """
+    return kind(**{**vars(given), **taken})

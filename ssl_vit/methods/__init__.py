@@ -1,0 +1,41 @@
+"""The methods in one table: options, presets and their resolution side by side; importing this never imports torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ssl_vit.core.errors import UserError, did_you_mean
+from ssl_vit.methods import dino, mae
+from ssl_vit.methods.method import Facts, Look, Method
+
+METHODS: dict[str, Method] = {method.name: method for method in (mae.METHOD, dino.METHOD)}
+"""By name, in the order of reports; a new method is one more entry here."""
+
+
+def method_named(name: str) -> Method:
+    """The method of that name.
+
+    Raises:
+        UserError: For a name that is none, with the table.
+    """
+    if name not in METHODS:
+        raise UserError(f"there is no method {name}; methods are {', '.join(METHODS)}{did_you_mean(name, METHODS)}")
+    return METHODS[name]
+
+
+def method_of(about: dict[str, Any]) -> Method:
+    """The method that made a backbone.
+
+    Args:
+        about: What the backbone's folder records.
+
+    Raises:
+        UserError: Where no method of the table did.
+    """
+    for method in METHODS.values():  # folders of version 0.1 tell the title alone
+        if about.get("method", str(about.get("objective")).partition(",")[0]) in (method.name, method.title):
+            return method
+    raise UserError(f"it was made by {about.get('objective', 'something else')}, not by one of {', '.join(METHODS)}")
+
+
+__all__ = ["METHODS", "Facts", "Look", "Method", "method_named", "method_of"]

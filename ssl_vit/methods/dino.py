@@ -1,0 +1,338 @@
+"""DINO, self-distillation without labels (Caron et al. 2021): options, presets and what open options become."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ssl_vit.configs.crops import CropsConfig, ResolvedCrops, check_crops
+from ssl_vit.configs.fit import FitConfig, OptimConfig
+from ssl_vit.configs.presets import Preset
+from ssl_vit.configs.recipes import PretrainingRecipe, ResolvedPretraining
+from ssl_vit.configs.resolve import resolve_budget, resolve_rate
+from ssl_vit.configs.settled import OPEN, Resolved, settle
+from ssl_vit.core.errors import UserError
+from ssl_vit.core.notices import say_once
+from ssl_vit.core.text import aligned, note, short
+from ssl_vit.methods.method import Facts, Look, Method
+
+
+@dataclass(frozen=True)
+class DINOConfig:
+    """Self-distillation without labels (Caron et al. 2021)."""
+
+    out_dim: int | None = None
+    """Outputs K that teacher and student agree on; the paper's 65,536 is for a million images. Default: the preset's,
+    fewer for fewer images."""
+    head_hidden: int | None = None
+    """Width of the head's hidden layers; default: the paper's 2,048, less for narrow networks."""
+    head_bottleneck: int | None = None
+    """Width of what the head compares with its K outputs, normalised to length 1; default: the paper's 256, less for
+    narrow networks."""
+    head_layers: int = 3
+    """Linear layers of the head before its last one, at least 1."""
+    norm_last_layer: bool = True
+    """Keep the last layer's rows at length 1 (the paper's choice except for ViT-S, where false gains a little)."""
+    student_temp: float = 0.1
+    """Temperature of the student's softmax."""
+    teacher_temp: float | None = None
+    """Temperature of the teacher's softmax after its warm-up; default: the preset's. Lower is sharper: against uniform
+    collapse lower it, against one dominant output raise it."""
+    warmup_teacher_temp: float | None = None
+    """Temperature of the teacher at the start; default: the paper's 0.04, or ``teacher_temp`` where that is lower."""
+    teacher_warmup: float | None = None
+    """Share of all epochs over which the teacher's temperature grows, epoch by epoch, in [0, 1]; default: 0.3 where it
+    is to grow at all, else 0."""
+    centring: Literal["mean", "sinkhorn"] | None = None
+    """What keeps one output from winning everything: the paper's running centre of the teacher's outputs, or three
+    Sinkhorn-Knopp iterations over each micro-batch of all processes (SwAV, DINOv2). Default: the preset's."""
+    centre_momentum: float = 0.9
+    """Share of the centre that one optimiser step keeps, in [0, 1)."""
+    momentum: float | None = None
+    """Share of the teacher that one optimiser step keeps at the start, growing to 1 by a cosine. Default:
+    0.996^(batch / 1024), the paper's per image, but never a memory of more than 5 % of all steps."""
+    freeze_last_layer: float = 1.0
+    """Epochs in which the head's last layer is not trained."""
+    drop_path: float | None = None
+    """Stochastic depth of the student: rate at the last block, growing linearly from 0 at the first. Default: the
+    paper's 0.1, none for the smallest images."""
+    export: Literal["teacher", "student"] = "teacher"
+    """Whose backbone evaluation gets."""
+    on_collapse: Literal["stop", "warn"] = "stop"
+    """What happens when the outputs stay collapsed: uniform, or all images in one output."""
+    collapse_patience: float = 0.1
+    """Share of all steps that a collapse must last, in (0, 1], at least 50 steps; as many at the start do not count."""
+    check_steps: int | None = None
+    """Optimiser steps between looks at outputs and features (health.jsonl); default: an epoch, within 20 to 100."""
+    loss_chunk: int | None = None
+    """Images whose outputs are in memory at once: bounds the peak, not the result. Default: as many as fit 256 MB. (Of
+    Sinkhorn-Knopp's, which looks at all of them, only the student's.)"""
+
+
+@dataclass(frozen=True)
+class ResolvedDINO(DINOConfig, Resolved):
+    """Head and temperatures without open values; momentum, looks and chunks follow from the run where they are open."""
+
+    out_dim: int = OPEN
+    head_hidden: int = OPEN
+    head_bottleneck: int = OPEN
+    teacher_temp: float = OPEN
+    warmup_teacher_temp: float = OPEN
+    teacher_warmup: float = OPEN
+    centring: Literal["mean", "sinkhorn"] = OPEN
+    drop_path: float = OPEN
+
+
+@dataclass(frozen=True)
+class DINORecipe(PretrainingRecipe):
+    """Options of recipes/dino.py.
+
+    As DINO's code trains ViTs: AdamW with its usual betas, a tenth of the steps warm-up, weight decay growing from 0.04
+    to 0.4, every parameter's gradient clipped by itself.
+    """
+
+    crops: CropsConfig = field(default_factory=CropsConfig)
+    dino: DINOConfig = field(default_factory=DINOConfig)
+    optim: OptimConfig = field(
+        default_factory=lambda: OptimConfig(
+            betas=(0.9, 0.999), min_lr=1e-6, warmup=0.1, schedule="peak_twice", weight_decay=0.04, weight_decay_end=0.4
+        )
+    )
+    fit: FitConfig = field(default_factory=lambda: FitConfig(clip_each=3.0))
+
+
+@dataclass(frozen=True)
+class ResolvedDINORecipe(ResolvedPretraining, DINORecipe):
+    """The same without open values."""
+
+    crops: ResolvedCrops = OPEN
+    dino: ResolvedDINO = OPEN
+
+
+@dataclass(frozen=True)
+class DINOPreset:
+    """DINO's part of a preset; the defaults below are the paper's, for photographs of 224 pixels."""
+
+    images: int
+    """Budget: images seen, epochs x images; each is seen in every crop."""
+    source: str
+    expected: str
+    """Result to expect, or that nobody measured it."""
+    base_lr: float = 5e-4
+    """Per 256 images of effective batch."""
+    epochs: tuple[int, int] = (20, 800)
+    """Fewest and most epochs that the budget may come to."""
+    batch: int = 256
+    """Effective batch, where there are images enough for four steps an epoch."""
+    teacher_temp: float = 0.07
+    centring: Literal["mean", "sinkhorn"] = "mean"
+    drop_path: float = 0.1
+    outputs: int = 256
+    """Fewest outputs K."""
+    global_scale: tuple[float, float] = (0.4, 1.0)
+    local_scale: tuple[float, float] = (0.05, 0.4)
+    local_crops: int = 8
+    local_share: float = 96 / 224
+    """Side of a local crop as a share of the input's."""
+    flip: bool = True
+    jitter: float = 1.0
+    blur: tuple[float, float, float] = (1.0, 0.1, 0.5)
+    blur_sigma: tuple[float, float] = (0.1, 2.0)
+    solarise: float = 0.2
+
+
+MOST_OUTPUTS, IMAGES_PER_OUTPUT = 65536, 16
+"""Outputs K: a power of two near a sixteenth of the images, at least the preset's and at most this; the paper's 65,536
+is a twentieth of ImageNet's 1.28 million."""
+
+_PAPER = (
+    "DINO's code for ViT-S (arXiv 2104.14294 and released options): crops, colours, head, temperatures of .04 to .07, "
+    "weight decay .04 to .4, clip 3, base lr 5e-4. Reasoned: the budget, outputs by the number of images."
+)
+_TINY = (
+    "As px224, but two crops (local ones cost half as much again) and no blur, as published CIFAR-10 recipes of DINO "
+    "(lightly). Reasoned from digits: Sinkhorn-Knopp and a cold teacher, no stochastic depth in so few blocks."
+)
+_SMALL = (
+    "As px224, and reasoned: six local crops of half the side, no blur (SimCLR leaves it out on CIFAR-10); "
+    "Sinkhorn-Knopp and a teacher temperature of .02, as px32."
+)
+
+PRESETS = {
+    "digits": DINOPreset(
+        images=200_000,
+        epochs=(20, 800),
+        batch=128,
+        base_lr=4e-3,
+        teacher_temp=0.01,
+        centring="sinkhorn",
+        drop_path=0.0,
+        outputs=1024,
+        global_scale=(0.6, 1.0),
+        local_scale=(0.25, 0.6),
+        local_crops=0,
+        local_share=0.5,
+        flip=False,
+        blur=(0.0, 0.0, 0.0),
+        solarise=0.0,
+        source="Measured inside the training digits (benchmarks/results/dino_options.md): the paper's centring "
+        "and its temperature of .04 collapse here, local crops take longer and learn less.",
+        expected="k-NN with all 1,438 labels 93.9, fine-tuned 99.2, from scratch 97.8 (benchmarks/results/digits.md).",
+    ),
+    "px32": DINOPreset(
+        images=4_000_000, base_lr=1e-3, teacher_temp=0.02, centring="sinkhorn", drop_path=0.0, local_crops=0,
+        local_share=0.5, local_scale=(0.1, 0.4), blur=(0.0, 0.0, 0.0), source=_TINY,
+        expected="CIFAR-10, 4 epochs, small ViT, 2,500 labels: k-NN 37.4, MAE 43.5 (benchmarks/results/cifar10.md).",
+    ),
+    "px64": DINOPreset(
+        images=4_000_000, base_lr=1e-3, teacher_temp=0.02, centring="sinkhorn", local_crops=6, local_share=0.5,
+        local_scale=(0.1, 0.4), blur=(0.0, 0.0, 0.0), source=_SMALL, expected="Not measured here.",
+    ),
+    "px96": DINOPreset(
+        images=4_000_000, base_lr=1e-3, teacher_temp=0.02, centring="sinkhorn", local_crops=6, local_share=0.5,
+        local_scale=(0.1, 0.4), blur=(0.0, 0.0, 0.0), source=_SMALL, expected="Not measured here.",
+    ),
+    "px128": DINOPreset(images=4_000_000, epochs=(100, 800), source=_PAPER, expected="Not measured here."),
+    "px224": DINOPreset(
+        images=4_000_000, epochs=(100, 800), source=_PAPER,
+        expected="Not measured here. Elsewhere: ImageNet-1k, ViT-S/16, 100 epochs: k-NN 69.3, linear 74.0 (the "
+        "authors). Imagenette, ViT-S/16, 200 epochs: k-NN 83.8 (stable-pretraining).",
+    ),
+}  # fmt: skip
+"""By the name of the preset."""
+
+_WIDE = 192
+"""D of ViT-Ti, the narrowest network that gets the paper's head."""
+_PAPER_TEMP = 0.04
+"""Of the teacher at the start."""
+_WARMUP = 0.3
+"""Share of the epochs in which the teacher's temperature grows; DINO's recipes take 30 of 100."""
+
+
+def resolve(cfg: DINORecipe, facts: Facts, preset: Preset) -> ResolvedDINORecipe:
+    """Crops, head, temperatures and stochastic depth; length, batch and rate.
+
+    Args:
+        cfg: As given.
+        facts: Of images and network.
+        preset: Of the images.
+
+    Raises:
+        UserError: For a local crop that is not made of whole patches, or ranges the wrong way round.
+    """
+    own = PRESETS[preset.name]
+    return settle(
+        ResolvedDINORecipe,
+        cfg,
+        preset=preset.name,
+        model=facts.model,
+        crops=resolve_crops(cfg.crops, own, facts),
+        dino=resolve_head(cfg.dino, own, facts),
+        optim=resolve_rate(cfg.optim, own.base_lr),
+        fit=resolve_budget(cfg.fit, facts.images, budget=own.images, epochs=own.epochs, batch=own.batch),
+    )
+
+
+def resolve_head(cfg: DINOConfig, own: DINOPreset, facts: Facts) -> ResolvedDINO:
+    """Sizes of the head, temperatures and stochastic depth as numbers.
+
+    Args:
+        cfg: As given.
+        own: DINO's part of the preset.
+        facts: Of images and network.
+    """
+    width, wide = facts.width, facts.width >= _WIDE
+    drop = own.drop_path if cfg.drop_path is None else cfg.drop_path
+    if not facts.shape.plain and drop:
+        say_once("note: stochastic depth (--dino.drop_path) is for plain ViTs; this model is trained without")
+    final, given = own.teacher_temp if cfg.teacher_temp is None else cfg.teacher_temp, cfg.teacher_warmup
+    start = min(_PAPER_TEMP, final) if cfg.warmup_teacher_temp is None else cfg.warmup_teacher_temp
+    outputs = 2 ** round(math.log2(max(2, facts.images / IMAGES_PER_OUTPUT)))
+    return settle(
+        ResolvedDINO,
+        cfg,
+        drop_path=drop if facts.shape.plain else 0.0,
+        out_dim=cfg.out_dim or min(MOST_OUTPUTS, max(own.outputs, outputs)),
+        head_hidden=cfg.head_hidden or (2048 if wide else 8 * width),
+        head_bottleneck=cfg.head_bottleneck or (256 if wide else 2 * width),
+        teacher_temp=final,
+        warmup_teacher_temp=start,
+        teacher_warmup=(_WARMUP if final > start else 0.0) if given is None else given,
+        centring=cfg.centring or own.centring,
+    )
+
+
+def resolve_crops(cfg: CropsConfig, own: DINOPreset, facts: Facts) -> ResolvedCrops:
+    """Crops as definite values.
+
+    Args:
+        cfg: As given.
+        own: DINO's part of the preset.
+        facts: Of images and network; plain ViTs are made of whole patches.
+
+    Raises:
+        UserError: For a local crop that is not made of whole patches, or ranges the wrong way round.
+    """
+    patch = facts.patch
+    local = cfg.local_size or max(1, round(own.local_share * facts.model.img_size / patch)) * patch
+    if facts.shape.plain and local % patch:
+        below = local // patch * patch
+        options = f"{below} or {below + patch}" if below else f"{patch}"
+        raise UserError(
+            f"--crops.local_size {local} is not a multiple of the patch size {patch}; use {options}, or another "
+            "--model.patch_size"
+        )
+    taken = {
+        name: getattr(own, name) if getattr(cfg, name) is None else getattr(cfg, name)
+        for name in ("global_scale", "local_scale", "local_crops", "flip", "jitter", "blur", "blur_sigma", "solarise")
+    }
+    resolved = settle(ResolvedCrops, cfg, local_size=local, **taken)
+    check_crops(resolved)
+    return resolved
+
+
+_HEAD = ("preset", "images", "epochs", "batch", "lr", "global", "local crops", "flip", "jitter",
+         "blur", "solar", "temp", "centring")  # fmt: skip
+
+
+def table() -> str:
+    """DINO's part of all presets as text of at most 120 columns."""
+    rows = [_row(name, preset) for name, preset in PRESETS.items()]
+    return "\n".join(
+        [
+            "DINO's part, for recipes/dino.py:\n",
+            aligned([_HEAD, *rows]),
+            "\nlocal crops: number x side as a share of the input, of which share of the image's area. lr: per 256 "
+            f"images.\nsolar: chance of solarising. temp: the teacher's.\nOutputs: a power of two near images / "
+            f"{IMAGES_PER_OUTPUT}, from 256 (digits: 1,024) to {MOST_OUTPUTS:,}.\n",
+            *(note(name, f"Source: {p.source}") + "\n" + note("", f"Expected: {p.expected}")
+              for name, p in PRESETS.items()),
+        ]
+    )  # fmt: skip
+
+
+def _row(name: str, p: DINOPreset) -> tuple[str, ...]:
+    share = f"{p.local_scale[0]:g}-{p.local_scale[1]:g}"
+    return (
+        name, f"{p.images / 1e6:g} M", f"{p.epochs[0]}-{p.epochs[1]}", f"{p.batch}", short(p.base_lr),
+        f"{p.global_scale[0]:g}-{p.global_scale[1]:g}",
+        f"{p.local_crops} x {p.local_share:.2g} of {share}" if p.local_crops else "none",
+        "yes" if p.flip else "no", f"{p.jitter:g}", "/".join(f"{b:g}" for b in p.blur), f"{p.solarise:g}",
+        f"{p.teacher_temp:g}" if p.teacher_temp <= 0.04 else f"0.04-{p.teacher_temp:g}", p.centring,
+    )  # fmt: skip
+
+
+METHOD = Method(
+    name="dino",
+    title="DINO",
+    paper="Caron et al. 2021, self-distillation with multi-crop",
+    recipe=DINORecipe,
+    needs="pooled",
+    resolve=resolve,
+    presets=table,
+    build="ssl_vit.objectives.dino:build",
+    positions="learnable",
+    look=Look("#c94f00", "#ff9550", "s", (5.0, 1.6)),
+    unasked=True,
+)

@@ -1,0 +1,222 @@
+"""Training on labels, from scratch or from a backbone: options and what open options become."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from ssl_vit.configs.data import AugmentConfig, DataConfig, LoadingConfig, ResolvedAugment
+from ssl_vit.configs.evaluation import LabelsConfig
+from ssl_vit.configs.fit import FitConfig, OptimConfig, ResolvedFit, ResolvedOptim, RunConfig
+from ssl_vit.configs.model import AdaptConfig, ModelConfig, ResolvedModel
+from ssl_vit.configs.presets import NARROW, Preset, Task
+from ssl_vit.configs.resolve import least_steps, resolve_augment, resolve_rate
+from ssl_vit.configs.settled import OPEN, Resolved, settle
+from ssl_vit.core.errors import UserError
+from ssl_vit.core.notices import say_once
+from ssl_vit.methods.method import Facts
+
+
+@dataclass(frozen=True)
+class SupervisedConfig:
+    """Training on labels: the labelled baseline and fine-tuning alike.
+
+    Cross-entropy on classes, binary cross-entropy on several labels per image, squared error on numbers (standardised
+    by the training labels' mean and deviation).
+    """
+
+    pool: Literal["cls", "mean", "mean_prenorm"] | None = None
+    """What the classifier reads: class token or mean of patches after the final norm, or the mean of patches before
+    it with a fresh LayerNorm (MAE's fine-tuning); default: the model's pool, with mean read as mean_prenorm. Models
+    that are no plain ViT have mean alone, their own pooled feature."""
+    label_smoothing: float = 0.1
+    """Probability mass moved from the label to all classes, in [0, 1), MAE's value; with several labels per image 0 and
+    1 each move towards the other by half of it; numbers are not smoothed."""
+    mixup: float | None = None
+    """Beta parameter of mixup, 0 for off; default: 0.8 above 16 pixels with 2,000 labels or more that are
+    no numbers, else 0."""
+    cutmix: float | None = None
+    """Beta parameter of CutMix, 0 for off; default: 1 above 16 pixels with 2,000 labels or more that are
+    no numbers, else 0."""
+    drop_path: float = 0.1
+    """Stochastic depth of plain ViTs: rate at the last block, growing linearly from 0 at the first. 0.1 is MAE's for
+    ViT-B; it takes 0.2 for ViT-L and 0.3 for ViT-H."""
+    ema_decay: float = 0.999
+    """Decay of the weight average that is evaluated and exported; 0 for off, as in MAE's fine-tuning."""
+    head_hidden: int = 0
+    """Width of a hidden layer with tanh before the classifier (ViT, section 3.1); 0 for a linear classifier, the only
+    kind that is exported for timm and eval/predict.py."""
+
+
+@dataclass(frozen=True)
+class ResolvedSupervised(SupervisedConfig, Resolved):
+    """What is read and mixed, without open values."""
+
+    pool: Literal["cls", "mean", "mean_prenorm"] = OPEN
+    mixup: float = OPEN
+    cutmix: float = OPEN
+
+
+_OPTIM = OptimConfig(betas=(0.9, 0.999), min_lr=1e-6, warmup=0.1)
+
+
+@dataclass(frozen=True)
+class LabelledRecipe:
+    """What training from scratch and from a backbone have in common."""
+
+    seed: int = 0
+    """Seed of every random number of the run."""
+    run: RunConfig = field(default_factory=RunConfig)
+    augment: AugmentConfig = field(default_factory=AugmentConfig)
+    supervised: SupervisedConfig = field(default_factory=SupervisedConfig)
+    optim: OptimConfig = field(default_factory=lambda: _OPTIM)
+    fit: FitConfig = field(default_factory=lambda: FitConfig(clip_grad=1.0))
+    eval: LabelsConfig = field(default_factory=LabelsConfig)
+
+
+@dataclass(frozen=True)
+class SupervisedRecipe(LabelledRecipe):
+    """Options of recipes/supervised.py."""
+
+    preset: str | None = None
+    """What fills the options left open: digits, px32, px64, px96, px128, px224; default: chosen by the images' size.
+    Without a value: prints all of them."""
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+
+
+@dataclass(frozen=True)
+class FinetuneRecipe(LabelledRecipe):
+    """Options of eval/finetune.py.
+
+    As MAE fine-tunes: betas, smallest rate, weight decay, epochs, smoothing, drop path, RandAugment, erasing, mixing.
+    Otherwise than MAE, made for hundreds to thousands of labels: batches of 64 with clipped gradients and at least
+    1,000 steps, a tenth of them warm-up (MAE: batches of 1,024, 5 of 100 epochs), averaged weights, larger crops, and
+    one layer decay of 0.75 for every network (MAE: 0.65 and a base rate of 5e-4 for ViT-B, 50 epochs for larger ones).
+    MAE reads the mean of patches (--supervised.pool mean_prenorm); here the backbone's own pooling counts.
+    """
+
+    backbone: str = ""
+    """The folder RUN/backbone of a pre-training run (or RUN)."""
+    data: LoadingConfig = field(default_factory=LoadingConfig)
+    model: AdaptConfig = field(default_factory=AdaptConfig)
+    optim: OptimConfig = field(default_factory=lambda: replace(_OPTIM, layer_decay=0.75))
+
+
+@dataclass(frozen=True)
+class ResolvedLabelled(LabelledRecipe, Resolved):
+    """Training on labels without open values."""
+
+    supervised: ResolvedSupervised = OPEN
+    augment: ResolvedAugment = OPEN
+    optim: ResolvedOptim = OPEN
+    fit: ResolvedFit = OPEN
+
+
+@dataclass(frozen=True)
+class ResolvedSupervisedRecipe(ResolvedLabelled, SupervisedRecipe):
+    """Training from scratch without open values."""
+
+    preset: str = OPEN
+    model: ResolvedModel = OPEN
+
+
+@dataclass(frozen=True)
+class ResolvedFinetuneRecipe(ResolvedLabelled, FinetuneRecipe):
+    """Fine-tuning without open values."""
+
+
+def resolve(cfg: SupervisedRecipe, facts: Facts, preset: Preset) -> ResolvedSupervisedRecipe:
+    """Pooling, mixing, augmentation, length and rate of training from scratch.
+
+    Args:
+        cfg: As given.
+        facts: Of the labelled training images and the network.
+        preset: Of the images.
+
+    Raises:
+        UserError: For a pooling that the model does not have.
+    """
+    taken = _labelled(cfg, facts, preset, "scratch")
+    return settle(ResolvedSupervisedRecipe, cfg, preset=preset.name, model=facts.model, **taken)
+
+
+def resolve_finetuning(cfg: FinetuneRecipe, facts: Facts, preset: Preset) -> ResolvedFinetuneRecipe:
+    """The same of fine-tuning; the network is a backbone at the size and patch that ``facts`` tell.
+
+    Args:
+        cfg: As given.
+        facts: Of the labelled training images and the backbone.
+        preset: That of the run which made the backbone.
+
+    Raises:
+        UserError: For a pooling that the backbone does not have.
+    """
+    model = AdaptConfig(facts.model.img_size, facts.model.patch_size)
+    return settle(ResolvedFinetuneRecipe, cfg, model=model, **_labelled(cfg, facts, preset, "finetune"))
+
+
+def _labelled(cfg: LabelledRecipe, facts: Facts, preset: Preset, task: Task) -> dict[str, Any]:
+    """The groups that both have, resolved alike but for the learning rate."""
+    fit = settle(
+        ResolvedFit,
+        cfg.fit,
+        batch_size=cfg.fit.batch_size or preset.labelled_batch,
+        epochs=cfg.fit.epochs or float(preset.labelled_epochs),
+        min_steps=least_steps(cfg.fit),
+    )
+    return {
+        "supervised": resolve_supervised(cfg.supervised, facts, preset),
+        "augment": resolve_augment(cfg.augment, preset, preset.labelled_crop, labelled=True),
+        "optim": resolve_rate(cfg.optim, labelled_rate(preset, facts.width, task)),
+        "fit": fit,
+    }
+
+
+def labelled_rate(preset: Preset, width: int, task: Task) -> float:
+    """The base learning rate of training on labels.
+
+    Args:
+        preset: Of the images.
+        width: D of the network.
+        task: From scratch or from a backbone.
+    """
+    return (preset.narrow_lr if width < NARROW else None) or preset.base_lr[task]
+
+
+def resolve_supervised(cfg: SupervisedConfig, facts: Facts, preset: Preset) -> ResolvedSupervised:
+    """Pooling, mixing and stochastic depth as definite values.
+
+    Args:
+        cfg: As given.
+        facts: Of the labelled training images and the network.
+        preset: Of the images.
+
+    Raises:
+        UserError: For a pooling that the model does not have.
+    """
+    usual = "mean_prenorm" if facts.model.pool == "mean" else "cls"
+    if not facts.shape.plain:
+        usual = "mean"
+        if cfg.pool not in (None, usual):
+            raise UserError(f"--supervised.pool {cfg.pool} needs the tokens of a plain ViT; this model has mean alone")
+        if cfg.drop_path:
+            say_once("note: stochastic depth (--supervised.drop_path) is for plain ViTs; this model is trained without")
+            cfg = replace(cfg, drop_path=0.0)
+    mixed = {
+        k: v if getattr(cfg, k) is None else getattr(cfg, k)
+        for k, v in mixing(preset, facts.images, facts.kind).items()
+    }
+    return settle(ResolvedSupervised, cfg, pool=cfg.pool or usual, **mixed)
+
+
+def mixing(preset: Preset, labels: int, kind: str) -> dict[str, float]:
+    """Mixup and cutmix: few labels, and numbers, are not mixed.
+
+    Args:
+        preset: Of the images.
+        labels: How many are trained on.
+        kind: What they are.
+    """
+    mixed = labels >= preset.mixed_from and kind != "regression"
+    return {"mixup": preset.mixup if mixed else 0.0, "cutmix": preset.cutmix if mixed else 0.0}

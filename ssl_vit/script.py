@@ -1,0 +1,43 @@
+"""What every script does when it is called: parse, run, and show a user's mistake as one line; needs no torch."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ssl_vit.configs import parse, presets, to_dict
+from ssl_vit.configs.check import check_ranges
+from ssl_vit.core.errors import UserError
+from ssl_vit.methods import METHODS
+
+R = TypeVar("R")
+
+
+def all_presets() -> str:
+    """What ``--preset`` prints: what presets fill for every method, and each method's own part."""
+    return "\n\n".join([presets.table(), *(method.presets() for method in METHODS.values())])
+
+
+def run_script(main: Callable[[R], Any], recipe: type[R], description: str) -> None:
+    """Parses the command line, runs, and ends the process with status 1 on a user's mistake.
+
+    Args:
+        main: The script's function of its config.
+        recipe: The config's class.
+        description: Text above the options in ``--help``.
+    """
+    config = parse(recipe, description, listing=all_presets)
+    # Large tensors in pages of 2 MB: torch reads this once, and the system makes small pages one by one.
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+    try:
+        check_ranges(to_dict(config))
+        main(config)
+    except UserError as error:
+        rank = os.environ.get("RANK", "0")
+        sys.stderr.write(f"{'' if rank == '0' else f'[process {rank}] '}error: {error}\n")
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted; the same command continues from the last checkpoint\n")
+        sys.exit(130)
