@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ssl_vit.core.errors import UserError, did_you_mean
-from ssl_vit.methods import dino, mae
+from ssl_vit.methods import dino, lejepa, mae, simmim
 from ssl_vit.methods.method import Facts, Look, Method
 
-METHODS: dict[str, Method] = {method.name: method for method in (mae.METHOD, dino.METHOD)}
+METHODS: dict[str, Method] = {method.name: method for method in (mae.METHOD, dino.METHOD, simmim.METHOD, lejepa.METHOD)}
 """By name, in the order of reports; a new method is one more entry here."""
 
 

@@ -25,7 +25,7 @@ from ssl_vit.objectives.base import Built, Clock, Objective, StepOutput
 from ssl_vit.objectives.distillation import LastLayer, LossParts, Teaching, cross_view_loss, sinkhorn_knopp
 from ssl_vit.objectives.health import Observations, Watch, collapse_kind, explain_collapse, steps_between_looks
 from ssl_vit.views.crop_colours import notice
-from ssl_vit.views.multicrop import by_size, multicrop_view
+from ssl_vit.views.multicrop import by_size, in_words, multicrop_view
 
 _CHUNK = 2**26
 """Numbers in one chunk of outputs: 256 MB in fp32."""
@@ -248,8 +248,6 @@ def build(cfg: ResolvedDINORecipe, backbone: Backbone, scale: PixelScale, dtype:
     view = multicrop_view(
         scale, crops, size=model.img_size, depth=backbone.depth, drop_path=cfg.dino.drop_path, dtype=dtype
     )
-    size, patch = model.img_size, model.patch_size
-    patches = f" = {(size // patch) ** 2} patches of {patch} px" if patch else ""
-    local = f", {crops.local_crops} of {crops.local_size} px" if crops.local_crops else ""
     left_out = notice(backbone.channels, scale.bits)
-    return Built(objective, view, f"2 crops of {size} px{patches}{local}", (f"note: {left_out}",) if left_out else ())
+    sees = in_words(crops, model.img_size, model.patch_size)
+    return Built(objective, view, sees, (f"note: {left_out}",) if left_out else ())

@@ -14,10 +14,14 @@ from torch import Tensor, nn
 
 from ssl_vit.core.dist import differentiable_sum, rank_and_world
 from ssl_vit.core.randomness import make_key, normal
+from ssl_vit.data.scale import PixelScale
+from ssl_vit.methods.lejepa import ResolvedLeJEPA, ResolvedLeJEPARecipe
 from ssl_vit.models.backbone import Backbone, Pool, pooled_views
 from ssl_vit.models.batchnorm import synchronise_batch_norm
-from ssl_vit.objectives.base import Clock, Objective, StepOutput
-from ssl_vit.views.multicrop import GLOBALS, by_size
+from ssl_vit.models.build import check_sizes
+from ssl_vit.objectives.base import Built, Clock, Objective, StepOutput
+from ssl_vit.views.crop_colours import notice
+from ssl_vit.views.multicrop import GLOBALS, by_size, in_words, multicrop_view
 
 _KNOTS, _FURTHEST = 17, 3.0
 """Points of the half line at which characteristic functions are compared, and the last of them."""
@@ -87,39 +91,26 @@ class LeJEPA(Objective):
     smaller = ("fewer --crops.local_crops", "fewer --lejepa.slices")
 
     def __init__(
-        self,
-        backbone: Backbone,
-        *,
-        pool: Pool,
-        out_dim: int,
-        hidden: int,
-        layers: int,
-        slices: int,
-        weight: float,
-        seed: int,
-        freeze_positions: bool = False,
+        self, backbone: Backbone, cfg: ResolvedLeJEPA, *, pool: Pool, seed: int, freeze_positions: bool = False
     ) -> None:
         """Adds a projector to a backbone.
 
         Args:
             backbone: Random or pre-trained.
+            cfg: Resolved options.
             pool: What represents an image.
-            out_dim: Z, numbers in an embedding.
-            hidden: Width of the projector's hidden layers.
-            layers: Its linear layers.
-            slices: A, directions of a step.
-            weight: Share of SIGReg in the loss, in [0, 1].
             seed: Of the directions.
             freeze_positions: Leave the position embedding as it is (a sine-cosine table).
         """
         super().__init__()
         for name, parameter in backbone.named_parameters():
             parameter.requires_grad_(not (freeze_positions and name.endswith("pos_embed")))
-        self.backbone, self.weight, self.seed = backbone, weight, seed
+        self.backbone, self.cfg, self.seed = backbone, cfg, seed
         self.pool: Pool = pool
-        self.projector = Projector(backbone.pooled_width(pool), hidden=hidden, out_dim=out_dim, layers=layers)
+        width = backbone.pooled_width(pool)
+        self.projector = Projector(width, hidden=cfg.head_hidden, out_dim=cfg.out_dim, layers=cfg.head_layers)
         self.directions: Tensor
-        self.register_buffer("directions", torch.empty(out_dim, slices), persistent=False)
+        self.register_buffer("directions", torch.empty(cfg.out_dim, cfg.slices), persistent=False)
         self._point(0)
 
     def exported(self) -> Backbone:
@@ -156,5 +147,30 @@ class LeJEPA(Objective):
         z = z.to(torch.promote_types(z.dtype, torch.float32))
         with torch.autocast(z.device.type, enabled=False):
             apart, odd = disagreement(z, GLOBALS), sketched_gaussianity(z, self.directions)
-            loss = (1.0 - self.weight) * apart + self.weight * odd
+            loss = (1.0 - self.cfg.weight) * apart + self.cfg.weight * odd
         return StepOutput(loss, {"invariance": apart.detach(), "sigreg": odd.detach()})
+
+
+def build(cfg: ResolvedLeJEPARecipe, backbone: Backbone, scale: PixelScale, dtype: torch.dtype) -> Built:
+    """Objective and view of one run.
+
+    Args:
+        cfg: Resolved.
+        backbone: Random or pre-trained.
+        scale: Pixel statistics.
+        dtype: Arithmetic of the images.
+
+    Raises:
+        UserError: For local crops that the backbone cannot read.
+    """
+    model, crops = cfg.model, cfg.crops
+    if crops.local_crops:
+        check_sizes(backbone, (model.img_size, crops.local_size))
+    fixed = model.positions == "sincos"
+    objective = LeJEPA(backbone, cfg.lejepa, pool=model.pool, seed=cfg.seed, freeze_positions=fixed)
+    view = multicrop_view(
+        scale, crops, size=model.img_size, depth=backbone.depth, drop_path=cfg.lejepa.drop_path, dtype=dtype
+    )
+    left_out = notice(backbone.channels, scale.bits)
+    sees = in_words(crops, model.img_size, model.patch_size)
+    return Built(objective, view, sees, (f"note: {left_out}",) if left_out else ())

@@ -12,12 +12,13 @@ from torch import Tensor, nn
 
 from ssl_vit.configs import ResolvedAugment
 from ssl_vit.core.errors import UserError
-from ssl_vit.core.masking import random_mask
+from ssl_vit.core.masking import kept_patches, random_mask
 from ssl_vit.core.randomness import bits
 from ssl_vit.data.loading.batch import Batch
 from ssl_vit.data.scale import PixelScale
+from ssl_vit.methods.simmim import ResolvedSimMIMRecipe
 from ssl_vit.models.backbone import Backbone, as_judged
-from ssl_vit.objectives.base import Objective, StepOutput
+from ssl_vit.objectives.base import Built, Objective, StepOutput
 from ssl_vit.views.training import View, sample_key, train_images
 
 
@@ -121,24 +122,46 @@ def _look_at_map(backbone: Backbone) -> tuple[int, int, set[str]]:
     return size // rows, width, unused
 
 
-def simmim_view(scale: PixelScale, cfg: ResolvedAugment, *, size: int, unit: int, kept: int, dtype: torch.dtype) -> View:
+def simmim_view(
+    scale: PixelScale, cfg: ResolvedAugment, *, size: int, side: int, kept: int, dtype: torch.dtype
+) -> View:
     """Images and which squares of them are hidden.
 
     Args:
         scale: Pixel statistics.
         cfg: Resolved augmentation.
         size: S, side of the model's input in pixels.
-        unit: Side of a square in pixels; divides S, and g = S / unit.
+        side: Of a square, in pixels; divides S, and g = S / side.
         kept: Visible squares of the g * g.
         dtype: Arithmetic of the images.
     """
-    side = size // unit
+    across = size // side
 
     def view(batch: Batch, seed: int) -> dict[str, Tensor]:
         images = train_images(batch, seed, scale, cfg, size, dtype)
-        mask = random_mask(bits(sample_key(seed, "mask", batch), side * side), kept)
-        cells = torch.zeros((len(images), side * side), dtype=torch.bool, device=images.device)
+        mask = random_mask(bits(sample_key(seed, "mask", batch), across * across), kept)
+        cells = torch.zeros((len(images), across * across), dtype=torch.bool, device=images.device)
         hidden = cells.scatter(1, mask.mask_ids, torch.ones_like(mask.mask_ids, dtype=torch.bool))
-        return {"images": images, "hidden": hidden.unflatten(1, (side, side))}
+        return {"images": images, "hidden": hidden.unflatten(1, (across, across))}
 
     return view
+
+
+def build(cfg: ResolvedSimMIMRecipe, backbone: Backbone, scale: PixelScale, dtype: torch.dtype) -> Built:
+    """Objective and view of one run.
+
+    Args:
+        cfg: Resolved.
+        backbone: Random or pre-trained.
+        scale: Pixel statistics.
+        dtype: Arithmetic of the images.
+
+    Raises:
+        UserError: For a backbone whose feature map does not divide the image, or a mask that hides all or nothing.
+    """
+    size, side = cfg.model.img_size, cfg.simmim.mask_side
+    squares = (size // side) ** 2
+    kept = kept_patches(squares, cfg.simmim.mask_ratio, "--simmim.mask_ratio")
+    objective = SimMIM(backbone, freeze_positions=cfg.model.positions == "sincos")
+    view = simmim_view(scale, cfg.augment, size=size, side=side, kept=kept, dtype=dtype)
+    return Built(objective, view, f"{size} px = {squares} squares of {side} px, {kept} visible")

@@ -96,6 +96,19 @@ def _cut(
     return cut.flatten(0, 1).contiguous().clamp_(0.0, 1.0)
 
 
+def in_words(cfg: ResolvedCrops, size: int, patch: int | None) -> str:
+    """What the network sees of an image.
+
+    Args:
+        cfg: Resolved options.
+        size: S, side of the network's input in pixels.
+        patch: Side of a patch; None for networks without.
+    """
+    patches = f" = {(size // patch) ** 2} patches of {patch} px" if patch else ""
+    local = f", {cfg.local_crops} of {cfg.local_size} px" if cfg.local_crops else ""
+    return f"{GLOBALS} crops of {size} px{patches}{local}"
+
+
 def by_size(inputs: dict[str, Tensor]) -> list[tuple[Float[Tensor, "B V C S S"], Float[Tensor, "B V depth 2"] | None]]:
     """The views of each size with their stochastic depth: global ones first, and all as one where sizes are equal.
 

@@ -33,6 +33,7 @@ from ssl_vit.evaluation.finetune import predict
 from ssl_vit.evaluation.knn import knn_scores
 from ssl_vit.figures.reconstructions import save_reconstructions
 from ssl_vit.methods.dino import DINOConfig
+from ssl_vit.methods.lejepa import ResolvedLeJEPA
 from ssl_vit.methods.mae import MAEConfig
 from ssl_vit.methods.supervised import SupervisedConfig
 from ssl_vit.models.build import build_backbone
@@ -140,11 +141,12 @@ CROPS = CropsConfig(
 
 
 def simmim(scale: PixelScale) -> tuple[Objective, View]:
-    return SimMIM(model(20)), simmim_view(scale, RICH, size=20, unit=5, kept=6, dtype=torch.float32)
+    return SimMIM(model(20)), simmim_view(scale, RICH, size=20, side=5, kept=6, dtype=torch.float32)
 
 
 def lejepa(scale: PixelScale) -> tuple[Objective, View]:
-    objective = LeJEPA(model(20), pool="cls", out_dim=8, hidden=16, layers=2, slices=32, weight=0.02, seed=3)
+    cfg = ResolvedLeJEPA(out_dim=8, head_hidden=16, head_layers=2, slices=32, drop_path=0.1)
+    objective = LeJEPA(model(20), cfg, pool="cls", seed=3)
     return objective, multicrop_view(scale, CROPS, size=20, depth=2, drop_path=0.1, dtype=torch.float32)
 
 

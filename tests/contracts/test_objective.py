@@ -10,6 +10,7 @@ from ssl_vit.configs import ModelConfig
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.masking import random_mask
 from ssl_vit.methods.dino import DINOConfig
+from ssl_vit.methods.lejepa import ResolvedLeJEPA
 from ssl_vit.methods.mae import MAEConfig
 from ssl_vit.methods.supervised import SupervisedConfig
 from ssl_vit.models.backbone import Backbone, TokenBackbone
@@ -81,7 +82,8 @@ def simmim(net: Backbone | None = None) -> tuple[Objective, dict[str, Tensor]]:
 def lejepa(net: Backbone | None = None, size: int = 16) -> tuple[Objective, dict[str, Tensor]]:
     net, pool = net or backbone(), "mean" if net else "cls"
     torch.manual_seed(3)
-    objective = LeJEPA(net, pool=pool, out_dim=5, hidden=12, layers=2, slices=32, weight=0.1, seed=0).double()
+    cfg = ResolvedLeJEPA(weight=0.1, out_dim=5, head_hidden=12, head_layers=2, slices=32, drop_path=0.0)
+    objective = LeJEPA(net, cfg, pool=pool, seed=0).double()
     inputs = {"globals": torch.randn(6, 2, 2, size, size), "locals": torch.randn(6, 2, 2, size // 2, size // 2)}
     return objective, {name: value.double() for name, value in inputs.items()}
 

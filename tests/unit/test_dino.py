@@ -6,7 +6,6 @@ import math
 import re
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from ssl_vit.configs import ModelConfig

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from ssl_vit.configs import DataConfig, FitConfig, LabelledDataConfig, ModelConfig, OptimConfig
+from ssl_vit.configs import DataConfig, LabelledDataConfig, ModelConfig, ResolvedAugment
+from ssl_vit.configs.fit import ResolvedFit, ResolvedOptim
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loading.loader import Loader
 from ssl_vit.data.scale import measure_scale
@@ -22,6 +23,8 @@ from ssl_vit.objectives.simmim import SimMIM, simmim_view
 from ssl_vit.runs.directory import RunDir
 from ssl_vit.training import launch, loop
 from ssl_vit.training.health import Health
+
+PLAIN = ResolvedAugment(crop_scale=(1.0, 1.0), flip=False, policy="none", erasing=0.0)
 
 
 @pytest.fixture(scope="module")
@@ -104,10 +107,10 @@ def test_training_does_not_notice(kind: str, pool: ImageSet, tmp_path: Path) -> 
             loader = Loader(pool, batch_size=32, micro_batch=32, seed=0, device=torch.device("cpu"))
             scale = measure_scale(pool)
             size = objective.backbone.img_size
-            cfg = FitConfig(epochs=epochs, batch_size=32, micro_batch=32, precision="fp32", log_every=1)
-            view = simmim_view(scale, PLAIN, size=size, unit=size // 4, kept=6, dtype=torch.float32)
+            cfg = ResolvedFit(epochs=epochs, min_steps=0, batch_size=32, precision="fp32", log_every=1)
+            view = simmim_view(scale, PLAIN, size=size, side=size // 4, kept=6, dtype=torch.float32)
             loop.fit(
-                objective, loader, view, fit=cfg, optim=OptimConfig(lr=1e-3, min_lr=1e-3, warmup=0.0),
+                objective, loader, view, fit=cfg, optim=ResolvedOptim(base_lr=1e-3, min_lr=1e-3, warmup=0.0),
                 run=RunDir(tmp_path / name, True), accelerator=launch.start("fp32"), seed=0,
                 health=None if name == "without" else Health(loader, scale, "mean"),
             )  # fmt: skip

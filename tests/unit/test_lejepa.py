@@ -8,6 +8,7 @@ import pytest
 import torch
 from scipy.stats import norm
 from ssl_vit.configs import ModelConfig
+from ssl_vit.methods.lejepa import ResolvedLeJEPA
 from ssl_vit.models.build import build_backbone
 from ssl_vit.objectives.base import Clock
 from ssl_vit.objectives.lejepa import LeJEPA, disagreement, sketched_gaussianity
@@ -17,7 +18,8 @@ from torch import Tensor
 def build(seed: int = 0) -> LeJEPA:
     torch.manual_seed(0)
     net = build_backbone(ModelConfig("vit_tiny_patch16_224", 16, 4, 24, 2, 2, "learnable", "cls"), 2)
-    return LeJEPA(net, pool="cls", out_dim=6, hidden=16, layers=3, slices=64, weight=0.02, seed=seed)
+    cfg = ResolvedLeJEPA(weight=0.02, out_dim=6, head_hidden=16, head_layers=3, slices=64, drop_path=0.0)
+    return LeJEPA(net, cfg, pool="cls", seed=seed)
 
 
 def crops(images: int = 8) -> dict[str, Tensor]:

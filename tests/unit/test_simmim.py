@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from ssl_vit.configs import AugmentConfig, ModelConfig
+from ssl_vit.configs import ModelConfig, ResolvedAugment
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.loading.batch import Batch
 from ssl_vit.data.scale import PixelScale
@@ -118,8 +118,8 @@ def test_hidden_squares_of_known_networks() -> None:
 
 def test_every_image_hides_as_many_squares_of_its_own() -> None:
     scale = PixelScale((0.5,), (0.2,), 8)
-    cfg = AugmentConfig(crop_scale=(1.0, 1.0), flip=False, policy="none", erasing=0.0)
-    view = simmim_view(scale, cfg, size=8, unit=2, kept=6, dtype=torch.float64)
+    cfg = ResolvedAugment(crop_scale=(1.0, 1.0), flip=False, policy="none", erasing=0.0)
+    view = simmim_view(scale, cfg, size=8, side=2, kept=6, dtype=torch.float64)
     index = torch.arange(40)
     pixels = torch.randint(0, 256, (40, 1, 8, 8), dtype=torch.uint8)
 
