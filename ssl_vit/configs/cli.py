@@ -14,6 +14,7 @@ import yaml
 from jsonargparse import ArgumentParser, set_parsing_settings
 
 from ssl_vit.configs import presets
+from ssl_vit.configs.facts import options
 from ssl_vit.core.errors import UserError, did_you_mean
 
 R = TypeVar("R")
@@ -97,7 +98,10 @@ def _parser(recipe: type[Any], description: str) -> Any:
     parser: Any = _Parser(description=description, allow_abbrev=False)
     parser.add_argument("--config", action=_CONFIG_FILE, help="YAML file with options; later ones win.")
     parser.add_class_arguments(recipe, as_group=False)
+    declared = options(recipe)
     for action in parser._actions:
+        if action.dest in declared and (limits := declared[action.dest].range):
+            action.help = f"{action.help} {limits.words.capitalize()}."
         if action.dest == "preset":
             action.nargs, action.const = "?", presets.LIST
     return parser

@@ -79,8 +79,7 @@ def open_study(cfg: Comparison, folder: Path, pool: ImageSet, data: Labelled) ->
         data: Labelled images.
     """
     train, test = data.train, data.test
-    assert train.labels is not None and test.labels is not None
-    metric = chosen_metric(cfg.eval.metric, test.kind, test.labels)
+    metric = chosen_metric(cfg.eval.metric, test.kind, test.truth)
     _check_defined(metric, data)
     given, model = named_runs(cfg, pool)
     cfg = replace(cfg, model=model)
@@ -89,7 +88,7 @@ def open_study(cfg: Comparison, folder: Path, pool: ImageSet, data: Labelled) ->
     resolved = resolve.resolve_model(model, short, shape, cfg.preset)
     check_shape(resolved)
     preset = resolve.preset_for(cfg.preset, resolved.img_size)
-    classes = len(np.unique(train.labels)) if train.kind == "class" else None
+    classes = len(np.unique(train.truth)) if train.kind == "class" else None
     counts, notes = label_counts(cfg.verdict, len(train), classes, cfg.data.path == "digits" and not cfg.eval.data.path)
     notes += _small_classes(cfg, train)
     tuned = tuned_counts(counts, {n: _held_out(train, n) for n in counts})
@@ -129,8 +128,7 @@ def open_study(cfg: Comparison, folder: Path, pool: ImageSet, data: Labelled) ->
 def _check_defined(metric: str, data: Labelled) -> None:
     """Refuses a metric that the labels of these test images leave undefined, before anything is trained."""
     test = data.test
-    assert test.labels is not None
-    if metric in _RANKING and not np.ptp(test.labels, axis=0).any():
+    if metric in _RANKING and not np.ptp(test.truth, axis=0).any():
         which = "a single class" if test.kind == "class" else "labels that do not vary"
         raise UserError(
             f"--eval.metric {metric} is not defined on the {len(test):,} test images ({data.split}), which have "
@@ -140,9 +138,9 @@ def _check_defined(metric: str, data: Labelled) -> None:
 
 def _small_classes(cfg: Comparison, train: ImageSet) -> list[str]:
     """Where there are not as many labels per class as were asked for."""
-    if cfg.verdict.per_class is None or train.kind != "class" or train.labels is None:
+    if cfg.verdict.per_class is None or train.kind != "class":
         return []
-    sizes = np.bincount(train.labels, minlength=len(train.classes))
+    sizes = np.bincount(train.truth, minlength=len(train.classes))
     small = {
         k: [name for name, n in zip(train.classes, sizes, strict=True) if 0 < n < k] for k in cfg.verdict.per_class
     }
@@ -166,8 +164,7 @@ def _rates(preset: resolve.Preset, width: int) -> dict[str, float]:
 def _held_out(train: ImageSet, labels: int) -> int:
     """How many labels a choice inside the first draw is made by; 0 where none can be made."""
     drawn = labelled_draw(train, labels, 0)
-    assert drawn.labels is not None
-    parts = held_out_inside(drawn.labels, 0, drawn.kind, drawn.groups)
+    parts = held_out_inside(drawn.truth, 0, drawn.kind, drawn.groups)
     return 0 if parts is None else len(parts[1])
 
 
@@ -200,11 +197,9 @@ def export_untrained(study: Study, pool: ImageSet) -> None:
 def facts(opened: Opened, note: str) -> dict[str, Any]:
     """What verdict.json says of the images."""
     train, test, pool = opened.data.train, opened.data.test, opened.pool
-    assert train.labels is not None and test.labels is not None
     counts = {}
     if train.kind == "class":
-        numbers = (np.bincount(s.labels, minlength=len(train.classes)) for s in (train, test) if s.labels is not None)
-        given, tested = numbers
+        given, tested = (np.bincount(s.truth, minlength=len(train.classes)) for s in (train, test))
         counts = {
             name: {"train": int(a), "test": int(b)} for name, a, b in zip(train.classes, given, tested, strict=True)
         }

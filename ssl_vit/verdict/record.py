@@ -54,7 +54,6 @@ def write_about(opened: Opened, made: Made, note: str, run: RunDir, seconds: flo
     study, v = made.plan.study, made.plan.study.recipe.verdict
     test, plan = opened.data.test, made.plan
     kept = judged_positions(study.folder / "results", len(test))
-    assert test.labels is not None
     by_image = study.metric in IMAGES
     groups = None if test.groups is None or not by_image else test.groups[kept].tolist()
     about: dict[str, Any] = {
@@ -62,7 +61,7 @@ def write_about(opened: Opened, made: Made, note: str, run: RunDir, seconds: flo
         "classes": list(test.classes), "labels": list(study.labels),
         "data": facts(opened, note) | {"unreadable": len(test) - len(kept)},
         "test": {"positions": None if len(kept) == len(test) else kept.tolist(),
-                 "labels": test.labels[kept].tolist() if study.kind == "class" else None, "clusters": groups,
+                 "labels": test.truth[kept].tolist() if study.kind == "class" else None, "clusters": groups,
                  "names": [test.where(int(i)) for i in kept] if study.kind == "class" else []},
         "transductive": study.recipe.data.transductive,
         "methods": {start: _method(study, start, made) for start in study.starts},

@@ -152,12 +152,13 @@ def test_a_batch_says_what_it_holds(tmp_path: Path) -> None:
         assert batch.images[:, 0, 1, 1].tolist() == index
         assert batch.sizes.tolist() == [[4.0, 3.0 + i % 3] for i in index]
         assert not batch.native
-        assert batch.labels is not None
-        assert batch.labels.tolist() == [i % 5 for i in index]
+        assert batch.truth.tolist() == [i % 5 for i in index]
     (batch,) = load(file_set(tmp_path / "same", 3), batch=3).batches(0, 1)
     assert batch.native
     (batch,) = load(array_set(3), batch=3).batches(0, 1)
     assert batch.labels is None
+    with pytest.raises(ValueError, match="opened without them"):
+        _ = batch.truth
     assert batch.images.dtype == torch.int32
 
 
