@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from ssl_vit.configs.crops import CropsConfig, ResolvedCrops
+from ssl_vit.configs.facts import Range
 from ssl_vit.configs.fit import FitConfig, OptimConfig
 from ssl_vit.configs.presets import Preset
 from ssl_vit.configs.recipes import PretrainingRecipe, ResolvedPretraining
@@ -19,17 +21,17 @@ from ssl_vit.methods.method import Facts, Method
 class LeJEPAConfig:
     """Agreement of views whose embeddings are kept Gaussian (Balestriero and LeCun 2025, arXiv 2511.08544)."""
 
-    weight: float = 0.02
+    weight: Annotated[float, Range(0, 1)] = 0.02
     """Share of SIGReg in the loss, in [0, 1]; the rest is agreement. The authors' smallest example has 0.02."""
-    out_dim: int = 16
+    out_dim: Annotated[int, Range(1)] = 16
     """Numbers in an embedding; the authors' smallest example has 16."""
-    head_hidden: int | None = None
+    head_hidden: Annotated[int | None, Range(1)] = None
     """Width of the projector's hidden layers; default: the authors' 2,048, less for narrow networks."""
-    head_layers: int = 3
+    head_layers: Annotated[int, Range(1)] = 3
     """Linear layers of the projector, at least 1."""
-    slices: int = 256
+    slices: Annotated[int, Range(1)] = 256
     """Directions along which embeddings are compared with a normal, drawn anew in every step."""
-    drop_path: float | None = None
+    drop_path: Annotated[float | None, Range(0, 0.999)] = None
     """Stochastic depth: rate at the last block, growing linearly from 0 at the first. Default: as DINO's."""
 
 

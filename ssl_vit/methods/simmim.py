@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from ssl_vit.configs.data import AugmentConfig, ResolvedAugment
+from ssl_vit.configs.facts import Range
 from ssl_vit.configs.presets import Preset
 from ssl_vit.configs.recipes import PretrainingRecipe, ResolvedPretraining
 from ssl_vit.configs.resolve import resolve_augment, resolve_budget, resolve_rate
@@ -20,7 +22,7 @@ class SimMIMConfig:
 
     mask_ratio: float = 0.6
     """Share of squares hidden from the network, in (0, 1); the paper's 0.6."""
-    mask_side: int | None = None
+    mask_side: Annotated[int | None, Range(1)] = None
     """Side of the squares that are hidden, in pixels; divides the input. Default: near the paper's 32 of 224, in whole
     patches, at least four squares along a side."""
 

@@ -17,13 +17,13 @@ from pathlib import Path
 
 from made_study import STUDY
 from ssl_vit import train
-from ssl_vit.verdict.options import VerdictConfig, VerdictRecipe
+from ssl_vit.verdict.options import VerdictConfig, verdict_recipe
 from ssl_vit.verdict import work
 from ssl_vit.verdict.runner import Runner, Unit
 
 if __name__ == "__main__":
     main = train.start().is_main_process
-    study = replace(STUDY, folder=Path("v"), recipe=VerdictRecipe(verdict=VerdictConfig(seeds=1, length=0.02)))
+    study = replace(STUDY, folder=Path("v"), recipe=verdict_recipe()(verdict=VerdictConfig(seeds=1, length=0.02)))
     good = study.usual("scratch", 1000)
     bad = good._replace(lr=1e30)
     units = [Unit(f"trial-{j}", work.trial, (study, "scratch", 1000, j, c), 1.0) for j, c in enumerate((bad, good))]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from ssl_vit.configs import DataConfig, LabelledDataConfig, ModelConfig, ResolvedAugment
+from ssl_vit.configs import DataConfig, LabelledDataConfig, ResolvedAugment, ResolvedModel
 from ssl_vit.configs.fit import ResolvedFit, ResolvedOptim
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loading.loader import Loader
@@ -39,8 +39,8 @@ def looking(pool: ImageSet, batch: int = 32, micro: int | None = None) -> Health
 
 def network(kind: str = "test_resnet") -> torch.nn.Module:
     torch.manual_seed(0)
-    plain = ModelConfig("vit_tiny_patch16_224", 8, 2, 24, 2, 2, "sincos", "mean")
-    return build_backbone(plain if kind == "vit" else ModelConfig(kind, 32, pool="mean"), 1)
+    plain = ResolvedModel("vit_tiny_patch16_224", 8, 2, 24, 2, 2, "sincos", "mean")
+    return build_backbone(plain if kind == "vit" else ResolvedModel(kind, 32, pool="mean"), 1)
 
 
 def test_features_of_known_spread() -> None:

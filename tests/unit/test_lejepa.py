@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 from scipy.stats import norm
-from ssl_vit.configs import ModelConfig
+from ssl_vit.configs import ResolvedModel
 from ssl_vit.methods.lejepa import ResolvedLeJEPA
 from ssl_vit.models.build import build_backbone
 from ssl_vit.objectives.base import Clock
@@ -17,7 +17,7 @@ from torch import Tensor
 
 def build(seed: int = 0) -> LeJEPA:
     torch.manual_seed(0)
-    net = build_backbone(ModelConfig("vit_tiny_patch16_224", 16, 4, 24, 2, 2, "learnable", "cls"), 2)
+    net = build_backbone(ResolvedModel("vit_tiny_patch16_224", 16, 4, 24, 2, 2, "learnable", "cls"), 2)
     cfg = ResolvedLeJEPA(weight=0.02, out_dim=6, head_hidden=16, head_layers=3, slices=64, drop_path=0.0)
     return LeJEPA(net, cfg, pool="cls", seed=seed)
 

@@ -10,7 +10,7 @@ import torch
 import torchvision.transforms.v2.functional as tvf
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ssl_vit.configs import CropsConfig
+from ssl_vit.configs import ResolvedCrops
 from ssl_vit.core.randomness import make_key, uniform
 from ssl_vit.data.boxes import centre_crop, random_resized_crop
 from ssl_vit.data.loading.loader import Batch
@@ -29,10 +29,10 @@ from ssl_vit.views.crop_colours import (
 from ssl_vit.views.multicrop import multicrop_view
 from torch import Tensor
 
-PAPER = CropsConfig(
+PAPER = ResolvedCrops(
     (0.4, 1.0), (0.05, 0.4), 4, 8, (3 / 4, 4 / 3), True, 1.0, 0.8, 0.2, (1.0, 0.1, 0.5), (0.1, 2.0), 0.2
 )
-OFF = CropsConfig((1.0, 1.0), (1.0, 1.0), 3, 16, (1.0, 1.0), False, 0.0, 0.0, 0.0, (0.0, 0.0, 0.0), (0.1, 2.0), 0.0)
+OFF = ResolvedCrops((1.0, 1.0), (1.0, 1.0), 3, 16, (1.0, 1.0), False, 0.0, 0.0, 0.0, (0.0, 0.0, 0.0), (0.1, 2.0), 0.0)
 RGB = operations(3, 8)
 NOTHING = len(OPERATIONS)
 TORCHVISIONS = {
@@ -59,14 +59,14 @@ def batch_of(n: int, side: int = 16, *, channels: int = 3, deep: bool = False, f
 
 
 def made(
-    batch: Batch, cfg: CropsConfig = PAPER, *, seed: int = 0, size: int = 16, drop: float = 0.0
+    batch: Batch, cfg: ResolvedCrops = PAPER, *, seed: int = 0, size: int = 16, drop: float = 0.0
 ) -> dict[str, Tensor]:
     channels = batch.images.shape[1]
     scale = raw(channels, 16 if batch.images.dtype == torch.int32 else 8)
     return multicrop_view(scale, cfg, size=size, depth=5, drop_path=drop, dtype=torch.float32)(batch, seed)
 
 
-def draws_of(n: int, view: int, cfg: CropsConfig = PAPER, names: tuple[str, ...] = RGB) -> Draws:
+def draws_of(n: int, view: int, cfg: ResolvedCrops = PAPER, names: tuple[str, ...] = RGB) -> Draws:
     u = uniform(make_key(3, "t", torch.arange(n), view), NUMBERS)
     return draw(u, torch.full((n,), view), cfg, names)
 
@@ -93,7 +93,7 @@ def test_shapes_and_keys(channels: int, deep: bool) -> None:
 def test_what_is_switched_off_is_absent() -> None:
     batch = batch_of(3)
     assert set(made(batch)) == {"globals", "locals"}
-    assert set(made(batch, replace(PAPER, local_crops=0, local_size=None))) == {"globals"}
+    assert set(made(batch, replace(PAPER, local_crops=0))) == {"globals"}
     assert set(made(batch, replace(PAPER, local_crops=0), drop=0.1)) == {"globals", "drop_globals"}
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from ssl_vit.configs import ModelConfig, ResolvedAugment
+from ssl_vit.configs import ResolvedAugment, ResolvedModel
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.loading.batch import Batch
 from ssl_vit.data.scale import PixelScale
@@ -16,7 +16,7 @@ from ssl_vit.models.build import build_backbone, make_backbone
 from ssl_vit.objectives.simmim import SimMIM, error_of_hidden, hidden_pixels, simmim_view
 
 KINDS = {
-    "vit": lambda: build_backbone(ModelConfig("vit_tiny_patch16_224", 32, 8, 24, 2, 2, "learnable", "cls"), 2),
+    "vit": lambda: build_backbone(ResolvedModel("vit_tiny_patch16_224", 32, 8, 24, 2, 2, "learnable", "cls"), 2),
     "swin": lambda: make_backbone(
         "swin_tiny_patch4_window7_224",
         {"in_chans": 2, "img_size": 32, "patch_size": 2, "window_size": 4, "embed_dim": 16, "depths": (1, 1, 2),
