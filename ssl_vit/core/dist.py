@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ssl_vit.core import started
 from ssl_vit.core.errors import UserError
 
 
@@ -117,14 +118,18 @@ def _accelerate_launcher() -> tuple[dict[str, str], dict[str, str]] | None:
 
 
 def use_idle_cores(processes: int) -> None:
-    """Lets a lone CPU process compute on every core where nobody chose a number of threads.
+    """Lets CPU processes compute on every core where nobody chose a number of threads.
 
-    ``accelerate launch`` starts a process with OMP_NUM_THREADS=1 unless it is told otherwise; a number that was given
-    to it, or set in the environment it was called from, is kept.
+    ``accelerate launch`` and ``ssl-vit`` start a process with OMP_NUM_THREADS=1 unless they are told otherwise; a
+    number that was given to them, or set in the environment they were called from, is kept. Several processes share the
+    cores where ``ssl-vit`` started them.
 
     Args:
         processes: Number of processes of this job.
     """
+    if started.threads_open:
+        torch.set_num_threads(max(1, (psutil.cpu_count(logical=False) or 1) // local_processes()))
+        return
     launcher = _accelerate_launcher()
     if launcher is None or processes != 1:
         return
@@ -152,7 +157,8 @@ def check_world_size(actual: int) -> None:
     if asked is None or asked == actual:
         return
     raise UserError(
-        f"{asked} processes were asked for, but this job has {actual}. Several CPU processes: "
+        f"{asked} processes were asked for, but this job has {actual}. Several processes: ssl-vit COMMAND --processes "
+        f"{asked} ...; several CPU processes by hand: "
         f"ACCELERATE_USE_CPU=1 OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node {asked} SCRIPT ...; "
         f"several GPUs: accelerate launch --num_processes {asked} SCRIPT ... on a machine that has them"
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -23,6 +22,7 @@ from ssl_vit.configs import (
 )
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.notices import say_once
+from ssl_vit.core.started import typed
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loading.file_crops import FileCrops, file_crops
 from ssl_vit.data.loading.loader import Loader
@@ -39,8 +39,6 @@ from ssl_vit.objectives.base import Built, Objective
 from ssl_vit.runs.directory import RunDir, open_run
 from ssl_vit.training import launch, loop
 from ssl_vit.training.health import Health
-
-_ROOT = Path(__file__).resolve().parents[2]
 
 
 class Beginning(NamedTuple):
@@ -203,17 +201,12 @@ def what_next(cfg: ResolvedPretraining, start: Beginning, run: RunDir, picture: 
         f"\n  timm.create_model('local-dir:{run.backbone}', pretrained=True)"
         f"\n{seen}Metrics: {run.path / 'metrics.jsonl'}   Options: {run.path / 'config.yaml'}\n"
         f"\nWhat it is worth on labelled images:"
-        f"\n  accelerate launch {_script('eval/knn.py')} --backbone {place}{judged}"
-        f"\n  accelerate launch {_script('eval/linear_probe.py')} --backbone {place}{judged}"
-        f"\n  accelerate launch {_script('eval/finetune.py')} --backbone {place}{judged}"
+        f"\n  {typed('eval/knn.py')} --backbone {place}{judged}"
+        f"\n  {typed('eval/linear_probe.py')} --backbone {place}{judged}"
+        f"\n  {typed('eval/finetune.py')} --backbone {place}{judged}"
         f"\nand the same network without pre-training:"
-        f"\n  accelerate launch {_script('recipes/supervised.py')} {again}{judged}".rstrip()
+        f"\n  {typed('recipes/supervised.py')} {again}{judged}".rstrip()
     )
-
-
-def _script(name: str) -> str:
-    """A script's path from where the user is."""
-    return quote(os.path.relpath(_ROOT / name))
 
 
 def _baseline_options(cfg: ResolvedPretraining, start: Beginning) -> list[str]:

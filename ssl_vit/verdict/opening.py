@@ -11,15 +11,15 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from ssl_vit.configs import resolve
+from ssl_vit.configs.metrics import METRICS
 from ssl_vit.configs.presets import Task
 from ssl_vit.core.dist import gather_lists, rank_and_world
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.scale import measure_scale
 from ssl_vit.data.sources.opening import Labelled, open_labelled, open_pool
-from ssl_vit.evaluation.features import RAW_SIDE
+from ssl_vit.evaluation.features import RAW_SIDE, candidate_pools
 from ssl_vit.evaluation.few_label import held_out_inside, labelled_draw
-from ssl_vit.evaluation.linear_protocols import candidate_pools
 from ssl_vit.evaluation.metrics import chosen_metric
 from ssl_vit.exports.origin import recorded_data
 from ssl_vit.exports.timm_folder import export_backbone
@@ -33,8 +33,6 @@ from ssl_vit.verdict.options import Comparison, label_counts, methods_of, second
 from ssl_vit.verdict.study import Study
 from ssl_vit.verdict.tuning import tuned_counts
 
-_RANKING = ("auroc", "average_precision", "r2")
-"""Metrics that need labels which vary."""
 _TASKS: tuple[Task, ...] = ("scratch", "finetune")
 
 
@@ -128,7 +126,7 @@ def open_study(cfg: Comparison, folder: Path, pool: ImageSet, data: Labelled) ->
 def _check_defined(metric: str, data: Labelled) -> None:
     """Refuses a metric that the labels of these test images leave undefined, before anything is trained."""
     test = data.test
-    if metric in _RANKING and not np.ptp(test.truth, axis=0).any():
+    if METRICS[metric].needs_variety and not np.ptp(test.truth, axis=0).any():
         which = "a single class" if test.kind == "class" else "labels that do not vary"
         raise UserError(
             f"--eval.metric {metric} is not defined on the {len(test):,} test images ({data.split}), which have "

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from ssl_vit.configs import ModelConfig, ResolvedModel
 from ssl_vit.core.errors import UserError
-from ssl_vit.evaluation.linear_protocols import candidate_pools
+from ssl_vit.evaluation.features import candidate_pools
 from ssl_vit.models.build import build_backbone, check_shape, make_backbone, model_facts, timm_args
 from ssl_vit.models.pooled import PooledBackbone
 from ssl_vit.models.positions import resample

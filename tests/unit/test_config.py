@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ssl_vit.configs import (
     AugmentConfig,
     CropsConfig,
-    DINORecipe,
     FiguresRecipe,
-    FinetuneRecipe,
     FitConfig,
     KNNConfig,
     KNNRecipe,
     LinearRecipe,
-    MAEConfig,
-    MAERecipe,
     ModelConfig,
     OptimConfig,
     PredictRecipe,
     ProbeOptimConfig,
-    SupervisedConfig,
-    SupervisedRecipe,
-    VerdictRecipe,
+    ResolvedAugment,
+    ResolvedModel,
     from_dict,
     parse,
     resolve,
@@ -33,12 +29,24 @@ from ssl_vit.configs import (
 )
 from ssl_vit.configs.check import check_ranges
 from ssl_vit.configs.crops import check_crops
+from ssl_vit.configs.presets import PRESETS
 from ssl_vit.core.errors import UserError
+from ssl_vit.methods import Facts, mae
+from ssl_vit.methods.dino import DINORecipe
+from ssl_vit.methods.mae import MAERecipe
+from ssl_vit.methods.supervised import (
+    FinetuneRecipe,
+    ResolvedSupervised,
+    SupervisedConfig,
+    SupervisedRecipe,
+    resolve_supervised,
+)
 from ssl_vit.models.build import ModelFacts
+from ssl_vit.verdict.options import verdict_recipe
 
 RECIPES = [
     MAERecipe, DINORecipe, SupervisedRecipe, FinetuneRecipe, KNNRecipe, LinearRecipe, PredictRecipe, FiguresRecipe,
-    VerdictRecipe,
+    verdict_recipe(),
 ]  # fmt: skip
 SMALL = ModelFacts(224, 16, 384, 12, 6)
 TINY = ModelFacts(224, 16, 192, 12, 3)
@@ -166,52 +174,64 @@ def test_chosen_sizes_always_divide(side: int) -> None:
             assert found.img_size // found.patch_size >= 2
 
 
+def augmented(given: AugmentConfig, name: str, *, labelled: bool) -> ResolvedAugment:
+    """As MAE and training on labels have it with that preset."""
+    preset = PRESETS[name]
+    crop = preset.labelled_crop if labelled else mae.PRESETS[name].crop
+    return resolve.resolve_augment(given, preset, crop, labelled=labelled)
+
+
 def test_small_images_are_not_varied_and_large_ones_are() -> None:
-    digits = resolve.resolve_augment(AugmentConfig(), 8, labelled=False)
+    digits = augmented(AugmentConfig(), "digits", labelled=False)
     assert (digits.crop_scale, digits.flip, digits.policy) == ((1.0, 1.0), False, "none")
-    photos = resolve.resolve_augment(AugmentConfig(), 224, labelled=False)
+    photos = augmented(AugmentConfig(), "px224", labelled=False)
     assert (photos.crop_scale, photos.flip, photos.policy, photos.erasing) == ((0.2, 1.0), True, "none", 0.0)
-    labelled = resolve.resolve_augment(AugmentConfig(flip=False), 224, labelled=True)
+    labelled = augmented(AugmentConfig(flip=False), "px224", labelled=True)
     assert (labelled.crop_scale, labelled.flip, labelled.policy) == ((0.35, 1.0), False, "randaugment")
     assert (labelled.magnitude, labelled.erasing) == (9.0, 0.25)
-    tiny = resolve.resolve_augment(AugmentConfig(), 16, labelled=True)
+    tiny = augmented(AugmentConfig(), "digits", labelled=True)
     assert (tiny.policy, tiny.erasing) == ("none", 0.0)
 
 
 def test_erasing_needs_labels() -> None:
     with pytest.raises(UserError, match=r"--augment\.erasing"):
-        resolve.resolve_augment(AugmentConfig(erasing=0.25), 224, labelled=False)
+        augmented(AugmentConfig(erasing=0.25), "px224", labelled=False)
 
 
 @pytest.mark.parametrize("scale", [(0.0, 1.0), (0.8, 0.2), (0.5, 1.5)])
 def test_impossible_crops(scale: tuple[float, float]) -> None:
     with pytest.raises(UserError, match=r"--augment\.crop_scale"):
-        resolve.resolve_augment(AugmentConfig(crop_scale=scale), 32, labelled=False)
+        augmented(AugmentConfig(crop_scale=scale), "px32", labelled=False)
 
 
 def test_padded_crops_have_no_areas() -> None:
     padded = AugmentConfig(crop="pad")
     for labelled in (False, True):
-        assert resolve.resolve_augment(padded, 32, labelled=labelled).crop_scale == (1.0, 1.0)
-    again = resolve.resolve_augment(padded, 32, labelled=True)
-    assert resolve.resolve_augment(again, 32, labelled=True) == again
+        assert augmented(padded, "px32", labelled=labelled).crop_scale == (1.0, 1.0)
+    again = augmented(padded, "px32", labelled=True)
+    assert augmented(again, "px32", labelled=True) == again
     with pytest.raises(UserError, match=r"--augment\.crop_scale .* --augment\.crop pad"):
-        resolve.resolve_augment(AugmentConfig(crop="pad", crop_scale=(0.2, 1.0)), 32, labelled=False)
+        augmented(AugmentConfig(crop="pad", crop_scale=(0.2, 1.0)), "px32", labelled=False)
 
 
 def test_decoder_of_vit_b_is_the_papers() -> None:
-    found = resolve.resolve_mae(MAEConfig(), 768, 224)
+    model = ResolvedModel("vit_base_patch16_224", 224, 16, 768, 12, 12, "sincos", "cls")
+    found = mae.resolve(MAERecipe(), Facts(5000, model, SMALL), PRESETS["px224"]).mae
     assert (found.decoder_width, found.decoder_depth, found.decoder_heads) == (512, 8, 16)
     assert (found.mask_ratio, found.norm_pix) == (0.75, True)
 
 
 def test_fine_tuning_reads_the_mean_before_the_norm_as_mae_does() -> None:
-    assert resolve.resolve_supervised(SupervisedConfig(), "mean", 224, 5000).pool == "mean_prenorm"
-    few = resolve.resolve_supervised(SupervisedConfig(), "cls", 224, 100)
+    def found(labels: int, pool: Any = "cls", kind: str = "class") -> ResolvedSupervised:
+        model = ResolvedModel("vit_small_patch16_224", 224, 16, 384, 12, 6, "sincos", pool)
+        return resolve_supervised(SupervisedConfig(), Facts(labels, model, SMALL, kind), PRESETS["px224"])
+
+    assert found(5000, "mean").pool == "mean_prenorm"
+    few = found(100)
     assert (few.pool, few.mixup, few.cutmix) == ("cls", 0.0, 0.0)
-    numbers = resolve.resolve_supervised(SupervisedConfig(), "cls", 224, 5000, "regression")
+    numbers = found(5000, kind="regression")
     assert (numbers.mixup, numbers.cutmix) == (0.0, 0.0)
-    many = resolve.resolve_supervised(SupervisedConfig(), "cls", 224, 5000)
+    many = found(5000)
     assert (many.mixup, many.cutmix) == (0.8, 1.0)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from ssl_vit.configs import ModelConfig, ResolvedModel
 from ssl_vit.methods.starts import starts
@@ -78,7 +78,6 @@ def test_two_jobs_take_half_the_time() -> None:
     assert one == pytest.approx(2 * two)
 
 
-@settings(deadline=None)
 @given(st.floats(60, 1e5), st.integers(1, 8))
 def test_a_plan_fits_or_says_that_it_cannot(budget: float, jobs: int) -> None:
     plan = make_plan(STUDY, PACES, 1438, budget, jobs)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from scipy import stats
@@ -79,7 +79,6 @@ def array_set(pixels: np.ndarray) -> ImageSet:
 # Scale
 
 
-@settings(max_examples=40, deadline=None, database=None, derandomize=True)
 @given(seed=st.integers(0, 999), channels=st.sampled_from([1, 3]), bits=st.sampled_from([8, 16]))
 def test_restore_undoes_normalise(seed: int, channels: int, bits: int) -> None:
     rng = np.random.default_rng(seed)
