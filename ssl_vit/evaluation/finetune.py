@@ -131,7 +131,7 @@ def labelling_of(images: ImageSet) -> Labelling:
     return Labelling(images.kind, images.classes, scale)
 
 
-def exported_pool(cfg: SupervisedConfig) -> Literal["cls", "mean"]:
+def exported_pool(cfg: ResolvedSupervised) -> Literal["cls", "mean"]:
     """What represents an image in evaluation, after training on labels."""
     return "cls" if cfg.pool == "cls" else "mean"
 
