@@ -64,7 +64,7 @@ def main(cfg: FinetuneRecipe) -> None:
     taken = takes_batch_statistics(backbone)
     cfg = replace(cfg, fit=launch.with_statistics(cfg.fit, accelerator.num_processes, taken))
     if cfg.run.dir is None:
-        plain = identity(to_dict(replace(cfg, backbone="")))
+        plain = identity(to_dict(replace(cfg, backbone="")), type(cfg))
         unique = digest([plain, exported.weights_hash, data.train.fingerprint])[:8]
         cfg = replace(cfg, run=RunConfig(str(Path(exported.folder).parent / "finetune" / unique)))
     run = open_run(

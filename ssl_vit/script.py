@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ssl_vit.configs import networks, parse, presets, to_dict
+from ssl_vit.configs import networks, parse, presets
 from ssl_vit.configs.check import check_ranges
 from ssl_vit.core.errors import UserError
 from ssl_vit.methods import METHODS
@@ -32,7 +32,7 @@ def run_script(main: Callable[[R], Any], recipe: type[R], description: str) -> N
     # Large tensors in pages of 2 MB: torch reads this once, and the system makes small pages one by one.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     try:
-        check_ranges(to_dict(config))
+        check_ranges(config)
         main(config)
     except UserError as error:
         rank = os.environ.get("RANK", "0")

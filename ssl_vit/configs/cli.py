@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import sys
@@ -14,6 +15,7 @@ import yaml
 from jsonargparse import ArgumentParser, set_parsing_settings
 
 from ssl_vit.configs import presets
+from ssl_vit.configs.facts import options
 from ssl_vit.core.errors import UserError, did_you_mean
 
 R = TypeVar("R")
@@ -91,13 +93,17 @@ def _in_words(kind: str) -> str:
     return {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}.get(kind, kind)
 
 
+@functools.cache  # made in a tenth of a second, and a verdict reads many words
 def _parser(recipe: type[Any], description: str) -> Any:
     # jsonargparse is typed only in part
     set_parsing_settings(docstring_parse_attribute_docstrings=True)
     parser: Any = _Parser(description=description, allow_abbrev=False)
     parser.add_argument("--config", action=_CONFIG_FILE, help="YAML file with options; later ones win.")
     parser.add_class_arguments(recipe, as_group=False)
+    declared = options(recipe)
     for action in parser._actions:
+        if action.dest in declared and (limits := declared[action.dest].range):
+            action.help = f"{action.help} {limits.words.capitalize()}."
         if action.dest == "preset":
             action.nargs, action.const = "?", presets.LIST
     return parser

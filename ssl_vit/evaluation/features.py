@@ -147,7 +147,7 @@ def extract_features(
         UserError: When features are not finite, or do not differ at all between images, or when there is too little
             memory for one image.
     """
-    assert images.labels is not None
+    labels = images.truth
     log = UnreadableLog(images)
     rows, index, at_once = [], [], batch_size
     for batch in eval_batches(images, batch_size, device, log):
@@ -165,7 +165,7 @@ def extract_features(
     if not may_be_constant and len(x) > 1 and float(np.ptp(x, axis=0).max()) == 0.0:
         raise UserError("all images have the same features: the backbone has collapsed or its weights are empty")
     order = np.argsort(where)  # several processes take turns
-    return Features(x[order], images.labels[where[order]], where[order], tuple(gather_lists(log.listing())))
+    return Features(x[order], labels[where[order]], where[order], tuple(gather_lists(log.listing())))
 
 
 def _within_memory(extract: Extractor, batch: Batch, at_once: int) -> tuple[list[Float[Tensor, "b D"]], int]:

@@ -199,7 +199,7 @@ def _on_augmented_images(cfg: LinearRecipe, session: Session, accelerator: Accel
     )
     unique = digest(
         [
-            identity(to_dict(replace(cfg, backbone="", run=RunConfig()))),
+            identity(to_dict(replace(cfg, backbone="", run=RunConfig())), type(cfg)),
             exported.weights_hash,
             data.train.fingerprint,
             cfg.fit.given_micro_batch,  # batch statistics are those of a micro-batch
@@ -275,8 +275,7 @@ def train_probe(
         head = linear_head(backbone.pooled_width(reads), outputs, standardise=protocol == "aug-mae")
     mean = std = None
     if data.train.kind == "regression":
-        assert data.train.labels is not None
-        mean, std = (torch.tensor(v) for v in measure_targets(data.train.labels))
+        mean, std = (torch.tensor(v) for v in measure_targets(data.train.truth))
     objective = FrozenProbe(backbone, head, reads=reads, kind=data.train.kind, mean=mean, std=std)
     loader = Loader(
         data.train, batch_size=cfg.fit.batch_size, micro_batch=micro_batch_size(cfg.fit, accelerator.num_processes),

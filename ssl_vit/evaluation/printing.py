@@ -17,10 +17,9 @@ _WIDTH = 120
 
 def led_by(metric: str, test: ImageSet) -> str:
     """Why a table leads with balanced accuracy, for the end of its title; empty where there is nothing to explain."""
-    assert test.labels is not None
-    if test.kind != "class" or metric != "balanced" or headline(test.kind, test.labels) != "balanced":
+    if test.kind != "class" or metric != "balanced" or headline(test.kind, test.truth) != "balanced":
         return ""
-    return f" (the largest test class has {unevenness(test.labels):.1f} times the images of the smallest)"
+    return f" (the largest test class has {unevenness(test.truth):.1f} times the images of the smallest)"
 
 
 def print_table(title: str, rows: list[dict[str, Any]], columns: dict[str, str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -11,27 +10,7 @@ import yaml
 from ssl_vit.configs import EvalConfig, LabelsConfig
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.sources.opening import Labelled
-from ssl_vit.runs.identity import digest, remove
-
-_NO_MEANING = (
-    "run",
-    "eval.batch_size",
-    "eval.baselines",
-    "eval.metric",
-    "data.cache",
-    "data.workers",
-    "fit.micro_batch",
-    "fit.statistics_batch",
-    "fit.recompute",
-    "fit.channels_last",
-    "fit.compile",
-    "fit.profile",
-    "fit.log_every",
-    "fit.checkpoint_steps",
-    "fit.checkpoint_minutes",
-    "fit.keep_checkpoints",
-)
-"""Options that no number depends on."""
+from ssl_vit.runs.identity import digest, with_meaning
 
 
 def result_of(
@@ -62,11 +41,9 @@ def result_of(
         seed: Seed of the evaluation.
     """
     train, test = data.train, data.test
-    options = deepcopy(options)
-    for name in ("eval", *_NO_MEANING):  # what is judged, and how, stands below
-        remove(options, name)
+    given = with_meaning({group: values for group, values in options.items() if group not in ("eval", "run")})
     protocol = {
-        **options,
+        **given,  # what is judged, and how, stands below
         "evaluation": method,
         "kind": test.kind,
         "metric": metric,
@@ -101,6 +78,4 @@ def made_with(backbone: Path) -> dict[str, Any]:
         return {}
     if not isinstance(options, dict) or "run" not in options:
         return {}  # somebody else's config.yaml
-    for name in _NO_MEANING:
-        remove(options, name)
-    return options
+    return {group: values for group, values in with_meaning(options).items() if group != "run"}

@@ -98,8 +98,7 @@ def labelled_for(data: DataConfig, cfg: LabelsConfig | EvalConfig) -> Labelled:
 def _held_out(data: Labelled, draw: int) -> Labelled:
     """A fifth of the given labels in the test images' place."""
     train = data.train
-    assert train.labels is not None
-    parts = held_out_inside(train.labels, draw, train.kind, train.groups)
+    parts = held_out_inside(train.truth, draw, train.kind, train.groups)
     if parts is None:
         raise UserError(
             f"--eval.held_out: {len(train):,} labels are too few, every class needs {HELD_OUT} to leave one out"
@@ -111,13 +110,11 @@ def _held_out(data: Labelled, draw: int) -> Labelled:
 def warn_unlearnable(data: Labelled) -> None:
     """One line about classes (or labels) that test images have and no training image has."""
     train, test = data.train, data.test
-    assert train.labels is not None
-    assert test.labels is not None
     if test.kind == "regression":
         return
     wide = test.kind == "multilabel"
     tested, given = (
-        s.sum(axis=0) if wide else np.bincount(s, minlength=len(test.classes)) for s in (test.labels, train.labels)
+        s.sum(axis=0) if wide else np.bincount(s, minlength=len(test.classes)) for s in (test.truth, train.truth)
     )
     lost = np.flatnonzero((tested > 0) & (given == 0))
     if len(lost):
@@ -156,8 +153,7 @@ def open_session(
     size = img_size or exported.size
     found = on_canvas(labelled_for(data, replace(cfg, data=named)), data.canvas, size, data.window)
     check_format(found.test, exported)
-    assert found.test.labels is not None
-    metric = chosen_metric(cfg.metric, found.test.kind, found.test.labels)
+    metric = chosen_metric(cfg.metric, found.test.kind, found.test.truth)
     if main:
         warn_unlearnable(found)
     by_labels = isinstance(cfg, LabelsConfig) and cfg.held_out
@@ -268,9 +264,8 @@ def _in_bf16(cfg: EvalConfig) -> bool:
 def announce(session: Session) -> None:
     """Prints what is judged on what, and by which metric."""
     train, test = session.data.train, session.data.test
-    assert train.labels is not None
     what = {"multilabel": f"{len(test.classes)} labels each", "regression": f"{len(test.classes)} number(s) each"}
-    described = what.get(test.kind) or f"{len(np.unique(train.labels))} classes"
+    described = what.get(test.kind) or f"{len(np.unique(train.truth))} classes"
     print(
         f"backbone {session.exported.folder} ({session.exported.weights_hash}), pooling {session.exported.pool}\n"
         f"labels   {len(train):,} training images of {described}, {len(test):,} test images from {test.name} "

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from ssl_vit.configs import networks, presets
 from ssl_vit.configs.presets import Task
 from ssl_vit.core.dist import gather_lists, rank_and_world
 from ssl_vit.core.errors import UserError
@@ -24,7 +25,7 @@ from ssl_vit.exports.origin import recorded_data
 from ssl_vit.exports.timm_folder import export_backbone
 from ssl_vit.methods import METHODS, Facts
 from ssl_vit.methods.supervised import labelled_rate
-from ssl_vit.models.backbone import Pool
+from ssl_vit.models.backbone import Needs, Pool, meets
 from ssl_vit.models.build import build_backbone, check_shape, model_facts
 from ssl_vit.verdict.named import named_runs
 from ssl_vit.verdict.networks import cnn_for, prepare_public
@@ -78,8 +79,7 @@ def open_study(cfg: Comparison, folder: Path, pool: ImageSet, data: Labelled) ->
         data: Labelled images.
     """
     train, test = data.train, data.test
-    assert train.labels is not None and test.labels is not None
-    metric = chosen_metric(cfg.eval.metric, test.kind, test.labels)
+    metric = chosen_metric(cfg.eval.metric, test.kind, test.truth)
     _check_defined(metric, data)
     given, model = named_runs(cfg, pool)
     cfg = replace(cfg, model=model)
@@ -88,7 +88,7 @@ def open_study(cfg: Comparison, folder: Path, pool: ImageSet, data: Labelled) ->
     resolved = networks.resolve_model(model, short, shape, cfg.preset)
     check_shape(resolved)
     preset = presets.preset_for(cfg.preset, resolved.img_size)
-    classes = len(np.unique(train.labels)) if train.kind == "class" else None
+    classes = len(np.unique(train.truth)) if train.kind == "class" else None
     counts, notes = label_counts(cfg.verdict, len(train), classes, cfg.data.path == "digits" and not cfg.eval.data.path)
     notes += _small_classes(cfg, train)
     tuned = tuned_counts(counts, {n: _held_out(train, n) for n in counts})
@@ -96,9 +96,11 @@ def open_study(cfg: Comparison, folder: Path, pool: ImageSet, data: Labelled) ->
     parameters = sum(p.numel() for p in backbone.parameters())
     widths = sum(backbone.pooled_width(cast(Pool, name)) for name in candidate_pools(backbone)[1])
     raw = min(RAW_SIDE, resolved.img_size) ** 2 * pool.form.channels
-    starts, left_out = list(methods_of(cfg.verdict.methods)), {}
+    starts = list(methods_of(cfg.verdict.methods))
     if cfg.verdict.backbones is not None and cfg.verdict.methods is None:
         starts = [s for s in starts if s not in METHODS or s in given]
+    left_out = _lacking(starts, resolved.name, shape.offers, asked=cfg.verdict.methods is not None)
+    starts = [s for s in starts if s not in left_out]
     study = Study(
         folder=folder, recipe=cfg, kind=train.kind, metric=metric, labels=counts, starts=tuple(starts),
         preset=preset.name, model=resolved,
@@ -125,11 +127,31 @@ def open_study(cfg: Comparison, folder: Path, pool: ImageSet, data: Labelled) ->
     return Opened(study, pool, data, left_out, notes, None if budget is None else seconds_of(budget))
 
 
+_LACKS = {"tokens": "reads the tokens of an image, which {} does not give",
+          "dropping": "leaves out tokens of an image, which {} cannot"}  # fmt: skip
+
+
+def _lacking(starts: Sequence[str], network: str, offers: Needs, *, asked: bool) -> dict[str, str]:
+    """Methods that use more of a network than it offers, and why.
+
+    Raises:
+        UserError: For the first of them, where methods were named.
+    """
+    needs = {s: METHODS[s].needs for s in starts if s in METHODS and not meets(offers, METHODS[s].needs)}
+    why = {s: f"{METHODS[s].title} {_LACKS[need].format(network)}" for s, need in needs.items()}
+    for start, reason in why.items():
+        if asked:
+            raise UserError(
+                f"--verdict.methods {start}: {reason}; leave it out, or name a plain ViT, for example --model.name "
+                "vit_tiny"
+            )
+    return why
+
+
 def _check_defined(metric: str, data: Labelled) -> None:
     """Refuses a metric that the labels of these test images leave undefined, before anything is trained."""
     test = data.test
-    assert test.labels is not None
-    if metric in _RANKING and not np.ptp(test.labels, axis=0).any():
+    if metric in _RANKING and not np.ptp(test.truth, axis=0).any():
         which = "a single class" if test.kind == "class" else "labels that do not vary"
         raise UserError(
             f"--eval.metric {metric} is not defined on the {len(test):,} test images ({data.split}), which have "
@@ -139,9 +161,9 @@ def _check_defined(metric: str, data: Labelled) -> None:
 
 def _small_classes(cfg: Comparison, train: ImageSet) -> list[str]:
     """Where there are not as many labels per class as were asked for."""
-    if cfg.verdict.per_class is None or train.kind != "class" or train.labels is None:
+    if cfg.verdict.per_class is None or train.kind != "class":
         return []
-    sizes = np.bincount(train.labels, minlength=len(train.classes))
+    sizes = np.bincount(train.truth, minlength=len(train.classes))
     small = {
         k: [name for name, n in zip(train.classes, sizes, strict=True) if 0 < n < k] for k in cfg.verdict.per_class
     }
@@ -165,8 +187,7 @@ def _rates(preset: presets.Preset, width: int) -> dict[str, float]:
 def _held_out(train: ImageSet, labels: int) -> int:
     """How many labels a choice inside the first draw is made by; 0 where none can be made."""
     drawn = labelled_draw(train, labels, 0)
-    assert drawn.labels is not None
-    parts = held_out_inside(drawn.labels, 0, drawn.kind, drawn.groups)
+    parts = held_out_inside(drawn.truth, 0, drawn.kind, drawn.groups)
     return 0 if parts is None else len(parts[1])
 
 
@@ -199,11 +220,9 @@ def export_untrained(study: Study, pool: ImageSet) -> None:
 def facts(opened: Opened, note: str) -> dict[str, Any]:
     """What verdict.json says of the images."""
     train, test, pool = opened.data.train, opened.data.test, opened.pool
-    assert train.labels is not None and test.labels is not None
     counts = {}
     if train.kind == "class":
-        numbers = (np.bincount(s.labels, minlength=len(train.classes)) for s in (train, test) if s.labels is not None)
-        given, tested = numbers
+        given, tested = (np.bincount(s.truth, minlength=len(train.classes)) for s in (train, test))
         counts = {
             name: {"train": int(a), "test": int(b)} for name, a, b in zip(train.classes, given, tested, strict=True)
         }

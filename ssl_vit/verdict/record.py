@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import safetensors
 
-from ssl_vit.configs import to_dict
+from ssl_vit.configs import networks, to_dict
 from ssl_vit.core.files import write_atomically
 from ssl_vit.exports.timm_folder import load_backbone
 from ssl_vit.methods import METHODS
@@ -54,7 +54,6 @@ def write_about(opened: Opened, made: Made, note: str, run: RunDir, seconds: flo
     study, v = made.plan.study, made.plan.study.recipe.verdict
     test, plan = opened.data.test, made.plan
     kept = judged_positions(study.folder / "results", len(test))
-    assert test.labels is not None
     by_image = study.metric in IMAGES
     groups = None if test.groups is None or not by_image else test.groups[kept].tolist()
     about: dict[str, Any] = {
@@ -62,7 +61,7 @@ def write_about(opened: Opened, made: Made, note: str, run: RunDir, seconds: flo
         "classes": list(test.classes), "labels": list(study.labels),
         "data": facts(opened, note) | {"unreadable": len(test) - len(kept)},
         "test": {"positions": None if len(kept) == len(test) else kept.tolist(),
-                 "labels": test.labels[kept].tolist() if study.kind == "class" else None, "clusters": groups,
+                 "labels": test.truth[kept].tolist() if study.kind == "class" else None, "clusters": groups,
                  "names": [test.where(int(i)) for i in kept] if study.kind == "class" else []},
         "transductive": study.recipe.data.transductive,
         "methods": {start: _method(study, start, made) for start in study.starts},
@@ -98,10 +97,7 @@ def _method(study: Study, start: str, made: Made) -> dict[str, Any]:
         }  # fmt: skip
     config = json.loads((backbone / "config.json").read_text())
     args = config["model_args"]
-    words = f"{config['architecture']} at {config['pretrained_cfg']['input_size'][-1]} px"
-    if "embed_dim" in args:
-        words = f"ViT of {args['depth']} blocks of width {args['embed_dim']}, patches of {args['patch_size']} px at "
-        words += f"{args['img_size']} px"
+    words = networks.in_words(config["architecture"], args, config["pretrained_cfg"]["input_size"][-1])
     costs = made.pretraining.get(start, [])
     rows = [
         {"run": str(run), "seed": _seed(run), "weights": _weights(run), "checkpoint": "last step",

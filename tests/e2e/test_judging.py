@@ -15,13 +15,6 @@ from ssl_vit.data.sources.opening import Labelled, open_labelled
 from ssl_vit.data.targets import Kind
 
 
-@pytest.fixture
-def backbone(script, small: list[str]) -> str:
-    status, _, err = script("recipes/mae.py", *small, "--fit.epochs", "1", "--run.dir", "run")
-    assert status == 0, err
-    return "run"
-
-
 def test_results_of_several_draws_become_one_table(backbone: str, script) -> None:
     shown = {}
     for draw in ("0", "1"):

@@ -28,7 +28,7 @@ def page(report: Page) -> str:
 @cache
 def _environment() -> Environment:
     made = Environment(
-        loader=PackageLoader("ssl_vit.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        loader=PackageLoader("ssl_vit.report.page"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
     made.filters |= {"typeset": typeset, "data_uri": _data_uri, "svg": Markup, "breakable": _breakable}
