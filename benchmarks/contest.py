@@ -65,7 +65,7 @@ def train_on(
         What they reach on ``judged_on``.
     """
     import torch
-    from ssl_vit.configs import ResolvedModel, resolve
+    from ssl_vit.configs import ResolvedModel
     from ssl_vit.data.sources.opening import Labelled
     from ssl_vit.evaluation.finetune import train_on_labels
     from ssl_vit.methods import Facts, supervised
@@ -84,7 +84,7 @@ def train_on(
     model = ResolvedModel(net.architecture, exported.size, net.patch_size, net.embed_dim, pool=exported.pool)
     facts = Facts(len(train_set), model, ModelFacts(exported.size, net.patch_size, net.embed_dim, net.depth, 1))
     settle: Any = supervised.resolve if scratch else supervised.resolve_finetuning
-    cfg = settle(recipe, facts, resolve.preset_for(None, exported.size))
+    cfg = settle(recipe, facts, presets.preset_for(None, exported.size))
     torch.manual_seed(draw)
     with tempfile.TemporaryDirectory() as place:
         trained = train_on_labels(

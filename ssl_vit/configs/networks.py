@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -276,6 +277,31 @@ def check_pool(pool: str, class_token: bool, option: str = "--linear.pool") -> N
     """
     if "cls" in pool and not class_token:
         raise UserError(f"{option} {pool} needs a class token, which this backbone lacks; use mean")
+
+
+def in_words(timm_name: str, args: Mapping[str, Any], size: int) -> str:
+    """A network as people read it.
+
+    Args:
+        timm_name: Of the model.
+        args: What it was built with, as an exported folder records it.
+        size: Side of the input in pixels.
+    """
+    if "embed_dim" in args and "global_pool" in args:  # recorded of plain ViTs alone
+        blocks = f"ViT of {args['depth']} blocks of width {args['embed_dim']}"
+        return f"{blocks}, patches of {args['patch_size']} px at {args['img_size']} px"
+    short_names = [
+        f.name for f in FAMILIES.values()
+        if f.timm_name == timm_name and all(args.get(key) == value for key, value in f.args.items())
+    ]  # fmt: skip
+    if short_names:
+        return f"{short_names[0]} ({timm_name}) at {size} px"
+    own = {key: value for key, value in args.items() if key not in _OF_THE_RUN}
+    return f"{timm_name} at {size} px" + (f" with {json.dumps(own)}" if own else "")
+
+
+_OF_THE_RUN = ("in_chans", "img_size", "strict_img_size", "dynamic_img_size")
+"""Arguments that follow from the images."""
 
 
 def table() -> str:

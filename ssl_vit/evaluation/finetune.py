@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from accelerate import Accelerator
@@ -25,6 +25,7 @@ from ssl_vit.methods.supervised import FinetuneRecipe, ResolvedSupervised, Super
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.objectives.supervised import Supervised, supervised_view
 from ssl_vit.runs.directory import RunDir
+from ssl_vit.training.health import Health
 from ssl_vit.training.launch import DTYPES, count_steps, micro_batch_size, summarise
 from ssl_vit.training.loop import fit
 from ssl_vit.views.evaluation import eval_images
@@ -104,7 +105,8 @@ def train_on_labels(
         left_out = notice(data.train.form.channels, scale.bits) if augment.policy == "randaugment" else ""
         if left_out and accelerator.is_main_process:
             print(left_out, flush=True)
-    fit(objective, loader, view, fit=fit_cfg, optim=optim, run=run, accelerator=accelerator, seed=seed)
+    health = Health(loader, scale, exported_pool(supervised))
+    fit(objective, loader, view, fit=fit_cfg, optim=optim, run=run, accelerator=accelerator, seed=seed, health=health)
     found = predict(objective, data.test, scale, size=size, device=accelerator.device)
     scores = found.x if labelling.scale is None else labelling.scale.restore(found.x)
     metrics = judge(kind, scores, found.labels, names)
@@ -129,6 +131,11 @@ def labelling_of(images: ImageSet) -> Labelling:
     return Labelling(images.kind, images.classes, scale)
 
 
+def exported_pool(cfg: ResolvedSupervised) -> Literal["cls", "mean"]:
+    """What represents an image in evaluation, after training on labels."""
+    return "cls" if cfg.pool == "cls" else "mean"
+
+
 def leave(
     objective: Supervised,
     run: RunDir,
@@ -150,9 +157,8 @@ def leave(
     Returns:
         What was written, in words.
     """
-    pool = "cls" if cfg.pool == "cls" else "mean"
     recorded = {k: v for k, v in recorded.items() if k != "classifier"}
-    export_backbone(objective.exported(), run.backbone, scale, pool, recorded)
+    export_backbone(objective.exported(), run.backbone, scale, exported_pool(cfg), recorded)
     if export_classifier(objective.classifier(), run.classifier, scale, labelling_of(train), recorded):
         return f"Backbone: {run.backbone}   Classifier: {run.classifier}"
     return f"Backbone: {run.backbone} (no classifier is exported: timm's model has no place for this head)"

@@ -14,7 +14,6 @@ from ssl_vit.configs.presets import NARROW, Preset, Task
 from ssl_vit.configs.resolve import least_steps, resolve_augment, resolve_rate
 from ssl_vit.configs.settled import OPEN, Resolved, settle
 from ssl_vit.core.errors import UserError
-from ssl_vit.core.notices import say_once
 from ssl_vit.methods.method import Facts
 
 
@@ -201,14 +200,12 @@ def resolve_supervised(cfg: SupervisedConfig, facts: Facts, preset: Preset) -> R
         usual = "mean"
         if cfg.pool not in (None, usual):
             raise UserError(f"--supervised.pool {cfg.pool} needs the tokens of a plain ViT; this model has mean alone")
-    if cfg.drop_path and not facts.shape.drop_path:
-        say_once("note: timm's model has no place for stochastic depth (--supervised.drop_path): it is trained without")
-        cfg = replace(cfg, drop_path=0.0)
     mixed = {
         k: v if getattr(cfg, k) is None else getattr(cfg, k)
         for k, v in mixing(preset, facts.images, facts.kind).items()
     }
-    return settle(ResolvedSupervised, cfg, pool=cfg.pool or usual, **mixed)
+    drop_path = facts.drop_path(cfg.drop_path, "--supervised.drop_path")
+    return settle(ResolvedSupervised, cfg, pool=cfg.pool or usual, drop_path=drop_path, **mixed)
 
 
 def mixing(preset: Preset, labels: int, kind: str) -> dict[str, float]:

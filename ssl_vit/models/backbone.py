@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
 from jaxtyping import Float, Int
@@ -154,6 +156,37 @@ class TokenBackbone(Backbone):
         Raises:
             ValueError: Without a class token.
         """
+
+
+def pooled_views(
+    backbone: Backbone, pool: Pool, views: Float[Tensor, "B V C H W"], drop: Float[Tensor, "B V L 2"] | None = None
+) -> Float[Tensor, "B V E"]:
+    """Pooled features of several views of one size of every image, in one batch.
+
+    Args:
+        backbone: Makes them.
+        pool: What represents a view.
+        views: Normalised pixels.
+        drop: Stochastic-depth factors per view, block and residual branch; None for none.
+    """
+    flat = backbone.forward_pooled(views.flatten(0, 1), pool=pool, drop=None if drop is None else drop.flatten(0, 1))
+    return flat.unflatten(0, views.shape[:2])
+
+
+@contextmanager
+def as_judged(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode for a while; every part gets back the mode that it had.
+
+    Args:
+        model: Any.
+    """
+    modes = [(part, part.training) for part in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for part, training in modes:
+            part.training = training
 
 
 def with_tokens(backbone: Backbone, what: str) -> TokenBackbone:

@@ -40,6 +40,7 @@ from ssl_vit.models.build import build_backbone, check_shape, model_facts
 from ssl_vit.objectives.base import Built, Objective
 from ssl_vit.runs.directory import RunDir, open_run
 from ssl_vit.training import launch, loop
+from ssl_vit.training.health import Health
 
 
 class Beginning(NamedTuple):
@@ -100,8 +101,9 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
     if accelerator.is_main_process and words:
         print(words, flush=True)
     loop.fit(
-        objective, loader, built.view, fit=cfg.fit, optim=cfg.optim, run=run, accelerator=accelerator, seed=cfg.seed
-    )
+        objective, loader, built.view, fit=cfg.fit, optim=cfg.optim, run=run, accelerator=accelerator, seed=cfg.seed,
+        health=Health(loader, scale, cfg.model.pool),
+    )  # fmt: skip
     if accelerator.is_main_process:
         _export(method, objective, cfg, start, scale, run)
         picture = _picture(method, objective, loader.images, scale, cfg, run)

@@ -96,6 +96,34 @@ def _cut(
     return cut.flatten(0, 1).contiguous().clamp_(0.0, 1.0)
 
 
+def in_words(cfg: ResolvedCrops, size: int, patch: int | None) -> str:
+    """What the network sees of an image.
+
+    Args:
+        cfg: Resolved options.
+        size: S, side of the network's input in pixels.
+        patch: Side of a patch; None for networks without.
+    """
+    patches = f" = {(size // patch) ** 2} patches of {patch} px" if patch else ""
+    local = f", {cfg.local_crops} of {cfg.local_size} px" if cfg.local_crops else ""
+    return f"{GLOBALS} crops of {size} px{patches}{local}"
+
+
+def by_size(inputs: dict[str, Tensor]) -> list[tuple[Float[Tensor, "B V C S S"], Float[Tensor, "B V depth 2"] | None]]:
+    """The views of each size with their stochastic depth: global ones first, and all as one where sizes are equal.
+
+    Args:
+        inputs: What ``multicrop_view`` gives.
+    """
+    views = [(inputs["globals"], inputs.get("drop_globals"))]
+    if "locals" in inputs:
+        views.append((inputs["locals"], inputs.get("drop_locals")))
+    if len(views) == 2 and views[0][0].shape[2:] == views[1][0].shape[2:]:  # one size is one batch
+        drops = [drop for _, drop in views if drop is not None]
+        views = [(torch.cat([images for images, _ in views], dim=1), torch.cat(drops, dim=1) if drops else None)]
+    return views
+
+
 def multicrop_view(
     scale: PixelScale, cfg: ResolvedCrops, *, size: int, drop_rates: Float[Tensor, "*L"] | None, dtype: torch.dtype
 ) -> View:

@@ -358,7 +358,7 @@ def test_every_parameter_has_a_layer(name: str) -> None:
 )
 def test_where_tokens_are_needed_other_families_are_refused_by_class(name: str, reason: str) -> None:
     with pytest.raises(UserError, match=f"--model.name {name} is not a plain VisionTransformer: .*{reason}"):
-        model_facts(name, tokens=True)
+        model_facts(name, needs="dropping")
 
 
 POOLED = {

@@ -33,6 +33,7 @@ from ssl_vit.evaluation.finetune import predict
 from ssl_vit.evaluation.knn import knn_scores
 from ssl_vit.figures.reconstructions import save_reconstructions
 from ssl_vit.methods.dino import ResolvedDINO
+from ssl_vit.methods.lejepa import ResolvedLeJEPA
 from ssl_vit.methods.mae import ResolvedMAE
 from ssl_vit.methods.supervised import ResolvedSupervised
 from ssl_vit.models.build import build_backbone
@@ -40,8 +41,10 @@ from ssl_vit.models.stochastic_depth import linear_rates
 from ssl_vit.models.vit import ViTBackbone
 from ssl_vit.objectives.base import Clock, Objective
 from ssl_vit.objectives.dino import DINO
+from ssl_vit.objectives.lejepa import LeJEPA
 from ssl_vit.objectives.mae import MAE, mae_view
 from ssl_vit.objectives.probe import AttentiveHead, FrozenProbe, linear_head, probe_view
+from ssl_vit.objectives.simmim import SimMIM, simmim_view
 from ssl_vit.objectives.supervised import Supervised, supervised_view
 from ssl_vit.runs.directory import RunDir
 from ssl_vit.training import launch, loop
@@ -134,14 +137,26 @@ def probe(scale: PixelScale, head: Any, reads: Any) -> tuple[Objective, View]:
     return FrozenProbe(model(8), head, reads=reads, kind="class"), probe_view(scale, PLAIN, size=8, dtype=torch.float32)
 
 
+CROPS = ResolvedCrops(
+    (0.4, 1.0), (0.05, 0.4), 2, 10, flip=True, jitter=1.0, blur=(1.0, 0.1, 0.5), blur_sigma=(0.1, 2.0), solarise=0.2
+)
+
+
+def simmim(scale: PixelScale) -> tuple[Objective, View]:
+    return SimMIM(model(20)), simmim_view(scale, RICH, size=20, side=5, kept=6, dtype=torch.float32)
+
+
+def lejepa(scale: PixelScale) -> tuple[Objective, View]:
+    cfg = ResolvedLeJEPA(out_dim=8, head_hidden=16, head_layers=2, slices=32, drop_path=0.1)
+    objective = LeJEPA(model(20), cfg, pool="cls", seed=3)
+    return objective, multicrop_view(scale, CROPS, size=20, drop_rates=linear_rates(2, 0.1), dtype=torch.float32)
+
+
 def dino(scale: PixelScale, centring: Any) -> tuple[Objective, View]:
-    crops = ResolvedCrops(
-        (0.4, 1.0), (0.05, 0.4), 2, 10, flip=True, jitter=1.0, blur=(1.0, 0.1, 0.5), blur_sigma=(0.1, 2.0), solarise=0.2
-    )
     cfg = ResolvedDINO(out_dim=16, head_hidden=16, head_bottleneck=8, teacher_temp=0.07, warmup_teacher_temp=0.04,
                        teacher_warmup=0.5, centring=centring, check_steps=1, on_collapse="warn",
                        drop_path=0.0)  # fmt: skip
-    view = multicrop_view(scale, crops, size=20, drop_rates=linear_rates(2, 0.1), dtype=torch.float32)
+    view = multicrop_view(scale, CROPS, size=20, drop_rates=linear_rates(2, 0.1), dtype=torch.float32)
     return DINO(model(20), cfg, pool="cls", batch_size=16), view
 
 
@@ -155,6 +170,8 @@ CASES: dict[str, tuple[int, Callable[[PixelScale], tuple[Objective, View]]]] = {
     "regression": (20, lambda scale: of_kind(scale, "regression")),
     "dino": (20, lambda scale: dino(scale, "mean")),
     "dino-sinkhorn": (20, lambda scale: dino(scale, "sinkhorn")),
+    "simmim": (20, simmim),
+    "lejepa": (20, lejepa),
     "linear-aug": (8, lambda scale: probe(scale, linear_head(16, 10, standardise=True), "cls")),
     "attentive": (8, lambda scale: probe(scale, AttentiveHead(16, 10, 2), "tokens")),
 }

@@ -37,6 +37,7 @@ PLAIN = ResolvedAugment(crop_scale=(1.0, 1.0), flip=False, policy="none", erasin
 VARIED = ResolvedAugment(crop_scale=(0.2, 1.0), flip=True, policy="3-augment", erasing=0.0)
 TUNED = ResolvedAugment(crop_scale=(0.2, 1.0), flip=True, policy="randaugment", erasing=0.25)
 UNMIXED = ResolvedSupervised(pool="cls", mixup=0.0, cutmix=0.0)
+RATES = linear_rates(6, UNMIXED.drop_path)
 F64 = torch.float64
 
 
@@ -360,21 +361,17 @@ def test_mae_views_have_images_and_a_partition_of_patches(cfg: ResolvedAugment) 
 VIEWS: dict[str, View] = {
     "MAE": mae_view(COLOUR, VARIED, size=16, patches=64, kept=16, dtype=F64),
     "MAE without augmentation": mae_view(COLOUR, PLAIN, size=24, patches=64, kept=16, dtype=F64),
-    "labels": supervised_view(
-        COLOUR, VARIED, UNMIXED, size=16, drop_rates=linear_rates(6, UNMIXED.drop_path), classes=5, dtype=F64
-    ),
+    "labels": supervised_view(COLOUR, VARIED, UNMIXED, size=16, drop_rates=RATES, classes=5, dtype=F64),
     "labels, no colour": supervised_view(
         COLOUR,
         replace(VARIED, policy="none"),
         UNMIXED,
         size=24,
-        drop_rates=linear_rates(6, UNMIXED.drop_path),
+        drop_rates=RATES,
         classes=5,
         dtype=F64,
     ),
-    "labels, MAE's recipe": supervised_view(
-        COLOUR, TUNED, UNMIXED, size=24, drop_rates=linear_rates(6, UNMIXED.drop_path), classes=5, dtype=F64
-    ),
+    "labels, MAE's recipe": supervised_view(COLOUR, TUNED, UNMIXED, size=24, drop_rates=RATES, classes=5, dtype=F64),
 }
 
 
