@@ -24,11 +24,12 @@ HEAD = """# Options
 
 <!-- made by docs/make_options.py; edit the dataclasses in ssl_vit/configs instead -->
 
-Every option is written `--group.name VALUE`, or stands in a YAML file that `--config FILE` reads; later ones win.
-`--print_config` prints all options of a command as such a file, and a run keeps its own in config.yaml.
-An empty default is open: it is filled from the images, the preset or the backbone, as the text says.
-A run that is started again may be given other values of the options with *: they change no result, or are recorded by
-what they fill; --fit.epochs makes a run longer.
+Every option is written `--GROUP.NAME VALUE`, or stands in a YAML file that `--config FILE` reads; the later one wins.
+`--print_config` prints all options of a command as such a file, and a run keeps its own in `config.yaml`.
+
+An empty default is open: it is filled from the images, the preset or the backbone, as the text says. Options with *
+may have another value when a run is started again. They change no result, or are recorded by what they fill; a larger
+`--fit.epochs` makes the run longer.
 """
 _KINDS = {int: "whole number", float: "number", bool: "true or false", str: "text"}
 
@@ -95,7 +96,11 @@ def _texts(config: Any) -> dict[str, str]:
     for base in reversed(type(config).__mro__):
         if not is_dataclass(base):
             continue
-        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        try:
+            source = inspect.getsource(base)
+        except OSError:  # made by make_dataclass, of classes that have one
+            continue
+        (tree,) = ast.parse(textwrap.dedent(source)).body
         body = tree.body if isinstance(tree, ast.ClassDef) else []
         for field, text in pairwise(body):
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):

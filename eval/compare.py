@@ -4,12 +4,10 @@ python eval/compare.py runs/mae-digits-* runs/supervised-*/results/*.json --out 
 python eval/compare.py RUN/results/knn.json OTHER/results/knn.json --mcnemar: two checkpoints, answer by answer
 """
 
-import argparse
-import sys
 from pathlib import Path
 
-from ssl_vit.core.errors import UserError
 from ssl_vit.runs.results import compare, read_results
+from ssl_vit.script import WordsParser, mistakes_told
 
 
 def main(results: list[str], out: str | None, two: bool = False) -> None:
@@ -44,16 +42,22 @@ def main(results: list[str], out: str | None, two: bool = False) -> None:
         print(f"Table: {out}")
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def command(words: list[str] | None = None) -> None:
+    """What a person types, with its mistakes told in one line.
+
+    Args:
+        words: Behind the name of the command; default: ``sys.argv[1:]``.
+    """
+    parser = WordsParser(__doc__)
     parser.add_argument("results", nargs="+", metavar="RUN_OR_FILE", help="run directories and result files")
     parser.add_argument("--out", metavar="FILE.md", help="also write the table as Markdown")
     parser.add_argument("--mcnemar", action="store_true", help="McNemar's exact test between two result files instead")
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     if options.mcnemar and options.out:
         parser.error("--mcnemar prints a sentence and writes no table; leave out --out")
-    try:
+    with mistakes_told():
         main(options.results, options.out, options.mcnemar)
-    except UserError as error:
-        sys.stderr.write(f"error: {error}\n")
-        sys.exit(1)
+
+
+if __name__ == "__main__":
+    command()

@@ -4,10 +4,7 @@ python eval/report.py VERDICT
 python eval/report.py runs/mae-digits-* runs/supervised-* --out report
 """
 
-import argparse
-import sys
-
-from ssl_vit.core.errors import UserError
+from ssl_vit.script import WordsParser, mistakes_told
 
 
 def main(given: list[str], out: str | None) -> None:
@@ -28,13 +25,19 @@ def main(given: list[str], out: str | None) -> None:
     print(f"Report: {folder / 'report.html'}   {folder / 'report.md'}")
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def command(words: list[str] | None = None) -> None:
+    """What a person types, with its mistakes told in one line.
+
+    Args:
+        words: Behind the name of the command; default: ``sys.argv[1:]``.
+    """
+    parser = WordsParser(__doc__)
     parser.add_argument("runs", nargs="+", metavar="VERDICT_OR_RUN", help="one verdict's folder, or run directories")
     parser.add_argument("--out", metavar="FOLDER", help="where the report goes (default: the verdict's folder)")
-    options = parser.parse_args()
-    try:
+    options = parser.parse_args(words)
+    with mistakes_told():
         main(options.runs, options.out)
-    except UserError as error:
-        sys.stderr.write(f"error: {error}\n")
-        sys.exit(1)
+
+
+if __name__ == "__main__":
+    command()

@@ -6,33 +6,45 @@ Pre-trains what is not there yet, judges everything alike, and writes report.htm
 interrupted verdict continues with the same command.
 """
 
+from __future__ import annotations
+
 import time
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ssl_vit.script import run_script
 from ssl_vit.verdict.options import Comparison, check_verdict, verdict_recipe
 
+if TYPE_CHECKING:
+    from ssl_vit.report.page.blocks import Page
+
 BEGAN = time.monotonic()
+recipe, check = verdict_recipe, check_verdict  # what is asked before processes are started
 
 
-def main(cfg: Comparison) -> None:
+def main(cfg: Comparison) -> tuple[Path, Page] | None:
     """Images in, report out.
 
     Args:
         cfg: What ``--help`` lists.
+
+    Returns:
+        Its folder and its report; None where only the plan was asked for, and on processes other than the main one.
     """
-    check_verdict(cfg)
+    check(cfg)
     from ssl_vit.verdict.course import give_verdict
 
     folder = give_verdict(cfg, BEGAN)
     if folder is None:
-        return
+        return None
     from ssl_vit.report.findings.records import read_verdict
     from ssl_vit.report.page.write import write_report
 
     report = write_report(read_verdict(folder))
     print("\n" + "\n".join([report.sentence, *report.beside]))
     print(f"\nReport: {folder / 'report.html'}   {folder / 'report.md'}")
+    return folder, report
 
 
 if __name__ == "__main__":
-    run_script(main, verdict_recipe(), __doc__ or "")
+    run_script(main, recipe(), __doc__ or "")

@@ -20,6 +20,9 @@ def main(cfg: DINORecipe) -> RunDir:
 
     Args:
         cfg: What ``--help`` lists.
+
+    Returns:
+        The run's directory.
     """
     from ssl_vit.training.pretraining import pretrain
 

@@ -20,6 +20,9 @@ def main(cfg: MAERecipe) -> RunDir:
 
     Args:
         cfg: What ``--help`` lists.
+
+    Returns:
+        The run's directory.
     """
     from ssl_vit.training.pretraining import pretrain
 

@@ -15,8 +15,10 @@ import yaml
 from jsonargparse import ArgumentParser, set_parsing_settings
 
 from ssl_vit.configs import presets
+from ssl_vit.configs.check import check_ranges
 from ssl_vit.configs.facts import options
 from ssl_vit.core.errors import UserError, did_you_mean
+from ssl_vit.core.started import told, usage_name
 
 R = TypeVar("R")
 
@@ -27,6 +29,17 @@ class _Parser(ArgumentParser):
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         sys.stderr.write(f"error: {_explain(message, option_names(self))}\n")
         sys.exit(2)
+
+    def format_help(self, *args: Any, **kwargs: Any) -> str:
+        """Options, and scripts by the names that are typed here."""
+        return told(super().format_help(*args, **kwargs))
+
+
+class _RaisingParser(_Parser):
+    """The same for options that are given in Python."""
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        raise UserError(_explain(message, option_names(self))) from ex
 
 
 def option_names(parser: ArgumentParser) -> list[str]:
@@ -93,11 +106,15 @@ def _in_words(kind: str) -> str:
     return {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}.get(kind, kind)
 
 
+def _parser(recipe: type[Any], description: str, kind: type[_Parser] = _Parser) -> Any:
+    return _made(recipe, told(description), usage_name(), kind)
+
+
 @functools.cache  # made in a tenth of a second, and a verdict reads many words
-def _parser(recipe: type[Any], description: str) -> Any:
+def _made(recipe: type[Any], description: str, program: str, kind: type[_Parser]) -> Any:
     # jsonargparse is typed only in part
     set_parsing_settings(docstring_parse_attribute_docstrings=True)
-    parser: Any = _Parser(description=description, allow_abbrev=False)
+    parser: Any = kind(prog=program, description=description, allow_abbrev=False)
     parser.add_argument("--config", action=_CONFIG_FILE, help="YAML file with options; later ones win.")
     parser.add_class_arguments(recipe, as_group=False)
     declared = options(recipe)
@@ -139,6 +156,22 @@ def parse(
     except UserError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
+
+
+def read_words(recipe: type[R], words: list[str]) -> R:
+    """As ``parse`` and the checks of a script, for words that nobody typed.
+
+    Args:
+        recipe: As for ``parse``.
+        words: As on the command line.
+
+    Raises:
+        UserError: On a mistake.
+    """
+    parser = _parser(recipe, "", _RaisingParser)
+    config = recipe(**_fields(parser, parser.parse_args(words)))
+    check_ranges(config)
+    return config
 
 
 def to_dict(config: object) -> dict[str, Any]:

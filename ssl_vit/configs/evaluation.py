@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 
 from ssl_vit.configs.data import LabelledDataConfig
 from ssl_vit.configs.facts import NO_EFFECT, POSITIVE, SAME_RUN, Range
-
-Metric = Literal["auto", "top1", "balanced", "auroc", "average_precision", "macro_f1", "mae", "r2"]
+from ssl_vit.configs.metrics import Leading
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,7 @@ class JudgedMetricConfig:
     """What everything is judged on, and by what."""
 
     data: LabelledDataConfig = field(default_factory=LabelledDataConfig)
-    metric: Metric = "auto"
+    metric: Literal["auto", Leading] = "auto"
     """What the verdict is about; all that fit are in the result files. auto: top1 for classes (balanced where the
     largest test class has three times the images of the smallest), average_precision for several labels, r2 for
     numbers."""
@@ -39,7 +38,7 @@ class LabelsConfig:
     number's range) as they allow; default: all."""
     draw: Annotated[int, Range(0)] = 0
     """Which draw of that many labels; draws of one number are nested (20 labels contain the 10 of the same draw)."""
-    metric: Annotated[Metric, NO_EFFECT] = "auto"
+    metric: Annotated[Literal["auto", Leading], NO_EFFECT] = "auto"
     """What tables lead with; all that fit are in the result file. auto: top1 for classes (balanced where the largest
     test class has three times the images of the smallest), average_precision for several labels, r2 for numbers."""
     held_out: bool = False
@@ -57,7 +56,7 @@ class EvalConfig:
     number's range) as they allow; default: all."""
     draw: Annotated[int, Range(0)] = 0
     """Which draw of that many labels; draws of one number are nested (20 labels contain the 10 of the same draw)."""
-    metric: Annotated[Metric, NO_EFFECT] = "auto"
+    metric: Annotated[Literal["auto", Leading], NO_EFFECT] = "auto"
     """What tables lead with; all that fit are in the result file. auto: top1 for classes (balanced where the largest
     test class has three times the images of the smallest), average_precision for several labels, r2 for numbers."""
     batch_size: Annotated[int | None, Range(1), NO_EFFECT] = None
@@ -91,7 +90,7 @@ class KNNConfig:
 class LinearConfig:
     """A classifier on frozen features."""
 
-    protocol: Literal["cached", "logistic", "aug-mae", "aug-dino", "attentive"] = "cached"
+    protocol: str = "cached"
     """cached: features once, then learning rate, weight decay and pooling by cross-validation inside the labels;
     logistic: scikit-learn's regression; aug-mae and aug-dino: the papers' training on augmented images (batch norm and
     LARS; SGD); attentive: patch tokens pooled by learned queries, on augmented images."""

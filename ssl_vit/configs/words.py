@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from shlex import quote
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
-from ssl_vit.configs.cli import to_dict
+from ssl_vit.configs.cli import read_words, to_dict
+from ssl_vit.core.started import told
+
+R = TypeVar("R")
 
 
 def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -26,19 +30,43 @@ def as_words(config: Any) -> list[str]:
     Args:
         config: A recipe.
     """
-    given, usual = flat(to_dict(config)), flat(to_dict(type(config)()))
-    return [word for name, value in given.items() if value != usual[name] for word in (f"--{name}", _text(value))]
+    given = _given(to_dict(config), to_dict(type(config)()))
+    return [word for name, value in given.items() for word in (f"--{name}", _text(value))]
+
+
+def _given(tree: dict[str, Any], usual: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """What differs from the defaults, with dotted names; a dictionary that is no group is a value."""
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(usual[key], dict):
+            found |= _given(value, usual[key], f"{prefix}{key}.")
+        elif value != usual[key]:
+            found[prefix + key] = value
+    return found
+
+
+def from_options(recipe: type[R], options: Mapping[str, Any]) -> R:
+    """A recipe from options with their dotted names or in groups, checked as those of the command line are.
+
+    Args:
+        recipe: One of the dataclasses in ``configs.recipes``.
+        options: ``{"fit": {"epochs": 5}, "optim.base_lr": 1e-3}``.
+
+    Raises:
+        UserError: On a mistake.
+    """
+    return read_words(recipe, [f"--{name}={_text(value)}" for name, value in flat(dict(options)).items()])
 
 
 def as_command(script: str, config: Any) -> str:
-    """The command that runs a script with these options, as typed in a clone of the project.
+    """The command that runs a script with these options: with ``ssl-vit``, or as typed in a clone of the project.
 
     Args:
         script: Path from the project's root, such as recipes/mae.py.
         config: Its recipe.
     """
-    return " ".join(["accelerate launch", script, *map(quote, as_words(config))])
+    return " ".join([told(f"accelerate launch {script}"), *map(quote, as_words(config))])
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    return value if isinstance(value, str) else json.dumps(value, default=str)

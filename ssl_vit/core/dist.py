@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import psutil
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ssl_vit.core import started
 from ssl_vit.core.errors import UserError
 
 
@@ -29,6 +31,27 @@ def sum_over_ranks(values: Tensor) -> Tensor:
     if rank_and_world()[1] > 1:
         dist.all_reduce(values)
     return values
+
+
+class _SumOverProcesses(torch.autograd.Function):
+    """The sum of a tensor over all processes; its gradient is the sum of their gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        x = x.clone()
+        dist.all_reduce(x)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        gradient = gradient.contiguous().clone()
+        dist.all_reduce(gradient)
+        return gradient
+
+
+def differentiable_sum(values: Tensor) -> Tensor:
+    """Sum of a tensor over all processes that gradients go back through (every process must call it, both ways)."""
+    return _SumOverProcesses.apply(values) if rank_and_world()[1] > 1 else values
 
 
 def max_over_ranks(values: Tensor) -> Tensor:
@@ -95,14 +118,18 @@ def _accelerate_launcher() -> tuple[dict[str, str], dict[str, str]] | None:
 
 
 def use_idle_cores(processes: int) -> None:
-    """Lets a lone CPU process compute on every core where nobody chose a number of threads.
+    """Lets CPU processes compute on every core where nobody chose a number of threads.
 
-    ``accelerate launch`` starts a process with OMP_NUM_THREADS=1 unless it is told otherwise; a number that was given
-    to it, or set in the environment it was called from, is kept.
+    ``accelerate launch`` and ``ssl-vit`` start a process with OMP_NUM_THREADS=1 unless they are told otherwise; a
+    number that was given to them, or set in the environment they were called from, is kept. Several processes share the
+    cores where ``ssl-vit`` started them.
 
     Args:
         processes: Number of processes of this job.
     """
+    if started.threads_open:
+        torch.set_num_threads(max(1, (psutil.cpu_count(logical=False) or 1) // local_processes()))
+        return
     launcher = _accelerate_launcher()
     if launcher is None or processes != 1:
         return
@@ -130,7 +157,8 @@ def check_world_size(actual: int) -> None:
     if asked is None or asked == actual:
         return
     raise UserError(
-        f"{asked} processes were asked for, but this job has {actual}. Several CPU processes: "
+        f"{asked} processes were asked for, but this job has {actual}. Several processes: ssl-vit COMMAND --processes "
+        f"{asked} ...; several CPU processes by hand: "
         f"ACCELERATE_USE_CPU=1 OMP_NUM_THREADS=1 torchrun --standalone --nproc_per_node {asked} SCRIPT ...; "
         f"several GPUs: accelerate launch --num_processes {asked} SCRIPT ... on a machine that has them"
     )

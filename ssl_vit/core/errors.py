@@ -5,9 +5,19 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from ssl_vit.core.started import told
+
 
 class UserError(ValueError):
     """A mistake in options, paths or data. Says what was given, what was expected and what to do."""
+
+    def __init__(self, message: str) -> None:
+        """Names scripts as a person types them here.
+
+        Args:
+            message: One line; scripts have their paths in a clone.
+        """
+        super().__init__(told(message))
 
 
 class Diverged(UserError):

@@ -117,6 +117,22 @@ def images_at_once(asked: int | None, size: int, device: torch.device) -> int:
     return 256 if size <= TINY or device.type != "cpu" else min(256, 16 * torch.get_num_threads())
 
 
+def candidate_pools(backbone: Backbone) -> tuple[Pool, dict[str, slice]]:
+    """What to extract in one pass, and which of its columns are which pooling.
+
+    The columns are the class tokens of the last four blocks, then the mean of patches: every candidate is a slice.
+    """
+    if not backbone.class_token:
+        return "mean", {"mean": slice(None)}
+    width, all_cls = backbone.embed_dim, backbone.pooled_width("cls4")
+    return "cls4+mean", {
+        "cls": slice(all_cls - width, all_cls),
+        "mean": slice(all_cls, all_cls + width),
+        "cls4": slice(0, all_cls),
+        "cls+mean": slice(all_cls - width, all_cls + width),
+    }
+
+
 def pixel_extractor(scale: PixelScale, *, size: int) -> Extractor:
     """Normalised pixels of the evaluation's own crop, at up to 32 x 32: the baseline that costs nothing."""
     side = min(size, RAW_SIDE)

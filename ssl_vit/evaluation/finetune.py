@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from accelerate import Accelerator
 
 from ssl_vit.configs import LoadingConfig, ResolvedAugment, ResolvedFit, ResolvedOptim, to_dict
-from ssl_vit.configs.resolve import check_pool
+from ssl_vit.configs.networks import check_pool
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loading.file_crops import file_crops
@@ -25,6 +25,7 @@ from ssl_vit.methods.supervised import FinetuneRecipe, ResolvedSupervised, Super
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.objectives.supervised import Supervised, supervised_view
 from ssl_vit.runs.directory import RunDir
+from ssl_vit.training.health import Health
 from ssl_vit.training.launch import DTYPES, count_steps, micro_batch_size, summarise
 from ssl_vit.training.loop import fit
 from ssl_vit.views.evaluation import eval_images
@@ -96,15 +97,16 @@ def train_on_labels(
         crops=file_crops(loading, data.train, augment, size),
     )
     view = supervised_view(
-        scale, augment, supervised, size=size, depth=backbone.depth, classes=len(names), kind=kind,
-        target_scale=labelling.scale, dtype=DTYPES.get(fit_cfg.precision, torch.float32),
+        scale, augment, supervised, size=size, drop_rates=backbone.drop_rates(supervised.drop_path),
+        classes=len(names), kind=kind, target_scale=labelling.scale, dtype=DTYPES.get(fit_cfg.precision, torch.float32),
     )  # fmt: skip
     if not quiet:
         summarise(objective, loader, fit_cfg, optim, f"{len(names)} {_IN_WORDS[kind]}", accelerator)
         left_out = notice(data.train.form.channels, scale.bits) if augment.policy == "randaugment" else ""
         if left_out and accelerator.is_main_process:
             print(left_out, flush=True)
-    fit(objective, loader, view, fit=fit_cfg, optim=optim, run=run, accelerator=accelerator, seed=seed)
+    health = Health(loader, scale, exported_pool(supervised))
+    fit(objective, loader, view, fit=fit_cfg, optim=optim, run=run, accelerator=accelerator, seed=seed, health=health)
     found = predict(objective, data.test, scale, size=size, device=accelerator.device)
     scores = found.x if labelling.scale is None else labelling.scale.restore(found.x)
     metrics = judge(kind, scores, found.labels, names)
@@ -125,9 +127,13 @@ def labelling_of(images: ImageSet) -> Labelling:
     Args:
         images: The labelled training images.
     """
-    assert images.labels is not None
-    scale = measure_targets(images.labels) if images.kind == "regression" else None
+    scale = measure_targets(images.truth) if images.kind == "regression" else None
     return Labelling(images.kind, images.classes, scale)
+
+
+def exported_pool(cfg: ResolvedSupervised) -> Literal["cls", "mean"]:
+    """What represents an image in evaluation, after training on labels."""
+    return "cls" if cfg.pool == "cls" else "mean"
 
 
 def leave(
@@ -151,9 +157,8 @@ def leave(
     Returns:
         What was written, in words.
     """
-    pool = "cls" if cfg.pool == "cls" else "mean"
     recorded = {k: v for k, v in recorded.items() if k != "classifier"}
-    export_backbone(objective.exported(), run.backbone, scale, pool, recorded)
+    export_backbone(objective.exported(), run.backbone, scale, exported_pool(cfg), recorded)
     if export_classifier(objective.classifier(), run.classifier, scale, labelling_of(train), recorded):
         return f"Backbone: {run.backbone}   Classifier: {run.classifier}"
     return f"Backbone: {run.backbone} (no classifier is exported: timm's model has no place for this head)"

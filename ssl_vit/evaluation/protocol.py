@@ -8,8 +8,11 @@ from typing import Any
 import yaml
 
 from ssl_vit.configs import EvalConfig, LabelsConfig
+from ssl_vit.configs.presets import PRESETS, Preset, for_side
+from ssl_vit.data.boxes import judged_share
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.sources.opening import Labelled
+from ssl_vit.exports.timm_folder import Exported
 from ssl_vit.runs.identity import digest, with_meaning
 
 
@@ -65,8 +68,20 @@ def result_of(
 
 def view_protocol(images: ImageSet, size: int) -> dict[str, Any]:
     """What of an image evaluation looks at: the facts of ``views.eval_images``."""
-    share = "all of the short side" if size <= 64 else "7/8 of the short side (all of it where it is no larger)"
+    whole = judged_share(size) == 1.0
+    share = "all of the short side" if whole else "7/8 of the short side (all of it where it is no larger)"
     return {**images.policy(), "crop": f"central square, {share}", "input": size}
+
+
+def preset_of(exported: Exported, size: int) -> Preset:
+    """The preset that a backbone was pre-trained with; the one for the size of the input where none is on record.
+
+    Args:
+        exported: The backbone.
+        size: Side of the input in pixels.
+    """
+    known = exported.about.get("preset") or made_with(exported.folder).get("preset")
+    return PRESETS.get(str(known)) or for_side(size)
 
 
 def made_with(backbone: Path) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from ssl_vit.configs import DataConfig, EvalConfig, LabelledDataConfig, LabelsConfig, RunConfig
+from ssl_vit.configs.metrics import METRICS
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.sources.opening import Labelled, open_labelled
@@ -33,7 +34,6 @@ from ssl_vit.exports.timm_folder import Exported, load_backbone
 from ssl_vit.leaks.seen import seen_in_pre_training
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.runs.directory import RunDir
-from ssl_vit.runs.results import LABELS
 from ssl_vit.training.launch import auto_precision
 
 
@@ -270,6 +270,6 @@ def announce(session: Session) -> None:
         f"backbone {session.exported.folder} ({session.exported.weights_hash}), pooling {session.exported.pool}\n"
         f"labels   {len(train):,} training images of {described}, {len(test):,} test images from {test.name} "
         f"({session.data.split})\n"
-        f"metric   {LABELS[session.metric]}{led_by(session.metric, test)}",
+        f"metric   {METRICS[session.metric].heading}{led_by(session.metric, test)}",
         flush=True,
     )

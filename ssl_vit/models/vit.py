@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from ssl_vit.models.backbone import Pool, TokenBackbone, Tokens
 from ssl_vit.models.blocks import attention_from_first, run_block, run_block_for
 from ssl_vit.models.positions import FactorisedPositions, resample, sincos_2d
+from ssl_vit.models.stochastic_depth import linear_rates
 
 
 def patchify(images: Float[Tensor, "B C H W"], size: int) -> Float[Tensor, "B N P"]:
@@ -95,6 +96,10 @@ class ViTBackbone(TokenBackbone):
         """Replaces the position embedding by one learnable table per axis; DDP refuses an unused whole one."""
         self.vit.pos_embed = None
         self.axes = FactorisedPositions(self.embed_dim, self.grid, self.embedded_prefix)
+
+    def drop_rates(self, rate: float) -> Float[Tensor, "L 2"] | None:
+        """Linear in the block; see ``Backbone.drop_rates``."""
+        return linear_rates(self.depth, rate)
 
     def recompute_activations(self) -> None:
         """Keeps only what enters each block; see ``Backbone.recompute_activations``."""

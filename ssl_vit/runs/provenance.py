@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ssl_vit import __version__
+from ssl_vit.core.started import ROOT, by_command
 
 _PACKAGES = [
     "torch",
@@ -71,7 +72,9 @@ def hardware() -> dict[str, Any]:
 
 
 def command() -> str:
-    """How this process was called, as one types it in a clone of the project."""
-    script, root = Path(sys.argv[0]).absolute(), Path(__file__).resolve().parents[2]
-    name = script.relative_to(root) if script.is_relative_to(root) else sys.argv[0]
+    """How this process was called: with ``ssl-vit``, or as one types it in a clone of the project."""
+    if by_command():
+        return shlex.join(["ssl-vit", *sys.argv[1:]])
+    script = Path(sys.argv[0]).absolute()
+    name = script.relative_to(ROOT) if script.is_relative_to(ROOT) else sys.argv[0]
     return shlex.join([str(name), *sys.argv[1:]])

@@ -11,13 +11,16 @@ from typing import Any, cast
 
 import torch
 from accelerate import Accelerator, DistributedDataParallelKwargs
+from accelerate.state import AcceleratorState
 
 from ssl_vit.configs import ResolvedFit, ResolvedOptim
 from ssl_vit.configs.presets import TINY
+from ssl_vit.core import notices
 from ssl_vit.core.dist import check_world_size, use_idle_cores
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.loading.loader import Loader
 from ssl_vit.objectives.base import Objective
+from ssl_vit.training.memory import forget_peak
 from ssl_vit.training.optim import peak_learning_rate
 from ssl_vit.training.products import choose_attention, choose_products
 
@@ -56,6 +59,13 @@ def start(precision: str = "fp32", seed: int = 0) -> Accelerator:
         torch.set_float32_matmul_precision("highest" if resolved in ("fp32", "fp64") else "high")
     torch.manual_seed(seed)
     return accelerator
+
+
+def forget_what_was() -> None:
+    """Begins as a process does that has done nothing: precision, notices and peak memory of work before are gone."""
+    AcceleratorState._reset_state()
+    notices.forget()
+    forget_peak()
 
 
 @dataclass

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import safetensors
 
-from ssl_vit.configs import to_dict
+from ssl_vit.configs import networks, to_dict
+from ssl_vit.configs.metrics import METRICS
 from ssl_vit.core.files import write_atomically
 from ssl_vit.exports.timm_folder import load_backbone
 from ssl_vit.methods import METHODS
@@ -20,9 +21,6 @@ from ssl_vit.verdict.opening import Opened, facts
 from ssl_vit.verdict.plan import Plan
 from ssl_vit.verdict.study import Study, architecture_hash
 from ssl_vit.verdict.tuning import SPACE
-
-IMAGES = ("top1", "balanced")
-"""Metrics whose units are test images; those of others are blocks of them."""
 
 
 class Made(NamedTuple):
@@ -54,7 +52,7 @@ def write_about(opened: Opened, made: Made, note: str, run: RunDir, seconds: flo
     study, v = made.plan.study, made.plan.study.recipe.verdict
     test, plan = opened.data.test, made.plan
     kept = judged_positions(study.folder / "results", len(test))
-    by_image = study.metric in IMAGES
+    by_image = METRICS[study.metric].per_image  # units of other metrics are blocks of images
     groups = None if test.groups is None or not by_image else test.groups[kept].tolist()
     about: dict[str, Any] = {
         "format": 1, "title": opened.data.test.name, "kind": study.kind, "metric": study.metric,
@@ -97,10 +95,7 @@ def _method(study: Study, start: str, made: Made) -> dict[str, Any]:
         }  # fmt: skip
     config = json.loads((backbone / "config.json").read_text())
     args = config["model_args"]
-    words = f"{config['architecture']} at {config['pretrained_cfg']['input_size'][-1]} px"
-    if "embed_dim" in args:
-        words = f"ViT of {args['depth']} blocks of width {args['embed_dim']}, patches of {args['patch_size']} px at "
-        words += f"{args['img_size']} px"
+    words = networks.in_words(config["architecture"], args, config["pretrained_cfg"]["input_size"][-1])
     costs = made.pretraining.get(start, [])
     rows = [
         {"run": str(run), "seed": _seed(run), "weights": _weights(run), "checkpoint": "last step",

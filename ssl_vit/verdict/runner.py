@@ -19,12 +19,11 @@ from typing import Any
 
 import psutil
 import torch
-from accelerate.state import AcceleratorState
 
-from ssl_vit.core import dist, notices
+from ssl_vit.core import dist
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically
-from ssl_vit.training.memory import forget_peak
+from ssl_vit.training.launch import forget_what_was
 
 
 @dataclass(frozen=True)
@@ -235,9 +234,7 @@ def _work(folder: Path, unit: Unit) -> tuple[dict[str, Any], float]:
 def _call(folder: Path, unit: Unit, *, quiet: bool) -> tuple[dict[str, Any], float]:
     """What a unit returns, and how many seconds it took; what it prints goes to LOGS/KEY.log."""
     began = time.monotonic()
-    AcceleratorState._reset_state()  # the arithmetic of the unit before is not that of this one
-    notices.forget()
-    forget_peak()
+    forget_what_was()  # the arithmetic of the unit before is not that of this one
     if not quiet:
         return _named(unit), time.monotonic() - began
     text = io.StringIO()

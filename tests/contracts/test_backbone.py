@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from ssl_vit.configs import ModelConfig, ResolvedModel
 from ssl_vit.core.errors import UserError
-from ssl_vit.evaluation.linear_protocols import candidate_pools
+from ssl_vit.evaluation.features import candidate_pools
 from ssl_vit.models.build import build_backbone, check_shape, make_backbone, model_facts, timm_args
 from ssl_vit.models.pooled import PooledBackbone
 from ssl_vit.models.positions import resample
@@ -358,7 +358,7 @@ def test_every_parameter_has_a_layer(name: str) -> None:
 )
 def test_where_tokens_are_needed_other_families_are_refused_by_class(name: str, reason: str) -> None:
     with pytest.raises(UserError, match=f"--model.name {name} is not a plain VisionTransformer: .*{reason}"):
-        model_facts(name, tokens=True)
+        model_facts(name, needs="dropping")
 
 
 POOLED = {
@@ -392,8 +392,6 @@ def test_a_pooled_feature_is_timms_own_at_every_size(name: str) -> None:
         assert (found - model(images)).abs().max() <= 1e-12
     with pytest.raises(ValueError, match="only one pooled feature"):
         backbone.forward_pooled(images, pool="cls")
-    with pytest.raises(ValueError, match="no stochastic depth"):
-        backbone.forward_pooled(images, pool="mean", drop=torch.ones(2, backbone.depth, 2).double())
 
 
 @pytest.mark.parametrize("name", POOLED)

@@ -45,7 +45,7 @@ from ssl_vit.methods.mae import MAERecipe
 from ssl_vit.core.errors import Diverged
 from ssl_vit.objectives.base import StepOutput
 from ssl_vit.objectives.mae import MAE
-from ssl_vit.verdict.scripts import main_of
+from ssl_vit.core.started import main_of
 
 rank, now = os.environ["RANK"], []
 whole, begin = MAE.forward, MAE.begin_step

@@ -104,9 +104,9 @@ def test_a_metric_may_be_chosen_and_must_fit(backbone: str, script) -> None:
     assert status == 0, err
     assert "macro-F1 %" in out
     assert json.loads(Path("run/results/knn.json").read_text())["protocol"]["metric"] == "macro_f1"
-    status, _, err = script("eval/knn.py", *words, "mae")
+    status, _, err = script("eval/knn.py", *words, "mean_absolute_error")
     assert status == 1
-    assert "--eval.metric mae does not fit" in err
+    assert "--eval.metric mean_absolute_error does not fit" in err
 
 
 @pytest.mark.parametrize(("kind", "leads"), [("multilabel", "average_precision"), ("regression", "r2")])

@@ -12,10 +12,11 @@ from ssl_vit.configs import FiguresConfig
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.decoding.formats import Format
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
+from ssl_vit.data.loading.chosen import some_images
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.exports.timm_folder import export_backbone, load_backbone
 from ssl_vit.figures.attention import save_attention
-from ssl_vit.figures.pixels import omitted, planes, some_images
+from ssl_vit.figures.pixels import omitted, planes
 from ssl_vit.figures.shown import Shown, open_shown
 from ssl_vit.models.build import make_backbone
 from ssl_vit.models.vit import ViTBackbone

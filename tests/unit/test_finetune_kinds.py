@@ -66,6 +66,6 @@ def test_what_is_learned(kind: Kind, tmp_path: Path) -> None:
         assert metrics["average_precision"] > 90
         assert metrics["macro_f1"] > 85
     else:  # in the units of the labels, whose deviations are about 14 and 577
-        assert metrics["per_target"]["top"]["mae"] < 5
-        assert metrics["per_target"]["left"]["mae"] < 200
+        assert metrics["per_target"]["top"]["mean_absolute_error"] < 5
+        assert metrics["per_target"]["left"]["mean_absolute_error"] < 200
         assert metrics["r2"] > 0.7

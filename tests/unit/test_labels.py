@@ -6,7 +6,7 @@ import datasets
 import numpy as np
 import pyarrow
 import pytest
-from datasets import ClassLabel, Features, List, Value
+from datasets import ClassLabel, Features, Sequence, Value
 from datasets.table import InMemoryTable
 from ssl_vit.configs import SourceConfig
 from ssl_vit.core.errors import UserError
@@ -98,7 +98,7 @@ def test_lists_are_several_labels_per_image() -> None:
     labels = found({"labels": [[3, 1], [], [1, 1]]})
     assert (labels.kind, labels.names) == ("multilabel", ("1", "3"))
     assert labels.values["train"].tolist() == [[1, 1], [0, 0], [1, 0]]
-    features = Features({"image": Value("string"), "labels": List(ClassLabel(names=["b", "a"]))})
+    features = Features({"image": Value("string"), "labels": Sequence(ClassLabel(names=["b", "a"]))})
     named = found({"labels": [[1], [0, 1]]}, features=features)
     assert named.names == ("b", "a")
     assert named.values["train"].tolist() == [[0, 1], [1, 1]]
@@ -183,7 +183,7 @@ def test_values_that_are_no_labels(values: list, words: str) -> None:
 @pytest.mark.parametrize("several", [False, True])
 def test_numbers_beyond_the_named_classes(several: bool) -> None:
     kind = ClassLabel(names=["a", "b"])
-    features = Features({"label": List(kind) if several else kind})
+    features = Features({"label": Sequence(kind) if several else kind})
     for bad in (2, -1):
         values = [[0], [bad]] if several else [0, bad]
         table = InMemoryTable(pyarrow.table({"label": values}, schema=features.arrow_schema))

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import pytest
 from ssl_vit.configs.facts import NO_EFFECT, Range, options
 from ssl_vit.methods import known_recipes
+from ssl_vit.verdict.options import verdict_recipe
 
 SCRIPT = Path(__file__).parents[2] / "docs" / "make_options.py"
 spec = importlib.util.spec_from_file_location("make_options", SCRIPT)
@@ -97,3 +98,8 @@ def test_every_option_says_what_it_is(recipe: type) -> None:
     found = make_options.entries(recipe)
     assert [entry.name for entry in found] == list(options(recipe))
     assert [entry.name for entry in found if not entry.text.endswith(".") and not entry.text.endswith(")")] == []
+
+
+def test_the_page_in_the_repository_is_of_these_options() -> None:
+    written = make_options.PAGE.read_text(encoding="utf-8")
+    assert written == make_options.page((*known_recipes(), verdict_recipe())), "python docs/make_options.py"

@@ -8,8 +8,8 @@ import pytest
 import torch
 from ssl_vit.configs import FitConfig, LinearConfig, LinearRecipe, ProbeOptimConfig, ResolvedModel
 from ssl_vit.configs.presets import PRESETS
-from ssl_vit.configs.resolve import resolve_probe
 from ssl_vit.core.errors import UserError
+from ssl_vit.evaluation.protocols.augmented import resolve_probe
 from ssl_vit.models.build import build_backbone
 from ssl_vit.objectives.probe import AttentiveHead, FrozenProbe, Standardise, linear_head
 
@@ -61,7 +61,7 @@ def test_numbers_are_learned_standardised_and_answered_in_their_units() -> None:
 
 
 def resolved(protocol: str, images: int, **options: object) -> LinearRecipe:
-    cfg = LinearRecipe(linear=LinearConfig(protocol=protocol))  # pyright: ignore[reportArgumentType]
+    cfg = LinearRecipe(linear=LinearConfig(protocol=protocol))
     preset, width = PRESETS[options.pop("preset", "px224")], options.pop("width", 384)
     return resolve_probe(replace(cfg, **options), images, preset, width=width, class_token=True)  # pyright: ignore
 

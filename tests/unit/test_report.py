@@ -150,7 +150,7 @@ def test_every_number_has_its_command(seen: Seen, hostile: Path) -> None:
         {"seeds": 1, "transductive": True},
         {"curves": {("mae", "knn"): (60.0, 70.0)}},
         {"curves": {("scratch", "train"): (60.0, 70.0)}},
-        {"kind": "regression", "metric": "mae"},
+        {"kind": "regression", "metric": "mean_absolute_error"},
         {"kind": "multilabel", "metric": "average_precision", "units": False},
         {"grouped": True, "labels": (50,), "curves": {("scratch", "train"): (60.0,), ("mae", "train"): (70.0,)}},
     ],

@@ -15,6 +15,7 @@ from ssl_vit.data.targets import Kind
 
 _USUAL = ("label", "labels", "class", "target", "fine_label", "category", "cls")
 _FRACTION = re.compile(r"[-+]?\d*\.\d+([eE][-+]?\d+)?")
+_LISTS = (list, datasets.LargeList, getattr(datasets, "List", datasets.Sequence))  # before datasets 4: Sequence
 _BETWEEN = re.compile(r"\s*[;|,]\s*")
 
 
@@ -144,7 +145,7 @@ def _agree(splits: dict[str, datasets.Dataset], columns: list[str], place: str) 
 
 
 def _is_list(feature: Any) -> bool:
-    return isinstance(feature, (list, datasets.List, datasets.LargeList))
+    return isinstance(feature, _LISTS)
 
 
 def _missing(value: Any) -> bool:

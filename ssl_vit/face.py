@@ -1,0 +1,281 @@
+"""The project as Python functions: what the commands do, with paths and numbers returned.
+
+Options are those of the command line, checked by the same parser: in groups (``fit={"epochs": 5}``) or with dotted
+names (``**{"fit.epochs": 5}``). A mistake is a ``UserError`` of one line. Each function works in this process; for
+several there is ``ssl-vit NAME --processes N``. A script that calls ``verdict`` needs ``if __name__ == "__main__":``,
+because the verdict starts processes that read the script again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ssl_vit.configs.words import from_options
+from ssl_vit.core.errors import UserError, did_you_mean
+from ssl_vit.core.started import module_of, options_of, scripts
+
+if TYPE_CHECKING:
+    import numpy as np
+    from jaxtyping import Float
+
+    from ssl_vit.evaluation.judging import Evaluated
+    from ssl_vit.exports.timm_folder import Exported
+    from ssl_vit.runs.directory import RunDir
+
+Source = str | os.PathLike[str] | Mapping[str, Any]
+"""Images: what ``--data.path`` takes, or several options of that group: {"path": "cells.parquet", "target": "size"}."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What training left behind."""
+
+    path: Path
+    """The run's directory."""
+    backbone: Path
+    """The exported network: ``timm.create_model(f"local-dir:{run.backbone}", pretrained=True)``."""
+    metrics: dict[str, float]
+    """The last line of metrics.jsonl: step, epoch, loss, learning rate."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a backbone is worth by one protocol."""
+
+    path: Path
+    """The result file: protocol, data fingerprint, versions, commit and seed."""
+    protocol: str
+    """Its name in tables."""
+    metric: str
+    """What tables lead with: top1, balanced, average_precision, r2, ..."""
+    value: float | None
+    """The backbone's; None where the metric is not defined on these images."""
+    rows: list[dict[str, Any]]
+    """All metrics of the backbone, and of what it was compared with."""
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """One vector per image."""
+
+    vectors: Float[np.ndarray, "n D"]
+    names: list[str]
+    """Where each image lies."""
+    unreadable: tuple[str, ...]
+    """Images that could not be read, and why; they have no vector."""
+
+
+@dataclass(frozen=True)
+class VerdictResult:
+    """Whether pre-training pays."""
+
+    path: Path
+    """The verdict's directory."""
+    sentence: str
+    """The answer, with its interval."""
+    beside: tuple[str, ...]
+    """Answers on other methods, and what the verdict stands on."""
+    report: Path
+    """The page with all numbers, differences, leaks, costs and pictures."""
+
+
+def pretrain(
+    method: str = "mae",
+    *,
+    data: Source | None = None,
+    out: str | os.PathLike[str] | None = None,
+    **options: Any,
+) -> Run:
+    """Trains a network on images, as ``ssl-vit METHOD`` does; a run that is there continues or is returned.
+
+    Example: ``run = ssl_vit.pretrain("mae", data="my_images", fit={"epochs": 100}, seed=1)``
+
+    Args:
+        method: mae, dino, ... (labels are not read), or supervised, the labelled baseline.
+        data: The images; default: scikit-learn's digits.
+        out: The run's directory; default: below runs/.
+        **options: Further options of the method.
+
+    Raises:
+        UserError: As the command does: for unknown methods and options, paths and data that cannot be used.
+    """
+    script = _script(method, "method", {name: path for name, path in scripts().items() if path.startswith("recipes/")})
+    left = _call(script, {**_images("data", data), **_folder(out), **options})
+    run: RunDir = getattr(left, "run", left)  # the baseline is judged, too
+    lines = (run.path / "metrics.jsonl").read_text().splitlines()
+    return Run(run.path, run.backbone, json.loads(lines[-1]))
+
+
+def load_backbone(backbone: Run | str | os.PathLike[str]) -> Exported:
+    """A pre-trained network, with what is needed to use it as it was trained.
+
+    Example: ``ssl_vit.load_backbone(run).backbone.forward_pooled(images, pool="mean")``
+
+    Args:
+        backbone: What ``pretrain`` returned, a run's directory, or any folder that timm saved.
+
+    Returns:
+        ``backbone`` (the module), ``scale`` (pixel statistics), ``pool``, ``size`` in pixels, ``about``, ``folder``.
+
+    Raises:
+        UserError: Where there is none.
+    """
+    from ssl_vit.exports.timm_folder import load_backbone as load
+
+    return load(_place(backbone))
+
+
+def embed(backbone: Run | Exported | str | os.PathLike[str], images: Source) -> Embedding:
+    """One vector per image, cut and standardised as evaluation does it.
+
+    Example: ``found = ssl_vit.embed(run, "new_images"); found.vectors[0], found.names[0]``
+
+    Args:
+        backbone: As for ``load_backbone``, or what it returned.
+        images: Where they are; labels are not read, and all splits are.
+
+    Raises:
+        UserError: For images of another kind than the network was built for, or more than 1 % that cannot be read.
+    """
+    import numpy as np
+
+    from ssl_vit.configs import PredictRecipe
+    from ssl_vit.data.sources.opening import open_images
+    from ssl_vit.evaluation.features import backbone_extractor, extract_features, images_at_once
+    from ssl_vit.evaluation.session import check_format
+    from ssl_vit.exports.timm_folder import Exported
+    from ssl_vit.training import launch
+
+    exported = backbone if isinstance(backbone, Exported) else load_backbone(backbone)
+    _fresh()
+    device, size = launch.start("fp32").device, exported.size
+    asked, own = from_options(PredictRecipe, _images("data", images)).data, exported.about.get("data", {})
+    # Decoded as the training images were, unless asked otherwise.
+    found = open_images(asked).on_canvas(asked.canvas or own.get("canvas"), size, asked.window or own.get("window"))
+    check_format(found, exported)
+    extract = backbone_extractor(exported.backbone, exported.scale, size=size, pool=exported.pool, device=device)
+    unlabelled = replace(found, labels=np.zeros(len(found), dtype=np.int64))
+    features = extract_features(extract, unlabelled, batch_size=images_at_once(None, size, device), device=device)
+    return Embedding(features.x, [found.where(int(i)) for i in features.index], features.left_out)
+
+
+def evaluate(
+    backbone: Run | str | os.PathLike[str],
+    protocol: str = "knn",
+    *,
+    data: Source | None = None,
+    labels: int | None = None,
+    out: str | os.PathLike[str] | None = None,
+    **options: Any,
+) -> Evaluation:
+    """What a backbone is worth on labelled images, as ``ssl-vit PROTOCOL --backbone RUN`` says.
+
+    Example: ``ssl_vit.evaluate(run, "linear-probe", labels=100, linear={"protocol": "logistic"}).value``
+
+    Args:
+        backbone: What ``pretrain`` returned, or a run's directory.
+        protocol: knn, linear-probe or finetune.
+        data: The labelled images; default: those of the run.
+        labels: How many training labels to use; default: all.
+        out: The directory of results; default: the run's own.
+        **options: Further options of the protocol.
+
+    Raises:
+        UserError: As the command does.
+    """
+    known = {name: path for name, path in scripts().items() if _judges(path)}
+    script = _script(protocol, "protocol", known)
+    given = {"backbone": _place(backbone), **_images("eval.data", data), **_folder(out)}
+    given |= {} if labels is None else {"eval.labels": labels}
+    found: Evaluated = _call(script, given | options)
+    told, rows = json.loads(found.path.read_text()), found.rows
+    return Evaluation(found.path, told["method"], found.metric, rows[_leading(rows)][found.metric], rows)
+
+
+def verdict(
+    *,
+    data: Source | None = None,
+    labels: Source | None = None,
+    budget: str | None = None,
+    out: str | os.PathLike[str] | None = None,
+    **options: Any,
+) -> VerdictResult:
+    """Whether pre-training pays on these images, by how much, and how many labels it saves: ``ssl-vit verdict``.
+
+    Example: ``ssl_vit.verdict(data="pool", labels="labelled", budget="2h").sentence``
+
+    Args:
+        data: Images to pre-train on; default: scikit-learn's digits.
+        labels: Labelled images; default: the same.
+        budget: How long it may take, such as 30m or 2h.
+        out: The verdict's directory; default: below runs/.
+        **options: Further options.
+
+    Raises:
+        UserError: As the command does.
+    """
+    given = {**_images("data", data), **_images("eval.data", labels), **_folder(out)}
+    given |= {} if budget is None else {"verdict.budget": budget}
+    found = _call("eval/verdict.py", given | options)
+    if found is None:
+        raise UserError("--verdict.plan_only prints the plan and makes no verdict; leave it out")
+    folder, page = found
+    return VerdictResult(folder, page.sentence, page.beside, folder / "report.html")
+
+
+def _call(script: str, options: Mapping[str, Any]) -> Any:
+    """What a script's ``main`` returns."""
+    module = module_of(script)
+    config = from_options(options_of(module), options)
+    _fresh()
+    return module.main(config)
+
+
+def _fresh() -> None:
+    """What the call before chose (precision, notices) is not this one's.
+
+    Raises:
+        UserError: In one of several processes, of which only the first would return anything.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UserError("the functions of ssl_vit work in one process; for several there is ssl-vit NAME --processes N")
+    from ssl_vit.training.launch import forget_what_was
+
+    forget_what_was()
+
+
+def _script(name: str, what: str, known: Mapping[str, str]) -> str:
+    if name.replace("_", "-") not in known:
+        raise UserError(f"there is no {what} {name}{did_you_mean(name, known)} ({what}s: {', '.join(known)})")
+    return known[name.replace("_", "-")]
+
+
+def _judges(script: str) -> bool:
+    """Whether a script judges one backbone on labelled images."""
+    if not script.startswith("eval/") or hasattr(module_of(script), "command"):
+        return False
+    return {"backbone", "eval"} <= {field.name for field in fields(options_of(module_of(script)))}
+
+
+def _leading(rows: list[dict[str, Any]]) -> int:
+    """The backbone's row among those of its protocol: k-NN has one per k."""
+    return next((i for i, row in enumerate(rows) if row.get("headline")), 0)
+
+
+def _images(group: str, given: Source | None) -> dict[str, Any]:
+    if given is None:
+        return {}
+    return {group: dict(given)} if isinstance(given, Mapping) else {f"{group}.path": os.fspath(given)}
+
+
+def _folder(out: str | os.PathLike[str] | None) -> dict[str, Any]:
+    return {} if out is None else {"run.dir": os.fspath(out)}
+
+
+def _place(backbone: Run | str | os.PathLike[str]) -> str:
+    return str(backbone.backbone if isinstance(backbone, Run) else os.fspath(backbone))
