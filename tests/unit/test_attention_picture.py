@@ -149,7 +149,7 @@ def test_unreadable_images_are_named_and_left_out(tmp_path: Path, photos: Path, 
     assert SCALE.restore(shown.pixels)[:, 0, 0, 0].tolist() == pytest.approx([0.0, 200 / 255])
     for i in (0, 8):
         (photos / f"{i}.png").write_bytes(b"no image")
-    with pytest.raises(UserError, match=r"none of the images to draw can be read: .*0\.png .*8\.png"):
+    with pytest.raises(UserError, match=r"none of the chosen images can be read: .*0\.png .*8\.png"):
         open_shown(backbone, str(photos), FiguresConfig(count=3))
 
 
