@@ -23,6 +23,7 @@ from ssl_vit.configs import (
     RunConfig,
     from_dict,
     parse,
+    networks,
     resolve,
     to_dict,
     to_yaml,
@@ -55,7 +56,7 @@ def facts_for(preset: Preset, method: Method) -> Facts:
     """The preset's own network for images of its size."""
     network = NETWORKS[preset.network]
     shape = ModelFacts(224, 16, network.width, network.depth, network.heads)
-    model = resolve.resolve_model(ModelConfig(), preset.input, shape, preset.name, method.positions)
+    model = networks.resolve_model(ModelConfig(), preset.input, shape, preset.name, method.positions)
     return Facts(5000, model, shape)
 
 
