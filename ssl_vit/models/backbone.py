@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from ssl_vit.core.errors import UserError
@@ -38,6 +38,15 @@ class Tokens(NamedTuple):
     """Patch tokens, row-major or in the order of ``keep_ids``."""
     grid: tuple[int, int]
     """Rows and columns; N = rows * columns when nothing was dropped."""
+
+
+class Replace(NamedTuple):
+    """Patches whose embeddings are replaced before the first block; their positions are added afterwards."""
+
+    hidden: Bool[Tensor, "B N"]
+    """Which ones, row-major."""
+    instead: Float[Tensor, "*B N D"] | Float[Tensor, " D"]
+    """What stands in their place: a mask token, or a row for every patch."""
 
 
 class Backbone(nn.Module, ABC):
@@ -131,6 +140,7 @@ class TokenBackbone(Backbone):
         images: Float[Tensor, "B C H W"],
         *,
         keep_ids: Int[Tensor, "B K"] | None = None,
+        replace: Replace | None = None,
         drop: Float[Tensor, "B L 2"] | None = None,
         norm: bool = True,
     ) -> Tokens:
@@ -139,8 +149,17 @@ class TokenBackbone(Backbone):
         Args:
             images: Normalised pixels.
             keep_ids: Only these patches (row-major numbers) are embedded and attended to; None for all.
+            replace: Patches that are hidden; None for none. Their pixels have no influence on anything.
             drop: Stochastic-depth factors per block and residual branch; None for none.
             norm: Apply the final norm.
+        """
+
+    @abstractmethod
+    def attentions(self, images: Float[Tensor, "B C H W"]) -> list[Float[Tensor, "B heads T T"]]:
+        """How much every token attends to every other, per block and head; rows sum to 1, prefix tokens come first.
+
+        Args:
+            images: Normalised pixels.
         """
 
     @abstractmethod

@@ -26,6 +26,7 @@ from ssl_vit.objectives.base import Clock
 from ssl_vit.objectives.dino import DINO
 from ssl_vit.objectives.supervised import Supervised
 from ssl_vit.script import all_presets
+from ssl_vit.verdict.opening import _lacking
 
 SWIN = "swin_tiny_patch4_window7_224"
 
@@ -164,3 +165,12 @@ def test_networks_in_words() -> None:
     assert networks.in_words("vit_tiny_patch16_224", plain, 8) == (
         "ViT of 4 blocks of width 64, patches of 2 px at 8 px"
     )
+
+
+def test_a_verdict_leaves_out_what_a_family_is_not_enough_for() -> None:
+    starts = ["scratch", "mae", "dino", "random"]
+    found = _lacking(starts, "swin_micro", "pooled", asked=False)
+    assert found == {"mae": "MAE leaves out tokens of an image, which swin_micro cannot"}
+    assert _lacking(starts, "vit_micro", "dropping", asked=True) == {}
+    with pytest.raises(UserError, match=r"--verdict\.methods mae: MAE leaves out tokens of an image, which swin_micro"):
+        _lacking(starts, "swin_micro", "pooled", asked=True)
