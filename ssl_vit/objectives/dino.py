@@ -241,6 +241,8 @@ def build(cfg: ResolvedDINORecipe, backbone: Backbone, scale: PixelScale, dtype:
     model, crops = cfg.model, cfg.crops
     if crops.local_crops:
         check_sizes(backbone, (model.img_size, crops.local_size))
+    # The head has always been drawn one number after the backbone: runs of version 0.1 can be repeated bit for bit.
+    torch.empty((), dtype=torch.int64).random_()
     objective = DINO(
         backbone, cfg.dino, pool=model.pool, batch_size=cfg.fit.batch_size,
         freeze_positions=model.positions == "sincos",

@@ -78,8 +78,6 @@ class Loader:
         self._orders: dict[int, np.ndarray] = {}
         place = _FROM_FILES if crops else choose(images, cache, device)
         self.kept = place.why
-        # Weights that are made after a loader have always been drawn one number later; nothing else here draws any.
-        torch.empty((), dtype=torch.int64).random_()
         self._store = None if place.kind == "none" else keep(images, place.kind, self.unreadable, device, workers)
 
     kept: str
