@@ -32,3 +32,10 @@ def test_options_that_pages_name_exist(page: Path) -> None:
     known = {name for recipe in (*known_recipes(), verdict_recipe()) for name in options(recipe)}
     named = set(re.findall(r"--([a-z_]+(?:\.[a-z_0-9]+)+)", page.read_text(encoding="utf-8")))
     assert not {name for name in named - known if not name.startswith(EXAMPLE)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_that_pages_name_exist(page: Path) -> None:
+    known = {path.stem.replace("_", "-") for room in ("recipes", "eval") for path in (ROOT / room).glob("*.py")}
+    named = set(re.findall(r"\bssl-vit ([a-z][a-z-]*)", page.read_text(encoding="utf-8")))
+    assert not named - known - {EXAMPLE.rstrip(".")}
