@@ -65,7 +65,7 @@ def train_on(
         What they reach on ``judged_on``.
     """
     import torch
-    from ssl_vit.configs import ResolvedModel
+    from ssl_vit.configs import ResolvedModel, presets
     from ssl_vit.data.sources.opening import Labelled
     from ssl_vit.evaluation.finetune import train_on_labels
     from ssl_vit.methods import Facts, supervised
@@ -78,7 +78,7 @@ def train_on(
     recipe = supervised.SupervisedRecipe() if scratch else supervised.FinetuneRecipe()
     decay = recipe.optim.layer_decay if layer_decay is None else layer_decay
     recipe = replace(
-        recipe, optim=replace(recipe.optim, lr=rate, layer_decay=decay),
+        recipe, seed=draw, optim=replace(recipe.optim, lr=rate, layer_decay=decay),
         fit=replace(recipe.fit, batch_size=64, epochs=1e-3, min_steps=steps, log_every=10**9),
     )  # fmt: skip
     model = ResolvedModel(net.architecture, exported.size, net.patch_size, net.embed_dim, pool=exported.pool)
@@ -88,9 +88,8 @@ def train_on(
     torch.manual_seed(draw)
     with tempfile.TemporaryDirectory() as place:
         trained = train_on_labels(
-            backbone, Labelled(train_set, judged_on, data.split), exported.scale, size=exported.size,
-            supervised=cfg.supervised, augment=cfg.augment, optim=cfg.optim, fit_cfg=cfg.fit,
-            run=RunDir(Path(place), True), accelerator=accelerator, seed=draw, quiet=True,
+            backbone, Labelled(train_set, judged_on, data.split), exported.scale, cfg, size=exported.size,
+            run=RunDir(Path(place), True), accelerator=accelerator, quiet=True,
         )  # fmt: skip
     return trained.metrics
 

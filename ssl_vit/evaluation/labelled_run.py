@@ -13,7 +13,7 @@ from ssl_vit.configs import RunConfig, networks, presets, to_dict
 from ssl_vit.configs.presets import Preset
 from ssl_vit.data.scale import PixelScale, measure_scale
 from ssl_vit.data.sources.opening import Labelled
-from ssl_vit.evaluation.finetune import leave, train_on_labels, trained_row
+from ssl_vit.evaluation.finetune import leave, train_on_labels
 from ssl_vit.evaluation.judging import Evaluated, Judged, finish
 from ssl_vit.evaluation.metrics import chosen_metric
 from ssl_vit.evaluation.protocol import result_of
@@ -136,13 +136,14 @@ def train_and_judge(
     )  # fmt: skip
     scale = given.scale or measure_scale(train)
     trained = train_on_labels(
-        given.backbone, given.data, scale, size=size, supervised=cfg.supervised, augment=cfg.augment,
-        optim=cfg.optim, fit_cfg=cfg.fit, loading=cfg.data, run=run, accelerator=accelerator, seed=cfg.seed,
-        metric=given.metric,
-    )  # fmt: skip
+        given.backbone, given.data, scale, cfg, size=size, run=run, accelerator=accelerator, metric=given.metric
+    )
     left = leave(trained.objective, run, scale, train, cfg.supervised, given.recorded) if main else ""
-    row = trained_row(given.method, len(train), cfg, trained.metrics)
-    protocol = {k: to_dict(getattr(asked, k)) for k in ("model", "supervised", "augment", "optim", "fit")}
+    protocol, came_to = (
+        {k: to_dict(getattr(options, k)) for k in ("model", "supervised", "augment", "optim", "fit")}
+        for options in (asked, cfg)
+    )
+    row = {"method": given.method, "labels": len(train), "trained_with": came_to, **trained.metrics}
     if taken:
         protocol["batch_statistics"] = {"of": asked.fit.given_micro_batch or "the whole batch"}
     what = "labelled baseline" if script == "supervised" else "fine-tuning"

@@ -368,8 +368,9 @@ def _host_numbers(tree: ast.AST) -> Iterator[str]:
                 yield f"{node.lineno}: {_chain(node.func)}"
 
 
-STEPS = sorted(p for p in (ROOT / "ssl_vit").rglob("*.py") if p.parent.name in ("data", "models", "objectives"))
-_ONCE = {"constants.py", "cache.py", "augment.py", "positions.py"}
+_ROOMS = ("data", "models", "objectives", "views")
+STEPS = sorted(p for room in _ROOMS for p in (ROOT / "ssl_vit" / room).rglob("*.py"))
+_ONCE = {"constants.py", "cache.py", "augment.py", "positions.py", "stochastic_depth.py"}
 """Where that happens once and is remembered."""
 
 

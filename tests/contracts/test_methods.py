@@ -27,7 +27,8 @@ from ssl_vit.configs import (
     to_dict,
     to_yaml,
 )
-from ssl_vit.configs.presets import NETWORKS, PRESETS, Preset
+from ssl_vit.configs.networks import NETWORKS
+from ssl_vit.configs.presets import PRESETS, Preset
 from ssl_vit.configs.settled import OPEN, Resolved, settle
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.loading.batch import Batch

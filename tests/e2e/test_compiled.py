@@ -26,7 +26,7 @@ def test_a_compiled_run_has_the_losses_of_one_that_is_not(
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(code))
     for compiled in ("false", "true"):
         words = [*TINY, *STEPS, *OWN[recipe], "--fit.compile", compiled, "--run.dir", compiled]
-        done = launched(f"recipes/{recipe}.py", *words, cwd=tmp_path, cold=True)
+        done = launched(f"recipes/{recipe}.py", *words, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         lines = (tmp_path / compiled / "metrics.jsonl").read_text().splitlines()
         losses[compiled] = [json.loads(line)["loss"] for line in lines]
