@@ -11,8 +11,7 @@ SMALL = ["--model.width", "16", "--model.depth", "2", "--model.heads", "2"]
 COMMON = ["--fit.batch_size", "32", "--fit.epochs", "0.2", "--fit.log_every", "1", "--fit.precision", "fp64"]
 CASES = {
     "simmim": SMALL,
-    # AdamW makes a whole step of a gradient that is 0 but for rounding, as shifts in front of batch normalisation have.
-    "simmim-resnet": ["--model.name", "test_resnet", "--optim.name", "sgd", "--optim.lr", "0.1"],
+    "simmim-resnet": ["--model.name", "test_resnet"],
     "lejepa": [*SMALL, "--crops.local_crops", "2", "--lejepa.drop_path", "0.1", "--lejepa.slices", "32"],
 }
 

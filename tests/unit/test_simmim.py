@@ -72,8 +72,9 @@ def test_what_is_trained_is_what_the_map_depends_on(kind: str) -> None:
     assert all(torch.equal(before[k], v) for k, v in net.state_dict().items())
     after = torch.get_rng_state()
     torch.set_rng_state(state)
+    torch.randn(objective.patch.shape)
     torch.nn.Conv2d(objective.decoder.in_channels, objective.decoder.out_channels, 1)
-    assert torch.equal(torch.get_rng_state(), after)  # the decoder's weights alone were drawn
+    assert torch.equal(torch.get_rng_state(), after)  # nothing but the patch and the decoder's weights was drawn
     frozen = {name for name, parameter in net.named_parameters() if not parameter.requires_grad}
     assert {name.split(".")[-2] for name in frozen} <= {"norm", "fc_norm"}
     assert bool(frozen) == (kind in ("convnext", "beit"))
