@@ -27,8 +27,8 @@ WAYS = {"fp32": ("fp32", False), "bf16, fused": ("bf16", False), "bf16, products
 def step_for(case: tuple[int, ...], way: str) -> Any:
     """A training step of one network in one way."""
     import torch
-    from ssl_vit.configs import OptimConfig
-    from ssl_vit.methods.supervised import SupervisedConfig
+    from ssl_vit.configs import ResolvedOptim
+    from ssl_vit.methods.supervised import ResolvedSupervised
     from ssl_vit.models.build import make_backbone
     from ssl_vit.objectives.supervised import Supervised
     from ssl_vit.training.products import choose_attention
@@ -40,10 +40,11 @@ def step_for(case: tuple[int, ...], way: str) -> Any:
     torch.manual_seed(0)
     shape = {"patch_size": patch, "embed_dim": width, "depth": depth, "num_heads": heads}
     backbone = make_backbone("vit_tiny_patch16_224", shape, img_size=size)
-    objective = Supervised(backbone, 10, SupervisedConfig("mean", drop_path=0.0, ema_decay=0.0)).train()
+    cfg = ResolvedSupervised("mean", mixup=0.0, cutmix=0.0, drop_path=0.0, ema_decay=0.0)
+    objective = Supervised(backbone, 10, cfg).train()
     targets = torch.full((batch, 10), 0.1)
     inputs = {"images": torch.randn(batch, 3, size, size), "targets": targets}
-    step = step_of(objective, objective, lambda: inputs, OptimConfig(lr=1e-5), torch.device("cpu"))
+    step = step_of(objective, objective, lambda: inputs, ResolvedOptim(lr=1e-5, base_lr=1e-3), torch.device("cpu"))
 
     def run(mark: Any) -> Any:
         choose_attention("bf16" if plain else "fp32")

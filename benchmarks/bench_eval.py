@@ -134,7 +134,7 @@ def heads_case() -> Case:
 
 def feature_cases(folder: Path) -> list[Case]:
     """A ViT-Ti/4's features, computed and kept."""
-    from ssl_vit.configs import ModelConfig
+    from ssl_vit.configs import ResolvedModel
     from ssl_vit.data.decoding.formats import Format
     from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
     from ssl_vit.data.scale import PixelScale
@@ -145,7 +145,7 @@ def feature_cases(folder: Path) -> list[Case]:
 
     torch.manual_seed(0)
     cpu, scale = torch.device("cpu"), PixelScale((0.5,) * 3, (0.25,) * 3, 8)
-    model = ModelConfig("vit_tiny_patch16_224", 32, 4, 192, 12, 3, "learnable", "cls")
+    model = ResolvedModel("vit_tiny_patch16_224", 32, 4, 192, 12, 3, "learnable", "cls")
     backbone = build_backbone(model, 3).eval()
     pixels = np.random.default_rng(0).integers(0, 256, (IMAGES, 3, 32, 32)).astype(np.uint8)
     ids = np.arange(IMAGES)

@@ -82,14 +82,14 @@ def ours_from_files(files: list[bytes], size: int, **options: Any) -> dict[str, 
     """Ours, through the loader: decoded onto the canvas, cut from the files, and from the cache of decoded images."""
     import numpy as np
     import torch
-    from ssl_vit.configs import AugmentConfig, DataConfig
+    from ssl_vit.configs import DataConfig, ResolvedAugment
     from ssl_vit.data.images import ImageSet, measure
     from ssl_vit.data.loading.file_crops import file_crops
     from ssl_vit.data.loading.loader import Loader
     from ssl_vit.data.scale import PixelScale
     from ssl_vit.views.training import train_images
 
-    rows, cfg = Files(files), replace(AugmentConfig(AREA, flip=True, policy="none"), **options)
+    rows, cfg = Files(files), replace(ResolvedAugment(AREA, flip=True, policy="none", erasing=0.0), **options)
     form, sizes = measure(rows, "files")
     images = ImageSet("files", rows, np.arange(len(files)), form, sizes, "").on_canvas(None, size)
 
@@ -130,12 +130,12 @@ class Files:
 def augment(pixels: Any, sizes: Any, seed: int, size: int, options: dict[str, Any]) -> Any:
     """Decoded images through this project's view."""
     import torch
-    from ssl_vit.configs import AugmentConfig
+    from ssl_vit.configs import ResolvedAugment
     from ssl_vit.data.loading.loader import Batch
     from ssl_vit.data.scale import PixelScale
     from ssl_vit.views.training import train_images
 
-    cfg = replace(AugmentConfig(AREA, flip=True, policy="none"), **options)
+    cfg = replace(ResolvedAugment(AREA, flip=True, policy="none", erasing=0.0), **options)
     words, native = torch.arange(len(pixels)), bool((sizes == pixels.shape[2:]).all())
     batch = Batch(torch.from_numpy(pixels), words, torch.zeros_like(words), torch.from_numpy(sizes), native, None)
     return train_images(batch, seed, PixelScale(MEAN, STD, 8), cfg, size, torch.float32)

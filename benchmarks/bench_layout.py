@@ -27,8 +27,8 @@ LAYOUTS = {"apart": False, "together": True}
 def step_for(name: str, size: int, batch: int, together: bool, device: Any) -> Any:
     """A training step of one network in one layout."""
     import torch
-    from ssl_vit.configs import OptimConfig
-    from ssl_vit.methods.supervised import SupervisedConfig
+    from ssl_vit.configs import ResolvedOptim
+    from ssl_vit.methods.supervised import ResolvedSupervised
     from ssl_vit.models.build import make_backbone
     from ssl_vit.objectives.supervised import Supervised
 
@@ -36,12 +36,13 @@ def step_for(name: str, size: int, batch: int, together: bool, device: Any) -> A
 
     torch.manual_seed(0)
     backbone = make_backbone(name, {}, img_size=size)
-    objective = Supervised(backbone, 1000, SupervisedConfig("mean", drop_path=0.0, ema_decay=0.0)).to(device).train()
+    cfg = ResolvedSupervised("mean", mixup=0.0, cutmix=0.0, drop_path=0.0, ema_decay=0.0)
+    objective = Supervised(backbone, 1000, cfg).to(device).train()
     if together:
         backbone.keep_channels_together()
     targets = torch.full((batch, 1000), 1e-3, device=device)
     inputs = {"images": torch.randn(batch, 3, size, size).to(device), "targets": targets}
-    return step_of(objective, objective, lambda: inputs, OptimConfig(lr=1e-5), device)
+    return step_of(objective, objective, lambda: inputs, ResolvedOptim(lr=1e-5, base_lr=1e-3), device)
 
 
 def measured(name: str, size: int, batch: int, rounds: int, device: Any) -> dict[str, Any]:

@@ -56,12 +56,12 @@ def pictures(case: Case) -> Any:
 def view_of(case: Case, images: Any) -> Callable[[int], Any]:
     """One batch through this project's view; the number is a seed."""
     import torch
-    from ssl_vit.configs import CropsConfig
+    from ssl_vit.configs import ResolvedCrops
     from ssl_vit.data.loading.loader import Batch
     from ssl_vit.data.scale import PixelScale
     from ssl_vit.views.multicrop import multicrop_view
 
-    cfg = CropsConfig(
+    cfg = ResolvedCrops(
         GLOBAL, LOCAL, case.local_crops, case.local_size, flip=True, jitter=1.0, blur=(1.0, 0.1, 0.5),
         blur_sigma=(0.1, 2.0), solarise=0.2,
     )  # fmt: skip

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from ssl_vit.configs import OptimConfig
+from ssl_vit.configs import ResolvedOptim
 from ssl_vit.objectives.base import Clock, Objective
 from ssl_vit.objectives.mae import MAE
 
@@ -72,7 +72,7 @@ class Slices:
         for wrapped in ("forward", "_original_forward"):  # Accelerate's autocast, which would lead to the first network
             vars(twin).pop(wrapped, None)
         twin.zero_grad(set_to_none=True)
-        step = step_of(twin, twin, lambda: self.inputs, OptimConfig(lr=1e-5), self.device)
+        step = step_of(twin, twin, lambda: self.inputs, ResolvedOptim(lr=1e-5, base_lr=1e-3), self.device)
         step(lambda part: None)
         return step
 

@@ -94,10 +94,9 @@ def probes(name: str, work: str, recipe: str | None) -> list[dict[str, Any]]:
     """k-NN and linear-cached of every draw, at every number of labels; no recipe: random weights and raw pixels."""
     import numpy as np
     from ssl_vit.configs import LinearConfig
-    from ssl_vit.evaluation.features import backbone_extractor, extract_features, pixel_extractor
+    from ssl_vit.evaluation.features import backbone_extractor, candidate_pools, extract_features, pixel_extractor
     from ssl_vit.evaluation.few_label import labelled_draw
     from ssl_vit.evaluation.linear_cached import linear_cached
-    from ssl_vit.evaluation.linear_protocols import candidate_pools
     from ssl_vit.evaluation.metrics import judge
 
     plan = PLANS[name]

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-from ssl_vit.configs import ModelConfig, OptimConfig
+from ssl_vit.configs import ResolvedModel, ResolvedOptim
 from ssl_vit.core.masking import kept_patches, random_mask
 from ssl_vit.core.randomness import bits, make_key
-from ssl_vit.methods.dino import DINOConfig
-from ssl_vit.methods.mae import MAEConfig
-from ssl_vit.methods.supervised import SupervisedConfig
+from ssl_vit.methods.dino import ResolvedDINO
+from ssl_vit.methods.mae import ResolvedMAE
+from ssl_vit.methods.supervised import ResolvedSupervised
 from ssl_vit.models.backbone import with_tokens
 from ssl_vit.models.build import build_backbone
 from ssl_vit.objectives.base import Clock, Objective
@@ -48,9 +48,9 @@ class Net:
         """Of an image of that many pixels a side."""
         return ((size or self.size) // self.patch) ** 2
 
-    def config(self, positions: Any = "learnable") -> ModelConfig:
+    def config(self, positions: Any = "learnable") -> ResolvedModel:
         """As the builder reads it."""
-        return ModelConfig(
+        return ResolvedModel(
             "vit_base_patch16_224", self.size, self.patch, self.width, self.depth, self.heads, positions, "cls"
         )
 
@@ -169,21 +169,24 @@ def build(shape: Shape) -> Objective:
     torch.manual_seed(0)
     if isinstance(shape, MAEShape):
         backbone = with_tokens(build_backbone(shape.net.config("sincos"), 3), "MAE")
-        return MAE(backbone, MAEConfig(0.75, True, *shape.decoder), freeze_positions=True)
+        return MAE(backbone, ResolvedMAE(0.75, True, *shape.decoder), freeze_positions=True)
     backbone = build_backbone(shape.net.config(), 3)
     if isinstance(shape, DINOShape):
-        cfg = DINOConfig(out_dim=shape.out_dim, head_hidden=2048, head_bottleneck=256, teacher_temp=0.04,
-                         warmup_teacher_temp=0.04, teacher_warmup=0.0, centring="mean", freeze_last_layer=0.0,
-                         check_steps=10**9)  # fmt: skip
+        cfg = ResolvedDINO(out_dim=shape.out_dim, head_hidden=2048, head_bottleneck=256, teacher_temp=0.04,
+                           warmup_teacher_temp=0.04, teacher_warmup=0.0, centring="mean", freeze_last_layer=0.0,
+                           check_steps=10**9, drop_path=0.0)  # fmt: skip
         return DINO(backbone, cfg, pool="cls", batch_size=shape.batch)
-    return Supervised(backbone, 1000, SupervisedConfig("cls", drop_path=shape.drop_path, ema_decay=shape.average))
+    cfg = ResolvedSupervised("cls", mixup=0.0, cutmix=0.0, drop_path=shape.drop_path, ema_decay=shape.average)
+    return Supervised(backbone, 1000, cfg)
 
 
-def optimiser_options(shape: Shape) -> OptimConfig:
+def optimiser_options(shape: Shape) -> ResolvedOptim:
     """AdamW's, as the papers have them."""
     if isinstance(shape, DINOShape):
-        return OptimConfig(lr=RATE, weight_decay=0.04, betas=(0.9, 0.999))
-    return OptimConfig(lr=RATE, weight_decay=0.05, betas=(0.9, 0.95 if isinstance(shape, MAEShape) else 0.999))
+        return ResolvedOptim(lr=RATE, weight_decay=0.04, betas=(0.9, 0.999), base_lr=1e-3)
+    return ResolvedOptim(
+        lr=RATE, weight_decay=0.05, betas=(0.9, 0.95 if isinstance(shape, MAEShape) else 0.999), base_lr=1e-3
+    )
 
 
 def fixed_inputs(shape: Shape, device: torch.device) -> Inputs:
@@ -228,7 +231,7 @@ def drawer(shape: Shape, device: torch.device) -> Callable[[int], Inputs]:
     return draw
 
 
-def optimiser_of(objective: Objective, cfg: OptimConfig) -> torch.optim.Optimizer:
+def optimiser_of(objective: Objective, cfg: ResolvedOptim) -> torch.optim.Optimizer:
     """As the loop builds it."""
     groups = parameter_groups(
         objective.named_parameters(), weight_decay=cfg.weight_decay, decays_tokens=objective.decays_tokens
@@ -253,7 +256,7 @@ def ours(shape: Shape, device: torch.device, *, compiled: bool = False, mode: st
 
 
 def step_of(
-    objective: Objective, run: Callable[[Inputs], Any], inputs: Callable[[], Inputs], cfg: OptimConfig,
+    objective: Objective, run: Callable[[Inputs], Any], inputs: Callable[[], Inputs], cfg: ResolvedOptim,
     device: torch.device,
 ) -> Step:  # fmt: skip
     """What the loop does with a batch, with a mark after each part.

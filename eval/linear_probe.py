@@ -4,47 +4,28 @@
 by cross-validation inside the training labels; the test images select nothing.
 """
 
-from pathlib import Path
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from ssl_vit.configs import LinearRecipe
+from ssl_vit.configs.protocols import probe_named
 from ssl_vit.script import run_script
 
+if TYPE_CHECKING:
+    from ssl_vit.evaluation.judging import Evaluated
 
-def main(cfg: LinearRecipe) -> Path | None:
+
+def main(cfg: LinearRecipe) -> Evaluated:
     """Backbone in, table and RUN/results/PROTOCOL.json out.
 
     Args:
         cfg: What ``--help`` lists.
-
-    Returns:
-        The result file; None on processes other than the main one.
     """
-    from ssl_vit.evaluation.answers import save_answers
-    from ssl_vit.evaluation.linear_protocols import FILES, NAMES, judge_linear
-    from ssl_vit.evaluation.metrics import columns
-    from ssl_vit.evaluation.printing import conclusion, led_by, print_table
-    from ssl_vit.evaluation.session import announce, open_session
-    from ssl_vit.training import launch
+    protocol = probe_named(cfg.linear.protocol)
+    from ssl_vit.evaluation.judging import evaluate
 
-    accelerator = launch.start(cfg.fit.precision, cfg.seed)
-    session = open_session(cfg.backbone, cfg.eval, cfg.run, main=accelerator.is_main_process)
-    launch.use_cores(accelerator, session.exported.size)
-    if accelerator.is_main_process:
-        announce(session)
-    judged = judge_linear(cfg, session, accelerator)
-    if not accelerator.is_main_process:
-        return None
-    name, file = NAMES[cfg.linear.protocol], FILES[cfg.linear.protocol]
-    shown = {"method": "features", "pool": "pooling", "rate": "rate", "decay": "decay", "C": "C"}
-    shown |= columns(session.data.test.kind, session.metric)
-    why = led_by(session.metric, session.data.test)
-    print_table(f"{session.data.test.name}: {name} ({judged.note}){why}", judged.rows, shown)
-    print(conclusion(judged.rows, session.metric))
-    result = session.result(name, judged.rows, judged.protocol, cfg.seed)
-    path = session.run.write_result(f"{file}{session.suffix(cfg.seed)}", result)
-    save_answers(path, judged.answers)
-    print(f"Result: {path}")
-    return path
+    return evaluate(cfg, protocol)
 
 
 if __name__ == "__main__":

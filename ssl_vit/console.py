@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from ssl_vit import __version__
-from ssl_vit.configs import parse, to_dict
+from ssl_vit.configs import parse
 from ssl_vit.configs.check import check_ranges
 from ssl_vit.core import started
 from ssl_vit.core.errors import UserError, did_you_mean
@@ -52,7 +52,7 @@ def main(words: Sequence[str] | None = None) -> None:
         return
     config = parse(started.options_of(module), module.__doc__ or "", words, listing=all_presets)
     with mistakes_told():
-        check_ranges(to_dict(config))
+        check_ranges(config)
         if hasattr(module, "check"):
             module.check(config)
         open_threads = _choose_threads()
@@ -117,6 +117,12 @@ def _on_cpu() -> bool:
     return os.environ.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true", "yes", "on", "y", "t")
 
 
+def _gpus() -> int:
+    import torch
+
+    return torch.accelerator.device_count() if torch.accelerator.is_available() else 0  # torch 2.7 asks for a driver
+
+
 def _processes(asked: int | None) -> int:
     """How many processes compute.
 
@@ -125,9 +131,7 @@ def _processes(asked: int | None) -> int:
     """
     if asked == 1:
         return 1
-    import torch
-
-    gpus = 0 if _on_cpu() else torch.accelerator.device_count()
+    gpus = 0 if _on_cpu() else _gpus()
     if asked is not None and 0 < gpus < asked:
         raise UserError(
             f"--processes {asked}: this machine has {gpus} GPU(s), and each computes for one process; give at most "
@@ -147,12 +151,11 @@ def _launch(processes: int, words: list[str], open_threads: bool) -> None:
     """The same command in several processes; what they print says what is wrong where they fail."""
     import logging
 
-    import torch
     from accelerate.commands.launch import launch_command, launch_command_parser
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-    if not torch.accelerator.device_count():
+    if not _gpus():
         os.environ["ACCELERATE_USE_CPU"] = "1"  # Accelerate looks for GPUs otherwise, and starts jobs of one process
     if open_threads:
         os.environ[_OPEN] = "1"

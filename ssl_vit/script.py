@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from ssl_vit.configs import parse, presets, to_dict
+from ssl_vit.configs import parse, presets
 from ssl_vit.configs.check import check_ranges
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.started import told, usage_name
@@ -46,7 +46,7 @@ def run_script(main: Callable[[R], Any], recipe: type[R], description: str) -> N
     """
     config = parse(recipe, description, listing=all_presets)
     with mistakes_told():
-        check_ranges(to_dict(config))
+        check_ranges(config)
         main(config)
 
 

@@ -155,7 +155,7 @@ def _by_class(kind: str, classes: tuple[str, ...], truth: np.ndarray, hits: np.n
     if kind == "multilabel":
         return {"per_label": dict.fromkeys(classes, 50.0)}
     if kind == "regression":
-        return {"per_target": {name: {"mae": 3.0, "r2": 0.5} for name in classes}}
+        return {"per_target": {name: {"mean_absolute_error": 3.0, "r2": 0.5} for name in classes}}
     parts = {name: hits[truth == i] for i, name in enumerate(classes)}
     return {"per_class": {name: 100.0 * float(part.mean()) if len(part) else None for name, part in parts.items()}}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import sys
@@ -15,6 +16,7 @@ from jsonargparse import ArgumentParser, set_parsing_settings
 
 from ssl_vit.configs import presets
 from ssl_vit.configs.check import check_ranges
+from ssl_vit.configs.facts import options
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.core.started import told, usage_name
 
@@ -105,12 +107,20 @@ def _in_words(kind: str) -> str:
 
 
 def _parser(recipe: type[Any], description: str, kind: type[_Parser] = _Parser) -> Any:
+    return _made(recipe, told(description), usage_name(), kind)
+
+
+@functools.cache  # made in a tenth of a second, and a verdict reads many words
+def _made(recipe: type[Any], description: str, program: str, kind: type[_Parser]) -> Any:
     # jsonargparse is typed only in part
     set_parsing_settings(docstring_parse_attribute_docstrings=True)
-    parser: Any = kind(prog=usage_name(), description=told(description), allow_abbrev=False)
+    parser: Any = kind(prog=program, description=description, allow_abbrev=False)
     parser.add_argument("--config", action=_CONFIG_FILE, help="YAML file with options; later ones win.")
     parser.add_class_arguments(recipe, as_group=False)
+    declared = options(recipe)
     for action in parser._actions:
+        if action.dest in declared and (limits := declared[action.dest].range):
+            action.help = f"{action.help} {limits.words.capitalize()}."
         if action.dest == "preset":
             action.nargs, action.const = "?", presets.LIST
     return parser
@@ -160,7 +170,7 @@ def read_words(recipe: type[R], words: list[str]) -> R:
     """
     parser = _parser(recipe, "", _RaisingParser)
     config = recipe(**_fields(parser, parser.parse_args(words)))
-    check_ranges(to_dict(config))
+    check_ranges(config)
     return config
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
+from ssl_vit.configs.facts import Range
 from ssl_vit.configs.settled import OPEN, Resolved
 from ssl_vit.core.errors import UserError
 
@@ -16,32 +18,32 @@ class CropsConfig:
     saturation and grey unless they are 8-bit RGB, solarising unless they have 8 bits) is left out.
     """
 
-    global_scale: tuple[float, float] | None = None
+    global_scale: Annotated[tuple[float, float] | None, Range(1e-6, 1)] = None
     """Area of a global crop as a share of the image (least, most); [1, 1] takes images whole. Default: the preset's;
     the paper's [0.4, 1]."""
-    local_scale: tuple[float, float] | None = None
+    local_scale: Annotated[tuple[float, float] | None, Range(1e-6, 1)] = None
     """Area of a local crop as a share of the image (least, most). Default: the preset's; the paper's [0.05, 0.4]."""
-    local_crops: int | None = None
+    local_crops: Annotated[int | None, Range(0)] = None
     """Local crops per image, 0 for none. Default: the preset's; the paper's 8."""
-    local_size: int | None = None
+    local_size: Annotated[int | None, Range(1)] = None
     """Side of a local crop in pixels, in whole patches. Default: the preset's; the paper's 96, of an input of 224."""
-    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    ratio: Annotated[tuple[float, float], Range(0.001, 1000.0)] = (3 / 4, 4 / 3)
     """Width over height of a crop (least, most), drawn on a logarithmic scale; the paper's [3/4, 4/3]."""
     flip: bool | None = None
     """Mirror half of the crops left to right. Default: the preset's; the paper's true."""
-    jitter: float | None = None
+    jitter: Annotated[float | None, Range(0, 5)] = None
     """Strength of the colour jitter, 0 for off: brightness and contrast change by up to 0.4 times this, saturation by
     0.2, hue by 0.1 turns, in a random order. Default: the preset's; the paper's 1."""
-    jitter_chance: float = 0.8
+    jitter_chance: Annotated[float, Range(0, 1)] = 0.8
     """Chance that a crop is jittered; the paper's 0.8."""
-    grey: float = 0.2
+    grey: Annotated[float, Range(0, 1)] = 0.2
     """Chance that a crop loses its colours; the paper's 0.2."""
-    blur: tuple[float, float, float] | None = None
+    blur: Annotated[tuple[float, float, float] | None, Range(0, 1)] = None
     """Chances of a Gaussian blur: first global, second global and local crops. Default: the preset's; the paper's
     [1, 0.1, 0.5]."""
-    blur_sigma: tuple[float, float] | None = None
+    blur_sigma: Annotated[tuple[float, float] | None, Range(0.001, 100)] = None
     """Deviation of the blur in pixels (least, most). Default: the preset's; the paper's [0.1, 2]."""
-    solarise: float | None = None
+    solarise: Annotated[float | None, Range(0, 1)] = None
     """Chance that the second global crop is solarised: what is brighter than the middle of the range is inverted.
     Default: the preset's; the paper's 0.2."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
+from ssl_vit.configs.facts import NO_EFFECT, SAME_RUN, Range
 from ssl_vit.configs.settled import OPEN, Resolved
 
 
@@ -40,7 +41,7 @@ class SourceConfig:
 class LoadingConfig:
     """How images are loaded; which ones is decided elsewhere."""
 
-    cache: Literal["auto", "ram", "device", "none"] = "auto"
+    cache: Annotated[Literal["auto", "ram", "device", "none"], NO_EFFECT] = "auto"
     """Where images are kept once they are decoded: ram (memory that all processes of a machine share), device (the
     GPU's own; on a CPU the same as ram) or none (they are decoded at every visit). auto: on the device where they fill
     less than a quarter of what is free there, else in RAM where they fill less than half. Windows are never kept, and
@@ -50,7 +51,7 @@ class LoadingConfig:
     (every visit's crop is cut from the file by the processes that decode, at native scale, a large JPEG decoded at a
     part of its size; nothing is kept). Default: file for more than 64 GB of decoded images, else canvas; always canvas
     for windows, padded crops, images in memory and DINO."""
-    workers: int | None = None
+    workers: Annotated[int | None, Range(0), NO_EFFECT] = None
     """Processes that decode images; default: one fewer than the CPU cores per process, at most 16."""
 
 
@@ -62,11 +63,11 @@ class DataConfig(LoadingConfig, SourceConfig):
     """A folder of images; parquet, arrow, csv or jsonl files or a folder of them; a folder of WebDataset tar shards;
     what datasets' save_to_disk wrote; a data set of the Hugging Face Hub (owner/name, owner/name:config); or
     "digits"."""
-    canvas: int | None = None
+    canvas: Annotated[int | None, Range(1)] = None
     """Side in pixels of the square that images are decoded to (crops are still drawn in original coordinates).
     Default: images that share a size stay as they are up to twice the model's image size, or become a half, a quarter
     or an eighth of it; others a square between the model's image size and twice that, from their median short side."""
-    window: int | None = None
+    window: Annotated[int | None, Range(1)] = None
     """Train on random windows of this many pixels a side, at native scale, for very large images; evaluation then reads
     the central window. Files are decoded whole at every visit, and those above 179 million pixels are refused."""
 
@@ -75,10 +76,10 @@ class DataConfig(LoadingConfig, SourceConfig):
 class GuardConfig:
     """What happens when test images leak into what is trained on."""
 
-    on_leak: Literal["stop", "warn"] = "stop"
+    on_leak: Annotated[Literal["stop", "warn"], SAME_RUN] = "stop"
     """When images to judge on are among those to train on: stop with the list, or warn and go on. Pre-training looks
     for the judged split itself; the verdict also for exact and near copies, and for groups on both sides."""
-    transductive: bool = False
+    transductive: Annotated[bool, SAME_RUN] = False
     """Pre-train on the images to judge on, too, without their labels: a declared use of test images, which is recorded
     in the backbone. Images of a test split made here then stay in the pool."""
 
@@ -109,7 +110,7 @@ class AugmentConfig:
     square is padded by an eighth of its side with its own reflection and cut at a random place."""
     interpolation: Literal["bicubic", "bilinear"] = "bicubic"
     """How crops are resized, both antialiased; on a CPU bilinear is about twice as fast for large images."""
-    crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    crop_ratio: Annotated[tuple[float, float], Range(0.001, 1000.0)] = (3 / 4, 4 / 3)
     """Width over height of a crop (least, most), drawn on a logarithmic scale."""
     flip: bool | None = None
     """Mirror half of the images left to right; default: only above 16 pixels."""
@@ -118,9 +119,9 @@ class AugmentConfig:
     each applied with a chance of one half), or DeiT III's 3-Augment (one of grey, solarise, blur) with brightness and
     contrast jitter. Default: randaugment when training on labels above 16 pixels, else none. Operations that make no
     sense for the images (not RGB, not 8-bit) are left out."""
-    magnitude: float = 9.0
-    """RandAugment's mean magnitude, in [0, 10]; every operation draws its own with deviation 0.5."""
-    erasing: float | None = None
+    magnitude: Annotated[float, Range(0, 10)] = 9.0
+    """RandAugment's mean magnitude; every operation draws its own with deviation 0.5."""
+    erasing: Annotated[float | None, Range(0, 1)] = None
     """Chance that a box of an image (2 % to a third of its area) becomes noise, only when training on labels;
     default: MAE's 0.25 above 16 pixels, else 0."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 from ssl_vit.configs.data import LabelledDataConfig
-
-Metric = Literal["auto", "top1", "balanced", "auroc", "average_precision", "macro_f1", "mae", "r2"]
+from ssl_vit.configs.facts import NO_EFFECT, POSITIVE, SAME_RUN, Range
+from ssl_vit.configs.metrics import Leading
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class JudgedMetricConfig:
     """What everything is judged on, and by what."""
 
     data: LabelledDataConfig = field(default_factory=LabelledDataConfig)
-    metric: Metric = "auto"
+    metric: Literal["auto", Leading] = "auto"
     """What the verdict is about; all that fit are in the result files. auto: top1 for classes (balanced where the
     largest test class has three times the images of the smallest), average_precision for several labels, r2 for
     numbers."""
@@ -33,12 +33,12 @@ class LabelsConfig:
     """What to train on and to judge on."""
 
     data: LabelledDataConfig = field(default_factory=LabelledDataConfig)
-    labels: int | None = None
+    labels: Annotated[int | None, Range(1)] = None
     """Use only this many training labels, as evenly over the classes (or the rarest label of an image, or tenths of a
     number's range) as they allow; default: all."""
-    draw: int = 0
+    draw: Annotated[int, Range(0)] = 0
     """Which draw of that many labels; draws of one number are nested (20 labels contain the 10 of the same draw)."""
-    metric: Metric = "auto"
+    metric: Annotated[Literal["auto", Leading], NO_EFFECT] = "auto"
     """What tables lead with; all that fit are in the result file. auto: top1 for classes (balanced where the largest
     test class has three times the images of the smallest), average_precision for several labels, r2 for numbers."""
     held_out: bool = False
@@ -51,26 +51,26 @@ class EvalConfig:
     """What to judge on."""
 
     data: LabelledDataConfig = field(default_factory=LabelledDataConfig)
-    labels: int | None = None
+    labels: Annotated[int | None, Range(1)] = None
     """Use only this many training labels, as evenly over the classes (or the rarest label of an image, or tenths of a
     number's range) as they allow; default: all."""
-    draw: int = 0
+    draw: Annotated[int, Range(0)] = 0
     """Which draw of that many labels; draws of one number are nested (20 labels contain the 10 of the same draw)."""
-    metric: Metric = "auto"
+    metric: Annotated[Literal["auto", Leading], NO_EFFECT] = "auto"
     """What tables lead with; all that fit are in the result file. auto: top1 for classes (balanced where the largest
     test class has three times the images of the smallest), average_precision for several labels, r2 for numbers."""
-    batch_size: int | None = None
+    batch_size: Annotated[int | None, Range(1), NO_EFFECT] = None
     """Images per process and forward pass when features are extracted, halved where memory does not suffice; default:
     on a CPU 16 for each thread (256 of up to 16 pixels), on a GPU 334 of 224 pixels and up to 4,096 smaller ones."""
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    precision: Annotated[Literal["auto", "fp32", "bf16"], SAME_RUN] = "auto"
     """Arithmetic of feature extraction; auto: bf16 on GPUs that have it and on CPUs with matrix units (AMX), else fp32.
     bf16 is part of the protocol."""
-    compile: bool | None = None
+    compile: Annotated[bool | None, SAME_RUN] = None
     """Compile the network that features are extracted with; default: on a GPU, for more than 500,000 images."""
-    keep_features: bool = True
+    keep_features: Annotated[bool, SAME_RUN] = True
     """Keep extracted features in RUN/features, up to 512 MB of each network and source, for other draws of labels,
     other protocols and later commands."""
-    baselines: bool = True
+    baselines: Annotated[bool, NO_EFFECT] = True
     """Also score the same network with random weights, and raw pixels."""
 
 
@@ -78,11 +78,11 @@ class EvalConfig:
 class KNNConfig:
     """Weighted k-nearest neighbours, exactly as DINO evaluates."""
 
-    k: int = 20
+    k: Annotated[int, Range(1)] = 20
     """The headline's number of neighbours."""
-    also: tuple[int, ...] = (10, 100, 200)
+    also: Annotated[tuple[int, ...], Range(1)] = (10, 100, 200)
     """Further numbers of neighbours, reported beside it."""
-    temperature: float = 0.07
+    temperature: Annotated[float, Range(0.02)] = 0.07
     """Votes are weighted by exp(cosine similarity / temperature)."""
 
 
@@ -90,7 +90,7 @@ class KNNConfig:
 class LinearConfig:
     """A classifier on frozen features."""
 
-    protocol: Literal["cached", "logistic", "aug-mae", "aug-dino", "attentive"] = "cached"
+    protocol: str = "cached"
     """cached: features once, then learning rate, weight decay and pooling by cross-validation inside the labels;
     logistic: scikit-learn's regression; aug-mae and aug-dino: the papers' training on augmented images (batch norm and
     LARS; SGD); attentive: patch tokens pooled by learned queries, on augmented images."""
@@ -98,29 +98,29 @@ class LinearConfig:
     """What the classifier reads: class token, mean of patches, class tokens of the last four blocks, class token and
     mean; default: cached chooses, logistic the backbone's own, aug-mae the class token, aug-dino cls4 below width 768
     and cls+mean from there on. Without class token: mean."""
-    rates: tuple[float, ...] = (0.1, 1.0, 10.0, 100.0)
+    rates: Annotated[tuple[float, ...], POSITIVE] = (0.1, 1.0, 10.0, 100.0)
     """cached: candidates for SGD's learning rate; features have zero mean and unit squared length on average."""
-    decays: tuple[float, ...] = (1e-5, 1e-4, 1e-3)
+    decays: Annotated[tuple[float, ...], Range(0)] = (1e-5, 1e-4, 1e-3)
     """cached: candidates for the weight decay."""
-    default_rate: float = 1.0
+    default_rate: Annotated[float, POSITIVE] = 1.0
     """cached: learning rate when the labels are too few to choose."""
-    default_decay: float = 1e-4
+    default_decay: Annotated[float, Range(0)] = 1e-4
     """cached: weight decay when the labels are too few to choose."""
-    passes: float = 20.0
+    passes: Annotated[float, Range(1e-9)] = 20.0
     """cached: passes over the features."""
-    min_steps: int = 1000
+    min_steps: Annotated[int, Range(1)] = 1000
     """cached: at least this many steps."""
-    batch_size: int = 256
+    batch_size: Annotated[int, Range(1)] = 256
     """cached: features per step; all of them where there are fewer."""
-    folds: int = 5
+    folds: Annotated[int, Range(2)] = 5
     """cached, logistic: folds of the cross-validation; classes with fewer labels than this switch it off."""
-    grid: tuple[float, ...] = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
+    grid: Annotated[tuple[float, ...], POSITIVE] = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
     """logistic: candidates for C, the inverse regularisation strength."""
-    default: float = 0.1
+    default: Annotated[float, POSITIVE] = 0.1
     """logistic: C when a class has fewer labels than folds."""
-    max_iter: int = 2000
+    max_iter: Annotated[int, Range(1)] = 2000
     """logistic: iterations of the solver."""
-    heads: int | None = None
+    heads: Annotated[int | None, Range(1)] = None
     """attentive: learned queries, a divisor of the width; default: one per 64 dimensions."""
 
 
@@ -128,7 +128,7 @@ class LinearConfig:
 class PredictConfig:
     """Applying a classifier."""
 
-    batch_size: int = 256
+    batch_size: Annotated[int, Range(1)] = 256
     """Images per process and forward pass."""
 
 
@@ -136,11 +136,11 @@ class PredictConfig:
 class FiguresConfig:
     """What pictures show."""
 
-    img_size: int | None = None
+    img_size: Annotated[int | None, Range(1)] = None
     """Side in pixels at which the backbone sees the images, a multiple of its patch size: larger ones give finer maps,
     with resampled positions. Default: the backbone's own."""
-    count: int = 6
-    """How many images, evenly spaced in their set; at most 12."""
+    count: Annotated[int, Range(1, 12)] = 6
+    """How many images, evenly spaced in their set."""
 
 
 @dataclass(frozen=True)
@@ -149,13 +149,13 @@ class ProbeOptimConfig:
 
     name: Literal["adamw", "sgd", "lars"] | None = None
     """Default: LARS for aug-mae, SGD with momentum 0.9 for aug-dino, AdamW for attentive."""
-    lr: float | None = None
+    lr: Annotated[float | None, POSITIVE] = None
     """Peak learning rate; default: base_lr x effective batch size / 256; for aug-mae 6.4, that of the paper's batch of
     16,384, where the images are too few for one: LARS steps are a share of the weights' norm, whatever the batch."""
-    base_lr: float | None = None
+    base_lr: Annotated[float | None, POSITIVE] = None
     """Learning rate per 256 images; default: 0.1 for aug-mae, 1e-3 for aug-dino and attentive."""
-    warmup: float | None = None
+    warmup: Annotated[float | None, Range(0, 0.999)] = None
     """Share of all steps that warms up linearly; default: 1/9 for aug-mae (10 of 90 epochs), 0 for aug-dino, 0.05 for
     attentive."""
-    weight_decay: float | None = None
+    weight_decay: Annotated[float | None, Range(0)] = None
     """On matrices only; default: 0, for attentive 0.05."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
+from ssl_vit.configs.facts import NO_EFFECT, POSITIVE, SAME_PROTOCOL, SAME_RUN, Range
 from ssl_vit.configs.settled import OPEN, Resolved
 
 
@@ -12,7 +13,7 @@ from ssl_vit.configs.settled import OPEN, Resolved
 class RunConfig:
     """The run directory."""
 
-    dir: str | None = None
+    dir: Annotated[str | None, NO_EFFECT] = None
     """Where everything is written; default: runs/<script>-<data>-<hash of the options that change results>."""
 
 
@@ -20,30 +21,30 @@ class RunConfig:
 class OptimConfig:
     """The optimiser, with warm-up and a half cosine."""
 
-    lr: float | None = None
+    lr: Annotated[float | None, POSITIVE] = None
     """Peak learning rate; default: base_lr x effective batch size / 256."""
-    base_lr: float | None = None
+    base_lr: Annotated[float | None, POSITIVE] = None
     """Learning rate per 256 images of effective batch size, used when lr is not given; default: the preset's
     (--preset lists them); MAE of ViT-B and larger 1.5e-4 as in the paper."""
-    min_lr: float = 0.0
+    min_lr: Annotated[float, Range(0)] = 0.0
     """Learning rate that the cosine approaches at the last step."""
-    warmup: float = 0.05
+    warmup: Annotated[float, Range(0, 0.999)] = 0.05
     """Share of all steps that warms up linearly, in [0, 1)."""
     schedule: Literal["peak_once", "peak_twice"] = "peak_once"
     """How warm-up meets cosine: MAE's code reaches the peak after the warm-up, DINO's with its last step and once more
     after it."""
-    weight_decay: float = 0.05
+    weight_decay: Annotated[float, Range(0)] = 0.05
     """Decoupled weight decay, on matrices only."""
-    weight_decay_end: float | None = None
+    weight_decay_end: Annotated[float | None, Range(0)] = None
     """Weight decay that a half cosine reaches at the last step; default: the same throughout."""
-    betas: tuple[float, float] = (0.9, 0.95)
+    betas: Annotated[tuple[float, float], Range(0, 0.999999999)] = (0.9, 0.95)
     """AdamW's two averaging coefficients."""
-    layer_decay: float = 1.0
+    layer_decay: Annotated[float, Range(1e-6, 1)] = 1.0
     """Learning-rate factor from each block to the one below it, in (0, 1]; 1 for the same rate everywhere.
     eval/finetune.py: 0.75, MAE's for ViT-L and ViT-H and mild enough for small networks; it takes 0.65 for ViT-B."""
     name: Literal["adamw", "sgd", "lars"] = "adamw"
     """AdamW, SGD with momentum, or LARS (layer-wise adaptive rates, made for very large batches)."""
-    momentum: float = 0.9
+    momentum: Annotated[float, Range(0, 0.999999)] = 0.9
     """Share of the last step that SGD and LARS keep, in [0, 1)."""
 
 
@@ -58,51 +59,51 @@ class ResolvedOptim(OptimConfig, Resolved):
 class FitConfig:
     """The training loop."""
 
-    epochs: float | None = None
+    epochs: Annotated[float | None, Range(1e-9), SAME_RUN] = None
     """Passes over the training images; default: the preset's budget of images, printed. A larger number extends a run,
     finished or not: it continues after its last step, warm-up and cosine are those of the longer run from there on, and
     so the learning rate jumps up again (printed). That is not the same as training that long from the start, and a
     number below what is already trained is refused."""
-    min_steps: int | None = None
+    min_steps: Annotated[int | None, Range(0), SAME_RUN] = None
     """At least this many optimiser steps, however few the images (batches then cross epoch boundaries); default: 1,000
     on labels where --fit.epochs is not given, else 0."""
-    batch_size: int | None = None
+    batch_size: Annotated[int | None, Range(1)] = None
     """Effective batch size: images per optimiser step over all processes and accumulation; default: the preset's
     (MAE: 256, digits 128, fewer where they would make less than four steps an epoch; on labels 64)."""
-    micro_batch: int | Literal["auto"] | None = None
+    micro_batch: Annotated[int | Literal["auto"] | None, Range(1), NO_EFFECT] = None
     """Images per process and forward pass; the rest of the batch is accumulated. auto: as many as fit into memory,
     found before the first step. Default: batch size / processes."""
-    statistics_batch: int | None = None
+    statistics_batch: Annotated[int | None, Range(1), SAME_PROTOCOL] = None
     """Not for typing: images whose statistics were taken together (per process and forward pass, times processes),
     where the network (batch normalisation) or the loss (Sinkhorn-Knopp) takes any: they then change the results."""
     precision: Literal["auto", "fp32", "tf32", "bf16", "fp16", "fp64"] = "auto"
     """Arithmetic: auto is bf16 where the device computes in it, else fp32; tf32 is fp32 whose matrix products round
     their factors to 10 bits (NVIDIA from Ampere on; what bf16 and fp16 leave in fp32 is multiplied so too); fp64 is for
     equality tests."""
-    clip_grad: float | None = None
+    clip_grad: Annotated[float | None, POSITIVE] = None
     """Largest global gradient norm; default: no clipping."""
-    clip_each: float | None = None
+    clip_each: Annotated[float | None, POSITIVE] = None
     """Largest gradient norm of each parameter by itself, as DINO's code clips; default: no clipping."""
-    channels_last: bool | None = None
+    channels_last: Annotated[bool | None, NO_EFFECT] = None
     """Keep the channels of a place together in memory (torch.channels_last) in networks other than plain ViTs; rounding
     alone depends on it. Default: on an NVIDIA GPU, whose matrix units read that layout; not on a CPU, where it
     depends on the network (benchmarks/results/layout.md)."""
-    recompute: bool = False
+    recompute: Annotated[bool, NO_EFFECT] = False
     """Activation checkpointing: keep only what enters each block and compute the rest again in the backward pass; less
     memory for a tenth to a third more time (benchmarks/results/scale.md)."""
-    compile: bool = False
+    compile: Annotated[bool, NO_EFFECT] = False
     """Compile forward and backward pass (torch.compile, static shapes): a minute at the start, then faster steps, equal
     up to rounding."""
-    profile: bool = False
+    profile: Annotated[bool, NO_EFFECT] = False
     """Write RUN/profile: a trace of ten steps and a page on where their time went."""
-    log_every: int = 10
+    log_every: Annotated[int, Range(1), NO_EFFECT] = 10
     """Optimiser steps between lines in metrics.jsonl."""
-    checkpoint_steps: int | None = None
+    checkpoint_steps: Annotated[int | None, Range(1), NO_EFFECT] = None
     """Optimiser steps between checkpoints; default: by time only."""
-    checkpoint_minutes: float = 10.0
+    checkpoint_minutes: Annotated[float, Range(0), NO_EFFECT] = 10.0
     """Minutes between checkpoints."""
-    keep_checkpoints: int = 2
-    """How many of the newest checkpoints stay on disk, at least 1."""
+    keep_checkpoints: Annotated[int, Range(1), NO_EFFECT] = 2
+    """How many of the newest checkpoints stay on disk."""
 
     @property
     def given_micro_batch(self) -> int | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
+from ssl_vit.configs.facts import Range
 from ssl_vit.configs.settled import OPEN, Resolved
 
 
@@ -17,17 +18,17 @@ class ModelConfig:
     network alone, with sizes from the images: vit_micro, vit_mini (for CPUs), vit_tiny, vit_small, vit_base,
     vit_large, vit_huge. Without MAE also any other timm model that makes one vector of an image, as timm has it:
     resnet50, swin_tiny_patch4_window7_224, mobilevit_s. Default: the preset's."""
-    img_size: int | None = None
+    img_size: Annotated[int | None, Range(1)] = None
     """Side of the square input in pixels; default: the named model's own, else from the data (as for models that are no
     plain ViT, where they read images of any size)."""
-    patch_size: int | None = None
+    patch_size: Annotated[int | None, Range(1)] = None
     """Side of a patch in pixels; an image size that is given must be a multiple, one that comes from the images is
     rounded to one. Default: the named model's own, or from that size."""
-    width: int | None = None
+    width: Annotated[int | None, Range(1)] = None
     """Embedding dimension D; default: the named model's own."""
-    depth: int | None = None
+    depth: Annotated[int | None, Range(1)] = None
     """Number of transformer blocks; default: the named model's own."""
-    heads: int | None = None
+    heads: Annotated[int | None, Range(1)] = None
     """Attention heads, a divisor of the width; default: the named model's own."""
     positions: Literal["sincos", "learnable", "factorised", "none"] | None = None
     """Position embedding: fixed 2-D sine-cosine in MAE's order (trainable once labels are used), learnable with one row
@@ -51,9 +52,9 @@ class ResolvedModel(ModelConfig, Resolved):
 class AdaptConfig:
     """Changes to a pre-trained backbone before it is fine-tuned."""
 
-    img_size: int | None = None
+    img_size: Annotated[int | None, Range(1)] = None
     """Side of the square input in pixels, a multiple of the patch size: positions are interpolated to the new grid;
     default: the backbone's own."""
-    patch_size: int | None = None
+    patch_size: Annotated[int | None, Range(1)] = None
     """Side of a patch in pixels, of a plain ViT: the patch projection is resampled (FlexiViT); default: the backbone's
     own."""

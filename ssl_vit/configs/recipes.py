@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from ssl_vit.configs.data import AugmentConfig, DataConfig, LoadingConfig, PoolConfig, ResolvedAugment
 from ssl_vit.configs.evaluation import (
@@ -14,6 +15,7 @@ from ssl_vit.configs.evaluation import (
     PredictConfig,
     ProbeOptimConfig,
 )
+from ssl_vit.configs.facts import SAME_RUN, Range
 from ssl_vit.configs.fit import FitConfig, OptimConfig, ResolvedFit, ResolvedOptim, RunConfig
 from ssl_vit.configs.model import ModelConfig, ResolvedModel
 from ssl_vit.configs.settled import OPEN, Resolved
@@ -23,9 +25,9 @@ from ssl_vit.configs.settled import OPEN, Resolved
 class PretrainingRecipe:
     """What the options of every method have in common; each adds a group of its name and how images are varied."""
 
-    seed: int = 0
+    seed: Annotated[int, Range(0, 2**32 - 1)] = 0
     """Seed of every random number of the run."""
-    preset: str | None = None
+    preset: Annotated[str | None, SAME_RUN] = None
     """What fills the options left open: digits, px32, px64, px96, px128, px224; default: chosen by the images' size.
     Without a value: prints all of them."""
     run: RunConfig = field(default_factory=RunConfig)
@@ -52,7 +54,7 @@ class KNNRecipe:
 
     backbone: str = ""
     """The folder RUN/backbone of a pre-training run (or RUN)."""
-    seed: int = 0
+    seed: Annotated[int, Range(0, 2**32 - 1)] = 0
     """Seed of the random-weights baseline."""
     run: RunConfig = field(default_factory=RunConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
@@ -65,7 +67,7 @@ class LinearRecipe:
 
     backbone: str = ""
     """The folder RUN/backbone of a pre-training run (or RUN)."""
-    seed: int = 0
+    seed: Annotated[int, Range(0, 2**32 - 1)] = 0
     """Seed of the folds, of every draw in training and of the random-weights baseline."""
     run: RunConfig = field(default_factory=RunConfig)
     data: LoadingConfig = field(default_factory=LoadingConfig)

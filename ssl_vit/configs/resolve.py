@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Literal, Protocol, runtime_checkable
 
 from ssl_vit.configs.data import AugmentConfig, ResolvedAugment
-from ssl_vit.configs.evaluation import ProbeOptimConfig
 from ssl_vit.configs.fit import FitConfig, OptimConfig, ResolvedFit, ResolvedOptim
 from ssl_vit.configs.model import ModelConfig, ResolvedModel
 from ssl_vit.configs.presets import NETWORKS, Preset, for_side, named
-from ssl_vit.configs.recipes import LinearRecipe, ResolvedLinear
 from ssl_vit.configs.settled import settle
 from ssl_vit.core.errors import UserError
 
@@ -240,64 +237,6 @@ def least_steps(cfg: FitConfig) -> int:
     if cfg.min_steps is not None:
         return cfg.min_steps
     return LEAST_STEPS if cfg.epochs is None else 0
-
-
-_PROBES = {
-    "aug-mae": (ProbeOptimConfig("lars", None, 0.1, 1 / 9, 0.0), 90.0, 16384),
-    "aug-dino": (ProbeOptimConfig("sgd", None, 1e-3, 0.0, 0.0), 100.0, 1024),
-    "attentive": (ProbeOptimConfig("adamw", None, 1e-3, 0.05, 0.05), 100.0, 1024),
-}
-"""Optimiser, epochs and batch of each protocol that trains on augmented images (MAE, appendix A.1; DINO's released
-linear evaluation; the attentive probe's are our own)."""
-
-
-def resolve_probe(cfg: LinearRecipe, images: int, preset: Preset, *, width: int, class_token: bool) -> ResolvedLinear:
-    """The protocol's own optimiser, length, batch, crops and pooling as definite values.
-
-    A batch that the images do not fill four times is halved until they do; LARS then keeps the rate of the paper's
-    batch (6.4), other optimisers scale theirs down.
-
-    Args:
-        cfg: As given, with a protocol that trains on augmented images.
-        images: Number of labelled training images.
-        preset: Of the images.
-        width: D of the backbone.
-        class_token: Whether it has one.
-
-    Raises:
-        UserError: For a pooling that the backbone does not have.
-    """
-    protocol = cfg.linear.protocol
-    own, epochs, batch = _PROBES[protocol]
-    given = {k: v for k, v in vars(cfg.optim).items() if v is not None}
-    pool = cfg.linear.pool
-    if protocol != "attentive":
-        usual = "cls" if protocol == "aug-mae" else "cls4" if width < 768 else "cls+mean"
-        pool = pool or (usual if class_token else "mean")
-        check_pool(pool, class_token)
-    batch_size = cfg.fit.batch_size or batch_for(images, batch)
-    optim = replace(own, **given)
-    reduced = cfg.fit.batch_size is None and batch_size < batch
-    if reduced and optim.name == "lars" and not {"lr", "base_lr"} & set(given):
-        # LARS steps are a share of the weights' norm: with the rate of a small batch the head would never be trained.
-        assert optim.base_lr is not None
-        optim = replace(optim, lr=optim.base_lr * batch / 256)
-    boxes = preset.flip and cfg.augment.crop != "pad"  # digits are used whole
-    crop = (0.08, 1.0) if boxes else (1.0, 1.0)
-    return settle(
-        ResolvedLinear,
-        cfg,
-        linear=replace(cfg.linear, pool=pool, heads=cfg.linear.heads or max(1, width // 64)),
-        optim=optim,
-        fit=settle(
-            ResolvedFit,
-            cfg.fit,
-            epochs=cfg.fit.epochs or epochs,
-            batch_size=batch_size,
-            min_steps=least_steps(cfg.fit),
-        ),
-        augment=resolve_augment(cfg.augment, preset, crop, labelled=False),
-    )
 
 
 def check_pool(pool: str, class_token: bool, option: str = "--linear.pool") -> None:

@@ -56,6 +56,17 @@ def centre_crop(sizes: Float[Tensor, "B 2"], share: Float[Tensor, " B"] | float 
     return torch.stack([(sizes[:, 0] - side) / 2, (sizes[:, 1] - side) / 2, side, side], dim=1)
 
 
+def judged_share(size: int) -> float:
+    """Share of the short side that the central square keeps in evaluation, of images larger than the input.
+
+    All of it for small inputs, whose images have no border to spare; else 7/8, the usual resize to 256 and crop of 224.
+
+    Args:
+        size: Side of the input in pixels.
+    """
+    return 1.0 if size <= 64 else 0.875
+
+
 def to_canvas(
     boxes: Float[Tensor, "B 4"], sizes: Float[Tensor, "B 2"], canvas: tuple[int, int]
 ) -> Float[Tensor, "B 4"]:

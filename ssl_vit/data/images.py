@@ -108,6 +108,17 @@ class ImageSet:
         return len(self.ids)
 
     @property
+    def truth(self) -> np.ndarray:
+        """``labels``, for whoever was handed labelled images.
+
+        Raises:
+            ValueError: Where labels were not asked for.
+        """
+        if self.labels is None:
+            raise ValueError(f"the images of {self.name} were opened without their labels")
+        return self.labels
+
+    @property
     def shape(self) -> tuple[int, int] | None:
         """Height and width of decoded images; None where they have many."""
         return self.canvas or self.sizes.common

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-Kind = Literal["class", "multilabel", "regression"]
-"""``class``: Int[n], a class number each. ``multilabel``: Float[n K] of 0 and 1. ``regression``: Float[n R]."""
+from ssl_vit.configs.metrics import Kind
 
 _BINS = 10
 

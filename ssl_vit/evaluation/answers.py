@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.special import softmax
 
+from ssl_vit.configs.metrics import METRICS
 from ssl_vit.core.files import write_bytes_atomically
 from ssl_vit.data.targets import Kind
 from ssl_vit.evaluation.metrics import judge
@@ -50,7 +51,7 @@ def answers_of(
         predicted = np.argsort(-scores, axis=1, kind="stable")[:, 0]
         found["predicted"] = predicted.astype(np.int32)
         found["confidence"] = softmax(scores, axis=1).max(axis=1).astype(np.float32)
-        if metric in ("top1", "balanced"):
+        if METRICS[metric].per_image:
             hits = predicted == labels
             units = accuracy_units(hits) if metric == "top1" else balanced_units(hits, labels)
             found["units"] = units.astype(np.float32)

@@ -117,6 +117,22 @@ def images_at_once(asked: int | None, size: int, device: torch.device) -> int:
     return 256 if size <= TINY or device.type != "cpu" else min(256, 16 * torch.get_num_threads())
 
 
+def candidate_pools(backbone: Backbone) -> tuple[Pool, dict[str, slice]]:
+    """What to extract in one pass, and which of its columns are which pooling.
+
+    The columns are the class tokens of the last four blocks, then the mean of patches: every candidate is a slice.
+    """
+    if not backbone.class_token:
+        return "mean", {"mean": slice(None)}
+    width, all_cls = backbone.embed_dim, backbone.pooled_width("cls4")
+    return "cls4+mean", {
+        "cls": slice(all_cls - width, all_cls),
+        "mean": slice(all_cls, all_cls + width),
+        "cls4": slice(0, all_cls),
+        "cls+mean": slice(all_cls - width, all_cls + width),
+    }
+
+
 def pixel_extractor(scale: PixelScale, *, size: int) -> Extractor:
     """Normalised pixels of the evaluation's own crop, at up to 32 x 32: the baseline that costs nothing."""
     side = min(size, RAW_SIDE)
@@ -147,7 +163,7 @@ def extract_features(
         UserError: When features are not finite, or do not differ at all between images, or when there is too little
             memory for one image.
     """
-    assert images.labels is not None
+    labels = images.truth
     log = UnreadableLog(images)
     rows, index, at_once = [], [], batch_size
     for batch in eval_batches(images, batch_size, device, log):
@@ -165,7 +181,7 @@ def extract_features(
     if not may_be_constant and len(x) > 1 and float(np.ptp(x, axis=0).max()) == 0.0:
         raise UserError("all images have the same features: the backbone has collapsed or its weights are empty")
     order = np.argsort(where)  # several processes take turns
-    return Features(x[order], images.labels[where[order]], where[order], tuple(gather_lists(log.listing())))
+    return Features(x[order], labels[where[order]], where[order], tuple(gather_lists(log.listing())))
 
 
 def _within_memory(extract: Extractor, batch: Batch, at_once: int) -> tuple[list[Float[Tensor, "b D"]], int]:

@@ -21,8 +21,7 @@ C = TypeVar("C")
 
 def labelled_draw(train: ImageSet, count: int | None, draw: int) -> ImageSet:
     """The images of one draw of ``count`` labels (None: all of them)."""
-    assert train.labels is not None
-    return train if count is None else train.subset(draw_labels(train.labels, count, draw, train.kind))
+    return train if count is None else train.subset(draw_labels(train.truth, count, draw, train.kind))
 
 
 def held_out_inside(
@@ -82,8 +81,7 @@ def choose_inside(
     Returns:
         The option, and how it was chosen in words.
     """
-    assert train.labels is not None
-    split = held_out_inside(train.labels, draw, train.kind, train.groups)
+    split = held_out_inside(train.truth, draw, train.kind, train.groups)
     if split is None or len(candidates) < 2:
         return default, "fixed: too few labels to choose by"
     parts = [train.subset(part) for part in split]

@@ -125,8 +125,7 @@ def labelling_of(images: ImageSet) -> Labelling:
     Args:
         images: The labelled training images.
     """
-    assert images.labels is not None
-    scale = measure_targets(images.labels) if images.kind == "regression" else None
+    scale = measure_targets(images.truth) if images.kind == "regression" else None
     return Labelling(images.kind, images.classes, scale)
 
 

@@ -17,12 +17,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ssl_vit.configs import LinearConfig
+from ssl_vit.configs.metrics import METRICS
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.randomness import permutation
 from ssl_vit.core.schedules import warmup_cosine
 from ssl_vit.data.targets import Kind, strata
 from ssl_vit.evaluation.folds import group_folds
-from ssl_vit.evaluation.metrics import headline, judge, signed
+from ssl_vit.evaluation.metrics import headline, judge
 
 MOMENTUM = 0.9
 _ELEMENTS = 2**26
@@ -114,7 +115,7 @@ def linear_cached(
     target = _targets(labels, kind, len(names), parts, x)
     best: tuple[tuple[float, ...], CachedFit] | None = None
     metric = metric or headline(kind, labels)
-    sign = signed(metric)
+    sign = METRICS[metric].sign
     for place, (pool, columns) in enumerate(pools.items()):
         features, first = x[:, columns], 0
         for heads in _solve(features, target, kind, pairs, cfg, seed):

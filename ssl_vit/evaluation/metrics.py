@@ -18,22 +18,8 @@ from sklearn.metrics import (
     roc_auc_score,
 )
 
+from ssl_vit.configs.metrics import KINDS, METRICS, Kind, defined_on_any, leading
 from ssl_vit.core.errors import UserError
-from ssl_vit.data.targets import Kind
-from ssl_vit.runs.results import LABELS
-
-METRICS: dict[Kind, tuple[str, ...]] = {
-    "class": ("top1", "balanced", "auroc", "average_precision", "macro_f1"),
-    "multilabel": ("average_precision", "auroc", "macro_f1"),
-    "regression": ("r2", "mae"),
-}
-"""What a table may lead with, by kind of labels."""
-
-_SHOWN: dict[Kind, tuple[str, ...]] = {
-    "class": ("top1", "top5", "balanced", "auroc"),
-    "multilabel": ("average_precision", "auroc", "macro_f1"),
-    "regression": ("r2", "mae"),
-}
 
 UNEVEN = 3.0
 """Classes are uneven where the largest has this many times the images of the smallest; accuracy then says little."""
@@ -58,8 +44,8 @@ def judge(
         ``macro_f1`` (means over the classes that occur), in percent, ``per_class``.
         Multi-label: ``average_precision``, ``auroc``, ``macro_f1`` at probability 0.5 (means over the labels that some
         test images have and some have not; the others are listed as ``undefined``), in percent, ``per_label``.
-        Regression: ``mae`` in units, ``r2`` (means over the numbers; those that do not vary in the test images are
-        ``undefined`` and not in r2), ``per_target``. All: ``images``.
+        Regression: ``mean_absolute_error`` in units, ``r2`` (means over the numbers; those that do not vary in the test
+        images are ``undefined`` and not in r2), ``per_target``. All: ``images``.
     """
     if kind == "class":
         found = classification_metrics(scores, labels, names)
@@ -78,13 +64,14 @@ def headline(kind: Kind, labels: np.ndarray) -> str:
 
     Returns:
         Class: ``top1``, or ``balanced`` where classes are uneven. Multi-label: ``average_precision``. Regression:
-        ``r2``, which compares numbers of different units; ``mae`` where no number varies in the test images.
+        ``r2``, which compares numbers of different units; ``mean_absolute_error`` where none varies in the test
+        images.
     """
     if kind == "class":
         return "balanced" if unevenness(labels) >= UNEVEN else "top1"
     if kind == "multilabel":
         return "average_precision"
-    return "r2" if np.ptp(labels, axis=0).any() else "mae"
+    return "r2" if np.ptp(labels, axis=0).any() else defined_on_any(kind)
 
 
 def chosen_metric(asked: str, kind: Kind, labels: np.ndarray) -> str:
@@ -100,22 +87,17 @@ def chosen_metric(asked: str, kind: Kind, labels: np.ndarray) -> str:
     """
     if asked == "auto":
         return headline(kind, labels)
-    if asked not in METRICS[kind]:
-        words = {"class": "one class", "multilabel": "several labels", "regression": "numbers"}[kind]
+    if asked not in leading(kind):
         raise UserError(
-            f"--eval.metric {asked} does not fit images with {words} each; give one of {', '.join(METRICS[kind])}"
+            f"--eval.metric {asked} does not fit images with {KINDS[kind]} each; give one of {', '.join(leading(kind))}"
         )
     return asked
 
 
-def signed(metric: str) -> float:
-    """1 where a larger value of a metric is better, -1 where a smaller one is."""
-    return -1.0 if metric == "mae" else 1.0
-
-
 def columns(kind: Kind, metric: str) -> dict[str, str]:
     """Keys and headings of a table about this kind of labels, the leading metric first."""
-    return {key: LABELS[key] for key in dict.fromkeys((metric, *_SHOWN[kind]))}
+    usual = (name for name, one in METRICS.items() if kind in one.shown)
+    return {name: METRICS[name].heading for name in dict.fromkeys((metric, *usual))}
 
 
 def unevenness(labels: Int[np.ndarray, " q"]) -> float:
@@ -215,10 +197,11 @@ def _numbers(scores: np.ndarray, labels: np.ndarray, names: tuple[str, ...]) -> 
         explained[i] = float(r2_score(labels[:, i], scores[:, i]))
     known = [value for value in explained if value is not None]
     return {
-        "mae": float(np.mean(errors)),
+        "mean_absolute_error": float(np.mean(errors)),
         "r2": float(np.mean(known)) if known else None,
         "per_target": {
-            name: {"mae": error, "r2": value} for name, error, value in zip(names, errors, explained, strict=True)
+            name: {"mean_absolute_error": error, "r2": value}
+            for name, error, value in zip(names, errors, explained, strict=True)
         },
         "undefined": [name for name, ok in zip(names, varies, strict=True) if not ok],
         "images": len(labels),

@@ -7,9 +7,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from ssl_vit.configs.metrics import METRICS, shown
 from ssl_vit.data.images import ImageSet
-from ssl_vit.evaluation.metrics import headline, signed, unevenness
-from ssl_vit.runs.results import LABELS, shown
+from ssl_vit.evaluation.metrics import headline, unevenness
 
 _WIDTH = 120
 """Columns at least, where the screen does not say: a log file must not break names in two."""
@@ -17,10 +17,9 @@ _WIDTH = 120
 
 def led_by(metric: str, test: ImageSet) -> str:
     """Why a table leads with balanced accuracy, for the end of its title; empty where there is nothing to explain."""
-    assert test.labels is not None
-    if test.kind != "class" or metric != "balanced" or headline(test.kind, test.labels) != "balanced":
+    if test.kind != "class" or metric != "balanced" or headline(test.kind, test.truth) != "balanced":
         return ""
-    return f" (the largest test class has {unevenness(test.labels):.1f} times the images of the smallest)"
+    return f" (the largest test class has {unevenness(test.truth):.1f} times the images of the smallest)"
 
 
 def print_table(title: str, rows: list[dict[str, Any]], columns: dict[str, str]) -> None:
@@ -43,12 +42,6 @@ def print_table(title: str, rows: list[dict[str, Any]], columns: dict[str, str])
     console.print(table)
 
 
-_IN_WORDS = {
-    "top1": "top-1 accuracy", "balanced": "balanced accuracy", "auroc": "AUROC",
-    "average_precision": "mean average precision", "macro_f1": "macro-F1", "mae": "mean absolute error", "r2": "R2",
-}  # fmt: skip
-
-
 def conclusion(rows: list[dict[str, Any]], metric: str = "top1") -> str:
     """One sentence: the backbone against the best of the rows beside it, without claiming more than one number can.
 
@@ -63,13 +56,14 @@ def conclusion(rows: list[dict[str, Any]], metric: str = "top1") -> str:
     others = [row for row in others if row[metric] is not None]
     if first[metric] is None or not others:
         return ""
-    sign, name = signed(metric), _IN_WORDS[metric]
+    about = METRICS[metric]
+    sign, name = about.sign, about.words
     best = max(others, key=lambda row: sign * row[metric])
     gap = float(sign * (first[metric] - best[metric]))
     doubt = f"{name}, one draw of labels, {first['images']:,} test images, no interval"
     size = shown(metric, abs(gap))
-    if LABELS[metric].endswith("%"):
-        if metric in ("top1", "balanced") and abs(gap) < _told_apart(first[metric], best[metric], first["images"]):
+    if about.percent:
+        if about.per_image and abs(gap) < _told_apart(first[metric], best[metric], first["images"]):
             return (
                 f"No clear difference: {first['method']} {first[metric]:.1f}, {best['method']} {best[metric]:.1f} "
                 f"({name}; {first['images']:,} test images cannot tell the two apart)."

@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from ssl_vit.configs import EvalConfig, LabelsConfig
+from ssl_vit.configs.presets import PRESETS, Preset, for_side
+from ssl_vit.data.boxes import judged_share
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.sources.opening import Labelled
-from ssl_vit.runs.identity import digest, remove
-
-_NO_MEANING = (
-    "run",
-    "eval.batch_size",
-    "eval.baselines",
-    "eval.metric",
-    "data.cache",
-    "data.workers",
-    "fit.micro_batch",
-    "fit.statistics_batch",
-    "fit.recompute",
-    "fit.channels_last",
-    "fit.compile",
-    "fit.profile",
-    "fit.log_every",
-    "fit.checkpoint_steps",
-    "fit.checkpoint_minutes",
-    "fit.keep_checkpoints",
-)
-"""Options that no number depends on."""
+from ssl_vit.exports.timm_folder import Exported
+from ssl_vit.runs.identity import digest, with_meaning
 
 
 def result_of(
@@ -62,11 +44,9 @@ def result_of(
         seed: Seed of the evaluation.
     """
     train, test = data.train, data.test
-    options = deepcopy(options)
-    for name in ("eval", *_NO_MEANING):  # what is judged, and how, stands below
-        remove(options, name)
+    given = with_meaning({group: values for group, values in options.items() if group not in ("eval", "run")})
     protocol = {
-        **options,
+        **given,  # what is judged, and how, stands below
         "evaluation": method,
         "kind": test.kind,
         "metric": metric,
@@ -88,8 +68,20 @@ def result_of(
 
 def view_protocol(images: ImageSet, size: int) -> dict[str, Any]:
     """What of an image evaluation looks at: the facts of ``views.eval_images``."""
-    share = "all of the short side" if size <= 64 else "7/8 of the short side (all of it where it is no larger)"
+    whole = judged_share(size) == 1.0
+    share = "all of the short side" if whole else "7/8 of the short side (all of it where it is no larger)"
     return {**images.policy(), "crop": f"central square, {share}", "input": size}
+
+
+def preset_of(exported: Exported, size: int) -> Preset:
+    """The preset that a backbone was pre-trained with; the one for the size of the input where none is on record.
+
+    Args:
+        exported: The backbone.
+        size: Side of the input in pixels.
+    """
+    known = exported.about.get("preset") or made_with(exported.folder).get("preset")
+    return PRESETS.get(str(known)) or for_side(size)
 
 
 def made_with(backbone: Path) -> dict[str, Any]:
@@ -101,6 +93,4 @@ def made_with(backbone: Path) -> dict[str, Any]:
         return {}
     if not isinstance(options, dict) or "run" not in options:
         return {}  # somebody else's config.yaml
-    for name in _NO_MEANING:
-        remove(options, name)
-    return options
+    return {group: values for group, values in with_meaning(options).items() if group != "run"}

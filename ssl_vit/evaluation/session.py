@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from ssl_vit.configs import DataConfig, EvalConfig, LabelledDataConfig, LabelsConfig, RunConfig
+from ssl_vit.configs.metrics import METRICS
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.sources.opening import Labelled, open_labelled
@@ -33,7 +34,6 @@ from ssl_vit.exports.timm_folder import Exported, load_backbone
 from ssl_vit.leaks.seen import seen_in_pre_training
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.runs.directory import RunDir
-from ssl_vit.runs.results import LABELS
 from ssl_vit.training.launch import auto_precision
 
 
@@ -98,8 +98,7 @@ def labelled_for(data: DataConfig, cfg: LabelsConfig | EvalConfig) -> Labelled:
 def _held_out(data: Labelled, draw: int) -> Labelled:
     """A fifth of the given labels in the test images' place."""
     train = data.train
-    assert train.labels is not None
-    parts = held_out_inside(train.labels, draw, train.kind, train.groups)
+    parts = held_out_inside(train.truth, draw, train.kind, train.groups)
     if parts is None:
         raise UserError(
             f"--eval.held_out: {len(train):,} labels are too few, every class needs {HELD_OUT} to leave one out"
@@ -111,13 +110,11 @@ def _held_out(data: Labelled, draw: int) -> Labelled:
 def warn_unlearnable(data: Labelled) -> None:
     """One line about classes (or labels) that test images have and no training image has."""
     train, test = data.train, data.test
-    assert train.labels is not None
-    assert test.labels is not None
     if test.kind == "regression":
         return
     wide = test.kind == "multilabel"
     tested, given = (
-        s.sum(axis=0) if wide else np.bincount(s, minlength=len(test.classes)) for s in (test.labels, train.labels)
+        s.sum(axis=0) if wide else np.bincount(s, minlength=len(test.classes)) for s in (test.truth, train.truth)
     )
     lost = np.flatnonzero((tested > 0) & (given == 0))
     if len(lost):
@@ -156,8 +153,7 @@ def open_session(
     size = img_size or exported.size
     found = on_canvas(labelled_for(data, replace(cfg, data=named)), data.canvas, size, data.window)
     check_format(found.test, exported)
-    assert found.test.labels is not None
-    metric = chosen_metric(cfg.metric, found.test.kind, found.test.labels)
+    metric = chosen_metric(cfg.metric, found.test.kind, found.test.truth)
     if main:
         warn_unlearnable(found)
     by_labels = isinstance(cfg, LabelsConfig) and cfg.held_out
@@ -268,13 +264,12 @@ def _in_bf16(cfg: EvalConfig) -> bool:
 def announce(session: Session) -> None:
     """Prints what is judged on what, and by which metric."""
     train, test = session.data.train, session.data.test
-    assert train.labels is not None
     what = {"multilabel": f"{len(test.classes)} labels each", "regression": f"{len(test.classes)} number(s) each"}
-    described = what.get(test.kind) or f"{len(np.unique(train.labels))} classes"
+    described = what.get(test.kind) or f"{len(np.unique(train.truth))} classes"
     print(
         f"backbone {session.exported.folder} ({session.exported.weights_hash}), pooling {session.exported.pool}\n"
         f"labels   {len(train):,} training images of {described}, {len(test):,} test images from {test.name} "
         f"({session.data.split})\n"
-        f"metric   {LABELS[session.metric]}{led_by(session.metric, test)}",
+        f"metric   {METRICS[session.metric].heading}{led_by(session.metric, test)}",
         flush=True,
     )

@@ -77,7 +77,7 @@ class FeatureStore:
         """
         if self.folder is None:
             return extract_features(extract, images, batch_size=batch_size, device=device)
-        assert images.labels is not None
+        labels = images.truth
         name = {**identity, "source": images.source, "images": images.policy()}
         path, ids = self.folder / f"{digest(name)}.safetensors", images.ids.astype(np.int64)
         about = json.dumps(name | {"versions": versions()}, sort_keys=True)
@@ -87,7 +87,7 @@ class FeatureStore:
         # Each process has looked for itself; all must go the same way.
         if bool(gather_rows(torch.tensor([x is not None and holds], device=device)).all()):
             assert x is not None
-            return Features(x, images.labels, np.arange(len(x)), ())
+            return Features(x, labels, np.arange(len(x)), ())
         found = extract_features(extract, images, batch_size=batch_size, device=device)
         if self.writes and not found.left_out:  # unreadable images must be met, named and counted every time
             _write(path, about, _merged(kept if holds else None, Rows(ids[found.index], found.x)))

@@ -13,6 +13,7 @@ import torch
 
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically
+from ssl_vit.data.boxes import judged_share
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.models.backbone import Backbone, Pool
 from ssl_vit.models.build import make_backbone
@@ -83,7 +84,7 @@ def export_backbone(backbone: Backbone, folder: Path, scale: PixelScale, pool: s
             "input_size": [backbone.channels, size, size],
             "fixed_input_size": "img_size" in backbone.model_args,
             "interpolation": "bicubic",
-            "crop_pct": 1.0 if size <= 64 else 0.875,
+            "crop_pct": judged_share(size),
             "mean": list(scale.mean),
             "std": list(scale.std),
             "classifier": names[0] if len(names) == 1 else list(names),

@@ -81,8 +81,7 @@ def save_gallery(
                 "The decoder is thrown away after pre-training: good pictures are no aim and no measure of features."
             )
             made.append(_entry(key, "reconstructions", "Reconstructions", caption))
-    assert test.labels is not None
-    chosen = spread_over_classes(test.labels, _LOOKED_INTO)
+    chosen = spread_over_classes(test.truth, _LOOKED_INTO)
     for key, start in starts.items():
         if start.exported is not None:
             made += _looked_into(key, start.name, start.exported, test, chosen, folder)
@@ -131,7 +130,6 @@ def _counted(
 
 def _mistakes(key: str, start: Start, test: ImageSet, folder: Path, *, size: int) -> dict[str, str | None]:
     assert start.answers is not None
-    assert test.labels is not None
     answers, title = start.answers, "Most confident mistakes"
     path = folder / f"{key}-mistakes.png"
     wrong = save_mistakes(test, answers, path, size=size, title=f"{title}: {start.name}")
@@ -144,7 +142,7 @@ def _mistakes(key: str, start: Start, test: ImageSet, folder: Path, *, size: int
     position = int(answers.positions[first])
     caption = (
         f"{who} is wrong on {len(wrong):,} of {count:,} test images. The surest mistake: "
-        f"{file_name(test.where(position), 60)} is {test.classes[test.labels[position]]}, and was taken for "
+        f"{file_name(test.where(position), 60)} is {test.classes[test.truth[position]]}, and was taken for "
         f"{test.classes[answers.predicted[first]]} ({per_cent(float(answers.confidence[first]))}). "
         "Look here first for images whose label is wrong or that show two classes."
     )

@@ -64,8 +64,7 @@ def save_mistakes(
     Returns:
         Rows of all wrong answers, the surest first: the first ``most`` of them are drawn.
     """
-    assert test.labels is not None
-    wrong = surest_mistakes(answers.predicted, answers.confidence, test.labels[answers.positions])
+    wrong = surest_mistakes(answers.predicted, answers.confidence, test.truth[answers.positions])
     if not len(wrong):
         return wrong
     drawn = wrong[:most]
@@ -84,7 +83,7 @@ def save_mistakes(
         place = divmod(number, _COLUMNS)
         page.draw(*place, image)
         said = f"said {names[answers.predicted[row]]} ({per_cent(float(answers.confidence[row]))})"
-        right = f"is {names[test.labels[position]]}"
+        right = f"is {names[test.truth[position]]}"
         page.describe(*place, [(said, WRONG), (right, LINE), (file_name(test.where(int(position))), MUTED)])
     for number in range(len(drawn), rows * _COLUMNS):
         page.axes[divmod(number, _COLUMNS)].set_axis_off()

@@ -65,11 +65,9 @@ def alike(
     train: ImageSet, test: ImageSet, queries: Int[np.ndarray, " q"], neighbours: Int[np.ndarray, "q k"]
 ) -> Bool[np.ndarray, "q k"] | None:
     """Which neighbours have the class (or exactly the labels) of their query; None where labels are numbers."""
-    assert train.labels is not None
-    assert test.labels is not None
     if test.kind == "regression":
         return None
-    own, others = test.labels[queries][:, None], train.labels[neighbours]
+    own, others = test.truth[queries][:, None], train.truth[neighbours]
     return own == others if test.kind == "class" else (own == others).all(axis=2)
 
 
@@ -134,8 +132,7 @@ def save_neighbours(
 
 def _said(images: ImageSet, names: list[str], position: int | np.integer) -> str:
     """An image's label in few words."""
-    assert images.labels is not None
-    label = images.labels[position]
+    label = images.truth[position]
     if images.kind == "class":
         return names[label]
     if images.kind == "regression":

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from ssl_vit.configs import FiguresRecipe, KNNRecipe, LinearRecipe, PredictRecipe
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.methods import dino, mae
 from ssl_vit.methods.method import Facts, Look, Method
+from ssl_vit.methods.supervised import FinetuneRecipe, SupervisedRecipe
 
 METHODS: dict[str, Method] = {method.name: method for method in (mae.METHOD, dino.METHOD)}
 """By name, in the order of reports; a new method is one more entry here."""
+
+
+def known_recipes() -> tuple[type[Any], ...]:
+    """Every recipe but the verdict's: files of runs are read by what is declared beside their options."""
+    methods = (method.recipe for method in METHODS.values())
+    return (*methods, SupervisedRecipe, FinetuneRecipe, KNNRecipe, LinearRecipe, PredictRecipe, FiguresRecipe)
 
 
 def method_named(name: str) -> Method:
@@ -38,4 +46,4 @@ def method_of(about: dict[str, Any]) -> Method:
     raise UserError(f"it was made by {about.get('objective', 'something else')}, not by one of {', '.join(METHODS)}")
 
 
-__all__ = ["METHODS", "Facts", "Look", "Method", "method_named", "method_of"]
+__all__ = ["METHODS", "Facts", "Look", "Method", "known_recipes", "method_named", "method_of"]

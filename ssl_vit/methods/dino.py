@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 from ssl_vit.configs.crops import CropsConfig, ResolvedCrops, check_crops
+from ssl_vit.configs.facts import SAME_RUN, Range
 from ssl_vit.configs.fit import FitConfig, OptimConfig
 from ssl_vit.configs.presets import Preset
 from ssl_vit.configs.recipes import PretrainingRecipe, ResolvedPretraining
@@ -22,50 +23,50 @@ from ssl_vit.methods.method import Facts, Look, Method
 class DINOConfig:
     """Self-distillation without labels (Caron et al. 2021)."""
 
-    out_dim: int | None = None
+    out_dim: Annotated[int | None, Range(2)] = None
     """Outputs K that teacher and student agree on; the paper's 65,536 is for a million images. Default: the preset's,
     fewer for fewer images."""
-    head_hidden: int | None = None
+    head_hidden: Annotated[int | None, Range(1)] = None
     """Width of the head's hidden layers; default: the paper's 2,048, less for narrow networks."""
-    head_bottleneck: int | None = None
+    head_bottleneck: Annotated[int | None, Range(1)] = None
     """Width of what the head compares with its K outputs, normalised to length 1; default: the paper's 256, less for
     narrow networks."""
-    head_layers: int = 3
+    head_layers: Annotated[int, Range(1)] = 3
     """Linear layers of the head before its last one, at least 1."""
     norm_last_layer: bool = True
     """Keep the last layer's rows at length 1 (the paper's choice except for ViT-S, where false gains a little)."""
-    student_temp: float = 0.1
+    student_temp: Annotated[float, Range(0.001)] = 0.1
     """Temperature of the student's softmax."""
-    teacher_temp: float | None = None
+    teacher_temp: Annotated[float | None, Range(0.001)] = None
     """Temperature of the teacher's softmax after its warm-up; default: the preset's. Lower is sharper: against uniform
     collapse lower it, against one dominant output raise it."""
-    warmup_teacher_temp: float | None = None
+    warmup_teacher_temp: Annotated[float | None, Range(0.001)] = None
     """Temperature of the teacher at the start; default: the paper's 0.04, or ``teacher_temp`` where that is lower."""
-    teacher_warmup: float | None = None
+    teacher_warmup: Annotated[float | None, Range(0, 1)] = None
     """Share of all epochs over which the teacher's temperature grows, epoch by epoch, in [0, 1]; default: 0.3 where it
     is to grow at all, else 0."""
     centring: Literal["mean", "sinkhorn"] | None = None
     """What keeps one output from winning everything: the paper's running centre of the teacher's outputs, or three
     Sinkhorn-Knopp iterations over each micro-batch of all processes (SwAV, DINOv2). Default: the preset's."""
-    centre_momentum: float = 0.9
+    centre_momentum: Annotated[float, Range(0, 0.999999)] = 0.9
     """Share of the centre that one optimiser step keeps, in [0, 1)."""
-    momentum: float | None = None
+    momentum: Annotated[float | None, Range(0, 1)] = None
     """Share of the teacher that one optimiser step keeps at the start, growing to 1 by a cosine. Default:
     0.996^(batch / 1024), the paper's per image, but never a memory of more than 5 % of all steps."""
-    freeze_last_layer: float = 1.0
+    freeze_last_layer: Annotated[float, Range(0)] = 1.0
     """Epochs in which the head's last layer is not trained."""
-    drop_path: float | None = None
+    drop_path: Annotated[float | None, Range(0, 0.999)] = None
     """Stochastic depth of the student: rate at the last block, growing linearly from 0 at the first. Default: the
     paper's 0.1, none for the smallest images."""
-    export: Literal["teacher", "student"] = "teacher"
+    export: Annotated[Literal["teacher", "student"], SAME_RUN] = "teacher"
     """Whose backbone evaluation gets."""
-    on_collapse: Literal["stop", "warn"] = "stop"
+    on_collapse: Annotated[Literal["stop", "warn"], SAME_RUN] = "stop"
     """What happens when the outputs stay collapsed: uniform, or all images in one output."""
-    collapse_patience: float = 0.1
+    collapse_patience: Annotated[float, Range(1e-6, 1), SAME_RUN] = 0.1
     """Share of all steps that a collapse must last, in (0, 1], at least 50 steps; as many at the start do not count."""
-    check_steps: int | None = None
+    check_steps: Annotated[int | None, Range(1), SAME_RUN] = None
     """Optimiser steps between looks at outputs and features (health.jsonl); default: an epoch, within 20 to 100."""
-    loss_chunk: int | None = None
+    loss_chunk: Annotated[int | None, Range(1), SAME_RUN] = None
     """Images whose outputs are in memory at once: bounds the peak, not the result. Default: as many as fit 256 MB. (Of
     Sinkhorn-Knopp's, which looks at all of them, only the student's.)"""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from ssl_vit.configs.data import AugmentConfig, ResolvedAugment
+from ssl_vit.configs.facts import Range
 from ssl_vit.configs.presets import Preset
 from ssl_vit.configs.recipes import PretrainingRecipe, ResolvedPretraining
 from ssl_vit.configs.resolve import resolve_augment, resolve_budget, resolve_rate
@@ -23,11 +24,11 @@ class MAEConfig:
     norm_pix: bool | None = None
     """Reconstruct pixels normalised by each patch's own mean and variance (the paper's better targets); default: only
     above 16 pixels, where patches are large enough to have a shape of their own."""
-    decoder_width: int | None = None
+    decoder_width: Annotated[int | None, Range(4)] = None
     """Decoder dimension; default: 512 for ViT-B and larger, else half the encoder's, at least 32."""
-    decoder_depth: int | None = None
+    decoder_depth: Annotated[int | None, Range(1)] = None
     """Decoder blocks; default: 8 for ViT-B and larger, 4 for ViT-Ti and ViT-S, 2 below."""
-    decoder_heads: int | None = None
+    decoder_heads: Annotated[int | None, Range(1)] = None
     """Decoder attention heads; default: 16 for ViT-B and larger, else the decoder's width / 32, at least 2."""
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from ssl_vit.configs.data import AugmentConfig, DataConfig, LoadingConfig, ResolvedAugment
 from ssl_vit.configs.evaluation import LabelsConfig
+from ssl_vit.configs.facts import SAME_RUN, Range
 from ssl_vit.configs.fit import FitConfig, OptimConfig, ResolvedFit, ResolvedOptim, RunConfig
 from ssl_vit.configs.model import AdaptConfig, ModelConfig, ResolvedModel
 from ssl_vit.configs.presets import NARROW, Preset, Task
@@ -29,21 +30,21 @@ class SupervisedConfig:
     """What the classifier reads: class token or mean of patches after the final norm, or the mean of patches before
     it with a fresh LayerNorm (MAE's fine-tuning); default: the model's pool, with mean read as mean_prenorm. Models
     that are no plain ViT have mean alone, their own pooled feature."""
-    label_smoothing: float = 0.1
+    label_smoothing: Annotated[float, Range(0, 0.999)] = 0.1
     """Probability mass moved from the label to all classes, in [0, 1), MAE's value; with several labels per image 0 and
     1 each move towards the other by half of it; numbers are not smoothed."""
-    mixup: float | None = None
+    mixup: Annotated[float | None, Range(0, 100)] = None
     """Beta parameter of mixup, 0 for off; default: 0.8 above 16 pixels with 2,000 labels or more that are
     no numbers, else 0."""
-    cutmix: float | None = None
+    cutmix: Annotated[float | None, Range(0, 100)] = None
     """Beta parameter of CutMix, 0 for off; default: 1 above 16 pixels with 2,000 labels or more that are
     no numbers, else 0."""
-    drop_path: float = 0.1
+    drop_path: Annotated[float, Range(0, 0.999)] = 0.1
     """Stochastic depth of plain ViTs: rate at the last block, growing linearly from 0 at the first. 0.1 is MAE's for
     ViT-B; it takes 0.2 for ViT-L and 0.3 for ViT-H."""
-    ema_decay: float = 0.999
+    ema_decay: Annotated[float, Range(0, 0.999999)] = 0.999
     """Decay of the weight average that is evaluated and exported; 0 for off, as in MAE's fine-tuning."""
-    head_hidden: int = 0
+    head_hidden: Annotated[int, Range(0)] = 0
     """Width of a hidden layer with tanh before the classifier (ViT, section 3.1); 0 for a linear classifier, the only
     kind that is exported for timm and eval/predict.py."""
 
@@ -64,7 +65,7 @@ _OPTIM = OptimConfig(betas=(0.9, 0.999), min_lr=1e-6, warmup=0.1)
 class LabelledRecipe:
     """What training from scratch and from a backbone have in common."""
 
-    seed: int = 0
+    seed: Annotated[int, Range(0, 2**32 - 1)] = 0
     """Seed of every random number of the run."""
     run: RunConfig = field(default_factory=RunConfig)
     augment: AugmentConfig = field(default_factory=AugmentConfig)
@@ -78,7 +79,7 @@ class LabelledRecipe:
 class SupervisedRecipe(LabelledRecipe):
     """Options of recipes/supervised.py."""
 
-    preset: str | None = None
+    preset: Annotated[str | None, SAME_RUN] = None
     """What fills the options left open: digits, px32, px64, px96, px128, px224; default: chosen by the images' size.
     Without a value: prints all of them."""
     data: DataConfig = field(default_factory=DataConfig)

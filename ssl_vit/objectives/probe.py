@@ -197,7 +197,6 @@ def probe_view(scale: PixelScale, cfg: ResolvedAugment, *, size: int, dtype: tor
     """
 
     def view(batch: Batch, seed: int) -> dict[str, Tensor]:
-        assert batch.labels is not None
-        return {"images": train_images(batch, seed, scale, cfg, size, dtype), "labels": batch.labels}
+        return {"images": train_images(batch, seed, scale, cfg, size, dtype), "labels": batch.truth}
 
     return view

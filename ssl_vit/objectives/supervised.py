@@ -131,12 +131,11 @@ def supervised_view(
     mixup, cutmix = loss.mixup, loss.cutmix
 
     def view(batch: Batch, seed: int) -> dict[str, Tensor]:
-        assert batch.labels is not None
         images = train_images(batch, seed, scale, cfg, size, dtype)
         if cfg.erasing:
             images = erase(sample_key(seed, "erasing", batch), images, cfg.erasing, host_key(seed, "erasing", batch))
         targets = mixing.make_targets(
-            batch.labels, kind, classes=classes, smoothing=loss.label_smoothing, scale=target_scale, dtype=dtype
+            batch.truth, kind, classes=classes, smoothing=loss.label_smoothing, scale=target_scale, dtype=dtype
         )
         if mixup or cutmix:
             key = sample_key(seed, "mix", batch)

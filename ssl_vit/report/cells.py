@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import floor, isfinite, log10
 from typing import NamedTuple
 
-from ssl_vit.runs.results import LABELS, shown
+from ssl_vit.configs.metrics import METRICS, shown
 
 NOTHING = "-"
 """What stands where there is no number."""
@@ -46,12 +46,12 @@ def table(headings: tuple[str, ...], rows: list[list[Cell | str]], numbers: int,
 
 def heading(metric: str) -> str:
     """What a table calls a metric."""
-    return LABELS.get(metric, metric)
+    return METRICS[metric].heading
 
 
 def unit_of(metric: str) -> str:
     """What differences of a metric are counted in."""
-    return "points" if "%" in heading(metric) else heading(metric)
+    return "points" if METRICS[metric].percent else heading(metric)
 
 
 def signed_value(metric: str, value: float) -> str:
@@ -66,8 +66,9 @@ def span(metric: str, low: float | None, high: float | None, *, sign: bool = Fal
     if low is None or high is None or not (isfinite(low) and isfinite(high)):
         return ""
     words = signed_value if sign else shown
-    if not sign and "%" in heading(metric):  # symmetric intervals reach beyond what a percentage can be
-        low, high = max(low, 0.0), min(high, 100.0)
+    if not sign:  # symmetric intervals reach beyond what a metric can be
+        least, most = METRICS[metric].bounds
+        low, high = max(low, least), min(high, most)
     return f"{words(metric, low)} to {words(metric, high)}"
 
 

@@ -136,10 +136,10 @@ def open_run(
     Raises:
         UserError: When the directory holds a run with another config, or something that is no run.
     """
-    values = to_dict(config)
+    values, recipe = to_dict(config), cast("type[Any]", type(config))
     given = config.run.dir
     name = "".join(c if c.isalnum() else "_" for c in Path(data).name) or "data"
-    unique = digest([identity(values), fingerprint])[:8]
+    unique = digest([identity(values, recipe), fingerprint])[:8]
     path = Path(given).expanduser() if given else Path("runs") / f"{script}-{name}-{unique}"
     if path.exists() and not path.is_dir():
         raise UserError(f"--run.dir {path} is a file; name a folder")
@@ -153,7 +153,7 @@ def open_run(
         return run
     if stored.exists():
         if run.has_started():
-            _check_same(path, stored, environment, values, fingerprint)
+            _check_same(path, stored, environment, values, recipe, fingerprint)
     elif path.is_dir() and any(path.iterdir()):
         raise UserError(f"--run.dir {path} is not empty and holds no run (no config.yaml); name a new folder")
     try:
@@ -165,12 +165,14 @@ def open_run(
     return run
 
 
-def _check_same(path: Path, stored: Path, environment: Path, values: dict[str, Any], fingerprint: str) -> None:
+def _check_same(
+    path: Path, stored: Path, environment: Path, values: dict[str, Any], recipe: type[Any], fingerprint: str
+) -> None:
     try:
         before = cast("dict[str, Any]", yaml.safe_load(stored.read_text()) or {})
     except yaml.YAMLError as error:
         raise UserError(f"{stored} is not valid YAML; name a new --run.dir") from error
-    changed = differences(identity(before), identity(values))
+    changed = differences(identity(before, recipe), identity(values, recipe))
     if changed:
         raise UserError(
             f"--run.dir {path} already holds a run with another config ({changed}); "

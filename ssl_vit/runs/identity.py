@@ -4,49 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable, Iterable
+from copy import deepcopy
 from typing import Any, cast
 
 from ssl_vit.configs import flat
-
-_WITHOUT_EFFECT = [
-    "preset",
-    "run.dir",
-    "verdict.budget",
-    "verdict.jobs",
-    "verdict.plan_only",
-    "data.workers",
-    "data.cache",
-    "data.on_leak",
-    "data.transductive",
-    "eval.batch_size",
-    "eval.precision",
-    "eval.compile",
-    "eval.keep_features",
-    "eval.baselines",
-    "eval.metric",
-    "fit.epochs",
-    "fit.min_steps",
-    "fit.micro_batch",
-    "fit.recompute",
-    "fit.channels_last",
-    "fit.compile",
-    "fit.profile",
-    "fit.log_every",
-    "fit.checkpoint_steps",
-    "fit.checkpoint_minutes",
-    "fit.keep_checkpoints",
-    "dino.export",
-    "dino.on_collapse",
-    "dino.collapse_patience",
-    "dino.check_steps",
-    "dino.loss_chunk",
-]
-"""Options that change neither the numbers of a run nor what they mean (preset: what it filled is
-recorded option by option; epochs and least steps: a run may be extended; transductive: the images that it adds are
-told by their fingerprint)."""
-
-_OF_A_VERDICT = ("preset", "eval.metric")
-"""But options of a verdict: it records them as given and not what they fill, and its numbers are of its metric."""
+from ssl_vit.configs.facts import Effect, options
+from ssl_vit.methods import known_recipes
 
 
 def digest(value: object) -> str:
@@ -62,12 +26,35 @@ def remove(tree: dict[str, Any], dotted: str) -> None:
     tree.pop(last, None)
 
 
-def identity(config: dict[str, Any]) -> dict[str, Any]:
-    """The part of a config that changes results."""
-    copy = cast("dict[str, Any]", json.loads(json.dumps(config)))
-    for option in _WITHOUT_EFFECT:
-        if "verdict" not in config or option not in _OF_A_VERDICT:
-            remove(copy, option)
+def identity(config: dict[str, Any], recipe: type[Any]) -> dict[str, Any]:
+    """The part of a config that changes results.
+
+    Args:
+        config: A recipe as nested dictionaries, as it stands in config.yaml.
+        recipe: Its class.
+    """
+    return _without(config, [recipe], lambda effect: not effect.run)
+
+
+def with_meaning(config: dict[str, Any]) -> dict[str, Any]:
+    """The part of a config that gives a number its meaning.
+
+    Args:
+        config: A recipe, or some groups of it, as nested dictionaries.
+    """
+    known = [r for r in known_recipes() if config.keys() <= {name.partition(".")[0] for name in options(r)}]
+    return _without(config, known or known_recipes(), lambda effect: not effect.protocol)
+
+
+def _without(
+    config: dict[str, Any], recipes: Iterable[type[Any]], superfluous: Callable[[Effect], bool]
+) -> dict[str, Any]:
+    """A copy without the options that have this effect in any of the recipes."""
+    copy = deepcopy(config)
+    for recipe in recipes:
+        for name, option in options(recipe).items():
+            if superfluous(option.effect):
+                remove(copy, name)
     return copy
 
 

@@ -14,25 +14,10 @@ from statistics import mean, stdev
 from typing import Any, NamedTuple, cast
 
 from ssl_vit.configs import flat
+from ssl_vit.configs.metrics import METRICS, shown
+from ssl_vit.configs.protocols import by_method
 from ssl_vit.core.errors import UserError
 from ssl_vit.runs.identity import differences, digest
-
-LABELS: dict[str, str] = {
-    "top1": "top-1 %",
-    "top5": "top-5 %",
-    "balanced": "balanced %",
-    "auroc": "AUROC %",
-    "average_precision": "mean AP %",
-    "macro_f1": "macro-F1 %",
-    "mae": "mean abs. error",
-    "r2": "R2",
-}
-"""Headings of metrics; those without % are in units of the labels, or without unit."""
-
-
-def shown(metric: str, value: float) -> str:
-    """A metric with as many digits as its unit deserves."""
-    return f"{value:.4g}" if metric == "mae" else f"{value:.3f}" if metric == "r2" else f"{value:.1f}"
 
 
 @dataclass(frozen=True)
@@ -41,7 +26,7 @@ class Result:
 
     path: Path
     method: str
-    """The evaluation: knn, linear_probe, finetune, supervised."""
+    """The evaluation: ``method`` of a protocol (``configs.protocols``)."""
     rows: list[dict[str, Any]]
     protocol: dict[str, Any]
     """All that gives the numbers their meaning."""
@@ -104,6 +89,11 @@ def _read(path: Path) -> Result:
         )
     if digest(values["protocol"]) != values["protocol_hash"]:
         raise UserError(f"{path} was edited: its protocol does not have its protocol_hash; repeat the evaluation")
+    if values["protocol"]["metric"] not in METRICS or any("mae" in row for row in values["rows"]):
+        raise UserError(
+            f"{path} has metrics that are none of {', '.join(METRICS)}: another version wrote it (mae is "
+            "mean_absolute_error now); repeat the evaluation"
+        )
     return Result(
         path, **{name: values[name] for name in _FIELDS}, backbone=values.get("backbone"),
         made_with=values.get("made_with") or {},
@@ -181,7 +171,7 @@ def compare(results: Sequence[Result]) -> Comparison:
     names = " and ".join(dict.fromkeys(Path(str(r.data.get("name"))).name for r in results))
     protocols = [_protocol_note(name, group[0]) for name, group in evaluations.items()]
     return Comparison(
-        f"{names}: {LABELS.get(metric, metric)} over the number of labels",
+        f"{names}: {METRICS[metric].heading} over the number of labels",
         ("method", "evaluation", *(f"{b:,} labels" for b in budgets)),
         tuple(rows),
         (
@@ -254,8 +244,9 @@ def _numbers(result: Result) -> list[Number]:
         if row.get(metric) is None or row.get("headline") is False:
             continue
         own = row["method"] == result.rows[0]["method"]
-        # k-NN has no random number of its own: only random weights depend on its seed.
-        seed = None if result.method == "knn" and row["method"] != "random weights" else result.seed
+        protocol = by_method(result.method)
+        fixed = protocol is not None and not protocol.seeded and row["method"] != "random weights"
+        seed = None if fixed else result.seed
         sample = (result.draw, seed, backbone.get("weights") if own else None)
         value = float(row[metric])
         found.append(Number(result.method, row["method"], variant, result.labels_used, sample, value, row, result))

@@ -8,7 +8,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import psutil
 from accelerate import Accelerator
@@ -26,24 +26,10 @@ from ssl_vit.verdict.opening import Opened, open_images, open_study
 from ssl_vit.verdict.options import Comparison, VerdictConfig
 from ssl_vit.verdict.pictures import draw_pictures
 from ssl_vit.verdict.plan import Pace, Plan, make_plan, plan_as_json, read_plan
-from ssl_vit.verdict.record import write_about
+from ssl_vit.verdict.record import Made, write_about
 from ssl_vit.verdict.runner import Runner, Unit, clock
 from ssl_vit.verdict.study import Study
 from ssl_vit.verdict.tuning import Candidate, best, candidates, nearest
-
-
-class Made(NamedTuple):
-    """What was done, beside the results' own files."""
-
-    plan: Plan
-    pretraining: dict[str, list[dict[str, Any]]]
-    """Costs by method and number of the seed."""
-    studies: list[dict[str, Any]]
-    """Trials of options, and what won."""
-    left_out: dict[str, str]
-    notes: list[str]
-    draws: int
-    """Draws where all weights were trained."""
 
 
 def give_verdict(cfg: Comparison, began: float | None = None) -> Path | None:

@@ -11,7 +11,7 @@ import yaml
 from ssl_vit.configs import ModelConfig
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
-from ssl_vit.methods import method_of
+from ssl_vit.methods import METHODS, method_of
 from ssl_vit.runs.identity import differences, identity
 from ssl_vit.verdict.options import Comparison
 
@@ -54,18 +54,18 @@ def named_runs(cfg: Comparison, pool: ImageSet) -> tuple[dict[str, tuple[str, ..
     plain = [{k: v for k, v in model.items() if k != "positions"} for model in models]
     if any(model != plain[0] for model in plain):
         raise UserError(f"--verdict.backbones {cfg.verdict.backbones} have different networks; judge one at a time")
-    for runs in found.values():
-        _check_replicates(runs)
+    for start, runs in found.items():
+        _check_replicates(runs, METHODS[start].recipe)
     model = ModelConfig(**plain[0]) if cfg.model == ModelConfig() and plain else cfg.model
     return {start: tuple(runs) for start, runs in found.items()}, model
 
 
-def _check_replicates(runs: dict[str, dict[str, Any]]) -> None:
+def _check_replicates(runs: dict[str, dict[str, Any]], recipe: type[Any]) -> None:
     """Runs of one method are replicates: they differ in their seed, and in nothing else that changes results."""
     (first, one), *others = runs.items()
     seeds = {one.get("seed"): first}
     for name, other in others:
-        told = differences(_options(one), _options(other))
+        told = differences(_options(one, recipe), _options(other, recipe))
         if told:
             raise UserError(
                 f"--verdict.backbones {first} and {name} were pre-trained with different options ({told}); runs of one "
@@ -79,6 +79,8 @@ def _check_replicates(runs: dict[str, dict[str, Any]]) -> None:
         seeds[other.get("seed")] = name
 
 
-def _options(config: dict[str, Any]) -> dict[str, Any]:
+def _options(config: dict[str, Any], recipe: type[Any]) -> dict[str, Any]:
     """What changes results, without the seed; the length does here."""
-    return {k: v for k, v in identity(config).items() if k != "seed"} | {"epochs": config.get("fit", {}).get("epochs")}
+    return {k: v for k, v in identity(config, recipe).items() if k != "seed"} | {
+        "epochs": config.get("fit", {}).get("epochs")
+    }

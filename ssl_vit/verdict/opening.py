@@ -11,15 +11,15 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from ssl_vit.configs import resolve
+from ssl_vit.configs.metrics import METRICS
 from ssl_vit.configs.presets import Task
 from ssl_vit.core.dist import gather_lists, rank_and_world
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.scale import measure_scale
 from ssl_vit.data.sources.opening import Labelled, open_labelled, open_pool
-from ssl_vit.evaluation.features import RAW_SIDE
+from ssl_vit.evaluation.features import RAW_SIDE, candidate_pools
 from ssl_vit.evaluation.few_label import held_out_inside, labelled_draw
-from ssl_vit.evaluation.linear_protocols import candidate_pools
 from ssl_vit.evaluation.metrics import chosen_metric
 from ssl_vit.exports.origin import recorded_data
 from ssl_vit.exports.timm_folder import export_backbone
@@ -33,8 +33,6 @@ from ssl_vit.verdict.options import Comparison, label_counts, methods_of, second
 from ssl_vit.verdict.study import Study
 from ssl_vit.verdict.tuning import tuned_counts
 
-_RANKING = ("auroc", "average_precision", "r2")
-"""Metrics that need labels which vary."""
 _TASKS: tuple[Task, ...] = ("scratch", "finetune")
 
 
@@ -79,8 +77,7 @@ def open_study(cfg: Comparison, folder: Path, pool: ImageSet, data: Labelled) ->
         data: Labelled images.
     """
     train, test = data.train, data.test
-    assert train.labels is not None and test.labels is not None
-    metric = chosen_metric(cfg.eval.metric, test.kind, test.labels)
+    metric = chosen_metric(cfg.eval.metric, test.kind, test.truth)
     _check_defined(metric, data)
     given, model = named_runs(cfg, pool)
     cfg = replace(cfg, model=model)
@@ -89,7 +86,7 @@ def open_study(cfg: Comparison, folder: Path, pool: ImageSet, data: Labelled) ->
     resolved = resolve.resolve_model(model, short, shape, cfg.preset)
     check_shape(resolved)
     preset = resolve.preset_for(cfg.preset, resolved.img_size)
-    classes = len(np.unique(train.labels)) if train.kind == "class" else None
+    classes = len(np.unique(train.truth)) if train.kind == "class" else None
     counts, notes = label_counts(cfg.verdict, len(train), classes, cfg.data.path == "digits" and not cfg.eval.data.path)
     notes += _small_classes(cfg, train)
     tuned = tuned_counts(counts, {n: _held_out(train, n) for n in counts})
@@ -129,8 +126,7 @@ def open_study(cfg: Comparison, folder: Path, pool: ImageSet, data: Labelled) ->
 def _check_defined(metric: str, data: Labelled) -> None:
     """Refuses a metric that the labels of these test images leave undefined, before anything is trained."""
     test = data.test
-    assert test.labels is not None
-    if metric in _RANKING and not np.ptp(test.labels, axis=0).any():
+    if METRICS[metric].needs_variety and not np.ptp(test.truth, axis=0).any():
         which = "a single class" if test.kind == "class" else "labels that do not vary"
         raise UserError(
             f"--eval.metric {metric} is not defined on the {len(test):,} test images ({data.split}), which have "
@@ -140,9 +136,9 @@ def _check_defined(metric: str, data: Labelled) -> None:
 
 def _small_classes(cfg: Comparison, train: ImageSet) -> list[str]:
     """Where there are not as many labels per class as were asked for."""
-    if cfg.verdict.per_class is None or train.kind != "class" or train.labels is None:
+    if cfg.verdict.per_class is None or train.kind != "class":
         return []
-    sizes = np.bincount(train.labels, minlength=len(train.classes))
+    sizes = np.bincount(train.truth, minlength=len(train.classes))
     small = {
         k: [name for name, n in zip(train.classes, sizes, strict=True) if 0 < n < k] for k in cfg.verdict.per_class
     }
@@ -166,8 +162,7 @@ def _rates(preset: resolve.Preset, width: int) -> dict[str, float]:
 def _held_out(train: ImageSet, labels: int) -> int:
     """How many labels a choice inside the first draw is made by; 0 where none can be made."""
     drawn = labelled_draw(train, labels, 0)
-    assert drawn.labels is not None
-    parts = held_out_inside(drawn.labels, 0, drawn.kind, drawn.groups)
+    parts = held_out_inside(drawn.truth, 0, drawn.kind, drawn.groups)
     return 0 if parts is None else len(parts[1])
 
 
@@ -200,11 +195,9 @@ def export_untrained(study: Study, pool: ImageSet) -> None:
 def facts(opened: Opened, note: str) -> dict[str, Any]:
     """What verdict.json says of the images."""
     train, test, pool = opened.data.train, opened.data.test, opened.pool
-    assert train.labels is not None and test.labels is not None
     counts = {}
     if train.kind == "class":
-        numbers = (np.bincount(s.labels, minlength=len(train.classes)) for s in (train, test) if s.labels is not None)
-        given, tested = numbers
+        given, tested = (np.bincount(s.truth, minlength=len(train.classes)) for s in (train, test))
         counts = {
             name: {"train": int(a), "test": int(b)} for name, a, b in zip(train.classes, given, tested, strict=True)
         }

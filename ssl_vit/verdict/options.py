@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import Field, dataclass, field, fields, make_dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
 
 from ssl_vit.configs import FitConfig, JudgedMetricConfig, ModelConfig, PoolConfig, PretrainingRecipe, RunConfig
+from ssl_vit.configs.facts import SAME_RUN, Effect, Range
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.methods import METHODS, Method
 from ssl_vit.methods.starts import BASELINE, starts
@@ -24,31 +25,31 @@ class VerdictConfig:
     """What takes part, joined by commas: scratch (always there), any method (mae, dino), public, random, pixels, cnn.
     Default: all that can be had here; a short budget leaves out all methods but the first, then cnn, and those named
     here stay, for shorter training."""
-    budget: str | None = None
+    budget: Annotated[str | None, SAME_RUN] = None
     """Time the whole verdict may take, such as 90s, 10m, 2h or 1.5d: the plan is cut to it, and says what was cut.
     Default: 10m for digits, else as long as the plan takes (printed before anything is trained)."""
     shares: tuple[float, ...] | None = None
     """Per cent of the training labels to judge at; default: 1, 2, 5, 10, 25, 50 and 100 (digits: 10, 20, 50 and 100
     labels, and all). All labels are always among them."""
-    labels: tuple[int, ...] | None = None
+    labels: Annotated[tuple[int, ...] | None, Range(1)] = None
     """Numbers of labels to judge at, instead of shares."""
-    per_class: tuple[int, ...] | None = None
+    per_class: Annotated[tuple[int, ...] | None, Range(1)] = None
     """Numbers of labels per class to judge at, instead of shares."""
-    seeds: int = 3
+    seeds: Annotated[int, Range(1)] = 3
     """Pre-training runs of each method; with fewer than 3 the verdict is conditional on them, and says so."""
-    probe_draws: int = 10
+    probe_draws: Annotated[int, Range(1)] = 10
     """Draws of labels for k-NN and linear probes."""
-    train_draws: int = 5
+    train_draws: Annotated[int, Range(1)] = 5
     """Draws of labels where all weights are trained."""
-    matched_draws: int = 5
+    matched_draws: Annotated[int, Range(0)] = 5
     """Draws for the baseline at the FLOPs of pre-training and fine-tuning together; 0 leaves it out, and then no gain
     is claimed."""
-    trials: int = 6
+    trials: Annotated[int, Range(1)] = 6
     """Tuning trials of every method that trains all weights, at each number of labels where it is tuned."""
-    length: float = 1.0
+    length: Annotated[float, Range(1e-6)] = 1.0
     """Length of training on labels, as a factor of the usual one (100 epochs, at least 1,000 steps); trials vary it by
     a factor of two each way. Below 0.5 no method has RandAugment, erasing, mixup or CutMix."""
-    pretraining: float = 1.0
+    pretraining: Annotated[float, Range(1e-6)] = 1.0
     """Length of pre-training, as a factor of the preset's."""
     backbones: str | None = None
     """Finished pre-training runs to judge instead of making new ones, joined by commas: of any method on the same pool,
@@ -58,10 +59,10 @@ class VerdictConfig:
     ViT-S/16 for images of at least 64 pixels, where it can be downloaded or is in the cache."""
     cnn: str | None = None
     """The timm model that stands for CNNs; default: the ResNet with the number of parameters nearest to the ViT's."""
-    jobs: int | None = None
+    jobs: Annotated[int | None, Range(0), SAME_RUN] = None
     """Runs at the same time on a CPU, each in a process of its own with one thread; 0 runs one after the other in this
     one, as a GPU and several processes do. Default: one per core."""
-    plan_only: bool = False
+    plan_only: Annotated[bool, SAME_RUN] = False
     """Measure a few steps, print the plan, and stop."""
 
 
@@ -73,7 +74,7 @@ class Comparison:
     ``--mae.optim.base_lr`` for ``--optim.base_lr``.
     """
 
-    seed: int = 0
+    seed: Annotated[int, Range(0, 2**32 - 1)] = 0
     """Seed of the first pre-training run; the others follow. Draws of labels are counted from 0 for every seed."""
     preset: str | None = None
     """What fills the options left open: digits, px32, px64, px96, px128, px224; default: chosen by the images' size.
@@ -120,7 +121,7 @@ def verdict_recipe() -> type[Comparison]:
 
 @lru_cache(maxsize=4)
 def _recipe(methods: tuple[Method, ...]) -> type[Comparison]:
-    groups: list[tuple[str, type, Any]] = []
+    groups: list[tuple[str, Any, Any]] = []
     for method in methods:
         usual = method.recipe()
         own = type(getattr(usual, method.name))
@@ -131,7 +132,7 @@ def _recipe(methods: tuple[Method, ...]) -> type[Comparison]:
             f"--{method.name}.fit.epochs is the whole length, which --verdict.pretraining and a budget's cuts are "
             "factors of."
         )
-        groups.append((method.name, options, field(default=options())))
+        groups.append((method.name, Annotated[options, Effect()], field(default=options())))
     made = make_dataclass("VerdictRecipe", groups, bases=(Comparison,), frozen=True)
     made.__doc__ = "Options of eval/verdict.py."
     return made

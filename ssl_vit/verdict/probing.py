@@ -11,14 +11,14 @@ import numpy as np
 import torch
 
 from ssl_vit.configs import EvalConfig, KNNRecipe, LinearConfig, LinearRecipe, RunConfig
+from ssl_vit.configs.protocols import PROTOCOLS
 from ssl_vit.evaluation.answers import answers_of
-from ssl_vit.evaluation.features import Features
+from ssl_vit.evaluation.features import Features, candidate_pools
 from ssl_vit.evaluation.few_label import labelled_draw
-from ssl_vit.evaluation.knn import knn_means, knn_scores, log_shares, share_logits
 from ssl_vit.evaluation.linear_cached import CachedFit, linear_cached
-from ssl_vit.evaluation.linear_protocols import candidate_pools
 from ssl_vit.evaluation.metrics import judge
 from ssl_vit.evaluation.protocol import result_of
+from ssl_vit.evaluation.protocols.neighbours import by_neighbours
 from ssl_vit.evaluation.session import Contestant, Session, contestants, extract_both, open_session
 from ssl_vit.methods.starts import pretrained, titles
 from ssl_vit.runs.provenance import commit, hardware, versions
@@ -124,13 +124,9 @@ def probe(study: Study, start: str, number: int, draws: tuple[int, ...], swept: 
 
 def _votes(study: Study, bank: Bank, drawn: Features) -> np.ndarray:
     columns = bank.pools[bank.own_pool]
-    x, queries = (torch.from_numpy(np.ascontiguousarray(f.x[:, columns])).to(bank.device) for f in (drawn, bank.test))
-    labels = torch.from_numpy(drawn.labels)
-    if study.kind == "class":
-        classes = len(bank.session.data.test.classes)
-        return log_shares(knn_scores(x, labels.to(bank.device), queries, ks=(K,), classes=classes)[K]).numpy()
-    means = knn_means(x, labels, queries, ks=(K,))[K]
-    return (share_logits(means) if study.kind == "multilabel" else means).numpy()
+    x, queries = (np.ascontiguousarray(features.x[:, columns]) for features in (drawn, bank.test))
+    outputs = len(bank.session.data.test.classes)
+    return by_neighbours(study.kind, x, drawn.labels, queries, outputs, ks=(K,), device=bank.device)[K]
 
 
 def _keep_probe(
@@ -148,7 +144,7 @@ def _keep_probe(
                     "tuning": "once, by cross-validation inside the first draw's labels"}  # fmt: skip
     data = session.data._replace(train=labelled_draw(session.data.train, labels, draw))
     cfg = replace(study.extraction(), labels=labels, draw=draw)
-    name, size = "knn" if use == "knn" else "linear-cached", session.exported.size
+    name, size = PROTOCOLS["knn" if use == "knn" else "cached"].method, session.exported.size
     result = bank.about | result_of(
         name, [row], protocol, data=data, size=size, metric=study.metric, cfg=cfg, seed=draw
     )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import safetensors
 
 from ssl_vit.configs import to_dict
+from ssl_vit.configs.metrics import METRICS
 from ssl_vit.core.files import write_atomically
 from ssl_vit.exports.timm_folder import load_backbone
 from ssl_vit.methods import METHODS
@@ -17,14 +18,23 @@ from ssl_vit.methods.starts import starts, titles
 from ssl_vit.runs.directory import RunDir
 from ssl_vit.runs.provenance import command, commit, hardware, versions
 from ssl_vit.verdict.opening import Opened, facts
+from ssl_vit.verdict.plan import Plan
 from ssl_vit.verdict.study import Study, architecture_hash
 from ssl_vit.verdict.tuning import SPACE
 
-if TYPE_CHECKING:
-    from ssl_vit.verdict.course import Made
 
-IMAGES = ("top1", "balanced")
-"""Metrics whose units are test images; those of others are blocks of them."""
+class Made(NamedTuple):
+    """What was done, beside the results' own files."""
+
+    plan: Plan
+    pretraining: dict[str, list[dict[str, Any]]]
+    """Costs by method and number of the seed."""
+    studies: list[dict[str, Any]]
+    """Trials of options, and what won."""
+    left_out: dict[str, str]
+    notes: list[str]
+    draws: int
+    """Draws where all weights were trained."""
 
 
 def write_about(opened: Opened, made: Made, note: str, run: RunDir, seconds: float, sessions: int, jobs: int) -> None:
@@ -42,15 +52,14 @@ def write_about(opened: Opened, made: Made, note: str, run: RunDir, seconds: flo
     study, v = made.plan.study, made.plan.study.recipe.verdict
     test, plan = opened.data.test, made.plan
     kept = judged_positions(study.folder / "results", len(test))
-    assert test.labels is not None
-    by_image = study.metric in IMAGES
+    by_image = METRICS[study.metric].per_image  # units of other metrics are blocks of images
     groups = None if test.groups is None or not by_image else test.groups[kept].tolist()
     about: dict[str, Any] = {
         "format": 1, "title": opened.data.test.name, "kind": study.kind, "metric": study.metric,
         "classes": list(test.classes), "labels": list(study.labels),
         "data": facts(opened, note) | {"unreadable": len(test) - len(kept)},
         "test": {"positions": None if len(kept) == len(test) else kept.tolist(),
-                 "labels": test.labels[kept].tolist() if study.kind == "class" else None, "clusters": groups,
+                 "labels": test.truth[kept].tolist() if study.kind == "class" else None, "clusters": groups,
                  "names": [test.where(int(i)) for i in kept] if study.kind == "class" else []},
         "transductive": study.recipe.data.transductive,
         "methods": {start: _method(study, start, made) for start in study.starts},

@@ -13,12 +13,12 @@ import numpy as np
 import yaml
 
 from ssl_vit.configs import RunConfig
+from ssl_vit.configs.metrics import METRICS, defined_on_any
 from ssl_vit.core.dist import gather_lists, rank_and_world
 from ssl_vit.core.errors import Collapsed, Diverged
 from ssl_vit.core.files import write_atomically
 from ssl_vit.core.started import main_of
 from ssl_vit.evaluation.answers import Answers, save_answers
-from ssl_vit.evaluation.metrics import signed
 from ssl_vit.methods import METHODS
 from ssl_vit.methods.starts import titles
 from ssl_vit.methods.supervised import SupervisedRecipe
@@ -27,8 +27,6 @@ from ssl_vit.verdict.folders import discard, prepare
 from ssl_vit.verdict.study import LIGHT_BELOW, Study
 from ssl_vit.verdict.tuning import Candidate
 
-_ALWAYS = {"class": "top1", "multilabel": "macro_f1", "regression": "mae"}
-"""Metrics that are defined on any labels."""
 _LINES, _SECONDS, _MOST_STEPS, _TIMES = 6, 3.0, 120, 3
 """Parts that measured steps are timed in, how long they should take, how many they are and how often at most."""
 
@@ -93,8 +91,8 @@ def trial(study: Study, start: str, labels: int, number: int, chosen: Candidate)
     discard(folder)
     row = result["rows"][0]
     # A fifth of the labels may be all of one class, or one number; then another metric judges all trials.
-    metric = next(name for name in (study.metric, _ALWAYS[study.kind]) if row.get(name) is not None)
-    return {"score": signed(metric) * row[metric], "cost": cost, "command": study.command(script, config)}
+    metric = next(name for name in (study.metric, defined_on_any(study.kind)) if row.get(name) is not None)
+    return {"score": METRICS[metric].sign * row[metric], "cost": cost, "command": study.command(script, config)}
 
 
 def measure(study: Study, start: str) -> dict[str, Any]:

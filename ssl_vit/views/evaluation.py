@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ssl_vit.data.boxes import centre_crop, to_canvas
+from ssl_vit.data.boxes import centre_crop, judged_share, to_canvas
 from ssl_vit.data.loading.loader import Batch
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.views import augment
@@ -16,12 +16,12 @@ from ssl_vit.views.training import _fits
 def eval_images(batch: Batch, scale: PixelScale, size: int, dtype: torch.dtype) -> Float[Tensor, "B C S S"]:
     """The deterministic view of evaluation, normalised.
 
-    The central square is resized to the model's input: all of the short side up to 64 pixels of input or where images
-    are no larger than the input, else 7/8 of it (resize to 256, crop 224).
+    The central square is resized to the model's input: all of the short side where images are no larger than the input,
+    else ``judged_share`` of it.
     """
     images = scale.scaled(batch.images, dtype)
     if not (batch.native and _fits(images, size)):
-        share = torch.where((batch.sizes.amin(dim=1) > size) & (size > 64), 0.875, 1.0)
+        share = torch.where(batch.sizes.amin(dim=1) > size, judged_share(size), 1.0)
         boxes = centre_crop(batch.sizes, share)
         canvas = (images.shape[2], images.shape[3])
         images = augment.crop_resize(images, to_canvas(boxes, batch.sizes, canvas), size).clamp(0.0, 1.0)

@@ -9,9 +9,9 @@ import pytest
 import timm
 import torch
 import torch.nn.functional as F
-from ssl_vit.configs import ModelConfig
+from ssl_vit.configs import ModelConfig, ResolvedModel
 from ssl_vit.core.errors import UserError
-from ssl_vit.evaluation.linear_protocols import candidate_pools
+from ssl_vit.evaluation.features import candidate_pools
 from ssl_vit.models.build import build_backbone, check_shape, make_backbone, model_facts, timm_args
 from ssl_vit.models.pooled import PooledBackbone
 from ssl_vit.models.positions import resample
@@ -19,12 +19,12 @@ from ssl_vit.models.vit import ViTBackbone, gather_patches, patchify
 from torch import Tensor
 
 SHAPES = {
-    "digits": ModelConfig("vit_tiny_patch16_224", 8, 2, 64, 4, 4, "sincos", "mean"),
-    "cifar": ModelConfig("vit_tiny_patch16_224", 32, 4, 48, 3, 3, "learnable", "cls"),
-    "registers": ModelConfig("vit_small_patch16_224", 24, 4, 32, 2, 2, "learnable", "cls"),
-    "84px": ModelConfig("vit_tiny_patch16_224", 84, 12, 128, 1, 4, "sincos", "cls"),
-    "factorised": ModelConfig("vit_tiny_patch16_224", 20, 4, 36, 2, 3, "factorised", "cls"),
-    "none": ModelConfig("vit_tiny_patch16_224", 20, 4, 36, 2, 3, "none", "cls"),
+    "digits": ResolvedModel("vit_tiny_patch16_224", 8, 2, 64, 4, 4, "sincos", "mean"),
+    "cifar": ResolvedModel("vit_tiny_patch16_224", 32, 4, 48, 3, 3, "learnable", "cls"),
+    "registers": ResolvedModel("vit_small_patch16_224", 24, 4, 32, 2, 2, "learnable", "cls"),
+    "84px": ResolvedModel("vit_tiny_patch16_224", 84, 12, 128, 1, 4, "sincos", "cls"),
+    "factorised": ResolvedModel("vit_tiny_patch16_224", 20, 4, 36, 2, 3, "factorised", "cls"),
+    "none": ResolvedModel("vit_tiny_patch16_224", 20, 4, 36, 2, 3, "none", "cls"),
 }
 
 
@@ -196,7 +196,7 @@ def test_convolution_is_the_projection_of_flat_patches() -> None:
 def test_parameter_counts(name: str, count: int, classes: int) -> None:
     with torch.device("meta"):
         facts = model_facts(name)
-        cfg = ModelConfig(name, 224, facts.patch_size, facts.width, facts.depth, facts.heads, "learnable", "cls")
+        cfg = ResolvedModel(name, 224, facts.patch_size, facts.width, facts.depth, facts.heads, "learnable", "cls")
         backbone = build_backbone(cfg, 3)
     classifier = classes * facts.width + classes
     assert sum(p.numel() for p in backbone.parameters()) + classifier == count
@@ -374,7 +374,7 @@ NARROW = {"swin_tiny_patch4_window7_224": {"embed_dim": 24, "depths": (2, 2), "n
 
 def make_pooled(name: str, channels: int = 3) -> PooledBackbone:
     torch.manual_seed(0)
-    args = timm_args(ModelConfig(name, POOLED[name][0]), channels) | NARROW.get(name, {})
+    args = timm_args(ResolvedModel(name, POOLED[name][0], pool="mean"), channels) | NARROW.get(name, {})
     backbone = make_backbone(name, args, img_size=POOLED[name][0])
     assert isinstance(backbone, PooledBackbone)
     return backbone.double()

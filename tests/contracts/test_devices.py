@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 import torch
 from ssl_vit.configs import (
-    AugmentConfig,
-    CropsConfig,
     DataConfig,
-    FitConfig,
     LabelledDataConfig,
-    ModelConfig,
-    OptimConfig,
+    ResolvedAugment,
+    ResolvedCrops,
+    ResolvedFit,
+    ResolvedModel,
+    ResolvedOptim,
 )
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
@@ -32,9 +32,9 @@ from ssl_vit.evaluation.features import backbone_extractor, extract_features, pi
 from ssl_vit.evaluation.finetune import predict
 from ssl_vit.evaluation.knn import knn_scores
 from ssl_vit.figures.reconstructions import save_reconstructions
-from ssl_vit.methods.dino import DINOConfig
-from ssl_vit.methods.mae import MAEConfig
-from ssl_vit.methods.supervised import SupervisedConfig
+from ssl_vit.methods.dino import ResolvedDINO
+from ssl_vit.methods.mae import ResolvedMAE
+from ssl_vit.methods.supervised import ResolvedSupervised
 from ssl_vit.models.build import build_backbone
 from ssl_vit.models.vit import ViTBackbone
 from ssl_vit.objectives.base import Clock, Objective
@@ -98,22 +98,22 @@ def no_double() -> Iterator[None]:
 
 def model(size: int, positions: Any = "sincos") -> ViTBackbone:
     torch.manual_seed(0)
-    return build_backbone(ModelConfig("vit_tiny_patch16_224", size, size // 4, 16, 2, 2, positions, "mean"), 1)
+    return build_backbone(ResolvedModel("vit_tiny_patch16_224", size, size // 4, 16, 2, 2, positions, "mean"), 1)
 
 
-PLAIN = AugmentConfig(crop_scale=(1.0, 1.0), flip=False, policy="none", erasing=0.0)
-RICH = AugmentConfig(crop_scale=(0.3, 1.0), flip=True, policy="randaugment", erasing=0.5)
-LOSS = SupervisedConfig("cls", 0.1, 0.0, 0.0, 0.0, 0.0)
-RICH_LOSS = SupervisedConfig("mean_prenorm", 0.1, 0.8, 1.0, 0.2, 0.9, 8)
+PLAIN = ResolvedAugment(crop_scale=(1.0, 1.0), flip=False, policy="none", erasing=0.0)
+RICH = ResolvedAugment(crop_scale=(0.3, 1.0), flip=True, policy="randaugment", erasing=0.5)
+LOSS = ResolvedSupervised("cls", 0.1, 0.0, 0.0, 0.0, 0.0)
+RICH_LOSS = ResolvedSupervised("mean_prenorm", 0.1, 0.8, 1.0, 0.2, 0.9, 8)
 
 
-def mae(scale: PixelScale, size: int, augment: AugmentConfig, positions: str) -> tuple[Objective, View]:
-    objective = MAE(model(size, positions), MAEConfig(0.5, True, 16, 1, 2), freeze_positions=positions == "sincos")
+def mae(scale: PixelScale, size: int, augment: ResolvedAugment, positions: str) -> tuple[Objective, View]:
+    objective = MAE(model(size, positions), ResolvedMAE(0.5, True, 16, 1, 2), freeze_positions=positions == "sincos")
     return objective, mae_view(scale, augment, size=size, patches=16, kept=8, dtype=torch.float32)
 
 
 def supervised(
-    scale: PixelScale, size: int, augment: AugmentConfig, loss: SupervisedConfig, positions: str = "learnable"
+    scale: PixelScale, size: int, augment: ResolvedAugment, loss: ResolvedSupervised, positions: str = "learnable"
 ) -> tuple[Objective, View]:
     view = supervised_view(scale, augment, loss, size=size, depth=2, classes=10, dtype=torch.float32)
     return Supervised(model(size, positions), 10, loss), view
@@ -133,11 +133,12 @@ def probe(scale: PixelScale, head: Any, reads: Any) -> tuple[Objective, View]:
 
 
 def dino(scale: PixelScale, centring: Any) -> tuple[Objective, View]:
-    crops = CropsConfig(
+    crops = ResolvedCrops(
         (0.4, 1.0), (0.05, 0.4), 2, 10, flip=True, jitter=1.0, blur=(1.0, 0.1, 0.5), blur_sigma=(0.1, 2.0), solarise=0.2
     )
-    cfg = DINOConfig(out_dim=16, head_hidden=16, head_bottleneck=8, teacher_temp=0.07, warmup_teacher_temp=0.04,
-                     teacher_warmup=0.5, centring=centring, check_steps=1, on_collapse="warn")  # fmt: skip
+    cfg = ResolvedDINO(out_dim=16, head_hidden=16, head_bottleneck=8, teacher_temp=0.07, warmup_teacher_temp=0.04,
+                       teacher_warmup=0.5, centring=centring, check_steps=1, on_collapse="warn",
+                       drop_path=0.0)  # fmt: skip
     view = multicrop_view(scale, crops, size=20, depth=2, drop_path=0.1, dtype=torch.float32)
     return DINO(model(20), cfg, pool="cls", batch_size=16), view
 
@@ -157,7 +158,9 @@ CASES: dict[str, tuple[int, Callable[[PixelScale], tuple[Objective, View]]]] = {
 }
 """One entry per objective and kind of view: side of its input, and how to make it."""
 
-FIT = FitConfig(epochs=2.0, batch_size=16, micro_batch=8, precision="fp32", log_every=1, clip_grad=1.0, clip_each=3.0)
+FIT = ResolvedFit(
+    epochs=2.0, batch_size=16, micro_batch=8, precision="fp32", log_every=1, clip_grad=1.0, clip_each=3.0, min_steps=0
+)
 
 
 @pytest.fixture(scope="module")
@@ -176,9 +179,9 @@ def labelled_as(images: ImageSet, kind: str) -> ImageSet:
     return images
 
 
-def fit(objective: Objective, view: View, loader: Loader, path: Path, cfg: FitConfig = FIT) -> None:
+def fit(objective: Objective, view: View, loader: Loader, path: Path, cfg: ResolvedFit = FIT) -> None:
     path.mkdir(exist_ok=True)
-    optim = OptimConfig(lr=1e-3, layer_decay=0.9, weight_decay_end=0.4)
+    optim = ResolvedOptim(lr=1e-3, layer_decay=0.9, weight_decay_end=0.4, base_lr=1e-3)
     run = RunDir(path, True)
     loop.fit(objective, loader, view, fit=cfg, optim=optim, run=run, accelerator=launch.start("fp32"), seed=3)
 
@@ -216,7 +219,7 @@ def test_training_and_judging_need_no_double_precision(name: str, digits: Labell
 
 @pytest.mark.parametrize("deep", [False, True])
 def test_many_crops_need_no_double_precision(deep: bool) -> None:
-    crops = CropsConfig(
+    crops = ResolvedCrops(
         (0.4, 1.0), (0.05, 0.4), 3, 8, flip=True, jitter=1.0, blur=(1.0, 0.1, 0.5), blur_sigma=(0.1, 2.0), solarise=0.2
     )
     scale = PixelScale((0.5,) * 3, (0.2,) * 3, 16 if deep else 8)
@@ -315,7 +318,7 @@ def test_no_step_waits_for_the_device(name: str, digits: Labelled, monkeypatch: 
     objective, view = CASES[name][1](measure_scale(digits.train))
     accelerator = launch.start("fp32")
     loader = Loader(digits.train, batch_size=16, micro_batch=8, seed=3, device=accelerator.device)
-    stepper = Stepper(objective.train(), fit=FIT, optim=OptimConfig(lr=1e-3), accelerator=accelerator)
+    stepper = Stepper(objective.train(), fit=FIT, optim=ResolvedOptim(lr=1e-3, base_lr=1e-3), accelerator=accelerator)
     stepper.prepare(loader.accumulation)
     batches = [view(batch, 3) for batch in loader.batches(0, 2)]
     inputs = iter(batches)

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from ssl_vit.configs import ModelConfig
+from ssl_vit.configs import ResolvedModel
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.masking import random_mask
-from ssl_vit.methods.dino import DINOConfig
-from ssl_vit.methods.mae import MAEConfig
-from ssl_vit.methods.supervised import SupervisedConfig
+from ssl_vit.methods.dino import ResolvedDINO
+from ssl_vit.methods.mae import ResolvedMAE
+from ssl_vit.methods.supervised import ResolvedSupervised
 from ssl_vit.models.backbone import TokenBackbone
 from ssl_vit.models.build import build_backbone
 from ssl_vit.objectives.base import Clock, Objective
@@ -21,7 +21,7 @@ from ssl_vit.objectives.probe import AttentiveHead, FrozenProbe, linear_head
 from ssl_vit.objectives.supervised import Supervised
 from torch import Tensor
 
-MODEL = ModelConfig("vit_tiny_patch16_224", 16, 4, 24, 3, 2, "sincos", "mean")
+MODEL = ResolvedModel("vit_tiny_patch16_224", 16, 4, 24, 3, 2, "sincos", "mean")
 
 
 def backbone() -> TokenBackbone:
@@ -30,21 +30,21 @@ def backbone() -> TokenBackbone:
 
 
 def mae() -> tuple[Objective, dict[str, Tensor]]:
-    objective = MAE(backbone(), MAEConfig(0.5, True, 16, 2, 2))
+    objective = MAE(backbone(), ResolvedMAE(0.5, True, 16, 2, 2))
     mask = random_mask(torch.rand(6, 16), 8)
     inputs = {"images": torch.randn(6, 2, 16, 16), "keep_ids": mask.keep_ids, "mask_ids": mask.mask_ids}
     return objective.double(), {k: v.double() if v.is_floating_point() else v for k, v in inputs.items()}
 
 
 def supervised(pool: str = "cls", hidden: int = 0, decay: float = 0.9) -> tuple[Objective, dict[str, Tensor]]:
-    cfg = SupervisedConfig(pool, 0.1, 0.0, 0.0, 0.1, decay, hidden)  # pyright: ignore[reportArgumentType]
+    cfg = ResolvedSupervised(pool, 0.1, 0.0, 0.0, 0.1, decay, hidden)  # pyright: ignore[reportArgumentType]
     objective = Supervised(backbone(), 5, cfg).double()
     targets = torch.softmax(torch.randn(6, 5, dtype=torch.float64), 1)
     return objective, {"images": torch.randn(6, 2, 16, 16, dtype=torch.float64), "targets": targets}
 
 
 def of_kind(kind: str) -> tuple[Objective, dict[str, Tensor]]:
-    cfg = SupervisedConfig("cls", 0.1, 0.0, 0.0, 0.1, 0.9, 0)
+    cfg = ResolvedSupervised("cls", 0.1, 0.0, 0.0, 0.1, 0.9, 0)
     objective = Supervised(backbone(), 5, cfg, kind).double()  # pyright: ignore[reportArgumentType]
     targets = torch.rand(6, 5, dtype=torch.float64) if kind == "multilabel" else torch.randn(6, 5, dtype=torch.float64)
     return objective, {"images": torch.randn(6, 2, 16, 16, dtype=torch.float64), "targets": targets}
@@ -61,8 +61,9 @@ def probe(head: str, kind: str = "class") -> tuple[Objective, dict[str, Tensor]]
 
 
 def dino(**changes: object) -> tuple[Objective, dict[str, Tensor]]:
-    cfg = DINOConfig(out_dim=12, head_hidden=16, head_bottleneck=8, teacher_temp=0.07, warmup_teacher_temp=0.04,
-                     teacher_warmup=0.0, freeze_last_layer=0.0, on_collapse="warn", **changes)  # pyright: ignore[reportArgumentType] # fmt: skip
+    cfg = ResolvedDINO(out_dim=12, head_hidden=16, head_bottleneck=8, teacher_temp=0.07, warmup_teacher_temp=0.04,
+                       teacher_warmup=0.0, freeze_last_layer=0.0, on_collapse="warn", drop_path=0.0,
+                       **{"centring": "mean", **changes})  # pyright: ignore[reportArgumentType] # fmt: skip
     objective = DINO(backbone(), cfg, pool="cls", batch_size=6).double()
     inputs = {"globals": torch.randn(6, 2, 2, 16, 16).double(), "locals": torch.randn(6, 2, 2, 8, 8).double()}
     return objective, inputs
@@ -93,17 +94,20 @@ MAKERS: dict[str, Callable[[], tuple[Objective, dict[str, Tensor]]]] = {
 
 def convolutional() -> tuple[Objective, dict[str, Tensor]]:
     torch.manual_seed(1)
-    net = build_backbone(ModelConfig("test_resnet", 32, pool="mean"), 2)
-    objective = Supervised(net, 5, SupervisedConfig("mean", drop_path=0.0, ema_decay=0.9)).double()
+    net = build_backbone(ResolvedModel("test_resnet", 32, pool="mean"), 2)
+    objective = Supervised(
+        net, 5, ResolvedSupervised("mean", drop_path=0.0, ema_decay=0.9, mixup=0.0, cutmix=0.0)
+    ).double()
     targets = torch.softmax(torch.randn(6, 5, dtype=torch.float64), 1)
     return objective, {"images": torch.randn(6, 2, 32, 32, dtype=torch.float64), "targets": targets}
 
 
 def convolutional_dino() -> tuple[Objective, dict[str, Tensor]]:
     torch.manual_seed(1)
-    net = build_backbone(ModelConfig("test_resnet", 32, pool="mean"), 2)
-    cfg = DINOConfig(out_dim=12, head_hidden=16, head_bottleneck=8, teacher_temp=0.07, warmup_teacher_temp=0.04,
-                     teacher_warmup=0.0, freeze_last_layer=0.0, on_collapse="warn")  # fmt: skip
+    net = build_backbone(ResolvedModel("test_resnet", 32, pool="mean"), 2)
+    cfg = ResolvedDINO(out_dim=12, head_hidden=16, head_bottleneck=8, teacher_temp=0.07, warmup_teacher_temp=0.04,
+                       teacher_warmup=0.0, freeze_last_layer=0.0, on_collapse="warn", drop_path=0.0,
+                       centring="mean")  # fmt: skip
     views = {"globals": torch.randn(6, 2, 2, 32, 32).double(), "locals": torch.randn(6, 2, 2, 16, 16).double()}
     return DINO(net, cfg, pool="mean", batch_size=6).double(), views
 
@@ -202,8 +206,8 @@ def test_a_probe_learns_and_leaves_its_backbone_alone(name: str) -> None:
 
 
 def test_mae_freezes_sincos_and_trains_learnable_positions() -> None:
-    fixed = MAE(backbone(), MAEConfig(0.5, True, 16, 1, 2), freeze_positions=True)
-    free = MAE(backbone(), MAEConfig(0.5, True, 16, 1, 2), freeze_positions=False)
+    fixed = MAE(backbone(), ResolvedMAE(0.5, True, 16, 1, 2), freeze_positions=True)
+    free = MAE(backbone(), ResolvedMAE(0.5, True, 16, 1, 2), freeze_positions=False)
     name = "backbone.vit.pos_embed"
     assert not dict(fixed.named_parameters())[name].requires_grad
     assert dict(free.named_parameters())[name].requires_grad
@@ -211,16 +215,16 @@ def test_mae_freezes_sincos_and_trains_learnable_positions() -> None:
 
 def test_fine_tuning_trains_positions_again() -> None:
     shared = backbone()
-    MAE(shared, MAEConfig(0.5, True, 16, 1, 2), freeze_positions=True)
-    assert dict(Supervised(shared, 3, SupervisedConfig("cls")).named_parameters())[
+    MAE(shared, ResolvedMAE(0.5, True, 16, 1, 2), freeze_positions=True)
+    assert dict(Supervised(shared, 3, ResolvedSupervised("cls", mixup=0.0, cutmix=0.0)).named_parameters())[
         "net.backbone.vit.pos_embed"
     ].requires_grad
 
 
 def test_mae_parameter_count_of_vit_b() -> None:
     with torch.device("meta"):
-        cfg = ModelConfig("vit_base_patch16_224", 224, 16, 768, 12, 12, "learnable", "cls")
-        objective = MAE(build_backbone(cfg, 3), MAEConfig(0.75, True, 512, 8, 16), freeze_positions=True)
+        cfg = ResolvedModel("vit_base_patch16_224", 224, 16, 768, 12, 12, "learnable", "cls")
+        objective = MAE(build_backbone(cfg, 3), ResolvedMAE(0.75, True, 512, 8, 16), freeze_positions=True)
     # The official count includes both position tables; ours keeps the decoder's as a buffer without class row.
     frozen = 197 * 768
     decoder_positions = 197 * 512
@@ -269,13 +273,13 @@ def test_mae_refuses_a_backbone_that_cannot_drop_tokens() -> None:
     stubborn = backbone()
     stubborn.drops_tokens = False
     with pytest.raises(UserError, match="leave out patches"):
-        MAE(stubborn, MAEConfig(0.5, True, 16, 1, 2))
+        MAE(stubborn, ResolvedMAE(0.5, True, 16, 1, 2))
 
 
 def test_every_network_starts_from_the_same_initialisation() -> None:
     """MAE's encoder before its first step is the baseline's and the random-weights row's network, weight by weight."""
     plain = backbone()
-    trained = MAE(backbone(), MAEConfig(0.5, True, 16, 1, 2), freeze_positions=True).backbone
+    trained = MAE(backbone(), ResolvedMAE(0.5, True, 16, 1, 2), freeze_positions=True).backbone
     for a, b in zip(plain.parameters(), trained.parameters(), strict=True):
         assert torch.equal(a, b)
     weight = plain.get_parameter("vit.blocks.0.mlp.fc1.weight")

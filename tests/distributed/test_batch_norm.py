@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -55,14 +53,9 @@ def main(root: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def halves(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Tensor]]:
+def halves(tmp_path_factory: pytest.TempPathFactory, launch) -> list[dict[str, Tensor]]:
     root = tmp_path_factory.mktemp("batch_norm")
-    environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
-    environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    done = subprocess.run(
-        [*command, __file__, str(root)], env=environment, cwd=root, capture_output=True, text=True, timeout=300
-    )
+    done = launch(2, __file__, str(root), cwd=root)
     assert done.returncode == 0, done.stderr
     return [torch.load(root / f"{rank}.pt") for rank in range(2)]
 
@@ -82,6 +75,7 @@ def test_two_processes_equal_one(halves: list[dict[str, Tensor]]) -> None:
     assert any("running_var" in name for name in whole)
 
 
+@pytest.mark.quick
 def test_one_process_is_torchs_own() -> None:
     ours, theirs = trained(), trained(synchronised=False)
     assert ours.keys() == theirs.keys()
@@ -89,6 +83,7 @@ def test_one_process_is_torchs_own() -> None:
         assert (ours[name] - value).abs().max() <= 1e-12 * max(1.0, float(value.abs().max())), name
 
 
+@pytest.mark.quick
 def test_names_values_and_activations_stay() -> None:
     net = Net()
     before, state = [type(part) for part in net.modules()], {k: v.clone() for k, v in net.state_dict().items()}

@@ -11,7 +11,7 @@ import torch
 
 WORDS = [
     "--model.width", "16", "--model.depth", "2", "--model.heads", "2", "--fit.batch_size", "32", "--fit.epochs",
-    "0.44", "--fit.log_every", "1", "--optim.lr", "0.0002", "--dino.out_dim", "64", "--dino.check_steps", "5",
+    "0.22", "--fit.log_every", "1", "--optim.lr", "0.0002", "--dino.out_dim", "64", "--dino.check_steps", "5",
     "--dino.freeze_last_layer", "0.1", "--dino.centring", "mean", "--dino.teacher_temp", "0.04", "--dino.drop_path",
     "0.1", "--crops.local_crops", "4",
 ]  # fmt: skip
@@ -41,7 +41,7 @@ def health(run: Path) -> list[dict[str, float]]:
 @pytest.mark.parametrize("other", ["two", "two-in-parts"])
 def test_float64_loss_centre_and_teacher(runs: Path, other: str, losses) -> None:
     one, two = losses(runs / "fp64-one"), losses(runs / f"fp64-{other}")
-    assert len(one) == len(two) == 20
+    assert len(one) == len(two) == 10
     assert max(abs(a - b) for a, b in zip(one, two, strict=True)) <= 1e-9
     first, second = state(runs / "fp64-one"), state(runs / f"fp64-{other}")
     assert first["centre"].dtype == torch.float64
@@ -60,7 +60,7 @@ def test_float32_loss(runs: Path, other: str, losses) -> None:
 @pytest.mark.parametrize("other", ["two", "two-in-parts"])
 def test_what_is_observed_is_that_of_the_whole_batch(runs: Path, other: str) -> None:
     one, two = health(runs / "fp64-one"), health(runs / f"fp64-{other}")
-    assert [row["step"] for row in one] == [5, 10, 15, 20]
+    assert [row["step"] for row in one] == [5, 10]
     for a, b in zip(one, two, strict=True):
         assert a == pytest.approx(b, abs=1e-5)
 

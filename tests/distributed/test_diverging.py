@@ -16,14 +16,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from made_study import STUDY
-from ssl_vit import train
-from ssl_vit.verdict.options import VerdictConfig, VerdictRecipe
+from ssl_vit.training import launch
+from ssl_vit.verdict.options import VerdictConfig, verdict_recipe
 from ssl_vit.verdict import work
 from ssl_vit.verdict.runner import Runner, Unit
 
 if __name__ == "__main__":
-    main = train.start().is_main_process
-    study = replace(STUDY, folder=Path("v"), recipe=VerdictRecipe(verdict=VerdictConfig(seeds=1, length=0.02)))
+    main = launch.start().is_main_process
+    model = replace(STUDY.model, width=16, depth=2, heads=2)
+    recipe = verdict_recipe()(verdict=VerdictConfig(seeds=1, length=0.02))
+    study = replace(STUDY, folder=Path("v"), recipe=recipe, model=model)
     good = study.usual("scratch", 1000)
     bad = good._replace(lr=1e30)
     units = [Unit(f"trial-{j}", work.trial, (study, "scratch", 1000, j, c), 1.0) for j, c in enumerate((bad, good))]
@@ -40,7 +42,7 @@ from pathlib import Path
 import torch
 from ssl_vit.configs import FitConfig, ModelConfig, RunConfig
 from ssl_vit.methods.mae import MAERecipe
-from ssl_vit.errors import Diverged
+from ssl_vit.core.errors import Diverged
 from ssl_vit.objectives.base import StepOutput
 from ssl_vit.objectives.mae import MAE
 from ssl_vit.core.started import main_of

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -44,13 +42,8 @@ def main(root: Path) -> None:
     torch.distributed.destroy_process_group()
 
 
-def test_all_processes_go_the_same_way(tmp_path: Path) -> None:
-    environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
-    environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    done = subprocess.run(
-        [*command, __file__, str(tmp_path)], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300
-    )
+def test_all_processes_go_the_same_way(tmp_path: Path, launch) -> None:
+    done = launch(2, __file__, str(tmp_path), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     ranks = [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2)]
     for answers in zip(*ranks, strict=True):

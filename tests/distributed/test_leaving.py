@@ -20,11 +20,11 @@ def threads():
 atexit.register(threads)  # the first to be registered is the last to run
 
 import torch
-from ssl_vit import train
+from ssl_vit.training import launch
 
 def main():
     global before
-    accelerator = train.start()
+    accelerator = launch.start()
     model = accelerator.prepare(torch.nn.Linear(4, 4))
     model(torch.ones(2, 4)).sum().backward()
     accelerator.wait_for_everyone()

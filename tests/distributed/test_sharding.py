@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import subprocess
 import sys
 import tarfile
 from pathlib import Path
@@ -81,15 +79,10 @@ def main(root: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def root(tmp_path_factory: pytest.TempPathFactory, launch) -> Path:
     root = tmp_path_factory.mktemp("sharding")
     build(root)
-    environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
-    environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    done = subprocess.run(
-        [*command, __file__, str(root)], env=environment, cwd=root, capture_output=True, text=True, timeout=400
-    )
+    done = launch(2, __file__, str(root), cwd=root)
     assert done.returncode == 0, done.stderr
     return root
 

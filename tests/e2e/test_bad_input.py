@@ -147,10 +147,8 @@ def test_grey_and_16_bit_images_are_used_as_they_are(deep: bool, script, small: 
         assert next(r for r in rows if r["method"] == "raw pixels" and r["headline"])["top1"] == 100.0
 
 
-def test_images_of_another_kind_than_the_backbones(photos: Path, script, small: list[str]) -> None:
-    status, _, err = script(MAE, *small, "--fit.epochs", "0.1", "--run.dir", "run")
-    assert status == 0, err
-    status, _, err = script("eval/knn.py", "--backbone", "run", "--eval.data.path", "photos")
+def test_images_of_another_kind_than_the_backbones(photos: Path, script, backbone: str) -> None:
+    status, _, err = script("eval/knn.py", "--backbone", backbone, "--eval.data.path", "photos")
     assert status == 1
     assert "images of 3 channel(s), but the backbone was built for 1" in one_line(err)
 
@@ -170,15 +168,13 @@ def test_backbones_that_are_none(words: list[str], expected: str, script) -> Non
         assert expected in one_line(err)
 
 
-def test_more_labels_than_there_are(script, small: list[str]) -> None:
-    status, _, err = script(MAE, *small, "--fit.epochs", "0.1", "--run.dir", "run")
-    assert status == 0, err
-    status, _, err = script("eval/knn.py", "--backbone", "run", "--eval.labels", "5000")
+def test_more_labels_than_there_are(script, backbone: str) -> None:
+    status, _, err = script("eval/knn.py", "--backbone", backbone, "--eval.labels", "5000")
     assert status == 1
     assert "--eval.labels 5000 of 1438 training labels" in one_line(err)
 
 
 def test_mistyped_options_answer_before_torch_is_loaded(launched, tmp_path: Path) -> None:
-    done = launched(MAE, "--mae.mask_rato", "0.5", cwd=tmp_path)
+    done = launched(MAE, "--mae.mask_rato", "0.5", cwd=tmp_path, cold=True)
     assert done.returncode == 2
     assert done.stderr == "error: unknown option --mae.mask_rato; did you mean --mae.mask_ratio? (--help lists all)\n"

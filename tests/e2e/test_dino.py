@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -71,8 +68,7 @@ def test_killed_and_started_again(network: str, launched, tmp_path: Path, small:
         f"sys.argv = ['dino.py', *{[*words, 'killed']!r}]\n"
         f"runpy.run_path({str(ROOT / 'recipes/dino.py')!r}, run_name='__main__')\n"
     )
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    died = subprocess.run([sys.executable, str(killer)], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    died = launched(killer, cwd=tmp_path)
     assert died.returncode == -signal.SIGKILL
     again = launched("recipes/dino.py", *words, "killed", cwd=tmp_path)
     assert again.returncode == 0, again.stderr

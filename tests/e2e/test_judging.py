@@ -15,13 +15,6 @@ from ssl_vit.data.sources.opening import Labelled, open_labelled
 from ssl_vit.data.targets import Kind
 
 
-@pytest.fixture
-def backbone(script, small: list[str]) -> str:
-    status, _, err = script("recipes/mae.py", *small, "--fit.epochs", "1", "--run.dir", "run")
-    assert status == 0, err
-    return "run"
-
-
 def test_results_of_several_draws_become_one_table(backbone: str, script) -> None:
     shown = {}
     for draw in ("0", "1"):
@@ -111,9 +104,9 @@ def test_a_metric_may_be_chosen_and_must_fit(backbone: str, script) -> None:
     assert status == 0, err
     assert "macro-F1 %" in out
     assert json.loads(Path("run/results/knn.json").read_text())["protocol"]["metric"] == "macro_f1"
-    status, _, err = script("eval/knn.py", *words, "mae")
+    status, _, err = script("eval/knn.py", *words, "mean_absolute_error")
     assert status == 1
-    assert "--eval.metric mae does not fit" in err
+    assert "--eval.metric mean_absolute_error does not fit" in err
 
 
 @pytest.mark.parametrize(("kind", "leads"), [("multilabel", "average_precision"), ("regression", "r2")])

@@ -14,14 +14,6 @@ SHORT = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def backbone(tmp_path_factory: pytest.TempPathFactory, launched, small: list[str]) -> Path:
-    folder = tmp_path_factory.mktemp("probed")
-    done = launched("recipes/mae.py", *small, "--fit.epochs", "0.2", "--run.dir", "run", cwd=folder)
-    assert done.returncode == 0, done.stderr
-    return folder / "run" / "backbone"
-
-
 @pytest.mark.parametrize(
     ("protocol", "name", "file", "methods", "pools"),
     [
@@ -32,8 +24,8 @@ def backbone(tmp_path_factory: pytest.TempPathFactory, launched, small: list[str
         ("attentive", "attentive", "attentive", 2, {"tokens"}),
     ],
 )
-def test_protocol(backbone: Path, script, protocol: str, name: str, file: str, methods: int, pools: set[str]) -> None:
-    words = ["--backbone", str(backbone), "--linear.protocol", protocol, "--run.dir", "out", *SHORT[protocol]]
+def test_protocol(backbone: str, script, protocol: str, name: str, file: str, methods: int, pools: set[str]) -> None:
+    words = ["--backbone", backbone, "--linear.protocol", protocol, "--run.dir", "out", *SHORT[protocol]]
     status, out, err = script("eval/linear_probe.py", *words, "--eval.labels", "200")
     assert status == 0, err
     assert name in out
@@ -59,12 +51,12 @@ def test_protocol(backbone: Path, script, protocol: str, name: str, file: str, m
         assert not Path("out/linear_probe").exists()
 
 
-def test_protocols_have_hashes_of_their_own(backbone: Path, script) -> None:
+def test_protocols_have_hashes_of_their_own(backbone: str, script) -> None:
     found = set()
     cached, logistic = SHORT["cached"], ["--linear.protocol", "logistic", *SHORT["logistic"]]
     for words in (cached, [*cached, "--linear.pool", "mean"], logistic):
         few = ["--eval.labels", "20", "--eval.baselines", "false", "--run.dir", "out"]
-        status, out, err = script("eval/linear_probe.py", "--backbone", str(backbone), *few, *words)
+        status, out, err = script("eval/linear_probe.py", "--backbone", backbone, *few, *words)
         assert status == 0, err
         path = Path(out.rpartition("Result: ")[2].strip())
         found.add(json.loads(path.read_text())["protocol_hash"])
@@ -80,7 +72,7 @@ def test_protocols_have_hashes_of_their_own(backbone: Path, script) -> None:
         (["--linear.protocol", "aug-mae", "--linear.heads", "2"], "--linear.heads"),
     ],
 )
-def test_options_without_effect_are_refused(backbone: Path, script, words: list[str], named: str) -> None:
-    status, _, err = script("eval/linear_probe.py", "--backbone", str(backbone), "--run.dir", "out", *words)
+def test_options_without_effect_are_refused(backbone: str, script, words: list[str], named: str) -> None:
+    status, _, err = script("eval/linear_probe.py", "--backbone", backbone, "--run.dir", "out", *words)
     assert status == 1
     assert err.startswith(f"error: {named} has no effect")

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +14,8 @@ import timm
 import torch
 from PIL import Image
 
+from made_scripts import ROOT, InProcess
+
 SHORT = ["--fit.epochs", "1", "--fit.min_steps", "40", "--run.dir"]
 
 
@@ -25,11 +24,22 @@ def rows_of(path: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-@pytest.fixture
-def run(photos: Path, script, small: list[str]) -> Path:
-    status, out, err = script("recipes/supervised.py", *small, "--data.path", "photos", *SHORT, "run")
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory, save_photos, small: list[str]) -> Path:
+    """A classifier of photographs, beside them."""
+    folder = tmp_path_factory.mktemp("trained")
+    save_photos(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        script = InProcess(patch, folder)
+        status, out, err = script("recipes/supervised.py", *small, "--data.path", "photos", *SHORT, "run")
     assert status == 0, err
     assert "Classifier: run/classifier" in out
+    return folder
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
     return Path("run")
 
 
@@ -64,22 +74,11 @@ def test_a_trained_classifier_is_applied_to_images(run: Path, script) -> None:
     assert [row["prediction"] or "" for row in table] == [row["prediction"] for row in rows]
 
 
-def test_several_processes_write_the_same_table(run: Path, script, tmp_path: Path) -> None:
+def test_several_processes_write_the_same_table(run: Path, script, tmp_path: Path, warm) -> None:
     words = ["--classifier", "run", "--data.path", "photos", "--predict.batch_size", "7"]
     status, _, err = script("eval/predict.py", *words)
     assert status == 0, err
-    script_path = Path(__file__).resolve().parents[2] / "eval" / "predict.py"
-    runner = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(script_path)]
-    environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
-    environment |= {"ACCELERATE_USE_CPU": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [*runner, *words, "--out", "two.csv"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = warm(ROOT / "eval" / "predict.py", *words, "--out", "two.csv", cwd=tmp_path, processes=2)
     assert done.returncode == 0, done.stderr
     one, two = rows_of("predictions.csv"), rows_of("two.csv")
     assert len(one) == 60  # training and test images, each once

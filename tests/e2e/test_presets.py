@@ -36,6 +36,29 @@ def test_a_named_preset_resizes_the_images_and_reaches_the_baseline(photos: Path
     assert config("scratch")["preset"] == "px64"
 
 
+def test_fine_tuning_keeps_the_preset_of_its_backbone(script, small: list[str]) -> None:
+    """A preset that the size of the input would not have chosen counts on both sides of the comparison."""
+    status, out, err = script(MAE, *small, "--preset", "digits", "--model.img_size", "24", "--model.patch_size", "6",
+                              "--fit.epochs", "0.1", "--run.dir", "run")  # fmt: skip
+    assert status == 0, err
+    short = ["--fit.min_steps", "1", "--fit.epochs", "0.05", "--eval.labels", "100"]
+    for name, run in (("recipes/supervised", "scratch"), ("eval/finetune", "tuned"), ("eval/finetune", "again")):
+        typed = re.search(rf"{name}.py (.*)", out)
+        assert typed
+        words = ["--backbone", "tuned"] if run == "again" else shlex.split(typed[1])
+        status, _, err = script(f"{name}.py", *words, *short, "--run.dir", run)
+        assert status == 0, err
+    scratch, *tuned = (config(run) for run in ("scratch", "tuned", "again"))
+    for one in tuned:
+        assert one["augment"] == scratch["augment"]
+        assert one["fit"] == scratch["fit"]
+        assert {k: v for k, v in one["supervised"].items() if k != "pool"} == {
+            k: v for k, v in scratch["supervised"].items() if k != "pool"
+        }
+    assert scratch["augment"]["policy"] == "none"  # px32, the preset for 24 px, has RandAugment
+    assert tuned[0]["optim"]["base_lr"] == 2e-3  # the preset's own, not that of narrow networks
+
+
 def test_naming_the_preset_that_would_be_chosen_is_the_same_run(script, small: list[str]) -> None:
     words = [*small, "--fit.epochs", "0.2"]
     status, _, err = script(MAE, *words)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,10 +27,7 @@ def test_a_signal_to_the_group_saves_and_stops_cleanly(
         f"sys.argv = ['mae.py', *{[*words, 'stopped']!r}]\n"
         f"runpy.run_path({str(ROOT / 'recipes/mae.py')!r}, run_name='__main__')\n"
     )
-    stopped = subprocess.run(
-        [sys.executable, str(stopper)], cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True,
-        text=True, timeout=300, start_new_session=True,
-    )  # fmt: skip
+    stopped = launched(stopper, cwd=tmp_path)
     assert stopped.returncode == 143, stopped.stderr
     assert "stopped after step 6, which is saved; the same command continues" in stopped.stderr
     assert "Traceback" not in stopped.stderr

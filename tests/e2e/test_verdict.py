@@ -44,7 +44,7 @@ def verdict(tmp_path_factory: pytest.TempPathFactory, launched) -> tuple[Path, s
     save_images(folder / "images", {"a": 60, "b": 60}, side=8)
     test = open_labelled(DataConfig(path=str(folder / "images")), LabelledDataConfig()).test
     Path(test.where(3)).write_bytes(b"")  # one test image cannot be read
-    done = launched("eval/verdict.py", *SHORT, *METHODS, cwd=folder, launcher=True)
+    done = launched("eval/verdict.py", *SHORT, *METHODS, cwd=folder)
     assert done.returncode == 0, done.stderr[-3000:]
     return folder, done
 
@@ -166,6 +166,7 @@ def test_the_report_is_made_again_without_torch(verdict, tmp_path: Path) -> None
 PLAN = ["--verdict.plan_only", "true", "--verdict.jobs", "0", "--verdict.methods", "pixels", *TINY]
 
 
+@pytest.mark.quick
 def test_a_class_with_one_image_and_shares_below_a_label_per_class(script, tmp_path: Path) -> None:
     save_images(tmp_path / "images", {"a": 30, "b": 30, "rare": 1})
     status, out, err = script(
@@ -194,6 +195,7 @@ def test_labels_that_are_missing(script, tmp_path: Path) -> None:
     assert "labels are needed, but flat has none" in err
 
 
+@pytest.mark.quick
 def test_a_pool_that_holds_the_test_images(script, tmp_path: Path) -> None:
     save_images(tmp_path / "labelled" / "train", {"a": 10, "b": 10})
     save_images(tmp_path / "labelled" / "test", {"a": 5, "b": 5}, seed=1)
@@ -315,11 +317,12 @@ def test_public_weights_from_a_folder_or_left_out(script, launched, monkeypatch,
     assert told(tmp_path / "v" / "runs" / "public" / "backbone" / "config.json")["ssl_vit"]["public"] == "run/backbone"
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_HOME", str(tmp_path / "empty"))
-    done = launched("eval/verdict.py", *words, "--run.dir", "w", cwd=tmp_path)
+    done = launched("eval/verdict.py", *words, "--run.dir", "w", cwd=tmp_path, cold=True)
     assert done.returncode == 0, done.stderr
     assert "left out  public weights: vit_small_patch16_224.dino could not be downloaded" in done.stdout
     assert "public weights, fine-tuned" not in done.stdout
-    done = launched("eval/verdict.py", *words, "--run.dir", "x", "--verdict.public", "resnet18.a1_in1k", cwd=tmp_path)
+    words += ["--run.dir", "x", "--verdict.public", "resnet18.a1_in1k"]
+    done = launched("eval/verdict.py", *words, cwd=tmp_path, cold=True)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("error: --verdict.public: resnet18.a1_in1k could not be downloaded")
 

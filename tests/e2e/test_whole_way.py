@@ -153,10 +153,7 @@ def test_killed_and_started_again(launched, tmp_path: Path, small: list[str]) ->
         f"sys.argv = ['mae.py', *{[*words, 'killed']!r}]\n"
         f"runpy.run_path({str(ROOT / 'recipes/mae.py')!r}, run_name='__main__')\n"
     )
-    import os
-
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    died = subprocess.run([sys.executable, str(killer)], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    died = launched(killer, cwd=tmp_path)
     assert died.returncode == -signal.SIGKILL
     assert not (tmp_path / "killed" / "backbone").exists()
     again = launched("recipes/mae.py", *words, "killed", cwd=tmp_path)

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from ssl_vit.configs import DataConfig, FitConfig, LabelledDataConfig, OptimConfig
+from ssl_vit.configs import DataConfig, LabelledDataConfig, ResolvedFit, ResolvedOptim
 from ssl_vit.core.schedules import teacher_momentum, teacher_temperature, warmup_cosine
 from ssl_vit.data.loading.loader import Batch, Loader
 from ssl_vit.data.sources.opening import open_pool
-from ssl_vit.methods.dino import DINOConfig
+from ssl_vit.methods.dino import ResolvedDINO
 from ssl_vit.models.projection import ProjectionHead
 from ssl_vit.models.vit import ViTBackbone
 from ssl_vit.objectives.dino import DINO
@@ -101,10 +101,11 @@ def test_six_steps_of_the_loop(tmp_path: Path) -> None:
         num_heads=v["num_heads"], num_classes=0, global_pool="token",
     )  # fmt: skip
     hidden, bottleneck = first["head.mlp.2.weight"].shape[0], first["head.last_layer.weight_v"].shape[1]
-    cfg = DINOConfig(
+    cfg = ResolvedDINO(
         out_dim=c["out_dim"], head_hidden=hidden, head_bottleneck=bottleneck, teacher_temp=c["teacher_temp"],
         warmup_teacher_temp=c["warmup_teacher_temp"], teacher_warmup=c["warmup_teacher_temp_epochs"] / c["epochs"],
         momentum=c["momentum"][0], freeze_last_layer=float(c["freeze_last_layer_epochs"]), on_collapse="warn",
+        drop_path=0.0, centring="mean",
     )  # fmt: skip
     dino = DINO(ViTBackbone(vit, "vit", {}), cfg, pool="cls", batch_size=c["batch"]).double()
     for branch in (dino.student, dino.teacher):
@@ -123,10 +124,10 @@ def test_six_steps_of_the_loop(tmp_path: Path) -> None:
     pool, _ = open_pool(DataConfig(), LabelledDataConfig())
     pool = pool.subset(np.arange(c["batch"] * c["steps_per_epoch"]))
     loader = Loader(pool, batch_size=c["batch"], micro_batch=c["batch"], seed=0, device=accelerator.device)
-    fit = FitConfig(epochs=float(c["epochs"]), batch_size=c["batch"], precision="fp64",
-                    clip_each=c["clip_per_parameter"], log_every=1, checkpoint_steps=6)  # fmt: skip
-    optim = OptimConfig(lr=0.002, min_lr=1e-5, warmup=1 / 3, schedule="dino", weight_decay=0.04, weight_decay_end=0.4,
-                        betas=(0.9, 0.999))  # fmt: skip
+    fit = ResolvedFit(epochs=float(c["epochs"]), batch_size=c["batch"], precision="fp64",
+                      clip_each=c["clip_per_parameter"], log_every=1, checkpoint_steps=6, min_steps=0)  # fmt: skip
+    optim = ResolvedOptim(lr=0.002, min_lr=1e-5, warmup=1 / 3, schedule="peak_twice", weight_decay=0.04,
+                          weight_decay_end=0.4, betas=(0.9, 0.999), base_lr=1e-3)  # fmt: skip
     with pytest.raises(Enough):
         loop.fit(dino, loader, view, fit=fit, optim=optim, run=RunDir(tmp_path, True), accelerator=accelerator, seed=0)
 

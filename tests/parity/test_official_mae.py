@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from ssl_vit.core.masking import Mask, kept_patches, random_mask
 from ssl_vit.core.schedules import warmup_cosine
-from ssl_vit.methods.mae import MAEConfig
+from ssl_vit.methods.mae import ResolvedMAE
 from ssl_vit.models.positions import sincos_2d
 from ssl_vit.models.vit import ViTBackbone
 from ssl_vit.objectives.mae import MAE
@@ -42,7 +42,7 @@ def build(norm_pix: bool, ratio: float) -> MAE:
         img_size=c["img_size"], patch_size=c["patch_size"], embed_dim=c["embed_dim"], depth=c["depth"],
         num_heads=c["num_heads"], num_classes=0, global_pool="token",
     )  # fmt: skip
-    cfg = MAEConfig(ratio, norm_pix, c["decoder_embed_dim"], c["decoder_depth"], c["decoder_num_heads"])
+    cfg = ResolvedMAE(ratio, norm_pix, c["decoder_embed_dim"], c["decoder_depth"], c["decoder_num_heads"])
     mae = MAE(ViTBackbone(vit, "vit", {}), cfg).double()
     state = {k.removeprefix("state."): v for k, v in TENSORS.items() if k.startswith("state.")}
     mae.positions = state.pop("decoder_pos_embed")[0, 1:]

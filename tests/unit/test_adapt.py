@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from ssl_vit.configs import ModelConfig
+from ssl_vit.configs import ResolvedModel
 from ssl_vit.core.errors import UserError
 from ssl_vit.models.adapt import adapt
 from ssl_vit.models.build import build_backbone
@@ -15,7 +15,7 @@ from torch import Tensor
 
 def backbone(pool: str = "cls") -> ViTBackbone:
     torch.manual_seed(0)
-    cfg = ModelConfig("vit_tiny_patch16_224", 24, 4, 24, 2, 2, "sincos", pool)  # pyright: ignore[reportArgumentType]
+    cfg = ResolvedModel("vit_tiny_patch16_224", 24, 4, 24, 2, 2, "sincos", pool)  # pyright: ignore[reportArgumentType]
     return build_backbone(cfg, 2).eval()
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
-from ssl_vit.data.targets import Kind
+from ssl_vit.configs.metrics import Kind, leading
 from ssl_vit.evaluation.answers import answers_of, save_answers
-from ssl_vit.evaluation.metrics import METRICS, judge
+from ssl_vit.evaluation.metrics import judge
 
 NAMES = ("a", "b", "c")
 
@@ -25,7 +26,7 @@ def made(kind: Kind, n: int = 120) -> tuple[np.ndarray, np.ndarray]:
     return labels + 0.5 * rng.normal(size=(n, 3)), labels
 
 
-CASES: list[tuple[Kind, str]] = [(kind, metric) for kind, metrics in METRICS.items() for metric in metrics]
+CASES: list[tuple[Kind, str]] = [(kind, metric) for kind in get_args(Kind) for metric in leading(kind)]
 
 
 @pytest.mark.parametrize(("kind", "metric"), CASES)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from scipy import stats
@@ -25,8 +25,6 @@ from ssl_vit.views.augment import (
 )
 from torch import Tensor
 from torchvision.transforms import RandomResizedCrop
-
-CASES = settings(max_examples=100, deadline=None, database=None, derandomize=True)
 
 
 def noise(*shape: int, seed: int = 0) -> Tensor:
@@ -51,7 +49,6 @@ def crops(draw: st.DrawFn, least: int) -> tuple[int, int, int, int, int, int]:
     return height, width, draw(st.integers(0, height - h)), draw(st.integers(0, width - w)), h, w
 
 
-@CASES
 @given(crop=crops(2), out=st.integers(2, 45), kernel=st.sampled_from(KERNELS), whole=st.booleans())
 def test_a_crop_is_torchs_interpolation_of_the_cropped_image(
     crop: tuple[int, ...], out: int, kernel: Interpolation, whole: bool
@@ -65,7 +62,6 @@ def test_a_crop_is_torchs_interpolation_of_the_cropped_image(
     assert float((found - expected).abs().max()) < 1e-9
 
 
-@CASES
 @given(crop=crops(1), out=st.integers(1, 45), kernel=st.sampled_from(KERNELS), whole=st.booleans())
 def test_crops_down_to_one_pixel_are_torchs_weights(
     crop: tuple[int, ...], out: int, kernel: Interpolation, whole: bool
@@ -109,7 +105,6 @@ def test_every_sample_has_its_own_crop_and_flip() -> None:
         assert float((together[i] - expected).abs().max()) < 1e-12
 
 
-@CASES
 @given(crop=crops(1), out=st.integers(1, 45), shift=st.floats(0, 0.99))
 def test_a_flip_mirrors_exactly(crop: tuple[int, ...], out: int, shift: float) -> None:
     height, width, top, left, h, w = crop
@@ -129,7 +124,6 @@ def test_the_whole_image_at_its_own_size_is_unchanged(size: int, dtype: torch.dt
     assert torch.equal(crop_resize(images, whole, size, torch.tensor([True, False]))[0], images[0].flip(-1))
 
 
-@CASES
 @given(size=st.integers(1, 40), out=st.integers(1, 60), data=st.data())
 def test_constant_images_stay_constant(size: int, out: int, data: st.DataObject) -> None:
     extent = data.draw(st.floats(1, size))
@@ -140,7 +134,6 @@ def test_constant_images_stay_constant(size: int, out: int, data: st.DataObject)
         assert float((result - 0.7).abs().max()) < tolerance
 
 
-@CASES
 @given(size=st.integers(1, 60), out=st.integers(1, 60), data=st.data())
 def test_weights_sum_to_one_and_stay_inside_the_crop(size: int, out: int, data: st.DataObject) -> None:
     extent = data.draw(st.floats(1, size))
@@ -193,7 +186,6 @@ def test_bytes_are_for_large_8_bit_images() -> None:
     assert not crops_in_bytes(image.to("meta"), 16)
 
 
-@CASES
 @given(size=st.tuples(st.integers(1, 900), st.integers(1, 900)), seed=st.integers(0, 999))
 def test_boxes_of_whole_pixels_are_the_nearest_and_stay_inside(size: tuple[int, int], seed: int) -> None:
     sizes, canvas = torch.tensor([size] * 10, dtype=torch.float32), (31, 47)
@@ -257,7 +249,6 @@ def draw(sizes: Tensor, scale: tuple[float, float], ratio: tuple[float, float], 
     return random_resized_crop(key, sizes, scale, ratio)
 
 
-@CASES
 @given(
     size=st.tuples(st.integers(1, 600), st.integers(1, 600)),
     scale=st.tuples(st.floats(0.01, 1), st.floats(0.01, 1)).map(lambda s: (min(s), max(s))),
@@ -364,7 +355,6 @@ def test_boxes_keep_their_place_on_the_canvas() -> None:
     assert torch.allclose(to_canvas(boxes, sizes, (50, 400))[0], torch.tensor([5.0, 40.0, 25.0, 200.0]))
 
 
-@CASES
 @given(
     size=st.tuples(st.integers(1, 3000), st.integers(1, 3000)),
     canvas=st.tuples(st.integers(1, 64), st.integers(1, 64)),

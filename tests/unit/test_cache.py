@@ -282,9 +282,9 @@ def test_a_shared_array_is_one_memory(platform: str, tmp_path: Path, monkeypatch
 KILLED = """
 import os, signal, sys
 import numpy as np, torch
-from ssl_vit.data.formats import Format
+from ssl_vit.data.decoding.formats import Format
 from ssl_vit.data.images import ImageSet, Sizes
-from ssl_vit.data.loader import Loader
+from ssl_vit.data.loading.loader import Loader
 
 class Rows:
     def __len__(self): return 50
@@ -301,6 +301,7 @@ Loader(images, batch_size=4, micro_batch=4, seed=0, device=torch.device("cpu"), 
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="files without a name are Linux's")
+@pytest.mark.processes
 def test_a_process_killed_while_it_decodes_leaves_no_file(tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     done = subprocess.run(

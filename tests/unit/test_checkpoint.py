@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import timm
 import torch
-from ssl_vit.configs import ModelConfig
+from ssl_vit.configs import ResolvedModel
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.exports.timm_folder import export_backbone, load_backbone
@@ -22,7 +22,7 @@ SCALE = PixelScale((0.4, 0.5), (0.2, 0.3), 16)
 
 def backbone() -> ViTBackbone:
     torch.manual_seed(0)
-    return build_backbone(ModelConfig("vit_small_patch16_224", 24, 4, 32, 2, 2, "sincos", "mean"), 2)
+    return build_backbone(ResolvedModel("vit_small_patch16_224", 24, 4, 32, 2, 2, "sincos", "mean"), 2)
 
 
 def exported(tmp_path: Path, pool: str = "mean") -> tuple[ViTBackbone, Path]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import timm
 import torch
-from ssl_vit.configs import ModelConfig
+from ssl_vit.configs import ResolvedModel
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.data.targets import TargetScale
@@ -25,7 +25,7 @@ POOLS = ["cls", "mean", "mean_prenorm"]
 def classifier(pool: str, hidden: int = 0) -> Classifier:
     torch.manual_seed(0)
     model_pool = "cls" if pool == "cls" else "mean"
-    backbone = build_backbone(ModelConfig("vit_small_patch16_224", 24, 4, 32, 2, 2, "sincos", model_pool), 2)
+    backbone = build_backbone(ResolvedModel("vit_small_patch16_224", 24, 4, 32, 2, 2, "sincos", model_pool), 2)
     net = Classifier(backbone, 3, pool=pool, hidden=hidden).eval()  # pyright: ignore[reportArgumentType]
     with torch.no_grad():
         for parameter in net.parameters():

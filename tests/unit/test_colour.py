@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torchvision.transforms.v2.functional as tvf
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from scipy.ndimage import gaussian_filter
@@ -29,7 +29,6 @@ from ssl_vit.views.colour import (
 )
 from torch import Tensor
 
-CASES = settings(max_examples=50, deadline=None, database=None, derandomize=True)
 SHAPES = st.tuples(st.integers(1, 4), st.sampled_from([1, 3]), st.integers(1, 12), st.integers(1, 12))
 
 
@@ -64,7 +63,6 @@ def test_solarise_inverts_the_bright_half() -> None:
     assert torch.equal(result[dark], images[dark])
 
 
-@CASES
 @given(shape=SHAPES, sigma=st.floats(0.1, 2.0))
 def test_blur_keeps_constants_and_range(shape: tuple[int, int, int, int], sigma: float) -> None:
     sigmas = torch.full((shape[0],), sigma)
@@ -95,7 +93,6 @@ def test_blur_of_almost_no_width_changes_nothing() -> None:
     assert torch.allclose(blur(images, torch.tensor([0.1, 0.1])), images, rtol=0, atol=1e-12)
 
 
-@CASES
 @given(shape=SHAPES, strength=st.floats(0, 0.9), seed=st.integers(0, 100))
 def test_jitter_stays_in_range_and_its_middle_is_no_change(
     shape: tuple[int, int, int, int], strength: float, seed: int
@@ -181,7 +178,6 @@ def test_contrast_of_other_channels_is_about_the_mean_of_all() -> None:
     assert torch.allclose(found, mean + (images - mean) * factor, rtol=0, atol=1e-12)
 
 
-@CASES
 @given(seed=st.integers(0, 1000), first=st.floats(-1, 1), second=st.floats(-1, 1))
 def test_hue_turns_a_circle_and_keeps_the_least_and_the_largest(seed: int, first: float, second: float) -> None:
     images = pixels(2, 3, 5, 5, seed=seed)
@@ -200,7 +196,6 @@ def test_a_third_of_a_turn_moves_every_channel_on() -> None:
     assert torch.allclose(hue(images, torch.full((1,), 1 / 3, dtype=torch.float64)), images.roll(1, dims=1), atol=1e-9)
 
 
-@CASES
 @given(n=st.integers(1, 3), size=st.integers(1, 20), sigma=st.floats(0.1, 3.0))
 def test_blur_by_products_is_blur(n: int, size: int, sigma: float) -> None:
     images, sigmas = pixels(n, 2, size, size), torch.linspace(0.2, sigma, n).double()
@@ -227,7 +222,6 @@ def test_luma_is_the_weighted_sum_to_the_last_bit() -> None:
         assert torch.equal(luma(images), (images * weights).sum(dim=1, keepdim=True))
 
 
-@CASES
 @given(shape=SHAPES, bits=st.sampled_from([8, 16]), seed=st.integers(0, 1000), single=st.booleans())
 def test_three_augment_keeps_shape_type_and_range(
     shape: tuple[int, int, int, int], bits: int, seed: int, single: bool

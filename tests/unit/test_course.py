@@ -6,18 +6,19 @@ import json
 from pathlib import Path
 
 import pytest
-from ssl_vit.configs import ModelConfig
+from ssl_vit.configs import ResolvedModel
 from ssl_vit.core.errors import UserError
 from ssl_vit.verdict.course import _planned
 from ssl_vit.verdict.draws import matched_steps
-from ssl_vit.verdict.options import VerdictConfig, VerdictRecipe
+from ssl_vit.verdict.options import VerdictConfig, verdict_recipe
 from ssl_vit.verdict.runner import Runner, Unit
 from ssl_vit.verdict.study import Study
 from ssl_vit.verdict.tuning import Candidate
 
+MODEL = ResolvedModel("vit_tiny_patch16_224", 8, pool="mean")
 STUDY = Study(
-    folder=Path("v"), recipe=VerdictRecipe(verdict=VerdictConfig(length=0.5)), kind="class", metric="top1",
-    labels=(20, 6400), starts=("scratch", "mae", "dino"), preset="digits", model=ModelConfig(), cnn=None, given={},
+    folder=Path("v"), recipe=verdict_recipe()(verdict=VerdictConfig(length=0.5)), kind="class", metric="top1",
+    labels=(20, 6400), starts=("scratch", "mae", "dino"), preset="digits", model=MODEL, cnn=None, given={},
     epochs={"mae": 139.0, "dino": 139.0}, base_lr={"scratch": 4e-3, "finetune": 2e-3}, tuned=(6400,), matched=(6400,),
     judged=7000, heads=(5120, 640),
 )  # fmt: skip

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from ssl_vit.data.decoding.decode import (
@@ -391,7 +391,6 @@ def test_half_a_file_is_unreadable(name: str) -> None:
     assert "\n" not in str(raised.value)
 
 
-@settings(max_examples=150, deadline=None, database=None, derandomize=True)
 @given(name=st.sampled_from(sorted(FILES)), data=st.data())
 def test_a_damaged_file_gives_pixels_or_a_reason(name: str, data: st.DataObject) -> None:
     raw = bytearray(FILES[name][: data.draw(st.integers(0, len(FILES[name])))])
@@ -502,7 +501,6 @@ def reference(stored: np.ndarray, canvas: tuple[int, int]) -> np.ndarray:
     return x.clamp(0, np.iinfo(stored.dtype).max).numpy()
 
 
-@settings(max_examples=40, deadline=None, database=None, derandomize=True)
 @given(
     height=st.integers(1, 24),
     width=st.integers(1, 24),

@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from ssl_vit.configs import ModelConfig
+from ssl_vit.configs import ResolvedModel
 from ssl_vit.core.schedules import base_momentum, teacher_momentum, teacher_temperature
-from ssl_vit.methods.dino import DINOConfig
+from ssl_vit.methods.dino import ResolvedDINO
 from ssl_vit.models.build import build_backbone
 from ssl_vit.objectives.base import Clock
 from ssl_vit.objectives.dino import DINO
@@ -19,12 +19,12 @@ from ssl_vit.objectives.health import Observations, Watch, collapse_kind, effect
 from ssl_vit.training.optim import clip_each
 from torch import Tensor
 
-MODEL = ModelConfig("vit_tiny_patch16_224", 16, 4, 24, 2, 2, "sincos", "cls")
-CFG = DINOConfig(out_dim=32, head_hidden=24, head_bottleneck=12, teacher_temp=0.07, warmup_teacher_temp=0.04,
-                 teacher_warmup=0.0, check_steps=1, freeze_last_layer=0.0)  # fmt: skip
+MODEL = ResolvedModel("vit_tiny_patch16_224", 16, 4, 24, 2, 2, "sincos", "cls")
+CFG = ResolvedDINO(out_dim=32, head_hidden=24, head_bottleneck=12, teacher_temp=0.07, warmup_teacher_temp=0.04,
+                 teacher_warmup=0.0, check_steps=1, freeze_last_layer=0.0, drop_path=0.0, centring="mean")  # fmt: skip
 
 
-def build(cfg: DINOConfig = CFG, batch: int = 8) -> DINO:
+def build(cfg: ResolvedDINO = CFG, batch: int = 8) -> DINO:
     torch.manual_seed(0)
     return DINO(build_backbone(MODEL, 1), cfg, pool="cls", batch_size=batch, freeze_positions=True).double()
 
@@ -229,7 +229,7 @@ def test_the_watch_forgives_one_look_and_tells_kinds_apart() -> None:
     assert again.look("dominant", 80) == 70
 
 
-def collapsing(kind: str, cfg: DINOConfig) -> DINO:
+def collapsing(kind: str, cfg: ResolvedDINO) -> DINO:
     """A DINO whose teacher has collapsed for good: it answers the same to every image."""
     dino = build(replace(cfg, momentum=1.0, centre_momentum=0.99999 if kind == "dominant" else 0.9))
     last = dino.teacher.head.mlp[-1]

@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from ssl_vit.models.projection import ProjectionHead
 from ssl_vit.objectives.distillation import LastLayer, Teaching, cross_view_loss, sinkhorn_knopp
@@ -37,7 +37,6 @@ def specification(
     return loss / pairs
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     views=st.integers(2, 6), given_=st.integers(1, 2), batch=st.integers(1, 5), outputs=st.integers(2, 9),
     chunk=st.integers(1, 6), seed=st.integers(0, 1000),

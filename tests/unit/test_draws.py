@@ -6,16 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ssl_vit.configs import ModelConfig
+from ssl_vit.configs import ResolvedModel
 from ssl_vit.verdict import draws
 from ssl_vit.verdict.draws import Tuned, make_draws
-from ssl_vit.verdict.options import VerdictConfig, VerdictRecipe
+from ssl_vit.verdict.options import VerdictConfig, verdict_recipe
 from ssl_vit.verdict.runner import Runner, Unit
 from ssl_vit.verdict.study import Study
 
+MODEL = ResolvedModel("vit_tiny_patch16_224", 8, pool="mean")
 STUDY = Study(
-    folder=Path("v"), recipe=VerdictRecipe(), kind="class", metric="top1", labels=(20,), starts=("scratch",),
-    preset="digits", model=ModelConfig(), cnn=None, given={}, epochs={}, base_lr={}, tuned=(), matched=(),
+    folder=Path("v"), recipe=verdict_recipe()(), kind="class", metric="top1", labels=(20,), starts=("scratch",),
+    preset="digits", model=MODEL, cnn=None, given={}, epochs={}, base_lr={}, tuned=(), matched=(),
     judged=100, heads=(5120, 640),
 )  # fmt: skip
 LONG, SHORT = 100.0, 20.0
@@ -55,7 +56,7 @@ def light(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make(runner: Runner, budget: float | None, total: int = 5) -> tuple[int, list[str]]:
-    recipe = VerdictRecipe(verdict=replace(VerdictConfig(), train_draws=total))
+    recipe = verdict_recipe()(verdict=replace(VerdictConfig(), train_draws=total))
     return make_draws(replace(STUDY, recipe=recipe), Tuned({}, {}, {}, 0.0), runner, budget)
 
 

@@ -6,7 +6,7 @@ import io
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from scipy.ndimage import gaussian_filter, zoom
@@ -14,8 +14,6 @@ from ssl_vit.configs import DataConfig, LabelledDataConfig
 from ssl_vit.data.sources.opening import open_labelled
 from ssl_vit.leaks import duplicates
 from ssl_vit.leaks.duplicates import candidates, hashes, mirrored, near_duplicates, thumbnail
-
-CASES = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 
 
 def scene(seed: int, side: int = 64, channels: int = 3) -> np.ndarray:
@@ -151,7 +149,6 @@ def test_hashes_of_mirrored_images() -> None:
     assert (hashes(images) < 2**63).all()
 
 
-@CASES
 @given(
     seed=st.integers(0, 10_000),
     count=st.integers(0, 120),

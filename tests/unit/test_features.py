@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from ssl_vit.configs import DataConfig, LabelledDataConfig, ModelConfig
+from ssl_vit.configs import DataConfig, LabelledDataConfig, ResolvedModel
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.loading.loader import Batch
 from ssl_vit.data.scale import PixelScale
@@ -21,7 +21,7 @@ TRAIN = open_labelled(DataConfig(), LabelledDataConfig()).train.subset(np.arange
 
 def network() -> Backbone:
     torch.manual_seed(0)
-    return build_backbone(ModelConfig("vit_tiny_patch16_224", 8, 2, 16, 3, 2, "sincos", "cls"), 1)
+    return build_backbone(ResolvedModel("vit_tiny_patch16_224", 8, 2, 16, 3, 2, "sincos", "cls"), 1)
 
 
 def extractor(**options: bool) -> Extractor:

@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from PIL import Image
-from ssl_vit.configs import AugmentConfig, DataConfig, LoadingConfig
+from ssl_vit.configs import DataConfig, LoadingConfig, ResolvedAugment
 from ssl_vit.core import dist
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.randomness import make_key
@@ -33,7 +33,7 @@ from ssl_vit.views.training import train_images
 CPU = torch.device("cpu")
 RGB = Format(3, 8)
 SCALE = PixelScale((0.5, 0.4, 0.3), (0.2, 0.3, 0.25), 8)
-AUGMENT = AugmentConfig((0.2, 1.0), flip=True, policy="none")
+AUGMENT = ResolvedAugment((0.2, 1.0), flip=True, policy="none", erasing=0.0)
 CROPS = FileCrops(48, (0.2, 1.0), (3 / 4, 4 / 3), "bicubic")
 
 

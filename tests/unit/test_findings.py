@@ -201,7 +201,7 @@ def test_values_alone_give_an_interval_that_says_what_it_lacks(found: Callable[.
 
 
 def test_a_smaller_error_is_a_gain(found: Callable[..., Findings]) -> None:
-    said = found((0.35, 0.50, 0.70), metric="mae")
+    said = found((0.35, 0.50, 0.70), metric="mean_absolute_error")
     assert said.primary[0].sign == 1 and "points" not in said.headline
     assert "advantage in mean absolute error +" in said.more[0]
 

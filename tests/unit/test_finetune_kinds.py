@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from ssl_vit.configs import AugmentConfig, FitConfig, ModelConfig, OptimConfig
+from ssl_vit.configs import ResolvedAugment, ResolvedFit, ResolvedModel, ResolvedOptim
 from ssl_vit.data.decoding.decode import Format
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
 from ssl_vit.data.scale import measure_scale
 from ssl_vit.data.sources.opening import Labelled
 from ssl_vit.data.targets import Kind
 from ssl_vit.evaluation import finetune
-from ssl_vit.methods.supervised import SupervisedConfig
+from ssl_vit.methods.supervised import ResolvedSupervised
 from ssl_vit.models.build import build_backbone
 from ssl_vit.runs.directory import RunDir
 from ssl_vit.training import launch
@@ -49,12 +49,13 @@ def test_what_is_learned(kind: Kind, tmp_path: Path) -> None:
     data = labelled(kind)
     accelerator = launch.start("fp32", 0)
     torch.manual_seed(0)
-    backbone = build_backbone(ModelConfig("vit_tiny_patch16_224", 8, 4, 32, 2, 2, "sincos", "mean"), 1)
+    backbone = build_backbone(ResolvedModel("vit_tiny_patch16_224", 8, 4, 32, 2, 2, "sincos", "mean"), 1)
     trained = finetune.train_on_labels(
         backbone, data, measure_scale(data.train), size=8,
-        supervised=SupervisedConfig("mean", mixup=0.0, cutmix=0.0, drop_path=0.0, ema_decay=0.9),
-        augment=AugmentConfig((1.0, 1.0), flip=False, policy="none", erasing=0.0),
-        optim=OptimConfig(lr=3e-3), fit_cfg=FitConfig(epochs=40.0, batch_size=64, micro_batch=64, precision="fp32"),
+        supervised=ResolvedSupervised("mean", mixup=0.0, cutmix=0.0, drop_path=0.0, ema_decay=0.9),
+        augment=ResolvedAugment((1.0, 1.0), flip=False, policy="none", erasing=0.0),
+        optim=ResolvedOptim(lr=3e-3, base_lr=1e-3),
+        fit_cfg=ResolvedFit(epochs=40.0, min_steps=0, batch_size=64, micro_batch=64, precision="fp32"),
         run=RunDir(tmp_path, True), accelerator=accelerator, seed=0, quiet=True,
     )  # fmt: skip
     metrics = trained.metrics
@@ -65,6 +66,6 @@ def test_what_is_learned(kind: Kind, tmp_path: Path) -> None:
         assert metrics["average_precision"] > 90
         assert metrics["macro_f1"] > 85
     else:  # in the units of the labels, whose deviations are about 14 and 577
-        assert metrics["per_target"]["top"]["mae"] < 5
-        assert metrics["per_target"]["left"]["mae"] < 200
+        assert metrics["per_target"]["top"]["mean_absolute_error"] < 5
+        assert metrics["per_target"]["left"]["mean_absolute_error"] < 200
         assert metrics["r2"] > 0.7

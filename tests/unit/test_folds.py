@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from ssl_vit.configs import LinearConfig
 from ssl_vit.evaluation.few_label import held_out_inside
@@ -12,10 +12,7 @@ from ssl_vit.evaluation.folds import group_folds
 from ssl_vit.evaluation.linear import linear_probe
 from ssl_vit.evaluation.linear_cached import assign_folds, linear_cached
 
-CASES = settings(max_examples=50, deadline=None, database=None, derandomize=True)
 
-
-@CASES
 @given(data=st.data(), groups=st.lists(st.integers(0, 12), min_size=2, max_size=90))
 def test_groups_stay_whole_and_classes_stay_in_training(data: st.DataObject, groups: list[int]) -> None:
     labels = np.array(data.draw(st.lists(st.integers(0, 2), min_size=len(groups), max_size=len(groups))))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from ssl_vit.configs import DataConfig, LabelledDataConfig
@@ -17,7 +17,6 @@ from ssl_vit.core.errors import UserError
 from ssl_vit.data.sources.opening import Labelled, open_labelled, open_pool
 from ssl_vit.data.sources.splits import made_split
 
-CASES = settings(max_examples=80, deadline=None, database=None, derandomize=True)
 KINDS = ("class", "multilabel", "regression")
 SAME = LabelledDataConfig()
 
@@ -41,7 +40,6 @@ def complete_and_apart(train: np.ndarray, test: np.ndarray, groups: np.ndarray) 
     assert not set(groups[train].tolist()) & set(groups[test].tolist())
 
 
-@CASES
 @given(
     groups=st.lists(st.integers(-3, 25), min_size=2, max_size=150),
     kind=st.sampled_from(KINDS),

@@ -112,6 +112,7 @@ NOWHERE = "http://127.0.0.1:1"  # nothing listens there
 FOUND = "tiny/pets train 3 b'\\x89PNG' [0, 1, 0]"
 
 
+@pytest.mark.processes
 def test_a_hub_that_answers_and_then_is_gone(hub: http.server.ThreadingHTTPServer, tmp_path: Path) -> None:
     address = f"http://127.0.0.1:{hub.server_port}"
     found, unknown, secret = asked("tiny/pets", "tiny/dogs", "secret/pets", endpoint=address, cwd=tmp_path)
@@ -127,6 +128,7 @@ def test_a_hub_that_answers_and_then_is_gone(hub: http.server.ThreadingHTTPServe
     assert "no (public) data set" not in gone
 
 
+@pytest.mark.processes
 def test_a_machine_that_was_told_to_stay_offline(tmp_path: Path) -> None:
     (said,) = asked("tiny/pets", endpoint=NOWHERE, cwd=tmp_path, HF_HUB_OFFLINE="1")
     assert said.startswith("refused: there is no file or folder tiny/pets")

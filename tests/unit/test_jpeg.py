@@ -7,7 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from ssl_vit.data.decoding import jpeg
@@ -90,7 +90,6 @@ def test_pixels_sizes_and_reasons_are_pillows(name: str, form: Format, canvas: t
     check_as_pillow(FILES[name], form, canvas)
 
 
-@settings(max_examples=150, deadline=None, database=None, derandomize=True)
 @given(data=st.data(), name=st.sampled_from(["plain", "grey", "progressive", "restarts"]))
 def test_damaged_files_are_what_pillow_makes_of_them(name: str, data: st.DataObject) -> None:
     raw = bytearray(FILES[name])

@@ -119,7 +119,9 @@ def test_images_that_were_not_judged_have_no_weight(judge: Judge) -> None:
     assert most(verdict) == pytest.approx(sum(weights))
 
 
-@pytest.mark.parametrize(("kind", "metric"), [("class", "auroc"), ("class", "macro_f1"), ("regression", "mae")])
+@pytest.mark.parametrize(
+    ("kind", "metric"), [("class", "auroc"), ("class", "macro_f1"), ("regression", "mean_absolute_error")]
+)
 def test_without_a_bound_one_image_is_enough(judge: Judge, kind: str, metric: str) -> None:
     verdict, found = judge(SAME, leak(7), kind=kind, metric=metric)
     assert most(verdict) is None and found.refused == (REFUSED,)

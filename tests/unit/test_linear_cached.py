@@ -164,7 +164,13 @@ def test_numbers_come_back_in_their_own_units() -> None:
     x = rng.normal(size=(120, 4))
     y = np.stack([1000 + 50 * x[:, 0], x[:, 1] - x[:, 2]], axis=1)
     fit = solve(
-        x, y, x, kind="regression", names=("u", "v"), cfg=replace(CFG, decays=(0.0, 1.0), rates=(1.0,)), metric="mae"
+        x,
+        y,
+        x,
+        kind="regression",
+        names=("u", "v"),
+        cfg=replace(CFG, decays=(0.0, 1.0), rates=(1.0,)),
+        metric="mean_absolute_error",
     )
     assert fit.decay == 0.0  # a smaller error is better
     assert (np.abs(fit.scores - y).mean(axis=0) < [1.0, 0.05]).all()  # of deviations of 50 and 1.4

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from ssl_vit.core.errors import UserError
@@ -85,7 +85,6 @@ def same(one: list[Batch], other: list[Batch]) -> bool:
 # Order
 
 
-@settings(max_examples=40, deadline=None, database=None, derandomize=True)
 @given(n=st.integers(1, 40), batch=st.integers(1, 50), seed=st.integers(0, 1000), epochs=st.integers(1, 4))
 def test_every_image_comes_exactly_once_per_epoch(n: int, batch: int, seed: int, epochs: int) -> None:
     steps = -(-n * epochs // batch)
@@ -112,7 +111,6 @@ def test_the_order_differs_by_epoch_and_seed() -> None:
     assert tuple(range(30)) not in orders
 
 
-@settings(max_examples=30, deadline=None, database=None, derandomize=True)
 @given(n=st.integers(1, 25), batch=st.integers(1, 30), start=st.integers(0, 12))
 def test_starting_later_gives_the_tail(n: int, batch: int, start: int) -> None:
     images = array_set(n)
@@ -152,12 +150,13 @@ def test_a_batch_says_what_it_holds(tmp_path: Path) -> None:
         assert batch.images[:, 0, 1, 1].tolist() == index
         assert batch.sizes.tolist() == [[4.0, 3.0 + i % 3] for i in index]
         assert not batch.native
-        assert batch.labels is not None
-        assert batch.labels.tolist() == [i % 5 for i in index]
+        assert batch.truth.tolist() == [i % 5 for i in index]
     (batch,) = load(file_set(tmp_path / "same", 3), batch=3).batches(0, 1)
     assert batch.native
     (batch,) = load(array_set(3), batch=3).batches(0, 1)
     assert batch.labels is None
+    with pytest.raises(ValueError, match="opened without them"):
+        _ = batch.truth
     assert batch.images.dtype == torch.int32
 
 
@@ -353,7 +352,6 @@ def test_a_file_that_vanishes_is_unreadable_too(tmp_path: Path, capsys: pytest.C
 # Evaluation
 
 
-@settings(max_examples=40, deadline=None, database=None, derandomize=True)
 @given(n=st.integers(1, 50), world=st.integers(1, 7), size=st.integers(1, 20))
 def test_evaluation_sees_every_image_once_over_all_processes(n: int, world: int, size: int) -> None:
     images = array_set(n)

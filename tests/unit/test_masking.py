@@ -6,7 +6,7 @@ import re
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from ssl_vit.core.errors import UserError
@@ -29,7 +29,6 @@ def test_kept_patches_are_floored_as_in_the_official_code(patches: int, ratio: f
     assert kept_patches(patches, ratio) == kept
 
 
-@settings(max_examples=200, deadline=None, database=None, derandomize=True)
 @given(patches=st.integers(1, 1024), ratio=st.floats(-0.5, 1.5))
 def test_kept_patches_are_the_formula_or_refused(patches: int, ratio: float) -> None:
     formula = int(patches * (1 - ratio))
@@ -60,7 +59,6 @@ def test_the_ratios_that_an_error_proposes_are_accepted(patches: int) -> None:
         assert 1 <= kept_patches(patches, float(bound)) < patches
 
 
-@settings(max_examples=50, deadline=None, database=None, derandomize=True)
 @given(batch=st.integers(1, 9), patches=st.integers(2, 200), data=st.data())
 def test_visible_and_masked_patches_are_a_partition(batch: int, patches: int, data: st.DataObject) -> None:
     kept = data.draw(st.integers(1, patches - 1))

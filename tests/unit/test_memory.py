@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ssl_vit.configs import DataConfig, FitConfig, LabelledDataConfig, ModelConfig, OptimConfig
+from ssl_vit.configs import DataConfig, LabelledDataConfig, ResolvedFit, ResolvedModel, ResolvedOptim
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.loading.loader import Batch, Loader
 from ssl_vit.data.sources.opening import open_pool
-from ssl_vit.methods.dino import DINOConfig
+from ssl_vit.methods.dino import ResolvedDINO
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.models.build import build_backbone, make_backbone
 from ssl_vit.objectives.base import Objective
@@ -23,7 +23,7 @@ from ssl_vit.training.memory import out_of_memory
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-MODEL = ModelConfig("vit_tiny_patch16_224", 8, 2, 16, 3, 2, "sincos", "cls")
+MODEL = ResolvedModel("vit_tiny_patch16_224", 8, 2, 16, 3, 2, "sincos", "cls")
 
 
 class Largest(TorchDispatchMode):
@@ -41,8 +41,8 @@ class Largest(TorchDispatchMode):
 
 def dino(**changes: Any) -> DINO:
     torch.manual_seed(0)
-    cfg = DINOConfig(out_dim=5000, head_hidden=16, head_bottleneck=4, teacher_temp=0.07, warmup_teacher_temp=0.04,
-                     teacher_warmup=0.0, **changes)  # fmt: skip
+    cfg = ResolvedDINO(out_dim=5000, head_hidden=16, head_bottleneck=4, teacher_temp=0.07, warmup_teacher_temp=0.04,
+                     teacher_warmup=0.0, **changes, drop_path=0.0, centring="mean")  # fmt: skip
     return DINO(build_backbone(MODEL, 1), cfg, pool="cls", batch_size=8)
 
 
@@ -94,8 +94,8 @@ def trained(objective: Objective, view: Any, path: Path, **changes: Any) -> None
     accelerator = launch.start("fp32")
     pool, _ = open_pool(DataConfig(), LabelledDataConfig())
     loader = Loader(pool.subset(np.arange(8)), batch_size=8, micro_batch=8, seed=0, device=accelerator.device)
-    fit = FitConfig(epochs=1.0, batch_size=8, precision="fp32", log_every=1, **changes)
-    optim = OptimConfig(lr=1e-3)
+    fit = ResolvedFit(epochs=1.0, batch_size=8, min_steps=0, precision="fp32", log_every=1, **changes)
+    optim = ResolvedOptim(lr=1e-3, base_lr=1e-3)
     loop.fit(objective, loader, view, fit=fit, optim=optim, run=RunDir(path, True), accelerator=accelerator, seed=0)
 
 

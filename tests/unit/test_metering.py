@@ -12,14 +12,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ssl_vit.configs import AugmentConfig, DataConfig, FitConfig, LabelledDataConfig, ModelConfig, OptimConfig
-from ssl_vit.configs.resolve import resolve_augment
+from ssl_vit.configs import (
+    DataConfig,
+    LabelledDataConfig,
+    ResolvedAugment,
+    ResolvedFit,
+    ResolvedModel,
+    ResolvedOptim,
+)
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.loading.loader import Loader
 from ssl_vit.data.scale import measure_scale
 from ssl_vit.data.sources.opening import open_pool
-from ssl_vit.methods.dino import DINOConfig
-from ssl_vit.methods.mae import MAEConfig
+from ssl_vit.methods.dino import ResolvedDINO
+from ssl_vit.methods.mae import ResolvedMAE
 from ssl_vit.models.build import build_backbone
 from ssl_vit.objectives.base import Objective
 from ssl_vit.objectives.dino import DINO
@@ -30,13 +36,13 @@ from ssl_vit.training.metering import Meter, try_pass
 from torch import Tensor
 
 WIDTH, DEPTH, DECODER = 16, 2, 8
-MODEL = ModelConfig("vit_tiny_patch16_224", 8, 2, WIDTH, DEPTH, 2, "sincos", "mean")
-FIT = FitConfig(epochs=1.0, batch_size=24, precision="fp64", log_every=1)
+MODEL = ResolvedModel("vit_tiny_patch16_224", 8, 2, WIDTH, DEPTH, 2, "sincos", "mean")
+FIT = ResolvedFit(epochs=1.0, batch_size=24, precision="fp64", log_every=1, min_steps=0)
 
 
 def mae() -> MAE:
     torch.manual_seed(0)
-    return MAE(build_backbone(MODEL, 1), MAEConfig(0.5, False, DECODER, 1, 2), freeze_positions=True)
+    return MAE(build_backbone(MODEL, 1), ResolvedMAE(0.5, False, DECODER, 1, 2), freeze_positions=True)
 
 
 def inputs(images: int) -> dict[str, Tensor]:
@@ -70,9 +76,9 @@ def test_counts_grow_with_images() -> None:
 
 def dino() -> DINO:
     torch.manual_seed(0)
-    cfg = replace(
-        DINOConfig(), out_dim=32, head_hidden=16, head_bottleneck=8, centring="mean", teacher_temp=0.04,
-        warmup_teacher_temp=0.04, teacher_warmup=0.0,
+    cfg = ResolvedDINO(
+        out_dim=32, head_hidden=16, head_bottleneck=8, centring="mean", teacher_temp=0.04,
+        warmup_teacher_temp=0.04, teacher_warmup=0.0, drop_path=0.0,
     )  # fmt: skip
     return DINO(build_backbone(replace(MODEL, pool="cls"), 1), cfg, pool="cls", batch_size=4)
 
@@ -83,7 +89,7 @@ def crops(images: int) -> dict[str, Tensor]:
 
 def norms() -> DINO:
     torch.manual_seed(0)
-    model = ModelConfig("resnet18", 32, None, None, None, None, None, "mean")
+    model = ResolvedModel("resnet18", 32, None, None, None, None, None, "mean")
     return DINO(build_backbone(model, 1), dino().cfg, pool="mean", batch_size=4)
 
 
@@ -109,21 +115,21 @@ def test_the_meter_reads_shares() -> None:
     assert meter.least_seconds(100) == pytest.approx(1e-6)
 
 
-def loader_of(cfg: FitConfig) -> tuple[Loader, Any]:
+def loader_of(cfg: ResolvedFit) -> tuple[Loader, Any]:
     pool, _ = open_pool(DataConfig(), LabelledDataConfig())
     pool = pool.subset(np.arange(48))
     device = launch.start("fp32").device
     assert cfg.batch_size
     loader = Loader(pool, batch_size=cfg.batch_size, micro_batch=launch.micro_batch_size(cfg, 1), seed=3, device=device)
-    augment = resolve_augment(AugmentConfig(), 8, labelled=False)
+    augment = ResolvedAugment((1.0, 1.0), flip=False, policy="none", erasing=0.0)
     return loader, mae_view(measure_scale(pool), augment, size=8, patches=16, kept=8, dtype=torch.float64)
 
 
-def run(path: Path, cfg: FitConfig, objective: Objective | None = None) -> tuple[Objective, Loader]:
+def run(path: Path, cfg: ResolvedFit, objective: Objective | None = None) -> tuple[Objective, Loader]:
     objective, (loader, view) = objective or mae(), loader_of(cfg)
     path.mkdir()
     loop.fit(
-        objective, loader, view, fit=cfg, optim=OptimConfig(lr=1e-3), run=RunDir(path, True),
+        objective, loader, view, fit=cfg, optim=ResolvedOptim(lr=1e-3, base_lr=1e-3), run=RunDir(path, True),
         accelerator=launch.start("fp32"), seed=3,
     )  # fmt: skip
     return objective, loader

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import numpy as np
 import pytest
 from scipy.special import softmax
 from sklearn.metrics import average_precision_score, f1_score, r2_score, roc_auc_score
+from ssl_vit.configs.metrics import METRICS, Kind, Leading, defined_on_any, leading
 from ssl_vit.core.errors import UserError
-from ssl_vit.data.targets import Kind
 from ssl_vit.evaluation.metrics import (
-    METRICS,
     chosen_metric,
     columns,
     headline,
     judge,
-    signed,
 )
 from ssl_vit.evaluation.printing import conclusion
-from ssl_vit.runs.results import LABELS
 
 NAMES = tuple("abcdefgh")
 
@@ -43,7 +42,7 @@ def test_classes_are_ranked_one_against_the_rest_by_their_probabilities() -> Non
     assert moved["auroc"] == pytest.approx(found["auroc"])
 
 
-@pytest.mark.parametrize("metric", METRICS["class"])
+@pytest.mark.parametrize("metric", leading("class"))
 def test_only_what_is_needed_is_the_same_number(metric: str) -> None:
     scores, labels = some_scores()
     quick, whole = judge("class", scores, labels, NAMES, only=metric), judge("class", scores, labels, NAMES)
@@ -120,7 +119,7 @@ def test_numbers() -> None:
     scores = labels + rng.normal(size=(50, 2))
     found = judge("regression", scores, labels, ("height", "weight"))
     assert found["r2"] == pytest.approx(r2_score(labels, scores))
-    assert found["mae"] == pytest.approx(np.abs(scores - labels).mean())  # in units, not in percent
+    assert found["mean_absolute_error"] == pytest.approx(np.abs(scores - labels).mean())  # in units, not in percent
     assert found["per_target"]["weight"]["r2"] == pytest.approx(r2_score(labels[:, 1], scores[:, 1]))
     labels[:, 0] = 3.0
     found = judge("regression", scores, labels, ("height", "weight"))
@@ -140,8 +139,32 @@ def test_uneven_classes_are_led_by_balanced_accuracy(counts: tuple[int, int], le
 def test_what_leads_for_other_kinds() -> None:
     assert headline("multilabel", np.zeros((3, 2))) == "average_precision"
     assert headline("regression", np.array([[1.0], [2.0]])) == "r2"
-    assert headline("regression", np.array([[2.0], [2.0]])) == "mae"  # r2 is undefined
-    assert [metric for metric in LABELS if signed(metric) < 0] == ["mae"]
+    assert headline("regression", np.array([[2.0], [2.0]])) == "mean_absolute_error"  # r2 is undefined
+
+
+def test_the_table_of_metrics_is_whole() -> None:
+    """Options, kinds of labels and headings: nothing is listed twice or left out."""
+    assert {name for name, metric in METRICS.items() if metric.leads} == set(get_args(Leading))
+    assert len({metric.heading for metric in METRICS.values()}) == len(METRICS)
+    assert [name for name, metric in METRICS.items() if metric.sign < 0] == ["mean_absolute_error"]
+    assert {kind: defined_on_any(kind) for kind in get_args(Kind)} == {
+        "class": "top1", "multilabel": "macro_f1", "regression": "mean_absolute_error",
+    }  # fmt: skip
+    for name, metric in METRICS.items():
+        assert metric.name == name
+        assert metric.percent == metric.heading.endswith("%")
+        assert metric.percent == (metric.bounds == (0.0, 100.0))
+
+
+@pytest.mark.filterwarnings("ignore:A single label was found")  # scikit-learn's balanced accuracy of one class
+@pytest.mark.parametrize("kind", get_args(Kind))
+def test_the_table_says_which_metrics_labels_without_variety_leave_undefined(kind: Kind) -> None:
+    labels = np.zeros(5, dtype=np.int64) if kind == "class" else np.ones((5, 1))
+    scores = np.ones((5, 2)) if kind == "class" else np.full((5, 1), 2.0)
+    found = judge(kind, scores, labels, ("a", "b") if kind == "class" else ("a",))
+    for metric in leading(kind):
+        if kind != "multilabel":  # there every metric is a mean over the labels that vary
+            assert (found[metric] is None) == METRICS[metric].needs_variety, metric
 
 
 @pytest.mark.parametrize("kind", ["class", "multilabel", "regression"])
@@ -150,13 +173,13 @@ def test_a_metric_is_taken_where_it_fits_and_refused_where_not(kind: Kind) -> No
     scores = np.array([[1.0, 0.0], [0.0, 1.0]]) if kind == "class" else np.array([[-1.0], [1.0]])
     found = judge(kind, scores, labels, ("a", "b") if kind == "class" else ("a",))
     assert chosen_metric("auto", kind, labels) == headline(kind, labels)
-    for metric in set(LABELS) - {"top5"}:
-        if metric in METRICS[kind]:
+    for metric in get_args(Leading):
+        if metric in leading(kind):
             assert chosen_metric(metric, kind, labels) == metric
             assert metric in found
-            assert columns(kind, metric)[metric] == LABELS[metric]
+            assert columns(kind, metric)[metric] == METRICS[metric].heading
         else:
-            with pytest.raises(UserError, match=rf"--eval\.metric {metric} .*{METRICS[kind][0]}"):
+            with pytest.raises(UserError, match=rf"--eval\.metric {metric} .*{leading(kind)[0]}"):
                 chosen_metric(metric, kind, labels)
 
 
@@ -174,18 +197,23 @@ def test_conclusions_in_points() -> None:
 def test_what_test_images_cannot_tell_apart_is_no_difference() -> None:
     """Two standard errors of 90 and 86 % on 400 images each are 4.6 points; on 40,000 they are 0.46."""
     rows = [row("MAE", top1=90.0), row("raw pixels", top1=86.0)]
-    assert conclusion(rows).startswith("No clear difference: MAE 90.0, raw pixels 86.0 (top-1 accuracy; 400 test")
+    assert conclusion(rows).startswith("No clear difference: MAE 90.0, raw pixels 86.0 (accuracy; 400 test")
     assert conclusion(rows[::-1]).startswith("No clear difference: raw pixels 86.0, MAE 90.0")
     many = [{**r, "images": 40_000} for r in rows]
     assert conclusion(many).startswith("MAE scores 4.0 points above raw pixels")
 
 
 def test_conclusions_in_units() -> None:
-    rows = [row("MAE", mae=0.25, r2=0.9), row("random weights", mae=9.0, r2=0.1), row("raw pixels", mae=0.5, r2=0.7)]
-    assert conclusion(rows, "mae").startswith("Mean absolute error is lower by 0.25 with MAE than with raw pixels (one")
+    rows = [
+        row(name, mean_absolute_error=error, r2=r2)
+        for name, error, r2 in (("MAE", 0.25, 0.9), ("random weights", 9.0, 0.1), ("raw pixels", 0.5, 0.7))
+    ]
+    assert conclusion(rows, "mean_absolute_error").startswith(
+        "Mean absolute error is lower by 0.25 with MAE than with raw pixels (one"
+    )
     assert conclusion(rows, "r2").startswith("R2 is higher by 0.200 with MAE than with raw pixels (one")
     backwards = [rows[2], rows[0]]
-    assert conclusion(backwards, "mae").startswith(
+    assert conclusion(backwards, "mean_absolute_error").startswith(
         "No gain: mean absolute error is lower by 0.25 with MAE than with raw"
     )
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from ssl_vit.core.randomness import Key, make_key, uniform
 from ssl_vit.views.mixing import beta, mix, smooth_targets
 from torch import Tensor
 
-CASES = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 MIXES = [(0.8, 0.0), (0.0, 1.0), (0.8, 1.0), (0.2, 0.5)]
 
 
@@ -48,7 +47,6 @@ def test_smoothed_targets_share_out_the_mass() -> None:
     assert hard.tolist() == [[0, 0, 1, 0], [1, 0, 0, 0]]
 
 
-@CASES
 @given(
     pairs=st.integers(1, 6),
     size=st.tuples(st.integers(1, 20), st.integers(1, 20)),
@@ -72,7 +70,6 @@ def test_targets_are_the_true_shares_of_both_images(
         assert float(targets[i, i]) == pytest.approx(float(targets[i + 1, i + 1]), abs=1e-12)
 
 
-@CASES
 @given(size=st.tuples(st.integers(1, 24), st.integers(1, 24)), seed=st.integers(0, 10**6))
 def test_cutmix_takes_one_box_from_the_partner(size: tuple[int, int], seed: int) -> None:
     images, targets = batch_of(4, size)

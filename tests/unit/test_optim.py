@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from ssl_vit.configs import OptimConfig
+from ssl_vit.configs import ResolvedOptim
 from ssl_vit.training.optim import make_optimizer, parameter_groups, peak_learning_rate
 from torch import nn
 
@@ -29,15 +29,15 @@ def test_matrices_decay_and_tokens_by_recipe() -> None:
 
 
 def test_learning_rate_scales_with_the_effective_batch_unless_given() -> None:
-    assert peak_learning_rate(OptimConfig(base_lr=1e-3), 1024) == 4e-3
-    assert peak_learning_rate(OptimConfig(lr=0.5, base_lr=1e-3), 1024) == 0.5
+    assert peak_learning_rate(ResolvedOptim(base_lr=1e-3), 1024) == 4e-3
+    assert peak_learning_rate(ResolvedOptim(lr=0.5, base_lr=1e-3), 1024) == 0.5
 
 
 def test_one_step_is_adamw_by_hand() -> None:
     toy = Toy().double()
     before = {n: p.detach().clone() for n, p in toy.named_parameters()}
     groups = parameter_groups(toy.named_parameters(), weight_decay=0.1)
-    optimizer = make_optimizer(groups, OptimConfig(betas=(0.9, 0.95)))
+    optimizer = make_optimizer(groups, ResolvedOptim(betas=(0.9, 0.95), base_lr=1e-3))
     for group in optimizer.param_groups:
         group["lr"] = 0.01
     (toy.linear(torch.ones(2, 4, dtype=torch.float64)) + toy.cls_token).square().sum().backward()

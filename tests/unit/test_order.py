@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from ssl_vit.data.order import BUFFER, epoch_order
 
-CASES = settings(max_examples=60, deadline=None, database=None, derandomize=True)
 LENGTHS = st.lists(st.integers(1, 3000), min_size=1, max_size=30)
 
 
@@ -18,7 +17,6 @@ def blocks_of(lengths: list[int], mixed: bool = False) -> np.ndarray:
     return np.random.default_rng(0).permutation(blocks) if mixed else blocks
 
 
-@CASES
 @given(lengths=LENGTHS, seed=st.integers(0, 2**40), epoch=st.integers(0, 10**6), mixed=st.booleans())
 def test_every_position_comes_once(lengths: list[int], seed: int, epoch: int, mixed: bool) -> None:
     blocks = blocks_of(lengths, mixed)
@@ -27,7 +25,6 @@ def test_every_position_comes_once(lengths: list[int], seed: int, epoch: int, mi
         assert np.array_equal(np.sort(order), np.arange(len(blocks)))
 
 
-@CASES
 @given(lengths=LENGTHS, epoch=st.integers(0, 100), mixed=st.booleans())
 def test_only_a_buffer_of_images_is_open(lengths: list[int], epoch: int, mixed: bool) -> None:
     blocks = blocks_of(lengths, mixed)

@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from ssl_vit.configs import ModelConfig
-from ssl_vit.verdict.options import STARTS, VerdictConfig, VerdictRecipe
+from ssl_vit.configs import ModelConfig, ResolvedModel
+from ssl_vit.methods.starts import starts
+from ssl_vit.verdict.options import VerdictConfig, verdict_recipe
 from ssl_vit.verdict.plan import (
     FULL,
     Line,
@@ -22,9 +23,10 @@ from ssl_vit.verdict.plan import (
 )
 from ssl_vit.verdict.study import Study
 
+MODEL = ResolvedModel("vit_tiny_patch16_224", 8, pool="mean")
 STUDY = Study(
-    folder=Path("v"), recipe=VerdictRecipe(), kind="class", metric="top1", labels=(10, 20, 50, 100, 1438),
-    starts=STARTS, preset="digits", model=ModelConfig(), cnn=ModelConfig("test_resnet"), given={},
+    folder=Path("v"), recipe=verdict_recipe()(), kind="class", metric="top1", labels=(10, 20, 50, 100, 1438),
+    starts=tuple(starts()), preset="digits", model=MODEL, cnn=ModelConfig("test_resnet"), given={},
     epochs={"mae": 139.0, "dino": 139.0}, base_lr={"scratch": 4e-3, "finetune": 2e-3}, tuned=(100, 1438),
     matched=(100, 1438), judged=1797, heads=(5120, 640),
 )  # fmt: skip
@@ -76,7 +78,6 @@ def test_two_jobs_take_half_the_time() -> None:
     assert one == pytest.approx(2 * two)
 
 
-@settings(deadline=None)
 @given(st.floats(60, 1e5), st.integers(1, 8))
 def test_a_plan_fits_or_says_that_it_cannot(budget: float, jobs: int) -> None:
     plan = make_plan(STUDY, PACES, 1438, budget, jobs)
@@ -124,13 +125,13 @@ def test_a_method_is_left_out_before_every_other_is_trained_too_short(budget: fl
     if plan.study.recipe.verdict.pretraining < 0.5 or plan.study.recipe.verdict.length < 0.25:
         assert "cnn" not in plan.study.starts
     assert "mae" in plan.study.starts
-    assert len(make_plan(STUDY, PACES, 1438, 1e4, 2).study.starts) == len(STARTS)
+    assert len(make_plan(STUDY, PACES, 1438, 1e4, 2).study.starts) == len(starts())
 
 
 def test_a_method_that_was_asked_for_is_shortened_and_stays() -> None:
     asked = with_options(methods="mae,dino,cnn")
     cut = make_plan(asked, PACES, 1438, 900.0, 2)
-    assert set(cut.study.starts) == set(STARTS)
+    assert set(cut.study.starts) == set(starts())
     assert cut.study.recipe.verdict.pretraining < 0.5
     longer = replace(asked, epochs={"mae": 800.0, "dino": 800.0})
     assert make_plan(longer, PACES, 1438, 900.0, 2).study.recipe.verdict.pretraining >= 20 / 800

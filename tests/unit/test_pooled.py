@@ -8,15 +8,18 @@ from typing import Any
 import pytest
 import timm
 import torch
-from ssl_vit.configs import FitConfig, ModelConfig, OptimConfig, resolve
+from ssl_vit.configs import ModelConfig, ResolvedFit, ResolvedModel, ResolvedOptim, resolve
+from ssl_vit.configs.presets import PRESETS
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.notices import forget
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.exports.classifier import Labelling, export_classifier, load_classifier
 from ssl_vit.exports.timm_folder import export_backbone, load_backbone
-from ssl_vit.methods.supervised import SupervisedConfig
+from ssl_vit.methods import Facts
+from ssl_vit.methods.supervised import ResolvedSupervised, SupervisedConfig, resolve_supervised
 from ssl_vit.models.adapt import adapt
-from ssl_vit.models.build import build_backbone, check_sizes, make_backbone, model_facts, timm_args
+from ssl_vit.models.backbone import Backbone
+from ssl_vit.models.build import ModelFacts, build_backbone, check_sizes, make_backbone, model_facts, timm_args
 from ssl_vit.models.heads import Classifier
 from ssl_vit.models.pooled import PooledBackbone
 from ssl_vit.objectives.base import Clock
@@ -38,7 +41,7 @@ NARROW: dict[str, dict[str, Any]] = {
 
 def backbone(name: str, size: int = 32) -> PooledBackbone:
     torch.manual_seed(0)
-    args = timm_args(ModelConfig(name, size), 2) | NARROW.get(name, {})
+    args = timm_args(ResolvedModel(name, size, pool="mean"), 2) | NARROW.get(name, {})
     made = make_backbone(name, args, img_size=size)
     assert isinstance(made, PooledBackbone)
     for buffer_name, buffer in made.named_buffers():  # as if it had been trained
@@ -86,9 +89,14 @@ def test_the_layout_of_channels_changes_rounding_alone(name: str, tmp_path: Path
 
 @pytest.mark.parametrize(("asked", "together"), [(None, False), (False, False), (True, True)])
 def test_the_loop_lays_channels_out_as_it_is_told(asked: bool | None, together: bool) -> None:
-    objective = Supervised(backbone("test_resnet"), 3, SupervisedConfig("mean", drop_path=0.0, ema_decay=0.0))
+    objective = Supervised(
+        backbone("test_resnet"), 3, ResolvedSupervised("mean", drop_path=0.0, ema_decay=0.0, mixup=0.0, cutmix=0.0)
+    )
     stepper = Stepper(
-        objective, fit=FitConfig(channels_last=asked), optim=OptimConfig(lr=1e-3), accelerator=launch.start("fp32")
+        objective,
+        fit=ResolvedFit(channels_last=asked, epochs=1.0, min_steps=0, batch_size=8),
+        optim=ResolvedOptim(lr=1e-3, base_lr=1e-3),
+        accelerator=launch.start("fp32"),
     )
     stepper.prepare(1)
     wide = [w for w in objective.parameters() if w.ndim == 4 and min(w.shape[1:]) > 1]
@@ -104,7 +112,7 @@ def test_a_run_continues_in_another_layout(before: bool, after: bool) -> None:
         model = backbone("test_resnet")
         if together:
             model.keep_channels_together()
-        optimizer = make_optimizer([{"params": list(model.parameters())}], OptimConfig())
+        optimizer = make_optimizer([{"params": list(model.parameters())}], ResolvedOptim(base_lr=1e-3))
         optimizer.param_groups[0]["lr"] = 1e-2
         return model, optimizer
 
@@ -146,6 +154,12 @@ def test_a_head_that_timm_makes_otherwise_is_not_exported(tmp_path: Path) -> Non
     assert not (tmp_path / "classifier").exists()
 
 
+def on_meta(name: str, args: dict[str, Any], size: int) -> Backbone:
+    """A network without numbers."""
+    with torch.device("meta"):
+        return make_backbone(name, args, img_size=size)
+
+
 @pytest.mark.parametrize(
     ("name", "sizes"),
     [("resnet18", (64, 32)), ("swin_tiny_patch4_window7_224", (224, 96)), ("vit_tiny_patch16_224", (64, 32))],
@@ -153,7 +167,7 @@ def test_a_head_that_timm_makes_otherwise_is_not_exported(tmp_path: Path) -> Non
 def test_several_sizes_in_one_network(name: str, sizes: tuple[int, int]) -> None:
     facts = model_facts(name)
     cfg = resolve.resolve_model(ModelConfig(name, sizes[0]), 224, facts)
-    check_sizes(name, timm_args(cfg, 3), sizes)
+    check_sizes(on_meta(name, timm_args(cfg, 3), sizes[0]), sizes)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +181,7 @@ def test_several_sizes_in_one_network(name: str, sizes: tuple[int, int]) -> None
 def test_one_size_only(name: str, words: str) -> None:
     args = {"img_size": 224} if "vit_base" in name else {}
     with pytest.raises(UserError, match=words):
-        check_sizes(name, args, (224, 96))
+        check_sizes(on_meta(name, args, 224), (224, 96))
 
 
 def test_facts_of_other_models() -> None:
@@ -183,7 +197,7 @@ def test_facts_of_other_models() -> None:
 )
 def test_sizes_from_the_images(name: str, side: int, size: int) -> None:
     found = resolve.resolve_model(ModelConfig(name), side, model_facts(name))
-    assert found == ModelConfig(name, size, pool="mean")
+    assert found == ResolvedModel(name, size, pool="mean")
     assert resolve.resolve_model(found, side, model_facts(name)) == found  # config.yaml repeats the run
     assert resolve.resolve_model(ModelConfig(name, 48), side, model_facts(name)).img_size == 48
 
@@ -204,7 +218,7 @@ def test_options_of_plain_vits(options: dict[str, Any], words: str) -> None:
 
 def test_sizes_that_cannot_be_read() -> None:
     with pytest.raises(UserError, match=r"inception_v3 does not make one vector .* 32 x 32 .*--model\.img_size 299"):
-        build_backbone(ModelConfig("inception_v3", 32, pool="mean"), 3)
+        build_backbone(ResolvedModel("inception_v3", 32, pool="mean"), 3)
 
 
 def test_what_gives_no_vector() -> None:
@@ -221,11 +235,13 @@ def test_what_gives_no_vector() -> None:
 
 def test_options_of_training_on_labels(capsys: pytest.CaptureFixture[str]) -> None:
     forget()
-    found = resolve.resolve_supervised(SupervisedConfig(), "mean", 32, 100, plain=False)
+    shape = ModelFacts(32, 32, 64, 4, 1, False, plain=False)
+    facts, preset = Facts(100, ResolvedModel("test_resnet", 32, pool="mean"), shape), PRESETS["px32"]
+    found = resolve_supervised(SupervisedConfig(), facts, preset)
     assert (found.pool, found.drop_path) == ("mean", 0.0)
     assert "note: stochastic depth (--supervised.drop_path) is for plain ViTs" in capsys.readouterr().err
     with pytest.raises(UserError, match=r"--supervised\.pool mean_prenorm needs the tokens"):
-        resolve.resolve_supervised(SupervisedConfig("mean_prenorm"), "mean", 32, 100, plain=False)
+        resolve_supervised(SupervisedConfig("mean_prenorm"), facts, preset)
 
 
 def test_fine_tuning_at_another_size() -> None:
@@ -239,13 +255,15 @@ def test_fine_tuning_at_another_size() -> None:
     with pytest.raises(UserError, match=r"--model\.patch_size 4 is for plain ViTs"):
         adapt(model, patch_size=4)
     with torch.device("meta"):
-        fixed = build_backbone(ModelConfig("mixer_s32_224", 224, pool="mean"), 3)
+        fixed = build_backbone(ResolvedModel("mixer_s32_224", 224, pool="mean"), 3)
     with pytest.raises(UserError, match=r"--model\.img_size 96: this mixer_s32_224 cannot read"):
         adapt(fixed, img_size=96)
 
 
 def test_running_statistics_are_averaged_as_weights_are() -> None:
-    objective = Supervised(backbone("test_resnet"), 3, SupervisedConfig("mean", drop_path=0.0, ema_decay=0.5))
+    objective = Supervised(
+        backbone("test_resnet"), 3, ResolvedSupervised("mean", drop_path=0.0, ema_decay=0.5, mixup=0.0, cutmix=0.0)
+    )
     assert objective.average is not None
     objective.train()
     name = "backbone.model.layer1.0.bn2.running_var"

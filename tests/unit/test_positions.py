@@ -10,14 +10,14 @@ import pytest
 import timm
 import torch
 from PIL import Image
-from ssl_vit.configs import ModelConfig
+from ssl_vit.configs import ResolvedModel
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.masking import random_mask
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.exports.timm_folder import export_backbone, load_backbone
 from ssl_vit.figures.positions import save_position_similarities, shown_patches, similarities
-from ssl_vit.methods.mae import MAEConfig
-from ssl_vit.methods.supervised import SupervisedConfig
+from ssl_vit.methods.mae import ResolvedMAE
+from ssl_vit.methods.supervised import ResolvedSupervised
 from ssl_vit.models.build import build_backbone
 from ssl_vit.models.positions import FactorisedPositions
 from ssl_vit.models.vit import ViTBackbone, patchify
@@ -34,7 +34,7 @@ SCALE = PixelScale((0.4, 0.5), (0.2, 0.3), 8)
 def make(kind: str, size: int = 16) -> ViTBackbone:
     torch.manual_seed(0)
     positions = {"positions": kind}
-    return build_backbone(ModelConfig("vit_tiny_patch16_224", size, 4, 24, 2, 2, pool="mean", **positions), 2)  # pyright: ignore[reportArgumentType]
+    return build_backbone(ResolvedModel("vit_tiny_patch16_224", size, 4, 24, 2, 2, pool="mean", **positions), 2)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -87,7 +87,7 @@ def masked(images: Tensor) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_mae_trains_every_kind_but_the_fixed_one(kind: str) -> None:
-    objective = MAE(make(kind), MAEConfig(0.5, True, 16, 1, 2), freeze_positions=kind == "sincos")
+    objective = MAE(make(kind), ResolvedMAE(0.5, True, 16, 1, 2), freeze_positions=kind == "sincos")
     inputs = masked(torch.randn(8, 2, 16, 16))
     optimizer = torch.optim.AdamW([p for p in objective.parameters() if p.requires_grad], lr=3e-3)
     before = copy.deepcopy(objective.backbone.state_dict())
@@ -105,7 +105,7 @@ def test_mae_trains_every_kind_but_the_fixed_one(kind: str) -> None:
 
 
 def test_averaged_copies_and_checkpoints_keep_factorised_positions() -> None:
-    objective = Supervised(make("factorised"), 3, SupervisedConfig("cls", ema_decay=0.5))
+    objective = Supervised(make("factorised"), 3, ResolvedSupervised("cls", ema_decay=0.5, mixup=0.0, cutmix=0.0))
     assert objective.average is not None
     with torch.no_grad():
         for p in objective.net.parameters():
@@ -113,7 +113,7 @@ def test_averaged_copies_and_checkpoints_keep_factorised_positions() -> None:
     objective.after_step(Clock(20, 30, 1.0))
     trained, kept = objective.net.backbone, objective.average.backbone
     assert torch.allclose(kept.get_parameter("axes.pos_embed_x"), trained.get_parameter("axes.pos_embed_x") - 0.5)
-    other = Supervised(make("factorised"), 3, SupervisedConfig("cls", ema_decay=0.5))
+    other = Supervised(make("factorised"), 3, ResolvedSupervised("cls", ema_decay=0.5, mixup=0.0, cutmix=0.0))
     other.load_state_dict(objective.state_dict())
     images = torch.randn(2, 2, 16, 16)
     assert torch.equal(other.classifier()(images), objective.classifier()(images))

@@ -9,12 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from ssl_vit.configs import AugmentConfig, FitConfig, ModelConfig, OptimConfig, parse, presets, resolve
+from ssl_vit.configs import FitConfig, ModelConfig, OptimConfig, ResolvedModel, parse, presets, resolve
 from ssl_vit.configs.presets import NETWORKS, PRESETS, TINY
 from ssl_vit.core.errors import UserError
-from ssl_vit.methods.mae import MAEConfig, MAERecipe
-from ssl_vit.methods.supervised import SupervisedConfig, SupervisedRecipe
+from ssl_vit.methods import Facts, dino, mae, supervised
+from ssl_vit.methods.mae import MAERecipe
+from ssl_vit.methods.supervised import FinetuneRecipe, SupervisedRecipe
 from ssl_vit.models.build import ModelFacts, check_shape, model_facts
+from ssl_vit.script import all_presets
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -25,9 +27,15 @@ def facts(name: str) -> ModelFacts:
     return ModelFacts(224, 16, network.width, network.depth, network.heads)
 
 
-def modelled(side: int, preset: str | None = None, **given: object) -> ModelConfig:
+def modelled(side: int, preset: str | None = None, **given: object) -> ResolvedModel:
     model = ModelConfig(**given)  # pyright: ignore[reportArgumentType]
     return resolve.resolve_model(model, side, facts(resolve.default_name(model, side, preset)), preset)
+
+
+def of(images: int, side: int, **given: object) -> Facts:
+    """What options are resolved by: so many images, and the network for images of that size."""
+    model = modelled(side, **given)
+    return Facts(images, model, facts(model.name))
 
 
 # side of the images: preset; model; input, patch, width, depth, heads, pool
@@ -48,7 +56,6 @@ MODELS = {
 def test_the_network_of_every_size_of_images(side: int) -> None:
     name, timm_name, sizes = MODELS[side]
     found = modelled(side)
-    assert found.img_size is not None
     assert resolve.preset_for(None, found.img_size).name == name
     assert found.name == timm_name
     assert (found.img_size, found.patch_size, found.width, found.depth, found.heads, found.pool) == sizes
@@ -78,22 +85,24 @@ VALUES = {
 def test_the_values_of_every_preset(name: str) -> None:
     views, decoder, lengths, rates, labelled = VALUES[name]
     preset = PRESETS[name]
-    size, width = preset.input, NETWORKS[preset.network].width
-    augment, mae = resolve.resolve_augment(AugmentConfig(), size, labelled=False), MAEConfig()
-    mae = resolve.resolve_mae(mae, width, size)
-    assert (augment.crop_scale, augment.flip, mae.mask_ratio, mae.norm_pix) == views
+    size = preset.input
+    found = [mae.resolve(MAERecipe(), of(n, size), preset) for n in (20, 1438, 50_000, 1_281_167)]
+    augment, own = found[0].augment, found[0].mae
+    assert (augment.crop_scale, augment.flip, own.mask_ratio, own.norm_pix) == views
     assert (augment.policy, augment.erasing) == ("none", 0.0)
-    assert (mae.decoder_width, mae.decoder_depth, mae.decoder_heads) == decoder
-    fits = [resolve.resolve_fit(FitConfig(), n, size=size, labelled=False) for n in (20, 1438, 50_000, 1_281_167)]
-    assert [(fit.epochs, fit.batch_size) for fit in fits] == lengths
-    tasks = ("mae", "scratch", "finetune")
-    assert tuple(resolve.resolve_optim(OptimConfig(), width, size, task).base_lr for task in tasks) == rates
-    augment = resolve.resolve_augment(AugmentConfig(), size, labelled=True)
-    few, many = (resolve.resolve_supervised(SupervisedConfig(), preset.pool, size, n) for n in (1999, 2000))
-    fit = resolve.resolve_fit(FitConfig(), 5000, size=size, labelled=True)
-    found = (augment.crop_scale, (augment.policy, augment.erasing), (few.mixup, few.cutmix), (many.mixup, many.cutmix))
-    assert (*found, (fit.epochs, fit.batch_size)) == labelled
-    assert augment.flip is preset.flip
+    assert (own.decoder_width, own.decoder_depth, own.decoder_heads) == decoder
+    assert [(cfg.fit.epochs, cfg.fit.batch_size) for cfg in found] == lengths
+    few, many = (supervised.resolve(SupervisedRecipe(), of(n, size), preset) for n in (1999, 2000))
+    tuned = supervised.resolve_finetuning(FinetuneRecipe(), of(2000, size), preset)
+    assert (found[0].optim.base_lr, many.optim.base_lr, tuned.optim.base_lr) == rates
+    for cfg in (many, tuned):
+        augment, mixed = cfg.augment, cfg.supervised
+        assert (
+            augment.crop_scale, (augment.policy, augment.erasing),
+            (few.supervised.mixup, few.supervised.cutmix), (mixed.mixup, mixed.cutmix),
+            (cfg.fit.epochs, cfg.fit.batch_size),
+        ) == labelled  # fmt: skip
+        assert augment.flip is preset.flip
 
 
 @pytest.mark.parametrize(
@@ -110,13 +119,20 @@ def test_the_values_of_every_preset(name: str) -> None:
     ],
 )
 def test_decoder_and_rate_of_every_network(width: int, decoder: tuple[int, int, int], rate: float) -> None:
-    mae = resolve.resolve_mae(MAEConfig(), width, 224)
-    assert (mae.decoder_width, mae.decoder_depth, mae.decoder_heads) == decoder
-    assert resolve.resolve_optim(OptimConfig(), width, 224, "mae").base_lr == rate
-    for task in ("scratch", "finetune"):
-        assert resolve.resolve_optim(OptimConfig(), width, 224, task).base_lr == (4e-3 if width < 192 else 1e-3)
-    assert resolve.resolve_optim(OptimConfig(), width, 8, "finetune").base_lr == 2e-3  # measured on digits
-    assert resolve.resolve_optim(OptimConfig(base_lr=5e-4), width, 224, "finetune").base_lr == 5e-4
+    photos, preset = of(1438, 224, width=width), PRESETS["px224"]
+    found = mae.resolve(MAERecipe(), photos, preset)
+    own = found.mae
+    assert (own.decoder_width, own.decoder_depth, own.decoder_heads) == decoder
+    assert found.optim.base_lr == rate
+    tuned, given = FinetuneRecipe(), FinetuneRecipe(optim=OptimConfig(base_lr=5e-4))
+    for cfg in (
+        supervised.resolve(SupervisedRecipe(), photos, preset),
+        supervised.resolve_finetuning(tuned, photos, preset),
+    ):
+        assert cfg.optim.base_lr == (4e-3 if width < 192 else 1e-3)
+    digits = supervised.resolve_finetuning(tuned, of(1438, 8, width=width), PRESETS["digits"])
+    assert digits.optim.base_lr == 2e-3  # measured on digits
+    assert supervised.resolve_finetuning(given, photos, preset).optim.base_lr == 5e-4
 
 
 def test_every_side_belongs_to_one_preset_and_every_preset_to_its_own_input() -> None:
@@ -170,15 +186,18 @@ def test_heads_divide_any_width() -> None:
 @pytest.mark.parametrize("recipe", [MAERecipe, SupervisedRecipe])
 def test_the_table(recipe: type, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
-        parse(recipe, "", words)
+        parse(recipe, "", words, all_presets)
     assert stopped.value.code == 0
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 120
     words_only = " ".join(text.split())
     for preset in PRESETS.values():
         assert preset.source in words_only
-        assert preset.expected in words_only
-        assert re.search(rf"^{preset.name} .*{preset.network} .*{preset.batch} ", text, re.MULTILINE)
+        assert re.search(rf"^{preset.name} .* {preset.network} ", text, re.MULTILINE)
+        for own in (mae.PRESETS[preset.name], dino.PRESETS[preset.name]):
+            assert own.source in words_only
+            assert own.expected in words_only
+            assert re.search(rf"^{preset.name} .* {own.batch} ", text, re.MULTILINE)
 
 
 def test_an_unknown_preset_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -220,10 +239,14 @@ def test_a_preset_may_stand_in_a_config_file(tmp_path: Path) -> None:
 
 
 def test_few_labels_have_a_floor_of_steps_unless_a_length_is_asked_for() -> None:
-    def steps(cfg: FitConfig, labelled: bool = True) -> int | None:
-        return resolve.resolve_fit(cfg, 50, size=32, labelled=labelled).min_steps
+    few, preset = of(50, 32), PRESETS["px32"]
+
+    def steps(cfg: FitConfig) -> int:
+        tuned = supervised.resolve_finetuning(FinetuneRecipe(fit=cfg), few, preset).fit.min_steps
+        assert supervised.resolve(SupervisedRecipe(fit=cfg), few, preset).fit.min_steps == tuned
+        return tuned
 
     assert steps(FitConfig()) == resolve.LEAST_STEPS == 1000
     assert steps(FitConfig(epochs=3.0)) == 0
     assert steps(FitConfig(epochs=3.0, min_steps=70)) == 70
-    assert steps(FitConfig(), labelled=False) == 0
+    assert mae.resolve(MAERecipe(), few, preset).fit.min_steps == 0

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from ssl_vit.configs import FitConfig, LinearConfig, LinearRecipe, ModelConfig, ProbeOptimConfig
-from ssl_vit.configs.resolve import resolve_probe
+from ssl_vit.configs import FitConfig, LinearConfig, LinearRecipe, ProbeOptimConfig, ResolvedModel
+from ssl_vit.configs.presets import PRESETS
 from ssl_vit.core.errors import UserError
+from ssl_vit.evaluation.protocols.augmented import resolve_probe
 from ssl_vit.models.build import build_backbone
 from ssl_vit.objectives.probe import AttentiveHead, FrozenProbe, Standardise, linear_head
 
@@ -49,7 +50,7 @@ def test_attentive_head_by_hand() -> None:
 
 def test_numbers_are_learned_standardised_and_answered_in_their_units() -> None:
     torch.manual_seed(0)
-    backbone = build_backbone(ModelConfig("vit_tiny_patch16_224", 8, 4, 8, 1, 2, "sincos", "mean"), 1)
+    backbone = build_backbone(ResolvedModel("vit_tiny_patch16_224", 8, 4, 8, 1, 2, "sincos", "mean"), 1)
     head = linear_head(8, 1, standardise=False)
     mean, std = torch.tensor([100.0]), torch.tensor([20.0])
     probe = FrozenProbe(backbone, head, reads="mean", kind="regression", mean=mean, std=std)
@@ -60,9 +61,9 @@ def test_numbers_are_learned_standardised_and_answered_in_their_units() -> None:
 
 
 def resolved(protocol: str, images: int, **options: object) -> LinearRecipe:
-    cfg = LinearRecipe(linear=LinearConfig(protocol=protocol))  # pyright: ignore[reportArgumentType]
-    size, width = options.pop("size", 224), options.pop("width", 384)
-    return resolve_probe(replace(cfg, **options), images, size=size, width=width, class_token=True)  # pyright: ignore
+    cfg = LinearRecipe(linear=LinearConfig(protocol=protocol))
+    preset, width = PRESETS[options.pop("preset", "px224")], options.pop("width", 384)
+    return resolve_probe(replace(cfg, **options), images, preset, width=width, class_token=True)  # pyright: ignore
 
 
 def test_the_papers_protocols() -> None:
@@ -77,13 +78,13 @@ def test_the_papers_protocols() -> None:
 
 
 def test_small_sets_and_given_options() -> None:
-    few = resolved("aug-mae", 1438, size=8)
+    few = resolved("aug-mae", 1438, preset="digits")
     assert (few.fit.batch_size, few.optim.lr) == (256, 6.4)  # LARS keeps the rate of the paper's batch
     assert few.augment.crop_scale == (1.0, 1.0)
     assert few.augment.flip is False
     own = resolved("aug-mae", 1438, optim=ProbeOptimConfig(base_lr=0.2), fit=FitConfig(epochs=3.0, batch_size=32))
     assert (own.optim.lr, own.optim.base_lr, own.fit.epochs, own.fit.batch_size) == (None, 0.2, 3.0, 32)
-    assert resolve_probe(few, 1438, size=8, width=384, class_token=True) == few
+    assert resolve_probe(few, 1438, PRESETS["digits"], width=384, class_token=True) == few
     cfg = LinearRecipe(linear=LinearConfig(protocol="aug-dino", pool="cls4"))
     with pytest.raises(UserError, match="use mean"):
-        resolve_probe(cfg, 1438, size=8, width=64, class_token=False)
+        resolve_probe(cfg, 1438, PRESETS["digits"], width=64, class_token=False)

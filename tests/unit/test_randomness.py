@@ -7,7 +7,7 @@ import zlib
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from ssl_vit.core.randomness import (
@@ -132,7 +132,6 @@ def plain_hash(seed: int, purpose: str, *words: int, n: int) -> list[int]:
 WORDS = st.integers(-(2**63), 2**63 - 1)
 
 
-@settings(max_examples=60, deadline=None, database=None, derandomize=True)
 @given(seed=WORDS, purpose=st.text(max_size=5), epoch=WORDS, index=WORDS)
 def test_any_64_bit_words_hash_as_unsigned_arithmetic_says(seed: int, purpose: str, epoch: int, index: int) -> None:
     expected = plain_hash(seed, purpose, epoch, index, n=5)
@@ -144,7 +143,6 @@ def test_any_64_bit_words_hash_as_unsigned_arithmetic_says(seed: int, purpose: s
     assert torch.equal(mixed[1], as_numbers[0])
 
 
-@settings(max_examples=40, deadline=None, database=None, derandomize=True)
 @given(chosen=st.lists(st.integers(0, 63), min_size=1, max_size=20))
 def test_a_sample_draws_the_same_numbers_in_any_batch(chosen: list[int]) -> None:
     epoch, index = torch.arange(64) // 10, torch.arange(64) * 1_000_003
@@ -191,7 +189,6 @@ def test_a_key_of_plain_numbers_has_one_element() -> None:
     assert key.low.dtype == key.high.dtype == torch.int32
 
 
-@settings(max_examples=60, deadline=None, database=None, derandomize=True)
 @given(n=st.integers(1, 300), seed=WORDS, epoch=st.integers(0, 10**6))
 def test_a_permutation_has_every_number_once(n: int, seed: int, epoch: int) -> None:
     order = permutation(seed, "order", epoch, n=n)

@@ -150,7 +150,7 @@ def test_every_number_has_its_command(seen: Seen, hostile: Path) -> None:
         {"seeds": 1, "transductive": True},
         {"curves": {("mae", "knn"): (60.0, 70.0)}},
         {"curves": {("scratch", "train"): (60.0, 70.0)}},
-        {"kind": "regression", "metric": "mae"},
+        {"kind": "regression", "metric": "mean_absolute_error"},
         {"kind": "multilabel", "metric": "average_precision", "units": False},
         {"grouped": True, "labels": (50,), "curves": {("scratch", "train"): (60.0,), ("mae", "train"): (70.0,)}},
     ],
@@ -229,6 +229,7 @@ def test_cost_counts_all_devices_of_pre_training_and_of_training(tmp_path: Path)
     assert rows["from scratch"] == ("56 s",) and rows["MAE, fine-tuned"] == ("87 s",)  # 4 x 14 s, and 31 s
 
 
+@pytest.mark.processes
 def test_the_script_makes_the_same_files_again_without_torch(tmp_path: Path) -> None:
     folder = small(tmp_path / "v")
     write_report(read_verdict(folder))

@@ -85,6 +85,7 @@ def test_a_run_of_other_data_is_refused_by_the_field_that_differs(tmp_path: Path
         open_numbers([one, other])
 
 
+@pytest.mark.processes
 def test_wrong_inputs_are_one_line(tmp_path: Path) -> None:
     folder = small(tmp_path / "v")
     (tmp_path / "empty").mkdir()

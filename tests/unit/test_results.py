@@ -237,8 +237,8 @@ def test_other_numbers_of_readable_images_are_refused(tmp_path: Path) -> None:
 def test_numbers_in_units_keep_their_digits(tmp_path: Path) -> None:
     paths = []
     for draw, value in enumerate((0.01234, 0.01434)):
-        path = tmp_path / "results" / f"{draw}.json"
-        paths.append(write(path, {"MAE": value}, metric="mae", cfg=EvalConfig(labels=4, draw=draw), data=labelled(4)))
+        path, cfg = tmp_path / "results" / f"{draw}.json", EvalConfig(labels=4, draw=draw)
+        paths.append(write(path, {"MAE": value}, metric="mean_absolute_error", cfg=cfg, data=labelled(4)))
     assert table(*paths)[("MAE", "knn")] == ("0.01334 ± 0.001414 (2)",)
 
 
@@ -251,6 +251,7 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
         "list": ("[1, 2]", "no result file"),
         "foreign": ('{"about": {}, "rows": []}', "no result file"),
         "old": (json.dumps({k: v for k, v in content.items() if k != "draw"}), "lacks draw: an older version"),
+        "metric": (json.dumps({**content, "rows": [{"method": "MAE", "mae": 1.0}]}), "mae is mean_absolute_error now"),
         "edited": (json.dumps({**content, "protocol": {**content["protocol"], "pool": "cls"}}), "was edited"),
     }
     for name, (text, said) in cases.items():

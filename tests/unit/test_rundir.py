@@ -14,7 +14,7 @@ from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically
 from ssl_vit.methods.mae import MAEConfig, MAERecipe
 from ssl_vit.runs.directory import RunDir, open_run
-from ssl_vit.verdict.options import VerdictConfig, VerdictRecipe
+from ssl_vit.verdict.options import Comparison, VerdictConfig, verdict_recipe
 
 
 def started(run: RunDir) -> RunDir:
@@ -97,14 +97,14 @@ def test_a_run_that_never_started_does_not_occupy_its_directory(tmp_path: Path) 
 def test_a_verdict_goes_on_with_the_metric_and_the_preset_it_began_with(
     tmp_path: Path, changes: dict[str, Any], words: str
 ) -> None:
-    def begun(config: VerdictRecipe) -> RunDir:
+    def begun(config: Comparison) -> RunDir:
         config = replace(config, run=RunConfig(str(tmp_path / "v")))
         return open_run("verdict", config, data="digits", fingerprint="f", writes=True, accelerator={})
 
-    (begun(VerdictRecipe()).path / "units").mkdir()
-    begun(VerdictRecipe(verdict=VerdictConfig(jobs=1)))
+    (begun(verdict_recipe()()).path / "units").mkdir()
+    begun(verdict_recipe()(verdict=VerdictConfig(jobs=1)))
     with pytest.raises(UserError, match=words):
-        begun(replace(VerdictRecipe(), **changes))
+        begun(replace(verdict_recipe()(), **changes))
 
 
 def test_the_first_start_stays_on_record_and_later_ones_are_added(tmp_path: Path) -> None:

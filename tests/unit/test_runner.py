@@ -37,7 +37,7 @@ def run_alone(program: str, place: Path) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("jobs", [0, 2])
+@pytest.mark.parametrize("jobs", [0, pytest.param(2, marks=pytest.mark.processes)])
 def test_a_unit_is_done_once(tmp_path: Path, jobs: int) -> None:
     runner = Runner(tmp_path, jobs, True)
     assert runner.run(units(tmp_path, range(2)))["count-1"] == {"square": 1}
@@ -48,7 +48,7 @@ def test_a_unit_is_done_once(tmp_path: Path, jobs: int) -> None:
     assert (tmp_path / "logs" / "count-3.log").read_text() == "unit 3 speaks\n"
 
 
-@pytest.mark.parametrize("jobs", [0, 1])
+@pytest.mark.parametrize("jobs", [0, pytest.param(1, marks=pytest.mark.processes)])
 def test_what_was_interrupted_continues(tmp_path: Path, jobs: int) -> None:
     runner = Runner(tmp_path, jobs, True)
     with pytest.raises(SystemExit) as left:
@@ -81,6 +81,7 @@ def test_a_unit_is_done_again_where_its_files_are_gone(tmp_path: Path) -> None:
     assert (tmp_path / "1.txt").exists()
 
 
+@pytest.mark.processes
 def test_a_process_whose_parent_died_saves_and_begins_nothing_else(tmp_path: Path) -> None:
     program = (
         "from pathlib import Path\n"
@@ -99,6 +100,7 @@ def test_a_process_whose_parent_died_saves_and_begins_nothing_else(tmp_path: Pat
     assert not (tmp_path / "calls").exists()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("jobs", "unit"), [(1, "interrupted"), (2, "interrupted"), (1, "interrupted_late")], ids=["one", "two", "late"]
 )
@@ -140,6 +142,7 @@ def test_a_mistake_names_the_unit(tmp_path: Path) -> None:
     runner.close()
 
 
+@pytest.mark.processes
 def test_a_process_that_was_killed_is_told_in_one_line(tmp_path: Path) -> None:
     runner = Runner(tmp_path, 1, True)
     with pytest.raises(UserError, match=r"a process of the verdict was killed.* --verdict.jobs 1"):

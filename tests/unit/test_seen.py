@@ -13,6 +13,7 @@ from ssl_vit.core.notices import forget
 from ssl_vit.data.sources.opening import open_labelled, open_pool
 from ssl_vit.exports.origin import own_data, recorded_data
 from ssl_vit.leaks.seen import check_pool, seen_in_pre_training
+from ssl_vit.methods.mae import MAERecipe
 from ssl_vit.methods.supervised import SupervisedRecipe
 from ssl_vit.runs.identity import differences, identity
 
@@ -103,4 +104,4 @@ def test_options_stand_only_where_they_have_an_effect() -> None:
 
 def test_a_run_of_before_these_options_goes_on() -> None:
     new = {"data": to_dict(PoolConfig(on_leak="warn", transductive=True))}
-    assert not differences(identity({"data": to_dict(DataConfig())}), identity(new))
+    assert not differences(identity({"data": to_dict(DataConfig())}, MAERecipe), identity(new, MAERecipe))

@@ -113,6 +113,8 @@ def test_a_flat_folder_is_a_pool_without_labels(tmp_path: Path) -> None:
     assert names(pool) == ["a.png", "b.png", "c.png"]
     assert values(pool) == [1, 0, 2]
     assert pool.labels is None
+    with pytest.raises(ValueError, match="flat were opened without their labels"):
+        _ = pool.truth
     assert pool.classes == ()
     assert note == "every image"
     assert "--eval.data.path" in refusal(labelled_of, root)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.sources.splits import TEST_SHARE, draw_labels, made_split
 
 LABELS = st.lists(st.integers(0, 6), min_size=1, max_size=120).map(lambda v: np.array(v, dtype=np.int64))
-CASES = settings(max_examples=80, deadline=None, database=None, derandomize=True)
 
 
-@CASES
 @given(labels=LABELS)
 def test_a_made_split_is_complete_disjoint_and_stratified(labels: np.ndarray) -> None:
     train, test = made_split(labels)
@@ -33,7 +31,6 @@ def test_a_made_split_is_complete_disjoint_and_stratified(labels: np.ndarray) ->
     assert np.array_equal(test, again[1])
 
 
-@CASES
 @given(labels=LABELS, chosen=st.permutations(range(7)))
 def test_a_class_is_split_alike_whatever_the_other_classes_are(labels: np.ndarray, chosen: list[int]) -> None:
     _, test = made_split(labels)
@@ -56,7 +53,6 @@ def test_a_made_split_takes_a_fifth_from_everywhere() -> None:
     assert len(within[0] & within[1]) < 150  # 80 expected: classes are hashed apart
 
 
-@CASES
 @given(labels=LABELS, draw=st.integers(0, 50), data=st.data())
 def test_drawn_labels_are_nested_and_balanced(labels: np.ndarray, draw: int, data: st.DataObject) -> None:
     count = data.draw(st.integers(1, len(labels)))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import statsmodels.api
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
@@ -241,7 +241,6 @@ def made(case: tuple[int, int, int, bool, bool]) -> tuple[np.ndarray, np.ndarray
     return matrix, np.arange(draws) % 3 if nested else None, np.arange(images) // 2 if grouped else None
 
 
-@settings(max_examples=60, deadline=None)
 @given(matrices)
 def test_swapping_mirrors_shifting_shifts_and_order_does_not_matter(case: tuple[int, int, int, bool, bool]) -> None:
     matrix, seeds, clusters = made(case)

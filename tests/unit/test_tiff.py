@@ -8,7 +8,7 @@ import struct
 import numpy as np
 import pytest
 import tifffile
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from ssl_vit.data.decoding.decode import Format, Header, Unreadable, decode, read_header
@@ -241,7 +241,6 @@ def test_half_a_file_is_unreadable(compression: str | None) -> None:
 FILES = [write_pages(values(3, 20, 20), c) for c in (None, "tiff_deflate", "tiff_lzw")]
 
 
-@settings(max_examples=150, deadline=None, database=None, derandomize=True)
 @given(which=st.integers(0, 2), data=st.data())
 def test_a_damaged_file_gives_pixels_or_a_reason(which: int, data: st.DataObject) -> None:
     raw = bytearray(FILES[which][: data.draw(st.integers(0, len(FILES[which])))])

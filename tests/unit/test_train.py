@@ -10,15 +10,21 @@ from pathlib import Path
 
 import pytest
 import torch
-from ssl_vit.configs import AugmentConfig, DataConfig, FitConfig, LabelledDataConfig, ModelConfig, OptimConfig
-from ssl_vit.configs.resolve import resolve_augment
+from ssl_vit.configs import (
+    DataConfig,
+    LabelledDataConfig,
+    ResolvedAugment,
+    ResolvedFit,
+    ResolvedModel,
+    ResolvedOptim,
+)
 from ssl_vit.core import dist
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.schedules import warmup_cosine
 from ssl_vit.data.loading.loader import Loader
 from ssl_vit.data.scale import measure_scale
 from ssl_vit.data.sources.opening import open_pool
-from ssl_vit.methods.mae import MAEConfig
+from ssl_vit.methods.mae import ResolvedMAE
 from ssl_vit.models.build import build_backbone
 from ssl_vit.objectives.base import Clock, StepOutput
 from ssl_vit.objectives.mae import MAE, mae_view
@@ -26,9 +32,9 @@ from ssl_vit.runs.directory import RunDir
 from ssl_vit.training import launch, loop
 from torch import Tensor, nn
 
-MODEL = ModelConfig("vit_tiny_patch16_224", 8, 2, 16, 2, 2, "sincos", "mean")
-FIT = FitConfig(epochs=0.5, batch_size=64, precision="fp64", log_every=2)
-OPTIM = OptimConfig(base_lr=4e-3, warmup=0.2)
+MODEL = ResolvedModel("vit_tiny_patch16_224", 8, 2, 16, 2, 2, "sincos", "mean")
+FIT = ResolvedFit(epochs=0.5, batch_size=64, precision="fp64", log_every=2, min_steps=0)
+OPTIM = ResolvedOptim(base_lr=4e-3, warmup=0.2)
 
 
 class Stepping(MAE):
@@ -49,16 +55,16 @@ class Stepping(MAE):
 
 def build(seed: int = 0) -> Stepping:
     torch.manual_seed(seed)
-    return Stepping(build_backbone(MODEL, 1), MAEConfig(0.5, False, 16, 1, 2), freeze_positions=True)
+    return Stepping(build_backbone(MODEL, 1), ResolvedMAE(0.5, False, 16, 1, 2), freeze_positions=True)
 
 
-def run(path: Path, objective: MAE | None = None, cfg: FitConfig = FIT, optim: OptimConfig = OPTIM) -> MAE:
+def run(path: Path, objective: MAE | None = None, cfg: ResolvedFit = FIT, optim: ResolvedOptim = OPTIM) -> MAE:
     objective = objective or build()
     accelerator = launch.start("fp32")
     pool, _ = open_pool(DataConfig(), LabelledDataConfig())
     micro = launch.micro_batch_size(cfg, 1)
     loader = Loader(pool, batch_size=cfg.batch_size, micro_batch=micro, seed=3, device=accelerator.device)
-    augment = resolve_augment(AugmentConfig(), 8, labelled=False)
+    augment = ResolvedAugment((1.0, 1.0), flip=False, policy="none", erasing=0.0)
     view = mae_view(measure_scale(pool), augment, size=8, patches=16, kept=8, dtype=launch.DTYPES[cfg.precision])
     path.mkdir(exist_ok=True)
     loop.fit(objective, loader, view, fit=cfg, optim=optim, run=RunDir(path, True), accelerator=accelerator, seed=3)
@@ -216,8 +222,13 @@ def test_the_floor_of_steps(tmp_path: Path) -> None:
 
 def test_clipping_bounds_the_step(tmp_path: Path) -> None:
     free, held = build(), build()
-    run(tmp_path / "a", free, replace(FIT, epochs=0.05), OptimConfig(lr=1e-3, warmup=0.0))
-    run(tmp_path / "b", held, replace(FIT, epochs=0.05, clip_grad=1e-12), OptimConfig(lr=1e-3, warmup=0.0))
+    run(tmp_path / "a", free, replace(FIT, epochs=0.05), ResolvedOptim(lr=1e-3, warmup=0.0, base_lr=1e-3))
+    run(
+        tmp_path / "b",
+        held,
+        replace(FIT, epochs=0.05, clip_grad=1e-12),
+        ResolvedOptim(lr=1e-3, warmup=0.0, base_lr=1e-3),
+    )
     start = build().double()
 
     def moved(model: nn.Module) -> float:

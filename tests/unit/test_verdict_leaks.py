@@ -18,7 +18,7 @@ from ssl_vit.data.sources.opening import Labelled
 from ssl_vit.runs.directory import RunDir
 from ssl_vit.verdict.leaks import look_for_leaks
 from ssl_vit.verdict.opening import open_images, open_study
-from ssl_vit.verdict.options import VerdictConfig, VerdictRecipe
+from ssl_vit.verdict.options import VerdictConfig, verdict_recipe
 
 CPU = torch.device("cpu")
 WARN, STOP = PoolConfig(on_leak="warn"), PoolConfig()
@@ -104,7 +104,7 @@ def test_an_untrained_network_of_other_options_does_not_stay(tmp_path: Path) -> 
             pixels = np.random.default_rng(i).integers(0, 256, (16, 16), dtype=np.uint8)
             Image.fromarray(pixels).save(tmp_path / "images" / name / f"{i}.png")
     model = ModelConfig(img_size=16, patch_size=8, width=16, depth=1, heads=2)
-    cfg = VerdictRecipe(
+    cfg = verdict_recipe()(
         data=PoolConfig(path=str(tmp_path / "images")), model=model,
         verdict=VerdictConfig(methods="public", public="vit_no_such.name"),
     )  # fmt: skip

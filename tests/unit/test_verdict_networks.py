@@ -8,14 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import timm
-from ssl_vit.configs import ModelConfig, PoolConfig, presets
+from ssl_vit.configs import PoolConfig, ResolvedModel, parse, presets
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.decoding.formats import Format
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
+from ssl_vit.methods import Facts
 from ssl_vit.methods.supervised import SupervisedRecipe
+from ssl_vit.models.build import ModelFacts
 from ssl_vit.verdict.networks import _RESNETS, PUBLIC, cnn_for, prepare_public
 from ssl_vit.verdict.opening import _epochs
-from ssl_vit.verdict.options import VerdictConfig, VerdictRecipe
+from ssl_vit.verdict.options import VerdictConfig, verdict_recipe
 from ssl_vit.verdict.tuning import Candidate
 
 from made_study import STUDY
@@ -48,8 +50,8 @@ def test_windows_are_not_enlarged_for_it() -> None:
 
 @pytest.mark.parametrize("given", [None, "resnet18.a1_in1k"])
 def test_public_weights_for_larger_images_than_windows_are_left_out(tmp_path: Path, given: str | None) -> None:
-    recipe = VerdictRecipe(data=PoolConfig(window=96), verdict=VerdictConfig(public=given))
-    study = replace(STUDY, folder=tmp_path, model=ModelConfig("vit_tiny_patch16_224", 96), recipe=recipe)
+    recipe = verdict_recipe()(data=PoolConfig(window=96), verdict=VerdictConfig(public=given))
+    study = replace(STUDY, folder=tmp_path, model=ResolvedModel("vit_tiny_patch16_224", 96, pool="mean"), recipe=recipe)
     pixels = np.zeros((2, 3, 128, 128), dtype=np.uint8)
     pool = ImageSet("pool", ArrayRows(pixels, "pool"), np.arange(2), Format(3, 8), Sizes((128, 128), 128), "p")
     why = prepare_public(study, pool, asked=given is not None)
@@ -96,7 +98,7 @@ def test_every_method_is_augmented_as_the_studys_preset_says(labels: int, mixup:
 
 
 def test_training_that_is_cut_short_is_light_for_every_method() -> None:
-    short = replace(STUDY, preset="px32", recipe=VerdictRecipe(verdict=VerdictConfig(length=0.49)))
+    short = replace(STUDY, preset="px32", recipe=verdict_recipe()(verdict=VerdictConfig(length=0.49)))
     for start in ("scratch", "mae", "cnn"):
         for labels in (20, 2000):
             config = short.training(start, labels, 0, Candidate(3e-4, 0.1, 0.85, 2.0), Path("w"))[1]
@@ -106,8 +108,8 @@ def test_training_that_is_cut_short_is_light_for_every_method() -> None:
 
 
 def test_further_options_reach_the_recipe() -> None:
-    options = VerdictConfig(mae="--optim.base_lr 4e-3 --fit.batch_size 32", pretraining=0.1)
-    study = replace(STUDY, recipe=VerdictRecipe(7, data=PoolConfig(path="pool"), verdict=options))
+    words = "--seed 7 --data.path pool --verdict.pretraining 0.1 --mae.optim.base_lr 4e-3 --mae.fit.batch_size 32"
+    study = replace(STUDY, recipe=parse(verdict_recipe(), "", words.split()))
     config = study.pretraining("mae", 2)
     assert (config.seed, config.data.path, config.run.dir) == (9, "pool", "v/runs/mae-2")
     assert (config.optim.base_lr, config.fit.batch_size, config.fit.epochs) == (4e-3, 32, 13.9)
@@ -115,10 +117,14 @@ def test_further_options_reach_the_recipe() -> None:
 
 
 def test_epochs_among_further_options_are_a_length_that_is_cut() -> None:
-    preset, options = presets.named("digits"), VerdictConfig(mae="--fit.epochs 50", dino="--fit.epochs 30")
-    epochs = _epochs(VerdictRecipe(verdict=options), 1438, preset)
+    words = "--mae.fit.epochs 50 --dino.fit.epochs 30 --verdict.pretraining 0.5"
+    recipe, facts = (
+        parse(verdict_recipe(), "", words.split()),
+        Facts(1438, STUDY.model, ModelFacts(224, 16, 192, 12, 3)),
+    )
+    epochs = _epochs(recipe, ("mae", "scratch", "dino"), facts, presets.named("digits"))
     assert epochs == {"mae": 50.0, "dino": 30.0}
-    study = replace(STUDY, recipe=VerdictRecipe(verdict=replace(options, pretraining=0.5)), epochs=epochs)
+    study = replace(STUDY, recipe=recipe, epochs=epochs)
     assert [study.pretraining(start, 0).fit.epochs for start in ("mae", "dino")] == [25.0, 15.0]
 
 

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
-from ssl_vit.configs.further import check_further, further_options
+from ssl_vit.configs import OptimConfig, parse
 from ssl_vit.core.errors import UserError
+from ssl_vit.methods import METHODS
 from ssl_vit.methods.dino import DINORecipe
 from ssl_vit.methods.mae import MAERecipe
-from ssl_vit.verdict.options import STARTS, VerdictConfig, label_counts, methods_of, seconds_of
+from ssl_vit.methods.starts import starts
+from ssl_vit.script import run_script
+from ssl_vit.verdict.options import (
+    Comparison,
+    VerdictConfig,
+    check_verdict,
+    label_counts,
+    methods_of,
+    seconds_of,
+    verdict_recipe,
+)
 
 
 @pytest.mark.parametrize(
@@ -24,8 +37,8 @@ def test_what_is_no_length_of_time(text: str) -> None:
 
 
 def test_the_baseline_always_takes_part() -> None:
-    assert methods_of(None) == STARTS
-    assert methods_of("dino, mae") == ("scratch", "mae", "dino")
+    assert methods_of(None) == tuple(starts())
+    assert methods_of("dino, mae") == ("mae", "dino", "scratch")
     with pytest.raises(UserError, match="did you mean dino"):
         methods_of("dinno")
 
@@ -65,42 +78,66 @@ def test_numbers_of_labels_that_cannot_be(cfg: VerdictConfig, classes: int | Non
         label_counts(cfg, 100, classes, False)
 
 
-def test_further_options_of_pre_training() -> None:
-    cfg = VerdictConfig(mae="--mae.mask_ratio 0.6 --fit.epochs=50", dino="--dino.head_layers 2")
-    check_further(cfg)
-    mae = further_options(cfg, "mae")
-    assert isinstance(mae, MAERecipe)
-    assert (mae.mae.mask_ratio, mae.fit.epochs) == (0.6, 50.0)
-    assert further_options(VerdictConfig(), "dino") == DINORecipe()
+def asked(*words: str) -> Comparison:
+    return parse(verdict_recipe(), "", list(words))
+
+
+def test_options_of_single_methods() -> None:
+    cfg = asked("--mae.mask_ratio", "0.6", "--mae.fit.epochs=50", "--dino.head_layers", "2", "--seed", "3")
+    check_verdict(cfg)
+    mae, dino = cfg.of(METHODS["mae"]), cfg.of(METHODS["dino"])
+    assert isinstance(mae, MAERecipe) and isinstance(dino, DINORecipe)
+    assert (mae.mae.mask_ratio, mae.fit.epochs, dino.dino.head_layers) == (0.6, 50.0, 2)
+    assert (mae.mae.norm_pix, mae.optim, dino.fit) == (None, OptimConfig(), DINORecipe().fit)
+    assert dino.optim == DINORecipe().optim  # a method's own defaults, not those of all recipes
+    assert asked().of(METHODS["dino"]) == DINORecipe()
+
+
+def test_options_of_single_methods_reach_other_processes() -> None:
+    cfg = asked("--mae.optim.base_lr", "4e-3", "--verdict.seeds", "1")
+    again = pickle.loads(pickle.dumps(cfg))
+    assert again == cfg
+    assert type(again) is type(cfg)
 
 
 @pytest.mark.parametrize(
-    ("cfg", "words"),
+    ("words", "sentence"),
     [
-        (
-            VerdictConfig(mae="--optim.base_ir 1"),
-            r"--verdict.mae --optim.base_ir 1: unknown option --optim.base_ir.*base_lr",
-        ),
-        (VerdictConfig(dino="--mae.mask_ratio 0.5"), "--verdict.dino .* unknown option --mae.mask_ratio"),
-        (VerdictConfig(mae="--fit.epochs many"), "--fit.epochs: expected a number, got many"),
-        (VerdictConfig(mae="--fit.epochs"), "--fit.epochs needs a value"),
-        (VerdictConfig(mae="--optim.betas '[0.9, 0.95]"), "no closing quotation; close every quote"),
-        (VerdictConfig(dino="--dino.momentum 1.5"), "--dino.momentum 1.5 must be at least 0 and at most 1"),
-        (VerdictConfig(mae="--data.path elsewhere"), "--data.path is the same for all methods"),
-        (VerdictConfig(mae="--model.width=32"), "--model.width is the same for all methods"),
-        (VerdictConfig(dino="--seed 3"), "--seed is the same for all methods"),
-        (VerdictConfig(mae="--eval.metric top1"), "--eval.metric is the same"),
-        (VerdictConfig(mae="--run.dir r"), "--run.dir is the same"),
-        (VerdictConfig(mae="--preset"), "--preset is the same"),
-        (VerdictConfig(mae="--help"), "--help cannot stand here"),
-        (VerdictConfig(mae="-h"), "cannot stand here"),
-        (VerdictConfig(mae="--config c.yaml"), "--config cannot stand here"),
-        (VerdictConfig(mae="50"), "unexpected argument '50'"),
-        (VerdictConfig(mae="--fit.min_steps 5"), "as --fit.epochs"),
+        ("--mae.optim.base_ir 1", "unknown option --mae.optim.base_ir; did you mean --mae.optim.base_lr"),
+        ("--dino.mask_ratio 0.5", "unknown option --dino.mask_ratio; did you mean --mae.mask_ratio"),
+        ("--mae.fit.epochs many", "--mae.fit.epochs: expected a number, got many"),
+        ("--mae.fit.epochs", "--mae.fit.epochs needs a value"),
+        ("--mae.data.path elsewhere", "unknown option --mae.data.path"),
+        ("--mae.model.width=32", "unknown option --mae.model.width"),
+        ("--dino.seed 3", "unknown option --dino.seed"),
+        ("--verdict.mae 50", "unknown option --verdict.mae"),
     ],
 )
-def test_mistakes_in_further_options_are_errors_with_the_options_name(cfg: VerdictConfig, words: str) -> None:
-    with pytest.raises(UserError, match=words) as told:
-        check_further(cfg)
-    assert str(told.value).startswith("--verdict.")
-    assert "\n" not in str(told.value)
+def test_what_is_no_option_of_a_method_is_one_line(
+    words: str, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        asked(*words.split())
+    said = capsys.readouterr().err
+    assert stopped.value.code == 2
+    assert said.startswith("error: ") and said.count("\n") == 1
+    assert sentence in said
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("--dino.momentum 1.5", "--dino.momentum 1.5 must be at least 0 and at most 1"),
+        ("--mae.fit.batch_size 0", "--mae.fit.batch_size 0 must be at least 1"),
+        ("--dino.crops.jitter -1", "--dino.crops.jitter -1 must be at least 0 and at most 5"),
+        ("--mae.fit.min_steps 5", "--mae.fit.min_steps: give the length of pre-training as --mae.fit.epochs instead"),
+    ],
+)
+def test_numbers_that_a_method_cannot_take_are_one_line(
+    words: str, sentence: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["eval/verdict.py", *words.split()])
+    with pytest.raises(SystemExit) as stopped:
+        run_script(check_verdict, verdict_recipe(), "")
+    assert stopped.value.code == 1
+    assert capsys.readouterr().err == f"error: {sentence}\n"

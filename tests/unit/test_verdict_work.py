@@ -13,7 +13,7 @@ import pytest
 from ssl_vit.core.errors import Diverged
 from ssl_vit.runs.directory import to_yaml
 from ssl_vit.verdict import work
-from ssl_vit.verdict.options import VerdictConfig, VerdictRecipe
+from ssl_vit.verdict.options import VerdictConfig, verdict_recipe
 from ssl_vit.verdict.study import Study
 from ssl_vit.verdict.tuning import Candidate
 
@@ -23,7 +23,7 @@ TUNED = Candidate(9.0, 0.05, 1.0, 1.0)
 
 
 def study_in(place: Path) -> Study:
-    return replace(STUDY, folder=place, recipe=VerdictRecipe(verdict=VerdictConfig(seeds=1)))
+    return replace(STUDY, folder=place, recipe=verdict_recipe()(verdict=VerdictConfig(seeds=1)))
 
 
 def trains(largest: float) -> Callable[[str], Callable[[Any], None]]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from ssl_vit.configs import (
     AugmentConfig,
@@ -31,7 +31,6 @@ def test_defaults_need_no_words(recipe: Any) -> None:
     assert as_words(recipe()) == []
 
 
-@settings(max_examples=15, deadline=None)
 @given(
     path=st.text("abz/ ._$'*(~é", min_size=1).map(lambda s: f"x{s}y"),
     lr=st.floats(1e-12, 10, allow_nan=False),

@@ -36,6 +36,17 @@ class Batch:
     on_host: tuple[Tensor, Tensor] | None = None
     """``index`` and ``epoch`` where the CPU can read them without waiting for the device."""
 
+    @property
+    def truth(self) -> Int[Tensor, " B"] | Float[Tensor, "B K"]:
+        """``labels``, for objectives that learn from them.
+
+        Raises:
+            ValueError: Where there are none.
+        """
+        if self.labels is None:
+            raise ValueError("this objective learns from labels, and its images were opened without them")
+        return self.labels
+
     def names(self) -> tuple[Int[Tensor, " B"], Int[Tensor, " B"]]:
         """``index`` and ``epoch`` on the CPU."""
         return self.on_host or (self.index.cpu(), self.epoch.cpu())

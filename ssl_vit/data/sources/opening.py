@@ -123,18 +123,17 @@ def open_labelled(data: DataConfig, labelled: LabelledDataConfig, dataset: Any =
                 "with --eval.data.label_column, or name labelled images with --eval.data.path"
             )
     whole = _image_set(path, parts, splits, labelled=True)
-    assert whole.labels is not None
     if held is not None:
         if held in splits:
             raise UserError(f"the split {held} of {path} cannot be trained on and judged on; name another test split")
         train, test = whole, _image_set(path, parts, [held], labelled=True)
         split = f"its own {held} split{_shared_groups(train, test, cfg.group)}"
     else:
-        chosen = made_split(whole.labels, whole.kind, whole.groups)
+        chosen = made_split(whole.truth, whole.kind, whole.groups)
         train, test = (whole.subset(rows) for rows in chosen)
         split = _made(whole, cfg.group, test)
     train, test = _one_format(train, test)
-    if whole.kind == "class" and (train.labels is None or len(np.unique(train.labels)) < 2):
+    if whole.kind == "class" and len(np.unique(train.truth)) < 2:
         raise UserError(f"{path} has training labels of one class only ({', '.join(train.classes)}); two are needed")
     if not len(test):
         raise UserError(f"{path} has no test images: with one image per class nothing can be held out")
@@ -163,7 +162,7 @@ def _made(whole: ImageSet, group: str | None, test: ImageSet) -> str:
     if whole.groups is None:
         alone = ""
         if whole.kind == "class":
-            lost = np.setdiff1d(np.asarray(whole.labels), np.asarray(test.labels))
+            lost = np.setdiff1d(whole.truth, test.truth)
             alone = "".join(f"; {whole.classes[c]} has one image and is never judged" for c in lost[:5])
         return f"{TEST_SHARE:.0%} {even[whole.kind]}, chosen by a fixed hash{alone}"
     count = len(np.unique(whole.groups))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ssl_vit.configs.metrics import shown
 from ssl_vit.report.cells import heading, unit_of
 from ssl_vit.report.charts import drawing
 from ssl_vit.report.charts.canvas import WIDTH, Chart, Panel, make_chart
@@ -20,7 +21,6 @@ from ssl_vit.report.findings.conclusions import Findings
 from ssl_vit.report.findings.records import Verdict
 from ssl_vit.report.findings.tables import interval_of, method_name
 from ssl_vit.report.look import LONGER, Look, looks
-from ssl_vit.runs.results import shown
 
 _HEADS = {"train": "All weights trained", "linear": "Linear probe", "knn": "k-NN"}
 _MOST_CLASSES = 30

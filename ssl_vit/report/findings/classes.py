@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from statsmodels.stats import proportion as _untyped_proportion  # pyright: ignore[reportMissingTypeStubs]
 
+from ssl_vit.configs.metrics import METRICS, shown
 from ssl_vit.report.cells import (
     NOTHING,
     Cell,
@@ -17,10 +18,9 @@ from ssl_vit.report.cells import (
     span,
     table,
 )
-from ssl_vit.report.findings.comparisons import baseline_curve, oriented
+from ssl_vit.report.findings.comparisons import baseline_curve
 from ssl_vit.report.findings.records import Score, Verdict
 from ssl_vit.report.findings.tables import USES, method_name
-from ssl_vit.runs.results import shown
 
 _proportion = cast("Any", _untyped_proportion)
 
@@ -39,7 +39,7 @@ def compared(verdict: Verdict) -> list[Shown]:
     Args:
         verdict: All numbers.
     """
-    labels, better = max(verdict.about["labels"]), oriented(verdict.about["metric"])
+    labels, better = max(verdict.about["labels"]), METRICS[verdict.about["metric"]].sign
     found = [
         Shown(start, method_name(verdict, start, use), scores)
         for start in verdict.starts if start not in ("scratch", "cnn", "pixels", "random")
@@ -58,12 +58,12 @@ def class_rows(verdict: Verdict, shown_at_most: int = 12) -> Table:
     kind, labels = verdict.about["kind"], max(verdict.about["labels"])
     told = verdict.told("data").get("per_class") or {}
     methods = compared(verdict)
-    metric = "mae" if kind == "regression" else "top1"
+    metric = "mean_absolute_error" if kind == "regression" else "top1"
     found = {
         name: values for name in verdict.about["classes"]
         if methods and (values := [_of_class(one.scores, name) for one in methods])[0] is not None
     }  # fmt: skip
-    ordered = sorted(found, key=lambda name: -oriented(metric) * float(found[name][0] or 0))
+    ordered = sorted(found, key=lambda name: -METRICS[metric].sign * float(found[name][0] or 0))
     half = shown_at_most // 2
     picked = ordered if len(ordered) <= shown_at_most else [*ordered[:half], None, *ordered[-half:]]
     rows: list[list[Cell | str]] = []
@@ -74,7 +74,7 @@ def class_rows(verdict: Verdict, shown_at_most: int = 12) -> Table:
         size = _tests_of(verdict, name) if kind == "class" else 0
         cells = [NOTHING if v is None else Cell(shown(metric, v), _wilson(v, size)) for v in found[name]]
         rows.append([name, *cells, count((told.get(name) or {}).get("test"))])
-    what = {"class": "recall %", "multilabel": "average precision %", "regression": "mean abs. error"}[kind]
+    what = {"class": "recall %", "multilabel": "average precision %"}.get(kind, METRICS[metric].heading)
     heads = ("class", *(f"{one.name}, {what}" for one in methods), "test images")
     groups = "groups of test images" if verdict.clusters is not None else "test images"
     note = f"With {labels:,} labels, mean over draws."
@@ -94,7 +94,7 @@ def _value_of_class(row: dict[str, Any], name: str) -> float | None:
     for key in ("per_class", "per_label", "per_target"):
         if row.get(key):
             value = row[key].get(name)
-            return value.get("mae") if isinstance(value, dict) else value
+            return value.get("mean_absolute_error") if isinstance(value, dict) else value
     return None
 
 

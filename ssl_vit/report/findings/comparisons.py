@@ -28,6 +28,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from ssl_vit.configs.metrics import METRICS
 from ssl_vit.methods.starts import BASELINE, pretrained, untrained
 from ssl_vit.report.findings.records import Score, Verdict
 from ssl_vit.statistics.families import adjusted
@@ -186,11 +187,6 @@ def primary_use(verdict: Verdict, start: str) -> str:
     return next((use for use in USES if verdict.of(start, use)), USES[0])
 
 
-def oriented(metric: str) -> float:
-    """1 where a larger value of a metric is better, -1 where a smaller one is."""
-    return -1.0 if metric == "mae" else 1.0
-
-
 def baseline_curve(verdict: Verdict) -> _Curve:
     """The labelled baseline at every number of labels: the better of the two where it was also trained for longer.
 
@@ -198,7 +194,7 @@ def baseline_curve(verdict: Verdict) -> _Curve:
         verdict: All numbers.
     """
     usual, longer = _curve(verdict, BASELINE, "train"), _curve(verdict, BASELINE, "train", matched=True)
-    better = oriented(verdict.about["metric"])
+    better = METRICS[verdict.about["metric"]].sign
     for count, cell in longer.items():
         if count not in usual:
             continue
@@ -252,7 +248,7 @@ def _difference(
         float(np.mean([cell.scores[d].value for cell in half for d in draws])) for half in (cells[::2], cells[1::2])
     ]
     seeds = _seeds(cells, draws)
-    gap = oriented(verdict.about["metric"]) * (np.mean(ones, axis=0) - np.mean(twos, axis=0))
+    gap = METRICS[verdict.about["metric"]].sign * (np.mean(ones, axis=0) - np.mean(twos, axis=0))
     return Difference(
         start, use, against_start, against_use, labels, tuple(counts), *values,
         interval=interval(gap, seeds, _clusters(verdict, gap)), p_holm=None, draws=len(draws),
@@ -267,7 +263,7 @@ def _saving(verdict: Verdict, start: str, use: str, labels: int, baseline: _Curv
     draws = _shared(cells)
     if not draws:
         return None
-    better = oriented(verdict.about["metric"])
+    better = METRICS[verdict.about["metric"]].sign
     curve = {count: better * _units(cell, draws, cells) for count, cell in own.items()}
     level = better * _units(baseline[labels], draws, cells)
     found = labels_needed(curve, level, _seeds(cells, draws), _clusters(verdict, level))

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 
 from ssl_vit.configs import flat
+from ssl_vit.configs.metrics import shown
 from ssl_vit.report.cells import (
     NOTHING,
     Cell,
@@ -18,7 +19,6 @@ from ssl_vit.report.cells import (
 )
 from ssl_vit.report.findings.records import Verdict
 from ssl_vit.report.findings.tables import method_cell, method_name
-from ssl_vit.runs.results import shown
 
 _OPTIONS = {
     "lr": "learning rate", "rate": "learning rate", "weight_decay": "weight decay", "decay": "weight decay",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ssl_vit.configs.protocols import PROTOCOLS
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.notices import say_once
 from ssl_vit.methods.starts import start_of
@@ -23,10 +24,6 @@ from ssl_vit.runs.results import (
     training_rules,
 )
 
-_LINEAR = ("linear-cached", "logistic", "linear-aug (MAE)", "linear-aug (DINO)", "attentive")
-"""Linear probes by name; of several a report takes the first."""
-_USES = {"knn": "knn", "finetune": "train", "supervised": "train"} | dict.fromkeys(_LINEAR, "linear")
-
 
 def read_runs(folders: Sequence[str | Path]) -> Verdict:
     """Reads the results of run directories.
@@ -38,17 +35,19 @@ def read_runs(folders: Sequence[str | Path]) -> Verdict:
         UserError: Where there are none, and where they may not stand in one table (``ssl_vit.runs.results``).
     """
     results = read_results(folders)
-    first, *others = [name for name in _LINEAR if name in {r.method for r in results}] or [""]
+    uses = {protocol.method: protocol.use for protocol in PROTOCOLS.values()}
+    judged = {result.method for result in results}
+    first, *others = [name for name in uses if uses[name] == "linear" and name in judged] or [""]
     if others:
         say_once(f"note: results of {', '.join(others)} are left out; a report has one linear probe, {first}")
     results = [result for result in results if result.method not in others]
     evaluations = check_alike(results)
-    strange = sorted(set(evaluations) - set(_USES))
+    strange = sorted(set(evaluations) - set(uses))
     if strange:
-        raise UserError(f"a report knows {', '.join(_USES)}, not {', '.join(strange)}; leave that result out")
+        raise UserError(f"a report knows {', '.join(uses)}, not {', '.join(strange)}; leave that result out")
     groups: dict[tuple[str, str, int], list[Number]] = {}
     for number in (numbers := numbers_of(results)):
-        groups.setdefault((_start(number), _USES[number.evaluation], number.labels), []).append(number)
+        groups.setdefault((_start(number), uses[number.evaluation], number.labels), []).append(number)
     scores = [score for key, group in groups.items() for score in _scores(*key, group)]
     head = results[0]
     test = head.protocol["test"]
@@ -62,7 +61,7 @@ def read_runs(folders: Sequence[str | Path]) -> Verdict:
             "fingerprints": {"train": head.protocol.get("train"), "test": test.get("fingerprint")},
         },
         "test": {"labels": None, "clusters": _clusters(results), "names": []},
-        "methods": _methods(numbers),
+        "methods": _methods(numbers, uses),
         "provenance": head.made_with,
         "from_runs": [str(folder) for folder in folders],
     }  # fmt: skip
@@ -128,12 +127,12 @@ def _judged(result: Result, use: str) -> Result:
     return replace(result, protocol=rules, protocol_hash=digest(rules)) if use == "train" else result
 
 
-def _methods(numbers: Sequence[Number]) -> dict[str, dict[str, Any]]:
+def _methods(numbers: Sequence[Number], uses: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     methods: dict[str, dict[str, Any]] = {}
     for number in numbers:
         name = number.method.removesuffix(", fine-tuned") + (f" ({number.variant})" if number.variant else "")
         method = methods.setdefault(_start(number), {"name": name, "uses": [], "pretraining": []})
-        use = _USES[number.evaluation]
+        use = uses[number.evaluation]
         method["uses"] += [use] if use not in method["uses"] else []
         weights, backbone = number.sample[-1], number.result.backbone or {}
         if weights and weights not in {run["weights"] for run in method["pretraining"]}:

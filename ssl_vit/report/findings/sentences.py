@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ssl_vit.configs.metrics import METRICS, shown
 from ssl_vit.methods.starts import BASELINE, pretrained, titles, untrained
-from ssl_vit.report.findings.comparisons import Comparisons, Difference, Saving, difference_at, fair_counts, oriented
+from ssl_vit.report.findings.comparisons import Comparisons, Difference, Saving, difference_at, fair_counts
 from ssl_vit.report.findings.leaking import reason
 from ssl_vit.report.findings.records import Verdict
 from ssl_vit.runs.identity import differences
-from ssl_vit.runs.results import LABELS, shown
 
-_METRICS = {
-    "top1": "accuracy", "balanced": "balanced accuracy", "auroc": "AUROC", "macro_f1": "macro-F1",
-    "average_precision": "mean average precision", "mae": "mean absolute error", "r2": "R2",
-}  # fmt: skip
 _USES = {"train": "fine-tuning", "linear": "linear probe", "knn": "k-NN"}
 
 
@@ -97,7 +93,7 @@ class Sentences:
     def beaten(self) -> list[str]:
         """Where pixels or random weights are better than every use of a pre-trained network."""
         above: dict[tuple[str, str], list[tuple[str, str]]] = {}
-        better = oriented(self.metric)
+        better = METRICS[self.metric].sign
         for count in self.all.about["labels"]:
             means: dict[tuple[str, str], float] = {}
             for start, use in dict.fromkeys((s.start, s.use) for s in self.all.scores):
@@ -121,7 +117,7 @@ class Sentences:
 
     def cheaper(self) -> list[str]:
         """Where features without any training do clearly better than both sides of what is judged."""
-        better = oriented(self.metric)
+        better = METRICS[self.metric].sign
         for one in self.found.primary:
             last = [d for d in self.found.table if d.labels == max(one.over)]
             own = next(d for d in last if (d.start, d.use) == (one.start, one.use))
@@ -231,7 +227,7 @@ class Sentences:
     def saving(self, saved: Saving) -> str:
         """Whether and with how many labels the baseline's level is reached: in percent of all where it has all."""
         value = shown(self.metric, saved.level) + (" %" if self.unit else "")
-        metric, place = _METRICS[self.metric], f"({value} with {self.labels(saved.labels)})"
+        metric, place = METRICS[self.metric].words, f"({value} with {self.labels(saved.labels)})"
         if saved.needed is None:
             most = self.labels(self.most(saved))
             return (
@@ -278,12 +274,13 @@ class Sentences:
     @property
     def word(self) -> str:
         """What a difference is one in; positive is better, also where a smaller value is."""
-        return f"{'difference' if oriented(self.metric) > 0 else 'advantage'} in {_METRICS[self.metric]}"
+        metric = METRICS[self.metric]
+        return f"{'difference' if metric.larger_is_better else 'advantage'} in {metric.words}"
 
     @property
     def unit(self) -> str:
         """Of a difference."""
-        return " points" if LABELS[self.metric].endswith("%") else ""
+        return " points" if METRICS[self.metric].percent else ""
 
     def signed(self, value: float) -> str:
         """A difference as a number with its sign; what rounds to zero has none."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ssl_vit.configs.metrics import shown
 from ssl_vit.report.cells import (
     NOTHING,
     Cell,
@@ -27,7 +28,6 @@ from ssl_vit.report.cells import (
 from ssl_vit.report.findings.comparisons import Difference, Saving
 from ssl_vit.report.findings.records import Score, Verdict
 from ssl_vit.report.look import LONGER
-from ssl_vit.runs.results import shown
 from ssl_vit.statistics.paired import Interval, interval
 
 USES = {"train": "all weights trained", "linear": "linear probe", "knn": "k-NN"}

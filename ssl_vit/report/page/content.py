@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ssl_vit.configs.metrics import shown
 from ssl_vit.methods.starts import pretrained, starts
 from ssl_vit.report.cells import (
     Table,
@@ -40,7 +41,6 @@ from ssl_vit.report.page.blocks import (
     Words,
 )
 from ssl_vit.report.page.guard import leak_blocks, leak_sentences
-from ssl_vit.runs.results import shown
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 

@@ -1,0 +1,64 @@
+"""What mkdocs needs to show this repository as a site: pages from outside docs/, and links as GitHub follows them.
+
+Files keep one kind of link, relative to where they lie in the repository. Here each is turned into one of the site; a
+link to source code becomes plain text, or a link into ``repo_url`` where mkdocs.yml has one. A link to nothing is a
+warning, and with --strict the end of the build.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.plugins import get_plugin_logger
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parents[1]
+OUTSIDE = {
+    "README.md": "index.md",
+    **{name: name for name in ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md")},
+    **{
+        str(path.relative_to(ROOT)): str(path.relative_to(ROOT))
+        for path in sorted((ROOT / "benchmarks" / "results").iterdir())
+        if path.suffix in (".md", ".png")
+    },
+}
+"""What lies outside docs/: place in the repository -> place in the site."""
+_LINK = re.compile(r"(?P<image>!?)\[(?P<text>(?:[^\[\]]|\[[^\[\]]*\])*)\]\((?P<to>[^()\s]+)\)")
+_log = get_plugin_logger("links")
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Adds the pages and pictures from outside docs/."""
+    for place, source in OUTSIDE.items():
+        files.append(File.generated(config, source, abs_src_path=str(ROOT / place)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    """Turns links between files of the repository into links of the site."""
+    inside = {source: place for place, source in OUTSIDE.items()}
+    place = inside.get(page.file.src_uri, f"docs/{page.file.src_uri}")
+
+    def turned(found: re.Match[str]) -> str:
+        to, hash_, anchor = found["to"].partition("#")
+        if not to or re.match(r"\w+:", to):
+            return found[0]
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(place), to))
+        if not (ROOT / target).exists():
+            _log.warning("%s links to %s, which is not there", place, to)
+        source = OUTSIDE.get(target, target.removeprefix("docs/"))
+        if files.get_file_from_path(source) is None:
+            if not config.repo_url:
+                return found["text"]
+            return f"[{found['text']}]({config.repo_url.rstrip('/')}/blob/main/{target})"
+        return f"{found['image']}[{found['text']}]({_way(page.file.src_uri, source)}{hash_}{anchor})"
+
+    lines = re.split(r"(^ *```.*?^ *```)", markdown, flags=re.MULTILINE | re.DOTALL)
+    return "".join(part if i % 2 else _LINK.sub(turned, part) for i, part in enumerate(lines))
+
+
+def _way(page: str, source: str) -> str:
+    return posixpath.relpath(source, posixpath.dirname(page) or ".")

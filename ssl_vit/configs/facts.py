@@ -1,0 +1,111 @@
+"""What stands beside an option: ``Annotated[float, Range(0, 1), SAME_RUN]``, and how to read it."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache
+from types import MappingProxyType
+from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
+
+
+@dataclass(frozen=True)
+class Range:
+    """Least and greatest number, both allowed; of several numbers (a tuple) it holds for each.
+
+    Attributes:
+        low: The least.
+        high: The greatest; infinite where only the least counts.
+    """
+
+    low: int | float
+    high: int | float = math.inf
+
+    def holds(self, number: int | float) -> bool:
+        """Whether a number lies inside."""
+        return self.low <= number <= self.high  # NaN is in no range
+
+    @property
+    def words(self) -> str:
+        """The range as it stands after "must be"."""
+        least = "positive" if 0 < self.low <= _LEAST_POSITIVE and self.high == math.inf else f"at least {self.low:.10g}"
+        return least if self.high == math.inf else f"{least} and at most {self.high:.10g}"
+
+
+_LEAST_POSITIVE = 1e-5
+"""Bounds below this are there to exclude 0: "positive" says all that a person needs."""
+
+POSITIVE = Range(1e-30)
+"""Any number above zero."""
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What a value of the option changes; without this fact, both.
+
+    Attributes:
+        run: A run with another value is another run: its numbers differ, or what they mean.
+        protocol: Numbers with another value do not stand in one table.
+    """
+
+    run: bool = True
+    protocol: bool = True
+
+
+NO_EFFECT = Effect(run=False, protocol=False)
+"""How something is done, not what."""
+SAME_RUN = Effect(run=False)
+"""A run with another value is the same one (or a longer one), which its results tell."""
+SAME_PROTOCOL = Effect(protocol=False)
+"""Another value makes other numbers, which stand beside the first as those of another seed do."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """What is declared of one option.
+
+    Attributes:
+        type: Its type, without facts.
+        range: Where its numbers must lie, if anywhere.
+        effect: What it changes.
+    """
+
+    type: Any
+    range: Range | None = None
+    effect: Effect = Effect()
+
+
+@cache
+def options(group: type[Any]) -> Mapping[str, Option]:
+    """All options of a recipe by their dotted names, in the order of their declaration.
+
+    Args:
+        group: A dataclass, whose fields are options or groups of them: dataclasses again. An effect beside a group's
+            field is that of all its options, whatever stands beside them.
+    """
+    found: dict[str, Option] = {}
+    declared = _declared(group)
+    for name in (field.name for field in fields(group)):
+        kind, limits, effect = declared[name]
+        if is_dataclass(kind):
+            for key, option in options(cast("type[Any]", kind)).items():
+                found[f"{name}.{key}"] = option if effect is None else replace(option, effect=effect)
+        else:
+            found[name] = Option(kind, limits, effect or Effect())
+    return MappingProxyType(found)
+
+
+def _declared(group: type[Any]) -> dict[str, tuple[Any, Range | None, Effect | None]]:
+    """Every field with its facts; a class that only narrows a type keeps the facts of the class above it."""
+    found: dict[str, tuple[Any, Range | None, Effect | None]] = {}
+    for base in reversed(group.__mro__):
+        hints = get_type_hints(base, include_extras=True)
+        for name in hints.keys() & inspect.get_annotations(base).keys():
+            _, limits, effect = found.get(name, (None, None, None))
+            kind, *beside = get_args(hints[name]) if get_origin(hints[name]) is Annotated else [hints[name]]
+            limits = next((fact for fact in beside if isinstance(fact, Range)), limits)
+            effect = next((fact for fact in beside if isinstance(fact, Effect)), effect)
+            found[name] = (kind, limits, effect)
+    return found

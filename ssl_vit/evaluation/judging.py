@@ -1,0 +1,144 @@
+"""The trunk of every evaluation: a backbone and labelled images in; table, result file and answers out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ssl_vit.configs import KNNRecipe, LinearRecipe, flat, to_dict
+from ssl_vit.configs.metrics import KINDS
+from ssl_vit.configs.protocols import PROTOCOLS, Protocol
+from ssl_vit.core.errors import UserError
+from ssl_vit.data.images import ImageSet
+from ssl_vit.evaluation.answers import Answers, answers_of, save_answers
+from ssl_vit.evaluation.features import Features
+from ssl_vit.evaluation.metrics import columns
+from ssl_vit.evaluation.printing import conclusion, led_by, print_table
+from ssl_vit.evaluation.session import Session, announce, open_session
+from ssl_vit.methods.method import imported
+from ssl_vit.methods.supervised import FinetuneRecipe
+from ssl_vit.runs.directory import RunDir
+from ssl_vit.training import launch
+
+
+class Judged(NamedTuple):
+    """What a protocol found."""
+
+    rows: list[dict[str, Any]]
+    """One per method, the backbone's first; a row whose ``headline`` is False stands in a second table."""
+    options: dict[str, Any]
+    """Everything that gives the numbers their meaning."""
+    title: str
+    """Of the table: what was done, in words."""
+    answers: Answers
+    """The backbone's, for every test image."""
+    headings: dict[str, str]
+    """Keys and headings of the table's columns before the metrics; those that no row has are left out."""
+    selection: str | None = None
+    """How options were chosen, where ``options`` does not say it."""
+    run: RunDir | None = None
+    """Where the result belongs, if not to the backbone's run."""
+    size: int | None = None
+    """Side of the input in pixels, if not the backbone's."""
+    left: str = ""
+    """What was written beside the result, in words."""
+
+
+class Evaluated(NamedTuple):
+    """A number and where it is."""
+
+    path: Path
+    """The result file."""
+    rows: list[dict[str, Any]]
+    """One per method, the backbone's first; empty on processes other than the main one."""
+    metric: str
+    """The key in ``rows`` that the table leads with."""
+    run: RunDir
+    """Where it was made."""
+
+
+def evaluate(cfg: KNNRecipe | LinearRecipe | FinetuneRecipe, protocol: Protocol) -> Evaluated:
+    """Judges a backbone, and what stands beside it, by one protocol.
+
+    Args:
+        cfg: What ``--help`` lists.
+        protocol: One of ``configs.protocols.PROTOCOLS``.
+
+    Raises:
+        UserError: For a backbone, images or options that the protocol cannot use.
+    """
+    _refuse_without_effect(cfg, protocol)
+    accelerator = launch.start("fp32" if isinstance(cfg, KNNRecipe) else cfg.fit.precision, cfg.seed)
+    size = cfg.model.img_size if isinstance(cfg, FinetuneRecipe) else None
+    session = open_session(cfg.backbone, cfg.eval, cfg.run, main=accelerator.is_main_process, img_size=size)
+    data = session.data
+    if data.train.kind not in protocol.kinds:
+        wanted = " or ".join(KINDS[kind] for kind in protocol.kinds)
+        raise UserError(
+            f"{protocol.method} is for images with {wanted} each, and these have {KINDS[data.train.kind]}; "
+            "use --linear.protocol cached"
+        )
+    launch.use_cores(accelerator, size or session.exported.size)
+    if accelerator.is_main_process:
+        announce(session)
+    judged: Judged = imported(protocol.run)(cfg, session, accelerator)
+    result = session.result(protocol.method, judged.rows, judged.options, cfg.seed, size=judged.size)
+    run, name = judged.run, protocol.result
+    if run is None:
+        run, name = session.run, f"{name}{session.suffix(cfg.seed)}"
+    return finish(judged, result, data.test, session.metric, run, name)
+
+
+def finish(judged: Judged, result: dict[str, Any], test: ImageSet, metric: str, run: RunDir, name: str) -> Evaluated:
+    """Writes the result and the answers beside it, and prints table and conclusion; on the main process alone.
+
+    Args:
+        judged: What was found.
+        result: Content of the result file (``protocol.result_of``).
+        test: The test images.
+        metric: What tables lead with.
+        run: Where the result belongs.
+        name: Of the result file.
+    """
+    path = run.write_result(name, result | ({"selection": judged.selection} if judged.selection else {}))
+    if not run.writes:
+        return Evaluated(path, [], metric, run)
+    save_answers(path, judged.answers)
+    shown = judged.headings | columns(test.kind, metric)
+    heads = [row for row in judged.rows if row.get("headline", True)]
+    print_table(f"{test.name}: {judged.title}{led_by(metric, test)}", heads, shown)
+    if said := conclusion(heads, metric):
+        print(said)
+    others = [row for row in judged.rows if row not in heads and row["method"] == judged.rows[0]["method"]]
+    if others:
+        print_table("others, for comparison; all rows are in the result file", others, shown)
+    print(f"Result: {path}{judged.left and f'   {judged.left}'}")
+    return Evaluated(path, judged.rows, metric, run)
+
+
+def answered(session: Session, scores: np.ndarray, asked: Features) -> Answers:
+    """Answers to the test images that could be read.
+
+    Args:
+        session: Opened.
+        scores: As ``metrics.judge`` takes them.
+        asked: Features of the test images.
+    """
+    test = session.data.test
+    groups = None if test.groups is None else test.groups[asked.index]
+    return answers_of(test.kind, session.metric, scores, asked.labels, test.classes, groups, positions=asked.index)
+
+
+def _refuse_without_effect(cfg: KNNRecipe | LinearRecipe | FinetuneRecipe, protocol: Protocol) -> None:
+    """An option that was changed for nothing is a mistake, in groups that any protocol of its use reads."""
+    groups = {read.partition(".")[0] for one in PROTOCOLS.values() if one.use == protocol.use for read in one.reads}
+    usual, given = flat(to_dict(type(cfg)())), flat(to_dict(cfg))
+    for name, value in given.items():
+        group = name.partition(".")[0]
+        if group in groups and not {group, name} & {*protocol.reads, "fit.precision"} and value != usual.get(name):
+            raise UserError(
+                f"--{name} has no effect with --linear.protocol {protocol.name}, which reads "
+                f"{', '.join(sorted(f'--{read}' for read in protocol.reads))}"
+            )

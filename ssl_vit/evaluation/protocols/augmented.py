@@ -1,0 +1,230 @@
+"""Heads trained on augmented images, on a frozen backbone: linear-aug (MAE), linear-aug (DINO) and attentive."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+
+from ssl_vit.configs import (
+    LinearRecipe,
+    ProbeOptimConfig,
+    ResolvedFit,
+    ResolvedLinear,
+    ResolvedOptim,
+    RunConfig,
+    to_dict,
+)
+from ssl_vit.configs.presets import Preset
+from ssl_vit.configs.protocols import probe_named
+from ssl_vit.configs.resolve import batch_for, check_pool, least_steps, resolve_augment
+from ssl_vit.configs.settled import settle
+from ssl_vit.data.images import ImageSet
+from ssl_vit.data.loading.file_crops import file_crops
+from ssl_vit.data.loading.loader import Batch, Loader
+from ssl_vit.data.scale import PixelScale
+from ssl_vit.data.sources.opening import Labelled
+from ssl_vit.data.targets import measure_targets
+from ssl_vit.evaluation.features import Features, extract_features, images_at_once
+from ssl_vit.evaluation.judging import Judged, answered
+from ssl_vit.evaluation.metrics import judge as measure
+from ssl_vit.evaluation.protocol import preset_of
+from ssl_vit.evaluation.protocols.frozen import HEADINGS, own_options
+from ssl_vit.evaluation.session import Session
+from ssl_vit.models.backbone import Backbone, with_tokens
+from ssl_vit.objectives.probe import AttentiveHead, FrozenProbe, linear_head, probe_view
+from ssl_vit.runs.directory import RunDir, open_run
+from ssl_vit.runs.identity import digest, identity
+from ssl_vit.training.launch import (
+    DTYPES,
+    count_steps,
+    describe,
+    micro_batch_size,
+    summarise,
+    with_statistics,
+)
+from ssl_vit.training.loop import fit
+from ssl_vit.views.evaluation import eval_images
+
+_PROBES = {
+    "aug-mae": (ProbeOptimConfig("lars", None, 0.1, 1 / 9, 0.0), 90.0, 16384),
+    "aug-dino": (ProbeOptimConfig("sgd", None, 1e-3, 0.0, 0.0), 100.0, 1024),
+    "attentive": (ProbeOptimConfig("adamw", None, 1e-3, 0.05, 0.05), 100.0, 1024),
+}
+"""Optimiser, epochs and batch of each protocol that trains on augmented images (MAE, appendix A.1; DINO's released
+linear evaluation; the attentive probe's are our own)."""
+
+
+def resolve_probe(cfg: LinearRecipe, images: int, preset: Preset, *, width: int, class_token: bool) -> ResolvedLinear:
+    """The protocol's own optimiser, length, batch, crops and pooling as definite values.
+
+    A batch that the images do not fill four times is halved until they do; LARS then keeps the rate of the paper's
+    batch (6.4), other optimisers scale theirs down.
+
+    Args:
+        cfg: As given, with a protocol that trains on augmented images.
+        images: Number of labelled training images.
+        preset: Of the images.
+        width: D of the backbone.
+        class_token: Whether it has one.
+
+    Raises:
+        UserError: For a pooling that the backbone does not have.
+    """
+    protocol = cfg.linear.protocol
+    own, epochs, batch = _PROBES[protocol]
+    given = {k: v for k, v in vars(cfg.optim).items() if v is not None}
+    pool = cfg.linear.pool
+    if protocol != "attentive":
+        usual = "cls" if protocol == "aug-mae" else "cls4" if width < 768 else "cls+mean"
+        pool = pool or (usual if class_token else "mean")
+        check_pool(pool, class_token)
+    batch_size = cfg.fit.batch_size or batch_for(images, batch)
+    optim = replace(own, **given)
+    reduced = cfg.fit.batch_size is None and batch_size < batch
+    if reduced and optim.name == "lars" and not {"lr", "base_lr"} & set(given):
+        # LARS steps are a share of the weights' norm: with the rate of a small batch the head would never be trained.
+        assert optim.base_lr is not None
+        optim = replace(optim, lr=optim.base_lr * batch / 256)
+    boxes = preset.flip and cfg.augment.crop != "pad"  # digits are used whole
+    crop = (0.08, 1.0) if boxes else (1.0, 1.0)
+    return settle(
+        ResolvedLinear,
+        cfg,
+        linear=replace(cfg.linear, pool=pool, heads=cfg.linear.heads or max(1, width // 64)),
+        optim=optim,
+        fit=settle(
+            ResolvedFit,
+            cfg.fit,
+            epochs=cfg.fit.epochs or epochs,
+            batch_size=batch_size,
+            min_steps=least_steps(cfg.fit),
+        ),
+        augment=resolve_augment(cfg.augment, preset, crop, labelled=False),
+    )
+
+
+def judge(cfg: LinearRecipe, session: Session, accelerator: Accelerator) -> Judged:
+    """The protocols linear-aug (MAE), linear-aug (DINO) and attentive.
+
+    Args:
+        cfg: What ``--help`` lists.
+        session: Backbone and images.
+        accelerator: Made by ``launch.start``.
+
+    Raises:
+        UserError: For a pooling that the backbone does not have, or one that has no patch tokens.
+    """
+    exported, data, name = session.exported, session.data, probe_named(cfg.linear.protocol).method
+    backbone, asked = exported.backbone, cfg
+    if cfg.linear.protocol == "attentive":
+        with_tokens(backbone, "--linear.protocol attentive")
+    preset = preset_of(exported, exported.size)
+    cfg = resolve_probe(cfg, len(data.train), preset, width=backbone.embed_dim, class_token=backbone.class_token)
+    unique = digest(
+        [
+            identity(to_dict(replace(cfg, backbone="", run=RunConfig())), type(cfg)),
+            exported.weights_hash,
+            data.train.fingerprint,
+            cfg.fit.given_micro_batch,  # batch statistics are those of a micro-batch
+        ]
+    )
+    folder = session.run.path / "linear_probe" / unique[:8]
+    probed = [(str(exported.about.get("objective", "backbone")), "backbone", backbone)]
+    if cfg.eval.baselines:
+        probed.append(("random weights", "random-weights", exported.with_random_weights(cfg.seed)))
+    rows, answers = [], {}
+    for method, part, network in probed:
+        if accelerator.is_main_process:
+            print(f"{name} on {method}")
+        own = replace(cfg, run=RunConfig(str(folder / part)))
+        run = open_run(
+            "linear_probe", own, data=data.train.name, fingerprint=f"{exported.weights_hash}-{data.train.fingerprint}",
+            writes=accelerator.is_main_process, accelerator=describe(accelerator),
+        )  # fmt: skip
+        metrics, found = train_probe(
+            network, data, exported.scale, own, size=exported.size, run=run, accelerator=accelerator
+        )
+        answers = answers or answered(session, found.x, found)
+        trained = {k: to_dict(cfg)[k] for k in ("optim", "fit", "augment")}
+        rows.append({"method": method, "pool": cfg.linear.pool or "tokens", "trained_with": trained, **metrics})
+    options = {
+        "linear": own_options(cfg),
+        "pool": cfg.linear.pool or "all tokens",
+        "head": {
+            "aug-mae": "batch norm without affine (statistics of all processes), linear",
+            "aug-dino": "linear",
+            "attentive": "batch norm without affine, one learned query per head, linear",
+        }[cfg.linear.protocol],
+        "optim": to_dict(asked.optim),  # what an open option becomes may depend on the number of labels
+        "fit": to_dict(asked.fit),
+        "augment": to_dict(asked.augment),
+        "batch_statistics": asked.fit.given_micro_batch or "of the whole batch",
+        "selection": "none: fixed options, last step",
+    }
+    return Judged(rows, options, f"{name} (fixed options, last step)", answers, HEADINGS)
+
+
+def train_probe(
+    backbone: Backbone,
+    data: Labelled,
+    scale: PixelScale,
+    cfg: ResolvedLinear,
+    *,
+    size: int,
+    run: RunDir,
+    accelerator: Accelerator,
+) -> tuple[dict[str, Any], Features]:
+    """Trains one head on a frozen backbone in the one loop, and judges the last step on the test images.
+
+    Args:
+        backbone: Frozen in place.
+        data: Labelled training and test images.
+        scale: Pixel statistics.
+        cfg: Resolved by ``resolve_probe``.
+        size: Side of the input in pixels.
+        run: Where metrics and checkpoints go.
+        accelerator: Made by ``train.start``.
+
+    Returns:
+        Metrics on the test images, steps and unreadable images; and what the head says of every test image.
+    """
+    protocol, optim = cfg.linear.protocol, ResolvedOptim(**to_dict(cfg.optim))
+    assert cfg.linear.heads is not None
+    torch.manual_seed(cfg.seed)
+    outputs, reads = len(data.train.classes), cfg.linear.pool or "cls"
+    if protocol == "attentive":
+        head, reads = AttentiveHead(backbone.embed_dim, outputs, cfg.linear.heads), "tokens"
+    else:
+        head = linear_head(backbone.pooled_width(reads), outputs, standardise=protocol == "aug-mae")
+    mean = std = None
+    if data.train.kind == "regression":
+        mean, std = (torch.tensor(v) for v in measure_targets(data.train.truth))
+    objective = FrozenProbe(backbone, head, reads=reads, kind=data.train.kind, mean=mean, std=std)
+    loader = Loader(
+        data.train, batch_size=cfg.fit.batch_size, micro_batch=micro_batch_size(cfg.fit, accelerator.num_processes),
+        seed=cfg.seed, device=accelerator.device, cache=cfg.data.cache, workers=cfg.data.workers,
+        crops=file_crops(cfg.data, data.train, cfg.augment, size),
+    )  # fmt: skip
+    view = probe_view(scale, cfg.augment, size=size, dtype=DTYPES.get(cfg.fit.precision, torch.float32))
+    summarise(objective, loader, cfg.fit, optim, f"head on {reads}", accelerator)
+    taken = with_statistics(cfg.fit, accelerator.num_processes, cfg.linear.protocol != "aug-dino")
+    fit(objective, loader, view, fit=taken, optim=optim, run=run, accelerator=accelerator, seed=cfg.seed)
+    found = _scores(objective, data.test, scale, size, accelerator.device)
+    metrics = measure(data.train.kind, found.x, found.labels, data.test.classes)
+    metrics |= {"steps": count_steps(cfg.fit, loader), "unreadable_test_images": list(found.left_out)}
+    return metrics, found
+
+
+def _scores(objective: FrozenProbe, images: ImageSet, scale: PixelScale, size: int, device: torch.device) -> Features:
+    objective.eval()
+    dtype = next(objective.head.parameters()).dtype
+
+    def extract(batch: Batch) -> torch.Tensor:
+        with torch.inference_mode():
+            return objective.scores(eval_images(batch, scale, size, dtype))
+
+    at_once = images_at_once(None, size, device)
+    return extract_features(extract, images, batch_size=at_once, device=device, may_be_constant=True)

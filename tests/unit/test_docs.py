@@ -1,0 +1,34 @@
+"""README and docs/: short enough, every link leads somewhere, every option that they name exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from ssl_vit.configs.facts import options
+from ssl_vit.methods import known_recipes
+from ssl_vit.verdict.options import verdict_recipe
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXAMPLE = "rotation."
+"""Options of the method that docs/extending.md makes up."""
+
+
+def test_the_readme_is_read_in_one_go() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files_of_the_repository(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    places = [to.partition("#")[0] for to in re.findall(r"\]\(([^()\s]+)\)", text) if not re.match(r"\w+:|#", to)]
+    assert not [to for to in places if not (page.parent / to).exists()]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_options_that_pages_name_exist(page: Path) -> None:
+    known = {name for recipe in (*known_recipes(), verdict_recipe()) for name in options(recipe)}
+    named = set(re.findall(r"--([a-z_]+(?:\.[a-z_0-9]+)+)", page.read_text(encoding="utf-8")))
+    assert not {name for name in named - known if not name.startswith(EXAMPLE)}
