@@ -65,7 +65,7 @@ def view_of(case: Case, images: Any) -> Callable[[int], Any]:
         GLOBAL, LOCAL, case.local_crops, case.local_size, flip=True, jitter=1.0, blur=(1.0, 0.1, 0.5),
         blur_sigma=(0.1, 2.0), solarise=0.2,
     )  # fmt: skip
-    view = multicrop_view(PixelScale(MEAN, STD, 8), cfg, size=case.size, depth=12, drop_path=0.0, dtype=torch.float32)
+    view = multicrop_view(PixelScale(MEAN, STD, 8), cfg, size=case.size, drop_rates=None, dtype=torch.float32)
     words, sides = torch.arange(case.batch), torch.full((case.batch, 2), float(case.source))
     batch = Batch(images, words, torch.zeros_like(words), sides, True, None)
     return lambda seed: view(batch, seed)

@@ -65,25 +65,31 @@ def train_on(
         What they reach on ``judged_on``.
     """
     import torch
-    from ssl_vit.configs import AugmentConfig, resolve
+    from ssl_vit.configs import ResolvedModel, presets
     from ssl_vit.data.sources.opening import Labelled
     from ssl_vit.evaluation.finetune import train_on_labels
-    from ssl_vit.methods.supervised import FinetuneRecipe, SupervisedRecipe
+    from ssl_vit.methods import Facts, supervised
+    from ssl_vit.models.build import ModelFacts
     from ssl_vit.runs.directory import RunDir
 
     accelerator, exported, data = opened
-    recipe = SupervisedRecipe() if task == "scratch" else FinetuneRecipe()
-    backbone = exported.with_random_weights(draw) if task == "scratch" else exported.backbone
-    optim = replace(recipe.optim, lr=rate)
+    net, scratch = exported.backbone, task == "scratch"
+    backbone = exported.with_random_weights(draw) if scratch else net
+    recipe = supervised.SupervisedRecipe() if scratch else supervised.FinetuneRecipe()
+    decay = recipe.optim.layer_decay if layer_decay is None else layer_decay
+    recipe = replace(
+        recipe, seed=draw, optim=replace(recipe.optim, lr=rate, layer_decay=decay),
+        fit=replace(recipe.fit, batch_size=64, epochs=1e-3, min_steps=steps, log_every=10**9),
+    )  # fmt: skip
+    model = ResolvedModel(net.architecture, exported.size, net.patch_size, net.embed_dim, pool=exported.pool)
+    facts = Facts(len(train_set), model, ModelFacts(exported.size, net.patch_size, net.embed_dim, net.depth, 1))
+    settle: Any = supervised.resolve if scratch else supervised.resolve_finetuning
+    cfg = settle(recipe, facts, presets.preset_for(None, exported.size))
     torch.manual_seed(draw)
     with tempfile.TemporaryDirectory() as place:
         trained = train_on_labels(
-            backbone, Labelled(train_set, judged_on, data.split), exported.scale, size=exported.size,
-            supervised=resolve.resolve_supervised(recipe.supervised, exported.pool, exported.size, len(train_set)),
-            augment=resolve.resolve_augment(AugmentConfig(), exported.size, labelled=True),
-            optim=optim if layer_decay is None else replace(optim, layer_decay=layer_decay),
-            fit_cfg=replace(recipe.fit, batch_size=64, epochs=1e-3, min_steps=steps, log_every=10**9),
-            run=RunDir(Path(place), True), accelerator=accelerator, seed=draw, quiet=True,
+            backbone, Labelled(train_set, judged_on, data.split), exported.scale, cfg, size=exported.size,
+            run=RunDir(Path(place), True), accelerator=accelerator, quiet=True,
         )  # fmt: skip
     return trained.metrics
 

@@ -92,9 +92,12 @@ def image_set(number: int, side: int) -> Any:
 def view_of(shape: Any, scale: Any) -> Any:
     """The recipe's view with its defaults for that size."""
     import torch
-    from ssl_vit.configs import AugmentConfig, CropsConfig, resolve, resolve_dino
+    from ssl_vit.configs import AugmentConfig, CropsConfig, presets, resolve
     from ssl_vit.core.masking import kept_patches
-    from ssl_vit.methods.supervised import SupervisedConfig
+    from ssl_vit.methods import Facts, dino, mae
+    from ssl_vit.methods.supervised import SupervisedConfig, resolve_supervised
+    from ssl_vit.models.build import ModelFacts
+    from ssl_vit.models.stochastic_depth import linear_rates
     from ssl_vit.objectives.mae import mae_view
     from ssl_vit.objectives.supervised import supervised_view
     from ssl_vit.views.multicrop import multicrop_view
@@ -102,18 +105,19 @@ def view_of(shape: Any, scale: Any) -> Any:
     from steps import DINOShape, MAEShape
 
     net, dtype = shape.net, torch.float32
-    size, patches = net.size, net.patches()
+    size, patches, preset = net.size, net.patches(), presets.preset_for(None, net.size)
     if isinstance(shape, MAEShape):
-        cfg = resolve.resolve_augment(AugmentConfig(), size, labelled=False)
+        cfg = resolve.resolve_augment(AugmentConfig(), preset, mae.PRESETS[preset.name].crop, labelled=False)
         return mae_view(scale, cfg, size=size, patches=patches, kept=kept_patches(patches, 0.75), dtype=dtype)
-    preset = resolve.preset_for(None, size)
+    rates = linear_rates(net.depth, shape.drop_path)
+    facts = Facts(10**6, net.config(), ModelFacts(size, net.patch, net.width, net.depth, net.heads))
     if isinstance(shape, DINOShape):
         asked = CropsConfig(local_crops=shape.local_crops, local_size=shape.local_size)
-        crops = resolve_dino.resolve_crops(asked, preset, size=size, patch=net.patch)
-        return multicrop_view(scale, crops, size=size, depth=net.depth, drop_path=shape.drop_path, dtype=dtype)
-    loss = resolve.resolve_supervised(SupervisedConfig(drop_path=shape.drop_path), "cls", preset.input, 10**6)
-    cfg = resolve.resolve_augment(AugmentConfig(), size, labelled=True)
-    return supervised_view(scale, cfg, loss, size=size, depth=net.depth, classes=1000, dtype=dtype)
+        crops = dino.resolve_crops(asked, dino.PRESETS[preset.name], facts)
+        return multicrop_view(scale, crops, size=size, drop_rates=rates, dtype=dtype)
+    loss = resolve_supervised(SupervisedConfig(drop_path=shape.drop_path), facts, preset)
+    cfg = resolve.resolve_augment(AugmentConfig(), preset, preset.labelled_crop, labelled=True)
+    return supervised_view(scale, cfg, loss, size=size, drop_rates=rates, classes=1000, dtype=dtype)
 
 
 def from_loader(shape: Any, images: Any, device: Any) -> Callable[[], Any]:

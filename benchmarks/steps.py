@@ -16,6 +16,7 @@ from ssl_vit.methods.mae import ResolvedMAE
 from ssl_vit.methods.supervised import ResolvedSupervised
 from ssl_vit.models.backbone import with_tokens
 from ssl_vit.models.build import build_backbone
+from ssl_vit.models.stochastic_depth import linear_rates
 from ssl_vit.objectives.base import Clock, Objective
 from ssl_vit.objectives.dino import DINO
 from ssl_vit.objectives.mae import MAE
@@ -216,15 +217,16 @@ def drawer(shape: Shape, device: torch.device) -> Callable[[int], Inputs]:
             key = make_key(number, "mask", none, index)
             mask = random_mask(bits(key, patches), kept_patches(patches, 0.75))
             return {"keep_ids": mask.keep_ids, "mask_ids": mask.mask_ids}
-        if not shape.drop_path:
+        rates = linear_rates(shape.net.depth, shape.drop_path)
+        if rates is None:
             return {}
         if isinstance(shape, SupervisedShape):
-            return {"drop": drop_path_factors(make_key(number, "drop", index), shape.net.depth, shape.drop_path)}
+            return {"drop": drop_path_factors(make_key(number, "drop", index), rates)}
         drops = {}
         for name, views in (("drop_globals", 2), ("drop_locals", shape.local_crops)):
             if views:
                 words = (index.repeat_interleave(views), torch.arange(views, device=device).repeat(shape.batch))
-                factors = drop_path_factors(make_key(number, name, *words), shape.net.depth, shape.drop_path)
+                factors = drop_path_factors(make_key(number, name, *words), rates)
                 drops[name] = factors.unflatten(0, (shape.batch, views))
         return drops
 

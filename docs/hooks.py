@@ -50,7 +50,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         if not (ROOT / target).exists():
             _log.warning("%s links to %s, which is not there", place, to)
         source = OUTSIDE.get(target, target.removeprefix("docs/"))
-        if files.get_file_from_path(source) is None:
+        shown = files.get_file_from_path(source)
+        if shown is None or not shown.inclusion.is_included():
             if not config.repo_url:
                 return found["text"]
             return f"[{found['text']}]({config.repo_url.rstrip('/')}/blob/main/{target})"

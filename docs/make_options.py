@@ -9,20 +9,20 @@ import math
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from ssl_vit.configs import flat, to_dict
-from ssl_vit.configs.facts import Option, options
+from ssl_vit.configs.facts import Effect, Option, options
 from ssl_vit.methods import known_recipes
 from ssl_vit.verdict.options import verdict_recipe
 
 PAGE = Path(__file__).with_name("options.md")
 HEAD = """# Options
 
-<!-- made by docs/make_options.py; edit the dataclasses in ssl_vit/configs instead -->
+<!-- made by docs/make_options.py; edit the dataclasses in ssl_vit instead -->
 
 Every option is written `--GROUP.NAME VALUE`, or stands in a YAML file that `--config FILE` reads; the later one wins.
 `--print_config` prints all options of a command as such a file, and a run keeps its own in `config.yaml`.
@@ -30,6 +30,9 @@ Every option is written `--GROUP.NAME VALUE`, or stands in a YAML file that `--c
 An empty default is open: it is filled from the images, the preset or the backbone, as the text says. Options with *
 may have another value when a run is started again. They change no result, or are recorded by what they fill; a larger
 `--fit.epochs` makes the run longer.
+
+The verdict runs the methods, and has their options behind their names: its `--mae.optim.lr` is `--optim.lr` of mae.
+When a verdict is started again, these and its `--preset` have to stay as they were.
 """
 _KINDS = {int: "whole number", float: "number", bool: "true or false", str: "text"}
 
@@ -40,6 +43,7 @@ class Entry:
 
     name: str
     option: Option
+    """Without what it changes, which a command that runs others may see in another way."""
     text: str
 
 
@@ -55,6 +59,9 @@ def page(recipes: Iterable[type[Any]]) -> str:
     for name, recipe in commands.items():
         usual = flat(to_dict(recipe()))
         for entry in entries(recipe):
+            whose, _, inner = entry.name.partition(".")
+            if whose in commands and inner in options(commands[whose]):
+                continue  # another command's option, told there
             group = entry.name.rpartition(".")[0].partition(".")[0]
             rows.setdefault(group, {}).setdefault(entry, {})[name] = usual[entry.name]
         for field in fields(recipe):
@@ -69,10 +76,11 @@ def page(recipes: Iterable[type[Any]]) -> str:
         f"| `{name}` | {', '.join(f'[{group}](#{group})' for group in rows if group and name in taken[group])} |"
         for name in commands
     )
+    idle = {(name, key) for name in commands for key, o in options(commands[name]).items() if not o.effect.run}
     parts = [HEAD, f"| command | groups of options |\n| --- | --- |\n{table}\n"]
     for group, found in rows.items():
         told = f"## {group}\n\n{titles[group]} " if group else "## Without a group\n\n"
-        lines = [_row(entry, takers, taken[group]) for entry, takers in found.items()]
+        lines = [_row(entry, takers, taken[group], idle) for entry, takers in found.items()]
         words = f"{told}Taken by {_listed(taken[group])}."
         parts.append("\n".join([f"{words}\n\n| option | value | default | |\n| --- | --- | --- | --- |", *lines, ""]))
     return "\n".join(parts)
@@ -87,7 +95,9 @@ def command(recipe: type[Any]) -> str:
 def entries(recipe: type[Any]) -> list[Entry]:
     """A recipe's options with their texts, in the order of their declaration."""
     texts = _texts(recipe())
-    return [Entry(name, option, texts.get(name, "")) for name, option in options(recipe).items()]
+    return [
+        Entry(name, replace(option, effect=Effect()), texts.get(name, "")) for name, option in options(recipe).items()
+    ]
 
 
 def _texts(config: Any) -> dict[str, str]:
@@ -112,11 +122,11 @@ def _texts(config: Any) -> dict[str, str]:
     return found
 
 
-def _row(entry: Entry, takers: Mapping[str, Any], all_takers: Sequence[str]) -> str:
+def _row(entry: Entry, takers: Mapping[str, Any], all_takers: Sequence[str], idle: set[tuple[str, str]]) -> str:
     value = words_of(entry.option.type)
     if limits := entry.option.range:
         value += f", {limits.words}" if limits.high == math.inf else f", {limits.low:.10g} to {limits.high:.10g}"
-    mark = "" if entry.option.effect.run else " *"
+    mark = " *" if any((name, entry.name) in idle for name in takers) else ""
     others = [name for name in all_takers if name not in takers]
     only = f" ({_listed(takers)})" if len(takers) <= len(others) else f" (not {_listed(others)})" if others else ""
     text = re.sub(r"``(.+?)``", r"`\1`", entry.text).replace("|", r"\|").replace("<", r"\<")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from ssl_vit.configs import parse, presets
+from ssl_vit.configs import networks, parse, presets
 from ssl_vit.configs.check import check_ranges
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.started import told, usage_name
@@ -33,7 +33,7 @@ class WordsParser(argparse.ArgumentParser):
 
 def all_presets() -> str:
     """What ``--preset`` prints: what presets fill for every method, and each method's own part."""
-    return "\n\n".join([presets.table(), *(method.presets() for method in METHODS.values())])
+    return "\n\n".join([presets.table(), networks.table(), *(method.presets() for method in METHODS.values())])
 
 
 def run_script(main: Callable[[R], Any], recipe: type[R], description: str) -> None:

@@ -23,7 +23,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-LONGEST = 300
+LONGEST = 900
 """Seconds after which a process is ended."""
 LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
 

@@ -111,7 +111,7 @@ def _parser(recipe: type[Any], description: str, kind: type[_Parser] = _Parser) 
 
 
 @functools.cache  # made in a tenth of a second, and a verdict reads many words
-def _made(recipe: type[Any], description: str, program: str, kind: type[_Parser]) -> Any:
+def _made(recipe: type[Any], description: str, program: str | None, kind: type[_Parser]) -> Any:
     # jsonargparse is typed only in part
     set_parsing_settings(docstring_parse_attribute_docstrings=True)
     parser: Any = kind(prog=program, description=description, allow_abbrev=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from ssl_vit.configs.facts import Range
 from ssl_vit.configs.settled import OPEN, Resolved
@@ -16,8 +16,10 @@ class ModelConfig:
     name: str | None = None
     """A timm model that is a plain ViT, e.g. vit_small_patch16_224, with the image and patch size in its name; or a
     network alone, with sizes from the images: vit_micro, vit_mini (for CPUs), vit_tiny, vit_small, vit_base,
-    vit_large, vit_huge. Without MAE also any other timm model that makes one vector of an image, as timm has it:
-    resnet50, swin_tiny_patch4_window7_224, mobilevit_s. Default: the preset's."""
+    vit_large, vit_huge. Without MAE also any other timm model that makes one vector of an image: resnet50,
+    swin_tiny_patch4_window7_224, mobilevit_s; or such a family in the size of vit_micro and vit_mini: swin_micro,
+    convnext_micro, pvt_micro, hybrid_micro, beit_micro, relpos_micro, distilled_micro (and _mini). Default: the
+    preset's."""
     img_size: Annotated[int | None, Range(1)] = None
     """Side of the square input in pixels; default: the named model's own, else from the data (as for models that are no
     plain ViT, where they read images of any size)."""
@@ -37,6 +39,9 @@ class ModelConfig:
     pool: Literal["cls", "mean"] | None = None
     """What represents an image in evaluation: class token or mean of patches, both after the final norm;
     default: mean up to 16 pixels, else cls."""
+    args: dict[str, Any] | None = None
+    """Of a model that is no plain ViT: further arguments of timm's constructor, such as '{"embed_dim": 48, "depths":
+    [2, 2, 2], "num_heads": [2, 4, 8]}'. Default: those of the short name, else timm's own."""
 
 
 @dataclass(frozen=True)

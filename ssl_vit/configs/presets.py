@@ -1,4 +1,4 @@
-"""What open options become, whatever the method: a preset for each size of images and one for each size of network.
+"""What open options become, whatever the method: a preset for each size of images.
 
 Everything below is a starting point with its source beside it; ``resolve`` reads it, ``--preset`` prints it. What a
 method takes beside it stands in the method's own file (``methods``).
@@ -16,37 +16,6 @@ Task = Literal["scratch", "finetune"]
 
 LIST = "list"
 """The value of ``--preset`` that prints the table."""
-
-
-@dataclass(frozen=True)
-class Network:
-    """A size of Vision Transformer."""
-
-    name: str
-    """Short name for --model.name; image and patch size then come from the images' preset."""
-    timm_name: str
-    width: int
-    depth: int
-    heads: int
-    source: str
-
-
-_PAPER = "He et al. 2022 (arXiv 2111.06377), section 4"
-
-_NETWORKS = [
-    Network(
-        "vit_micro", "vit_tiny_patch16_224", 64, 4, 4,
-        "measured on digits, where MAE trains in about a minute on two CPU cores",
-    ),
-    Network("vit_mini", "vit_tiny_patch16_224", 128, 6, 4, "sized for 32 px on a CPU"),
-    Network("vit_tiny", "vit_tiny_patch16_224", 192, 12, 3, "DeiT's sizes"),
-    Network("vit_small", "vit_small_patch16_224", 384, 12, 6, "DeiT's sizes"),
-    Network("vit_base", "vit_base_patch16_224", 768, 12, 12, _PAPER),
-    Network("vit_large", "vit_large_patch16_224", 1024, 24, 16, _PAPER),
-    Network("vit_huge", "vit_huge_patch14_224", 1280, 32, 16, _PAPER),
-]  # fmt: skip
-NETWORKS = {network.name: network for network in _NETWORKS}
-"""By short name, narrowest first."""
 
 
 @dataclass(frozen=True)
@@ -149,10 +118,17 @@ def for_side(side: int) -> Preset:
     return next(p for p in _PRESETS if p.sides[1] is None or side <= p.sides[1])
 
 
+def preset_for(name: str | None, size: int) -> Preset:
+    """The preset that was named, else the one for the network's input.
+
+    Its ``input`` is the size to resolve options with, which differs from the input's where one was named.
+    """
+    return named(name) if name else for_side(size)
+
+
 def table() -> str:
     """What presets fill for every method, as text of at most 120 columns."""
     photos = PRESETS["px32"]
-    nets = [(n.name, n.timm_name, f"{n.width} x {n.depth}", f"{n.heads}") for n in _NETWORKS]
     return "\n".join(
         [
             "A preset fills what is not given. The images choose one by their size, --preset NAME names one.\n",
@@ -163,10 +139,6 @@ def table() -> str:
             f"On labels: {photos.labelled_epochs} epochs, batch {photos.labelled_batch}; from px32 on RandAugment, "
             f"erasing, crops of {photos.labelled_crop[0]:g}-1 and, from {photos.mixed_from:,} labels on, mixing.\n",
             *(note(p.name, f"Source: {p.source}") for p in _PRESETS),
-            "\nNetworks; --model.name takes these names too and leaves the patches to the preset:\n",
-            aligned([("network", "timm model", "width x depth", "heads"), *nets]),
-            "",
-            *(note(n.name, f"Source: {n.source}") for n in _NETWORKS),
         ]
     )
 

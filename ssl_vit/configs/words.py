@@ -30,8 +30,19 @@ def as_words(config: Any) -> list[str]:
     Args:
         config: A recipe.
     """
-    given, usual = flat(to_dict(config)), flat(to_dict(type(config)()))
-    return [word for name, value in given.items() if value != usual[name] for word in (f"--{name}", _text(value))]
+    given = _given(to_dict(config), to_dict(type(config)()))
+    return [word for name, value in given.items() for word in (f"--{name}", _text(value))]
+
+
+def _given(tree: dict[str, Any], usual: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """What differs from the defaults, with dotted names; a dictionary that is no group is a value."""
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(usual[key], dict):
+            found |= _given(value, usual[key], f"{prefix}{key}.")
+        elif value != usual[key]:
+            found[prefix + key] = value
+    return found
 
 
 def from_options(recipe: type[R], options: Mapping[str, Any]) -> R:

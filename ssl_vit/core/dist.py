@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import psutil
 import torch
@@ -30,6 +31,27 @@ def sum_over_ranks(values: Tensor) -> Tensor:
     if rank_and_world()[1] > 1:
         dist.all_reduce(values)
     return values
+
+
+class _SumOverProcesses(torch.autograd.Function):
+    """The sum of a tensor over all processes; its gradient is the sum of their gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        x = x.clone()
+        dist.all_reduce(x)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        gradient = gradient.contiguous().clone()
+        dist.all_reduce(gradient)
+        return gradient
+
+
+def differentiable_sum(values: Tensor) -> Tensor:
+    """Sum of a tensor over all processes that gradients go back through (every process must call it, both ways)."""
+    return _SumOverProcesses.apply(values) if rank_and_world()[1] > 1 else values
 
 
 def max_over_ranks(values: Tensor) -> Tensor:

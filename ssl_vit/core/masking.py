@@ -18,12 +18,13 @@ class Mask(NamedTuple):
     mask_ids: Int[Tensor, "B M"]
 
 
-def kept_patches(num_patches: int, mask_ratio: float) -> int:
+def kept_patches(num_patches: int, mask_ratio: float, option: str = "--mae.mask_ratio") -> int:
     """How many patches stay visible: ``int(N * (1 - ratio))`` as the official MAE code floors it.
 
     Args:
         num_patches: N, patches per image.
         mask_ratio: Share of patches hidden, in (0, 1).
+        option: What the ratio is called.
 
     Raises:
         UserError: When nothing or everything would be visible.
@@ -33,7 +34,7 @@ def kept_patches(num_patches: int, mask_ratio: float) -> int:
     if not 0 < kept < num_patches:
         state = "keeps everything" if mask_ratio <= 0.0 or kept == num_patches else "keeps nothing"
         raise UserError(
-            f"--mae.mask_ratio {mask_ratio:g} {state} of {num_patches} patches; "
+            f"{option} {mask_ratio:g} {state} of {num_patches} patches; "
             f"give a ratio between {1 / num_patches:.3g} and {math.floor(1000 - 1000 / num_patches) / 1000:g}"
         )
     return kept

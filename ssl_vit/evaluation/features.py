@@ -184,6 +184,34 @@ def extract_features(
     return Features(x[order], labels[where[order]], where[order], tuple(gather_lists(log.listing())))
 
 
+def answers_to(
+    network: Callable[[Tensor], Tensor],
+    images: ImageSet,
+    scale: PixelScale,
+    *,
+    size: int,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Features:
+    """What a trained network says of every readable image, in the order of the set.
+
+    Args:
+        network: Normalised images to answers; on the device, in evaluation mode.
+        images: A labelled set.
+        scale: Pixel statistics it was trained with.
+        size: Side of its input in pixels.
+        dtype: Of its weights.
+        device: Where to compute.
+    """
+
+    def extract(batch: Batch) -> Tensor:
+        with torch.inference_mode():
+            return network(eval_images(batch, scale, size, dtype))
+
+    at_once = images_at_once(None, size, device)
+    return extract_features(extract, images, batch_size=at_once, device=device, may_be_constant=True)
+
+
 def _within_memory(extract: Extractor, batch: Batch, at_once: int) -> tuple[list[Float[Tensor, "b D"]], int]:
     """Vectors of a batch in parts that fit into memory, and how many images that is."""
     rows: list[Tensor] = []

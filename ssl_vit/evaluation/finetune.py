@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from accelerate import Accelerator
 
-from ssl_vit.configs import LoadingConfig, ResolvedAugment, ResolvedFit, ResolvedOptim, to_dict
-from ssl_vit.configs.resolve import check_pool
+from ssl_vit.configs.networks import check_pool
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loading.file_crops import file_crops
@@ -17,17 +16,17 @@ from ssl_vit.data.scale import PixelScale
 from ssl_vit.data.sources.opening import Labelled
 from ssl_vit.data.targets import measure_targets
 from ssl_vit.evaluation.answers import Answers, answers_of
-from ssl_vit.evaluation.features import Features, extract_features, images_at_once
+from ssl_vit.evaluation.features import Features, answers_to
 from ssl_vit.evaluation.metrics import headline, judge
 from ssl_vit.exports.classifier import Labelling, export_classifier
 from ssl_vit.exports.timm_folder import export_backbone
-from ssl_vit.methods.supervised import FinetuneRecipe, ResolvedSupervised, SupervisedRecipe
+from ssl_vit.methods.supervised import ResolvedFinetuneRecipe, ResolvedSupervised, ResolvedSupervisedRecipe
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.objectives.supervised import Supervised, supervised_view
 from ssl_vit.runs.directory import RunDir
+from ssl_vit.training.health import Health
 from ssl_vit.training.launch import DTYPES, count_steps, micro_batch_size, summarise
 from ssl_vit.training.loop import fit
-from ssl_vit.views.evaluation import eval_images
 from ssl_vit.views.randaugment import notice
 
 
@@ -45,16 +44,11 @@ def train_on_labels(
     backbone: Backbone,
     data: Labelled,
     scale: PixelScale,
+    cfg: ResolvedSupervisedRecipe | ResolvedFinetuneRecipe,
     *,
     size: int,
-    supervised: ResolvedSupervised,
-    augment: ResolvedAugment,
-    optim: ResolvedOptim,
-    fit_cfg: ResolvedFit,
-    loading: LoadingConfig | None = None,
     run: RunDir,
     accelerator: Accelerator,
-    seed: int,
     metric: str | None = None,
     quiet: bool = False,
 ) -> Trained:
@@ -64,51 +58,44 @@ def train_on_labels(
         backbone: Random for the baseline, pre-trained for fine-tuning; trained in place.
         data: Labelled training and test images.
         scale: Pixel statistics.
+        cfg: All options; none is open.
         size: Side of the input in pixels.
-        supervised: Resolved options of the loss.
-        augment: Resolved augmentation.
-        optim: Options of the optimiser.
-        fit_cfg: Resolved options of the loop.
-        loading: How images are loaded; None for the defaults.
         run: Where metrics and checkpoints go.
-        accelerator: Made by ``train.start``.
-        seed: Seed of everything drawn.
+        accelerator: Made by ``launch.start``.
         metric: What results lead with, for the answers; default: the headline of the test labels.
         quiet: Print nothing.
     """
     labelling = labelling_of(data.train)
     kind, names = labelling.kind, labelling.names
+    supervised, augment = cfg.supervised, cfg.augment
     check_pool(supervised.pool, backbone.class_token, "--supervised.pool")
-    micro = micro_batch_size(fit_cfg, accelerator.num_processes)
+    micro = micro_batch_size(cfg.fit, accelerator.num_processes)
     if (supervised.mixup or supervised.cutmix) and micro % 2:
         raise UserError(f"mixup and CutMix pair neighbours: --fit.micro_batch {micro} must be even")
-    loading = loading or LoadingConfig()
-    torch.manual_seed(seed)
+    torch.manual_seed(cfg.seed)
     objective = Supervised(backbone, len(names), supervised, kind)
     loader = Loader(
-        data.train,
-        batch_size=fit_cfg.batch_size,
-        micro_batch=micro,
-        seed=seed,
-        device=accelerator.device,
-        cache=loading.cache,
-        workers=loading.workers,
-        crops=file_crops(loading, data.train, augment, size),
-    )
+        data.train, batch_size=cfg.fit.batch_size, micro_batch=micro, seed=cfg.seed, device=accelerator.device,
+        cache=cfg.data.cache, workers=cfg.data.workers, crops=file_crops(cfg.data, data.train, augment, size),
+    )  # fmt: skip
     view = supervised_view(
-        scale, augment, supervised, size=size, depth=backbone.depth, classes=len(names), kind=kind,
-        target_scale=labelling.scale, dtype=DTYPES.get(fit_cfg.precision, torch.float32),
+        scale, augment, supervised, size=size, drop_rates=backbone.drop_rates(supervised.drop_path),
+        classes=len(names), kind=kind, target_scale=labelling.scale, dtype=DTYPES.get(cfg.fit.precision, torch.float32),
     )  # fmt: skip
     if not quiet:
-        summarise(objective, loader, fit_cfg, optim, f"{len(names)} {_IN_WORDS[kind]}", accelerator)
+        summarise(objective, loader, cfg.fit, cfg.optim, f"{len(names)} {_IN_WORDS[kind]}", accelerator)
         left_out = notice(data.train.form.channels, scale.bits) if augment.policy == "randaugment" else ""
         if left_out and accelerator.is_main_process:
             print(left_out, flush=True)
-    fit(objective, loader, view, fit=fit_cfg, optim=optim, run=run, accelerator=accelerator, seed=seed)
+    health = Health(loader, scale, exported_pool(supervised))
+    fit(
+        objective, loader, view, fit=cfg.fit, optim=cfg.optim, run=run, accelerator=accelerator, seed=cfg.seed,
+        health=health,
+    )  # fmt: skip
     found = predict(objective, data.test, scale, size=size, device=accelerator.device)
     scores = found.x if labelling.scale is None else labelling.scale.restore(found.x)
     metrics = judge(kind, scores, found.labels, names)
-    metrics |= {"steps": count_steps(fit_cfg, loader), "unreadable_test_images": list(found.left_out)}
+    metrics |= {"steps": count_steps(cfg.fit, loader), "unreadable_test_images": list(found.left_out)}
     groups = None if data.test.groups is None else data.test.groups[found.index]
     answers = answers_of(
         kind, metric or headline(kind, found.labels), scores, found.labels, names, groups, positions=found.index
@@ -127,6 +114,11 @@ def labelling_of(images: ImageSet) -> Labelling:
     """
     scale = measure_targets(images.truth) if images.kind == "regression" else None
     return Labelling(images.kind, images.classes, scale)
+
+
+def exported_pool(cfg: ResolvedSupervised) -> Literal["cls", "mean"]:
+    """What represents an image in evaluation, after training on labels."""
+    return "cls" if cfg.pool == "cls" else "mean"
 
 
 def leave(
@@ -150,32 +142,15 @@ def leave(
     Returns:
         What was written, in words.
     """
-    pool = "cls" if cfg.pool == "cls" else "mean"
     recorded = {k: v for k, v in recorded.items() if k != "classifier"}
-    export_backbone(objective.exported(), run.backbone, scale, pool, recorded)
+    export_backbone(objective.exported(), run.backbone, scale, exported_pool(cfg), recorded)
     if export_classifier(objective.classifier(), run.classifier, scale, labelling_of(train), recorded):
         return f"Backbone: {run.backbone}   Classifier: {run.classifier}"
     return f"Backbone: {run.backbone} (no classifier is exported: timm's model has no place for this head)"
-
-
-def trained_row(
-    method: str, labels: int, cfg: SupervisedRecipe | FinetuneRecipe, metrics: dict[str, Any]
-) -> dict[str, Any]:
-    """A result's row, with what its options came to."""
-    groups = ("model", "supervised", "augment", "optim", "fit")
-    return {
-        "method": method, "labels": labels, "trained_with": {k: to_dict(getattr(cfg, k)) for k in groups}, **metrics,
-    }  # fmt: skip
 
 
 def predict(objective: Supervised, images: ImageSet, scale: PixelScale, *, size: int, device: torch.device) -> Features:
     """Outputs for every readable image, in the order of the set."""
     net = objective.classifier().to(device).eval()
     dtype = next(net.parameters()).dtype
-
-    def logits(batch: Any) -> torch.Tensor:
-        with torch.inference_mode():
-            return net(eval_images(batch, scale, size, dtype))
-
-    at_once = images_at_once(None, size, device)
-    return extract_features(logits, images, batch_size=at_once, device=device, may_be_constant=True)
+    return answers_to(net, images, scale, size=size, dtype=dtype, device=device)

@@ -9,11 +9,11 @@ from typing import Any, Literal, NamedTuple
 
 from accelerate import Accelerator
 
-from ssl_vit.configs import RunConfig, resolve, to_dict
+from ssl_vit.configs import RunConfig, networks, presets, to_dict
 from ssl_vit.configs.presets import Preset
 from ssl_vit.data.scale import PixelScale, measure_scale
 from ssl_vit.data.sources.opening import Labelled
-from ssl_vit.evaluation.finetune import leave, train_on_labels, trained_row
+from ssl_vit.evaluation.finetune import leave, train_on_labels
 from ssl_vit.evaluation.judging import Evaluated, Judged, finish
 from ssl_vit.evaluation.metrics import chosen_metric
 from ssl_vit.evaluation.protocol import result_of
@@ -68,7 +68,7 @@ def from_scratch(cfg: SupervisedRecipe) -> Evaluated:
         UserError: For images, labels and options that cannot be used.
     """
     if cfg.model.name is not None:
-        model_facts(resolve.full_name(cfg.model.name))
+        model_facts(*networks.wanted(cfg.model))
     accelerator = launch.start(cfg.fit.precision, cfg.seed)
     if cfg.eval.data.path is None and cfg.eval.data.split is None:
         cfg = replace(cfg, eval=replace(cfg.eval, data=replace(cfg.eval.data, split=cfg.data.split)))
@@ -77,10 +77,10 @@ def from_scratch(cfg: SupervisedRecipe) -> Evaluated:
     if accelerator.is_main_process:
         warn_unlearnable(data)
     short = cfg.data.window or data.train.sizes.short_side
-    shape = model_facts(resolve.default_name(cfg.model, short, cfg.preset))
-    model = resolve.resolve_model(cfg.model, short, shape, cfg.preset)
+    shape = model_facts(*networks.wanted(cfg.model, short, cfg.preset))
+    model = networks.resolve_model(cfg.model, short, shape, cfg.preset)
     check_shape(model)
-    size, preset = model.img_size, resolve.preset_for(cfg.preset, model.img_size)
+    size, preset = model.img_size, presets.preset_for(cfg.preset, model.img_size)
     data = on_canvas(data, cfg.data.canvas, size, cfg.data.window)
     launch.use_cores(accelerator, size)
     recorded = {"objective": "supervised", "seed": cfg.seed, "preset": preset.name}
@@ -136,13 +136,14 @@ def train_and_judge(
     )  # fmt: skip
     scale = given.scale or measure_scale(train)
     trained = train_on_labels(
-        given.backbone, given.data, scale, size=size, supervised=cfg.supervised, augment=cfg.augment,
-        optim=cfg.optim, fit_cfg=cfg.fit, loading=cfg.data, run=run, accelerator=accelerator, seed=cfg.seed,
-        metric=given.metric,
-    )  # fmt: skip
+        given.backbone, given.data, scale, cfg, size=size, run=run, accelerator=accelerator, metric=given.metric
+    )
     left = leave(trained.objective, run, scale, train, cfg.supervised, given.recorded) if main else ""
-    row = trained_row(given.method, len(train), cfg, trained.metrics)
-    protocol = {k: to_dict(getattr(asked, k)) for k in ("model", "supervised", "augment", "optim", "fit")}
+    protocol, came_to = (
+        {k: to_dict(getattr(options, k)) for k in ("model", "supervised", "augment", "optim", "fit")}
+        for options in (asked, cfg)
+    )
+    row = {"method": given.method, "labels": len(train), "trained_with": came_to, **trained.metrics}
     if taken:
         protocol["batch_statistics"] = {"of": asked.fit.given_micro_batch or "the whole batch"}
     what = "labelled baseline" if script == "supervised" else "fine-tuning"

@@ -13,13 +13,13 @@ from jaxtyping import Int
 
 from ssl_vit.core.files import write_atomically
 from ssl_vit.data.images import ImageSet
+from ssl_vit.data.loading.chosen import chosen_images
 from ssl_vit.evaluation.features import Features
 from ssl_vit.exports.timm_folder import Exported
 from ssl_vit.figures.attention import save_attention
 from ssl_vit.figures.mistakes import Answers, per_cent, save_mistakes
 from ssl_vit.figures.neighbours import alike, nearest, save_neighbours, spread_over_classes
 from ssl_vit.figures.pca import save_components
-from ssl_vit.figures.pixels import chosen_images
 from ssl_vit.figures.shown import Shown
 from ssl_vit.figures.words import file_name
 from ssl_vit.models.backbone import TokenBackbone

@@ -11,6 +11,7 @@ from torch import Tensor
 from ssl_vit.core.masking import Mask, kept_patches, random_mask
 from ssl_vit.core.randomness import bits, make_key
 from ssl_vit.data.images import ImageSet
+from ssl_vit.data.loading.chosen import some_images
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.figures.panels import LINE, MUTED, frame, plt
 from ssl_vit.figures.pixels import (
@@ -18,7 +19,6 @@ from ssl_vit.figures.pixels import (
     omitted,
     plane_name,
     shown_planes,
-    some_images,
     value_range,
 )
 from ssl_vit.methods.mae import ResolvedMAERecipe

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from ssl_vit.configs import DataConfig, FiguresConfig, PoolConfig
 from ssl_vit.core.errors import UserError
+from ssl_vit.data.loading.chosen import some_images
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.data.sources.opening import open_images, same_source
 from ssl_vit.evaluation.session import check_format
 from ssl_vit.exports.timm_folder import Exported
-from ssl_vit.figures.pixels import some_images
 from ssl_vit.models.backbone import TokenBackbone
 from ssl_vit.views.evaluation import eval_images
 

@@ -6,11 +6,11 @@ from typing import Any
 
 from ssl_vit.configs import FiguresRecipe, KNNRecipe, LinearRecipe, PredictRecipe
 from ssl_vit.core.errors import UserError, did_you_mean
-from ssl_vit.methods import dino, mae
+from ssl_vit.methods import dino, lejepa, mae, simmim
 from ssl_vit.methods.method import Facts, Look, Method
 from ssl_vit.methods.supervised import FinetuneRecipe, SupervisedRecipe
 
-METHODS: dict[str, Method] = {method.name: method for method in (mae.METHOD, dino.METHOD)}
+METHODS: dict[str, Method] = {method.name: method for method in (mae.METHOD, dino.METHOD, simmim.METHOD, lejepa.METHOD)}
 """By name, in the order of reports; a new method is one more entry here."""
 
 

@@ -14,7 +14,6 @@ from ssl_vit.configs.recipes import PretrainingRecipe, ResolvedPretraining
 from ssl_vit.configs.resolve import resolve_budget, resolve_rate
 from ssl_vit.configs.settled import OPEN, Resolved, settle
 from ssl_vit.core.errors import UserError
-from ssl_vit.core.notices import say_once
 from ssl_vit.core.text import aligned, note, short
 from ssl_vit.methods.method import Facts, Look, Method
 
@@ -244,16 +243,13 @@ def resolve_head(cfg: DINOConfig, own: DINOPreset, facts: Facts) -> ResolvedDINO
         facts: Of images and network.
     """
     width, wide = facts.width, facts.width >= _WIDE
-    drop = own.drop_path if cfg.drop_path is None else cfg.drop_path
-    if not facts.shape.plain and drop:
-        say_once("note: stochastic depth (--dino.drop_path) is for plain ViTs; this model is trained without")
     final, given = own.teacher_temp if cfg.teacher_temp is None else cfg.teacher_temp, cfg.teacher_warmup
     start = min(_PAPER_TEMP, final) if cfg.warmup_teacher_temp is None else cfg.warmup_teacher_temp
     outputs = 2 ** round(math.log2(max(2, facts.images / IMAGES_PER_OUTPUT)))
     return settle(
         ResolvedDINO,
         cfg,
-        drop_path=drop if facts.shape.plain else 0.0,
+        drop_path=facts.drop_path(own.drop_path if cfg.drop_path is None else cfg.drop_path, "--dino.drop_path"),
         out_dim=cfg.out_dim or min(MOST_OUTPUTS, max(own.outputs, outputs)),
         head_hidden=cfg.head_hidden or (2048 if wide else 8 * width),
         head_bottleneck=cfg.head_bottleneck or (256 if wide else 2 * width),

@@ -179,7 +179,7 @@ def table() -> str:
          "normalised" if p.norm_pix else "pixels")
         for name, p in PRESETS.items()
     ]  # fmt: skip
-    decoders = ", ".join(
+    decoders = "; ".join(
         f"from width {d.least}: {d.depth} blocks of {d.width or 'half the width'}"
         f"{f', lr {short(d.base_lr)}' if d.base_lr else ''}"
         for d in _DECODERS
@@ -192,7 +192,7 @@ def table() -> str:
             "MAE's part, for recipes/mae.py:\n",
             aligned([head, *rows]),
             "\nimages: the budget, which keeps between the least and most epochs. lr: per 256 images.",
-            f"Decoder {decoders}.\n",
+            f"{note('Decoders:', decoders)}.\n",
             *notes,
         ]
     )

@@ -8,9 +8,10 @@ from importlib import import_module
 from typing import Any, Literal, NamedTuple
 
 from ssl_vit.configs.model import ResolvedModel
+from ssl_vit.configs.networks import Shape
 from ssl_vit.configs.presets import Preset
 from ssl_vit.configs.recipes import PretrainingRecipe
-from ssl_vit.configs.resolve import Shape
+from ssl_vit.core.notices import say_once
 
 
 class Facts(NamedTuple):
@@ -33,6 +34,18 @@ class Facts(NamedTuple):
     def patch(self) -> int:
         """Side of a patch, or of what a place of the last feature map stands for, in pixels."""
         return self.model.patch_size or self.shape.patch_size
+
+    def drop_path(self, rate: float, option: str) -> float:
+        """The rate of stochastic depth that the network is trained with: 0 where it has none, which is said.
+
+        Args:
+            rate: As given, or the preset's.
+            option: What it is called.
+        """
+        if rate and not self.shape.drop_path:
+            say_once(f"note: timm's model has no place for stochastic depth ({option}): it is trained without")
+            return 0.0
+        return rate
 
 
 class Look(NamedTuple):

@@ -14,7 +14,6 @@ from ssl_vit.configs.presets import NARROW, Preset, Task
 from ssl_vit.configs.resolve import least_steps, resolve_augment, resolve_rate
 from ssl_vit.configs.settled import OPEN, Resolved, settle
 from ssl_vit.core.errors import UserError
-from ssl_vit.core.notices import say_once
 from ssl_vit.methods.method import Facts
 
 
@@ -40,8 +39,8 @@ class SupervisedConfig:
     """Beta parameter of CutMix, 0 for off; default: 1 above 16 pixels with 2,000 labels or more that are
     no numbers, else 0."""
     drop_path: Annotated[float, Range(0, 0.999)] = 0.1
-    """Stochastic depth of plain ViTs: rate at the last block, growing linearly from 0 at the first. 0.1 is MAE's for
-    ViT-B; it takes 0.2 for ViT-L and 0.3 for ViT-H."""
+    """Stochastic depth: rate at the last block, growing linearly from 0 at the first (timm says where, of other
+    families). 0.1 is MAE's for ViT-B; it takes 0.2 for ViT-L and 0.3 for ViT-H."""
     ema_decay: Annotated[float, Range(0, 0.999999)] = 0.999
     """Decay of the weight average that is evaluated and exported; 0 for off, as in MAE's fine-tuning."""
     head_hidden: Annotated[int, Range(0)] = 0
@@ -201,14 +200,12 @@ def resolve_supervised(cfg: SupervisedConfig, facts: Facts, preset: Preset) -> R
         usual = "mean"
         if cfg.pool not in (None, usual):
             raise UserError(f"--supervised.pool {cfg.pool} needs the tokens of a plain ViT; this model has mean alone")
-        if cfg.drop_path:
-            say_once("note: stochastic depth (--supervised.drop_path) is for plain ViTs; this model is trained without")
-            cfg = replace(cfg, drop_path=0.0)
     mixed = {
         k: v if getattr(cfg, k) is None else getattr(cfg, k)
         for k, v in mixing(preset, facts.images, facts.kind).items()
     }
-    return settle(ResolvedSupervised, cfg, pool=cfg.pool or usual, **mixed)
+    drop_path = facts.drop_path(cfg.drop_path, "--supervised.drop_path")
+    return settle(ResolvedSupervised, cfg, pool=cfg.pool or usual, drop_path=drop_path, **mixed)
 
 
 def mixing(preset: Preset, labels: int, kind: str) -> dict[str, float]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from ssl_vit.core.errors import UserError
@@ -14,6 +16,17 @@ Pool = Literal["cls", "mean", "mean_prenorm", "cls4", "cls+mean", "cls4+mean"]
 """What represents an image. After the final norm: the class token (``cls``), the mean of patches (``mean``), the class
 tokens of the last four blocks, earliest first (``cls4``, DINO's for ViT-S), or such parts side by side (``cls+mean``,
 DINO's for ViT-B); ``mean_prenorm`` is the mean of patches before that norm. Exported folders record cls or mean."""
+
+
+Needs = Literal["pooled", "tokens", "dropping"]
+"""What an objective uses of a network, and what a network offers, each with all before it: one vector per image, its
+tokens (some of them replaced), or tokens of which some are left out."""
+_LEVELS: tuple[Needs, ...] = ("pooled", "tokens", "dropping")
+
+
+def meets(offers: Needs, needs: Needs) -> bool:
+    """Whether a network that offers so much is enough for what needs so much."""
+    return _LEVELS.index(offers) >= _LEVELS.index(needs)
 
 
 class Tokens(NamedTuple):
@@ -27,6 +40,15 @@ class Tokens(NamedTuple):
     """Rows and columns; N = rows * columns when nothing was dropped."""
 
 
+class Replace(NamedTuple):
+    """Patches whose embeddings are replaced before the first block; their positions are added afterwards."""
+
+    hidden: Bool[Tensor, "B N"]
+    """Which ones, row-major."""
+    instead: Float[Tensor, "*B N D"] | Float[Tensor, " D"]
+    """What stands in their place: a mask token, or a row for every patch."""
+
+
 class Backbone(nn.Module, ABC):
     """Images to one vector each: enough for supervised training, self-distillation and every evaluation."""
 
@@ -38,7 +60,7 @@ class Backbone(nn.Module, ABC):
     class_token: bool
     """Whether there is one: the pools with ``cls`` need it."""
     draws_drop_path: bool
-    """Whether ``forward_pooled`` takes stochastic depth."""
+    """Whether it has places for stochastic depth, and ``forward_pooled`` takes factors for them."""
     classifier: tuple[str, ...] = ("head",)
     """timm's name of the linear layer on the pooled vector; where there are two, their outputs are averaged."""
     architecture: str
@@ -52,14 +74,25 @@ class Backbone(nn.Module, ABC):
 
     @abstractmethod
     def forward_pooled(
-        self, images: Float[Tensor, "B C H W"], *, pool: Pool, drop: Float[Tensor, "B L 2"] | None = None
+        self, images: Float[Tensor, "B C H W"], *, pool: Pool, drop: Float[Tensor, " B *L"] | None = None
     ) -> Float[Tensor, "B E"]:
         """One vector per image, all parts of it from one pass.
 
         Args:
             images: Normalised pixels.
             pool: What represents an image; E is its ``pooled_width``.
-            drop: Stochastic-depth factors per block and residual branch; None for none.
+            drop: Stochastic-depth factors of every place that ``drop_rates`` gives a rate of; None for none.
+        """
+
+    @abstractmethod
+    def drop_rates(self, rate: float) -> Float[Tensor, "*L"] | None:
+        """Rate of stochastic depth at every place, on the host: [blocks 2] of a plain ViT, else [places].
+
+        Args:
+            rate: Of the last place, in [0, 1); it grows linearly with the depth from 0.
+
+        Returns:
+            None where nothing is dropped: ``rate`` is 0, or the network has no such places.
         """
 
     def pooled_width(self, pool: Pool) -> int:
@@ -107,6 +140,7 @@ class TokenBackbone(Backbone):
         images: Float[Tensor, "B C H W"],
         *,
         keep_ids: Int[Tensor, "B K"] | None = None,
+        replace: Replace | None = None,
         drop: Float[Tensor, "B L 2"] | None = None,
         norm: bool = True,
     ) -> Tokens:
@@ -115,8 +149,17 @@ class TokenBackbone(Backbone):
         Args:
             images: Normalised pixels.
             keep_ids: Only these patches (row-major numbers) are embedded and attended to; None for all.
+            replace: Patches that are hidden; None for none. Their pixels have no influence on anything.
             drop: Stochastic-depth factors per block and residual branch; None for none.
             norm: Apply the final norm.
+        """
+
+    @abstractmethod
+    def attentions(self, images: Float[Tensor, "B C H W"]) -> list[Float[Tensor, "B heads T T"]]:
+        """How much every token attends to every other, per block and head; rows sum to 1, prefix tokens come first.
+
+        Args:
+            images: Normalised pixels.
         """
 
     @abstractmethod
@@ -132,6 +175,37 @@ class TokenBackbone(Backbone):
         Raises:
             ValueError: Without a class token.
         """
+
+
+def pooled_views(
+    backbone: Backbone, pool: Pool, views: Float[Tensor, "B V C H W"], drop: Float[Tensor, "B V L 2"] | None = None
+) -> Float[Tensor, "B V E"]:
+    """Pooled features of several views of one size of every image, in one batch.
+
+    Args:
+        backbone: Makes them.
+        pool: What represents a view.
+        views: Normalised pixels.
+        drop: Stochastic-depth factors per view, block and residual branch; None for none.
+    """
+    flat = backbone.forward_pooled(views.flatten(0, 1), pool=pool, drop=None if drop is None else drop.flatten(0, 1))
+    return flat.unflatten(0, views.shape[:2])
+
+
+@contextmanager
+def as_judged(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode for a while; every part gets back the mode that it had.
+
+    Args:
+        model: Any.
+    """
+    modes = [(part, part.training) for part in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for part, training in modes:
+            part.training = training
 
 
 def with_tokens(backbone: Backbone, what: str) -> TokenBackbone:

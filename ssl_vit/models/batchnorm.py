@@ -6,32 +6,14 @@ torch's SyncBatchNorm refuses tensors on the CPU; this one needs nothing but an 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ssl_vit.core.dist import rank_and_world
-
-
-class _SumOverProcesses(torch.autograd.Function):
-    """The sum of a tensor over all processes; its gradient is the sum of their gradients."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        x = x.clone()
-        dist.all_reduce(x)
-        return x
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        gradient = gradient.contiguous().clone()
-        dist.all_reduce(gradient)
-        return gradient
+from ssl_vit.core.dist import differentiable_sum, rank_and_world
 
 
 class SynchronisedBatchNorm(_BatchNorm):
@@ -66,7 +48,7 @@ class SynchronisedBatchNorm(_BatchNorm):
         exact = x.to(torch.promote_types(x.dtype, torch.float32))
         own_var, own_mean = torch.var_mean(exact, dim=[0, *range(2, x.ndim)], correction=0)
         row = torch.stack([own_mean, own_var])[None]
-        rows = _SumOverProcesses.apply(F.pad(row, (0, 0, 0, 0, rank, world - 1 - rank)))
+        rows = differentiable_sum(F.pad(row, (0, 0, 0, 0, rank, world - 1 - rank)))
         means, variances = rows.unbind(1)
         mean = means.mean(dim=0)
         var = (variances + (means - mean).square()).mean(dim=0)

@@ -82,15 +82,18 @@ def _attend(attn: Any, h: Float[Tensor, "B L D"], wanted: slice) -> Float[Tensor
     return attn.proj(attn.norm(mixed))
 
 
-def attention_from_first(block: nn.Module, x: Float[Tensor, "B L D"]) -> Float[Tensor, "B heads L"]:
-    """The first token's softmax row in every head of a block, which timm's fused attention does not return.
+def attention_rows(
+    block: nn.Module, x: Float[Tensor, "B L D"], wanted: slice = slice(None)
+) -> Float[Tensor, "B heads M L"]:
+    """Softmax rows of every head of a block, which timm's fused attention does not return.
 
     Args:
         block: timm's ``Block``.
         x: Tokens, as they enter the block.
+        wanted: The M tokens that attend.
     """
     block = cast(Block, block)
     attn: Any = block.attn
     q, k, _ = attn.qkv(block.norm1(x)).unflatten(2, (3, attn.num_heads, -1)).permute(2, 0, 3, 1, 4)
-    q, k = attn.q_norm(q[:, :, :1]) * attn.scale, attn.k_norm(k)
-    return (q @ k.transpose(-2, -1)).softmax(dim=-1)[:, :, 0]
+    q, k = attn.q_norm(q[:, :, wanted]) * attn.scale, attn.k_norm(k)
+    return (q @ k.transpose(-2, -1)).softmax(dim=-1)

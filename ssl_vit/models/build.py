@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -15,9 +16,10 @@ from timm.models.vision_transformer import Block, VisionTransformer
 
 from ssl_vit.configs import ModelConfig, ResolvedModel
 from ssl_vit.core.errors import UserError, did_you_mean
-from ssl_vit.models.backbone import Backbone
+from ssl_vit.models.backbone import Backbone, Needs, meets
 from ssl_vit.models.init import init_weights
 from ssl_vit.models.pooled import PooledBackbone
+from ssl_vit.models.stochastic_depth import LARGEST
 from ssl_vit.models.vit import ViTBackbone
 
 
@@ -34,25 +36,31 @@ class ModelFacts(NamedTuple):
     plain: bool = True
     """Whether it is a plain ViT, with tokens and sizes to choose; else it makes one vector of an image."""
     flexible: bool = True
-    """Whether one network reads images of several sizes."""
+    """Whether one network, as timm has it, reads images of several sizes."""
+    sized: bool = True
+    """Whether it can be built for images of another size than timm's."""
+    drop_path: bool = True
+    """Whether it has places for stochastic depth."""
+    offers: Needs = "dropping"
 
 
-def model_facts(name: str, *, tokens: bool = False) -> ModelFacts:
+def model_facts(name: str, args: dict[str, Any] | None = None, *, needs: Needs = "pooled") -> ModelFacts:
     """Looks a timm model up without allocating its weights.
 
     Args:
         name: A timm model name, with or without a pretrained tag.
-        tokens: Whether tokens are needed, which only plain ViTs give.
+        args: Further arguments of its constructor (``--model.args``); those of a plain ViT are for others to refuse.
+        needs: What of it is used.
 
     Raises:
-        UserError: For a name timm does not know, a model that does not make one vector of an image or, where tokens
-            are needed, one that is not a plain ViT.
+        UserError: For a name timm does not know, arguments that its class does not take, a model that does not make one
+            vector of an image, or one that offers less than is needed.
     """
     if not timm.is_model(name):
         raise UserError(
             f"--model.name {name} is not a timm model{did_you_mean(name.partition('.')[0], timm.list_models())}"
         )
-    model = _on_meta(name)
+    model, args = _on_meta(name, {}), args or {}
     reason = _why_not_plain(model)
     if reason is None:
         vit = _plain(model)
@@ -66,31 +74,104 @@ def model_facts(name: str, *, tokens: bool = False) -> ModelFacts:
             attention.num_heads,
             vit.has_class_token,
         )
-    if tokens:
+    check_args(name, args)
+    facts = _pooled_facts(name, args)
+    if not meets(facts.offers, needs):
         raise UserError(
             f"--model.name {name} is not a plain VisionTransformer: {reason}. "
             "Plain ones are, for example, vit_tiny_patch16_224, vit_small_patch16_224, vit_base_patch16_224"
         )
-    return _pooled_facts(name, model)
+    return facts
 
 
-@lru_cache(maxsize=4)
-def _on_meta(name: str) -> torch.nn.Module:
+def _on_meta(name: str, args: Mapping[str, Any]) -> torch.nn.Module:
     """A timm model without weights and classifier, for looking at."""
+    return _looked_at(name, json.dumps(args, sort_keys=True))
+
+
+@lru_cache(maxsize=8)
+def _looked_at(name: str, args: str) -> torch.nn.Module:
     with torch.device("meta"):
-        return timm.create_model(name, num_classes=0)
+        return timm.create_model(name, pretrained=False, num_classes=0, **json.loads(args))
 
 
-def _pooled_facts(name: str, model: Any) -> ModelFacts:
+def _create(name: str, args: Mapping[str, Any]) -> torch.nn.Module:
+    """A timm model without classifier; one that is no plain ViT has places for stochastic depth where it can."""
+    sketch = _on_meta(name, args)
+    places = _why_not_plain(sketch) is not None and _takes(sketch, "drop_path_rate")
+    rate = {"drop_path_rate": LARGEST} if places else {}
+    return timm.create_model(name, pretrained=False, num_classes=0, **{**args, **rate})
+
+
+def _pooled_facts(name: str, args: dict[str, Any]) -> ModelFacts:
+    with torch.device("meta"):
+        model: Any = _create(name, args)
     own, info = model.pretrained_cfg["input_size"][-1], getattr(model, "feature_info", None)
     stride = info[-1]["reduction"] if info else 1
-    backbone = PooledBackbone(model, name, {}, own)
+    backbone = PooledBackbone(model, name, args, own)
     flexible = _takes(model, "strict_img_size") or backbone.width_at(own + stride) == backbone.embed_dim
-    return ModelFacts(own, stride, backbone.embed_dim, backbone.depth, 1, False, plain=False, flexible=flexible)
+    return ModelFacts(
+        own, stride, backbone.embed_dim, backbone.depth, 1, False, plain=False, flexible=flexible,
+        sized=_sized(model), drop_path=backbone.draws_drop_path, offers="pooled",
+    )  # fmt: skip
+
+
+_OURS = {
+    "img_size": "that is --model.img_size", "in_chans": "the images say it", "num_classes": "the labels say it",
+    "drop_path_rate": "that is the drop_path of what is trained", "device": "the run says it",
+    "dtype": "the run says it",
+}  # fmt: skip
+
+
+def check_args(name: str, args: Mapping[str, Any]) -> None:
+    """Refuses arguments that the constructor of a timm model does not have, or cannot be built with.
+
+    Args:
+        name: timm's name of the model.
+        args: As given by ``--model.args``.
+
+    Raises:
+        UserError: Naming the argument and what there is, in one line.
+    """
+    kind = type(_on_meta(name, {}))
+    names, more = _arguments(kind)
+    known = [key for key in names if key not in (*_OURS, "cfg") and not key.endswith("drop_rate")]
+    for key in args:
+        if key in _OURS or key.endswith("drop_rate"):
+            raise UserError(f"--model.args: {key} cannot be given, {_OURS.get(key, 'dropout is off in every network')}")
+        if key not in known and not more:
+            raise UserError(
+                f"--model.args: {kind.__name__} ({name}) has no {key}, it has {', '.join(known)}"
+                f"{did_you_mean(key, known)}"
+            )
+    if args:
+        try:
+            _on_meta(name, args)
+        except Exception as error:  # whatever a constructor raises at values that are none
+            raise UserError(f"--model.args {json.dumps(args)}: timm cannot build {name} so ({error})") from error
+
+
+def _sized(model: Any) -> bool:
+    """Whether a model has positions or windows for one size of images, which its constructor takes."""
+    return _takes(model, "img_size") and bool(model.pretrained_cfg.get("fixed_input_size"))
 
 
 def _takes(model: torch.nn.Module, argument: str) -> bool:
-    return argument in inspect.signature(type(model)).parameters
+    return argument in _arguments(type(model))[0]
+
+
+def _arguments(kind: type[torch.nn.Module]) -> tuple[list[str], bool]:
+    """Names that the constructor of a class takes, those it hands on to its base too, and whether it takes others."""
+    names: list[str] = []
+    for base in kind.__mro__:
+        if base is torch.nn.Module:
+            return names, True
+        if "__init__" in vars(base):
+            parameters = list(inspect.signature(base).parameters.values())
+            names += [p.name for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+            if all(p.kind is not p.VAR_KEYWORD for p in parameters):
+                return names, False
+    return names, True
 
 
 def _why_not_plain(model: torch.nn.Module) -> str | None:
@@ -113,12 +194,14 @@ def _plain(model: torch.nn.Module) -> VisionTransformer:
 def timm_args(cfg: ResolvedModel, channels: int) -> dict[str, Any]:
     """Arguments of ``timm.create_model`` for a resolved config: no classifier, norm before pooling."""
     if cfg.patch_size is None:  # no plain ViT
-        model: Any = _on_meta(cfg.name)
-        args: dict[str, Any] = {"in_chans": channels}
+        model: Any = _on_meta(cfg.name, {})
+        args: dict[str, Any] = {**(cfg.args or {}), "in_chans": channels}
         if model.pretrained_cfg.get("fixed_input_size"):
             args["img_size"] = cfg.img_size
         if _takes(model, "strict_img_size"):  # Swin: images of other sizes too
             args["strict_img_size"] = False
+        elif _takes(model, "dynamic_img_size"):  # hybrid and distilled ViTs, whose positions are then resampled
+            args["dynamic_img_size"] = True
         return args
     args = {
         "img_size": cfg.img_size,
@@ -169,7 +252,7 @@ def make_backbone(
     Raises:
         UserError: When the model does not make one vector of an image.
     """
-    model: Any = timm.create_model(architecture, pretrained=False, num_classes=0, **model_args)
+    model: Any = _create(architecture, model_args)
     if _why_not_plain(model) is not None:
         own = model_args.get("img_size", model.pretrained_cfg["input_size"][-1])
         return PooledBackbone(model, architecture, model_args, img_size or own)

@@ -50,7 +50,7 @@ class Classifier(nn.Module):
         self.head = make_head(backbone.embed_dim, classes, hidden)
 
     def forward(
-        self, images: Float[Tensor, "B C H W"], drop: Float[Tensor, "B L 2"] | None = None
+        self, images: Float[Tensor, "B C H W"], drop: Float[Tensor, " B *L"] | None = None
     ) -> Float[Tensor, "B K"]:
         """Logits of every class."""
         return self.head(self.fc_norm(self.backbone.forward_pooled(images, pool=self.pool, drop=drop)))

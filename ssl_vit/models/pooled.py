@@ -15,6 +15,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from ssl_vit.core.errors import UserError
 from ssl_vit.models.backbone import Backbone, Pool
 from ssl_vit.models.batchnorm import synchronise_batch_norm, takes_batch_statistics
+from ssl_vit.models.stochastic_depth import DropPlaces
 
 _FAILS = (AssertionError, RuntimeError, ValueError, TypeError, IndexError)
 """What models raise at images of a size that is not theirs."""
@@ -23,20 +24,19 @@ _FAILS = (AssertionError, RuntimeError, ValueError, TypeError, IndexError)
 class PooledBackbone(Backbone):
     """A timm model's own pooled feature, before the classifier: what supervised training, DINO and every probe need.
 
-    Weights start as timm initialises this model (the project's own initialisation is for plain ViTs). Dropout and
-    stochastic depth are off, because timm draws them from torch's global generator. Batch normalisation uses the
-    statistics of all processes (``SynchronisedBatchNorm``): the loss of a batch is not the mean of its halves, and
-    under gradient accumulation statistics are those of one micro-batch.
+    Weights start as timm initialises the model (the project's own initialisation is for plain ViTs). timm draws dropout
+    and stochastic depth from torch's global generator: the first is off, the second by given numbers (``DropPlaces``).
+    Batch normalisation uses the statistics of all processes (``SynchronisedBatchNorm``): the loss of a batch is not the
+    mean of its halves, and under gradient accumulation statistics are those of one micro-batch.
     """
 
     class_token = False
-    draws_drop_path = False
 
     def __init__(self, model: nn.Module, architecture: str, model_args: dict[str, Any], img_size: int) -> None:
         """Wraps a timm model; batch normalisation, dropout and stochastic depth in it are replaced.
 
         Args:
-            model: Without classifier (``num_classes=0``).
+            model: Without classifier (``num_classes=0``); built with ``drop_path_rate=LARGEST`` where it takes one.
             architecture: timm's name of it.
             model_args: Further arguments of ``timm.create_model`` that build the same network.
             img_size: Side of the input in pixels.
@@ -45,6 +45,8 @@ class PooledBackbone(Backbone):
             UserError: When the model does not make one vector of an image of that size.
         """
         super().__init__()
+        self.places = DropPlaces(model)
+        self.draws_drop_path = bool(self.places.shares)
         _switch_off_dropout(model)
         synchronise_batch_norm(model)
         self.model = model
@@ -98,7 +100,7 @@ class PooledBackbone(Backbone):
         return bool(weights) and added == weights | {f"{name}.bias": (1,) for name in self.classifier}
 
     def recompute_activations(self) -> None:
-        """As timm does it for this model.
+        """By residual block, else as timm does it for this model.
 
         Raises:
             UserError: Where timm does not, or batch normalisation would count every batch twice.
@@ -108,6 +110,9 @@ class PooledBackbone(Backbone):
             raise UserError(
                 f"--fit.recompute true: {self.architecture} has batch normalisation, which must see a batch once"
             )
+        if self.draws_drop_path:
+            self.places.recompute(model)
+            return
         try:
             model.set_grad_checkpointing(True)
         except (AttributeError, AssertionError):
@@ -130,14 +135,18 @@ class PooledBackbone(Backbone):
         return self._layers[name.removeprefix("model.")]
 
     def forward_pooled(
-        self, images: Float[Tensor, "B C H W"], *, pool: Pool, drop: Float[Tensor, "B L 2"] | None = None
+        self, images: Float[Tensor, "B C H W"], *, pool: Pool, drop: Float[Tensor, "B L"] | None = None
     ) -> Float[Tensor, "B E"]:
         """The model's own pooled feature; see ``Backbone.forward_pooled``."""
         if pool != "mean":
             raise ValueError(f"pool {pool}, but {self.architecture} has only one pooled feature, called mean")
-        if drop is not None:
+        if drop is not None and not self.draws_drop_path:
             raise ValueError(f"{self.architecture} takes no stochastic depth (--supervised.drop_path 0)")
-        return self.model(images)
+        return self.places.run(self.model, images, drop)
+
+    def drop_rates(self, rate: float) -> Float[Tensor, " L"] | None:
+        """As timm spreads it over this model; see ``Backbone.drop_rates``."""
+        return self.places.rates(rate)
 
     def feature_map(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D h w"]:
         """Features of every place of the image after the last layer, D channels."""
@@ -156,7 +165,7 @@ class PooledBackbone(Backbone):
 
 
 def _switch_off_dropout(model: nn.Module) -> None:
-    """Dropout and stochastic depth at rate 0, whatever the model's own default."""
+    """Dropout at rate 0, whatever the model's own default."""
     for part in model.modules():
         if isinstance(part, _DropoutNd):
             part.p = 0.0

@@ -12,9 +12,10 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from ssl_vit.models.backbone import Pool, TokenBackbone, Tokens
-from ssl_vit.models.blocks import attention_from_first, run_block, run_block_for
+from ssl_vit.models.backbone import Pool, Replace, TokenBackbone, Tokens
+from ssl_vit.models.blocks import attention_rows, run_block, run_block_for
 from ssl_vit.models.positions import FactorisedPositions, resample, sincos_2d
+from ssl_vit.models.stochastic_depth import linear_rates
 
 
 def patchify(images: Float[Tensor, "B C H W"], size: int) -> Float[Tensor, "B N P"]:
@@ -96,6 +97,10 @@ class ViTBackbone(TokenBackbone):
         self.vit.pos_embed = None
         self.axes = FactorisedPositions(self.embed_dim, self.grid, self.embedded_prefix)
 
+    def drop_rates(self, rate: float) -> Float[Tensor, "L 2"] | None:
+        """Linear in the block; see ``Backbone.drop_rates``."""
+        return linear_rates(self.depth, rate)
+
     def recompute_activations(self) -> None:
         """Keeps only what enters each block; see ``Backbone.recompute_activations``."""
         self.recompute = True
@@ -120,7 +125,7 @@ class ViTBackbone(TokenBackbone):
         return self.depth + 1
 
     def _embed(
-        self, images: Float[Tensor, "B C H W"], keep_ids: Int[Tensor, "B K"] | None
+        self, images: Float[Tensor, "B C H W"], keep_ids: Int[Tensor, "B K"] | None, replace: Replace | None = None
     ) -> tuple[Float[Tensor, "B L D"], tuple[int, int]]:
         vit, size = self.vit, self.patch_size
         if images.shape[2] % size or images.shape[3] % size:
@@ -130,6 +135,12 @@ class ViTBackbone(TokenBackbone):
         if keep_ids is not None:
             patches = gather_patches(patches, keep_ids)
         x = vit.patch_embed.norm(F.linear(patches, vit.patch_embed.proj.weight.flatten(1), vit.patch_embed.proj.bias))
+        if replace is not None:
+            hidden, instead = replace
+            instead = instead.expand(hidden.shape[0], hidden.shape[1], -1).to(x.dtype)
+            if keep_ids is not None:
+                hidden, instead = hidden.gather(1, keep_ids), gather_patches(instead, keep_ids)
+            x = torch.where(hidden[:, :, None], instead, x)
         prefix = [t.expand(len(x), -1, -1) for t in (vit.cls_token, vit.reg_token) if t is not None]
         table = self.position_table()
         if table is not None:
@@ -145,11 +156,12 @@ class ViTBackbone(TokenBackbone):
         images: Float[Tensor, "B C H W"],
         *,
         keep_ids: Int[Tensor, "B K"] | None = None,
+        replace: Replace | None = None,
         drop: Float[Tensor, "B L 2"] | None = None,
         norm: bool = True,
     ) -> Tokens:
         """Tokens of every image; see ``TokenBackbone.forward_tokens``."""
-        x, grid = self._embed(images, keep_ids)
+        x, grid = self._embed(images, keep_ids, replace)
         for i in range(self.depth):
             x = self._run(i, x, drop)
         if norm:
@@ -193,4 +205,13 @@ class ViTBackbone(TokenBackbone):
         *earlier, last = self.vit.blocks
         for block in earlier:
             x = run_block(block, x, None)
-        return attention_from_first(last, x)[:, :, self.prefix_tokens :]
+        return attention_rows(last, x, slice(0, 1))[:, :, 0, self.prefix_tokens :]
+
+    def attentions(self, images: Float[Tensor, "B C H W"]) -> list[Float[Tensor, "B heads T T"]]:
+        """Of every block; see ``TokenBackbone.attentions``."""
+        x, _ = self._embed(images, None)
+        found: list[Tensor] = []
+        for block in self.vit.blocks:
+            found.append(attention_rows(block, x))
+            x = run_block(block, x, None)
+        return found

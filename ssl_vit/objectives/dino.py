@@ -18,14 +18,14 @@ from ssl_vit.core.dist import rank_and_world, sum_over_ranks
 from ssl_vit.core.schedules import base_momentum, teacher_momentum, teacher_temperature
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.methods.dino import ResolvedDINO, ResolvedDINORecipe
-from ssl_vit.models.backbone import Backbone, Pool
+from ssl_vit.models.backbone import Backbone, Pool, pooled_views
 from ssl_vit.models.build import check_sizes
 from ssl_vit.models.projection import ProjectionHead
 from ssl_vit.objectives.base import Built, Clock, Objective, StepOutput
 from ssl_vit.objectives.distillation import LastLayer, LossParts, Teaching, cross_view_loss, sinkhorn_knopp
-from ssl_vit.objectives.health import Observations, Watch, collapse_kind, explain_collapse
+from ssl_vit.objectives.health import Observations, Watch, collapse_kind, explain_collapse, steps_between_looks
 from ssl_vit.views.crop_colours import notice
-from ssl_vit.views.multicrop import multicrop_view
+from ssl_vit.views.multicrop import by_size, in_words, multicrop_view
 
 _CHUNK = 2**26
 """Numbers in one chunk of outputs: 256 MB in fp32."""
@@ -51,12 +51,9 @@ class Branch(nn.Module):
         self.head = head
         self.pool: Pool = pool
 
-    def features(self, views: Float[Tensor, "B V C H W"], drop: Float[Tensor, "B V L 2"] | None) -> Tensor:
+    def features(self, views: Float[Tensor, "B V C H W"], drop: Float[Tensor, "B V *L"] | None) -> Tensor:
         """Pooled features of views of one size, in one batch: Float[B V D]."""
-        flat = self.backbone.forward_pooled(
-            views.flatten(0, 1), pool=self.pool, drop=None if drop is None else drop.flatten(0, 1)
-        )
-        return flat.unflatten(0, views.shape[:2])
+        return pooled_views(self.backbone, self.pool, views, drop)
 
 
 class DINO(Objective):
@@ -145,7 +142,7 @@ class DINO(Objective):
             clock.epoch, start=cfg.warmup_teacher_temp, final=cfg.teacher_temp,
             warmup_epochs=cfg.teacher_warmup * clock.total_steps / clock.steps_per_epoch,
         )  # fmt: skip
-        every = cfg.check_steps or max(20, min(100, round(clock.steps_per_epoch)))
+        every = cfg.check_steps or steps_between_looks(clock.steps_per_epoch)
         looked_at = (clock.step + 1) % every == 0 or clock.step + 1 == clock.total_steps
         self._observations = Observations() if looked_at else None
 
@@ -154,24 +151,18 @@ class DINO(Objective):
 
         Args:
             inputs: ``globals`` Float[B G C S S]; where there are any, ``locals`` Float[B L C s s]; with stochastic
-                depth of the student ``drop_globals`` Float[B G depth 2] and ``drop_locals``.
+                depth of the student ``drop_globals`` Float[B G *L] and ``drop_locals``.
         """
-        views = [(inputs["globals"], inputs.get("drop_globals"))]
-        if "locals" in inputs:
-            views.append((inputs["locals"], inputs.get("drop_locals")))
-        if len(views) == 2 and views[0][0].shape[2:] == views[1][0].shape[2:]:  # one size is one batch
-            drops = [drop for _, drop in views if drop is not None]
-            views = [(torch.cat([images for images, _ in views], dim=1), torch.cat(drops, dim=1) if drops else None)]
+        views = by_size(inputs)
         with torch.no_grad():
-            seen = self.teacher.features(inputs["globals"], None)
-            taught = self.teacher.head.bottleneck(seen).transpose(0, 1)
+            taught = self.teacher.head.bottleneck(self.teacher.features(inputs["globals"], None)).transpose(0, 1)
             layer = LastLayer(self.teacher.head.direction, self.teacher.head.gain)
             self._note_outputs(taught, layer)
         learnt = self.student.head.bottleneck(torch.cat([self.student.features(*view) for view in views], dim=1))
         parts = self._loss(learnt.transpose(0, 1), taught, layer)
         divergence = parts.loss.detach() - parts.entropy
         if self._observations is not None:
-            self._observations.add(seen.flatten(0, 1), parts.marginal, parts.entropy, divergence)
+            self._observations.add(parts.marginal, parts.entropy, divergence)
         return StepOutput(parts.loss, {"teacher_entropy": parts.entropy, "kl": divergence})
 
     def _note_outputs(self, taught: Float[Tensor, "G B Z"], layer: LastLayer) -> None:
@@ -255,10 +246,8 @@ def build(cfg: ResolvedDINORecipe, backbone: Backbone, scale: PixelScale, dtype:
         freeze_positions=model.positions == "sincos",
     )  # fmt: skip
     view = multicrop_view(
-        scale, crops, size=model.img_size, depth=backbone.depth, drop_path=cfg.dino.drop_path, dtype=dtype
+        scale, crops, size=model.img_size, drop_rates=backbone.drop_rates(cfg.dino.drop_path), dtype=dtype
     )
-    size, patch = model.img_size, model.patch_size
-    patches = f" = {(size // patch) ** 2} patches of {patch} px" if patch else ""
-    local = f", {crops.local_crops} of {crops.local_size} px" if crops.local_crops else ""
     left_out = notice(backbone.channels, scale.bits)
-    return Built(objective, view, f"2 crops of {size} px{patches}{local}", (f"note: {left_out}",) if left_out else ())
+    sees = in_words(crops, model.img_size, model.patch_size)
+    return Built(objective, view, sees, (f"note: {left_out}",) if left_out else ())

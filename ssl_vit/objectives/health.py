@@ -1,4 +1,4 @@
-"""Whether self-distillation is alive: what its outputs and features look like, and the two ways in which they die."""
+"""Whether training is alive: how far features spread, and the two ways in which self-distillation dies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jaxtyping import Float
 from scipy.special import entr
 from torch import Tensor, nn
 
-from ssl_vit.core.dist import rank_and_world, sum_over_ranks
+from ssl_vit.core.dist import sum_over_ranks
 
 Collapse = Literal["uniform", "dominant"]
 _KINDS: tuple[Collapse, ...] = ("uniform", "dominant")
@@ -26,6 +26,11 @@ _AGREED = 0.02
 """Share of ln K up to which the KL divergence counts as none: the student gives the same answer."""
 
 
+def steps_between_looks(steps_per_epoch: float) -> int:
+    """Optimiser steps from one look at a run to the next: an epoch, within 20 to 100."""
+    return max(20, min(100, round(steps_per_epoch)))
+
+
 class Observations:
     """Sums over the micro-batches of one step, and over processes when they are read."""
 
@@ -35,7 +40,6 @@ class Observations:
 
     def add(
         self,
-        features: Float[Tensor, "B D"],
         marginal: Float[Tensor, " K"],
         entropy: Float[Tensor, ""],
         divergence: Float[Tensor, ""],
@@ -43,19 +47,12 @@ class Observations:
         """One micro-batch.
 
         Args:
-            features: The teacher's, of the views it saw.
             marginal: Mean of its probabilities.
             entropy: Mean entropy of its probabilities.
             divergence: Mean KL divergence from teacher to student.
         """
-        x = features.detach().to(torch.promote_types(features.dtype, torch.float32))
-        with torch.autocast(x.device.type, enabled=False):  # in half precision a rank of 1 would look like 20
-            gram = x.T @ x
         new = {
-            "micro": x.new_ones(()),
-            "rows": x.new_full((), float(len(x))),
-            "sum": x.sum(dim=0),
-            "gram": gram,
+            "micro": marginal.new_ones(()),
             "marginal": marginal,
             "entropy": entropy,
             "divergence": divergence,
@@ -71,9 +68,7 @@ class Observations:
 
         Returns:
             ``teacher_entropy`` and ``kl`` in nats beside ``ln_out_dim``; ``marginal_entropy``, of the mean
-            distribution; ``centre_norm``; on the main process ``feature_std``, the features' deviation as a share of
-            their root mean square length (0: all the same), and ``effective_rank`` (RankMe, Garrido et al. 2023), at
-            most the number of views looked at. What is not finite is left out: that the loop reports.
+            distribution; and ``centre_norm``. What is not finite is left out: that the loop reports.
         """
         # On the host, in double precision, which not every device has.
         total = {name: sum_over_ranks(v.clone()).cpu().numpy().astype(np.float64) for name, v in self._sums.items()}
@@ -87,18 +82,29 @@ class Observations:
             "marginal_entropy": entr(marginal).sum(),
             "centre_norm": np.linalg.norm(centre.detach().cpu().numpy()),
         }
-        gram, rows = total["gram"], total["rows"]
-        if rank_and_world()[0] == 0 and np.isfinite(gram).all():
-            power = gram.diagonal() / rows
-            spread = np.maximum(power - np.square(total["sum"] / rows), 0.0).sum() / max(power.sum(), 1e-30)
-            values |= {"feature_std": np.sqrt(spread), "effective_rank": effective_rank(gram)}
         return {name: float(value) for name, value in values.items() if np.isfinite(value)}
 
 
-def effective_rank(gram: Float[np.ndarray, "D D"]) -> float:
-    """Exp of the entropy of the singular values of X, from X'X (RankMe, Garrido et al. 2023, equation 1)."""
+def spread(features: Float[np.ndarray, "n D"]) -> dict[str, float]:
+    """How much features differ; empty where they are no finite numbers.
+
+    Args:
+        features: Of some images.
+
+    Returns:
+        ``effective_rank``: exp of the entropy of their singular values (RankMe, Garrido et al. 2023, equation 1), at
+        most the smaller of n and D; and ``feature_std``, their deviation as a share of their root mean square length,
+        0 where all are the same.
+    """
+    x = features.astype(np.float64)
+    if not np.isfinite(x).all():
+        return {}
+    power = np.square(x).sum(axis=1).mean()
+    deviation = np.square(x - x.mean(axis=0)).sum(axis=1).mean()
+    gram = x @ x.T if len(x) < x.shape[1] else x.T @ x
     singular = np.sqrt(np.maximum(np.linalg.eigvalsh(gram), 0.0))
-    return float(np.exp(entr(singular / max(singular.sum(), 1e-30)).sum()))
+    rank = np.exp(entr(singular / max(singular.sum(), 1e-30)).sum())
+    return {"effective_rank": float(rank), "feature_std": float(np.sqrt(deviation / max(power, 1e-30)))}
 
 
 def collapse_kind(health: dict[str, float]) -> Collapse | None:
@@ -128,7 +134,7 @@ def explain_collapse(kind: Collapse, health: dict[str, float], since: int) -> st
         since: Step that first showed it, counted from 1.
     """
     names = {"teacher_entropy": "teacher entropy", "marginal_entropy": "of its mean answer",
-             "ln_out_dim": "ln(out_dim)", "kl": "KL", "effective_rank": "effective rank of the features"}  # fmt: skip
+             "ln_out_dim": "ln(out_dim)", "kl": "KL"}  # fmt: skip
     numbers = ", ".join(f"{words} {health[name]:.3f}" for name, words in names.items() if name in health)
     what, remedy = {
         "uniform": (

@@ -7,6 +7,7 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor
 
 from ssl_vit.configs import ResolvedAugment
@@ -85,7 +86,7 @@ class Supervised(Objective):
 
         Args:
             inputs: ``images`` Float[B C H W] (normalised), ``targets`` Float[B K] (rows that sum to 1, or one
-                probability per label, or standardised numbers) and, with stochastic depth, ``drop`` Float[B L 2].
+                probability per label, or standardised numbers) and, with stochastic depth, ``drop`` Float[B *L].
         """
         logits = self.net(inputs["images"], inputs.get("drop"))
         dtype = torch.promote_types(logits.dtype, torch.float32)
@@ -109,7 +110,7 @@ def supervised_view(
     loss: ResolvedSupervised,
     *,
     size: int,
-    depth: int,
+    drop_rates: Float[Tensor, "*L"] | None = None,
     classes: int,
     kind: Kind = "class",
     target_scale: TargetScale | None = None,
@@ -120,9 +121,9 @@ def supervised_view(
     Args:
         scale: Pixel statistics.
         cfg: Resolved augmentation.
-        loss: Resolved smoothing, mixing and drop-path options.
+        loss: Resolved smoothing and mixing options.
         size: Side of the model's input in pixels.
-        depth: Blocks of the backbone.
+        drop_rates: Of stochastic depth, as ``Backbone.drop_rates`` gives them; None for none.
         classes: Number of classes, labels or numbers to predict.
         kind: What labels are.
         target_scale: What numbers are standardised by; needed for regression alone.
@@ -141,8 +142,8 @@ def supervised_view(
             key = sample_key(seed, "mix", batch)
             images, targets = mixing.mix(key, images, targets, mixup=mixup, cutmix=cutmix)
         inputs = {"images": images, "targets": targets}
-        if loss.drop_path:
-            inputs["drop"] = drop_path_factors(sample_key(seed, "drop-path", batch), depth, loss.drop_path)
+        if drop_rates is not None:
+            inputs["drop"] = drop_path_factors(sample_key(seed, "drop-path", batch), drop_rates)
         return inputs
 
     return view

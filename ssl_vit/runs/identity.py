@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from copy import deepcopy
 from typing import Any, cast
 
 from ssl_vit.configs import flat
-from ssl_vit.configs.facts import Effect, options
+from ssl_vit.configs.facts import options
 from ssl_vit.methods import known_recipes
 
 
@@ -33,28 +33,23 @@ def identity(config: dict[str, Any], recipe: type[Any]) -> dict[str, Any]:
         config: A recipe as nested dictionaries, as it stands in config.yaml.
         recipe: Its class.
     """
-    return _without(config, [recipe], lambda effect: not effect.run)
+    return _without(config, (name for name, option in options(recipe).items() if not option.effect.run))
 
 
 def with_meaning(config: dict[str, Any]) -> dict[str, Any]:
     """The part of a config that gives a number its meaning.
 
     Args:
-        config: A recipe, or some groups of it, as nested dictionaries.
+        config: A recipe, or some groups of one or several, as nested dictionaries.
     """
-    known = [r for r in known_recipes() if config.keys() <= {name.partition(".")[0] for name in options(r)}]
-    return _without(config, known or known_recipes(), lambda effect: not effect.protocol)
+    known = (item for recipe in known_recipes() for item in options(recipe).items())
+    return _without(config, (name for name, option in known if not option.effect.protocol))
 
 
-def _without(
-    config: dict[str, Any], recipes: Iterable[type[Any]], superfluous: Callable[[Effect], bool]
-) -> dict[str, Any]:
-    """A copy without the options that have this effect in any of the recipes."""
+def _without(config: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
     copy = deepcopy(config)
-    for recipe in recipes:
-        for name, option in options(recipe).items():
-            if superfluous(option.effect):
-                remove(copy, name)
+    for name in names:
+        remove(copy, name)
     return copy
 
 

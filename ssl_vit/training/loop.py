@@ -19,6 +19,7 @@ from ssl_vit.data.loading.loader import Batch, Loader
 from ssl_vit.objectives.base import Clock, Objective
 from ssl_vit.runs.directory import RunDir
 from ssl_vit.training.checkpoint import load_checkpoint, save_checkpoint
+from ssl_vit.training.health import Health
 from ssl_vit.training.launch import count_steps
 from ssl_vit.training.log import TrainingLog
 from ssl_vit.training.memory import out_of_memory
@@ -45,6 +46,7 @@ def fit(
     run: RunDir,
     accelerator: Accelerator,
     seed: int,
+    health: Health | None = None,
 ) -> None:
     """Trains an objective; continues where the run directory's newest checkpoint ends.
 
@@ -57,6 +59,7 @@ def fit(
         run: Where metrics and checkpoints go.
         accelerator: Made by ``train.start``.
         seed: Seed of the view's draws.
+        health: Looks at features now and then; None for a backbone that is not trained.
 
     Raises:
         UserError: When the loss stops being a number, or the run is already longer than asked for.
@@ -89,7 +92,10 @@ def fit(
                 clock = Clock(step, steps, loader.steps_per_epoch)
                 rate = rates(step, steps)
                 logged = stepper(clock, rate, feed, span)
-                log.note(step + 1, logged, objective.observed())
+                observed = objective.observed()
+                if health is not None and main and health.is_due(clock):
+                    observed |= health.look(objective.exported())
+                log.note(step + 1, logged, observed)
                 if profile is not None:
                     profile.end_step()
                 done = step + 1

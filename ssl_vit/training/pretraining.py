@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -17,7 +18,8 @@ from ssl_vit.configs import (
     PretrainingRecipe,
     ResolvedAugment,
     ResolvedPretraining,
-    resolve,
+    networks,
+    presets,
     to_dict,
 )
 from ssl_vit.core.errors import UserError
@@ -38,6 +40,7 @@ from ssl_vit.models.build import build_backbone, check_shape, model_facts
 from ssl_vit.objectives.base import Built, Objective
 from ssl_vit.runs.directory import RunDir, open_run
 from ssl_vit.training import launch, loop
+from ssl_vit.training.health import Health
 
 
 class Beginning(NamedTuple):
@@ -50,7 +53,7 @@ class Beginning(NamedTuple):
     side: int
     """What chose the preset: median short side of the images, or of a window, in pixels."""
     facts: Facts
-    preset: resolve.Preset
+    preset: presets.Preset
     named: str | None
     """As given by ``--preset``."""
 
@@ -98,8 +101,9 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
     if accelerator.is_main_process and words:
         print(words, flush=True)
     loop.fit(
-        objective, loader, built.view, fit=cfg.fit, optim=cfg.optim, run=run, accelerator=accelerator, seed=cfg.seed
-    )
+        objective, loader, built.view, fit=cfg.fit, optim=cfg.optim, run=run, accelerator=accelerator, seed=cfg.seed,
+        health=Health(loader, scale, cfg.model.pool),
+    )  # fmt: skip
     if accelerator.is_main_process:
         _export(method, objective, cfg, start, scale, run)
         picture = _picture(method, objective, loader.images, scale, cfg, run)
@@ -109,17 +113,16 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
 
 def _begin(method: Method, cfg: PretrainingRecipe) -> Beginning:
     """Joins the other processes, opens the images and chooses the network; a wrong model name comes before data."""
-    tokens = method.needs != "pooled"
     if cfg.model.name is not None:
-        model_facts(resolve.full_name(cfg.model.name), tokens=tokens)
+        model_facts(*networks.wanted(cfg.model), needs=method.needs)
     accelerator = launch.start(cfg.fit.precision, cfg.seed)
     pool, note = open_pool(cfg.data, cfg.eval.data)
     check_pool(pool, cfg.data, cfg.eval.data)
     side = cfg.data.window or pool.sizes.short_side
-    shape = model_facts(resolve.default_name(cfg.model, side, cfg.preset), tokens=tokens)
-    model = resolve.resolve_model(cfg.model, side, shape, cfg.preset, method.positions)
+    shape = model_facts(*networks.wanted(cfg.model, side, cfg.preset), needs=method.needs)
+    model = networks.resolve_model(cfg.model, side, shape, cfg.preset, method.positions)
     check_shape(model)
-    preset = resolve.preset_for(cfg.preset, model.img_size)
+    preset = presets.preset_for(cfg.preset, model.img_size)
     return Beginning(accelerator, pool, note, side, Facts(len(pool), model, shape), preset, cfg.preset)
 
 
@@ -210,8 +213,8 @@ def what_next(cfg: ResolvedPretraining, start: Beginning, run: RunDir, picture: 
 def _baseline_options(cfg: ResolvedPretraining, start: Beginning) -> list[str]:
     """The options with which the labelled baseline uses the same images and network."""
     side, named, model, shape = start.side, start.named, cfg.model, start.facts.shape
-    name = None if model.name == resolve.default_name(ModelConfig(), side, named) else model.name
-    usual: ModelConfig = resolve.resolve_model(ModelConfig(name), side, shape, named)
+    name = None if model.name == networks.default_name(ModelConfig(), side, named) else model.name
+    usual: ModelConfig = networks.resolve_model(ModelConfig(name), side, shape, named)
     if cfg.eval.data.path not in (None, cfg.data.path):  # other images would choose another network: name all of it
         name, usual = None, ModelConfig()
     words = [w for option, value in (("preset", named), ("model.name", name)) if value for w in (f"--{option}", value)]
@@ -219,6 +222,6 @@ def _baseline_options(cfg: ResolvedPretraining, start: Beginning) -> list[str]:
     for group, given, default in [*groups, ("model", model, usual)]:
         for field, value in to_dict(given).items():
             if value is not None and value != getattr(default, field, value):  # the baseline has no leaks to guard
-                text = str(value).lower() if isinstance(value, bool) else str(value)
+                text = value if isinstance(value, str) else json.dumps(value)
                 words += [f"--{group}.{field}", quote(text)]
     return words

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from ssl_vit.configs import resolve
+from ssl_vit.configs import networks, presets
 from ssl_vit.configs.metrics import METRICS
 from ssl_vit.configs.presets import Task
 from ssl_vit.core.dist import gather_lists, rank_and_world
@@ -25,7 +25,7 @@ from ssl_vit.exports.origin import recorded_data
 from ssl_vit.exports.timm_folder import export_backbone
 from ssl_vit.methods import METHODS, Facts
 from ssl_vit.methods.supervised import labelled_rate
-from ssl_vit.models.backbone import Pool
+from ssl_vit.models.backbone import Needs, Pool, meets
 from ssl_vit.models.build import build_backbone, check_shape, model_facts
 from ssl_vit.verdict.named import named_runs
 from ssl_vit.verdict.networks import cnn_for, prepare_public
@@ -82,10 +82,10 @@ def open_study(cfg: Comparison, folder: Path, pool: ImageSet, data: Labelled) ->
     given, model = named_runs(cfg, pool)
     cfg = replace(cfg, model=model)
     short = cfg.data.window or pool.sizes.short_side
-    shape = model_facts(resolve.default_name(model, short, cfg.preset), tokens=True)
-    resolved = resolve.resolve_model(model, short, shape, cfg.preset)
+    shape = model_facts(*networks.wanted(model, short, cfg.preset))
+    resolved = networks.resolve_model(model, short, shape, cfg.preset)
     check_shape(resolved)
-    preset = resolve.preset_for(cfg.preset, resolved.img_size)
+    preset = presets.preset_for(cfg.preset, resolved.img_size)
     classes = len(np.unique(train.truth)) if train.kind == "class" else None
     counts, notes = label_counts(cfg.verdict, len(train), classes, cfg.data.path == "digits" and not cfg.eval.data.path)
     notes += _small_classes(cfg, train)
@@ -94,9 +94,11 @@ def open_study(cfg: Comparison, folder: Path, pool: ImageSet, data: Labelled) ->
     parameters = sum(p.numel() for p in backbone.parameters())
     widths = sum(backbone.pooled_width(cast(Pool, name)) for name in candidate_pools(backbone)[1])
     raw = min(RAW_SIDE, resolved.img_size) ** 2 * pool.form.channels
-    starts, left_out = list(methods_of(cfg.verdict.methods)), {}
+    starts = list(methods_of(cfg.verdict.methods))
     if cfg.verdict.backbones is not None and cfg.verdict.methods is None:
         starts = [s for s in starts if s not in METHODS or s in given]
+    left_out = _lacking(starts, resolved.name, shape.offers, asked=cfg.verdict.methods is not None)
+    starts = [s for s in starts if s not in left_out]
     study = Study(
         folder=folder, recipe=cfg, kind=train.kind, metric=metric, labels=counts, starts=tuple(starts),
         preset=preset.name, model=resolved,
@@ -121,6 +123,27 @@ def open_study(cfg: Comparison, folder: Path, pool: ImageSet, data: Labelled) ->
     usual = "10m" if cfg.data.path == "digits" and cfg.eval.data.path is None else None
     budget = cfg.verdict.budget or usual
     return Opened(study, pool, data, left_out, notes, None if budget is None else seconds_of(budget))
+
+
+_LACKS = {"tokens": "reads the tokens of an image, which {} does not give",
+          "dropping": "leaves out tokens of an image, which {} cannot"}  # fmt: skip
+
+
+def _lacking(starts: Sequence[str], network: str, offers: Needs, *, asked: bool) -> dict[str, str]:
+    """Methods that use more of a network than it offers, and why.
+
+    Raises:
+        UserError: For the first of them, where methods were named.
+    """
+    needs = {s: METHODS[s].needs for s in starts if s in METHODS and not meets(offers, METHODS[s].needs)}
+    why = {s: f"{METHODS[s].title} {_LACKS[need].format(network)}" for s, need in needs.items()}
+    for start, reason in why.items():
+        if asked:
+            raise UserError(
+                f"--verdict.methods {start}: {reason}; leave it out, or name a plain ViT, for example --model.name "
+                "vit_tiny"
+            )
+    return why
 
 
 def _check_defined(metric: str, data: Labelled) -> None:
@@ -154,7 +177,7 @@ def _ends(counts: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted({counts[0], counts[-1]}))
 
 
-def _rates(preset: resolve.Preset, width: int) -> dict[str, float]:
+def _rates(preset: presets.Preset, width: int) -> dict[str, float]:
     """Base learning rates that recipes take on labels; public networks are wide ones."""
     return {task: labelled_rate(preset, width, task) for task in _TASKS} | {"public": preset.base_lr["finetune"]}
 
@@ -166,7 +189,7 @@ def _held_out(train: ImageSet, labels: int) -> int:
     return 0 if parts is None else len(parts[1])
 
 
-def _epochs(cfg: Comparison, starts: Sequence[str], facts: Facts, preset: resolve.Preset) -> dict[str, float]:
+def _epochs(cfg: Comparison, starts: Sequence[str], facts: Facts, preset: presets.Preset) -> dict[str, float]:
     """The whole length of pre-training of every method that takes part."""
     return {
         name: METHODS[name].resolve(cfg.of(METHODS[name]), facts, preset).fit.epochs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import Field, dataclass, field, fields, make_dataclass
+from dataclasses import Field, dataclass, field, fields, make_dataclass, replace
 from functools import lru_cache
 from typing import Annotated, Any
 
@@ -87,8 +87,8 @@ class Comparison:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Other processes make the class of the same table, and of it the same options."""
-        given = _values(self)
-        return _remade, (given | {name: _values(given[name]) for name in METHODS},)
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return _remade, ({name: vars(v) if name in METHODS else v for name, v in values.items()},)
 
     def of(self, method: Method) -> PretrainingRecipe:
         """A method's recipe with its options given here, and defaults in the place of all others.
@@ -140,12 +140,7 @@ def _recipe(methods: tuple[Method, ...]) -> type[Comparison]:
 
 def _remade(values: dict[str, Any]) -> Comparison:
     usual = verdict_recipe()()
-    groups = {name: type(getattr(usual, name))(**values[name]) for name in METHODS}
-    return type(usual)(**(values | groups))
-
-
-def _values(config: Any) -> dict[str, Any]:
-    return {f.name: getattr(config, f.name) for f in fields(config)}
+    return replace(usual, **{k: replace(getattr(usual, k), **v) if k in METHODS else v for k, v in values.items()})
 
 
 def seconds_of(budget: str) -> float:

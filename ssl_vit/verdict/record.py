@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import safetensors
 
-from ssl_vit.configs import to_dict
+from ssl_vit.configs import networks, to_dict
 from ssl_vit.configs.metrics import METRICS
 from ssl_vit.core.files import write_atomically
 from ssl_vit.exports.timm_folder import load_backbone
@@ -95,10 +95,7 @@ def _method(study: Study, start: str, made: Made) -> dict[str, Any]:
         }  # fmt: skip
     config = json.loads((backbone / "config.json").read_text())
     args = config["model_args"]
-    words = f"{config['architecture']} at {config['pretrained_cfg']['input_size'][-1]} px"
-    if "embed_dim" in args:
-        words = f"ViT of {args['depth']} blocks of width {args['embed_dim']}, patches of {args['patch_size']} px at "
-        words += f"{args['img_size']} px"
+    words = networks.in_words(config["architecture"], args, config["pretrained_cfg"]["input_size"][-1])
     costs = made.pretraining.get(start, [])
     rows = [
         {"run": str(run), "seed": _seed(run), "weights": _weights(run), "checkpoint": "last step",

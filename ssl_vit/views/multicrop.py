@@ -96,21 +96,48 @@ def _cut(
     return cut.flatten(0, 1).contiguous().clamp_(0.0, 1.0)
 
 
+def in_words(cfg: ResolvedCrops, size: int, patch: int | None) -> str:
+    """What the network sees of an image.
+
+    Args:
+        cfg: Resolved options.
+        size: S, side of the network's input in pixels.
+        patch: Side of a patch; None for networks without.
+    """
+    patches = f" = {(size // patch) ** 2} patches of {patch} px" if patch else ""
+    local = f", {cfg.local_crops} of {cfg.local_size} px" if cfg.local_crops else ""
+    return f"{GLOBALS} crops of {size} px{patches}{local}"
+
+
+def by_size(inputs: dict[str, Tensor]) -> list[tuple[Float[Tensor, "B V C S S"], Float[Tensor, "B V depth 2"] | None]]:
+    """The views of each size with their stochastic depth: global ones first, and all as one where sizes are equal.
+
+    Args:
+        inputs: What ``multicrop_view`` gives.
+    """
+    views = [(inputs["globals"], inputs.get("drop_globals"))]
+    if "locals" in inputs:
+        views.append((inputs["locals"], inputs.get("drop_locals")))
+    if len(views) == 2 and views[0][0].shape[2:] == views[1][0].shape[2:]:  # one size is one batch
+        drops = [drop for _, drop in views if drop is not None]
+        views = [(torch.cat([images for images, _ in views], dim=1), torch.cat(drops, dim=1) if drops else None)]
+    return views
+
+
 def multicrop_view(
-    scale: PixelScale, cfg: ResolvedCrops, *, size: int, depth: int, drop_path: float, dtype: torch.dtype
+    scale: PixelScale, cfg: ResolvedCrops, *, size: int, drop_rates: Float[Tensor, "*L"] | None, dtype: torch.dtype
 ) -> View:
     """Global and local crops with their colour changes (Caron et al. 2021, section 3.1), and stochastic depth.
 
     The view gives ``globals``, Float[B 2 C S S], and ``locals``, Float[B L C s s], normalised, and for each of them the
-    factors of stochastic depth, ``drop_globals`` and ``drop_locals``, Float[B V depth 2]. There are no locals where
-    ``cfg.local_crops`` is 0, and no factors where ``drop_path`` is 0.
+    factors of stochastic depth, ``drop_globals`` and ``drop_locals``, Float[B V *L]. There are no locals where
+    ``cfg.local_crops`` is 0, and no factors without ``drop_rates``.
 
     Args:
         scale: Pixel statistics.
         cfg: Resolved options.
         size: S, side of the network's input in pixels.
-        depth: Blocks of the backbone.
-        drop_path: Rate of stochastic depth at the last block, in [0, 1).
+        drop_rates: Of stochastic depth, as ``Backbone.drop_rates`` gives them; None for none.
         dtype: Arithmetic of the images, float32 or float64.
     """
     sets = [_Crops("globals", slice(0, GLOBALS), size, cfg.global_scale)]
@@ -143,10 +170,9 @@ def multicrop_view(
             cut = _cut(batch, pixels, scale, own, flip[:, crops.views], crops, cfg, dtype)
             apply(cut, _of(drawn.values, crops, shape), groups, bits=scale.bits, widest=widest)
             inputs[crops.name] = scale.normalise(cut).unflatten(0, (shape[0], crops.number))
-        if drop_path:
-            factors = drop_path_factors(
-                _keys(batch.index, batch.epoch, seed, "drop-path", views), depth, drop_path
-            ).unflatten(0, shape)
+        if drop_rates is not None:
+            keys = _keys(batch.index, batch.epoch, seed, "drop-path", views)
+            factors = drop_path_factors(keys, drop_rates).unflatten(0, shape)
             for crops in sets:
                 inputs[f"drop_{crops.name}"] = factors[:, crops.views]
         return inputs

@@ -119,11 +119,13 @@ def vary(
     return images
 
 
-def drop_path_factors(key: Key, depth: int, rate: float) -> Float[Tensor, "B L 2"]:
-    """Stochastic depth (Huang et al. 2016): 0 or 1 / keep per sample, block and residual branch.
+def drop_path_factors(key: Key, rates: Float[Tensor, "*L"]) -> Float[Tensor, " B *L"]:
+    """Stochastic depth (Huang et al. 2016): 0 or 1 / keep for every sample and residual branch.
 
-    The rate grows linearly from 0 at the first block to ``rate`` at the last.
+    Args:
+        key: One stream per sample.
+        rates: Of every place of a network (``Backbone.drop_rates``), on the host.
     """
-    rates = torch.linspace(0.0, rate, depth, device=key.low.device)[None, :, None]
-    u = uniform(key, 2 * depth).view(-1, depth, 2)
-    return (u >= rates) / (1.0 - rates)
+    chances = constant(tuple(rates.flatten().tolist()), rates.dtype, key.low.device)
+    u = uniform(key, rates.numel())
+    return ((u >= chances) / (1.0 - chances)).unflatten(1, rates.shape)

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from ssl_vit.configs import ModelConfig, ResolvedModel
 from ssl_vit.core.errors import UserError
 from ssl_vit.evaluation.features import candidate_pools
+from ssl_vit.models.backbone import Replace
 from ssl_vit.models.build import build_backbone, check_shape, make_backbone, model_facts, timm_args
 from ssl_vit.models.pooled import PooledBackbone
 from ssl_vit.models.positions import resample
@@ -294,6 +295,48 @@ def test_attention_is_the_softmax_by_hand(name: str, more: int) -> None:
         assert (prefix > 1e-6).all()
 
 
+@pytest.mark.parametrize("name", SHAPES)
+def test_attentions_of_every_block(name: str) -> None:
+    backbone = make(name)
+    images = pixels(backbone)
+    found = backbone.attentions(images)
+    tokens = backbone.prefix_tokens + backbone.grid[0] * backbone.grid[1]
+    assert len(found) == backbone.depth
+    for rows in found:
+        assert rows.shape[0] == len(images) and rows.shape[2:] == (tokens, tokens)
+        assert (rows.sum(dim=3) - 1).abs().max() <= 1e-12
+    last = found[-1][:, :, 0, backbone.prefix_tokens :]
+    assert (backbone.attention(images) - last).abs().max() <= 1e-12
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_replaced_patches(name: str) -> None:
+    backbone = make(name)
+    images, count = pixels(backbone), backbone.grid[0] * backbone.grid[1]
+    projection, size = backbone.vit.patch_embed.proj, backbone.patch_size
+    everywhere = torch.ones(len(images), count, dtype=torch.bool)
+    own = F.linear(patchify(images, size), projection.weight.flatten(1), projection.bias)
+    plain = backbone.forward_tokens(images)
+    same = backbone.forward_tokens(images, replace=Replace(everywhere, own))
+    assert (same.patches - plain.patches).abs().max() <= 1e-12
+    assert (same.prefix - plain.prefix).abs().max() <= 1e-12
+    # Some hidden by one token: what they show has no influence on any output, and what the others show has.
+    hidden = torch.rand(everywhere.shape) < 0.5
+    hidden[:, 0], hidden[:, 1] = True, False
+    token = torch.randn(backbone.embed_dim, dtype=torch.float64, requires_grad=True)
+    images.requires_grad_(True)
+    found = backbone.forward_tokens(images, replace=Replace(hidden, token))
+    into, into_token = torch.autograd.grad((found.patches**3).sum() + (found.prefix**3).sum(), [images, token])
+    reached = patchify(into, size).abs().amax(dim=2)
+    assert (reached[hidden] == 0).all()
+    assert (reached[~hidden] > 0).all()
+    assert (into_token != 0).all()
+    # Beside dropping: those that are kept are the same tokens, with the same ones hidden among them.
+    keep = torch.arange(count).expand(len(images), -1)
+    kept = backbone.forward_tokens(images, keep_ids=keep, replace=Replace(hidden, token))
+    assert (kept.patches - found.patches).abs().max() <= 1e-12
+
+
 def test_attention_is_what_the_block_mixes_values_with() -> None:
     """Values that are zero but for one patch show that patch's weight in the block's own output."""
     backbone = make("cifar")
@@ -358,7 +401,7 @@ def test_every_parameter_has_a_layer(name: str) -> None:
 )
 def test_where_tokens_are_needed_other_families_are_refused_by_class(name: str, reason: str) -> None:
     with pytest.raises(UserError, match=f"--model.name {name} is not a plain VisionTransformer: .*{reason}"):
-        model_facts(name, tokens=True)
+        model_facts(name, needs="dropping")
 
 
 POOLED = {
@@ -392,8 +435,6 @@ def test_a_pooled_feature_is_timms_own_at_every_size(name: str) -> None:
         assert (found - model(images)).abs().max() <= 1e-12
     with pytest.raises(ValueError, match="only one pooled feature"):
         backbone.forward_pooled(images, pool="cls")
-    with pytest.raises(ValueError, match="no stochastic depth"):
-        backbone.forward_pooled(images, pool="mean", drop=torch.ones(2, backbone.depth, 2).double())
 
 
 @pytest.mark.parametrize("name", POOLED)

@@ -33,14 +33,18 @@ from ssl_vit.evaluation.finetune import predict
 from ssl_vit.evaluation.knn import knn_scores
 from ssl_vit.figures.reconstructions import save_reconstructions
 from ssl_vit.methods.dino import ResolvedDINO
+from ssl_vit.methods.lejepa import ResolvedLeJEPA
 from ssl_vit.methods.mae import ResolvedMAE
 from ssl_vit.methods.supervised import ResolvedSupervised
 from ssl_vit.models.build import build_backbone
+from ssl_vit.models.stochastic_depth import linear_rates
 from ssl_vit.models.vit import ViTBackbone
 from ssl_vit.objectives.base import Clock, Objective
 from ssl_vit.objectives.dino import DINO
+from ssl_vit.objectives.lejepa import LeJEPA
 from ssl_vit.objectives.mae import MAE, mae_view
 from ssl_vit.objectives.probe import AttentiveHead, FrozenProbe, linear_head, probe_view
+from ssl_vit.objectives.simmim import SimMIM, simmim_view
 from ssl_vit.objectives.supervised import Supervised, supervised_view
 from ssl_vit.runs.directory import RunDir
 from ssl_vit.training import launch, loop
@@ -115,15 +119,16 @@ def mae(scale: PixelScale, size: int, augment: ResolvedAugment, positions: str) 
 def supervised(
     scale: PixelScale, size: int, augment: ResolvedAugment, loss: ResolvedSupervised, positions: str = "learnable"
 ) -> tuple[Objective, View]:
-    view = supervised_view(scale, augment, loss, size=size, depth=2, classes=10, dtype=torch.float32)
+    rates = linear_rates(2, loss.drop_path)
+    view = supervised_view(scale, augment, loss, size=size, drop_rates=rates, classes=10, dtype=torch.float32)
     return Supervised(model(size, positions), 10, loss), view
 
 
 def of_kind(scale: PixelScale, kind: Any) -> tuple[Objective, View]:
     numbers = TargetScale((4.5,), (2.9,)) if kind == "regression" else None
     view = supervised_view(
-        scale, RICH, RICH_LOSS, size=20, depth=2, classes=1 if numbers else 10, kind=kind, target_scale=numbers,
-        dtype=torch.float32,
+        scale, RICH, RICH_LOSS, size=20, drop_rates=linear_rates(2, RICH_LOSS.drop_path),
+        classes=1 if numbers else 10, kind=kind, target_scale=numbers, dtype=torch.float32,
     )  # fmt: skip
     return Supervised(model(20), 1 if numbers else 10, RICH_LOSS, kind), view
 
@@ -132,14 +137,26 @@ def probe(scale: PixelScale, head: Any, reads: Any) -> tuple[Objective, View]:
     return FrozenProbe(model(8), head, reads=reads, kind="class"), probe_view(scale, PLAIN, size=8, dtype=torch.float32)
 
 
+CROPS = ResolvedCrops(
+    (0.4, 1.0), (0.05, 0.4), 2, 10, flip=True, jitter=1.0, blur=(1.0, 0.1, 0.5), blur_sigma=(0.1, 2.0), solarise=0.2
+)
+
+
+def simmim(scale: PixelScale) -> tuple[Objective, View]:
+    return SimMIM(model(20)), simmim_view(scale, RICH, size=20, side=5, kept=6, dtype=torch.float32)
+
+
+def lejepa(scale: PixelScale) -> tuple[Objective, View]:
+    cfg = ResolvedLeJEPA(out_dim=8, head_hidden=16, head_layers=2, slices=32, drop_path=0.1)
+    objective = LeJEPA(model(20), cfg, pool="cls", seed=3)
+    return objective, multicrop_view(scale, CROPS, size=20, drop_rates=linear_rates(2, 0.1), dtype=torch.float32)
+
+
 def dino(scale: PixelScale, centring: Any) -> tuple[Objective, View]:
-    crops = ResolvedCrops(
-        (0.4, 1.0), (0.05, 0.4), 2, 10, flip=True, jitter=1.0, blur=(1.0, 0.1, 0.5), blur_sigma=(0.1, 2.0), solarise=0.2
-    )
     cfg = ResolvedDINO(out_dim=16, head_hidden=16, head_bottleneck=8, teacher_temp=0.07, warmup_teacher_temp=0.04,
                        teacher_warmup=0.5, centring=centring, check_steps=1, on_collapse="warn",
                        drop_path=0.0)  # fmt: skip
-    view = multicrop_view(scale, crops, size=20, depth=2, drop_path=0.1, dtype=torch.float32)
+    view = multicrop_view(scale, CROPS, size=20, drop_rates=linear_rates(2, 0.1), dtype=torch.float32)
     return DINO(model(20), cfg, pool="cls", batch_size=16), view
 
 
@@ -153,6 +170,8 @@ CASES: dict[str, tuple[int, Callable[[PixelScale], tuple[Objective, View]]]] = {
     "regression": (20, lambda scale: of_kind(scale, "regression")),
     "dino": (20, lambda scale: dino(scale, "mean")),
     "dino-sinkhorn": (20, lambda scale: dino(scale, "sinkhorn")),
+    "simmim": (20, simmim),
+    "lejepa": (20, lejepa),
     "linear-aug": (8, lambda scale: probe(scale, linear_head(16, 10, standardise=True), "cls")),
     "attentive": (8, lambda scale: probe(scale, AttentiveHead(16, 10, 2), "tokens")),
 }
@@ -223,7 +242,7 @@ def test_many_crops_need_no_double_precision(deep: bool) -> None:
         (0.4, 1.0), (0.05, 0.4), 3, 8, flip=True, jitter=1.0, blur=(1.0, 0.1, 0.5), blur_sigma=(0.1, 2.0), solarise=0.2
     )
     scale = PixelScale((0.5,) * 3, (0.2,) * 3, 16 if deep else 8)
-    view = multicrop_view(scale, crops, size=16, depth=2, drop_path=0.1, dtype=torch.float32)
+    view = multicrop_view(scale, crops, size=16, drop_rates=linear_rates(2, 0.1), dtype=torch.float32)
     images = (torch.rand(16, 3, 20, 20) * 255).to(torch.int32 if deep else torch.uint8)
     words = torch.arange(16)
     with no_double():
@@ -349,8 +368,9 @@ def _host_numbers(tree: ast.AST) -> Iterator[str]:
                 yield f"{node.lineno}: {_chain(node.func)}"
 
 
-STEPS = sorted(p for p in (ROOT / "ssl_vit").rglob("*.py") if p.parent.name in ("data", "models", "objectives"))
-_ONCE = {"constants.py", "cache.py", "augment.py", "positions.py"}
+_ROOMS = ("data", "models", "objectives", "views")
+STEPS = sorted(p for room in _ROOMS for p in (ROOT / "ssl_vit" / room).rglob("*.py"))
+_ONCE = {"constants.py", "cache.py", "augment.py", "positions.py", "stochastic_depth.py"}
 """Where that happens once and is remembered."""
 
 

@@ -10,14 +10,17 @@ from ssl_vit.configs import ResolvedModel
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.masking import random_mask
 from ssl_vit.methods.dino import ResolvedDINO
+from ssl_vit.methods.lejepa import ResolvedLeJEPA
 from ssl_vit.methods.mae import ResolvedMAE
 from ssl_vit.methods.supervised import ResolvedSupervised
-from ssl_vit.models.backbone import TokenBackbone
+from ssl_vit.models.backbone import Backbone, TokenBackbone
 from ssl_vit.models.build import build_backbone
 from ssl_vit.objectives.base import Clock, Objective
 from ssl_vit.objectives.dino import DINO
+from ssl_vit.objectives.lejepa import LeJEPA
 from ssl_vit.objectives.mae import MAE, images_from_patches, normalise_targets, pixel_patches
 from ssl_vit.objectives.probe import AttentiveHead, FrozenProbe, linear_head
+from ssl_vit.objectives.simmim import SimMIM
 from ssl_vit.objectives.supervised import Supervised
 from torch import Tensor
 
@@ -69,6 +72,28 @@ def dino(**changes: object) -> tuple[Objective, dict[str, Tensor]]:
     return objective, inputs
 
 
+def simmim(net: Backbone | None = None) -> tuple[Objective, dict[str, Tensor]]:
+    objective = SimMIM(net or backbone())
+    size, side = objective.backbone.img_size, 4
+    mask = random_mask(torch.rand(6, side * side), 6)
+    hidden = torch.zeros(6, side * side, dtype=torch.bool).scatter(1, mask.mask_ids, True).view(6, side, side)
+    return objective.double(), {"images": torch.randn(6, 2, size, size).double(), "hidden": hidden}
+
+
+def lejepa(net: Backbone | None = None, size: int = 16) -> tuple[Objective, dict[str, Tensor]]:
+    net, pool = net or backbone(), "mean" if net else "cls"
+    torch.manual_seed(3)
+    cfg = ResolvedLeJEPA(weight=0.1, out_dim=5, head_hidden=12, head_layers=2, slices=32, drop_path=0.0)
+    objective = LeJEPA(net, cfg, pool=pool, seed=0).double()
+    inputs = {"globals": torch.randn(6, 2, 2, size, size), "locals": torch.randn(6, 2, 2, size // 2, size // 2)}
+    return objective, {name: value.double() for name, value in inputs.items()}
+
+
+def resnet() -> Backbone:
+    torch.manual_seed(1)
+    return build_backbone(ResolvedModel("test_resnet", 32, pool="mean"), 2)
+
+
 PROBES: dict[str, Callable[[], tuple[Objective, dict[str, Tensor]]]] = {
     "probe-mae": lambda: probe("mae"),
     "probe-dino": lambda: probe("dino"),
@@ -89,34 +114,34 @@ MAKERS: dict[str, Callable[[], tuple[Objective, dict[str, Tensor]]]] = {
     "dino-free-gain": lambda: dino(norm_last_layer=False),
     "dino-in-chunks": lambda: dino(loss_chunk=2),
     "supervised-without-average": lambda: supervised(decay=0.0),
+    "simmim": simmim,
 }
 
 
 def convolutional() -> tuple[Objective, dict[str, Tensor]]:
-    torch.manual_seed(1)
-    net = build_backbone(ResolvedModel("test_resnet", 32, pool="mean"), 2)
     objective = Supervised(
-        net, 5, ResolvedSupervised("mean", drop_path=0.0, ema_decay=0.9, mixup=0.0, cutmix=0.0)
+        resnet(), 5, ResolvedSupervised("mean", drop_path=0.0, ema_decay=0.9, mixup=0.0, cutmix=0.0)
     ).double()
     targets = torch.softmax(torch.randn(6, 5, dtype=torch.float64), 1)
     return objective, {"images": torch.randn(6, 2, 32, 32, dtype=torch.float64), "targets": targets}
 
 
 def convolutional_dino() -> tuple[Objective, dict[str, Tensor]]:
-    torch.manual_seed(1)
-    net = build_backbone(ResolvedModel("test_resnet", 32, pool="mean"), 2)
     cfg = ResolvedDINO(out_dim=12, head_hidden=16, head_bottleneck=8, teacher_temp=0.07, warmup_teacher_temp=0.04,
                        teacher_warmup=0.0, freeze_last_layer=0.0, on_collapse="warn", drop_path=0.0,
                        centring="mean")  # fmt: skip
     views = {"globals": torch.randn(6, 2, 2, 32, 32).double(), "locals": torch.randn(6, 2, 2, 16, 16).double()}
-    return DINO(net, cfg, pool="mean", batch_size=6).double(), views
+    return DINO(resnet(), cfg, pool="mean", batch_size=6).double(), views
 
 
 NORMED: dict[str, Callable[[], tuple[Objective, dict[str, Tensor]]]] = {
     "supervised-resnet": convolutional,
     "dino-resnet": convolutional_dino,
+    "simmim-resnet": lambda: simmim(resnet()),
+    "lejepa": lejepa,
+    "lejepa-resnet": lambda: lejepa(resnet(), 32),
 }
-"""A batch behind batch normalisation is more than its halves."""
+"""A batch behind batch normalisation, or under a loss on its distribution, is more than its halves."""
 
 ALL = MAKERS | PROBES | NORMED
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from made_processes import LAUNCHERS, Warm
+from made_processes import LAUNCHERS, LONGEST, Warm
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,7 +27,12 @@ def launched(warm: Warm):
         start = [sys.executable, *(["-m", "accelerate.commands.launch"] if launcher else [])]
         environment = {k: v for k, v in os.environ.items() if k not in LAUNCHERS}
         return subprocess.run(
-            [*start, str(ROOT / script), *words], cwd=cwd, env=environment, capture_output=True, text=True, timeout=300
+            [*start, str(ROOT / script), *words],
+            cwd=cwd,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=LONGEST,
         )
 
     return launched

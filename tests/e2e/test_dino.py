@@ -33,7 +33,7 @@ def test_digits_from_pre_training_to_k_nn(launched, script, tmp_path: Path) -> N
     assert re.search(r"keeps 0\.\d+ of its weights per step at the start \(from batch and steps\)", done.stdout)
     assert {"loss", "lr", "teacher_entropy", "kl"} <= set(lines(run / "metrics.jsonl")[0])
     seen = lines(run / "health.jsonl")
-    assert {"teacher_entropy", "kl", "centre_norm", "feature_std", "effective_rank", "ln_out_dim"} <= set(seen[0])
+    assert {"teacher_entropy", "kl", "centre_norm", "ln_out_dim"} <= set(seen[0])
     assert {"images_per_second", "peak_memory"} <= set(lines(run / "timing.jsonl")[0])
     model = timm.create_model(f"local-dir:{run / 'backbone'}", pretrained=True)
     assert model(torch.zeros(2, 1, 8, 8)).shape == (2, 64)
@@ -45,7 +45,9 @@ def test_digits_from_pre_training_to_k_nn(launched, script, tmp_path: Path) -> N
     assert set(top1) == {"DINO", "random weights", "raw pixels"}
     assert top1["DINO"] > top1["random weights"] + 5
     assert seen[-1]["marginal_entropy"] - seen[-1]["teacher_entropy"] > 1.0
-    assert seen[-1]["effective_rank"] > seen[0]["effective_rank"]
+    ranks = [row["effective_rank"] for row in seen if "effective_rank" in row]
+    assert len(ranks) == 3  # every 100 steps, and after the last one
+    assert 5 < ranks[-1] <= 64
 
 
 @pytest.mark.parametrize("network", ["plain ViT", "test_resnet"])

@@ -12,10 +12,11 @@ from ssl_vit.configs import FiguresConfig
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.decoding.formats import Format
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
+from ssl_vit.data.loading.chosen import some_images
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.exports.timm_folder import export_backbone, load_backbone
 from ssl_vit.figures.attention import save_attention
-from ssl_vit.figures.pixels import omitted, planes, some_images
+from ssl_vit.figures.pixels import omitted, planes
 from ssl_vit.figures.shown import Shown, open_shown
 from ssl_vit.models.build import make_backbone
 from ssl_vit.models.vit import ViTBackbone
@@ -148,7 +149,7 @@ def test_unreadable_images_are_named_and_left_out(tmp_path: Path, photos: Path, 
     assert SCALE.restore(shown.pixels)[:, 0, 0, 0].tolist() == pytest.approx([0.0, 200 / 255])
     for i in (0, 8):
         (photos / f"{i}.png").write_bytes(b"no image")
-    with pytest.raises(UserError, match=r"none of the images to draw can be read: .*0\.png .*8\.png"):
+    with pytest.raises(UserError, match=r"none of the chosen images can be read: .*0\.png .*8\.png"):
         open_shown(backbone, str(photos), FiguresConfig(count=3))
 
 

@@ -22,6 +22,7 @@ from ssl_vit.configs import (
     ResolvedAugment,
     ResolvedModel,
     from_dict,
+    networks,
     parse,
     resolve,
     to_dict,
@@ -159,14 +160,14 @@ def test_help_documents_every_field(recipe: type, capsys: pytest.CaptureFixture[
 def test_model_sizes_from_the_images(
     given: ModelConfig, side: int, shape: ModelFacts, expected: tuple[object, ...]
 ) -> None:
-    found = resolve.resolve_model(given, side, shape)
+    found = networks.resolve_model(given, side, shape)
     assert (found.img_size, found.patch_size, found.width, found.depth, found.heads, found.pool) == expected
 
 
 @pytest.mark.parametrize("side", range(1, 400))
 def test_chosen_sizes_always_divide(side: int) -> None:
     for given in (ModelConfig(), ModelConfig(img_size=side * 2), ModelConfig(patch_size=4)):
-        found = resolve.resolve_model(given, side, SMALL if side > 96 else TINY)
+        found = networks.resolve_model(given, side, SMALL if side > 96 else TINY)
         assert found.img_size is not None
         assert found.patch_size is not None
         if given.img_size is None:

@@ -13,7 +13,8 @@ from ssl_vit.configs.facts import NO_EFFECT, SAME_RUN, Effect, Range, options
 from ssl_vit.configs.words import flat
 from ssl_vit.core.errors import UserError
 from ssl_vit.methods import METHODS, known_recipes
-from ssl_vit.methods.mae import MAERecipe
+from ssl_vit.methods.dino import DINORecipe, ResolvedDINORecipe
+from ssl_vit.methods.mae import MAERecipe, ResolvedMAERecipe
 from ssl_vit.runs.identity import identity, with_meaning
 from ssl_vit.verdict.options import verdict_recipe
 
@@ -164,6 +165,12 @@ def test_every_option_of_a_method_counts_in_a_verdict() -> None:
     found = options(verdict_recipe())
     for name in METHODS:
         assert {option.effect for key, option in found.items() if key.startswith(f"{name}.")} == {Effect()}
+
+
+@pytest.mark.parametrize(("given", "resolved"), [(MAERecipe, ResolvedMAERecipe), (DINORecipe, ResolvedDINORecipe)])
+def test_resolved_recipes_have_the_facts_of_those_as_given(given: type[Any], resolved: type[Any]) -> None:
+    facts = ({name: (o.range, o.effect) for name, o in options(recipe).items()} for recipe in (given, resolved))
+    assert next(facts) == next(facts)
 
 
 def test_dictionaries_of_no_recipe_lose_what_any_recipe_would() -> None:

@@ -14,7 +14,7 @@ from ssl_vit.data.scale import measure_scale
 from ssl_vit.data.sources.opening import Labelled
 from ssl_vit.data.targets import Kind
 from ssl_vit.evaluation import finetune
-from ssl_vit.methods.supervised import ResolvedSupervised
+from ssl_vit.methods.supervised import ResolvedSupervised, ResolvedSupervisedRecipe
 from ssl_vit.models.build import build_backbone
 from ssl_vit.runs.directory import RunDir
 from ssl_vit.training import launch
@@ -49,14 +49,17 @@ def test_what_is_learned(kind: Kind, tmp_path: Path) -> None:
     data = labelled(kind)
     accelerator = launch.start("fp32", 0)
     torch.manual_seed(0)
-    backbone = build_backbone(ResolvedModel("vit_tiny_patch16_224", 8, 4, 32, 2, 2, "sincos", "mean"), 1)
-    trained = finetune.train_on_labels(
-        backbone, data, measure_scale(data.train), size=8,
+    model = ResolvedModel("vit_tiny_patch16_224", 8, 4, 32, 2, 2, "sincos", "mean")
+    cfg = ResolvedSupervisedRecipe(
+        preset="digits", model=model,
         supervised=ResolvedSupervised("mean", mixup=0.0, cutmix=0.0, drop_path=0.0, ema_decay=0.9),
         augment=ResolvedAugment((1.0, 1.0), flip=False, policy="none", erasing=0.0),
         optim=ResolvedOptim(lr=3e-3, base_lr=1e-3),
-        fit_cfg=ResolvedFit(epochs=40.0, min_steps=0, batch_size=64, micro_batch=64, precision="fp32"),
-        run=RunDir(tmp_path, True), accelerator=accelerator, seed=0, quiet=True,
+        fit=ResolvedFit(epochs=40.0, min_steps=0, batch_size=64, micro_batch=64, precision="fp32"),
+    )  # fmt: skip
+    trained = finetune.train_on_labels(
+        build_backbone(model, 1), data, measure_scale(data.train), cfg, size=8, run=RunDir(tmp_path, True),
+        accelerator=accelerator, quiet=True,
     )  # fmt: skip
     metrics = trained.metrics
     assert trained.answers["units"].mean() == pytest.approx(

@@ -15,6 +15,7 @@ from ssl_vit.core.randomness import make_key, uniform
 from ssl_vit.data.boxes import centre_crop, random_resized_crop
 from ssl_vit.data.loading.loader import Batch
 from ssl_vit.data.scale import PixelScale
+from ssl_vit.models.stochastic_depth import linear_rates
 from ssl_vit.views import augment, colour, multicrop
 from ssl_vit.views.crop_colours import (
     NUMBERS,
@@ -63,7 +64,7 @@ def made(
 ) -> dict[str, Tensor]:
     channels = batch.images.shape[1]
     scale = raw(channels, 16 if batch.images.dtype == torch.int32 else 8)
-    return multicrop_view(scale, cfg, size=size, depth=5, drop_path=drop, dtype=torch.float32)(batch, seed)
+    return multicrop_view(scale, cfg, size=size, drop_rates=linear_rates(5, drop), dtype=torch.float32)(batch, seed)
 
 
 def draws_of(n: int, view: int, cfg: ResolvedCrops = PAPER, names: tuple[str, ...] = RGB) -> Draws:
@@ -93,7 +94,7 @@ def test_shapes_and_keys(channels: int, deep: bool) -> None:
 def test_what_is_switched_off_is_absent() -> None:
     batch = batch_of(3)
     assert set(made(batch)) == {"globals", "locals"}
-    assert set(made(batch, replace(PAPER, local_crops=0, local_size=None))) == {"globals"}
+    assert set(made(batch, replace(PAPER, local_crops=0))) == {"globals"}
     assert set(made(batch, replace(PAPER, local_crops=0), drop=0.1)) == {"globals", "drop_globals"}
 
 
@@ -135,7 +136,7 @@ def test_each_change_is_made_to_its_own_views(change: dict[str, Any], views: lis
 
 def test_double_precision_is_the_same_view() -> None:
     batch = batch_of(6)
-    view = multicrop_view(raw(), PAPER, size=16, depth=5, drop_path=0.0, dtype=torch.float64)
+    view = multicrop_view(raw(), PAPER, size=16, drop_rates=None, dtype=torch.float64)
     for name, expected in made(batch).items():
         found = view(batch, 0)[name]
         assert found.dtype == torch.float64
@@ -158,7 +159,7 @@ def test_large_crops_on_a_cpu_are_the_same_rounded_to_8_bits(flip: bool) -> None
     batch = replace(batch_of(3, 70), images=(smooth * 255).round().to(torch.uint8), sizes=torch.full((3, 2), 93.0))
     cfg = replace(OFF, global_scale=(0.3, 0.9), local_scale=(0.1, 0.3), local_size=24, flip=flip)
     for name, found in made(batch, cfg, size=50).items():
-        exact = multicrop_view(raw(), cfg, size=50, depth=5, drop_path=0.0, dtype=torch.float64)(batch, 0)[name]
+        exact = multicrop_view(raw(), cfg, size=50, drop_rates=None, dtype=torch.float64)(batch, 0)[name]
         difference = float((found - exact).abs().max())
         assert 1e-4 < difference <= 1.5 / 255, name
         assert float((found * 255 - (found * 255).round()).abs().max()) < 1e-4
@@ -166,7 +167,7 @@ def test_large_crops_on_a_cpu_are_the_same_rounded_to_8_bits(flip: bool) -> None
 
 def test_pixels_are_normalised_last() -> None:
     batch, scale = batch_of(3), PixelScale((0.4, 0.5, 0.6), (0.2, 0.3, 0.25), 8)
-    view = multicrop_view(scale, PAPER, size=16, depth=5, drop_path=0.0, dtype=torch.float32)
+    view = multicrop_view(scale, PAPER, size=16, drop_rates=None, dtype=torch.float32)
     found, plain = view(batch, 0), made(batch)
     for name in ("globals", "locals"):
         restored = scale.restore(found[name].flatten(0, 1))

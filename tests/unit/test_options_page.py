@@ -62,6 +62,14 @@ class OtherRecipe:
     toy: More = field(default_factory=lambda: More(share=0.5))
 
 
+@dataclass(frozen=True)
+class BothRecipe:
+    """Options of eval/both.py, which runs one.py."""
+
+    toy: Group = field(default_factory=Group)
+    one: OneRecipe = field(default_factory=OneRecipe)
+
+
 def test_the_page_of_two_toys() -> None:
     said = make_options.page([OneRecipe, OtherRecipe])
     assert (
@@ -93,7 +101,14 @@ A toy's options. Taken by one, the-other.
     )
 
 
-@pytest.mark.parametrize("recipe", known_recipes())
+def test_options_of_another_command_are_told_there() -> None:
+    said = make_options.page([OneRecipe, BothRecipe])
+    assert "--one." not in said.removeprefix(make_options.HEAD)
+    assert said.count("--toy.share") == 1
+    assert "| `both` | [toy](#toy) |" in said
+
+
+@pytest.mark.parametrize("recipe", [*known_recipes(), verdict_recipe()])
 def test_every_option_says_what_it_is(recipe: type) -> None:
     found = make_options.entries(recipe)
     assert [entry.name for entry in found] == list(options(recipe))

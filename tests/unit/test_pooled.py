@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import timm
 import torch
-from ssl_vit.configs import ModelConfig, ResolvedFit, ResolvedModel, ResolvedOptim, resolve
+from ssl_vit.configs import ModelConfig, ResolvedFit, ResolvedModel, ResolvedOptim, networks
 from ssl_vit.configs.presets import PRESETS
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.notices import forget
@@ -166,7 +166,7 @@ def on_meta(name: str, args: dict[str, Any], size: int) -> Backbone:
 )
 def test_several_sizes_in_one_network(name: str, sizes: tuple[int, int]) -> None:
     facts = model_facts(name)
-    cfg = resolve.resolve_model(ModelConfig(name, sizes[0]), 224, facts)
+    cfg = networks.resolve_model(ModelConfig(name, sizes[0]), 224, facts)
     check_sizes(on_meta(name, timm_args(cfg, 3), sizes[0]), sizes)
 
 
@@ -193,13 +193,19 @@ def test_facts_of_other_models() -> None:
 
 @pytest.mark.parametrize(
     ("name", "side", "size"),
-    [("resnet18", 8, 32), ("resnet18", 96, 96), ("resnet18", 500, 224), ("beit_base_patch16_224", 32, 224)],
+    [
+        ("resnet18", 8, 32),
+        ("resnet18", 96, 96),
+        ("resnet18", 500, 224),
+        ("beit_base_patch16_224", 32, 224),
+        (DISTILLED, 32, 224),
+    ],
 )
 def test_sizes_from_the_images(name: str, side: int, size: int) -> None:
-    found = resolve.resolve_model(ModelConfig(name), side, model_facts(name))
+    found = networks.resolve_model(ModelConfig(name), side, model_facts(name))
     assert found == ResolvedModel(name, size, pool="mean")
-    assert resolve.resolve_model(found, side, model_facts(name)) == found  # config.yaml repeats the run
-    assert resolve.resolve_model(ModelConfig(name, 48), side, model_facts(name)).img_size == 48
+    assert networks.resolve_model(found, side, model_facts(name)) == found  # config.yaml repeats the run
+    assert networks.resolve_model(ModelConfig(name, 48), side, model_facts(name)).img_size == 48
 
 
 @pytest.mark.parametrize(
@@ -213,7 +219,7 @@ def test_sizes_from_the_images(name: str, side: int, size: int) -> None:
 )
 def test_options_of_plain_vits(options: dict[str, Any], words: str) -> None:
     with pytest.raises(UserError, match=words):
-        resolve.resolve_model(ModelConfig("resnet18", **options), 32, model_facts("resnet18"))
+        networks.resolve_model(ModelConfig("resnet18", **options), 32, model_facts("resnet18"))
 
 
 def test_sizes_that_cannot_be_read() -> None:
@@ -238,8 +244,10 @@ def test_options_of_training_on_labels(capsys: pytest.CaptureFixture[str]) -> No
     shape = ModelFacts(32, 32, 64, 4, 1, False, plain=False)
     facts, preset = Facts(100, ResolvedModel("test_resnet", 32, pool="mean"), shape), PRESETS["px32"]
     found = resolve_supervised(SupervisedConfig(), facts, preset)
-    assert (found.pool, found.drop_path) == ("mean", 0.0)
-    assert "note: stochastic depth (--supervised.drop_path) is for plain ViTs" in capsys.readouterr().err
+    assert (found.pool, found.drop_path) == ("mean", 0.1)
+    found = resolve_supervised(SupervisedConfig(), facts._replace(shape=shape._replace(drop_path=False)), preset)
+    assert found.drop_path == 0.0
+    assert "no place for stochastic depth (--supervised.drop_path)" in capsys.readouterr().err
     with pytest.raises(UserError, match=r"--supervised\.pool mean_prenorm needs the tokens"):
         resolve_supervised(SupervisedConfig("mean_prenorm"), facts, preset)
 

@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from ssl_vit.configs import FitConfig, ModelConfig, OptimConfig, ResolvedModel, parse, presets, resolve
-from ssl_vit.configs.presets import NETWORKS, PRESETS, TINY
+from ssl_vit.configs import FitConfig, ModelConfig, OptimConfig, ResolvedModel, networks, parse, presets
+from ssl_vit.configs.networks import FAMILIES, NETWORKS
+from ssl_vit.configs.presets import PRESETS, TINY
+from ssl_vit.configs.resolve import LEAST_STEPS
 from ssl_vit.core.errors import UserError
 from ssl_vit.methods import Facts, dino, mae, supervised
 from ssl_vit.methods.mae import MAERecipe
@@ -29,7 +31,7 @@ def facts(name: str) -> ModelFacts:
 
 def modelled(side: int, preset: str | None = None, **given: object) -> ResolvedModel:
     model = ModelConfig(**given)  # pyright: ignore[reportArgumentType]
-    return resolve.resolve_model(model, side, facts(resolve.default_name(model, side, preset)), preset)
+    return networks.resolve_model(model, side, facts(networks.default_name(model, side, preset)), preset)
 
 
 def of(images: int, side: int, **given: object) -> Facts:
@@ -56,7 +58,7 @@ MODELS = {
 def test_the_network_of_every_size_of_images(side: int) -> None:
     name, timm_name, sizes = MODELS[side]
     found = modelled(side)
-    assert resolve.preset_for(None, found.img_size).name == name
+    assert presets.preset_for(None, found.img_size).name == name
     assert found.name == timm_name
     assert (found.img_size, found.patch_size, found.width, found.depth, found.heads, found.pool) == sizes
 
@@ -150,8 +152,8 @@ def test_every_side_belongs_to_one_preset_and_every_preset_to_its_own_input() ->
 def test_a_named_preset_fits_images_of_every_size(name: str, side: int) -> None:
     found = modelled(side, name)
     check_shape(found)
-    assert resolve.preset_for(name, found.img_size or 0).name == name
-    natural = resolve.preset_for(None, side).name == name
+    assert presets.preset_for(name, found.img_size or 0).name == name
+    natural = presets.preset_for(None, side).name == name
     assert found == (modelled(side) if natural else modelled(PRESETS[name].input))
 
 
@@ -228,7 +230,8 @@ def test_help_names_every_preset_and_network(capsys: pytest.CaptureFixture[str])
     with pytest.raises(SystemExit):
         parse(MAERecipe, "", ["--help"])
     text = capsys.readouterr().out
-    assert all(re.search(rf"\b{name}\b", text) for name in [*PRESETS, *NETWORKS])
+    micro = [name for name in FAMILIES if name.endswith("_micro")]
+    assert all(re.search(rf"\b{name}\b", text) for name in [*PRESETS, *NETWORKS, *micro])
 
 
 def test_a_preset_may_stand_in_a_config_file(tmp_path: Path) -> None:
@@ -246,7 +249,7 @@ def test_few_labels_have_a_floor_of_steps_unless_a_length_is_asked_for() -> None
         assert supervised.resolve(SupervisedRecipe(fit=cfg), few, preset).fit.min_steps == tuned
         return tuned
 
-    assert steps(FitConfig()) == resolve.LEAST_STEPS == 1000
+    assert steps(FitConfig()) == LEAST_STEPS == 1000
     assert steps(FitConfig(epochs=3.0)) == 0
     assert steps(FitConfig(epochs=3.0, min_steps=70)) == 70
     assert mae.resolve(MAERecipe(), few, preset).fit.min_steps == 0

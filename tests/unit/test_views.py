@@ -24,6 +24,7 @@ from ssl_vit.data.scale import PixelScale, measure_scale
 from ssl_vit.data.sources.folder import FileRows
 from ssl_vit.data.targets import measure_targets
 from ssl_vit.methods.supervised import ResolvedSupervised
+from ssl_vit.models.stochastic_depth import linear_rates
 from ssl_vit.objectives.mae import mae_view, normalise_targets, pixel_patches
 from ssl_vit.objectives.supervised import supervised_view
 from ssl_vit.views import training
@@ -36,6 +37,7 @@ PLAIN = ResolvedAugment(crop_scale=(1.0, 1.0), flip=False, policy="none", erasin
 VARIED = ResolvedAugment(crop_scale=(0.2, 1.0), flip=True, policy="3-augment", erasing=0.0)
 TUNED = ResolvedAugment(crop_scale=(0.2, 1.0), flip=True, policy="randaugment", erasing=0.25)
 UNMIXED = ResolvedSupervised(pool="cls", mixup=0.0, cutmix=0.0)
+RATES = linear_rates(6, UNMIXED.drop_path)
 F64 = torch.float64
 
 
@@ -359,11 +361,17 @@ def test_mae_views_have_images_and_a_partition_of_patches(cfg: ResolvedAugment) 
 VIEWS: dict[str, View] = {
     "MAE": mae_view(COLOUR, VARIED, size=16, patches=64, kept=16, dtype=F64),
     "MAE without augmentation": mae_view(COLOUR, PLAIN, size=24, patches=64, kept=16, dtype=F64),
-    "labels": supervised_view(COLOUR, VARIED, UNMIXED, size=16, depth=6, classes=5, dtype=F64),
+    "labels": supervised_view(COLOUR, VARIED, UNMIXED, size=16, drop_rates=RATES, classes=5, dtype=F64),
     "labels, no colour": supervised_view(
-        COLOUR, replace(VARIED, policy="none"), UNMIXED, size=24, depth=6, classes=5, dtype=F64
+        COLOUR,
+        replace(VARIED, policy="none"),
+        UNMIXED,
+        size=24,
+        drop_rates=RATES,
+        classes=5,
+        dtype=F64,
     ),
-    "labels, MAE's recipe": supervised_view(COLOUR, TUNED, UNMIXED, size=24, depth=6, classes=5, dtype=F64),
+    "labels, MAE's recipe": supervised_view(COLOUR, TUNED, UNMIXED, size=24, drop_rates=RATES, classes=5, dtype=F64),
 }
 
 
@@ -397,9 +405,9 @@ def test_another_visit_or_seed_gives_another_view(name: str) -> None:
 
 def test_supervised_views_have_smoothed_targets() -> None:
     batch = batch_of(10)
-    inputs = supervised_view(
-        COLOUR, PLAIN, replace(UNMIXED, label_smoothing=0.2, drop_path=0.0), size=24, depth=4, classes=5, dtype=F64
-    )(batch, 0)
+    inputs = supervised_view(COLOUR, PLAIN, replace(UNMIXED, label_smoothing=0.2), size=24, classes=5, dtype=F64)(
+        batch, 0
+    )
     assert set(inputs) == {"images", "targets"}
     assert batch.labels is not None
     assert torch.allclose(inputs["targets"], F.one_hot(batch.labels, 5).double() * 0.8 + 0.04)
@@ -409,7 +417,7 @@ def test_supervised_views_have_smoothed_targets() -> None:
 def test_several_labels_are_smoothed_towards_the_middle() -> None:
     labels = torch.tensor([[0.0, 1.0, 1.0], [0.0, 0.0, 0.0]], dtype=F64)
     loss = replace(UNMIXED, label_smoothing=0.2)
-    view = supervised_view(COLOUR, PLAIN, loss, size=24, depth=4, classes=3, kind="multilabel", dtype=F64)
+    view = supervised_view(COLOUR, PLAIN, loss, size=24, classes=3, kind="multilabel", dtype=F64)
     targets = view(replace(batch_of(2), labels=labels), 0)["targets"]
     assert torch.allclose(targets, torch.tensor([[0.1, 0.9, 0.9], [0.1, 0.1, 0.1]], dtype=F64), rtol=0, atol=1e-12)
 
@@ -423,7 +431,7 @@ def test_numbers_are_standardised_and_mixed_but_not_smoothed() -> None:
     batch = replace(batch_of(10), labels=torch.from_numpy(labels))
     plain, mixed = (
         supervised_view(
-            COLOUR, PLAIN, replace(UNMIXED, mixup=mixup), size=24, depth=4, classes=3, kind="regression",
+            COLOUR, PLAIN, replace(UNMIXED, mixup=mixup), size=24, classes=3, kind="regression",
             target_scale=scale, dtype=F64,
         )(batch, 0)["targets"]
         for mixup in (0.0, 0.8)
@@ -440,7 +448,7 @@ def test_numbers_are_standardised_and_mixed_but_not_smoothed() -> None:
 def test_supervised_views_mix_neighbours(mixes: tuple[float, float]) -> None:
     batch = batch_of(10)
     loss = replace(UNMIXED, mixup=mixes[0], cutmix=mixes[1], label_smoothing=0.0)
-    inputs = supervised_view(COLOUR, PLAIN, loss, size=24, depth=4, classes=10, dtype=F64)(
+    inputs = supervised_view(COLOUR, PLAIN, loss, size=24, classes=10, dtype=F64)(
         replace(batch, labels=torch.arange(10)), 0
     )
     targets = inputs["targets"]
@@ -455,7 +463,9 @@ def test_supervised_views_mix_neighbours(mixes: tuple[float, float]) -> None:
 
 def test_drop_path_is_all_or_nothing_and_keeps_the_expectation() -> None:
     n, depth, rate = 40_000, 5, 0.4
-    factors = drop_path_factors(make_key(0, "drop-path", 0, torch.arange(n)), depth, rate)
+    rates = linear_rates(depth, rate)
+    assert rates is not None
+    factors = drop_path_factors(make_key(0, "drop-path", 0, torch.arange(n)), rates)
     assert factors.shape == (n, depth, 2)
     for block in range(depth):
         dropped = rate * block / (depth - 1)  # from nothing at the first block to the rate at the last

@@ -17,17 +17,17 @@ from ssl_vit.configs import (
     RunConfig,
     to_dict,
 )
+from ssl_vit.configs.networks import check_pool
 from ssl_vit.configs.presets import Preset
 from ssl_vit.configs.protocols import probe_named
-from ssl_vit.configs.resolve import batch_for, check_pool, least_steps, resolve_augment
+from ssl_vit.configs.resolve import batch_for, least_steps, resolve_augment
 from ssl_vit.configs.settled import settle
-from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loading.file_crops import file_crops
-from ssl_vit.data.loading.loader import Batch, Loader
+from ssl_vit.data.loading.loader import Loader
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.data.sources.opening import Labelled
 from ssl_vit.data.targets import measure_targets
-from ssl_vit.evaluation.features import Features, extract_features, images_at_once
+from ssl_vit.evaluation.features import Features, answers_to
 from ssl_vit.evaluation.judging import Judged, answered
 from ssl_vit.evaluation.metrics import judge as measure
 from ssl_vit.evaluation.protocol import preset_of
@@ -46,7 +46,6 @@ from ssl_vit.training.launch import (
     with_statistics,
 )
 from ssl_vit.training.loop import fit
-from ssl_vit.views.evaluation import eval_images
 
 _PROBES = {
     "aug-mae": (ProbeOptimConfig("lars", None, 0.1, 1 / 9, 0.0), 90.0, 16384),
@@ -212,19 +211,9 @@ def train_probe(
     summarise(objective, loader, cfg.fit, optim, f"head on {reads}", accelerator)
     taken = with_statistics(cfg.fit, accelerator.num_processes, cfg.linear.protocol != "aug-dino")
     fit(objective, loader, view, fit=taken, optim=optim, run=run, accelerator=accelerator, seed=cfg.seed)
-    found = _scores(objective, data.test, scale, size, accelerator.device)
+    objective.eval()
+    dtype = next(objective.head.parameters()).dtype
+    found = answers_to(objective.scores, data.test, scale, size=size, dtype=dtype, device=accelerator.device)
     metrics = measure(data.train.kind, found.x, found.labels, data.test.classes)
     metrics |= {"steps": count_steps(cfg.fit, loader), "unreadable_test_images": list(found.left_out)}
     return metrics, found
-
-
-def _scores(objective: FrozenProbe, images: ImageSet, scale: PixelScale, size: int, device: torch.device) -> Features:
-    objective.eval()
-    dtype = next(objective.head.parameters()).dtype
-
-    def extract(batch: Batch) -> torch.Tensor:
-        with torch.inference_mode():
-            return objective.scores(eval_images(batch, scale, size, dtype))
-
-    at_once = images_at_once(None, size, device)
-    return extract_features(extract, images, batch_size=at_once, device=device, may_be_constant=True)

@@ -35,7 +35,9 @@ def judge(cfg: FinetuneRecipe, session: Session, accelerator: Accelerator) -> Ju
     size, width = cfg.model.img_size or exported.size, backbone.embed_dim
     patch = backbone.patch_size if isinstance(backbone, TokenBackbone) else None
     pool = "mean" if exported.pool == "mean" else "cls"
-    shape = ModelFacts(size, patch or 1, width, backbone.depth, 1, plain=patch is not None)
+    shape = ModelFacts(
+        size, patch or 1, width, backbone.depth, 1, plain=patch is not None, drop_path=backbone.draws_drop_path
+    )
     facts = Facts(len(data.train), ResolvedModel(backbone.architecture, size, patch, width, pool=pool), shape,
                   data.train.kind)  # fmt: skip
     preset, objective = preset_of(exported, size), str(exported.about.get("objective", "backbone"))

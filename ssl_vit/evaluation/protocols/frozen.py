@@ -8,8 +8,8 @@ import torch
 from accelerate import Accelerator
 
 from ssl_vit.configs import LinearRecipe, to_dict
+from ssl_vit.configs.networks import check_pool
 from ssl_vit.configs.protocols import probe_named
-from ssl_vit.configs.resolve import check_pool
 from ssl_vit.evaluation.features import Features, candidate_pools
 from ssl_vit.evaluation.judging import Judged, answered
 from ssl_vit.evaluation.linear import linear_probe

@@ -1,0 +1,320 @@
+"""Networks by short name, and every size of one that the options leave open."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from ssl_vit.configs.model import ModelConfig, ResolvedModel
+from ssl_vit.configs.presets import Preset, for_side, named, preset_for
+from ssl_vit.configs.settled import settle
+from ssl_vit.core.errors import UserError
+from ssl_vit.core.text import aligned, note
+
+
+@dataclass(frozen=True)
+class Network:
+    """A size of Vision Transformer."""
+
+    name: str
+    """Short name for --model.name; image and patch size then come from the images' preset."""
+    timm_name: str
+    width: int
+    depth: int
+    heads: int
+    source: str
+
+
+_PAPER = "He et al. 2022 (arXiv 2111.06377), section 4"
+
+_NETWORKS = [
+    Network(
+        "vit_micro", "vit_tiny_patch16_224", 64, 4, 4,
+        "measured on digits, where MAE trains in about a minute on two CPU cores",
+    ),
+    Network("vit_mini", "vit_tiny_patch16_224", 128, 6, 4, "sized for 32 px on a CPU"),
+    Network("vit_tiny", "vit_tiny_patch16_224", 192, 12, 3, "DeiT's sizes"),
+    Network("vit_small", "vit_small_patch16_224", 384, 12, 6, "DeiT's sizes"),
+    Network("vit_base", "vit_base_patch16_224", 768, 12, 12, _PAPER),
+    Network("vit_large", "vit_large_patch16_224", 1024, 24, 16, _PAPER),
+    Network("vit_huge", "vit_huge_patch14_224", 1280, 32, 16, _PAPER),
+]  # fmt: skip
+NETWORKS = {network.name: network for network in _NETWORKS}
+"""By short name, narrowest first."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """A network of another family, about as large as the Vision Transformer of the same size."""
+
+    name: str
+    """Short name for --model.name."""
+    timm_name: str
+    args: dict[str, Any]
+    """For timm's constructor."""
+    source: str
+
+
+def _tokens(width: int, depth: int, patch: int = 4) -> dict[str, Any]:
+    return {"patch_size": patch, "embed_dim": width, "depth": depth, "num_heads": 4}
+
+
+def _swin(width: int, depths: list[int]) -> dict[str, Any]:
+    heads = [2 * 2**i for i in range(len(depths))]
+    return {"patch_size": 2, "window_size": 4, "embed_dim": width, "depths": depths, "num_heads": heads}
+
+
+def _pvt(widths: list[int], depths: list[int]) -> dict[str, Any]:
+    heads = [width // 32 for width in widths]
+    return {"embed_dims": widths, "depths": depths, "num_heads": heads, "sr_ratios": [2, 1], "mlp_ratios": [4, 4]}
+
+
+_SWIN, _PVT = "swin_tiny_patch4_window7_224", "pvt_v2_b0"
+_CONVNEXT, _HYBRID = "convnext_atto", "vit_tiny_r_s16_p8_224"
+_BEIT, _RELATIVE = "beit_base_patch16_224", "vit_relpos_small_patch16_224"
+_DISTILLED = "deit_tiny_distilled_patch16_224"
+_AT_32 = {
+    "swin": "patches of 2 px, windows of 4 x 4",
+    "hybrid": "a token for 4 x 4 px, behind convolutions that see the whole image",
+    "convnext": "four stages from single pixels on, the last of 8 x 8 px",
+    "pvt": "two stages, the last of 8 x 8 px",
+    "beit": "patches of 4 px, relative positions, layer scale",
+    "relpos": "patches of 4 px, relative positions by an MLP, no class token",
+    "distilled": "patches of 4 px, a second class token",
+}
+_OTHERS = [
+    ("swin_micro", _SWIN, _swin(32, [2, 4])),
+    ("swin_mini", _SWIN, _swin(48, [2, 2, 2])),
+    ("convnext_micro", _CONVNEXT, {"patch_size": 1, "depths": [1, 1, 2, 1], "dims": [16, 32, 64, 112]}),
+    ("convnext_mini", _CONVNEXT, {"patch_size": 1, "depths": [2, 2, 4, 2], "dims": [40, 80, 120, 176]}),
+    ("pvt_micro", _PVT, _pvt([32, 64], [2, 3])),
+    ("pvt_mini", _PVT, _pvt([64, 128], [2, 5])),
+    ("hybrid_micro", _HYBRID, _tokens(64, 4, patch=1)),
+    ("hybrid_mini", _HYBRID, _tokens(128, 6, patch=1)),
+    ("beit_micro", _BEIT, _tokens(64, 4)),
+    ("beit_mini", _BEIT, _tokens(128, 6)),
+    ("relpos_micro", _RELATIVE, _tokens(64, 4)),
+    ("relpos_mini", _RELATIVE, _tokens(128, 6)),
+    ("distilled_micro", _DISTILLED, _tokens(64, 4)),
+    ("distilled_mini", _DISTILLED, _tokens(128, 6)),
+]
+FAMILIES = {name: Family(name, timm_name, args, _AT_32[name.partition("_")[0]]) for name, timm_name, args in _OTHERS}
+"""By short name. Parameters are within a fifth of vit_micro's (0.21 M) and vit_mini's (1.2 M); all read 8 px."""
+
+
+@runtime_checkable
+class Shape(Protocol):
+    """Default sizes of a named model."""
+
+    @property
+    def img_size(self) -> int:
+        """Pixels."""
+        ...
+
+    @property
+    def patch_size(self) -> int:
+        """Pixels."""
+        ...
+
+    @property
+    def width(self) -> int:
+        """D."""
+        ...
+
+    @property
+    def depth(self) -> int:
+        """Blocks."""
+        ...
+
+    @property
+    def heads(self) -> int:
+        """Attention heads."""
+        ...
+
+    @property
+    def class_token(self) -> bool:
+        """Whether there is one."""
+        ...
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is a plain ViT."""
+        ...
+
+    @property
+    def flexible(self) -> bool:
+        """Whether one network, as timm has it, reads images of several sizes."""
+        ...
+
+    @property
+    def drop_path(self) -> bool:
+        """Whether it has places for stochastic depth."""
+        ...
+
+    @property
+    def sized(self) -> bool:
+        """Whether it can be built for images of another size than timm's."""
+        ...
+
+
+def full_name(name: str) -> str:
+    """The timm model that a name, or a short name of ``NETWORKS`` or ``FAMILIES``, stands for."""
+    short_names: dict[str, Network | Family] = {**NETWORKS, **FAMILIES}
+    return short_names[name].timm_name if name in short_names else name
+
+
+def default_name(model: ModelConfig, short_side: int, preset: str | None = None) -> str:
+    """The timm model that is used: the named one, or that of the preset."""
+    return full_name(model.name or preset_for(preset, model.img_size or short_side).network)
+
+
+def wanted(model: ModelConfig, short_side: int = 1, preset: str | None = None) -> tuple[str, dict[str, Any] | None]:
+    """The timm model that is used, and what its constructor is given beside its sizes.
+
+    Args:
+        model: As given or resolved.
+        short_side: Median shorter side of the images in pixels; without effect where the model is named.
+        preset: As given by ``--preset``.
+    """
+    own = FAMILIES[model.name].args if model.name in FAMILIES else {}
+    return default_name(model, short_side, preset), {**own, **(model.args or {})} or None
+
+
+def resolve_model(
+    model: ModelConfig,
+    short_side: int,
+    shape: Shape,
+    preset: str | None = None,
+    positions: Literal["sincos", "learnable"] = "sincos",
+) -> ResolvedModel:
+    """Every size of the backbone as a number.
+
+    Args:
+        model: As given.
+        short_side: Median shorter side of the images in pixels.
+        shape: Default sizes of the ``wanted`` model.
+        preset: As given by ``--preset``.
+        positions: What a plain ViT has where the options leave it open.
+
+    Raises:
+        UserError: For an option that the model does not have.
+    """
+    if not shape.plain:
+        return _resolve_pooled(model, short_side, shape, preset)
+    if model.args:
+        raise UserError(
+            f"--model.args {json.dumps(model.args)} is for networks that are no plain ViT; of a plain one choose "
+            "--model.img_size, patch_size, width, depth, heads and positions"
+        )
+    check_pool(model.pool or "mean", shape.class_token, "--model.pool")
+    size, patch = model.img_size, model.patch_size
+    own = model.name is not None and model.name not in NETWORKS  # a timm model brings sizes of its own
+    if own:
+        size = size or (shape.img_size if preset is None else _input(named(preset), short_side, patch))
+        fits = size % shape.patch_size == 0 and size >= 128
+        patch = patch or (shape.patch_size if fits else _patch_for(preset_for(preset, size), size))
+    else:
+        size = size or _input(preset_for(preset, short_side), short_side, patch)
+        patch = patch or _patch_for(preset_for(preset, size), size)
+    chosen = preset_for(preset, size)
+    usual = shape if own else NETWORKS[model.name or chosen.network]
+    return settle(
+        ResolvedModel,
+        model,
+        name=default_name(model, short_side, preset),
+        img_size=size,
+        patch_size=patch,
+        width=model.width or usual.width,
+        depth=model.depth or usual.depth,
+        heads=model.heads or _heads_for(model.width or usual.width, usual.width, usual.heads),
+        positions=model.positions or positions,
+        pool=model.pool or (chosen.pool if shape.class_token else "mean"),
+    )
+
+
+def _resolve_pooled(model: ModelConfig, short_side: int, shape: Shape, preset: str | None) -> ResolvedModel:
+    """The size of the input, in whole places of the last feature map; the rest is timm's, or ``--model.args``."""
+    usual = ModelConfig()
+    lost = [k for k in ("patch_size", "width", "depth", "heads", "positions") if getattr(model, k) != getattr(usual, k)]
+    if lost:
+        raise UserError(
+            f"--model.{lost[0]} {getattr(model, lost[0])} is for plain ViTs; {model.name} is built as timm has it, "
+            "but for --model.img_size and what --model.args gives to timm's constructor"
+        )
+    if model.pool == "cls":
+        raise UserError(f"--model.pool cls needs a plain ViT; {model.name} has its own pooled feature, called mean")
+    name, args = wanted(model)
+    size = shape.img_size
+    # A network with positions of one size brings that size, as a plain ViT does, unless it is chosen for the images.
+    if shape.flexible or (shape.sized and (model.name in FAMILIES or preset)):
+        size = _input(preset_for(preset, short_side), short_side, shape.patch_size, least=1)
+    return settle(ResolvedModel, model, name=name, args=args, img_size=model.img_size or size, pool="mean")
+
+
+def _heads_for(width: int, usual_width: int, usual_heads: int) -> int:
+    """As many heads of at least the model's own head size as divide the width."""
+    return next(h for h in range(max(1, width * usual_heads // usual_width), 0, -1) if width % h == 0)
+
+
+def _input(preset: Preset, short_side: int, patch: int | None, least: int = 2) -> int:
+    """The images' own size where the preset is for it, else the preset's, rounded to whole patches."""
+    within = preset.own_size and for_side(short_side) == preset
+    patch = patch or preset.patches[0]
+    return max(least, round((short_side if within else preset.input) / patch)) * patch
+
+
+def _patch_for(preset: Preset, size: int) -> int:
+    return next((p for p in preset.patches if size % p == 0), preset.patches[0])
+
+
+def check_pool(pool: str, class_token: bool, option: str = "--linear.pool") -> None:
+    """Refuses a pooling that needs a class token where there is none.
+
+    Raises:
+        UserError: Saying so.
+    """
+    if "cls" in pool and not class_token:
+        raise UserError(f"{option} {pool} needs a class token, which this backbone lacks; use mean")
+
+
+def in_words(timm_name: str, args: Mapping[str, Any], size: int) -> str:
+    """A network as people read it.
+
+    Args:
+        timm_name: Of the model.
+        args: What it was built with, as an exported folder records it.
+        size: Side of the input in pixels.
+    """
+    if "embed_dim" in args and "global_pool" in args:  # recorded of plain ViTs alone
+        blocks = f"ViT of {args['depth']} blocks of width {args['embed_dim']}"
+        return f"{blocks}, patches of {args['patch_size']} px at {args['img_size']} px"
+    short_names = [
+        f.name for f in FAMILIES.values()
+        if f.timm_name == timm_name and all(args.get(key) == value for key, value in f.args.items())
+    ]  # fmt: skip
+    if short_names:
+        return f"{short_names[0]} ({timm_name}) at {size} px"
+    own = {key: value for key, value in args.items() if key not in _OF_THE_RUN}
+    return f"{timm_name} at {size} px" + (f" with {json.dumps(own)}" if own else "")
+
+
+_OF_THE_RUN = ("in_chans", "img_size", "strict_img_size", "dynamic_img_size")
+"""Arguments that follow from the images."""
+
+
+def table() -> str:
+    """All networks as text of at most 120 columns."""
+    vits = [(n.name, n.timm_name, f"{n.width} x {n.depth}", f"{n.heads}") for n in _NETWORKS]
+    others = [(f.name, f.timm_name, f.source) for f in FAMILIES.values()]
+    return "\n".join(
+        [
+            "Networks; --model.name takes these names too and leaves the patches to the preset:\n",
+            aligned([("network", "timm model", "width x depth", "heads"), *vits]),
+            "",
+            *(note(n.name, f"Source: {n.source}") for n in _NETWORKS),
+            "\nOther families, reasoned: about the parameters of vit_micro and vit_mini; --model.args changes them:\n",
+            aligned([("network", "timm model", "what it is"), *others]),
+        ]
+    )

@@ -1,0 +1,137 @@
+"""Stochastic depth (Huang et al. 2016) by given numbers, for every timm model: its own draws from hidden state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from timm.layers.drop import DropPath
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+LARGEST = 0.5
+"""Rate that models are built with, so that timm makes places; a power of two leaves their shares of it exact."""
+
+
+def linear_rates(depth: int, rate: float) -> Float[Tensor, "L 2"] | None:
+    """Rates of a plain ViT's blocks, each with two residual branches: linear from 0 at the first to ``rate``.
+
+    Args:
+        depth: L, number of blocks.
+        rate: Of the last block, in [0, 1).
+
+    Returns:
+        On the host; None where ``rate`` is 0.
+    """
+    return torch.linspace(0.0, rate, depth, device="cpu")[:, None].repeat(1, 2) if rate else None
+
+
+class _Pass:
+    """What the places of a model read while it runs."""
+
+    def __init__(self) -> None:
+        self.factors: Tensor | None = None
+
+
+class KeyedDropPath(nn.Module):
+    """Scales each sample of a residual branch by its given factor, where timm would draw one.
+
+    Some branches hold several rows of each image next to each other (patches of it in TNT and MobileViT): they are
+    dropped together, so that what becomes of an image depends on its own factors alone.
+    """
+
+    def __init__(self, running: _Pass, place: int) -> None:
+        """Takes a place.
+
+        Args:
+            running: Holds the factors of the pass that is under way.
+            place: Which column is this one's.
+        """
+        super().__init__()
+        self.running = running
+        self.place = place
+
+    def forward(self, x: Float[Tensor, " R *S"]) -> Float[Tensor, " R *S"]:
+        """The branch times its factors; as it is where there are none."""
+        factors = self.running.factors
+        if factors is None:
+            return x
+        rows, rest = divmod(len(x), len(factors))
+        if rest:
+            raise ValueError(f"{len(x)} rows on a residual branch of {len(factors)} images")
+        own = factors[:, self.place].to(x.dtype)
+        own = own if rows == 1 else own.repeat_interleave(rows)
+        return x * own.view(-1, *[1] * (x.ndim - 1))
+
+
+class DropPlaces:
+    """The places of one model where residual branches are dropped.
+
+    A module that timm calls for both branches of a block is one place: they are dropped together.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        """Replaces every ``DropPath`` of a model that was built with ``drop_path_rate=LARGEST``.
+
+        Args:
+            model: Changed in place; its numbers stay.
+        """
+        self._running = _Pass()
+        shares: list[float] = []
+        self._blocks: set[type[nn.Module]] = set()
+        for parent in list(model.modules()):
+            for name, child in list(parent.named_children()):
+                if type(child) is DropPath:
+                    setattr(parent, name, KeyedDropPath(self._running, len(shares)))
+                    shares.append(child.drop_prob / LARGEST)
+                    self._blocks.add(type(parent))
+        self.shares = tuple(shares)
+
+    def rates(self, rate: float) -> Float[Tensor, " L"] | None:
+        """Rates of all places, as timm spreads ``drop_path_rate`` over them; None where nothing is dropped."""
+        return torch.tensor([share * rate for share in self.shares], device="cpu") if rate and self.shares else None
+
+    def run(self, forward: Callable[[Tensor], Tensor], images: Tensor, drop: Float[Tensor, "B L"] | None) -> Tensor:
+        """A pass with these factors.
+
+        Args:
+            forward: Of the model.
+            images: What it reads.
+            drop: A factor per sample and place; None for none.
+        """
+        self._running.factors = drop
+        try:
+            return forward(images)
+        finally:
+            self._running.factors = None
+
+    def recompute(self, model: nn.Module) -> None:
+        """From now on the residual blocks of a model keep what enters them alone, and compute the rest again.
+
+        Args:
+            model: The one that was given at first; changed in place.
+        """
+        for child in model.children():
+            if type(child) in self._blocks:
+                child.forward = partial(_recomputed, child.forward, self._running)
+            else:
+                self.recompute(child)
+
+
+def _recomputed(forward: Callable[..., Any], running: _Pass, *args: Any, **options: Any) -> Any:
+    """A block under activation checkpointing, computed again with the factors of its own pass."""
+    if not torch.is_grad_enabled():
+        return forward(*args, **options)
+    factors = running.factors
+
+    def run(*args: Any, **options: Any) -> Any:
+        before, running.factors = running.factors, factors
+        try:
+            return forward(*args, **options)
+        finally:
+            running.factors = before
+
+    return checkpoint(run, *args, use_reentrant=False, preserve_rng_state=False, **options)

@@ -1,0 +1,176 @@
+"""Networks of other families: their short names, their constructor's arguments, and every size they are asked for."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from ssl_vit.configs import (
+    ModelConfig,
+    ResolvedModel,
+    as_words,
+    from_dict,
+    networks,
+    parse,
+    to_dict,
+)
+from ssl_vit.configs.networks import FAMILIES, NETWORKS
+from ssl_vit.core.errors import UserError
+from ssl_vit.methods.dino import DINORecipe, ResolvedDINO
+from ssl_vit.methods.supervised import ResolvedSupervised, SupervisedRecipe
+from ssl_vit.models.backbone import Backbone
+from ssl_vit.models.build import build_backbone, check_sizes, model_facts
+from ssl_vit.objectives.base import Clock
+from ssl_vit.objectives.dino import DINO
+from ssl_vit.objectives.supervised import Supervised
+from ssl_vit.script import all_presets
+from ssl_vit.verdict.opening import _lacking
+
+SWIN = "swin_tiny_patch4_window7_224"
+
+
+def resolved(name: str, side: int = 32, **given: Any) -> ResolvedModel:
+    asked = ModelConfig(name, **given)
+    return networks.resolve_model(asked, side, model_facts(*networks.wanted(asked, side)))
+
+
+def built(name: str, side: int = 32, channels: int = 3, **given: Any) -> Backbone:
+    torch.manual_seed(0)
+    return build_backbone(resolved(name, side, **given), channels)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_family_is_as_large_as_the_vit_and_reads_what_it_reads(name: str) -> None:
+    counts = []
+    with torch.device("meta"):
+        for asked, side in ((name, 8), (name, 96), (name, 32), (f"vit_{name.partition('_')[2]}", 32)):
+            cfg = resolved(asked, side)
+            assert cfg.img_size == side
+            counts.append(sum(p.numel() for p in build_backbone(cfg, 3).parameters()))
+    assert abs(math.log(counts[-2] / counts[-1])) < math.log(1.2)
+
+
+@pytest.mark.parametrize("name", [n for n in FAMILIES if n.endswith("_micro")])
+def test_a_step_of_dino_and_of_training_on_labels(name: str) -> None:
+    backbone = built(name)
+    rates = backbone.drop_rates(0.5)
+    assert rates is not None and backbone.draws_drop_path
+    cfg = ResolvedDINO(
+        out_dim=16, head_hidden=16, head_bottleneck=8, teacher_temp=0.04, warmup_teacher_temp=0.04, teacher_warmup=0.0,
+        centring="mean", check_steps=10**9, drop_path=0.0,
+    )  # fmt: skip
+    dino = DINO(backbone, cfg, pool="mean", batch_size=4)
+    views = torch.randn(4, 2, 3, 32, 32)
+    drop = (torch.rand(4, 2, *rates.shape) >= rates) / (1 - rates)
+    dino.begin_step(Clock(0, 10, 1.0))
+    loss = dino({"globals": views, "drop_globals": drop}).loss
+    loss.backward()
+    assert all(p.grad is not None for p in dino.student.parameters() if p.requires_grad)  # DDP refuses others
+    labelled = Supervised(built(name), 3, ResolvedSupervised("mean", mixup=0.0, cutmix=0.0))
+    optimizer = torch.optim.SGD(labelled.net.parameters(), 1e-2)
+    inputs = {"images": views[:, 0], "targets": torch.eye(3)[torch.tensor([0, 1, 2, 0])]}
+    before = labelled(inputs | {"drop": drop[:, 0]}).loss
+    before.backward()
+    optimizer.step()
+    assert labelled(inputs | {"drop": drop[:, 0]}).loss < before
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("hybrid_micro", (32, 96)),
+        ("distilled_micro", (32, 96, 224)),
+        ("swin_micro", (32, 16)),
+        ("pvt_micro", (32, 8)),
+    ],
+)
+def test_one_network_reads_several_sizes(name: str, sizes: tuple[int, ...]) -> None:
+    cfg = resolved(name)
+    with torch.device("meta"):
+        check_sizes(build_backbone(cfg, 3), sizes)
+
+
+@pytest.mark.parametrize("name", ["beit_base_patch16_224", "vit_relpos_small_patch16_224"])
+def test_sizes_that_are_asked_for(name: str) -> None:
+    for size in (32, 96, 224):
+        with torch.device("meta"):
+            backbone = build_backbone(resolved(name, 32, img_size=size), 3)
+        assert backbone.img_size == size
+    assert resolved(name, 32).img_size == 224  # its own, as of a plain ViT
+    asked = ModelConfig(name)
+    assert networks.resolve_model(asked, 32, model_facts(name), "px32").img_size == 32
+
+
+def test_arguments_come_over_those_of_the_short_name() -> None:
+    found = resolved("swin_micro", args={"embed_dim": 16})
+    assert found.args == FAMILIES["swin_micro"].args | {"embed_dim": 16}
+    assert (found.name, found.img_size, found.pool) == (SWIN, 32, "mean")
+    assert networks.resolve_model(found, 32, model_facts(*networks.wanted(found))) == found  # config.yaml repeats it
+    assert build_backbone(found, 3).embed_dim == 32
+    assert resolved("resnet18").args is None
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "words"),
+    [
+        (
+            SWIN,
+            {"embed_dims": 3},
+            r"--model\.args: SwinTransformer .* has no embed_dims, it has .*depths.*did you mean embed_dim",
+        ),
+        ("swin_micro", {"img_size": 64}, r"img_size cannot be given, that is --model\.img_size"),
+        ("swin_micro", {"attn_drop_rate": 0.1}, "attn_drop_rate cannot be given, dropout is off"),
+        ("pvt_micro", {"in_chans": 1}, r"in_chans cannot be given, the images say it"),
+        ("swin_micro", {"depths": "many"}, r'--model\.args .*"many".*: timm cannot build swin_tiny'),
+        (
+            "vit_micro",
+            {"depth": 3},
+            r"--model\.args \{\"depth\": 3\} is for networks that are no plain ViT.*--model\.img",
+        ),
+    ],
+)
+def test_arguments_that_cannot_be(name: str, args: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError, match=words) as caught:
+        resolved(name, args=args)
+    assert "\n" not in str(caught.value)
+
+
+def test_arguments_as_words_and_as_yaml() -> None:
+    args = {"embed_dim": 48, "depths": [2, 2], "num_heads": [2, 4], "patch_norm": False, "norm_layer": "layernorm"}
+    for recipe in (DINORecipe, SupervisedRecipe):
+        config = recipe(model=ModelConfig(SWIN, args=args))
+        assert parse(recipe, "", as_words(config)) == config
+        assert from_dict(recipe, to_dict(config)) == config
+    found = parse(SupervisedRecipe, "", ["--model.name", SWIN, "--model.args", '{"embed_dim": 48, "depths": [2, 2]}'])
+    assert found.model.args == {"embed_dim": 48, "depths": [2, 2]}
+
+
+def test_short_names_are_unique_and_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert not set(NETWORKS) & set(FAMILIES)
+    with pytest.raises(SystemExit):
+        parse(DINORecipe, "", ["--preset"], listing=all_presets)
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in [*NETWORKS, *FAMILIES])
+    assert max(map(len, networks.table().splitlines())) <= 120
+
+
+def test_networks_in_words() -> None:
+    made = {"in_chans": 1, "img_size": 8, "strict_img_size": False}
+    assert networks.in_words(SWIN, FAMILIES["swin_micro"].args | made, 8) == f"swin_micro ({SWIN}) at 8 px"
+    assert networks.in_words(SWIN, {"embed_dim": 24} | made, 8) == f'{SWIN} at 8 px with {{"embed_dim": 24}}'
+    assert networks.in_words("resnet18", {"in_chans": 1}, 32) == "resnet18 at 32 px"
+    plain = {"embed_dim": 64, "depth": 4, "patch_size": 2, "img_size": 8, "global_pool": "avg"}
+    assert networks.in_words("vit_tiny_patch16_224", plain, 8) == (
+        "ViT of 4 blocks of width 64, patches of 2 px at 8 px"
+    )
+
+
+def test_a_verdict_leaves_out_what_a_family_is_not_enough_for() -> None:
+    starts = ["scratch", "mae", "dino", "random"]
+    found = _lacking(starts, "swin_micro", "pooled", asked=False)
+    assert found == {"mae": "MAE leaves out tokens of an image, which swin_micro cannot"}
+    assert _lacking(starts, "vit_micro", "dropping", asked=True) == {}
+    with pytest.raises(UserError, match=r"--verdict\.methods mae: MAE leaves out tokens of an image, which swin_micro"):
+        _lacking(starts, "swin_micro", "pooled", asked=True)
