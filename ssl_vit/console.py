@@ -117,6 +117,12 @@ def _on_cpu() -> bool:
     return os.environ.get("ACCELERATE_USE_CPU", "").lower() in ("1", "true", "yes", "on", "y", "t")
 
 
+def _gpus() -> int:
+    import torch
+
+    return torch.accelerator.device_count() if torch.accelerator.is_available() else 0  # torch 2.7 asks for a driver
+
+
 def _processes(asked: int | None) -> int:
     """How many processes compute.
 
@@ -125,9 +131,7 @@ def _processes(asked: int | None) -> int:
     """
     if asked == 1:
         return 1
-    import torch
-
-    gpus = 0 if _on_cpu() else torch.accelerator.device_count()
+    gpus = 0 if _on_cpu() else _gpus()
     if asked is not None and 0 < gpus < asked:
         raise UserError(
             f"--processes {asked}: this machine has {gpus} GPU(s), and each computes for one process; give at most "
@@ -147,12 +151,11 @@ def _launch(processes: int, words: list[str], open_threads: bool) -> None:
     """The same command in several processes; what they print says what is wrong where they fail."""
     import logging
 
-    import torch
     from accelerate.commands.launch import launch_command, launch_command_parser
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-    if not torch.accelerator.device_count():
+    if not _gpus():
         os.environ["ACCELERATE_USE_CPU"] = "1"  # Accelerate looks for GPUs otherwise, and starts jobs of one process
     if open_threads:
         os.environ[_OPEN] = "1"

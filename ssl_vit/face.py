@@ -11,13 +11,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ssl_vit.configs.protocols import PROTOCOLS
 from ssl_vit.configs.words import from_options
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.core.started import module_of, options_of, scripts
+from ssl_vit.methods import method_named
 
 if TYPE_CHECKING:
     import numpy as np
@@ -104,7 +106,7 @@ def pretrain(
     Raises:
         UserError: As the command does: for unknown methods and options, paths and data that cannot be used.
     """
-    script = _script(method, "method", {name: path for name, path in scripts().items() if path.startswith("recipes/")})
+    script = "recipes/supervised.py" if method == "supervised" else method_named(method).script
     left = _call(script, {**_images("data", data), **_folder(out), **options})
     run: RunDir = getattr(left, "run", left)  # the baseline is judged, too
     lines = (run.path / "metrics.jsonl").read_text().splitlines()
@@ -173,13 +175,13 @@ def evaluate(
     out: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Evaluation:
-    """What a backbone is worth on labelled images, as ``ssl-vit PROTOCOL --backbone RUN`` says.
+    """What a backbone is worth on labelled images, as ``ssl-vit knn|linear-probe|finetune --backbone RUN`` says.
 
-    Example: ``ssl_vit.evaluate(run, "linear-probe", labels=100, linear={"protocol": "logistic"}).value``
+    Example: ``ssl_vit.evaluate(run, "logistic", labels=100).value``
 
     Args:
         backbone: What ``pretrain`` returned, or a run's directory.
-        protocol: knn, linear-probe or finetune.
+        protocol: knn, a linear probe (cached, logistic, aug-mae, aug-dino, attentive) or finetune.
         data: The labelled images; default: those of the run.
         labels: How many training labels to use; default: all.
         out: The directory of results; default: the run's own.
@@ -188,13 +190,18 @@ def evaluate(
     Raises:
         UserError: As the command does.
     """
-    known = {name: path for name, path in scripts().items() if _judges(path)}
-    script = _script(protocol, "protocol", known)
+    names = [name for name, one in PROTOCOLS.items() if one.run]
+    if protocol not in names:
+        close = did_you_mean(protocol, names)
+        raise UserError(f"there is no protocol {protocol}; protocols are {', '.join(names)}{close}")
     given = {"backbone": _place(backbone), **_images("eval.data", data), **_folder(out)}
     given |= {} if labels is None else {"eval.labels": labels}
+    script = scripts().get(protocol)
+    if script is None:
+        script, given["linear.protocol"] = "eval/linear_probe.py", protocol
     found: Evaluated = _call(script, given | options)
-    told, rows = json.loads(found.path.read_text()), found.rows
-    return Evaluation(found.path, told["method"], found.metric, rows[_leading(rows)][found.metric], rows)
+    leading = next((row for row in found.rows if row.get("headline")), found.rows[0])
+    return Evaluation(found.path, PROTOCOLS[protocol].method, found.metric, leading[found.metric], found.rows)
 
 
 def verdict(
@@ -247,24 +254,6 @@ def _fresh() -> None:
     from ssl_vit.training.launch import forget_what_was
 
     forget_what_was()
-
-
-def _script(name: str, what: str, known: Mapping[str, str]) -> str:
-    if name.replace("_", "-") not in known:
-        raise UserError(f"there is no {what} {name}{did_you_mean(name, known)} ({what}s: {', '.join(known)})")
-    return known[name.replace("_", "-")]
-
-
-def _judges(script: str) -> bool:
-    """Whether a script judges one backbone on labelled images."""
-    if not script.startswith("eval/") or hasattr(module_of(script), "command"):
-        return False
-    return {"backbone", "eval"} <= {field.name for field in fields(options_of(module_of(script)))}
-
-
-def _leading(rows: list[dict[str, Any]]) -> int:
-    """The backbone's row among those of its protocol: k-NN has one per k."""
-    return next((i for i, row in enumerate(rows) if row.get("headline")), 0)
 
 
 def _images(group: str, given: Source | None) -> dict[str, Any]:

@@ -160,16 +160,14 @@ if __name__ == "__main__":
         "mae", data="images", out="face", model={{"width": 16, "depth": 1, "heads": 2}}, **{{"fit.epochs": 1}}
     )
     knn = ssl_vit.evaluate(run)
-    logistic = ssl_vit.evaluate(
-        "face", "linear-probe", data={{"path": "images"}}, linear={{"protocol": "logistic"}}, labels=20
-    )
+    logistic = ssl_vit.evaluate("face", "logistic", data={{"path": "images"}}, labels=20)
     found = ssl_vit.embed(run, "images")
     loaded = ssl_vit.load_backbone(run)
     again = ssl_vit.embed(loaded, "images")
     import ssl_vit.verdict.work  # the room has the function's name
     judged = ssl_vit.verdict(data="images", out="v", **{options!r})
     refused = []
-    for ask in (lambda: ssl_vit.pretrain("mea"), lambda: ssl_vit.evaluate(run, "compare"),
+    for ask in (lambda: ssl_vit.pretrain("mea"), lambda: ssl_vit.evaluate(run, "linear"),
                 lambda: ssl_vit.pretrain(fit={{"epoch": 1}}), lambda: ssl_vit.pretrain(fit={{"epochs": -1}})):
         try:
             ask()
@@ -200,6 +198,6 @@ if __name__ == "__main__":
     assert told["verdict"][0::2] == ["v", "v/report.html"]
     assert told["verdict"][1] in sentence
     assert [words.partition(";")[0] for words in told["refused"]] == [
-        "there is no method mea", "there is no protocol compare (protocols: finetune, knn, linear-probe)",
+        "there is no method mea", "there is no protocol linear",
         "unknown option --fit.epoch", "--fit.epochs -1 must be positive",
     ]  # fmt: skip

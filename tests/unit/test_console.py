@@ -107,7 +107,7 @@ def test_what_is_wrong_is_told_before_processes_are_started(
 def test_gpus_are_not_shared_and_launchers_decide(command, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     monkeypatch.setattr(console, "_launch", lambda processes, *_: asked.append(processes))
-    monkeypatch.setattr("torch.accelerator.device_count", lambda: 3)
+    monkeypatch.setattr(console, "_gpus", lambda: 3)
     monkeypatch.delenv("ACCELERATE_USE_CPU")
     assert command("mae")[0] == 0
     assert command("mae", "--processes", "2")[0] == 0
