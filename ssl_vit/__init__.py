@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ssl_vit.face import pretrain as pretrain
     from ssl_vit.face import verdict as verdict
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 _FACE = (
     "Embedding", "Evaluation", "Run", "VerdictResult", "embed", "evaluate", "load_backbone", "pretrain", "verdict",

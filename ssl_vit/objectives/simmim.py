@@ -75,7 +75,7 @@ class SimMIM(Objective):
         for name, parameter in backbone.named_parameters():
             fixed = freeze_positions and name.endswith("pos_embed")
             parameter.requires_grad_(not fixed and name not in unused)
-        # As the released mask token starts. A constant patch would leave it to rounding which pixel a max-pooling takes.
+        # As the released mask token starts. With a constant patch, rounding would say which pixel a max-pooling takes.
         self.patch = nn.Parameter(torch.empty(backbone.channels, self.stride, self.stride))
         nn.init.normal_(self.patch, std=0.02)
         self.decoder = nn.Conv2d(width, self.stride**2 * backbone.channels, 1)
