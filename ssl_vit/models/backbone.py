@@ -178,7 +178,7 @@ class TokenBackbone(Backbone):
 
 
 def pooled_views(
-    backbone: Backbone, pool: Pool, views: Float[Tensor, "B V C H W"], drop: Float[Tensor, "B V L 2"] | None = None
+    backbone: Backbone, pool: Pool, views: Float[Tensor, "B V C H W"], drop: Float[Tensor, "B V *L"] | None = None
 ) -> Float[Tensor, "B V E"]:
     """Pooled features of several views of one size of every image, in one batch.
 

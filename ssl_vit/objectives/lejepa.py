@@ -132,7 +132,7 @@ class LeJEPA(Objective):
 
         Args:
             inputs: ``globals`` Float[B G C S S]; where there are any, ``locals`` Float[B L C s s]; with stochastic
-                depth ``drop_globals`` Float[B G depth 2] and ``drop_locals``.
+                depth ``drop_globals`` Float[B G *L] and ``drop_locals``.
         """
         x = torch.cat([pooled_views(self.backbone, self.pool, *views) for views in by_size(inputs)], dim=1)
         z = self.projector(x.flatten(0, 1)).unflatten(0, x.shape[:2]).transpose(0, 1)

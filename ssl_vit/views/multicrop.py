@@ -109,7 +109,7 @@ def in_words(cfg: ResolvedCrops, size: int, patch: int | None) -> str:
     return f"{GLOBALS} crops of {size} px{patches}{local}"
 
 
-def by_size(inputs: dict[str, Tensor]) -> list[tuple[Float[Tensor, "B V C S S"], Float[Tensor, "B V depth 2"] | None]]:
+def by_size(inputs: dict[str, Tensor]) -> list[tuple[Float[Tensor, "B V C S S"], Float[Tensor, "B V *L"] | None]]:
     """The views of each size with their stochastic depth: global ones first, and all as one where sizes are equal.
 
     Args:
