@@ -19,13 +19,11 @@ from ssl_vit.core.schedules import base_momentum, teacher_momentum, teacher_temp
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.methods.dino import ResolvedDINO, ResolvedDINORecipe
 from ssl_vit.models.backbone import Backbone, Pool, pooled_views
-from ssl_vit.models.build import check_sizes
 from ssl_vit.models.projection import ProjectionHead
 from ssl_vit.objectives.base import Built, Clock, Objective, StepOutput
 from ssl_vit.objectives.distillation import LastLayer, LossParts, Teaching, cross_view_loss, sinkhorn_knopp
 from ssl_vit.objectives.health import Observations, Watch, collapse_kind, explain_collapse, steps_between_looks
-from ssl_vit.views.crop_colours import notice
-from ssl_vit.views.multicrop import by_size, in_words, multicrop_view
+from ssl_vit.views.multicrop import by_size, views_for
 
 _CHUNK = 2**26
 """Numbers in one chunk of outputs: 256 MB in fp32."""
@@ -238,18 +236,12 @@ def build(cfg: ResolvedDINORecipe, backbone: Backbone, scale: PixelScale, dtype:
     Raises:
         UserError: For local crops that the backbone cannot read.
     """
-    model, crops = cfg.model, cfg.crops
-    if crops.local_crops:
-        check_sizes(backbone, (model.img_size, crops.local_size))
+    model = cfg.model
+    seen = views_for(backbone, model, cfg.crops, cfg.dino.drop_path, scale, dtype)
     # The head has always been drawn one number after the backbone: runs of version 0.1 can be repeated bit for bit.
     torch.empty((), dtype=torch.int64).random_()
     objective = DINO(
         backbone, cfg.dino, pool=model.pool, batch_size=cfg.fit.batch_size,
         freeze_positions=model.positions == "sincos",
     )  # fmt: skip
-    view = multicrop_view(
-        scale, crops, size=model.img_size, drop_rates=backbone.drop_rates(cfg.dino.drop_path), dtype=dtype
-    )
-    left_out = notice(backbone.channels, scale.bits)
-    sees = in_words(crops, model.img_size, model.patch_size)
-    return Built(objective, view, sees, (f"note: {left_out}",) if left_out else ())
+    return Built(objective, *seen)

@@ -18,10 +18,8 @@ from ssl_vit.data.scale import PixelScale
 from ssl_vit.methods.lejepa import ResolvedLeJEPA, ResolvedLeJEPARecipe
 from ssl_vit.models.backbone import Backbone, Pool, pooled_views
 from ssl_vit.models.batchnorm import synchronise_batch_norm
-from ssl_vit.models.build import check_sizes
 from ssl_vit.objectives.base import Built, Clock, Objective, StepOutput
-from ssl_vit.views.crop_colours import notice
-from ssl_vit.views.multicrop import GLOBALS, by_size, in_words, multicrop_view
+from ssl_vit.views.multicrop import GLOBALS, by_size, views_for
 
 _KNOTS, _FURTHEST = 17, 3.0
 """Points of the half line at which characteristic functions are compared, and the last of them."""
@@ -163,14 +161,8 @@ def build(cfg: ResolvedLeJEPARecipe, backbone: Backbone, scale: PixelScale, dtyp
     Raises:
         UserError: For local crops that the backbone cannot read.
     """
-    model, crops = cfg.model, cfg.crops
-    if crops.local_crops:
-        check_sizes(backbone, (model.img_size, crops.local_size))
+    model = cfg.model
+    seen = views_for(backbone, model, cfg.crops, cfg.lejepa.drop_path, scale, dtype)
     fixed = model.positions == "sincos"
     objective = LeJEPA(backbone, cfg.lejepa, pool=model.pool, seed=cfg.seed, freeze_positions=fixed)
-    view = multicrop_view(
-        scale, crops, size=model.img_size, drop_rates=backbone.drop_rates(cfg.lejepa.drop_path), dtype=dtype
-    )
-    left_out = notice(backbone.channels, scale.bits)
-    sees = in_words(crops, model.img_size, model.patch_size)
-    return Built(objective, view, sees, (f"note: {left_out}",) if left_out else ())
+    return Built(objective, *seen)

@@ -11,11 +11,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from ssl_vit.configs import ResolvedCrops
+from ssl_vit.configs import ResolvedCrops, ResolvedModel
 from ssl_vit.core.randomness import Key, make_key, uniform
 from ssl_vit.data.boxes import centre_crop, random_resized_crop, to_canvas, whole_pixels
 from ssl_vit.data.loading.loader import Batch
 from ssl_vit.data.scale import PixelScale
+from ssl_vit.models.backbone import Backbone
+from ssl_vit.models.build import check_sizes
 from ssl_vit.views import augment
 from ssl_vit.views.crop_colours import (
     NUMBERS,
@@ -23,6 +25,7 @@ from ssl_vit.views.crop_colours import (
     apply,
     draw,
     group,
+    notice,
     operations,
 )
 from ssl_vit.views.training import View, drop_path_factors
@@ -186,3 +189,28 @@ def multicrop_view(
         return {name: torch.cat([piece[name] for piece in pieces]) for name in pieces[0]}
 
     return view
+
+
+def views_for(
+    backbone: Backbone, model: ResolvedModel, cfg: ResolvedCrops, drop_path: float, scale: PixelScale,
+    dtype: torch.dtype,
+) -> tuple[View, str, tuple[str, ...]]:  # fmt: skip
+    """The crops of one run: their view, what the network sees of an image in words, and notes for the user.
+
+    Args:
+        backbone: What reads them.
+        model: Its size.
+        cfg: Resolved options.
+        drop_path: Rate of stochastic depth at the last block, in [0, 1).
+        scale: Pixel statistics.
+        dtype: Arithmetic of the images.
+
+    Raises:
+        UserError: For local crops that the backbone cannot read.
+    """
+    size = model.img_size
+    if cfg.local_crops:
+        check_sizes(backbone, (size, cfg.local_size))
+    view = multicrop_view(scale, cfg, size=size, drop_rates=backbone.drop_rates(drop_path), dtype=dtype)
+    left_out = notice(backbone.channels, scale.bits)
+    return view, in_words(cfg, size, model.patch_size), (f"note: {left_out}",) if left_out else ()
