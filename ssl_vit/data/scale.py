@@ -13,7 +13,7 @@ from torch import Tensor
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.constants import constant
 from ssl_vit.data.decoding.formats import Unreadable
-from ssl_vit.data.images import ImageSet, Sizes
+from ssl_vit.data.images import ImageSet, Sizes, evenly
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def measure_scale(images: ImageSet, at_most: int = 2000) -> PixelScale:
     square = np.zeros_like(total)
     count = 0
     reasons: list[str] = []
-    for i in np.unique(np.linspace(0, len(images) - 1, min(at_most, len(images))).astype(int)):
+    for i in evenly(len(images), at_most):
         try:
             pixels, _ = images.read(int(i))
         except Unreadable as error:

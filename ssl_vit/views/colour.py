@@ -12,6 +12,17 @@ from ssl_vit.core.randomness import Key, uniform
 _LUMA = (0.299, 0.587, 0.114)
 
 
+def sensible(names: tuple[str, ...], *without: tuple[str, ...]) -> tuple[str, ...]:
+    """The operations that make sense for some images, in order."""
+    return tuple(name for name in names if not any(name in left for left in without))
+
+
+def left_out(who: str, names: tuple[str, ...], drawn: tuple[str, ...], channels: int, bits: int) -> str:
+    """A sentence about the operations that make no sense; empty where all do."""
+    left = ", ".join(name for name in names if name not in drawn)
+    return f"{who} out {left}: they make no sense for {channels} channel(s) of {bits} bits" if left else ""
+
+
 def luma(images: Float[Tensor, "B 3 H W"]) -> Float[Tensor, "B 1 H W"]:
     """ITU-R 601 luma."""
     red, green, blue = images.split(1, dim=1)
@@ -45,13 +56,9 @@ def saturation(images: Float[Tensor, "B 3 H W"], factor: Float[Tensor, " B"]) ->
 
 
 def hue(images: Float[Tensor, "B 3 H W"], shift: Float[Tensor, " B"]) -> Float[Tensor, "B 3 H W"]:
-    """Turns every pixel's hue, in the sense of HSV, and keeps its saturation and value.
+    """Turns every pixel's hue, in the sense of HSV, by a share of a whole turn; keeps its saturation and value.
 
     The least and the largest of red, green and blue stay as they are, so that only the angle needs to be worked out.
-
-    Args:
-        images: Pixels in [0, 1].
-        shift: Share of a whole turn.
     """
     red, green, blue = images.unbind(dim=1)
     low = torch.minimum(torch.minimum(red, green), blue)
@@ -95,10 +102,7 @@ def blur_by_products(
 ) -> Float[Tensor, "B C S S"]:
     """As ``blur``, but for rounding, as two matrix products: several times faster for small images on a CPU.
 
-    Args:
-        images: Pixels.
-        sigma: Deviation of each sample's kernel in pixels.
-        reach: Pixels to each side that count: beyond three deviations there is less than 0.3 % of a kernel.
+    ``reach`` is how many pixels to each side count: beyond three deviations there is less than 0.3 % of a kernel.
     """
     size = images.shape[3]
     radius = min(reach, size - 1)
@@ -125,11 +129,6 @@ def three_augment(key: Key, images: Float[Tensor, "B C H W"], *, bits: int) -> F
     """One of grey, solarise or blur per image, then jitter (Touvron et al. 2022, "DeiT III", section 3.2).
 
     Grey needs RGB and solarise an 8-bit range that is really used; where they make no sense blur or nothing is drawn.
-
-    Args:
-        key: One random stream per sample.
-        images: Pixels in [0, 1].
-        bits: Bits per channel of the files.
     """
     u = uniform(key, 4)
     choice = (u[:, 0] * 3).long()[:, None, None, None]

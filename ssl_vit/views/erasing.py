@@ -23,11 +23,8 @@ def erase(
 
     Ten boxes are drawn at once and the first that fits is taken; an image for which none fits stays whole.
 
-    Args:
-        key: One random stream per sample.
-        images: Normalised pixels, so that noise of unit deviation looks like them.
-        probability: Chance of each image, in [0, 1].
-        host: The same streams on the host, so that the device need not be waited for.
+    Pixels are normalised, so that noise of unit deviation looks like them. ``host``: the same streams on the host, so
+    that the device need not be waited for.
     """
     channels, height, width = images.shape[1:]
     u = uniform(host or key, 1 + 4 * _TRIES)

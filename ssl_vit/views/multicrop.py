@@ -61,14 +61,6 @@ def _of(values: Float[Tensor, "P N"] | Int[Tensor, "P N"], crops: _Crops, shape:
     return values.unflatten(1, shape)[:, :, crops.views].flatten(1)
 
 
-def _pieces(batch: Batch, most: int) -> list[Batch]:
-    """The batch in pieces of much the same size, so many images at most."""
-    images = len(batch.index)
-    size = math.ceil(images / math.ceil(images / most))
-    parts = [slice(start, start + size) for start in range(0, images, size)]
-    return [batch.part(p) for p in parts]
-
-
 def _cut(
     batch: Batch,
     pixels: Callable[[], Float[Tensor, "B C H W"]],
@@ -81,7 +73,7 @@ def _cut(
 ) -> Float[Tensor, "N C S S"]:
     """Random crops, resized to one size and mirrored; as they are where images are used whole and have that size."""
     flip = u < 0.5 if cfg.flip else None
-    canvas = (batch.images.shape[2], batch.images.shape[3])
+    canvas = batch.images.shape[2:]
     whole = crops.area == (1.0, 1.0)
     if whole and batch.native and canvas == (crops.size, crops.size):
         same = pixels().repeat_interleave(crops.number, dim=0)
@@ -100,24 +92,14 @@ def _cut(
 
 
 def in_words(cfg: ResolvedCrops, size: int, patch: int | None) -> str:
-    """What the network sees of an image.
-
-    Args:
-        cfg: Resolved options.
-        size: S, side of the network's input in pixels.
-        patch: Side of a patch; None for networks without.
-    """
+    """What the network sees of an image; sides of its input and of a patch, if it has any, in pixels."""
     patches = f" = {(size // patch) ** 2} patches of {patch} px" if patch else ""
     local = f", {cfg.local_crops} of {cfg.local_size} px" if cfg.local_crops else ""
     return f"{GLOBALS} crops of {size} px{patches}{local}"
 
 
 def by_size(inputs: dict[str, Tensor]) -> list[tuple[Float[Tensor, "B V C S S"], Float[Tensor, "B V *L"] | None]]:
-    """The views of each size with their stochastic depth: global ones first, and all as one where sizes are equal.
-
-    Args:
-        inputs: What ``multicrop_view`` gives.
-    """
+    """The views of each size with their stochastic depth: global ones first, and all as one where sizes are equal."""
     views = [(inputs["globals"], inputs.get("drop_globals"))]
     if "locals" in inputs:
         views.append((inputs["locals"], inputs.get("drop_locals")))
@@ -136,12 +118,7 @@ def multicrop_view(
     factors of stochastic depth, ``drop_globals`` and ``drop_locals``, Float[B V *L]. There are no locals where
     ``cfg.local_crops`` is 0, and no factors without ``drop_rates``.
 
-    Args:
-        scale: Pixel statistics.
-        cfg: Resolved options.
-        size: S, side of the network's input in pixels.
-        drop_rates: Of stochastic depth, as ``Backbone.drop_rates`` gives them; None for none.
-        dtype: Arithmetic of the images, float32 or float64.
+    ``size`` is S, the side of the network's input in pixels; arithmetic is float32 or float64.
     """
     sets = [_Crops("globals", slice(0, GLOBALS), size, cfg.global_scale)]
     if cfg.local_crops:
@@ -182,10 +159,11 @@ def multicrop_view(
 
     def view(batch: Batch, seed: int) -> dict[str, Tensor]:
         numbers = batch.images.shape[1] * sum(s.number * s.size**2 for s in sets)
-        at_once = max(4, _AT_ONCE // numbers)
-        if batch.images.device.type != "cpu" or len(batch.index) <= at_once:
+        at_once, images = max(4, _AT_ONCE // numbers), len(batch.index)
+        if batch.images.device.type != "cpu" or images <= at_once:
             return crop(batch, seed)
-        pieces = [crop(piece, seed) for piece in _pieces(batch, at_once)]
+        size = math.ceil(images / math.ceil(images / at_once))  # pieces of much the same size
+        pieces = [crop(batch.part(slice(start, start + size)), seed) for start in range(0, images, size)]
         return {name: torch.cat([piece[name] for piece in pieces]) for name in pieces[0]}
 
     return view
@@ -197,13 +175,7 @@ def views_for(
 ) -> tuple[View, str, tuple[str, ...]]:  # fmt: skip
     """The crops of one run: their view, what the network sees of an image in words, and notes for the user.
 
-    Args:
-        backbone: What reads them.
-        model: Its size.
-        cfg: Resolved options.
-        drop_path: Rate of stochastic depth at the last block, in [0, 1).
-        scale: Pixel statistics.
-        dtype: Arithmetic of the images.
+    ``drop_path`` is the rate of stochastic depth at the last block, in [0, 1).
 
     Raises:
         UserError: For local crops that the backbone cannot read.

@@ -26,13 +26,7 @@ _AT_ONCE = 2**18
 
 
 def sample_key(seed: int, purpose: str, batch: Batch) -> Key:
-    """One stream of random numbers for every sample of a batch, on its device.
-
-    Args:
-        seed: Of the run.
-        purpose: What is drawn: streams of different purposes share nothing.
-        batch: Whose images and epochs name the streams.
-    """
+    """One stream of random numbers for every sample of a batch, on its device; those of two purposes share nothing."""
     return make_key(seed, purpose, batch.epoch, batch.index)
 
 
@@ -42,23 +36,18 @@ def host_key(seed: int, purpose: str, batch: Batch) -> Key:
     return make_key(seed, purpose, epoch, index)
 
 
-def _fits(images: Tensor, size: int) -> bool:
-    return tuple(images.shape[2:]) == (size, size)
-
-
-def _geometry(
+def geometry(
     batch: Batch, seed: int, scale: PixelScale, cfg: ResolvedAugment, size: int, dtype: torch.dtype
 ) -> Callable[[slice], Float[Tensor, "B C S S"]]:
-    """What crops, resizes and flips some images of the batch; all that is random is drawn here, for all of them."""
-    canvas = (batch.images.shape[2], batch.images.shape[3])
+    """What crops, resizes and flips some images of the batch to [0, 1]; all that is random is drawn here, for all."""
+    canvas = batch.images.shape[2:]
     flips = uniform(sample_key(seed, "flip", batch), 1)[:, 0] < 0.5 if cfg.flip else None
     shifts = augment.random_shift(sample_key(seed, "crop", batch), size) if cfg.crop == "pad" else None
     boxes, drawn = None, shifts is None and cfg.crop_scale != (1.0, 1.0) and not batch.cropped
     if drawn:
-        key = sample_key(seed, "crop", batch)
-        boxes = random_resized_crop(key, batch.sizes, cfg.crop_scale, cfg.crop_ratio)
+        boxes = random_resized_crop(sample_key(seed, "crop", batch), batch.sizes, cfg.crop_scale, cfg.crop_ratio)
         boxes = whole_pixels(to_canvas(boxes, batch.sizes, canvas), canvas)
-    elif not (batch.native and _fits(batch.images, size)):
+    elif not (batch.native and canvas == (size, size)):
         boxes = to_canvas(centre_crop(batch.sizes), batch.sizes, canvas)
     by_bytes = drawn and dtype == torch.float32 and augment.crops_in_bytes(batch.images, size)
     padded = augment.pad_crop(batch.images, shifts, flips) if shifts is not None and boxes is None else None
@@ -81,25 +70,16 @@ def _geometry(
     return cut
 
 
-def train_geometry(
-    batch: Batch, seed: int, scale: PixelScale, cfg: ResolvedAugment, size: int, dtype: torch.dtype
-) -> Float[Tensor, "B C S S"]:
-    """Random crop, resize and flip as the config says; pixels in [0, 1]."""
-    return _geometry(batch, seed, scale, cfg, size, dtype)(slice(None))
-
-
 def train_images(
     batch: Batch, seed: int, scale: PixelScale, cfg: ResolvedAugment, size: int, dtype: torch.dtype
 ) -> Float[Tensor, "B C S S"]:
     """Training images, cropped, varied and normalised; where nothing is varied a CPU works in pieces."""
-    cut, count = _geometry(batch, seed, scale, cfg, size, dtype), len(batch.index)
+    cut, count = geometry(batch, seed, scale, cfg, size, dtype), len(batch.index)
     if cfg.policy in ("3-augment", "randaugment") or batch.images.device.type != "cpu":
         return scale.normalise(vary(batch, seed, cut(slice(None)), scale, cfg))
-    channels = batch.images.shape[1]
-    images = torch.empty((count, channels, size, size), dtype=dtype)
+    images = torch.empty((count, batch.images.shape[1], size, size), dtype=dtype)
     at_once = max(1, _AT_ONCE // images[0].numel())
-    for start in range(0, count, at_once):
-        part = slice(start, start + at_once)
+    for part in (slice(start, start + at_once) for start in range(0, count, at_once)):
         scale.normalise(cut(part), out=images[part])
     return images
 
@@ -122,9 +102,7 @@ def vary(
 def drop_path_factors(key: Key, rates: Float[Tensor, "*L"]) -> Float[Tensor, " B *L"]:
     """Stochastic depth (Huang et al. 2016): 0 or 1 / keep for every sample and residual branch.
 
-    Args:
-        key: One stream per sample.
-        rates: Of every place of a network (``Backbone.drop_rates``), on the host.
+    ``rates`` are those of every place of a network (``Backbone.drop_rates``), on the host.
     """
     chances = constant(tuple(rates.flatten().tolist()), rates.dtype, key.low.device)
     u = uniform(key, rates.numel())

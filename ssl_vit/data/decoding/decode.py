@@ -14,17 +14,17 @@ from __future__ import annotations
 import io
 import math
 import warnings
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from PIL import Image, ImageOps
-from torch import Tensor
 
 from ssl_vit.data.decoding import deep, jpeg, tiff
 from ssl_vit.data.decoding.formats import Format, Header, Pixels, Raw, Unreadable
-from ssl_vit.data.decoding.resize import Interpolation, resize_bytes
+from ssl_vit.data.decoding.resize import Interpolation, as_tensor, resize_8bit, resize_bytes, resize_planes
+
+T = TypeVar("T")
 
 _GREY = ("1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "F")
 _SWAPPED = (5, 6, 7, 8)  # EXIF orientations that exchange width and height
@@ -36,34 +36,26 @@ def _open(raw: bytes) -> Image.Image:
     except Image.DecompressionBombError as error:
         raise Unreadable(f"too large: {error}") from error
     except Exception as error:
-        kind = "empty file" if not raw else "not an image that Pillow can read"
-        raise Unreadable(kind) from error
+        raise Unreadable("not an image that Pillow can read" if raw else "empty file") from error
 
 
 def read_header(raw: Raw) -> Header:
-    """Channels, bits and size from a file's header (no pixels are decoded).
-
-    Raises:
-        Unreadable: When it is no image, or its parts have different sizes.
-    """
+    """As ``open_image``; no pixels are decoded."""
     return open_image(raw)[0]
 
 
 def open_image(raw: Raw) -> tuple[Header, Image.Image | None]:
-    """The header, and what Pillow opened to read it, if it did: ``decode_crop`` goes on from there.
-
-    Raises:
-        Unreadable: As ``read_header``.
-    """
+    """The header, and what Pillow opened to read it, if it did: ``decode_crop`` goes on from there."""
     if isinstance(raw, np.ndarray):
         return Header(raw.shape[0], raw.dtype.itemsize * 8, raw.shape[1], raw.shape[2]), None
     if isinstance(raw, tuple):
-        headers = _part_headers(raw)
-        _check_one_size([(h.height, h.width) for h in headers])
+        headers = _each_part(raw, read_header)
+        _check_one_size([h[2:] for h in headers])
         return Header(sum(h.channels for h in headers), max(h.bits for h in headers), *headers[0][2:]), None
-    header = tiff.tiff_header(raw) if tiff.is_tiff(raw) else deep.deep_ppm_header(raw)
-    if header is not None:
+    if (header := tiff.tiff_header(raw)) is not None:
         return header, None
+    if (ppm := deep.deep_ppm(raw)) is not None:
+        return ppm[0], None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         image = _open(raw)
@@ -75,17 +67,18 @@ def open_image(raw: Raw) -> tuple[Header, Image.Image | None]:
         return Header(1 if image.mode in _GREY else 3, 16 if image.mode.startswith("I") else 8, height, width), image
 
 
-def _part_headers(parts: tuple[bytes, ...]) -> list[Header]:
-    headers = []
+def _each_part(parts: tuple[bytes, ...], read: Callable[[bytes], T]) -> list[T]:
+    """Something of every file that holds channels of an image; says which of them is unreadable."""
+    found = []
     for n, part in enumerate(parts, 1):
         try:
-            headers.append(read_header(part))
+            found.append(read(part))
         except Unreadable as error:
             raise Unreadable(f"part {n} of {len(parts)}: {error}") from error
-    return headers
+    return found
 
 
-def _check_one_size(sizes: list[tuple[int, int]]) -> None:
+def _check_one_size(sizes: Sequence[tuple[int, ...]]) -> None:
     for n, (height, width) in enumerate(sizes, 1):
         if (height, width) != sizes[0]:
             raise Unreadable(
@@ -135,8 +128,8 @@ def decode(raw: Raw, form: Format, canvas: tuple[int, int] | None) -> tuple[Pixe
     if canvas in (None, size, pixels.shape[1:]):
         return pixels, size
     if in_bytes:
-        return _resize_8bit(pixels, canvas, (size[0] / step, size[1] / step)), size
-    return _resize(pixels, canvas), size
+        return resize_8bit(pixels, canvas, (size[0] / step, size[1] / step)), size
+    return resize_planes(pixels, canvas), size
 
 
 def decode_crop(
@@ -149,19 +142,11 @@ def decode_crop(
 ) -> Pixels:
     """Decodes as much of an image as a crop of it needs: a large JPEG at 1/2, 1/4 or 1/8 where the crop is large, too.
 
-    Args:
-        raw: As for ``decode``.
-        opened: What ``open_image`` made of it; it cannot be used again.
-        form: Channels and bits of the set.
-        box: Top, left, height and width of the crop in pixels of the upright image, inside it.
-        side: Side that the crop is resized to, antialiased.
-        interpolation: Kernel.
+    ``opened`` is what ``open_image`` made of it; it cannot be used again. The box is top, left, height and width in
+    pixels of the upright image, inside it; ``side`` is what the crop is resized to, antialiased.
 
     Returns:
         Pixels [C, side, side]. The edges of a crop from a part of the size lie on whole pixels of that.
-
-    Raises:
-        Unreadable: As ``decode``.
     """
     top, left, height, width = box
     size = (opened[0].height, opened[0].width)
@@ -175,16 +160,9 @@ def decode_crop(
     inside = pixels[:, up:down, start:end]
     if inside.shape[1:] == (side, side):
         return inside
-    if not in_bytes:
-        return _resize(inside, (side, side), interpolation)
-    return resize_bytes(_image(inside), side, interpolation)[0].numpy()
-
-
-def _image(pixels: Pixels) -> Tensor:
-    """One image as torch has it; what Pillow decoded may only be read, which torch warns of."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return torch.from_numpy(pixels)[None]
+    if in_bytes:
+        return resize_bytes(as_tensor(inside), side, interpolation)[0].numpy()
+    return resize_planes(inside, (side, side), interpolation)
 
 
 def _find(raw: Raw, form: Format, canvas: tuple[int, int] | None, opened: Image.Image | None = None) -> _Found:
@@ -214,23 +192,17 @@ def _find(raw: Raw, form: Format, canvas: tuple[int, int] | None, opened: Image.
 
 def _joined(parts: tuple[bytes, ...], bits: int) -> Pixels:
     """The channels of all parts, each with as many as it has by itself."""
-    planes = []
-    for n, (part, header) in enumerate(zip(parts, _part_headers(parts), strict=True), 1):
-        try:
-            planes.append(decode(part, Format(header.channels, bits), None)[0])
-        except Unreadable as error:
-            raise Unreadable(f"part {n} of {len(parts)}: {error}") from error
-    _check_one_size([(p.shape[1], p.shape[2]) for p in planes])
+    planes = _each_part(parts, lambda part: decode(part, Format(read_header(part).channels, bits), None)[0])
+    _check_one_size([p.shape[1:] for p in planes])
     return np.concatenate(planes)
 
 
 def _beyond_pillow(raw: bytes) -> Pixels | None:
     """Pixels of a file that Pillow would cut to 8 bits or one page; None for all others."""
-    if tiff.is_tiff(raw):
-        return tiff.decode_tiff(raw)
     if deep.is_deep_png(raw):
         return deep.decode_deep_png(raw)
-    return None if deep.deep_ppm_header(raw) is None else deep.decode_deep_ppm(raw)
+    ppm = deep.deep_ppm(raw)
+    return tiff.decode_tiff(raw) if ppm is None else deep.decode_deep_ppm(raw, *ppm)
 
 
 def _is_simple(image: Image.Image) -> bool:
@@ -266,8 +238,7 @@ def _by_pillow(image: Image.Image, form: Format, *, upright: bool) -> Pixels:
     image = image if image.mode == mode else image.convert(mode)
     if not upright:
         image = ImageOps.exif_transpose(image)
-    array = np.asarray(image)
-    return array[None] if array.ndim == 2 else array.transpose(2, 0, 1)
+    return tiff.planes(np.asarray(image))
 
 
 def _decode_any(image: Image.Image, raw: bytes) -> Pixels:
@@ -294,31 +265,3 @@ def _to_format(pixels: Pixels, form: Format, *, colour: bool) -> Pixels:
         luma = np.tensordot(np.array([0.299, 0.587, 0.114]), pixels.astype(np.float64), axes=1)
         return np.rint(luma).astype(pixels.dtype)[None]
     raise Unreadable(f"{pixels.shape[0]} channels among images of {form.channels}")
-
-
-def _resize_8bit(pixels: Pixels, canvas: tuple[int, int], extent: tuple[float, float]) -> Pixels:
-    """Bicubic by torch, in integers like Pillow's and in a third of the time; photographs differ by at most two levels.
-
-    Args:
-        pixels: Grey or RGB.
-        canvas: Height and width wanted.
-        extent: Height and width of the image in these pixels, of which it may leave a part of the last ones.
-    """
-    images = _image(pixels)
-    if extent == pixels.shape[1:]:
-        resized = F.interpolate(images, canvas, mode="bicubic", antialias=True)
-    else:  # torch rounds sizes down: a little more than the canvas makes sure of it
-        scale = tuple((side + 1e-6) / length for side, length in zip(canvas, extent, strict=True))
-        resized = F.interpolate(
-            images, scale_factor=scale, recompute_scale_factor=False, mode="bicubic", antialias=True
-        )
-    return resized[0].numpy()
-
-
-def _resize(pixels: Pixels, canvas: tuple[int, int], interpolation: Interpolation = "bicubic") -> Pixels:
-    """Through Pillow's float mode, because nothing filters 16-bit integers."""
-    height, width = canvas
-    kernel = Image.Resampling.BICUBIC if interpolation == "bicubic" else Image.Resampling.BILINEAR
-    top = np.iinfo(pixels.dtype).max
-    planes = [np.asarray(Image.fromarray(p.astype(np.float32)).resize((width, height), kernel)) for p in pixels]
-    return np.clip(np.rint(np.stack(planes)), 0, top).astype(pixels.dtype)

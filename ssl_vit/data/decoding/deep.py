@@ -34,24 +34,20 @@ def decode_deep_png(raw: bytes) -> Pixels:
     return array[: deep_png_channels(raw)]
 
 
-def deep_ppm_header(raw: bytes) -> Header | None:
-    """Of a colour PPM of more than 8 bits; None for every other file."""
+def deep_ppm(raw: bytes) -> tuple[Header, int, int] | None:
+    """Header, maximum and first byte of a colour PPM of more than 8 bits; None for every other file."""
     match = _PPM.match(raw[:2000])
-    if match is None:
-        return None
-    width, height, top = (int(number) for number in match.groups())
-    return Header(3, 16, height, width) if 255 < top < 65536 else None
+    width, height, top = map(int, match.groups()) if match else (0, 0, 0)
+    return (Header(3, 16, height, width), top, match.end()) if match and 255 < top < 65536 else None
 
 
-def decode_deep_ppm(raw: bytes) -> Pixels:
+def decode_deep_ppm(raw: bytes, header: Header, top: int, start: int) -> Pixels:
     """Pixels [3, H, W]; the file's own maximum becomes 65535, as Pillow has it for grey ones."""
-    match = _PPM.match(raw[:2000])
-    assert match is not None
-    width, height, top = (int(number) for number in match.groups())
+    height, width = header[2:]
     check_area(height, width)
-    if len(raw) - match.end() < 6 * width * height:
+    if len(raw) - start < 6 * width * height:
         raise Unreadable("the file ends before its pixels do")
-    values = np.frombuffer(raw, ">u2", 3 * width * height, match.end()).reshape(height, width, 3).transpose(2, 0, 1)
+    values = np.frombuffer(raw, ">u2", 3 * width * height, start).reshape(height, width, 3).transpose(2, 0, 1)
     wide = np.minimum(values, top).astype(np.uint32)
     return ((wide * 65535 + top // 2) // top).astype(np.uint16)
 

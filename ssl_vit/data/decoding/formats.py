@@ -25,11 +25,7 @@ class Format(NamedTuple):
     bits: int
 
     def bytes_of(self, shape: tuple[int, int] | None) -> int:
-        """Size of a decoded image.
-
-        Args:
-            shape: Its height and width; of an unknown one the size is 0.
-        """
+        """Size of a decoded image of this height and width; 0 where they are unknown."""
         height, width = shape or (0, 0)
         return self.channels * height * width * self.bits // 8
 

@@ -33,14 +33,7 @@ Means of absolute differences to the full decode, in 8-bit levels (bilinear inst
 
 
 def decode_quickly(raw: bytes, image: Image.Image, form: Format, step: int) -> Pixels | None:
-    """Pixels [C, H, W] of an upright 8-bit image without Pillow; None for Pillow to decide.
-
-    Args:
-        raw: The file.
-        image: The same, opened by Pillow.
-        form: Channels and bits of the set.
-        step: What ``part_for`` returned: every so many pixels, in either direction, become one.
-    """
+    """Pixels [C, H, W] of an upright 8-bit image at 1 / ``step`` of its size; None for Pillow to decide."""
     mode = _MODES.get((image.mode, form.channels))
     if mode is None or getattr(image, "is_animated", False):
         return None
@@ -59,20 +52,14 @@ def decode_quickly(raw: bytes, image: Image.Image, form: Format, step: int) -> P
 
 
 def part_for(image: Image.Image, canvas: tuple[int, int]) -> int:
-    """Whether a large JPEG is decoded at 1/2, 1/4 or 1/8 of its size: where the canvas is that or a good deal smaller.
+    """How many pixels of a file become one, in either direction: 1, or 2, 4 or 8 of a large JPEG.
 
-    Args:
-        image: Opened, not yet decoded.
-        canvas: Height and width that the image, as it is stored, will be resized to.
-
-    Returns:
-        How many pixels of the file become one, in either direction: 1, 2, 4 or 8.
+    The canvas is what the image, as stored, will be resized to; it must be that part of it or a good deal smaller.
     """
     share = min(image.height / canvas[0], image.width / canvas[1]) / _RESERVE
-    if image.format not in ("JPEG", "MPO"):
-        return 1
-    exact = [k for k in STEPS if (math.ceil(image.height / k), math.ceil(image.width / k)) == canvas]
-    return max([1, *exact, *(k for k in STEPS if k <= share)])
+    steps = STEPS if image.format in ("JPEG", "MPO") else ()
+    exact = [k for k in steps if (math.ceil(image.height / k), math.ceil(image.width / k)) == canvas]
+    return max([1, *exact, *(k for k in steps if k <= share)])
 
 
 def draft(image: Image.Image, step: int) -> int:

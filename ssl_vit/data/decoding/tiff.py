@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import io
 import logging
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -35,28 +37,17 @@ def is_tiff(raw: bytes) -> bool:
 
 
 def tiff_header(raw: bytes) -> Header | None:
-    """Channels, bits and upright size; None where Pillow reads all that there is.
-
-    Raises:
-        Unreadable: For depth, time, floating point and whatever else would have to be guessed.
-    """
+    """Channels, bits and upright size; None where Pillow reads all that there is."""
     with _opened(raw) as series:
         if series is None:
             return None
-        height, width = _size(series)
-        if _orientation(series) in (5, 6, 7, 8):
-            height, width = width, height
-        planes = int(np.prod([n for axis, n in zip(series.axes, series.shape, strict=True) if axis not in "YXS"]))
-        bits = 8 if series.dtype in (bool, np.uint8) else 16
-        return Header(planes * len(_kept(series)), bits, height, width)
+        size = _size(series)[:: -1 if _upright(series)[2] else 1]
+        count = math.prod(n for axis, n in zip(series.axes, series.shape, strict=True) if axis not in "YXS")
+        return Header(count * len(_kept(series)), 8 if series.dtype in (bool, np.uint8) else 16, *size)
 
 
 def decode_tiff(raw: bytes) -> Pixels | None:
-    """Pixels [C, H, W], upright; None where Pillow reads all that there is.
-
-    Raises:
-        Unreadable: With the reason.
-    """
+    """Pixels [C, H, W], upright; None where Pillow reads all that there is."""
     with _opened(raw) as series:
         if series is None:
             return None
@@ -64,24 +55,23 @@ def decode_tiff(raw: bytes) -> Pixels | None:
         try:
             array = series.asarray()
         except Exception as error:
-            pages = _pages_by_pillow(raw, series)
-            if pages is not None:
+            if (pages := _pages_by_pillow(raw, series)) is not None:
                 return pages
-            needs = "imagecodecs" in str(error)
-            reason = "needs the package imagecodecs" if needs else str(error).partition("\n")[0]
-            compression = series.keyframe.compression
-            raise Unreadable(
-                f"a TIFF with compression {getattr(compression, 'name', compression)}: {reason}"
-            ) from error
-        return _upright(_channels(array, series), _orientation(series))
+            reason = "needs the package imagecodecs" if "imagecodecs" in str(error) else str(error).partition("\n")[0]
+            raise Unreadable(f"a TIFF with compression {_name(series.keyframe.compression)}: {reason}") from error
+        down, right, exchange = _upright(series)
+        pixels = _channels(array, series)[:, ::down, ::right]
+        return np.ascontiguousarray(pixels.swapaxes(1, 2) if exchange else pixels)
 
 
 @contextmanager
 def _opened(raw: bytes) -> Iterator[TiffPageSeries | None]:
     """The one image of a file, checked; None where Pillow serves as well or tifffile cannot make sense of it."""
     try:
-        file = TiffFile(io.BytesIO(raw))
+        file = TiffFile(io.BytesIO(raw)) if is_tiff(raw) else None
     except Exception:
+        file = None
+    if file is None:
         yield None
         return
     with file:
@@ -105,10 +95,10 @@ def _refuse(found: list[TiffPageSeries]) -> None:
     if len(found) > 1:
         shapes = ", ".join(f"{'x'.join(map(str, s.shape))} {s.dtype}" for s in found[:3])
         raise Unreadable(f"a TIFF of {len(found)} images unlike each other ({shapes}); channels must have one size")
-    for axis, planes in zip(series.axes, series.shape, strict=True):
-        if axis not in "YX" + _CHANNELS and planes > 1:
+    for axis, count in zip(series.axes, series.shape, strict=True):
+        if axis not in "YX" + _CHANNELS and count > 1:
             what = _STACKS.get(axis, "an axis that is no channel")
-            raise Unreadable(f"a TIFF of {planes} planes along {axis} ({what}); save one image per plane")
+            raise Unreadable(f"a TIFF of {count} planes along {axis} ({what}); save one image per plane")
     if series.dtype.kind not in "bui":
         kind, bits = "float" if series.dtype.kind == "f" else "complex", 8 * series.dtype.itemsize
         raise Unreadable(f"{bits}-bit {kind} pixels; save them as 8- or 16-bit integers with a range you choose")
@@ -131,27 +121,34 @@ def _kept(series: TiffPageSeries) -> list[int]:
     return [*range(colours), *(colours + i for i, extra in enumerate(page.extrasamples) if extra not in _ALPHA)]
 
 
+def _name(code: Any) -> str:
+    return getattr(code, "name", code)
+
+
 def _size(series: TiffPageSeries) -> tuple[int, int]:
     """Height and width as stored."""
     height, width = (series.shape[series.axes.index(axis)] for axis in "YX")
     return height, width
 
 
-def _orientation(series: TiffPageSeries) -> int:
-    return series.keyframe.tags.valueof(274, 1)
+def _upright(series: TiffPageSeries) -> tuple[int, int, int]:
+    return _UPRIGHT.get(series.keyframe.tags.valueof(274, 1), (1, 1, 0))
+
+
+def planes(array: np.ndarray) -> Pixels:
+    """Channels first, of one plane or of a picture's [H, W, C]."""
+    return array[None] if array.ndim == 2 else array.transpose(2, 0, 1)
 
 
 def _channels(array: np.ndarray, series: TiffPageSeries) -> Pixels:
     """What tifffile has read as uint8 or uint16 [C, H, W], not yet upright."""
     page, axes = series.keyframe, series.axes
     if page.photometric not in (_WHITE_IS_ZERO, _BLACK_IS_ZERO, _RGB):
-        name = getattr(page.photometric, "name", page.photometric)
-        raise Unreadable(f"a TIFF of {name} colours with several pages or more than 8 bits; save it as RGB")
+        colours = f"{_name(page.photometric)} colours"
+        raise Unreadable(f"a TIFF of {colours} with several pages or more than 8 bits; save it as RGB")
     if "S" in axes:
         array = array.take(_kept(series), axis=axes.index("S"))
-    others = [i for i, axis in enumerate(axes) if axis not in "YXS"]
-    samples = [axes.index("S")] if "S" in axes else []
-    array = array.transpose(*others, *samples, axes.index("Y"), axes.index("X"))
+    array = array.transpose(sorted(range(len(axes)), key=lambda i: "SYX".find(axes[i])))  # other axes first
     array = as_pixels(array.reshape(-1, *array.shape[-2:]))
     bits = min(page.bitspersample, 16)
     if page.photometric == _WHITE_IS_ZERO:
@@ -161,11 +158,7 @@ def _channels(array: np.ndarray, series: TiffPageSeries) -> Pixels:
 
 
 def as_pixels(array: np.ndarray) -> Pixels:
-    """Integers of any width as uint8 or uint16.
-
-    Raises:
-        Unreadable: When they do not fit.
-    """
+    """Integers of any width as uint8 or uint16."""
     if array.dtype == bool:
         return array.astype(np.uint8)
     if array.dtype in (np.uint8, np.uint16):
@@ -175,12 +168,6 @@ def as_pixels(array: np.ndarray) -> Pixels:
     return array.astype(np.uint16)
 
 
-def _upright(pixels: Pixels, orientation: int) -> Pixels:
-    down, right, exchange = _UPRIGHT.get(orientation, (1, 1, 0))
-    pixels = pixels[:, ::down, ::right]
-    return np.ascontiguousarray(pixels.swapaxes(1, 2) if exchange else pixels)
-
-
 def _pages_by_pillow(raw: bytes, series: TiffPageSeries) -> Pixels | None:
     """Pages in a compression that only Pillow has (LZW, JPEG, fax), where it reads every page whole; else None."""
     page = series.keyframe
@@ -188,12 +175,13 @@ def _pages_by_pillow(raw: bytes, series: TiffPageSeries) -> Pixels | None:
     colour = page.photometric in (_RGB, _YCBCR) and page.samplesperpixel == 3 and page.bitspersample == 8
     if not (grey or colour) or series.dtype.kind == "i" or any(p is None for p in series.pages):
         return None
-    planes = []
+    found = []
     with Image.open(io.BytesIO(raw)) as image:
         for each in series.pages:
             assert each is not None
             image.seek(each.index)
             image.load()  # turns it upright
-            array = np.asarray(image if image.mode.startswith("I") else image.convert("L" if grey else "RGB"))
-            planes.append(array[None] if array.ndim == 2 else array.transpose(2, 0, 1))
-    return as_pixels(np.concatenate(planes))
+            found.append(
+                planes(np.asarray(image if image.mode.startswith("I") else image.convert("L" if grey else "RGB")))
+            )
+    return as_pixels(np.concatenate(found))

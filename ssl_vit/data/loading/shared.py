@@ -48,13 +48,7 @@ class SharedArray:
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: Any, path: str | None = None) -> None:
-        """Makes an array, or opens one.
-
-        Args:
-            shape: Its shape.
-            dtype: Its type.
-            path: Where another process, which must still hold it, made it.
-        """
+        """Makes an array, or opens the one that another process, which must still hold it, made at this path."""
         self.shape, self.dtype, self._made = shape, np.dtype(dtype), path is None
         size = math.prod(shape) * self.dtype.itemsize
         if path is not None:

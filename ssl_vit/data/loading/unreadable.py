@@ -15,12 +15,7 @@ class UnreadableLog:
     """Names every unreadable image once and stops the run when they are more than 1 % (one is always tolerated)."""
 
     def __init__(self, images: ImageSet, *, silent: bool = False) -> None:
-        """Starts counting.
-
-        Args:
-            images: The set whose size the limit is a share of.
-            silent: Neither warn nor stop, because another log already does.
-        """
+        """Starts counting; a silent one neither warns nor stops, because another log already does."""
         self.images, self.silent = images, silent
         self.reasons: dict[int, str] = {}
 
@@ -47,11 +42,7 @@ class UnreadableLog:
             )
 
     def gather(self) -> None:
-        """Learns what other processes found and have warned of (every process must call it).
-
-        Raises:
-            UserError: As ``add``, for what all of them found together.
-        """
+        """Learns what other processes found and have warned of (every process must call it)."""
         found = gather_lists([f"{i} {reason}" for i, reason in self.reasons.items()])
         self.reasons |= {int(i): reason for i, _, reason in (line.partition(" ") for line in found)}
         self.add([], "")

@@ -83,16 +83,7 @@ def draw_labels(labels: np.ndarray, count: int, draw: int, kind: Kind = "class")
     """Chooses labels as evenly over the classes (or other strata) as they allow; draws of one number are nested.
 
     Strata (``targets.strata``) take turns (in an order that the draw decides), each giving its next image in the
-    draw's order, so the images for 10 labels are among those for 20.
-
-    Args:
-        labels: The training labels, as ``ImageSet.labels``.
-        count: How many to choose.
-        draw: Number of the draw.
-        kind: How to read the labels.
-
-    Returns:
-        Sorted positions.
+    draw's order, so the images for 10 labels are among those for 20. Returns sorted positions.
 
     Raises:
         UserError: When there are fewer labels than that.
