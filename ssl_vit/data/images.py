@@ -70,8 +70,26 @@ class Sizes(NamedTuple):
     """Height and width of nine in ten probed images, where not all are known to share them."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """What is known of images beside their pixels."""
+
+    labels: np.ndarray | None = None
+    """One row per image as ``kind`` says, or None where labels were not asked for."""
+    classes: tuple[str, ...] = ()
+    """Names of the classes, of the K labels, or of the R numbers to predict."""
+    kind: Kind = "class"
+    """How labels are to be read."""
+    groups: np.ndarray | None = None
+    """Int[n]: the group (patient, slide, scene) of every image, if named; each stays on one side of a split."""
+    group_names: tuple[str, ...] = ()
+    """Of the groups' numbers, in the whole source."""
+    blocks: np.ndarray | None = None
+    """Int[n]: the shard or row group of every image, where they are best read block by block."""
+
+
 @dataclass(frozen=True)
-class ImageSet:
+class ImageSet(Known):
     """Some rows of a source, in one pixel format."""
 
     name: str
@@ -83,20 +101,8 @@ class ImageSet:
     sizes: Sizes
     source: str
     """Hash of the names and sizes (or pixels) of all rows of the source."""
-    labels: np.ndarray | None = None
-    """One row per image as ``kind`` says, or None where labels were not asked for."""
-    classes: tuple[str, ...] = ()
-    """Names of the classes, of the K labels, or of the R numbers to predict."""
     canvas: tuple[int, int] | None = None
     """Height and width images are decoded to; None where all have one size anyway."""
-    kind: Kind = "class"
-    """How labels are to be read."""
-    groups: np.ndarray | None = None
-    """Int[n]: the group (patient, slide, scene) of every image, where one was named."""
-    group_names: tuple[str, ...] = ()
-    """Of the groups' numbers, in the whole source."""
-    blocks: np.ndarray | None = None
-    """Int[n]: the shard or row group of every image, where they are best read block by block."""
     pieces: tuple[tuple[str, int], ...] = ()
     """Hash and length of every split that ``rows`` runs through."""
     splits: frozenset[str] = frozenset()
@@ -110,11 +116,7 @@ class ImageSet:
 
     @property
     def truth(self) -> np.ndarray:
-        """``labels``, for whoever was handed labelled images.
-
-        Raises:
-            ValueError: Where labels were not asked for.
-        """
+        """``labels``, for whoever was handed labelled images; a ValueError where they were not asked for."""
         if self.labels is None:
             raise ValueError(f"the images of {self.name} were opened without their labels")
         return self.labels
@@ -133,11 +135,7 @@ class ImageSet:
         return digest.hexdigest()[:16]
 
     def raw(self, i: int) -> Raw:
-        """What the source has of image i.
-
-        Raises:
-            Unreadable: When it cannot be opened.
-        """
+        """What the source has of image i; ``Unreadable`` where it cannot be opened."""
         try:
             return self.rows.raw(int(self.ids[i]))
         except OSError as error:
@@ -146,10 +144,8 @@ class ImageSet:
     def read(self, i: int, at: tuple[float, float] = (0.5, 0.5)) -> tuple[Pixels, tuple[int, int]]:
         """Pixels [C, H, W] of image i on the canvas and its own height and width; of a window, the window's.
 
-        ``at`` is where the window lies, as shares in [0, 1] of the free way down and to the right.
-
-        Raises:
-            Unreadable: With the reason.
+        ``at`` is where the window lies, as shares in [0, 1] of the free way down and to the right. ``Unreadable`` says
+        why there are none.
         """
         pixels, size = decode(self.raw(i), self.form, self.canvas)
         if self.window is not None:

@@ -1,7 +1,6 @@
 """The colour changes of DINO's crops in batches: every crop has its own draws, and its own order of the jitter.
 
-Pixels are scaled to [0, 1]. What a crop did not draw is not computed for it: crops are grouped by the operation that
-they have at each step.
+Pixels are in [0, 1]. Crops are grouped by the operation of a step: what a crop did not draw is not computed for it.
 """
 
 from __future__ import annotations

@@ -30,14 +30,6 @@ def beta(u: Float[Tensor, " B"], alpha: float) -> Float[Tensor, " B"]:
     return torch.lerp(table[below], table[below + 1], place - below)
 
 
-def smooth_targets(
-    labels: Int[Tensor, " B"], classes: int, smoothing: float, dtype: torch.dtype
-) -> Float[Tensor, "B K"]:
-    """One-hot targets with a share of the mass spread over all classes (Szegedy et al. 2016)."""
-    hot = F.one_hot(labels, classes).to(dtype)
-    return hot * (1.0 - smoothing) + smoothing / classes
-
-
 def make_targets(
     labels: Int[Tensor, " B"] | Float[Tensor, "B K"],
     kind: Kind,
@@ -53,12 +45,13 @@ def make_targets(
         labels: As ``ImageSet.labels``.
         kind: How to read them.
         classes: K, number of classes, labels or numbers.
-        smoothing: Mass moved from the class to all classes; of several labels, 0 and 1 each move by half of it.
+        smoothing: Mass moved from the class to all classes (Szegedy et al. 2016); of several labels, 0 and 1 each move
+            by half of it.
         scale: What numbers are standardised by; needed for regression alone.
         dtype: Of the result.
     """
     if kind == "class":
-        return smooth_targets(labels, classes, smoothing, dtype)
+        return F.one_hot(labels, classes).to(dtype) * (1.0 - smoothing) + smoothing / classes
     if kind == "multilabel":
         return labels.to(dtype) * (1.0 - smoothing) + smoothing / 2.0
     assert scale is not None

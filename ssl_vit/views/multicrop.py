@@ -19,15 +19,7 @@ from ssl_vit.data.scale import PixelScale
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.models.build import check_sizes
 from ssl_vit.views import augment
-from ssl_vit.views.crop_colours import (
-    NUMBERS,
-    Draws,
-    apply,
-    draw,
-    group,
-    notice,
-    operations,
-)
+from ssl_vit.views.crop_colours import NUMBERS, Draws, apply, draw, group, notice, operations
 from ssl_vit.views.training import View, drop_path_factors
 
 GLOBALS = 2
@@ -89,13 +81,6 @@ def _cut(
         return scale.scaled(torch.stack(views, dim=1).flatten(0, 1), dtype)
     cut = augment.crop_resize_views(pixels(), boxes, crops.size, flip, whole=not whole)
     return cut.flatten(0, 1).contiguous().clamp_(0.0, 1.0)
-
-
-def in_words(cfg: ResolvedCrops, size: int, patch: int | None) -> str:
-    """What the network sees of an image; sides of its input and of a patch, if it has any, in pixels."""
-    patches = f" = {(size // patch) ** 2} patches of {patch} px" if patch else ""
-    local = f", {cfg.local_crops} of {cfg.local_size} px" if cfg.local_crops else ""
-    return f"{GLOBALS} crops of {size} px{patches}{local}"
 
 
 def by_size(inputs: dict[str, Tensor]) -> list[tuple[Float[Tensor, "B V C S S"], Float[Tensor, "B V *L"] | None]]:
@@ -184,5 +169,7 @@ def views_for(
     if cfg.local_crops:
         check_sizes(backbone, (size, cfg.local_size))
     view = multicrop_view(scale, cfg, size=size, drop_rates=backbone.drop_rates(drop_path), dtype=dtype)
-    left_out = notice(backbone.channels, scale.bits)
-    return view, in_words(cfg, size, model.patch_size), (f"note: {left_out}",) if left_out else ()
+    patch, left_out = model.patch_size, notice(backbone.channels, scale.bits)
+    patches = f" = {(size // patch) ** 2} patches of {patch} px" if patch else ""
+    local = f", {cfg.local_crops} of {cfg.local_size} px" if cfg.local_crops else ""
+    return view, f"{GLOBALS} crops of {size} px{patches}{local}", (f"note: {left_out}",) if left_out else ()

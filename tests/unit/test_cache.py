@@ -57,8 +57,9 @@ class Logged:
 def deep_set(root: Path) -> ImageSet:
     labels = np.arange(N, dtype=np.float64)[:, None]
     images = ImageSet(
-        "deep", Logged(root / "log"), np.arange(N), Format(2, 16), Sizes(None, 4), "", labels, kind="regression"
-    )
+        "deep", Logged(root / "log"), np.arange(N), Format(2, 16), Sizes(None, 4), "",
+        labels=labels, kind="regression",
+    )  # fmt: skip
     return images.on_canvas(4, 4)
 
 

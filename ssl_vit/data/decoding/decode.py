@@ -1,12 +1,8 @@
 """Bytes to pixels: uint8 or uint16 arrays [C, H, W], upright, never clipped or silently rescaled.
 
-The arrays of 8-bit files lie in memory as they were decoded, channels together, which is also what resizing is
-fastest with; stacking keeps that.
-
-Policy: EXIF rotation is applied; alpha is dropped; CMYK and palettes become RGB; of animations the first frame counts;
-pages and samples of a TIFF, and several files of one image, are its channels. A set has one format, the widest that
-its images need: grey images in an RGB set are repeated over the channels, 8-bit images in a 16-bit set are multiplied
-by 257 (full range to full range).
+EXIF rotation is applied; alpha is dropped; CMYK and palettes become RGB; of animations the first frame counts; pages
+and samples of a TIFF, and several files of one image, are its channels. A set has the widest format that its images
+need: grey is repeated over RGB, 8 bits times 257 are 16. Channels of 8-bit files lie together, as they were decoded.
 """
 
 from __future__ import annotations

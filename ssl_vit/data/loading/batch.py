@@ -45,11 +45,7 @@ class Batch:
 
     @property
     def truth(self) -> Int[Tensor, " B"] | Float[Tensor, "B K"]:
-        """``labels``, for objectives that learn from them.
-
-        Raises:
-            ValueError: Where there are none.
-        """
+        """``labels``, for objectives that learn from them; a ValueError where there are none."""
         if self.labels is None:
             raise ValueError("this objective learns from labels, and its images were opened without them")
         return self.labels
@@ -92,16 +88,9 @@ def describe(
     if images.labels is not None:  # numbers in single precision: MPS has no other
         chosen = images.labels[index]
         labels = torch.from_numpy(chosen if images.kind == "class" else chosen.astype(np.float32))
-    names = (torch.from_numpy(index), torch.from_numpy(epoch))
-    return {
-        "images": source,
-        "index": names[0],
-        "epoch": names[1],
-        "on_host": names,
-        "sizes": torch.from_numpy(sizes),
-        "native": bool((sizes == shape).all()),
-        "labels": labels,
-    }
+    names = {"index": torch.from_numpy(index), "epoch": torch.from_numpy(epoch)}
+    told = {"on_host": tuple(names.values()), "sizes": torch.from_numpy(sizes), "labels": labels}
+    return {"images": source, **names, **told, "native": bool((sizes == shape).all())}
 
 
 def finish(fields: Fields) -> Batch:

@@ -65,13 +65,9 @@ class SharedArray:
         if not self._made:
             os.close(self._number)  # the map has its own
 
-    def __getstate__(self) -> dict[str, Any]:
-        """What another process needs to open it."""
-        return {"shape": self.shape, "dtype": self.dtype, "path": self.path}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __reduce__(self) -> tuple[Any, ...]:
         """Opens it in another process."""
-        self.__init__(**state)
+        return SharedArray, (self.shape, self.dtype, self.path)
 
     def close(self) -> None:
         """Lets no more processes open it; those that have, and this one, keep the array."""

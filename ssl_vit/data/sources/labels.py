@@ -83,12 +83,8 @@ def read_labels(
                 raise UserError(f"split {split} in {place} has no column {name}; its columns: {columns_of(data)}")
             if not _alike(data.features[name], first.features[name]):
                 raise UserError(f"the splits in {place} disagree on the classes of column {name}")
-    columns = []
-    for name in names:
-        parts = [cells(data, name) for data in splits.values()]
-        columns.append(
-            _Column(name, place, [v for p in parts for v in p], [row for p in parts for row in range(len(p))])
-        )
+    rows = [row for data in splits.values() for row in range(len(data))]
+    columns = [_Column(name, place, [v for d in splits.values() for v in cells(d, name)], rows) for name in names]
     feature = first.features[names[0]]
     if len(names) > 1:
         values, classes, kind = _several(columns, cfg.target)
@@ -99,10 +95,8 @@ def read_labels(
         values, classes, kind = _single(columns[0], feature, cfg.target)
     else:
         raise UserError(f"{columns[0]} holds {feature}, not one class per image")
-    ends = np.cumsum([len(data) for data in splits.values()])
-    return Labels(
-        {split: part.copy("K") for split, part in zip(splits, np.split(values, ends[:-1]), strict=True)}, classes, kind
-    )
+    parts = np.split(values, np.cumsum([len(data) for data in splits.values()])[:-1])
+    return Labels({split: part.copy("K") for split, part in zip(splits, parts, strict=True)}, classes, kind)
 
 
 def _alike(one: Any, other: Any) -> bool:

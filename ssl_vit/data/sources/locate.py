@@ -169,7 +169,8 @@ def _digits() -> Part:
     # 17 grey levels 0..16; times 15 they use the 8-bit range and stay exact.
     pixels = table[:, :64].reshape(-1, 1, 8, 8) * np.uint8(15)
     digest = hashlib.sha256(pixels.tobytes()).hexdigest()
-    return Part(ArrayRows(pixels, "digits"), digest, table[:, 64].astype(np.int64), tuple("0123456789"))
+    labels = table[:, 64].astype(np.int64)
+    return Part(ArrayRows(pixels, "digits"), digest, labels=labels, classes=tuple("0123456789"))
 
 
 def _by_split(files: list[Path], suffix: str) -> dict[str, list[Path]]:

@@ -68,7 +68,6 @@ def _made_test(judged: SourceConfig, pool: Mapping[str, Part], dataset: Any) -> 
         return None
     if whole.labels is None:
         return None
-    start, length = dict[str, int](), 0
     for split, part in pool.items():
         count = len(parts[split].rows) if split in parts else 0
         if count != len(part.rows):
@@ -76,15 +75,12 @@ def _made_test(judged: SourceConfig, pool: Mapping[str, Part], dataset: Any) -> 
                 f"--data and --eval.data read {judged.path} differently (split {split}: {len(part.rows):,} images, and "
                 f"{count:,}), so the test images cannot be kept out of the pool; give both the same options"
             )
-        start[split], length = length, length + count
-    _, test = made_split(whole.labels, whole.kind, whole.groups)
-    held, first = [np.empty(0, dtype=np.int64)], 0
-    for split in splits:
-        last = first + len(parts[split].rows)
-        if split in start:
-            held.append(test[(test >= first) & (test < last)] - first + start[split])
-        first = last
-    return np.concatenate(held)
+    chosen = np.zeros(len(whole.rows), dtype=bool)
+    chosen[made_split(whole.labels, whole.kind, whole.groups)[1]] = True
+    ends = np.cumsum([len(parts[split].rows) for split in splits])
+    held = dict(zip(splits, np.split(chosen, ends[:-1]), strict=True))
+    none = {split: np.zeros(len(part.rows), dtype=bool) for split, part in pool.items()}
+    return np.flatnonzero(np.concatenate([held.get(split, none[split]) for split in pool]))
 
 
 def open_labelled(data: DataConfig, labelled: LabelledDataConfig, dataset: Any = None) -> Labelled:
@@ -209,10 +205,8 @@ def _named(parts: Mapping[str, Part], word: str, path: str, option: str) -> str:
 
 def same_source(one: str, other: str) -> bool:
     """Whether two paths lead to one place."""
-    if one == other:
-        return True
-    if "digits" in (one, other):
-        return False
+    if one == other or "digits" in (one, other):
+        return one == other
     return Path(one).expanduser().resolve() == Path(other).expanduser().resolve()
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ssl_vit.configs import SourceConfig
 from ssl_vit.data.decoding.formats import Raw
-from ssl_vit.data.images import Rows
+from ssl_vit.data.images import Known, Rows
 from ssl_vit.data.targets import Kind
 
 SPLITS = {
@@ -43,21 +43,12 @@ class Labels(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Part:
+class Part(Known):
     """The images of one split, with labels only where they were asked for."""
 
     rows: Rows
     fingerprint: str
     """Hash of the names and sizes (or pixels) of all rows."""
-    labels: np.ndarray | None = None
-    classes: tuple[str, ...] = ()
-    kind: Kind = "class"
-    groups: np.ndarray | None = None
-    """Int[n]: what must stay together in a made split."""
-    group_names: tuple[str, ...] = ()
-    """Of the groups' numbers, in the whole source."""
-    blocks: np.ndarray | None = None
-    """Int[n]: which stretch of a file each row lies in, where rows are best read in such stretches."""
     joined: tuple[Part, ...] = ()
     """The splits this one was joined from."""
 
