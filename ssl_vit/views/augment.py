@@ -142,15 +142,8 @@ def crop_resize_views(
     """Several crops of every image, resized to squares and mirrored where asked, without a copy of it for each.
 
     On a CPU, where it is worth the calls, each crop of a large image is made from its own pixels instead of by weights
-    of zero for others.
-
-    Args:
-        images: Pixels.
-        boxes: Top, left, height and width of each crop in pixels of these images.
-        out: O, side of the results.
-        flip: Which crops to mirror left to right; None for none.
-        interpolation: Kernel.
-        whole: Whether all boxes are of whole pixels: the weights of small images are then looked up.
+    of zero for others. Boxes are top, left, height and width in pixels of these images; where all are of whole pixels,
+    the weights of small images are looked up. ``flip`` says which crops to mirror left to right.
     """
     batch, views = shape = boxes.shape[:2]
     channels, height, width = images.shape[1:]

@@ -64,11 +64,8 @@ class Draws(NamedTuple):
 def draw(u: Float[Tensor, "N numbers"], view: Int[Tensor, " N"], cfg: ResolvedCrops, names: tuple[str, ...]) -> Draws:
     """From uniform numbers to operations and amounts.
 
-    Args:
-        u: ``NUMBERS`` uniform numbers of each crop.
-        view: 0 for the first global crop, 1 for the second, more for local ones: their chances differ.
-        cfg: Resolved options.
-        names: What may be drawn, as ``operations`` has it.
+    ``view`` is 0 for the first global crop, 1 for the second, more for local ones: their chances differ. ``names`` may
+    be drawn, as ``operations`` has it.
     """
     amount, order, chance = u[:, :5].T, u[:, 5:9], u[:, 9:].T
     most = {name: change * cfg.jitter for name, change in _JITTER.items()}

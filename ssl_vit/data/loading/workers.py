@@ -136,14 +136,9 @@ def decoded(
 ) -> Iterator[Decoded]:
     """Decoded batches in order, whatever the number of processes.
 
-    Args:
-        images: The set.
-        wanted: What every batch is of; computed when a process is sent for it.
-        workers: Loader processes; None chooses.
-        replace: Put the next readable image in the place of an unreadable one; else it is left out.
-        seed: Of the windows' and crops' places; None takes windows from the middle.
-        pinned: Have a thread copy pixels to memory that the device can fetch by itself.
-        crops: Cut these from the files.
+    What is wanted is computed when a process is sent for it. The next readable image may replace an unreadable one,
+    which else is left out. The seed is of windows' and crops' places; None takes windows from the middle. ``pinned``
+    has a thread copy pixels to memory that the device can fetch by itself.
     """
     wanted = iter(wanted)
     for first in wanted:  # nothing is started where nothing is wanted

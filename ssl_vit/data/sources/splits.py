@@ -19,13 +19,7 @@ def made_split(
     The split depends on the labels' order alone, never on a run's seed, so every run on a source is judged on the same
     images. A class of one image stays in training.
 
-    Args:
-        labels: Int[n], or one row per image as ``kind`` says.
-        kind: How to read the labels; other kinds are balanced by ``targets.strata``.
-        groups: Int[n]: images of one group stay on one side.
-
-    Returns:
-        Sorted training and test positions.
+    Labels of other kinds are balanced by ``targets.strata``. Returns sorted training and test positions.
 
     Raises:
         UserError: When all images are of one group.
