@@ -105,20 +105,6 @@ def _from_table(
     return weights.index_select(0, place if flip is None else place + flip * (len(weights) // 2)).transpose(1, 2)
 
 
-def crop_resize(
-    images: Float[Tensor, "B C H W"],
-    boxes: Float[Tensor, "B 4"],
-    out: int,
-    flip: Bool[Tensor, " B"] | None = None,
-    interpolation: Interpolation = "bicubic",
-    *,
-    whole: bool = False,
-) -> Float[Tensor, "B C O O"]:
-    """Crops every image to its own box, resizes it to a square and mirrors it where asked, as ``crop_resize_views``."""
-    mirrored = None if flip is None else flip[:, None]
-    return crop_resize_views(images, boxes[:, None], out, mirrored, interpolation, whole=whole)[:, 0].contiguous()
-
-
 def _products(
     images: Float[Tensor, "B C H W"], vertical: Float[Tensor, "B V O H"], horizontal: Float[Tensor, "B V O W"]
 ) -> Float[Tensor, "B V C O O"]:
@@ -127,32 +113,33 @@ def _products(
     channels = images.shape[1]
     rows = vertical.reshape(batch, views * out, height) @ images.transpose(1, 2).reshape(batch, height, -1)
     crops = rows.view(batch * views, out * channels, -1) @ horizontal.flatten(0, 1).transpose(1, 2)
-    return crops.view(batch, views, out, channels, out).transpose(2, 3)
+    return crops.view(batch, views, out, channels, out).transpose(2, 3).contiguous()
 
 
-def crop_resize_views(
+def crop_resize(
     images: Float[Tensor, "B C H W"],
-    boxes: Float[Tensor, "B V 4"],
+    boxes: Float[Tensor, "B *V 4"],
     out: int,
-    flip: Bool[Tensor, "B V"] | None = None,
+    flip: Bool[Tensor, B * V] | None = None,
     interpolation: Interpolation = "bicubic",
     *,
     whole: bool = False,
-) -> Float[Tensor, "B V C O O"]:
-    """Several crops of every image, resized to squares and mirrored where asked, without a copy of it for each.
+) -> Float[Tensor, "B *V C O O"]:
+    """One or V crops of every image, resized to squares and mirrored where asked, without a copy of it for each.
 
     On a CPU, where it is worth the calls, each crop of a large image is made from its own pixels instead of by weights
     of zero for others. Boxes are top, left, height and width in pixels of these images; where all are of whole pixels,
     the weights of small images are looked up. ``flip`` says which crops to mirror left to right.
     """
-    batch, views = shape = boxes.shape[:2]
-    channels, height, width = images.shape[1:]
-    each = boxes.flatten(0, 1).to(images.dtype)
+    batch, channels, height, width = images.shape
+    each = boxes.reshape(-1, 4).to(images.dtype)
+    views = math.prod(boxes.shape[1:-1])
+    shape, result = (batch, views), (*boxes.shape[:-1], channels, out, out)
     if whole and max(height, width, out) <= SMALL:
         top, left, h, w = each.unbind(1)
         vertical = _from_table(top, h, height, out, None, interpolation)
         horizontal = _from_table(left, w, width, out, None if flip is None else flip.flatten(), interpolation)
-        return _products(images, vertical.unflatten(0, shape), horizontal.unflatten(0, shape))
+        return _products(images, vertical.unflatten(0, shape), horizontal.unflatten(0, shape)).view(result)
     if flip is not None:
         flip = torch.cat([torch.zeros_like(flip), flip]).flatten()
     # Both axes at once: no crop reaches beyond its own, so that the weights there are zeros.
@@ -165,8 +152,9 @@ def crop_resize_views(
         for i, (top, left, bottom, right) in enumerate(torch.cat([each[:, :2].floor(), ends], dim=1).long().tolist()):
             inside = images[i // views, :, top:bottom, left:right]
             crops[i] = vertical[i, :, top:bottom] @ inside @ horizontal[i, :, left:right].T
-        return crops.unflatten(0, shape)
-    return _products(images, vertical[..., :height].unflatten(0, shape), horizontal[..., :width].unflatten(0, shape))
+        return crops.view(result)
+    vertical, horizontal = vertical[..., :height].unflatten(0, shape), horizontal[..., :width].unflatten(0, shape)
+    return _products(images, vertical, horizontal).view(result)
 
 
 def crops_in_bytes(images: Shaped[Tensor, "B C H W"], out: int) -> bool:

@@ -79,8 +79,7 @@ def _cut(
         each = zip(boxes.unbind(1), flips, strict=True)
         views = [augment.crop_bytes(batch.images, box, crops.size, mirror) for box, mirror in each]
         return scale.scaled(torch.stack(views, dim=1).flatten(0, 1), dtype)
-    cut = augment.crop_resize_views(pixels(), boxes, crops.size, flip, whole=not whole)
-    return cut.flatten(0, 1).contiguous().clamp_(0.0, 1.0)
+    return augment.crop_resize(pixels(), boxes, crops.size, flip, whole=not whole).flatten(0, 1).clamp_(0.0, 1.0)
 
 
 def by_size(inputs: dict[str, Tensor]) -> list[tuple[Float[Tensor, "B V C S S"], Float[Tensor, "B V *L"] | None]]:

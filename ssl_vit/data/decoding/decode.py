@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from PIL import Image, ImageOps
 
-from ssl_vit.data.decoding import deep, jpeg, tiff
+from ssl_vit.data.decoding import deep, jpeg
 from ssl_vit.data.decoding.formats import Format, Header, Pixels, Raw, Unreadable
 from ssl_vit.data.decoding.resize import Interpolation, as_tensor, resize_8bit, resize_bytes, resize_planes
 
@@ -48,10 +48,8 @@ def open_image(raw: Raw) -> tuple[Header, Image.Image | None]:
         headers = _each_part(raw, read_header)
         _check_one_size([h[2:] for h in headers])
         return Header(sum(h.channels for h in headers), max(h.bits for h in headers), *headers[0][2:]), None
-    if (header := tiff.tiff_header(raw)) is not None:
+    if (header := deep.header(raw)) is not None:
         return header, None
-    if (ppm := deep.deep_ppm(raw)) is not None:
-        return ppm[0], None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         image = _open(raw)
@@ -59,7 +57,7 @@ def open_image(raw: Raw) -> tuple[Header, Image.Image | None]:
         if image.format != "TIFF" and _orientation(image, raw) in _SWAPPED:  # a TIFF's size is upright already
             width, height = height, width
         if deep.is_deep_png(raw):  # Pillow calls 16-bit grey with alpha "RGBA"
-            return Header(deep.deep_png_channels(raw), 16, height, width), image
+            return Header(deep.png_channels(raw), 16, height, width), image
         return Header(1 if image.mode in _GREY else 3, 16 if image.mode.startswith("I") else 8, height, width), image
 
 
@@ -166,12 +164,15 @@ def _find(raw: Raw, form: Format, canvas: tuple[int, int] | None, opened: Image.
     if isinstance(raw, np.ndarray):
         pixels = raw
     elif isinstance(raw, tuple):
-        pixels = _to_format(_joined(raw, form.bits), form, colour=False)
+        # Each part has as many channels as it has by itself.
+        planes = _each_part(raw, lambda part: decode(part, Format(read_header(part).channels, form.bits), None)[0])
+        _check_one_size([p.shape[1:] for p in planes])
+        pixels = _to_format(np.concatenate(planes), form, colour=False)
     else:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                pixels = _beyond_pillow(raw)
+                pixels = deep.pixels(raw)
                 if pixels is None:
                     with opened or _open(raw) as image:
                         _refuse(image, raw)
@@ -182,23 +183,8 @@ def _find(raw: Raw, form: Format, canvas: tuple[int, int] | None, opened: Image.
                 raise
             except Exception as error:
                 raise Unreadable(str(error).partition("\n")[0] or type(error).__name__) from error
-        pixels = _to_format(pixels, form, colour=not tiff.is_tiff(raw))
+        pixels = _to_format(pixels, form, colour=not deep.is_tiff(raw))
     return _Found(pixels, (pixels.shape[1], pixels.shape[2]), 1, in_bytes=False)
-
-
-def _joined(parts: tuple[bytes, ...], bits: int) -> Pixels:
-    """The channels of all parts, each with as many as it has by itself."""
-    planes = _each_part(parts, lambda part: decode(part, Format(read_header(part).channels, bits), None)[0])
-    _check_one_size([p.shape[1:] for p in planes])
-    return np.concatenate(planes)
-
-
-def _beyond_pillow(raw: bytes) -> Pixels | None:
-    """Pixels of a file that Pillow would cut to 8 bits or one page; None for all others."""
-    if deep.is_deep_png(raw):
-        return deep.decode_deep_png(raw)
-    ppm = deep.deep_ppm(raw)
-    return tiff.decode_tiff(raw) if ppm is None else deep.decode_deep_ppm(raw, *ppm)
 
 
 def _is_simple(image: Image.Image) -> bool:
@@ -222,19 +208,13 @@ def _decode_8bit(image: Image.Image, raw: bytes, form: Format, canvas: tuple[int
     pixels = jpeg.decode_quickly(raw, image, form, step) if orientation == 1 else None
     if pixels is None:
         step = jpeg.draft(image, step)
-        pixels = _by_pillow(image, form, upright=orientation == 1)
+        if image.mode == "P" and "transparency" in image.info:
+            image = image.convert("RGBA")
+        mode = "L" if form.channels == 1 else "RGB"
+        image = image if image.mode == mode else image.convert(mode)
+        pixels = deep.planes(np.asarray(image if orientation == 1 else ImageOps.exif_transpose(image)))
     height, width = pixels.shape[1:] if step == 1 else stored[::-1] if turned else stored
     return _Found(pixels, (height, width), step, in_bytes=True)
-
-
-def _by_pillow(image: Image.Image, form: Format, *, upright: bool) -> Pixels:
-    if image.mode == "P" and "transparency" in image.info:
-        image = image.convert("RGBA")
-    mode = "L" if form.channels == 1 else "RGB"
-    image = image if image.mode == mode else image.convert(mode)
-    if not upright:
-        image = ImageOps.exif_transpose(image)
-    return tiff.planes(np.asarray(image))
 
 
 def _decode_any(image: Image.Image, raw: bytes) -> Pixels:
@@ -244,7 +224,7 @@ def _decode_any(image: Image.Image, raw: bytes) -> Pixels:
         return _decode_8bit(image, raw, Format(1 if image.mode in _GREY else 3, 8), None).pixels
     if _orientation(image, raw) != 1:
         image = ImageOps.exif_transpose(image)
-    return np.ascontiguousarray(tiff.as_pixels(np.asarray(image))[None])
+    return np.ascontiguousarray(deep.as_pixels(np.asarray(image))[None])
 
 
 def _to_format(pixels: Pixels, form: Format, *, colour: bool) -> Pixels:

@@ -23,8 +23,7 @@ from ssl_vit.data.decoding.formats import Unreadable
 from ssl_vit.data.images import ArrayRows, ImageSet
 from ssl_vit.data.loading.batch import Batch, Fields, describe, finish, narrow
 from ssl_vit.data.loading.shared import SharedArray, free_memory
-from ssl_vit.data.loading.unreadable import UnreadableLog
-from ssl_vit.data.loading.workers import in_processes, loader_processes
+from ssl_vit.data.loading.workers import UnreadableLog, in_processes, loader_processes
 
 Cache = Literal["auto", "ram", "device", "none"]
 """``--data.cache``."""

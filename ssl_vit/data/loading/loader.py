@@ -14,8 +14,7 @@ from ssl_vit.data.images import ImageSet, evenly
 from ssl_vit.data.loading.batch import Batch, Fields, describe, finish, to_device
 from ssl_vit.data.loading.cache import TAKEN, Cache, Place, choose, keep
 from ssl_vit.data.loading.file_crops import FileCrops
-from ssl_vit.data.loading.unreadable import UnreadableLog
-from ssl_vit.data.loading.workers import Decoded, Wanted, decoded
+from ssl_vit.data.loading.workers import Decoded, UnreadableLog, Wanted, decoded
 from ssl_vit.data.order import epoch_order
 
 _FROM_FILES = Place("none", "every visit's crop is cut from the file")

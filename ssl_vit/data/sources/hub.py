@@ -14,13 +14,9 @@ from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, OfflineModeIs
 
 from ssl_vit.core.errors import UserError
 
-_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(:[\w.-]+)?")
+ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(:[\w.-]+)?")
+"""How the hub writes names: owner/name or owner/name:config."""
 _SECONDS = 10.0
-
-
-def could_be_an_id(path: str) -> bool:
-    """Whether a path that does not exist here is written as the hub writes names: owner/name or owner/name:config."""
-    return _ID.fullmatch(path) is not None
 
 
 def load_hub(path: str, why_not_here: str) -> dict[str, datasets.Dataset]:

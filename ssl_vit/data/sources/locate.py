@@ -46,7 +46,7 @@ def open_source(cfg: SourceConfig, *, labelled: bool, dataset: Any = None) -> di
         missing = f"there is no file or folder {path}{_neighbours(place)}"
         from ssl_vit.data.sources import hub
 
-        if hub.could_be_an_id(path) and not place.parent.is_dir():
+        if hub.ID.fullmatch(path) and not place.parent.is_dir():
             return _open_dataset(hub.load_hub(path, missing), cfg, labelled)
         raise UserError(missing)
     if place.is_file():

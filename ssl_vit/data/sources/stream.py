@@ -21,6 +21,8 @@ from ssl_vit.data.sources.part import Part
 from ssl_vit.data.sources.readers import first_line, not_read, open_parquet
 from ssl_vit.data.sources.table_files import Opened, fitted, image_columns, image_in, parts_of, print_of, undecoded
 
+_HEAVY = (pyarrow.types.is_binary, pyarrow.types.is_large_binary, pyarrow.types.is_struct)
+
 
 @dataclass(frozen=True)
 class _RowGroups:
@@ -93,7 +95,7 @@ def _opened(files: list[Path], images: tuple[str, ...], labelled: bool, folder: 
         for group in range(opened.metadata.num_row_groups):
             rows = np.arange(opened.metadata.row_group(group).num_rows)
             found.append(np.stack([np.full_like(rows, number), np.full_like(rows, group), rows], axis=1))
-        kept = [f.name for f in schema if f.name not in images and not _is_heavy(f.type)]
+        kept = [f.name for f in schema if f.name not in images and not any(heavy(f.type) for heavy in _HEAVY)]
         with not_read(file):
             tables.append(_as_dataset(opened.read(columns=kept if labelled else [c for c in kept if c == "split"])))
     table = fitted(tables, files[0].parent)
@@ -113,7 +115,3 @@ def _beginning(files: dict[str, list[Path]]) -> datasets.Dataset:
         batch = next(first.iter_batches(batch_size=8, row_groups=[group]))
         schema = batch.schema.with_metadata(first.schema_arrow.metadata)
         return _as_dataset(pyarrow.Table.from_batches([batch], schema=schema))
-
-
-def _is_heavy(kind: pyarrow.DataType) -> bool:
-    return pyarrow.types.is_binary(kind) or pyarrow.types.is_large_binary(kind) or pyarrow.types.is_struct(kind)
