@@ -260,10 +260,8 @@ def _probed(count: int, blocks: np.ndarray | None) -> np.ndarray:
 def measure(rows: Rows, name: str, blocks: np.ndarray | None = None) -> tuple[Format, Sizes]:
     """Reads headers of up to 512 images, evenly spaced, and decides the format that holds them all.
 
-    ``blocks`` are as in ``ImageSet``; ``name`` is what the images are called in messages.
-
-    Raises:
-        UserError: When none of them is an image, or they have channels that do not mix.
+    ``blocks`` are as in ``ImageSet``; ``name`` is what the images are called in messages. A UserError says where none
+    of them is an image, or they have channels that do not mix.
     """
     headers, reasons, example = [], [], dict[int, str]()
     for row in _probed(len(rows), blocks).tolist():

@@ -49,9 +49,6 @@ def measure_scale(images: ImageSet, at_most: int = 2000) -> PixelScale:
     """Mean and deviation of every channel over up to 2,000 evenly spaced training images, taken whole.
 
     Sums are whole numbers and therefore exact: every process of a run comes to the same last bit.
-
-    Raises:
-        UserError: When none of them can be read.
     """
     if images.window is not None:  # an image is decoded whole for its window anyway
         images = replace(images, window=None, sizes=Sizes(None, images.sizes.short_side))

@@ -186,14 +186,6 @@ def crop_bytes(
     return crops[0] if len(crops) == 1 else torch.cat(crops)
 
 
-def mirror(images: Shaped[Tensor, "B C H W"], which: Bool[Tensor, " B"]) -> Shaped[Tensor, "B C H W"]:
-    """Mirrors some images left to right; a CPU leaves the others alone where they are large."""
-    if images.device.type == "cpu" and max(images.shape[2:]) > SMALL:
-        each = [i.flip(3) if m else i for i, m in zip(images.split(1), which.tolist(), strict=True)]
-        return each[0] if len(each) == 1 else torch.cat(each)
-    return torch.where(which[:, None, None, None], images.flip(3), images)
-
-
 def random_shift(key: Key, size: int) -> Int[Tensor, "B 2"]:
     """Where crops of padded images begin, down and right: from 0 to twice the padding of an eighth of the side."""
     return (uniform(key, 2) * (2 * (size // 8) + 1)).long()

@@ -29,17 +29,37 @@ the cost of a call, few enough to stay in the cache and in memory that the syste
 
 
 class _Crops(NamedTuple):
-    """The views of one size."""
+    """The views of one size, in pixels, that show such shares of an image."""
 
     name: str
     views: slice
+    number: int
     size: int
     area: tuple[float, float]
+    cfg: ResolvedCrops
+    scale: PixelScale
+    dtype: torch.dtype
 
-    @property
-    def number(self) -> int:
-        """How many there are of an image."""
-        return self.views.stop - self.views.start
+    def cut(
+        self, batch: Batch, pixels: Callable[[], Float[Tensor, "B C H W"]], key: Key, u: Float[Tensor, "B V"]
+    ) -> Float[Tensor, "N C S S"]:
+        """Random crops, resized and mirrored; as they are where images are used whole and have that size."""
+        flip = u < 0.5 if self.cfg.flip else None
+        canvas = batch.images.shape[2:]
+        whole = self.area == (1.0, 1.0)
+        if whole and batch.native and canvas == (self.size, self.size):
+            same = pixels().repeat_interleave(self.number, dim=0)
+            return same if flip is None else torch.where(flip.view(-1, 1, 1, 1), same.flip(3), same)
+        sizes = batch.sizes.repeat_interleave(self.number, dim=0)
+        boxes = centre_crop(sizes) if whole else random_resized_crop(key, sizes, self.area, self.cfg.ratio)
+        boxes = to_canvas(boxes, sizes, canvas)
+        boxes = (boxes if whole else whole_pixels(boxes, canvas)).unflatten(0, u.shape)
+        if not whole and self.dtype == torch.float32 and augment.crops_in_bytes(batch.images, self.size):
+            flips = [None] * self.number if flip is None else flip.unbind(1)
+            each = zip(boxes.unbind(1), flips, strict=True)
+            views = [augment.crop_bytes(batch.images, box, self.size, mirror) for box, mirror in each]
+            return self.scale.scaled(torch.stack(views, dim=1).flatten(0, 1), self.dtype)
+        return augment.crop_resize(pixels(), boxes, self.size, flip, whole=not whole).flatten(0, 1).clamp_(0.0, 1.0)
 
 
 def _keys(index: Tensor, epoch: Tensor, seed: int, purpose: str, views: int) -> Key:
@@ -51,35 +71,6 @@ def _keys(index: Tensor, epoch: Tensor, seed: int, purpose: str, views: int) -> 
 def _of(values: Float[Tensor, "P N"] | Int[Tensor, "P N"], crops: _Crops, shape: tuple[int, int]) -> Tensor:
     """What belongs to the crops of one size, of values for all views of all images."""
     return values.unflatten(1, shape)[:, :, crops.views].flatten(1)
-
-
-def _cut(
-    batch: Batch,
-    pixels: Callable[[], Float[Tensor, "B C H W"]],
-    scale: PixelScale,
-    key: Key,
-    u: Float[Tensor, "B V"],
-    crops: _Crops,
-    cfg: ResolvedCrops,
-    dtype: torch.dtype,
-) -> Float[Tensor, "N C S S"]:
-    """Random crops, resized to one size and mirrored; as they are where images are used whole and have that size."""
-    flip = u < 0.5 if cfg.flip else None
-    canvas = batch.images.shape[2:]
-    whole = crops.area == (1.0, 1.0)
-    if whole and batch.native and canvas == (crops.size, crops.size):
-        same = pixels().repeat_interleave(crops.number, dim=0)
-        return same if flip is None else torch.where(flip.view(-1, 1, 1, 1), same.flip(3), same)
-    sizes = batch.sizes.repeat_interleave(crops.number, dim=0)
-    boxes = centre_crop(sizes) if whole else random_resized_crop(key, sizes, crops.area, cfg.ratio)
-    boxes = to_canvas(boxes, sizes, canvas)
-    boxes = (boxes if whole else whole_pixels(boxes, canvas)).unflatten(0, u.shape)
-    if not whole and dtype == torch.float32 and augment.crops_in_bytes(batch.images, crops.size):
-        flips = [None] * crops.number if flip is None else flip.unbind(1)
-        each = zip(boxes.unbind(1), flips, strict=True)
-        views = [augment.crop_bytes(batch.images, box, crops.size, mirror) for box, mirror in each]
-        return scale.scaled(torch.stack(views, dim=1).flatten(0, 1), dtype)
-    return augment.crop_resize(pixels(), boxes, crops.size, flip, whole=not whole).flatten(0, 1).clamp_(0.0, 1.0)
 
 
 def by_size(inputs: dict[str, Tensor]) -> list[tuple[Float[Tensor, "B V C S S"], Float[Tensor, "B V *L"] | None]]:
@@ -104,10 +95,10 @@ def multicrop_view(
 
     ``size`` is S, the side of the network's input in pixels; arithmetic is float32 or float64.
     """
-    sets = [_Crops("globals", slice(0, GLOBALS), size, cfg.global_scale)]
+    sets = [_Crops("globals", slice(0, GLOBALS), GLOBALS, size, cfg.global_scale, cfg, scale, dtype)]
     if cfg.local_crops:
-        after = slice(GLOBALS, GLOBALS + cfg.local_crops)
-        sets.append(_Crops("locals", after, cfg.local_size, cfg.local_scale))
+        of_them = slice(GLOBALS, None), cfg.local_crops, cfg.local_size, cfg.local_scale
+        sets.append(_Crops("locals", *of_them, cfg, scale, dtype))
     views, widest = GLOBALS + cfg.local_crops, cfg.blur_sigma[1]
 
     def colours(key: Key, images: int, channels: int) -> tuple[Float[Tensor, " N"], Draws]:
@@ -131,7 +122,7 @@ def multicrop_view(
         inputs: dict[str, Tensor] = {}
         for crops, groups in zip(sets, rows, strict=True):
             own = Key(low[:, crops.views].flatten(), high[:, crops.views].flatten())
-            cut = _cut(batch, pixels, scale, own, flip[:, crops.views], crops, cfg, dtype)
+            cut = crops.cut(batch, pixels, own, flip[:, crops.views])
             apply(cut, _of(drawn.values, crops, shape), groups, bits=scale.bits, widest=widest)
             inputs[crops.name] = scale.normalise(cut).unflatten(0, (shape[0], crops.number))
         if drop_rates is not None:
@@ -159,10 +150,8 @@ def views_for(
 ) -> tuple[View, str, tuple[str, ...]]:  # fmt: skip
     """The crops of one run: their view, what the network sees of an image in words, and notes for the user.
 
-    ``drop_path`` is the rate of stochastic depth at the last block, in [0, 1).
-
-    Raises:
-        UserError: For local crops that the backbone cannot read.
+    ``drop_path`` is the rate of stochastic depth at the last block, in [0, 1). A UserError names local crops that the
+    backbone cannot read.
     """
     size = model.img_size
     if cfg.local_crops:

@@ -15,15 +15,11 @@ from ssl_vit.data.constants import constant, sent
 from ssl_vit.views.colour import grey, left_out, sensible
 
 Images = Float[Tensor, "B C H W"]
-Strength = Float[Tensor, " B"]
+Strength = Float[Tensor, "B 1 1 1"]
 """Signed magnitude / 10, in [-1, 1]; operations without a direction read its absolute value."""
 
 LAYERS, PROBABILITY, DEVIATION, MOST = 2, 0.5, 0.5, 10.0
 """Operations drawn per image, chance that each is applied, deviation and largest value of the magnitude."""
-
-
-def _each(values: Strength) -> Float[Tensor, "B 1 1 1"]:
-    return values[:, None, None, None]
 
 
 def _levels(images: Images) -> Images:
@@ -33,7 +29,7 @@ def _levels(images: Images) -> Images:
 
 def _enhance(images: Images, plain: Tensor, strength: Strength) -> Images:
     """Moves away from a plain image, or towards it, by Pillow's factor in [0.1, 1.9]."""
-    factor = (1.0 + 0.9 * _each(strength)).clamp(min=0.1)
+    factor = (1.0 + 0.9 * strength).clamp(min=0.1)
     return (plain + (images - plain) * factor).clamp(0.0, 1.0)
 
 
@@ -75,19 +71,19 @@ def _equalise(images: Images, strength: Strength) -> Images:
 
 def _posterise(images: Images, strength: Strength) -> Images:
     """Keeps the 4 to 1 highest bits, fewer for larger magnitudes (none, a black image, would keep no label either)."""
-    step = _each(2.0 ** (4.0 + (strength.abs() * 4.0).floor().clamp(max=3.0)))
+    step = 2.0 ** (4.0 + (strength.abs() * 4.0).floor().clamp(max=3.0))
     return (_levels(images) / step).floor() * step / 255.0
 
 
 def _solarise(images: Images, strength: Strength) -> Images:
     """Inverts what is brighter than a threshold that falls from 256 to 0."""
     threshold = 256.0 - (strength.abs() * 256.0).floor()
-    return torch.where(_levels(images) < _each(threshold), images, 1.0 - images)
+    return torch.where(_levels(images) < threshold, images, 1.0 - images)
 
 
 def _solarise_add(images: Images, strength: Strength) -> Images:
     """Brightens the darker half by up to 110 levels."""
-    added = (images + _each((strength.abs() * 110.0).floor() / 255.0)).clamp(max=1.0)
+    added = (images + (strength.abs() * 110.0).floor() / 255.0).clamp(max=1.0)
     return torch.where(_levels(images) < 128, added, images)
 
 
@@ -120,7 +116,7 @@ def notice(channels: int, bits: int) -> str:
     return left_out("RandAugment leaves", _NAMES, operations(channels, bits), channels, bits)
 
 
-def _affine(name: str, strength: Strength, height: int, width: int) -> Float[Tensor, "B 2 3"]:
+def _affine(name: str, strength: Float[Tensor, " B"], height: int, width: int) -> Float[Tensor, "B 2 3"]:
     """Where each pixel of the result comes from: x, y of the source as linear functions of x, y, 1, in pixels."""
     if name == "rotate":
         turn = strength * math.radians(30.0)
@@ -149,7 +145,7 @@ def _warp(images: Images, affine: Float[Tensor, "B 2 3"], fill: Float[Tensor, " 
 
 
 def apply(
-    images: Images, names: list[str | None], strength: Strength, fill: Float[Tensor, " C"]
+    images: Images, names: list[str | None], strength: Float[Tensor, " B"], fill: Float[Tensor, " C"]
 ) -> Float[Tensor, "B C H W"]:
     """One operation per sample (None for no change), computed only for the samples that have it.
 
@@ -164,7 +160,7 @@ def apply(
         if name not in _INTENSITY:
             moves.append((rows, _affine(name, strength[rows], images.shape[2], images.shape[3])))
         else:
-            result[rows] = _INTENSITY[name](images[rows], strength[rows])
+            result[rows] = _INTENSITY[name](images[rows], strength[rows, None, None, None])
     if moves:
         rows = torch.cat([part for part, _ in moves])
         result[rows] = _warp(images[rows], torch.cat([affine for _, affine in moves]), fill.to(images.dtype))

@@ -59,7 +59,7 @@ def geometry(
         if by_bytes and boxes is not None:
             return scale.scaled(augment.crop_bytes(images, boxes[part], size, flip, cfg.interpolation), dtype)
         if boxes is None and flip is not None:
-            images = augment.mirror(images, flip)
+            images = torch.where(flip[:, None, None, None], images.flip(3), images)
         images = scale.scaled(images, dtype)
         if boxes is None:
             return images

@@ -45,11 +45,7 @@ def header(raw: bytes) -> Header | None:
 
 
 def pixels(raw: bytes) -> Pixels | None:
-    """Pixels [C, H, W], upright; None where Pillow reads all that there is.
-
-    Raises:
-        Unreadable: With the reason.
-    """
+    """Pixels [C, H, W], upright; None where Pillow reads all that there is, ``Unreadable`` where nobody may."""
     if is_deep_png(raw):
         return _decode_deep_png(raw)
     ppm = _deep_ppm(raw)

@@ -40,11 +40,7 @@ class Header(NamedTuple):
 
 
 def check_area(height: int, width: int) -> None:
-    """Refuses sizes that Pillow would refuse, for the files that it does not read itself.
-
-    Raises:
-        Unreadable: Above Pillow's limit against decompression bombs (179 million pixels), or without any pixel.
-    """
+    """Refuses sizes without a pixel or above Pillow's limit (179 million) for files that it does not read itself."""
     if not height * width:
         raise Unreadable("no pixels")
     if Image.MAX_IMAGE_PIXELS is not None and height * width > 2 * Image.MAX_IMAGE_PIXELS:

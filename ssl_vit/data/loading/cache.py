@@ -140,10 +140,7 @@ def keep(
 ) -> Kept:
     """Decodes every image once per machine, with a progress bar; what is an array already is used as it is.
 
-    The log gets the unreadable images, whose places the next readable ones take.
-
-    Raises:
-        UserError: When too many images are unreadable.
+    The log gets the unreadable images, whose places the next readable ones take, and ends what has too many of them.
     """
     every = np.arange(len(images))
     if _is_array(images):

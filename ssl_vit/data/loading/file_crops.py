@@ -64,11 +64,8 @@ def _open(images: ImageSet, i: int) -> tuple[Raw, tuple[Header, Image.Image | No
 def file_crops(loading: LoadingConfig, images: ImageSet, cfg: ResolvedAugment, side: int) -> FileCrops | None:
     """Decides where random crops are cut: from files, or (None) from decoded images on the device.
 
-    Left open, files are chosen for sets that would fill more than 64 GB on their canvas, on every machine alike.
-    ``side`` is that of the model's input in pixels.
-
-    Raises:
-        UserError: When crops were to be cut from files, but there are no files or no crops, or they were to be kept.
+    Left open, files are chosen for sets that would fill more than 64 GB on their canvas, on every machine alike. Where
+    there are no files or no crops, or they were to be kept, a UserError says so. ``side`` is the model's in pixels.
     """
     asked, kept = loading.crop_from, loading.cache in ("ram", "device")
     reasons = {

@@ -117,11 +117,8 @@ def eval_batches(
 ) -> Iterator[Batch]:  # fmt: skip
     """This process's share of a set, in order: every readable image of the set on exactly one process, once.
 
-    The last batch is smaller, never padded. Unreadable images are left out; the log gets them. A process that is alone
-    takes all of the set, because others do not take part.
-
-    Raises:
-        UserError: When more than 1 % are unreadable.
+    The last batch is smaller, never padded. Unreadable images are left out; the log gets them, and ends it at 1 %. A
+    process that is alone takes all of the set, because others do not take part.
     """
     rank, world = (0, 1) if alone else rank_and_world()
     first, last = (len(images) * r // world for r in (rank, rank + 1))
@@ -143,13 +140,9 @@ def some_images(images: ImageSet, count: int, device: torch.device) -> tuple[Bat
 
 
 def chosen_images(images: ImageSet, positions: Int[np.ndarray, " n"], device: torch.device) -> tuple[Batch, list[str]]:
-    """The images at these positions of a set, in this order; an image may occur again.
+    """The images at these positions of a set, in this order, as one batch; an image may occur again.
 
-    Returns:
-        Those that can be read, as one batch, and names and reasons of the others.
-
-    Raises:
-        UserError: When none can be read.
+    Beside those that can be read, names and reasons of the others; a UserError where none can.
     """
     chosen = images.subset(positions)
     log = UnreadableLog(chosen, silent=True)

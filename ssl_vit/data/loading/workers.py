@@ -207,11 +207,7 @@ class UnreadableLog:
         return [f"{self.images.where(i)} cannot be read ({reason})" for i, reason in sorted(self.reasons.items())]
 
     def add(self, bad: list[tuple[int, str]], consequence: str) -> None:
-        """Counts images and warns about new ones.
-
-        Raises:
-            UserError: With the list, when there are too many.
-        """
+        """Counts images and warns about new ones; a UserError lists them all when there are too many."""
         new = {i: reason for i, reason in bad if i not in self.reasons}
         self.reasons |= new
         allowed = max(1, int(_TOLERATED * len(self.images)))

@@ -22,8 +22,7 @@ _SECONDS = 10.0
 def load_hub(path: str, why_not_here: str) -> dict[str, datasets.Dataset]:
     """Every split of owner/name or owner/name:config on the hub, from the cache where it is there.
 
-    Raises:
-        UserError: Where the hub has no such data set, keeps it behind a login, or cannot be reached.
+    A UserError says where the hub has no such data set, keeps it behind a login, or cannot be reached.
     """
     name, _, config = path.partition(":")
     try:
@@ -47,10 +46,8 @@ def load_hub(path: str, why_not_here: str) -> dict[str, datasets.Dataset]:
 def ask_hub(question: Callable[[float], object]) -> None:
     """One short question, so that a machine without network does not wait through a minute of repetitions.
 
-    It gets the number of seconds to wait. Where the hub does not answer, only its cache is looked into from here on.
-
-    Raises:
-        GatedRepoError, RepositoryNotFoundError: What it answers.
+    It gets the number of seconds to wait, and may raise GatedRepoError and RepositoryNotFoundError. Where the hub does
+    not answer, only its cache is looked into from here on.
     """
     try:
         question(_SECONDS)

@@ -68,11 +68,7 @@ def named_columns(given: str, data: datasets.Dataset, place: str) -> list[str]:
 def read_labels(
     splits: dict[str, datasets.Dataset], cfg: SourceConfig, place: str, images: tuple[str, ...]
 ) -> Labels | None:
-    """The labels of a table's splits; None where no column looks like labels and none was named.
-
-    Raises:
-        UserError: For columns that do not exist, contradict each other, or lack a value in some row.
-    """
+    """The labels of a table's splits; None where no column looks like labels and none was named."""
     first = next(iter(splits.values()))
     names = _label_columns(splits, cfg.label_column, place, images)
     if not names:

@@ -18,8 +18,6 @@ from ssl_vit.data.sources.locate import open_source
 from ssl_vit.data.sources.part import SPLITS, Part, join
 from ssl_vit.data.sources.splits import TEST_SHARE, made_split
 
-_ORDER = ("train", "val", "test")
-
 
 class Labelled(NamedTuple):
     """What evaluation and supervised training work on."""
@@ -123,7 +121,7 @@ def open_labelled(data: DataConfig, labelled: LabelledDataConfig, dataset: Any =
 def open_images(data: DataConfig) -> ImageSet:
     """Every image of a source without labels, split after split: train, val, test, then others."""
     parts = open_source(data, labelled=False)
-    usual = sorted(parts, key=lambda split: _ORDER.index(split) if split in _ORDER else len(_ORDER))
+    usual = sorted(parts, key=["train", "val", "test", *parts].index)
     return _image_set(data.path, parts, _trained_splits(parts, data, "--data.split") if data.split else usual)
 
 

@@ -17,12 +17,8 @@ def made_split(
     """Splits labelled rows into 80 % training and 20 % test, class by class, and group by group where there are groups.
 
     The split depends on the labels' order alone, never on a run's seed, so every run on a source is judged on the same
-    images. A class of one image stays in training.
-
-    Labels of other kinds are balanced by ``targets.strata``. Returns sorted training and test positions.
-
-    Raises:
-        UserError: When all images are of one group.
+    images. A class of one image stays in training. Labels of other kinds are balanced by ``targets.strata``. Returns
+    sorted training and test positions; a UserError says where all images are of one group.
     """
     even = strata(labels, kind)
     if groups is not None:
@@ -78,9 +74,6 @@ def draw_labels(labels: np.ndarray, count: int, draw: int, kind: Kind = "class")
 
     Strata (``targets.strata``) take turns (in an order that the draw decides), each giving its next image in the
     draw's order, so the images for 10 labels are among those for 20. Returns sorted positions.
-
-    Raises:
-        UserError: When there are fewer labels than that.
     """
     if not 0 < count <= len(labels):
         raise UserError(f"--eval.labels {count} of {len(labels)} training labels; give 1 to {len(labels)}")
