@@ -45,7 +45,7 @@ class PixelScale:
 _SILENT = 0.01  # deviation in grey levels below which a channel counts as constant
 
 
-def measure_scale(images: ImageSet, at_most: int = 2000) -> PixelScale:
+def measure_scale(images: ImageSet) -> PixelScale:
     """Mean and deviation of every channel over up to 2,000 evenly spaced training images, taken whole.
 
     Sums are whole numbers and therefore exact: every process of a run comes to the same last bit.
@@ -53,14 +53,12 @@ def measure_scale(images: ImageSet, at_most: int = 2000) -> PixelScale:
     if images.window is not None:  # an image is decoded whole for its window anyway
         images = replace(images, window=None, sizes=Sizes(None, images.sizes.short_side))
     total = np.zeros(images.form.channels, dtype=object)  # Python's integers, which have no limit
-    square = np.zeros_like(total)
-    count = 0
-    reasons: list[str] = []
-    for i in evenly(len(images), at_most):
+    square, count, reasons = np.zeros_like(total), 0, list[str]()
+    for i in evenly(len(images), 2000).tolist():
         try:
-            pixels, _ = images.read(int(i))
+            pixels, _ = images.read(i)
         except Unreadable as error:
-            reasons.append(f"{images.where(int(i))} ({error})")
+            reasons.append(f"{images.where(i)} ({error})")
             continue
         total += np.einsum("chw->c", pixels, dtype=np.uint64).astype(object)
         square += np.einsum("chw,chw->c", pixels, pixels, dtype=np.uint64).astype(object)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -12,15 +14,26 @@ from ssl_vit.core.randomness import Key, uniform
 _LUMA = (0.299, 0.587, 0.114)
 
 
-def sensible(names: tuple[str, ...], *without: tuple[str, ...]) -> tuple[str, ...]:
-    """The operations that make sense for some images, in order."""
-    return tuple(name for name in names if not any(name in left for left in without))
+class Operations(NamedTuple):
+    """Operations to draw from; some make sense for RGB alone (for some also of 16 bits), or for 8 bits alone."""
 
+    who: str
+    names: tuple[str, ...]
+    rgb: tuple[str, ...]
+    eight_bits: tuple[str, ...]
+    deep_rgb: bool
 
-def left_out(who: str, names: tuple[str, ...], drawn: tuple[str, ...], channels: int, bits: int) -> str:
-    """A sentence about the operations that make no sense; empty where all do."""
-    left = ", ".join(name for name in names if name not in drawn)
-    return f"{who} out {left}: they make no sense for {channels} channel(s) of {bits} bits" if left else ""
+    def sensible(self, channels: int, bits: int) -> tuple[str, ...]:
+        """What is drawn from: all of them for 8-bit RGB, else those that make sense."""
+        without: tuple[str, ...] = () if channels == 3 and (bits == 8 or self.deep_rgb) else self.rgb
+        without += () if bits == 8 else self.eight_bits
+        return tuple(name for name in self.names if name not in without)
+
+    def notice(self, channels: int, bits: int) -> str:
+        """A sentence about the operations that are left out; empty where none is."""
+        drawn = self.sensible(channels, bits)
+        left = ", ".join(name for name in self.names if name not in drawn)
+        return f"{self.who} out {left}: they make no sense for {channels} channel(s) of {bits} bits" if left else ""
 
 
 def luma(images: Float[Tensor, "B 3 H W"]) -> Float[Tensor, "B 1 H W"]:

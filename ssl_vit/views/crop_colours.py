@@ -23,7 +23,9 @@ _JITTER = {"brightness": 0.4, "contrast": 0.4, "saturation": 0.2, "hue": 0.1}
 OPERATIONS = (*_JITTER, "blur", "grey", "solarise")
 _NUMBER = {name: i for i, name in enumerate(OPERATIONS)}
 _NOTHING = len(OPERATIONS)
-_NEEDS_RGB, _NEEDS_8_BITS = ("saturation", "hue", "grey"), ("solarise",)
+# Three channels of 16 bits are a microscope's or a satellite's, not red, green and blue.
+_ALL = colour.Operations("Crops leave", OPERATIONS, ("saturation", "hue", "grey"), ("solarise",), deep_rgb=False)
+operations, notice = _ALL.sensible, _ALL.notice
 NUMBERS = 13
 """Uniform numbers per crop: four amounts of jitter and one of blur, four for the order, four chances."""
 _NARROWEST = 1 / 6
@@ -31,25 +33,6 @@ _NARROWEST = 1 / 6
 
 Rows = list[list[Int[Tensor, " _"]]]
 """For every step, for every operation: the crops that have it there."""
-
-
-def _is_rgb(channels: int, bits: int) -> bool:
-    return channels == 3 and bits == 8
-
-
-def operations(channels: int, bits: int) -> tuple[str, ...]:
-    """What is drawn from: all of them for 8-bit RGB, else those that make sense.
-
-    Three channels of 16 bits are a microscope's or a satellite's, not red, green and blue.
-    """
-    return colour.sensible(
-        OPERATIONS, () if _is_rgb(channels, bits) else _NEEDS_RGB, () if bits == 8 else _NEEDS_8_BITS
-    )
-
-
-def notice(channels: int, bits: int) -> str:
-    """A sentence about the operations that are left out; empty where none is."""
-    return colour.left_out("Crops leave", OPERATIONS, operations(channels, bits), channels, bits)
 
 
 class Draws(NamedTuple):
@@ -108,7 +91,7 @@ def apply(
     """
     changes: list[Callable[[Tensor, Tensor], Tensor]] = [
         colour.brightness,
-        partial(colour.contrast, rgb=_is_rgb(images.shape[1], bits)),
+        partial(colour.contrast, rgb=images.shape[1] == 3 and bits == 8),
         colour.saturation,
         colour.hue,
         partial(colour.blur_by_products, reach=math.ceil(3.0 * widest)),

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ssl_vit.core.randomness import Key, normal, uniform
 from ssl_vit.data.constants import constant, sent
-from ssl_vit.views.colour import grey, left_out, sensible
+from ssl_vit.views.colour import Operations, grey
 
 Images = Float[Tensor, "B C H W"]
 Strength = Float[Tensor, "B 1 1 1"]
@@ -101,19 +101,11 @@ _INTENSITY: dict[str, Callable[[Images, Strength], Images]] = {
 }
 _MOVED = {"shear_x": (0, 1, 0.3), "shear_y": (1, 0, 0.3), "translate_x": (0, 2, 0.45), "translate_y": (1, 2, 0.45)}
 """Which coefficient of the source's x or y changes, and by how much; translations are in shares of the side."""
-_NAMES = (*_INTENSITY, "rotate", *_MOVED)
-_NEEDS_RGB = ("saturation",)
-_NEEDS_8_BITS = ("equalise", "invert", "posterise", "solarise", "solarise_add")
-
-
-def operations(channels: int, bits: int) -> tuple[str, ...]:
-    """What is drawn from: the 15 operations, less those that make no sense for other pixels than 8-bit RGB."""
-    return sensible(_NAMES, () if channels == 3 else _NEEDS_RGB, () if bits == 8 else _NEEDS_8_BITS)
-
-
-def notice(channels: int, bits: int) -> str:
-    """A sentence about the operations that are left out; empty where none is."""
-    return left_out("RandAugment leaves", _NAMES, operations(channels, bits), channels, bits)
+_ALL = Operations(
+    "RandAugment leaves", (*_INTENSITY, "rotate", *_MOVED), ("saturation",),
+    ("equalise", "invert", "posterise", "solarise", "solarise_add"), deep_rgb=True,
+)  # fmt: skip
+operations, notice = _ALL.sensible, _ALL.notice
 
 
 def _affine(name: str, strength: Float[Tensor, " B"], height: int, width: int) -> Float[Tensor, "B 2 3"]:

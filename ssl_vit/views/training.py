@@ -50,22 +50,20 @@ def geometry(
     elif not (batch.native and canvas == (size, size)):
         boxes = to_canvas(centre_crop(batch.sizes), batch.sizes, canvas)
     by_bytes = drawn and dtype == torch.float32 and augment.crops_in_bytes(batch.images, size)
-    padded = augment.pad_crop(batch.images, shifts, flips) if shifts is not None and boxes is None else None
 
     def cut(part: slice) -> Tensor:
-        if padded is not None:
-            return scale.scaled(padded[part], dtype)
-        images, flip = batch.images[part], None if flips is None else flips[part]
+        images, (flip, shift) = batch.images[part], (None if each is None else each[part] for each in (flips, shifts))
         if by_bytes and boxes is not None:
             return scale.scaled(augment.crop_bytes(images, boxes[part], size, flip, cfg.interpolation), dtype)
-        if boxes is None and flip is not None:
-            images = torch.where(flip[:, None, None, None], images.flip(3), images)
-        images = scale.scaled(images, dtype)
         if boxes is None:
-            return images
-        mirrored = None if shifts is not None else flip
+            if shift is not None:
+                images = augment.pad_crop(images, shift, flip)
+            elif flip is not None:
+                images = torch.where(flip[:, None, None, None], images.flip(3), images)
+            return scale.scaled(images, dtype)
+        mirrored, images = flip if shift is None else None, scale.scaled(images, dtype)
         images = augment.crop_resize(images, boxes[part], size, mirrored, cfg.interpolation, whole=drawn).clamp_(0, 1)
-        return images if shifts is None else augment.pad_crop(images, shifts[part], flip)
+        return images if shift is None else augment.pad_crop(images, shift, flip)
 
     return cut
 
@@ -73,30 +71,21 @@ def geometry(
 def train_images(
     batch: Batch, seed: int, scale: PixelScale, cfg: ResolvedAugment, size: int, dtype: torch.dtype
 ) -> Float[Tensor, "B C S S"]:
-    """Training images, cropped, varied and normalised; where nothing is varied a CPU works in pieces."""
+    """Training images, cropped, varied as the policy says, normalised; where nothing varies a CPU works in pieces."""
     cut, count = geometry(batch, seed, scale, cfg, size, dtype), len(batch.index)
-    if cfg.policy in ("3-augment", "randaugment") or batch.images.device.type != "cpu":
-        return scale.normalise(vary(batch, seed, cut(slice(None)), scale, cfg))
-    images = torch.empty((count, batch.images.shape[1], size, size), dtype=dtype)
-    at_once = max(1, _AT_ONCE // images[0].numel())
-    for part in (slice(start, start + at_once) for start in range(0, count, at_once)):
-        scale.normalise(cut(part), out=images[part])
-    return images
-
-
-def vary(
-    batch: Batch, seed: int, images: Float[Tensor, "B C H W"], scale: PixelScale, cfg: ResolvedAugment
-) -> Float[Tensor, "B C H W"]:
-    """Intensity, colour and further geometry as the config's policy says; pixels in [0, 1]."""
-    key = sample_key(seed, "colour", batch)
+    if cfg.policy not in ("3-augment", "randaugment") and batch.images.device.type == "cpu":
+        images = torch.empty((count, batch.images.shape[1], size, size), dtype=dtype)
+        at_once = max(1, _AT_ONCE // images[0].numel())
+        for part in (slice(start, start + at_once) for start in range(0, count, at_once)):
+            scale.normalise(cut(part), out=images[part])
+        return images
+    images, key = cut(slice(None)), sample_key(seed, "colour", batch)
     if cfg.policy == "3-augment":
-        return colour.three_augment(key, images, bits=scale.bits)
-    if cfg.policy == "randaugment":
-        fill = constant(scale.mean, images.dtype, images.device)
-        return rand_augment(
-            key, images, magnitude=cfg.magnitude, fill=fill, bits=scale.bits, host=host_key(seed, "colour", batch)
-        )
-    return images
+        images = colour.three_augment(key, images, bits=scale.bits)
+    elif cfg.policy == "randaugment":
+        fill, host = constant(scale.mean, images.dtype, images.device), host_key(seed, "colour", batch)
+        images = rand_augment(key, images, magnitude=cfg.magnitude, fill=fill, bits=scale.bits, host=host)
+    return scale.normalise(images)
 
 
 def drop_path_factors(key: Key, rates: Float[Tensor, "*L"]) -> Float[Tensor, " B *L"]:

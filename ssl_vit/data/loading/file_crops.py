@@ -39,7 +39,13 @@ class FileCrops:
         """One crop [C, side, side] of each image in this visit, with its height and width, or why it cannot be read."""
         for first in range(0, len(index), _AT_ONCE):
             part = slice(first, first + _AT_ONCE)
-            opened = [_open(images, i) for i in index[part]]
+            opened: list[tuple[Raw, tuple[Header, Image.Image | None]] | Unreadable] = []
+            for i in index[part]:
+                try:
+                    raw = images.raw(i)
+                    opened.append((raw, open_image(raw)))
+                except Unreadable as error:
+                    opened.append(error)
             sizes = [(1, 1) if isinstance(each, Unreadable) else each[1][0][2:] for each in opened]
             key = make_key(seed, "crop", torch.tensor(epoch[part]), torch.tensor(index[part]))
             boxes = random_resized_crop(key, torch.tensor(sizes, dtype=torch.float32), self.scale, self.ratio)
@@ -51,14 +57,6 @@ class FileCrops:
                     yield crop, (self.side, self.side)
                 except Unreadable as error:
                     yield error
-
-
-def _open(images: ImageSet, i: int) -> tuple[Raw, tuple[Header, Image.Image | None]] | Unreadable:
-    try:
-        raw = images.raw(i)
-        return raw, open_image(raw)
-    except Unreadable as error:
-        return error
 
 
 def file_crops(loading: LoadingConfig, images: ImageSet, cfg: ResolvedAugment, side: int) -> FileCrops | None:
