@@ -120,7 +120,7 @@ def crop_resize(
     images: Float[Tensor, "B C H W"],
     boxes: Float[Tensor, "B *V 4"],
     out: int,
-    flip: Bool[Tensor, B * V] | None = None,
+    flip: Bool[Tensor, " B *V"] | None = None,
     interpolation: Interpolation = "bicubic",
     *,
     whole: bool = False,

@@ -221,10 +221,11 @@ def _image_set(name: str, parts: Mapping[str, Part], chosen: Sequence[str], labe
     """Some splits of a source, joined."""
     part = join([parts[split] for split in chosen])
     form, sizes = measure(part.rows, name, part.blocks)
+    pieces = tuple((p.fingerprint, len(p.rows)) for p in part.joined or (part,))
     found = ImageSet(
-        name, part.rows, np.arange(len(part.rows)), form, sizes, part.fingerprint, blocks=part.blocks,
-        pieces=part.pieces, splits=frozenset(p.fingerprint for p in parts.values()), groups=part.groups,
-        group_names=part.group_names,
+        name, part.rows, np.arange(len(part.rows)), form, sizes, part.fingerprint, pieces=pieces,
+        splits=frozenset(p.fingerprint for p in parts.values()), groups=part.groups, group_names=part.group_names,
+        blocks=part.blocks,
     )  # fmt: skip
     if not labelled:
         return found

@@ -52,11 +52,6 @@ class Part(Known):
     joined: tuple[Part, ...] = ()
     """The splits this one was joined from."""
 
-    @property
-    def pieces(self) -> tuple[tuple[str, int], ...]:
-        """Hash and length of every split in here."""
-        return tuple((p.fingerprint, len(p.rows)) for p in self.joined or (self,))
-
 
 @dataclass(frozen=True)
 class JoinedRows:
