@@ -169,21 +169,23 @@ def crops_in_bytes(images: Shaped[Tensor, "B C H W"], out: int) -> bool:
 
 def crop_bytes(
     images: UInt8[Tensor, "B C H W"],
-    boxes: Float[Tensor, "B 4"],
+    boxes: Float[Tensor, "B *V 4"],
     out: int,
-    flip: Bool[Tensor, " B"] | None = None,
+    flip: Bool[Tensor, " B *V"] | None = None,
     interpolation: Interpolation = "bicubic",
-) -> UInt8[Tensor, "B C O O"]:
+) -> UInt8[Tensor, "B *V C O O"]:
     """What ``crop_resize`` does for boxes of whole pixels, one by one in integers, rounded to 8 bits as Pillow rounds.
 
     It is fastest where the channels of a pixel lie together (channels_last).
     """
-    mirrored = [False] * len(boxes) if flip is None else flip.tolist()
+    shape, views = boxes.shape[:-1], math.prod(boxes.shape[1:-1])
+    mirrored = [False] * shape.numel() if flip is None else flip.flatten().tolist()
     crops: list[Tensor] = []
-    for image, (top, left, h, w), mirror in zip(images.split(1), boxes.long().tolist(), mirrored, strict=True):
+    for i, ((top, left, h, w), mirror) in enumerate(zip(boxes.reshape(-1, 4).long().tolist(), mirrored, strict=True)):
+        image = images.narrow(0, i // views, 1)
         crop = resize_bytes(image[:, :, top : top + h, left : left + w], out, interpolation)
         crops.append(crop.flip(3) if mirror else crop)
-    return crops[0] if len(crops) == 1 else torch.cat(crops)
+    return (crops[0] if len(crops) == 1 else torch.cat(crops)).unflatten(0, shape)
 
 
 def random_shift(key: Key, size: int) -> Int[Tensor, "B 2"]:

@@ -55,10 +55,7 @@ class _Crops(NamedTuple):
         boxes = to_canvas(boxes, sizes, canvas)
         boxes = (boxes if whole else whole_pixels(boxes, canvas)).unflatten(0, u.shape)
         if not whole and self.dtype == torch.float32 and augment.crops_in_bytes(batch.images, self.size):
-            flips = [None] * self.number if flip is None else flip.unbind(1)
-            each = zip(boxes.unbind(1), flips, strict=True)
-            views = [augment.crop_bytes(batch.images, box, self.size, mirror) for box, mirror in each]
-            return self.scale.scaled(torch.stack(views, dim=1).flatten(0, 1), self.dtype)
+            return self.scale.scaled(augment.crop_bytes(batch.images, boxes, self.size, flip).flatten(0, 1), self.dtype)
         return augment.crop_resize(pixels(), boxes, self.size, flip, whole=not whole).flatten(0, 1).clamp_(0.0, 1.0)
 
 
