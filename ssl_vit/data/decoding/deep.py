@@ -45,7 +45,7 @@ def header(raw: bytes) -> Header | None:
 
 
 def pixels(raw: bytes) -> Pixels | None:
-    """Pixels [C, H, W], upright; None where Pillow reads all that there is, ``Unreadable`` where nobody may."""
+    """Pixels [C, H, W], upright; None where Pillow reads all that there is; ``Unreadable`` says why there are none."""
     if is_deep_png(raw):
         return _decode_deep_png(raw)
     ppm = _deep_ppm(raw)

@@ -140,7 +140,7 @@ def keep(
 ) -> Kept:
     """Decodes every image once per machine, with a progress bar; what is an array already is used as it is.
 
-    The log gets the unreadable images, whose places the next readable ones take, and ends what has too many of them.
+    The log gets the unreadable images, whose places the next readable ones take; it raises a UserError above 1 %.
     """
     every = np.arange(len(images))
     if _is_array(images):

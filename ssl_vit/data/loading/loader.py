@@ -117,8 +117,8 @@ def eval_batches(
 ) -> Iterator[Batch]:  # fmt: skip
     """This process's share of a set, in order: every readable image of the set on exactly one process, once.
 
-    The last batch is smaller, never padded. Unreadable images are left out; the log gets them, and ends it at 1 %. A
-    process that is alone takes all of the set, because others do not take part.
+    The last batch is smaller, never padded. Unreadable images are left out; the log gets them, and raises a UserError
+    above 1 %. A process that is alone takes all of the set, because others do not take part.
     """
     rank, world = (0, 1) if alone else rank_and_world()
     first, last = (len(images) * r // world for r in (rank, rank + 1))
