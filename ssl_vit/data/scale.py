@@ -45,7 +45,7 @@ class PixelScale:
 _SILENT = 0.01  # deviation in grey levels below which a channel counts as constant
 
 
-def measure_scale(images: ImageSet) -> PixelScale:
+def measure_scale(images: ImageSet, at_most: int = 2000) -> PixelScale:
     """Mean and deviation of every channel over up to 2,000 evenly spaced training images, taken whole.
 
     Sums are whole numbers and therefore exact: every process of a run comes to the same last bit.
@@ -54,7 +54,7 @@ def measure_scale(images: ImageSet) -> PixelScale:
         images = replace(images, window=None, sizes=Sizes(None, images.sizes.short_side))
     total = np.zeros(images.form.channels, dtype=object)  # Python's integers, which have no limit
     square, count, reasons = np.zeros_like(total), 0, list[str]()
-    for i in evenly(len(images), 2000).tolist():
+    for i in evenly(len(images), at_most).tolist():
         try:
             pixels, _ = images.read(i)
         except Unreadable as error:
