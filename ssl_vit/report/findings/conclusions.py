@@ -1,9 +1,7 @@
 """What a verdict says, in plain words.
 
-Which comparisons are made stands in ``ssl_vit.report.findings.comparisons``, how each is worded in
-``ssl_vit.report.findings.sentences``. Nothing is said without its interval, a gain or a loss only where Holm's adjusted
-p-value is below 0.05. Where the fair-baseline contract was broken or the two sides followed different protocols, no
-verdict is given at all.
+Nothing is said without its interval, a gain or a loss only where Holm's adjusted p-value is below 0.05. Where the
+fair-baseline contract was broken or the two sides followed different protocols, no verdict is given at all.
 """
 
 from __future__ import annotations
@@ -11,23 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ssl_vit.report.findings.comparisons import Difference, Saving, compare
+from ssl_vit.report.findings.comparisons import Comparisons, compare
 from ssl_vit.report.findings.records import Verdict
 from ssl_vit.report.findings.sentences import Sentences, enumerated
 
 
 @dataclass(frozen=True)
-class Findings:
+class Findings(Comparisons):
     """Numbers and sentences of a verdict."""
 
-    primary: tuple[Difference, ...]
-    """Every pre-trained start against the labelled baseline, where that had the FLOPs of pre-training, too."""
-    observed: tuple[Difference, ...]
-    """The same with the other numbers of labels."""
-    table: tuple[Difference, ...]
-    """Everything against the labelled baseline, at every number of labels."""
-    secondary: tuple[Difference, ...]
-    savings: tuple[Saving, ...]
     headline: str
     """What stands at the top: a sentence for each pre-trained start."""
     more: tuple[str, ...]
@@ -47,14 +37,10 @@ def find(verdict: Verdict, broken: Sequence[str] = (), each: Mapping[str, Sequen
     """
     found = compare(verdict)
     words = Sentences(verdict, found)
-    refused = list(broken)
-    told: list[str] = []
+    refused, told, more, judged = list(broken), list[str](), list[str](), list[str]()
     observed: dict[str, str] = {}
-    more: list[str] = []
-    judged: list[str] = []
     for one in found.primary:
-        own = (each or {}).get(one.start, ())
-        reasons = [*broken, *own, *words.protocols(one), *words.leaks(one), *words.unfair(one)]
+        reasons = [*broken, *(each or {}).get(one.start, ()), *words.reasons(one)]
         refused += [reason for reason in reasons if reason not in refused]
         if reasons:
             observed[words.what(one)] = words.observed(one)
@@ -75,4 +61,6 @@ def find(verdict: Verdict, broken: Sequence[str] = (), each: Mapping[str, Sequen
             "that it has not seen."
         )
     more += words.general()
-    return Findings(*found, " ".join(told), tuple(more), refused=tuple(refused), judged=tuple(judged))
+    return Findings(
+        **vars(found), headline=" ".join(told), more=tuple(more), refused=tuple(refused), judged=tuple(judged)
+    )

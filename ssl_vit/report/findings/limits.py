@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ssl_vit.report.cells import percent, seconds
-from ssl_vit.report.findings.comparisons import primary_use
+from ssl_vit.report.findings.comparisons import interval_of, primary_use
 from ssl_vit.report.findings.contract import tuned_counts
 from ssl_vit.report.findings.records import Verdict
-from ssl_vit.report.findings.tables import interval_of
+from ssl_vit.report.findings.sentences import enumerated, upper
 
 
 def limits(verdict: Verdict, starts: Sequence[str]) -> tuple[str, ...]:
@@ -27,13 +27,15 @@ def limits(verdict: Verdict, starts: Sequence[str]) -> tuple[str, ...]:
 
 def _guessing(verdict: Verdict, starts: Sequence[str]) -> str:
     """That networks were compared which learned nothing."""
-    level = _guessed(verdict)
-    sides = [("scratch", "train", matched) for matched in (False, True)]
-    sides += [(start, primary_use(verdict, start), False) for start in starts]
-    numbers = [
-        verdict.of(start, use, n, matched=matched) for start, use, matched in sides for n in verdict.about["labels"]
-    ]
-    found = [interval_of(scores, verdict.clusters) for scores in numbers if scores]
+    kind, metric, labels = verdict.about["kind"], verdict.about["metric"], verdict.told("test").get("labels")
+    if kind != "class" or not labels:
+        return ""
+    counts = Counter(labels)
+    levels = {"top1": 100.0 * max(counts.values()) / len(labels), "balanced": 100.0 / len(counts), "auroc": 50.0}
+    sides = [verdict.by_labels("scratch", "train", matched=matched) for matched in (False, True)]
+    sides += [verdict.by_labels(start, primary_use(verdict, start)) for start in starts]
+    found = [interval_of(scores, verdict.clusters) for side in sides for scores in side.values()]
+    level = levels.get(metric)
     if level is None or any((one.estimate if one.low is None else one.low) > level + 1e-6 for one in found):
         return ""
     names = " and ".join(verdict.name(start) for start in starts)
@@ -43,51 +45,34 @@ def _guessing(verdict: Verdict, starts: Sequence[str]) -> str:
     )
 
 
-def _guessed(verdict: Verdict) -> float | None:
-    """The leading metric of answers without looking at the images; None where that is not known."""
-    kind, metric, labels = verdict.about["kind"], verdict.about["metric"], verdict.told("test").get("labels")
-    if kind != "class" or not labels:
-        return None
-    counts = Counter(labels)
-    levels = {"top1": 100.0 * max(counts.values()) / len(labels), "balanced": 100.0 / len(counts), "auroc": 50.0}
-    return levels.get(metric)
-
-
 def _tuning(verdict: Verdict) -> str:
     """At which numbers of labels options were tuned; ``findings`` says where the baseline was trained for longer."""
     counts, tuned = verdict.about["labels"], tuned_counts(verdict)
     if not tuned or len(tuned) == len(counts):
         return ""
-    return f"Options were tuned {_with(tuned, max(counts))} only; with fewer every method took its usual ones."
-
-
-def _with(counts: Sequence[int], whole: int) -> str:
-    words = [f"all {n:,}" if n == whole else f"{n:,}" for n in counts]
-    return f"with {' and '.join(part for part in (', '.join(words[:-1]), words[-1]) if part)} labels"
+    words = enumerated([f"all {n:,}" if n == max(counts) else f"{n:,}" for n in tuned])
+    return f"Options were tuned with {words} labels only; with fewer every method took its usual ones."
 
 
 def _length(verdict: Verdict) -> str:
     """How much shorter than usual training was."""
     plan, options = verdict.told("plan"), (verdict.told("provenance").get("config") or {}).get("verdict") or {}
     given = [word.strip() for word in str(options.get("backbones") or "").split(",")]
-    runs = [str(run.get("run")) for method in verdict.methods.values() for run in method.get("pretraining", [])]
-    made = {"pretraining": any(run not in given for run in runs), "length": True}
-    shares = {
-        name: float(plan.get(name) or options.get(name) or 1.0) if here else 1.0 for name, here in made.items()
-    }  # fmt: skip
-    words = {"pretraining": "pre-training", "length": "training on labels"}
-    short = [(words[name], percent(share)) for name, share in shares.items() if share < 0.995]
+    made = any(str(run.get("run")) not in given for start in verdict.methods for run in verdict.runs(start))
+    words = {"pretraining": "pre-training"} if made else {}
+    words["length"] = "training on labels"
+    shares = {what: float(plan.get(name) or options.get(name) or 1.0) for name, what in words.items()}
+    short = [(what, percent(share)) for what, share in shares.items() if share < 0.995]
     if not short:
         return ""
     (first, share), *others = short
     within = f"within the budget of {seconds(plan['budget'])}, " if plan.get("budget") else ""
     also = "".join(f", and {what} {much}" for what, much in others)
     subject = "longer training" if others else f"longer {first}"
-    text = f"{within}{first} had {share} of its usual length{also}: {subject} may change this."
-    return text[0].upper() + text[1:]
+    return upper(f"{within}{first} had {share} of its usual length{also}: {subject} may change this.")
 
 
 def _too_short(verdict: Verdict) -> str:
     """That not even the smallest plan fitted."""
     notes = [str(note) for note in verdict.told("plan").get("notes", [])]
-    return next((f"{note[0].upper()}{note[1:]}." for note in notes if note.startswith("the budget is too short")), "")
+    return next((f"{upper(note)}." for note in notes if note.startswith("the budget is too short")), "")

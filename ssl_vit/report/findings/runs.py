@@ -13,16 +13,9 @@ from ssl_vit.configs.protocols import PROTOCOLS
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.notices import say_once
 from ssl_vit.methods.starts import start_of
-from ssl_vit.report.findings.records import Score, Verdict, answers_beside
+from ssl_vit.report.findings.records import PER_CLASS, Score, Verdict, answers_beside
 from ssl_vit.runs.identity import digest
-from ssl_vit.runs.results import (
-    Number,
-    Result,
-    check_alike,
-    numbers_of,
-    read_results,
-    training_rules,
-)
+from ssl_vit.runs.results import Number, Result, check_alike, numbers_of, read_results, training_rules
 
 
 def read_runs(folders: Sequence[str | Path]) -> Verdict:
@@ -51,7 +44,9 @@ def read_runs(folders: Sequence[str | Path]) -> Verdict:
     scores = [score for key, group in groups.items() for score in _scores(*key, group)]
     head = results[0]
     test = head.protocol["test"]
-    names = next((list(s.row[k]) for s in scores for k in ("per_class", "per_label", "per_target") if s.row.get(k)), [])
+    names = next((list(s.row[k]) for s in scores for k in PER_CLASS if s.row.get(k)), [])
+    kept = (answers_beside(result.path).get("clusters") for result in results)
+    clusters = next((found.tolist() for found in kept if found is not None), None)
     about: dict[str, Any] = {
         "title": Path(str(head.data.get("name", "runs"))).name,
         "kind": head.protocol["kind"], "metric": head.protocol["metric"], "classes": names,
@@ -60,18 +55,12 @@ def read_runs(folders: Sequence[str | Path]) -> Verdict:
             "name": str(head.data.get("name")), "test": test.get("images"), "split": test.get("split"),
             "fingerprints": {"train": head.protocol.get("train"), "test": test.get("fingerprint")},
         },
-        "test": {"labels": None, "clusters": _clusters(results), "names": []},
+        "test": {"labels": None, "clusters": clusters, "names": []},
         "methods": _methods(numbers, uses),
         "provenance": head.made_with,
         "from_runs": [str(folder) for folder in folders],
     }  # fmt: skip
     return Verdict(Path(), about, tuple(scores))
-
-
-def _clusters(results: Sequence[Result]) -> list[int] | None:
-    """The groups of test images, where results kept them."""
-    kept = (answers_beside(result.path).get("clusters") for result in results)
-    return next((found.tolist() for found in kept if found is not None), None)
 
 
 def _answers(number: Number) -> dict[str, np.ndarray]:
@@ -101,8 +90,7 @@ def _scores(start: str, use: str, labels: int, group: Sequence[Number]) -> list[
         Score(
             start=start, use=use, labels=labels, draw=draw,
             pretraining=weights.index(str(n.sample[-1])) if n.sample[-1] else None, matched=False, value=n.value,
-            units=kept.get("units"), predicted=kept.get("predicted"), confidence=kept.get("confidence"),
-            result=_judged(n.result, use),
+            units=kept.get("units"), predicted=kept.get("predicted"), result=_judged(n.result, use),
             command=str(n.result.made_with.get("command", "")), cost={}, row=n.row,
         )
         for draw, n in chosen.items() for kept in (_answers(n),)
