@@ -78,7 +78,7 @@ def save_mistakes(
         colouring(*test.form),
     ]
     rows = -(-len(drawn) // _COLUMNS)
-    page = sheet(rows, _COLUMNS, title=title, note=" ".join(filter(None, notes)), under=0.55)
+    page = sheet(rows, _COLUMNS, title=title, notes=notes, under=0.55)
     for number, (row, position, image) in enumerate(zip(drawn, positions, images, strict=True)):
         place = divmod(number, _COLUMNS)
         page.draw(*place, image)

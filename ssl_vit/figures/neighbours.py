@@ -106,7 +106,7 @@ def save_neighbours(
         colouring(*test.form),
     ]
     page = sheet(
-        len(queries) * lines, count + 1, title=title, note=" ".join(filter(None, notes)), under=0.2,
+        len(queries) * lines, count + 1, title=title, notes=notes, under=0.2,
         apart=0.95 if lines > 1 else 0.15, gap=0.12,
     )  # fmt: skip
     for number, query in enumerate(asked):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import floor, isfinite, log10
 from typing import NamedTuple
 
@@ -25,8 +24,7 @@ class Cell(NamedTuple):
     code: bool = False
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """Headings and rows; columns from ``numbers`` on are numbers."""
 
     headings: tuple[str, ...]

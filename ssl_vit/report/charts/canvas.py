@@ -139,7 +139,7 @@ def for_page(svg: str, name: str, alt: str) -> str:
         (r"\n\s*", "\n"),
     ):
         body = re.sub(pattern, new, body, flags=re.S)
-    colours = {light: f"var(--c-{css})" for css, (light, _) in palette().items()}
+    colours = {look.light: f"var(--c-{name})" for name, look in palette().items()}
     colours |= {INK: "var(--ink)", MUTED: "var(--muted)", RULE: "var(--rule)", PAPER: "var(--paper)"}
     for colour, variable in colours.items():
         body = body.replace(f": {colour}", f": {variable}")

@@ -182,12 +182,7 @@ def baseline_curve(verdict: Verdict) -> _Curve:
 
 
 def interval_of(scores: Sequence[Score], clusters: Int[np.ndarray, " U"] | None) -> Interval:
-    """The mean of one method's numbers with its 95 % interval, over pre-training seeds, draws and test images.
-
-    Args:
-        scores: At least one.
-        clusters: The group of every test image, where groups were named.
-    """
+    """The mean of at least one number with its 95 % interval, over pre-training seeds, draws and (groups of) images."""
     matrix, seeds = _matrix(scores, _by_image(scores)), [score.pretraining for score in scores]
     return interval(matrix, None if None in seeds else np.array(seeds), _groups(clusters, matrix))
 

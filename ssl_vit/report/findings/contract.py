@@ -47,12 +47,7 @@ def check(verdict: Verdict) -> tuple[Item, ...]:
 
 
 def counted(verdict: Verdict, primary: Sequence[Difference]) -> tuple[Item, ...]:
-    """Whether there are as many draws and pre-training seeds as there should be, in what is said at the top.
-
-    Args:
-        verdict: All numbers.
-        primary: Every pre-trained start against the baseline.
-    """
+    """Whether there are as many draws and pre-training seeds as there should be, in the primary comparisons."""
     items: list[Item] = []
     least = min((d.seeds for d in primary if d.start in METHODS), default=None)
     if least is not None:

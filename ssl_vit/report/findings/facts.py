@@ -76,11 +76,7 @@ def plan_rows(verdict: Verdict) -> Table:
 
 
 def typed(command: str) -> str:
-    """A recorded command as one types it in a clone of the project, wherever that lies.
-
-    Args:
-        command: Beginning with a script, or with ``accelerate launch``.
-    """
+    """A recorded command, of a script or of ``accelerate launch``, as one types it in a clone of the project."""
     command = re.sub(r"^((?:accelerate launch )?)/.*?/(?=(?:eval|recipes)/\w+\.py(?:\s|$))", r"\1", command)
     script = re.match(r"(?:eval|recipes)/\w+\.py(?:\s|$)", command)
     return f"accelerate launch {command}" if script else command

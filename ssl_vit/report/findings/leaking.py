@@ -41,7 +41,7 @@ def most(verdict: Verdict) -> float | None:
 
 
 def reason(verdict: Verdict, one: Difference, said: Sequence[Difference]) -> str:
-    """Why there is no verdict on a pre-trained start because of test images in the pool; empty where there is one.
+    """Why there is no verdict on a start because of test images in the pool; empty where there is one.
 
     Args:
         verdict: All numbers.
@@ -60,13 +60,7 @@ def reason(verdict: Verdict, one: Difference, said: Sequence[Difference]) -> str
 
 
 def bound_sentence(verdict: Verdict, primary: Sequence[Difference], judged: Sequence[str]) -> str:
-    """How much a leak can change of a verdict that stands; empty where there is none of both.
-
-    Args:
-        verdict: All numbers.
-        primary: Every pre-trained start against the labelled baseline.
-        judged: Starts on which a verdict is given.
-    """
+    """How much a leak can change of the primary comparisons that are judged; empty where there is none of both."""
     names = " and ".join(verdict.name(one.start) for one in primary if one.start in METHODS and one.start in judged)
     bound = most(verdict)
     # What relatives in the pool change has no bound.

@@ -13,12 +13,7 @@ from ssl_vit.report.findings.sentences import enumerated, upper
 
 
 def limits(verdict: Verdict, starts: Sequence[str]) -> tuple[str, ...]:
-    """Sentences on whether anything was learned, what the baseline did not get everywhere, and what was cut short.
-
-    Args:
-        verdict: All numbers.
-        starts: Pre-trained starts that the sentence at the top is about.
-    """
+    """Whether anything was learned by the starts that are judged, what only some got, and what was cut short."""
     if not starts:
         return ()
     said = _guessing(verdict, starts), _tuning(verdict), _length(verdict), _too_short(verdict)

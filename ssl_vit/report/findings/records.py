@@ -116,10 +116,7 @@ class Verdict:
 
 
 def read_verdict(folder: str | Path) -> Verdict:
-    """Reads a verdict's folder.
-
-    Args:
-        folder: What eval/verdict.py wrote.
+    """Reads the folder that a verdict wrote.
 
     Raises:
         UserError: Where it is none, or damaged.
@@ -163,10 +160,7 @@ def _score(result: Result, metric: str) -> Score:
 
 
 def answers_beside(result: Path) -> dict[str, np.ndarray]:
-    """What was answered for every test image (``ssl_vit.evaluation.answers``); empty where that was not kept.
-
-    Args:
-        result: The result's JSON file.
+    """What was answered for every test image, beside a result's file; empty where that was not kept.
 
     Raises:
         UserError: Where the file is damaged.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,7 @@ from ssl_vit.runs.results import Number, Result, check_alike, numbers_of, read_r
 
 
 def read_runs(folders: Sequence[str | Path]) -> Verdict:
-    """Reads the results of run directories.
-
-    Args:
-        folders: Runs, or result files.
+    """Reads the results of run directories, or result files.
 
     Raises:
         UserError: Where there are none, and where they may not stand in one table (``ssl_vit.runs.results``).
@@ -55,8 +52,8 @@ def read_runs(folders: Sequence[str | Path]) -> Verdict:
             "name": str(head.data.get("name")), "test": test.get("images"), "split": test.get("split"),
             "fingerprints": {"train": head.protocol.get("train"), "test": test.get("fingerprint")},
         },
-        "test": {"labels": None, "clusters": clusters, "names": []},
-        "methods": _methods(numbers, uses),
+        "test": {"labels": None, "clusters": clusters},
+        "methods": _methods(numbers),
         "provenance": head.made_with,
         "from_runs": [str(folder) for folder in folders],
     }  # fmt: skip
@@ -115,13 +112,11 @@ def _judged(result: Result, use: str) -> Result:
     return replace(result, protocol=rules, protocol_hash=digest(rules)) if use == "train" else result
 
 
-def _methods(numbers: Sequence[Number], uses: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+def _methods(numbers: Sequence[Number]) -> dict[str, dict[str, Any]]:
     methods: dict[str, dict[str, Any]] = {}
     for number in numbers:
         name = number.method.removesuffix(", fine-tuned") + (f" ({number.variant})" if number.variant else "")
-        method = methods.setdefault(_start(number), {"name": name, "uses": [], "pretraining": []})
-        use = uses[number.evaluation]
-        method["uses"] += [use] if use not in method["uses"] else []
+        method = methods.setdefault(_start(number), {"name": name, "pretraining": []})
         weights, backbone = number.sample[-1], number.result.backbone or {}
         if weights and weights not in {run["weights"] for run in method["pretraining"]}:
             run = Path(str(backbone.get("folder"))).parent

@@ -18,12 +18,7 @@ class Sentences:
     """What is said about one verdict; every method words one thing."""
 
     def __init__(self, verdict: Verdict, found: Comparisons) -> None:
-        """Words what was found.
-
-        Args:
-            verdict: All numbers.
-            found: What was compared.
-        """
+        """Of all numbers, and what was compared of them."""
         self.all, self.found = verdict, found
         self.metric = METRICS[verdict.about["metric"]]
         self.whole: int = max(verdict.about["labels"])

@@ -27,7 +27,6 @@ from ssl_vit.report.cells import (
 )
 from ssl_vit.report.findings.comparisons import USES, Difference, Saving, interval_of
 from ssl_vit.report.findings.records import Score, Verdict
-from ssl_vit.report.look import LONGER
 
 _T = TypeVar("_T")
 _SIGNIFICANT = (
@@ -46,7 +45,7 @@ def method_name(verdict: Verdict, start: str, use: str, *, matched: bool = False
 
 def method_cell(verdict: Verdict, start: str, use: str, *, matched: bool = False) -> Cell:
     """A start and a use, with the mark that they have in charts."""
-    return Cell(method_name(verdict, start, use, matched=matched), start=LONGER.css if matched else start)
+    return Cell(method_name(verdict, start, use, matched=matched), start="longer" if matched else start)
 
 
 def _by_labels(

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
+from ssl_vit.methods.method import Look
 from ssl_vit.report.cells import Table
 from ssl_vit.report.charts.canvas import Chart
 from ssl_vit.report.findings.contract import Item
-from ssl_vit.report.look import Look
 
 
 class Words(NamedTuple):

@@ -69,7 +69,7 @@ def build(verdict: Verdict) -> Page:
         sections=[section for section in made if section.blocks],
         notes=_notes(verdict, findings),
         numbers=_strip(verdict, findings),
-        looks=looks(verdict.starts) | {LONGER.css: LONGER},
+        looks=looks(verdict.starts) | {"longer": LONGER},
     )
 
 

@@ -15,12 +15,7 @@ _SETS = {"pool": "images to pre-train on", "train": "training images", "test": "
 
 
 def leaks_page(title: str, leaks: dict[str, Any]) -> str:
-    """What stopped a verdict before anything was trained, as a page.
-
-    Args:
-        title: What the images are called.
-        leaks: What the leak guard found.
-    """
+    """What stopped a verdict on images of that name before anything was trained, as a page."""
     many, tests = len(leaks["affected"]), leaks["images"]["test"]
     sections = [Section("found", "What was found", _found(leaks))]
     sections += [Section("all", fold.title, fold.blocks) for fold in _every(leaks)]
@@ -37,11 +32,7 @@ def leaks_page(title: str, leaks: dict[str, Any]) -> str:
 
 
 def leak_blocks(leaks: dict[str, Any] | None) -> list[Block]:
-    """The section of a report.
-
-    Args:
-        leaks: What the leak guard found (leaks.json); None where it did not look.
-    """
+    """The section of a report; None where the leak guard did not look."""
     if leaks is None:
         return [Words("The leak guard has not looked at these images.", warning=True)]
     return [*_found(leaks), *_every(leaks)]

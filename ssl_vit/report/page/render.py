@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from ssl_vit.report.cells import NOTHING
-from ssl_vit.report.look import SHAPES, palette
+from ssl_vit.report.look import palette
 from ssl_vit.report.page.blocks import Page
 
 _INTERVAL = re.compile(r"(\([^()]*95 % interval[^()]*\))")
@@ -18,7 +18,7 @@ _INTERVAL = re.compile(r"(\([^()]*95 % interval[^()]*\))")
 
 def html(report: Page) -> str:
     """The text of the page."""
-    return _environment().get_template("report.html.j2").render(page=report, palette=palette(), shapes=SHAPES)
+    return _environment().get_template("report.html.j2").render(page=report, palette=palette())
 
 
 def markdown(report: Page) -> str:
@@ -40,11 +40,7 @@ def _environment() -> Environment:
 
 
 def typeset(text: str) -> Markup:
-    """Words with a minus where one is meant, units that stay with their numbers, and intervals in lighter letters.
-
-    Args:
-        text: Plain; it is escaped here.
-    """
+    """Plain words with a minus where one is meant, units that stay with numbers, and intervals in lighter letters."""
     if text == NOTHING:
         return Markup("\N{EN DASH}")
     parts = _INTERVAL.split(text)  # every second one is an interval

@@ -18,9 +18,6 @@ from ssl_vit.report.page.render import html, markdown
 def open_numbers(given: Sequence[str | Path]) -> Verdict:
     """One verdict's folder, or any number of run directories.
 
-    Args:
-        given: Paths.
-
     Raises:
         UserError: For several verdicts, or a verdict beside runs, and as ``read_verdict`` and ``read_runs`` do.
     """
@@ -39,12 +36,7 @@ def open_numbers(given: Sequence[str | Path]) -> Verdict:
 
 
 def write_report(verdict: Verdict, out: str | Path | None = None) -> Page:
-    """Writes a verdict's report.
-
-    Args:
-        verdict: All numbers.
-        out: Folder; None for the verdict's own.
-    """
+    """Writes a verdict's report into a folder, its own where none is named."""
     if out is None and verdict.from_runs:
         raise UserError("a report of run directories needs a folder of its own: name one with --out FOLDER")
     folder = verdict.folder if out is None else Path(out).expanduser()
