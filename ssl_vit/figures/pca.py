@@ -30,13 +30,10 @@ class Components(NamedTuple):
 
 
 def principal_components(features: Float[Tensor, "n D"]) -> Components:
-    """Centres features and projects them onto the three directions of largest variance.
+    """Centres features, a row per place, and projects them onto the three directions of largest variance.
 
     A component's sign is free; here the entry of its direction with the largest magnitude is positive, so that the
     same features always get the same colours.
-
-    Args:
-        features: One row per place.
     """
     x = features.cpu().double()
     u, s, directions = torch.linalg.svd(x - x.mean(dim=0), full_matrices=False)

@@ -7,13 +7,12 @@ import re
 import warnings
 from collections.abc import Callable, Sequence
 from html import escape
+from itertools import zip_longest
 from math import ceil
 from typing import Any, NamedTuple, cast
 
 import matplotlib
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -70,14 +69,7 @@ def look_of(kind: Look) -> dict[str, Any]:
 def make_chart(
     name: str, panels: Sequence[Panel], *, legend: Sequence[tuple[str, Look]] = (), columns: int = 3
 ) -> Chart:
-    """Draws panels twice: each alone for the page, and all of them in one picture under a legend.
-
-    Args:
-        name: Of the picture's file, and in front of every id on the page.
-        panels: At least one.
-        legend: Names and looks; the page has a legend of its own.
-        columns: Panels beside each other in the picture.
-    """
+    """Draws panels twice: each alone for the page, and all of them beside each other in one picture under a legend."""
     with matplotlib.rc_context(cast("Any", _STYLE)), warnings.catch_warnings():
         # The page writes names of any script with the reader's letters; matplotlib's own lack some.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
@@ -87,46 +79,39 @@ def make_chart(
 
 
 def _svg(panel: Panel, name: str) -> str:
-    figure, file = Figure(figsize=(WIDTH, panel.height), layout="constrained"), io.StringIO()
-    FigureCanvasSVG(figure)
-    _draw(panel, figure.add_subplot())
-    figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
+    file = io.StringIO()
+    _figure([panel], 1).savefig(file, format="svg", transparent=True, metadata={"Date": None})
     return for_page(file.getvalue(), name, f"{panel.title}: {panel.alt}")
 
 
 def _png(panels: Sequence[Panel], legend: Sequence[tuple[str, Look]], columns: int) -> bytes:
-    columns = min(columns, len(panels))
-    rows = ceil(len(panels) / columns)
-    height = max(panel.height for panel in panels) * rows
-    figure = Figure(figsize=(WIDTH * columns, height + (0.35 if legend else 0)), dpi=150, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axis, panel in zip(axes, panels, strict=False):
-        _draw(panel, axis)
-    for axis in axes[len(panels) :]:
-        axis.set_visible(False)
+    figure, file = _figure(panels, columns, 0.35 if legend else 0.0), io.BytesIO()
     if legend:
         lines = [Line2D([], [], **look_of(look), label=words) for words, look in legend]
-        across = max(1, min(len(lines), int(WIDTH * columns / 1.6)))
+        across = max(1, min(len(lines), int(figure.get_figwidth() / 1.6)))
         figure.legend(handles=lines, loc="outside upper left", ncols=across, handlelength=3.2)
-    file = io.BytesIO()
-    figure.savefig(file, format="png", facecolor="white", metadata={"Software": None})
+    figure.savefig(file, format="png", dpi=150, facecolor="white", metadata={"Software": None})
     return file.getvalue()
 
 
-def _draw(panel: Panel, axis: Axes) -> None:
-    axis.set_title(panel.title)
-    panel.draw(axis)
+def _figure(panels: Sequence[Panel], columns: int, above: float = 0.0) -> Figure:
+    """Panels in rows of up to so many, with room above in inches."""
+    columns = min(columns, len(panels))
+    rows = ceil(len(panels) / columns)
+    height = max(panel.height for panel in panels) * rows + above
+    figure = Figure(figsize=(WIDTH * columns, height), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axis, panel in zip_longest(axes, panels):
+        if panel is None:
+            axis.set_visible(False)
+        else:
+            axis.set_title(panel.title)
+            panel.draw(axis)
+    return figure
 
 
 def for_page(svg: str, name: str, alt: str) -> str:
-    """An SVG document as part of a page: its colours and letters are the page's, its ids are its own.
-
-    Args:
-        svg: From matplotlib, with text as text.
-        name: In front of every id.
-        alt: What is shown, in words.
-    """
+    """An SVG document as part of a page: its colours and letters are the page's, its ids begin with its name."""
     box = re.findall(r'viewBox="([^"]+)"', svg)[0]
     body = svg[svg.index(">", svg.index("<svg")) + 1 :]
     for pattern, new in (

@@ -57,15 +57,7 @@ def label_axis(axis: Axes, counts: Sequence[int]) -> None:
 
 
 def curves(axis: Axes, lines: Sequence[Line], counts: Sequence[int], limits: tuple[float, float], heading: str) -> None:
-    """Label-efficiency curves with bands.
-
-    Args:
-        axis: Where to.
-        lines: The baseline last, it is drawn on top.
-        counts: All numbers of labels; a line is broken where it lacks one: nothing is known of what lies between.
-        limits: Of the vertical axis, which panels share.
-        heading: What is measured.
-    """
+    """Label-efficiency curves with bands, the last line on top; each is broken where it lacks a number of labels."""
     label_axis(axis, counts)
     axis.set_ylim(*limits)
     axis.grid(axis="y")
@@ -88,14 +80,7 @@ def curves(axis: Axes, lines: Sequence[Line], counts: Sequence[int], limits: tup
 
 
 def forest(axis: Axes, rows: Mapping[str, Sequence[Mark]], limits: tuple[float, float], heading: str) -> None:
-    """Differences with intervals beside each other, and the line of none.
-
-    Args:
-        axis: Where to.
-        rows: By name, from top to bottom; marks of one stand together.
-        limits: Of the horizontal axis, which panels share.
-        heading: What is measured.
-    """
+    """Differences with intervals by row, those of one row beside each other, and the line of none."""
     axis.axvline(0.0, color=INK, linewidth=1.0)
     for r, group in enumerate(rows.values()):
         step = min(0.24, 0.7 / len(group))
@@ -114,13 +99,7 @@ def forest(axis: Axes, rows: Mapping[str, Sequence[Mark]], limits: tuple[float, 
 
 
 def shares(axis: Axes, bars: Sequence[tuple[str, Mark]], heading: str) -> None:
-    """Bars from nothing to 100 % with intervals; an end beyond what was tried is an arrow.
-
-    Args:
-        axis: Where to.
-        bars: Names and marks, from top to bottom.
-        heading: What is measured.
-    """
+    """Bars from nothing to 100 % with intervals by row; an end beyond what was tried is an arrow."""
     for y, (_, bar) in enumerate(bars):
         colour = bar.look.light
         axis.barh(y, bar.value, height=0.52, color=colour, alpha=0.3, linewidth=0)
@@ -153,14 +132,7 @@ def losses(axis: Axes, runs: Sequence[tuple[np.ndarray, np.ndarray]], look: Look
 
 
 def confusion(axis: Axes, counts: np.ndarray, names: Sequence[str], look: Look) -> None:
-    """Share of every true class that was taken for each class: as colour, and in numbers where there is room.
-
-    Args:
-        axis: Where to.
-        counts: [true, predicted].
-        names: Of the classes.
-        look: Whose predictions.
-    """
+    """Share of counts [true, predicted] in each true class: as colour, and in numbers where there is room."""
     size = len(names)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     letters = float(np.clip(80 / size, 3.6, 9.5))

@@ -1,22 +1,9 @@
-"""Method against method in a verdict's folder: which comparisons are made, and their numbers.
-
-What is compared is fixed here, before any test result is seen:
-
-- primary: every pre-trained start with all weights trained, against the labelled baseline, on average over the numbers
-  of labels at which the baseline was also trained at the FLOPs of pre-training and fine-tuning together (where that
-  was never done, all that both have). Where nothing was fine-tuned, its linear probe, else its k-NN.
-- observed: the same over the other numbers of labels. No verdict stands on it.
-- table: every start and use against the labelled baseline at every number of labels.
-- secondary: probes of pre-trained features against raw pixels and random weights, and the CNN against the baseline,
-  over the whole curve.
+"""Method against method in a verdict's folder: which comparisons are made, fixed before any test result is seen.
 
 Where the baseline was also trained at the FLOPs of pre-training and fine-tuning together, the better of the two (by its
-mean on the test images) is the baseline at that number of labels. That choice favours the baseline, never pre-training.
-A curve stands on the draws that both sides have at every number of labels; ``Difference.draws`` and ``seeds`` count
-them.
-
-p-values are adjusted (``ssl_vit.statistics.families``) within each of the three families; intervals are those of one
-comparison alone.
+mean on the test images) is the baseline at that number of labels: this favours the baseline, never pre-training. A
+curve stands on the draws that both sides have at every number of labels. p-values are adjusted
+(``ssl_vit.statistics.families``) within each family; intervals are those of one comparison alone.
 """
 
 from __future__ import annotations
@@ -65,11 +52,6 @@ class Difference:
     """Numbers of labels at which the other one is the baseline at the FLOPs of pre-training and fine-tuning."""
 
     @property
-    def images(self) -> bool:
-        """Whether chance in the choice of test images is in the interval."""
-        return len(self.interval.shares) > 1
-
-    @property
     def sign(self) -> int:
         """1 for a gain and -1 for a loss that are clear after Holm's adjustment; 0 where there is neither."""
         if self.p_holm is None or self.p_holm >= 0.05:
@@ -116,13 +98,14 @@ class Comparisons:
     """All of them."""
 
     primary: tuple[Difference, ...]
-    """Every pre-trained start against the labelled baseline, where that had the FLOPs of pre-training, too."""
+    """Every pre-trained start with all weights trained (else its linear probe, else its k-NN) against the labelled
+    baseline, on average over the numbers of labels at which that had the FLOPs of pre-training, too, if anywhere."""
     observed: tuple[Difference, ...]
-    """The same with the other numbers of labels."""
+    """The same over the other numbers of labels: no verdict stands on it."""
     table: tuple[Difference, ...]
-    """Everything against the labelled baseline, at every number of labels."""
+    """Every start and use against the labelled baseline, at every number of labels."""
     secondary: tuple[Difference, ...]
-    """Probes against untrained features, and the CNN against the baseline."""
+    """Probes of pre-trained features against untrained ones, and the CNN against the baseline, over all labels."""
     savings: tuple[Saving, ...]
 
 

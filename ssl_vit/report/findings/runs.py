@@ -37,7 +37,7 @@ def read_runs(folders: Sequence[str | Path]) -> Verdict:
         raise UserError(f"a report knows {', '.join(uses)}, not {', '.join(strange)}; leave that result out")
     groups: dict[tuple[str, str, int], list[Number]] = {}
     for number in (numbers := numbers_of(results)):
-        groups.setdefault((_start(number), uses[number.evaluation], number.labels), []).append(number)
+        groups.setdefault((_start(number)[0], uses[number.evaluation], number.labels), []).append(number)
     scores = [score for key, group in groups.items() for score in _scores(*key, group)]
     head = results[0]
     test = head.protocol["test"]
@@ -65,11 +65,10 @@ def _answers(number: Number) -> dict[str, np.ndarray]:
     return answers_beside(number.path) if number.method == number.result.rows[0]["method"] else {}
 
 
-def _start(number: Number) -> str:
-    """As verdicts call it; what they do not know by the words of the table."""
-    method = number.method.removesuffix(", fine-tuned")
-    known = start_of(method) or method
-    return f"{known} ({number.variant})" if number.variant else known
+def _start(number: Number) -> tuple[str, str]:
+    """As verdicts call it (what they do not know by the words of the table), and its name."""
+    method, variant = number.method.removesuffix(", fine-tuned"), f" ({number.variant})" if number.variant else ""
+    return (start_of(method) or method) + variant, method + variant
 
 
 def _scores(start: str, use: str, labels: int, group: Sequence[Number]) -> list[Score]:
@@ -115,8 +114,8 @@ def _judged(result: Result, use: str) -> Result:
 def _methods(numbers: Sequence[Number]) -> dict[str, dict[str, Any]]:
     methods: dict[str, dict[str, Any]] = {}
     for number in numbers:
-        name = number.method.removesuffix(", fine-tuned") + (f" ({number.variant})" if number.variant else "")
-        method = methods.setdefault(_start(number), {"name": name, "pretraining": []})
+        start, name = _start(number)
+        method = methods.setdefault(start, {"name": name, "pretraining": []})
         weights, backbone = number.sample[-1], number.result.backbone or {}
         if weights and weights not in {run["weights"] for run in method["pretraining"]}:
             run = Path(str(backbone.get("folder"))).parent

@@ -27,18 +27,18 @@ class Sentences:
 
     def verdict(self, one: Difference) -> str:
         """The sentence at the top."""
-        what, condition = self.what(one), self.condition(one)
-        gap = f"{self.word} {self.gap(one)} against the labelled baseline {self.span(one)}"
+        what, condition = self.what(one), self._condition(one)
+        gap = f"{self.word} {self._gap(one)} against the labelled baseline {self._span(one)}"
         if one.interval.low is None:
             return f"No verdict on {what}: observed {gap}{condition}. {one.interval.note}"
-        curve = [d for d in self.curve(one) if d.labels in one.over]
-        otherwise = "; ".join(self.found_at(d) for d in curve if d.sign not in (0, one.sign))
+        curve = [d for d in self._curve(one) if d.labels in one.over]
+        otherwise = "; ".join(self._found_at(d) for d in curve if d.sign not in (0, one.sign))
         ending = f"{f'; but {otherwise}' if otherwise else ''}{condition}."
-        saved = next((s for s in self.savings(one) if s.labels == self.whole), None)
+        saved = next((s for s in self._savings(one) if s.labels == self.whole), None)
         if one.sign > 0 and saved and saved.needed and saved.high is not None and saved.high < saved.labels:
-            return f"{upper(what)} {self.saving(saved)}{ending}"
+            return f"{upper(what)} {self._saving(saved)}{ending}"
         if one.sign:
-            alike = [self.found_at(d) for d in curve if d.labels == self.whole and d.sign in (0, one.sign)]
+            alike = [self._found_at(d) for d in curve if d.labels == self.whole and d.sign in (0, one.sign)]
             at_all = f"; {alike[0]}" if alike and len(curve) > 1 else ""
             return f"{upper(what)} {'gains' if one.sign > 0 else 'loses'}: {gap}{at_all}{ending}"
         doubt = f", {_unclear(self.found.primary)}" if one.unclear else ""
@@ -48,35 +48,35 @@ class Sentences:
         """What stands behind the sentence at the top."""
         if one.interval.low is None:
             return []
-        who, curve = upper(self.what(one)), self.curve(one)
+        who, curve = upper(self.what(one)), self._curve(one)
         lines = [f"{upper(self.observed(one))}."]
         fair, seen = dict[str, list[int]](), dict[str, list[int]]()
         for d in sorted(curve, key=lambda d: (not d.sign, d.unclear, -d.sign)):
             group, kind = (fair, _kind(d)) if d.labels in one.over else (seen, _kind(d, "positive", "negative"))
             group.setdefault(kind + " that is not clear" * d.unclear, []).append(d.labels or 0)
         listed, also = (
-            "; ".join(f"{kind} with {self.numbers(counts)} labels" for kind, counts in group.items())
+            "; ".join(f"{kind} with {self._numbers(counts)} labels" for kind, counts in group.items())
             for group in (fair, seen)
         )
         listed += f"; observed only: {also}" if also else ""
         if len(curve) > 1:
             count = len(self.found.table)
             lines.append(f"{who} by number of labels, after Holm's adjustment for {count} comparisons: {listed}.")
-        for saved in sorted(self.savings(one), key=lambda s: -s.labels):
+        for saved in sorted(self._savings(one), key=lambda s: -s.labels):
             ends = [end is not None for end in (saved.low, saved.high)]
             if (saved.labels == self.whole and (any(ends) or saved.needed is None)) or all(ends):
                 subject = who if saved.labels in one.over else f"Observed only: {self.what(one)}"
-                lines.append(f"{subject} {self.saving(saved)}.")
+                lines.append(f"{subject} {self._saving(saved)}.")
         return lines
 
     def general(self) -> list[str]:
         """What is not about one pre-trained start."""
-        lines = self.beaten() + [f"{upper(self.observed(d))}." for d in self.found.secondary if d.start == "cnn"]
+        lines = self._beaten() + [f"{upper(self.observed(d))}." for d in self.found.secondary if d.start == "cnn"]
         matched = sorted({count for d in self.found.primary for count in d.matched})
         if matched:
             lines.append(
-                f"With {self.numbers(matched)} labels the baseline is the one trained at the FLOPs of pre-training and "
-                "fine-tuning together, because it was the better of the two; choosing so favours the baseline."
+                f"With {self._numbers(matched)} labels the baseline is the one trained at the FLOPs of pre-training "
+                "and fine-tuning together, because it was the better of the two; choosing so favours the baseline."
             )
         lines.append(
             "Intervals are of one comparison each; a gain or a loss is one that is clear after Holm's adjustment, for "
@@ -84,7 +84,7 @@ class Sentences:
         )
         return lines
 
-    def beaten(self) -> list[str]:
+    def _beaten(self) -> list[str]:
         """Where pixels or random weights are better than every use of a pre-trained network."""
         above: dict[tuple[str, str], list[tuple[int, str]]] = {}
         methods = dict.fromkeys((s.start, s.use) for s in self.all.scores)
@@ -97,10 +97,10 @@ class Sentences:
             one, other = max(plain, key=plain.__getitem__), max(own, key=own.__getitem__)
             gap = difference_at(self.all, one, other, count)
             if gap is not None:
-                found = f"{self.gap(gap)} against {self.all.name(other[0])} ({_USES[other[1]]})"
+                found = f"{self._gap(gap)} against {self.all.name(other[0])} ({_USES[other[1]]})"
                 above.setdefault(one, []).append((count, found))
         return [
-            f"With {self.numbers(count for count, _ in found)} labels {titles()[start]} ({_USES[use]}) are on average "
+            f"With {self._numbers(count for count, _ in found)} labels {titles()[start]} ({_USES[use]}) are on average "
             f"above every use of pre-trained weights: {self.word} to the best of them "
             f"{'; '.join(gap if len(found) == 1 else f'with {count:,} labels {gap}' for count, gap in found)}."
             for (start, use), found in above.items()
@@ -118,7 +118,7 @@ class Sentences:
                 d = max(above, key=lambda d: better * d.value)
                 return [
                     f"Without any training {titles()[d.start]} ({_USES[d.use]}) do better than both: {self.word} "
-                    f"{self.gap(d)} against the labelled baseline {self.span(d)}."
+                    f"{self._gap(d)} against the labelled baseline {self._span(d)}."
                 ]
         return []
 
@@ -131,7 +131,7 @@ class Sentences:
             if other is not None:
                 fields = differences(first.protocol, other.protocol)
                 found.append(f"the protocols of {name} fine-tuning and of the labelled baseline differ ({fields})")
-        leak = reason(self.all, one, [d for d in self.curve(one, every_use=True) if d.labels in one.over])
+        leak = reason(self.all, one, [d for d in self._curve(one, every_use=True) if d.labels in one.over])
         found += [leak] if leak else []
         if not set(one.over) <= set(fair_counts(self.all)):
             found.append(f"{name} has no result where the baseline had the FLOPs of pre-training")
@@ -140,8 +140,8 @@ class Sentences:
     def elsewhere(self, one: Difference) -> list[str]:
         """What was seen with numbers of labels on which no verdict stands."""
         return [
-            f"{upper(self.span(d))}, where the baseline was not trained at the FLOPs of pre-training and fine-tuning, "
-            f"no verdict is given on {self.what(one)}; observed: {self.word} {self.gap(d)}{self.condition(d)}."
+            f"{upper(self._span(d))}, where the baseline was not trained at the FLOPs of pre-training and fine-tuning, "
+            f"no verdict is given on {self.what(one)}; observed: {self.word} {self._gap(d)}{self._condition(d)}."
             for d in self.found.observed if (d.start, d.use) == (one.start, one.use)
         ]  # fmt: skip
 
@@ -156,8 +156,8 @@ class Sentences:
     def observed(self, one: Difference) -> str:
         """A difference that nothing follows from."""
         use = ", fine-tuning," if one.use == "train" and one.start != "cnn" else ""
-        against = f"against the labelled baseline {self.span(one)}"
-        return f"{self.what(one)}{use} {against}: {self.word} {self.gap(one)}{self.condition(one)}"
+        against = f"against the labelled baseline {self._span(one)}"
+        return f"{self.what(one)}{use} {against}: {self.word} {self._gap(one)}{self._condition(one)}"
 
     def what(self, one: Difference) -> str:
         """What is judged."""
@@ -165,53 +165,48 @@ class Sentences:
         use = "" if one.use == "train" else f" ({_USES[one.use]})"
         return f"{before}{self.all.name(one.start)}{behind}{use}"
 
-    def curve(self, one: Difference, *, every_use: bool = False) -> list[Difference]:
-        """The same method at every number of labels."""
+    def _curve(self, one: Difference, *, every_use: bool = False) -> list[Difference]:
         return [d for d in self.found.table if d.start == one.start and (every_use or d.use == one.use)]
 
-    def savings(self, one: Difference) -> list[Saving]:
+    def _savings(self, one: Difference) -> list[Saving]:
         """Labels that a start's primary use needs for what the baseline reaches."""
         return [s for s in self.found.savings if (s.start, s.use) == (one.start, one.use)]
 
-    def span(self, one: Difference) -> str:
+    def _span(self, one: Difference) -> str:
         """Over which numbers of labels."""
         if len(one.over) == 1:
-            return f"with {self.labels(one.over[0])}"
-        between = [d.labels for d in self.curve(one) if min(one.over) <= (d.labels or 0) <= max(one.over)]
+            return f"with {self._labels(one.over[0])}"
+        between = [d.labels for d in self._curve(one) if min(one.over) <= (d.labels or 0) <= max(one.over)]
         if len(between) > len(one.over):
-            return f"on average over {self.numbers(one.over)} labels"
+            return f"on average over {self._numbers(one.over)} labels"
         return f"on average over {min(one.over):,} to {max(one.over):,} labels"
 
-    def gap(self, one: Difference) -> str:
-        """A difference with its interval."""
+    def _gap(self, one: Difference) -> str:
         i = one.interval
-        text = f"{self.signed(i.estimate)}{self.unit}"
+        text = f"{self._signed(i.estimate)}{self.unit}"
         if i.low is None or i.high is None:
             return f"{text} (no interval)"
-        beside = "" if one.images else " without chance in the choice of test images"
-        return f"{text} (95 % interval{beside} {self.signed(i.low)} to {self.signed(i.high)})"
+        beside = "" if len(i.shares) > 1 else " without chance in the choice of test images"
+        return f"{text} (95 % interval{beside} {self._signed(i.low)} to {self._signed(i.high)})"
 
-    def found_at(self, one: Difference) -> str:
-        """What was found at one number of labels."""
+    def _found_at(self, one: Difference) -> str:
         doubt = f", {_unclear(self.found.table)}" if one.unclear else ""
-        return f"{_kind(one)} with {self.labels(one.labels or 0)}{doubt}: {self.gap(one)}"
+        return f"{_kind(one)} with {self._labels(one.labels or 0)}{doubt}: {self._gap(one)}"
 
-    def labels(self, count: int) -> str:
-        """A number of labels."""
+    def _labels(self, count: int) -> str:
         every = count == self.whole and len(self.all.about["labels"]) > 1
         return f"{'all ' if every else ''}{count:,} labels"
 
-    def numbers(self, counts: Iterable[int]) -> str:
-        """Some numbers of labels."""
+    def _numbers(self, counts: Iterable[int]) -> str:
         return enumerated([f"{count:,}" for count in counts])
 
-    def saving(self, saved: Saving) -> str:
+    def _saving(self, saved: Saving) -> str:
         """Whether and with how many labels the baseline's level is reached: in percent of all where it has all."""
         most = max(score.labels for score in self.all.of(saved.start, saved.use))
-        value, ends = shown(self.metric.name, saved.level) + (" %" if self.unit else ""), self.ends(saved, most)
-        level = f"the labelled baseline's {self.metric.words} ({value} with {self.labels(saved.labels)})"
+        value, ends = shown(self.metric.name, saved.level) + (" %" if self.unit else ""), self._ends(saved, most)
+        level = f"the labelled baseline's {self.metric.words} ({value} with {self._labels(saved.labels)})"
         if saved.needed is None:
-            return f"does not reach {level}: even {self.labels(most)} are not enough{ends}"
+            return f"does not reach {level}: even {self._labels(most)} are not enough{ends}"
         needed = f"{saved.needed:,.0f} labels"
         if saved.needed > saved.labels:
             return (
@@ -222,7 +217,7 @@ class Sentences:
             needed = f"{_percent(saved.shares[0] or 0)} % of the labels"
         return f"reaches {level} with {needed}{' or fewer' if saved.at_once else ''}{ends}"
 
-    def ends(self, saved: Saving, most: int) -> str:
+    def _ends(self, saved: Saving, most: int) -> str:
         """The confidence set of the labels needed, in brackets; the method was given so many at most."""
         if saved.note:
             return " (no interval)"
@@ -241,12 +236,12 @@ class Sentences:
             return f" (95 % interval: {low}{unit} or more, without an upper end)"
         return " (95 % interval: without ends, beyond the fewest and the most labels tried)"
 
-    def condition(self, one: Difference) -> str:
+    def _condition(self, one: Difference) -> str:
         """On what a sentence stands where there are too few pre-training seeds."""
         backbones = "this one backbone" if one.seeds == 1 else f"these {one.seeds} backbones"
         return f", conditional on {backbones}" if one.conditional else ""
 
-    def signed(self, value: float) -> str:
+    def _signed(self, value: float) -> str:
         """A difference as a number with its sign; what rounds to zero has none."""
         size = shown(self.metric.name, abs(value))
         return size if float(size) == 0 else f"{'+' if value > 0 else '-'}{size}"

@@ -13,10 +13,9 @@ from ssl_vit.report.cells import count, heading, percent, seconds, table
 from ssl_vit.report.charts import plots
 from ssl_vit.report.findings import classes, facts, tables
 from ssl_vit.report.findings.comparisons import USES, interval_of
-from ssl_vit.report.findings.conclusions import Findings, find
+from ssl_vit.report.findings.conclusions import Findings, find, limits
 from ssl_vit.report.findings.contract import broken, check, counted
 from ssl_vit.report.findings.leaking import bound_sentence
-from ssl_vit.report.findings.limits import limits
 from ssl_vit.report.findings.records import Verdict
 from ssl_vit.report.look import LONGER, looks
 from ssl_vit.report.page.blocks import Block, Bullets, Checks, Code, Fold, Gallery, Page, Picture, Section, Words
