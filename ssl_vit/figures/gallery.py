@@ -31,6 +31,10 @@ _QUERIES = {1: 8, 2: 4}
 _LOOKED_INTO = 6
 """Test images whose attention and features are drawn."""
 _LARGEST = 224
+_RECONSTRUCTIONS = (
+    "Images of the pre-training pool, what the encoder saw of them, and what the decoder made of the rest. "
+    "The decoder is thrown away after pre-training: good pictures are no aim and no measure of features."
+)
 Entry = dict[str, str | None]
 
 
@@ -80,7 +84,7 @@ def save_gallery(starts: dict[str, Start], train: ImageSet, test: ImageSet, fold
         classifier made no mistake the file is None and the caption says so.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    gallery, makers = _Gallery(starts, train, test, folder), (_neighbours, _mistakes, _reconstructions, _looked_into)
+    gallery, makers = _Gallery(starts, train, test, folder), (_neighbours, _mistakes, _looked_into)
     made = [entry for make in makers for key, start in starts.items() for entry in make(gallery, key, start)]
     write_atomically(folder / "pictures.json", json.dumps(made, indent=1, ensure_ascii=False) + "\n")
     return made
@@ -131,23 +135,15 @@ def _mistakes(gallery: _Gallery, key: str, start: Start) -> Iterator[Entry]:
     ))  # fmt: skip
 
 
-def _reconstructions(gallery: _Gallery, key: str, start: Start) -> Iterator[Entry]:
-    if start.exported is None:
-        return
-    drawn, path = start.exported.folder.parent / "figures" / "reconstructions.png", gallery.path(key, "reconstructions")
-    if drawn.exists():
-        shutil.copyfile(drawn, path)
-        yield _entry(path, key, "Reconstructions", (
-            "Images of the pre-training pool, what the encoder saw of them, and what the decoder made of the rest. "
-            "The decoder is thrown away after pre-training: good pictures are no aim and no measure of features."
-        ))  # fmt: skip
-
-
 def _looked_into(gallery: _Gallery, key: str, start: Start) -> Iterator[Entry]:
-    """Attention where there is a class token, and features as colours."""
+    """What its run drew of itself, attention where there is a class token, and features as colours."""
     if start.exported is None:
         return
     exported, backbone, test = start.exported, start.exported.backbone, gallery.test
+    drawn, path = exported.folder.parent / "figures" / "reconstructions.png", gallery.path(key, "reconstructions")
+    if drawn.exists():
+        shutil.copyfile(drawn, path)
+        yield _entry(path, key, "Reconstructions", _RECONSTRUCTIONS)
     chosen = spread_over_classes(test.truth, _LOOKED_INTO)
     batch, _ = chosen_images(test, chosen, next(backbone.parameters()).device)
     words = f"{start.name}: {len(batch.index)} of {len(test):,} test images at {exported.size} px"
