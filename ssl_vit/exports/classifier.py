@@ -58,13 +58,6 @@ def export_classifier(
     A backbone's folder with a head: where the mean of un-normalised patches is read, the fresh LayerNorm takes the
     final norm's place, as timm's ``fc_norm`` does.
 
-    Args:
-        net: What was trained.
-        folder: Where to.
-        scale: Pixel statistics it was trained with.
-        labelling: What its outputs mean.
-        about: Recorded under ``ssl_vit``; timm ignores it.
-
     Returns:
         Whether it was written: timm's model may have no place for the head, as a ViT for one with a hidden layer.
     """
@@ -95,19 +88,15 @@ def export_classifier(
 
 
 def load_classifier(given: str) -> TrainedClassifier:
-    """Loads an exported classifier.
-
-    Args:
-        given: The folder, or the run directory around it.
+    """Loads an exported classifier from its folder, or the run directory around it.
 
     Raises:
         UserError: When there is none.
     """
-    if not given:
-        raise UserError("--classifier is missing; give a run of eval/finetune.py or recipes/supervised.py")
     folder = Path(given).expanduser()
-    if not folder.exists():
-        raise UserError(f"--classifier {given} does not exist; give a run of eval/finetune.py or recipes/supervised.py")
+    if not given or not folder.exists():
+        wrong = f"{given} does not exist" if given else "is missing"
+        raise UserError(f"--classifier {wrong}; give a run of eval/finetune.py or recipes/supervised.py")
     folder = folder / "classifier" if (folder / "classifier").is_dir() else folder
     config = folder / "config.json"
     try:
