@@ -18,10 +18,9 @@ class JudgedConfig:
 
 
 @dataclass(frozen=True)
-class JudgedMetricConfig:
+class JudgedMetricConfig(JudgedConfig):
     """What everything is judged on, and by what."""
 
-    data: LabelledDataConfig = field(default_factory=LabelledDataConfig)
     metric: Literal["auto", Leading] = "auto"
     """What the verdict is about; all that fit are in the result files. auto: top1 for classes (balanced where the
     largest test class has three times the images of the smallest), average_precision for several labels, r2 for
@@ -29,10 +28,9 @@ class JudgedMetricConfig:
 
 
 @dataclass(frozen=True)
-class DrawConfig:
+class DrawConfig(JudgedConfig):
     """What to judge on."""
 
-    data: LabelledDataConfig = field(default_factory=LabelledDataConfig)
     labels: Annotated[int | None, Range(1)] = None
     """Use only this many training labels, as evenly over the classes (or the rarest label of an image, or tenths of a
     number's range) as they allow; default: all."""

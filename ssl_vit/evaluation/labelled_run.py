@@ -27,15 +27,8 @@ from ssl_vit.evaluation.session import Session, labelled_for, on_canvas, result_
 from ssl_vit.exports.classifier import Labelling, export_classifier
 from ssl_vit.exports.origin import recorded_data
 from ssl_vit.exports.timm_folder import export_backbone
-from ssl_vit.methods import Facts
-from ssl_vit.methods.supervised import (
-    FinetuneRecipe,
-    ResolvedFinetuneRecipe,
-    ResolvedSupervisedRecipe,
-    SupervisedRecipe,
-    resolve_finetuning,
-)
-from ssl_vit.methods.supervised import resolve as resolve_scratch
+from ssl_vit.methods import Facts, supervised
+from ssl_vit.methods.supervised import FinetuneRecipe, SupervisedRecipe
 from ssl_vit.models.backbone import Backbone, TokenBackbone
 from ssl_vit.models.batchnorm import takes_batch_statistics
 from ssl_vit.models.build import ModelFacts, adapt, build_backbone, model_facts
@@ -47,6 +40,7 @@ from ssl_vit.training.health import Health
 from ssl_vit.training.loop import fit
 from ssl_vit.views.randaugment import notice
 
+_Resolved = supervised.ResolvedSupervisedRecipe | supervised.ResolvedFinetuneRecipe
 _IN_WORDS = {"class": "classes", "multilabel": "labels, any number per image", "regression": "number(s) per image"}
 
 
@@ -110,7 +104,7 @@ def from_scratch(cfg: SupervisedRecipe) -> Evaluated:
         "from scratch", build_backbone(model, data.train.form.channels), data, None, metric, facts, preset,
         (data.train.fingerprint,), recorded,
     )  # fmt: skip
-    judged, run = train_and_judge("supervised", cfg, resolve_scratch, given, accelerator)
+    judged, run = train_and_judge("supervised", cfg, supervised.resolve, given, accelerator)
     options = judged.options | {"preset": {"asked": cfg.preset}}
     result = result_of(
         "supervised", judged.rows, options, data=data, size=size, metric=metric, cfg=cfg.eval, seed=cfg.seed
@@ -140,13 +134,13 @@ def fine_tuned(cfg: FinetuneRecipe, session: Session, accelerator: Accelerator) 
         f"{objective}, fine-tuned", backbone, data, exported.scale, session.metric, facts, preset,
         (exported.weights_hash, data.train.fingerprint), recorded, exported.folder.parent / "finetune",
     )  # fmt: skip
-    return train_and_judge("finetune", cfg, resolve_finetuning, given, accelerator)[0]
+    return train_and_judge("finetune", cfg, supervised.resolve_finetuning, given, accelerator)[0]
 
 
 def train_and_judge(
     script: Literal["supervised", "finetune"],
     asked: SupervisedRecipe | FinetuneRecipe,
-    resolved: Callable[[Any, Facts, Preset], ResolvedSupervisedRecipe | ResolvedFinetuneRecipe],
+    resolved: Callable[[Any, Facts, Preset], _Resolved],
     given: Ingredients,
     accelerator: Accelerator,
 ) -> tuple[Judged, RunDir]:
@@ -198,7 +192,7 @@ def train_on_labels(
     backbone: Backbone,
     data: Labelled,
     scale: PixelScale,
-    cfg: ResolvedSupervisedRecipe | ResolvedFinetuneRecipe,
+    cfg: _Resolved,
     *,
     size: int,
     run: RunDir,
@@ -212,20 +206,20 @@ def train_on_labels(
     """
     labelling = _labelling(data.train)
     kind, names = labelling.kind, labelling.names
-    supervised, augment = cfg.supervised, cfg.augment
-    networks.check_pool(supervised.pool, backbone.class_token, "--supervised.pool")
+    loss, augment = cfg.supervised, cfg.augment
+    networks.check_pool(loss.pool, backbone.class_token, "--supervised.pool")
     micro = launch.micro_batch_size(cfg.fit, accelerator.num_processes)
-    if (supervised.mixup or supervised.cutmix) and micro % 2:
+    if (loss.mixup or loss.cutmix) and micro % 2:
         raise UserError(f"mixup and CutMix pair neighbours: --fit.micro_batch {micro} must be even")
     torch.manual_seed(cfg.seed)
-    objective = Supervised(backbone, len(names), supervised, kind)
+    objective = Supervised(backbone, len(names), loss, kind)
     loader = Loader(
         data.train, batch_size=cfg.fit.batch_size, micro_batch=micro, seed=cfg.seed, device=accelerator.device,
         cache=cfg.data.cache, workers=cfg.data.workers, crops=file_crops(cfg.data, data.train, augment, size),
     )  # fmt: skip
     dtype = launch.DTYPES.get(cfg.fit.precision, torch.float32)
     view = supervised_view(
-        scale, augment, supervised, size=size, drop_rates=backbone.drop_rates(supervised.drop_path),
+        scale, augment, loss, size=size, drop_rates=backbone.drop_rates(loss.drop_path),
         classes=len(names), kind=kind, target_scale=labelling.scale, dtype=dtype,
     )  # fmt: skip
     if not quiet:
@@ -258,6 +252,6 @@ def _labelling(images: ImageSet) -> Labelling:
     return Labelling(images.kind, images.classes, scale)
 
 
-def _pool(cfg: ResolvedSupervisedRecipe | ResolvedFinetuneRecipe) -> Literal["cls", "mean"]:
+def _pool(cfg: _Resolved) -> Literal["cls", "mean"]:
     """What represents an image in evaluation, after training on labels."""
     return "cls" if cfg.supervised.pool == "cls" else "mean"

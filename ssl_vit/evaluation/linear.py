@@ -66,7 +66,7 @@ def linear_probe(
             selection = f"{cfg.folds}-fold cross-validation over C inside the training labels"
         else:
             only = len(cfg.grid) == 1
-            strength = cfg.grid[0] if only else cfg.default
+            strength = next(iter(cfg.grid)) if only else cfg.default
             few = "too few groups" if groups is not None else f"a class has fewer than {cfg.folds} labels"
             selection = f"fixed: {'the only candidate' if only else few}"
             model.set_params(logisticregression__C=strength).fit(train, labels)

@@ -89,18 +89,9 @@ def result_of(
     """The content of every result file: numbers, and the protocol that gives them their meaning.
 
     The protocol holds nothing that a table varies (number of labels, draw, seed, backbone): those stand beside it.
-    Results of one ``protocol_hash`` may stand in one table, others may not (``ssl_vit.runs.results``).
-
-    Args:
-        method: Name of the evaluation.
-        rows: One per method, the backbone's first.
-        options: Groups of options of the evaluation, as asked for: what a default becomes may depend on the number of
-            labels, the rule does not. Groups and options without meaning for a number are left out here.
-        data: Training and test images.
-        size: Side of the model's input in pixels.
-        metric: What tables lead with.
-        cfg: How many labels, which draw.
-        seed: Seed of the evaluation.
+    Results of one ``protocol_hash`` may stand in one table, others may not (``ssl_vit.runs.results``). There is a row
+    per method, the backbone's first. Options are groups as asked for: what a default becomes may depend on the number
+    of labels, the rule does not; those without meaning for a number are left out here. ``size`` is in pixels.
     """
     train, test = data.train, data.test
     given = with_meaning({group: values for group, values in options.items() if group not in ("eval", "run")})

@@ -98,17 +98,13 @@ def load_classifier(given: str) -> TrainedClassifier:
         wrong = f"{given} does not exist" if given else "is missing"
         raise UserError(f"--classifier {wrong}; give a run of eval/finetune.py or recipes/supervised.py")
     folder = folder / "classifier" if (folder / "classifier").is_dir() else folder
-    config = folder / "config.json"
-    try:
-        about = json.loads(config.read_text()).get("ssl_vit", {}) if config.exists() else {}
-    except (ValueError, AttributeError) as error:
-        raise UserError(f"{config} cannot be read, copy or export it again: {error}") from error
-    if "classifier" not in about:
+    exported = load_backbone(str(folder)) if (folder / "config.json").exists() else None
+    if exported is None or "classifier" not in exported.about:
         raise UserError(
             f"--classifier {given} holds no classifier; give a finished run of eval/finetune.py or "
             "recipes/supervised.py with a linear head (--supervised.head_hidden 0)"
         )
-    exported, meaning = load_backbone(str(folder)), about["classifier"]
+    meaning = exported.about["classifier"]
     net = Classifier(exported.backbone, len(meaning["names"]), pool=meaning["pool"])
     weights = safetensors.torch.load_file(folder / "model.safetensors")
     parts = {f"{exported.backbone.classifier[0]}.": net.head}
