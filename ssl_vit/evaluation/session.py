@@ -29,7 +29,7 @@ from ssl_vit.evaluation.features import (
 from ssl_vit.evaluation.few_label import HELD_OUT, held_out_inside, labelled_draw
 from ssl_vit.evaluation.metrics import chosen_metric
 from ssl_vit.evaluation.printing import led_by
-from ssl_vit.evaluation.store import FeatureStore, network_hash
+from ssl_vit.evaluation.store import kept_features, network_hash
 from ssl_vit.exports.origin import made_with, own_data
 from ssl_vit.exports.timm_folder import Exported, load_backbone
 from ssl_vit.leaks.seen import seen_in_pre_training
@@ -241,10 +241,10 @@ def extract_both(
     session: Session, contestant: Contestant, cfg: EvalConfig, device: torch.device
 ) -> tuple[Features, Features]:
     """A contestant's features of the training and the test images, computed or kept from before."""
-    store = FeatureStore(session.run.path / "features" if cfg.keep_features else None, writes=session.run.writes)
-    at_once = images_at_once(cfg.batch_size, session.exported.size, device)
+    folder, writes = session.run.path / "features" if cfg.keep_features else None, session.run.writes
+    at_once, (_, extract, identity) = images_at_once(cfg.batch_size, session.exported.size, device), contestant
     train, test = (
-        store.features(contestant.extract, contestant.identity, images, batch_size=at_once, device=device)
+        kept_features(folder, extract, identity, images, writes=writes, batch_size=at_once, device=device)
         for images in (session.data.train, session.data.test)
     )
     return train, test

@@ -37,48 +37,50 @@ class Rows(NamedTuple):
     x: Float[np.ndarray, "n D"]
 
 
-class FeatureStore:
-    """One file per network, view and source; images are found in it by their row of the source.
+def kept_features(
+    folder: Path | None,
+    extract: Extractor,
+    identity: dict[str, Any],
+    images: ImageSet,
+    *,
+    writes: bool,
+    batch_size: int,
+    device: torch.device,
+) -> Features:
+    """``extract_features``, or what it once returned: one file per network, view and source.
 
-    So a draw of labels is found in the vectors of all of them, and images drawn before are still there. Names and
-    sizes of files, which tell sources apart, do not tell whether pixels were changed in place: a sample is computed
-    again at each use, and where one vector disagrees, nothing kept is used. The same happens to files that are damaged
-    or made by other versions.
+    Images are found in it by their row of the source. So a draw of labels is found in the vectors of all of them, and
+    images drawn before are still there. Names and sizes of files, which tell sources apart, do not tell whether pixels
+    were changed in place: a sample is computed again at each use, and where one vector disagrees, nothing kept is used.
+    The same happens to files that are damaged or made by other versions.
+
+    Args:
+        folder: Where vectors are kept; None keeps none.
+        extract: Batch to vectors.
+        identity: All that the vectors depend on beside the images.
+        images: A labelled set.
+        writes: Whether this is the main process.
+        batch_size: Images per process and forward pass.
+        device: Where to compute.
     """
-
-    def __init__(self, folder: Path | None, *, writes: bool) -> None:
-        """Opens nothing yet; without a folder nothing is kept, and only the main process writes."""
-        self.folder, self.writes = folder, writes
-
-    def features(
-        self,
-        extract: Extractor,
-        identity: dict[str, Any],
-        images: ImageSet,
-        *,
-        batch_size: int,
-        device: torch.device,
-    ) -> Features:
-        """``extract_features``, or what it once returned; ``identity`` is all that vectors depend on beside images."""
-        if self.folder is None:
-            return extract_features(extract, images, batch_size=batch_size, device=device)
-        name = {**identity, "source": images.source, "images": images.policy()}
-        path, ids = self.folder / f"{digest(name)}.safetensors", images.ids.astype(np.int64)
-        about = json.dumps(name | {"versions": versions()}, sort_keys=True)
-        kept = _read(path, about)
-        x = None
-        if kept is not None:  # all of these rows, or nothing
-            place = np.minimum(np.searchsorted(kept.ids, ids), len(kept.ids) - 1)
-            x = kept.x[place] if (kept.ids[place] == ids).all() else None
-        holds = x is None or _holds(extract, images, x, batch_size, device)
-        # Each process has looked for itself; all must go the same way.
-        if bool(gather_rows(torch.tensor([x is not None and holds], device=device)).all()):
-            assert x is not None
-            return Features(x, images.truth, np.arange(len(x)), ())
-        found = extract_features(extract, images, batch_size=batch_size, device=device)
-        if self.writes and not found.left_out:  # unreadable images must be met, named and counted every time
-            _write(path, about, _merged(kept if holds else None, Rows(ids[found.index], found.x)))
-        return found
+    if folder is None:
+        return extract_features(extract, images, batch_size=batch_size, device=device)
+    name = {**identity, "source": images.source, "images": images.policy()}
+    path, ids = folder / f"{digest(name)}.safetensors", images.ids.astype(np.int64)
+    about = json.dumps(name | {"versions": versions()}, sort_keys=True)
+    kept, x = _read(path, about), None
+    if kept is not None:  # all of these rows, or nothing
+        place = np.minimum(np.searchsorted(kept.ids, ids), len(kept.ids) - 1)
+        x = kept.x[place] if (kept.ids[place] == ids).all() else None
+    holds = x is None or _holds(extract, images, x, batch_size, device)
+    # Each process has looked for itself; all must go the same way.
+    if bool(gather_rows(torch.tensor([x is not None and holds], device=device)).all()):
+        assert x is not None
+        return Features(x, images.truth, np.arange(len(x)), ())
+    found = extract_features(extract, images, batch_size=batch_size, device=device)
+    if writes and not found.left_out:  # unreadable images must be met, named and counted every time
+        _write(path, about, _merged(kept if holds else None, Rows(ids[found.index], found.x)))
+    return found
 
 
 def network_hash(backbone: Backbone) -> str:
