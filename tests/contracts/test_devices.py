@@ -30,8 +30,8 @@ from ssl_vit.data.scale import PixelScale, measure_scale
 from ssl_vit.data.sources.opening import Labelled, open_labelled
 from ssl_vit.data.targets import TargetScale
 from ssl_vit.evaluation.features import backbone_extractor, extract_features, pixel_extractor
-from ssl_vit.evaluation.finetune import predict
 from ssl_vit.evaluation.knn import knn_scores
+from ssl_vit.evaluation.labelled_run import predict
 from ssl_vit.figures.reconstructions import save_reconstructions
 from ssl_vit.methods.dino import ResolvedDINO
 from ssl_vit.methods.lejepa import ResolvedLeJEPA
