@@ -27,11 +27,10 @@ class Resolved:
 
 
 def settle(kind: type[T], given: object, **taken: Any) -> T:
-    """A resolved group: what was given, with values in the place of what was left open.
-
-    Args:
-        kind: The resolved type.
-        given: The group as given.
-        **taken: Values of the fields that ``kind`` narrows, and of others that follow from them.
-    """
+    """A resolved group of that kind: what was given, but for the values that are ``taken``."""
     return kind(**{**vars(given), **taken})
+
+
+def fill(kind: type[T], given: object, **usual: Any) -> T:
+    """A resolved group of that kind: what was given, and what is ``usual`` where it was left open (None)."""
+    return settle(kind, given, **{name: value for name, value in usual.items() if getattr(given, name) is None})

@@ -80,7 +80,7 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
     scale = measure_scale(pool)
     backbone = build_backbone(cfg.model, pool.form.channels)
     dtype = launch.DTYPES.get(cfg.fit.precision, torch.float32)
-    built: Built = method.builder()(cfg, backbone, scale, dtype)
+    built: Built = imported(method.build)(cfg, backbone, scale, dtype)
     objective = built.objective
     taken = takes_batch_statistics(backbone) or objective.batch_statistics
     cfg = replace(cfg, fit=launch.with_statistics(cfg.fit, accelerator.num_processes, taken))
