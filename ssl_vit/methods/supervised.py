@@ -159,7 +159,7 @@ def labelled_rate(preset: Preset, width: int, task: Task) -> float:
 
 
 def resolve_supervised(cfg: SupervisedConfig, facts: Facts, preset: Preset) -> ResolvedSupervised:
-    """Pooling, mixing and stochastic depth as definite values; few labels, and numbers, are not mixed.
+    """Pooling, mixing and stochastic depth as definite values.
 
     Raises:
         UserError: For a pooling that the model does not have.
@@ -169,7 +169,11 @@ def resolve_supervised(cfg: SupervisedConfig, facts: Facts, preset: Preset) -> R
         usual = "mean"
         if cfg.pool not in (None, usual):
             raise UserError(f"--supervised.pool {cfg.pool} needs the tokens of a plain ViT; this model has mean alone")
-    mixed = facts.images >= preset.mixed_from and facts.kind != "regression"
     cfg = replace(cfg, drop_path=facts.drop_path(cfg.drop_path, "--supervised.drop_path"))
-    mixup, cutmix = (preset.mixup, preset.cutmix) if mixed else (0.0, 0.0)
-    return fill(ResolvedSupervised, cfg, pool=usual, mixup=mixup, cutmix=cutmix)
+    return fill(ResolvedSupervised, cfg, pool=usual, **mixing(preset, facts.images, facts.kind))
+
+
+def mixing(preset: Preset, labels: int, kind: str) -> dict[str, float]:
+    """Mixup and cutmix: few labels, and numbers, are not mixed."""
+    mixed = labels >= preset.mixed_from and kind != "regression"
+    return {"mixup": preset.mixup if mixed else 0.0, "cutmix": preset.cutmix if mixed else 0.0}

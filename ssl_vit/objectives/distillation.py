@@ -44,12 +44,7 @@ class Teaching(NamedTuple):
     """Probabilities that were made beforehand (Sinkhorn-Knopp); None: the sharpened softmax of centred outputs."""
 
     def chunk(self, part: slice, scale: Float[Tensor, " K"]) -> tuple[Float[Tensor, "G b K"], Float[Tensor, "G b"]]:
-        """Probabilities of some images, and their entropies.
-
-        Args:
-            part: Which images.
-            scale: Of the last layer, divided by the temperature.
-        """
+        """Probabilities of some images, and their entropies; ``scale``: the last layer's over the temperature."""
         if self.targets is not None:
             p = self.targets[:, part]
             return p, -torch.special.xlogy(p, p).sum(dim=-1)
@@ -171,12 +166,7 @@ def cross_view_loss(
 def sinkhorn_knopp(outputs: Float[Tensor, "*B K"], temperature: float, iterations: int = 3) -> Float[Tensor, "*B K"]:
     """Probabilities that use every output equally often over the batch of all processes (Caron et al. 2020; DINOv2).
 
-    In logarithms, so that nothing can vanish.
-
-    Args:
-        outputs: Of the teacher.
-        temperature: The teacher's.
-        iterations: Times that columns, then rows are normalised.
+    Columns, then rows are normalised so many times, in logarithms, so that nothing can vanish.
     """
     log_q = outputs.flatten(0, -2) / temperature
     for _ in range(iterations):

@@ -24,11 +24,8 @@ from ssl_vit.views import mixing
 from ssl_vit.views.erasing import erase
 from ssl_vit.views.training import View, drop_path_factors, host_key, sample_key, train_images
 
-_LOSSES = {
-    "class": F.cross_entropy,
-    "multilabel": F.binary_cross_entropy_with_logits,
-    "regression": F.mse_loss,
-}
+LOSSES = {"class": F.cross_entropy, "multilabel": F.binary_cross_entropy_with_logits, "regression": F.mse_loss}
+"""By the kind of labels."""
 
 
 class Supervised(Objective):
@@ -47,14 +44,7 @@ class Supervised(Objective):
         cfg: ResolvedSupervised,
         kind: Literal["class", "multilabel", "regression"] = "class",
     ) -> None:
-        """Puts a classifier on a backbone.
-
-        Args:
-            backbone: Random or pre-trained; all of it is trained, positions included.
-            classes: K, number of classes, labels or numbers to predict.
-            cfg: Resolved options.
-            kind: One class, several labels or numbers per image.
-        """
+        """Puts a classifier of K outputs on a backbone; all of it is trained, positions included."""
         super().__init__()
         backbone.requires_grad_(True)
         self.net = Classifier(backbone, classes, pool=cfg.pool, hidden=cfg.head_hidden)
@@ -90,7 +80,7 @@ class Supervised(Objective):
         """
         logits = self.net(inputs["images"], inputs.get("drop"))
         dtype = torch.promote_types(logits.dtype, torch.float32)
-        return StepOutput(_LOSSES[self.kind](logits.to(dtype), inputs["targets"].to(dtype)), {})
+        return StepOutput(LOSSES[self.kind](logits.to(dtype), inputs["targets"].to(dtype)), {})
 
     def after_step(self, clock: Clock) -> None:
         """Moves the weight average."""
