@@ -26,11 +26,7 @@ _OPEN = "SSL_VIT_THREADS_OPEN"
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Runs a command.
-
-    Args:
-        words: Name and options; default: those of the command line.
-    """
+    """Runs a command: the given words, or those of the command line."""
     words, asked = _without_processes(sys.argv[1:] if words is None else words)
     if not words or words[0] in ("-h", "--help"):
         print(overview())

@@ -22,11 +22,7 @@ class WordsParser(argparse.ArgumentParser):
     """What reads the words of a script that takes a list of files instead of options in groups."""
 
     def __init__(self, description: str | None) -> None:
-        """Describes the script by the name that is typed here.
-
-        Args:
-            description: Text above the options in ``--help``.
-        """
+        """Describes the script by the name that is typed here."""
         form = argparse.RawDescriptionHelpFormatter
         super().__init__(usage_name(), description=told(description or ""), formatter_class=form)
 

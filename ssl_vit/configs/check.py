@@ -12,9 +12,6 @@ from ssl_vit.core.errors import UserError
 def check_ranges(config: object) -> None:
     """Refuses numbers outside the range beside their option.
 
-    Args:
-        config: A recipe.
-
     Raises:
         UserError: Naming the option, the value and the range.
     """

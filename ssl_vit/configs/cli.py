@@ -161,10 +161,6 @@ def parse(
 def read_words(recipe: type[R], words: list[str]) -> R:
     """As ``parse`` and the checks of a script, for words that nobody typed.
 
-    Args:
-        recipe: As for ``parse``.
-        words: As on the command line.
-
     Raises:
         UserError: On a mistake.
     """

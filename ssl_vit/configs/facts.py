@@ -81,9 +81,8 @@ class Option:
 def options(group: type[Any]) -> Mapping[str, Option]:
     """All options of a recipe by their dotted names, in the order of their declaration.
 
-    Args:
-        group: A dataclass, whose fields are options or groups of them: dataclasses again. An effect beside a group's
-            field is that of all its options, whatever stands beside them.
+    Fields are options or groups of them: dataclasses again. An effect beside a group's field is that of all its
+    options, whatever stands beside them.
     """
     found: dict[str, Option] = {}
     declared = _declared(group)

@@ -15,13 +15,7 @@ LEAST_STEPS = 1000
 def resolve_augment(
     cfg: AugmentConfig, preset: Preset, crop: tuple[float, float], *, labelled: bool
 ) -> ResolvedAugment:
-    """Crops, flips, policy and erasing as definite values.
-
-    Args:
-        cfg: As given.
-        preset: Of the images.
-        crop: Area of the random resized crop, where none is given.
-        labelled: Whether labels are trained on.
+    """Crops (``crop`` where none is given), flips, policy and erasing as definite values.
 
     Raises:
         UserError: For a crop scale outside (0, 1] or the wrong way round or beside another crop, or erasing without

@@ -25,11 +25,7 @@ def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def as_words(config: Any) -> list[str]:
-    """Every option that differs from the recipe's default, so that ``parse`` makes an equal config of them.
-
-    Args:
-        config: A recipe.
-    """
+    """Every option that differs from the recipe's default, so that ``parse`` makes an equal config of them."""
     given = _given(to_dict(config), to_dict(type(config)()))
     return [word for name, value in given.items() for word in (f"--{name}", _text(value))]
 
@@ -48,10 +44,6 @@ def _given(tree: dict[str, Any], usual: dict[str, Any], prefix: str = "") -> dic
 def from_options(recipe: type[R], options: Mapping[str, Any]) -> R:
     """A recipe from options with their dotted names or in groups, checked as those of the command line are.
 
-    Args:
-        recipe: One of the dataclasses in ``configs.recipes``.
-        options: ``{"fit": {"epochs": 5}, "optim.base_lr": 1e-3}``.
-
     Raises:
         UserError: On a mistake.
     """
@@ -59,12 +51,7 @@ def from_options(recipe: type[R], options: Mapping[str, Any]) -> R:
 
 
 def as_command(script: str, config: Any) -> str:
-    """The command that runs a script with these options: with ``ssl-vit``, or as typed in a clone of the project.
-
-    Args:
-        script: Path from the project's root, such as recipes/mae.py.
-        config: Its recipe.
-    """
+    """The command that runs a script (path as in a clone) with these options, as it is typed here."""
     return " ".join([told(f"accelerate launch {script}"), *map(quote, as_words(config))])
 
 

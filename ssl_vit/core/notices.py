@@ -9,10 +9,9 @@ _SAID: set[str] = set()
 
 
 def say_once(text: str) -> None:
-    """Writes a line to stderr, unless it stands there already: a source is opened as a pool and again with labels.
+    """Writes a line ("note: ..." or "warning: ...") to stderr, unless it stands there already.
 
-    Args:
-        text: A line that begins with ``note:`` or ``warning:``.
+    A source is opened as a pool and again with labels.
     """
     if os.environ.get("RANK", "0") == "0" and text not in _SAID:
         _SAID.add(text)

@@ -51,16 +51,13 @@ class Key(NamedTuple):
 
 
 def make_key(seed: int, purpose: str, *words: int | Tensor, device: torch.device | str = "cpu") -> Key:
-    """Hashes a seed, a purpose and any number of words into a key.
+    """Hashes a seed (up to 64 bits), a purpose and any number of words into a key.
 
     Args:
-        seed: The run's seed, any integer up to 64 bits.
+        seed: The run's.
         purpose: What the numbers are for, e.g. ``"mask"``; other purposes are independent.
         *words: Integers or Int[Tensor, "B"] (for example epoch and sample index); tensors give one key per element.
         device: Where keys made of plain integers live; tensor words decide otherwise.
-
-    Returns:
-        A key with B elements (B = 1 for plain integers).
     """
     tensors = [word for word in words if isinstance(word, Tensor)]
     device = tensors[0].device if tensors else torch.device(device)

@@ -32,10 +32,7 @@ def method_named(name: str) -> Method:
 
 
 def method_of(about: dict[str, Any]) -> Method:
-    """The method that made a backbone.
-
-    Args:
-        about: What the backbone's folder records.
+    """The method that made a backbone, of which this is recorded.
 
     Raises:
         UserError: Where no method of the table did.

@@ -45,7 +45,7 @@ class Observations:
             self._sums[name] = self._sums[name] + value.detach() if name in self._sums else value.detach()
 
     def read(self, centre: Float[Tensor, " K"]) -> dict[str, float]:
-        """What one step looked like over all processes; forgets it. What is not finite is left out: the loop reports that.
+        """What one step looked like over all processes; forgets it. What is not finite is left out.
 
         Returns:
             ``teacher_entropy`` and ``kl`` in nats beside ``ln_out_dim``; ``marginal_entropy``, of the mean

@@ -31,9 +31,7 @@ DTYPES = {"fp64": torch.float64}
 def start(precision: str = "fp32", seed: int = 0) -> Accelerator:
     """Joins the other processes, settles precision and seeds what initialises weights.
 
-    Args:
-        precision: ``--fit.precision``; given to Accelerate explicitly because launchers bring their own.
-        seed: ``--seed``.
+    ``--fit.precision`` is given to Accelerate explicitly because launchers bring their own.
 
     Raises:
         UserError: When the device cannot compute so, or the number of processes is not what was asked for.
@@ -104,14 +102,10 @@ def auto_precision() -> str:
 
 
 def use_cores(accelerator: Accelerator, size: int) -> None:
-    """Lets a lone CPU process compute on every core, where images are large enough for that to pay.
+    """Lets a lone CPU process compute on every core, where images of that side (pixels) are large enough.
 
     On images of a few pixels a second thread gains little, and costs a factor of ten where another program needs the
     core: its threads wait for each other after every small operation.
-
-    Args:
-        accelerator: Made by ``start``.
-        size: Side of the input in pixels.
     """
     if accelerator.device.type == "cpu" and size > TINY:
         use_idle_cores(accelerator.num_processes)
@@ -144,13 +138,7 @@ def micro_batch_size(cfg: ResolvedFit, processes: int) -> int:
 
 
 def with_statistics(cfg: ResolvedFit, processes: int, taken: bool) -> ResolvedFit:
-    """Records over how many images statistics are taken, where there are any: they make another run of it.
-
-    Args:
-        cfg: Resolved.
-        processes: Number of processes.
-        taken: Whether network or loss take statistics over a micro-batch.
-    """
+    """Records over how many images statistics are ``taken``, if they are: they make another run of it."""
     return replace(cfg, statistics_batch=micro_batch_size(cfg, processes) * processes if taken else None)
 
 

@@ -25,10 +25,7 @@ _SECONDS = {"cpu": 0.25}
 def product_ceiling(device: torch.device, dtype: torch.dtype, threads: int) -> float:
     """FLOPs per second of a large matrix product: the fastest of those that fit into some time; measured once.
 
-    Args:
-        device: Where to compute.
-        dtype: Of both factors.
-        threads: That a CPU computes with, as they are set.
+    A CPU computes with as many threads as are set; their number is here so that each has its own measurement.
     """
     side, seconds = _SIDES.get(device.type, 8192), _SECONDS.get(device.type, 1.0)
     a, b = (torch.full((side, side), 1.0 / side, device=device, dtype=dtype) for _ in range(2))
@@ -59,12 +56,9 @@ class Pass(NamedTuple):
 
 
 def try_pass(objective: Objective, inputs: dict[str, Tensor], context: AbstractContextManager[Any]) -> Pass:
-    """Runs an objective once, every process of the run with it, and leaves no trace in it.
+    """Runs an objective, not yet compiled, once in a context of arithmetic, and leaves no trace in it.
 
-    Args:
-        objective: What is trained; before compilation.
-        inputs: What it reads.
-        context: Of the arithmetic (autocast).
+    Every process of the run has to do so with it.
     """
     shadow = copy.copy(objective)  # attributes that a pass sets are the copy's
     state = {name: buffer.clone() for name, buffer in objective.named_buffers()}
@@ -90,13 +84,7 @@ class Meter:
     """Speed since it was last read."""
 
     def __init__(self, device: torch.device, flops: float, ceiling: float) -> None:
-        """Starts its clock.
-
-        Args:
-            device: Whose memory is looked at.
-            flops: Per image.
-            ceiling: FLOPs per second of this process's device.
-        """
+        """Starts its clock; ``flops`` are per image, ``ceiling`` is this process's device's FLOPs per second."""
         self.device, self.flops, self.ceiling = device, flops, ceiling
         self.started, self.waited = time.perf_counter(), 0.0
 
@@ -105,12 +93,7 @@ class Meter:
         return images * self.flops / self.ceiling
 
     def read(self, images: int, world: int) -> dict[str, float]:
-        """Values for timing.jsonl; starts over.
-
-        Args:
-            images: Trained on by all processes since the last reading.
-            world: Number of processes.
-        """
+        """Values for timing.jsonl of the images that all processes trained on since the last reading; starts over."""
         now = time.perf_counter()
         took, waited = max(1e-9, now - self.started), self.waited
         self.started, self.waited = now, 0.0

@@ -30,14 +30,6 @@ def settle_micro_batch(
 
     The effective batch, and with it learning rate, schedules and moving averages, stays: the rest is accumulated.
 
-    Args:
-        objective: On its device.
-        loader: Split as coarsely as its batch allows.
-        view: Makes of a batch what the objective reads.
-        fit: Options of the loop.
-        accelerator: Made by ``train.start``.
-        seed: Seed of the view's draws.
-
     Raises:
         UserError: When the whole batch does not fit but must not be split, or not even the smallest part fits.
     """
@@ -73,10 +65,8 @@ def settle_micro_batch(
         )
     loader.split(sizes[position])
     if accelerator.is_main_process:
-        print(
-            f"micro-batch     {loader.micro_batch} per device x {loader.accumulation} accumulation ({gigabytes})",
-            flush=True,
-        )
+        split = f"{loader.micro_batch} per device x {loader.accumulation} accumulation"
+        print(f"micro-batch     {split} ({gigabytes})", flush=True)
 
 
 def _free_memory(device: torch.device) -> float:

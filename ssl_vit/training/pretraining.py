@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple
 
@@ -59,14 +58,7 @@ class Beginning(NamedTuple):
 
 
 def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
-    """Images in, RUN/backbone out; continues where an earlier start ended.
-
-    Args:
-        method: An entry of ``methods.METHODS``.
-        asked: Its recipe, as given.
-
-    Returns:
-        The run's directory.
+    """Images in, RUN/backbone out, by an entry of ``methods.METHODS``; continues where an earlier start ended.
 
     Raises:
         UserError: For options, images and networks that do not go together.
@@ -106,8 +98,12 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
     )  # fmt: skip
     if accelerator.is_main_process:
         _export(method, objective, cfg, start, scale, run)
-        picture = _picture(method, objective, loader.images, scale, cfg, run)
-        print(what_next(cfg, start, run, picture))
+        seen = ""
+        if method.picture:
+            path = run.figures / f"{method.picture.partition(':')[0].rpartition('.')[2]}.png"
+            imported(method.picture)(objective, loader.images, scale, path, cfg)  # plotting takes time to import
+            seen = f"Picture: {path}   "
+        print(_what_next(cfg, start, run, seen))
     return run
 
 
@@ -155,9 +151,8 @@ def _export(
     method: Method, objective: Objective, cfg: ResolvedPretraining, start: Beginning, scale: PixelScale, run: RunDir
 ) -> None:
     """Writes RUN/backbone with what evaluation must know of its origin."""
-    note = objective.export_note
     recorded: dict[str, Any] = {
-        "objective": f"{method.title}, {note}" if note else method.title,
+        "objective": ", ".join(filter(None, (method.title, objective.export_note))),
         "method": method.name,
         "preset": cfg.preset,
         "pool_fingerprint": start.pool.fingerprint,
@@ -170,33 +165,13 @@ def _export(
     export_backbone(objective.exported(), run.backbone, scale, cfg.model.pool, recorded)
 
 
-def _picture(
-    method: Method, objective: Objective, images: ImageSet, scale: PixelScale, cfg: ResolvedPretraining, run: RunDir
-) -> Path | None:
-    """Draws what was learnt, where the method has a picture for it."""
-    if not method.picture:
-        return None
-    draw = imported(method.picture)  # so late because plotting takes time to import
-    path = run.figures / f"{method.picture.partition(':')[0].rpartition('.')[2]}.png"
-    draw(objective, images, scale, path, cfg)
-    return path
-
-
-def what_next(cfg: ResolvedPretraining, start: Beginning, run: RunDir, picture: Path | None) -> str:
-    """Where everything is, and the commands that tell what it is worth.
-
-    Args:
-        cfg: Resolved.
-        start: Images and network.
-        run: The run directory.
-        picture: A figure that was drawn, if any.
-    """
+def _what_next(cfg: ResolvedPretraining, start: Beginning, run: RunDir, seen: str) -> str:
+    """Where everything is, a picture that was drawn among it, and the commands that tell what it is worth."""
     # Only a made or given test split, or another labelled source, can be judged on.
     known = cfg.eval.data.path or "stay out" in start.note or cfg.data.transductive
     judged = "" if known else " --eval.data.path LABELLED_IMAGES"
     again = " ".join(_baseline_options(cfg, start))
     place = quote(str(run.backbone))
-    seen = "" if picture is None else f"Picture: {picture}   "
     return (
         f"\nThe pre-trained backbone is in {run.backbone}"
         f"\n  timm.create_model('local-dir:{run.backbone}', pretrained=True)"

@@ -44,9 +44,6 @@ def choose_attention(precision: str) -> None:
     torch's fused kernel goes backwards through bf16 many times slower than through single precision, so that a step of
     a small network took three times as long as without bf16; with plain products it is as fast, and larger ones are 1.2
     to 2 times as fast (benchmarks/results/bf16.md).
-
-    Args:
-        precision: That of the run, resolved.
     """
     _ATTENTION.close()
     if precision == "bf16":

@@ -18,11 +18,7 @@ class StopRequest:
     """
 
     def __init__(self, main: bool) -> None:
-        """Nothing was received yet.
-
-        Args:
-            main: Whether this is the main process.
-        """
+        """Nothing was received yet."""
         self.main = main
         self.received: int | None = None
         self._before: dict[int, Any] = {}
