@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from ssl_vit import __version__
 from ssl_vit.configs import parse
-from ssl_vit.configs.check import check_ranges
+from ssl_vit.configs.facts import check_ranges
 from ssl_vit.core import started
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.script import all_presets, mistakes_told
@@ -120,11 +120,7 @@ def _gpus() -> int:
 
 
 def _processes(asked: int | None) -> int:
-    """How many processes compute.
-
-    Raises:
-        UserError: For more than there are GPUs, where there are any.
-    """
+    """How many processes compute; UserError for more than there are GPUs, where there are any."""
     if asked == 1:
         return 1
     gpus = 0 if _on_cpu() else _gpus()

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from ssl_vit.configs import networks, parse, presets
-from ssl_vit.configs.check import check_ranges
+from ssl_vit.configs.facts import check_ranges
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.started import told, usage_name
 from ssl_vit.methods import METHODS

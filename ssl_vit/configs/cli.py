@@ -1,13 +1,15 @@
-"""Command line and YAML to a frozen config, with errors for people; nothing here imports torch."""
+"""Command line and YAML to a frozen config and back, with errors for people; nothing here imports torch."""
 
 from __future__ import annotations
 
 import functools
+import json
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from shlex import quote
 from typing import Any, NoReturn, TypeVar, cast
 
 import jsonargparse
@@ -15,8 +17,7 @@ import yaml
 from jsonargparse import ArgumentParser, set_parsing_settings
 
 from ssl_vit.configs import presets
-from ssl_vit.configs.check import check_ranges
-from ssl_vit.configs.facts import options
+from ssl_vit.configs.facts import check_ranges, options
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.core.started import told, usage_name
 
@@ -158,29 +159,9 @@ def parse(
         sys.exit(2)
 
 
-def read_words(recipe: type[R], words: list[str]) -> R:
-    """As ``parse`` and the checks of a script, for words that nobody typed.
-
-    Raises:
-        UserError: On a mistake.
-    """
-    parser = _parser(recipe, "", _RaisingParser)
-    config = recipe(**_fields(parser, parser.parse_args(words)))
-    check_ranges(config)
-    return config
-
-
 def to_dict(config: object) -> dict[str, Any]:
     """A config as nested plain dictionaries and lists, as it stands in YAML and JSON."""
-    return cast("dict[str, Any]", _plain(asdict(cast("Any", config))))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in cast("dict[object, object]", value).items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in cast("list[object]", value)]
-    return value
+    return json.loads(json.dumps(asdict(cast("Any", config))))
 
 
 def to_yaml(config: object) -> str:
@@ -189,11 +170,7 @@ def to_yaml(config: object) -> str:
 
 
 def from_dict(recipe: type[R], values: dict[str, Any]) -> R:
-    """The recipe that ``to_dict`` (or a run's config.yaml) came from.
-
-    Raises:
-        UserError: When the dictionary holds options that the recipe does not know.
-    """
+    """The recipe that ``to_dict`` (or a run's config.yaml) came from; UserError for options that it does not know."""
     parser = _parser(recipe, "")
     try:
         parsed = parser.parse_object(values)
@@ -209,3 +186,57 @@ def _fields(parser: Any, parsed: Any) -> dict[str, Any]:
             raise UserError(f"{group} in the config file is a group of options, not the value {value!r}")
     fields: dict[str, Any] = parser.instantiate(parsed).__dict__
     return {name: value for name, value in fields.items() if name != "config"}
+
+
+def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A nested dictionary with dotted names."""
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            found |= flat(cast("dict[str, Any]", value), f"{prefix}{key}.")
+        else:
+            found[prefix + key] = value
+    return found
+
+
+def as_words(config: Any) -> list[str]:
+    """Every option that differs from the recipe's default, so that ``parse`` makes an equal config of them."""
+    given = _given(to_dict(config), to_dict(type(config)()))
+    return [word for name, value in given.items() for word in (f"--{name}", _text(value))]
+
+
+def _given(tree: dict[str, Any], usual: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """What differs from the defaults, with dotted names; a dictionary that is no group is a value."""
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(usual[key], dict):
+            found |= _given(value, usual[key], f"{prefix}{key}.")
+        elif value != usual[key]:
+            found[prefix + key] = value
+    return found
+
+
+def from_options(recipe: type[R], given: Mapping[str, Any]) -> R:
+    """A recipe from options with their dotted names or in groups, checked as those of the command line are.
+
+    Args:
+        recipe: One of the dataclasses in ``configs.recipes``.
+        given: ``{"fit": {"epochs": 5}, "optim.base_lr": 1e-3}``.
+
+    Raises:
+        UserError: On a mistake.
+    """
+    parser = _parser(recipe, "", _RaisingParser)
+    words = [f"--{name}={_text(value)}" for name, value in flat(dict(given)).items()]
+    config = recipe(**_fields(parser, parser.parse_args(words)))
+    check_ranges(config)
+    return config
+
+
+def as_command(script: str, config: Any) -> str:
+    """The command that runs a script (path as in a clone) with these options, as it is typed here."""
+    return " ".join([told(f"accelerate launch {script}"), *map(quote, as_words(config))])
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)

@@ -102,11 +102,7 @@ TINY = PRESETS["digits"].sides[1] or 0
 
 
 def named(name: str) -> Preset:
-    """The preset of that name.
-
-    Raises:
-        UserError: For a name that is none.
-    """
+    """The preset of that name; UserError for a name that is none."""
     if name not in PRESETS:
         close = did_you_mean(name, PRESETS)
         raise UserError(f"--preset {name} is none of {', '.join(PRESETS)}{close} (--preset alone explains them)")

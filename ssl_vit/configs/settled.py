@@ -14,11 +14,7 @@ class Resolved:
     """Base of resolved groups: a dataclass that narrows the open fields of the group as given."""
 
     def __post_init__(self) -> None:
-        """Refuses a group of which a narrowed field is still open: a mistake of this program, not of its user.
-
-        Raises:
-            TypeError: Naming the fields.
-        """
+        """Refuses (TypeError) open fields: a mistake of this program, not of its user."""
         kinds = [kind for kind in type(self).__mro__ if issubclass(kind, Resolved)]
         narrowed: list[str] = [name for kind in kinds for name in vars(kind).get("__annotations__", {})]
         still = [name for name in narrowed if getattr(self, name) is None]

@@ -136,13 +136,10 @@ def use_idle_cores(processes: int) -> None:
 
 
 def check_world_size(actual: int) -> None:
-    """Stops a run that was asked for N processes and got another number from Accelerate.
+    """Stops (UserError) a run that was asked for N processes and got another number from Accelerate.
 
     ``accelerate launch --cpu --num_processes 2`` starts one process without a word, and torchrun on a machine without
     GPUs starts independent jobs unless Accelerate is told to use the CPU; both would silently train something else.
-
-    Raises:
-        UserError: When the launcher was asked for another number.
     """
     world = int(os.environ.get("WORLD_SIZE", "0")) or None
     launcher = _accelerate_launcher()

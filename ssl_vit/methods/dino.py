@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
-from ssl_vit.configs.crops import CropsConfig, ResolvedCrops, check_crops
+from ssl_vit.configs.data import CropsConfig, ResolvedCrops, check_crops
 from ssl_vit.configs.facts import SAME_RUN, Range
 from ssl_vit.configs.fit import FitConfig, OptimConfig
 from ssl_vit.configs.presets import Preset
@@ -197,11 +197,7 @@ _WARMUP = 0.3
 
 
 def resolve(cfg: DINORecipe, facts: Facts, preset: Preset) -> ResolvedDINORecipe:
-    """Crops, head, temperatures and stochastic depth; length, batch and rate.
-
-    Raises:
-        UserError: For a local crop that is not made of whole patches, or ranges the wrong way round.
-    """
+    """Crops, head, temperatures and stochastic depth; length, batch and rate. UserError as ``resolve_crops``."""
     own = PRESETS[preset.name]
     final = own.teacher_temp if cfg.dino.teacher_temp is None else cfg.dino.teacher_temp
     start = min(_PAPER_TEMP, final) if cfg.dino.warmup_teacher_temp is None else cfg.dino.warmup_teacher_temp
@@ -229,11 +225,7 @@ def hidden_width(facts: Facts) -> int:
 
 
 def resolve_crops(cfg: CropsConfig, own: DINOPreset, facts: Facts) -> ResolvedCrops:
-    """Crops as definite values.
-
-    Raises:
-        UserError: For a local crop that a plain ViT cannot cut into whole patches, or ranges the wrong way round.
-    """
+    """Crops as definite values; UserError for ranges the wrong way round, or patches that are torn by a local crop."""
     patch = facts.patch
     usual = {name: getattr(own, name) for name in vars(cfg) if hasattr(own, name)}
     usual["local_size"] = max(1, round(own.local_share * facts.model.img_size / patch)) * patch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
-from ssl_vit.configs.crops import CropsConfig, ResolvedCrops
+from ssl_vit.configs.data import CropsConfig, ResolvedCrops
 from ssl_vit.configs.facts import Range
 from ssl_vit.configs.fit import FitConfig, OptimConfig
 from ssl_vit.configs.presets import Preset
@@ -84,11 +84,7 @@ PRESETS["px224"] = replace(
 
 
 def resolve(cfg: LeJEPARecipe, facts: Facts, preset: Preset) -> ResolvedLeJEPARecipe:
-    """Crops, projector and stochastic depth; length, batch and rate.
-
-    Raises:
-        UserError: For a local crop that is not made of whole patches, or ranges the wrong way round.
-    """
+    """Crops, projector and stochastic depth; length, batch and rate. UserError as ``dino.resolve_crops``."""
     own = PRESETS[preset.name]
     lejepa = fill(ResolvedLeJEPA, cfg.lejepa, head_hidden=dino.hidden_width(facts), drop_path=own.drop_path)
     lejepa = replace(lejepa, drop_path=facts.drop_path(lejepa.drop_path, "--lejepa.drop_path"))

@@ -85,11 +85,7 @@ def side_of_hidden(size: int, stride: int) -> int:
 
 
 def resolve(cfg: SimMIMRecipe, facts: Facts, preset: Preset) -> ResolvedSimMIMRecipe:
-    """Masking; length, batch and rate.
-
-    Raises:
-        UserError: For squares that do not divide the input.
-    """
+    """Masking; length, batch and rate. UserError for squares that do not divide the input."""
     own, size = PRESETS[preset.name], facts.model.img_size
     simmim = fill(ResolvedSimMIM, cfg.simmim, mask_side=side_of_hidden(size, facts.patch))
     if size % simmim.mask_side:

@@ -127,11 +127,7 @@ class ResolvedFinetuneRecipe(ResolvedLabelled, FinetuneRecipe):
 
 
 def resolve(cfg: SupervisedRecipe, facts: Facts, preset: Preset) -> ResolvedSupervisedRecipe:
-    """Pooling, mixing, augmentation, length and rate of training from scratch.
-
-    Raises:
-        UserError: For a pooling that the model does not have.
-    """
+    """Pooling, mixing, augmentation, length and rate of training from scratch; UserError as ``resolve_supervised``."""
     taken = _labelled(cfg, facts, preset, "scratch")
     return settle(ResolvedSupervisedRecipe, cfg, preset=preset.name, model=facts.model, **taken)
 
@@ -159,11 +155,7 @@ def labelled_rate(preset: Preset, width: int, task: Task) -> float:
 
 
 def resolve_supervised(cfg: SupervisedConfig, facts: Facts, preset: Preset) -> ResolvedSupervised:
-    """Pooling, mixing and stochastic depth as definite values.
-
-    Raises:
-        UserError: For a pooling that the model does not have.
-    """
+    """Pooling, mixing and stochastic depth as definite values; UserError for a pooling that the model does not have."""
     usual = "mean_prenorm" if facts.model.pool == "mean" else "cls"
     if not facts.shape.plain:
         usual = "mean"

@@ -202,11 +202,7 @@ class DINO(Objective):
 
 
 def build(cfg: ResolvedDINORecipe, backbone: Backbone, scale: PixelScale, dtype: torch.dtype) -> Built:
-    """Objective and view of one run.
-
-    Raises:
-        UserError: For local crops that the backbone cannot read.
-    """
+    """Objective and view of one run; UserError for local crops that the backbone cannot read."""
     model = cfg.model
     seen = views_for(backbone, model, cfg.crops, cfg.dino.drop_path, scale, dtype)
     # The head has always been drawn one number after the backbone: runs of version 0.1 can be repeated bit for bit.

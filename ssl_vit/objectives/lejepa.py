@@ -117,11 +117,7 @@ class LeJEPA(Objective):
 
 
 def build(cfg: ResolvedLeJEPARecipe, backbone: Backbone, scale: PixelScale, dtype: torch.dtype) -> Built:
-    """Objective and view of one run.
-
-    Raises:
-        UserError: For local crops that the backbone cannot read.
-    """
+    """Objective and view of one run; UserError for local crops that the backbone cannot read."""
     model = cfg.model
     seen = views_for(backbone, model, cfg.crops, cfg.lejepa.drop_path, scale, dtype)
     fixed = model.positions == "sincos"

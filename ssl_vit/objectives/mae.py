@@ -126,11 +126,7 @@ def mae_view(
 
 
 def build(cfg: ResolvedMAERecipe, backbone: Backbone, scale: PixelScale, dtype: torch.dtype) -> Built:
-    """Objective and view of one run.
-
-    Raises:
-        UserError: For a backbone that gives no tokens.
-    """
+    """Objective and view of one run; UserError for a backbone that gives no tokens."""
     encoder = with_tokens(backbone, "MAE")
     objective = MAE(encoder, cfg.mae, freeze_positions=cfg.model.positions == "sincos")
     size, patches = cfg.model.img_size, encoder.grid[0] * encoder.grid[1]

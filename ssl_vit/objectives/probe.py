@@ -65,11 +65,7 @@ class AttentiveHead(nn.Module):
     """
 
     def __init__(self, width: int, outputs: int, heads: int) -> None:
-        """Random queries of deviation .02, linear keys and values without bias.
-
-        Raises:
-            UserError: When the heads do not divide the width.
-        """
+        """Random queries of deviation .02, keys and values without bias; UserError where heads do not divide D."""
         super().__init__()
         if width % heads:
             raise UserError(f"--linear.heads {heads} must divide the width {width}")

@@ -47,13 +47,10 @@ class SimMIM(Objective):
     """
 
     def __init__(self, backbone: Backbone, *, freeze_positions: bool = False) -> None:
-        """Adds a learned patch and a linear decoder to a backbone; the backbone keeps its weights.
+        """Adds a learned patch and a linear decoder to a backbone; UserError where its map does not divide the image.
 
         What its feature map does not depend on, such as a norm behind the pooling, stays as it is: a parameter without
         a gradient cannot be trained on several processes. So does a sine-cosine table of positions.
-
-        Raises:
-            UserError: When its feature map does not divide the image.
         """
         super().__init__()
         self.backbone = backbone
@@ -118,11 +115,7 @@ def simmim_view(
 
 
 def build(cfg: ResolvedSimMIMRecipe, backbone: Backbone, scale: PixelScale, dtype: torch.dtype) -> Built:
-    """Objective and view of one run.
-
-    Raises:
-        UserError: For a backbone whose feature map does not divide the image, or a mask that hides all or nothing.
-    """
+    """Objective and view of one run; UserError for a map that does not divide the image, a mask of all or nothing."""
     size, side = cfg.model.img_size, cfg.simmim.mask_side
     squares = (size // side) ** 2
     kept = kept_patches(squares, cfg.simmim.mask_ratio, "--simmim.mask_ratio")

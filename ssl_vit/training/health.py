@@ -31,13 +31,7 @@ class Health:
     """
 
     def __init__(self, loader: Loader, scale: PixelScale, pool: Pool) -> None:
-        """Reads nothing yet.
-
-        Args:
-            loader: Whose images are looked at.
-            scale: Pixel statistics.
-            pool: What represents an image in evaluation.
-        """
+        """Looks at the loader's images, by what represents an image in evaluation; reads nothing yet."""
         self.loader, self.scale = loader, scale
         self.pool: Pool = pool
 

@@ -20,7 +20,7 @@ from ssl_vit.core.dist import check_world_size, use_idle_cores
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.loading.loader import Loader
 from ssl_vit.objectives.base import Objective
-from ssl_vit.training.memory import forget_peak
+from ssl_vit.training.metering import forget_peak
 from ssl_vit.training.optim import peak_learning_rate
 from ssl_vit.training.products import choose_attention, choose_products
 
@@ -30,8 +30,6 @@ DTYPES = {"fp64": torch.float64}
 
 def start(precision: str = "fp32", seed: int = 0) -> Accelerator:
     """Joins the other processes, settles precision and seeds what initialises weights.
-
-    ``--fit.precision`` is given to Accelerate explicitly because launchers bring their own.
 
     Raises:
         UserError: When the device cannot compute so, or the number of processes is not what was asked for.
@@ -125,11 +123,7 @@ def describe(accelerator: Accelerator) -> dict[str, Any]:
 
 
 def micro_batch_size(cfg: ResolvedFit, processes: int) -> int:
-    """Images per process and forward pass.
-
-    Raises:
-        UserError: When the effective batch cannot be shared evenly.
-    """
+    """Images per process and forward pass; UserError where the effective batch cannot be shared evenly."""
     if cfg.given_micro_batch:
         return cfg.given_micro_batch
     if cfg.batch_size % processes:

@@ -67,11 +67,7 @@ class TrainingLog:
             self.finish_line()
 
     def finish_line(self) -> None:
-        """Writes the line that is on its way, if there is one.
-
-        Raises:
-            Diverged: Where it tells of a loss that was no finite number, on any process.
-        """
+        """Writes the line that is on its way, if any; Diverged where its loss was no finite number on any process."""
         line, self._pending = self._pending, None
         if line is None:
             return

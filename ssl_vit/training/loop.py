@@ -23,14 +23,13 @@ from ssl_vit.training.checkpoint import load_checkpoint, save_checkpoint
 from ssl_vit.training.health import Health
 from ssl_vit.training.launch import count_steps
 from ssl_vit.training.log import TrainingLog
-from ssl_vit.training.memory import out_of_memory
-from ssl_vit.training.metering import Meter, product_ceiling, try_pass
+from ssl_vit.training.metering import Meter, out_of_memory, product_ceiling, try_pass
 from ssl_vit.training.micro_batch import settle_micro_batch
 from ssl_vit.training.optim import peak_learning_rate, restore
 from ssl_vit.training.profiling import StepProfile
 from ssl_vit.training.progress import TrainingProgress
 from ssl_vit.training.stepping import Stepper, learning_rate
-from ssl_vit.training.stopping import StopRequest
+from ssl_vit.training.stopping import stop_requests
 from ssl_vit.views.training import View
 
 _TRIED = 8
@@ -91,7 +90,7 @@ def fit(
                 return view(batch, seed)
 
         shown = TrainingProgress(steps, done, loader.batch_size, main)
-        with StopRequest(main) as stop, closing(shown):
+        with stop_requests(main) as stop, closing(shown):
             log = TrainingLog(run, loader, shown, meter, done)
             saved_time = time.monotonic()
             for step in range(done, steps):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import resource
+import sys
 import time
-from contextlib import AbstractContextManager
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -13,7 +16,6 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from ssl_vit.objectives.base import Objective
-from ssl_vit.training.memory import peak_memory
 
 _SIDES = {"cpu": 1024, "mps": 2048}
 """Side of the square matrices whose product is the ceiling; 8,192 on larger devices."""
@@ -55,7 +57,7 @@ class Pass(NamedTuple):
     """Bytes that the forward pass keeps for the backward pass."""
 
 
-def try_pass(objective: Objective, inputs: dict[str, Tensor], context: AbstractContextManager[Any]) -> Pass:
+def try_pass(objective: Objective, inputs: dict[str, Tensor], context: contextlib.AbstractContextManager[Any]) -> Pass:
     """Runs an objective, not yet compiled, once in a context of arithmetic, and leaves no trace in it.
 
     Every process of the run has to do so with it.
@@ -103,3 +105,26 @@ class Meter:
             "mfu": images / world / took * self.flops / self.ceiling,
             "peak_memory": peak_memory(self.device),
         }
+
+
+def peak_memory(device: torch.device) -> int:
+    """Bytes: of tensors on a CUDA device since the start, else of the whole process in RAM."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # Linux counts in KiB
+
+
+def forget_peak() -> None:
+    """Counts the peak from here on, where the system can: a process that has done other work before starts anew."""
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")
+
+
+def out_of_memory(error: RuntimeError) -> bool:
+    """Whether a failure is that of an allocation, on a device or in RAM."""
+    known = ("can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
+    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in known)

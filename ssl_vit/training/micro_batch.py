@@ -13,8 +13,7 @@ from ssl_vit.core.errors import UserError
 from ssl_vit.data.loading.loader import Loader
 from ssl_vit.data.loading.shared import free_memory
 from ssl_vit.objectives.base import Objective
-from ssl_vit.training.memory import out_of_memory
-from ssl_vit.training.metering import Pass, try_pass
+from ssl_vit.training.metering import Pass, out_of_memory, try_pass
 from ssl_vit.views.training import View
 
 _SHARE = 0.7

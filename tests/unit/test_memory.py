@@ -19,7 +19,7 @@ from ssl_vit.objectives.base import Objective
 from ssl_vit.objectives.dino import DINO
 from ssl_vit.runs.directory import RunDir
 from ssl_vit.training import launch, loop
-from ssl_vit.training.memory import out_of_memory
+from ssl_vit.training.metering import out_of_memory
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
