@@ -149,7 +149,7 @@ def embed(backbone: Run | Exported | str | os.PathLike[str], images: Source) -> 
 
     exported = backbone if isinstance(backbone, Exported) else load_backbone(backbone)
     _fresh()
-    device, size = launch.start("fp32").device, exported.size
+    device, size = launch.join("fp32").device, exported.size
     asked, own = from_options(PredictRecipe, _images("data", images)).data, exported.about.get("data", {})
     # Decoded as the training images were, unless asked otherwise.
     found = open_images(asked).on_canvas(asked.canvas or own.get("canvas"), size, asked.window or own.get("window"))

@@ -230,7 +230,7 @@ def resolve_crops(cfg: CropsConfig, own: DINOPreset, facts: Facts) -> ResolvedCr
     usual = {name: getattr(own, name) for name in vars(cfg) if hasattr(own, name)}
     usual["local_size"] = max(1, round(own.local_share * facts.model.img_size / patch)) * patch
     crops = fill(ResolvedCrops, cfg, **usual)
-    if facts.shape.plain and crops.local_size % patch:
+    if facts.network.plain and crops.local_size % patch:
         below = crops.local_size // patch * patch
         options = f"{below} or {below + patch}" if below else f"{patch}"
         raise UserError(

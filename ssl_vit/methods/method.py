@@ -24,7 +24,7 @@ class Facts(NamedTuple):
     images: int
     """Number of training images."""
     model: ResolvedModel
-    shape: Shape
+    network: Shape
     """Default sizes of the network, and whether it is a plain ViT."""
     kind: str = "class"
     """What labels are, where there are any (``data.targets.Kind``)."""
@@ -32,16 +32,16 @@ class Facts(NamedTuple):
     @property
     def width(self) -> int:
         """D of the network."""
-        return self.model.width or self.shape.width
+        return self.model.width or self.network.width
 
     @property
     def patch(self) -> int:
         """Side of a patch, or of what a place of the last feature map stands for, in pixels."""
-        return self.model.patch_size or self.shape.patch_size
+        return self.model.patch_size or self.network.patch_size
 
     def drop_path(self, rate: float, option: str) -> float:
         """The rate of stochastic depth that the network is trained with: 0 where it has none, which is said."""
-        if rate and not self.shape.drop_path:
+        if rate and not self.network.drop_path:
             say_once(f"note: timm's model has no place for stochastic depth ({option}): it is trained without")
             return 0.0
         return rate

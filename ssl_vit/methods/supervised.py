@@ -157,7 +157,7 @@ def labelled_rate(preset: Preset, width: int, task: Task) -> float:
 def resolve_supervised(cfg: SupervisedConfig, facts: Facts, preset: Preset) -> ResolvedSupervised:
     """Pooling, mixing and stochastic depth as definite values; UserError for a pooling that the model does not have."""
     usual = "mean_prenorm" if facts.model.pool == "mean" else "cls"
-    if not facts.shape.plain:
+    if not facts.network.plain:
         usual = "mean"
         if cfg.pool not in (None, usual):
             raise UserError(f"--supervised.pool {cfg.pool} needs the tokens of a plain ViT; this model has mean alone")

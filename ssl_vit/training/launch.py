@@ -28,7 +28,7 @@ DTYPES = {"fp64": torch.float64}
 """Arithmetic of parameters and images; lower precisions keep fp32 masters under autocast."""
 
 
-def start(precision: str = "fp32", seed: int = 0) -> Accelerator:
+def join(precision: str = "fp32", seed: int = 0) -> Accelerator:
     """Joins the other processes, settles precision and seeds what initialises weights.
 
     Raises:

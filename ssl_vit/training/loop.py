@@ -57,7 +57,7 @@ def fit(
         fit: Resolved options of the loop.
         optim: Options of the optimiser.
         run: Where metrics and checkpoints go.
-        accelerator: Made by ``launch.start``.
+        accelerator: Made by ``launch.join``.
         seed: Seed of the view's draws.
         health: Looks at features now and then; None for a backbone that is not trained.
 

@@ -63,11 +63,11 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
     Raises:
         UserError: For options, images and networks that do not go together.
     """
-    start = _begin(method, asked)
-    accelerator, facts = start.accelerator, start.facts
-    cfg: ResolvedPretraining = method.resolve(asked, facts, start.preset)
+    begun = _begin(method, asked)
+    accelerator, facts = begun.accelerator, begun.facts
+    cfg: ResolvedPretraining = method.resolve(asked, facts, begun.preset)
     size = cfg.model.img_size
-    pool = start.pool.on_canvas(cfg.data.canvas, size, cfg.data.window)
+    pool = begun.pool.on_canvas(cfg.data.canvas, size, cfg.data.window)
     crops = _crops(method, cfg, pool)
     scale = measure_scale(pool)
     backbone = build_backbone(cfg.model, pool.form.channels)
@@ -82,12 +82,12 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
     )  # fmt: skip
     launch.use_cores(accelerator, size)
     run = open_run(
-        method.name, cfg, data=cfg.data.path, fingerprint=start.pool.fingerprint,
+        method.name, cfg, data=cfg.data.path, fingerprint=begun.pool.fingerprint,
         writes=accelerator.is_main_process, accelerator=launch.describe(accelerator),
     )  # fmt: skip
     if accelerator.is_main_process:
         _warn(method, built, cfg)
-    sees = f"{start.note}; preset {cfg.preset}, {built.sees}"
+    sees = f"{begun.note}; preset {cfg.preset}, {built.sees}"
     launch.summarise(objective, loader, cfg.fit, cfg.optim, sees, accelerator)
     words = objective.describe(launch.count_steps(cfg.fit, loader))
     if accelerator.is_main_process and words:
@@ -97,13 +97,13 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
         health=Health(loader, scale, cfg.model.pool),
     )  # fmt: skip
     if accelerator.is_main_process:
-        _export(method, objective, cfg, start, scale, run)
+        _export(method, objective, cfg, begun, scale, run)
         seen = ""
         if method.picture:
             path = run.figures / f"{method.picture.partition(':')[0].rpartition('.')[2]}.png"
             imported(method.picture)(objective, loader.images, scale, path, cfg)  # plotting takes time to import
             seen = f"Picture: {path}   "
-        print(_what_next(cfg, start, run, seen))
+        print(_what_next(cfg, begun, run, seen))
     return run
 
 
@@ -111,15 +111,15 @@ def _begin(method: Method, cfg: PretrainingRecipe) -> Beginning:
     """Joins the other processes, opens the images and chooses the network; a wrong model name comes before data."""
     if cfg.model.name is not None:
         model_facts(*networks.wanted(cfg.model), needs=method.needs)
-    accelerator = launch.start(cfg.fit.precision, cfg.seed)
+    accelerator = launch.join(cfg.fit.precision, cfg.seed)
     pool, note = open_pool(cfg.data, cfg.eval.data)
     check_pool(pool, cfg.data, cfg.eval.data)
     side = cfg.data.window or pool.sizes.short_side
-    shape = model_facts(*networks.wanted(cfg.model, side, cfg.preset), needs=method.needs)
-    model = networks.resolve_model(cfg.model, side, shape, cfg.preset, method.positions)
+    network = model_facts(*networks.wanted(cfg.model, side, cfg.preset), needs=method.needs)
+    model = networks.resolve_model(cfg.model, side, network, cfg.preset, method.positions)
     check_shape(model)
     preset = presets.preset_for(cfg.preset, model.img_size)
-    return Beginning(accelerator, pool, note, side, Facts(len(pool), model, shape), preset, cfg.preset)
+    return Beginning(accelerator, pool, note, side, Facts(len(pool), model, network), preset, cfg.preset)
 
 
 def _crops(method: Method, cfg: ResolvedPretraining, pool: ImageSet) -> FileCrops | None:
@@ -148,29 +148,29 @@ def _warn(method: Method, built: Built, cfg: ResolvedPretraining) -> None:
 
 
 def _export(
-    method: Method, objective: Objective, cfg: ResolvedPretraining, start: Beginning, scale: PixelScale, run: RunDir
+    method: Method, objective: Objective, cfg: ResolvedPretraining, begun: Beginning, scale: PixelScale, run: RunDir
 ) -> None:
     """Writes RUN/backbone with what evaluation must know of its origin."""
     recorded: dict[str, Any] = {
         "objective": ", ".join(filter(None, (method.title, objective.export_note))),
         "method": method.name,
         "preset": cfg.preset,
-        "pool_fingerprint": start.pool.fingerprint,
+        "pool_fingerprint": begun.pool.fingerprint,
         "seed": cfg.seed,
         "transductive": cfg.data.transductive,
         **recorded_data(cfg.data, cfg.eval.data),
     }
-    if start.facts.shape.plain:
+    if begun.facts.network.plain:
         recorded["positions"] = cfg.model.positions
     export_backbone(objective.exported(), run.backbone, scale, cfg.model.pool, recorded)
 
 
-def _what_next(cfg: ResolvedPretraining, start: Beginning, run: RunDir, seen: str) -> str:
+def _what_next(cfg: ResolvedPretraining, begun: Beginning, run: RunDir, seen: str) -> str:
     """Where everything is, a picture that was drawn among it, and the commands that tell what it is worth."""
     # Only a made or given test split, or another labelled source, can be judged on.
-    known = cfg.eval.data.path or "stay out" in start.note or cfg.data.transductive
+    known = cfg.eval.data.path or "stay out" in begun.note or cfg.data.transductive
     judged = "" if known else " --eval.data.path LABELLED_IMAGES"
-    again = " ".join(_baseline_options(cfg, start))
+    again = " ".join(_baseline_options(cfg, begun))
     place = quote(str(run.backbone))
     return (
         f"\nThe pre-trained backbone is in {run.backbone}"
@@ -185,11 +185,11 @@ def _what_next(cfg: ResolvedPretraining, start: Beginning, run: RunDir, seen: st
     )
 
 
-def _baseline_options(cfg: ResolvedPretraining, start: Beginning) -> list[str]:
+def _baseline_options(cfg: ResolvedPretraining, begun: Beginning) -> list[str]:
     """The options with which the labelled baseline uses the same images and network."""
-    side, named, model, shape = start.side, start.named, cfg.model, start.facts.shape
+    side, named, model, network = begun.side, begun.named, cfg.model, begun.facts.network
     name = None if model.name == networks.default_name(ModelConfig(), side, named) else model.name
-    usual: ModelConfig = networks.resolve_model(ModelConfig(name), side, shape, named)
+    usual: ModelConfig = networks.resolve_model(ModelConfig(name), side, network, named)
     if cfg.eval.data.path not in (None, cfg.data.path):  # other images would choose another network: name all of it
         name, usual = None, ModelConfig()
     words = [w for option, value in (("preset", named), ("model.name", name)) if value for w in (f"--{option}", value)]

@@ -120,7 +120,7 @@ def test_six_steps_of_the_loop(tmp_path: Path) -> None:
         crops = torch.stack([STEPS[f"step{step}.crop{i}"] for i in range(c["crops"])], dim=1)
         return {"globals": crops[:, :2], "locals": crops[:, 2:]}
 
-    accelerator = launch.start("fp64")
+    accelerator = launch.join("fp64")
     pool, _ = open_pool(DataConfig(), LabelledDataConfig())
     pool = pool.subset(np.arange(c["batch"] * c["steps_per_epoch"]))
     loader = Loader(pool, batch_size=c["batch"], micro_batch=c["batch"], seed=0, device=accelerator.device)
