@@ -33,13 +33,7 @@ def all_presets() -> str:
 
 
 def run_script(main: Callable[[R], Any], recipe: type[R], description: str) -> None:
-    """Parses the command line, runs, and ends the process with status 1 on a user's mistake.
-
-    Args:
-        main: The script's function of its config.
-        recipe: The config's class.
-        description: Text above the options in ``--help``.
-    """
+    """Parses the command line, runs ``main``, and ends the process with status 1 on a user's mistake."""
     config = parse(recipe, description, listing=all_presets)
     with mistakes_told():
         check_ranges(config)

@@ -10,7 +10,6 @@ from ssl_vit.configs.cli import to_yaml as to_yaml
 from ssl_vit.configs.data import AugmentConfig as AugmentConfig
 from ssl_vit.configs.data import CropsConfig as CropsConfig
 from ssl_vit.configs.data import DataConfig as DataConfig
-from ssl_vit.configs.data import GuardConfig as GuardConfig
 from ssl_vit.configs.data import LabelledDataConfig as LabelledDataConfig
 from ssl_vit.configs.data import LoadingConfig as LoadingConfig
 from ssl_vit.configs.data import PoolConfig as PoolConfig
@@ -24,14 +23,12 @@ from ssl_vit.configs.evaluation import JudgedMetricConfig as JudgedMetricConfig
 from ssl_vit.configs.evaluation import KNNConfig as KNNConfig
 from ssl_vit.configs.evaluation import LabelsConfig as LabelsConfig
 from ssl_vit.configs.evaluation import LinearConfig as LinearConfig
-from ssl_vit.configs.evaluation import PredictConfig as PredictConfig
 from ssl_vit.configs.evaluation import ProbeOptimConfig as ProbeOptimConfig
 from ssl_vit.configs.fit import FitConfig as FitConfig
 from ssl_vit.configs.fit import OptimConfig as OptimConfig
 from ssl_vit.configs.fit import ResolvedFit as ResolvedFit
 from ssl_vit.configs.fit import ResolvedOptim as ResolvedOptim
 from ssl_vit.configs.fit import RunConfig as RunConfig
-from ssl_vit.configs.model import AdaptConfig as AdaptConfig
 from ssl_vit.configs.model import ModelConfig as ModelConfig
 from ssl_vit.configs.model import ResolvedModel as ResolvedModel
 from ssl_vit.configs.recipes import FiguresRecipe as FiguresRecipe

@@ -45,10 +45,8 @@ class _RaisingParser(_Parser):
 
 def option_names(parser: ArgumentParser) -> list[str]:
     """Every option a person can type, without the leading dashes."""
-    names: list[str] = []
-    for action in parser._actions:  # pyright: ignore[reportPrivateUsage]
-        names += [o[2:] for o in action.option_strings if (o.startswith("--") and "." in o) or o in _PLAIN]
-    return names
+    found = (option for action in parser._actions for option in action.option_strings)  # pyright: ignore[reportPrivateUsage]
+    return [option[2:] for option in found if (option.startswith("--") and "." in option) or option in _PLAIN]
 
 
 _WORDS = ("config", "seed", "preset", "backbone", "classifier", "images", "results", "out")
@@ -130,17 +128,10 @@ def _made(recipe: type[Any], description: str, program: str | None, kind: type[_
 def parse(
     recipe: type[R], description: str, args: list[str] | None = None, listing: Callable[[], str] = presets.table
 ) -> R:
-    """Reads the command line (and ``--config`` files) into a recipe's frozen dataclass.
+    """Reads the words (default: ``sys.argv[1:]``) and ``--config`` files into a recipe's frozen dataclass.
 
-    Args:
-        recipe: One of the dataclasses in ``configs.recipes``.
-        description: Text above the options in ``--help``.
-        args: Words of the command line; default: ``sys.argv[1:]``.
-        listing: What ``--preset`` without a name prints.
-
-    Returns:
-        The config. On a mistake one line goes to stderr and the process ends with status 2; ``--preset`` without a name
-        prints the presets and ends it with status 0.
+    On a mistake one line goes to stderr and the process ends with status 2; ``--preset`` without a name prints the
+    listing and ends it with status 0.
     """
     parser = _parser(recipe, description)
     parsed = parser.parse_args(args)
@@ -217,15 +208,7 @@ def _given(tree: dict[str, Any], usual: dict[str, Any], prefix: str = "") -> dic
 
 
 def from_options(recipe: type[R], given: Mapping[str, Any]) -> R:
-    """A recipe from options with their dotted names or in groups, checked as those of the command line are.
-
-    Args:
-        recipe: One of the dataclasses in ``configs.recipes``.
-        given: ``{"fit": {"epochs": 5}, "optim.base_lr": 1e-3}``.
-
-    Raises:
-        UserError: On a mistake.
-    """
+    """A recipe from ``{"fit": {"epochs": 5}, "optim.base_lr": 1e-3}``, checked as on the command line (UserError)."""
     parser = _parser(recipe, "", _RaisingParser)
     words = [f"--{name}={_text(value)}" for name, value in flat(dict(given)).items()]
     config = recipe(**_fields(parser, parser.parse_args(words)))

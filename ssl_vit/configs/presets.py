@@ -1,7 +1,6 @@
 """What open options become, whatever the method: a preset for each size of images.
 
-Everything below is a starting point with its source beside it; ``resolve`` reads it, ``--preset`` prints it. What a
-method takes beside it stands in the method's own file (``methods``).
+Everything below is a starting point with its source beside it. A method's own part stands in its file (``methods``).
 """
 
 from __future__ import annotations
@@ -115,10 +114,7 @@ def for_side(side: int) -> Preset:
 
 
 def preset_for(name: str | None, size: int) -> Preset:
-    """The preset that was named, else the one for the network's input.
-
-    Its ``input`` is the size to resolve options with, which differs from the input's where one was named.
-    """
+    """The preset that was named, else the one for the network's input."""
     return named(name) if name else for_side(size)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import get_annotations
 from typing import Any, TypeVar
 
 OPEN: Any = None
@@ -15,8 +16,7 @@ class Resolved:
 
     def __post_init__(self) -> None:
         """Refuses (TypeError) open fields: a mistake of this program, not of its user."""
-        kinds = [kind for kind in type(self).__mro__ if issubclass(kind, Resolved)]
-        narrowed: list[str] = [name for kind in kinds for name in vars(kind).get("__annotations__", {})]
+        narrowed = (name for kind in type(self).__mro__ if issubclass(kind, Resolved) for name in get_annotations(kind))
         still = [name for name in narrowed if getattr(self, name) is None]
         if still:
             raise TypeError(f"{type(self).__name__} leaves {', '.join(still)} open")

@@ -8,15 +8,10 @@ import math
 def warmup_cosine(
     step: int, *, total_steps: int, warmup_steps: int, peak: float, final: float, peak_twice: bool = False
 ) -> float:
-    """Linear warm-up from zero, then half a cosine to ``final`` (MAE's learning-rate rule, in steps instead of epochs).
+    """Linear warm-up from zero to the peak, then half a cosine to ``final`` at the end (MAE's rule, in steps).
 
-    Args:
-        step: Optimiser step about to be taken, 0-based.
-        total_steps: Steps of the whole run.
-        warmup_steps: Steps of the linear part; 0 for none.
-        peak: Value at the end of the warm-up.
-        final: Value that the cosine approaches at ``total_steps``.
-        peak_twice: Reach the peak at the last step of the warm-up, so that it is there twice, as in DINO's code.
+    ``step`` is the optimiser step about to be taken, 0-based. ``peak_twice`` reaches the peak with the last step of the
+    warm-up, so that it is there twice, as in DINO's code.
     """
     if step < warmup_steps:
         return peak * step / max(1, warmup_steps - peak_twice)

@@ -7,7 +7,6 @@ them as they are typed here.
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import os
 import re
@@ -15,6 +14,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from functools import lru_cache
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from shlex import quote
 from types import ModuleType
@@ -45,10 +45,9 @@ def _name(script: str | Path) -> str:
 def module_of(script: str) -> ModuleType:
     """A script (path as in a clone) as a module: its ``main`` is what a person starts."""
     path = ROOT / script
-    spec = importlib.util.spec_from_file_location(f"ssl_vit_script_{path.stem}", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    loader = SourceFileLoader(f"ssl_vit_script_{path.stem}", str(path))
+    module = ModuleType(loader.name)
+    loader.exec_module(module)
     return module
 
 

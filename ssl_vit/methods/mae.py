@@ -110,16 +110,16 @@ PRESETS = {
 
 
 class _Decoder(NamedTuple):
-    """The decoder for encoders from some width on."""
+    """The decoder for encoders from some width on.
+
+    None: half the encoder's width in whole heads of 32, one head for each of them and at least 2, the preset's rate.
+    """
 
     least: int
     depth: int
     width: int | None = None
-    """None: half the encoder's, in whole heads of 32, at least one."""
     heads: int | None = None
-    """None: one per 32 of the decoder's width, at least 2."""
     base_lr: float | None = None
-    """None: the preset's."""
 
 
 _DECODERS = (_Decoder(768, 8, 512, 16, 1.5e-4), _Decoder(192, 4), _Decoder(0, 2))

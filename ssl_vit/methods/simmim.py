@@ -76,9 +76,9 @@ _SHARE = 32 / 224
 
 
 def side_of_hidden(size: int, stride: int) -> int:
-    """Side in pixels of the squares that are hidden: near the paper's share, at least four along a side of the image.
+    """Side in pixels of the hidden squares: near the paper's share, at least four squares along a side.
 
-    They are made of whole patches, or places of the last feature map (``stride`` pixels), or of whole parts of one.
+    They are made of whole patches (or places of the last feature map, ``stride`` pixels), or of whole parts of one.
     """
     fitting = [n for n in range(1, max(1, size // 4) + 1) if size % n == 0 and (n % stride == 0 or stride % n == 0)]
     return min(fitting, key=lambda n: (abs(n - max(stride, _SHARE * size)), n))

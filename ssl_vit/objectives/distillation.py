@@ -151,14 +151,7 @@ def cross_view_loss(
             for j in student views, j != i:
                 loss += -(P_i * log_softmax(s_j / temperature)).sum() / number of pairs
 
-    then the mean over images.
-
-    Args:
-        student: Bottleneck of all views; those that the teacher sees come first, in its order.
-        layer: The student's last layer.
-        teaching: What the teacher says.
-        temperature: The student's.
-        chunk: Images whose outputs are in memory at once.
+    then the mean over images, of which ``chunk`` are worked on at once. Views that the teacher sees come first.
     """
     return LossParts(*_CrossView.apply(student, layer.direction, layer.gain, teaching, temperature, chunk))
 

@@ -49,17 +49,14 @@ def sketched_gaussianity(z: Float[Tensor, "V B Z"], directions: Float[Tensor, "Z
     return images * (distance @ (weights * normals)).mean()
 
 
-class Projector(nn.Sequential):
-    """An MLP with batch normalisation and ReLU: features of width D to embeddings of Z numbers."""
-
-    def __init__(self, width: int, *, hidden: int, out_dim: int, layers: int = 3) -> None:
-        """Weights as torch initialises linear layers, of which there is at least 1."""
-        super().__init__()
-        widths = [width, *[hidden] * (layers - 1)]
-        for before, after in pairwise(widths):
-            self.extend([nn.Linear(before, after), nn.BatchNorm1d(after), nn.ReLU()])
-        self.append(nn.Linear(widths[-1], out_dim))
-        synchronise_batch_norm(self)
+def projector(width: int, *, hidden: int, out_dim: int, layers: int) -> nn.Sequential:
+    """Features of D numbers to embeddings of Z: linear layers with batch normalisation and ReLU between them."""
+    made, widths = nn.Sequential(), [width, *[hidden] * (layers - 1)]
+    for before, after in pairwise(widths):
+        made.extend([nn.Linear(before, after), nn.BatchNorm1d(after), nn.ReLU()])
+    made.append(nn.Linear(widths[-1], out_dim))
+    synchronise_batch_norm(made)
+    return made
 
 
 class LeJEPA(Objective):
@@ -81,7 +78,7 @@ class LeJEPA(Objective):
         self.backbone, self.cfg, self.seed = backbone, cfg, seed
         self.pool: Pool = pool
         width = backbone.pooled_width(pool)
-        self.projector = Projector(width, hidden=cfg.head_hidden, out_dim=cfg.out_dim, layers=cfg.head_layers)
+        self.projector = projector(width, hidden=cfg.head_hidden, out_dim=cfg.out_dim, layers=cfg.head_layers)
         self.directions: Tensor
         self.register_buffer("directions", torch.empty(cfg.out_dim, cfg.slices), persistent=False)
         self._point(0)

@@ -106,18 +106,10 @@ def supervised_view(
     target_scale: TargetScale | None = None,
     dtype: torch.dtype,
 ) -> View:
-    """Images, soft targets and stochastic depth for training on labels.
+    """Images of side ``size``, soft targets of K ``classes`` (or labels, numbers) and stochastic depth.
 
-    Args:
-        scale: Pixel statistics.
-        cfg: Resolved augmentation.
-        loss: Resolved smoothing and mixing options.
-        size: Side of the model's input in pixels.
-        drop_rates: Of stochastic depth, as ``Backbone.drop_rates`` gives them; None for none.
-        classes: Number of classes, labels or numbers to predict.
-        kind: What labels are.
-        target_scale: What numbers are standardised by; needed for regression alone.
-        dtype: Arithmetic of the images.
+    ``drop_rates`` are what ``Backbone.drop_rates`` gives, None for none. ``target_scale`` standardises numbers, and is
+    needed for regression alone.
     """
     mixup, cutmix = loss.mixup, loss.cutmix
 

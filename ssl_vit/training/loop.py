@@ -48,18 +48,10 @@ def fit(
     seed: int,
     health: Health | None = None,
 ) -> None:
-    """Trains an objective in place; continues where the run directory's newest checkpoint ends.
+    """Trains an objective in place, on the accelerator's device; continues where the run's newest checkpoint ends.
 
-    Args:
-        objective: What to minimise, on the accelerator's device.
-        loader: Ordered batches.
-        view: Draws every random number of a batch.
-        fit: Resolved options of the loop.
-        optim: Options of the optimiser.
-        run: Where metrics and checkpoints go.
-        accelerator: Made by ``launch.join``.
-        seed: Seed of the view's draws.
-        health: Looks at features now and then; None for a backbone that is not trained.
+    The view draws every random number of a batch from the seed. ``health`` looks at features now and then; None for a
+    backbone that is not trained.
 
     Raises:
         UserError: When the loss stops being a number, or the run is already longer than asked for.
@@ -128,7 +120,11 @@ def fit(
     except RuntimeError as error:
         if not out_of_memory(error):
             raise
-        raise UserError(_too_little_memory(loader, objective)) from None
+        fewer = f"--fit.micro_batch {max(1, loader.micro_batch // 2)} (the effective batch stays)"
+        raise UserError(
+            f"out of memory with {loader.micro_batch} images per forward pass; try "
+            f"{', '.join((fewer, '--fit.recompute true', *objective.smaller))}, or a smaller network or input"
+        ) from None
     finally:
         if profile is not None:
             profile.close()
@@ -158,14 +154,6 @@ def _save(run: RunDir, step: int, steps: int, stepper: Stepper) -> None:
     if stepper.accelerator.scaler is not None:
         state["scaler"] = stepper.accelerator.scaler.state_dict()
     save_checkpoint(run.checkpoints, step, state, stepper.fit.keep_checkpoints)
-
-
-def _too_little_memory(loader: Loader, objective: Objective) -> str:
-    fewer = f"--fit.micro_batch {max(1, loader.micro_batch // 2)} (the effective batch stays), --fit.recompute true"
-    return (
-        f"out of memory with {loader.micro_batch} images per forward pass; try "
-        f"{', '.join((fewer, *objective.smaller))}, or a smaller network or input"
-    )
 
 
 def _resume(

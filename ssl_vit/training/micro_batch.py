@@ -28,9 +28,7 @@ def settle_micro_batch(
     """Splits the loader's batches so that a forward and a backward pass fit into memory; prints how.
 
     The effective batch, and with it learning rate, schedules and moving averages, stays: the rest is accumulated.
-
-    Raises:
-        UserError: When the whole batch does not fit but must not be split, or not even the smallest part fits.
+    UserError where the batch must not be split, or not even the smallest part fits.
     """
     whole = loader.micro_batch
     batch = next(loader.batches(0, 1))

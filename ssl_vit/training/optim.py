@@ -31,18 +31,15 @@ def parameter_groups(
         Groups for a torch optimiser, with ``names``, ``lr_scale`` and whether it ``decays`` beside ``params`` and
         ``weight_decay``.
     """
-    groups: dict[tuple[float, float], dict[str, Any]] = {}
+    groups: dict[tuple[float, bool], dict[str, Any]] = {}
     for name, parameter in named:
         if not parameter.requires_grad:
             continue
-        exempt = parameter.ndim <= 1 or name.endswith(".bias")
-        exempt = exempt or (not decays_tokens and name.rpartition(".")[2] in _TOKENS)
-        decay = 0.0 if exempt else weight_decay
-        scale = layer_decay ** (top_layer - layer_id(name))
-        group = groups.setdefault(
-            (scale, 0.0 if exempt else 1.0),
-            {"params": [], "names": [], "weight_decay": decay, "lr_scale": scale, "decays": not exempt},
-        )
+        own = name.rpartition(".")[2]
+        decays = parameter.ndim > 1 and own != "bias" and (decays_tokens or own not in _TOKENS)
+        decay, scale = weight_decay if decays else 0.0, layer_decay ** (top_layer - layer_id(name))
+        empty = {"params": [], "names": [], "weight_decay": decay, "lr_scale": scale, "decays": decays}
+        group = groups.setdefault((scale, decays), empty)
         group["params"].append(parameter)
         group["names"].append(name)
     return list(groups.values())

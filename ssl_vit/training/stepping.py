@@ -37,8 +37,6 @@ class Stepper:
         objective.to(accelerator.device, dtype=DTYPES.get(fit.precision))
         self.objective, self.fit, self.optim = objective, fit, optim
         self.accelerator, self.accumulation, self.graphs = accelerator, 1, False
-        self.model: Any
-        self.optimizer: Any
         groups = parameter_groups(
             objective.named_parameters(),
             weight_decay=optim.weight_decay,
@@ -48,19 +46,15 @@ class Stepper:
             decays_tokens=objective.decays_tokens,
         )
         self._scales = [(group["lr_scale"], group["decays"]) for group in groups]
-        self.model, self.optimizer = objective, make_optimizer(groups, optim)
+        self.model: Any = objective
+        self.optimizer: Any = make_optimizer(groups, optim)
         self.trained = [p for p in objective.parameters() if p.requires_grad]
 
     def prepare(self, accumulation: int, seconds: float = 1.0) -> None:
         """Before the first step: activation checkpointing, layout, compilation, the other processes.
 
-        Args:
-            accumulation: Forward passes per step on each process.
-            seconds: Least time that one of them can take on this device: where it is short, launching kernels takes
-                longer than running them, and a compiled pass becomes a CUDA graph.
-
-        Raises:
-            UserError: When something is to be compiled without a compiler.
+        Where a pass takes few ``seconds`` at least, launching kernels takes longer than running them, and a compiled
+        one becomes a CUDA graph. UserError where there is no compiler.
         """
         self.accumulation = accumulation
         alone = accumulation == self.accelerator.num_processes == 1
