@@ -59,13 +59,11 @@ def _explain(message: str, known: list[str]) -> str:
     text = " ".join(message.split())
     if "Problems parsing config" in text:
         return f"--config: the file is not valid YAML ({text.partition(': ')[2]}); see --print_config for its form"
-    missing = re.search(r"File does not exist: '?([^']*)'?", text)
-    if missing:
+    if missing := re.search(r"File does not exist: '?([^']*)'?", text):
         return f"--config: there is no file {missing[1]}"
     if "expected one argument" in text:
         return f"{text.removeprefix('argument ').partition(':')[0]} needs a value; --help says which"
-    unknown = re.search(r"unrecognized arguments: (.*)", text)
-    if unknown:
+    if unknown := re.search(r"unrecognized arguments: (.*)", text):
         word = next((w for w in unknown[1].split() if w.startswith("-")), unknown[1].split()[0])
         name = word.lstrip("-").partition("=")[0]
         if not word.startswith("-"):
@@ -75,8 +73,7 @@ def _explain(message: str, known: list[str]) -> str:
     if group or "does not accept" in text:
         name = f"{group[1]}.{group[2]}".lstrip(".") if group else text
         return f"unknown option {name} in the config file{_suggest(name, known)}"
-    key = re.search(r'Parser key "([\w.]+)": ?(.*)', text)
-    if key:
+    if key := re.search(r'Parser key "([\w.]+)": ?(.*)', text):
         return f"--{key[1]}: {_expectation(key[2])}"
     return text
 
@@ -99,8 +96,7 @@ _CONFIG_FILE: Any = jsonargparse.ActionConfigFile  # pyright: ignore[reportPriva
 
 
 def _in_words(kind: str) -> str:
-    choices = re.fullmatch(r"Literal\[(.*)\]", kind)
-    if choices:
+    if choices := re.fullmatch(r"Literal\[(.*)\]", kind):
         return f"{'one of ' if ',' in choices[1] else ''}{choices[1].replace(chr(39), '')}"
     return {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}.get(kind, kind)
 

@@ -17,8 +17,7 @@ def resolve_augment(
 ) -> ResolvedAugment:
     """Crops (``crop`` where none is given), flips, policy and erasing as definite values.
 
-    Raises:
-        UserError: For a crop scale outside (0, 1], the wrong way round or beside another crop; erasing without labels.
+    UserError for a crop scale outside (0, 1], the wrong way round or beside another crop, and erasing without labels.
     """
     crop = cfg.crop_scale or (crop if cfg.crop != "pad" else (1.0, 1.0))
     if cfg.crop == "pad" and crop != (1.0, 1.0):

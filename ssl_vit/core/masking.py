@@ -21,8 +21,7 @@ class Mask(NamedTuple):
 def kept_patches(num_patches: int, mask_ratio: float, option: str = "--mae.mask_ratio") -> int:
     """How many of N patches stay visible: ``int(N * (1 - ratio))`` as the official MAE code floors it.
 
-    Raises:
-        UserError: When nothing or everything would be visible; it names the option.
+    UserError, which names the option, where nothing or everything would be.
     """
     inside = 0.0 <= mask_ratio <= 1.0  # false for nan
     kept = int(num_patches * (1.0 - mask_ratio)) if inside else 0

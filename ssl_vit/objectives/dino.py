@@ -127,11 +127,9 @@ class DINO(Objective):
         self._observations = Observations() if looked_at else None
 
     def forward(self, inputs: dict[str, Tensor]) -> StepOutput:
-        """The loss.
+        """The loss of ``globals`` Float[B G C S S] and, where there are any, ``locals`` Float[B L C s s].
 
-        Args:
-            inputs: ``globals`` Float[B G C S S]; where there are any, ``locals`` Float[B L C s s]; with stochastic
-                depth of the student ``drop_globals`` Float[B G *L] and ``drop_locals``.
+        With stochastic depth of the student there are ``drop_globals`` Float[B G *L] and ``drop_locals``.
         """
         views = by_size(inputs)
         with torch.no_grad():

@@ -94,11 +94,9 @@ class LeJEPA(Objective):
         self.directions.copy_(drawn / drawn.norm(dim=0))
 
     def forward(self, inputs: dict[str, Tensor]) -> StepOutput:
-        """The loss.
+        """The loss of ``globals`` Float[B G C S S] and, where there are any, ``locals`` Float[B L C s s].
 
-        Args:
-            inputs: ``globals`` Float[B G C S S]; where there are any, ``locals`` Float[B L C s s]; with stochastic
-                depth ``drop_globals`` Float[B G *L] and ``drop_locals``.
+        With stochastic depth there are ``drop_globals`` Float[B G *L] and ``drop_locals``.
         """
         x = torch.cat([pooled_views(self.backbone, self.pool, *views) for views in by_size(inputs)], dim=1)
         z = self.projector(x.flatten(0, 1)).unflatten(0, x.shape[:2]).transpose(0, 1)

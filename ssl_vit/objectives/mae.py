@@ -51,11 +51,7 @@ class MAE(Objective):
     """Mean squared error on the hidden patches only (MAE, section 3 and appendix A.1)."""
 
     def __init__(self, backbone: TokenBackbone, cfg: ResolvedMAE, *, freeze_positions: bool = False) -> None:
-        """Adds a decoder to a backbone, which keeps its weights; MAE's sine-cosine positions are frozen.
-
-        Raises:
-            UserError: When the backbone cannot leave tokens out, or decoder sizes do not divide.
-        """
+        """Adds a decoder, whose sizes must divide, to a backbone that can leave tokens out (else UserError)."""
         super().__init__()
         if not backbone.drops_tokens:
             raise UserError("MAE needs a backbone that can leave out patches; use a plain ViT, or another objective")
@@ -98,11 +94,7 @@ class MAE(Objective):
         return self.pred(self.norm(x))
 
     def forward(self, inputs: dict[str, Tensor]) -> StepOutput:
-        """The reconstruction loss.
-
-        Args:
-            inputs: ``images`` Float[B C H W] (normalised), ``keep_ids`` Int[B K] and ``mask_ids`` Int[B M].
-        """
+        """The loss of ``images`` Float[B C H W] (normalised), ``keep_ids`` Int[B K] and ``mask_ids`` Int[B M]."""
         images, mask = inputs["images"], Mask(inputs["keep_ids"], inputs["mask_ids"])
         predicted = self.decode(self.encode(images, mask.keep_ids), mask)
         wanted = gather_patches(pixel_patches(images, self.backbone.patch_size), mask.mask_ids)

@@ -135,11 +135,7 @@ class FrozenProbe(Objective):
         return self.outputs(images) * self.target_std + self.target_mean
 
     def forward(self, inputs: dict[str, Tensor]) -> StepOutput:
-        """The loss.
-
-        Args:
-            inputs: ``images`` Float[B C H W] (normalised) and ``labels`` as the kind has them.
-        """
+        """The loss of ``images`` Float[B C H W] (normalised) and ``labels`` as the kind has them."""
         out = self.outputs(inputs["images"])
         out = out.to(torch.promote_types(out.dtype, torch.float32))
         labels = inputs["labels"]

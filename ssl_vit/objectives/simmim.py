@@ -71,11 +71,7 @@ class SimMIM(Objective):
         return self.shuffle(self.decoder(self.backbone.feature_map(seen)))
 
     def forward(self, inputs: dict[str, Tensor]) -> StepOutput:
-        """The reconstruction loss.
-
-        Args:
-            inputs: ``images`` Float[B C S S] (normalised) and ``hidden`` Bool[B g g], the squares that are hidden.
-        """
+        """The loss of ``images`` Float[B C S S] (normalised) and ``hidden`` Bool[B g g], the hidden squares."""
         images = inputs["images"]
         hidden = hidden_pixels(inputs["hidden"], images.shape[2])
         return StepOutput(error_of_hidden(self.predict(images, hidden), images, hidden), {})

@@ -72,11 +72,10 @@ class Supervised(Objective):
         return self.average or self.net
 
     def forward(self, inputs: dict[str, Tensor]) -> StepOutput:
-        """The loss.
+        """The loss of ``images`` Float[B C H W] (normalised) and ``targets`` Float[B K].
 
-        Args:
-            inputs: ``images`` Float[B C H W] (normalised), ``targets`` Float[B K] (rows that sum to 1, or one
-                probability per label, or standardised numbers) and, with stochastic depth, ``drop`` Float[B *L].
+        Targets are rows that sum to 1, one probability per label, or standardised numbers; with stochastic depth there
+        is ``drop`` Float[B *L].
         """
         logits = self.net(inputs["images"], inputs.get("drop"))
         dtype = torch.promote_types(logits.dtype, torch.float32)

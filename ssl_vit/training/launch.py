@@ -31,8 +31,7 @@ DTYPES = {"fp64": torch.float64}
 def join(precision: str = "fp32", seed: int = 0) -> Accelerator:
     """Joins the other processes, settles precision and seeds what initialises weights.
 
-    Raises:
-        UserError: When the device cannot compute so, or the number of processes is not what was asked for.
+    UserError where the device cannot compute so, or the number of processes is not what was asked for.
     """
     resolved = auto_precision() if precision == "auto" else precision
     if resolved == "fp16" and not torch.accelerator.is_available():

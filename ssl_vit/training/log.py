@@ -50,8 +50,7 @@ class TrainingLog:
     def begin_line(self, done: int, rate: float, logged: dict[str, torch.Tensor]) -> None:
         """Averages a step's values over processes, which all are at it, and sends them on their way.
 
-        Raises:
-            Diverged: On every process, where the line before, or this one, tells of a loss that was no finite number.
+        Diverged on every process where the line before, or this one, tells of a loss that was no finite number.
         """
         self.finish_line()
         stacked = torch.stack([v.to(logged["loss"].dtype) for v in (*logged.values(), self._finite)])

@@ -51,10 +51,7 @@ def fit(
     """Trains an objective in place, on the accelerator's device; continues where the run's newest checkpoint ends.
 
     The view draws every random number of a batch from the seed. ``health`` looks at features now and then; None for a
-    backbone that is not trained.
-
-    Raises:
-        UserError: When the loss stops being a number, or the run is already longer than asked for.
+    backbone that is not trained. UserError where the loss stops being a number, or the run is longer than asked for.
     """
     steps = count_steps(fit, loader)
     rates = partial(learning_rate, optim, peak_learning_rate(optim, loader.batch_size))

@@ -60,8 +60,7 @@ class Beginning(NamedTuple):
 def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
     """Images in, RUN/backbone out, by an entry of ``methods.METHODS``; continues where an earlier start ended.
 
-    Raises:
-        UserError: For options, images and networks that do not go together.
+    UserError for options, images and networks that do not go together.
     """
     begun = _begin(method, asked)
     accelerator, facts = begun.accelerator, begun.facts
