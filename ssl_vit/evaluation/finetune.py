@@ -61,7 +61,7 @@ def train_on_labels(
         cfg: All options; none is open.
         size: Side of the input in pixels.
         run: Where metrics and checkpoints go.
-        accelerator: Made by ``launch.join``.
+        accelerator: Made by ``launch.start``.
         metric: What results lead with, for the answers; default: the headline of the test labels.
         quiet: Print nothing.
     """

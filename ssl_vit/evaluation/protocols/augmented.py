@@ -111,7 +111,7 @@ def judge(cfg: LinearRecipe, session: Session, accelerator: Accelerator) -> Judg
     Args:
         cfg: What ``--help`` lists.
         session: Backbone and images.
-        accelerator: Made by ``launch.join``.
+        accelerator: Made by ``launch.start``.
 
     Raises:
         UserError: For a pooling that the backbone does not have, or one that has no patch tokens.
@@ -185,7 +185,7 @@ def train_probe(
         cfg: Resolved by ``resolve_probe``.
         size: Side of the input in pixels.
         run: Where metrics and checkpoints go.
-        accelerator: Made by ``launch.join``.
+        accelerator: Made by ``train.start``.
 
     Returns:
         Metrics on the test images, steps and unreadable images; and what the head says of every test image.

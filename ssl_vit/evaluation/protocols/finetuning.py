@@ -25,7 +25,7 @@ def judge(cfg: FinetuneRecipe, session: Session, accelerator: Accelerator) -> Ju
     Args:
         cfg: What ``--help`` lists.
         session: Backbone and images.
-        accelerator: Made by ``launch.join``.
+        accelerator: Made by ``launch.start``.
 
     Raises:
         UserError: For sizes that the backbone cannot take.

@@ -33,7 +33,7 @@ def judge(cfg: LinearRecipe, session: Session, accelerator: Accelerator) -> Judg
     Args:
         cfg: What ``--help`` lists.
         session: Backbone and images.
-        accelerator: Made by ``launch.join``.
+        accelerator: Made by ``launch.start``.
 
     Raises:
         UserError: For a pooling that the backbone does not have.

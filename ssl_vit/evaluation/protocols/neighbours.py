@@ -21,7 +21,7 @@ def judge(cfg: KNNRecipe, session: Session, accelerator: Accelerator) -> Judged:
     Args:
         cfg: What ``--help`` lists.
         session: Backbone and images.
-        accelerator: Made by ``launch.join``.
+        accelerator: Made by ``launch.start``.
     """
     data, device = session.data, accelerator.device
     kind, names = data.test.kind, data.test.classes
