@@ -20,16 +20,8 @@ def warmup_cosine(
 
 
 def ema_decay(step: int, *, decay: float) -> float:
-    """Weight-average decay after a step (0-based): a ramp (1 + t) / (10 + t) up to ``decay``, in [0, 1).
-
-    So a short run is not mostly its initialisation.
-    """
+    """Weight-average decay after a step (0-based): (1 + t) / (10 + t) up to ``decay``, so that a short run has one."""
     return min(decay, (1.0 + step) / (10.0 + step))
-
-
-def teacher_momentum(step: int, *, total_steps: int, base: float) -> float:
-    """Share of its weights that DINO's teacher keeps after a step (0-based): a cosine to 1 (section 3.1)."""
-    return warmup_cosine(step, total_steps=total_steps, warmup_steps=0, peak=base, final=1.0)
 
 
 def base_momentum(batch_size: int, total_steps: int) -> float:

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ssl_vit.core.dist import rank_and_world, sum_over_ranks
-from ssl_vit.core.schedules import base_momentum, teacher_momentum, teacher_temperature
+from ssl_vit.core.schedules import base_momentum, teacher_temperature, warmup_cosine
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.methods.dino import ResolvedDINO, ResolvedDINORecipe
 from ssl_vit.models.backbone import Backbone, Pool, pooled_views
@@ -91,9 +91,9 @@ class DINO(Objective):
         return (self.student if self.cfg.export == "student" else self.teacher).backbone
 
     def momentum(self, clock: Clock) -> float:
-        """Share of its weights that the teacher keeps after this step."""
+        """Share of its weights that the teacher keeps after this step: a cosine to 1 (section 3.1)."""
         base = base_momentum(self.batch_size, clock.total_steps) if self.cfg.momentum is None else self.cfg.momentum
-        return teacher_momentum(clock.step, total_steps=clock.total_steps, base=base)
+        return warmup_cosine(clock.step, total_steps=clock.total_steps, warmup_steps=0, peak=base, final=1.0)
 
     def compile_passes(self, mode: str | None) -> None:
         """Compiles what makes features; head and loss are few large products, and a loss in chunks by hand."""

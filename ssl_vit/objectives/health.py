@@ -47,9 +47,8 @@ class Observations:
     def read(self, centre: Float[Tensor, " K"]) -> dict[str, float]:
         """What one step looked like over all processes; forgets it. What is not finite is left out.
 
-        Returns:
-            ``teacher_entropy`` and ``kl`` in nats beside ``ln_out_dim``; ``marginal_entropy``, of the mean
-            distribution; and ``centre_norm``.
+        It is ``teacher_entropy`` and ``kl`` in nats beside ``ln_out_dim``, ``marginal_entropy`` of the mean
+        distribution, and ``centre_norm``.
         """
         # On the host, in double precision, which not every device has.
         total = {name: sum_over_ranks(v.clone()).cpu().numpy().astype(np.float64) for name, v in self._sums.items()}
@@ -67,12 +66,10 @@ class Observations:
 
 
 def spread(features: Float[np.ndarray, "n D"]) -> dict[str, float]:
-    """How much features differ; empty where they are no finite numbers.
+    """``effective_rank`` and ``feature_std``: how much features differ; empty where they are no finite numbers.
 
-    Returns:
-        ``effective_rank``: exp of the entropy of their singular values (RankMe, Garrido et al. 2023, equation 1), at
-        most the smaller of n and D; and ``feature_std``, their deviation as a share of their root mean square length,
-        0 where all are the same.
+    The first is exp of the entropy of their singular values (RankMe, Garrido et al. 2023, equation 1), at most the
+    smaller of n and D. The second is their deviation as a share of their root mean square length, 0 where all are one.
     """
     x = features.astype(np.float64)
     if not np.isfinite(x).all():
@@ -133,10 +130,9 @@ class Watch(nn.Module):
         self.register_buffer("state", torch.tensor([-1, -1, 0]))
 
     def look(self, kind: Collapse | None, step: int) -> int | None:
-        """Takes note of one look; a single healthy one between others ends nothing, another kind starts anew.
+        """Takes note of a look at a step (0-based); gives the step since which there has been this kind of collapse.
 
-        Returns:
-            The step (0-based) since which this kind of collapse has been there; None where there is none.
+        A single healthy look between others ends nothing, another kind starts anew. None where there is none.
         """
         since, before, healthy = self.state.tolist()
         if kind is None:

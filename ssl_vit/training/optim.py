@@ -22,14 +22,11 @@ def parameter_groups(
     top_layer: int = 0,
     decays_tokens: bool = True,
 ) -> list[dict[str, Any]]:
-    """Groups trainable parameters by weight decay and learning-rate scale.
+    """Groups for a torch optimiser by weight decay and learning-rate scale, of what is trained.
 
     Biases and one-dimensional parameters never decay, class token, register, mask token and positions where
-    ``decays_tokens``. The scale is ``layer_decay ** (top_layer - layer_id)`` (BEiT, as used by MAE's fine-tuning).
-
-    Returns:
-        Groups for a torch optimiser, with ``names``, ``lr_scale`` and whether it ``decays`` beside ``params`` and
-        ``weight_decay``.
+    ``decays_tokens``. The scale, ``lr_scale``, is ``layer_decay ** (top_layer - layer_id)`` (BEiT, as used by MAE's
+    fine-tuning). Beside it there are ``names`` and whether the group ``decays``.
     """
     groups: dict[tuple[float, bool], dict[str, Any]] = {}
     for name, parameter in named:

@@ -27,9 +27,7 @@ def choose_products() -> str:
     torch offers no switch for that but one that lets oneDNN round factors to bfloat16, which it does on processors with
     AMX alone. So the choice is made by the kind of processor, never by timing, and products are checked first.
     Attention must then be plain products as well: torch's fused kernel would ask oneDNN for thousands of tiny ones.
-
-    Returns:
-        The library's name, for environment.json.
+    What is returned is the library's name, for environment.json.
     """
     if not _onednn_is_better():
         return "torch's own choice"

@@ -77,8 +77,7 @@ class Stepper:
     ) -> dict[str, Tensor]:
         """Takes a step with the top layer's learning rate; ``inputs`` gives what each forward pass reads.
 
-        Returns:
-            ``loss`` and the objective's metrics: means over the step's micro-batches on this process.
+        What comes back are ``loss`` and the objective's metrics: means over the step's micro-batches on this process.
         """
         self._schedule(clock, rate)
         self.objective.begin_step(clock)

@@ -24,10 +24,8 @@ def stop_requests(main: bool) -> Iterator[StopRequest]:
     """While it is entered, SIGTERM and Ctrl-C are noted instead of ending the process.
 
     Only the main process saves, so the others must not leave it alone in a collective: they ignore both signals.
-
-    Raises:
-        SystemExit: Where a signal came and training failed at the same time: whoever goes on with something else
-            where training fails is to stop.
+    SystemExit where a signal came and training failed at the same time: whoever goes on with something else where
+    training fails is to stop.
     """
     wish, before = StopRequest(), dict[int, Any]()
 
