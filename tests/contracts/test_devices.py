@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -34,7 +35,7 @@ from ssl_vit.evaluation.knn import knn_scores
 from ssl_vit.figures.reconstructions import save_reconstructions
 from ssl_vit.methods.dino import ResolvedDINO
 from ssl_vit.methods.lejepa import ResolvedLeJEPA
-from ssl_vit.methods.mae import ResolvedMAE
+from ssl_vit.methods.mae import ResolvedMAE, ResolvedMAERecipe
 from ssl_vit.methods.supervised import ResolvedSupervised
 from ssl_vit.models.build import build_backbone
 from ssl_vit.models.stochastic_depth import linear_rates
@@ -233,7 +234,10 @@ def test_training_and_judging_need_no_double_precision(name: str, digits: Labell
             predict(objective, digits.test, scale, size=size, device=device)
         if isinstance(objective, MAE):
             picture = tmp_path / "picture.png"
-            save_reconstructions(objective, digits.train, scale, picture, size=size, mask_ratio=0.5, seed=0)
+            cfg = Mock(
+                spec=ResolvedMAERecipe, seed=0, model=Mock(img_size=size), mae=Mock(mask_ratio=0.5)
+            )  # what it reads of one
+            save_reconstructions(objective, digits.train, scale, picture, cfg)
 
 
 @pytest.mark.parametrize("deep", [False, True])
