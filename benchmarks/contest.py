@@ -49,7 +49,7 @@ def open_network(folder: str) -> tuple[Any, Any, Any]:
     from ssl_vit.training import launch
 
     torch.set_num_threads(1)
-    accelerator, exported = launch.start("fp32", 0), load_backbone(folder)
+    accelerator, exported = launch.join("fp32", 0), load_backbone(folder)
     own = PoolConfig(**exported.about["data"])
     labelled = open_labelled(own, LabelledDataConfig())
     return accelerator, exported, on_canvas(labelled, own.canvas, exported.size, own.window)

@@ -1,7 +1,6 @@
 """What open options become, whatever the method: a preset for each size of images.
 
-Everything below is a starting point with its source beside it; ``resolve`` reads it, ``--preset`` prints it. What a
-method takes beside it stands in the method's own file (``methods``).
+Everything below is a starting point with its source beside it. A method's own part stands in its file (``methods``).
 """
 
 from __future__ import annotations
@@ -102,11 +101,7 @@ TINY = PRESETS["digits"].sides[1] or 0
 
 
 def named(name: str) -> Preset:
-    """The preset of that name.
-
-    Raises:
-        UserError: For a name that is none.
-    """
+    """The preset of that name; UserError for a name that is none."""
     if name not in PRESETS:
         close = did_you_mean(name, PRESETS)
         raise UserError(f"--preset {name} is none of {', '.join(PRESETS)}{close} (--preset alone explains them)")
@@ -119,10 +114,7 @@ def for_side(side: int) -> Preset:
 
 
 def preset_for(name: str | None, size: int) -> Preset:
-    """The preset that was named, else the one for the network's input.
-
-    Its ``input`` is the size to resolve options with, which differs from the input's where one was named.
-    """
+    """The preset that was named, else the one for the network's input."""
     return named(name) if name else for_side(size)
 
 

@@ -18,7 +18,7 @@ from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loading.loader import Batch, UnreadableLog, eval_batches
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.models.backbone import Backbone, Pool
-from ssl_vit.training.memory import out_of_memory
+from ssl_vit.training.metering import out_of_memory
 from ssl_vit.views.augment import crop_resize
 from ssl_vit.views.evaluation import eval_images
 

@@ -63,7 +63,7 @@ def evaluate(cfg: KNNRecipe | LinearRecipe | FinetuneRecipe, protocol: Protocol)
         UserError: For a backbone, images or options that the protocol cannot use.
     """
     _refuse_without_effect(cfg, protocol)
-    accelerator = launch.start("fp32" if isinstance(cfg, KNNRecipe) else cfg.fit.precision, cfg.seed)
+    accelerator = launch.join("fp32" if isinstance(cfg, KNNRecipe) else cfg.fit.precision, cfg.seed)
     size = cfg.model.img_size if isinstance(cfg, FinetuneRecipe) else None
     session = open_session(cfg.backbone, cfg.eval, cfg.run, main=accelerator.is_main_process, img_size=size)
     data = session.data

@@ -83,7 +83,7 @@ def from_scratch(cfg: SupervisedRecipe) -> Evaluated:
     """
     if cfg.model.name is not None:
         model_facts(*networks.wanted(cfg.model))
-    accelerator = launch.start(cfg.fit.precision, cfg.seed)
+    accelerator = launch.join(cfg.fit.precision, cfg.seed)
     if cfg.eval.data.path is None and cfg.eval.data.split is None:
         cfg = replace(cfg, eval=replace(cfg.eval, data=replace(cfg.eval.data, split=cfg.data.split)))
     data = labelled_for(cfg.data, cfg.eval)
@@ -158,7 +158,7 @@ def train_and_judge(
         cfg = replace(cfg, run=RunConfig(str(given.folder / digest([options, *given.made_of])[:8])))
     size = facts.model.img_size
     if main:
-        parts = f"in patches of {facts.patch} px" if facts.shape.plain else f"for {facts.model.name}"
+        parts = f"in patches of {facts.patch} px" if facts.network.plain else f"for {facts.model.name}"
         print(f"preset          {given.preset.name}, {size} px {parts}")
     run = open_run(
         script, cfg, data=train.name, fingerprint="-".join(given.made_of), writes=main,

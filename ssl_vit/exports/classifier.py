@@ -28,17 +28,14 @@ class Labelling(NamedTuple):
     names: tuple[str, ...]
     """Of the classes, labels or numbers."""
     scale: TargetScale | None
-    """What numbers were standardised by."""
+    """What numbers were standardised by; None of classes and labels."""
 
     def answers(self, outputs: np.ndarray) -> np.ndarray:
         """Network outputs [n K] as class probabilities, label probabilities, or numbers in their own units."""
         outputs = outputs.astype(np.float64)
         if self.kind == "class":
             return softmax(outputs, axis=1)
-        if self.kind == "multilabel":
-            return expit(outputs)
-        assert self.scale is not None
-        return self.scale.restore(outputs)
+        return expit(outputs) if self.scale is None else self.scale.restore(outputs)
 
 
 class TrainedClassifier(NamedTuple):

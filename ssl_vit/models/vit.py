@@ -73,8 +73,7 @@ class ViTBackbone(TokenBackbone):
 
     def set_sincos_positions(self) -> None:
         """Fills the position embedding with MAE's sine-cosine table; prefix rows become zero."""
-        positions = self.vit.pos_embed
-        assert positions is not None
+        positions = self.vit.get_parameter("pos_embed")
         with torch.no_grad():
             positions.zero_()
             positions[0, self.embedded_prefix :] = sincos_2d(self.embed_dim, self.grid)

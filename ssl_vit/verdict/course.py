@@ -43,7 +43,7 @@ def give_verdict(cfg: Comparison, began: float | None = None) -> Path | None:
         The verdict's folder; None where only the plan was asked for, and on processes other than the main one.
     """
     began = time.monotonic() if began is None else began
-    accelerator = launch.start("fp32", cfg.seed)
+    accelerator = launch.join("fp32", cfg.seed)
     pool, note, data = open_images(cfg)
     run = open_run(
         "verdict", cfg, data=data.test.name, fingerprint=f"{pool.fingerprint}-{data.whole}-{data.test.fingerprint}",

@@ -40,7 +40,7 @@ class Bank:
             start: mae, dino, public, random or pixels.
             number: Of the pre-training seed; for random weights their seed.
         """
-        accelerator = launch.start("fp32", 0)
+        accelerator = launch.join("fp32", 0)
         run = study.runs(start)[number if start not in ("random", "pixels") else 0]
         main = accelerator.is_main_process
         session = open_session(str(run), study.extraction(), RunConfig(None), main=main)

@@ -204,7 +204,7 @@ def fit(objective: Objective, view: View, loader: Loader, path: Path, cfg: Resol
     path.mkdir(exist_ok=True)
     optim = ResolvedOptim(lr=1e-3, layer_decay=0.9, weight_decay_end=0.4, base_lr=1e-3)
     run = RunDir(path, True)
-    loop.fit(objective, loader, view, fit=cfg, optim=optim, run=run, accelerator=launch.start("fp32"), seed=3)
+    loop.fit(objective, loader, view, fit=cfg, optim=optim, run=run, accelerator=launch.join("fp32"), seed=3)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -296,7 +296,7 @@ def test_fp64_is_refused_on_apples_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(launch, "Accelerator", accelerator("mps"))
     with pytest.raises(UserError, match=r"--fit\.precision fp64: .*mps.*use fp32"):
-        launch.start("fp64")
+        launch.join("fp64")
 
 
 # --- no waiting for the device --------------------------------------------------------------------------------------
@@ -339,7 +339,7 @@ def test_no_step_waits_for_the_device(name: str, digits: Labelled, monkeypatch: 
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)  # only a CPU looks at who drops a branch
     digits = digits._replace(train=labelled_as(digits.train, name))
     objective, view = CASES[name][1](measure_scale(digits.train))
-    accelerator = launch.start("fp32")
+    accelerator = launch.join("fp32")
     loader = Loader(digits.train, batch_size=16, micro_batch=8, seed=3, device=accelerator.device)
     stepper = Stepper(objective.train(), fit=FIT, optim=ResolvedOptim(lr=1e-3, base_lr=1e-3), accelerator=accelerator)
     stepper.prepare(loader.accumulation)

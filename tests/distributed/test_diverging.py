@@ -22,7 +22,7 @@ from ssl_vit.verdict import work
 from ssl_vit.verdict.runner import Runner, Unit
 
 if __name__ == "__main__":
-    main = launch.start().is_main_process
+    main = launch.join().is_main_process
     model = replace(STUDY.model, width=16, depth=2, heads=2)
     recipe = verdict_recipe()(verdict=VerdictConfig(seeds=1, length=0.02))
     study = replace(STUDY, folder=Path("v"), recipe=recipe, model=model)

@@ -55,7 +55,7 @@ def labelled(kind: Kind) -> Labelled:
 @pytest.mark.parametrize("kind", ["multilabel", "regression"])
 def test_what_is_learned(kind: Kind, tmp_path: Path) -> None:
     data = labelled(kind)
-    accelerator = launch.start("fp32", 0)
+    accelerator = launch.join("fp32", 0)
     torch.manual_seed(0)
     model = ResolvedModel("vit_tiny_patch16_224", 8, 4, 32, 2, 2, "sincos", "mean")
     cfg = ResolvedSupervisedRecipe(
