@@ -10,7 +10,7 @@ from ssl_vit.configs.evaluation import LabelsConfig
 from ssl_vit.configs.facts import SAME_RUN, Range
 from ssl_vit.configs.fit import FitConfig, OptimConfig, ResolvedFit, ResolvedOptim, RunConfig
 from ssl_vit.configs.model import AdaptConfig, ModelConfig, ResolvedModel
-from ssl_vit.configs.presets import NARROW, Preset, Task
+from ssl_vit.configs.presets import NARROW, LabelledStart, Preset
 from ssl_vit.configs.resolve import least_steps, resolve_augment, resolve_rate
 from ssl_vit.configs.settled import OPEN, Resolved, settle
 from ssl_vit.core.errors import UserError
@@ -156,7 +156,7 @@ def resolve_finetuning(cfg: FinetuneRecipe, facts: Facts, preset: Preset) -> Res
     return settle(ResolvedFinetuneRecipe, cfg, model=model, **_labelled(cfg, facts, preset, "finetune"))
 
 
-def _labelled(cfg: LabelledRecipe, facts: Facts, preset: Preset, task: Task) -> dict[str, Any]:
+def _labelled(cfg: LabelledRecipe, facts: Facts, preset: Preset, start: LabelledStart) -> dict[str, Any]:
     """The groups that both have, resolved alike but for the learning rate."""
     fit = settle(
         ResolvedFit,
@@ -168,20 +168,20 @@ def _labelled(cfg: LabelledRecipe, facts: Facts, preset: Preset, task: Task) -> 
     return {
         "supervised": resolve_supervised(cfg.supervised, facts, preset),
         "augment": resolve_augment(cfg.augment, preset, preset.labelled_crop, labelled=True),
-        "optim": resolve_rate(cfg.optim, labelled_rate(preset, facts.width, task)),
+        "optim": resolve_rate(cfg.optim, labelled_rate(preset, facts.width, start)),
         "fit": fit,
     }
 
 
-def labelled_rate(preset: Preset, width: int, task: Task) -> float:
+def labelled_rate(preset: Preset, width: int, start: LabelledStart) -> float:
     """The base learning rate of training on labels.
 
     Args:
         preset: Of the images.
         width: D of the network.
-        task: From scratch or from a backbone.
+        start: From scratch or from a backbone.
     """
-    return (preset.narrow_lr if width < NARROW else None) or preset.base_lr[task]
+    return (preset.narrow_lr if width < NARROW else None) or preset.base_lr[start]
 
 
 def resolve_supervised(cfg: SupervisedConfig, facts: Facts, preset: Preset) -> ResolvedSupervised:

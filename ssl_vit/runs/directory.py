@@ -72,7 +72,7 @@ class RunDir:
         write_atomically(self.path / "config.yaml", self.config)
 
     def has_started(self) -> bool:
-        """Whether any step of training, or unit of a verdict's work, has left a trace."""
+        """Whether any step of training, or task of a verdict's work, has left a trace."""
         return any((self.path / name).exists() for name in ("checkpoints", "metrics.jsonl", "units"))
 
     def rewind(self, step: int) -> None:

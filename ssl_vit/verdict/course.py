@@ -27,7 +27,7 @@ from ssl_vit.verdict.options import Comparison, VerdictConfig
 from ssl_vit.verdict.pictures import draw_pictures
 from ssl_vit.verdict.plan import Pace, Plan, make_plan, plan_as_json, read_plan
 from ssl_vit.verdict.record import Made, write_about
-from ssl_vit.verdict.runner import Runner, Unit, clock
+from ssl_vit.verdict.runner import Runner, Task, clock
 from ssl_vit.verdict.study import Study
 from ssl_vit.verdict.tuning import Candidate, best, candidates, nearest
 
@@ -60,7 +60,7 @@ def give_verdict(cfg: Comparison, began: float | None = None) -> Path | None:
         if cfg.verdict.plan_only:
             return None
         made = _make(opened, plan, runner)
-        runner.run([Unit("pictures", draw_pictures, (made.plan.study,), 0.0)])
+        runner.run([Task("pictures", draw_pictures, (made.plan.study,), 0.0)])
         if accelerator.is_main_process:
             write_about(opened, made, note, run, *runner.taken(), jobs)
     finally:
@@ -71,7 +71,7 @@ def give_verdict(cfg: Comparison, began: float | None = None) -> Path | None:
 
 
 def _jobs(cfg: VerdictConfig, accelerator: Accelerator) -> int:
-    """Units at the same time; 0: here, by all processes together."""
+    """Tasks at the same time; 0: here, by all processes together."""
     if accelerator.device.type != "cpu" or accelerator.num_processes > 1:
         return 0
     return (psutil.cpu_count(logical=False) or os.cpu_count() or 1) if cfg.jobs is None else cfg.jobs
@@ -82,7 +82,7 @@ def _plan(opened: Opened, runner: Runner, jobs: int) -> Plan:
     study, path = opened.study, opened.study.folder / "plan.json"
     planned = _planned(path, opened.budget, runner)
     tried = [s for s in study.starts if "train" in starts()[s].uses and s not in study.given]
-    found = runner.run([Unit(f"measure-{s}", work.measure, (study, s), 10.0) for s in tried])
+    found = runner.run([Task(f"measure-{s}", work.measure, (study, s), 10.0) for s in tried])
     if planned is not None:
         return read_plan(study, planned)
     paces = {
@@ -152,19 +152,19 @@ def _make(opened: Opened, plan: Plan, runner: Runner) -> Made:
 
 def _pretrain(study: Study, runner: Runner, left_out: dict[str, str]) -> tuple[dict[str, list[dict[str, Any]]], Study]:
     """Every pre-training run; a method of which one failed is left out."""
-    units = {
-        (start, k): Unit(f"pretrain-{start}-{k}", work.pretrain, (study, start, k), 0.0)
+    tasks = {
+        (start, k): Task(f"pretrain-{start}-{k}", work.pretrain, (study, start, k), 0.0)
         for start in reversed(METHODS) if start in study.starts and start not in study.given
         for k in range(len(study.runs(start)))
     }  # fmt: skip
-    first = {start: _tuning_units(study, start) for start in study.starts if start not in METHODS}
-    returned = runner.run([*units.values(), *(unit for group in first.values() for unit in group.values())])
+    first = {start: _tuning_tasks(study, start) for start in study.starts if start not in METHODS}
+    returned = runner.run([*tasks.values(), *(task for group in first.values() for task in group.values())])
     costs: dict[str, list[dict[str, Any]]] = {}
     for start in METHODS:
         if start in study.given:
             costs[start] = [work.cost_of(run) for run in study.runs(start)]
         elif start in study.starts:
-            costs[start] = [returned[unit.key] for (s, _), unit in units.items() if s == start]
+            costs[start] = [returned[task.key] for (s, _), task in tasks.items() if s == start]
         failed = [cost["failed"] for cost in costs.get(start, []) if "failed" in cost]
         if failed:
             left_out[start] = failed[0]
@@ -174,16 +174,16 @@ def _pretrain(study: Study, runner: Runner, left_out: dict[str, str]) -> tuple[d
     return costs, study
 
 
-def _tuning_units(study: Study, start: str) -> dict[tuple[Any, ...], Unit]:
+def _tuning_tasks(study: Study, start: str) -> dict[tuple[Any, ...], Task]:
     """Trials of training, and the choice of the linear probe's options."""
-    found: dict[tuple[Any, ...], Unit] = {}
+    found: dict[tuple[Any, ...], Task] = {}
     if "train" in starts()[start].uses:
         for n in study.tuned:
             for j, candidate in enumerate(_candidates(study, start, n)):
                 args = (study, start, n, j, candidate)
-                found["trial", n, j] = Unit(f"trial-{start}-{n}-{j}", work.trial, args, float(n))
+                found["trial", n, j] = Task(f"trial-{start}-{n}-{j}", work.trial, args, float(n))
     if "linear" in starts()[start].uses:
-        found["sweep",] = Unit(f"sweep-{start}", probing.sweep, (study, start), float("inf"))
+        found["sweep",] = Task(f"sweep-{start}", probing.sweep, (study, start), float("inf"))
     return found
 
 
@@ -195,13 +195,13 @@ def _tune(
     study: Study, runner: Runner
 ) -> tuple[dict[tuple[str, int], Candidate], list[dict[str, Any]], dict[str, dict[str, Any]]]:
     """What was chosen for every method: options of training by number of labels, those of the linear probe."""
-    units = {start: _tuning_units(study, start) for start in study.starts}
-    flat = [unit for group in units.values() for unit in group.values()]
-    returned = runner.run(sorted(flat, key=lambda unit: -unit.seconds))
+    tasks = {start: _tuning_tasks(study, start) for start in study.starts}
+    flat = [task for group in tasks.values() for task in group.values()]
+    returned = runner.run(sorted(flat, key=lambda task: -task.seconds))
     won: dict[tuple[str, int], Candidate] = {}
     swept: dict[str, dict[str, Any]] = {}
     studies: list[dict[str, Any]] = []
-    for start, group in units.items():
+    for start, group in tasks.items():
         if "train" in starts()[start].uses:
             for n in study.tuned:
                 tried = _candidates(study, start, n)

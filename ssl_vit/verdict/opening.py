@@ -12,7 +12,6 @@ import numpy as np
 
 from ssl_vit.configs import networks, presets
 from ssl_vit.configs.metrics import METRICS
-from ssl_vit.configs.presets import Task
 from ssl_vit.core.dist import gather_lists, rank_and_world
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
@@ -32,8 +31,6 @@ from ssl_vit.verdict.networks import cnn_for, prepare_public
 from ssl_vit.verdict.options import Comparison, label_counts, methods_of, seconds_of
 from ssl_vit.verdict.study import Study
 from ssl_vit.verdict.tuning import tuned_counts
-
-_TASKS: tuple[Task, ...] = ("scratch", "finetune")
 
 
 class Opened(NamedTuple):
@@ -179,7 +176,9 @@ def _ends(counts: tuple[int, ...]) -> tuple[int, ...]:
 
 def _rates(preset: presets.Preset, width: int) -> dict[str, float]:
     """Base learning rates that recipes take on labels; public networks are wide ones."""
-    return {task: labelled_rate(preset, width, task) for task in _TASKS} | {"public": preset.base_lr["finetune"]}
+    return {start: labelled_rate(preset, width, start) for start in preset.base_lr} | {
+        "public": preset.base_lr["finetune"]
+    }
 
 
 def _held_out(train: ImageSet, labels: int) -> int:

@@ -1,4 +1,4 @@
-"""The pictures of a verdict, as a unit of its work."""
+"""The pictures of a verdict, as a task of its work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much is done: from a few measured steps to a table of units and seconds, cut to a budget where there is one."""
+"""How much is done: from a few measured steps to a table of tasks and seconds, cut to a budget where there is one."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Line(NamedTuple):
     what: str
     units: int
     seconds: float
-    """Of one unit."""
+    """Of one task."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def make_plan(
             training from scratch.
         pool: Images to pre-train on.
         budget: Seconds; None for no limit.
-        jobs: Units that run at the same time.
+        jobs: Tasks that run at the same time.
         known: FLOPs of one pre-training run, by methods whose runs were there before.
         spent: Seconds that opening, looking for leaks and measuring took.
     """
@@ -196,7 +196,7 @@ def _smaller(study: Study, name: str, value: Any) -> Study | None:
 
 
 def estimate(study: Study, paces: Mapping[str, Pace], pool: int, known: Mapping[str, float]) -> list[Line]:
-    """Units and seconds of every kind of work."""
+    """Tasks and seconds of every kind of work."""
     v, lines = study.recipe.verdict, []
     flops = _pretraining_flops(study, paces, pool) | dict(known)
     for start in flops:

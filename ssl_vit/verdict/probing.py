@@ -1,4 +1,4 @@
-"""Units of work on frozen features: options of linear probes chosen once, then k-NN and probes draw by draw."""
+"""Tasks on frozen features: options of linear probes chosen once, then k-NN and probes draw by draw."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def write_about(opened: Opened, made: Made, note: str, run: RunDir, seconds: flo
         run: The verdict's folder.
         seconds: What it took.
         sessions: How often it was begun.
-        jobs: Units that ran at the same time.
+        jobs: Tasks that ran at the same time.
     """
     study, v = made.plan.study, made.plan.study.recipe.verdict
     test, plan = opened.data.test, made.plan

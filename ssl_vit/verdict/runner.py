@@ -1,4 +1,4 @@
-"""Runs units of work, several at a time on a CPU, and remembers which are done: an interrupted verdict continues."""
+"""Runs tasks of work, several at a time on a CPU, and remembers which are done: an interrupted verdict continues."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ssl_vit.training.launch import forget_what_was
 
 
 @dataclass(frozen=True)
-class Unit:
+class Task:
     """Some work that leaves whole files.
 
     It is done again where files are gone that it returned as ``files``, by their place in the verdict's folder.
@@ -49,7 +49,7 @@ class Runner:
 
         Args:
             folder: Of the verdict.
-            jobs: Units at the same time, each in a process of its own; 0 runs them here, one after the other.
+            jobs: Tasks at the same time, each in a process of its own; 0 runs them here, one after the other.
             main: Whether this is the main process.
             began: When this session began (``time.monotonic()``); None for now.
         """
@@ -75,47 +75,47 @@ class Runner:
         if self.main:
             print(f"{clock(self.elapsed()):>12}  {what}", flush=True)
 
-    def run(self, units: Sequence[Unit]) -> dict[str, dict[str, Any]]:
-        """What the units returned, now or before.
+    def run(self, tasks: Sequence[Task]) -> dict[str, dict[str, Any]]:
+        """What the tasks returned, now or before.
 
         Args:
-            units: Those that take long should come first.
+            tasks: Those that take long should come first.
 
         Raises:
-            UserError: Of a unit, with its name.
+            UserError: Of a task, with its name.
         """
-        todo = [unit for unit in units if not self.is_done(unit)]
+        todo = [task for task in tasks if not self.is_done(task)]
         self.worked = self.worked or bool(todo)
         dist.meet()  # all processes have looked before any is done
         if self.pool is None:
-            for unit in todo:
-                self._done(unit, *_call(self.folder, unit, quiet=self.main))
+            for task in todo:
+                self._done(task, *_call(self.folder, task, quiet=self.main))
         elif todo:
             self._in_pool(self.pool, todo)
         dist.meet()
-        return {unit.key: json.loads(self._marker(unit.key).read_text())["returned"] for unit in units}
+        return {task.key: json.loads(self._marker(task.key).read_text())["returned"] for task in tasks}
 
-    def is_done(self, unit: Unit) -> bool:
+    def is_done(self, task: Task) -> bool:
         """Whether it was finished, now or before, and the ``files`` it returned are still there."""
         try:
-            returned = json.loads(self._marker(unit.key).read_text())["returned"]
+            returned = json.loads(self._marker(task.key).read_text())["returned"]
         except FileNotFoundError:
             return False
         return all((self.folder / name).exists() for name in returned.get("files", ()))
 
-    def took(self, unit: Unit) -> float:
-        """Seconds that a finished unit took."""
-        return float(json.loads(self._marker(unit.key).read_text())["seconds"])
+    def took(self, task: Task) -> float:
+        """Seconds that a finished task took."""
+        return float(json.loads(self._marker(task.key).read_text())["seconds"])
 
     def begun(self) -> list[str]:
-        """Keys of all units that are done."""
+        """Keys of all tasks that are done."""
         return [path.stem for path in (self.folder / "units").glob("*.json")]
 
-    def _in_pool(self, pool: ProcessPoolExecutor, todo: Sequence[Unit]) -> None:
+    def _in_pool(self, pool: ProcessPoolExecutor, todo: Sequence[Task]) -> None:
         try:
             with _started_in_peace():
-                waiting: dict[Future[tuple[dict[str, Any], float]], Unit] = {
-                    pool.submit(_work, self.folder, unit): unit for unit in todo
+                waiting: dict[Future[tuple[dict[str, Any], float]], Task] = {
+                    pool.submit(_work, self.folder, task): task for task in todo
                 }
             for future in as_completed(waiting):
                 self._done(waiting[future], *future.result())
@@ -129,10 +129,10 @@ class Runner:
             self.close()
             raise
 
-    def _done(self, unit: Unit, returned: dict[str, Any], seconds: float) -> None:
+    def _done(self, task: Task, returned: dict[str, Any], seconds: float) -> None:
         if self.main:
-            self._marker(unit.key).parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(self._marker(unit.key), json.dumps({"returned": returned, "seconds": seconds}) + "\n")
+            self._marker(task.key).parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(self._marker(task.key), json.dumps({"returned": returned, "seconds": seconds}) + "\n")
             self.note_time()
 
     def note_time(self) -> None:
@@ -217,12 +217,12 @@ def _orphaned() -> bool:
     return parent is not None and not parent.is_alive()
 
 
-def _work(folder: Path, unit: Unit) -> tuple[dict[str, Any], float]:
-    """A unit in a process of the pool; what already waits in its queue is not begun after it was told to stop."""
+def _work(folder: Path, task: Task) -> tuple[dict[str, Any], float]:
+    """A task in a process of the pool; what already waits in its queue is not begun after it was told to stop."""
     if _STOPPED.is_set():
         raise SystemExit(128 + signal.SIGTERM)
     try:
-        return _call(folder, unit, quiet=True)
+        return _call(folder, task, quiet=True)
     except (KeyboardInterrupt, SystemExit):
         _STOPPED.set()
         raise
@@ -231,24 +231,24 @@ def _work(folder: Path, unit: Unit) -> tuple[dict[str, Any], float]:
             os._exit(128 + signal.SIGTERM)
 
 
-def _call(folder: Path, unit: Unit, *, quiet: bool) -> tuple[dict[str, Any], float]:
-    """What a unit returns, and how many seconds it took; what it prints goes to LOGS/KEY.log."""
+def _call(folder: Path, task: Task, *, quiet: bool) -> tuple[dict[str, Any], float]:
+    """What a task returns, and how many seconds it took; what it prints goes to LOGS/KEY.log."""
     began = time.monotonic()
-    forget_what_was()  # the arithmetic of the unit before is not that of this one
+    forget_what_was()  # the arithmetic of the task before is not that of this one
     if not quiet:
-        return _named(unit), time.monotonic() - began
+        return _named(task), time.monotonic() - began
     text = io.StringIO()
     try:
         with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
-            return _named(unit), time.monotonic() - began
+            return _named(task), time.monotonic() - began
     finally:
-        log = folder / "logs" / f"{unit.key}.log"
+        log = folder / "logs" / f"{task.key}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text(text.getvalue())
 
 
-def _named(unit: Unit) -> dict[str, Any]:
+def _named(task: Task) -> dict[str, Any]:
     try:
-        return unit.function(*unit.args)
+        return task.function(*task.args)
     except UserError as error:
-        raise UserError(f"{unit.key}: {error}") from None
+        raise UserError(f"{task.key}: {error}") from None

@@ -1,4 +1,4 @@
-"""The units of work of a verdict: each runs in one process (or all together), and leaves files that are whole."""
+"""The tasks of a verdict: each runs in one process (or all together), and leaves files that are whole."""
 
 from __future__ import annotations
 

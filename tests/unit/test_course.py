@@ -11,7 +11,7 @@ from ssl_vit.core.errors import UserError
 from ssl_vit.verdict.course import _planned
 from ssl_vit.verdict.draws import matched_steps
 from ssl_vit.verdict.options import VerdictConfig, verdict_recipe
-from ssl_vit.verdict.runner import Runner, Unit
+from ssl_vit.verdict.runner import Runner, Task
 from ssl_vit.verdict.study import Study
 from ssl_vit.verdict.tuning import Candidate
 
@@ -65,10 +65,10 @@ def test_a_plan_is_kept_for_the_budget_it_was_made_for(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     assert _planned(path, 600.0, runner) is None
     path.write_text(json.dumps({"budget": 600.0}))
-    runner.run([Unit("measure-mae", finished, (), 1.0)])
+    runner.run([Task("measure-mae", finished, (), 1.0)])
     assert _planned(path, 600.0, runner) == {"budget": 600.0}
     assert _planned(path, 7200.0, runner) is None  # nothing was done by it: another is made
-    runner.run([Unit("trial-scratch-20-0", finished, (), 1.0)])
+    runner.run([Task("trial-scratch-20-0", finished, (), 1.0)])
     assert _planned(path, 600.0, runner) == {"budget": 600.0}
     with pytest.raises(UserError, match=r"a budget of 10 min 00 s, not 2 h 00 min, and some of it is done"):
         _planned(path, 7200.0, runner)
@@ -80,9 +80,9 @@ def test_a_command_that_does_nothing_is_no_session(tmp_path: Path) -> None:
     Runner(tmp_path, 0, main=True).close()
     assert not (tmp_path / "time.json").exists()
     runner = Runner(tmp_path, 0, main=True)
-    runner.run([Unit("measure-mae", finished, (), 1.0)])
+    runner.run([Task("measure-mae", finished, (), 1.0)])
     again = Runner(tmp_path, 0, main=True)
-    again.run([Unit("measure-mae", finished, (), 1.0)])
+    again.run([Task("measure-mae", finished, (), 1.0)])
     again.close()
     assert json.loads((tmp_path / "time.json").read_text())["sessions"] == 1
 
