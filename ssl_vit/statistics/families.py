@@ -1,18 +1,12 @@
 """p-values of comparisons that are made together. Needs no torch.
 
 Holm (1979) reads p-values as small as 0.05 divided by the number of comparisons. So far out, a spread that three seeds
-gave is believed too easily: by luck it is a tenth of the true one in every tenth comparison, and tables of eleven equal
-methods then call something a difference in a fifth of cases. Comparisons with the same number of labels tell of each
-other, though: the same baseline, the same draws, networks of one kind. So for adjusted p-values
-
-- the variance by replicates is the larger of those between pre-training seeds and between draws,
-- counts as no less than its mean over those comparisons,
-- and as known with more degrees of freedom: 1.5 times as many where there are two, twice where there are three, up to
-  three times where there are five or more.
-
-A comparison that stands alone gets the fewest degrees of freedom that any of its variances has.
-None is below that over test images with the networks as they are. benchmarks/bench_statistics.py measures what this
-holds and what it finds.
+gave is believed too easily. Comparisons with the same number of labels tell of each other, though, so for adjusted
+p-values the variance by replicates is the larger of those between pre-training seeds and between draws, counts as no
+less than its mean over those comparisons, and as known with more degrees of freedom: 1.5 times as many where there are
+two, twice where there are three, up to three times where there are five or more. A comparison that stands alone gets
+the fewest degrees of freedom that any of its variances has. None is below that over test images with the networks as
+they are. benchmarks/bench_statistics.py measures what this holds and what it finds.
 """
 
 from __future__ import annotations

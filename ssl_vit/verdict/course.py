@@ -8,15 +8,17 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import psutil
 from accelerate import Accelerator
 
+from ssl_vit.core import dist
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically
 from ssl_vit.methods import METHODS
-from ssl_vit.methods.starts import starts, titles
+from ssl_vit.methods.starts import BASELINE, starts, titles
 from ssl_vit.runs.directory import open_run
 from ssl_vit.training import launch
 from ssl_vit.verdict import probing, work
@@ -62,12 +64,10 @@ def give_verdict(cfg: Comparison, began: float | None = None) -> Path | None:
         made = _make(opened, plan, runner)
         runner.run([Task("pictures", draw_pictures, (made.plan.study,), 0.0)])
         if accelerator.is_main_process:
-            write_about(opened, made, note, run, *runner.taken(), jobs)
+            write_about(opened, made, note, *runner.taken(), jobs)
     finally:
         runner.close()
-    if not accelerator.is_main_process:
-        return None
-    return run.path
+    return run.path if accelerator.is_main_process else None
 
 
 def _jobs(cfg: VerdictConfig, accelerator: Accelerator) -> int:
@@ -85,16 +85,12 @@ def _plan(opened: Opened, runner: Runner, jobs: int) -> Plan:
     found = runner.run([Task(f"measure-{s}", work.measure, (study, s), 10.0) for s in tried])
     if planned is not None:
         return read_plan(study, planned)
-    paces = {
-        s: Pace(p["images_per_second"], p["overhead"], p["flops_per_image"], p["batch"])
-        for s in tried for p in (found[f"measure-{s}"],)
-    }  # fmt: skip
-    given = {start: [work.cost_of(run)["flops"] or 0.0 for run in study.runs(start)] for start in study.given}
-    known = {start: sum(flops) / len(flops) for start, flops in given.items()}
+    paces = {s: Pace(**found[f"measure-{s}"]) for s in tried}
+    known = {s: mean(work.cost_of(run)["flops"] or 0.0 for run in study.runs(s)) for s in study.given}
     plan = make_plan(study, paces, len(opened.pool), opened.budget, max(1, jobs), known, runner.agreed())
     if runner.main:
         write_atomically(path, json.dumps(plan_as_json(plan, paces, opened.budget), indent=1) + "\n")
-    runner.run([])  # nobody reads the plan before it is there
+    dist.meet()  # nobody reads the plan before it is there
     return plan
 
 
@@ -125,7 +121,7 @@ def describe(plan: Plan, opened: Opened, jobs: int) -> str:
     rows = [f"  {line.what:<{width}}  {line.units:>4} x {line.seconds:7.1f} s" for line in plan.lines]
     limit = "" if opened.budget is None else f" of {clock(opened.budget)}"
     at_once = f", {jobs} at a time" if jobs > 1 else ""
-    about = [
+    return "\n".join([
         f"labels    {', '.join(f'{n:,}' for n in study.labels)}; judged on {len(opened.data.test):,} test images: "
         f"{opened.data.split}",
         *(f"note      {note}" for note in opened.notes),
@@ -133,57 +129,53 @@ def describe(plan: Plan, opened: Opened, jobs: int) -> str:
         f"plan      {clock(plan.seconds)}{limit}{at_once}, from measured steps of each kind",
         *rows,
         *(f"cut       {note}" for note in plan.notes),
-    ]
-    return "\n".join(about)
+    ])  # fmt: skip
 
 
 def _make(opened: Opened, plan: Plan, runner: Runner) -> Made:
-    study, notes = plan.study, list(plan.notes)
     left_out = dict(opened.left_out)
-    pretraining, study = _pretrain(study, runner, left_out)
+    pretraining, study = _pretrain(plan.study, runner, left_out)
     runner.say("pre-trained")
     chosen, studies, swept = _tune(study, runner)
     runner.say("tuned")
     flops = {start: max(cost["flops"] or 0.0 for cost in costs) for start, costs in pretraining.items()}
-    tuned = Tuned(chosen, swept, flops, _scratch_flops(study))
+    pace = json.loads((study.folder / "plan.json").read_text())["paces"][BASELINE]
+    tuned = Tuned(chosen, swept, flops, float(pace["flops_per_image"]))
     draws, more = make_draws(study, tuned, runner, opened.budget)
-    return Made(replace(plan, study=study), pretraining, studies, left_out, [*notes, *more], draws)
+    return Made(replace(plan, study=study), pretraining, studies, left_out, [*plan.notes, *more], draws)
 
 
 def _pretrain(study: Study, runner: Runner, left_out: dict[str, str]) -> tuple[dict[str, list[dict[str, Any]]], Study]:
-    """Every pre-training run; a method of which one failed is left out."""
-    tasks = {
-        (start, k): Task(f"pretrain-{start}-{k}", work.pretrain, (study, start, k), 0.0)
+    """What every pre-training run took, by method; one of which a run failed is left out."""
+    keys = {
+        start: [f"pretrain-{start}-{k}" for k in range(len(study.runs(start)))]
         for start in reversed(METHODS) if start in study.starts and start not in study.given
-        for k in range(len(study.runs(start)))
     }  # fmt: skip
-    first = {start: _tuning_tasks(study, start) for start in study.starts if start not in METHODS}
-    returned = runner.run([*tasks.values(), *(task for group in first.values() for task in group.values())])
-    costs: dict[str, list[dict[str, Any]]] = {}
-    for start in METHODS:
-        if start in study.given:
-            costs[start] = [work.cost_of(run) for run in study.runs(start)]
-        elif start in study.starts:
-            costs[start] = [returned[task.key] for (s, _), task in tasks.items() if s == start]
-        failed = [cost["failed"] for cost in costs.get(start, []) if "failed" in cost]
+    tasks = [Task(key, work.pretrain, (study, s, k), 0.0) for s, own in keys.items() for k, key in enumerate(own)]
+    tasks += [task for start in study.starts if start not in METHODS for task in _tuning_tasks(study, start)]
+    returned = runner.run(tasks)
+    costs = {
+        start: [returned[key] for key in keys[start]] if start in keys else [*map(work.cost_of, study.runs(start))]
+        for start in METHODS if start in study.starts
+    }  # fmt: skip
+    for start, failed in {s: [c["failed"] for c in own if "failed" in c] for s, own in costs.items()}.items():
         if failed:
             left_out[start] = failed[0]
             sys.stderr.write(f"warning: {titles()[start]} is left out: {failed[0]}\n")
-            costs.pop(start)
-            study = replace(study, starts=tuple(s for s in study.starts if s != start))
-    return costs, study
+            del costs[start]
+    return costs, replace(study, starts=tuple(s for s in study.starts if s not in left_out))
 
 
-def _tuning_tasks(study: Study, start: str) -> dict[tuple[Any, ...], Task]:
+def _tuning_tasks(study: Study, start: str) -> list[Task]:
     """Trials of training, and the choice of the linear probe's options."""
-    found: dict[tuple[Any, ...], Task] = {}
+    found: list[Task] = []
     if "train" in starts()[start].uses:
-        for n in study.tuned:
-            for j, candidate in enumerate(_candidates(study, start, n)):
-                args = (study, start, n, j, candidate)
-                found["trial", n, j] = Task(f"trial-{start}-{n}-{j}", work.trial, args, float(n))
+        found += [
+            Task(f"trial-{start}-{n}-{j}", work.trial, (study, start, n, j, candidate), float(n))
+            for n in study.tuned for j, candidate in enumerate(_candidates(study, start, n))
+        ]  # fmt: skip
     if "linear" in starts()[start].uses:
-        found["sweep",] = Task(f"sweep-{start}", probing.sweep, (study, start), float("inf"))
+        found.append(Task(f"sweep-{start}", probing.sweep, (study, start), float("inf")))
     return found
 
 
@@ -195,41 +187,33 @@ def _tune(
     study: Study, runner: Runner
 ) -> tuple[dict[tuple[str, int], Candidate], list[dict[str, Any]], dict[str, dict[str, Any]]]:
     """What was chosen for every method: options of training by number of labels, those of the linear probe."""
-    tasks = {start: _tuning_tasks(study, start) for start in study.starts}
-    flat = [task for group in tasks.values() for task in group.values()]
-    returned = runner.run(sorted(flat, key=lambda task: -task.seconds))
+    tasks = [task for start in study.starts for task in _tuning_tasks(study, start)]
+    returned = runner.run(sorted(tasks, key=lambda task: -task.seconds))
     won: dict[tuple[str, int], Candidate] = {}
     swept: dict[str, dict[str, Any]] = {}
     studies: list[dict[str, Any]] = []
-    for start, group in tasks.items():
-        if "train" in starts()[start].uses:
-            for n in study.tuned:
-                tried = _candidates(study, start, n)
-                scores = [returned[group["trial", n, j].key]["score"] for j in range(len(tried))]
-                winner = best(scores)
-                won[start, n] = tried[winner]
-                studies.append({
-                    "start": start, "use": "train", "labels": n, "chosen": winner,
-                    "selection": "best of the trials on a held-out fifth of the first draw's labels",
-                    "trials": [{"lr": c.lr, "weight_decay": c.weight_decay, "layer_decay": c.layer_decay,
-                                "steps": max(1, round(study.steps(n) * c.length)), "score": score}
-                               for c, score in zip(tried, scores, strict=True)],
-                })  # fmt: skip
+    for start in study.starts:
+        trained = "train" in starts()[start].uses
+        for n in study.tuned if trained else ():
+            tried = _candidates(study, start, n)
+            scores = [returned[f"trial-{start}-{n}-{j}"]["score"] for j in range(len(tried))]
+            winner = best(scores)
+            won[start, n] = tried[winner]
+            studies.append({
+                "start": start, "use": "train", "labels": n, "chosen": winner,
+                "selection": "best of the trials on a held-out fifth of the first draw's labels",
+                "trials": [{"lr": c.lr, "weight_decay": c.weight_decay, "layer_decay": c.layer_decay,
+                            "steps": max(1, round(study.steps(n) * c.length)), "score": score}
+                           for c, score in zip(tried, scores, strict=True)],
+            })  # fmt: skip
+        for n in study.labels if trained else ():
+            at = nearest(n, study.tuned)
+            won.setdefault((start, n), study.usual(start, n) if at is None else won[start, at])
         if "linear" in starts()[start].uses:
-            swept[start] = returned[group["sweep",].key]
+            swept[start] = returned[f"sweep-{start}"]
             studies += [
                 {"start": start, "use": "linear", "labels": int(n), "chosen": 0, "selection": own["selection"],
                  "trials": [{k: own[k] for k in ("pool", "rate", "decay", "score")}]}
                 for n, own in swept[start].items()
             ]  # fmt: skip
-    for start in study.starts:
-        for n in study.labels if "train" in starts()[start].uses else ():
-            at = nearest(n, study.tuned)
-            won.setdefault((start, n), study.usual(start, n) if at is None else won[start, at])
     return won, studies, swept
-
-
-def _scratch_flops(study: Study) -> float:
-    """FLOPs per image of training the baseline, as its first run counted them."""
-    path = study.folder / "plan.json"
-    return float(json.loads(path.read_text())["paces"]["scratch"]["flops_per_image"])

@@ -165,17 +165,13 @@ def check_verdict(recipe: Comparison) -> None:
     methods_of(cfg.methods)
     if cfg.budget is not None:
         seconds_of(cfg.budget)
-    _one_way(cfg)
+    given = [name for name in ("shares", "labels", "per_class") if getattr(cfg, name) is not None]
+    if len(given) > 1:
+        raise UserError(f"--verdict.{given[0]} and --verdict.{given[1]} both say how many labels; give one of them")
     for name in METHODS:
         fit: FitConfig = getattr(recipe, name).fit
         if fit.min_steps is not None:
             raise UserError(f"--{name}.fit.min_steps: give the length of pre-training as --{name}.fit.epochs instead")
-
-
-def _one_way(cfg: VerdictConfig) -> None:
-    given = [name for name in ("shares", "labels", "per_class") if getattr(cfg, name) is not None]
-    if len(given) > 1:
-        raise UserError(f"--verdict.{given[0]} and --verdict.{given[1]} both say how many labels; give one of them")
 
 
 def methods_of(given: str | None) -> tuple[str, ...]:
@@ -209,9 +205,8 @@ def label_counts(
         The numbers, and what was left out, in words.
 
     Raises:
-        UserError: For several of the three options, or numbers that do not exist.
+        UserError: For numbers that do not exist.
     """
-    _one_way(cfg)
     if cfg.per_class is not None:
         if classes is None:
             raise UserError("--verdict.per_class needs one class per image; give --verdict.shares or --verdict.labels")
@@ -228,10 +223,7 @@ def label_counts(
     too_many = [words for words, count in asked.items() if count > labels]
     if too_many:
         raise UserError(f"{too_many[0]} are asked for, but there are {labels:,} training labels")
-    least = max(2, classes or 2)
-    notes = [
-        f"{words} of {labels:,} labels would be {count}, fewer than one for each of the {classes} classes; left out"
-        if classes else f"{words} of {labels:,} labels would be {count}; left out"
-        for words, count in asked.items() if count < least
-    ]  # fmt: skip
+    least, why = max(2, classes or 2), f", fewer than one for each of the {classes} classes" if classes else ""
+    few = {words: count for words, count in asked.items() if count < least}
+    notes = [f"{words} of {labels:,} labels would be {count}{why}; left out" for words, count in few.items()]
     return tuple(sorted({count for count in asked.values() if count >= least} | {labels})), notes

@@ -1,4 +1,7 @@
-"""The tasks of a verdict: each runs in one process (or all together), and leaves files that are whole."""
+"""The tasks of a verdict: each runs in one process (or all together), and leaves files that are whole.
+
+Whatever interrupts one of them, the same command goes on.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,6 @@ from ssl_vit.methods import METHODS
 from ssl_vit.methods.starts import titles
 from ssl_vit.methods.supervised import SupervisedRecipe
 from ssl_vit.runs.identity import digest, remove
-from ssl_vit.verdict.folders import discard, prepare
 from ssl_vit.verdict.study import LIGHT_BELOW, Study
 from ssl_vit.verdict.tuning import Candidate
 
@@ -57,8 +59,7 @@ def pretrain(study: Study, start: str, number: int) -> dict[str, Any]:
 
 def cost_of(run: Path) -> dict[str, Any]:
     """What a run took: images seen, FLOPs, seconds of training, peak memory in bytes, devices."""
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    timing = [json.loads(line) for line in (run / "timing.jsonl").read_text().splitlines()]
+    lines, timing = _lines(run / "metrics.jsonl"), _lines(run / "timing.jsonl")
     about = json.loads((run / "environment.json").read_text())
     batch = yaml.safe_load((run / "config.yaml").read_text())["fit"]["batch_size"]
     steps = np.diff([0, *[line["step"] for line in timing]])
@@ -71,6 +72,10 @@ def cost_of(run: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
 def trial(study: Study, start: str, labels: int, number: int, chosen: Candidate) -> dict[str, Any]:
     """One trial of options on the first draw, judged by a fifth of its labels.
 
@@ -79,20 +84,19 @@ def trial(study: Study, start: str, labels: int, number: int, chosen: Candidate)
     """
     folder = study.folder / "work" / f"trial-{start}-{labels}-{number}"
     script, config = study.training(start, labels, 0, chosen, folder, held_out=True)
+    found: dict[str, Any] = {}
     try:
         _run(script, config)
-    except Diverged as error:
         if is_main():
-            discard(folder)
-        return {"score": None, "why": str(error)}
-    if not is_main():
-        return {}
-    result, cost = _result(folder), cost_of(folder)
+            row, cost = _result(folder)["rows"][0], cost_of(folder)
+            # A fifth of the labels may be all of one class, or one number; then another metric judges all trials.
+            metric = next(name for name in (study.metric, defined_on_any(study.kind)) if row.get(name) is not None)
+            score = METRICS[metric].sign * row[metric]
+            found = {"score": score, "cost": cost, "command": study.command(script, config)}
+    except Diverged as error:
+        found = {"score": None, "why": str(error)}
     discard(folder)
-    row = result["rows"][0]
-    # A fifth of the labels may be all of one class, or one number; then another metric judges all trials.
-    metric = next(name for name in (study.metric, defined_on_any(study.kind)) if row.get(name) is not None)
-    return {"score": METRICS[metric].sign * row[metric], "cost": cost, "command": study.command(script, config)}
+    return found
 
 
 def measure(study: Study, start: str) -> dict[str, Any]:
@@ -122,16 +126,14 @@ def measure(study: Study, start: str) -> dict[str, Any]:
 
 def _tried(study: Study, name: str, script: str, config: Any, steps: int) -> dict[str, Any]:
     folder = study.folder / "work" / name
-    if is_main():
-        discard(folder)
+    discard(folder)
     fit = replace(config.fit, epochs=1e-6, min_steps=steps, log_every=steps // _LINES)
     began = time.monotonic()
     main_of(script)(replace(config, fit=fit, run=RunConfig(str(folder))))
     took = time.monotonic() - began
     if not is_main():
         return {}
-    timing = [json.loads(line) for line in (folder / "timing.jsonl").read_text().splitlines()]
-    cost = cost_of(folder)
+    timing, cost = _lines(folder / "timing.jsonl"), cost_of(folder)
     discard(folder)
     pace = float(np.median([line["images_per_second"] for line in timing[_LINES // 2 :]]))  # the first steps warm up
     return {"images_per_second": pace, "batch": cost["images"] / steps, "overhead": max(0.0, took - cost["seconds"]),
@@ -157,9 +159,8 @@ def training(
     """
     matched = steps is not None
     key = key_of(start, "train", labels, draw, matched=matched)
-    where = (
-        f"{titles()[start]} with {labels:,} labels, draw {draw}{', at the FLOPs of pre-training' if matched else ''}"
-    )
+    where = f"{titles()[start]} with {labels:,} labels, draw {draw}"
+    where += ", at the FLOPs of pre-training" if matched else ""
     found: dict[str, Any] = {"failed": "diverged", "note": f"{where}: training diverged, so there is no number"}
     folders = {chosen: study.folder / "work" / key}
     folders.setdefault(study.usual(start, labels), study.folder / "work" / f"{key}-usual")
@@ -173,7 +174,7 @@ def training(
         if options != chosen:
             found["note"] = f"{where}: training with the tuned options diverged, so the usual ones were taken"
         break
-    for folder in folders.values() if is_main() else ():
+    for folder in folders.values():
         discard(folder)
     return found
 
@@ -182,39 +183,33 @@ def _keep_training(
     study: Study, key: str, script: str, config: Any, start: str, labels: int, draw: int, matched: bool
 ) -> dict[str, Any]:
     folder = Path(config.run.dir)
-    result, cost = _result(folder), cost_of(folder)
-    row = result["rows"][0]
-    protocol = result["protocol"]
+    result = _result(folder)
+    row, protocol = result["rows"][0], result["protocol"]
     # What is tuned, and what the number of labels decides, is no option here but a rule.
     for name in ("optim", "fit", "model", "preset", "supervised.mixup", "supervised.cutmix"):
         remove(protocol, name)
     protocol |= {
-        "evaluation": "all weights trained",
-        "clip_grad": config.fit.clip_grad,
-        "tuning": study.rule(),
+        "evaluation": "all weights trained", "clip_grad": config.fit.clip_grad, "tuning": study.rule(),
         "mixing": f"as preset {study.preset}, at {LIGHT_BELOW:g} of the usual length or more",
-    }
+    }  # fmt: skip
     told = {
         "start": start, "use": "train", "draw": draw, "share": 100 * labels / study.labels[-1],
         "pretraining": study.number(start, draw), "matched": matched,
-        "command": study.command(script, config), "cost": cost,
+        "command": study.command(script, config), "cost": cost_of(folder),
     }  # fmt: skip
     row["method"] = titles()[start] if isinstance(config, SupervisedRecipe) else f"{titles()[start]}, fine-tuned"
     result |= {"protocol": protocol, "protocol_hash": digest(protocol), "verdict": told, "draw": draw}
-    answers = next((folder / "results").glob("*.npz"), None)
-    keep(study, key, result, answers)
-    classifier = study.folder / "runs" / f"{start}-trained"
+    keep(study, key, result, next((folder / "results").glob("*.npz"), None))
     if draw == 0 and labels == study.labels[-1] and not matched:  # one is kept, for pictures and predict.py
+        classifier = study.folder / "runs" / f"{start}-trained"
         shutil.rmtree(classifier, ignore_errors=True)
-        classifier.parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(folder, classifier, ignore=shutil.ignore_patterns("checkpoints"))
     return {"value": row[study.metric], "files": files_of(key)}
 
 
 def _run(script: str, config: Any) -> None:
     """A script with these options, in a folder that holds nothing else."""
-    if is_main():
-        prepare(Path(config.run.dir))
+    prepare(Path(config.run.dir))
     main_of(script)(config)
 
 
@@ -225,6 +220,22 @@ def _result(folder: Path) -> dict[str, Any]:
 def is_main() -> bool:
     """Whether this process writes."""
     return rank_and_world()[0] == 0
+
+
+def prepare(folder: Path) -> None:
+    """Leaves a run that may be continued, and removes what an interruption left that is none."""
+    if is_main() and not (folder / "config.yaml").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def discard(folder: Path) -> None:
+    """Removes a run that is no longer needed, if there is one; half of one is never taken for a run."""
+    aside = folder.with_name(f"{folder.name}.gone")
+    if is_main():
+        shutil.rmtree(aside, ignore_errors=True)
+        if folder.exists():
+            folder.rename(aside)
+            shutil.rmtree(aside)
 
 
 def keep(study: Study, key: str, result: dict[str, Any], answers: Path | Answers | None) -> None:

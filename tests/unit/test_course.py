@@ -9,7 +9,7 @@ import pytest
 from ssl_vit.configs import ResolvedModel
 from ssl_vit.core.errors import UserError
 from ssl_vit.verdict.course import _planned
-from ssl_vit.verdict.draws import matched_steps
+from ssl_vit.verdict.draws import Tuned, matched_steps
 from ssl_vit.verdict.options import VerdictConfig, verdict_recipe
 from ssl_vit.verdict.runner import Runner, Task
 from ssl_vit.verdict.study import Study
@@ -49,7 +49,7 @@ def test_the_baseline_gets_the_flops_of_the_most_expensive_method(
     per_image = 10.0
     assert STUDY.steps(6400) == USUAL
     flops = {"mae": mae, "dino": dino}
-    found = matched_steps(STUDY, 6400, of_lengths(**lengths), flops, per_image)
+    found = matched_steps(STUDY, 6400, Tuned(of_lengths(**lengths), {}, flops, per_image))
     assert found == steps
     for start in ("mae", "dino"):
         own = USUAL * lengths[start] * 64 * per_image
