@@ -144,8 +144,8 @@ def leave(
     """
     recorded = {k: v for k, v in recorded.items() if k != "classifier"}
     export_backbone(objective.exported(), run.backbone, scale, exported_pool(cfg), recorded)
-    if export_classifier(objective.classifier(), run.classifier, scale, labelling_of(train), recorded):
-        return f"Backbone: {run.backbone}   Classifier: {run.classifier}"
+    if export_classifier(objective.classifier(), run.path / "classifier", scale, labelling_of(train), recorded):
+        return f"Backbone: {run.backbone}   Classifier: {run.path / 'classifier'}"
     return f"Backbone: {run.backbone} (no classifier is exported: timm's model has no place for this head)"
 
 

@@ -94,11 +94,7 @@ class Audit:
         return [cure for cure, helps in found.items() if helps]
 
     def complaint(self, where: Path | None) -> str:
-        """All leaks in one line, the first names, and what can be done.
-
-        Args:
-            where: A file that shows them.
-        """
+        """All leaks in one line, the first names, a file that shows them (``where``), and what can be done."""
         what = ", ".join(f"{f.images:,} {_ALIKE[f.kind]} among the {SETS[f.of]}" for f in self._told())
         pairs = [f"{e.first.where} = {e.second.where}" for e in self.examples if e.between.startswith("test-")]
         shown = "" if where is None else f" (all in {where})"
@@ -140,13 +136,8 @@ def guard(
 
     Every process must call it.
 
-    Args:
-        pool: What is pre-trained on; None where nothing is.
-        train: All labelled training images, before any are drawn.
-        test: The images to judge on.
-        cfg: What to do about leaks, and how many processes decode.
-        device: Through which processes exchange what they saw.
-        keep: Writes down what was found, before anything stops, and returns a file that shows the leaks, if any does.
+    ``keep`` writes down what was found, before anything stops, and returns a file that shows the leaks, if any does.
+    Processes exchange what they saw through ``device``; ``pool`` is None where nothing is pre-trained on.
 
     Raises:
         UserError: For a leak, with ``--data.on_leak stop``.

@@ -86,11 +86,7 @@ def _reduced(plane: Float[np.ndarray, "H W"]) -> Float[np.ndarray, "32 32"]:
 
 
 def hashes(thumbnails: UInt8[np.ndarray, "n 32 32"]) -> UInt64[np.ndarray, " n"]:
-    """The signs of every thumbnail's 63 lowest frequencies.
-
-    Args:
-        thumbnails: As ``thumbnail`` makes them.
-    """
+    """The signs of every thumbnail's 63 lowest frequencies."""
     found, weights = np.empty(len(thumbnails), dtype=np.uint64), np.uint64(1) << np.arange(63, dtype=np.uint64)
     for start in range(0, len(thumbnails), _PAIRS):
         part = thumbnails[start : start + _PAIRS].astype(np.float32) - 128
@@ -157,10 +153,9 @@ def _places(
 
 
 def near_duplicates(thumbnails: UInt8[np.ndarray, "n 32 32"]) -> Pairs:
-    """All pairs that look alike, and much more so than images of this collection do anyway.
+    """All pairs of images that look alike, and much more so than images of this collection do anyway.
 
-    Args:
-        thumbnails: Of all images that show anything, of exact duplicates only one.
+    ``thumbnails`` are of all that show anything, of exact duplicates only one.
     """
     found = hashes(thumbnails)
     none = np.empty(0, dtype=np.int64)

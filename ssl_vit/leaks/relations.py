@@ -82,11 +82,7 @@ def relations(
 ) -> tuple[list[Finding], Seen]:
     """Compares every image of some sets with every other (every process must call it).
 
-    Args:
-        sets: At least train and test.
-        workers: Processes that decode; None chooses.
-        device: Through which processes exchange what they saw.
-        transductive: Whether test images in the pool are declared, and no leak.
+    The sets are at least train and test. Test images in a pool are no leak where they are declared (``transductive``).
     """
     compared, found = _Compared(sets, workers, device), list[Finding]()
     for names in [("test", n) for n in ("train", "pool")] + [(n, n) for n in ("test", "train", "pool")]:

@@ -18,10 +18,7 @@ from ssl_vit.data.sources.part import JoinedRows
 def check_pool(pool: ImageSet, data: PoolConfig, judged_on: LabelledDataConfig) -> None:
     """Stops, or warns, where a pool holds test images (the same rows of one split, or files) and this was not declared.
 
-    Args:
-        pool: What is to be trained on.
-        data: How it was asked for, and what to do about leaks.
-        judged_on: The labelled images of the evaluation; those that cannot be opened are no reason to stop.
+    Labelled images that cannot be opened are no reason to stop.
 
     Raises:
         UserError: With ``--data.on_leak stop``.
@@ -67,11 +64,7 @@ def _files(images: ImageSet) -> set[str]:
 
 
 def seen_in_pre_training(about: dict[str, Any], test: ImageSet) -> int | None:
-    """How many test images were in the pool that a backbone was pre-trained on.
-
-    Args:
-        about: What the backbone recorded.
-        test: The test images.
+    """How many test images were in the pool that a backbone, of which ``about`` is the record, was pre-trained on.
 
     Returns:
         Their number; None where the pool was another source, or has changed since.

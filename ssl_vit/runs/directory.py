@@ -36,21 +36,6 @@ class RunDir:
         """The exported backbone."""
         return self.path / "backbone"
 
-    @property
-    def classifier(self) -> Path:
-        """The exported classifier of a run on labels."""
-        return self.path / "classifier"
-
-    @property
-    def checkpoints(self) -> Path:
-        """Where training continues from."""
-        return self.path / "checkpoints"
-
-    @property
-    def figures(self) -> Path:
-        """Pictures."""
-        return self.path / "figures"
-
     def log(self, record: dict[str, Any], file: str = "metrics.jsonl") -> None:
         """Appends one JSON object as a line."""
         if self.writes:

@@ -51,10 +51,7 @@ _MEANING = ("kind", "metric", "test")
 
 
 def read_results(paths: Iterable[str | Path]) -> list[Result]:
-    """Reads result files.
-
-    Args:
-        paths: Result files, or run directories for all results in them and in their fine-tunings.
+    """Reads result files, or all in run directories and in their fine-tunings.
 
     Raises:
         UserError: For what does not exist, holds no results, is damaged or is something else.
@@ -138,9 +135,6 @@ class Number(NamedTuple):
 def compare(results: Sequence[Result]) -> Comparison:
     """A table of methods over the number of labels: mean and standard deviation over draws and seeds.
 
-    Args:
-        results: From ``read_results``.
-
     Raises:
         UserError: When results differ in test images, metric or kind of labels, when results of one evaluation follow
             different protocols, or when two files give different values for the same thing.
@@ -181,9 +175,6 @@ def compare(results: Sequence[Result]) -> Comparison:
 def check_alike(results: Sequence[Result]) -> dict[str, list[Result]]:
     """Results by evaluation, where they may stand in one table.
 
-    Args:
-        results: From ``read_results``.
-
     Raises:
         UserError: When there are none, when they differ in test images, metric or kind of labels, or when results of
             one evaluation follow different protocols.
@@ -218,9 +209,6 @@ def numbers_of(results: Sequence[Result]) -> list[Number]:
     """All values of the leading metric; where one method has several variants, with the words that tell them apart.
 
     A baseline that all backbones have in common stays one.
-
-    Args:
-        results: From ``read_results``.
     """
     groups: dict[tuple[str, str], list[Number]] = {}
     for number in (number for result in results for number in _numbers(result)):

@@ -24,11 +24,7 @@ _multitest = cast("Any", _untyped_multitest)
 
 
 def holm(p: Sequence[float | None]) -> list[float | None]:
-    """p-values adjusted for being several (Holm 1979); None stays None and counts as no test.
-
-    Args:
-        p: Of the tests.
-    """
+    """p-values adjusted for being several (Holm 1979); None stays None and counts as no test."""
     known = [value for value in p if value is not None]
     adjusted = iter([float(v) for v in _multitest.multipletests(known, method="holm")[1]] if known else [])
     return [None if value is None else next(adjusted) for value in p]
@@ -37,9 +33,7 @@ def holm(p: Sequence[float | None]) -> list[float | None]:
 def adjusted(family: Sequence[Interval], labels: Sequence[int | None]) -> list[float | None]:
     """Holm's p-values of a family of comparisons; none is below the comparison's own.
 
-    Args:
-        family: What was found, each by itself.
-        labels: The number of labels of each, None for a whole curve: those that are the same know of each other.
+    ``labels`` is the number of labels of each, None for a whole curve: those that are the same know of each other.
     """
     p = [one.p for one in family]
     known = [(i, one.estimates) for i, one in enumerate(family) if one.estimates is not None]
@@ -53,12 +47,7 @@ def adjusted(family: Sequence[Interval], labels: Sequence[int | None]) -> list[f
 
 
 def sheltered(found: Estimates, groups: Int[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
-    """p-values, not yet adjusted, in which no spread counts as less than is usual in its group.
-
-    Args:
-        found: The comparisons.
-        groups: Which of them know of each other.
-    """
+    """p-values, not yet adjusted, in which no spread counts as less than is usual in its group of comparisons."""
     sizes = np.bincount(groups)
     spread = np.maximum(found.replicates, found.draws)
     usual = np.bincount(groups, weights=spread) / np.maximum(sizes, 1)

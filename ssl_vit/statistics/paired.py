@@ -169,13 +169,7 @@ def interval(
 def two_sided(
     estimate: Float[np.ndarray, " N"], error: Float[np.ndarray, " N"], df: Float[np.ndarray, " N"]
 ) -> Float[np.ndarray, " N"]:
-    """p-values of no difference by Student's t.
-
-    Args:
-        estimate: Mean differences.
-        error: Their standard errors.
-        df: Degrees of freedom of these.
-    """
+    """p-values of no difference by Student's t, of mean differences, their standard errors and degrees of freedom."""
     size = np.abs(estimate)
     ratio = np.divide(size, error, out=np.where(size > 0, np.inf, 0.0), where=error != 0)
     return 2 * _stats.t.sf(ratio, df)
@@ -198,14 +192,10 @@ def estimate_many(
 
 
 def mcnemar(first: Bool[np.ndarray, " I"], second: Bool[np.ndarray, " I"]) -> McNemar:
-    """McNemar's exact test of two checkpoints. It says nothing about the methods that made them.
+    """McNemar's exact test of the test images that two checkpoints have right, not of the methods that made them.
 
     Between single checkpoints of two equal methods it finds a difference far more often than in 5 % of cases, because
     another seed would have made another checkpoint.
-
-    Args:
-        first: Which test images one checkpoint has right.
-        second: Which the other.
     """
     table = [[int((a & b).sum()) for b in (second, ~second)] for a in (first, ~first)]
     p = float(_tables.mcnemar(np.array(table), exact=True).pvalue)

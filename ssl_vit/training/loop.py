@@ -164,7 +164,7 @@ def _save(run: RunDir, step: int, steps: int, objective: Objective, stepper: Ste
     state = {"objective": objective.state_dict(), "optimizer": stepper.optimizer.state_dict(), "total_steps": steps}
     if stepper.accelerator.scaler is not None:
         state["scaler"] = stepper.accelerator.scaler.state_dict()
-    save_checkpoint(run.checkpoints, step, state, keep)
+    save_checkpoint(run.path / "checkpoints", step, state, keep)
 
 
 def _too_little_memory(loader: Loader, objective: Objective) -> str:
@@ -184,7 +184,7 @@ def _resume(
     rates: Callable[[int, int], float],
 ) -> int:
     """Loads the newest sound checkpoint and returns its step; 0 where there is none."""
-    state = load_checkpoint(run.checkpoints)
+    state = load_checkpoint(run.path / "checkpoints")
     done = 0 if state is None else cast(int, state["step"])
     if done > steps:
         raise UserError(

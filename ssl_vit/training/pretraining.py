@@ -177,7 +177,7 @@ def _picture(
     if not method.picture:
         return None
     draw = imported(method.picture)  # so late because plotting takes time to import
-    path = run.figures / f"{method.picture.partition(':')[0].rpartition('.')[2]}.png"
+    path = run.path / "figures" / f"{method.picture.partition(':')[0].rpartition('.')[2]}.png"
     draw(objective, images, scale, path, cfg)
     return path
 

@@ -37,9 +37,7 @@ from ssl_vit.verdict.tuning import Candidate, best, candidates, nearest
 def give_verdict(cfg: Comparison, began: float | None = None) -> Path | None:
     """Makes what is not there yet, and writes everything that the report stands on.
 
-    Args:
-        cfg: As given.
-        began: When the program began (``time.monotonic()``): importing libraries counts; None for now.
+    ``began`` is when the program began (``time.monotonic()``), because importing libraries counts; None for now.
 
     Returns:
         The verdict's folder; None where only the plan was asked for, and on processes other than the main one.

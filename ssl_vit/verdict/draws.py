@@ -34,15 +34,9 @@ class Tuned(NamedTuple):
 
 
 def make_draws(study: Study, tuned: Tuned, runner: Runner, budget: float | None) -> tuple[int, list[str]]:
-    """Trains and probes on every draw; those that would end after the budget are left out, unless they are begun.
+    """Trains and probes on every draw; those that would end after the budget (in seconds) are left out, unless begun.
 
     Where several tasks run at the same time, as many draws do: what takes long in one runs beside the rest of another.
-
-    Args:
-        study: What it belongs to.
-        tuned: What was chosen before.
-        runner: Does the work.
-        budget: Seconds of the whole verdict; None for no limit.
 
     Returns:
         How many draws were made, and what is to be said about them.
@@ -102,13 +96,7 @@ def _training_tasks(study: Study, draw: int, tuned: Tuned) -> list[Task]:
 
 
 def matched_steps(study: Study, labels: int, tuned: Tuned) -> int:
-    """Steps of the baseline that take no fewer FLOPs than any method's pre-training and fine-tuning together.
-
-    Args:
-        study: What it belongs to.
-        labels: How many it trains on.
-        tuned: Lengths of training, and FLOPs.
-    """
+    """Steps of the baseline that take no fewer FLOPs than any method's pre-training and fine-tuning together."""
     usual, per_step = study.steps(labels), tuned.flops_per_image * study.batch(labels)
     each = [of / per_step + usual * tuned.chosen[start, labels].length for start, of in tuned.flops.items()]
     return math.ceil(max(usual * tuned.chosen["scratch", labels].length, *each))

@@ -24,13 +24,6 @@ def look_for_leaks(cfg: PoolConfig, run: RunDir, pool: ImageSet, data: Labelled,
 
     Where leaks stop it, leaks.html shows them.
 
-    Args:
-        cfg: What to do about leaks, and what was declared.
-        run: The verdict's folder.
-        pool: Images to pre-train on.
-        data: Labelled images.
-        device: Through which processes exchange what they saw.
-
     Raises:
         UserError: For a leak, with ``--data.on_leak stop``.
     """

@@ -19,10 +19,6 @@ from ssl_vit.verdict.options import Comparison
 def named_runs(cfg: Comparison, pool: ImageSet) -> tuple[dict[str, tuple[str, ...]], ModelConfig]:
     """Pre-training runs that were named, by method, and the network they have.
 
-    Args:
-        cfg: As given.
-        pool: Images to pre-train on.
-
     Raises:
         UserError: For runs that are not finished, of other images, of several networks, or no replicates of each other:
             named twice, of one seed, or with different options.

@@ -34,11 +34,8 @@ _LEAST = 64
 def cnn_for(name: str | None, parameters: int, size: int, window: int | None = None) -> ModelConfig:
     """The ResNet that stands for CNNs; small images are enlarged for it, because it halves them five times.
 
-    Args:
-        name: As asked for; None for the one whose number of parameters is nearest (in ratio).
-        parameters: Of the Vision Transformer.
-        size: Side of its input in pixels.
-        window: Side of the windows that images are seen through, which are not enlarged.
+    Without a name it is the one whose number of parameters is nearest to the Vision Transformer's (in ratio). The input
+    has ``size`` pixels a side; windows (a side in pixels, too) are not enlarged.
 
     Raises:
         UserError: For a name that timm does not know.
@@ -55,10 +52,8 @@ def cnn_for(name: str | None, parameters: int, size: int, window: int | None = N
 def prepare_public(study: Study, pool: ImageSet, *, asked: bool) -> str | None:
     """Puts public weights where evaluation finds them.
 
-    Args:
-        study: What they take part in.
-        pool: The images; grey ones get the sum of a network's RGB weights, as timm does it.
-        asked: Whether they were asked for, and not only wanted where they can be had.
+    They may have been ``asked`` for, or only wanted where they can be had. For grey images the first layer's RGB
+    weights are added up, as timm does it.
 
     Returns:
         Why they cannot take part; None where they do.

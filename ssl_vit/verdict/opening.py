@@ -12,7 +12,7 @@ import numpy as np
 
 from ssl_vit.configs import networks, presets
 from ssl_vit.configs.metrics import METRICS
-from ssl_vit.core.dist import gather_lists, rank_and_world
+from ssl_vit.core.dist import gather_lists
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.sources.opening import Labelled, open_labelled, open_pool
@@ -30,6 +30,7 @@ from ssl_vit.verdict.networks import cnn_for, own_scale, prepare_public
 from ssl_vit.verdict.options import Comparison, label_counts, methods_of, seconds_of
 from ssl_vit.verdict.study import Study
 from ssl_vit.verdict.tuning import tuned_counts
+from ssl_vit.verdict.work import is_main
 
 
 class Opened(NamedTuple):
@@ -63,14 +64,7 @@ def open_images(cfg: Comparison) -> tuple[ImageSet, str, Labelled]:
 
 
 def open_study(cfg: Comparison, folder: Path, pool: ImageSet, data: Labelled) -> Opened:
-    """Decides what takes part.
-
-    Args:
-        cfg: As given.
-        folder: Of the verdict.
-        pool: Images to pre-train on.
-        data: Labelled images.
-    """
+    """Decides what takes part."""
     train, test = data.train, data.test
     metric = chosen_metric(cfg.eval.metric, test.kind, test.truth)
     _check_defined(metric, data)
@@ -82,7 +76,8 @@ def open_study(cfg: Comparison, folder: Path, pool: ImageSet, data: Labelled) ->
     check_shape(resolved)
     preset = presets.preset_for(cfg.preset, resolved.img_size)
     classes = len(np.unique(train.truth)) if train.kind == "class" else None
-    counts, notes = label_counts(cfg.verdict, len(train), classes, cfg.data.path == "digits" and not cfg.eval.data.path)
+    digits = cfg.data.path == "digits" and not cfg.eval.data.path
+    counts, notes = label_counts(cfg.verdict, len(train), classes, digits)
     notes += _small_classes(cfg, train)
     tuned = tuned_counts(counts, {n: _held_out(train, n) for n in counts})
     backbone = build_backbone(resolved, pool.form.channels)
@@ -104,25 +99,25 @@ def open_study(cfg: Comparison, folder: Path, pool: ImageSet, data: Labelled) ->
         judged=len(train) + len(test), heads=(widths * len(train.classes), raw * len(train.classes)),
         base_lr=rates | {"public": preset.base_lr["finetune"]},  # public networks are wide ones
     )  # fmt: skip
-    main = rank_and_world()[0] == 0
-    if main:
+    if is_main():
         if not (folder / "units").exists():  # what an earlier start left that ended here may be of other options
             for name in ("untrained", "public"):
                 shutil.rmtree(folder / "runs" / name, ignore_errors=True)
         _export_untrained(study, pool)
     if "public" in starts:
         asked = cfg.verdict.methods is not None or cfg.verdict.public is not None
-        why = gather_lists([prepare_public(study, pool, asked=asked) or ""] if main else [])[0]
+        why = gather_lists([prepare_public(study, pool, asked=asked) or ""] if is_main() else [])[0]
         if why:
             left_out["public"] = why
             study = replace(study, starts=tuple(s for s in study.starts if s != "public"))
-    usual = "10m" if cfg.data.path == "digits" and cfg.eval.data.path is None else None
-    budget = cfg.verdict.budget or usual
+    budget = cfg.verdict.budget or ("10m" if digits else None)
     return Opened(study, pool, data, left_out, notes, None if budget is None else seconds_of(budget))
 
 
-_LACKS = {"tokens": "reads the tokens of an image, which {} does not give",
-          "dropping": "leaves out tokens of an image, which {} cannot"}  # fmt: skip
+_LACKS = {
+    "tokens": "reads the tokens of an image, which {} does not give",
+    "dropping": "leaves out tokens of an image, which {} cannot",
+}
 
 
 def _lacking(starts: Sequence[str], network: str, offers: Needs, *, asked: bool) -> dict[str, str]:

@@ -91,11 +91,7 @@ class Comparison:
         return _remade, ({name: vars(v) if name in METHODS else v for name, v in values.items()},)
 
     def of(self, method: Method) -> PretrainingRecipe:
-        """A method's recipe with its options given here, and defaults in the place of all others.
-
-        Args:
-            method: An entry of the table.
-        """
+        """A method's recipe with its options given here, and defaults in the place of all others."""
         given = getattr(self, method.name)
         own = {f.name: getattr(given, f.name) for f in _own(method)}
         groups = {f.name: getattr(given, f.name) for f in _groups(method)}
@@ -194,12 +190,6 @@ def label_counts(
     cfg: VerdictConfig, labels: int, classes: int | None, digits: bool
 ) -> tuple[tuple[int, ...], list[str]]:
     """The numbers of labels to judge at, ascending, all of them at the end.
-
-    Args:
-        cfg: At most one of shares, labels and per_class is given.
-        labels: All training labels.
-        classes: How many classes the training labels have; None for other kinds of labels.
-        digits: Whether these are scikit-learn's digits.
 
     Returns:
         The numbers, and what was left out, in words.

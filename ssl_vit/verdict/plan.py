@@ -93,15 +93,9 @@ def make_plan(
 ) -> Plan:  # fmt: skip
     """The plan for a study, cut until it fits.
 
-    Args:
-        study: As asked for.
-        paces: By start; of methods of pre-training, else of training on labels. Fine-tuning goes at the pace of
-            training from scratch.
-        pool: Images to pre-train on.
-        budget: Seconds; None for no limit.
-        jobs: Tasks that run at the same time.
-        known: FLOPs of one pre-training run, by methods whose runs were there before.
-        spent: Seconds that opening, looking for leaks and measuring took.
+    ``paces`` are by start: of methods of pre-training, else of training on labels; fine-tuning goes at the pace of
+    training from scratch. There are ``pool`` images to pre-train on; ``known`` are FLOPs of one pre-training run, where
+    runs were there before; opening, looking for leaks and measuring took the seconds ``spent`` of the ``budget``.
     """
 
     def seconds(cut: Study) -> float:
@@ -245,12 +239,7 @@ def plan_as_json(plan: Plan, paces: Mapping[str, Pace], budget: float | None) ->
 
 
 def read_plan(study: Study, told: dict[str, Any]) -> Plan:
-    """The plan that plan.json holds: what was cut once stays cut.
-
-    Args:
-        study: As asked for.
-        told: The file's content.
-    """
+    """The plan that plan.json tells of, for a study as it is asked for now: what was cut once stays cut."""
     cut = {name: told["verdict"][name] for name in _WORDS}
     recipe = replace(study.recipe, verdict=replace(study.recipe.verdict, **cut))
     study = replace(study, recipe=recipe, **{name: tuple(told[name]) for name in _COUNTS})

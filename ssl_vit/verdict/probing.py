@@ -23,7 +23,7 @@ from ssl_vit.methods.starts import pretrained, titles
 from ssl_vit.runs.provenance import commit, hardware, versions
 from ssl_vit.training import launch
 from ssl_vit.verdict.study import Study
-from ssl_vit.verdict.work import files_of, is_main, keep, key_of
+from ssl_vit.verdict.work import is_main, keep
 
 K = 20
 """Neighbours that vote, fixed beforehand."""
@@ -35,10 +35,7 @@ class Bank:
     def __init__(self, study: Study, start: str, number: int) -> None:
         """Extracts them, or finds them from before.
 
-        Args:
-            study: What it belongs to.
-            start: public, random, pixels or a method.
-            number: Of the pre-training seed; for random weights their seed.
+        ``number`` is that of the pre-training seed; for random weights their seed.
         """
         self.study, self.start, self.number = study, start, number
         accelerator = launch.start("fp32", 0)
@@ -86,16 +83,10 @@ class Bank:
 
     def keep(
         self, use: str, labels: int, draw: int, scores: np.ndarray, chosen: dict[str, Any], seconds: float
-    ) -> None:
-        """Writes a number and what was answered for every test image.
+    ) -> list[str]:
+        """Writes a number (of use knn or linear) and what was answered for every test image.
 
-        Args:
-            use: knn or linear.
-            labels: How many.
-            draw: Which draw.
-            scores: Of every test image.
-            chosen: Options of the linear probe, as ``sweep`` returns them.
-            seconds: What it took.
+        ``chosen`` are options of the linear probe, as ``sweep`` returns them.
         """
         study, session, test = self.study, self.session, self.session.data.test
         row = {"method": titles()[self.start], **{k: v for k, v in chosen.items() if k != "score"},
@@ -114,8 +105,7 @@ class Bank:
             linear = LinearConfig(pool=pool, rates=(chosen["rate"],), decays=(chosen["decay"],))
             command = study.command("eval/linear_probe.py", LinearRecipe(self.run, draw, eval=cfg, linear=linear))
         told = {
-            "start": self.start, "use": use, "draw": draw, "share": 100 * labels / study.labels[-1],
-            "pretraining": self.number if self.start in pretrained() else None, "matched": False,
+            "pretraining": self.number if self.start in pretrained() else None,
             "command": command + (f"   # the row {titles()[self.start]}" if self.untrained else ""),
             "cost": {"seconds": seconds, "flops": None, "images": None, "peak_memory": None},
         }  # fmt: skip
@@ -125,8 +115,7 @@ class Bank:
         places = self.test.index
         groups = None if test.groups is None else test.groups[places]
         answers = answers_of(study.kind, metric, scores, self.test.labels, test.classes, groups, positions=places)
-        result = self.about | result | {"verdict": told, "draw": draw}
-        keep(study, key_of(self.start, use, labels, draw), result, answers)
+        return keep(study, self.start, use, labels, draw, self.about | result, answers, told)
 
 
 def sweep(study: Study, start: str) -> dict[str, Any]:
@@ -147,19 +136,14 @@ def sweep(study: Study, start: str) -> dict[str, Any]:
 def probe(study: Study, start: str, number: int, draws: tuple[int, ...], swept: dict[str, Any]) -> dict[str, Any]:
     """k-NN and linear probes on one set of features, with every number of labels and some draws.
 
-    Args:
-        study: What it belongs to.
-        start: public, random, pixels or a method.
-        number: Of the pre-training seed; for random weights their seed.
-        draws: Draws of labels that go with it.
-        swept: What ``sweep`` chose.
+    ``number`` is as for ``Bank``, and ``draws`` go with it; ``swept`` is what ``sweep`` chose.
     """
-    bank = Bank(study, start, number)
+    bank, files = Bank(study, start, number), list[str]()
     for draw, labels in product(draws, study.labels) if is_main() else ():
         began, drawn = time.monotonic(), bank.draw(labels, draw)
-        bank.keep("knn", labels, draw, bank.votes(drawn), {}, time.monotonic() - began)
+        files += bank.keep("knn", labels, draw, bank.votes(drawn), {}, time.monotonic() - began)
         began, own = time.monotonic(), swept[str(labels)]
         fixed = LinearConfig(pool=own["pool"], rates=(own["rate"],), decays=(own["decay"],))
-        bank.keep("linear", labels, draw, bank.linear(drawn, fixed, draw).scores, own, time.monotonic() - began)
-    keys = (key_of(start, use, labels, draw) for draw in draws for labels in study.labels for use in ("knn", "linear"))
-    return {"draws": len(draws), "files": [name for key in keys for name in files_of(key)]}
+        scores = bank.linear(drawn, fixed, draw).scores
+        files += bank.keep("linear", labels, draw, scores, own, time.monotonic() - began)
+    return {"draws": len(draws), "files": files}

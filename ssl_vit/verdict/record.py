@@ -40,13 +40,7 @@ class Made(NamedTuple):
 def write_about(opened: Opened, made: Made, note: str, seconds: float, sessions: int, jobs: int) -> None:
     """Writes verdict.json.
 
-    Args:
-        opened: The study as it was asked for, and its images.
-        made: What was done.
-        note: What the pool is.
-        seconds: What it took.
-        sessions: How often it was begun.
-        jobs: Tasks that ran at the same time.
+    ``note`` says what the pool is; ``jobs`` tasks ran at the same time.
     """
     study, v = made.plan.study, made.plan.study.recipe.verdict
     test, plan = opened.data.test, made.plan
@@ -124,12 +118,7 @@ def _parameters(backbone: Path) -> int:
 
 
 def judged_positions(results: Path, images: int) -> np.ndarray:
-    """Which test images the numbers stand on: the readable ones, the same for all methods.
-
-    Args:
-        results: The folder of answers beside results.
-        images: All test images.
-    """
+    """Which of all test images the numbers in a folder stand on: the readable ones, the same for all methods."""
     for path in sorted(results.glob("*.npz")):
         with np.load(path) as answers:
             if "positions" in answers.files:  # an older version did not keep them

@@ -46,11 +46,8 @@ class Runner:
     def __init__(self, folder: Path, jobs: int, main: bool, began: float | None = None) -> None:
         """Goes on with the clock.
 
-        Args:
-            folder: Of the verdict.
-            jobs: Tasks at the same time, each in a process of its own; 0 runs them here, one after the other.
-            main: Whether this is the main process.
-            began: When this session began (``time.monotonic()``); None for now.
+        ``jobs`` tasks run at the same time, each in a process of its own; 0 runs them here, one after the other.
+        ``began`` is when this session began (``time.monotonic()``); None for now.
         """
         self.folder, self.jobs, self.main = folder, jobs, main
         self.began = time.monotonic() if began is None else began
@@ -82,9 +79,6 @@ class Runner:
 
     def run(self, tasks: Sequence[Task]) -> dict[str, dict[str, Any]]:
         """What the tasks returned, now or before.
-
-        Args:
-            tasks: Those that take long should come first.
 
         Raises:
             UserError: Of a task, with its name.

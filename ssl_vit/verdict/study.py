@@ -122,14 +122,8 @@ class Study:
     ) -> tuple[str, SupervisedRecipe | FinetuneRecipe]:  # fmt: skip
         """The script and the options that train all weights on one draw of labels.
 
-        Args:
-            start: scratch, cnn, public or a method.
-            labels: How many.
-            draw: Which draw; also the seed.
-            chosen: Tuned options.
-            folder: Of the run.
-            held_out: Judge on a fifth of the labels.
-            steps: Instead of the tuned length.
+        ``chosen`` are tuned options, and ``draw`` is also the seed; ``held_out`` judges on a fifth of the labels, and
+        ``steps`` takes the place of the tuned length.
         """
         cfg = self.recipe
         length = steps or max(1, round(self.steps(labels) * chosen.length))

@@ -113,10 +113,21 @@ def measure(study: Study, start: str) -> dict[str, Any]:
             config = replace(config, **{start: replace(own, on_collapse="warn")})
     else:
         script, config = study.training(start, study.labels[-1], 0, study.usual(start, study.labels[-1]), study.folder)
-    steps, found = _LINES, dict[str, Any]()
+    steps, found, folder = _LINES, dict[str, Any](), study.folder / "work" / f"measure-{start}"
     for number in range(_TIMES):
-        found = _tried(study, f"measure-{start}", script, config, steps)
-        enough = _SECONDS * found["images_per_second"] / found["batch"] if found else 0
+        discard(folder)
+        fit = replace(config.fit, epochs=1e-6, min_steps=steps, log_every=steps // _LINES)
+        began, enough = time.monotonic(), 0.0
+        main_of(script)(replace(config, fit=fit, run=RunConfig(str(folder))))
+        took = time.monotonic() - began
+        if is_main():
+            timing, cost = _lines(folder / "timing.jsonl"), cost_of(folder)
+            pace = float(np.median([line["images_per_second"] for line in timing[_LINES // 2 :]]))  # first it warms up
+            batch, overhead = cost["images"] / steps, max(0.0, took - cost["seconds"])
+            found = {"images_per_second": pace, "batch": batch, "overhead": overhead,
+                     "flops_per_image": (cost["flops"] or 0) / cost["images"]}  # fmt: skip
+            enough = _SECONDS * pace / batch
+        discard(folder)
         wanted = int(gather_lists([str(int(np.clip(enough, _LINES, _MOST_STEPS)))])[0])  # as the main process says
         if number and wanted < 2 * steps:
             break
@@ -124,34 +135,12 @@ def measure(study: Study, start: str) -> dict[str, Any]:
     return found
 
 
-def _tried(study: Study, name: str, script: str, config: Any, steps: int) -> dict[str, Any]:
-    folder = study.folder / "work" / name
-    discard(folder)
-    fit = replace(config.fit, epochs=1e-6, min_steps=steps, log_every=steps // _LINES)
-    began = time.monotonic()
-    main_of(script)(replace(config, fit=fit, run=RunConfig(str(folder))))
-    took = time.monotonic() - began
-    if not is_main():
-        return {}
-    timing, cost = _lines(folder / "timing.jsonl"), cost_of(folder)
-    discard(folder)
-    pace = float(np.median([line["images_per_second"] for line in timing[_LINES // 2 :]]))  # the first steps warm up
-    return {"images_per_second": pace, "batch": cost["images"] / steps, "overhead": max(0.0, took - cost["seconds"]),
-            "flops_per_image": (cost["flops"] or 0) / cost["images"]}  # fmt: skip
-
-
 def training(
     study: Study, start: str, labels: int, draw: int, chosen: Candidate, steps: int | None = None
 ) -> dict[str, Any]:
     """All weights trained on one draw of labels, and judged on the test images.
 
-    Args:
-        study: What it belongs to.
-        start: scratch, cnn, mae, dino or public.
-        labels: How many.
-        draw: Which draw.
-        chosen: Tuned options.
-        steps: Instead of the tuned length: the baseline at the FLOPs of pre-training and fine-tuning.
+    ``steps`` takes the place of the tuned length, for the baseline at the FLOPs of pre-training and fine-tuning.
 
     Returns:
         ``value`` and ``files``, or ``failed`` where training diverged with the tuned options and with the usual ones;
@@ -170,7 +159,7 @@ def training(
             _run(script, config)
         except Diverged:
             continue
-        found = _keep_training(study, key, script, config, start, labels, draw, matched) if is_main() else {}
+        found = _keep_training(study, script, config, start, labels, draw, matched) if is_main() else {}
         if options != chosen:
             found["note"] = f"{where}: training with the tuned options diverged, so the usual ones were taken"
         break
@@ -180,7 +169,7 @@ def training(
 
 
 def _keep_training(
-    study: Study, key: str, script: str, config: Any, start: str, labels: int, draw: int, matched: bool
+    study: Study, script: str, config: Any, start: str, labels: int, draw: int, matched: bool
 ) -> dict[str, Any]:
     folder = Path(config.run.dir)
     result = _result(folder)
@@ -192,19 +181,16 @@ def _keep_training(
         "evaluation": "all weights trained", "clip_grad": config.fit.clip_grad, "tuning": study.rule(),
         "mixing": f"as preset {study.preset}, at {LIGHT_BELOW:g} of the usual length or more",
     }  # fmt: skip
-    told = {
-        "start": start, "use": "train", "draw": draw, "share": 100 * labels / study.labels[-1],
-        "pretraining": study.number(start, draw), "matched": matched,
-        "command": study.command(script, config), "cost": cost_of(folder),
-    }  # fmt: skip
     row["method"] = titles()[start] if isinstance(config, SupervisedRecipe) else f"{titles()[start]}, fine-tuned"
-    result |= {"protocol": protocol, "protocol_hash": digest(protocol), "verdict": told, "draw": draw}
-    keep(study, key, result, next((folder / "results").glob("*.npz"), None))
+    result |= {"protocol": protocol, "protocol_hash": digest(protocol)}
+    told = {"pretraining": study.number(start, draw), "command": study.command(script, config), "cost": cost_of(folder)}
+    answers = next((folder / "results").glob("*.npz"), None)
+    files = keep(study, start, "train", labels, draw, result, answers, told, matched=matched)
     if draw == 0 and labels == study.labels[-1] and not matched:  # one is kept, for pictures and predict.py
         classifier = study.folder / "runs" / f"{start}-trained"
         shutil.rmtree(classifier, ignore_errors=True)
         shutil.copytree(folder, classifier, ignore=shutil.ignore_patterns("checkpoints"))
-    return {"value": row[study.metric], "files": files_of(key)}
+    return {"value": row[study.metric], "files": files}
 
 
 def _run(script: str, config: Any) -> None:
@@ -238,19 +224,22 @@ def discard(folder: Path) -> None:
             shutil.rmtree(aside)
 
 
-def keep(study: Study, key: str, result: dict[str, Any], answers: Path | Answers | None) -> None:
-    """Writes a number's files; answers first, so a result that is there is whole.
+def keep(
+    study: Study, start: str, use: str, labels: int, draw: int, result: dict[str, Any], answers: Path | Answers | None,
+    told: dict[str, Any], *, matched: bool = False,
+) -> list[str]:  # fmt: skip
+    """Writes a number's files, and says which; answers first, so a result that is there is whole.
 
-    Args:
-        study: What it belongs to.
-        key: As ``key_of`` names it.
-        result: The number, in the form of all results.
-        answers: Of every test image, or the file that holds them.
+    ``answers`` are of every test image, or the file with them; ``told`` is what else a verdict says of the number:
+    command, cost, number of the pre-training seed.
     """
+    key = key_of(start, use, labels, draw, matched=matched)
     path = study.folder / "results" / f"{key}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     if isinstance(answers, Path):
         shutil.copyfile(answers, path.with_suffix(".npz"))
     elif answers is not None:
         save_answers(path, answers)
-    write_atomically(path, json.dumps(result, indent=1) + "\n")
+    about = {"start": start, "use": use, "draw": draw, "share": 100 * labels / study.labels[-1], "matched": matched}
+    write_atomically(path, json.dumps(result | {"verdict": about | told, "draw": draw}, indent=1) + "\n")
+    return files_of(key)
