@@ -158,18 +158,14 @@ def compare(results: Sequence[Result]) -> Comparison:
         for (evaluation, line), row in cells.items()
     ]
     names = " and ".join(dict.fromkeys(Path(str(r.data.get("name"))).name for r in results))
-    protocols = [_protocol_note(name, group[0]) for name, group in evaluations.items()]
-    return Comparison(
-        f"{names}: {METRICS[metric].heading} over the number of labels",
-        ("method", "evaluation", *(f"{b:,} labels" for b in budgets)),
-        tuple(rows),
-        (
-            *_unlike(evaluations),
-            "mean ± standard deviation over draws of labels and seeds (how many)",
-            f"test: {', '.join(f'{key} {value}' for key, value in flat(test).items())}",
-            *protocols,
-        ),
+    title = f"{names}: {METRICS[metric].heading} over the number of labels"
+    notes = (
+        *_unlike(evaluations),
+        "mean ± standard deviation over draws of labels and seeds (how many)",
+        f"test: {', '.join(f'{key} {value}' for key, value in flat(test).items())}",
+        *(_protocol_note(name, group[0]) for name, group in evaluations.items()),
     )
+    return Comparison(title, ("method", "evaluation", *(f"{b:,} labels" for b in budgets)), tuple(rows), notes)
 
 
 def check_alike(results: Sequence[Result]) -> dict[str, list[Result]]:
@@ -182,9 +178,8 @@ def check_alike(results: Sequence[Result]) -> dict[str, list[Result]]:
     if not results:
         raise UserError("nothing to compare: give result files or run directories")
     for before, after in pairwise(results):
-        _refuse(
-            before, after, "were not judged alike", *({k: r.protocol[k] for k in _MEANING} for r in (before, after))
-        )
+        meaning = ({k: r.protocol[k] for k in _MEANING} for r in (before, after))
+        _refuse(before, after, "were not judged alike", *meaning)
     evaluations = {name: [r for r in results if r.method == name] for name in dict.fromkeys(r.method for r in results)}
     for name, group in evaluations.items():
         for before, after in pairwise(group):

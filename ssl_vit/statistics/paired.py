@@ -160,7 +160,7 @@ def interval(
     note = "" if groups > 1 else "Chance in the choice of test images is not in it."
     if np.isnan(error) or error <= 1e-12 * abs(estimate):  # also 0 <= 0
         why = _ONE_DRAW if np.isnan(error) else _SAME if estimate else _ALIKE
-        return Interval(estimate, None, None, 1.0 if why == _ALIKE else None, None, {}, why)
+        return Interval(estimate or 0.0, None, None, 1.0 if why == _ALIKE else None, None, {}, why)
     margin, df, p, share = (float(v[0]) for v in (found.margin, found.freedom, found.p, 100 * found.share))
     shares = {words: share} | ({images: 100 - share} if groups > 1 else {})
     return Interval(estimate, estimate - margin, estimate + margin, p, df, shares, note, found)

@@ -157,8 +157,3 @@ class Study:
     def command(self, script: str, config: Any) -> str:
         """What a person types to get the same number, into a folder of their own."""
         return as_command(script, replace(config, run=RunConfig()))
-
-    def rule(self) -> dict[str, Any]:
-        """How options of training on labels are tuned: part of the protocol of every number that stands on it."""
-        v = self.recipe.verdict
-        return {"trials": v.trials, "length": v.length, "at": list(self.tuned), "judged by": "a held-out fifth"}

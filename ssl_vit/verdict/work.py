@@ -177,8 +177,10 @@ def _keep_training(
     # What is tuned, and what the number of labels decides, is no option here but a rule.
     for name in ("optim", "fit", "model", "preset", "supervised.mixup", "supervised.cutmix"):
         remove(protocol, name)
+    v = study.recipe.verdict
     protocol |= {
-        "evaluation": "all weights trained", "clip_grad": config.fit.clip_grad, "tuning": study.rule(),
+        "evaluation": "all weights trained", "clip_grad": config.fit.clip_grad,
+        "tuning": {"trials": v.trials, "length": v.length, "at": list(study.tuned), "judged by": "a held-out fifth"},
         "mixing": f"as preset {study.preset}, at {LIGHT_BELOW:g} of the usual length or more",
     }  # fmt: skip
     row["method"] = titles()[start] if isinstance(config, SupervisedRecipe) else f"{titles()[start]}, fine-tuned"
