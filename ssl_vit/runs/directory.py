@@ -108,13 +108,8 @@ def open_run(
 
     Only the main process looks and writes: the others would see half of what it does.
 
-    Args:
-        script: Name of the recipe, the default directory begins with it.
-        config: The resolved recipe.
-        data: What the source is called.
-        fingerprint: Hash of the training images; other images are another run.
-        writes: Whether this is the main process.
-        accelerator: What is known about devices and processes, for environment.json.
+    The default directory begins with the ``script``; images of another ``fingerprint`` are another run; what is
+    known of devices and processes (``accelerator``) stands in environment.json.
 
     Raises:
         UserError: When the directory holds a run with another config, or something that is no run.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import Field, dataclass, field, fields, make_dataclass, replace
+from dataclasses import dataclass, field, fields, make_dataclass, replace
 from functools import lru_cache
 from typing import Annotated, Any
 
@@ -87,27 +87,14 @@ class Comparison:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Other processes make the class of the same table, and of it the same options."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return _remade, ({name: vars(v) if name in METHODS else v for name, v in values.items()},)
+        return _remade, ({name: vars(v) if name in METHODS else v for name, v in vars(self).items()},)
 
     def of(self, method: Method) -> PretrainingRecipe:
         """A method's recipe with its options given here, and defaults in the place of all others."""
-        given = getattr(self, method.name)
-        own = {f.name: getattr(given, f.name) for f in _own(method)}
-        groups = {f.name: getattr(given, f.name) for f in _groups(method)}
-        return method.recipe(**{method.name: type(getattr(method.recipe(), method.name))(**own)}, **groups)
-
-
-_WHOLE = ("seed", "preset", "run", "data", "model", "eval")
-"""Options that are the same for all methods of a verdict."""
-
-
-def _own(method: Method) -> tuple[Field[Any], ...]:
-    return fields(getattr(method.recipe(), method.name))
-
-
-def _groups(method: Method) -> list[Field[Any]]:
-    return [f for f in fields(method.recipe) if f.name not in (*_WHOLE, method.name)]
+        given, own = vars(getattr(self, method.name)), type(getattr(method.recipe(), method.name))
+        names = {f.name for f in fields(own)}
+        groups = {name: value for name, value in given.items() if name not in names}
+        return method.recipe(**groups, **{method.name: own(**{name: given[name] for name in names})})
 
 
 def verdict_recipe() -> type[Comparison]:
@@ -118,10 +105,12 @@ def verdict_recipe() -> type[Comparison]:
 @lru_cache(maxsize=4)
 def _recipe(methods: tuple[Method, ...]) -> type[Comparison]:
     groups: list[tuple[str, Any, Any]] = []
+    shared = {f.name for f in fields(Comparison)}
     for method in methods:
         usual = method.recipe()
         own = type(getattr(usual, method.name))
-        inner = [(f.name, type(getattr(usual, f.name)), field(default=getattr(usual, f.name))) for f in _groups(method)]
+        further = {f.name: getattr(usual, f.name) for f in fields(usual) if f.name not in {*shared, method.name}}
+        inner = [(name, type(value), field(default=value)) for name, value in further.items()]
         options = make_dataclass(f"{own.__name__}InVerdict", inner, bases=(own,), frozen=True)
         options.__doc__ = (
             f"{method.title} ({method.paper}): options of its recipe, where they are not the same for all methods. "

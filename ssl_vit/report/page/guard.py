@@ -1,4 +1,4 @@
-"""The leak guard's findings (leaks.json, written by ssl_vit/data/audit.py) in a report."""
+"""The leak guard's findings (leaks.json, written by ssl_vit/leaks/audit.py) in a report."""
 
 from __future__ import annotations
 
