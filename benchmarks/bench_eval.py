@@ -149,7 +149,8 @@ def feature_cases(folder: Path) -> list[Case]:
     backbone = build_backbone(model, 3).eval()
     pixels = np.random.default_rng(0).integers(0, 256, (IMAGES, 3, 32, 32)).astype(np.uint8)
     ids = np.arange(IMAGES)
-    images = ImageSet("noise", ArrayRows(pixels, "noise"), ids, Format(3, 8), Sizes((32, 32), 32), "noise", ids % 10)
+    sizes = Sizes((32, 32), 32)
+    images = ImageSet("noise", ArrayRows(pixels, "noise"), ids, Format(3, 8), sizes, "noise", labels=ids % 10)
     extract = backbone_extractor(backbone, scale, size=32, pool="cls", device=cpu)
     at_once = images_at_once(None, 32, cpu)
 

@@ -13,7 +13,7 @@ from jaxtyping import Int
 
 from ssl_vit.core.files import write_atomically
 from ssl_vit.data.images import ImageSet
-from ssl_vit.data.loading.chosen import chosen_images
+from ssl_vit.data.loading.loader import chosen_images
 from ssl_vit.evaluation.features import Features
 from ssl_vit.exports.timm_folder import Exported
 from ssl_vit.figures.attention import save_attention

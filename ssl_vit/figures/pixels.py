@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
-from ssl_vit.data.loading.chosen import chosen_images
+from ssl_vit.data.loading.loader import chosen_images
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.views.evaluation import eval_images
 

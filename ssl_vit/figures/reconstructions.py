@@ -11,7 +11,7 @@ from torch import Tensor
 from ssl_vit.core.masking import Mask, kept_patches, random_mask
 from ssl_vit.core.randomness import bits, make_key
 from ssl_vit.data.images import ImageSet
-from ssl_vit.data.loading.chosen import some_images
+from ssl_vit.data.loading.loader import some_images
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.figures.panels import LINE, MUTED, frame, plt
 from ssl_vit.figures.pixels import (

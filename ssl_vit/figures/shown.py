@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ssl_vit.configs import DataConfig, FiguresConfig, PoolConfig
 from ssl_vit.core.errors import UserError
-from ssl_vit.data.loading.chosen import some_images
+from ssl_vit.data.loading.loader import some_images
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.data.sources.opening import open_images, same_source
 from ssl_vit.evaluation.session import check_format

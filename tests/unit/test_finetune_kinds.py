@@ -38,7 +38,15 @@ def labelled(kind: Kind) -> Labelled:
         sizes = Sizes((8, 8), 8)
         parts.append(
             ImageSet(
-                "x", ArrayRows(pixels, "x"), np.arange(n), Format(1, 8), sizes, "", labels, ("top", "left"), kind=kind
+                "x",
+                ArrayRows(pixels, "x"),
+                np.arange(n),
+                Format(1, 8),
+                sizes,
+                "",
+                labels=labels,
+                classes=("top", "left"),
+                kind=kind,
             )
         )
     return Labelled(parts[0], parts[1], "made")

@@ -31,7 +31,7 @@ def images(labels: list[int], name: str = "photos", source: str = "s") -> ImageS
     pixels = np.zeros((len(labels), 1, 8, 8), dtype=np.uint8)
     return ImageSet(
         name, ArrayRows(pixels, name), np.arange(len(labels)), Format(1, 8), Sizes((8, 8), 8), source,
-        np.array(labels, dtype=np.int64), ("ape", "bee", "cat"),
+        labels=np.array(labels, dtype=np.int64), classes=("ape", "bee", "cat"),
     )  # fmt: skip
 
 
