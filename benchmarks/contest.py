@@ -8,7 +8,7 @@ import runpy
 import sys
 import tempfile
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,23 @@ NAMES = {"mae": "MAE", "dino": "DINO"}
 """Recipes as tables name them."""
 _PREFIX = {"mae": "backbone.", "dino": "teacher.backbone."}
 """Where a checkpoint holds what is exported."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is done with one image set."""
+
+    about: str
+    pretrain: dict[str, tuple[str, ...]]
+    """Options of recipes/RECIPE.py besides path, seed and folder."""
+    steps: dict[int, int]
+    """Number of labels (0: all) to optimiser steps of training all weights, batch 64."""
+    draws: int
+    metric: str
+    rates: dict[str, tuple[float, float, float]]
+    """Candidate learning rates."""
+    curve: int | None = None
+    """Labels of k-NN over the epochs (0: all); None: no curve."""
 
 
 def run_cells(tasks: dict[str, tuple[Any, ...]], cells: Path, processes: int) -> None:

@@ -11,7 +11,8 @@ from typing import Literal
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.core.text import aligned, note, short
 
-Task = Literal["scratch", "finetune"]
+LabelledStart = Literal["scratch", "finetune"]
+"""What training on labels begins with: random weights, or a backbone."""
 
 LIST = "list"
 """The value of ``--preset`` that prints the table."""
@@ -31,7 +32,7 @@ class Preset:
     patches: tuple[int, ...]
     """Sides of a patch in pixels, best first: the first that divides the input is used."""
     network: str
-    base_lr: dict[Task, float]
+    base_lr: dict[LabelledStart, float]
     """Per 256 images of effective batch: from scratch and fine-tuning."""
     source: str
     pool: Literal["cls", "mean"] = "cls"
@@ -55,7 +56,7 @@ class Preset:
 NARROW = 192
 """Width of ViT-Ti. Searches with networks of width 96 and 128 (benchmarks/results/cells16.md and cifar10.md) end at a
 rate of 1e-3 or more for batches of 64 in 8 of 10 cases, and never at the 2.5e-4 of wide ones."""
-_LR: dict[Task, float] = {"scratch": 1e-3, "finetune": 1e-3}
+_LR: dict[LabelledStart, float] = {"scratch": 1e-3, "finetune": 1e-3}
 _RECIPE = (
     "On labels: mixup 0.8 and CutMix 1 from MAE's fine-tuning (arXiv 2111.06377, appendix A.1), the rest reasoned."
 )

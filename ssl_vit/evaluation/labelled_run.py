@@ -172,9 +172,10 @@ def train_and_judge(
     if main:  # a head that timm's model has a place for makes a classifier
         objective, recorded = trained.objective, {k: v for k, v in given.recorded.items() if k != "classifier"}
         export_backbone(objective.exported(), run.backbone, scale, _pool(cfg), recorded)
-        written = export_classifier(objective.classifier(), run.classifier, scale, _labelling(train), recorded)
+        classifier = run.path / "classifier"
+        written = export_classifier(objective.classifier(), classifier, scale, _labelling(train), recorded)
         missing = "(no classifier is exported: timm's model has no place for this head)"
-        left = f"Backbone: {run.backbone} {f'  Classifier: {run.classifier}' if written else missing}"
+        left = f"Backbone: {run.backbone} {f'  Classifier: {classifier}' if written else missing}"
     protocol, came_to = (
         {k: to_dict(getattr(options, k)) for k in ("model", "supervised", "augment", "optim", "fit")}
         for options in (asked, cfg)

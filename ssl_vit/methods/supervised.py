@@ -10,7 +10,7 @@ from ssl_vit.configs.evaluation import LabelsConfig
 from ssl_vit.configs.facts import SAME_RUN, Range
 from ssl_vit.configs.fit import FitConfig, OptimConfig, ResolvedFit, ResolvedOptim, RunConfig
 from ssl_vit.configs.model import AdaptConfig, ModelConfig, ResolvedModel
-from ssl_vit.configs.presets import NARROW, Preset, Task
+from ssl_vit.configs.presets import NARROW, LabelledStart, Preset
 from ssl_vit.configs.resolve import least_steps, resolve_augment
 from ssl_vit.configs.settled import OPEN, Resolved, fill, settle
 from ssl_vit.core.errors import UserError
@@ -138,20 +138,20 @@ def resolve_finetuning(cfg: FinetuneRecipe, facts: Facts, preset: Preset) -> Res
     return settle(ResolvedFinetuneRecipe, cfg, model=model, **_labelled(cfg, facts, preset, "finetune"))
 
 
-def _labelled(cfg: LabelledRecipe, facts: Facts, preset: Preset, task: Task) -> dict[str, Any]:
+def _labelled(cfg: LabelledRecipe, facts: Facts, preset: Preset, start: LabelledStart) -> dict[str, Any]:
     """The groups that both have, resolved alike but for the learning rate."""
     batch, epochs, steps = preset.labelled_batch, float(preset.labelled_epochs), least_steps(cfg.fit)
     return {
         "supervised": resolve_supervised(cfg.supervised, facts, preset),
         "augment": resolve_augment(cfg.augment, preset, preset.labelled_crop, labelled=True),
-        "optim": fill(ResolvedOptim, cfg.optim, base_lr=labelled_rate(preset, facts.width, task)),
+        "optim": fill(ResolvedOptim, cfg.optim, base_lr=labelled_rate(preset, facts.width, start)),
         "fit": fill(ResolvedFit, cfg.fit, batch_size=batch, epochs=epochs, min_steps=steps),
     }
 
 
-def labelled_rate(preset: Preset, width: int, task: Task) -> float:
+def labelled_rate(preset: Preset, width: int, start: LabelledStart) -> float:
     """The base learning rate of training a network of width D on labels."""
-    return (preset.narrow_lr if width < NARROW else None) or preset.base_lr[task]
+    return (preset.narrow_lr if width < NARROW else None) or preset.base_lr[start]
 
 
 def resolve_supervised(cfg: SupervisedConfig, facts: Facts, preset: Preset) -> ResolvedSupervised:

@@ -150,14 +150,14 @@ def _save(run: RunDir, step: int, steps: int, stepper: Stepper) -> None:
     state = {"objective": own, "optimizer": optimizer, "total_steps": steps}
     if stepper.accelerator.scaler is not None:
         state["scaler"] = stepper.accelerator.scaler.state_dict()
-    save_checkpoint(run.checkpoints, step, state, stepper.fit.keep_checkpoints)
+    save_checkpoint(run.path / "checkpoints", step, state, stepper.fit.keep_checkpoints)
 
 
 def _resume(
     stepper: Stepper, accelerator: Accelerator, run: RunDir, steps: int, rates: Callable[[int, int], float]
 ) -> int:
     """Loads the newest sound checkpoint and returns its step; 0 where there is none."""
-    state = load_checkpoint(run.checkpoints)
+    state = load_checkpoint(run.path / "checkpoints")
     done = 0 if state is None else cast(int, state["step"])
     if done > steps:
         raise UserError(

@@ -99,7 +99,7 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
         _export(method, objective, cfg, begun, scale, run)
         seen = ""
         if method.picture:
-            path = run.figures / f"{method.picture.partition(':')[0].rpartition('.')[2]}.png"
+            path = run.path / "figures" / f"{method.picture.partition(':')[0].rpartition('.')[2]}.png"
             imported(method.picture)(objective, loader.images, scale, path, cfg)  # plotting takes time to import
             seen = f"Picture: {path}   "
         print(_what_next(cfg, begun, run, seen))

@@ -62,7 +62,7 @@ def read_runs(folders: Sequence[str | Path]) -> Verdict:
 
 def _answers(number: Number) -> dict[str, np.ndarray]:
     """Those of a result's own row; of the baselines behind it none are kept."""
-    return answers_beside(number.path) if number.method == number.result.rows[0]["method"] else {}
+    return answers_beside(number.result.path) if number.method == number.result.rows[0]["method"] else {}
 
 
 def _start(number: Number) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Units of work for tests of the runner; here, because its processes must find them by name."""
+"""Tasks for tests of the runner; here, because its processes must find them by name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ssl_vit.training.stopping import stop_requests
 def counted(place: Path, number: int) -> dict[str, Any]:
     with (place / "calls").open("a") as calls:
         calls.write(f"{number}\n")
-    print(f"unit {number} speaks")
+    print(f"task {number} speaks")
     return {"square": number**2}
 
 
