@@ -19,6 +19,7 @@ from ssl_vit.data.scale import PixelScale
 from ssl_vit.exports.origin import made_with
 from ssl_vit.models.backbone import Backbone, Pool
 from ssl_vit.models.build import make_backbone
+from ssl_vit.models.families import ours
 from ssl_vit.models.vit import ViTBackbone
 
 
@@ -61,7 +62,7 @@ def export_backbone(backbone: Backbone, folder: Path, scale: PixelScale, pool: s
     """Writes config.json and model.safetensors as ``timm.create_model("local-dir:...")`` expects them.
 
     The folder appears whole or not at all. ``pool`` is cls or mean; ``about`` is recorded under ``ssl_vit``, which timm
-    ignores.
+    ignores. A network that timm does not know says there what to import first.
     """
     size, names = backbone.img_size, backbone.classifier
     part = folder.with_name(folder.name + ".part")
@@ -71,6 +72,7 @@ def export_backbone(backbone: Backbone, folder: Path, scale: PixelScale, pool: s
     safetensors.torch.save_file(state, part / "model.safetensors", metadata={"format": "pt"})
     plain = isinstance(backbone, ViTBackbone)
     pooling = {"global_pool": "avg" if pool == "mean" else "token"} if plain else {}
+    needed = {"import": "ssl_vit.families"} if ours(backbone.architecture) else {}
     config = {
         "architecture": backbone.architecture.partition(".")[0],
         "num_classes": 0,
@@ -86,7 +88,7 @@ def export_backbone(backbone: Backbone, folder: Path, scale: PixelScale, pool: s
             "std": list(scale.std),
             "classifier": names[0] if len(names) == 1 else list(names),
         },
-        "ssl_vit": {**about, "pool": pool, "bits": scale.bits},
+        "ssl_vit": {**about, "pool": pool, "bits": scale.bits, **needed},
     }
     write_atomically(part / "config.json", json.dumps(config, indent=1) + "\n")
     shutil.rmtree(folder, ignore_errors=True)

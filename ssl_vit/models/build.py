@@ -18,6 +18,7 @@ from timm.models.vision_transformer import Block, VisionTransformer
 from ssl_vit.configs import ModelConfig, ResolvedModel
 from ssl_vit.configs.networks import ModelFacts, Needs, meets
 from ssl_vit.core.errors import UserError, did_you_mean
+from ssl_vit.models import families as families  # registered with timm
 from ssl_vit.models.backbone import Backbone, with_tokens
 from ssl_vit.models.blocks import init_weights
 from ssl_vit.models.pooled import PooledBackbone
