@@ -6,9 +6,11 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from timm.layers import Mlp, resample_abs_pos_embed, to_2tuple, trunc_normal_
+from timm.layers.attention import Attention
+from timm.layers.mlp import Mlp
+from timm.layers.pos_embed import resample_abs_pos_embed
+from timm.layers.weight_init import trunc_normal_
 from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
-from timm.models.vision_transformer import Attention
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -88,7 +90,7 @@ class CompactTransformer(Network):
                 )
             )
         )
-        rows, columns = to_2tuple(img_size)
+        rows, columns = (img_size, img_size) if isinstance(img_size, int) else img_size
         for factor in (stride, 2) * conv_layers:  # convolution, pooling; both round up
             rows, columns = -(-rows // factor), -(-columns // factor)
         self.grid_size = (rows, columns)

@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from timm.layers import DropPath, trunc_normal_
+from timm.layers.drop import DropPath
+from timm.layers.weight_init import trunc_normal_
 from torch import Tensor, nn
 
 
