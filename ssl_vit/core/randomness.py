@@ -50,10 +50,13 @@ class Key(NamedTuple):
 
 
 def make_key(seed: int, purpose: str, *words: int | Tensor, device: torch.device | str = "cpu") -> Key:
-    """Hashes a seed (up to 64 bits), a purpose such as ``"mask"`` and any number of words into a key.
+    """Hashes a seed, a purpose and any number of words into a key.
 
-    Words are integers or Int[Tensor, "B"] (for example epoch and sample index); tensors give one key per element, on
-    their device. Other purposes are independent.
+    Args:
+        seed: The run's, any integer up to 64 bits.
+        purpose: What the numbers are for, such as ``"mask"``; other purposes are independent.
+        *words: Integers or Int[Tensor, "B"] (for example epoch and sample index); tensors give one key per element.
+        device: Where keys made of plain integers live; tensor words decide otherwise.
     """
     tensors = [word for word in words if isinstance(word, Tensor)]
     device = tensors[0].device if tensors else torch.device(device)

@@ -8,10 +8,15 @@ import math
 def warmup_cosine(
     step: int, *, total_steps: int, warmup_steps: int, peak: float, final: float, peak_twice: bool = False
 ) -> float:
-    """Linear warm-up from zero to the peak, then half a cosine to ``final`` at the end (MAE's rule, in steps).
+    """Linear warm-up from zero, then half a cosine (MAE's learning-rate rule, in steps instead of epochs).
 
-    ``step`` is the optimiser step about to be taken, 0-based. ``peak_twice`` reaches the peak with the last step of the
-    warm-up, so that it is there twice, as in DINO's code.
+    Args:
+        step: Optimiser step about to be taken, 0-based.
+        total_steps: Of the whole run.
+        warmup_steps: Of the linear part; 0 for none.
+        peak: Value at the end of the warm-up.
+        final: Value that the cosine approaches at ``total_steps``.
+        peak_twice: Reach the peak at the last step of the warm-up, so that it is there twice, as in DINO's code.
     """
     if step < warmup_steps:
         return peak * step / max(1, warmup_steps - peak_twice)
@@ -29,12 +34,23 @@ def base_momentum(batch_size: int, total_steps: int) -> float:
 
     0.996^(batch / 1024) averages over the same number of images; a short run would then mostly average its start, so
     the horizon 1 / (1 - momentum) is at most 5 % of all steps.
+
+    Args:
+        batch_size: Effective batch size.
+        total_steps: Optimiser steps of the whole run.
     """
     return min(0.996 ** (batch_size / 1024), max(0.0, 1.0 - 20.0 / total_steps))
 
 
 def teacher_temperature(epoch: float, *, start: float, final: float, warmup_epochs: float) -> float:
-    """DINO's teacher temperature: whole epochs on a line from ``start``, ``final`` from the last warm-up epoch on."""
+    """DINO's teacher temperature, on a line during the warm-up.
+
+    Args:
+        epoch: Passes over the data so far; only whole ones count.
+        start: Temperature of the first epoch.
+        final: Temperature from the last epoch of the warm-up on.
+        warmup_epochs: Epochs on the line; 0 for none.
+    """
     whole = math.floor(epoch)
     if whole >= warmup_epochs:
         return final

@@ -67,7 +67,13 @@ def judged_share(size: int) -> float:
 
 
 def to_canvas(boxes: Float[Tensor, "B 4"], sizes: Float[Tensor, "B 2"], canvas: Sequence[int]) -> Float[Tensor, "B 4"]:
-    """Boxes in original pixels as boxes on the canvas, at least one canvas pixel wide and high."""
+    """Boxes in original pixels as boxes on the canvas, at least one canvas pixel wide and high.
+
+    Args:
+        boxes: Top, left, height and width.
+        sizes: Height and width of each original image in pixels.
+        canvas: Height and width of what it was resized to, in pixels.
+    """
     limit = constant(tuple(canvas), boxes.dtype, boxes.device)
     scale = limit / sizes
     extent = torch.maximum(boxes[:, 2:] * scale, torch.ones_like(scale))

@@ -134,9 +134,14 @@ def pixel_extractor(scale: PixelScale, *, size: int) -> Extractor:
 def extract_features(
     extract: Extractor, images: ImageSet, *, batch_size: int, device: torch.device, may_be_constant: bool = False
 ) -> Features:
-    """Features of every readable image of a labelled set exactly once, on any number of processes.
+    """Features of every readable image exactly once, on any number of processes.
 
-    ``batch_size`` images per process and forward pass are halved as often as memory does not suffice.
+    Args:
+        extract: Batch to vectors.
+        images: A labelled set.
+        batch_size: Images per process and forward pass; halved as often as memory does not suffice.
+        device: Where to compute.
+        may_be_constant: Whether all images may have the same vector: answers may, features may not.
 
     Raises:
         UserError: When features are not finite, or do not differ at all between images, or when there is too little

@@ -28,8 +28,13 @@ def held_out_inside(
 
     Every class must be on both sides, or a choice would be blind to it; only classes with fewer than five labels, as
     long as they hold no more than a tenth of all, stay in training. Rare labels and tenths of a number's range with
-    fewer than five images are held out from together, so that one of them does not forbid the choice for all. Groups
-    are held out whole.
+    fewer than five images are held out from together, so that one of them does not forbid the choice for all.
+
+    Args:
+        labels: Those of the draw: whatever is held out of them is part of the label budget.
+        draw: Its number.
+        kind: How to read them.
+        groups: The group of every image; groups are held out whole.
 
     Returns:
         Positions to train on and to choose by; None where more than a tenth of the labels is of classes with fewer
@@ -83,6 +88,13 @@ def group_folds(
     labels: np.ndarray, kind: Kind, groups: Int[np.ndarray, " n"], folds: int, seed: int
 ) -> Int[np.ndarray, " n"] | None:
     """A fold for every label: whole groups, classes (or labels, or deciles) as even as groups allow.
+
+    Args:
+        labels: As ``ImageSet.labels``.
+        kind: How to read them.
+        groups: The group of every image.
+        folds: How many.
+        seed: Of the shuffling.
 
     Returns:
         Fold numbers; None where there are fewer groups than folds, or a class would be missing from the training side

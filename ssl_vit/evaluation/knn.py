@@ -30,8 +30,16 @@ def knn_scores(
 ) -> dict[int, Float[Tensor, "q K"]]:
     """Votes per class: the k most similar training images vote with exp(cosine similarity / temperature).
 
-    All k (more than n counts as n) come from one search for the largest, and every neighbour is counted once: the
-    votes of more neighbours are those of fewer and the rest. Features are normalised here, and compared block by block.
+    All k come from one search for the largest, and every neighbour is counted once: the votes of more neighbours are
+    those of fewer and the rest. Features are compared block by block.
+
+    Args:
+        train: Training features, normalised here.
+        labels: Their classes.
+        queries: Features to classify, any number.
+        ks: Numbers of neighbours; more than n counts as n.
+        classes: K.
+        temperature: Softness of the vote, above 0.
 
     Returns:
         Scores by k; the predicted class is the largest.
@@ -56,7 +64,12 @@ def knn_means(
 ) -> dict[int, Float[Tensor, "q R"]]:
     """The mean of the neighbours' labels by k, weighted as the votes of ``knn_scores``.
 
-    Labels are 0 and 1, or numbers in their own units; means are taken in their precision, on the CPU.
+    Args:
+        train: Training features, normalised here.
+        targets: Their labels: 0 and 1, or numbers in their own units. Means are taken in this precision, on the CPU.
+        queries: Features to predict for, any number.
+        ks: Numbers of neighbours; more than n counts as n.
+        temperature: Softness of the weights, above 0.
     """
     targets = targets.cpu()
     similarity, neighbour = _neighbours(train, queries, max(ks))

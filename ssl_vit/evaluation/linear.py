@@ -42,9 +42,16 @@ def linear_probe(
     seed: int,
     groups: Int[np.ndarray, " n"] | None = None,
 ) -> LinearFit:
-    """Fits on training features only, of two of the ``classes`` at least; the queries' labels are never seen.
+    """Fits on training features only; the queries' labels are never seen.
 
-    ``seed`` is that of the folds; groups of training images are held out whole.
+    Args:
+        train: Training features.
+        labels: Their classes, at least two different ones.
+        queries: Features to classify.
+        classes: K.
+        cfg: Grid, folds and the default for few labels.
+        seed: Of the folds.
+        groups: The group of every training image; groups are held out whole.
 
     Raises:
         UserError: When all labels are of one class.

@@ -76,10 +76,19 @@ def linear_cached(
 ) -> CachedFit:
     """Trains on training features only; the queries' labels are never seen.
 
-    The loss is softmax cross-entropy, one logistic loss per label, or squared error on standardised targets, by
-    ``kind``. Candidate poolings are columns of the E features; at equal scores the earlier one is taken, and
-    ``default_pool`` where labels are too few to choose by ``metric`` (default: the headline of these labels). Groups
-    are held out whole; folds and mini-batches are drawn from ``seed``.
+    Args:
+        train: Training features, every candidate pooling somewhere among the E columns.
+        labels: As ``ImageSet.labels``.
+        queries: Features to answer for.
+        pools: Candidate poolings, each with its columns; at equal scores the earlier one is taken.
+        kind: Softmax cross-entropy, one logistic loss per label, or squared error on standardised targets.
+        names: Of the K classes, labels or numbers.
+        cfg: Candidates, defaults and lengths.
+        default_pool: Taken when the labels are too few to choose.
+        seed: Of folds and mini-batches.
+        metric: What to choose by; default: the headline of these labels.
+        groups: The group of every training image; groups are held out whole.
+        device: Where to compute.
 
     Raises:
         UserError: When all labels are of one class.
@@ -185,9 +194,17 @@ def train_heads(
     cfg: LinearConfig,
     seed: int,
 ) -> Heads:
-    """SGD with momentum 0.9 and half a cosine to zero, for every part and every pair (rate, decay) side by side.
+    """SGD with momentum 0.9 and half a cosine to zero, for every part and every pair side by side.
 
     The gradient of all three losses with respect to an output is (prediction - target), so none needs autograd.
+
+    Args:
+        x: Features of one pooling.
+        target: What to train towards, and on which images each part trains.
+        kind: Decides the link between output and prediction.
+        pairs: Learning rate and weight decay of each head.
+        cfg: Passes, steps and batch size.
+        seed: Of the mini-batches.
     """
     n, width = x.shape
     parts, count, outputs = len(target.parts), len(pairs), target.values.shape[1]

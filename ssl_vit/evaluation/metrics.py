@@ -30,9 +30,14 @@ def judge(
 ) -> dict[str, Any]:
     """Every metric that fits the kind of labels; None where the test images leave one undefined.
 
-    Scores are Float[q K]: larger is more likely (class: logits or log-probabilities, minus infinity for a class that is
-    never predicted; multi-label: logits); for regression the predicted numbers Float[q R]. ``only`` is a metric that
-    suffices: what ranks images (a sort per class, minutes for a thousand of them) is left out where it can be.
+    Args:
+        kind: How to read the labels.
+        scores: Float[q K]: larger is more likely (class: logits or log-probabilities, minus infinity for a class that
+            is never predicted; multi-label: logits); Float[q R] for regression: the predicted numbers.
+        labels: As ``ImageSet.labels``.
+        names: As ``ImageSet.classes``.
+        only: A metric that suffices: what ranks images (a sort per class, minutes for a thousand of them) is left out
+            where it can be.
 
     Returns:
         Class: ``top1``, ``top5``, ``balanced``, ``auroc`` (one class against the rest), ``average_precision``,
@@ -95,7 +100,12 @@ def classification_metrics(
 ) -> dict[str, Any]:
     """``top1``, ``top5``, ``balanced`` (mean recall of classes that occur) and ``per_class`` in percent, ``images``.
 
-    Ties go to the lower class number; ``top5`` is None with five classes or fewer, as a class without test image is.
+    ``top5`` is None with five classes or fewer, as a class without test image is.
+
+    Args:
+        scores: Larger is more likely; ties go to the lower class number.
+        labels: True classes.
+        classes: Names of all K classes.
     """
     order = np.argsort(-scores, axis=1, kind="stable")
     hits = order == labels[:, None]

@@ -61,8 +61,14 @@ def stored(weight: torch.Tensor) -> torch.Tensor:
 def export_backbone(backbone: Backbone, folder: Path, scale: PixelScale, pool: str, about: dict[str, Any]) -> None:
     """Writes config.json and model.safetensors as ``timm.create_model("local-dir:...")`` expects them.
 
-    The folder appears whole or not at all. ``pool`` is cls or mean; ``about`` is recorded under ``ssl_vit``, which timm
-    ignores. A network that timm does not know says there what to import first.
+    The folder appears whole or not at all. A network that timm does not know says there what to import first.
+
+    Args:
+        backbone: What to export.
+        folder: Where to.
+        scale: Pixel statistics it was trained with.
+        pool: ``cls`` or ``mean``: what represents an image.
+        about: Recorded under ``ssl_vit``; timm ignores it.
     """
     size, names = backbone.img_size, backbone.classifier
     part = folder.with_name(folder.name + ".part")

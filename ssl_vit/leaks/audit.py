@@ -136,8 +136,13 @@ def guard(
 
     Every process must call it.
 
-    ``keep`` writes down what was found, before anything stops, and returns a file that shows the leaks, if any does.
-    Processes exchange what they saw through ``device``; ``pool`` is None where nothing is pre-trained on.
+    Args:
+        pool: What is pre-trained on; None where nothing is.
+        train: All labelled training images, before any are drawn.
+        test: The images to judge on.
+        cfg: What to do about leaks, and how many processes decode.
+        device: Through which processes exchange what they saw.
+        keep: Writes down what was found, before anything stops, and returns a file that shows the leaks, if any does.
 
     Raises:
         UserError: For a leak, with ``--data.on_leak stop``.

@@ -65,16 +65,23 @@ class Backbone(nn.Module, ABC):
     def forward_pooled(
         self, images: Float[Tensor, "B C H W"], *, pool: Pool, drop: Float[Tensor, " B *L"] | None = None
     ) -> Float[Tensor, "B E"]:
-        """One vector per image of normalised pixels, all parts of it from one pass; E is ``pooled_width(pool)``.
+        """One vector per image, all parts of it from one pass.
 
-        ``drop`` holds stochastic-depth factors of every place that ``drop_rates`` gives a rate of; None for none.
+        Args:
+            images: Normalised pixels.
+            pool: What represents an image; E is its ``pooled_width``.
+            drop: Stochastic-depth factors of every place that ``drop_rates`` gives a rate of; None for none.
         """
 
     @abstractmethod
     def drop_rates(self, rate: float) -> Float[Tensor, "*L"] | None:
         """Rate of stochastic depth at every place, on the host: [blocks 2] of a plain ViT, else [places].
 
-        It grows linearly with the depth from 0 to ``rate`` in [0, 1); None where there is nothing to drop.
+        Args:
+            rate: Of the last place, in [0, 1); it grows linearly with the depth from 0.
+
+        Returns:
+            None where nothing is dropped: ``rate`` is 0, or the network has no such places.
         """
 
     def pooled_width(self, pool: Pool) -> int:
@@ -142,7 +149,12 @@ class TokenBackbone(Backbone):
     def attentions(
         self, images: Float[Tensor, "B C H W"], wanted: slice = slice(None)
     ) -> list[Float[Tensor, "B heads M T"]]:
-        """How much the M wanted tokens attend to every other, per block and head; rows sum to 1, prefix comes first."""
+        """How much tokens attend to every other, per block and head; rows sum to 1, prefix tokens come first.
+
+        Args:
+            images: Normalised pixels.
+            wanted: The M tokens that attend.
+        """
 
     def attention(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B heads N"]:
         """How much the class token attends to every patch in the last block, per head.

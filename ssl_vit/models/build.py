@@ -171,6 +171,10 @@ def build_backbone(cfg: ResolvedModel, channels: int) -> Backbone:
 
     Sine-cosine positions are filled in and trainable; an objective may freeze them.
 
+    Args:
+        cfg: Resolved.
+        channels: C of the images.
+
     Raises:
         UserError: When sizes do not divide, or the model cannot read images of that size.
     """
@@ -185,8 +189,13 @@ def make_backbone(
 ) -> Backbone:
     """A backbone by timm's name and arguments: with tokens for a plain ViT, else one vector per image.
 
-    Positions ``sincos`` fill a plain ViT's embedding with that table, ``factorised`` replace it by a table per axis,
-    others stay as the arguments make them. ``img_size`` is for other models whose arguments do not say it.
+    Args:
+        architecture: timm's model name.
+        model_args: Arguments of ``timm.create_model``.
+        positions: ``sincos`` fills a plain ViT's position embedding with that table, ``factorised`` replaces it by one
+            table per axis; otherwise it stays as the arguments make it.
+        img_size: Side of the input in pixels, where the arguments of a model that is no plain ViT do not say it;
+            default: the model's own.
 
     Raises:
         UserError: When the model does not make one vector of an image.
@@ -205,10 +214,14 @@ def make_backbone(
 
 
 def check_sizes(backbone: Backbone, sizes: Sequence[int]) -> None:
-    """Refuses a network (built for the first size) that cannot read images of several sizes, as multi-crop has them.
+    """Refuses a network that cannot read images of several sizes, as multi-crop has them.
+
+    Args:
+        backbone: As built for the first of them.
+        sizes: Sides in pixels: of global crops, then of local ones.
 
     Raises:
-        UserError: Naming the model, the side in pixels and what to do.
+        UserError: Naming the model, the side and what to do.
     """
     for size in sizes:
         if isinstance(backbone, PooledBackbone):
@@ -249,12 +262,17 @@ def check_shape(cfg: ModelConfig) -> None:
 
 
 def adapt(backbone: Backbone, *, img_size: int | None = None, patch_size: int | None = None) -> Backbone:
-    """The same network for another input or patch size in pixels: what fine-tuning on larger images starts from.
+    """The same network for another input or patch size: what fine-tuning on larger images starts from.
 
     Positions are interpolated to the new grid (ViT, section 3.2) while rows of class and register tokens stay. The
     patch projection is multiplied by the pseudo-inverse of the resizing of patches (Beyer et al. 2023, "FlexiViT",
     section 3.4), so that an enlarged patch gives the token of the original one. A model that is no plain ViT reads
-    images of another size as it is, or not at all. The given backbone stays, and comes back where nothing changes.
+    images of another size as it is, or not at all.
+
+    Args:
+        backbone: Left as it is; it comes back where nothing changes.
+        img_size: Side of the input in pixels; None for the backbone's own.
+        patch_size: Side of a patch in pixels; None for the backbone's own.
 
     Raises:
         UserError: When the image size is no multiple of the patch size, or cannot be read, or there are no patches.

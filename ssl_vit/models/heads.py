@@ -17,9 +17,13 @@ class Classifier(nn.Module):
     """A backbone, its pooling and a head: images to logits."""
 
     def __init__(self, backbone: Backbone, classes: int, *, pool: Pool, hidden: int = 0) -> None:
-        """Puts a linear head on a backbone, or one with ``hidden`` tanh units (ViT, section 3.1).
+        """Puts a head on a backbone.
 
-        The pool ``mean_prenorm`` adds the fresh LayerNorm that MAE calls fc_norm.
+        Args:
+            backbone: Where the features come from.
+            classes: K.
+            pool: What the head reads; ``mean_prenorm`` adds the fresh LayerNorm that MAE calls fc_norm.
+            hidden: Tanh units of a hidden layer in the head (ViT, section 3.1); 0 for a linear one.
         """
         super().__init__()
         self.backbone = backbone
@@ -55,9 +59,15 @@ class ProjectionHead(nn.Module):
     def __init__(
         self, width: int, out_dim: int, *, hidden: int, bottleneck: int, layers: int = 3, fixed_gain: bool = True
     ) -> None:
-        """Random directions of torch's default deviation, gains of 1 (``fixed_gain``: they stay), others 0.02.
+        """Random directions of torch's default deviation, gains of 1, other weights of deviation 0.02.
 
-        D is ``width``, K ``out_dim``, ``hidden`` and ``bottleneck`` are widths; at least one of ``layers`` leads to z.
+        Args:
+            width: D of the features.
+            out_dim: K, number of outputs.
+            hidden: Width of the hidden layers.
+            bottleneck: Z, width of z.
+            layers: Linear layers up to z, at least 1.
+            fixed_gain: Whether the gains stay 1.
         """
         super().__init__()
         widths = [width, *[hidden] * (layers - 1), bottleneck]

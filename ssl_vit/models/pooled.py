@@ -33,10 +33,16 @@ class PooledBackbone(Backbone):
     class_token = False
 
     def __init__(self, model: nn.Module, architecture: str, model_args: dict[str, Any], img_size: int) -> None:
-        """Wraps a timm model without classifier, built with ``drop_path_rate=LARGEST`` where it takes one.
+        """Wraps a timm model; batch normalisation, dropout and stochastic depth in it are replaced.
+
+        Args:
+            model: Without classifier; built with ``drop_path_rate=LARGEST`` where it takes one.
+            architecture: timm's name of it.
+            model_args: Further arguments of ``timm.create_model`` that build the same network.
+            img_size: Side of the input in pixels.
 
         Raises:
-            UserError: When the model does not make one vector of an image of ``img_size`` pixels.
+            UserError: When the model does not make one vector of an image of that size.
         """
         super().__init__()
         self.places = DropPlaces(model)

@@ -18,7 +18,12 @@ from ssl_vit.models.stochastic_depth import linear_rates
 
 
 def patchify(images: Float[Tensor, "B C H W"], size: int) -> Float[Tensor, "B N P"]:
-    """Non-overlapping patches of ``size`` pixels, flattened (channel, row, column) as a convolution's weight is."""
+    """Non-overlapping patches, flattened (channel, row, column) as a convolution's weight is; N row-major.
+
+    Args:
+        images: Pixels; H and W are multiples of ``size``.
+        size: Side of a patch in pixels; P = C * size * size.
+    """
     batch, channels, height, width = images.shape
     grid = images.reshape(batch, channels, height // size, size, width // size, size)
     return grid.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)

@@ -62,7 +62,15 @@ class DINO(Objective):
     def __init__(
         self, backbone: Backbone, cfg: ResolvedDINO, *, pool: Pool, batch_size: int, freeze_positions: bool = False
     ) -> None:
-        """Adds a head, and a teacher that starts as a copy; its momentum depends on the effective batch size."""
+        """Adds a head, and a teacher that starts as a copy.
+
+        Args:
+            backbone: The student's; random or pre-trained.
+            cfg: Resolved; sizes and temperatures are numbers.
+            pool: What represents an image.
+            batch_size: Effective batch size, for the teacher's momentum.
+            freeze_positions: Leave the position embedding as it is (a sine-cosine table).
+        """
         super().__init__()
         self.cfg, self.batch_size = cfg, batch_size
         self.batch_statistics, self.answers = cfg.centring == "sinkhorn", cfg.out_dim

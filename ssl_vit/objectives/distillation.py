@@ -151,7 +151,14 @@ def cross_view_loss(
             for j in student views, j != i:
                 loss += -(P_i * log_softmax(s_j / temperature)).sum() / number of pairs
 
-    then the mean over images, of which ``chunk`` are worked on at once. Views that the teacher sees come first.
+    then the mean over images.
+
+    Args:
+        student: Bottleneck of all views; those that the teacher sees come first, in its order.
+        layer: The student's last layer.
+        teaching: What the teacher says.
+        temperature: The student's.
+        chunk: Images whose outputs are in memory at once.
     """
     return LossParts(*_CrossView.apply(student, layer.direction, layer.gain, teaching, temperature, chunk))
 
@@ -159,7 +166,12 @@ def cross_view_loss(
 def sinkhorn_knopp(outputs: Float[Tensor, "*B K"], temperature: float, iterations: int = 3) -> Float[Tensor, "*B K"]:
     """Probabilities that use every output equally often over the batch of all processes (Caron et al. 2020; DINOv2).
 
-    Columns, then rows are normalised so many times, in logarithms, so that nothing can vanish.
+    In logarithms, so that nothing can vanish.
+
+    Args:
+        outputs: Of the teacher.
+        temperature: The teacher's.
+        iterations: Times that columns, then rows are normalised.
     """
     log_q = outputs.flatten(0, -2) / temperature
     for _ in range(iterations):

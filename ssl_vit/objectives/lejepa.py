@@ -26,16 +26,25 @@ _KNOTS, _FURTHEST = 17, 3.0
 
 
 def disagreement(z: Float[Tensor, "V B Z"], centres: int) -> Float[Tensor, ""]:
-    """Mean squared distance of every view's embedding to the mean of its image's first, global ones (section 5.1)."""
+    """Mean squared distance of every view's embedding to the mean of its image's global ones (section 5.1).
+
+    Args:
+        z: Embeddings.
+        centres: Global views, which come first.
+    """
     return (z - z[:centres].mean(dim=0)).square().mean()
 
 
 def sketched_gaussianity(z: Float[Tensor, "V B Z"], directions: Float[Tensor, "Z A"]) -> Float[Tensor, ""]:
-    """SIGReg: how far embeddings are from a standard normal, seen along single directions of length 1 (section 4).
+    """SIGReg: how far embeddings are from a standard normal, seen along single directions (section 4).
 
     For every view and direction it is the statistic of Epps and Pulley over the N images of all processes,
     N times the integral of |phi_N(t) - exp(-t^2 / 2)|^2 exp(-t^2 / 2), where phi_N(t) is the mean of exp(i t a.z). The
-    integrand is even: trapezia on half of the line count twice. Every process has as many images.
+    integrand is even: trapezia on half of the line count twice.
+
+    Args:
+        z: Embeddings, of as many images on every process.
+        directions: A of them, of length 1.
     """
     t = torch.linspace(0.0, _FURTHEST, _KNOTS, dtype=z.dtype, device=z.device)
     normals = torch.exp(-0.5 * t.square())
@@ -50,7 +59,14 @@ def sketched_gaussianity(z: Float[Tensor, "V B Z"], directions: Float[Tensor, "Z
 
 
 def projector(width: int, *, hidden: int, out_dim: int, layers: int) -> nn.Sequential:
-    """Features of D numbers to embeddings of Z: linear layers with batch normalisation and ReLU between them."""
+    """Features to embeddings: linear layers with batch normalisation and ReLU between them.
+
+    Args:
+        width: D of the features.
+        hidden: Width of the layers between.
+        out_dim: Z of the embeddings.
+        layers: Linear layers, at least 1.
+    """
     made, widths = nn.Sequential(), [width, *[hidden] * (layers - 1)]
     for before, after in pairwise(widths):
         made.extend([nn.Linear(before, after), nn.BatchNorm1d(after), nn.ReLU()])
@@ -72,7 +88,15 @@ class LeJEPA(Objective):
     def __init__(
         self, backbone: Backbone, cfg: ResolvedLeJEPA, *, pool: Pool, seed: int, freeze_positions: bool = False
     ) -> None:
-        """Adds a projector to a backbone; the seed is that of the directions."""
+        """Adds a projector to a backbone.
+
+        Args:
+            backbone: Random or pre-trained.
+            cfg: Resolved.
+            pool: What represents an image.
+            seed: Of the directions.
+            freeze_positions: Leave the position embedding as it is (a sine-cosine table).
+        """
         super().__init__()
         train_all(backbone, freeze_positions)
         self.backbone, self.cfg, self.seed = backbone, cfg, seed

@@ -25,7 +25,12 @@ from ssl_vit.views.training import View, sample_key, train_images
 
 
 def pixel_patches(images: Float[Tensor, "B C H W"], size: int) -> Float[Tensor, "B N P"]:
-    """Patches as reconstruction targets, flattened (row, column, channel) as the official MAE code has them."""
+    """Patches as reconstruction targets, flattened (row, column, channel) as the official MAE code has them.
+
+    Args:
+        images: Pixels; H and W are multiples of ``size``.
+        size: Side of a patch in pixels; P = size * size * C.
+    """
     batch, channels, height, width = images.shape
     grid = images.reshape(batch, channels, height // size, size, width // size, size)
     return grid.permute(0, 2, 4, 3, 5, 1).flatten(3).flatten(1, 2)
@@ -79,7 +84,12 @@ class MAE(Objective):
         """Predicted pixels, in the order of ``mask.mask_ids`` (behind those of ``mask.keep_ids`` when ``every``).
 
         Attention does not care about the order of tokens, so the visible ones stay in front and nothing is put back
-        into raster order; only hidden patches leave the last block, unless pictures need every one.
+        into raster order; only hidden patches leave the last block, unless every one is wanted.
+
+        Args:
+            tokens: What the encoder made of the visible patches.
+            mask: Which patches were visible and hidden.
+            every: Predict the visible patches too (for pictures).
         """
         seen = self.embed(torch.cat([tokens.prefix, tokens.patches], dim=1))
         prefix, kept = seen[:, : tokens.prefix.shape[1]], seen[:, tokens.prefix.shape[1] :]
@@ -106,7 +116,16 @@ class MAE(Objective):
 def mae_view(
     scale: PixelScale, cfg: ResolvedAugment, *, size: int, patches: int, kept: int, dtype: torch.dtype
 ) -> View:
-    """Images of side ``size`` and their masks: K of N patches are kept."""
+    """Images and their masks.
+
+    Args:
+        scale: Pixel statistics.
+        cfg: Resolved.
+        size: Side of the model's input in pixels.
+        patches: N, patches per image.
+        kept: K, visible patches, from 1 to N - 1.
+        dtype: Arithmetic of the images.
+    """
 
     def view(batch: Batch, seed: int) -> dict[str, Tensor]:
         images = train_images(batch, seed, scale, cfg, size, dtype)

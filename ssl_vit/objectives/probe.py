@@ -100,10 +100,15 @@ class FrozenProbe(Objective):
         mean: Float[Tensor, " R"] | None = None,
         std: Float[Tensor, " R"] | None = None,
     ) -> None:
-        """Freezes a backbone in place; numbers to predict are standardised by their mean and deviation.
+        """Freezes a backbone in place.
 
-        The head reads the pooled vector, or all tokens, class token first. Its loss is softmax cross-entropy, a
-        logistic loss per label, or squared error.
+        Args:
+            backbone: Where the features come from; one with tokens where these are read.
+            head: Features to outputs.
+            reads: The pooled vector that goes into the head, or all tokens (class token first).
+            kind: Softmax cross-entropy, a logistic loss per label, or squared error on standardised targets.
+            mean: Of the numbers to predict; None for none.
+            std: Of the numbers to predict; None for none.
         """
         super().__init__()
         self.backbone = backbone.requires_grad_(False).eval()

@@ -23,7 +23,12 @@ from ssl_vit.views.training import View, sample_key, train_images
 
 
 def hidden_pixels(cells: Bool[Tensor, "B g g"], size: int) -> Bool[Tensor, "B 1 S S"]:
-    """Which pixels are hidden, where squares of S / g pixels a side are."""
+    """Which pixels are hidden, of the squares that are.
+
+    Args:
+        cells: True for a hidden square of the image.
+        size: S, side of the image in pixels, a multiple of g.
+    """
     side = size // cells.shape[1]
     return cells.repeat_interleave(side, dim=1).repeat_interleave(side, dim=2)[:, None]
 
@@ -34,6 +39,11 @@ def error_of_hidden(
     """Mean absolute error over hidden pixels and channels (section 3.4).
 
     The released code adds 1e-5 to the number of hidden pixels, for images without any; here every image has as many.
+
+    Args:
+        predicted: Pixels.
+        wanted: Normalised pixels.
+        hidden: True where the error counts.
     """
     error = (predicted.to(wanted.dtype) - wanted).abs()
     return torch.where(hidden, error, 0.0).sum() / (hidden.sum() * wanted.shape[1])
@@ -97,7 +107,16 @@ def _look_at_map(backbone: Backbone) -> tuple[int, int, set[str]]:
 def simmim_view(
     scale: PixelScale, cfg: ResolvedAugment, *, size: int, side: int, kept: int, dtype: torch.dtype
 ) -> View:
-    """Images of side ``size`` and which of their squares of ``side`` pixels are hidden: all but K."""
+    """Images and which squares of them are hidden.
+
+    Args:
+        scale: Pixel statistics.
+        cfg: Resolved.
+        size: S, side of the model's input in pixels.
+        side: Of a square, in pixels; divides S, and g = S / side.
+        kept: Visible squares of the g * g.
+        dtype: Arithmetic of the images.
+    """
     across = size // side
 
     def view(batch: Batch, seed: int) -> dict[str, Tensor]:

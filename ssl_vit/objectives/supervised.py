@@ -44,7 +44,14 @@ class Supervised(Objective):
         cfg: ResolvedSupervised,
         kind: Literal["class", "multilabel", "regression"] = "class",
     ) -> None:
-        """Puts a classifier of K outputs on a backbone; all of it is trained, positions included."""
+        """Puts a classifier on a backbone.
+
+        Args:
+            backbone: Random or pre-trained; all of it is trained, positions included.
+            classes: K, number of classes, labels or numbers to predict.
+            cfg: Resolved.
+            kind: One class, several labels or numbers per image.
+        """
         super().__init__()
         backbone.requires_grad_(True)
         self.net = Classifier(backbone, classes, pool=cfg.pool, hidden=cfg.head_hidden)
@@ -105,10 +112,18 @@ def supervised_view(
     target_scale: TargetScale | None = None,
     dtype: torch.dtype,
 ) -> View:
-    """Images of side ``size``, soft targets of K ``classes`` (or labels, numbers) and stochastic depth.
+    """Images, soft targets and stochastic depth.
 
-    ``drop_rates`` are what ``Backbone.drop_rates`` gives, None for none. ``target_scale`` standardises numbers, and is
-    needed for regression alone.
+    Args:
+        scale: Pixel statistics.
+        cfg: Resolved augmentation.
+        loss: Resolved smoothing and mixing.
+        size: Side of the model's input in pixels.
+        drop_rates: As ``Backbone.drop_rates`` gives them; None for none.
+        classes: K, number of classes, labels or numbers to predict.
+        kind: What labels are.
+        target_scale: What numbers are standardised by; needed for regression alone.
+        dtype: Arithmetic of the images.
     """
     mixup, cutmix = loss.mixup, loss.cutmix
 

@@ -33,7 +33,9 @@ def holm(p: Sequence[float | None]) -> list[float | None]:
 def adjusted(family: Sequence[Interval], labels: Sequence[int | None]) -> list[float | None]:
     """Holm's p-values of a family of comparisons; none is below the comparison's own.
 
-    ``labels`` is the number of labels of each, None for a whole curve: those that are the same know of each other.
+    Args:
+        family: What was found, each by itself.
+        labels: The number of labels of each, None for a whole curve: those that are the same know of each other.
     """
     p = [one.p for one in family]
     known = [(i, one.estimates) for i, one in enumerate(family) if one.estimates is not None]

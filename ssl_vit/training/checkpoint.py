@@ -14,10 +14,16 @@ from ssl_vit.exports.timm_folder import _sha256
 
 
 def save_checkpoint(folder: Path, step: int, state: dict[str, Any], keep: int) -> None:
-    """Writes a checkpoint after so many steps atomically, then removes all but the newest ``keep`` (at least 1).
+    """Writes a checkpoint atomically, then removes all but the newest ``keep``.
 
     The data file is complete on disk before it gets its name, and its hash is written last: a checkpoint without a
     matching hash is never used.
+
+    Args:
+        folder: Where checkpoints of the run are.
+        step: Optimiser steps taken.
+        state: Tensors, numbers and containers of them.
+        keep: At least 1.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"step_{step:09d}.pt"

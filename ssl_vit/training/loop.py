@@ -48,10 +48,21 @@ def fit(
     seed: int,
     health: Health | None = None,
 ) -> None:
-    """Trains an objective in place, on the accelerator's device; continues where the run's newest checkpoint ends.
+    """Trains an objective; continues where the run directory's newest checkpoint ends.
 
-    The view draws every random number of a batch from the seed. ``health`` looks at features now and then; None for a
-    backbone that is not trained. UserError where the loss stops being a number, or the run is longer than asked for.
+    Args:
+        objective: What to minimise; trained in place, on the accelerator's device.
+        loader: Ordered batches.
+        view: Draws every random number of a batch.
+        fit: Resolved options of the loop.
+        optim: Resolved options of the optimiser.
+        run: Where metrics and checkpoints go.
+        accelerator: Made by ``launch.join``.
+        seed: Of the view's draws.
+        health: Looks at features now and then; None for a backbone that is not trained.
+
+    Raises:
+        UserError: When the loss stops being a number, or the run is already longer than asked for.
     """
     steps = count_steps(fit, loader)
     rates = partial(learning_rate, optim, peak_learning_rate(optim, loader.batch_size))

@@ -24,9 +24,17 @@ def parameter_groups(
 ) -> list[dict[str, Any]]:
     """Groups for a torch optimiser by weight decay and learning-rate scale, of what is trained.
 
-    Biases and one-dimensional parameters never decay, class token, register, mask token and positions where
-    ``decays_tokens``. The scale, ``lr_scale``, is ``layer_decay ** (top_layer - layer_id)`` (BEiT, as used by MAE's
-    fine-tuning). Beside it there are ``names`` and whether the group ``decays``.
+    Biases and one-dimensional parameters never decay. The scale, ``lr_scale``, is
+    ``layer_decay ** (top_layer - layer_id)`` (BEiT, as used by MAE's fine-tuning). Beside it there are ``names`` and
+    whether the group ``decays``.
+
+    Args:
+        named: Names and parameters; those without gradient are left out.
+        weight_decay: For the parameters that decay.
+        layer_decay: Factor from each layer to the one below, in (0, 1].
+        layer_id: Layer of a parameter's name.
+        top_layer: The layer with the full learning rate.
+        decays_tokens: Whether class token, register, mask token and positions decay too.
     """
     groups: dict[tuple[float, bool], dict[str, Any]] = {}
     for name, parameter in named:
@@ -52,7 +60,15 @@ class LARS(torch.optim.Optimizer):
     def __init__(
         self, params: Iterable[Any], lr: float, *, momentum: float = 0.9, weight_decay: float = 0.0, trust: float = 1e-3
     ) -> None:
-        """Takes parameters or groups; ``trust``: a step's share of the weights' norm at rate 1 without momentum."""
+        """Takes parameters or groups of them.
+
+        Args:
+            params: As for every torch optimiser.
+            lr: Learning rate.
+            momentum: Share of the last step that is kept.
+            weight_decay: Added to the gradient of matrices, times the weight.
+            trust: Length of a step as a share of the weights' norm, at learning rate 1 and without momentum.
+        """
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "trust": trust})
 
     @torch.no_grad()

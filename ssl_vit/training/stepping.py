@@ -53,8 +53,13 @@ class Stepper:
     def prepare(self, accumulation: int, seconds: float = 1.0) -> None:
         """Before the first step: activation checkpointing, layout, compilation, the other processes.
 
-        Where a pass takes few ``seconds`` at least, launching kernels takes longer than running them, and a compiled
-        one becomes a CUDA graph. UserError where there is no compiler.
+        Args:
+            accumulation: Forward passes per step on each process.
+            seconds: Least time that one of them can take on this device: where it is short, launching kernels takes
+                longer than running them, and a compiled pass becomes a CUDA graph.
+
+        Raises:
+            UserError: When something is to be compiled without a compiler.
         """
         self.accumulation = accumulation
         alone = accumulation == self.accelerator.num_processes == 1

@@ -128,8 +128,15 @@ def crop_resize(
     """One or V crops of every image, resized to squares and mirrored where asked, without a copy of it for each.
 
     On a CPU, where it is worth the calls, each crop of a large image is made from its own pixels instead of by weights
-    of zero for others. Boxes are top, left, height and width in pixels of these images; where all are of whole pixels,
-    the weights of small images are looked up. ``flip`` says which crops to mirror left to right.
+    of zero for others.
+
+    Args:
+        images: Pixels.
+        boxes: Top, left, height and width in pixels of these images.
+        out: O, side of the result.
+        flip: Which crops to mirror left to right; None for none.
+        interpolation: Kernel.
+        whole: Whether all boxes are of whole pixels: the weights of small images are then looked up.
     """
     batch, channels, height, width = images.shape
     each = boxes.reshape(-1, 4).to(images.dtype)
@@ -174,9 +181,14 @@ def crop_bytes(
     flip: Bool[Tensor, " B *V"] | None = None,
     interpolation: Interpolation = "bicubic",
 ) -> UInt8[Tensor, "B *V C O O"]:
-    """What ``crop_resize`` does for boxes of whole pixels, one by one in integers, rounded to 8 bits as Pillow rounds.
+    """What ``crop_resize`` does, one crop after the other in integers, rounded to 8 bits as Pillow rounds.
 
-    It is fastest where the channels of a pixel lie together (channels_last).
+    Args:
+        images: Pixels, fastest where the channels of a pixel lie together (channels_last).
+        boxes: Top, left, height and width in pixels of these images, whole numbers.
+        out: O, side of the result.
+        flip: Which crops to mirror left to right; None for none.
+        interpolation: Kernel.
     """
     shape, views = boxes.shape[:-1], math.prod(boxes.shape[1:-1])
     mirrored = [False] * shape.numel() if flip is None else flip.flatten().tolist()
@@ -199,7 +211,11 @@ def pad_crop(
     """Pads squares by an eighth of their side, reflected, and cuts squares of their own size out of that.
 
     The crop of CIFAR recipes (He et al. 2016; reflected as in Zagoruyko and Komodakis 2016): no pixel is resampled.
-    Each crop begins at its ``random_shift``.
+
+    Args:
+        images: Pixels.
+        shift: Where each crop begins in the padded image (``random_shift``).
+        flip: Which samples to mirror left to right; None for none.
     """
     batch, channels, _, size = images.shape
     place = torch.arange(size, device=images.device) + shift[:, :, None] - size // 8

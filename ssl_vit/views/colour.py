@@ -69,9 +69,13 @@ def saturation(images: Float[Tensor, "B 3 H W"], factor: Float[Tensor, " B"]) ->
 
 
 def hue(images: Float[Tensor, "B 3 H W"], shift: Float[Tensor, " B"]) -> Float[Tensor, "B 3 H W"]:
-    """Turns every pixel's hue, in the sense of HSV, by a share of a whole turn; keeps its saturation and value.
+    """Turns every pixel's hue, in the sense of HSV, and keeps its saturation and value.
 
     The least and the largest of red, green and blue stay as they are, so that only the angle needs to be worked out.
+
+    Args:
+        images: Pixels in [0, 1].
+        shift: Share of a whole turn.
     """
     red, green, blue = images.unbind(dim=1)
     low = torch.minimum(torch.minimum(red, green), blue)
@@ -115,7 +119,10 @@ def blur_by_products(
 ) -> Float[Tensor, "B C S S"]:
     """As ``blur``, but for rounding, as two matrix products: several times faster for small images on a CPU.
 
-    ``reach`` is how many pixels to each side count: beyond three deviations there is less than 0.3 % of a kernel.
+    Args:
+        images: Pixels.
+        sigma: Deviation of each sample's kernel in pixels.
+        reach: Pixels to each side that count: beyond three deviations there is less than 0.3 % of a kernel.
     """
     size = images.shape[3]
     radius = min(reach, size - 1)
@@ -131,7 +138,13 @@ def blur_by_products(
 
 
 def jitter(images: Float[Tensor, "B C H W"], u: Float[Tensor, "B 2"], strength: float) -> Float[Tensor, "B C H W"]:
-    """Random brightness, then contrast about each image's mean, by factors in [1 - strength, 1 + strength]."""
+    """Random brightness, then contrast about each image's mean.
+
+    Args:
+        images: Pixels in [0, 1].
+        u: Uniform numbers in [0, 1), one for brightness and one for contrast.
+        strength: In [0, 1]; factors lie in [1 - strength, 1 + strength].
+    """
     factor = (1.0 + strength * (2.0 * u.to(images.dtype) - 1.0))[:, :, None, None, None]
     images = images * factor[:, 0]
     mean = images.mean(dim=(1, 2, 3), keepdim=True)
@@ -142,6 +155,11 @@ def three_augment(key: Key, images: Float[Tensor, "B C H W"], *, bits: int) -> F
     """One of grey, solarise or blur per image, then jitter (Touvron et al. 2022, "DeiT III", section 3.2).
 
     Grey needs RGB and solarise an 8-bit range that is really used; where they make no sense blur or nothing is drawn.
+
+    Args:
+        key: One random stream per sample.
+        images: Pixels in [0, 1].
+        bits: Bits per channel of the files.
     """
     u = uniform(key, 4)
     choice = (u[:, 0] * 3).long()[:, None, None, None]

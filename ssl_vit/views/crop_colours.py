@@ -87,7 +87,12 @@ def apply(
 ) -> None:
     """In place: the jitter in each crop's own order, then grey, blur and solarising, as torchvision defines them.
 
-    Pixels are in [0, 1]; ``widest`` is the largest deviation of a blur in pixels.
+    Args:
+        images: Pixels in [0, 1].
+        values: By how much each operation would change each crop, as in ``Draws``.
+        rows: Which crops have which operation at which step.
+        bits: Bits per channel of the files.
+        widest: Largest deviation of a blur in pixels.
     """
     changes: list[Callable[[Tensor, Tensor], Tensor]] = [
         colour.brightness,

@@ -46,8 +46,14 @@ def make_targets(
 ) -> Float[Tensor, "B K"]:
     """What the network is to answer: class probabilities, one probability per label, or standardised numbers.
 
-    Smoothing moves that mass from the class to all K classes (Szegedy et al. 2016); of several labels, 0 and 1 each
-    move by half of it. The scale is what numbers are standardised by; only regression needs it.
+    Args:
+        labels: As ``ImageSet.labels``.
+        kind: How to read them.
+        classes: K, number of classes, labels or numbers.
+        smoothing: Mass moved from the class to all K, in [0, 1] (Szegedy et al. 2016); of several labels, 0 and 1 each
+            move by half of it.
+        scale: What numbers are standardised by; needed for regression alone.
+        dtype: Of the result.
     """
     if kind == "class":
         return F.one_hot(labels, classes).to(dtype) * (1.0 - smoothing) + smoothing / classes
@@ -64,8 +70,12 @@ def mix(
 ) -> tuple[Float[Tensor, "B C H W"], Float[Tensor, "B K"]]:
     """Mixes each image with its neighbour (0 with 1, 2 with 3, ...): mixup or CutMix, each with half the chance.
 
-    A pair uses the first one's random numbers; B is even. Class probabilities, label probabilities and numbers all mix
-    linearly. The Beta parameters of mixup (Zhang et al. 2018) and CutMix (Yun et al. 2019) are 0 for off.
+    Args:
+        key: One random stream per sample; a pair uses the first one's.
+        images: Pixels; B is even.
+        targets: Class probabilities, label probabilities or numbers: all of them mix linearly.
+        mixup: Beta parameter of mixup (Zhang et al. 2018), 0 for off.
+        cutmix: Beta parameter of CutMix (Yun et al. 2019), 0 for off.
     """
     if not mixup and not cutmix:
         return images, targets
@@ -96,8 +106,11 @@ def erase(
 
     Ten boxes are drawn at once and the first that fits is taken; an image for which none fits stays whole.
 
-    Pixels are normalised, so that noise of unit deviation looks like them. ``host``: the same streams on the host, so
-    that the device need not be waited for.
+    Args:
+        key: One random stream per sample.
+        images: Normalised pixels, so that noise of unit deviation looks like them.
+        probability: Chance of each image, in [0, 1].
+        host: The same streams on the host, so that the device need not be waited for.
     """
     channels, height, width = images.shape[1:]
     u = uniform(host or key, 1 + 4 * _TRIES)

@@ -90,7 +90,12 @@ def multicrop_view(
     factors of stochastic depth, ``drop_globals`` and ``drop_locals``, Float[B V *L]. There are no locals where
     ``cfg.local_crops`` is 0, and no factors without ``drop_rates``.
 
-    ``size`` is S, the side of the network's input in pixels; arithmetic is float32 or float64.
+    Args:
+        scale: Pixel statistics.
+        cfg: Resolved.
+        size: S, side of the network's input in pixels.
+        drop_rates: As ``Backbone.drop_rates`` gives them; None for none.
+        dtype: Arithmetic of the images, float32 or float64.
     """
     sets = [_Crops("globals", slice(0, GLOBALS), GLOBALS, size, cfg.global_scale, cfg, scale, dtype)]
     if cfg.local_crops:

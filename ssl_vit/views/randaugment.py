@@ -167,8 +167,13 @@ def rand_augment(
     Two operations per image, drawn with replacement, each applied with a chance of one half, with normally distributed
     magnitudes and random signs. Geometry is bilinear; between operations pixels are not rounded to 8 bits.
 
-    Pixels are in [0, 1], the mean magnitude in [0, 10]; ``fill`` is the mean of the training images, ``host`` the same
-    streams on the host, so that the device need not be waited for.
+    Args:
+        key: One random stream per sample.
+        images: Pixels in [0, 1].
+        magnitude: Mean magnitude, in [0, 10].
+        fill: Colour of what comes from outside the image: the mean of the training images.
+        bits: Bits per channel of the files.
+        host: The same streams on the host, so that the device need not be waited for.
     """
     names = operations(images.shape[1], bits)
     u, v = (uniform(each, 3 * LAYERS).view(-1, LAYERS, 3) for each in (key, host or key))

@@ -26,7 +26,13 @@ _AT_ONCE = 2**18
 
 
 def sample_key(seed: int, purpose: str, batch: Batch) -> Key:
-    """One stream of random numbers for every sample of a batch, on its device; those of two purposes share nothing."""
+    """One stream of random numbers for every sample of a batch, on its device.
+
+    Args:
+        seed: Of the run.
+        purpose: What is drawn: streams of different purposes share nothing.
+        batch: Whose images and epochs name the streams.
+    """
     return make_key(seed, purpose, batch.epoch, batch.index)
 
 
@@ -91,7 +97,9 @@ def train_images(
 def drop_path_factors(key: Key, rates: Float[Tensor, "*L"]) -> Float[Tensor, " B *L"]:
     """Stochastic depth (Huang et al. 2016): 0 or 1 / keep for every sample and residual branch.
 
-    ``rates`` are those of every place of a network (``Backbone.drop_rates``), on the host.
+    Args:
+        key: One stream per sample.
+        rates: Of every place of a network (``Backbone.drop_rates``), on the host.
     """
     chances = constant(tuple(rates.flatten().tolist()), rates.dtype, key.low.device)
     u = uniform(key, rates.numel())

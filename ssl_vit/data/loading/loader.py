@@ -42,8 +42,15 @@ class Loader:
     ) -> None:
         """Prepares, and decodes everything once where it is to be kept (every process must call it).
 
-        ``batch_size`` is images per optimiser step over all processes, ``micro_batch`` per process and forward pass.
-        ``crops`` are cut from the files by the loader processes; nothing is kept then.
+        Args:
+            images: What to train on.
+            batch_size: Images per optimiser step over all processes.
+            micro_batch: Images per process and forward pass.
+            seed: Of the order.
+            device: Where batches go.
+            cache: Where decoded images are kept.
+            workers: Loader processes; None chooses.
+            crops: Cut from the files by the loader processes; nothing is kept then.
 
         Raises:
             UserError: When the sizes do not divide, too many images are unreadable, or they do not fit where they
@@ -117,8 +124,13 @@ def eval_batches(
 ) -> Iterator[Batch]:  # fmt: skip
     """This process's share of a set, in order: every readable image of the set on exactly one process, once.
 
-    The last batch is smaller, never padded. Unreadable images are left out; the log gets them, and raises a UserError
-    above 1 %. A process that is alone takes all of the set, because others do not take part.
+    Args:
+        images: The set.
+        batch_size: Images per batch at most; the last one is smaller, never padded.
+        device: Where batches go.
+        log: Gets the unreadable images, which are left out; raises a UserError above 1 %.
+        workers: Loader processes; None chooses.
+        alone: All of the set on this process, because others do not take part.
     """
     rank, world = (0, 1) if alone else rank_and_world()
     first, last = (len(images) * r // world for r in (rank, rank + 1))
