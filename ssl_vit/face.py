@@ -102,6 +102,9 @@ def pretrain(
         data: The images; default: scikit-learn's digits.
         out: The run's directory; default: below runs/.
         **options: Further options of the method.
+
+    Raises:
+        UserError: As the command does: for unknown methods and options, paths and data that cannot be used.
     """
     script = "recipes/supervised.py" if method == "supervised" else method_named(method).script
     left = _call(script, {**_images("data", data), **_folder(out), **options})
@@ -111,7 +114,7 @@ def pretrain(
 
 
 def load_backbone(backbone: Run | str | os.PathLike[str]) -> Exported:
-    """A pre-trained network, with what is needed to use it as it was trained; UserError where there is none.
+    """A pre-trained network, with what is needed to use it as it was trained.
 
     Example: ``ssl_vit.load_backbone(run).backbone.forward_pooled(images, pool="mean")``
 
@@ -120,6 +123,9 @@ def load_backbone(backbone: Run | str | os.PathLike[str]) -> Exported:
 
     Returns:
         ``backbone`` (the module), ``scale`` (pixel statistics), ``pool``, ``size`` in pixels, ``about``, ``folder``.
+
+    Raises:
+        UserError: Where there is none.
     """
     from ssl_vit.exports.timm_folder import load_backbone as load
 
@@ -180,6 +186,9 @@ def evaluate(
         labels: How many training labels to use; default: all.
         out: The directory of results; default: the run's own.
         **options: Further options of the protocol.
+
+    Raises:
+        UserError: As the command does.
     """
     names = [name for name, one in PROTOCOLS.items() if one.run]
     if protocol not in names:
@@ -213,6 +222,9 @@ def verdict(
         budget: How long it may take, such as 30m or 2h.
         out: The verdict's directory; default: below runs/.
         **options: Further options.
+
+    Raises:
+        UserError: As the command does.
     """
     given = {**_images("data", data), **_images("eval.data", labels), **_folder(out)}
     given |= {} if budget is None else {"verdict.budget": budget}
