@@ -11,9 +11,11 @@ from typing import Any, TypeVar
 
 from ssl_vit.configs import networks, parse, presets
 from ssl_vit.configs.check import check_ranges
+from ssl_vit.core import signals, slurm
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.started import told, usage_name
 from ssl_vit.methods import METHODS
+from ssl_vit.runs import lock
 
 R = TypeVar("R")
 
@@ -46,17 +48,19 @@ def run_script(main: Callable[[R], Any], recipe: type[R], description: str) -> N
     """
     config = parse(recipe, description, listing=all_presets)
     with mistakes_told():
+        slurm.adopt()
         check_ranges(config)
         main(config)
 
 
 @contextmanager
 def mistakes_told() -> Generator[None, None, None]:
-    """Ends the process with one line where a person can mend what is wrong, and after Ctrl-C."""
+    """Ends the process with one line where a person can mend what is wrong, and after Ctrl-C; gives back what it held."""
     # Large tensors in pages of 2 MB: torch reads this once, and the system makes small pages one by one.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     try:
-        yield
+        with signals.handled(signals.leave), lock.holding():
+            yield
     except UserError as error:
         rank = os.environ.get("RANK", "0")
         sys.stderr.write(f"{'' if rank == '0' else f'[process {rank}] '}error: {error}\n")

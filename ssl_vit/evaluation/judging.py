@@ -19,6 +19,7 @@ from ssl_vit.evaluation.printing import conclusion, led_by, print_table
 from ssl_vit.evaluation.session import Session, announce, open_session
 from ssl_vit.methods.method import imported
 from ssl_vit.methods.supervised import FinetuneRecipe
+from ssl_vit.runs import lock
 from ssl_vit.runs.directory import RunDir
 from ssl_vit.training import launch
 
@@ -82,6 +83,8 @@ def evaluate(cfg: KNNRecipe | LinearRecipe | FinetuneRecipe, protocol: Protocol)
         )
     launch.use_cores(accelerator, size or session.exported.size)
     if accelerator.is_main_process:
+        if not isinstance(cfg, FinetuneRecipe):  # which has a directory of its own
+            lock.hold_for_results(session.run.path)
         announce(session)
     judged: Judged = imported(protocol.run)(cfg, session, accelerator)
     result = session.result(protocol.method, judged.rows, judged.options, cfg.seed, size=judged.size)

@@ -16,6 +16,7 @@ import yaml
 from ssl_vit.configs import to_dict, to_yaml
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically
+from ssl_vit.runs import lock
 from ssl_vit.runs.identity import differences, digest, identity
 from ssl_vit.runs.provenance import command, commit, hardware, versions
 
@@ -134,7 +135,7 @@ def open_run(
         accelerator: What is known about devices and processes, for environment.json.
 
     Raises:
-        UserError: When the directory holds a run with another config, or something that is no run.
+        UserError: When the directory holds a run with another config, or something that is no run, or is in use.
     """
     values, recipe = to_dict(config), cast("type[Any]", type(config))
     given = config.run.dir
@@ -151,18 +152,22 @@ def open_run(
     run = RunDir(path, writes, to_yaml(config), about)
     if not writes:
         return run
-    if stored.exists():
-        if run.has_started():
-            _check_same(path, stored, environment, values, recipe, fingerprint)
-    elif path.is_dir() and any(path.iterdir()):
+    if not stored.exists() and path.is_dir() and any(file.name not in _BEGUN for file in path.iterdir()):
         raise UserError(f"--run.dir {path} is not empty and holds no run (no config.yaml); name a new folder")
     try:
         path.mkdir(parents=True, exist_ok=True)
-        if not run.has_started():
+        lock.hold(path)
+        if run.has_started() and stored.exists():
+            _check_same(path, stored, environment, values, recipe, fingerprint)
+        elif not run.has_started():
             run.confirm()
     except OSError as error:
         raise UserError(f"--run.dir {path} cannot be written: {error.strerror}") from error
     return run
+
+
+_BEGUN = (lock.NAME, "environment.json", "environment.json.part", "config.yaml.part")
+"""What a start leaves that was killed before it had written its config."""
 
 
 def _check_same(

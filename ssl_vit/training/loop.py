@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -29,7 +28,7 @@ from ssl_vit.training.optim import peak_learning_rate, restore
 from ssl_vit.training.profiling import StepProfile
 from ssl_vit.training.progress import TrainingProgress
 from ssl_vit.training.stepping import Span, Stepper, learning_rate, unmarked
-from ssl_vit.training.stopping import StopRequest
+from ssl_vit.training.stopping import StopRequest, leave
 from ssl_vit.views.training import View
 
 _TRIED = 8
@@ -82,7 +81,7 @@ def fit(
         stepper.prepare(loader.accumulation, meter.least_seconds(loader.micro_batch))
         feed = _Feed(batches, view, seed, meter, span)
         with (
-            StopRequest(main) as stop,
+            StopRequest(accelerator.device) as stop,
             TrainingLog(run, loader, TrainingProgress(steps, done, loader.batch_size, main), meter, done) as log,
         ):
             saved_time = time.monotonic()
@@ -103,11 +102,11 @@ def fit(
                     log.begin_line(done, rate, logged)
                 every = fit.checkpoint_steps is not None and done % fit.checkpoint_steps == 0
                 due = time.monotonic() - saved_time > 60 * fit.checkpoint_minutes
-                reason, wish = objective.stop_reason(), stop.received
-                everybody = every or done == steps or reason is not None  # the same on every process
-                if everybody or (main and (due or wish)):
+                reason, wish = objective.stop_reason(), stop.heard()
+                everybody = every or done == steps or (reason or wish) is not None  # the same on every process
+                if everybody or (main and due):
                     sound = log.is_sound(stepper.trained, everybody)
-                    if not sound and (everybody or wish or alone):
+                    if not sound and (everybody or alone):
                         raise log.divergence(done)
                     if sound and main:
                         _save(run, done, steps, objective, stepper, fit.keep_checkpoints)
@@ -116,8 +115,7 @@ def fit(
                 if reason:
                     raise Collapsed(f"{reason} (step {done:,} is saved)")
                 if wish and done < steps:
-                    sys.stderr.write(f"stopped after step {done:,}, which is saved; the same command continues\n")
-                    raise SystemExit(128 + wish)
+                    leave(wish, done, main)
     except RuntimeError as error:
         if not out_of_memory(error):
             raise

@@ -23,6 +23,7 @@ import torch
 from ssl_vit.core import dist
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically
+from ssl_vit.runs import lock
 from ssl_vit.training.launch import forget_what_was
 
 
@@ -195,7 +196,12 @@ def _started_in_peace() -> Iterator[None]:
 
 
 def _begin() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the main process tells those that wait
+    for number in (
+        signal.SIGINT,
+        signal.SIGHUP,
+        signal.SIGUSR1,
+    ):  # they reach all; the main process tells those that wait
+        signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         os.environ.pop(name, None)
@@ -249,6 +255,7 @@ def _call(folder: Path, unit: Unit, *, quiet: bool) -> tuple[dict[str, Any], flo
 
 def _named(unit: Unit) -> dict[str, Any]:
     try:
-        return unit.function(*unit.args)
+        with lock.holding():
+            return unit.function(*unit.args)
     except UserError as error:
         raise UserError(f"{unit.key}: {error}") from None
