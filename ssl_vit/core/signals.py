@@ -30,7 +30,7 @@ def status_of(number: int) -> int:
 
 @contextmanager
 def handled(handler: Handler, numbers: tuple[signal.Signals, ...] = ENDING) -> Generator[None, None, None]:
-    """Signals go to a function meanwhile; those that are ignored, as ``nohup`` has it, stay so.
+    """Signals go to a function meanwhile; those that are ignored, as ``nohup`` has it, stay so, but for Ctrl-C.
 
     Args:
         handler: Called with the signal's number.
@@ -39,7 +39,8 @@ def handled(handler: Handler, numbers: tuple[signal.Signals, ...] = ENDING) -> G
     before = {}
     if threading.current_thread() is threading.main_thread():
         for number in numbers:
-            if (now := signal.getsignal(number)) not in (signal.SIG_IGN, None):
+            now = signal.getsignal(number)
+            if now is not None and (now != signal.SIG_IGN or number == signal.SIGINT):  # shells ignore it behind "&"
                 before[number] = now
                 signal.signal(number, handler)
     try:

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from accelerate import Accelerator
 
-from ssl_vit.configs import RunConfig, networks, presets, to_dict
+from ssl_vit.configs import networks, presets, to_dict
 from ssl_vit.configs.presets import Preset
 from ssl_vit.data.scale import PixelScale, measure_scale
 from ssl_vit.data.sources.opening import Labelled
@@ -33,6 +33,7 @@ from ssl_vit.models.build import build_backbone, check_shape, model_facts
 from ssl_vit.runs.directory import open_run
 from ssl_vit.runs.identity import digest, identity
 from ssl_vit.training import launch
+from ssl_vit.training.trackers import follow
 
 
 class Ingredients(NamedTuple):
@@ -125,7 +126,7 @@ def train_and_judge(
     cfg = replace(cfg, fit=launch.with_statistics(cfg.fit, accelerator.num_processes, taken))
     if cfg.run.dir is None and given.folder is not None:
         options = identity(to_dict(replace(cfg, backbone="")), type(cfg))
-        cfg = replace(cfg, run=RunConfig(str(given.folder / digest([options, *given.made_of])[:8])))
+        cfg = replace(cfg, run=replace(cfg.run, dir=str(given.folder / digest([options, *given.made_of])[:8])))
     size = facts.model.img_size
     if main:
         parts = f"in patches of {facts.patch} px" if facts.shape.plain else f"for {facts.model.name}"
@@ -134,6 +135,7 @@ def train_and_judge(
         script, cfg, data=train.name, fingerprint="-".join(given.made_of), writes=main,
         accelerator=launch.describe(accelerator),
     )  # fmt: skip
+    follow(run, cfg)
     scale = given.scale or measure_scale(train)
     trained = train_on_labels(
         given.backbone, given.data, scale, cfg, size=size, run=run, accelerator=accelerator, metric=given.metric

@@ -6,7 +6,7 @@ Reading and writing it needs no torch, so reports can be made anywhere.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any, cast
@@ -31,6 +31,8 @@ class RunDir:
     """The options as YAML, not yet written where they extend a run."""
     about: dict[str, Any] | None = None
     """What environment.json says of this start."""
+    followers: list[Any] = field(default_factory=lambda: [], compare=False)
+    """What else is told lines, pictures and results (``training.trackers.Follower``)."""
 
     @property
     def backbone(self) -> Path:
@@ -58,6 +60,13 @@ class RunDir:
             return
         with (self.path / file).open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(record) + "\n")
+        for follower in self.followers:
+            follower.line(record, file)
+
+    def show(self, picture: Path, step: int) -> None:
+        """Tells of a picture that was drawn after so many steps."""
+        for follower in self.followers:
+            follower.picture(picture, step)
 
     def confirm(self) -> None:
         """Records options and environment, once nothing refuses this start; the first start's record stays on top."""
@@ -109,6 +118,8 @@ class RunDir:
             about = {"versions": versions(), "commit": commit(), "command": command(), "hardware": hardware()}
             about |= {"training_speed": speed} if (speed := self.training_speed()) else {}
             write_atomically(path, json.dumps({**result, "made_with": about}, indent=1) + "\n")
+        for follower in self.followers:
+            follower.result(name, result)
         return path
 
 

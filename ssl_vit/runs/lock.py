@@ -14,7 +14,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -61,6 +61,7 @@ class Owner:
 
 _held: dict[Path, str] = {}
 """Directories that this process holds, and the token in each file."""
+_endings: list[Callable[[], object]] = []
 _ended = threading.Event()
 
 
@@ -113,13 +114,33 @@ def hold_for_results(folder: Path) -> None:
 
 @contextmanager
 def holding() -> Generator[None, None, None]:
-    """Gives back at its end what was taken inside."""
-    before = set(_held)
+    """Gives back at its end what was taken inside, after it has called what ``at_end`` was given inside."""
+    before, endings = set(_held), len(_endings)
     try:
         yield
     finally:
+        finish(endings)
         for place in set(_held) - before:
             release(place)
+
+
+def at_end(function: Callable[[], object]) -> None:
+    """Has a function called where ``holding`` ends.
+
+    Args:
+        function: Raises nothing.
+    """
+    _endings.append(function)
+
+
+def finish(kept: int = 0) -> None:
+    """Calls what ``at_end`` was given, the last first, before the end comes.
+
+    Args:
+        kept: How many of the first are left for later.
+    """
+    while len(_endings) > kept:
+        _endings.pop()()
 
 
 def release(folder: Path) -> None:
@@ -273,6 +294,7 @@ def beat(folder: Path) -> None:
 def _forget() -> None:
     """A process that was forked holds nothing."""
     _held.clear()
+    _endings.clear()
 
 
 os.register_at_fork(after_in_child=_forget)

@@ -54,7 +54,7 @@ def refuse_engines() -> None:
         if os.environ.get(name, "false").lower() in ("1", "true", "yes", "on", "y", "t"):
             raise UserError(
                 f"accelerate config chooses {engine}, which splits the network over processes; here every process "
-                "holds all of it (DistributedDataParallel), and checkpoints, averaged teachers and clipping rely on that. "
+                "holds all of it (DistributedDataParallel): checkpoints, averaged teachers and clipping rely on that. "
                 "Choose multi-GPU without it, or give accelerate launch --multi_gpu"
             )
 

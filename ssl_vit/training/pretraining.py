@@ -41,6 +41,7 @@ from ssl_vit.objectives.base import Built, Objective
 from ssl_vit.runs.directory import RunDir, open_run
 from ssl_vit.training import launch, loop
 from ssl_vit.training.health import Health
+from ssl_vit.training.trackers import follow
 
 
 class Beginning(NamedTuple):
@@ -93,6 +94,7 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
         method.name, cfg, data=cfg.data.path, fingerprint=start.pool.fingerprint,
         writes=accelerator.is_main_process, accelerator=launch.describe(accelerator),
     )  # fmt: skip
+    follow(run, cfg)
     if accelerator.is_main_process:
         _warn(method, built, cfg)
     sees = f"{start.note}; preset {cfg.preset}, {built.sees}"
@@ -107,6 +109,8 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
     if accelerator.is_main_process:
         _export(method, objective, cfg, start, scale, run)
         picture = _picture(method, objective, loader.images, scale, cfg, run)
+        if picture is not None:
+            run.show(picture, launch.count_steps(cfg.fit, loader))
         print(what_next(cfg, start, run, picture))
     return run
 

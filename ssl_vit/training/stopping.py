@@ -13,6 +13,7 @@ import torch
 from ssl_vit.core.dist import max_over_ranks, meet, rank_and_world
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.signals import ENDING, handled, status_of
+from ssl_vit.runs.lock import finish
 
 _EVERY = 1.0
 """Seconds between the steps after which several processes tell each other of signals."""
@@ -72,7 +73,7 @@ class StopRequest:
 
 
 def leave(number: int, done: int, main: bool) -> None:
-    """Ends a process whose last step is saved, when all of them are there: the others would be ended while one saves.
+    """Ends a process whose last step is saved, when all of them are there: a launcher ends all with the first.
 
     Args:
         number: The signal.
@@ -82,6 +83,7 @@ def leave(number: int, done: int, main: bool) -> None:
     Raises:
         SystemExit: With the status that says whether to start again.
     """
+    finish()  # trackers may have something to send
     meet()
     if main:
         sys.stderr.write(f"stopped after step {done:,}, which is saved; the same command continues\n")

@@ -166,6 +166,8 @@ def check_verdict(recipe: Comparison) -> None:
     if cfg.budget is not None:
         seconds_of(cfg.budget)
     _one_way(cfg)
+    if recipe.run.log_with is not None:
+        raise UserError("--run.log_with: a verdict trains many runs and tracks none; give it to single runs")
     for name in METHODS:
         fit: FitConfig = getattr(recipe, name).fit
         if fit.min_steps is not None:
