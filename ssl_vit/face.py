@@ -252,7 +252,7 @@ def _fresh() -> None:
     Raises:
         UserError: In one of several processes, of which only the first would return anything.
     """
-    if slurm.task() or int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if (not slurm.in_batch_script() and slurm.task()) or int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError("the functions of ssl_vit work in one process; for several there is ssl-vit NAME --processes N")
     from ssl_vit.training.launch import forget_what_was
 

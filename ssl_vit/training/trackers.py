@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import json
 import os
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import numpy as np
+import yaml
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS
 from PIL import Image
 
-from ssl_vit.configs import flat, to_dict
+from ssl_vit.configs import flat, to_yaml
 from ssl_vit.configs.trackers import trackers_in
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically
@@ -52,8 +54,8 @@ def follow(run: RunDir, cfg: Any) -> None:
             follower = Follower(name, run, known.get(name) or uuid4().hex[:8])
             followers.append(follower)
             at_end(follower.finish)
-            if first:
-                follower.tracker.store_init_configuration(_told(cfg))
+            if first or name in ("wandb", "trackio"):  # the others would have them twice
+                follower.tracker.store_init_configuration(_told(run, cfg))
         except Exception as error:
             why = " ".join(str(error).split()) or type(error).__name__
             raise UserError(f"--run.log_with {name} cannot start: {why}") from error
@@ -147,14 +149,8 @@ class Follower:
         if self.name == "tensorboard":
             self.tracker.log_images({name: pixels[None]}, step=step, dataformats="NHWC")
             self.tracker.tracker.flush()
-        elif self.name == "wandb":
-            import wandb
-
-            self._log({name: wandb.Image(pixels)}, step)
         else:
-            import trackio
-
-            self._log({name: trackio.Image(pixels)}, step)
+            self._log({name: import_module(self.name).Image(pixels)}, step)
 
     def _try(self, report: Any) -> None:
         if self._failed:
@@ -167,11 +163,13 @@ class Follower:
             say_once(f"warning: {self.name} is told nothing any more ({why}); metrics.jsonl goes on")
 
 
-def _told(cfg: Any) -> dict[str, bool | int | float | str]:
-    """Options as trackers take them: flat, and no value of another type."""
+def _told(run: RunDir, cfg: Any) -> dict[str, bool | int | float | str]:
+    """The run's options, also where it is judged by others, as trackers take them: flat, no value of another type."""
+    stored = run.path / "config.yaml"
+    text = run.config or (stored.read_text() if stored.exists() else to_yaml(cfg))
     return {
         name: value if isinstance(value, bool | int | float | str) else json.dumps(value)
-        for name, value in flat(to_dict(cfg)).items() if value is not None
+        for name, value in flat(yaml.safe_load(text)).items() if value is not None
     }  # fmt: skip
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -106,3 +109,28 @@ def test_engines_that_split_the_network_are_refused(variable: str, warm, tmp_pat
     engine = "FSDP" if "FSDP" in variable else "DeepSpeed"
     assert done.stderr.startswith(f"error: accelerate config chooses {engine}, which splits the network")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
+def test_a_signal_for_the_command_goes_to_its_processes(
+    number: signal.Signals, tmp_path: Path, small: list[str]
+) -> None:
+    """As where SLURM knows one task, which has started a process per GPU."""
+    words = ["mae", "--processes", "2", *small, "--fit.epochs", "1000", "--fit.log_every", "1", "--run.dir", "run"]
+    environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+    with subprocess.Popen(
+        [sys.executable, "-m", "ssl_vit", *words], cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,
+        text=True, env=environment | {"ACCELERATE_USE_CPU": "1", "PYTHONPATH": str(ROOT)},
+    ) as command:  # fmt: skip
+        assert command.stderr
+        said = []
+        for line in command.stderr:
+            said.append(line)
+            if line.startswith("step "):
+                command.send_signal(number)
+                break
+        said += command.stderr.readlines()
+    assert command.returncode == 75, "".join(said)
+    assert sum("which is saved; the same command continues" in line for line in said) == 1
+    assert not any("Traceback" in line for line in said)
+    assert list((tmp_path / "run" / "checkpoints").glob("*.sha256"))
