@@ -80,7 +80,7 @@ def mistakes_told() -> Generator[None, None, None]:
     # Large tensors in pages of 2 MB: torch reads this once, and the system makes small pages one by one.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     try:
-        with signals.handled(signals.leave), lock.holding():
+        with signals.leaving(), lock.holding():
             yield
     except UserError as error:
         rank = os.environ.get("RANK", "0")

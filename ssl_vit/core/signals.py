@@ -54,21 +54,46 @@ def ignore() -> None:
     """Leaves signals to the process that started this one, which they reach as well and which ends this one."""
     for number in (*ENDING, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
+    signal.set_wakeup_fd(-1)  # the starting process's own
 
 
-def leave(number: int, frame: FrameType | None = None) -> None:
-    """Ends a process that is not training: what it has finished is on disk.
+@contextmanager
+def leaving() -> Generator[None, None, None]:
+    """A signal ends the process with ``REQUEUE`` where it is not training: what it has finished is on disk.
 
-    Args:
-        number: The signal.
-        frame: Not used.
-
-    Raises:
-        SystemExit: With ``REQUEUE``; one of several processes ends at once, because others may wait for it.
+    One of several processes ends at once, also where it waits for the others and Python's handlers would wait, too.
     """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    threading.Thread(target=_watch, args=(read,), daemon=True).start()
+    try:
+        with handled(_leave):
+            yield
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(write)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    if "WORLD_SIZE" not in os.environ:
+        _tell(number)
+        raise SystemExit(REQUEUE)
+
+
+def _watch(pipe: int) -> None:
+    """Ends one of several processes when a signal comes that is nobody else's."""
+    with open(pipe, "rb", buffering=0) as signals:
+        while number := signals.read(1):
+            if "WORLD_SIZE" in os.environ and signal.getsignal(number[0]) is _leave:
+                _tell(number[0])
+                os._exit(REQUEUE)
+
+
+def _tell(number: int) -> None:
     if os.environ.get("RANK", "0") == "0":
         sys.stderr.write(f"stopped by {signal.Signals(number).name}; the same command continues\n")
         sys.stderr.flush()
-    if "WORLD_SIZE" in os.environ:
-        os._exit(REQUEUE)
-    raise SystemExit(REQUEUE)

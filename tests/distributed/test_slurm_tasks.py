@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from ssl_vit.core import slurm
 
 ROOT = Path(__file__).resolve().parents[2]
 TRAIN = ["--fit.precision", "fp64", "--fit.epochs", "0.3", "--fit.log_every", "1", "--run.dir"]
@@ -134,3 +136,17 @@ def test_a_signal_for_the_command_goes_to_its_processes(
     assert sum("which is saved; the same command continues" in line for line in said) == 1
     assert not any("Traceback" in line for line in said)
     assert list((tmp_path / "run" / "checkpoints").glob("*.sha256"))
+
+
+def test_a_port_that_is_taken_is_one_line(warm, tmp_path: Path) -> None:
+    each = tasks(2, 1, 11)
+    found = slurm.task(each[0])
+    assert found is not None
+    with socket.create_server(("", found.port), reuse_port=False):
+        done = warm(ROOT / "recipes/mae.py", cwd=tmp_path, each=each)
+    assert done.returncode == 1
+    told = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert len(told) == 1
+    assert told[0].startswith(f"error: the 2 tasks of srun did not meet at 127.0.0.1:{found.port} (")
+    assert "set MASTER_ADDR and MASTER_PORT" in told[0]
+    assert "Traceback" not in done.stderr
