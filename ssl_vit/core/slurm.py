@@ -21,6 +21,10 @@ SIGNS = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", 
 """By which torch and Accelerate know the processes of a job."""
 
 
+adopted: Task | None = None
+"""This process, where it is one of several tasks that ``adopt`` has made one job."""
+
+
 class Task(NamedTuple):
     """One of several tasks that ``srun`` has started."""
 
@@ -71,7 +75,7 @@ def task(variables: Mapping[str, str] = os.environ) -> Task | None:
     if rank is None or local is None or not (nodes or "MASTER_ADDR" in variables):
         missing = [name for name in ("SLURM_PROCID", "SLURM_LOCALID") if _number(variables, name) is None]
         raise UserError(
-            f"srun has started {tasks} tasks, but {', '.join(missing) or 'SLURM_JOB_NODELIST'} does not say how they "
+            f"srun has started {tasks} tasks, and without {', '.join(missing) or 'SLURM_JOB_NODELIST'} they cannot "
             "find each other; start them with torchrun, or one alone with srun --ntasks=1"
         )
     numbers = [_number(variables, name) or 0 for name in ("SLURM_JOB_ID", "SLURM_STEP_ID")]
@@ -88,8 +92,10 @@ def adopt() -> Task | None:
     Raises:
         UserError: As ``task``.
     """
+    global adopted
     found = task()
     if found is not None:
+        adopted = found
         values = (found.tasks, found.rank, found.local_rank, found.local_tasks, found.address, found.port)
         os.environ.update(dict(zip(SIGNS, map(str, values), strict=True)))
     return found

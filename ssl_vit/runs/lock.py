@@ -62,7 +62,6 @@ class Owner:
 _held: dict[Path, str] = {}
 """Directories that this process holds, and the token in each file."""
 _endings: list[Callable[[], object]] = []
-_ended = threading.Event()
 
 
 def hold(folder: Path) -> None:
@@ -267,7 +266,8 @@ def _keep_alive() -> None:
 
 
 def _keep() -> None:
-    while not _ended.wait(BEAT):
+    while True:
+        time.sleep(BEAT)
         for place in list(_held):
             beat(place)
 

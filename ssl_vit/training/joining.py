@@ -7,6 +7,7 @@ import os
 import torch
 from accelerate import Accelerator
 
+from ssl_vit.core import slurm
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.notices import say_once
 
@@ -28,19 +29,17 @@ def join(mixed_precision: str) -> Accelerator:
         UserError: Where another engine is chosen than data parallelism, or the tasks of ``srun`` do not meet.
     """
     refuse_engines()
-    by_slurm = os.environ.get("SLURM_NTASKS") is not None and "TORCHELASTIC_RUN_ID" not in os.environ
-    if by_slurm and "WORLD_SIZE" in os.environ:
-        _choose_device()
+    task = slurm.adopted
+    if task is not None:
+        _choose_device(task)
     try:
         return Accelerator(mixed_precision=mixed_precision)
     except torch.distributed.DistError as error:
-        if not by_slurm:
+        if task is None:
             raise
-        where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
         raise UserError(
-            f"the {os.environ.get('WORLD_SIZE')} tasks of srun did not meet at {where} "
-            f"({str(error).splitlines()[0]}); set MASTER_ADDR and MASTER_PORT in the batch script where another host "
-            "or port is to be taken"
+            f"the {task.tasks} tasks of srun did not meet at {task.address}:{task.port} "
+            f"({str(error).splitlines()[0]}); set MASTER_ADDR and MASTER_PORT in the batch script to meet elsewhere"
         ) from None
 
 
@@ -59,17 +58,16 @@ def refuse_engines() -> None:
             )
 
 
-def _choose_device() -> None:
+def _choose_device(task: slurm.Task) -> None:
     """A task of ``srun`` computes on the CPU, or on its GPU among those that SLURM shows it."""
     if not torch.accelerator.is_available():
-        os.environ.setdefault(
-            "ACCELERATE_USE_CPU", "1"
-        )  # else Accelerate looks for GPUs, and starts jobs of one process
+        # Accelerate looks for GPUs otherwise, and starts jobs of one process.
+        os.environ.setdefault("ACCELERATE_USE_CPU", "1")
         return
-    gpus, here = torch.accelerator.device_count(), int(os.environ["LOCAL_WORLD_SIZE"])
-    os.environ["LOCAL_RANK"] = str(int(os.environ["LOCAL_RANK"]) % gpus)
-    if gpus > here:
+    gpus = torch.accelerator.device_count()
+    os.environ["LOCAL_RANK"] = str(task.local_rank % gpus)
+    if gpus > task.local_tasks:
         say_once(
-            f"warning: {gpus} GPUs of this node are visible and {here} task(s) compute, each on one; ask SLURM for as "
-            "many tasks as GPUs (--ntasks-per-node)"
+            f"warning: {gpus} GPUs of this node are visible and {task.local_tasks} task(s) compute, each on one; ask "
+            "SLURM for as many tasks as GPUs (--ntasks-per-node)"
         )

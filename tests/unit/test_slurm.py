@@ -83,16 +83,16 @@ def test_who_is_alone_or_joined_is_left_as_it_is(variables: dict[str, str]) -> N
     ("variables", "named"),
     [
         (without("SLURM_PROCID", SLURM_PROCID="x"), None),
-        (without("SLURM_LOCALID"), "SLURM_LOCALID does not say"),
-        (STEP | {"SLURM_PROCID": ""}, "SLURM_PROCID does not say"),
-        (without("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"), "SLURM_JOB_NODELIST does not say"),
+        (without("SLURM_LOCALID"), "SLURM_LOCALID"),
+        (STEP | {"SLURM_PROCID": ""}, "SLURM_PROCID"),
+        (without("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"), "SLURM_JOB_NODELIST"),
     ],
 )
 def test_tasks_that_cannot_find_each_other_are_refused(variables: dict[str, str], named: str | None) -> None:
     if named is None:
         assert slurm.task(variables) is None
         return
-    with pytest.raises(UserError, match=f"srun has started 5 tasks, but {named}"):
+    with pytest.raises(UserError, match=f"srun has started 5 tasks, and without {named} they cannot"):
         slurm.task(variables)
 
 
