@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 REQUEUE = 75
 """Exit status "try again" (EX_TEMPFAIL of sysexits.h): all that was done is saved, and the same command goes on."""
@@ -36,7 +37,7 @@ def handled(handler: Handler, numbers: tuple[signal.Signals, ...] = ENDING) -> G
         handler: Called with the signal's number.
         numbers: Which.
     """
-    before = {}
+    before: dict[signal.Signals, Any] = {}
     if threading.current_thread() is threading.main_thread():
         for number in numbers:
             now = signal.getsignal(number)
