@@ -8,7 +8,7 @@ import runpy
 import sys
 import tempfile
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,23 @@ NAMES = {"mae": "MAE", "dino": "DINO"}
 """Recipes as tables name them."""
 _PREFIX = {"mae": "backbone.", "dino": "teacher.backbone."}
 """Where a checkpoint holds what is exported."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is done with one image set."""
+
+    about: str
+    pretrain: dict[str, tuple[str, ...]]
+    """Options of recipes/RECIPE.py besides path, seed and folder."""
+    steps: dict[int, int]
+    """Number of labels (0: all) to optimiser steps of training all weights, batch 64."""
+    draws: int
+    metric: str
+    rates: dict[str, tuple[float, float, float]]
+    """Candidate learning rates."""
+    curve: int | None = None
+    """Labels of k-NN over the epochs (0: all); None: no curve."""
 
 
 def run_cells(tasks: dict[str, tuple[Any, ...]], cells: Path, processes: int) -> None:
@@ -49,7 +66,7 @@ def open_network(folder: str) -> tuple[Any, Any, Any]:
     from ssl_vit.training import launch
 
     torch.set_num_threads(1)
-    accelerator, exported = launch.start("fp32", 0), load_backbone(folder)
+    accelerator, exported = launch.join("fp32", 0), load_backbone(folder)
     own = PoolConfig(**exported.about["data"])
     labelled = open_labelled(own, LabelledDataConfig())
     return accelerator, exported, on_canvas(labelled, own.canvas, exported.size, own.window)
@@ -67,7 +84,7 @@ def train_on(
     import torch
     from ssl_vit.configs import ResolvedModel, presets
     from ssl_vit.data.sources.opening import Labelled
-    from ssl_vit.evaluation.finetune import train_on_labels
+    from ssl_vit.evaluation.labelled_run import train_on_labels
     from ssl_vit.methods import Facts, supervised
     from ssl_vit.models.build import ModelFacts
     from ssl_vit.runs.directory import RunDir

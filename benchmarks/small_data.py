@@ -20,32 +20,14 @@ import argparse
 import hashlib
 import json
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from contest import NAMES, knn_curve, knn_votes, open_network, pretrain, run_cells, train_on
+from contest import NAMES, Plan, knn_curve, knn_votes, open_network, pretrain, run_cells, train_on
 from small_data_report import report
 
 SEARCH = 0.5
 """Share of the steps that a trial of a learning rate gets."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is done with one image set."""
-
-    about: str
-    pretrain: dict[str, tuple[str, ...]]
-    """Options of recipes/RECIPE.py besides path, seed and folder."""
-    steps: dict[int, int]
-    """Number of labels (0: all) to optimiser steps of training all weights, batch 64."""
-    draws: int
-    metric: str
-    rates: dict[str, tuple[float, float, float]]
-    """Candidate learning rates."""
-    curve: int | None = None
-    """Labels of k-NN over the epochs (0: all); None: no curve."""
 
 
 _WIDE = ("--model.width", "128", "--model.depth", "6", "--model.heads", "4")

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from contest import NAMES, batch_size, seconds_until
+from contest import NAMES, Plan, batch_size, seconds_until
 from reports import RESULTS, made_by
-
-if TYPE_CHECKING:
-    from small_data import Plan
 
 
 def report(name: str, plan: Plan, cells: Path, work: Path) -> None:

@@ -141,7 +141,7 @@ def compile_objective(objective: Objective, mode: str | None = None) -> Callable
 
 
 def loop_settings(device: torch.device) -> Any:
-    """What ``train.start`` sets for its whole process, for our turns alone: theirs run as they come."""
+    """What ``launch.join`` sets for its whole process, for our turns alone: theirs run as they come."""
     return products_chosen() if device.type == "cpu" else nullcontext()
 
 

@@ -21,7 +21,7 @@ def main(cfg: PredictRecipe) -> None:
     from ssl_vit.training import launch
 
     path = check_out(cfg.out)
-    accelerator = launch.start("fp32")
+    accelerator = launch.join("fp32")
     classifier = load_classifier(cfg.classifier)
     labelling, size = classifier.labelling, classifier.exported.size
     own = classifier.exported.about.get("data", {})  # decoded as the training images were, unless asked otherwise

@@ -18,7 +18,7 @@ import psutil
 
 from ssl_vit import __version__
 from ssl_vit.configs import parse
-from ssl_vit.configs.check import check_ranges
+from ssl_vit.configs.facts import check_ranges
 from ssl_vit.core import signals, slurm, started
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.script import all_presets, mistakes_told
@@ -30,11 +30,7 @@ _OPEN = "SSL_VIT_THREADS_OPEN"
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Runs a command.
-
-    Args:
-        words: Name and options; default: those of the command line.
-    """
+    """Runs a command: the given words, or those of the command line."""
     words, asked = _without_processes(sys.argv[1:] if words is None else words)
     if not words or words[0] in ("-h", "--help"):
         print(overview())
@@ -134,11 +130,7 @@ def _gpus() -> int:
 
 
 def _processes(asked: int | None) -> int:
-    """How many processes compute.
-
-    Raises:
-        UserError: For more than there are GPUs, where there are any.
-    """
+    """How many processes compute; UserError for more than there are GPUs, where there are any."""
     if asked == 1:
         return 1
     gpus = 0 if _on_cpu() else _gpus()

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ssl_vit.configs.cli import from_options
 from ssl_vit.configs.protocols import PROTOCOLS
-from ssl_vit.configs.words import from_options
 from ssl_vit.core import slurm
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.core.started import module_of, options_of, scripts
@@ -104,9 +104,6 @@ def pretrain(
         data: The images; default: scikit-learn's digits.
         out: The run's directory; default: below runs/.
         **options: Further options of the method.
-
-    Raises:
-        UserError: As the command does: for unknown methods and options, paths and data that cannot be used.
     """
     script = "recipes/supervised.py" if method == "supervised" else method_named(method).script
     left = _call(script, {**_images("data", data), **_folder(out), **options})
@@ -116,7 +113,7 @@ def pretrain(
 
 
 def load_backbone(backbone: Run | str | os.PathLike[str]) -> Exported:
-    """A pre-trained network, with what is needed to use it as it was trained.
+    """A pre-trained network, with what is needed to use it as it was trained; UserError where there is none.
 
     Example: ``ssl_vit.load_backbone(run).backbone.forward_pooled(images, pool="mean")``
 
@@ -125,9 +122,6 @@ def load_backbone(backbone: Run | str | os.PathLike[str]) -> Exported:
 
     Returns:
         ``backbone`` (the module), ``scale`` (pixel statistics), ``pool``, ``size`` in pixels, ``about``, ``folder``.
-
-    Raises:
-        UserError: Where there is none.
     """
     from ssl_vit.exports.timm_folder import load_backbone as load
 
@@ -157,7 +151,7 @@ def embed(backbone: Run | Exported | str | os.PathLike[str], images: Source) -> 
 
     exported = backbone if isinstance(backbone, Exported) else load_backbone(backbone)
     _fresh()
-    device, size = launch.start("fp32").device, exported.size
+    device, size = launch.join("fp32").device, exported.size
     asked, own = from_options(PredictRecipe, _images("data", images)).data, exported.about.get("data", {})
     # Decoded as the training images were, unless asked otherwise.
     found = open_images(asked).on_canvas(asked.canvas or own.get("canvas"), size, asked.window or own.get("window"))
@@ -188,9 +182,6 @@ def evaluate(
         labels: How many training labels to use; default: all.
         out: The directory of results; default: the run's own.
         **options: Further options of the protocol.
-
-    Raises:
-        UserError: As the command does.
     """
     names = [name for name, one in PROTOCOLS.items() if one.run]
     if protocol not in names:
@@ -224,9 +215,6 @@ def verdict(
         budget: How long it may take, such as 30m or 2h.
         out: The verdict's directory; default: below runs/.
         **options: Further options.
-
-    Raises:
-        UserError: As the command does.
     """
     given = {**_images("data", data), **_images("eval.data", labels), **_folder(out)}
     given |= {} if budget is None else {"verdict.budget": budget}
@@ -247,11 +235,7 @@ def _call(script: str, options: Mapping[str, Any]) -> Any:
 
 
 def _fresh() -> None:
-    """What the call before chose (precision, notices) is not this one's.
-
-    Raises:
-        UserError: In one of several processes, of which only the first would return anything.
-    """
+    """What the call before chose is not this one's; UserError in one of several processes: one alone would return."""
     if (not slurm.in_batch_script() and slurm.task()) or int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError("the functions of ssl_vit work in one process; for several there is ssl-vit NAME --processes N")
     from ssl_vit.training.launch import forget_what_was

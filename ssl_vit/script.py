@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from ssl_vit.configs import networks, parse, presets
-from ssl_vit.configs.check import check_ranges
+from ssl_vit.configs.facts import check_ranges
 from ssl_vit.core import signals, slurm
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.core.started import module_of, options_of, scripts, told, usage_name
@@ -24,11 +24,7 @@ class WordsParser(argparse.ArgumentParser):
     """What reads the words of a script that takes a list of files instead of options in groups."""
 
     def __init__(self, description: str | None) -> None:
-        """Describes the script by the name that is typed here.
-
-        Args:
-            description: Text above the options in ``--help``.
-        """
+        """Describes the script by the name that is typed here."""
         form = argparse.RawDescriptionHelpFormatter
         super().__init__(usage_name(), description=told(description or ""), formatter_class=form)
 
@@ -39,13 +35,7 @@ def all_presets() -> str:
 
 
 def run_script(main: Callable[[R], Any], recipe: type[R], description: str) -> None:
-    """Parses the command line, runs, and ends the process with status 1 on a user's mistake.
-
-    Args:
-        main: The script's function of its config.
-        recipe: The config's class.
-        description: Text above the options in ``--help``.
-    """
+    """Parses the command line, runs ``main``, and ends the process with status 1 on a user's mistake."""
     config = parse(recipe, description, listing=all_presets)
     with mistakes_told():
         slurm.adopt()

@@ -1,81 +1,41 @@
 """Every option as a frozen dataclass; importing this never imports torch."""
 
-from ssl_vit.configs.cli import from_dict, parse, to_dict, to_yaml
-from ssl_vit.configs.crops import CropsConfig, ResolvedCrops
-from ssl_vit.configs.data import (
-    AugmentConfig,
-    DataConfig,
-    GuardConfig,
-    LabelledDataConfig,
-    LoadingConfig,
-    PoolConfig,
-    ResolvedAugment,
-    SourceConfig,
-)
-from ssl_vit.configs.evaluation import (
-    EvalConfig,
-    FiguresConfig,
-    JudgedConfig,
-    JudgedMetricConfig,
-    KNNConfig,
-    LabelsConfig,
-    LinearConfig,
-    PredictConfig,
-    ProbeOptimConfig,
-)
-from ssl_vit.configs.fit import FitConfig, OptimConfig, ResolvedFit, ResolvedOptim, RunConfig
-from ssl_vit.configs.model import AdaptConfig, ModelConfig, ResolvedModel
-from ssl_vit.configs.recipes import (
-    FiguresRecipe,
-    KNNRecipe,
-    LinearRecipe,
-    PredictRecipe,
-    PretrainingRecipe,
-    ResolvedLinear,
-    ResolvedPretraining,
-)
-from ssl_vit.configs.words import as_command, as_words, flat
-
-__all__ = [
-    "AdaptConfig",
-    "AugmentConfig",
-    "CropsConfig",
-    "DataConfig",
-    "EvalConfig",
-    "FiguresConfig",
-    "FiguresRecipe",
-    "FitConfig",
-    "GuardConfig",
-    "JudgedConfig",
-    "JudgedMetricConfig",
-    "KNNConfig",
-    "KNNRecipe",
-    "LabelledDataConfig",
-    "LabelsConfig",
-    "LinearConfig",
-    "LinearRecipe",
-    "LoadingConfig",
-    "ModelConfig",
-    "OptimConfig",
-    "PoolConfig",
-    "PredictConfig",
-    "PredictRecipe",
-    "PretrainingRecipe",
-    "ProbeOptimConfig",
-    "ResolvedAugment",
-    "ResolvedCrops",
-    "ResolvedFit",
-    "ResolvedLinear",
-    "ResolvedModel",
-    "ResolvedOptim",
-    "ResolvedPretraining",
-    "RunConfig",
-    "SourceConfig",
-    "as_command",
-    "as_words",
-    "flat",
-    "from_dict",
-    "parse",
-    "to_dict",
-    "to_yaml",
-]
+from ssl_vit.configs.cli import as_command as as_command
+from ssl_vit.configs.cli import as_words as as_words
+from ssl_vit.configs.cli import flat as flat
+from ssl_vit.configs.cli import from_dict as from_dict
+from ssl_vit.configs.cli import parse as parse
+from ssl_vit.configs.cli import to_dict as to_dict
+from ssl_vit.configs.cli import to_yaml as to_yaml
+from ssl_vit.configs.data import AugmentConfig as AugmentConfig
+from ssl_vit.configs.data import CropsConfig as CropsConfig
+from ssl_vit.configs.data import DataConfig as DataConfig
+from ssl_vit.configs.data import GuardConfig as GuardConfig
+from ssl_vit.configs.data import LabelledDataConfig as LabelledDataConfig
+from ssl_vit.configs.data import LoadingConfig as LoadingConfig
+from ssl_vit.configs.data import PoolConfig as PoolConfig
+from ssl_vit.configs.data import ResolvedAugment as ResolvedAugment
+from ssl_vit.configs.data import ResolvedCrops as ResolvedCrops
+from ssl_vit.configs.data import SourceConfig as SourceConfig
+from ssl_vit.configs.evaluation import EvalConfig as EvalConfig
+from ssl_vit.configs.evaluation import FiguresConfig as FiguresConfig
+from ssl_vit.configs.evaluation import JudgedConfig as JudgedConfig
+from ssl_vit.configs.evaluation import JudgedMetricConfig as JudgedMetricConfig
+from ssl_vit.configs.evaluation import LabelsConfig as LabelsConfig
+from ssl_vit.configs.fit import FitConfig as FitConfig
+from ssl_vit.configs.fit import OptimConfig as OptimConfig
+from ssl_vit.configs.fit import ResolvedFit as ResolvedFit
+from ssl_vit.configs.fit import ResolvedOptim as ResolvedOptim
+from ssl_vit.configs.fit import RunConfig as RunConfig
+from ssl_vit.configs.model import ModelConfig as ModelConfig
+from ssl_vit.configs.model import ResolvedModel as ResolvedModel
+from ssl_vit.configs.protocols import KNNConfig as KNNConfig
+from ssl_vit.configs.protocols import LinearConfig as LinearConfig
+from ssl_vit.configs.protocols import ProbeOptimConfig as ProbeOptimConfig
+from ssl_vit.configs.recipes import FiguresRecipe as FiguresRecipe
+from ssl_vit.configs.recipes import KNNRecipe as KNNRecipe
+from ssl_vit.configs.recipes import LinearRecipe as LinearRecipe
+from ssl_vit.configs.recipes import PredictRecipe as PredictRecipe
+from ssl_vit.configs.recipes import PretrainingRecipe as PretrainingRecipe
+from ssl_vit.configs.recipes import ResolvedLinear as ResolvedLinear
+from ssl_vit.configs.recipes import ResolvedPretraining as ResolvedPretraining

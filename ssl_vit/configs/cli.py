@@ -1,13 +1,15 @@
-"""Command line and YAML to a frozen config, with errors for people; nothing here imports torch."""
+"""Command line and YAML to a frozen config and back, with errors for people; nothing here imports torch."""
 
 from __future__ import annotations
 
 import functools
+import json
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from shlex import quote
 from typing import Any, NoReturn, TypeVar, cast
 
 import jsonargparse
@@ -15,8 +17,7 @@ import yaml
 from jsonargparse import ArgumentParser, set_parsing_settings
 
 from ssl_vit.configs import presets
-from ssl_vit.configs.check import check_ranges
-from ssl_vit.configs.facts import options
+from ssl_vit.configs.facts import check_ranges, options
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.core.started import told, usage_name
 
@@ -44,10 +45,8 @@ class _RaisingParser(_Parser):
 
 def option_names(parser: ArgumentParser) -> list[str]:
     """Every option a person can type, without the leading dashes."""
-    names: list[str] = []
-    for action in parser._actions:  # pyright: ignore[reportPrivateUsage]
-        names += [o[2:] for o in action.option_strings if (o.startswith("--") and "." in o) or o in _PLAIN]
-    return names
+    found = (option for action in parser._actions for option in action.option_strings)  # pyright: ignore[reportPrivateUsage]
+    return [option[2:] for option in found if (option.startswith("--") and "." in option) or option in _PLAIN]
 
 
 _WORDS = ("config", "seed", "preset", "backbone", "classifier", "images", "results", "out")
@@ -60,13 +59,11 @@ def _explain(message: str, known: list[str]) -> str:
     text = " ".join(message.split())
     if "Problems parsing config" in text:
         return f"--config: the file is not valid YAML ({text.partition(': ')[2]}); see --print_config for its form"
-    missing = re.search(r"File does not exist: '?([^']*)'?", text)
-    if missing:
+    if missing := re.search(r"File does not exist: '?([^']*)'?", text):
         return f"--config: there is no file {missing[1]}"
     if "expected one argument" in text:
         return f"{text.removeprefix('argument ').partition(':')[0]} needs a value; --help says which"
-    unknown = re.search(r"unrecognized arguments: (.*)", text)
-    if unknown:
+    if unknown := re.search(r"unrecognized arguments: (.*)", text):
         word = next((w for w in unknown[1].split() if w.startswith("-")), unknown[1].split()[0])
         name = word.lstrip("-").partition("=")[0]
         if not word.startswith("-"):
@@ -76,8 +73,7 @@ def _explain(message: str, known: list[str]) -> str:
     if group or "does not accept" in text:
         name = f"{group[1]}.{group[2]}".lstrip(".") if group else text
         return f"unknown option {name} in the config file{_suggest(name, known)}"
-    key = re.search(r'Parser key "([\w.]+)": ?(.*)', text)
-    if key:
+    if key := re.search(r'Parser key "([\w.]+)": ?(.*)', text):
         return f"--{key[1]}: {_expectation(key[2])}"
     return text
 
@@ -100,8 +96,7 @@ _CONFIG_FILE: Any = jsonargparse.ActionConfigFile  # pyright: ignore[reportPriva
 
 
 def _in_words(kind: str) -> str:
-    choices = re.fullmatch(r"Literal\[(.*)\]", kind)
-    if choices:
+    if choices := re.fullmatch(r"Literal\[(.*)\]", kind):
         return f"{'one of ' if ',' in choices[1] else ''}{choices[1].replace(chr(39), '')}"
     return {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}.get(kind, kind)
 
@@ -129,17 +124,10 @@ def _made(recipe: type[Any], description: str, program: str | None, kind: type[_
 def parse(
     recipe: type[R], description: str, args: list[str] | None = None, listing: Callable[[], str] = presets.table
 ) -> R:
-    """Reads the command line (and ``--config`` files) into a recipe's frozen dataclass.
+    """Reads the words (default: ``sys.argv[1:]``) and ``--config`` files into a recipe's frozen dataclass.
 
-    Args:
-        recipe: One of the dataclasses in ``configs.recipes``.
-        description: Text above the options in ``--help``.
-        args: Words of the command line; default: ``sys.argv[1:]``.
-        listing: What ``--preset`` without a name prints.
-
-    Returns:
-        The config. On a mistake one line goes to stderr and the process ends with status 2; ``--preset`` without a name
-        prints the presets and ends it with status 0.
+    On a mistake one line goes to stderr and the process ends with status 2; ``--preset`` without a name prints the
+    listing and ends it with status 0.
     """
     parser = _parser(recipe, description)
     parsed = parser.parse_args(args)
@@ -158,33 +146,9 @@ def parse(
         sys.exit(2)
 
 
-def read_words(recipe: type[R], words: list[str]) -> R:
-    """As ``parse`` and the checks of a script, for words that nobody typed.
-
-    Args:
-        recipe: As for ``parse``.
-        words: As on the command line.
-
-    Raises:
-        UserError: On a mistake.
-    """
-    parser = _parser(recipe, "", _RaisingParser)
-    config = recipe(**_fields(parser, parser.parse_args(words)))
-    check_ranges(config)
-    return config
-
-
 def to_dict(config: object) -> dict[str, Any]:
     """A config as nested plain dictionaries and lists, as it stands in YAML and JSON."""
-    return cast("dict[str, Any]", _plain(asdict(cast("Any", config))))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in cast("dict[object, object]", value).items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in cast("list[object]", value)]
-    return value
+    return json.loads(json.dumps(asdict(cast("Any", config))))
 
 
 def to_yaml(config: object) -> str:
@@ -193,11 +157,7 @@ def to_yaml(config: object) -> str:
 
 
 def from_dict(recipe: type[R], values: dict[str, Any]) -> R:
-    """The recipe that ``to_dict`` (or a run's config.yaml) came from.
-
-    Raises:
-        UserError: When the dictionary holds options that the recipe does not know.
-    """
+    """The recipe that ``to_dict`` (or a run's config.yaml) came from; UserError for options that it does not know."""
     parser = _parser(recipe, "")
     try:
         parsed = parser.parse_object(values)
@@ -213,3 +173,49 @@ def _fields(parser: Any, parsed: Any) -> dict[str, Any]:
             raise UserError(f"{group} in the config file is a group of options, not the value {value!r}")
     fields: dict[str, Any] = parser.instantiate(parsed).__dict__
     return {name: value for name, value in fields.items() if name != "config"}
+
+
+def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A nested dictionary with dotted names."""
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            found |= flat(cast("dict[str, Any]", value), f"{prefix}{key}.")
+        else:
+            found[prefix + key] = value
+    return found
+
+
+def as_words(config: Any) -> list[str]:
+    """Every option that differs from the recipe's default, so that ``parse`` makes an equal config of them."""
+    given = _given(to_dict(config), to_dict(type(config)()))
+    return [word for name, value in given.items() for word in (f"--{name}", _text(value))]
+
+
+def _given(tree: dict[str, Any], usual: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """What differs from the defaults, with dotted names; a dictionary that is no group is a value."""
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(usual[key], dict):
+            found |= _given(value, usual[key], f"{prefix}{key}.")
+        elif value != usual[key]:
+            found[prefix + key] = value
+    return found
+
+
+def from_options(recipe: type[R], given: Mapping[str, Any]) -> R:
+    """A recipe from ``{"fit": {"epochs": 5}, "optim.base_lr": 1e-3}``, checked as on the command line (UserError)."""
+    parser = _parser(recipe, "", _RaisingParser)
+    words = [f"--{name}={_text(value)}" for name, value in flat(dict(given)).items()]
+    config = recipe(**_fields(parser, parser.parse_args(words)))
+    check_ranges(config)
+    return config
+
+
+def as_command(script: str, config: Any) -> str:
+    """The command that runs a script (path as in a clone) with these options, as it is typed here."""
+    return " ".join([told(f"accelerate launch {script}"), *map(quote, as_words(config))])
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)

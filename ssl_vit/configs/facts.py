@@ -6,19 +6,17 @@ import inspect
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import cache
+from functools import cache, reduce
 from types import MappingProxyType
 from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
+
+from ssl_vit.configs.trackers import trackers_in
+from ssl_vit.core.errors import UserError
 
 
 @dataclass(frozen=True)
 class Range:
-    """Least and greatest number, both allowed; of several numbers (a tuple) it holds for each.
-
-    Attributes:
-        low: The least.
-        high: The greatest; infinite where only the least counts.
-    """
+    """Least and greatest number, both allowed (the greatest may be infinite); of a tuple it holds for each."""
 
     low: int | float
     high: int | float = math.inf
@@ -43,15 +41,12 @@ POSITIVE = Range(1e-30)
 
 @dataclass(frozen=True)
 class Effect:
-    """What a value of the option changes; without this fact, both.
-
-    Attributes:
-        run: A run with another value is another run: its numbers differ, or what they mean.
-        protocol: Numbers with another value do not stand in one table.
-    """
+    """What a value of the option changes; without this fact, both."""
 
     run: bool = True
+    """A run with another value is another run: its numbers differ, or what they mean."""
     protocol: bool = True
+    """Numbers with another value do not stand in one table."""
 
 
 NO_EFFECT = Effect(run=False, protocol=False)
@@ -64,13 +59,7 @@ SAME_PROTOCOL = Effect(protocol=False)
 
 @dataclass(frozen=True)
 class Option:
-    """What is declared of one option.
-
-    Attributes:
-        type: Its type, without facts.
-        range: Where its numbers must lie, if anywhere.
-        effect: What it changes.
-    """
+    """What is declared of one option: its type without facts, where its numbers must lie, what it changes."""
 
     type: Any
     range: Range | None = None
@@ -81,9 +70,8 @@ class Option:
 def options(group: type[Any]) -> Mapping[str, Option]:
     """All options of a recipe by their dotted names, in the order of their declaration.
 
-    Args:
-        group: A dataclass, whose fields are options or groups of them: dataclasses again. An effect beside a group's
-            field is that of all its options, whatever stands beside them.
+    Fields are options or groups of them: dataclasses again. An effect beside a group's field is that of all its
+    options, whatever stands beside them.
     """
     found: dict[str, Option] = {}
     declared = _declared(group)
@@ -109,3 +97,15 @@ def _declared(group: type[Any]) -> dict[str, tuple[Any, Range | None, Effect | N
             effect = next((fact for fact in beside if isinstance(fact, Effect)), effect)
             found[name] = (kind, limits, effect)
     return found
+
+
+def check_ranges(config: object) -> None:
+    """Refuses (UserError) numbers outside the range beside their option, and trackers that cannot be used."""
+    for name, option in options(type(config)).items():
+        if option.range is None:
+            continue
+        value: object = reduce(getattr, name.split("."), config)
+        for number in cast("tuple[Any, ...]", value) if isinstance(value, tuple) else (value,):
+            if isinstance(number, (int, float)) and not option.range.holds(number):
+                raise UserError(f"--{name} {number:.10g} must be {option.range.words}")
+    trackers_in(getattr(getattr(config, "run", None), "log_with", None))

@@ -1,7 +1,6 @@
 """What open options become, whatever the method: a preset for each size of images.
 
-Everything below is a starting point with its source beside it; ``resolve`` reads it, ``--preset`` prints it. What a
-method takes beside it stands in the method's own file (``methods``).
+Everything below is a starting point with its source beside it. A method's own part stands in its file (``methods``).
 """
 
 from __future__ import annotations
@@ -12,7 +11,8 @@ from typing import Literal
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.core.text import aligned, note, short
 
-Task = Literal["scratch", "finetune"]
+LabelledStart = Literal["scratch", "finetune"]
+"""What training on labels begins with: random weights, or a backbone."""
 
 LIST = "list"
 """The value of ``--preset`` that prints the table."""
@@ -32,7 +32,7 @@ class Preset:
     patches: tuple[int, ...]
     """Sides of a patch in pixels, best first: the first that divides the input is used."""
     network: str
-    base_lr: dict[Task, float]
+    base_lr: dict[LabelledStart, float]
     """Per 256 images of effective batch: from scratch and fine-tuning."""
     source: str
     pool: Literal["cls", "mean"] = "cls"
@@ -56,7 +56,7 @@ class Preset:
 NARROW = 192
 """Width of ViT-Ti. Searches with networks of width 96 and 128 (benchmarks/results/cells16.md and cifar10.md) end at a
 rate of 1e-3 or more for batches of 64 in 8 of 10 cases, and never at the 2.5e-4 of wide ones."""
-_LR: dict[Task, float] = {"scratch": 1e-3, "finetune": 1e-3}
+_LR: dict[LabelledStart, float] = {"scratch": 1e-3, "finetune": 1e-3}
 _RECIPE = (
     "On labels: mixup 0.8 and CutMix 1 from MAE's fine-tuning (arXiv 2111.06377, appendix A.1), the rest reasoned."
 )
@@ -102,11 +102,7 @@ TINY = PRESETS["digits"].sides[1] or 0
 
 
 def named(name: str) -> Preset:
-    """The preset of that name.
-
-    Raises:
-        UserError: For a name that is none.
-    """
+    """The preset of that name; UserError for a name that is none."""
     if name not in PRESETS:
         close = did_you_mean(name, PRESETS)
         raise UserError(f"--preset {name} is none of {', '.join(PRESETS)}{close} (--preset alone explains them)")
@@ -119,10 +115,7 @@ def for_side(side: int) -> Preset:
 
 
 def preset_for(name: str | None, size: int) -> Preset:
-    """The preset that was named, else the one for the network's input.
-
-    Its ``input`` is the size to resolve options with, which differs from the input's where one was named.
-    """
+    """The preset that was named, else the one for the network's input."""
     return named(name) if name else for_side(size)
 
 

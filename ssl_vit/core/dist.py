@@ -118,14 +118,11 @@ def _accelerate_launcher() -> tuple[dict[str, str], dict[str, str]] | None:
 
 
 def use_idle_cores(processes: int) -> None:
-    """Lets CPU processes compute on every core where nobody chose a number of threads.
+    """Lets CPU processes of a job compute on every core where nobody chose a number of threads.
 
     ``accelerate launch`` and ``ssl-vit`` start a process with OMP_NUM_THREADS=1 unless they are told otherwise; a
     number that was given to them, or set in the environment they were called from, is kept. Several processes share the
     cores where ``ssl-vit`` started them.
-
-    Args:
-        processes: Number of processes of this job.
     """
     if started.threads_open:
         torch.set_num_threads(max(1, (psutil.cpu_count(logical=False) or 1) // local_processes()))
@@ -139,16 +136,10 @@ def use_idle_cores(processes: int) -> None:
 
 
 def check_world_size(actual: int) -> None:
-    """Stops a run that was asked for N processes and got another number.
+    """Stops (UserError) a run that was asked for N processes and got another number from Accelerate.
 
     ``accelerate launch --cpu --num_processes 2`` starts one process without a word, and torchrun on a machine without
     GPUs starts independent jobs unless Accelerate is told to use the CPU; both would silently train something else.
-
-    Args:
-        actual: Number of processes that Accelerate joined.
-
-    Raises:
-        UserError: When the launcher was asked for another number.
     """
     world = int(os.environ.get("WORLD_SIZE", "0")) or None
     launcher = _accelerate_launcher()

@@ -12,11 +12,7 @@ class UserError(ValueError):
     """A mistake in options, paths or data. Says what was given, what was expected and what to do."""
 
     def __init__(self, message: str) -> None:
-        """Names scripts as a person types them here.
-
-        Args:
-            message: One line; scripts have their paths in a clone.
-        """
+        """Takes one line that names scripts as in a clone; they are then named as a person types them here."""
         super().__init__(told(message))
 
 
@@ -29,15 +25,6 @@ class Collapsed(UserError):
 
 
 def did_you_mean(given: str, known: Iterable[str], n: int = 3) -> str:
-    """Close matches as the end of an error sentence.
-
-    Args:
-        given: What the user typed.
-        known: What would have been accepted.
-        n: At most this many suggestions.
-
-    Returns:
-        ``"; did you mean a, b?"``, or an empty string when nothing is close.
-    """
+    """At most ``n`` close matches as the end of a sentence, "; did you mean a, b?"; empty where there are none."""
     close = difflib.get_close_matches(given, list(known), n=n, cutoff=0.6)
     return f"; did you mean {', '.join(close)}?" if close else ""

@@ -19,15 +19,9 @@ class Mask(NamedTuple):
 
 
 def kept_patches(num_patches: int, mask_ratio: float, option: str = "--mae.mask_ratio") -> int:
-    """How many patches stay visible: ``int(N * (1 - ratio))`` as the official MAE code floors it.
+    """How many of N patches stay visible: ``int(N * (1 - ratio))`` as the official MAE code floors it.
 
-    Args:
-        num_patches: N, patches per image.
-        mask_ratio: Share of patches hidden, in (0, 1).
-        option: What the ratio is called.
-
-    Raises:
-        UserError: When nothing or everything would be visible.
+    UserError, which names the option, where nothing or everything would be.
     """
     inside = 0.0 <= mask_ratio <= 1.0  # false for nan
     kept = int(num_patches * (1.0 - mask_ratio)) if inside else 0
@@ -41,14 +35,6 @@ def kept_patches(num_patches: int, mask_ratio: float, option: str = "--mae.mask_
 
 
 def random_mask(noise: Float[Tensor, "B N"] | Int[Tensor, "B N"], kept: int) -> Mask:
-    """Per-sample random masking (MAE, section 3): the ``kept`` patches with the smallest noise stay visible.
-
-    Args:
-        noise: One random number per patch.
-        kept: K, visible patches per image.
-
-    Returns:
-        Visible and masked patch indices, both in the order of their noise.
-    """
+    """Per-sample random masking (MAE, section 3): the patches with the smallest noise stay visible, in its order."""
     order = noise.argsort(dim=1, stable=True)
     return Mask(order[:, :kept], order[:, kept:])

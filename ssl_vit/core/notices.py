@@ -9,11 +9,7 @@ _SAID: set[str] = set()
 
 
 def say_once(text: str) -> None:
-    """Writes a line to stderr, unless it stands there already: a source is opened as a pool and again with labels.
-
-    Args:
-        text: A line that begins with ``note:`` or ``warning:``.
-    """
+    """Writes a line ("note: ..." or "warning: ...") to stderr, once: a source may be opened twice, with labels."""
     if os.environ.get("RANK", "0") == "0" and text not in _SAID:
         _SAID.add(text)
         sys.stderr.write(text + "\n")

@@ -1,8 +1,7 @@
 """Every random number of a run: a hash of (seed, purpose, words..., counter), never of hidden state.
 
-A draw depends on what it is for and which sample it is for (its index and how often it has been visited), so it is
-the same on any number of processes, loader workers, micro-batches or restarts. The hash works on 32-bit integers
-because those are exact and fast on every device; two independently keyed rounds make the 64-bit key.
+A draw is the same on any number of processes, loader workers, micro-batches or restarts. The hash works on 32-bit
+integers, exact and fast on every device; two independently keyed rounds make the 64-bit key.
 """
 
 from __future__ import annotations
@@ -51,16 +50,10 @@ class Key(NamedTuple):
 
 
 def make_key(seed: int, purpose: str, *words: int | Tensor, device: torch.device | str = "cpu") -> Key:
-    """Hashes a seed, a purpose and any number of words into a key.
+    """Hashes a seed (up to 64 bits), a purpose such as ``"mask"`` and any number of words into a key.
 
-    Args:
-        seed: The run's seed, any integer up to 64 bits.
-        purpose: What the numbers are for, e.g. ``"mask"``; other purposes are independent.
-        *words: Integers or Int[Tensor, "B"] (for example epoch and sample index); tensors give one key per element.
-        device: Where keys made of plain integers live; tensor words decide otherwise.
-
-    Returns:
-        A key with B elements (B = 1 for plain integers).
+    Words are integers or Int[Tensor, "B"] (for example epoch and sample index); tensors give one key per element, on
+    their device. Other purposes are independent.
     """
     tensors = [word for word in words if isinstance(word, Tensor)]
     device = tensors[0].device if tensors else torch.device(device)

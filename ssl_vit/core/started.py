@@ -7,7 +7,6 @@ them as they are typed here.
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import os
 import re
@@ -15,6 +14,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from functools import lru_cache
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from shlex import quote
 from types import ModuleType
@@ -43,25 +43,16 @@ def _name(script: str | Path) -> str:
 
 @lru_cache(maxsize=16)
 def module_of(script: str) -> ModuleType:
-    """A script as a module: its ``main`` is what a person starts.
-
-    Args:
-        script: Path as in a clone, such as recipes/mae.py.
-    """
+    """A script (path as in a clone) as a module: its ``main`` is what a person starts."""
     path = ROOT / script
-    spec = importlib.util.spec_from_file_location(f"ssl_vit_script_{path.stem}", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    loader = SourceFileLoader(f"ssl_vit_script_{path.stem}", str(path))
+    module = ModuleType(loader.name)
+    loader.exec_module(module)
     return module
 
 
 def main_of(script: str) -> Callable[..., Any]:
-    """A script as a function of its options, so that a number is made by what a person would type.
-
-    Args:
-        script: Path as in a clone.
-    """
+    """A script (path as in a clone) as a function of its options: numbers are made by what a person would type."""
     return module_of(script).main
 
 
@@ -93,11 +84,7 @@ def _command() -> str | None:
 
 
 def told(text: str) -> str:
-    """A text that names scripts as in a clone, with the names that are typed here.
-
-    Args:
-        text: Such as "give a run of eval/finetune.py".
-    """
+    """A text that names scripts as in a clone ("a run of eval/finetune.py"), with the names that are typed here."""
     command = _command()
     if command is None:
         return text
@@ -105,10 +92,6 @@ def told(text: str) -> str:
 
 
 def typed(script: str) -> str:
-    """The beginning of a command that runs a script from the working directory.
-
-    Args:
-        script: Path as in a clone.
-    """
+    """The beginning of a command that runs a script (path as in a clone) from the working directory."""
     command = _command()
     return f"{command} {_name(script)}" if command else f"accelerate launch {quote(os.path.relpath(ROOT / script))}"

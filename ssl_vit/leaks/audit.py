@@ -2,100 +2,37 @@
 
 Every image of pool, training and test set is decoded once. Compared are the rows they come from (the same image), their
 decoded pixels (exact copies), what they look like (``duplicates``: near copies, also mirrored, resized, encoded again,
-brighter or darker; cut, turned or recoloured ones are not looked for), and groups where they are known. Sets of images
-above 512 pixels are compared as they are decoded for a canvas of 256.
-
-``Audit.to_dict`` is what the verdict writes as leaks.json (with ``of``: what the sets were)::
-
-    {"format": 1,
-     "images": {"pool": 1438, "train": 1438, "test": 359,
-                "different": 1797},        what several sets have counted once; "pool" is missing where there is none
-     "unreadable": ["photos/a.png cannot be read (empty file)"],                       they were not compared
-     "on_leak": "stop" | "warn", "transductive": false,
-     "findings": [{"kind": "same" | "exact" | "near" | "group",
-                   "between": "test-train" | "test-pool" | "within test" | "within train" | "within pool",
-                   "pairs": 3,             pairs of images; of kind group: groups on both sides
-                   "images": 2,            test images concerned; within one set all images that have a twin there
-                   "leak": true,           stops unless --data.on_leak warn
-                   "test": [5, 17],        positions of the test images concerned; [] within one set
-                   "sentence": "..."}],
-     "affected": [5, 17],                  positions of all test images that any leak concerns
-     "affected_images": ["photos/test/a.png", ...],                                   where they are
-     "cures": ["remove them from one side", ...],                                     what can be done
-     "sentences": ["..."],                 all findings in words, plain text; never empty
-     "examples": [{"kind", "between",      at most 12, those of leaks first
-                   "distance": 0.07,       exact: 0; near: share of the contrast in which thumbnails differ; else null
-                   "change": "",           or "mirrored": what else was done to one of the two
-                   "same_file": null,      exact copies of files: whether they agree byte by byte
-                   "first": {"set": "test", "position": 5, "where": "plain text", "png": "base64, 96 pixels"},
-                   "second": {...}}]}
+brighter or darker; cut, turned or recoloured ones are not looked for), and groups where they are known.
 """
 
 from __future__ import annotations
 
 import base64
+import io
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
+from PIL import Image
 
 from ssl_vit.configs import PoolConfig
 from ssl_vit.core.dist import meet, rank_and_world
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.notices import say_once
 from ssl_vit.data.decoding.decode import decode
+from ssl_vit.data.decoding.formats import Pixels
 from ssl_vit.data.images import ImageSet
-from ssl_vit.leaks.relations import Kind, Relation, Twin, relations
-from ssl_vit.leaks.thumbnails import picture
+from ssl_vit.leaks.relations import SETS, Finding, Kind, Twin, counted, relations
 
 _CPU = torch.device("cpu")
 _EXAMPLES = 12  # pairs to show
 _LEAKS = 9  # of leaks, where there are others
-_WORDS = {"train": "training images", "pool": "images of the pool", "test": "test images"}
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One kind of relation between two of the sets, or inside one."""
-
-    kind: Kind
-    between: str
-    pairs: int
-    """Pairs of images; of groups their number."""
-    images: int
-    """Test images concerned; inside one set all images that have a twin there."""
-    total: int
-    """Images of the set that ``images`` are some of."""
-    leak: bool
-    """Whether scores on the test images mean less because of it."""
-    test: tuple[int, ...] = ()
-    """Positions of the test images concerned; empty for what lies inside one set."""
-
-    def sentence(self) -> str:
-        """The finding in words."""
-        many, has = f"{self.images:,} of {self.total:,}", "has" if self.images == 1 else "have"
-        twin = {"exact": "an exact copy", "near": "a near duplicate"}.get(self.kind)
-        if self.between.startswith("within"):
-            return f"{many} {_WORDS[self.of]} {has} {twin} among themselves ({_counted(self.pairs, 'pair')})."
-        declared = "" if self.leak else ", as declared (transductive)"
-        if self.kind == "same":
-            itself = "is itself" if self.images == 1 else "are themselves"
-            return f"{many} test images {itself} among the {_WORDS[self.of]}{declared}."
-        if self.kind == "group":
-            groups = _counted(self.pairs, "group")
-            return f"{many} test images {has} relatives among the {_WORDS[self.of]} ({groups}){declared}."
-        return f"{many} test images {has} {twin} among the {_WORDS[self.of]}{declared}."
-
-    @property
-    def of(self) -> str:
-        """The set that test images are compared with, or that is compared with itself."""
-        return self.between.removeprefix("within ").removeprefix("test-")
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'s' if count != 1 else ''}"
+_LONGEST = 96  # pixels of a picture's longer side
+_TINY = 32  # images up to this side are enlarged by repeating pixels
+_ALIKE = {"same": "as they are", "exact": "as exact copies", "near": "as near duplicates", "group": "by their group"}
 
 
 @dataclass(frozen=True)
@@ -105,12 +42,14 @@ class Shown:
     set: str
     position: int
     where: str
-    png: bytes
+    """A name a person can find it by."""
+    png: str
+    """Base64, 96 pixels."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """A pair of images that belongs to a finding."""
+    """A pair of images that belongs to a finding; as in ``Twin``."""
 
     kind: Kind
     between: str
@@ -126,13 +65,16 @@ class Audit:
     """All that the leak guard found."""
 
     images: dict[str, int]
-    """Images of every set, and of all together without those that sets share."""
+    """Images of every set, and as ``different`` of all together without those that sets share."""
     unreadable: tuple[str, ...]
     """Images that were not compared, with the reason."""
     findings: tuple[Finding, ...]
     examples: tuple[Example, ...]
-    names: tuple[str, ...]
-    """Where the test images are that any leak concerns, in the order of ``affected``."""
+    """At most 12 pairs, those of leaks first."""
+    affected: tuple[int, ...]
+    """Positions of all test images that any leak concerns."""
+    affected_images: tuple[str, ...]
+    """Where these are."""
     on_leak: Literal["stop", "warn"]
     transductive: bool
 
@@ -141,42 +83,24 @@ class Audit:
         """The findings that count as leaks."""
         return tuple(f for f in self.findings if f.leak)
 
-    @property
-    def affected(self) -> tuple[int, ...]:
-        """Positions of all test images that any leak concerns."""
-        return tuple(sorted({i for f in self.leaks for i in f.test}))
-
     def cures(self) -> list[str]:
         """What can be done about the leaks; empty without any."""
-        if not self.leaks:
-            return []
-        found = ["remove them from one side"]
-        if any(f.kind == "group" for f in self._told()):
-            found.append("name no test split, so that one is made which keeps groups together")
-        if any(f.of == "pool" for f in self._told()):
-            found.append("declare pre-training on test images with --data.transductive true")
-        return found
+        told = self._told()
+        found = {
+            "remove them from one side": bool(told),
+            "name no test split, so that one is made which keeps groups together": any(f.kind == "group" for f in told),
+            "declare pre-training on test images with --data.transductive true": any(f.of == "pool" for f in told),
+        }
+        return [cure for cure, helps in found.items() if helps]
 
     def complaint(self, where: Path | None) -> str:
-        """All leaks in one line, the first names, and what can be done.
-
-        Args:
-            where: A file that shows them.
-        """
-        kinds = {
-            "same": "as they are",
-            "exact": "as exact copies",
-            "near": "as near duplicates",
-            "group": "by their group",
-        }
-        what = ", ".join(f"{f.images:,} {kinds[f.kind]} among the {_WORDS[f.of]}" for f in self._told())
-        pairs = dict.fromkeys(
-            f"{e.first.where} = {e.second.where}" for e in self.examples if e.between.startswith("test-")
-        )
+        """All leaks in one line, the first names, a file that shows them (``where``), and what can be done."""
+        what = ", ".join(f"{f.images:,} {_ALIKE[f.kind]} among the {SETS[f.of]}" for f in self._told())
+        pairs = [f"{e.first.where} = {e.second.where}" for e in self.examples if e.between.startswith("test-")]
         shown = "" if where is None else f" (all in {where})"
         return (
             f"{len(self.affected):,} of {self.images['test']:,} test images leak: {what}, "
-            f"e.g. {'; '.join(list(pairs)[:2])}{shown}; {', '.join(self.cures())}"
+            f"e.g. {'; '.join([*dict.fromkeys(pairs)][:2])}{shown}; {', '.join(self.cures())}"
         )
 
     def _told(self) -> list[Finding]:
@@ -189,40 +113,15 @@ class Audit:
         found = [f.sentence() for f in self.findings]
         found = found or [f"No copies or near copies were found among {self.images['different']:,} images."]
         if self.unreadable:
-            found.append(f"{_counted(len(self.unreadable), 'image')} could not be read and compared.")
+            found.append(f"{counted(len(self.unreadable), 'image')} could not be read and compared.")
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """As the module describes it."""
-        return {
-            "format": 1,
-            "images": self.images,
-            "unreadable": list(self.unreadable),
-            "on_leak": self.on_leak,
-            "transductive": self.transductive,
-            "findings": [
-                {
-                    "kind": f.kind, "between": f.between, "pairs": f.pairs, "images": f.images, "leak": f.leak,
-                    "test": list(f.test), "sentence": f.sentence(),
-                }
-                for f in self.findings
-            ],
-            "affected": list(self.affected),
-            "affected_images": list(self.names),
-            "cures": self.cures(),
-            "sentences": self.sentences(),
-            "examples": [
-                {
-                    "kind": e.kind, "between": e.between, "distance": e.distance, "change": e.change,
-                    "same_file": e.same_file, "first": _plain(e.first), "second": _plain(e.second),
-                }
-                for e in self.examples
-            ],
-        }  # fmt: skip
-
-
-def _plain(shown: Shown) -> dict[str, Any]:
-    return {**vars(shown), "png": base64.b64encode(shown.png).decode()}
+        """As a verdict writes it to leaks.json."""
+        kept = ("kind", "between", "pairs", "images", "leak", "test")
+        findings = [{name: getattr(f, name) for name in kept} | {"sentence": f.sentence()} for f in self.findings]
+        words = {"findings": findings, "cures": self.cures(), "sentences": self.sentences()}
+        return {"format": 1, **vars(self), **words, "examples": [asdict(example) for example in self.examples]}
 
 
 def guard(
@@ -237,13 +136,8 @@ def guard(
 
     Every process must call it.
 
-    Args:
-        pool: What is pre-trained on; None where nothing is.
-        train: All labelled training images, before any are drawn.
-        test: The images to judge on.
-        cfg: What to do about leaks, and how many processes decode.
-        device: Through which processes exchange what they saw.
-        keep: Writes down what was found, before anything stops, and returns a file that shows the leaks, if any does.
+    ``keep`` writes down what was found, before anything stops, and returns a file that shows the leaks, if any does.
+    Processes exchange what they saw through ``device``; ``pool`` is None where nothing is pre-trained on.
 
     Raises:
         UserError: For a leak, with ``--data.on_leak stop``.
@@ -265,53 +159,53 @@ def guard(
 def audit(
     pool: ImageSet | None, train: ImageSet, test: ImageSet, cfg: PoolConfig, device: torch.device = _CPU
 ) -> Audit:
-    """Compares every image with every other (every process must call it).
-
-    Args:
-        pool: As for ``guard``.
-        train: As for ``guard``.
-        test: As for ``guard``.
-        cfg: As for ``guard``.
-        device: As for ``guard``.
-    """
+    """Compares every image with every other (every process must call it); what is given is as for ``guard``."""
     sets = {name: images for name, images in (("pool", pool), ("train", train), ("test", test)) if images is not None}
-    found = relations(sets, cfg.workers, device)
-    findings = [
-        Finding(
-            r.kind, r.between, r.pairs, r.images, len(sets[r.of_set]),
-            r.between == "test-train" or (r.between == "test-pool" and not cfg.transductive), r.test,
-        )
-        for r in found.relations
-    ]  # fmt: skip
-    counts = {**{name: len(images) for name, images in sets.items()}, "different": found.different}
-    leaks, others = (
-        _examples(sets, [r for f, r in zip(findings, found.relations, strict=True) if f.leak is leak])
-        for leak in (True, False)
-    )
-    shown = (leaks[:_LEAKS] + others + leaks[_LEAKS:])[:_EXAMPLES]
-    examples = tuple(_example(sets, *pair) for pair in shown)
-    made = Audit(counts, found.unreadable, tuple(findings), examples, (), cfg.on_leak, cfg.transductive)
-    return replace(made, names=tuple(test.where(i) for i in made.affected))
+    findings, seen = relations(sets, cfg.workers, device, transductive=cfg.transductive)
+    leaks, others = (_examples(sets, [f for f in findings if f.leak is leak]) for leak in (True, False))
+    examples = (leaks[:_LEAKS] + others + leaks[_LEAKS:])[:_EXAMPLES]
+    affected = sorted({i for f in findings if f.leak for i in f.test})
+    return Audit(
+        {**{name: len(images) for name, images in sets.items()}, "different": len(seen.code)}, seen.unreadable,
+        tuple(findings), tuple(_example(sets, *pair) for pair in examples), tuple(affected),
+        tuple(test.where(i) for i in affected), cfg.on_leak, cfg.transductive,
+    )  # fmt: skip
 
 
-def _examples(sets: dict[str, ImageSet], found: list[Relation]) -> list[tuple[Relation, Twin]]:
-    """Some pairs of every relation in turn, none twice: a pool often holds the training images."""
-    shown: dict[tuple[str, ...], tuple[Relation, Twin]] = {}
+def _examples(sets: dict[str, ImageSet], found: list[Finding]) -> list[tuple[Finding, Twin]]:
+    """Some pairs of every finding in turn, none twice: a pool often holds the training images."""
+    shown: dict[tuple[str, ...], tuple[Finding, Twin]] = {}
     for n in range(_EXAMPLES):
-        for relation in (r for r in found if n < len(r.twins)):
-            twin = relation.twins[n]
+        for finding in (f for f in found if n < len(f.twins)):
+            twin = finding.twins[n]
             names = sorted(sets[name].where(i) for name, i in (twin.first, twin.second))
-            shown.setdefault((relation.kind, *names), (relation, twin))
+            shown.setdefault((finding.kind, *names), (finding, twin))
     return list(shown.values())
 
 
-def _picture(images: ImageSet, i: int) -> bytes:
-    """Of the whole image in its own size, whatever the set is decoded to."""
-    return picture(decode(images.raw(i), images.form, None)[0])
+def _example(sets: dict[str, ImageSet], finding: Finding, twin: Twin) -> Example:
+    shown: list[Shown] = []
+    for name, i in (twin.first, twin.second):
+        images = sets[name]
+        whole = decode(images.raw(i), images.form, None)[0]  # in its own size, whatever the set is decoded to
+        shown.append(Shown(name, i, images.where(i), base64.b64encode(picture(whole)).decode()))
+    return Example(finding.kind, finding.between, twin.distance, twin.change, twin.same_file, *shown)
 
 
-def _example(sets: dict[str, ImageSet], relation: Relation, twin: Twin) -> Example:
-    first, second = (
-        Shown(name, i, sets[name].where(i), _picture(sets[name], i)) for name, i in (twin.first, twin.second)
-    )
-    return Example(relation.kind, relation.between, twin.distance, twin.change, twin.same_file, first, second)
+def picture(pixels: Pixels) -> bytes:
+    """A PNG with a longer side of 96 pixels, for people.
+
+    Args:
+        pixels: uint8 or uint16, [C, H, W]. 8-bit grey and RGB are shown as they are; of all others the first three
+            channels, or the first where there are not three, each stretched from its 1st to its 99th percentile.
+    """
+    shown = pixels[:3] if len(pixels) >= 3 else pixels[:1]
+    if pixels.dtype != np.uint8 or len(pixels) not in (1, 3):
+        low, high = np.percentile(shown, (1, 99), axis=(1, 2))[:, :, None, None]
+        shown = np.rint(np.clip((shown - low) / np.maximum(high - low, 1), 0, 1) * 255).astype(np.uint8)
+    image = Image.fromarray(shown[0] if len(shown) == 1 else np.ascontiguousarray(shown.transpose(1, 2, 0)))
+    scale = _LONGEST / max(image.size)
+    kernel = Image.Resampling.NEAREST if max(image.size) <= _TINY else Image.Resampling.BICUBIC
+    file = io.BytesIO()
+    image.resize([max(1, round(side * scale)) for side in image.size], kernel).save(file, "PNG")
+    return file.getvalue()

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, UInt8, UInt64
+from jaxtyping import Float, Int, UInt8, UInt64
 from PIL import Image
 from scipy.fft import dctn
 
@@ -86,13 +86,8 @@ def _reduced(plane: Float[np.ndarray, "H W"]) -> Float[np.ndarray, "32 32"]:
 
 
 def hashes(thumbnails: UInt8[np.ndarray, "n 32 32"]) -> UInt64[np.ndarray, " n"]:
-    """The signs of every thumbnail's 63 lowest frequencies.
-
-    Args:
-        thumbnails: As ``thumbnail`` makes them.
-    """
-    found = np.empty(len(thumbnails), dtype=np.uint64)
-    weights = np.uint64(1) << np.arange(63, dtype=np.uint64)
+    """The signs of every thumbnail's 63 lowest frequencies."""
+    found, weights = np.empty(len(thumbnails), dtype=np.uint64), np.uint64(1) << np.arange(63, dtype=np.uint64)
     for start in range(0, len(thumbnails), _PAIRS):
         part = thumbnails[start : start + _PAIRS].astype(np.float32) - 128
         low = np.asarray(dctn(part, axes=(1, 2)))[:, :8, :8].reshape(-1, 64)[:, 1:]
@@ -109,7 +104,7 @@ def mirrored(found: UInt64[np.ndarray, " n"]) -> UInt64[np.ndarray, " n"]:
 def candidates(
     stored: UInt64[np.ndarray, " n"], asked: UInt64[np.ndarray, " n"], radius: int = RADIUS, most: int = 2**40
 ) -> Iterator[tuple[Int[np.ndarray, " p"], Int[np.ndarray, " p"]]]:
-    """All i < j where ``stored[i]`` and ``asked[j]`` differ in few bits, every pair once.
+    """Places i < j, every pair once, where ``stored[i]`` and ``asked[j]`` differ in few bits.
 
     Nine differing bits in five parts leave one part with at most one of them, so only images are compared that agree in
     a part but for one bit (multi-index hashing, Norouzi et al. 2012).
@@ -119,16 +114,13 @@ def candidates(
         asked: As many.
         radius: Bits that may differ, at most 9.
         most: So many i are looked for of every j, so that an endless film of one scene takes no endless time.
-
-    Yields:
-        Places of the images of some pairs.
     """
     assert radius < 2 * len(_BITS)
     found = np.zeros(len(asked), dtype=np.int64)
-    masks = [np.uint64((2**bits - 1) << sum(_BITS[:part])) for part, bits in enumerate(_BITS)]
+    shifts = [np.uint64(sum(_BITS[:part])) for part in range(len(_BITS))]
+    masks = [np.uint64(2**bits - 1) << shift for bits, shift in zip(_BITS, shifts, strict=True)]
     for part, bits in enumerate(_BITS):
-        shift = np.uint64(sum(_BITS[:part]))
-        keys, wanted = (((h & masks[part]) >> shift).astype(np.int64) for h in (stored, asked))
+        keys, wanted = (((h & masks[part]) >> shifts[part]).astype(np.int64) for h in (stored, asked))
         order = np.argsort(keys, kind="stable")
         length = np.bincount(keys, minlength=2**bits)
         start = np.cumsum(length) - length
@@ -136,12 +128,11 @@ def candidates(
             bucket = wanted ^ flip
             for second, place in _places(start[bucket], np.where(found < most, length[bucket], 0)):
                 first = order[place]
-                differing = stored[first] ^ asked[second]
-                near = (np.bitwise_count(differing) <= radius) & (first < second)
-                first, second, differing = first[near], second[near], differing[near]
+                near = (np.bitwise_count(stored[first] ^ asked[second]) <= radius) & (first < second)
+                first, second = first[near], second[near]
                 for mask in masks[:part]:  # what agrees in an earlier part has been found there
-                    new = np.bitwise_count(differing & mask) > 1
-                    first, second, differing = first[new], second[new], differing[new]
+                    new = np.bitwise_count((stored[first] ^ asked[second]) & mask) > 1
+                    first, second = first[new], second[new]
                 rank = np.arange(len(second)) - np.searchsorted(second, second)  # second is ascending
                 few = rank < most - found[second]
                 found += np.bincount(second[few], minlength=len(found))
@@ -152,11 +143,9 @@ def _places(
     start: Int[np.ndarray, " n"], length: Int[np.ndarray, " n"]
 ) -> Iterator[tuple[Int[np.ndarray, " p"], Int[np.ndarray, " p"]]]:
     """Every j beside each of ``start[j]`` to ``start[j] + length[j] - 1``, ascending, some millions at a time."""
-    total = np.cumsum(length)
-    done = 0
+    total, done = np.cumsum(length), 0
     while done < len(length):
-        before = total[done - 1] if done else 0
-        upto = max(done + 1, int(np.searchsorted(total, before + _BLOCK, side="right")))
+        upto = max(done + 1, int(np.searchsorted(total, total[done] - length[done] + _BLOCK, side="right")))
         many = length[done:upto]
         offset = np.repeat(start[done:upto] - (np.cumsum(many) - many), many)
         yield np.repeat(np.arange(done, upto), many), offset + np.arange(len(offset))
@@ -164,37 +153,27 @@ def _places(
 
 
 def near_duplicates(thumbnails: UInt8[np.ndarray, "n 32 32"]) -> Pairs:
-    """All pairs that look alike, and much more so than images of this collection do anyway.
+    """All pairs of images that look alike, and much more so than images of this collection do anyway.
 
-    Args:
-        thumbnails: Of all images that show anything, of exact duplicates only one.
+    ``thumbnails`` are of all that show anything, of exact duplicates only one.
     """
     found = hashes(thumbnails)
     none = np.empty(0, dtype=np.int64)
-    parts = [Pairs(none, none, none, np.empty(0, dtype=np.float32))]
+    parts = [Pairs(none, none, none, none.astype(np.float32))]
     for change, asked in enumerate((found, mirrored(found))):
         for first, second in candidates(found, asked, most=_MOST):
             distance = distances(thumbnails, first, second, change)
             near = distance <= FARTHEST
             parts.append(Pairs(first[near], second[near], np.full(int(near.sum()), change), distance[near]))
-    pairs = _each_once(Pairs(*(np.concatenate(column) for column in zip(*parts, strict=True))))
+    pairs = Pairs(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    nearest = np.argsort(pairs.distance, kind="stable")  # of what was found of a pair
+    once = np.unique(pairs.first[nearest] * len(found) + pairs.second[nearest], return_index=True)[1]
+    pairs = Pairs(*(column[nearest[once]] for column in pairs))
     involved, place = np.unique(np.concatenate([pairs.first, pairs.second]), return_inverse=True)
     scale, dimension = surroundings(thumbnails, involved)
     share = (pairs.distance / scale[place].reshape(2, -1)) ** dimension[place].reshape(2, -1)
-    return _chosen(pairs, share.max(axis=0, initial=0) * len(thumbnails) ** 2 / 2 < BY_CHANCE)
-
-
-def _each_once(pairs: Pairs) -> Pairs:
-    """The nearest of what was found of a pair."""
-    order = np.lexsort((pairs.distance, pairs.second, pairs.first))
-    first, second = pairs.first[order], pairs.second[order]
-    new = np.ones(len(order), dtype=bool)
-    new[1:] = (first[1:] != first[:-1]) | (second[1:] != second[:-1])
-    return _chosen(pairs, order[new])
-
-
-def _chosen(pairs: Pairs, which: Bool[np.ndarray, " p"] | Int[np.ndarray, " q"]) -> Pairs:
-    return Pairs(*(column[which] for column in pairs))
+    chance = share.max(axis=0, initial=0) * len(thumbnails) ** 2 / 2
+    return Pairs(*(column[chance < BY_CHANCE] for column in pairs))
 
 
 def _standard(thumbnails: UInt8[np.ndarray, "n 32 32"]) -> Float[np.ndarray, "n 1024"]:
@@ -234,35 +213,29 @@ def surroundings(
     Returns:
         Scale and dimension; an infinite scale where there are too few images to tell.
     """
-    everyone = np.arange(len(thumbnails))
-    crowd = _spread(everyone, _CROWD)
+    crowd = _spread(len(thumbnails), _CROWD)
     if len(crowd) < _FEWEST:
         return np.full(len(involved), math.inf, dtype=np.float32), np.ones(len(involved), dtype=np.float32)
     neighbours = min(_NEIGHBOURS, len(crowd) - 1)
     copies = min(_COPIES, neighbours // 2)
     free = neighbours - copies - 1
-    _, logs = _spacing(thumbnails, _spread(everyone, _SAMPLE), crowd, neighbours, copies)
+    _, logs = _spacing(thumbnails, _spread(len(thumbnails), _SAMPLE), crowd, neighbours, copies)
     reach, own = _spacing(thumbnails, involved, crowd, neighbours, copies)
     dimension = (free + _PRIOR) / np.maximum(own + _PRIOR * logs.mean() / free, 1e-6)
     return reach * (neighbours / len(crowd)) ** (-1 / dimension), dimension
 
 
-def _spread(places: Int[np.ndarray, " n"], most: int) -> Int[np.ndarray, " m"]:
-    """Up to so many, evenly spaced."""
-    return places[np.unique(np.linspace(0, len(places) - 1, min(len(places), most)).astype(np.int64))]
+def _spread(count: int, most: int) -> Int[np.ndarray, " m"]:
+    """Up to so many of the numbers below ``count``, evenly spaced."""
+    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
 
 
 def _spacing(
     thumbnails: np.ndarray, which: np.ndarray, crowd: np.ndarray, neighbours: int, copies: int
 ) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
-    """The distance of each image's last neighbour, and the sum of logarithms of how many times nearer the others are.
+    """The distance of each image's last neighbour in the crowd, and the sum of log(this / the others' distances).
 
-    Args:
-        thumbnails: Of all images.
-        which: Places of the images to ask about.
-        crowd: Places of those who may be neighbours.
-        neighbours: How many of them are.
-        copies: How many of the nearest count as being where the first after them is.
+    The nearest ``copies`` count as being where the first after them is.
     """
     others = _standard(thumbnails[crowd])
     reach, logs = np.empty((2, len(which)), dtype=np.float32)

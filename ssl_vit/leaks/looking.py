@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 
 from ssl_vit.core.dist import gather_lists, gather_rows, rank_and_world
 from ssl_vit.data.decoding.decode import decode
-from ssl_vit.data.decoding.formats import Format, Raw, Unreadable
+from ssl_vit.data.decoding.formats import Format, Unreadable
 from ssl_vit.data.images import ImageSet, Sizes
 from ssl_vit.data.loading.workers import in_processes, loader_processes
 from ssl_vit.leaks.duplicates import SIDE, Pairs, near_duplicates, thumbnail
@@ -25,7 +25,7 @@ _CODE = 16  # bytes of a hash
 
 
 class Rows(NamedTuple):
-    """The images of all sets by number."""
+    """The images of all sets by number, those that several sets share once."""
 
     number: dict[str, Int[np.ndarray, " n"]]
     """Of every image of a set."""
@@ -50,11 +50,7 @@ class Seen(NamedTuple):
 
 
 def number_rows(sets: dict[str, ImageSet]) -> Rows:
-    """Numbers all images, those that several sets share once.
-
-    Args:
-        sets: By name.
-    """
+    """Numbers the images of some sets, which have names."""
     pieces: dict[tuple[str, str], int] = {}
     names = {name: _names(images, pieces) for name, images in sets.items()}
     unique, number = np.unique(np.concatenate(list(names.values())), return_inverse=True)
@@ -72,8 +68,7 @@ def _names(images: ImageSet, pieces: dict[tuple[str, str], int]) -> Int[np.ndarr
     Splits are the same where their hashes agree and they call their first image alike: hashes are of file names and
     sizes, which two folders of uncompressed images may share.
     """
-    found = np.empty(len(images), dtype=np.int64)
-    first = 0
+    found, first = np.empty(len(images), dtype=np.int64), 0
     for piece, length in images.pieces or ((images.source, len(images.rows)),):
         inside = (images.ids >= first) & (images.ids < first + length)
         if inside.any():
@@ -85,9 +80,8 @@ def _names(images: ImageSet, pieces: dict[tuple[str, str], int]) -> Int[np.ndarr
 
 def _comparable(sets: dict[str, ImageSet]) -> dict[str, ImageSet]:
     """The sets whole and in one format where they have one, on a canvas only where images are large."""
-    forms = [images.form for images in sets.values()]
-    channels = {form.channels for form in forms}
-    form = Format(max(channels), max(form.bits for form in forms))
+    channels = {images.form.channels for images in sets.values()}
+    form = Format(max(channels), max(images.form.bits for images in sets.values()))
     short = max(images.sizes.short_side for images in sets.values())
     return {
         name: replace(
@@ -110,18 +104,16 @@ class _Report(NamedTuple):
 
 
 class _Looking(Dataset[_Report]):
-    """Looks at images in a loader process."""
+    """Looks at images of one set, by number, in a loader process."""
 
     def __init__(self, sets: dict[str, ImageSet], rows: Rows) -> None:
         self.sets, self.rows = sets, rows
 
     def __getitem__(self, wanted: tuple[str, np.ndarray]) -> _Report:
-        """Images of one set, by number."""
-        name, numbers = wanted
-        images = self.sets[name]
+        images, position = self.sets[wanted[0]], self.rows.position[wanted[0]]
         good, codes, thumbnails, bad = [], [], [], []
-        for number in numbers.tolist():
-            i = int(self.rows.position[name][number])
+        for number in wanted[1].tolist():
+            i = int(position[number])
             try:
                 raw = images.raw(i)
                 pixels, size = decode(raw, images.form, images.canvas)
@@ -129,7 +121,8 @@ class _Looking(Dataset[_Report]):
                 bad.append(f"{images.where(i)} cannot be read ({error})")
                 continue
             good.append(number)
-            codes.append(np.frombuffer(_hash(str((size, pixels.shape)).encode(), pixels) + _of_file(raw), np.uint8))
+            file = bytes(_CODE) if isinstance(raw, np.ndarray) else _hash(*((raw,) if isinstance(raw, bytes) else raw))
+            codes.append(np.frombuffer(_hash(str((size, pixels.shape)).encode(), pixels) + file, np.uint8))
             small = thumbnail(pixels)
             thumbnails.append(np.zeros((SIDE, SIDE), np.uint8) if small is None else small)
         return _Report(
@@ -143,12 +136,6 @@ def _hash(*parts: bytes | np.ndarray) -> bytes:
     for part in parts:
         found.update(np.ascontiguousarray(part).data if isinstance(part, np.ndarray) else part)
     return found.digest()
-
-
-def _of_file(raw: Raw) -> bytes:
-    if isinstance(raw, np.ndarray):
-        return bytes(_CODE)
-    return _hash(*((raw,) if isinstance(raw, bytes) else raw))
 
 
 def look(sets: dict[str, ImageSet], rows: Rows, workers: int | None, device: torch.device) -> Seen:

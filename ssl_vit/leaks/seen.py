@@ -16,27 +16,21 @@ from ssl_vit.data.sources.part import JoinedRows
 
 
 def check_pool(pool: ImageSet, data: PoolConfig, judged_on: LabelledDataConfig) -> None:
-    """Stops, or warns, where a pool holds test images and this was not declared.
+    """Stops, or warns, where a pool holds test images (the same rows of one split, or files) and this was not declared.
 
-    No pixels are compared: copies under other names are for ``audit.guard`` to find.
-
-    Args:
-        pool: What is to be trained on.
-        data: How it was asked for, and what to do about leaks.
-        judged_on: The labelled images of the evaluation; those that cannot be opened are no reason to stop.
+    Labelled images that cannot be opened are no reason to stop.
 
     Raises:
         UserError: With ``--data.on_leak stop``.
     """
     test = _judged(data, judged_on)
-    shared = 0 if test is None else _shared(test, pool)
-    if data.transductive:
-        if test is None or not shared:
-            say_once("note: --data.transductive: no image that would be judged on is known to be in the pool")
-        else:
-            say_once(f"note: pre-training on {shared:,} of the {len(test):,} test images, as declared (transductive)")
-        return
+    shared = 0 if test is None else test.shared_with(pool) or len(_files(test) & _files(pool))
     if test is None or not shared:
+        if data.transductive:
+            say_once("note: --data.transductive: no image that would be judged on is known to be in the pool")
+        return
+    if data.transductive:
+        say_once(f"note: pre-training on {shared:,} of the {len(test):,} test images, as declared (transductive)")
         return
     message = (
         f"the pool {data.path} holds {shared:,} of the {len(test):,} images of {test.name} that will be judged on; "
@@ -61,11 +55,6 @@ def _judged(data: PoolConfig, judged_on: LabelledDataConfig) -> ImageSet | None:
         return None
 
 
-def _shared(test: ImageSet, pool: ImageSet) -> int:
-    """How many test images are in the pool: the same rows of one split, or the same files."""
-    return test.shared_with(pool) or len(_files(test) & _files(pool))
-
-
 def _files(images: ImageSet) -> set[str]:
     """Whole paths of a set's image files; empty where it is read from other things."""
     parts = images.rows.parts if isinstance(images.rows, JoinedRows) else (images.rows,)
@@ -75,21 +64,13 @@ def _files(images: ImageSet) -> set[str]:
 
 
 def seen_in_pre_training(about: dict[str, Any], test: ImageSet) -> int | None:
-    """How many test images were in the pool that a backbone was pre-trained on.
-
-    Args:
-        about: What the backbone recorded.
-        test: The test images.
+    """How many test images were in the pool that a backbone, of which ``about`` is the record, was pre-trained on.
 
     Returns:
         Their number; None where the pool was another source, or has changed since.
     """
-    if "pool_fingerprint" not in about:
-        return None
     try:
-        pool, _ = open_pool(PoolConfig(**about["data"]), LabelledDataConfig(**about["eval_data"]))
-    except UserError:
+        pool = open_pool(PoolConfig(**about["data"]), LabelledDataConfig(**about["eval_data"]))[0]
+    except (KeyError, UserError):
         return None
-    if pool.fingerprint != about["pool_fingerprint"]:
-        return None
-    return test.shared_with(pool)
+    return test.shared_with(pool) if pool.fingerprint == about.get("pool_fingerprint") else None

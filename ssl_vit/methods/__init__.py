@@ -21,25 +21,14 @@ def known_recipes() -> tuple[type[Any], ...]:
 
 
 def method_named(name: str) -> Method:
-    """The method of that name.
-
-    Raises:
-        UserError: For a name that is none, with the table.
-    """
+    """The method of that name; UserError, with the table, for a name that is none."""
     if name not in METHODS:
         raise UserError(f"there is no method {name}; methods are {', '.join(METHODS)}{did_you_mean(name, METHODS)}")
     return METHODS[name]
 
 
 def method_of(about: dict[str, Any]) -> Method:
-    """The method that made a backbone.
-
-    Args:
-        about: What the backbone's folder records.
-
-    Raises:
-        UserError: Where no method of the table did.
-    """
+    """The method that made a backbone, of which this is recorded; UserError where none of the table did."""
     for method in METHODS.values():  # folders of version 0.1 tell the title alone
         if about.get("method", str(about.get("objective")).partition(",")[0]) in (method.name, method.title):
             return method

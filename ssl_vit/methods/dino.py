@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
-from ssl_vit.configs.crops import CropsConfig, ResolvedCrops, check_crops
+from ssl_vit.configs.data import CropsConfig, ResolvedCrops, check_crops
 from ssl_vit.configs.facts import SAME_RUN, Range
 from ssl_vit.configs.fit import FitConfig, OptimConfig
 from ssl_vit.configs.presets import Preset
 from ssl_vit.configs.recipes import PretrainingRecipe, ResolvedPretraining
-from ssl_vit.configs.resolve import resolve_budget, resolve_rate
-from ssl_vit.configs.settled import OPEN, Resolved, settle
+from ssl_vit.configs.settled import OPEN, Resolved, fill
 from ssl_vit.core.errors import UserError
-from ssl_vit.core.text import aligned, note, short
-from ssl_vit.methods.method import Facts, Look, Method
+from ssl_vit.methods.method import BUDGET, Facts, Look, Method, MethodPreset, listing, settle_recipe
 
 
 @dataclass(frozen=True)
@@ -110,21 +108,11 @@ class ResolvedDINORecipe(ResolvedPretraining, DINORecipe):
     dino: ResolvedDINO = OPEN
 
 
-@dataclass(frozen=True)
-class DINOPreset:
-    """DINO's part of a preset; the defaults below are the paper's, for photographs of 224 pixels."""
+@dataclass(frozen=True, kw_only=True)
+class DINOPreset(MethodPreset):
+    """The defaults are the paper's, for photographs of 224 pixels; each image is seen in every crop."""
 
-    images: int
-    """Budget: images seen, epochs x images; each is seen in every crop."""
-    source: str
-    expected: str
-    """Result to expect, or that nobody measured it."""
     base_lr: float = 5e-4
-    """Per 256 images of effective batch."""
-    epochs: tuple[int, int] = (20, 800)
-    """Fewest and most epochs that the budget may come to."""
-    batch: int = 256
-    """Effective batch, where there are images enough for four steps an epoch."""
     teacher_temp: float = 0.07
     centring: Literal["mean", "sinkhorn"] = "mean"
     drop_path: float = 0.1
@@ -158,44 +146,30 @@ _SMALL = (
     "As px224, and reasoned: six local crops of half the side, no blur (SimCLR leaves it out on CIFAR-10); "
     "Sinkhorn-Knopp and a teacher temperature of .02, as px32."
 )
+_MIDDLE = DINOPreset(
+    base_lr=1e-3, teacher_temp=0.02, centring="sinkhorn", local_crops=6, local_share=0.5, local_scale=(0.1, 0.4),
+    blur=(0.0, 0.0, 0.0), source=_SMALL,
+)  # fmt: skip
 
 PRESETS = {
     "digits": DINOPreset(
-        images=200_000,
-        epochs=(20, 800),
-        batch=128,
-        base_lr=4e-3,
-        teacher_temp=0.01,
-        centring="sinkhorn",
-        drop_path=0.0,
-        outputs=1024,
-        global_scale=(0.6, 1.0),
-        local_scale=(0.25, 0.6),
-        local_crops=0,
-        local_share=0.5,
-        flip=False,
-        blur=(0.0, 0.0, 0.0),
-        solarise=0.0,
+        images=200_000, batch=128, base_lr=4e-3, teacher_temp=0.01, centring="sinkhorn", drop_path=0.0, outputs=1024,
+        global_scale=(0.6, 1.0), local_scale=(0.25, 0.6), local_crops=0, local_share=0.5, flip=False,
+        blur=(0.0, 0.0, 0.0), solarise=0.0,
         source="Measured inside the training digits (benchmarks/results/dino_options.md): the paper's centring "
         "and its temperature of .04 collapse here, local crops take longer and learn less.",
         expected="k-NN with all 1,438 labels 93.9, fine-tuned 99.2, from scratch 97.8 (benchmarks/results/digits.md).",
     ),
     "px32": DINOPreset(
-        images=4_000_000, base_lr=1e-3, teacher_temp=0.02, centring="sinkhorn", drop_path=0.0, local_crops=0,
+        base_lr=1e-3, teacher_temp=0.02, centring="sinkhorn", drop_path=0.0, local_crops=0,
         local_share=0.5, local_scale=(0.1, 0.4), blur=(0.0, 0.0, 0.0), source=_TINY,
         expected="CIFAR-10, 4 epochs, small ViT, 2,500 labels: k-NN 37.4, MAE 43.5 (benchmarks/results/cifar10.md).",
     ),
-    "px64": DINOPreset(
-        images=4_000_000, base_lr=1e-3, teacher_temp=0.02, centring="sinkhorn", local_crops=6, local_share=0.5,
-        local_scale=(0.1, 0.4), blur=(0.0, 0.0, 0.0), source=_SMALL, expected="Not measured here.",
-    ),
-    "px96": DINOPreset(
-        images=4_000_000, base_lr=1e-3, teacher_temp=0.02, centring="sinkhorn", local_crops=6, local_share=0.5,
-        local_scale=(0.1, 0.4), blur=(0.0, 0.0, 0.0), source=_SMALL, expected="Not measured here.",
-    ),
-    "px128": DINOPreset(images=4_000_000, epochs=(100, 800), source=_PAPER, expected="Not measured here."),
+    "px64": _MIDDLE,
+    "px96": _MIDDLE,
+    "px128": DINOPreset(epochs=(100, 800), source=_PAPER),
     "px224": DINOPreset(
-        images=4_000_000, epochs=(100, 800), source=_PAPER,
+        epochs=(100, 800), source=_PAPER,
         expected="Not measured here. Elsewhere: ImageNet-1k, ViT-S/16, 100 epochs: k-NN 69.3, linear 74.0 (the "
         "authors). Imagenette, ViT-S/16, 200 epochs: k-NN 83.8 (stable-pretraining).",
     ),
@@ -211,113 +185,75 @@ _WARMUP = 0.3
 
 
 def resolve(cfg: DINORecipe, facts: Facts, preset: Preset) -> ResolvedDINORecipe:
-    """Crops, head, temperatures and stochastic depth; length, batch and rate.
-
-    Args:
-        cfg: As given.
-        facts: Of images and network.
-        preset: Of the images.
-
-    Raises:
-        UserError: For a local crop that is not made of whole patches, or ranges the wrong way round.
-    """
+    """Crops, head, temperatures and stochastic depth; length, batch and rate. UserError as ``resolve_crops``."""
     own = PRESETS[preset.name]
-    return settle(
-        ResolvedDINORecipe,
-        cfg,
-        preset=preset.name,
-        model=facts.model,
-        crops=resolve_crops(cfg.crops, own, facts),
-        dino=resolve_head(cfg.dino, own, facts),
-        optim=resolve_rate(cfg.optim, own.base_lr),
-        fit=resolve_budget(cfg.fit, facts.images, budget=own.images, epochs=own.epochs, batch=own.batch),
-    )
-
-
-def resolve_head(cfg: DINOConfig, own: DINOPreset, facts: Facts) -> ResolvedDINO:
-    """Sizes of the head, temperatures and stochastic depth as numbers.
-
-    Args:
-        cfg: As given.
-        own: DINO's part of the preset.
-        facts: Of images and network.
-    """
-    width, wide = facts.width, facts.width >= _WIDE
-    final, given = own.teacher_temp if cfg.teacher_temp is None else cfg.teacher_temp, cfg.teacher_warmup
-    start = min(_PAPER_TEMP, final) if cfg.warmup_teacher_temp is None else cfg.warmup_teacher_temp
+    final = own.teacher_temp if cfg.dino.teacher_temp is None else cfg.dino.teacher_temp
+    start = min(_PAPER_TEMP, final) if cfg.dino.warmup_teacher_temp is None else cfg.dino.warmup_teacher_temp
     outputs = 2 ** round(math.log2(max(2, facts.images / IMAGES_PER_OUTPUT)))
-    return settle(
+    dino = fill(
         ResolvedDINO,
-        cfg,
-        drop_path=facts.drop_path(own.drop_path if cfg.drop_path is None else cfg.drop_path, "--dino.drop_path"),
-        out_dim=cfg.out_dim or min(MOST_OUTPUTS, max(own.outputs, outputs)),
-        head_hidden=cfg.head_hidden or (2048 if wide else 8 * width),
-        head_bottleneck=cfg.head_bottleneck or (256 if wide else 2 * width),
+        cfg.dino,
+        drop_path=own.drop_path,
+        out_dim=min(MOST_OUTPUTS, max(own.outputs, outputs)),
+        head_hidden=hidden_width(facts),
+        head_bottleneck=256 if facts.width >= _WIDE else 2 * facts.width,
         teacher_temp=final,
         warmup_teacher_temp=start,
-        teacher_warmup=(_WARMUP if final > start else 0.0) if given is None else given,
-        centring=cfg.centring or own.centring,
+        teacher_warmup=_WARMUP if final > start else 0.0,
+        centring=own.centring,
     )
+    dino = replace(dino, drop_path=facts.drop_path(dino.drop_path, "--dino.drop_path"))
+    crops = resolve_crops(cfg.crops, own, facts)
+    return settle_recipe(ResolvedDINORecipe, cfg, facts, preset, own, crops=crops, dino=dino)
+
+
+def hidden_width(facts: Facts) -> int:
+    """Width of a head's hidden layers: the papers' 2,048, less for narrow networks."""
+    return 2048 if facts.width >= _WIDE else 8 * facts.width
 
 
 def resolve_crops(cfg: CropsConfig, own: DINOPreset, facts: Facts) -> ResolvedCrops:
-    """Crops as definite values.
-
-    Args:
-        cfg: As given.
-        own: DINO's part of the preset.
-        facts: Of images and network; plain ViTs are made of whole patches.
-
-    Raises:
-        UserError: For a local crop that is not made of whole patches, or ranges the wrong way round.
-    """
+    """Crops as definite values; UserError for ranges the wrong way round, or patches that are torn by a local crop."""
     patch = facts.patch
-    local = cfg.local_size or max(1, round(own.local_share * facts.model.img_size / patch)) * patch
-    if facts.shape.plain and local % patch:
-        below = local // patch * patch
+    usual = {name: getattr(own, name) for name in vars(cfg) if hasattr(own, name)}
+    usual["local_size"] = max(1, round(own.local_share * facts.model.img_size / patch)) * patch
+    crops = fill(ResolvedCrops, cfg, **usual)
+    if facts.network.plain and crops.local_size % patch:
+        below = crops.local_size // patch * patch
         options = f"{below} or {below + patch}" if below else f"{patch}"
         raise UserError(
-            f"--crops.local_size {local} is not a multiple of the patch size {patch}; use {options}, or another "
-            "--model.patch_size"
+            f"--crops.local_size {crops.local_size} is not a multiple of the patch size {patch}; use {options}, or "
+            "another --model.patch_size"
         )
-    taken = {
-        name: getattr(own, name) if getattr(cfg, name) is None else getattr(cfg, name)
-        for name in ("global_scale", "local_scale", "local_crops", "flip", "jitter", "blur", "blur_sigma", "solarise")
-    }
-    resolved = settle(ResolvedCrops, cfg, local_size=local, **taken)
-    check_crops(resolved)
-    return resolved
-
-
-_HEAD = ("preset", "images", "epochs", "batch", "lr", "global", "local crops", "flip", "jitter",
-         "blur", "solar", "temp", "centring")  # fmt: skip
+    check_crops(crops)
+    return crops
 
 
 def table() -> str:
-    """DINO's part of all presets as text of at most 120 columns."""
-    rows = [_row(name, preset) for name, preset in PRESETS.items()]
-    return "\n".join(
-        [
-            "DINO's part, for recipes/dino.py:\n",
-            aligned([_HEAD, *rows]),
-            "\nlocal crops: number x side as a share of the input, of which share of the image's area. lr: per 256 "
-            f"images.\nsolar: chance of solarising. temp: the teacher's.\nOutputs: a power of two near images / "
-            f"{IMAGES_PER_OUTPUT}, from 256 (digits: 1,024) to {MOST_OUTPUTS:,}.\n",
-            *(note(name, f"Source: {p.source}") + "\n" + note("", f"Expected: {p.expected}")
-              for name, p in PRESETS.items()),
-        ]
-    )  # fmt: skip
+    """DINO's part of all presets."""
+    return listing(
+        "DINO's part, for recipes/dino.py",
+        PRESETS,
+        {
+            **BUDGET,
+            "global": lambda p: f"{p.global_scale[0]:g}-{p.global_scale[1]:g}",
+            "local crops": _local,
+            "flip": lambda p: "yes" if p.flip else "no",
+            "jitter": lambda p: f"{p.jitter:g}",
+            "blur": lambda p: "/".join(f"{b:g}" for b in p.blur),
+            "solar": lambda p: f"{p.solarise:g}",
+            "temp": lambda p: f"{p.teacher_temp:g}" if p.teacher_temp <= 0.04 else f"0.04-{p.teacher_temp:g}",
+            "centring": lambda p: p.centring,
+        },
+        "\nlocal crops: number x side as a share of the input, of which share of the image's area. lr: per 256 "
+        "images.\nsolar: chance of solarising. temp: the teacher's.\nOutputs: a power of two near images / "
+        f"{IMAGES_PER_OUTPUT}, from 256 (digits: 1,024) to {MOST_OUTPUTS:,}.\n",
+    )
 
 
-def _row(name: str, p: DINOPreset) -> tuple[str, ...]:
+def _local(p: DINOPreset) -> str:
     share = f"{p.local_scale[0]:g}-{p.local_scale[1]:g}"
-    return (
-        name, f"{p.images / 1e6:g} M", f"{p.epochs[0]}-{p.epochs[1]}", f"{p.batch}", short(p.base_lr),
-        f"{p.global_scale[0]:g}-{p.global_scale[1]:g}",
-        f"{p.local_crops} x {p.local_share:.2g} of {share}" if p.local_crops else "none",
-        "yes" if p.flip else "no", f"{p.jitter:g}", "/".join(f"{b:g}" for b in p.blur), f"{p.solarise:g}",
-        f"{p.teacher_temp:g}" if p.teacher_temp <= 0.04 else f"0.04-{p.teacher_temp:g}", p.centring,
-    )  # fmt: skip
+    return f"{p.local_crops} x {p.local_share:.2g} of {share}" if p.local_crops else "none"
 
 
 METHOD = Method(

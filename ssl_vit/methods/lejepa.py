@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
-from ssl_vit.configs.crops import CropsConfig, ResolvedCrops
+from ssl_vit.configs.data import CropsConfig, ResolvedCrops
 from ssl_vit.configs.facts import Range
 from ssl_vit.configs.fit import FitConfig, OptimConfig
 from ssl_vit.configs.presets import Preset
 from ssl_vit.configs.recipes import PretrainingRecipe, ResolvedPretraining
-from ssl_vit.configs.resolve import resolve_budget, resolve_rate
-from ssl_vit.configs.settled import OPEN, Resolved, settle
-from ssl_vit.core.text import aligned, note, short
+from ssl_vit.configs.settled import OPEN, Resolved, fill
 from ssl_vit.methods import dino
-from ssl_vit.methods.method import Facts, Method
+from ssl_vit.methods.method import BUDGET, Facts, Method, listing, settle_recipe
 
 
 @dataclass(frozen=True)
@@ -67,81 +65,37 @@ class ResolvedLeJEPARecipe(ResolvedPretraining, LeJEPARecipe):
     lejepa: ResolvedLeJEPA = OPEN
 
 
-@dataclass(frozen=True)
-class LeJEPAPreset:
-    """LeJEPA's part of a preset; crops, budget and batch are DINO's."""
-
-    source: str
-    base_lr: float = 2e-3
-    """Per 256 images of effective batch."""
-    expected: str = "Not measured here."
-    """Result to expect, or that nobody measured it."""
-
-
 _PAPER = (
     "The authors' smallest example (arXiv 2511.08544 and its code): weight 0.02, 16 numbers, 256 directions, base lr "
     "2e-3, weight decay .05. Crops, budget and batch are DINO's."
 )
-_AS = "As px224."
-
 PRESETS = {
-    "digits": LeJEPAPreset(
-        base_lr=4e-3, source="As px224 and DINO's digits.",
-        expected="Not measured to the end here.",
-    ),
-    "px32": LeJEPAPreset(source=_AS),
-    "px64": LeJEPAPreset(source=_AS),
-    "px96": LeJEPAPreset(source=_AS),
-    "px128": LeJEPAPreset(source=_AS),
-    "px224": LeJEPAPreset(
-        source=_PAPER,
-        expected="Not measured here. Elsewhere: Imagenette, ViT-S/16, 200 epochs, linear 87.1 (stable-pretraining).",
-    ),
-}  # fmt: skip
-"""By the name of the preset."""
-
-_WIDE = 192
-"""D of ViT-Ti, the narrowest network that gets the authors' projector."""
+    name: replace(preset, base_lr=2e-3, source="As px224.", expected="Not measured here.")
+    for name, preset in dino.PRESETS.items()
+}
+"""By the name of the preset; crops, budget and batch are DINO's."""
+PRESETS["digits"] = replace(
+    PRESETS["digits"], base_lr=4e-3, source="As px224 and DINO's digits.", expected="Not measured to the end here."
+)
+PRESETS["px224"] = replace(
+    PRESETS["px224"], source=_PAPER,
+    expected="Not measured here. Elsewhere: Imagenette, ViT-S/16, 200 epochs, linear 87.1 (stable-pretraining).",
+)  # fmt: skip
 
 
 def resolve(cfg: LeJEPARecipe, facts: Facts, preset: Preset) -> ResolvedLeJEPARecipe:
-    """Crops, projector and stochastic depth; length, batch and rate.
-
-    Args:
-        cfg: As given.
-        facts: Of images and network.
-        preset: Of the images.
-
-    Raises:
-        UserError: For a local crop that is not made of whole patches, or ranges the wrong way round.
-    """
-    views, given = dino.PRESETS[preset.name], cfg.lejepa
-    rate = views.drop_path if given.drop_path is None else given.drop_path
-    return settle(
-        ResolvedLeJEPARecipe,
-        cfg,
-        preset=preset.name,
-        model=facts.model,
-        crops=dino.resolve_crops(cfg.crops, views, facts),
-        lejepa=settle(
-            ResolvedLeJEPA,
-            given,
-            head_hidden=given.head_hidden or (2048 if facts.width >= _WIDE else 8 * facts.width),
-            drop_path=facts.drop_path(rate, "--lejepa.drop_path"),
-        ),
-        optim=resolve_rate(cfg.optim, PRESETS[preset.name].base_lr),
-        fit=resolve_budget(cfg.fit, facts.images, budget=views.images, epochs=views.epochs, batch=views.batch),
-    )
+    """Crops, projector and stochastic depth; length, batch and rate. UserError as ``dino.resolve_crops``."""
+    own = PRESETS[preset.name]
+    lejepa = fill(ResolvedLeJEPA, cfg.lejepa, head_hidden=dino.hidden_width(facts), drop_path=own.drop_path)
+    lejepa = replace(lejepa, drop_path=facts.drop_path(lejepa.drop_path, "--lejepa.drop_path"))
+    crops = dino.resolve_crops(cfg.crops, own, facts)
+    return settle_recipe(ResolvedLeJEPARecipe, cfg, facts, preset, own, crops=crops, lejepa=lejepa)
 
 
 def table() -> str:
-    """LeJEPA's part of all presets as text of at most 120 columns."""
-    rows = [("preset", "lr"), *((name, short(p.base_lr)) for name, p in PRESETS.items())]
-    notes = [
-        note(name, f"Source: {p.source}") + "\n" + note("", f"Expected: {p.expected}") for name, p in PRESETS.items()
-    ]
-    title = "LeJEPA's part, for recipes/lejepa.py; images, epochs, batch and crops are DINO's:\n"
-    return "\n".join([title, aligned(rows), "", *notes])
+    """LeJEPA's part of all presets."""
+    title = "LeJEPA's part, for recipes/lejepa.py; images, epochs, batch and crops are DINO's"
+    return listing(title, PRESETS, {"lr": BUDGET["lr"]})
 
 
 METHOD = Method(

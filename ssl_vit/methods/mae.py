@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, NamedTuple
 
 from ssl_vit.configs.data import AugmentConfig, ResolvedAugment
 from ssl_vit.configs.facts import Range
 from ssl_vit.configs.presets import Preset
 from ssl_vit.configs.recipes import PretrainingRecipe, ResolvedPretraining
-from ssl_vit.configs.resolve import resolve_augment, resolve_budget, resolve_rate
-from ssl_vit.configs.settled import OPEN, Resolved, settle
-from ssl_vit.core.text import aligned, note, short
-from ssl_vit.methods.method import Facts, Look, Method
+from ssl_vit.configs.resolve import resolve_augment
+from ssl_vit.configs.settled import OPEN, Resolved, fill
+from ssl_vit.core.text import note, short
+from ssl_vit.methods.method import BUDGET, CROP, Facts, Look, Method, MethodPreset, listing, settle_recipe
 
 
 @dataclass(frozen=True)
@@ -59,23 +59,11 @@ class ResolvedMAERecipe(ResolvedPretraining, MAERecipe):
     mae: ResolvedMAE = OPEN
 
 
-@dataclass(frozen=True)
-class MAEPreset:
-    """MAE's part of a preset; the defaults below are the paper's, for photographs."""
+@dataclass(frozen=True, kw_only=True)
+class MAEPreset(MethodPreset):
+    """The defaults are the paper's; ``base_lr`` is that of networks narrower than ViT-B."""
 
-    images: int
-    """Budget: images seen, epochs x images."""
-    source: str
-    expected: str
-    """Result to expect, or that nobody measured it."""
-    epochs: tuple[int, int] = (20, 800)
-    """Fewest and most epochs that the budget may come to."""
-    batch: int = 256
-    """Effective batch, where there are images enough for four steps an epoch."""
-    base_lr: float = 1e-3
-    """Per 256 images of effective batch, of networks narrower than ViT-B."""
     crop: tuple[float, float] = (0.2, 1.0)
-    """Area of the crop as a share of the image; (1, 1): no crop."""
     mask_ratio: float = 0.75
     norm_pix: bool = True
 
@@ -104,15 +92,15 @@ PRESETS = {
         "(benchmarks/results/digits_labels.md).",
     ),
     "px32": MAEPreset(
-        images=4_000_000, source=f"{_RECIPE} Reasoned: a budget of 80 epochs of 50,000 images.",
+        source=f"{_RECIPE} Reasoned: a budget of 80 epochs of 50,000 images.",
         expected=f"CIFAR-10: {_CIFAR10}. Elsewhere: ViT-Ti/2, MAE for 2,000 epochs (100 M images), fine-tuned 89.8; "
         "74.1 from scratch without augmentation (IcarusWizard/MAE).",
     ),
-    "px64": MAEPreset(images=4_000_000, source=_SMALL, expected=_UNKNOWN),
-    "px96": MAEPreset(images=4_000_000, source=_SMALL, expected=_UNKNOWN),
-    "px128": MAEPreset(images=4_000_000, epochs=(100, 800), source=_LARGE, expected="Not measured here."),
+    "px64": MAEPreset(source=_SMALL, expected=_UNKNOWN),
+    "px96": MAEPreset(source=_SMALL, expected=_UNKNOWN),
+    "px128": MAEPreset(epochs=(100, 800), source=_LARGE),
     "px224": MAEPreset(
-        images=4_000_000, epochs=(100, 800),
+        epochs=(100, 800),
         source=f"{_LARGE} The paper trains for 800 epochs of ImageNet-1k (1,000 M images) and more.",
         expected="Not measured here. Elsewhere: Imagenette, ViT-S, k-NN 45.4 after 1.9 M images and 61.0 after 7.6 M "
         "(lightly). ImageNet-1k, ViT-B/16, fine-tuned: 81.3 after 100 epochs (lightly), 83.6 after 1,600 (paper).",
@@ -122,16 +110,16 @@ PRESETS = {
 
 
 class _Decoder(NamedTuple):
-    """The decoder for encoders from some width on."""
+    """The decoder for encoders from some width on.
+
+    None: half the encoder's width in whole heads of 32, one head for each of them and at least 2, the preset's rate.
+    """
 
     least: int
     depth: int
     width: int | None = None
-    """None: half the encoder's, in whole heads of 32, at least one."""
     heads: int | None = None
-    """None: one per 32 of the decoder's width, at least 2."""
     base_lr: float | None = None
-    """None: the preset's."""
 
 
 _DECODERS = (_Decoder(768, 8, 512, 16, 1.5e-4), _Decoder(192, 4), _Decoder(0, 2))
@@ -140,61 +128,37 @@ network than the encoder, as the paper's is for ViT-L."""
 
 
 def resolve(cfg: MAERecipe, facts: Facts, preset: Preset) -> ResolvedMAERecipe:
-    """Masking, targets and decoder; length, batch and rate.
-
-    Args:
-        cfg: As given.
-        facts: Of images and network.
-        preset: Of the images.
-    """
-    own, width, given = PRESETS[preset.name], facts.width, cfg.mae
-    decoder = next(d for d in _DECODERS if width >= d.least)
-    inner = given.decoder_width or decoder.width or max(32, width // 2 // 32 * 32)
-    return settle(
-        ResolvedMAERecipe,
-        cfg,
-        preset=preset.name,
-        model=facts.model,
-        mae=settle(
-            ResolvedMAE,
-            given,
-            mask_ratio=own.mask_ratio if given.mask_ratio is None else given.mask_ratio,
-            norm_pix=own.norm_pix if given.norm_pix is None else given.norm_pix,
-            decoder_width=inner,
-            decoder_depth=given.decoder_depth or decoder.depth,
-            decoder_heads=given.decoder_heads or decoder.heads or max(2, inner // 32),
-        ),
-        optim=resolve_rate(cfg.optim, decoder.base_lr or own.base_lr),
-        augment=resolve_augment(cfg.augment, preset, own.crop, labelled=False),
-        fit=resolve_budget(cfg.fit, facts.images, budget=own.images, epochs=own.epochs, batch=own.batch),
-    )
+    """Masking, targets and decoder; length, batch and rate."""
+    own = PRESETS[preset.name]
+    decoder = next(d for d in _DECODERS if facts.width >= d.least)
+    width = cfg.mae.decoder_width or decoder.width or max(32, facts.width // 2 // 32 * 32)
+    mae = fill(
+        ResolvedMAE, cfg.mae, mask_ratio=own.mask_ratio, norm_pix=own.norm_pix, decoder_width=width,
+        decoder_depth=decoder.depth, decoder_heads=decoder.heads or max(2, width // 32),
+    )  # fmt: skip
+    augment = resolve_augment(cfg.augment, preset, own.crop, labelled=False)
+    own = replace(own, base_lr=decoder.base_lr or own.base_lr)
+    return settle_recipe(ResolvedMAERecipe, cfg, facts, preset, own, mae=mae, augment=augment)
 
 
 def table() -> str:
-    """MAE's part of all presets as text of at most 120 columns."""
-    head = ("preset", "images", "epochs", "batch", "lr", "crop", "mask", "targets")
-    rows = [
-        (name, f"{p.images / 1e6:g} M", f"{p.epochs[0]}-{p.epochs[1]}", f"{p.batch}", short(p.base_lr),
-         "none" if p.crop == (1.0, 1.0) else f"{p.crop[0]:g}-{p.crop[1]:g}", f"{p.mask_ratio:g}",
-         "normalised" if p.norm_pix else "pixels")
-        for name, p in PRESETS.items()
-    ]  # fmt: skip
+    """MAE's part of all presets."""
     decoders = "; ".join(
         f"from width {d.least}: {d.depth} blocks of {d.width or 'half the width'}"
         f"{f', lr {short(d.base_lr)}' if d.base_lr else ''}"
         for d in _DECODERS
     )
-    notes = [
-        note(name, f"Source: {p.source}") + "\n" + note("", f"Expected: {p.expected}") for name, p in PRESETS.items()
-    ]
-    return "\n".join(
-        [
-            "MAE's part, for recipes/mae.py:\n",
-            aligned([head, *rows]),
-            "\nimages: the budget, which keeps between the least and most epochs. lr: per 256 images.",
-            f"{note('Decoders:', decoders)}.\n",
-            *notes,
-        ]
+    return listing(
+        "MAE's part, for recipes/mae.py",
+        PRESETS,
+        {
+            **BUDGET,
+            **CROP,
+            "mask": lambda p: f"{p.mask_ratio:g}",
+            "targets": lambda p: "normalised" if p.norm_pix else "pixels",
+        },
+        "\nimages: the budget, which keeps between the least and most epochs. lr: per 256 images.\n"
+        f"{note('Decoders:', decoders)}.\n",
     )
 
 
@@ -207,7 +171,7 @@ METHOD = Method(
     resolve=resolve,
     presets=table,
     build="ssl_vit.objectives.mae:build",
-    picture="ssl_vit.figures.reconstructions:draw",
+    picture="ssl_vit.figures.reconstructions:save_reconstructions",
     look=Look("#0072b2", "#5fb6ec", "o"),
     unasked=True,
 )

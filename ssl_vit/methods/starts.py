@@ -73,10 +73,6 @@ def untrained() -> tuple[str, ...]:
 
 
 def start_of(objective: str) -> str | None:
-    """The start that a backbone's record, or a row of results, tells of by its title; None where none is called so.
-
-    Args:
-        objective: Such as ``MAE``, ``DINO, student`` or ``raw pixels``.
-    """
+    """The start that a record or row tells of: ``MAE``, ``DINO, student``, ``raw pixels``; None for none."""
     named = {start.title: name for name, start in starts().items()}
     return named.get(objective.partition(",")[0])

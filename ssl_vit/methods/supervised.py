@@ -10,9 +10,9 @@ from ssl_vit.configs.evaluation import LabelsConfig
 from ssl_vit.configs.facts import SAME_RUN, Range
 from ssl_vit.configs.fit import FitConfig, OptimConfig, ResolvedFit, ResolvedOptim, RunConfig
 from ssl_vit.configs.model import AdaptConfig, ModelConfig, ResolvedModel
-from ssl_vit.configs.presets import NARROW, Preset, Task
-from ssl_vit.configs.resolve import least_steps, resolve_augment, resolve_rate
-from ssl_vit.configs.settled import OPEN, Resolved, settle
+from ssl_vit.configs.presets import NARROW, LabelledStart, Preset
+from ssl_vit.configs.resolve import least_steps, resolve_augment
+from ssl_vit.configs.settled import OPEN, Resolved, fill, settle
 from ssl_vit.core.errors import UserError
 from ssl_vit.methods.method import Facts
 
@@ -127,94 +127,45 @@ class ResolvedFinetuneRecipe(ResolvedLabelled, FinetuneRecipe):
 
 
 def resolve(cfg: SupervisedRecipe, facts: Facts, preset: Preset) -> ResolvedSupervisedRecipe:
-    """Pooling, mixing, augmentation, length and rate of training from scratch.
-
-    Args:
-        cfg: As given.
-        facts: Of the labelled training images and the network.
-        preset: Of the images.
-
-    Raises:
-        UserError: For a pooling that the model does not have.
-    """
+    """Pooling, mixing, augmentation, length and rate of training from scratch; UserError as ``resolve_supervised``."""
     taken = _labelled(cfg, facts, preset, "scratch")
     return settle(ResolvedSupervisedRecipe, cfg, preset=preset.name, model=facts.model, **taken)
 
 
 def resolve_finetuning(cfg: FinetuneRecipe, facts: Facts, preset: Preset) -> ResolvedFinetuneRecipe:
-    """The same of fine-tuning; the network is a backbone at the size and patch that ``facts`` tell.
-
-    Args:
-        cfg: As given.
-        facts: Of the labelled training images and the backbone.
-        preset: That of the run which made the backbone.
-
-    Raises:
-        UserError: For a pooling that the backbone does not have.
-    """
+    """The same of fine-tuning: ``facts`` tell size and patch of the backbone, the preset is that of its run."""
     model = AdaptConfig(facts.model.img_size, facts.model.patch_size)
     return settle(ResolvedFinetuneRecipe, cfg, model=model, **_labelled(cfg, facts, preset, "finetune"))
 
 
-def _labelled(cfg: LabelledRecipe, facts: Facts, preset: Preset, task: Task) -> dict[str, Any]:
+def _labelled(cfg: LabelledRecipe, facts: Facts, preset: Preset, start: LabelledStart) -> dict[str, Any]:
     """The groups that both have, resolved alike but for the learning rate."""
-    fit = settle(
-        ResolvedFit,
-        cfg.fit,
-        batch_size=cfg.fit.batch_size or preset.labelled_batch,
-        epochs=cfg.fit.epochs or float(preset.labelled_epochs),
-        min_steps=least_steps(cfg.fit),
-    )
+    batch, epochs, steps = preset.labelled_batch, float(preset.labelled_epochs), least_steps(cfg.fit)
     return {
         "supervised": resolve_supervised(cfg.supervised, facts, preset),
         "augment": resolve_augment(cfg.augment, preset, preset.labelled_crop, labelled=True),
-        "optim": resolve_rate(cfg.optim, labelled_rate(preset, facts.width, task)),
-        "fit": fit,
+        "optim": fill(ResolvedOptim, cfg.optim, base_lr=labelled_rate(preset, facts.width, start)),
+        "fit": fill(ResolvedFit, cfg.fit, batch_size=batch, epochs=epochs, min_steps=steps),
     }
 
 
-def labelled_rate(preset: Preset, width: int, task: Task) -> float:
-    """The base learning rate of training on labels.
-
-    Args:
-        preset: Of the images.
-        width: D of the network.
-        task: From scratch or from a backbone.
-    """
-    return (preset.narrow_lr if width < NARROW else None) or preset.base_lr[task]
+def labelled_rate(preset: Preset, width: int, start: LabelledStart) -> float:
+    """The base learning rate of training a network of width D on labels."""
+    return (preset.narrow_lr if width < NARROW else None) or preset.base_lr[start]
 
 
 def resolve_supervised(cfg: SupervisedConfig, facts: Facts, preset: Preset) -> ResolvedSupervised:
-    """Pooling, mixing and stochastic depth as definite values.
-
-    Args:
-        cfg: As given.
-        facts: Of the labelled training images and the network.
-        preset: Of the images.
-
-    Raises:
-        UserError: For a pooling that the model does not have.
-    """
+    """Pooling, mixing and stochastic depth as definite values; UserError for a pooling that the model does not have."""
     usual = "mean_prenorm" if facts.model.pool == "mean" else "cls"
-    if not facts.shape.plain:
+    if not facts.network.plain:
         usual = "mean"
         if cfg.pool not in (None, usual):
             raise UserError(f"--supervised.pool {cfg.pool} needs the tokens of a plain ViT; this model has mean alone")
-    mixed = {
-        k: v if getattr(cfg, k) is None else getattr(cfg, k)
-        for k, v in mixing(preset, facts.images, facts.kind).items()
-    }
-    drop_path = facts.drop_path(cfg.drop_path, "--supervised.drop_path")
-    return settle(ResolvedSupervised, cfg, pool=cfg.pool or usual, drop_path=drop_path, **mixed)
+    cfg = replace(cfg, drop_path=facts.drop_path(cfg.drop_path, "--supervised.drop_path"))
+    return fill(ResolvedSupervised, cfg, pool=usual, **mixing(preset, facts.images, facts.kind))
 
 
 def mixing(preset: Preset, labels: int, kind: str) -> dict[str, float]:
-    """Mixup and cutmix: few labels, and numbers, are not mixed.
-
-    Args:
-        preset: Of the images.
-        labels: How many are trained on.
-        kind: What they are.
-    """
+    """Mixup and cutmix: few labels, and numbers, are not mixed."""
     mixed = labels >= preset.mixed_from and kind != "regression"
     return {"mixup": preset.mixup if mixed else 0.0, "cutmix": preset.cutmix if mixed else 0.0}

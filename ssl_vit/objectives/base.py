@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -62,9 +62,9 @@ class Objective(nn.Module, ABC):
     def forward(self, inputs: dict[str, Tensor]) -> StepOutput:
         """The loss of one micro-batch, a deterministic function of the parameters and what the view drew."""
 
-    @abstractmethod
     def exported(self) -> Backbone:
-        """The backbone that evaluation loads."""
+        """The backbone that evaluation loads: where nothing else is said, what is called ``backbone``."""
+        return cast(Backbone, self.backbone)
 
     def layer_id(self, name: str) -> int:
         """Depth of a parameter for layer-wise learning-rate decay; the largest id keeps the full rate."""
@@ -85,19 +85,11 @@ class Objective(nn.Module, ABC):
         """After the optimiser: moving averages."""
 
     def compile_passes(self, mode: str | None) -> None:
-        """From now on forward and backward pass run compiled, for static shapes.
-
-        Args:
-            mode: torch.compile's; "reduce-overhead" captures CUDA graphs.
-        """
+        """From now on both passes run compiled, for static shapes; "reduce-overhead" captures CUDA graphs."""
         self.compile(dynamic=False, mode=mode)
 
     def describe(self, steps: int) -> str:
-        """Lines on what the resolved options came to, for the screen; empty where there is nothing to add.
-
-        Args:
-            steps: Optimiser steps of the whole run.
-        """
+        """Lines on what the resolved options come to in a run of so many steps, for the screen; empty for none."""
         return ""
 
     def observed(self) -> dict[str, float]:
@@ -107,6 +99,12 @@ class Objective(nn.Module, ABC):
     def stop_reason(self) -> str | None:
         """Why the run must stop after the step just taken, the same on every process; None to go on."""
         return None
+
+
+def train_all(backbone: Backbone, freeze_positions: bool) -> None:
+    """Has all of a backbone trained, but for a position embedding that is a fixed (sine-cosine) table."""
+    for name, parameter in backbone.named_parameters():
+        parameter.requires_grad_(not (freeze_positions and name.endswith("pos_embed")))
 
 
 class Built(NamedTuple):

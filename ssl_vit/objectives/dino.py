@@ -9,18 +9,19 @@ from __future__ import annotations
 import copy
 import math
 import sys
+from functools import reduce
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from ssl_vit.core.dist import rank_and_world, sum_over_ranks
-from ssl_vit.core.schedules import base_momentum, teacher_momentum, teacher_temperature
+from ssl_vit.core.schedules import base_momentum, teacher_temperature, warmup_cosine
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.methods.dino import ResolvedDINO, ResolvedDINORecipe
 from ssl_vit.models.backbone import Backbone, Pool, pooled_views
-from ssl_vit.models.projection import ProjectionHead
-from ssl_vit.objectives.base import Built, Clock, Objective, StepOutput
+from ssl_vit.models.heads import ProjectionHead
+from ssl_vit.objectives.base import Built, Clock, Objective, StepOutput, train_all
 from ssl_vit.objectives.distillation import LastLayer, LossParts, Teaching, cross_view_loss, sinkhorn_knopp
 from ssl_vit.objectives.health import Observations, Watch, collapse_kind, explain_collapse, steps_between_looks
 from ssl_vit.views.multicrop import by_size, views_for
@@ -37,13 +38,7 @@ class Branch(nn.Module):
     """A backbone and a head: what student and teacher both are."""
 
     def __init__(self, backbone: Backbone, head: ProjectionHead, pool: Pool) -> None:
-        """Puts them together.
-
-        Args:
-            backbone: Where features come from.
-            head: What makes outputs of them.
-            pool: What represents a view.
-        """
+        """Puts them together."""
         super().__init__()
         self.backbone = backbone
         self.head = head
@@ -67,21 +62,12 @@ class DINO(Objective):
     def __init__(
         self, backbone: Backbone, cfg: ResolvedDINO, *, pool: Pool, batch_size: int, freeze_positions: bool = False
     ) -> None:
-        """Adds a head, and a teacher that starts as a copy.
-
-        Args:
-            backbone: The student's; random or pre-trained.
-            cfg: Resolved options; sizes and temperatures are numbers.
-            pool: What represents an image.
-            batch_size: Effective batch size, for the teacher's momentum.
-            freeze_positions: Leave the position embedding as it is (a sine-cosine table).
-        """
+        """Adds a head, and a teacher that starts as a copy; its momentum depends on the effective batch size."""
         super().__init__()
         self.cfg, self.batch_size = cfg, batch_size
         self.batch_statistics, self.answers = cfg.centring == "sinkhorn", cfg.out_dim
         self.export_note = "student" if cfg.export == "student" else ""
-        for name, parameter in backbone.named_parameters():
-            parameter.requires_grad_(not (freeze_positions and name.endswith("pos_embed")))
+        train_all(backbone, freeze_positions)
         head = ProjectionHead(
             backbone.embed_dim, cfg.out_dim, hidden=cfg.head_hidden, bottleneck=cfg.head_bottleneck,
             layers=cfg.head_layers, fixed_gain=cfg.norm_last_layer,
@@ -92,8 +78,8 @@ class DINO(Objective):
         self.register_buffer("centre", torch.zeros(cfg.out_dim))
         self.watch = Watch()
         # Sums of one step, in no buffer: DDP must not touch them, and between steps they are empty.
-        self._teacher_sum: Tensor | None = None
-        self._teacher_rows = 0
+        self._taught: tuple[Tensor, ...] = ()
+        self._taught_rows = 0
         self._observations: Observations | None = None
         self._health: dict[str, float] = {}
         self._complaint: str | None = None
@@ -105,9 +91,9 @@ class DINO(Objective):
         return (self.student if self.cfg.export == "student" else self.teacher).backbone
 
     def momentum(self, clock: Clock) -> float:
-        """Share of its weights that the teacher keeps after this step."""
+        """Share of its weights that the teacher keeps after this step: a cosine to 1 (section 3.1)."""
         base = base_momentum(self.batch_size, clock.total_steps) if self.cfg.momentum is None else self.cfg.momentum
-        return teacher_momentum(clock.step, total_steps=clock.total_steps, base=base)
+        return warmup_cosine(clock.step, total_steps=clock.total_steps, warmup_steps=0, peak=base, final=1.0)
 
     def compile_passes(self, mode: str | None) -> None:
         """Compiles what makes features; head and loss are few large products, and a loss in chunks by hand."""
@@ -115,11 +101,7 @@ class DINO(Objective):
             branch.features = torch.compile(branch.features, dynamic=False, mode=mode)
 
     def describe(self, steps: int) -> str:
-        """What the resolved options came to, in words.
-
-        Args:
-            steps: Optimiser steps of the whole run.
-        """
+        """Outputs, and the teacher's momentum and temperature."""
         cfg = self.cfg
         start = self.momentum(Clock(0, steps, 1.0))
         chosen = "given" if cfg.momentum is not None else "from batch and steps"
@@ -145,29 +127,23 @@ class DINO(Objective):
         self._observations = Observations() if looked_at else None
 
     def forward(self, inputs: dict[str, Tensor]) -> StepOutput:
-        """The loss.
+        """The loss of ``globals`` Float[B G C S S] and, where there are any, ``locals`` Float[B L C s s].
 
-        Args:
-            inputs: ``globals`` Float[B G C S S]; where there are any, ``locals`` Float[B L C s s]; with stochastic
-                depth of the student ``drop_globals`` Float[B G *L] and ``drop_locals``.
+        With stochastic depth of the student there are ``drop_globals`` Float[B G *L] and ``drop_locals``.
         """
         views = by_size(inputs)
         with torch.no_grad():
             taught = self.teacher.head.bottleneck(self.teacher.features(inputs["globals"], None)).transpose(0, 1)
             layer = LastLayer(self.teacher.head.direction, self.teacher.head.gain)
-            self._note_outputs(taught, layer)
+            # The sum of the teacher's outputs, without making them: the last layer is linear.
+            self._taught += (layer.outputs(taught.sum(dim=(0, 1)), layer.scale()),)
+            self._taught_rows += taught.shape[0] * taught.shape[1]
         learnt = self.student.head.bottleneck(torch.cat([self.student.features(*view) for view in views], dim=1))
         parts = self._loss(learnt.transpose(0, 1), taught, layer)
         divergence = parts.loss.detach() - parts.entropy
         if self._observations is not None:
             self._observations.add(parts.marginal, parts.entropy, divergence)
         return StepOutput(parts.loss, {"teacher_entropy": parts.entropy, "kl": divergence})
-
-    def _note_outputs(self, taught: Float[Tensor, "G B Z"], layer: LastLayer) -> None:
-        """Adds to the sum of the teacher's outputs, without making them: the last layer is linear."""
-        total = layer.outputs(taught.sum(dim=(0, 1)), layer.scale())
-        self._teacher_sum = total if self._teacher_sum is None else self._teacher_sum + total
-        self._teacher_rows += taught.shape[0] * taught.shape[1]
 
     def _loss(self, learnt: Float[Tensor, "V B Z"], taught: Float[Tensor, "G B Z"], layer: LastLayer) -> LossParts:
         cfg, targets = self.cfg, None
@@ -192,10 +168,9 @@ class DINO(Objective):
             moved: list[tuple[Tensor, Tensor]] = [(t, s) for t, s in pairs if s.requires_grad]
             kept, now = [t for t, _ in moved], [s for _, s in moved]
             torch._foreach_lerp_(kept, now, 1.0 - self.momentum(clock))  # pyright: ignore[reportPrivateImportUsage]
-            assert self._teacher_sum is not None
-            mean = sum_over_ranks(self._teacher_sum) / (self._teacher_rows * rank_and_world()[1])
+            mean = sum_over_ranks(reduce(torch.add, self._taught)) / (self._taught_rows * rank_and_world()[1])
             self.centre.lerp_(mean.to(self.centre.dtype), 1.0 - self.cfg.centre_momentum)
-        self._teacher_sum, self._teacher_rows = None, 0
+        self._taught, self._taught_rows = (), 0
         if self._observations is not None:
             self._health = self._observations.read(self.centre)
             self._look(clock)
@@ -225,17 +200,7 @@ class DINO(Objective):
 
 
 def build(cfg: ResolvedDINORecipe, backbone: Backbone, scale: PixelScale, dtype: torch.dtype) -> Built:
-    """Objective and view of one run.
-
-    Args:
-        cfg: Resolved.
-        backbone: Random or pre-trained.
-        scale: Pixel statistics.
-        dtype: Arithmetic of the images.
-
-    Raises:
-        UserError: For local crops that the backbone cannot read.
-    """
+    """Objective and view of one run; UserError for local crops that the backbone cannot read."""
     model = cfg.model
     seen = views_for(backbone, model, cfg.crops, cfg.dino.drop_path, scale, dtype)
     # The head has always been drawn one number after the backbone: runs of version 0.1 can be repeated bit for bit.

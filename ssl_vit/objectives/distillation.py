@@ -44,12 +44,7 @@ class Teaching(NamedTuple):
     """Probabilities that were made beforehand (Sinkhorn-Knopp); None: the sharpened softmax of centred outputs."""
 
     def chunk(self, part: slice, scale: Float[Tensor, " K"]) -> tuple[Float[Tensor, "G b K"], Float[Tensor, "G b"]]:
-        """Probabilities of some images, and their entropies.
-
-        Args:
-            part: Which images.
-            scale: Of the last layer, divided by the temperature.
-        """
+        """Probabilities of some images, and their entropies; ``scale``: the last layer's over the temperature."""
         if self.targets is not None:
             p = self.targets[:, part]
             return p, -torch.special.xlogy(p, p).sum(dim=-1)
@@ -156,14 +151,7 @@ def cross_view_loss(
             for j in student views, j != i:
                 loss += -(P_i * log_softmax(s_j / temperature)).sum() / number of pairs
 
-    then the mean over images.
-
-    Args:
-        student: Bottleneck of all views; those that the teacher sees come first, in its order.
-        layer: The student's last layer.
-        teaching: What the teacher says.
-        temperature: The student's.
-        chunk: Images whose outputs are in memory at once.
+    then the mean over images, of which ``chunk`` are worked on at once. Views that the teacher sees come first.
     """
     return LossParts(*_CrossView.apply(student, layer.direction, layer.gain, teaching, temperature, chunk))
 
@@ -171,12 +159,7 @@ def cross_view_loss(
 def sinkhorn_knopp(outputs: Float[Tensor, "*B K"], temperature: float, iterations: int = 3) -> Float[Tensor, "*B K"]:
     """Probabilities that use every output equally often over the batch of all processes (Caron et al. 2020; DINOv2).
 
-    In logarithms, so that nothing can vanish.
-
-    Args:
-        outputs: Of the teacher.
-        temperature: The teacher's.
-        iterations: Times that columns, then rows are normalised.
+    Columns, then rows are normalised so many times, in logarithms, so that nothing can vanish.
     """
     log_q = outputs.flatten(0, -2) / temperature
     for _ in range(iterations):

@@ -38,37 +38,17 @@ class Observations:
         """Empty."""
         self._sums: dict[str, Tensor] = {}
 
-    def add(
-        self,
-        marginal: Float[Tensor, " K"],
-        entropy: Float[Tensor, ""],
-        divergence: Float[Tensor, ""],
-    ) -> None:
-        """One micro-batch.
-
-        Args:
-            marginal: Mean of its probabilities.
-            entropy: Mean entropy of its probabilities.
-            divergence: Mean KL divergence from teacher to student.
-        """
-        new = {
-            "micro": marginal.new_ones(()),
-            "marginal": marginal,
-            "entropy": entropy,
-            "divergence": divergence,
-        }
+    def add(self, marginal: Float[Tensor, " K"], entropy: Float[Tensor, ""], divergence: Float[Tensor, ""]) -> None:
+        """One micro-batch: its mean probabilities, their mean entropy, mean KL divergence from teacher to student."""
+        new = {"micro": marginal.new_ones(()), "marginal": marginal, "entropy": entropy, "divergence": divergence}
         for name, value in new.items():
             self._sums[name] = self._sums[name] + value.detach() if name in self._sums else value.detach()
 
     def read(self, centre: Float[Tensor, " K"]) -> dict[str, float]:
-        """What one step looked like over all processes; forgets it.
+        """What one step looked like over all processes; forgets it. What is not finite is left out.
 
-        Args:
-            centre: The running centre.
-
-        Returns:
-            ``teacher_entropy`` and ``kl`` in nats beside ``ln_out_dim``; ``marginal_entropy``, of the mean
-            distribution; and ``centre_norm``. What is not finite is left out: that the loop reports.
+        It is ``teacher_entropy`` and ``kl`` in nats beside ``ln_out_dim``, ``marginal_entropy`` of the mean
+        distribution, and ``centre_norm``.
         """
         # On the host, in double precision, which not every device has.
         total = {name: sum_over_ranks(v.clone()).cpu().numpy().astype(np.float64) for name, v in self._sums.items()}
@@ -86,15 +66,10 @@ class Observations:
 
 
 def spread(features: Float[np.ndarray, "n D"]) -> dict[str, float]:
-    """How much features differ; empty where they are no finite numbers.
+    """``effective_rank`` and ``feature_std``: how much features differ; empty where they are no finite numbers.
 
-    Args:
-        features: Of some images.
-
-    Returns:
-        ``effective_rank``: exp of the entropy of their singular values (RankMe, Garrido et al. 2023, equation 1), at
-        most the smaller of n and D; and ``feature_std``, their deviation as a share of their root mean square length,
-        0 where all are the same.
+    The first is exp of the entropy of their singular values (RankMe, Garrido et al. 2023, equation 1), at most the
+    smaller of n and D. The second is their deviation as a share of their root mean square length, 0 where all are one.
     """
     x = features.astype(np.float64)
     if not np.isfinite(x).all():
@@ -126,13 +101,7 @@ def collapse_kind(health: dict[str, float]) -> Collapse | None:
 
 
 def explain_collapse(kind: Collapse, health: dict[str, float], since: int) -> str:
-    """What happened, how it shows, and which options to try.
-
-    Args:
-        kind: Of the collapse.
-        health: What the last look showed.
-        since: Step that first showed it, counted from 1.
-    """
+    """What happened since that step (counted from 1), how it shows, and which options to try."""
     names = {"teacher_entropy": "teacher entropy", "marginal_entropy": "of its mean answer",
              "ln_out_dim": "ln(out_dim)", "kl": "KL"}  # fmt: skip
     numbers = ", ".join(f"{words} {health[name]:.3f}" for name, words in names.items() if name in health)
@@ -161,14 +130,9 @@ class Watch(nn.Module):
         self.register_buffer("state", torch.tensor([-1, -1, 0]))
 
     def look(self, kind: Collapse | None, step: int) -> int | None:
-        """Takes note of one look; a single healthy one between others ends nothing, another kind starts anew.
+        """Takes note of a look at a step (0-based); gives the step since which there has been this kind of collapse.
 
-        Args:
-            kind: What it showed.
-            step: Optimiser step, 0-based.
-
-        Returns:
-            The step since which this kind of collapse has been there; None where there is none.
+        A single healthy look between others ends nothing, another kind starts anew. None where there is none.
         """
         since, before, healthy = self.state.tolist()
         if kind is None:

@@ -18,7 +18,7 @@ from ssl_vit.data.scale import PixelScale
 from ssl_vit.methods.lejepa import ResolvedLeJEPA, ResolvedLeJEPARecipe
 from ssl_vit.models.backbone import Backbone, Pool, pooled_views
 from ssl_vit.models.batchnorm import synchronise_batch_norm
-from ssl_vit.objectives.base import Built, Clock, Objective, StepOutput
+from ssl_vit.objectives.base import Built, Clock, Objective, StepOutput, train_all
 from ssl_vit.views.multicrop import GLOBALS, by_size, views_for
 
 _KNOTS, _FURTHEST = 17, 3.0
@@ -26,25 +26,16 @@ _KNOTS, _FURTHEST = 17, 3.0
 
 
 def disagreement(z: Float[Tensor, "V B Z"], centres: int) -> Float[Tensor, ""]:
-    """Mean squared distance of every view's embedding to the mean of its image's global ones (section 5.1).
-
-    Args:
-        z: Embeddings.
-        centres: Global views, which come first.
-    """
+    """Mean squared distance of every view's embedding to the mean of its image's first, global ones (section 5.1)."""
     return (z - z[:centres].mean(dim=0)).square().mean()
 
 
 def sketched_gaussianity(z: Float[Tensor, "V B Z"], directions: Float[Tensor, "Z A"]) -> Float[Tensor, ""]:
-    """SIGReg: how far embeddings are from a standard normal, seen along single directions (section 4).
+    """SIGReg: how far embeddings are from a standard normal, seen along single directions of length 1 (section 4).
 
     For every view and direction it is the statistic of Epps and Pulley over the N images of all processes,
     N times the integral of |phi_N(t) - exp(-t^2 / 2)|^2 exp(-t^2 / 2), where phi_N(t) is the mean of exp(i t a.z). The
-    integrand is even: trapezia on half of the line count twice.
-
-    Args:
-        z: Embeddings, of as many images on every process.
-        directions: A of them, of length 1.
+    integrand is even: trapezia on half of the line count twice. Every process has as many images.
     """
     t = torch.linspace(0.0, _FURTHEST, _KNOTS, dtype=z.dtype, device=z.device)
     normals = torch.exp(-0.5 * t.square())
@@ -58,24 +49,14 @@ def sketched_gaussianity(z: Float[Tensor, "V B Z"], directions: Float[Tensor, "Z
     return images * (distance @ (weights * normals)).mean()
 
 
-class Projector(nn.Sequential):
-    """An MLP with batch normalisation and ReLU: features to embeddings."""
-
-    def __init__(self, width: int, *, hidden: int, out_dim: int, layers: int = 3) -> None:
-        """Weights as torch initialises linear layers.
-
-        Args:
-            width: D of the features.
-            hidden: Width of the hidden layers.
-            out_dim: Z, numbers in an embedding.
-            layers: Linear layers, at least 1.
-        """
-        super().__init__()
-        widths = [width, *[hidden] * (layers - 1)]
-        for before, after in pairwise(widths):
-            self.extend([nn.Linear(before, after), nn.BatchNorm1d(after), nn.ReLU()])
-        self.append(nn.Linear(widths[-1], out_dim))
-        synchronise_batch_norm(self)
+def projector(width: int, *, hidden: int, out_dim: int, layers: int) -> nn.Sequential:
+    """Features of D numbers to embeddings of Z: linear layers with batch normalisation and ReLU between them."""
+    made, widths = nn.Sequential(), [width, *[hidden] * (layers - 1)]
+    for before, after in pairwise(widths):
+        made.extend([nn.Linear(before, after), nn.BatchNorm1d(after), nn.ReLU()])
+    made.append(nn.Linear(widths[-1], out_dim))
+    synchronise_batch_norm(made)
+    return made
 
 
 class LeJEPA(Objective):
@@ -91,29 +72,16 @@ class LeJEPA(Objective):
     def __init__(
         self, backbone: Backbone, cfg: ResolvedLeJEPA, *, pool: Pool, seed: int, freeze_positions: bool = False
     ) -> None:
-        """Adds a projector to a backbone.
-
-        Args:
-            backbone: Random or pre-trained.
-            cfg: Resolved options.
-            pool: What represents an image.
-            seed: Of the directions.
-            freeze_positions: Leave the position embedding as it is (a sine-cosine table).
-        """
+        """Adds a projector to a backbone; the seed is that of the directions."""
         super().__init__()
-        for name, parameter in backbone.named_parameters():
-            parameter.requires_grad_(not (freeze_positions and name.endswith("pos_embed")))
+        train_all(backbone, freeze_positions)
         self.backbone, self.cfg, self.seed = backbone, cfg, seed
         self.pool: Pool = pool
         width = backbone.pooled_width(pool)
-        self.projector = Projector(width, hidden=cfg.head_hidden, out_dim=cfg.out_dim, layers=cfg.head_layers)
+        self.projector = projector(width, hidden=cfg.head_hidden, out_dim=cfg.out_dim, layers=cfg.head_layers)
         self.directions: Tensor
         self.register_buffer("directions", torch.empty(cfg.out_dim, cfg.slices), persistent=False)
         self._point(0)
-
-    def exported(self) -> Backbone:
-        """The backbone."""
-        return self.backbone
 
     def begin_step(self, clock: Clock) -> None:
         """Draws directions, the same on every process."""
@@ -126,22 +94,16 @@ class LeJEPA(Objective):
         self.directions.copy_(drawn / drawn.norm(dim=0))
 
     def forward(self, inputs: dict[str, Tensor]) -> StepOutput:
-        """The loss.
+        """The loss of ``globals`` Float[B G C S S] and, where there are any, ``locals`` Float[B L C s s].
 
-        Args:
-            inputs: ``globals`` Float[B G C S S]; where there are any, ``locals`` Float[B L C s s]; with stochastic
-                depth ``drop_globals`` Float[B G *L] and ``drop_locals``.
+        With stochastic depth there are ``drop_globals`` Float[B G *L] and ``drop_locals``.
         """
         x = torch.cat([pooled_views(self.backbone, self.pool, *views) for views in by_size(inputs)], dim=1)
         z = self.projector(x.flatten(0, 1)).unflatten(0, x.shape[:2]).transpose(0, 1)
         return self.judge(z)
 
     def judge(self, z: Float[Tensor, "V B Z"]) -> StepOutput:
-        """The loss of embeddings, in single precision at least.
-
-        Args:
-            z: Global views first.
-        """
+        """The loss of embeddings (global views first), in single precision at least."""
         z = z.to(torch.promote_types(z.dtype, torch.float32))
         with torch.autocast(z.device.type, enabled=False):
             apart, odd = disagreement(z, GLOBALS), sketched_gaussianity(z, self.directions)
@@ -150,17 +112,7 @@ class LeJEPA(Objective):
 
 
 def build(cfg: ResolvedLeJEPARecipe, backbone: Backbone, scale: PixelScale, dtype: torch.dtype) -> Built:
-    """Objective and view of one run.
-
-    Args:
-        cfg: Resolved.
-        backbone: Random or pre-trained.
-        scale: Pixel statistics.
-        dtype: Arithmetic of the images.
-
-    Raises:
-        UserError: For local crops that the backbone cannot read.
-    """
+    """Objective and view of one run; UserError for local crops that the backbone cannot read."""
     model = cfg.model
     seen = views_for(backbone, model, cfg.crops, cfg.lejepa.drop_path, scale, dtype)
     fixed = model.positions == "sincos"

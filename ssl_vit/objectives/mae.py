@@ -17,11 +17,10 @@ from ssl_vit.data.loading.batch import Batch
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.methods.mae import ResolvedMAE, ResolvedMAERecipe
 from ssl_vit.models.backbone import Backbone, TokenBackbone, Tokens, with_tokens
-from ssl_vit.models.blocks import make_blocks, run_block_for
-from ssl_vit.models.init import init_weights
+from ssl_vit.models.blocks import init_weights, make_blocks, run_block
 from ssl_vit.models.positions import sincos_2d
 from ssl_vit.models.vit import gather_patches
-from ssl_vit.objectives.base import Built, Objective, StepOutput
+from ssl_vit.objectives.base import Built, Objective, StepOutput, train_all
 from ssl_vit.views.training import View, sample_key, train_images
 
 
@@ -51,16 +50,7 @@ class MAE(Objective):
     """Mean squared error on the hidden patches only (MAE, section 3 and appendix A.1)."""
 
     def __init__(self, backbone: TokenBackbone, cfg: ResolvedMAE, *, freeze_positions: bool = False) -> None:
-        """Adds a decoder to a backbone; the backbone keeps its weights.
-
-        Args:
-            backbone: Any backbone that can leave tokens out.
-            cfg: Resolved options; the decoder's sizes are numbers.
-            freeze_positions: Leave the position embedding as it is: MAE's sine-cosine table is fixed.
-
-        Raises:
-            UserError: When the backbone cannot leave tokens out, or decoder sizes do not divide.
-        """
+        """Adds a decoder, whose sizes must divide, to a backbone that can leave tokens out (else UserError)."""
         super().__init__()
         if not backbone.drops_tokens:
             raise UserError("MAE needs a backbone that can leave out patches; use a plain ViT, or another objective")
@@ -69,8 +59,7 @@ class MAE(Objective):
             raise UserError(f"--mae.decoder_width {width} must be a multiple of 4 and of --mae.decoder_heads {heads}")
         self.norm_pix = cfg.norm_pix
         self.backbone = backbone
-        for name, parameter in backbone.named_parameters():
-            parameter.requires_grad_(not (freeze_positions and name.endswith("pos_embed")))
+        train_all(backbone, freeze_positions)
         self.embed = nn.Linear(backbone.embed_dim, width)
         self.mask_token = nn.Parameter(torch.empty(1, 1, width))
         self.blocks = make_blocks(width, depth, heads)
@@ -82,10 +71,6 @@ class MAE(Objective):
             init_weights(part)
         nn.init.normal_(self.mask_token, std=0.02)
 
-    def exported(self) -> Backbone:
-        """The encoder."""
-        return self.backbone
-
     def encode(self, images: Float[Tensor, "B C H W"], keep_ids: Int[Tensor, "B K"]) -> Tokens:
         """Tokens of the visible patches."""
         return self.backbone.forward_tokens(images, keep_ids=keep_ids)
@@ -94,12 +79,7 @@ class MAE(Objective):
         """Predicted pixels, in the order of ``mask.mask_ids`` (behind those of ``mask.keep_ids`` when ``every``).
 
         Attention does not care about the order of tokens, so the visible ones stay in front and nothing is put back
-        into raster order; only hidden patches leave the last block.
-
-        Args:
-            tokens: What the encoder made of the visible patches.
-            mask: Which patches were visible and hidden.
-            every: Predict the visible patches too (for pictures).
+        into raster order; only hidden patches leave the last block, unless pictures need every one.
         """
         seen = self.embed(torch.cat([tokens.prefix, tokens.patches], dim=1))
         prefix, kept = seen[:, : tokens.prefix.shape[1]], seen[:, tokens.prefix.shape[1] :]
@@ -109,38 +89,24 @@ class MAE(Objective):
         x = torch.cat([prefix.to(hidden.dtype), kept + where[mask.keep_ids], hidden], dim=1)
         for block in self.blocks[:-1]:
             x = block(x)
-        x = run_block_for(self.blocks[-1], x, slice(prefix.shape[1] if every else seen.shape[1], None))
+        x = run_block(self.blocks[-1], x, wanted=slice(prefix.shape[1] if every else seen.shape[1], None))
         return self.pred(self.norm(x))
 
     def forward(self, inputs: dict[str, Tensor]) -> StepOutput:
-        """The reconstruction loss.
-
-        Args:
-            inputs: ``images`` Float[B C H W] (normalised), ``keep_ids`` Int[B K] and ``mask_ids`` Int[B M].
-        """
+        """The loss of ``images`` Float[B C H W] (normalised), ``keep_ids`` Int[B K] and ``mask_ids`` Int[B M]."""
         images, mask = inputs["images"], Mask(inputs["keep_ids"], inputs["mask_ids"])
         predicted = self.decode(self.encode(images, mask.keep_ids), mask)
         wanted = gather_patches(pixel_patches(images, self.backbone.patch_size), mask.mask_ids)
         if self.norm_pix:
             wanted = normalise_targets(wanted)
         # Every sample hides as many patches as the next, so the plain mean is the mean over hidden patches.
-        loss = (predicted.to(wanted.dtype) - wanted).square().mean()
-        return StepOutput(loss, {})
+        return StepOutput((predicted.to(wanted.dtype) - wanted).square().mean(), {})
 
 
 def mae_view(
     scale: PixelScale, cfg: ResolvedAugment, *, size: int, patches: int, kept: int, dtype: torch.dtype
 ) -> View:
-    """Images and their masks for MAE.
-
-    Args:
-        scale: Pixel statistics.
-        cfg: Resolved augmentation.
-        size: Side of the model's input in pixels.
-        patches: N, patches per image.
-        kept: K, visible patches.
-        dtype: Arithmetic of the images.
-    """
+    """Images of side ``size`` and their masks: K of N patches are kept."""
 
     def view(batch: Batch, seed: int) -> dict[str, Tensor]:
         images = train_images(batch, seed, scale, cfg, size, dtype)
@@ -151,17 +117,7 @@ def mae_view(
 
 
 def build(cfg: ResolvedMAERecipe, backbone: Backbone, scale: PixelScale, dtype: torch.dtype) -> Built:
-    """Objective and view of one run.
-
-    Args:
-        cfg: Resolved.
-        backbone: Random or pre-trained.
-        scale: Pixel statistics.
-        dtype: Arithmetic of the images.
-
-    Raises:
-        UserError: For a backbone that gives no tokens.
-    """
+    """Objective and view of one run; UserError for a backbone that gives no tokens."""
     encoder = with_tokens(backbone, "MAE")
     objective = MAE(encoder, cfg.mae, freeze_positions=cfg.model.positions == "sincos")
     size, patches = cfg.model.img_size, encoder.grid[0] * encoder.grid[1]

@@ -16,6 +16,7 @@ from ssl_vit.data.loading.batch import Batch
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.models.backbone import Backbone, Pool, TokenBackbone
 from ssl_vit.objectives.base import Objective, StepOutput
+from ssl_vit.objectives.supervised import LOSSES
 from ssl_vit.views.training import View, train_images
 
 
@@ -27,12 +28,7 @@ class Standardise(nn.Module):
     """
 
     def __init__(self, width: int, eps: float = 1e-6) -> None:
-        """Starts with zero mean and unit variance.
-
-        Args:
-            width: D of the features.
-            eps: Added to the variance.
-        """
+        """Starts with zero mean and unit variance."""
         super().__init__()
         self.eps = eps
         self.mean: Tensor
@@ -54,22 +50,11 @@ class Standardise(nn.Module):
         return (x - mean) * torch.rsqrt(var + self.eps)
 
 
-def _linear(width: int, outputs: int) -> nn.Linear:
+def linear_head(width: int, outputs: int, *, standardise: bool) -> nn.Module:
+    """A linear classifier of deviation .01, behind batch normalisation where MAE has it (DINO has none)."""
     last = nn.Linear(width, outputs)
     nn.init.normal_(last.weight, std=0.01)
     nn.init.zeros_(last.bias)
-    return last
-
-
-def linear_head(width: int, outputs: int, *, standardise: bool) -> nn.Module:
-    """A linear classifier of deviation .01, behind batch normalisation where MAE has it (DINO has none).
-
-    Args:
-        width: D of the features.
-        outputs: Classes, labels or numbers.
-        standardise: Put batch normalisation before it.
-    """
-    last = _linear(width, outputs)
     return nn.Sequential(Standardise(width), last) if standardise else last
 
 
@@ -80,16 +65,7 @@ class AttentiveHead(nn.Module):
     """
 
     def __init__(self, width: int, outputs: int, heads: int) -> None:
-        """Random queries of deviation .02, linear keys and values without bias.
-
-        Args:
-            width: D of the tokens.
-            outputs: Classes, labels or numbers.
-            heads: Number of queries.
-
-        Raises:
-            UserError: When they do not divide the width.
-        """
+        """Random queries of deviation .02, keys and values without bias; UserError where heads do not divide D."""
         super().__init__()
         if width % heads:
             raise UserError(f"--linear.heads {heads} must divide the width {width}")
@@ -99,7 +75,7 @@ class AttentiveHead(nn.Module):
         nn.init.normal_(self.query, std=0.02)
         for part in (self.key, self.value):
             nn.init.xavier_uniform_(part.weight)
-        self.last = _linear(width, outputs)
+        self.last = linear_head(width, outputs, standardise=False)
 
     def forward(self, tokens: Float[Tensor, "B N D"]) -> Float[Tensor, "B K"]:
         """Outputs for every image."""
@@ -124,15 +100,10 @@ class FrozenProbe(Objective):
         mean: Float[Tensor, " R"] | None = None,
         std: Float[Tensor, " R"] | None = None,
     ) -> None:
-        """Freezes a backbone in place.
+        """Freezes a backbone in place; numbers to predict are standardised by their mean and deviation.
 
-        Args:
-            backbone: Where the features come from; one with tokens where these are read.
-            head: Features to outputs.
-            reads: The pooled vector that goes into the head, or all tokens (class token first).
-            kind: Softmax cross-entropy, a logistic loss per label, or squared error on standardised targets.
-            mean: Of the numbers to predict; None for none.
-            std: Of the numbers to predict; None for none.
+        The head reads the pooled vector, or all tokens, class token first. Its loss is softmax cross-entropy, a
+        logistic loss per label, or squared error.
         """
         super().__init__()
         self.backbone = backbone.requires_grad_(False).eval()
@@ -149,10 +120,6 @@ class FrozenProbe(Objective):
         self.backbone.eval()
         return self
 
-    def exported(self) -> Backbone:
-        """The backbone, as it was."""
-        return self.backbone
-
     def outputs(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B K"]:
         """What the head says: logits, or standardised numbers."""
         with torch.no_grad():
@@ -168,33 +135,17 @@ class FrozenProbe(Objective):
         return self.outputs(images) * self.target_std + self.target_mean
 
     def forward(self, inputs: dict[str, Tensor]) -> StepOutput:
-        """The loss.
-
-        Args:
-            inputs: ``images`` Float[B C H W] (normalised) and ``labels`` as the kind has them.
-        """
+        """The loss of ``images`` Float[B C H W] (normalised) and ``labels`` as the kind has them."""
         out = self.outputs(inputs["images"])
         out = out.to(torch.promote_types(out.dtype, torch.float32))
-        return StepOutput(self._loss(out, inputs["labels"]), {})
-
-    def _loss(self, out: Float[Tensor, "B K"], labels: Tensor) -> Float[Tensor, ""]:
-        if self.kind == "class":
-            return F.cross_entropy(out, labels)
-        labels = labels.to(out.dtype)
-        if self.kind == "multilabel":
-            return F.binary_cross_entropy_with_logits(out, labels)
-        return F.mse_loss(out, (labels - self.target_mean) / self.target_std)
+        labels = inputs["labels"]
+        if self.kind != "class":
+            labels = (labels.to(out.dtype) - self.target_mean) / self.target_std
+        return StepOutput(LOSSES[self.kind](out, labels), {})
 
 
 def probe_view(scale: PixelScale, cfg: ResolvedAugment, *, size: int, dtype: torch.dtype) -> View:
-    """Augmented images and their labels, for a head on a frozen backbone.
-
-    Args:
-        scale: Pixel statistics.
-        cfg: Resolved augmentation.
-        size: Side of the model's input in pixels.
-        dtype: Arithmetic of the images.
-    """
+    """Augmented images and their labels, for a head on a frozen backbone."""
 
     def view(batch: Batch, seed: int) -> dict[str, Tensor]:
         return {"images": train_images(batch, seed, scale, cfg, size, dtype), "labels": batch.truth}

@@ -18,17 +18,12 @@ from ssl_vit.data.loading.batch import Batch
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.methods.simmim import ResolvedSimMIMRecipe
 from ssl_vit.models.backbone import Backbone, as_judged
-from ssl_vit.objectives.base import Built, Objective, StepOutput
+from ssl_vit.objectives.base import Built, Objective, StepOutput, train_all
 from ssl_vit.views.training import View, sample_key, train_images
 
 
 def hidden_pixels(cells: Bool[Tensor, "B g g"], size: int) -> Bool[Tensor, "B 1 S S"]:
-    """Which pixels are hidden, of the squares that are.
-
-    Args:
-        cells: True for a hidden square of the image.
-        size: S, side of the image in pixels, a multiple of g.
-    """
+    """Which pixels are hidden, where squares of S / g pixels a side are."""
     side = size // cells.shape[1]
     return cells.repeat_interleave(side, dim=1).repeat_interleave(side, dim=2)[:, None]
 
@@ -39,11 +34,6 @@ def error_of_hidden(
     """Mean absolute error over hidden pixels and channels (section 3.4).
 
     The released code adds 1e-5 to the number of hidden pixels, for images without any; here every image has as many.
-
-    Args:
-        predicted: Pixels.
-        wanted: Normalised pixels.
-        hidden: True where the error counts.
     """
     error = (predicted.to(wanted.dtype) - wanted).abs()
     return torch.where(hidden, error, 0.0).sum() / (hidden.sum() * wanted.shape[1])
@@ -57,51 +47,31 @@ class SimMIM(Objective):
     """
 
     def __init__(self, backbone: Backbone, *, freeze_positions: bool = False) -> None:
-        """Adds a learned patch and a linear decoder to a backbone; the backbone keeps its weights.
+        """Adds a learned patch and a linear decoder to a backbone; UserError where its map does not divide the image.
 
         What its feature map does not depend on, such as a norm behind the pooling, stays as it is: a parameter without
-        a gradient cannot be trained on several processes.
-
-        Args:
-            backbone: Any.
-            freeze_positions: Leave the position embedding as it is (a sine-cosine table).
-
-        Raises:
-            UserError: When its feature map does not divide the image.
+        a gradient cannot be trained on several processes. So does a sine-cosine table of positions.
         """
         super().__init__()
         self.backbone = backbone
         self.stride, width, unused = _look_at_map(backbone)
-        for name, parameter in backbone.named_parameters():
-            fixed = freeze_positions and name.endswith("pos_embed")
-            parameter.requires_grad_(not fixed and name not in unused)
+        train_all(backbone, freeze_positions)
+        for name in unused:
+            backbone.get_parameter(name).requires_grad_(False)
         # As the released mask token starts. With a constant patch, rounding would say which pixel a max-pooling takes.
         self.patch = nn.Parameter(torch.empty(backbone.channels, self.stride, self.stride))
         nn.init.normal_(self.patch, std=0.02)
         self.decoder = nn.Conv2d(width, self.stride**2 * backbone.channels, 1)
         self.shuffle = nn.PixelShuffle(self.stride)
 
-    def exported(self) -> Backbone:
-        """The backbone."""
-        return self.backbone
-
     def predict(self, images: Float[Tensor, "B C S S"], hidden: Bool[Tensor, "B 1 S S"]) -> Float[Tensor, "B C S S"]:
-        """Every pixel, from the image with the learned patch in the place of the hidden ones.
-
-        Args:
-            images: Normalised pixels.
-            hidden: True where they are hidden.
-        """
+        """Every pixel, from normalised images with the learned patch in the place of the hidden ones."""
         places = images.shape[2] // self.stride
         seen = torch.where(hidden, self.patch.repeat(1, places, places), images)
         return self.shuffle(self.decoder(self.backbone.feature_map(seen)))
 
     def forward(self, inputs: dict[str, Tensor]) -> StepOutput:
-        """The reconstruction loss.
-
-        Args:
-            inputs: ``images`` Float[B C S S] (normalised) and ``hidden`` Bool[B g g], the squares that are hidden.
-        """
+        """The loss of ``images`` Float[B C S S] (normalised) and ``hidden`` Bool[B g g], the hidden squares."""
         images = inputs["images"]
         hidden = hidden_pixels(inputs["hidden"], images.shape[2])
         return StepOutput(error_of_hidden(self.predict(images, hidden), images, hidden), {})
@@ -127,16 +97,7 @@ def _look_at_map(backbone: Backbone) -> tuple[int, int, set[str]]:
 def simmim_view(
     scale: PixelScale, cfg: ResolvedAugment, *, size: int, side: int, kept: int, dtype: torch.dtype
 ) -> View:
-    """Images and which squares of them are hidden.
-
-    Args:
-        scale: Pixel statistics.
-        cfg: Resolved augmentation.
-        size: S, side of the model's input in pixels.
-        side: Of a square, in pixels; divides S, and g = S / side.
-        kept: Visible squares of the g * g.
-        dtype: Arithmetic of the images.
-    """
+    """Images of side ``size`` and which of their squares of ``side`` pixels are hidden: all but K."""
     across = size // side
 
     def view(batch: Batch, seed: int) -> dict[str, Tensor]:
@@ -150,17 +111,7 @@ def simmim_view(
 
 
 def build(cfg: ResolvedSimMIMRecipe, backbone: Backbone, scale: PixelScale, dtype: torch.dtype) -> Built:
-    """Objective and view of one run.
-
-    Args:
-        cfg: Resolved.
-        backbone: Random or pre-trained.
-        scale: Pixel statistics.
-        dtype: Arithmetic of the images.
-
-    Raises:
-        UserError: For a backbone whose feature map does not divide the image, or a mask that hides all or nothing.
-    """
+    """Objective and view of one run; UserError for a map that does not divide the image, a mask of all or nothing."""
     size, side = cfg.model.img_size, cfg.simmim.mask_side
     squares = (size // side) ** 2
     kept = kept_patches(squares, cfg.simmim.mask_ratio, "--simmim.mask_ratio")

@@ -21,14 +21,11 @@ from ssl_vit.models.batchnorm import running_statistics
 from ssl_vit.models.heads import Classifier
 from ssl_vit.objectives.base import Clock, Objective, StepOutput
 from ssl_vit.views import mixing
-from ssl_vit.views.erasing import erase
+from ssl_vit.views.mixing import erase
 from ssl_vit.views.training import View, drop_path_factors, host_key, sample_key, train_images
 
-_LOSSES = {
-    "class": F.cross_entropy,
-    "multilabel": F.binary_cross_entropy_with_logits,
-    "regression": F.mse_loss,
-}
+LOSSES = {"class": F.cross_entropy, "multilabel": F.binary_cross_entropy_with_logits, "regression": F.mse_loss}
+"""By the kind of labels."""
 
 
 class Supervised(Objective):
@@ -47,14 +44,7 @@ class Supervised(Objective):
         cfg: ResolvedSupervised,
         kind: Literal["class", "multilabel", "regression"] = "class",
     ) -> None:
-        """Puts a classifier on a backbone.
-
-        Args:
-            backbone: Random or pre-trained; all of it is trained, positions included.
-            classes: K, number of classes, labels or numbers to predict.
-            cfg: Resolved options.
-            kind: One class, several labels or numbers per image.
-        """
+        """Puts a classifier of K outputs on a backbone; all of it is trained, positions included."""
         super().__init__()
         backbone.requires_grad_(True)
         self.net = Classifier(backbone, classes, pool=cfg.pool, hidden=cfg.head_hidden)
@@ -82,15 +72,14 @@ class Supervised(Objective):
         return self.average or self.net
 
     def forward(self, inputs: dict[str, Tensor]) -> StepOutput:
-        """The loss.
+        """The loss of ``images`` Float[B C H W] (normalised) and ``targets`` Float[B K].
 
-        Args:
-            inputs: ``images`` Float[B C H W] (normalised), ``targets`` Float[B K] (rows that sum to 1, or one
-                probability per label, or standardised numbers) and, with stochastic depth, ``drop`` Float[B *L].
+        Targets are rows that sum to 1, one probability per label, or standardised numbers; with stochastic depth there
+        is ``drop`` Float[B *L].
         """
         logits = self.net(inputs["images"], inputs.get("drop"))
         dtype = torch.promote_types(logits.dtype, torch.float32)
-        return StepOutput(_LOSSES[self.kind](logits.to(dtype), inputs["targets"].to(dtype)), {})
+        return StepOutput(LOSSES[self.kind](logits.to(dtype), inputs["targets"].to(dtype)), {})
 
     def after_step(self, clock: Clock) -> None:
         """Moves the weight average."""
@@ -116,18 +105,10 @@ def supervised_view(
     target_scale: TargetScale | None = None,
     dtype: torch.dtype,
 ) -> View:
-    """Images, soft targets and stochastic depth for training on labels.
+    """Images of side ``size``, soft targets of K ``classes`` (or labels, numbers) and stochastic depth.
 
-    Args:
-        scale: Pixel statistics.
-        cfg: Resolved augmentation.
-        loss: Resolved smoothing and mixing options.
-        size: Side of the model's input in pixels.
-        drop_rates: Of stochastic depth, as ``Backbone.drop_rates`` gives them; None for none.
-        classes: Number of classes, labels or numbers to predict.
-        kind: What labels are.
-        target_scale: What numbers are standardised by; needed for regression alone.
-        dtype: Arithmetic of the images.
+    ``drop_rates`` are what ``Backbone.drop_rates`` gives, None for none. ``target_scale`` standardises numbers, and is
+    needed for regression alone.
     """
     mixup, cutmix = loss.mixup, loss.cutmix
 

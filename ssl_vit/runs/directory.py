@@ -39,27 +39,11 @@ class RunDir:
         """The exported backbone."""
         return self.path / "backbone"
 
-    @property
-    def classifier(self) -> Path:
-        """The exported classifier of a run on labels."""
-        return self.path / "classifier"
-
-    @property
-    def checkpoints(self) -> Path:
-        """Where training continues from."""
-        return self.path / "checkpoints"
-
-    @property
-    def figures(self) -> Path:
-        """Pictures."""
-        return self.path / "figures"
-
     def log(self, record: dict[str, Any], file: str = "metrics.jsonl") -> None:
         """Appends one JSON object as a line."""
-        if not self.writes:
-            return
-        with (self.path / file).open("a", encoding="utf-8") as lines:
-            lines.write(json.dumps(record) + "\n")
+        if self.writes:
+            with (self.path / file).open("a", encoding="utf-8") as lines:
+                lines.write(json.dumps(record) + "\n")
         for follower in self.followers:
             follower.line(record, file)
 
@@ -72,35 +56,35 @@ class RunDir:
         """Records options and environment, once nothing refuses this start; the first start's record stays on top."""
         if not self.writes or not self.config:
             return
-        path = self.path / "environment.json"
-        before = cast("dict[str, Any]", json.loads(path.read_text())) if path.exists() else {}
+        before = self._environment()
         if self.has_started() and before:
-            before["continued"] = [*before.get("continued", []), self.about]
+            self._write("environment", before | {"continued": [*before.get("continued", []), self.about]})
         else:
-            before = self.about or {}
-        write_atomically(path, json.dumps(before, indent=1) + "\n")
+            self._write("environment", self.about or {})
         write_atomically(self.path / "config.yaml", self.config)
 
+    def _environment(self) -> dict[str, Any]:
+        path = self.path / "environment.json"
+        return json.loads(path.read_text()) if path.exists() else {}
+
+    def _write(self, name: str, content: dict[str, Any]) -> None:
+        write_atomically(self.path / f"{name}.json", json.dumps(content, indent=1) + "\n")
+
     def has_started(self) -> bool:
-        """Whether any step of training, or unit of a verdict's work, has left a trace."""
+        """Whether any step of training, or task of a verdict's work, has left a trace."""
         return any((self.path / name).exists() for name in ("checkpoints", "metrics.jsonl", "units"))
 
     def rewind(self, step: int) -> None:
         """Forgets what was logged after a step, because training continues from there."""
-        if not self.writes:
-            return
-        for file in ("metrics.jsonl", "timing.jsonl", "health.jsonl"):
-            path = self.path / file
-            if path.exists():
+        for path in (self.path / file for file in ("metrics.jsonl", "timing.jsonl", "health.jsonl")):
+            if self.writes and path.exists():
                 kept = [line for line in path.read_text().splitlines() if _step_of(line) <= step]
                 write_atomically(path, "".join(line + "\n" for line in kept))
 
     def record(self, key: str, value: object) -> None:
         """Adds something that became known during the run to environment.json."""
-        path = self.path / "environment.json"
         if self.writes:
-            about = cast("dict[str, Any]", json.loads(path.read_text())) if path.exists() else {}
-            write_atomically(path, json.dumps({**about, key: value}, indent=1) + "\n")
+            self._write("environment", {**self._environment(), key: value})
 
     def training_speed(self) -> dict[str, float]:
         """Medians of timing.jsonl, and the most memory; empty where nothing was trained."""
@@ -113,14 +97,13 @@ class RunDir:
 
     def write_result(self, name: str, result: dict[str, Any]) -> Path:
         """Writes results/NAME.json with versions, commit, command and hardware beside the result."""
-        path = self.path / "results" / f"{name}.json"
         if self.writes:
             about = {"versions": versions(), "commit": commit(), "command": command(), "hardware": hardware()}
             about |= {"training_speed": speed} if (speed := self.training_speed()) else {}
-            write_atomically(path, json.dumps({**result, "made_with": about}, indent=1) + "\n")
+            self._write(f"results/{name}", {**result, "made_with": about})
         for follower in self.followers:
             follower.result(name, result)
-        return path
+        return self.path / "results" / f"{name}.json"
 
 
 def _step_of(line: str) -> float:
@@ -137,13 +120,8 @@ def open_run(
 
     Only the main process looks and writes: the others would see half of what it does.
 
-    Args:
-        script: Name of the recipe, the default directory begins with it.
-        config: The resolved recipe.
-        data: What the source is called.
-        fingerprint: Hash of the training images; other images are another run.
-        writes: Whether this is the main process.
-        accelerator: What is known about devices and processes, for environment.json.
+    The default directory begins with the ``script``; images of another ``fingerprint`` are another run; what is
+    known of devices and processes (``accelerator``) stands in environment.json.
 
     Raises:
         UserError: When the directory holds a run with another config, or something that is no run, or is in use.
@@ -155,7 +133,6 @@ def open_run(
     path = Path(given).expanduser() if given else Path("runs") / f"{script}-{name}-{unique}"
     if path.exists() and not path.is_dir():
         raise UserError(f"--run.dir {path} is a file; name a folder")
-    stored, environment = path / "config.yaml", path / "environment.json"
     about = {
         "command": command(), "versions": versions(), "commit": commit(),
         "hardware": {**hardware(), **accelerator}, "script": script, "data_fingerprint": fingerprint,
@@ -163,13 +140,14 @@ def open_run(
     run = RunDir(path, writes, to_yaml(config), about)
     if not writes:
         return run
+    stored = path / "config.yaml"
     if not stored.exists() and path.is_dir() and any(file.name not in _BEGUN for file in path.iterdir()):
         raise UserError(f"--run.dir {path} is not empty and holds no run (no config.yaml); name a new folder")
     try:
         path.mkdir(parents=True, exist_ok=True)
         lock.hold(path)
         if run.has_started() and stored.exists():
-            _check_same(path, stored, environment, values, recipe, fingerprint)
+            _check_same(path, values, recipe, fingerprint)
         elif not run.has_started():
             run.confirm()
     except OSError as error:
@@ -181,15 +159,13 @@ _BEGUN = (lock.NAME, "environment.json", "environment.json.part", "config.yaml.p
 """What a start leaves that was killed before it had written its config."""
 
 
-def _check_same(
-    path: Path, stored: Path, environment: Path, values: dict[str, Any], recipe: type[Any], fingerprint: str
-) -> None:
+def _check_same(path: Path, values: dict[str, Any], recipe: type[Any], fingerprint: str) -> None:
+    stored, environment = path / "config.yaml", path / "environment.json"
     try:
         before = cast("dict[str, Any]", yaml.safe_load(stored.read_text()) or {})
     except yaml.YAMLError as error:
         raise UserError(f"{stored} is not valid YAML; name a new --run.dir") from error
-    changed = differences(identity(before, recipe), identity(values, recipe))
-    if changed:
+    if changed := differences(identity(before, recipe), identity(values, recipe)):
         raise UserError(
             f"--run.dir {path} already holds a run with another config ({changed}); "
             "name another folder, or repeat its command to continue it"

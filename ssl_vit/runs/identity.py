@@ -27,21 +27,12 @@ def remove(tree: dict[str, Any], dotted: str) -> None:
 
 
 def identity(config: dict[str, Any], recipe: type[Any]) -> dict[str, Any]:
-    """The part of a config that changes results.
-
-    Args:
-        config: A recipe as nested dictionaries, as it stands in config.yaml.
-        recipe: Its class.
-    """
+    """The part of a config, as it stands in config.yaml of a recipe of that class, that changes results."""
     return _without(config, (name for name, option in options(recipe).items() if not option.effect.run))
 
 
 def with_meaning(config: dict[str, Any]) -> dict[str, Any]:
-    """The part of a config that gives a number its meaning.
-
-    Args:
-        config: A recipe, or some groups of one or several, as nested dictionaries.
-    """
+    """The part of a config, or of some groups of one or several, that gives a number its meaning."""
     known = (item for recipe in known_recipes() for item in options(recipe).items())
     return _without(config, (name for name, option in known if not option.effect.protocol))
 

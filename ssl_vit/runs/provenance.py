@@ -7,6 +7,7 @@ import platform
 import shlex
 import subprocess
 import sys
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -14,33 +15,18 @@ from typing import Any
 from ssl_vit import __version__
 from ssl_vit.core.started import ROOT, by_command
 
-_PACKAGES = [
-    "torch",
-    "timm",
-    "accelerate",
-    "datasets",
-    "scikit-learn",
-    "numpy",
-    "scipy",
-    "statsmodels",
-    "pillow",
-    "jinja2",
-    "jsonargparse",
-    "matplotlib",
-    "safetensors",
-    "torchvision",
-    "simplejpeg",
-]
+_PACKAGES = (
+    "torch", "timm", "accelerate", "datasets", "scikit-learn", "numpy", "scipy", "statsmodels", "pillow", "jinja2",
+    "jsonargparse", "matplotlib", "safetensors", "torchvision", "simplejpeg",
+)  # fmt: skip
 
 
 def versions() -> dict[str, str]:
     """Versions of Python, this project and what it stands on."""
     found = {"python": platform.python_version(), "ssl_vit": __version__}
     for package in _PACKAGES:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
     return found
 
 
@@ -64,9 +50,8 @@ def _git(root: Path, *words: str) -> str:
 def hardware() -> dict[str, Any]:
     """Processor, cores and system."""
     name = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        lines = cpuinfo.read_text().splitlines()
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
         name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), name)
     return {"cpu": name, "cores": os.cpu_count(), "system": platform.platform()}
 

@@ -51,10 +51,7 @@ _MEANING = ("kind", "metric", "test")
 
 
 def read_results(paths: Iterable[str | Path]) -> list[Result]:
-    """Reads result files.
-
-    Args:
-        paths: Result files, or run directories for all results in them and in their fine-tunings.
+    """Reads result files, or all in run directories and in their fine-tunings.
 
     Raises:
         UserError: For what does not exist, holds no results, is damaged or is something else.
@@ -134,17 +131,9 @@ class Number(NamedTuple):
     """All metrics."""
     result: Result
 
-    @property
-    def path(self) -> Path:
-        """Of the result file."""
-        return self.result.path
-
 
 def compare(results: Sequence[Result]) -> Comparison:
     """A table of methods over the number of labels: mean and standard deviation over draws and seeds.
-
-    Args:
-        results: From ``read_results``.
 
     Raises:
         UserError: When results differ in test images, metric or kind of labels, when results of one evaluation follow
@@ -161,33 +150,26 @@ def compare(results: Sequence[Result]) -> Comparison:
         other = cell.setdefault(number.sample, number)
         if other.value != number.value:
             raise UserError(
-                f"{other.path} and {number.path} give different values for {line}, {number.labels} labels, "
-                "same draw and seed; give one of them"
+                f"{other.result.path} and {number.result.path} give different values for {line}, {number.labels} "
+                "labels, same draw and seed; give one of them"
             )
     rows = [
         (line, evaluation, *(_cell(metric, [n.value for n in row.get(b, {}).values()]) for b in budgets))
         for (evaluation, line), row in cells.items()
     ]
     names = " and ".join(dict.fromkeys(Path(str(r.data.get("name"))).name for r in results))
-    protocols = [_protocol_note(name, group[0]) for name, group in evaluations.items()]
-    return Comparison(
-        f"{names}: {METRICS[metric].heading} over the number of labels",
-        ("method", "evaluation", *(f"{b:,} labels" for b in budgets)),
-        tuple(rows),
-        (
-            *_unlike(evaluations),
-            "mean ± standard deviation over draws of labels and seeds (how many)",
-            f"test: {', '.join(f'{key} {value}' for key, value in flat(test).items())}",
-            *protocols,
-        ),
+    title = f"{names}: {METRICS[metric].heading} over the number of labels"
+    notes = (
+        *_unlike(evaluations),
+        "mean ± standard deviation over draws of labels and seeds (how many)",
+        f"test: {', '.join(f'{key} {value}' for key, value in flat(test).items())}",
+        *(_protocol_note(name, group[0]) for name, group in evaluations.items()),
     )
+    return Comparison(title, ("method", "evaluation", *(f"{b:,} labels" for b in budgets)), tuple(rows), notes)
 
 
 def check_alike(results: Sequence[Result]) -> dict[str, list[Result]]:
     """Results by evaluation, where they may stand in one table.
-
-    Args:
-        results: From ``read_results``.
 
     Raises:
         UserError: When there are none, when they differ in test images, metric or kind of labels, or when results of
@@ -196,76 +178,60 @@ def check_alike(results: Sequence[Result]) -> dict[str, list[Result]]:
     if not results:
         raise UserError("nothing to compare: give result files or run directories")
     for before, after in pairwise(results):
-        _refuse(
-            before, after, "were not judged alike", *({k: r.protocol[k] for k in _MEANING} for r in (before, after))
-        )
+        meaning = ({k: r.protocol[k] for k in _MEANING} for r in (before, after))
+        _refuse(before, after, "were not judged alike", *meaning)
     evaluations = {name: [r for r in results if r.method == name] for name in dict.fromkeys(r.method for r in results)}
     for name, group in evaluations.items():
         for before, after in pairwise(group):
             _refuse(before, after, f"follow different protocols of {name}", before.protocol, after.protocol)
-    _check_images(results)
+    # Unreadable images may have left a gap in some of the test sets.
+    judged = {row.get("images"): result.path for result in results for row in result.rows}
+    if len(judged) > 1:
+        words = ", ".join(f"{count} in {path}" for count, path in judged.items())
+        raise UserError(f"not all results are over the same number of readable test images: {words}")
     return evaluations
 
 
 def _refuse(before: Result, after: Result, what: str, old: dict[str, Any], new: dict[str, Any]) -> None:
-    changed = differences(old, new)
-    if changed:
+    if changed := differences(old, new):
         raise UserError(
             f"{before.path} and {after.path} {what} ({changed}); compare them in separate tables, naming result "
             "files instead of run directories"
         )
 
 
-def _check_images(results: Sequence[Result]) -> None:
-    """Unreadable images may have left a gap in some of the test sets."""
-    judged = {row.get("images"): result.path for result in results for row in result.rows}
-    if len(judged) > 1:
-        words = ", ".join(f"{count} in {path}" for count, path in judged.items())
-        raise UserError(f"not all results are over the same number of readable test images: {words}")
-
-
 def numbers_of(results: Sequence[Result]) -> list[Number]:
     """All values of the leading metric; where one method has several variants, with the words that tell them apart.
 
-    Args:
-        results: From ``read_results``.
+    A baseline that all backbones have in common stays one.
     """
-    return _told_apart([number for result in results for number in _numbers(result)])
-
-
-def _numbers(result: Result) -> list[Number]:
-    """The leading values of a file: its first row is about the backbone, those behind it are baselines."""
-    metric = result.protocol["metric"]
-    backbone = result.backbone or {}
-    made = {k: v for k, v in flat(backbone.get("options") or {}).items() if k != "seed"}
-    variant = json.dumps(made or {"backbone": backbone.get("folder")}, sort_keys=True) if backbone else "{}"
-    found = []
-    for row in result.rows:
-        if row.get(metric) is None or row.get("headline") is False:
-            continue
-        own = row["method"] == result.rows[0]["method"]
-        protocol = by_method(result.method)
-        fixed = protocol is not None and not protocol.seeded and row["method"] != "random weights"
-        seed = None if fixed else result.seed
-        sample = (result.draw, seed, backbone.get("weights") if own else None)
-        value = float(row[metric])
-        found.append(Number(result.method, row["method"], variant, result.labels_used, sample, value, row, result))
-    return found
-
-
-def _told_apart(numbers: list[Number]) -> list[Number]:
-    """Variants in words where one method has several; a baseline that all backbones have in common stays one."""
     groups: dict[tuple[str, str], list[Number]] = {}
-    for number in numbers:
+    for number in (number for result in results for number in _numbers(result)):
         groups.setdefault((number.evaluation, number.method), []).append(number)
-    found = []
+    found: list[Number] = []
     for group in groups.values():
         made = {n.variant: cast("dict[str, Any]", json.loads(n.variant)) for n in group}
         values: dict[tuple[Any, ...], float] = {}
         agree = all(values.setdefault((n.labels, *n.sample), n.value) == n.value for n in group)
-        baseline = all(weights is None for *_, weights in (n.sample for n in group))
+        baseline = all(n.sample[-1] is None for n in group)
         words = _words(made) if len(made) > 1 and not (baseline and agree) else dict.fromkeys(made, "")
         found += [n._replace(variant=words[n.variant]) for n in group]
+    return found
+
+
+def _numbers(result: Result) -> list[Number]:
+    """The leading values of a file: its first row is about the backbone, those behind it are baselines."""
+    metric, backbone, protocol = result.protocol["metric"], result.backbone or {}, by_method(result.method)
+    made = {k: v for k, v in flat(backbone.get("options") or {}).items() if k != "seed"}
+    variant = json.dumps(made or {"backbone": backbone.get("folder")}, sort_keys=True) if backbone else "{}"
+    found: list[Number] = []
+    for row in result.rows:
+        if row.get(metric) is not None and row.get("headline") is not False:
+            method, value = row["method"], float(row[metric])
+            fixed = protocol is not None and not protocol.seeded and method != "random weights"
+            weights = backbone.get("weights") if method == result.rows[0]["method"] else None
+            sample = (result.draw, None if fixed else result.seed, weights)
+            found.append(Number(result.method, method, variant, result.labels_used, sample, value, row, result))
     return found
 
 
@@ -281,11 +247,8 @@ def _words(made: dict[str, dict[str, Any]]) -> dict[str, str]:
 
 
 def _cell(metric: str, values: list[float]) -> str:
-    if not values:
-        return "-"
-    if len(values) == 1:
-        return f"{shown(metric, values[0])} (1)"
-    return f"{shown(metric, mean(values))} ± {shown(metric, stdev(values))} ({len(values)})"
+    spread = f" ± {shown(metric, stdev(values))}" if len(values) > 1 else ""
+    return f"{shown(metric, mean(values))}{spread} ({len(values)})" if values else "-"
 
 
 def _protocol_note(name: str, result: Result) -> str:

@@ -12,11 +12,7 @@ BLOCKS = 50
 
 
 def accuracy_units(hits: Bool[np.ndarray, " I"]) -> Float[np.ndarray, " I"]:
-    """What every test image adds to top-1 accuracy, in percent.
-
-    Args:
-        hits: Which images are right.
-    """
+    """What every test image adds to top-1 accuracy, in percent."""
     return 100.0 * hits
 
 
@@ -25,10 +21,6 @@ def balanced_units(hits: Bool[np.ndarray, " I"], labels: Int[np.ndarray, " I"]) 
 
     An image moves the recall of its own class away from what that is; how many images a class has in the test set is
     not a question of chance here.
-
-    Args:
-        hits: Which images are right.
-        labels: True classes.
     """
     occurring, place, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     recall = np.bincount(place, weights=hits) / sizes
@@ -39,12 +31,7 @@ def balanced_units(hits: Bool[np.ndarray, " I"], labels: Int[np.ndarray, " I"]) 
 
 
 def blocks_of(images: int, clusters: Int[np.ndarray, " I"] | None = None) -> Int[np.ndarray, " I"]:
-    """Test images in at most 50 blocks of about one size; images of one group stay together.
-
-    Args:
-        images: How many.
-        clusters: Groups; None where each image is its own.
-    """
+    """Test images in at most 50 blocks of about one size; images of one group stay together."""
     names, place = np.unique(np.arange(images) if clusters is None else clusters, return_inverse=True)
     # Files are often sorted by class: neighbours must not end up together.
     shuffled = np.random.default_rng(0).permutation(len(names))

@@ -1,18 +1,12 @@
 """p-values of comparisons that are made together. Needs no torch.
 
 Holm (1979) reads p-values as small as 0.05 divided by the number of comparisons. So far out, a spread that three seeds
-gave is believed too easily: by luck it is a tenth of the true one in every tenth comparison, and tables of eleven equal
-methods then call something a difference in a fifth of cases. Comparisons with the same number of labels tell of each
-other, though: the same baseline, the same draws, networks of one kind. So for adjusted p-values
-
-- the variance by replicates is the larger of those between pre-training seeds and between draws,
-- counts as no less than its mean over those comparisons,
-- and as known with more degrees of freedom: 1.5 times as many where there are two, twice where there are three, up to
-  three times where there are five or more.
-
-A comparison that stands alone gets the fewest degrees of freedom that any of its variances has.
-None is below that over test images with the networks as they are. benchmarks/bench_statistics.py measures what this
-holds and what it finds.
+gave is believed too easily. Comparisons with the same number of labels tell of each other, though, so for adjusted
+p-values the variance by replicates is the larger of those between pre-training seeds and between draws, counts as no
+less than its mean over those comparisons, and as known with more degrees of freedom: 1.5 times as many where there are
+two, twice where there are three, up to three times where there are five or more. A comparison that stands alone gets
+the fewest degrees of freedom that any of its variances has. None is below that over test images with the networks as
+they are. benchmarks/bench_statistics.py measures what this holds and what it finds.
 """
 
 from __future__ import annotations
@@ -30,11 +24,7 @@ _multitest = cast("Any", _untyped_multitest)
 
 
 def holm(p: Sequence[float | None]) -> list[float | None]:
-    """p-values adjusted for being several (Holm 1979); None stays None and counts as no test.
-
-    Args:
-        p: Of the tests.
-    """
+    """p-values adjusted for being several (Holm 1979); None stays None and counts as no test."""
     known = [value for value in p if value is not None]
     adjusted = iter([float(v) for v in _multitest.multipletests(known, method="holm")[1]] if known else [])
     return [None if value is None else next(adjusted) for value in p]
@@ -43,9 +33,7 @@ def holm(p: Sequence[float | None]) -> list[float | None]:
 def adjusted(family: Sequence[Interval], labels: Sequence[int | None]) -> list[float | None]:
     """Holm's p-values of a family of comparisons; none is below the comparison's own.
 
-    Args:
-        family: What was found, each by itself.
-        labels: The number of labels of each, None for a whole curve: those that are the same know of each other.
+    ``labels`` is the number of labels of each, None for a whole curve: those that are the same know of each other.
     """
     p = [one.p for one in family]
     known = [(i, one.estimates) for i, one in enumerate(family) if one.estimates is not None]
@@ -59,12 +47,7 @@ def adjusted(family: Sequence[Interval], labels: Sequence[int | None]) -> list[f
 
 
 def sheltered(found: Estimates, groups: Int[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
-    """p-values, not yet adjusted, in which no spread counts as less than is usual in its group.
-
-    Args:
-        found: The comparisons.
-        groups: Which of them know of each other.
-    """
+    """p-values, not yet adjusted, in which no spread counts as less than is usual in its group of comparisons."""
     sizes = np.bincount(groups)
     spread = np.maximum(found.replicates, found.draws)
     usual = np.bincount(groups, weights=spread) / np.maximum(sizes, 1)

@@ -1,26 +1,16 @@
-"""How much of a difference between two methods is chance: intervals, tests, labels saved. Needs no torch.
+"""How much of a difference between two methods is chance: intervals, tests, labels saved (docs/statistics.md).
 
 Everything stands on one matrix of paired differences, D[r, u]: replicate r is a draw of labels with its own seed of
 training, nested in a pre-training seed; unit u is what one test image adds to the metric (the mean of the units is the
-metric's value). The question is about *new* pre-training seeds, *new* draws and *new* test images, so both ways count:
+metric's value). For *new* pre-training seeds, *new* draws and *new* test images both ways count:
 
     V = V(replicates) + max(0, V(test images) - V(both))
 
-V(replicates) is the variance of the mean between pre-training seeds (with fewer than three of them: between draws
-within seeds, and the answer is conditional on those backbones), V(test images) the one between clusters of test
-images, and V(both) what of it is noise of single networks on single images, which the first term holds already. This
-is the analysis of several readers and several cases (Dorfman, Berbaum & Metz 1992; Obuchowski & Rockette 1995; Hillis
-2007), with cluster sums corrected for unequal sizes (CR2: Bell & McCaffrey 2002). Degrees of freedom follow
-Satterthwaite (1946), with one change: he weights both sources' 1/df by their squared shares of V, which is too hopeful
-where the share itself is an estimate from three seeds (intervals then cover down to 92 %); the share of the replicates
-is raised to the power of 5/4 instead.
-
-By luck, V(replicates) of three seeds can be far below what it is in truth, so that a single interval is narrower than
-chance in the test images alone; others are wider for it, and 95 % of them hold the truth. A floor under their width
-(the t interval over test images with the networks as they are) would make that 97 to 99 % where networks of a method
-differ in nothing but noise on single images: two degrees of freedom cannot tell that case from one in which draws
-matter as much as noise. benchmarks/bench_statistics.py measures both. p-values of many comparisons at once, which are
-read far out, have that floor and more: ssl_vit.statistics.families.
+V(replicates) is the variance of the mean between pre-training seeds (fewer than three: between draws within seeds),
+V(test images) the one between clusters of test images, V(both) what of it is noise of single networks on single images,
+which the first term holds already (Dorfman, Berbaum & Metz 1992; Obuchowski & Rockette 1995; Hillis 2007). Cluster sums
+are corrected for unequal sizes (CR2: Bell & McCaffrey 2002). Degrees of freedom are Satterthwaite's (1946), but for the
+power of the replicates' share: 2 is too hopeful where the share itself is an estimate from three seeds.
 """
 
 from __future__ import annotations
@@ -42,12 +32,15 @@ _POWER = 1.25
 """Of the replicates' share of the variance, in the degrees of freedom; Satterthwaite's is 2."""
 _STEPS = 65
 """Points between two label counts at which labels saved are tested."""
+_ONE_DRAW = "One draw: nothing says how much of it is chance."
+_SAME = "It is the same in every draw: no interval."
+_ALIKE = "Nothing differs in any draw, on any test image; that is no proof that nothing ever would."
 
 _stats, _tables = (cast("Any", m) for m in (_untyped_stats, _untyped_tables))
 
 
 class Estimates(NamedTuple):
-    """Mean differences and the variances of these means, for many matrices at once; NaN where nothing measures them."""
+    """Mean differences and variances of these means, for many matrices at once; NaN where nothing measures them."""
 
     estimate: Float[np.ndarray, " N"]
     replicates: Float[np.ndarray, " N"]
@@ -117,9 +110,9 @@ class Needed(NamedTuple):
     at_once: bool
     """Whether that is the smallest count there is: fewer might do."""
     low: float | None
-    """End of the 95 % confidence set; None where it reaches below the smallest count."""
+    """Of the 95 % confidence set; None where it reaches below the smallest count."""
     high: float | None
-    """End of the 95 % confidence set; None where it reaches beyond the largest count."""
+    """The same, beyond the largest count."""
     note: str
     """Why there is no confidence set (both ends are None then); empty where there is one."""
 
@@ -165,13 +158,9 @@ def interval(
     words = "draws" if conditional(seeds) or seeds is None else "pre-training seeds and draws"
     images = "test images" if clusters is None else "groups of test images"
     note = "" if groups > 1 else "Chance in the choice of test images is not in it."
-    if np.isnan(error):
-        return Interval(estimate, None, None, None, None, {}, "One draw: nothing says how much of it is chance.")
-    if error <= 1e-12 * abs(estimate):  # also 0 <= 0
-        if estimate:
-            return Interval(estimate, None, None, None, None, {}, "It is the same in every draw: no interval.")
-        alike = "Nothing differs in any draw, on any test image; that is no proof that nothing ever would."
-        return Interval(0.0, None, None, 1.0, None, {}, alike)
+    if np.isnan(error) or error <= 1e-12 * abs(estimate):  # also 0 <= 0
+        why = _ONE_DRAW if np.isnan(error) else _SAME if estimate else _ALIKE
+        return Interval(estimate or 0.0, None, None, 1.0 if why == _ALIKE else None, None, {}, why)
     margin, df, p, share = (float(v[0]) for v in (found.margin, found.freedom, found.p, 100 * found.share))
     shares = {words: share} | ({images: 100 - share} if groups > 1 else {})
     return Interval(estimate, estimate - margin, estimate + margin, p, df, shares, note, found)
@@ -180,13 +169,7 @@ def interval(
 def two_sided(
     estimate: Float[np.ndarray, " N"], error: Float[np.ndarray, " N"], df: Float[np.ndarray, " N"]
 ) -> Float[np.ndarray, " N"]:
-    """p-values of no difference by Student's t.
-
-    Args:
-        estimate: Mean differences.
-        error: Their standard errors.
-        df: Degrees of freedom of these.
-    """
+    """p-values of no difference by Student's t, of mean differences, their standard errors and degrees of freedom."""
     size = np.abs(estimate)
     ratio = np.divide(size, error, out=np.where(size > 0, np.inf, 0.0), where=error != 0)
     return 2 * _stats.t.sf(ratio, df)
@@ -202,27 +185,17 @@ def estimate_many(
     seeds: Int[np.ndarray, " R"] | None = None,
     clusters: Int[np.ndarray, " U"] | None = None,
 ) -> Estimates:
-    """As ``interval``, for many matrices of one design at once, without words.
-
-    Args:
-        differences: As there.
-        seeds: As there.
-        clusters: As there.
-    """
+    """As ``interval``, for many matrices of one design at once, without words."""
     _, replicates, units = differences.shape
     design = _designed(replicates, units, seeds, clusters)
     return _estimates(design, *_moments(differences, design))
 
 
 def mcnemar(first: Bool[np.ndarray, " I"], second: Bool[np.ndarray, " I"]) -> McNemar:
-    """McNemar's exact test of two checkpoints. It says nothing about the methods that made them.
+    """McNemar's exact test of the test images that two checkpoints have right, not of the methods that made them.
 
     Between single checkpoints of two equal methods it finds a difference far more often than in 5 % of cases, because
     another seed would have made another checkpoint.
-
-    Args:
-        first: Which test images one checkpoint has right.
-        second: Which the other.
     """
     table = [[int((a & b).sum()) for b in (second, ~second)] for a in (first, ~first)]
     p = float(_tables.mcnemar(np.array(table), exact=True).pvalue)
@@ -258,12 +231,11 @@ def labels_needed(
         reached = counts[first - 1] * (counts[first] / counts[first - 1]) ** weight
     design = _designed(len(level), level.shape[1], seeds, clusters)
     if not design.df:
-        return Needed(reached, first == 0, None, None, "One draw: nothing says how much of it is chance.")
+        return Needed(reached, first == 0, None, None, _ONE_DRAW)
     weights = np.linspace(0, 1, _STEPS)
     # Means and variances are polynomials of the second degree between two counts: three points say everything.
     basis = np.stack([(2 * weights - 1) * (weights - 1), 4 * weights * (1 - weights), weights * (2 * weights - 1)])
-    places: list[float] = []
-    signs: list[float] = []
+    places, signs = list[float](), list[float]()
     steps = [*pairwise(zip(counts, gaps, strict=True))] or [((counts[0], gaps[0]), (counts[0], gaps[0]))]
     for (a, left), (b, right) in steps:
         moments = _moments(np.stack([left, (left + right) / 2, right]), design)

@@ -14,16 +14,10 @@ from ssl_vit.exports.timm_folder import _sha256
 
 
 def save_checkpoint(folder: Path, step: int, state: dict[str, Any], keep: int) -> None:
-    """Writes a checkpoint atomically, then removes all but the newest ``keep``.
+    """Writes a checkpoint after so many steps atomically, then removes all but the newest ``keep`` (at least 1).
 
     The data file is complete on disk before it gets its name, and its hash is written last: a checkpoint without a
     matching hash is never used.
-
-    Args:
-        folder: Where checkpoints of the run are.
-        step: Optimiser steps taken.
-        state: Tensors, numbers and containers of them.
-        keep: How many to keep, at least 1.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"step_{step:09d}.pt"
@@ -42,14 +36,7 @@ def save_checkpoint(folder: Path, step: int, state: dict[str, Any], keep: int) -
 
 
 def load_checkpoint(folder: Path) -> dict[str, Any] | None:
-    """The newest checkpoint whose hash is right, or None; damaged ones are named and passed over.
-
-    Args:
-        folder: Where checkpoints of the run are.
-
-    Returns:
-        What ``save_checkpoint`` was given, and ``step``.
-    """
+    """What ``save_checkpoint`` was given, and ``step``, of the newest whole checkpoint; damaged ones are named."""
     for path in sorted(folder.glob("step_*.pt"), reverse=True):
         written = path.with_suffix(".sha256")
         if written.exists() and written.read_text().strip() == _sha256(path):

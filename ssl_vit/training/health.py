@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from ssl_vit.data.loading.chosen import some_images
-from ssl_vit.data.loading.loader import Batch, Loader
+from ssl_vit.data.loading.loader import Batch, Loader, some_images
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.models.backbone import Backbone, Pool, as_judged
 from ssl_vit.objectives.base import Clock
@@ -30,16 +30,14 @@ class Health:
     """
 
     def __init__(self, loader: Loader, scale: PixelScale, pool: Pool) -> None:
-        """Reads nothing yet.
-
-        Args:
-            loader: Whose images are looked at.
-            scale: Pixel statistics.
-            pool: What represents an image in evaluation.
-        """
+        """Looks at the loader's images, by what represents an image in evaluation; reads nothing yet."""
         self.loader, self.scale = loader, scale
         self.pool: Pool = pool
-        self._batch: Batch | None = None
+
+    @cached_property
+    def _batch(self) -> Batch:
+        count = min(_MOST, 2 * self.loader.batch_size)
+        return some_images(self.loader.images, count, torch.device("cpu"))[0]
 
     def is_due(self, clock: Clock) -> bool:
         """Whether features are looked at after this step: the last one, and about every 100 steps."""
@@ -49,21 +47,13 @@ class Health:
 
     @torch.no_grad()
     def look(self, backbone: Backbone) -> dict[str, float]:
-        """``effective_rank`` and ``feature_std`` (``objectives.health.spread``) of its features.
-
-        Args:
-            backbone: As it trains; it is left in the mode that it is in.
-        """
-        if self._batch is None:
-            count = min(_MOST, 2 * self.loader.batch_size)
-            self._batch, _ = some_images(self.loader.images, count, torch.device("cpu"))
+        """``effective_rank`` and ``feature_std`` (``objectives.health.spread``) of its features; it keeps its mode."""
         images, at_once = len(self._batch.index), self.loader.micro_batch
         with as_judged(backbone):
             parts = [self._features(backbone, slice(i, i + at_once)) for i in range(0, images, at_once)]
         return spread(torch.cat(parts).cpu().numpy())
 
     def _features(self, backbone: Backbone, which: slice) -> Tensor:
-        assert self._batch is not None
         weight, part = next(backbone.parameters()), self._batch.part(which)
         moved = {name: value.to(weight.device) for name, value in vars(part).items() if isinstance(value, Tensor)}
         images = eval_images(replace(part, **moved), self.scale, backbone.img_size, weight.dtype)

@@ -19,7 +19,7 @@ _ENGINES = {
 }
 
 
-def join(mixed_precision: str) -> Accelerator:
+def joined(mixed_precision: str) -> Accelerator:
     """Joins the other processes.
 
     Args:

@@ -20,8 +20,8 @@ from ssl_vit.core.dist import check_world_size, use_idle_cores
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.loading.loader import Loader
 from ssl_vit.objectives.base import Objective
-from ssl_vit.training.joining import join
-from ssl_vit.training.memory import forget_peak
+from ssl_vit.training.joining import joined
+from ssl_vit.training.metering import forget_peak
 from ssl_vit.training.optim import peak_learning_rate
 from ssl_vit.training.products import choose_attention, choose_products
 
@@ -29,22 +29,17 @@ DTYPES = {"fp64": torch.float64}
 """Arithmetic of parameters and images; lower precisions keep fp32 masters under autocast."""
 
 
-def start(precision: str = "fp32", seed: int = 0) -> Accelerator:
+def join(precision: str = "fp32", seed: int = 0) -> Accelerator:
     """Joins the other processes, settles precision and seeds what initialises weights.
 
-    Args:
-        precision: ``--fit.precision``; given to Accelerate explicitly because launchers bring their own.
-        seed: ``--seed``.
-
-    Raises:
-        UserError: When the device cannot compute so, or the number of processes is not what was asked for.
+    UserError where the device cannot compute so, or the number of processes is not what was asked for.
     """
     resolved = auto_precision() if precision == "auto" else precision
     if resolved == "fp16" and not torch.accelerator.is_available():
         raise UserError("--fit.precision fp16 needs a GPU; use fp32 or bf16 on a CPU")
     if resolved == "tf32" and not torch.cuda.is_available():
         raise UserError("--fit.precision tf32 is arithmetic of NVIDIA GPUs, and there is none; use fp32")
-    accelerator = join(resolved if resolved in ("bf16", "fp16") else "no")
+    accelerator = joined(resolved if resolved in ("bf16", "fp16") else "no")
     cast(Any, accelerator).ddp_handler = OwnBuffers()
     if accelerator.num_processes > 1:
         if not _joined:
@@ -105,14 +100,10 @@ def auto_precision() -> str:
 
 
 def use_cores(accelerator: Accelerator, size: int) -> None:
-    """Lets a lone CPU process compute on every core, where images are large enough for that to pay.
+    """Lets a lone CPU process compute on every core, where images of that side (pixels) are large enough.
 
     On images of a few pixels a second thread gains little, and costs a factor of ten where another program needs the
     core: its threads wait for each other after every small operation.
-
-    Args:
-        accelerator: Made by ``start``.
-        size: Side of the input in pixels.
     """
     if accelerator.device.type == "cpu" and size > TINY:
         use_idle_cores(accelerator.num_processes)
@@ -132,11 +123,7 @@ def describe(accelerator: Accelerator) -> dict[str, Any]:
 
 
 def micro_batch_size(cfg: ResolvedFit, processes: int) -> int:
-    """Images per process and forward pass.
-
-    Raises:
-        UserError: When the effective batch cannot be shared evenly.
-    """
+    """Images per process and forward pass; UserError where the effective batch cannot be shared evenly."""
     if cfg.given_micro_batch:
         return cfg.given_micro_batch
     if cfg.batch_size % processes:
@@ -145,13 +132,7 @@ def micro_batch_size(cfg: ResolvedFit, processes: int) -> int:
 
 
 def with_statistics(cfg: ResolvedFit, processes: int, taken: bool) -> ResolvedFit:
-    """Records over how many images statistics are taken, where there are any: they make another run of it.
-
-    Args:
-        cfg: Resolved.
-        processes: Number of processes.
-        taken: Whether network or loss take statistics over a micro-batch.
-    """
+    """Records over how many images statistics are ``taken``, if they are: they make another run of it."""
     return replace(cfg, statistics_batch=micro_batch_size(cfg, processes) * processes if taken else None)
 
 

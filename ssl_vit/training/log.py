@@ -27,40 +27,18 @@ class _Line(NamedTuple):
 
 
 class TrainingLog:
-    """metrics.jsonl, timing.jsonl, health.jsonl and the progress bar; entered while a run trains."""
+    """metrics.jsonl, timing.jsonl, health.jsonl and the progress bar."""
 
     def __init__(self, run: RunDir, loader: Loader, progress: TrainingProgress, meter: Meter, done: int) -> None:
-        """Goes on after so many steps.
-
-        Args:
-            run: Where the files are; only its main process writes.
-            loader: Knows how many steps an epoch has.
-            progress: What a person sees.
-            meter: Knows how long steps took.
-            done: Steps that were taken, and saved, before.
-        """
+        """Goes on after so many steps that are ``done``, and saved; only the run's main process writes."""
         self.run, self.loader, self.progress, self.meter = run, loader, progress, meter
         self.saved = done
         """Step of the newest checkpoint."""
         self._finite = torch.ones((), device=meter.device)
         self._logged, self._pending = done, cast(_Line | None, None)
 
-    def __enter__(self) -> TrainingLog:
-        """Nothing yet."""
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Ends the progress bar."""
-        self.progress.close()
-
     def note(self, done: int, logged: dict[str, torch.Tensor], observed: dict[str, float]) -> None:
-        """After every step: remembers whether its loss was a number, writes what the objective saw of itself.
-
-        Args:
-            done: Steps taken.
-            logged: ``loss`` and other values of the step on this process.
-            observed: What goes to health.jsonl, if anything.
-        """
+        """After every step: remembers whether its loss was a number, writes what the objective saw of itself."""
         self._finite = self._finite * torch.isfinite(logged["loss"])
         if observed:
             self.run.log({"step": done, "epoch": done / self.loader.steps_per_epoch, **observed}, "health.jsonl")
@@ -70,15 +48,9 @@ class TrainingLog:
         self.progress.update(done)
 
     def begin_line(self, done: int, rate: float, logged: dict[str, torch.Tensor]) -> None:
-        """Averages a step's values over processes and sends them on their way.
+        """Averages a step's values over processes, which all are at it, and sends them on their way.
 
-        Args:
-            done: Steps taken, the same on every process.
-            rate: Learning rate of the last of them.
-            logged: Its ``loss`` and other values on this process.
-
-        Raises:
-            Diverged: On every process, where the line before, or this one, tells of a loss that was no finite number.
+        Diverged on every process where the line before, or this one, tells of a loss that was no finite number.
         """
         self.finish_line()
         stacked = torch.stack([v.to(logged["loss"].dtype) for v in (*logged.values(), self._finite)])
@@ -94,11 +66,7 @@ class TrainingLog:
             self.finish_line()
 
     def finish_line(self) -> None:
-        """Writes the line that is on its way, if there is one.
-
-        Raises:
-            Diverged: Where it tells of a loss that was no finite number, on any process.
-        """
+        """Writes the line that is on its way, if any; Diverged where its loss was no finite number on any process."""
         line, self._pending = self._pending, None
         if line is None:
             return
@@ -106,7 +74,7 @@ class TrainingLog:
             line.arrived.synchronize()
         *values, finite = line.values.tolist()
         if finite < 1:
-            raise self._divergence(line.step, line.saved)
+            raise self.divergence(line.step, line.saved)
         values = dict(zip(line.names, values, strict=True))
         where = {"step": line.step, "epoch": line.step / self.loader.steps_per_epoch}
         loss = values.pop("loss")
@@ -118,9 +86,7 @@ class TrainingLog:
     def is_sound(self, trained: list[torch.nn.Parameter], together: bool) -> bool:
         """Whether every loss and weight is a finite number, so that it may be saved; the line on its way is written.
 
-        Args:
-            trained: The weights.
-            together: Whether every process asks; where the main process alone does, the next line tells the others.
+        Either all processes ask ``together``, or the main one alone: then the next line tells the others.
         """
         bad = self._is_bad()
         if not bad:
@@ -137,11 +103,8 @@ class TrainingLog:
             self._pending.arrived.synchronize()
         return bool(self._pending.values[-1] < 1)
 
-    def divergence(self, now: int) -> Diverged:
-        """What went wrong where ``is_sound`` says no, and what to do."""
-        return self._divergence(now, self.saved)
-
-    def _divergence(self, now: int, saved: int) -> Diverged:
+    def divergence(self, now: int, saved: int) -> Diverged:
+        """What went wrong up to this step where ``is_sound`` says no, the step that is saved, and what to do."""
         newest = f" (last checkpoint: step {saved:,})" if self.run.writes else ""  # who saves knows
         return Diverged(
             f"the loss stopped being a finite number between steps {self._logged:,} and {now:,}{newest}; "

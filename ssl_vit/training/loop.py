@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing, nullcontext
 from functools import partial
 from itertools import chain
-from typing import Any, cast
+from typing import cast
 
 import torch
 from accelerate import Accelerator
@@ -21,14 +22,13 @@ from ssl_vit.training.checkpoint import load_checkpoint, save_checkpoint
 from ssl_vit.training.health import Health
 from ssl_vit.training.launch import count_steps
 from ssl_vit.training.log import TrainingLog
-from ssl_vit.training.memory import out_of_memory
-from ssl_vit.training.metering import Meter, product_ceiling, try_pass
+from ssl_vit.training.metering import Meter, out_of_memory, product_ceiling, try_pass
 from ssl_vit.training.micro_batch import settle_micro_batch
 from ssl_vit.training.optim import peak_learning_rate, restore
 from ssl_vit.training.profiling import StepProfile
 from ssl_vit.training.progress import TrainingProgress
-from ssl_vit.training.stepping import Span, Stepper, learning_rate, unmarked
-from ssl_vit.training.stopping import StopRequest, leave
+from ssl_vit.training.stepping import Stepper, learning_rate
+from ssl_vit.training.stopping import leave, stop_requests
 from ssl_vit.views.training import View
 
 _TRIED = 8
@@ -47,43 +47,39 @@ def fit(
     seed: int,
     health: Health | None = None,
 ) -> None:
-    """Trains an objective; continues where the run directory's newest checkpoint ends.
+    """Trains an objective in place, on the accelerator's device; continues where the run's newest checkpoint ends.
 
-    Args:
-        objective: What to minimise; trained in place, on the accelerator's device.
-        loader: Ordered batches.
-        view: Draws every random number of a batch.
-        fit: Resolved options of the loop.
-        optim: Options of the optimiser.
-        run: Where metrics and checkpoints go.
-        accelerator: Made by ``train.start``.
-        seed: Seed of the view's draws.
-        health: Looks at features now and then; None for a backbone that is not trained.
-
-    Raises:
-        UserError: When the loss stops being a number, or the run is already longer than asked for.
+    The view draws every random number of a batch from the seed. ``health`` looks at features now and then; None for a
+    backbone that is not trained. UserError where the loss stops being a number, or the run is longer than asked for.
     """
     steps = count_steps(fit, loader)
     rates = partial(learning_rate, optim, peak_learning_rate(optim, loader.batch_size))
     stepper = Stepper(objective, fit=fit, optim=optim, accelerator=accelerator)
-    done = _resume(objective, stepper.optimizer, accelerator, run, steps, rates)
+    done = _resume(stepper, accelerator, run, steps, rates)
     objective.train()
     if done == steps:
         return
     main, alone = accelerator.is_main_process, accelerator.num_processes == 1
     profile = StepProfile(run.path / "profile", accelerator.device) if fit.profile and main else None
-    span = unmarked if profile is None else profile.span
+    span = nullcontext if profile is None else profile.span
     try:
         if fit.micro_batch == "auto":
             settle_micro_batch(objective, loader, view, fit=fit, accelerator=accelerator, seed=seed)
         batches, meter = _measured(loader.batches(done, steps), objective, view, seed, accelerator)
         run.record("flops_per_image", meter.flops)
         stepper.prepare(loader.accumulation, meter.least_seconds(loader.micro_batch))
-        feed = _Feed(batches, view, seed, meter, span)
-        with (
-            StopRequest(accelerator.device) as stop,
-            TrainingLog(run, loader, TrainingProgress(steps, done, loader.batch_size, main), meter, done) as log,
-        ):
+
+        def feed() -> dict[str, torch.Tensor]:
+            started = time.perf_counter()
+            with span("data"):
+                batch = next(batches)
+            meter.waited += time.perf_counter() - started
+            with span("view"):
+                return view(batch, seed)
+
+        shown = TrainingProgress(steps, done, loader.batch_size, main)
+        with stop_requests(accelerator.device) as stop, closing(shown):
+            log = TrainingLog(run, loader, shown, meter, done)
             saved_time = time.monotonic()
             for step in range(done, steps):
                 if profile is not None:
@@ -107,9 +103,9 @@ def fit(
                 if everybody or (main and due):
                     sound = log.is_sound(stepper.trained, everybody)
                     if not sound and (everybody or alone):
-                        raise log.divergence(done)
+                        raise log.divergence(done, log.saved)
                     if sound and main:
-                        _save(run, done, steps, objective, stepper, fit.keep_checkpoints)
+                        _save(run, done, steps, stepper)
                         log.saved = done
                     saved_time = time.monotonic()
                 if reason:
@@ -119,7 +115,11 @@ def fit(
     except RuntimeError as error:
         if not out_of_memory(error):
             raise
-        raise UserError(_too_little_memory(loader, objective)) from None
+        fewer = f"--fit.micro_batch {max(1, loader.micro_batch // 2)} (the effective batch stays)"
+        raise UserError(
+            f"out of memory with {loader.micro_batch} images per forward pass; try "
+            f"{', '.join((fewer, '--fit.recompute true', *objective.smaller))}, or a smaller network or input"
+        ) from None
     finally:
         if profile is not None:
             profile.close()
@@ -143,46 +143,19 @@ def _measured(
     return chain([first], batches), meter
 
 
-class _Feed:
-    """What the objective reads, one micro-batch a call."""
-
-    def __init__(self, batches: Iterator[Batch], view: View, seed: int, meter: Meter, span: Span) -> None:
-        self.batches, self.view, self.seed, self.meter, self.span = batches, view, seed, meter, span
-
-    def __call__(self) -> dict[str, torch.Tensor]:
-        started = time.perf_counter()
-        with self.span("data"):
-            batch = next(self.batches)
-        self.meter.waited += time.perf_counter() - started
-        with self.span("view"):
-            return self.view(batch, self.seed)
-
-
-def _save(run: RunDir, step: int, steps: int, objective: Objective, stepper: Stepper, keep: int) -> None:
-    state = {"objective": objective.state_dict(), "optimizer": stepper.optimizer.state_dict(), "total_steps": steps}
+def _save(run: RunDir, step: int, steps: int, stepper: Stepper) -> None:
+    own, optimizer = stepper.objective.state_dict(), stepper.optimizer.state_dict()
+    state = {"objective": own, "optimizer": optimizer, "total_steps": steps}
     if stepper.accelerator.scaler is not None:
         state["scaler"] = stepper.accelerator.scaler.state_dict()
-    save_checkpoint(run.checkpoints, step, state, keep)
-
-
-def _too_little_memory(loader: Loader, objective: Objective) -> str:
-    fewer = f"--fit.micro_batch {max(1, loader.micro_batch // 2)} (the effective batch stays), --fit.recompute true"
-    return (
-        f"out of memory with {loader.micro_batch} images per forward pass; try "
-        f"{', '.join((fewer, *objective.smaller))}, or a smaller network or input"
-    )
+    save_checkpoint(run.path / "checkpoints", step, state, stepper.fit.keep_checkpoints)
 
 
 def _resume(
-    objective: Objective,
-    optimizer: Any,
-    accelerator: Accelerator,
-    run: RunDir,
-    steps: int,
-    rates: Callable[[int, int], float],
+    stepper: Stepper, accelerator: Accelerator, run: RunDir, steps: int, rates: Callable[[int, int], float]
 ) -> int:
     """Loads the newest sound checkpoint and returns its step; 0 where there is none."""
-    state = load_checkpoint(run.checkpoints)
+    state = load_checkpoint(run.path / "checkpoints")
     done = 0 if state is None else cast(int, state["step"])
     if done > steps:
         raise UserError(
@@ -190,8 +163,8 @@ def _resume(
             "but not shortened: give at least its --fit.epochs, or another --run.dir"
         )
     if state is not None:
-        objective.load_state_dict(state["objective"])
-        restore(optimizer, state["optimizer"])
+        stepper.objective.load_state_dict(state["objective"])
+        restore(stepper.optimizer, state["optimizer"])
         if accelerator.scaler is not None and "scaler" in state:
             accelerator.scaler.load_state_dict(state["scaler"])
         if accelerator.is_main_process:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import resource
+import sys
 import time
-from contextlib import AbstractContextManager
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -13,7 +16,6 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from ssl_vit.objectives.base import Objective
-from ssl_vit.training.memory import peak_memory
 
 _SIDES = {"cpu": 1024, "mps": 2048}
 """Side of the square matrices whose product is the ceiling; 8,192 on larger devices."""
@@ -25,10 +27,7 @@ _SECONDS = {"cpu": 0.25}
 def product_ceiling(device: torch.device, dtype: torch.dtype, threads: int) -> float:
     """FLOPs per second of a large matrix product: the fastest of those that fit into some time; measured once.
 
-    Args:
-        device: Where to compute.
-        dtype: Of both factors.
-        threads: That a CPU computes with, as they are set.
+    A CPU computes with as many threads as are set; their number is here so that each has its own measurement.
     """
     side, seconds = _SIDES.get(device.type, 8192), _SECONDS.get(device.type, 1.0)
     a, b = (torch.full((side, side), 1.0 / side, device=device, dtype=dtype) for _ in range(2))
@@ -58,13 +57,10 @@ class Pass(NamedTuple):
     """Bytes that the forward pass keeps for the backward pass."""
 
 
-def try_pass(objective: Objective, inputs: dict[str, Tensor], context: AbstractContextManager[Any]) -> Pass:
-    """Runs an objective once, every process of the run with it, and leaves no trace in it.
+def try_pass(objective: Objective, inputs: dict[str, Tensor], context: contextlib.AbstractContextManager[Any]) -> Pass:
+    """Runs an objective, not yet compiled, once in a context of arithmetic, and leaves no trace in it.
 
-    Args:
-        objective: What is trained; before compilation.
-        inputs: What it reads.
-        context: Of the arithmetic (autocast).
+    Every process of the run has to do so with it.
     """
     shadow = copy.copy(objective)  # attributes that a pass sets are the copy's
     state = {name: buffer.clone() for name, buffer in objective.named_buffers()}
@@ -90,13 +86,7 @@ class Meter:
     """Speed since it was last read."""
 
     def __init__(self, device: torch.device, flops: float, ceiling: float) -> None:
-        """Starts its clock.
-
-        Args:
-            device: Whose memory is looked at.
-            flops: Per image.
-            ceiling: FLOPs per second of this process's device.
-        """
+        """Starts its clock; ``flops`` are per image, ``ceiling`` is this process's device's FLOPs per second."""
         self.device, self.flops, self.ceiling = device, flops, ceiling
         self.started, self.waited = time.perf_counter(), 0.0
 
@@ -105,12 +95,7 @@ class Meter:
         return images * self.flops / self.ceiling
 
     def read(self, images: int, world: int) -> dict[str, float]:
-        """Values for timing.jsonl; starts over.
-
-        Args:
-            images: Trained on by all processes since the last reading.
-            world: Number of processes.
-        """
+        """Values for timing.jsonl of the images that all processes trained on since the last reading; starts over."""
         now = time.perf_counter()
         took, waited = max(1e-9, now - self.started), self.waited
         self.started, self.waited = now, 0.0
@@ -120,3 +105,26 @@ class Meter:
             "mfu": images / world / took * self.flops / self.ceiling,
             "peak_memory": peak_memory(self.device),
         }
+
+
+def peak_memory(device: torch.device) -> int:
+    """Bytes: of tensors on a CUDA device since the start, else of the whole process in RAM."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # Linux counts in KiB
+
+
+def forget_peak() -> None:
+    """Counts the peak from here on, where the system can: a process that has done other work before starts anew."""
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")
+
+
+def out_of_memory(error: RuntimeError) -> bool:
+    """Whether a failure is that of an allocation, on a device or in RAM."""
+    known = ("can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
+    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in known)

@@ -13,8 +13,7 @@ from ssl_vit.core.errors import UserError
 from ssl_vit.data.loading.loader import Loader
 from ssl_vit.data.loading.shared import free_memory
 from ssl_vit.objectives.base import Objective
-from ssl_vit.training.memory import out_of_memory
-from ssl_vit.training.metering import Pass, try_pass
+from ssl_vit.training.metering import Pass, out_of_memory, try_pass
 from ssl_vit.views.training import View
 
 _SHARE = 0.7
@@ -29,17 +28,7 @@ def settle_micro_batch(
     """Splits the loader's batches so that a forward and a backward pass fit into memory; prints how.
 
     The effective batch, and with it learning rate, schedules and moving averages, stays: the rest is accumulated.
-
-    Args:
-        objective: On its device.
-        loader: Split as coarsely as its batch allows.
-        view: Makes of a batch what the objective reads.
-        fit: Options of the loop.
-        accelerator: Made by ``train.start``.
-        seed: Seed of the view's draws.
-
-    Raises:
-        UserError: When the whole batch does not fit but must not be split, or not even the smallest part fits.
+    UserError where the batch must not be split, or not even the smallest part fits.
     """
     whole = loader.micro_batch
     batch = next(loader.batches(0, 1))
@@ -73,10 +62,8 @@ def settle_micro_batch(
         )
     loader.split(sizes[position])
     if accelerator.is_main_process:
-        print(
-            f"micro-batch     {loader.micro_batch} per device x {loader.accumulation} accumulation ({gigabytes})",
-            flush=True,
-        )
+        split = f"{loader.micro_batch} per device x {loader.accumulation} accumulation"
+        print(f"micro-batch     {split} ({gigabytes})", flush=True)
 
 
 def _free_memory(device: torch.device) -> float:

@@ -22,35 +22,21 @@ def parameter_groups(
     top_layer: int = 0,
     decays_tokens: bool = True,
 ) -> list[dict[str, Any]]:
-    """Groups trainable parameters by weight decay and learning-rate scale.
+    """Groups for a torch optimiser by weight decay and learning-rate scale, of what is trained.
 
-    Biases and one-dimensional parameters never decay. The scale is ``layer_decay ** (top_layer - layer_id)``
-    (BEiT, as used by MAE's fine-tuning).
-
-    Args:
-        named: Names and parameters; those without gradient are left out.
-        weight_decay: For the parameters that decay.
-        layer_decay: Factor from each layer to the one below, in (0, 1].
-        layer_id: Layer of a parameter's name.
-        top_layer: The layer with the full learning rate.
-        decays_tokens: Whether class token, register, mask token and positions decay too.
-
-    Returns:
-        Groups for a torch optimiser, with ``names``, ``lr_scale`` and whether it ``decays`` beside ``params`` and
-        ``weight_decay``.
+    Biases and one-dimensional parameters never decay, class token, register, mask token and positions where
+    ``decays_tokens``. The scale, ``lr_scale``, is ``layer_decay ** (top_layer - layer_id)`` (BEiT, as used by MAE's
+    fine-tuning). Beside it there are ``names`` and whether the group ``decays``.
     """
-    groups: dict[tuple[float, float], dict[str, Any]] = {}
+    groups: dict[tuple[float, bool], dict[str, Any]] = {}
     for name, parameter in named:
         if not parameter.requires_grad:
             continue
-        exempt = parameter.ndim <= 1 or name.endswith(".bias")
-        exempt = exempt or (not decays_tokens and name.rpartition(".")[2] in _TOKENS)
-        decay = 0.0 if exempt else weight_decay
-        scale = layer_decay ** (top_layer - layer_id(name))
-        group = groups.setdefault(
-            (scale, 0.0 if exempt else 1.0),
-            {"params": [], "names": [], "weight_decay": decay, "lr_scale": scale, "decays": not exempt},
-        )
+        own = name.rpartition(".")[2]
+        decays = parameter.ndim > 1 and own != "bias" and (decays_tokens or own not in _TOKENS)
+        decay, scale = weight_decay if decays else 0.0, layer_decay ** (top_layer - layer_id(name))
+        empty = {"params": [], "names": [], "weight_decay": decay, "lr_scale": scale, "decays": decays}
+        group = groups.setdefault((scale, decays), empty)
         group["params"].append(parameter)
         group["names"].append(name)
     return list(groups.values())
@@ -66,15 +52,7 @@ class LARS(torch.optim.Optimizer):
     def __init__(
         self, params: Iterable[Any], lr: float, *, momentum: float = 0.9, weight_decay: float = 0.0, trust: float = 1e-3
     ) -> None:
-        """Takes parameters or groups of them.
-
-        Args:
-            params: As for every torch optimiser.
-            lr: Learning rate.
-            momentum: Share of the last step that is kept.
-            weight_decay: Added to the gradient of matrices, times the weight.
-            trust: Length of a step as a share of the weights' norm, at learning rate 1 and without momentum.
-        """
+        """Takes parameters or groups; ``trust``: a step's share of the weights' norm at rate 1 without momentum."""
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "trust": trust})
 
     @torch.no_grad()
@@ -125,10 +103,6 @@ def restore(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
 
     The fused kernel walks through both side by side, wherever their numbers belong: averages that were saved in another
     layout (``--fit.channels_last``) would silently meet other parameters.
-
-    Args:
-        optimizer: torch's, or Accelerate's around it.
-        state: What its ``state_dict`` returned.
     """
     optimizer.load_state_dict(state)
     for parameter, kept in optimizer.state.items():
@@ -139,6 +113,4 @@ def restore(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
 
 def peak_learning_rate(cfg: ResolvedOptim, batch_size: int) -> float:
     """The given learning rate, or the base rate scaled linearly with the effective batch size (Goyal et al. 2017)."""
-    if cfg.lr is not None:
-        return cfg.lr
-    return cfg.base_lr * batch_size / 256
+    return cfg.base_lr * batch_size / 256 if cfg.lr is None else cfg.lr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple
 
@@ -60,28 +59,20 @@ class Beginning(NamedTuple):
 
 
 def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
-    """Images in, RUN/backbone out; continues where an earlier start ended.
+    """Images in, RUN/backbone out, by an entry of ``methods.METHODS``; continues where an earlier start ended.
 
-    Args:
-        method: An entry of ``methods.METHODS``.
-        asked: Its recipe, as given.
-
-    Returns:
-        The run's directory.
-
-    Raises:
-        UserError: For options, images and networks that do not go together.
+    UserError for options, images and networks that do not go together.
     """
-    start = _begin(method, asked)
-    accelerator, facts = start.accelerator, start.facts
-    cfg: ResolvedPretraining = method.resolve(asked, facts, start.preset)
+    begun = _begin(method, asked)
+    accelerator, facts = begun.accelerator, begun.facts
+    cfg: ResolvedPretraining = method.resolve(asked, facts, begun.preset)
     size = cfg.model.img_size
-    pool = start.pool.on_canvas(cfg.data.canvas, size, cfg.data.window)
+    pool = begun.pool.on_canvas(cfg.data.canvas, size, cfg.data.window)
     crops = _crops(method, cfg, pool)
     scale = measure_scale(pool)
     backbone = build_backbone(cfg.model, pool.form.channels)
     dtype = launch.DTYPES.get(cfg.fit.precision, torch.float32)
-    built: Built = method.builder()(cfg, backbone, scale, dtype)
+    built: Built = imported(method.build)(cfg, backbone, scale, dtype)
     objective = built.objective
     taken = takes_batch_statistics(backbone) or objective.batch_statistics
     cfg = replace(cfg, fit=launch.with_statistics(cfg.fit, accelerator.num_processes, taken))
@@ -91,13 +82,13 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
     )  # fmt: skip
     launch.use_cores(accelerator, size)
     run = open_run(
-        method.name, cfg, data=cfg.data.path, fingerprint=start.pool.fingerprint,
+        method.name, cfg, data=cfg.data.path, fingerprint=begun.pool.fingerprint,
         writes=accelerator.is_main_process, accelerator=launch.describe(accelerator),
     )  # fmt: skip
     follow(run, cfg)
     if accelerator.is_main_process:
         _warn(method, built, cfg)
-    sees = f"{start.note}; preset {cfg.preset}, {built.sees}"
+    sees = f"{begun.note}; preset {cfg.preset}, {built.sees}"
     launch.summarise(objective, loader, cfg.fit, cfg.optim, sees, accelerator)
     words = objective.describe(launch.count_steps(cfg.fit, loader))
     if accelerator.is_main_process and words:
@@ -107,11 +98,14 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
         health=Health(loader, scale, cfg.model.pool),
     )  # fmt: skip
     if accelerator.is_main_process:
-        _export(method, objective, cfg, start, scale, run)
-        picture = _picture(method, objective, loader.images, scale, cfg, run)
-        if picture is not None:
-            run.show(picture, launch.count_steps(cfg.fit, loader))
-        print(what_next(cfg, start, run, picture))
+        _export(method, objective, cfg, begun, scale, run)
+        seen = ""
+        if method.picture:
+            path = run.path / "figures" / f"{method.picture.partition(':')[0].rpartition('.')[2]}.png"
+            imported(method.picture)(objective, loader.images, scale, path, cfg)  # plotting takes time to import
+            run.show(path, launch.count_steps(cfg.fit, loader))
+            seen = f"Picture: {path}   "
+        print(_what_next(cfg, begun, run, seen))
     return run
 
 
@@ -119,15 +113,15 @@ def _begin(method: Method, cfg: PretrainingRecipe) -> Beginning:
     """Joins the other processes, opens the images and chooses the network; a wrong model name comes before data."""
     if cfg.model.name is not None:
         model_facts(*networks.wanted(cfg.model), needs=method.needs)
-    accelerator = launch.start(cfg.fit.precision, cfg.seed)
+    accelerator = launch.join(cfg.fit.precision, cfg.seed)
     pool, note = open_pool(cfg.data, cfg.eval.data)
     check_pool(pool, cfg.data, cfg.eval.data)
     side = cfg.data.window or pool.sizes.short_side
-    shape = model_facts(*networks.wanted(cfg.model, side, cfg.preset), needs=method.needs)
-    model = networks.resolve_model(cfg.model, side, shape, cfg.preset, method.positions)
+    network = model_facts(*networks.wanted(cfg.model, side, cfg.preset), needs=method.needs)
+    model = networks.resolve_model(cfg.model, side, network, cfg.preset, method.positions)
     check_shape(model)
     preset = presets.preset_for(cfg.preset, model.img_size)
-    return Beginning(accelerator, pool, note, side, Facts(len(pool), model, shape), preset, cfg.preset)
+    return Beginning(accelerator, pool, note, side, Facts(len(pool), model, network), preset, cfg.preset)
 
 
 def _crops(method: Method, cfg: ResolvedPretraining, pool: ImageSet) -> FileCrops | None:
@@ -156,51 +150,30 @@ def _warn(method: Method, built: Built, cfg: ResolvedPretraining) -> None:
 
 
 def _export(
-    method: Method, objective: Objective, cfg: ResolvedPretraining, start: Beginning, scale: PixelScale, run: RunDir
+    method: Method, objective: Objective, cfg: ResolvedPretraining, begun: Beginning, scale: PixelScale, run: RunDir
 ) -> None:
     """Writes RUN/backbone with what evaluation must know of its origin."""
-    note = objective.export_note
     recorded: dict[str, Any] = {
-        "objective": f"{method.title}, {note}" if note else method.title,
+        "objective": ", ".join(filter(None, (method.title, objective.export_note))),
         "method": method.name,
         "preset": cfg.preset,
-        "pool_fingerprint": start.pool.fingerprint,
+        "pool_fingerprint": begun.pool.fingerprint,
         "seed": cfg.seed,
         "transductive": cfg.data.transductive,
         **recorded_data(cfg.data, cfg.eval.data),
     }
-    if start.facts.shape.plain:
+    if begun.facts.network.plain:
         recorded["positions"] = cfg.model.positions
     export_backbone(objective.exported(), run.backbone, scale, cfg.model.pool, recorded)
 
 
-def _picture(
-    method: Method, objective: Objective, images: ImageSet, scale: PixelScale, cfg: ResolvedPretraining, run: RunDir
-) -> Path | None:
-    """Draws what was learnt, where the method has a picture for it."""
-    if not method.picture:
-        return None
-    draw = imported(method.picture)  # so late because plotting takes time to import
-    path = run.figures / f"{method.picture.partition(':')[0].rpartition('.')[2]}.png"
-    draw(objective, images, scale, path, cfg)
-    return path
-
-
-def what_next(cfg: ResolvedPretraining, start: Beginning, run: RunDir, picture: Path | None) -> str:
-    """Where everything is, and the commands that tell what it is worth.
-
-    Args:
-        cfg: Resolved.
-        start: Images and network.
-        run: The run directory.
-        picture: A figure that was drawn, if any.
-    """
+def _what_next(cfg: ResolvedPretraining, begun: Beginning, run: RunDir, seen: str) -> str:
+    """Where everything is, a picture that was drawn among it, and the commands that tell what it is worth."""
     # Only a made or given test split, or another labelled source, can be judged on.
-    known = cfg.eval.data.path or "stay out" in start.note or cfg.data.transductive
+    known = cfg.eval.data.path or "stay out" in begun.note or cfg.data.transductive
     judged = "" if known else " --eval.data.path LABELLED_IMAGES"
-    again = " ".join(_baseline_options(cfg, start))
+    again = " ".join(_baseline_options(cfg, begun))
     place = quote(str(run.backbone))
-    seen = "" if picture is None else f"Picture: {picture}   "
     return (
         f"\nThe pre-trained backbone is in {run.backbone}"
         f"\n  timm.create_model('local-dir:{run.backbone}', pretrained=True)"
@@ -214,11 +187,11 @@ def what_next(cfg: ResolvedPretraining, start: Beginning, run: RunDir, picture: 
     )
 
 
-def _baseline_options(cfg: ResolvedPretraining, start: Beginning) -> list[str]:
+def _baseline_options(cfg: ResolvedPretraining, begun: Beginning) -> list[str]:
     """The options with which the labelled baseline uses the same images and network."""
-    side, named, model, shape = start.side, start.named, cfg.model, start.facts.shape
-    name = None if model.name == networks.default_name(ModelConfig(), side, named) else model.name
-    usual: ModelConfig = networks.resolve_model(ModelConfig(name), side, shape, named)
+    side, named, model, network = begun.side, begun.named, cfg.model, begun.facts.network
+    name = None if model.name == networks.wanted(ModelConfig(), side, named)[0] else model.name
+    usual: ModelConfig = networks.resolve_model(ModelConfig(name), side, network, named)
     if cfg.eval.data.path not in (None, cfg.data.path):  # other images would choose another network: name all of it
         name, usual = None, ModelConfig()
     words = [w for option, value in (("preset", named), ("model.name", name)) if value for w in (f"--{option}", value)]

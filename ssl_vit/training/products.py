@@ -27,9 +27,7 @@ def choose_products() -> str:
     torch offers no switch for that but one that lets oneDNN round factors to bfloat16, which it does on processors with
     AMX alone. So the choice is made by the kind of processor, never by timing, and products are checked first.
     Attention must then be plain products as well: torch's fused kernel would ask oneDNN for thousands of tiny ones.
-
-    Returns:
-        The library's name, for environment.json.
+    What is returned is the library's name, for environment.json.
     """
     if not _onednn_is_better():
         return "torch's own choice"
@@ -44,9 +42,6 @@ def choose_attention(precision: str) -> None:
     torch's fused kernel goes backwards through bf16 many times slower than through single precision, so that a step of
     a small network took three times as long as without bf16; with plain products it is as fast, and larger ones are 1.2
     to 2 times as fast (benchmarks/results/bf16.md).
-
-    Args:
-        precision: That of the run, resolved.
     """
     _ATTENTION.close()
     if precision == "bf16":

@@ -20,12 +20,7 @@ class StepProfile:
     """Records some steps of a run; the device is waited for between their parts, so that each time is its own."""
 
     def __init__(self, folder: Path, device: torch.device) -> None:
-        """Waits for the first steps to pass.
-
-        Args:
-            folder: Where trace.json and summary.md are written.
-            device: Whose kernels are recorded beside the CPU's.
-        """
+        """Waits for the first steps to pass; writes trace.json and summary.md into the folder then."""
         self.folder, self.device = folder, device
         activities = [ProfilerActivity.CPU]
         if device.type == "cuda":

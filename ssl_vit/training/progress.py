@@ -16,14 +16,7 @@ class TrainingProgress:
     """Steps, images per second, the share of time spent waiting for data, loss and time left."""
 
     def __init__(self, total: int, done: int, batch_size: int, shown: bool) -> None:
-        """Starts showing.
-
-        Args:
-            total: Steps of the run.
-            done: Steps already taken.
-            batch_size: Images per step.
-            shown: False on all processes but the main one.
-        """
+        """Starts showing, on the main process alone; of ``total`` steps of so many images each some are ``done``."""
         self.total, self.first, self.batch_size, self.shown = total, done, batch_size, shown
         self.started = time.perf_counter()
         self.bar: Progress | None = None
@@ -46,14 +39,7 @@ class TrainingProgress:
             self.bar.update(self.task, completed=step)
 
     def show(self, step: int, loss: float, timing: dict[str, Any]) -> None:
-        """Shows what a step was like.
-
-        Args:
-            step: Taken so far.
-            loss: The objective's.
-            timing: What ``metering.Meter`` read: the share of waiting for data, of the device's arithmetic (MFU),
-                and memory.
-        """
+        """Shows a step's loss, and of ``metering.Meter``'s timing waiting, arithmetic (MFU) and memory."""
         if not self.shown:
             return
         shares = f"data {100 * timing['data_wait']:.0f} %  mfu {100 * timing['mfu']:.0f} %"

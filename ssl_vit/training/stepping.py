@@ -27,30 +27,16 @@ Span = Callable[[str], AbstractContextManager[object]]
 """Marks a part of the step by name, where somebody looks."""
 
 
-def unmarked(name: str) -> AbstractContextManager[object]:
-    """Marks nothing."""
-    return nullcontext()
-
-
 class Stepper:
     """Trains an objective, one call per optimiser step; nothing in it waits for the device."""
 
     def __init__(
         self, objective: Objective, *, fit: ResolvedFit, optim: ResolvedOptim, accelerator: Accelerator
     ) -> None:
-        """Moves the objective to the device and makes its optimiser.
-
-        Args:
-            objective: What to minimise; trained in place.
-            fit: Resolved options of the loop.
-            optim: Options of the optimiser.
-            accelerator: Made by ``train.start``.
-        """
+        """Moves the objective to the device and makes its optimiser."""
         objective.to(accelerator.device, dtype=DTYPES.get(fit.precision))
         self.objective, self.fit, self.optim = objective, fit, optim
         self.accelerator, self.accumulation, self.graphs = accelerator, 1, False
-        self.model: Any
-        self.optimizer: Any
         groups = parameter_groups(
             objective.named_parameters(),
             weight_decay=optim.weight_decay,
@@ -60,19 +46,15 @@ class Stepper:
             decays_tokens=objective.decays_tokens,
         )
         self._scales = [(group["lr_scale"], group["decays"]) for group in groups]
-        self.model, self.optimizer = objective, make_optimizer(groups, optim)
+        self.model: Any = objective
+        self.optimizer: Any = make_optimizer(groups, optim)
         self.trained = [p for p in objective.parameters() if p.requires_grad]
 
     def prepare(self, accumulation: int, seconds: float = 1.0) -> None:
         """Before the first step: activation checkpointing, layout, compilation, the other processes.
 
-        Args:
-            accumulation: Forward passes per step on each process.
-            seconds: Least time that one of them can take on this device: where it is short, launching kernels takes
-                longer than running them, and a compiled pass becomes a CUDA graph.
-
-        Raises:
-            UserError: When something is to be compiled without a compiler.
+        Where a pass takes few ``seconds`` at least, launching kernels takes longer than running them, and a compiled
+        one becomes a CUDA graph. UserError where there is no compiler.
         """
         self.accumulation = accumulation
         alone = accumulation == self.accelerator.num_processes == 1
@@ -91,18 +73,11 @@ class Stepper:
         self.model, self.optimizer = self.accelerator.prepare(self.objective, self.optimizer)
 
     def __call__(
-        self, clock: Clock, rate: float, inputs: Callable[[], dict[str, Tensor]], span: Span = unmarked
+        self, clock: Clock, rate: float, inputs: Callable[[], dict[str, Tensor]], span: Span = nullcontext
     ) -> dict[str, Tensor]:
-        """Takes a step.
+        """Takes a step with the top layer's learning rate; ``inputs`` gives what each forward pass reads.
 
-        Args:
-            clock: Which one.
-            rate: Learning rate of the top layer.
-            inputs: Gives what the objective reads, once per forward pass.
-            span: Marks the parts of the step.
-
-        Returns:
-            ``loss`` and the objective's metrics: means over the step's micro-batches on this process.
+        What comes back are ``loss`` and the objective's metrics: means over the step's micro-batches on this process.
         """
         self._schedule(clock, rate)
         self.objective.begin_step(clock)
@@ -152,14 +127,7 @@ def _check_compiler(device: torch.device) -> None:
 
 
 def learning_rate(optim: ResolvedOptim, peak: float, step: int, steps: int) -> float:
-    """The rate of one step (0-based) of a run of so many.
-
-    Args:
-        optim: Warm-up, schedule and least rate.
-        peak: What the warm-up reaches.
-        step: Which step.
-        steps: Of the whole run.
-    """
+    """The rate of one step (0-based) of a run of so many, where the warm-up reaches ``peak``."""
     warmup, twice = round(optim.warmup * steps), optim.schedule == "peak_twice"
     return warmup_cosine(step, total_steps=steps, warmup_steps=warmup, peak=peak, final=optim.min_lr, peak_twice=twice)
 

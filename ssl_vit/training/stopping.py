@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import contextmanager
 from signal import SIGINT
-from types import FrameType, TracebackType
+from types import FrameType
 
 import torch
 
@@ -20,29 +21,21 @@ _EVERY = 1.0
 
 
 class StopRequest:
-    """While it is entered, signals are noted instead of ending the process; whichever gets one, all stop together.
+    """The signal that was received, if any; whichever process gets one, all stop together.
 
     A process that left the others alone would leave them in the middle of a sum.
     """
 
+    received: int | None = None
+    """By this process."""
+
     def __init__(self, device: torch.device | None = None) -> None:
-        """Nothing was received yet.
-
-        Args:
-            device: Where processes add up; None for the CPU.
-        """
+        """Nothing yet; processes add up on ``device``, the CPU by default."""
         self.device = device
-        self.received: int | None = None
-        """The signal that this process received."""
         self._asked, self._steps, self._next = time.monotonic(), 0, 1
-        self._handled = ExitStack()
 
-    def __enter__(self) -> StopRequest:
-        """Takes the signals over."""
-        self._handled.enter_context(handled(self._note, (*ENDING, SIGINT)))
-        return self
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def note(self, number: int, frame: FrameType | None) -> None:
+        """Takes a signal."""
         self.received = number
 
     def heard(self) -> int | None:
@@ -53,36 +46,31 @@ class StopRequest:
         if self._steps < self._next:
             return None
         taken = (time.monotonic() - self._asked) / self._steps
-        signal, slowest = max_over_ranks(torch.tensor([self.received or 0, taken], device=self.device)).tolist()
+        number, slowest = max_over_ranks(torch.tensor([self.received or 0, taken], device=self.device)).tolist()
         self._asked, self._steps, self._next = time.monotonic(), 0, max(1, int(_EVERY / max(slowest, 1e-6)))
-        return int(signal) or None
+        return int(number) or None
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Gives the signals back.
 
-        Raises:
-            SystemExit: Where a signal came and training failed at the same time: whoever goes on with something else
-                where training fails is to stop.
-        """
-        self._handled.close()
-        if self.received is not None and isinstance(error, UserError):
-            sys.stderr.write(f"error: {error}\n")
-            raise SystemExit(128 + self.received) from error
+@contextmanager
+def stop_requests(device: torch.device | None = None) -> Iterator[StopRequest]:
+    """While it is entered, signals are noted instead of ending the process.
+
+    SystemExit where a signal came and training failed at the same time: whoever goes on with something else where
+    training fails is to stop.
+    """
+    wish = StopRequest(device)
+    try:
+        with handled(wish.note, (*ENDING, SIGINT)):
+            yield wish
+    except UserError as error:
+        if wish.received is None:
+            raise
+        sys.stderr.write(f"error: {error}\n")
+        raise SystemExit(128 + wish.received) from error
 
 
 def leave(number: int, done: int, main: bool) -> None:
-    """Ends a process whose last step is saved, when all of them are there: a launcher ends all with the first.
-
-    Args:
-        number: The signal.
-        done: Steps taken.
-        main: Whether this is the main process.
-
-    Raises:
-        SystemExit: With the status that says whether to start again.
-    """
+    """Ends (SystemExit) a process that has saved step ``done``, with all others: a launcher ends all with the first."""
     finish()  # trackers may have something to send
     meet()
     if main:

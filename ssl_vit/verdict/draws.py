@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import chain, product
 from typing import Any, NamedTuple
 
-import numpy as np
 from scipy.optimize import nnls
 
 from ssl_vit.methods.starts import starts
 from ssl_vit.verdict import probing, work
 from ssl_vit.verdict.plan import END
-from ssl_vit.verdict.runner import Runner, Unit
+from ssl_vit.verdict.runner import Runner, Task
 from ssl_vit.verdict.study import Study
 from ssl_vit.verdict.tuning import Candidate
 
@@ -34,111 +34,80 @@ class Tuned(NamedTuple):
 
 
 def make_draws(study: Study, tuned: Tuned, runner: Runner, budget: float | None) -> tuple[int, list[str]]:
-    """Trains and probes on every draw; those that would end after the budget are left out, unless they are begun.
+    """Trains and probes on every draw; those that would end after the budget (in seconds) are left out, unless begun.
 
-    Where several units run at the same time, as many draws do: what takes long in one runs beside the rest of another.
-
-    Args:
-        study: What it belongs to.
-        tuned: What was chosen before.
-        runner: Does the work.
-        budget: Seconds of the whole verdict; None for no limit.
+    Where several tasks run at the same time, as many draws do: what takes long in one runs beside the rest of another.
 
     Returns:
         How many draws were made, and what is to be said about them.
     """
     total, at_once = study.recipe.verdict.train_draws, max(1, runner.jobs)
-    units = [_training_units(study, draw, tuned) for draw in range(total)]
-    notes: list[str] = []
+    tasks, notes = [_training_tasks(study, draw, tuned) for draw in range(total)], list[str]()
     # What was begun before an interruption has left results, and half a draw is none.
-    begun = max((draw + 1 for draw, group in enumerate(units) if any(map(runner.is_done, group))), default=0)
+    begun = max((draw + 1 for draw, group in enumerate(tasks) if any(map(runner.is_done, group))), default=0)
     made, must = 0, min(total, max(_LEAST, begun))
     while made < total:
         left = math.inf if budget is None or made < must else budget - END - runner.agreed()
-        before = [unit for group in units[:made] for unit in group]
         most = min(at_once, must - made) if made < must else at_once
-        groups = (units[made : made + size] for size in range(most, 0, -1))
-        fitting = [group for group in groups if _expected(_flat(group), before, runner) <= left]
-        if not fitting:
-            which = f"draw {total} of training all weights was" if made + 1 == total else (
-                f"draws {made + 1} to {total} of training all weights were"
-            )  # fmt: skip
-            notes.append(f"{which} left out to keep the budget")
+        groups = {size: [*chain(*tasks[made : made + size])] for size in range(min(most, total - made), 0, -1)}
+        before = [*chain(*tasks[:made])]
+        size = next((size for size, group in groups.items() if _expected(group, before, runner) <= left), 0)
+        if not size:
+            which = f"draw {total}" if made + 1 == total else f"draws {made + 1} to {total}"
+            verb = "was" if made + 1 == total else "were"
+            notes.append(f"{which} of training all weights {verb} left out to keep the budget")
             break
-        todo = [*_flat(fitting[0]), *(_probe_units(study, tuned.swept) if made == 0 else [])]
-        returned = runner.run(sorted(todo, key=lambda unit: -unit.seconds))
+        todo = groups[size] + (_probe_tasks(study, tuned.swept) if made == 0 else [])
+        returned = runner.run(sorted(todo, key=lambda task: -task.seconds))
         notes += [told["note"] for told in returned.values() if "note" in told]
-        made += len(fitting[0])
+        made += size
         runner.say(f"draw {made} of {total}")
     return made, notes
 
 
-def _flat(groups: Sequence[Sequence[Unit]]) -> list[Unit]:
-    return [unit for group in groups for unit in group]
-
-
-def _expected(units: Sequence[Unit], before: Sequence[Unit], runner: Runner) -> float:
-    """Seconds that the units will take at the pace of earlier ones; what is done fits into any budget."""
-    todo = [unit.seconds for unit in units if not runner.is_done(unit)]
+def _expected(tasks: Sequence[Task], before: Sequence[Task], runner: Runner) -> float:
+    """Seconds that the tasks will take at the pace of earlier ones; what is done fits into any budget."""
+    todo = [task.seconds for task in tasks if not runner.is_done(task)]
     if not todo:
         return -math.inf
     if not before:
         return 0.0
-    # A unit takes some seconds by itself, and others for every image.
-    known = np.array([[1.0, unit.seconds] for unit in before])
-    (each, pace), _ = nnls(known, np.array([runner.took(unit) for unit in before]))
+    # A task takes some seconds by itself, and others for every image.
+    (each, pace), _ = nnls([[1.0, task.seconds] for task in before], [runner.took(task) for task in before])
     expected = [float(each + pace * work) for work in todo]
     return max(max(expected), sum(expected) / max(1, runner.jobs))
 
 
-def _training_units(study: Study, draw: int, tuned: Tuned) -> list[Unit]:
+def _training_tasks(study: Study, draw: int, tuned: Tuned) -> list[Task]:
     """All weights trained on one draw, with every method and number of labels."""
-    units, most, per_image = list[Unit](), max(tuned.flops.values(), default=0.0), tuned.flops_per_image
-    for start in study.starts:
-        for n in study.labels if "train" in starts()[start].uses else ():
+    tasks, compared = list[Task](), tuned.flops_per_image and any(tuned.flops.values())
+    for start, n in product(study.starts, study.labels):
+        if "train" in starts()[start].uses:
             own = tuned.chosen[start, n]
-            key = work.key_of(start, "train", n, draw)
             args = (study, start, n, draw, own)
-            length = study.steps(n) * own.length
-            units.append(Unit(key, work.training, args, length * study.batch(n)))
+            seen = study.steps(n) * own.length * study.batch(n)
+            tasks.append(Task(work.key_of(start, "train", n, draw), work.training, args, seen))
             matched = start == "scratch" and n in study.matched and draw < study.recipe.verdict.matched_draws
-            if matched and most and per_image:
-                steps = matched_steps(study, n, tuned.chosen, tuned.flops, per_image)
+            if matched and compared:
+                steps = matched_steps(study, n, tuned)
                 key = work.key_of(start, "train", n, draw, matched=True)
-                units.append(Unit(key, work.training, (*args, steps), float(steps * study.batch(n))))
-    return units
+                tasks.append(Task(key, work.training, (*args, steps), float(steps * study.batch(n))))
+    return tasks
 
 
-def matched_steps(
-    study: Study, labels: int, chosen: Mapping[tuple[str, int], Candidate], flops: Mapping[str, float], per_image: float
-) -> int:
-    """Steps of the baseline that take no fewer FLOPs than any method's pre-training and fine-tuning together.
-
-    Args:
-        study: What it belongs to.
-        labels: How many it trains on.
-        chosen: Options of training, by start and number of labels.
-        flops: Of one pre-training run, by method.
-        per_image: FLOPs of the baseline's training.
-    """
-    usual = study.steps(labels)
-    each = [
-        of / (per_image * study.batch(labels)) + usual * chosen[start, labels].length for start, of in flops.items()
-    ]
-    return math.ceil(max(usual * chosen["scratch", labels].length, *each))
+def matched_steps(study: Study, labels: int, tuned: Tuned) -> int:
+    """Steps of the baseline that take no fewer FLOPs than any method's pre-training and fine-tuning together."""
+    usual, per_step = study.steps(labels), tuned.flops_per_image * study.batch(labels)
+    each = [of / per_step + usual * tuned.chosen[start, labels].length for start, of in tuned.flops.items()]
+    return math.ceil(max(usual * tuned.chosen["scratch", labels].length, *each))
 
 
-def _probe_units(study: Study, swept: Mapping[str, dict[str, Any]]) -> list[Unit]:
+def _probe_tasks(study: Study, swept: Mapping[str, dict[str, Any]]) -> list[Task]:
     """k-NN and linear probes of all draws, by set of features."""
-    units = []
-    draws = range(study.recipe.verdict.probe_draws)
-    for start in study.starts:
-        if "linear" not in starts()[start].uses:
-            continue
+    tasks, draws = list[Task](), range(study.recipe.verdict.probe_draws)
+    for start in (s for s in study.starts if "linear" in starts()[s].uses):
         own = {"random": len(draws), "pixels": 1}.get(start, len(study.runs(start)))
-        for k in range(own):
-            group = tuple(d for d in draws if d % own == k)
-            if group:
-                args = (study, start, k, group, swept[start])
-                units.append(Unit(f"probe-{start}-{k}", probing.probe, args, 1e9 * len(group)))
-    return units
+        for k in range(min(own, len(draws))):
+            args = (study, start, k, tuple(draws[k::own]), swept[start])
+            tasks.append(Task(f"probe-{start}-{k}", probing.probe, args, 1e9 * len(draws[k::own])))
+    return tasks

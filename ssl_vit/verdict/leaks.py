@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from pathlib import Path
@@ -23,27 +24,21 @@ def look_for_leaks(cfg: PoolConfig, run: RunDir, pool: ImageSet, data: Labelled,
 
     Where leaks stop it, leaks.html shows them.
 
-    Args:
-        cfg: What to do about leaks, and what was declared.
-        run: The verdict's folder.
-        pool: Images to pre-train on.
-        data: Labelled images.
-        device: Through which processes exchange what they saw.
-
     Raises:
         UserError: For a leak, with ``--data.on_leak stop``.
     """
-    path = run.path / "leaks.json"
-    about = {"of": _images(pool, data), "transductive": cfg.transductive}
-    known = _read(path)
+    path, page = run.path / "leaks.json", run.path / "leaks.html"
+    sets = {"pool": pool, "train": data.train, "test": data.test}
+    about = {"of": {name: [s.fingerprint, _groups(s)] for name, s in sets.items()}, "transductive": cfg.transductive}
+    known: dict[str, Any] = {}
+    with contextlib.suppress(OSError, ValueError):
+        known = json.loads(path.read_text())
     same = all(known.get(name) == value for name, value in about.items())
     if same and not (known["affected"] and "stop" in (cfg.on_leak, known.get("on_leak"))):
         return
-    page = run.path / "leaks.html"
 
     def keep(found: Audit) -> Path | None:
-        told = found.to_dict() | about
-        stops = bool(found.leaks) and cfg.on_leak == "stop"
+        told, stops = found.to_dict() | about, bool(found.leaks) and cfg.on_leak == "stop"
         if run.writes:
             write_atomically(path, json.dumps(told, indent=1) + "\n")
             page.unlink(missing_ok=True)
@@ -54,18 +49,5 @@ def look_for_leaks(cfg: PoolConfig, run: RunDir, pool: ImageSet, data: Labelled,
     guard(pool, data.train, data.test, cfg, device, keep)
 
 
-def _images(pool: ImageSet, data: Labelled) -> dict[str, list[str | None]]:
-    """Fingerprints of the images, and of the groups that they are in."""
-    sets = {"pool": pool, "train": data.train, "test": data.test}
-    return {name: [images.fingerprint, _groups(images)] for name, images in sets.items()}
-
-
 def _groups(images: ImageSet) -> str | None:
     return None if images.groups is None else hashlib.sha256(images.groups.tobytes()).hexdigest()[:16]
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}

@@ -19,10 +19,6 @@ from ssl_vit.verdict.options import Comparison
 def named_runs(cfg: Comparison, pool: ImageSet) -> tuple[dict[str, tuple[str, ...]], ModelConfig]:
     """Pre-training runs that were named, by method, and the network they have.
 
-    Args:
-        cfg: As given.
-        pool: Images to pre-train on.
-
     Raises:
         UserError: For runs that are not finished, of other images, of several networks, or no replicates of each other:
             named twice, of one seed, or with different options.
@@ -30,7 +26,7 @@ def named_runs(cfg: Comparison, pool: ImageSet) -> tuple[dict[str, tuple[str, ..
     if cfg.verdict.backbones is None:
         return {}, cfg.model
     found: dict[str, dict[str, dict[str, Any]]] = {}
-    for name in [word.strip() for word in cfg.verdict.backbones.split(",") if word.strip()]:
+    for name in filter(None, map(str.strip, cfg.verdict.backbones.split(","))):
         run = Path(name).expanduser().resolve()
         try:
             about = json.loads((run / "backbone" / "config.json").read_text())["ssl_vit"]
@@ -62,21 +58,18 @@ def named_runs(cfg: Comparison, pool: ImageSet) -> tuple[dict[str, tuple[str, ..
 
 def _check_replicates(runs: dict[str, dict[str, Any]], recipe: type[Any]) -> None:
     """Runs of one method are replicates: they differ in their seed, and in nothing else that changes results."""
-    (first, one), *others = runs.items()
-    seeds = {one.get("seed"): first}
-    for name, other in others:
-        told = differences(_options(one, recipe), _options(other, recipe))
-        if told:
+    first, seeds = next(iter(runs)), dict[Any, str]()
+    for name, other in runs.items():
+        if told := differences(_options(runs[first], recipe), _options(other, recipe)):
             raise UserError(
                 f"--verdict.backbones {first} and {name} were pre-trained with different options ({told}); runs of one "
                 "method stand for its seeds, judge the others in a verdict of their own"
             )
-        if other.get("seed") in seeds:
+        if (same := seeds.setdefault(other.get("seed"), name)) != name:
             raise UserError(
-                f"--verdict.backbones {seeds[other.get('seed')]} and {name} have one seed, {other.get('seed')}, so "
-                "they are one pre-training; name one of them"
+                f"--verdict.backbones {same} and {name} have one seed, {other.get('seed')}, so they are one "
+                "pre-training; name one of them"
             )
-        seeds[other.get("seed")] = name
 
 
 def _options(config: dict[str, Any], recipe: type[Any]) -> dict[str, Any]:

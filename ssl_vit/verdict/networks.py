@@ -34,22 +34,17 @@ _LEAST = 64
 def cnn_for(name: str | None, parameters: int, size: int, window: int | None = None) -> ModelConfig:
     """The ResNet that stands for CNNs; small images are enlarged for it, because it halves them five times.
 
-    Args:
-        name: As asked for; None for the one whose number of parameters is nearest (in ratio).
-        parameters: Of the Vision Transformer.
-        size: Side of its input in pixels.
-        window: Side of the windows that images are seen through, which are not enlarged.
+    Without a name it is the one whose number of parameters is nearest to the Vision Transformer's (in ratio). The input
+    has ``size`` pixels a side; windows (a side in pixels, too) are not enlarged.
 
     Raises:
         UserError: For a name that timm does not know.
     """
-    if name is None:
-        name = min(_RESNETS, key=lambda n: max(_RESNETS[n] / parameters, parameters / _RESNETS[n]))
-    else:
-        try:
-            model_facts(name)
-        except UserError as error:
-            raise UserError(str(error).replace("--model.name", "--verdict.cnn")) from error
+    name = name or min(_RESNETS, key=lambda n: max(_RESNETS[n] / parameters, parameters / _RESNETS[n]))
+    try:
+        model_facts(name)
+    except UserError as error:
+        raise UserError(str(error).replace("--model.name", "--verdict.cnn")) from error
     enlarged = max(32 if size <= 16 else 64, size)
     return ModelConfig(name, img_size=enlarged if window is None else min(enlarged, window), pool="mean")
 
@@ -57,10 +52,8 @@ def cnn_for(name: str | None, parameters: int, size: int, window: int | None = N
 def prepare_public(study: Study, pool: ImageSet, *, asked: bool) -> str | None:
     """Puts public weights where evaluation finds them.
 
-    Args:
-        study: What they take part in.
-        pool: The images; grey ones get the sum of a network's RGB weights, as timm does it.
-        asked: Whether they were asked for, and not only wanted where they can be had.
+    They may have been ``asked`` for, or only wanted where they can be had. For grey images the first layer's RGB
+    weights are added up, as timm does it.
 
     Returns:
         Why they cannot take part; None where they do.
@@ -74,8 +67,8 @@ def prepare_public(study: Study, pool: ImageSet, *, asked: bool) -> str | None:
     size = study.model.img_size or 0
     if not asked and size < _LEAST:
         return f"networks for photographs of 224 px cost much on images of {size} px; name one with --verdict.public"
-    about: dict[str, Any] = {"objective": "public weights", "public": given or PUBLIC}
-    about |= recorded_data(study.recipe.data, study.recipe.eval.data)
+    about = recorded_data(study.recipe.data, study.recipe.eval.data)
+    about |= {"objective": "public weights", "public": given or PUBLIC}
     if given and Path(given).expanduser().exists():
         exported = load_backbone(given)
         if exported.backbone.channels != pool.form.channels:
@@ -85,7 +78,7 @@ def prepare_public(study: Study, pool: ImageSet, *, asked: bool) -> str | None:
             )
         if why := _too_large(study, given, exported.size):
             return why
-        scale = exported.scale if exported.scale.bits == pool.form.bits else _own_scale(study, pool, exported.size)
+        scale = exported.scale if exported.scale.bits == pool.form.bits else own_scale(study, pool, exported.size)
         export_backbone(exported.backbone, place, scale, "cls" if exported.pool == "cls" else "mean", about)
         return None
     name = given or PUBLIC
@@ -104,14 +97,13 @@ def prepare_public(study: Study, pool: ImageSet, *, asked: bool) -> str | None:
             raise UserError(f"--verdict.public: {why}; name a folder that timm saved") from error
         return why
     cfg = model.pretrained_cfg
-    args: dict[str, Any] = {"in_chans": pool.form.channels}
-    if cfg.get("fixed_input_size"):
-        args["img_size"] = cfg["input_size"][-1]
-    backbone = make_backbone(name.partition(".")[0], args, img_size=cfg["input_size"][-1])
+    size = cfg["input_size"][-1]
+    args = {"in_chans": pool.form.channels} | ({"img_size": size} if cfg.get("fixed_input_size") else {})
+    backbone = make_backbone(name.partition(".")[0], args, img_size=size)
     backbone.load_timm_state({k: v for k, v in model.state_dict().items() if k in backbone.timm_state()})
-    photographs = pool.form.channels == 3 and pool.form.bits == 8
-    scale = PixelScale(tuple(cfg["mean"]), tuple(cfg["std"]), 8) if photographs else _own_scale(
-        study, pool, backbone.img_size)  # fmt: skip
+    scale = PixelScale(tuple(cfg["mean"]), tuple(cfg["std"]), 8)
+    if (pool.form.channels, pool.form.bits) != (3, 8):  # no photographs
+        scale = own_scale(study, pool, backbone.img_size)
     token = isinstance(backbone, ViTBackbone) and backbone.class_token
     with torch.no_grad():
         export_backbone(backbone, place, scale, "cls" if token else "mean", about)
@@ -120,12 +112,11 @@ def prepare_public(study: Study, pool: ImageSet, *, asked: bool) -> str | None:
 
 def _too_large(study: Study, name: str, size: int) -> str | None:
     """Why a network cannot see the images: windows are at native scale."""
-    window = study.recipe.data.window
-    if window is None or window >= size:
-        return None
-    return f"{name} reads {size} px, and windows of {window} px (--data.window) are not enlarged"
+    window = study.recipe.data.window or size
+    words = f"{name} reads {size} px, and windows of {window} px (--data.window) are not enlarged"
+    return words if window < size else None
 
 
-def _own_scale(study: Study, pool: ImageSet, size: int) -> PixelScale:
-    """Statistics of the images themselves, where those of photographs mean nothing."""
+def own_scale(study: Study, pool: ImageSet, size: int) -> PixelScale:
+    """Statistics of the images themselves, as a network of that input size in pixels sees them."""
     return measure_scale(pool.on_canvas(study.recipe.data.canvas, size, study.recipe.data.window))

@@ -12,11 +12,10 @@ import numpy as np
 
 from ssl_vit.configs import networks, presets
 from ssl_vit.configs.metrics import METRICS
-from ssl_vit.configs.presets import Task
-from ssl_vit.core.dist import gather_lists, rank_and_world
+from ssl_vit.configs.networks import Needs, meets
+from ssl_vit.core.dist import gather_lists
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
-from ssl_vit.data.scale import measure_scale
 from ssl_vit.data.sources.opening import Labelled, open_labelled, open_pool
 from ssl_vit.evaluation.features import RAW_SIDE, candidate_pools
 from ssl_vit.evaluation.few_label import held_out_inside, labelled_draw
@@ -25,15 +24,14 @@ from ssl_vit.exports.origin import recorded_data
 from ssl_vit.exports.timm_folder import export_backbone
 from ssl_vit.methods import METHODS, Facts
 from ssl_vit.methods.supervised import labelled_rate
-from ssl_vit.models.backbone import Needs, Pool, meets
-from ssl_vit.models.build import build_backbone, check_shape, model_facts
+from ssl_vit.models.backbone import Pool
+from ssl_vit.models.build import build_backbone, model_facts
 from ssl_vit.verdict.named import named_runs
-from ssl_vit.verdict.networks import cnn_for, prepare_public
+from ssl_vit.verdict.networks import cnn_for, own_scale, prepare_public
 from ssl_vit.verdict.options import Comparison, label_counts, methods_of, seconds_of
 from ssl_vit.verdict.study import Study
 from ssl_vit.verdict.tuning import tuned_counts
-
-_TASKS: tuple[Task, ...] = ("scratch", "finetune")
+from ssl_vit.verdict.work import is_main
 
 
 class Opened(NamedTuple):
@@ -58,8 +56,7 @@ def open_images(cfg: Comparison) -> tuple[ImageSet, str, Labelled]:
     """
     pool, note = open_pool(cfg.data, cfg.eval.data)
     data = open_labelled(cfg.data, cfg.eval.data)
-    form, judged = pool.form, data.test.form
-    if form != judged:
+    if (form := pool.form) != (judged := data.test.form):
         raise UserError(
             f"the pool has images of {form.channels} channel(s) and {form.bits} bits, the labelled images of "
             f"{judged.channels} and {judged.bits}; pre-training on one kind cannot be judged on the other"
@@ -68,14 +65,7 @@ def open_images(cfg: Comparison) -> tuple[ImageSet, str, Labelled]:
 
 
 def open_study(cfg: Comparison, folder: Path, pool: ImageSet, data: Labelled) -> Opened:
-    """Decides what takes part.
-
-    Args:
-        cfg: As given.
-        folder: Of the verdict.
-        pool: Images to pre-train on.
-        data: Labelled images.
-    """
+    """Decides what takes part."""
     train, test = data.train, data.test
     metric = chosen_metric(cfg.eval.metric, test.kind, test.truth)
     _check_defined(metric, data)
@@ -84,13 +74,14 @@ def open_study(cfg: Comparison, folder: Path, pool: ImageSet, data: Labelled) ->
     short = cfg.data.window or pool.sizes.short_side
     shape = model_facts(*networks.wanted(model, short, cfg.preset))
     resolved = networks.resolve_model(model, short, shape, cfg.preset)
-    check_shape(resolved)
     preset = presets.preset_for(cfg.preset, resolved.img_size)
     classes = len(np.unique(train.truth)) if train.kind == "class" else None
-    counts, notes = label_counts(cfg.verdict, len(train), classes, cfg.data.path == "digits" and not cfg.eval.data.path)
+    digits = cfg.data.path == "digits" and not cfg.eval.data.path
+    counts, notes = label_counts(cfg.verdict, len(train), classes, digits)
     notes += _small_classes(cfg, train)
     tuned = tuned_counts(counts, {n: _held_out(train, n) for n in counts})
     backbone = build_backbone(resolved, pool.form.channels)
+    rates = {start: labelled_rate(preset, backbone.embed_dim, start) for start in preset.base_lr}
     parameters = sum(p.numel() for p in backbone.parameters())
     widths = sum(backbone.pooled_width(cast(Pool, name)) for name in candidate_pools(backbone)[1])
     raw = min(RAW_SIDE, resolved.img_size) ** 2 * pool.form.channels
@@ -104,29 +95,29 @@ def open_study(cfg: Comparison, folder: Path, pool: ImageSet, data: Labelled) ->
         preset=preset.name, model=resolved,
         cnn=cnn_for(cfg.verdict.cnn, parameters, resolved.img_size, cfg.data.window),
         epochs=_epochs(cfg, starts, Facts(len(pool), resolved, shape), preset),
-        given=given, tuned=tuned, matched=_ends(counts),
+        given=given, tuned=tuned, matched=tuple(sorted({counts[0], counts[-1]})),
         judged=len(train) + len(test), heads=(widths * len(train.classes), raw * len(train.classes)),
-        base_lr=_rates(preset, backbone.embed_dim),
+        base_lr=rates | {"public": preset.base_lr["finetune"]},  # public networks are wide ones
     )  # fmt: skip
-    main = rank_and_world()[0] == 0
-    if main:
+    if is_main():
         if not (folder / "units").exists():  # what an earlier start left that ended here may be of other options
             for name in ("untrained", "public"):
                 shutil.rmtree(folder / "runs" / name, ignore_errors=True)
-        export_untrained(study, pool)
+        _export_untrained(study, pool)
     if "public" in starts:
         asked = cfg.verdict.methods is not None or cfg.verdict.public is not None
-        why = gather_lists([prepare_public(study, pool, asked=asked) or ""] if main else [])[0]
+        why = gather_lists([prepare_public(study, pool, asked=asked) or ""] if is_main() else [])[0]
         if why:
             left_out["public"] = why
             study = replace(study, starts=tuple(s for s in study.starts if s != "public"))
-    usual = "10m" if cfg.data.path == "digits" and cfg.eval.data.path is None else None
-    budget = cfg.verdict.budget or usual
+    budget = cfg.verdict.budget or ("10m" if digits else None)
     return Opened(study, pool, data, left_out, notes, None if budget is None else seconds_of(budget))
 
 
-_LACKS = {"tokens": "reads the tokens of an image, which {} does not give",
-          "dropping": "leaves out tokens of an image, which {} cannot"}  # fmt: skip
+_LACKS = {
+    "tokens": "reads the tokens of an image, which {} does not give",
+    "dropping": "leaves out tokens of an image, which {} cannot",
+}
 
 
 def _lacking(starts: Sequence[str], network: str, offers: Needs, *, asked: bool) -> dict[str, str]:
@@ -135,14 +126,13 @@ def _lacking(starts: Sequence[str], network: str, offers: Needs, *, asked: bool)
     Raises:
         UserError: For the first of them, where methods were named.
     """
-    needs = {s: METHODS[s].needs for s in starts if s in METHODS and not meets(offers, METHODS[s].needs)}
-    why = {s: f"{METHODS[s].title} {_LACKS[need].format(network)}" for s, need in needs.items()}
-    for start, reason in why.items():
-        if asked:
-            raise UserError(
-                f"--verdict.methods {start}: {reason}; leave it out, or name a plain ViT, for example --model.name "
-                "vit_tiny"
-            )
+    lacking = [METHODS[s] for s in starts if s in METHODS and not meets(offers, METHODS[s].needs)]
+    why = {m.name: f"{m.title} {_LACKS[m.needs].format(network)}" for m in lacking}
+    if why and asked:
+        start, reason = next(iter(why.items()))
+        raise UserError(
+            f"--verdict.methods {start}: {reason}; leave it out, or name a plain ViT, for example --model.name vit_tiny"
+        )
     return why
 
 
@@ -162,24 +152,12 @@ def _small_classes(cfg: Comparison, train: ImageSet) -> list[str]:
     if cfg.verdict.per_class is None or train.kind != "class":
         return []
     sizes = np.bincount(train.truth, minlength=len(train.classes))
-    small = {
-        k: [name for name, n in zip(train.classes, sizes, strict=True) if 0 < n < k] for k in cfg.verdict.per_class
-    }
     return [
         f"{k} per class: there are fewer of {', '.join(names[:3])}{' and others' if names[3:] else ''}, all of "
         "which are taken; larger classes give more instead"
-        for k, names in small.items() if names
+        for k in dict.fromkeys(cfg.verdict.per_class)
+        if (names := [name for name, n in zip(train.classes, sizes, strict=True) if 0 < n < k])
     ]  # fmt: skip
-
-
-def _ends(counts: tuple[int, ...]) -> tuple[int, ...]:
-    """The fewest labels and all: where the baseline is trained for as long as pre-training took, too."""
-    return tuple(sorted({counts[0], counts[-1]}))
-
-
-def _rates(preset: presets.Preset, width: int) -> dict[str, float]:
-    """Base learning rates that recipes take on labels; public networks are wide ones."""
-    return {task: labelled_rate(preset, width, task) for task in _TASKS} | {"public": preset.base_lr["finetune"]}
 
 
 def _held_out(train: ImageSet, labels: int) -> int:
@@ -197,22 +175,16 @@ def _epochs(cfg: Comparison, starts: Sequence[str], facts: Facts, preset: preset
     }  # fmt: skip
 
 
-def export_untrained(study: Study, pool: ImageSet) -> None:
-    """The network before any training, with the pool's pixel statistics: what random features and raw pixels use.
-
-    Args:
-        study: What it belongs to.
-        pool: The images.
-    """
+def _export_untrained(study: Study, pool: ImageSet) -> None:
+    """The network before any training, with the pool's pixel statistics: what random features and raw pixels use."""
     place = study.folder / "runs" / "untrained"
     if (place / "backbone" / "config.json").exists():
         return
     model = study.model
-    images = pool.on_canvas(study.recipe.data.canvas, model.img_size, study.recipe.data.window)
     about = {"objective": "random weights", "positions": model.positions, "pool_fingerprint": pool.fingerprint}
     about |= recorded_data(study.recipe.data, study.recipe.eval.data)
     backbone = build_backbone(model, pool.form.channels)
-    export_backbone(backbone, place / "backbone", measure_scale(images), model.pool, about)
+    export_backbone(backbone, place / "backbone", own_scale(study, pool, model.img_size), model.pool, about)
 
 
 def facts(opened: Opened, note: str) -> dict[str, Any]:
@@ -220,10 +192,8 @@ def facts(opened: Opened, note: str) -> dict[str, Any]:
     train, test, pool = opened.data.train, opened.data.test, opened.pool
     counts = {}
     if train.kind == "class":
-        given, tested = (np.bincount(s.truth, minlength=len(train.classes)) for s in (train, test))
-        counts = {
-            name: {"train": int(a), "test": int(b)} for name, a, b in zip(train.classes, given, tested, strict=True)
-        }
+        sizes = (np.bincount(images.truth, minlength=len(train.classes)).tolist() for images in (train, test))
+        counts = {name: {"train": a, "test": b} for name, a, b in zip(train.classes, *sizes, strict=True)}
     shape = pool.sizes.common or pool.sizes.usual
     sizes = f"{shape[1]} x {shape[0]} px" if shape else f"many sizes, median short side {pool.sizes.short_side} px"
     return {

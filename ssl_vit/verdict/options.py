@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import Field, dataclass, field, fields, make_dataclass, replace
+from dataclasses import dataclass, field, fields, make_dataclass, replace
 from functools import lru_cache
 from typing import Annotated, Any
 
@@ -87,31 +87,14 @@ class Comparison:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Other processes make the class of the same table, and of it the same options."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return _remade, ({name: vars(v) if name in METHODS else v for name, v in values.items()},)
+        return _remade, ({name: vars(v) if name in METHODS else v for name, v in vars(self).items()},)
 
     def of(self, method: Method) -> PretrainingRecipe:
-        """A method's recipe with its options given here, and defaults in the place of all others.
-
-        Args:
-            method: An entry of the table.
-        """
-        given = getattr(self, method.name)
-        own = {f.name: getattr(given, f.name) for f in _own(method)}
-        groups = {f.name: getattr(given, f.name) for f in _groups(method)}
-        return method.recipe(**{method.name: type(getattr(method.recipe(), method.name))(**own)}, **groups)
-
-
-_WHOLE = ("seed", "preset", "run", "data", "model", "eval")
-"""Options that are the same for all methods of a verdict."""
-
-
-def _own(method: Method) -> tuple[Field[Any], ...]:
-    return fields(getattr(method.recipe(), method.name))
-
-
-def _groups(method: Method) -> list[Field[Any]]:
-    return [f for f in fields(method.recipe) if f.name not in (*_WHOLE, method.name)]
+        """A method's recipe with its options given here, and defaults in the place of all others."""
+        given, own = vars(getattr(self, method.name)), type(getattr(method.recipe(), method.name))
+        names = {f.name for f in fields(own)}
+        groups = {name: value for name, value in given.items() if name not in names}
+        return method.recipe(**groups, **{method.name: own(**{name: given[name] for name in names})})
 
 
 def verdict_recipe() -> type[Comparison]:
@@ -122,10 +105,12 @@ def verdict_recipe() -> type[Comparison]:
 @lru_cache(maxsize=4)
 def _recipe(methods: tuple[Method, ...]) -> type[Comparison]:
     groups: list[tuple[str, Any, Any]] = []
+    shared = {f.name for f in fields(Comparison)}
     for method in methods:
         usual = method.recipe()
         own = type(getattr(usual, method.name))
-        inner = [(f.name, type(getattr(usual, f.name)), field(default=getattr(usual, f.name))) for f in _groups(method)]
+        further = {f.name: getattr(usual, f.name) for f in fields(usual) if f.name not in {*shared, method.name}}
+        inner = [(name, type(value), field(default=value)) for name, value in further.items()]
         options = make_dataclass(f"{own.__name__}InVerdict", inner, bases=(own,), frozen=True)
         options.__doc__ = (
             f"{method.title} ({method.paper}): options of its recipe, where they are not the same for all methods. "
@@ -165,19 +150,15 @@ def check_verdict(recipe: Comparison) -> None:
     methods_of(cfg.methods)
     if cfg.budget is not None:
         seconds_of(cfg.budget)
-    _one_way(cfg)
     if recipe.run.log_with is not None:
         raise UserError("--run.log_with: a verdict trains many runs and tracks none; give it to single runs")
+    given = [name for name in ("shares", "labels", "per_class") if getattr(cfg, name) is not None]
+    if len(given) > 1:
+        raise UserError(f"--verdict.{given[0]} and --verdict.{given[1]} both say how many labels; give one of them")
     for name in METHODS:
         fit: FitConfig = getattr(recipe, name).fit
         if fit.min_steps is not None:
             raise UserError(f"--{name}.fit.min_steps: give the length of pre-training as --{name}.fit.epochs instead")
-
-
-def _one_way(cfg: VerdictConfig) -> None:
-    given = [name for name in ("shares", "labels", "per_class") if getattr(cfg, name) is not None]
-    if len(given) > 1:
-        raise UserError(f"--verdict.{given[0]} and --verdict.{given[1]} both say how many labels; give one of them")
 
 
 def methods_of(given: str | None) -> tuple[str, ...]:
@@ -201,19 +182,12 @@ def label_counts(
 ) -> tuple[tuple[int, ...], list[str]]:
     """The numbers of labels to judge at, ascending, all of them at the end.
 
-    Args:
-        cfg: At most one of shares, labels and per_class is given.
-        labels: All training labels.
-        classes: How many classes the training labels have; None for other kinds of labels.
-        digits: Whether these are scikit-learn's digits.
-
     Returns:
         The numbers, and what was left out, in words.
 
     Raises:
-        UserError: For several of the three options, or numbers that do not exist.
+        UserError: For numbers that do not exist.
     """
-    _one_way(cfg)
     if cfg.per_class is not None:
         if classes is None:
             raise UserError("--verdict.per_class needs one class per image; give --verdict.shares or --verdict.labels")
@@ -230,10 +204,7 @@ def label_counts(
     too_many = [words for words, count in asked.items() if count > labels]
     if too_many:
         raise UserError(f"{too_many[0]} are asked for, but there are {labels:,} training labels")
-    least = max(2, classes or 2)
-    notes = [
-        f"{words} of {labels:,} labels would be {count}, fewer than one for each of the {classes} classes; left out"
-        if classes else f"{words} of {labels:,} labels would be {count}; left out"
-        for words, count in asked.items() if count < least
-    ]  # fmt: skip
+    least, why = max(2, classes or 2), f", fewer than one for each of the {classes} classes" if classes else ""
+    few = {words: count for words, count in asked.items() if count < least}
+    notes = [f"{words} of {labels:,} labels would be {count}{why}; left out" for words, count in few.items()]
     return tuple(sorted({count for count in asked.values() if count >= least} | {labels})), notes

@@ -1,4 +1,4 @@
-"""The pictures of a verdict, as a unit of its work."""
+"""The pictures of a verdict, as a task of its work."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import numpy as np
 
 from ssl_vit.figures.gallery import Start, save_gallery
 from ssl_vit.figures.mistakes import Answers
-from ssl_vit.methods.starts import starts as all_starts
-from ssl_vit.methods.starts import titles
+from ssl_vit.methods.starts import starts, titles
 from ssl_vit.verdict.probing import Bank
 from ssl_vit.verdict.study import Study
 from ssl_vit.verdict.work import is_main, key_of
@@ -19,20 +18,20 @@ from ssl_vit.verdict.work import is_main, key_of
 def draw_pictures(study: Study) -> dict[str, Any]:
     """Neighbours, mistakes, attention and components of every method, with all labels and the first draw."""
     pixels = Bank(study, "pixels", 0)
-    data, starts = pixels.session.data, dict[str, Start]()
+    data, shown = pixels.session.data, dict[str, Start]()
     for start in study.starts:
-        shown = Start(titles()[start])
-        if "knn" in all_starts()[start].uses and start != "random":
+        shown[start] = Start(titles()[start])
+        if "knn" in starts()[start].uses and start != "random":
             bank = pixels if start == "pixels" else Bank(study, start, 0)
             columns = bank.pools[bank.own_pool]
-            found = [replace(features, x=features.x[:, columns]) for features in (bank.train, bank.test)]
+            train, test = (replace(features, x=features.x[:, columns]) for features in (bank.train, bank.test))
             exported = None if start == "pixels" else bank.session.exported
-            shown = shown._replace(exported=exported, features=(found[0], found[1]))
+            shown[start] = shown[start]._replace(exported=exported, features=(train, test))
         path = study.folder / "results" / f"{key_of(start, 'train', study.labels[-1], 0)}.npz"
         if study.kind == "class" and path.exists():
             with np.load(path) as kept:
                 answers = Answers(kept["predicted"], kept["confidence"], pixels.test.index)
-            shown = shown._replace(answers=answers, trained=f"trained on all {study.labels[-1]:,} labels, draw 0")
-        starts[start] = shown
-    made = save_gallery(starts, data.train, data.test, study.folder / "pictures") if is_main() else []
+            trained = f"trained on all {study.labels[-1]:,} labels, draw 0"
+            shown[start] = shown[start]._replace(answers=answers, trained=trained)
+    made = save_gallery(shown, data.train, data.test, study.folder / "pictures") if is_main() else []
     return {"pictures": len(made)}

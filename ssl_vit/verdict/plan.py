@@ -1,16 +1,16 @@
-"""How much is done: from a few measured steps to a table of units and seconds, cut to a budget where there is one."""
+"""How much is done: from a few measured steps to a table of tasks and seconds, cut to a budget where there is one."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any, NamedTuple
 
 from ssl_vit.configs import LinearConfig, to_dict
 from ssl_vit.methods import METHODS
 from ssl_vit.methods.starts import BASELINE, pretrained, starts, titles
-from ssl_vit.verdict.options import VerdictConfig
 from ssl_vit.verdict.study import Study
 from ssl_vit.verdict.tuning import nearest
 
@@ -26,7 +26,6 @@ _FORWARD = 3.0
 """How much faster images pass a network forwards only."""
 _LENGTHS = 1.7
 """Length that tuning chooses, of 0.5, 1 and 2: where training is short, mostly the longest."""
-
 _EPOCHS = 20
 """Of pre-training, at least."""
 
@@ -73,7 +72,7 @@ class Line(NamedTuple):
     what: str
     units: int
     seconds: float
-    """Of one unit."""
+    """Of one task."""
 
 
 @dataclass(frozen=True)
@@ -94,32 +93,26 @@ def make_plan(
 ) -> Plan:  # fmt: skip
     """The plan for a study, cut until it fits.
 
-    Args:
-        study: As asked for.
-        paces: By start; of methods of pre-training, else of training on labels. Fine-tuning goes at the pace of
-            training from scratch.
-        pool: Images to pre-train on.
-        budget: Seconds; None for no limit.
-        jobs: Units that run at the same time.
-        known: FLOPs of one pre-training run, by methods whose runs were there before.
-        spent: Seconds that opening, looking for leaks and measuring took.
+    ``paces`` are by start: of methods of pre-training, else of training on labels; fine-tuning goes at the pace of
+    training from scratch. There are ``pool`` images to pre-train on; ``known`` are FLOPs of one pre-training run, where
+    runs were there before; opening, looking for leaks and measuring took the seconds ``spent`` of the ``budget``.
     """
 
     def seconds(cut: Study) -> float:
         lines = estimate(cut, paces, pool, known or {})
         return spent + END + (sum(line.units * line.seconds for line in lines) + _idle(lines, jobs)) / jobs
 
-    steps = [] if budget is None else list(_CUTS)
-    taken: list[tuple[str, Any]] = []
-    while budget is not None and steps and seconds(_cut(study, taken)) > FULL * budget:
-        taken.append(steps.pop(0))
+    limit, taken = math.inf if budget is None else budget, list[tuple[str, Any]]()
+    for step in _CUTS:
+        if seconds(_cut(study, taken)) > FULL * limit:
+            taken.append(step)
     # A coarse step may have made finer ones before it needless.
     for step in taken[::-1]:
         without = [other for other in taken if other is not step]
-        if budget is not None and seconds(_cut(study, without)) <= FULL * budget:
+        if seconds(_cut(study, without)) <= FULL * limit:
             taken = without
     final = _cut(study, taken)
-    least = [_TOO_SHORT] if budget is not None and seconds(final) > budget else []
+    least = ["the budget is too short even for the least that can be done"] if seconds(final) > limit else []
     lines = tuple(estimate(final, paces, pool, known or {}))
     return Plan(final, lines, seconds(final), (*_differences(study, final), *_light(final), *least))
 
@@ -137,13 +130,10 @@ def _idle(lines: Sequence[Line], jobs: int) -> float:
 
 
 _FIRST, _TRIALS = ": pre-training", ": trials"
-_TOO_SHORT = "the budget is too short even for the least that can be done"
 
 
 def _cut(study: Study, steps: Sequence[tuple[str, Any]]) -> Study:
-    for name, value in steps:
-        study = _smaller(study, name, value) or study
-    return study
+    return reduce(_smaller, steps, study)
 
 
 def _differences(asked: Study, cut: Study) -> list[str]:
@@ -168,42 +158,34 @@ def _light(study: Study) -> list[str]:
     return ["training so short has crops and mirror images alone, no RandAugment, erasing, mixup or CutMix"]
 
 
-def _smaller(study: Study, name: str, value: Any) -> Study | None:
-    """The study with one thing cut; None where that is not more than there is."""
-    verdict: VerdictConfig = study.recipe.verdict
+def _smaller(study: Study, step: tuple[str, Any]) -> Study:
+    """The study with one thing cut, or as it is where that is not more than there is."""
+    (name, value), verdict = step, study.recipe.verdict
     own = [start for start in study.starts if start in METHODS]
     if name == "unasked":
-        if verdict.methods is not None or not own:
-            return None
-        name = value
-    if name in ("methods", "cnn"):
-        left = {start for start in own[1:] if start not in study.given} if name == "methods" else {name}
-        return (
-            replace(study, starts=tuple(s for s in study.starts if s not in left)) if left & {*study.starts} else None
-        )
+        name = value if verdict.methods is None and own else "asked"
+    if name in ("methods", "cnn", "asked"):
+        left = {"methods": [start for start in own[1:] if start not in study.given], "cnn": ["cnn"], "asked": []}[name]
+        return replace(study, starts=tuple(s for s in study.starts if s not in left))
     if name == "labels":
-        kept = study.labels[::-1][::2][::-1]
+        kept = study.labels[::-1][::2][::-1] if len(study.labels) > value else study.labels
         tuned, matched = (tuple(n for n in numbers if n in kept) for numbers in (study.tuned, study.matched))
-        return replace(study, labels=kept, tuned=tuned, matched=matched) if len(study.labels) > value else None
+        return replace(study, labels=kept, tuned=tuned, matched=matched)
     if name in ("matched", "tuned"):
-        numbers = getattr(study, name)
-        return replace(study, **{name: numbers[-1:]}) if len(numbers) > 1 else None
+        return replace(study, **{name: getattr(study, name)[-1:]})
     if name == "pretraining":
         value = max(value, _EPOCHS / min(study.epochs.values(), default=_EPOCHS))
-    if getattr(verdict, name) <= value:
-        return None
-    return replace(study, recipe=replace(study.recipe, verdict=replace(verdict, **{name: value})))
+    least = min(value, getattr(verdict, name))
+    return replace(study, recipe=replace(study.recipe, verdict=replace(verdict, **{name: least})))
 
 
 def estimate(study: Study, paces: Mapping[str, Pace], pool: int, known: Mapping[str, float]) -> list[Line]:
-    """Units and seconds of every kind of work."""
+    """Tasks and seconds of every kind of work."""
     v, lines = study.recipe.verdict, []
-    flops = _pretraining_flops(study, paces, pool) | dict(known)
-    for start in flops:
-        if start in known:
-            continue
-        images = study.epochs[start] * v.pretraining * pool
-        pace = paces[start]
+    flops = dict(known)
+    for start in (s for s in study.starts if s in METHODS and s in paces and s not in known):
+        images, pace = study.epochs[start] * v.pretraining * pool, paces[start]
+        flops[start] = images * pace.flops_per_image
         lines.append(Line(f"{titles()[start]}{_FIRST}", v.seeds, images / pace.images_per_second + pace.overhead))
     for start in study.starts:
         if "train" in starts()[start].uses:
@@ -217,10 +199,8 @@ def estimate(study: Study, paces: Mapping[str, Pace], pool: int, known: Mapping[
             if start == "scratch" and flops and v.matched_draws:
                 rate = pace.images_per_second * pace.flops_per_image
                 more = max(flops.values()) / rate if rate else 0.0
-                whole = [each[n] + more for n in study.matched]
-                draws = min(v.matched_draws, v.train_draws)
-                lines.append(Line(f"{name} at the FLOPs of pre-training", draws * len(whole),
-                                  sum(whole) / len(whole)))  # fmt: skip
+                whole, what = [each[n] + more for n in study.matched], f"{name} at the FLOPs of pre-training"
+                lines.append(Line(what, min(v.matched_draws, v.train_draws) * len(whole), sum(whole) / len(whole)))
         if "linear" in starts()[start].uses:
             pace = paces.get(start if start == "public" else "scratch", paces["scratch"])
             seconds = sum(_linear(study, start, pace, n) for n in study.labels)
@@ -245,15 +225,6 @@ def _training(study: Study, pace: Pace, labels: int) -> float:
     return images / pace.images_per_second + pace.overhead
 
 
-def _pretraining_flops(study: Study, paces: Mapping[str, Pace], pool: int) -> dict[str, float]:
-    """FLOPs of one pre-training run, by method."""
-    v = study.recipe.verdict
-    return {
-        start: study.epochs[start] * v.pretraining * pool * paces[start].flops_per_image
-        for start in study.starts if start in METHODS and start in paces
-    }  # fmt: skip
-
-
 _COUNTS = ("starts", "labels", "tuned", "matched")
 
 
@@ -268,12 +239,7 @@ def plan_as_json(plan: Plan, paces: Mapping[str, Pace], budget: float | None) ->
 
 
 def read_plan(study: Study, told: dict[str, Any]) -> Plan:
-    """The plan that plan.json holds: what was cut once stays cut.
-
-    Args:
-        study: As asked for.
-        told: The file's content.
-    """
+    """The plan that plan.json tells of, for a study as it is asked for now: what was cut once stays cut."""
     cut = {name: told["verdict"][name] for name in _WORDS}
     recipe = replace(study.recipe, verdict=replace(study.recipe.verdict, **cut))
     study = replace(study, recipe=recipe, **{name: tuple(told[name]) for name in _COUNTS})

@@ -15,11 +15,11 @@ from ssl_vit.core.files import write_atomically
 from ssl_vit.exports.timm_folder import load_backbone
 from ssl_vit.methods import METHODS
 from ssl_vit.methods.starts import starts, titles
-from ssl_vit.runs.directory import RunDir
+from ssl_vit.runs.identity import digest
 from ssl_vit.runs.provenance import command, commit, hardware, versions
 from ssl_vit.verdict.opening import Opened, facts
 from ssl_vit.verdict.plan import Plan
-from ssl_vit.verdict.study import Study, architecture_hash
+from ssl_vit.verdict.study import Study
 from ssl_vit.verdict.tuning import SPACE
 
 
@@ -37,17 +37,10 @@ class Made(NamedTuple):
     """Draws where all weights were trained."""
 
 
-def write_about(opened: Opened, made: Made, note: str, run: RunDir, seconds: float, sessions: int, jobs: int) -> None:
+def write_about(opened: Opened, made: Made, note: str, seconds: float, sessions: int, jobs: int) -> None:
     """Writes verdict.json.
 
-    Args:
-        opened: The study as it was asked for, and its images.
-        made: What was done.
-        note: What the pool is.
-        run: The verdict's folder.
-        seconds: What it took.
-        sessions: How often it was begun.
-        jobs: Units that ran at the same time.
+    ``note`` says what the pool is; ``jobs`` tasks ran at the same time.
     """
     study, v = made.plan.study, made.plan.study.recipe.verdict
     test, plan = opened.data.test, made.plan
@@ -76,71 +69,56 @@ def write_about(opened: Opened, made: Made, note: str, run: RunDir, seconds: flo
             "config": to_dict(study.recipe),
         },
     }  # fmt: skip
-    write_atomically(run.path / "verdict.json", json.dumps(about, indent=1) + "\n")
+    write_atomically(study.folder / "verdict.json", json.dumps(about, indent=1) + "\n")
 
 
 def _method(study: Study, start: str, made: Made) -> dict[str, Any]:
-    runs = study.runs(start)
-    backbone = runs[0] / "backbone"
+    runs, pixels = study.runs(start), start == "pixels"
+    unknown: dict[str, Any] = dict.fromkeys(("images", "flops", "seconds", "peak_memory", "device", "devices"))
+    costs = [unknown] if start == "public" else made.pretraining.get(start, [])
+    backbone = (study.folder / "runs" / "cnn-trained" if start == "cnn" else runs[0]) / "backbone"
+    known = (backbone / "config.json").exists()  # no CNN where its training with all labels diverged
+    config = json.loads((backbone / "config.json").read_text()) if known else {}
     if start == "cnn":
         assert study.cnn is not None
-        trained = study.folder / "runs" / "cnn-trained" / "backbone"
-        network, size = str(study.cnn.name), study.cnn.img_size
-        known = (trained / "config.json").exists()  # not where its training with all labels diverged
-        return {
-            "name": titles()[start], "network": f"{network} at {size} px",
-            "parameters": _parameters(trained) if known else None,
-            "architecture_hash": architecture_hash(trained) if known else None,
-            "uses": list(starts()[start].uses), "pretraining": [],
-        }  # fmt: skip
-    config = json.loads((backbone / "config.json").read_text())
-    args = config["model_args"]
-    words = networks.in_words(config["architecture"], args, config["pretrained_cfg"]["input_size"][-1])
-    costs = made.pretraining.get(start, [])
-    rows = [
-        {"run": str(run), "seed": _seed(run), "weights": _weights(run), "checkpoint": "last step",
-         "command": _command(study, start, k), **cost}
-        for k, (run, cost) in enumerate(zip(runs, costs, strict=False))
-    ]  # fmt: skip
-    if start == "public":
-        rows = [{"run": str(runs[0]), "seed": None, "weights": _weights(runs[0]), "checkpoint": "as released",
-                 "command": str(config["ssl_vit"].get("public")), "images": None, "flops": None, "seconds": None,
-                 "peak_memory": None, "device": None, "devices": None}]  # fmt: skip
+        network = f"{study.cnn.name} at {study.cnn.img_size} px"
+    else:
+        size = config["pretrained_cfg"]["input_size"][-1]
+        network = networks.in_words(config["architecture"], config["model_args"], size)
+    args = {k: v for k, v in config.get("model_args", {}).items() if k != "global_pool"}
     return {
-        "name": titles()[start], "network": "raw pixels" if start == "pixels" else words,
-        "parameters": 0 if start == "pixels" else _parameters(backbone), "uses": list(starts()[start].uses),
-        "architecture_hash": None if start == "pixels" else architecture_hash(backbone), "pretraining": rows,
+        "name": titles()[start], "network": "raw pixels" if pixels else network,
+        "parameters": 0 if pixels else _parameters(backbone) if known else None, "uses": list(starts()[start].uses),
+        "architecture_hash": digest([config["architecture"], args]) if known and not pixels else None,
+        "pretraining": [
+            {"run": str(run), "seed": _about(run).get("seed"), "weights": load_backbone(str(run)).weights_hash,
+             "checkpoint": "as released" if start == "public" else "last step",
+             "command": _command(study, start, k), **cost}
+            for k, (run, cost) in enumerate(zip(runs, costs, strict=False))
+        ],
     }  # fmt: skip
 
 
+def _about(run: Path) -> dict[str, Any]:
+    return json.loads((run / "backbone" / "config.json").read_text())["ssl_vit"]
+
+
 def _command(study: Study, start: str, number: int) -> str:
+    run = study.runs(start)[number]
+    if start == "public":
+        return str(_about(run).get("public"))
     if start in study.given:
-        about = json.loads((study.runs(start)[number] / "environment.json").read_text())
-        return str(about.get("command"))
+        return str(json.loads((run / "environment.json").read_text()).get("command"))
     return study.command(METHODS[start].script, study.pretraining(start, number))
 
 
 def _parameters(backbone: Path) -> int:
     with safetensors.safe_open(backbone / "model.safetensors", framework="numpy") as file:
-        names = file.keys()
-        return sum(int(np.prod(file.get_slice(name).get_shape())) for name in names)
-
-
-def _weights(run: Path) -> str:
-    return load_backbone(str(run)).weights_hash
-
-
-def _seed(run: Path) -> int | None:
-    return json.loads((run / "backbone" / "config.json").read_text())["ssl_vit"].get("seed")
+        return sum(int(np.prod(file.get_slice(name).get_shape())) for name in file.keys())  # noqa: SIM118
 
 
 def judged_positions(results: Path, images: int) -> np.ndarray:
-    """Which test images the numbers stand on: the readable ones, the same for all methods.
-
-    Args:
-        results: The folder of answers beside results.
-        images: All test images.
-    """
+    """Which of all test images the numbers in a folder stand on: the readable ones, the same for all methods."""
     for path in sorted(results.glob("*.npz")):
         with np.load(path) as answers:
             if "positions" in answers.files:  # an older version did not keep them

@@ -1,9 +1,8 @@
-"""Runs units of work, several at a time on a CPU, and remembers which are done: an interrupted verdict continues."""
+"""Runs tasks of work, several at a time on a CPU, and remembers which are done: an interrupted verdict continues."""
 
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import multiprocessing
 import os
@@ -28,7 +27,7 @@ from ssl_vit.training.launch import forget_what_was
 
 
 @dataclass(frozen=True)
-class Unit:
+class Task:
     """Some work that leaves whole files.
 
     It is done again where files are gone that it returned as ``files``, by their place in the verdict's folder.
@@ -48,16 +47,19 @@ class Runner:
     def __init__(self, folder: Path, jobs: int, main: bool, began: float | None = None) -> None:
         """Goes on with the clock.
 
-        Args:
-            folder: Of the verdict.
-            jobs: Units at the same time, each in a process of its own; 0 runs them here, one after the other.
-            main: Whether this is the main process.
-            began: When this session began (``time.monotonic()``); None for now.
+        ``jobs`` tasks run at the same time, each in a process of its own; 0 runs them here, one after the other.
+        ``began`` is when this session began (``time.monotonic()``); None for now.
         """
         self.folder, self.jobs, self.main = folder, jobs, main
-        self.began, self.pool = time.monotonic() if began is None else began, _pool(jobs) if jobs else None
-        self.before = _taken(folder)
-        self.sessions, self.worked = self.before[1] + 1, False
+        self.began = time.monotonic() if began is None else began
+        # Each of these processes is a job of its own, whatever launched this one.
+        spawn = multiprocessing.get_context("spawn")
+        self.pool = ProcessPoolExecutor(jobs, mp_context=spawn, initializer=_begin) if jobs else None
+        self.before, self.worked = (0.0, 0), False
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            told = json.loads((folder / "time.json").read_text())
+            self.before = float(told["seconds"]), int(told["sessions"])
+        self.sessions = self.before[1] + 1
 
     def elapsed(self) -> float:
         """Seconds of work, those of earlier sessions included."""
@@ -76,47 +78,44 @@ class Runner:
         if self.main:
             print(f"{clock(self.elapsed()):>12}  {what}", flush=True)
 
-    def run(self, units: Sequence[Unit]) -> dict[str, dict[str, Any]]:
-        """What the units returned, now or before.
-
-        Args:
-            units: Those that take long should come first.
+    def run(self, tasks: Sequence[Task]) -> dict[str, dict[str, Any]]:
+        """What the tasks returned, now or before.
 
         Raises:
-            UserError: Of a unit, with its name.
+            UserError: Of a task, with its name.
         """
-        todo = [unit for unit in units if not self.is_done(unit)]
+        todo = [task for task in tasks if not self.is_done(task)]
         self.worked = self.worked or bool(todo)
         dist.meet()  # all processes have looked before any is done
         if self.pool is None:
-            for unit in todo:
-                self._done(unit, *_call(self.folder, unit, quiet=self.main))
+            for task in todo:
+                self._done(task, *_call(self.folder, task, quiet=self.main))
         elif todo:
             self._in_pool(self.pool, todo)
         dist.meet()
-        return {unit.key: json.loads(self._marker(unit.key).read_text())["returned"] for unit in units}
+        return {task.key: self._told(task)["returned"] for task in tasks}
 
-    def is_done(self, unit: Unit) -> bool:
+    def is_done(self, task: Task) -> bool:
         """Whether it was finished, now or before, and the ``files`` it returned are still there."""
         try:
-            returned = json.loads(self._marker(unit.key).read_text())["returned"]
+            returned = self._told(task)["returned"]
         except FileNotFoundError:
             return False
         return all((self.folder / name).exists() for name in returned.get("files", ()))
 
-    def took(self, unit: Unit) -> float:
-        """Seconds that a finished unit took."""
-        return float(json.loads(self._marker(unit.key).read_text())["seconds"])
+    def took(self, task: Task) -> float:
+        """Seconds that a finished task took."""
+        return float(self._told(task)["seconds"])
 
     def begun(self) -> list[str]:
-        """Keys of all units that are done."""
+        """Keys of all tasks that are done."""
         return [path.stem for path in (self.folder / "units").glob("*.json")]
 
-    def _in_pool(self, pool: ProcessPoolExecutor, todo: Sequence[Unit]) -> None:
+    def _in_pool(self, pool: ProcessPoolExecutor, todo: Sequence[Task]) -> None:
         try:
             with _started_in_peace():
-                waiting: dict[Future[tuple[dict[str, Any], float]], Unit] = {
-                    pool.submit(_work, self.folder, unit): unit for unit in todo
+                waiting: dict[Future[tuple[dict[str, Any], float]], Task] = {
+                    pool.submit(_work, self.folder, task): task for task in todo
                 }
             for future in as_completed(waiting):
                 self._done(waiting[future], *future.result())
@@ -130,26 +129,26 @@ class Runner:
             self.close()
             raise
 
-    def _done(self, unit: Unit, returned: dict[str, Any], seconds: float) -> None:
+    def _done(self, task: Task, returned: dict[str, Any], seconds: float) -> None:
         if self.main:
-            self._marker(unit.key).parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(self._marker(unit.key), json.dumps({"returned": returned, "seconds": seconds}) + "\n")
-            self.note_time()
+            write_atomically(self._marker(task), json.dumps({"returned": returned, "seconds": seconds}) + "\n")
+            self._note_time()
 
-    def note_time(self) -> None:
-        """Writes down how long the verdict has worked."""
+    def _note_time(self) -> None:
         if self.main:
-            write_atomically(
-                self.folder / "time.json", json.dumps({"seconds": self.elapsed(), "sessions": self.sessions}) + "\n"
-            )
+            told = {"seconds": self.elapsed(), "sessions": self.sessions}
+            write_atomically(self.folder / "time.json", json.dumps(told) + "\n")
 
-    def _marker(self, key: str) -> Path:
-        return self.folder / "units" / f"{key}.json"
+    def _marker(self, task: Task) -> Path:
+        return self.folder / "units" / f"{task.key}.json"
+
+    def _told(self, task: Task) -> dict[str, Any]:
+        return json.loads(self._marker(task).read_text())
 
     def close(self) -> None:
         """Ends the processes and waits for them; those that are training save and stop."""
         if self.worked:  # a command that was refused, or had nothing to do, is no session
-            self.note_time()
+            self._note_time()
         if self.pool is not None:
             pool, self.pool = self.pool, None
             ending = threading.Thread(target=pool.shutdown, kwargs={"cancel_futures": True})
@@ -168,19 +167,6 @@ def clock(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
 
 
-def _taken(folder: Path) -> tuple[float, int]:
-    try:
-        told = json.loads((folder / "time.json").read_text())
-        return float(told["seconds"]), int(told["sessions"])
-    except (OSError, ValueError, KeyError):
-        return 0.0, 0
-
-
-def _pool(jobs: int) -> ProcessPoolExecutor:
-    # Each of these processes is a job of its own, whatever launched this one.
-    return ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"), initializer=_begin)
-
-
 _STOPPED = threading.Event()
 """In a process of the pool: whether it was told to stop."""
 
@@ -196,11 +182,7 @@ def _started_in_peace() -> Iterator[None]:
 
 
 def _begin() -> None:
-    for number in (
-        signal.SIGINT,
-        signal.SIGHUP,
-        signal.SIGUSR1,
-    ):  # they reach all; the main process tells those that wait
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):  # reach all; the main process tells those that wait
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
@@ -218,44 +200,33 @@ def _follow() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _orphaned() -> bool:
-    parent = multiprocessing.parent_process()
-    return parent is not None and not parent.is_alive()
-
-
-def _work(folder: Path, unit: Unit) -> tuple[dict[str, Any], float]:
-    """A unit in a process of the pool; what already waits in its queue is not begun after it was told to stop."""
+def _work(folder: Path, task: Task) -> tuple[dict[str, Any], float]:
+    """A task in a process of the pool; what already waits in its queue is not begun after it was told to stop."""
     if _STOPPED.is_set():
         raise SystemExit(128 + signal.SIGTERM)
     try:
-        return _call(folder, unit, quiet=True)
+        return _call(folder, task, quiet=True)
     except (KeyboardInterrupt, SystemExit):
         _STOPPED.set()
         raise
     finally:
-        if _orphaned():
+        parent = multiprocessing.parent_process()
+        if parent is not None and not parent.is_alive():
             os._exit(128 + signal.SIGTERM)
 
 
-def _call(folder: Path, unit: Unit, *, quiet: bool) -> tuple[dict[str, Any], float]:
-    """What a unit returns, and how many seconds it took; what it prints goes to LOGS/KEY.log."""
-    began = time.monotonic()
-    forget_what_was()  # the arithmetic of the unit before is not that of this one
-    if not quiet:
-        return _named(unit), time.monotonic() - began
-    text = io.StringIO()
-    try:
-        with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
-            return _named(unit), time.monotonic() - began
-    finally:
-        log = folder / "logs" / f"{unit.key}.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
-        log.write_text(text.getvalue())
-
-
-def _named(unit: Unit) -> dict[str, Any]:
-    try:
-        with lock.holding():
-            return unit.function(*unit.args)
-    except UserError as error:
-        raise UserError(f"{unit.key}: {error}") from None
+def _call(folder: Path, task: Task, *, quiet: bool) -> tuple[dict[str, Any], float]:
+    """What a task returns, and how many seconds it took; what it prints goes to LOGS/KEY.log."""
+    began, log = time.monotonic(), folder / "logs" / f"{task.key}.log"
+    forget_what_was()  # the arithmetic of the task before is not that of this one
+    with contextlib.ExitStack() as stack:
+        if quiet:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            text = stack.enter_context(log.open("w"))
+            stack.enter_context(contextlib.redirect_stdout(text))
+            stack.enter_context(contextlib.redirect_stderr(text))
+        try:
+            with lock.holding():
+                return task.function(*task.args), time.monotonic() - began
+        except UserError as error:
+            raise UserError(f"{task.key}: {error}") from None

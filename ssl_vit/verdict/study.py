@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,6 @@ from ssl_vit.data.targets import Kind
 from ssl_vit.methods import METHODS
 from ssl_vit.methods.starts import BASELINE, pretrained
 from ssl_vit.methods.supervised import FinetuneRecipe, SupervisedConfig, SupervisedRecipe, mixing
-from ssl_vit.runs.identity import digest
 from ssl_vit.verdict.options import Comparison
 from ssl_vit.verdict.tuning import Candidate
 
@@ -104,7 +102,7 @@ class Study:
         """What is taken where the labels are too few to tune: the recipes' own options."""
         scratch = start in (BASELINE, "cnn")
         rate = self.base_lr["scratch" if scratch else "public" if start == "public" else "finetune"] * 64 / 256
-        optim = SupervisedRecipe().optim if scratch else FinetuneRecipe().optim
+        optim = (SupervisedRecipe() if scratch else FinetuneRecipe()).optim
         return Candidate(rate, optim.weight_decay, optim.layer_decay, 1.0)
 
     def augmentation(self, labels: int) -> tuple[AugmentConfig, SupervisedConfig]:
@@ -124,42 +122,33 @@ class Study:
     ) -> tuple[str, SupervisedRecipe | FinetuneRecipe]:  # fmt: skip
         """The script and the options that train all weights on one draw of labels.
 
-        Args:
-            start: scratch, cnn, mae, dino or public.
-            labels: How many.
-            draw: Which draw; also the seed.
-            chosen: Tuned options.
-            folder: Of the run.
-            held_out: Judge on a fifth of the labels.
-            steps: Instead of the tuned length.
+        ``chosen`` are tuned options, and ``draw`` is also the seed; ``held_out`` judges on a fifth of the labels, and
+        ``steps`` takes the place of the tuned length.
         """
         cfg = self.recipe
-        judged = LabelsConfig(cfg.eval.data, labels, draw, cfg.eval.metric, held_out)
         length = steps or max(1, round(self.steps(labels) * chosen.length))
-        fit = FitConfig(
-            epochs=1e-6, min_steps=length, batch_size=self.batch(labels), clip_grad=1.0,
-            log_every=max(1, length // 4), checkpoint_minutes=10.0, keep_checkpoints=1,
-        )  # fmt: skip
         augment, supervised = self.augmentation(labels)
+        shared: dict[str, Any] = {
+            "seed": draw, "run": RunConfig(str(folder)), "augment": augment, "supervised": supervised,
+            "eval": LabelsConfig(cfg.eval.data, labels, draw, cfg.eval.metric, held_out),
+            "fit": FitConfig(
+                epochs=1e-6, min_steps=length, batch_size=self.batch(labels), clip_grad=1.0,
+                log_every=max(1, length // 4), checkpoint_minutes=10.0, keep_checkpoints=1,
+            ),
+        }  # fmt: skip
         tuned = {"lr": chosen.lr, "weight_decay": chosen.weight_decay, "layer_decay": chosen.layer_decay}
-        data = DataConfig(**{field.name: getattr(cfg.data, field.name) for field in fields(DataConfig)})
-        data = replace(data, split=None)  # that is the pool's; labelled images are --eval.data.split's for all methods
-        run, loading = RunConfig(str(folder)), LoadingConfig(cfg.data.cache, cfg.data.crop_from, cfg.data.workers)
-        if start in ("scratch", "cnn"):
-            model = self.model if start == "scratch" else self.cnn
+        if start in (BASELINE, "cnn"):
+            model = self.model if start == BASELINE else self.cnn
             assert model is not None
-            usual = SupervisedRecipe()
-            return "recipes/supervised.py", replace(
-                usual, seed=draw, preset=self.preset, run=run, data=data, model=model, eval=judged, fit=fit,
-                augment=augment, supervised=supervised, optim=replace(usual.optim, **tuned),
-            )  # fmt: skip
-        usual = FinetuneRecipe()
+            data = DataConfig(**{field.name: getattr(cfg.data, field.name) for field in fields(DataConfig)})
+            data = replace(data, split=None)  # that is the pool's; labelled images are --eval.data.split's for all
+            usual = SupervisedRecipe(preset=self.preset, data=data, model=model, **shared)
+            return "recipes/supervised.py", replace(usual, optim=replace(usual.optim, **tuned))
         number = self.number(start, draw)
         assert number is not None
-        return "eval/finetune.py", replace(
-            usual, backbone=str(self.runs(start)[number]), seed=draw, run=run, data=loading, eval=judged, fit=fit,
-            augment=augment, supervised=supervised, optim=replace(usual.optim, **tuned),
-        )  # fmt: skip
+        loading = LoadingConfig(cfg.data.cache, cfg.data.crop_from, cfg.data.workers)
+        usual = FinetuneRecipe(backbone=str(self.runs(start)[number]), data=loading, **shared)
+        return "eval/finetune.py", replace(usual, optim=replace(usual.optim, **tuned))
 
     def extraction(self) -> EvalConfig:
         """How frozen features are judged, with all labels."""
@@ -168,15 +157,3 @@ class Study:
     def command(self, script: str, config: Any) -> str:
         """What a person types to get the same number, into a folder of their own."""
         return as_command(script, replace(config, run=RunConfig()))
-
-    def rule(self) -> dict[str, Any]:
-        """How options of training on labels are tuned: part of the protocol of every number that stands on it."""
-        v = self.recipe.verdict
-        return {"trials": v.trials, "length": v.length, "at": list(self.tuned), "judged by": "a held-out fifth"}
-
-
-def architecture_hash(backbone: Path) -> str:
-    """Hash of a network's structure, from the folder it was exported to."""
-    config = json.loads((backbone / "config.json").read_text())
-    args = {k: v for k, v in config["model_args"].items() if k != "global_pool"}
-    return digest([config["architecture"], args])

@@ -30,14 +30,9 @@ class Candidate(NamedTuple):
 
 
 def candidates(usual: Candidate, trials: int, seed: int) -> list[Candidate]:
-    """The usual options first, then points of a Latin hypercube.
+    """The usual options first, then ``trials - 1`` points of a Latin hypercube.
 
     From two on, every option has several values, and layer decay 1 is among them.
-
-    Args:
-        usual: What the recipe takes.
-        trials: How many.
-        seed: Of the points.
     """
     found = [usual]
     if trials > 1:
@@ -59,9 +54,8 @@ def best(scores: Sequence[float | None]) -> int:
 def tuned_counts(labels: Sequence[int], possible: dict[int, int]) -> tuple[int, ...]:
     """Where options are tuned: at all labels, and at the fewest that leave enough to choose by.
 
-    Args:
-        labels: Numbers of labels to judge at, ascending.
-        possible: How many labels a held-out fifth of each number is; 0 where every class cannot give one.
+    ``labels`` are the numbers to judge at, ascending; ``possible`` says how many labels a held-out fifth of each is, 0
+    where every class cannot give one.
     """
     able = [n for n in labels if possible[n] >= LEAST_HELD_OUT]
     return tuple(sorted({able[0], able[-1]})) if able else ()

@@ -1,4 +1,7 @@
-"""The units of work of a verdict: each runs in one process (or all together), and leaves files that are whole."""
+"""The tasks of a verdict: each runs in one process (or all together), and leaves files that are whole.
+
+Whatever interrupts one of them, the same command goes on.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,6 @@ from ssl_vit.methods import METHODS
 from ssl_vit.methods.starts import titles
 from ssl_vit.methods.supervised import SupervisedRecipe
 from ssl_vit.runs.identity import digest, remove
-from ssl_vit.verdict.folders import discard, prepare
 from ssl_vit.verdict.study import LIGHT_BELOW, Study
 from ssl_vit.verdict.tuning import Candidate
 
@@ -57,8 +59,7 @@ def pretrain(study: Study, start: str, number: int) -> dict[str, Any]:
 
 def cost_of(run: Path) -> dict[str, Any]:
     """What a run took: images seen, FLOPs, seconds of training, peak memory in bytes, devices."""
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    timing = [json.loads(line) for line in (run / "timing.jsonl").read_text().splitlines()]
+    lines, timing = _lines(run / "metrics.jsonl"), _lines(run / "timing.jsonl")
     about = json.loads((run / "environment.json").read_text())
     batch = yaml.safe_load((run / "config.yaml").read_text())["fit"]["batch_size"]
     steps = np.diff([0, *[line["step"] for line in timing]])
@@ -71,6 +72,10 @@ def cost_of(run: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
 def trial(study: Study, start: str, labels: int, number: int, chosen: Candidate) -> dict[str, Any]:
     """One trial of options on the first draw, judged by a fifth of its labels.
 
@@ -79,20 +84,19 @@ def trial(study: Study, start: str, labels: int, number: int, chosen: Candidate)
     """
     folder = study.folder / "work" / f"trial-{start}-{labels}-{number}"
     script, config = study.training(start, labels, 0, chosen, folder, held_out=True)
+    found: dict[str, Any] = {}
     try:
         _run(script, config)
-    except Diverged as error:
         if is_main():
-            discard(folder)
-        return {"score": None, "why": str(error)}
-    if not is_main():
-        return {}
-    result, cost = _result(folder), cost_of(folder)
+            row, cost = _result(folder)["rows"][0], cost_of(folder)
+            # A fifth of the labels may be all of one class, or one number; then another metric judges all trials.
+            metric = next(name for name in (study.metric, defined_on_any(study.kind)) if row.get(name) is not None)
+            score = METRICS[metric].sign * row[metric]
+            found = {"score": score, "cost": cost, "command": study.command(script, config)}
+    except Diverged as error:
+        found = {"score": None, "why": str(error)}
     discard(folder)
-    row = result["rows"][0]
-    # A fifth of the labels may be all of one class, or one number; then another metric judges all trials.
-    metric = next(name for name in (study.metric, defined_on_any(study.kind)) if row.get(name) is not None)
-    return {"score": METRICS[metric].sign * row[metric], "cost": cost, "command": study.command(script, config)}
+    return found
 
 
 def measure(study: Study, start: str) -> dict[str, Any]:
@@ -109,10 +113,21 @@ def measure(study: Study, start: str) -> dict[str, Any]:
             config = replace(config, **{start: replace(own, on_collapse="warn")})
     else:
         script, config = study.training(start, study.labels[-1], 0, study.usual(start, study.labels[-1]), study.folder)
-    steps, found = _LINES, dict[str, Any]()
+    steps, found, folder = _LINES, dict[str, Any](), study.folder / "work" / f"measure-{start}"
     for number in range(_TIMES):
-        found = _tried(study, f"measure-{start}", script, config, steps)
-        enough = _SECONDS * found["images_per_second"] / found["batch"] if found else 0
+        discard(folder)
+        fit = replace(config.fit, epochs=1e-6, min_steps=steps, log_every=steps // _LINES)
+        began, enough = time.monotonic(), 0.0
+        main_of(script)(replace(config, fit=fit, run=RunConfig(str(folder))))
+        took = time.monotonic() - began
+        if is_main():
+            timing, cost = _lines(folder / "timing.jsonl"), cost_of(folder)
+            pace = float(np.median([line["images_per_second"] for line in timing[_LINES // 2 :]]))  # first it warms up
+            batch, overhead = cost["images"] / steps, max(0.0, took - cost["seconds"])
+            found = {"images_per_second": pace, "batch": batch, "overhead": overhead,
+                     "flops_per_image": (cost["flops"] or 0) / cost["images"]}  # fmt: skip
+            enough = _SECONDS * pace / batch
+        discard(folder)
         wanted = int(gather_lists([str(int(np.clip(enough, _LINES, _MOST_STEPS)))])[0])  # as the main process says
         if number and wanted < 2 * steps:
             break
@@ -120,36 +135,12 @@ def measure(study: Study, start: str) -> dict[str, Any]:
     return found
 
 
-def _tried(study: Study, name: str, script: str, config: Any, steps: int) -> dict[str, Any]:
-    folder = study.folder / "work" / name
-    if is_main():
-        discard(folder)
-    fit = replace(config.fit, epochs=1e-6, min_steps=steps, log_every=steps // _LINES)
-    began = time.monotonic()
-    main_of(script)(replace(config, fit=fit, run=RunConfig(str(folder))))
-    took = time.monotonic() - began
-    if not is_main():
-        return {}
-    timing = [json.loads(line) for line in (folder / "timing.jsonl").read_text().splitlines()]
-    cost = cost_of(folder)
-    discard(folder)
-    pace = float(np.median([line["images_per_second"] for line in timing[_LINES // 2 :]]))  # the first steps warm up
-    return {"images_per_second": pace, "batch": cost["images"] / steps, "overhead": max(0.0, took - cost["seconds"]),
-            "flops_per_image": (cost["flops"] or 0) / cost["images"]}  # fmt: skip
-
-
 def training(
     study: Study, start: str, labels: int, draw: int, chosen: Candidate, steps: int | None = None
 ) -> dict[str, Any]:
     """All weights trained on one draw of labels, and judged on the test images.
 
-    Args:
-        study: What it belongs to.
-        start: scratch, cnn, mae, dino or public.
-        labels: How many.
-        draw: Which draw.
-        chosen: Tuned options.
-        steps: Instead of the tuned length: the baseline at the FLOPs of pre-training and fine-tuning.
+    ``steps`` takes the place of the tuned length, for the baseline at the FLOPs of pre-training and fine-tuning.
 
     Returns:
         ``value`` and ``files``, or ``failed`` where training diverged with the tuned options and with the usual ones;
@@ -157,9 +148,8 @@ def training(
     """
     matched = steps is not None
     key = key_of(start, "train", labels, draw, matched=matched)
-    where = (
-        f"{titles()[start]} with {labels:,} labels, draw {draw}{', at the FLOPs of pre-training' if matched else ''}"
-    )
+    where = f"{titles()[start]} with {labels:,} labels, draw {draw}"
+    where += ", at the FLOPs of pre-training" if matched else ""
     found: dict[str, Any] = {"failed": "diverged", "note": f"{where}: training diverged, so there is no number"}
     folders = {chosen: study.folder / "work" / key}
     folders.setdefault(study.usual(start, labels), study.folder / "work" / f"{key}-usual")
@@ -169,52 +159,45 @@ def training(
             _run(script, config)
         except Diverged:
             continue
-        found = _keep_training(study, key, script, config, start, labels, draw, matched) if is_main() else {}
+        found = _keep_training(study, script, config, start, labels, draw, matched) if is_main() else {}
         if options != chosen:
             found["note"] = f"{where}: training with the tuned options diverged, so the usual ones were taken"
         break
-    for folder in folders.values() if is_main() else ():
+    for folder in folders.values():
         discard(folder)
     return found
 
 
 def _keep_training(
-    study: Study, key: str, script: str, config: Any, start: str, labels: int, draw: int, matched: bool
+    study: Study, script: str, config: Any, start: str, labels: int, draw: int, matched: bool
 ) -> dict[str, Any]:
     folder = Path(config.run.dir)
-    result, cost = _result(folder), cost_of(folder)
-    row = result["rows"][0]
-    protocol = result["protocol"]
+    result = _result(folder)
+    row, protocol = result["rows"][0], result["protocol"]
     # What is tuned, and what the number of labels decides, is no option here but a rule.
     for name in ("optim", "fit", "model", "preset", "supervised.mixup", "supervised.cutmix"):
         remove(protocol, name)
+    v = study.recipe.verdict
     protocol |= {
-        "evaluation": "all weights trained",
-        "clip_grad": config.fit.clip_grad,
-        "tuning": study.rule(),
+        "evaluation": "all weights trained", "clip_grad": config.fit.clip_grad,
+        "tuning": {"trials": v.trials, "length": v.length, "at": list(study.tuned), "judged by": "a held-out fifth"},
         "mixing": f"as preset {study.preset}, at {LIGHT_BELOW:g} of the usual length or more",
-    }
-    told = {
-        "start": start, "use": "train", "draw": draw, "share": 100 * labels / study.labels[-1],
-        "pretraining": study.number(start, draw), "matched": matched,
-        "command": study.command(script, config), "cost": cost,
     }  # fmt: skip
     row["method"] = titles()[start] if isinstance(config, SupervisedRecipe) else f"{titles()[start]}, fine-tuned"
-    result |= {"protocol": protocol, "protocol_hash": digest(protocol), "verdict": told, "draw": draw}
+    result |= {"protocol": protocol, "protocol_hash": digest(protocol)}
+    told = {"pretraining": study.number(start, draw), "command": study.command(script, config), "cost": cost_of(folder)}
     answers = next((folder / "results").glob("*.npz"), None)
-    keep(study, key, result, answers)
-    classifier = study.folder / "runs" / f"{start}-trained"
+    files = keep(study, start, "train", labels, draw, result, answers, told, matched=matched)
     if draw == 0 and labels == study.labels[-1] and not matched:  # one is kept, for pictures and predict.py
+        classifier = study.folder / "runs" / f"{start}-trained"
         shutil.rmtree(classifier, ignore_errors=True)
-        classifier.parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(folder, classifier, ignore=shutil.ignore_patterns("checkpoints"))
-    return {"value": row[study.metric], "files": files_of(key)}
+    return {"value": row[study.metric], "files": files}
 
 
 def _run(script: str, config: Any) -> None:
     """A script with these options, in a folder that holds nothing else."""
-    if is_main():
-        prepare(Path(config.run.dir))
+    prepare(Path(config.run.dir))
     main_of(script)(config)
 
 
@@ -227,19 +210,38 @@ def is_main() -> bool:
     return rank_and_world()[0] == 0
 
 
-def keep(study: Study, key: str, result: dict[str, Any], answers: Path | Answers | None) -> None:
-    """Writes a number's files; answers first, so a result that is there is whole.
+def prepare(folder: Path) -> None:
+    """Leaves a run that may be continued, and removes what an interruption left that is none."""
+    if is_main() and not (folder / "config.yaml").exists():
+        shutil.rmtree(folder, ignore_errors=True)
 
-    Args:
-        study: What it belongs to.
-        key: As ``key_of`` names it.
-        result: The number, in the form of all results.
-        answers: Of every test image, or the file that holds them.
+
+def discard(folder: Path) -> None:
+    """Removes a run that is no longer needed, if there is one; half of one is never taken for a run."""
+    aside = folder.with_name(f"{folder.name}.gone")
+    if is_main():
+        shutil.rmtree(aside, ignore_errors=True)
+        if folder.exists():
+            folder.rename(aside)
+            shutil.rmtree(aside)
+
+
+def keep(
+    study: Study, start: str, use: str, labels: int, draw: int, result: dict[str, Any], answers: Path | Answers | None,
+    told: dict[str, Any], *, matched: bool = False,
+) -> list[str]:  # fmt: skip
+    """Writes a number's files, and says which; answers first, so a result that is there is whole.
+
+    ``answers`` are of every test image, or the file with them; ``told`` is what else a verdict says of the number:
+    command, cost, number of the pre-training seed.
     """
+    key = key_of(start, use, labels, draw, matched=matched)
     path = study.folder / "results" / f"{key}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     if isinstance(answers, Path):
         shutil.copyfile(answers, path.with_suffix(".npz"))
     elif answers is not None:
         save_answers(path, answers)
-    write_atomically(path, json.dumps(result, indent=1) + "\n")
+    about = {"start": start, "use": use, "draw": draw, "share": 100 * labels / study.labels[-1], "matched": matched}
+    write_atomically(path, json.dumps(result | {"verdict": about | told, "draw": draw}, indent=1) + "\n")
+    return files_of(key)

@@ -22,6 +22,7 @@ from ssl_vit.configs import (
     ResolvedModel,
     ResolvedOptim,
 )
+from ssl_vit.configs.presets import PRESETS
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loading.loader import Batch, Loader
@@ -29,14 +30,15 @@ from ssl_vit.data.scale import PixelScale, measure_scale
 from ssl_vit.data.sources.opening import Labelled, open_labelled
 from ssl_vit.data.targets import TargetScale
 from ssl_vit.evaluation.features import backbone_extractor, extract_features, pixel_extractor
-from ssl_vit.evaluation.finetune import predict
 from ssl_vit.evaluation.knn import knn_scores
+from ssl_vit.evaluation.labelled_run import predict
 from ssl_vit.figures.reconstructions import save_reconstructions
 from ssl_vit.methods.dino import ResolvedDINO
 from ssl_vit.methods.lejepa import ResolvedLeJEPA
-from ssl_vit.methods.mae import ResolvedMAE
+from ssl_vit.methods.mae import MAERecipe, ResolvedMAE, resolve
+from ssl_vit.methods.method import Facts
 from ssl_vit.methods.supervised import ResolvedSupervised
-from ssl_vit.models.build import build_backbone
+from ssl_vit.models.build import ModelFacts, build_backbone
 from ssl_vit.models.stochastic_depth import linear_rates
 from ssl_vit.models.vit import ViTBackbone
 from ssl_vit.objectives.base import Clock, Objective
@@ -202,7 +204,7 @@ def fit(objective: Objective, view: View, loader: Loader, path: Path, cfg: Resol
     path.mkdir(exist_ok=True)
     optim = ResolvedOptim(lr=1e-3, layer_decay=0.9, weight_decay_end=0.4, base_lr=1e-3)
     run = RunDir(path, True)
-    loop.fit(objective, loader, view, fit=cfg, optim=optim, run=run, accelerator=launch.start("fp32"), seed=3)
+    loop.fit(objective, loader, view, fit=cfg, optim=optim, run=run, accelerator=launch.join("fp32"), seed=3)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -233,7 +235,9 @@ def test_training_and_judging_need_no_double_precision(name: str, digits: Labell
             predict(objective, digits.test, scale, size=size, device=device)
         if isinstance(objective, MAE):
             picture = tmp_path / "picture.png"
-            save_reconstructions(objective, digits.train, scale, picture, size=size, mask_ratio=0.5, seed=0)
+            model = ResolvedModel("vit_tiny_patch16_224", size, pool="mean")
+            facts = Facts(len(digits.train), model, ModelFacts(224, 16, 192, 12, 3))
+            save_reconstructions(objective, digits.train, scale, picture, resolve(MAERecipe(), facts, PRESETS["px32"]))
 
 
 @pytest.mark.parametrize("deep", [False, True])
@@ -292,7 +296,7 @@ def test_fp64_is_refused_on_apples_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(launch, "Accelerator", accelerator("mps"))
     with pytest.raises(UserError, match=r"--fit\.precision fp64: .*mps.*use fp32"):
-        launch.start("fp64")
+        launch.join("fp64")
 
 
 # --- no waiting for the device --------------------------------------------------------------------------------------
@@ -335,7 +339,7 @@ def test_no_step_waits_for_the_device(name: str, digits: Labelled, monkeypatch: 
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)  # only a CPU looks at who drops a branch
     digits = digits._replace(train=labelled_as(digits.train, name))
     objective, view = CASES[name][1](measure_scale(digits.train))
-    accelerator = launch.start("fp32")
+    accelerator = launch.join("fp32")
     loader = Loader(digits.train, batch_size=16, micro_batch=8, seed=3, device=accelerator.device)
     stepper = Stepper(objective.train(), fit=FIT, optim=ResolvedOptim(lr=1e-3, base_lr=1e-3), accelerator=accelerator)
     stepper.prepare(loader.accumulation)

@@ -36,7 +36,7 @@ from ssl_vit.data.loading.batch import Batch
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.exports.timm_folder import load_backbone
 from ssl_vit.methods import METHODS, Facts, Look, Method, method_named, method_of
-from ssl_vit.methods.method import imported
+from ssl_vit.methods.method import MethodPreset, imported, settle_recipe
 from ssl_vit.methods.starts import starts
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.models.build import ModelFacts
@@ -89,7 +89,7 @@ def test_every_preset_leaves_nothing_open_and_config_yaml_repeats_the_run(name: 
 @pytest.mark.parametrize("name", METHODS)
 def test_what_an_entry_names_is_there(name: str) -> None:
     method = METHODS[name]
-    assert callable(method.builder())
+    assert callable(imported(method.build))
     assert not method.picture or callable(imported(method.picture))
     assert (Path(ssl_vit.__file__).parents[1] / method.script).is_file()
     assert method_named(name) is method
@@ -158,12 +158,11 @@ class ResolvedToyRecipe(ResolvedPretraining, ToyRecipe):
 
 
 def resolve_toy(cfg: ToyRecipe, facts: Facts, preset: Preset) -> ResolvedToyRecipe:
-    return settle(
-        ResolvedToyRecipe, cfg, preset=preset.name, model=facts.model,
+    own = MethodPreset(source="made up", images=10_000, epochs=(1, 10), batch=64)
+    return settle_recipe(
+        ResolvedToyRecipe, cfg, facts, preset, own,
         toy=settle(ResolvedToy, cfg.toy, parts=cfg.toy.parts or (2 if facts.model.img_size <= 16 else 4)),
         augment=resolve.resolve_augment(cfg.augment, preset, (1.0, 1.0), labelled=False),
-        optim=resolve.resolve_rate(cfg.optim, 1e-3),
-        fit=resolve.resolve_budget(cfg.fit, facts.images, budget=10_000, epochs=(1, 10), batch=64),
     )  # fmt: skip
 
 
@@ -212,7 +211,7 @@ def test_a_new_method_is_a_start_of_verdicts_and_reports(toy: Method) -> None:
     assert starts()["toy"].made and starts()["toy"].pretrained
     assert methods_of("toy") == ("toy", "scratch")
     assert "toy" not in methods_of(None)  # it takes part where it is asked for
-    assert looks(["toy"])["toy"].light == palette()["toy"][0] == "#123456"
+    assert looks(["toy"])["toy"].light == palette()["toy"].light == "#123456"
     assert method_of({"objective": "Toy"}) is toy
 
 
@@ -220,7 +219,7 @@ def test_a_new_method_without_a_look_gets_one_that_is_left(monkeypatch: pytest.M
     monkeypatch.setitem(METHODS, "toy", replace(TOY, look=None))
     drawn = looks(starts())
     assert len({look.light for look in drawn.values()}) == len(drawn)
-    assert drawn["toy"].css in palette()
+    assert drawn["toy"] in palette().values()
 
 
 def test_options_and_presets_of_a_new_method_are_found(toy: Method) -> None:

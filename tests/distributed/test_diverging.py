@@ -19,18 +19,18 @@ from made_study import STUDY
 from ssl_vit.training import launch
 from ssl_vit.verdict.options import VerdictConfig, verdict_recipe
 from ssl_vit.verdict import work
-from ssl_vit.verdict.runner import Runner, Unit
+from ssl_vit.verdict.runner import Runner, Task
 
 if __name__ == "__main__":
-    main = launch.start().is_main_process
+    main = launch.join().is_main_process
     model = replace(STUDY.model, width=16, depth=2, heads=2)
     recipe = verdict_recipe()(verdict=VerdictConfig(seeds=1, length=0.02))
     study = replace(STUDY, folder=Path("v"), recipe=recipe, model=model)
     good = study.usual("scratch", 1000)
     bad = good._replace(lr=1e30)
-    units = [Unit(f"trial-{j}", work.trial, (study, "scratch", 1000, j, c), 1.0) for j, c in enumerate((bad, good))]
-    units.append(Unit("training", work.training, (study, "scratch", 1000, 0, bad), 1.0))
-    found = Runner(study.folder, 0, main).run(units)
+    tasks = [Task(f"trial-{j}", work.trial, (study, "scratch", 1000, j, c), 1.0) for j, c in enumerate((bad, good))]
+    tasks.append(Task("training", work.training, (study, "scratch", 1000, 0, bad), 1.0))
+    found = Runner(study.folder, 0, main).run(tasks)
     if main:
         Path("found.json").write_text(json.dumps(found))
 """

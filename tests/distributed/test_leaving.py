@@ -24,7 +24,7 @@ from ssl_vit.training import launch
 
 def main():
     global before
-    accelerator = launch.start()
+    accelerator = launch.join()
     model = accelerator.prepare(torch.nn.Linear(4, 4))
     model(torch.ones(2, 4)).sum().backward()
     accelerator.wait_for_everyone()

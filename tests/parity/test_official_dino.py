@@ -10,11 +10,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from ssl_vit.configs import DataConfig, LabelledDataConfig, ResolvedFit, ResolvedOptim
-from ssl_vit.core.schedules import teacher_momentum, teacher_temperature, warmup_cosine
+from ssl_vit.core.schedules import teacher_temperature, warmup_cosine
 from ssl_vit.data.loading.loader import Batch, Loader
 from ssl_vit.data.sources.opening import open_pool
 from ssl_vit.methods.dino import ResolvedDINO
-from ssl_vit.models.projection import ProjectionHead
+from ssl_vit.models.heads import ProjectionHead
 from ssl_vit.models.vit import ViTBackbone
 from ssl_vit.objectives.dino import DINO
 from ssl_vit.objectives.distillation import LastLayer, Teaching, cross_view_loss
@@ -82,7 +82,7 @@ def test_cosine() -> None:
 def test_schedules_of_momentum_and_weight_decay() -> None:
     c = GOLDEN["dino_steps"]
     total = c["epochs"] * c["steps_per_epoch"]
-    momentum = [teacher_momentum(step, total_steps=total, base=0.9) for step in range(total)]
+    momentum = [warmup_cosine(s, total_steps=total, warmup_steps=0, peak=0.9, final=1.0) for s in range(total)]
     np.testing.assert_allclose(momentum, c["momentum"], rtol=0, atol=1e-15)
     decay = [warmup_cosine(s, total_steps=total, warmup_steps=0, peak=0.04, final=0.4) for s in range(total)]
     np.testing.assert_allclose(decay, c["weight_decay"], rtol=0, atol=1e-15)
@@ -120,7 +120,7 @@ def test_six_steps_of_the_loop(tmp_path: Path) -> None:
         crops = torch.stack([STEPS[f"step{step}.crop{i}"] for i in range(c["crops"])], dim=1)
         return {"globals": crops[:, :2], "locals": crops[:, 2:]}
 
-    accelerator = launch.start("fp64")
+    accelerator = launch.join("fp64")
     pool, _ = open_pool(DataConfig(), LabelledDataConfig())
     pool = pool.subset(np.arange(c["batch"] * c["steps_per_epoch"]))
     loader = Loader(pool, batch_size=c["batch"], micro_batch=c["batch"], seed=0, device=accelerator.device)

@@ -18,8 +18,7 @@ from ssl_vit.core.errors import UserError
 from ssl_vit.data.decoding.formats import Format
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
 from ssl_vit.data.sources.opening import Labelled, open_labelled, open_pool
-from ssl_vit.leaks.audit import Audit, Finding, audit, guard
-from ssl_vit.leaks.thumbnails import picture
+from ssl_vit.leaks.audit import Audit, Finding, audit, guard, picture
 
 SAME = LabelledDataConfig()
 WARN = PoolConfig(on_leak="warn")
@@ -148,7 +147,7 @@ def test_a_pool_with_the_test_images(tmp_path: Path) -> None:
     assert declared.findings[0].test == tuple(range(30))
     assert declared.sentences() == ["30 of 30 test images are themselves among the images of the pool, as declared "
                                     "(transductive)."]  # fmt: skip
-    told = declared.to_dict()
+    told = json.loads(json.dumps(declared.to_dict()))
     assert (told["transductive"], told["cures"], told["affected_images"]) == (True, [], [])
 
 

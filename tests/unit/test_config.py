@@ -28,8 +28,8 @@ from ssl_vit.configs import (
     to_dict,
     to_yaml,
 )
-from ssl_vit.configs.check import check_ranges
-from ssl_vit.configs.crops import check_crops
+from ssl_vit.configs.data import check_crops
+from ssl_vit.configs.facts import check_ranges
 from ssl_vit.configs.presets import PRESETS
 from ssl_vit.core.errors import UserError
 from ssl_vit.methods import Facts, mae

@@ -9,9 +9,9 @@ import pytest
 from ssl_vit.configs import ResolvedModel
 from ssl_vit.core.errors import UserError
 from ssl_vit.verdict.course import _planned
-from ssl_vit.verdict.draws import matched_steps
+from ssl_vit.verdict.draws import Tuned, matched_steps
 from ssl_vit.verdict.options import VerdictConfig, verdict_recipe
-from ssl_vit.verdict.runner import Runner, Unit
+from ssl_vit.verdict.runner import Runner, Task
 from ssl_vit.verdict.study import Study
 from ssl_vit.verdict.tuning import Candidate
 
@@ -49,7 +49,7 @@ def test_the_baseline_gets_the_flops_of_the_most_expensive_method(
     per_image = 10.0
     assert STUDY.steps(6400) == USUAL
     flops = {"mae": mae, "dino": dino}
-    found = matched_steps(STUDY, 6400, of_lengths(**lengths), flops, per_image)
+    found = matched_steps(STUDY, 6400, Tuned(of_lengths(**lengths), {}, flops, per_image))
     assert found == steps
     for start in ("mae", "dino"):
         own = USUAL * lengths[start] * 64 * per_image
@@ -65,10 +65,10 @@ def test_a_plan_is_kept_for_the_budget_it_was_made_for(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     assert _planned(path, 600.0, runner) is None
     path.write_text(json.dumps({"budget": 600.0}))
-    runner.run([Unit("measure-mae", finished, (), 1.0)])
+    runner.run([Task("measure-mae", finished, (), 1.0)])
     assert _planned(path, 600.0, runner) == {"budget": 600.0}
     assert _planned(path, 7200.0, runner) is None  # nothing was done by it: another is made
-    runner.run([Unit("trial-scratch-20-0", finished, (), 1.0)])
+    runner.run([Task("trial-scratch-20-0", finished, (), 1.0)])
     assert _planned(path, 600.0, runner) == {"budget": 600.0}
     with pytest.raises(UserError, match=r"a budget of 10 min 00 s, not 2 h 00 min, and some of it is done"):
         _planned(path, 7200.0, runner)
@@ -80,9 +80,9 @@ def test_a_command_that_does_nothing_is_no_session(tmp_path: Path) -> None:
     Runner(tmp_path, 0, main=True).close()
     assert not (tmp_path / "time.json").exists()
     runner = Runner(tmp_path, 0, main=True)
-    runner.run([Unit("measure-mae", finished, (), 1.0)])
+    runner.run([Task("measure-mae", finished, (), 1.0)])
     again = Runner(tmp_path, 0, main=True)
-    again.run([Unit("measure-mae", finished, (), 1.0)])
+    again.run([Task("measure-mae", finished, (), 1.0)])
     again.close()
     assert json.loads((tmp_path / "time.json").read_text())["sessions"] == 1
 

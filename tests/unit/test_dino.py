@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 from ssl_vit.configs import ResolvedModel
-from ssl_vit.core.schedules import base_momentum, teacher_momentum, teacher_temperature
+from ssl_vit.core.schedules import base_momentum, teacher_temperature
 from ssl_vit.methods.dino import ResolvedDINO
 from ssl_vit.models.build import build_backbone
 from ssl_vit.objectives.base import Clock
@@ -143,7 +143,6 @@ def test_drop_path_reaches_the_student_alone() -> None:
 def test_momentum_from_batch_and_steps(batch: int, steps: int, expected: float) -> None:
     assert base_momentum(batch, steps) == pytest.approx(expected)
     assert 1.0 / (1.0 - base_momentum(batch, steps)) <= max(1.0, 0.05 * steps) + 1e-9
-    assert teacher_momentum(steps, total_steps=steps, base=expected) == pytest.approx(1.0)
 
 
 def test_temperature_grows_by_whole_epochs() -> None:

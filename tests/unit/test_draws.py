@@ -10,7 +10,7 @@ from ssl_vit.configs import ResolvedModel
 from ssl_vit.verdict import draws
 from ssl_vit.verdict.draws import Tuned, make_draws
 from ssl_vit.verdict.options import VerdictConfig, verdict_recipe
-from ssl_vit.verdict.runner import Runner, Unit
+from ssl_vit.verdict.runner import Runner, Task
 from ssl_vit.verdict.study import Study
 
 MODEL = ResolvedModel("vit_tiny_patch16_224", 8, pool="mean")
@@ -20,7 +20,7 @@ STUDY = Study(
     judged=100, heads=(5120, 640),
 )  # fmt: skip
 LONG, SHORT = 100.0, 20.0
-"""Work of a draw's two units; one per second."""
+"""Work of a draw's two tasks; one per second."""
 
 
 class Timed(Runner):
@@ -30,17 +30,17 @@ class Timed(Runner):
         super().__init__(folder, 0, main=True)
         self.jobs, self.seconds, self.ran = jobs, already, list[list[str]]()
 
-    def run(self, units):
-        todo = [unit for unit in units if not self.is_done(unit)]
-        self.ran.append([unit.key for unit in todo])
+    def run(self, tasks):
+        todo = [task for task in tasks if not self.is_done(task)]
+        self.ran.append([task.key for task in todo])
         self.seconds += max([sum(u.seconds for u in todo) / self.jobs, *(u.seconds for u in todo)], default=0.0)
-        return super().run(units)
+        return super().run(tasks)
 
     def elapsed(self) -> float:
         return self.seconds
 
-    def took(self, unit: Unit) -> float:
-        return unit.seconds
+    def took(self, task: Task) -> float:
+        return task.seconds
 
 
 def nothing() -> dict[str, int]:
@@ -49,10 +49,10 @@ def nothing() -> dict[str, int]:
 
 @pytest.fixture(autouse=True)
 def light(monkeypatch: pytest.MonkeyPatch) -> None:
-    def units(study: Study, draw: int, tuned: Tuned) -> list[Unit]:
-        return [Unit(f"short-{draw}", nothing, (), SHORT), Unit(f"long-{draw}", nothing, (), LONG)]
+    def tasks(study: Study, draw: int, tuned: Tuned) -> list[Task]:
+        return [Task(f"short-{draw}", nothing, (), SHORT), Task(f"long-{draw}", nothing, (), LONG)]
 
-    monkeypatch.setattr(draws, "_training_units", units)
+    monkeypatch.setattr(draws, "_training_tasks", tasks)
 
 
 def make(runner: Runner, budget: float | None, total: int = 5) -> tuple[int, list[str]]:
@@ -106,15 +106,15 @@ def test_a_draw_that_was_begun_is_finished(tmp_path: Path) -> None:
     assert [key for keys in again.ran for key in keys] == ["long-2"]
 
 
-def test_what_units_take_by_themselves_is_told_from_what_images_take(tmp_path: Path) -> None:
+def test_what_tasks_take_by_themselves_is_told_from_what_images_take(tmp_path: Path) -> None:
     class Heavy(Timed):
-        """Every unit takes ten seconds more than its images."""
+        """Every task takes ten seconds more than its images."""
 
-        def took(self, unit: Unit) -> float:
-            return unit.seconds + 10.0
+        def took(self, task: Task) -> float:
+            return task.seconds + 10.0
 
     runner = Heavy(tmp_path, 1)
-    before = [Unit("a", nothing, (), 200.0), Unit("b", nothing, (), 100.0)]
+    before = [Task("a", nothing, (), 200.0), Task("b", nothing, (), 100.0)]
     runner.run(before)
-    many = [Unit(f"c{i}", nothing, (), 1.0) for i in range(20)]
+    many = [Task(f"c{i}", nothing, (), 1.0) for i in range(20)]
     assert draws._expected(many, before, runner) == pytest.approx(20 * 11.0)

@@ -8,9 +8,8 @@ from typing import Annotated, Any
 
 import pytest
 from ssl_vit.configs import parse, to_dict
-from ssl_vit.configs.check import check_ranges
-from ssl_vit.configs.facts import NO_EFFECT, SAME_RUN, Effect, Range, options
-from ssl_vit.configs.words import flat
+from ssl_vit.configs.cli import flat
+from ssl_vit.configs.facts import NO_EFFECT, SAME_RUN, Effect, Range, check_ranges, options
 from ssl_vit.core.errors import UserError
 from ssl_vit.methods import METHODS, known_recipes
 from ssl_vit.methods.dino import DINORecipe, ResolvedDINORecipe

@@ -122,7 +122,7 @@ def test_training_does_not_notice(kind: str, pool: ImageSet, tmp_path: Path) -> 
         (tmp_path / name).mkdir(exist_ok=True)
         loop.fit(
             objective, loader, view, fit=cfg, optim=ResolvedOptim(base_lr=1e-3), run=RunDir(tmp_path / name, True),
-            accelerator=launch.start("fp32"), seed=0,
+            accelerator=launch.join("fp32"), seed=0,
             health=None if name == "without" else Health(loader, scale, "mean"),
         )  # fmt: skip
         states[name] = objective.state_dict()

@@ -19,7 +19,7 @@ from ssl_vit.objectives.base import Objective
 from ssl_vit.objectives.dino import DINO
 from ssl_vit.runs.directory import RunDir
 from ssl_vit.training import launch, loop
-from ssl_vit.training.memory import out_of_memory
+from ssl_vit.training.metering import out_of_memory
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -91,7 +91,7 @@ def test_recomputing_is_refused_where_it_would_count_batches_twice() -> None:
 
 
 def trained(objective: Objective, view: Any, path: Path, **changes: Any) -> None:
-    accelerator = launch.start("fp32")
+    accelerator = launch.join("fp32")
     pool, _ = open_pool(DataConfig(), LabelledDataConfig())
     loader = Loader(pool.subset(np.arange(8)), batch_size=8, micro_batch=8, seed=0, device=accelerator.device)
     fit = ResolvedFit(epochs=1.0, batch_size=8, min_steps=0, precision="fp32", log_every=1, **changes)

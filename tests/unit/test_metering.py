@@ -118,7 +118,7 @@ def test_the_meter_reads_shares() -> None:
 def loader_of(cfg: ResolvedFit) -> tuple[Loader, Any]:
     pool, _ = open_pool(DataConfig(), LabelledDataConfig())
     pool = pool.subset(np.arange(48))
-    device = launch.start("fp32").device
+    device = launch.join("fp32").device
     assert cfg.batch_size
     loader = Loader(pool, batch_size=cfg.batch_size, micro_batch=launch.micro_batch_size(cfg, 1), seed=3, device=device)
     augment = ResolvedAugment((1.0, 1.0), flip=False, policy="none", erasing=0.0)
@@ -130,7 +130,7 @@ def run(path: Path, cfg: ResolvedFit, objective: Objective | None = None) -> tup
     path.mkdir()
     loop.fit(
         objective, loader, view, fit=cfg, optim=ResolvedOptim(lr=1e-3, base_lr=1e-3), run=RunDir(path, True),
-        accelerator=launch.start("fp32"), seed=3,
+        accelerator=launch.join("fp32"), seed=3,
     )  # fmt: skip
     return objective, loader
 

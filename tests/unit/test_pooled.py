@@ -17,9 +17,8 @@ from ssl_vit.exports.classifier import Labelling, export_classifier, load_classi
 from ssl_vit.exports.timm_folder import export_backbone, load_backbone
 from ssl_vit.methods import Facts
 from ssl_vit.methods.supervised import ResolvedSupervised, SupervisedConfig, resolve_supervised
-from ssl_vit.models.adapt import adapt
 from ssl_vit.models.backbone import Backbone
-from ssl_vit.models.build import ModelFacts, build_backbone, check_sizes, make_backbone, model_facts, timm_args
+from ssl_vit.models.build import ModelFacts, adapt, build_backbone, check_sizes, make_backbone, model_facts, timm_args
 from ssl_vit.models.heads import Classifier
 from ssl_vit.models.pooled import PooledBackbone
 from ssl_vit.objectives.base import Clock
@@ -96,7 +95,7 @@ def test_the_loop_lays_channels_out_as_it_is_told(asked: bool | None, together: 
         objective,
         fit=ResolvedFit(channels_last=asked, epochs=1.0, min_steps=0, batch_size=8),
         optim=ResolvedOptim(lr=1e-3, base_lr=1e-3),
-        accelerator=launch.start("fp32"),
+        accelerator=launch.join("fp32"),
     )
     stepper.prepare(1)
     wide = [w for w in objective.parameters() if w.ndim == 4 and min(w.shape[1:]) > 1]
@@ -245,7 +244,7 @@ def test_options_of_training_on_labels(capsys: pytest.CaptureFixture[str]) -> No
     facts, preset = Facts(100, ResolvedModel("test_resnet", 32, pool="mean"), shape), PRESETS["px32"]
     found = resolve_supervised(SupervisedConfig(), facts, preset)
     assert (found.pool, found.drop_path) == ("mean", 0.1)
-    found = resolve_supervised(SupervisedConfig(), facts._replace(shape=shape._replace(drop_path=False)), preset)
+    found = resolve_supervised(SupervisedConfig(), facts._replace(network=shape._replace(drop_path=False)), preset)
     assert found.drop_path == 0.0
     assert "no place for stochastic depth (--supervised.drop_path)" in capsys.readouterr().err
     with pytest.raises(UserError, match=r"--supervised\.pool mean_prenorm needs the tokens"):

@@ -1,4 +1,4 @@
-"""Units of work: done once, whatever interrupts them."""
+"""Tasks: done once, whatever interrupts them."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pathlib import Path
 import psutil
 import pytest
 from ssl_vit.core.errors import UserError
-from ssl_vit.verdict.runner import Runner, Unit
+from ssl_vit.verdict.runner import Runner, Task
 
-from made_units import counted, killed, mistaken, stopping, writing
+from made_tasks import counted, killed, mistaken, stopping, writing
 
 
 def calls(place: Path) -> list[str]:
     return sorted((place / "calls").read_text().split())
 
 
-def units(place: Path, numbers: range) -> list[Unit]:
-    return [Unit(f"count-{n}", counted, (place, n), 1.0) for n in numbers]
+def tasks(place: Path, numbers: range) -> list[Task]:
+    return [Task(f"count-{n}", counted, (place, n), 1.0) for n in numbers]
 
 
 def run_alone(program: str, place: Path) -> subprocess.CompletedProcess[str]:
@@ -38,14 +38,14 @@ def run_alone(program: str, place: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("jobs", [0, pytest.param(2, marks=pytest.mark.processes)])
-def test_a_unit_is_done_once(tmp_path: Path, jobs: int) -> None:
+def test_a_task_is_done_once(tmp_path: Path, jobs: int) -> None:
     runner = Runner(tmp_path, jobs, True)
-    assert runner.run(units(tmp_path, range(2)))["count-1"] == {"square": 1}
-    found = runner.run(units(tmp_path, range(4)))
+    assert runner.run(tasks(tmp_path, range(2)))["count-1"] == {"square": 1}
+    found = runner.run(tasks(tmp_path, range(4)))
     runner.close()
     assert [found[f"count-{n}"]["square"] for n in range(4)] == [0, 1, 4, 9]
     assert calls(tmp_path) == ["0", "1", "2", "3"]
-    assert (tmp_path / "logs" / "count-3.log").read_text() == "unit 3 speaks\n"
+    assert (tmp_path / "logs" / "count-3.log").read_text() == "task 3 speaks\n"
 
 
 @pytest.mark.parametrize("jobs", [0, pytest.param(1, marks=pytest.mark.processes)])
@@ -53,7 +53,7 @@ def test_what_was_interrupted_continues(tmp_path: Path, jobs: int) -> None:
     runner = Runner(tmp_path, jobs, True)
     with pytest.raises(SystemExit) as left:
         runner.run(
-            [*units(tmp_path, range(2)), Unit("count-2", stopping, (tmp_path, 2), 1.0), *units(tmp_path, range(3, 4))]
+            [*tasks(tmp_path, range(2)), Task("count-2", stopping, (tmp_path, 2), 1.0), *tasks(tmp_path, range(3, 4))]
         )
     assert left.value.code == 143
     before = calls(tmp_path)
@@ -61,7 +61,7 @@ def test_what_was_interrupted_continues(tmp_path: Path, jobs: int) -> None:
     again = Runner(tmp_path, 0, True)
     assert again.sessions == 2
     assert again.elapsed() >= runner.before[0]
-    found = again.run(units(tmp_path, range(4)))
+    found = again.run(tasks(tmp_path, range(4)))
     again.close()
     assert found["count-2"] == {"square": 4}
     now = calls(tmp_path)
@@ -70,8 +70,8 @@ def test_what_was_interrupted_continues(tmp_path: Path, jobs: int) -> None:
     assert now.count("2") == 2
 
 
-def test_a_unit_is_done_again_where_its_files_are_gone(tmp_path: Path) -> None:
-    writers = [Unit(f"write-{n}", writing, (tmp_path, n), 1.0) for n in range(2)]
+def test_a_task_is_done_again_where_its_files_are_gone(tmp_path: Path) -> None:
+    writers = [Task(f"write-{n}", writing, (tmp_path, n), 1.0) for n in range(2)]
     runner = Runner(tmp_path, 0, True)
     runner.run(writers)
     (tmp_path / "1.txt").unlink()
@@ -85,12 +85,12 @@ def test_a_unit_is_done_again_where_its_files_are_gone(tmp_path: Path) -> None:
 def test_a_process_whose_parent_died_saves_and_begins_nothing_else(tmp_path: Path) -> None:
     program = (
         "from pathlib import Path\n"
-        "from made_units import bereft, counted\n"
-        "from ssl_vit.verdict.runner import Runner, Unit\n"
+        "from made_tasks import bereft, counted\n"
+        "from ssl_vit.verdict.runner import Runner, Task\n"
         "if __name__ == '__main__':\n"
         f"    place = Path({str(tmp_path)!r})\n"
-        "    units = [Unit('first', bereft, (place, 0), 1.0), Unit('second', counted, (place, 1), 1.0)]\n"
-        "    Runner(place, 1, True).run(units)\n"
+        "    tasks = [Task('first', bereft, (place, 0), 1.0), Task('second', counted, (place, 1), 1.0)]\n"
+        "    Runner(place, 1, True).run(tasks)\n"
     )
     done = run_alone(program, tmp_path)
     assert done.returncode == -signal.SIGKILL
@@ -102,20 +102,20 @@ def test_a_process_whose_parent_died_saves_and_begins_nothing_else(tmp_path: Pat
 
 @pytest.mark.processes
 @pytest.mark.parametrize(
-    ("jobs", "unit"), [(1, "interrupted"), (2, "interrupted"), (1, "interrupted_late")], ids=["one", "two", "late"]
+    ("jobs", "task"), [(1, "interrupted"), (2, "interrupted"), (1, "interrupted_late")], ids=["one", "two", "late"]
 )
-def test_ctrl_c_stops_all_processes_and_begins_nothing_else(jobs: int, unit: str, tmp_path: Path) -> None:
+def test_ctrl_c_stops_all_processes_and_begins_nothing_else(jobs: int, task: str, tmp_path: Path) -> None:
     program = (
         "import signal, sys\n"
         "from pathlib import Path\n"
-        f"from made_units import counted, {unit} as long\n"
-        "from ssl_vit.verdict.runner import Runner, Unit\n"
+        f"from made_tasks import counted, {task} as long\n"
+        "from ssl_vit.verdict.runner import Runner, Task\n"
         "if __name__ == '__main__':\n"
         "    signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # what runs the tests may ignore it
         f"    place = Path({str(tmp_path)!r})\n"
-        "    waiting = [Unit(f'count-{n}', counted, (place, n), 1.0) for n in range(3)]\n"
+        "    waiting = [Task(f'count-{n}', counted, (place, n), 1.0) for n in range(3)]\n"
         "    try:\n"
-        f"        Runner(place, {jobs}, True).run([Unit('long', long, (place,), 1.0), *waiting])\n"
+        f"        Runner(place, {jobs}, True).run([Task('long', long, (place,), 1.0), *waiting])\n"
         "    except KeyboardInterrupt:\n"
         "        sys.exit(130)\n"
     )
@@ -129,16 +129,16 @@ def test_ctrl_c_stops_all_processes_and_begins_nothing_else(jobs: int, unit: str
 def test_time_of_all_sessions_is_counted(tmp_path: Path) -> None:
     (tmp_path / "time.json").write_text(json.dumps({"seconds": 500.0, "sessions": 3}))
     runner = Runner(tmp_path, 0, True)
-    runner.run(units(tmp_path, range(1)))
+    runner.run(tasks(tmp_path, range(1)))
     told = json.loads((tmp_path / "time.json").read_text())
     assert told["seconds"] >= 500
     assert told["sessions"] == 4
 
 
-def test_a_mistake_names_the_unit(tmp_path: Path) -> None:
+def test_a_mistake_names_the_task(tmp_path: Path) -> None:
     runner = Runner(tmp_path, 0, True)
     with pytest.raises(UserError, match="trial-7: the images are blue"):
-        runner.run([Unit("trial-7", mistaken, (tmp_path,), 1.0)])
+        runner.run([Task("trial-7", mistaken, (tmp_path,), 1.0)])
     runner.close()
 
 
@@ -146,11 +146,11 @@ def test_a_mistake_names_the_unit(tmp_path: Path) -> None:
 def test_a_process_that_was_killed_is_told_in_one_line(tmp_path: Path) -> None:
     runner = Runner(tmp_path, 1, True)
     with pytest.raises(UserError, match=r"a process of the verdict was killed.* --verdict.jobs 1"):
-        runner.run([Unit("killed", killed, (tmp_path,), 1.0), *units(tmp_path, range(2))])
+        runner.run([Task("killed", killed, (tmp_path,), 1.0), *tasks(tmp_path, range(2))])
 
 
 def test_other_processes_write_nothing(tmp_path: Path) -> None:
     runner = Runner(tmp_path, 0, False)
     with pytest.raises(FileNotFoundError):  # the main process would have written what it returned
-        runner.run(units(tmp_path, range(1)))
+        runner.run(tasks(tmp_path, range(1)))
     assert not (tmp_path / "units").exists()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from ssl_vit.configs import RunConfig
-from ssl_vit.configs.check import check_ranges
+from ssl_vit.configs.facts import check_ranges
 from ssl_vit.configs.trackers import trackers_in
 from ssl_vit.core.errors import UserError
 from ssl_vit.methods.mae import MAERecipe

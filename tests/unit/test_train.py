@@ -61,7 +61,7 @@ def build(seed: int = 0) -> Stepping:
 
 def run(path: Path, objective: MAE | None = None, cfg: ResolvedFit = FIT, optim: ResolvedOptim = OPTIM) -> MAE:
     objective = objective or build()
-    accelerator = launch.start("fp32")
+    accelerator = launch.join("fp32")
     pool, _ = open_pool(DataConfig(), LabelledDataConfig())
     micro = launch.micro_batch_size(cfg, 1)
     loader = Loader(pool, batch_size=cfg.batch_size, micro_batch=micro, seed=3, device=accelerator.device)

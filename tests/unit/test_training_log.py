@@ -93,4 +93,4 @@ def test_weights_that_are_no_numbers_are_told_by_the_next_line(tmp_path: Path) -
 def test_only_who_saves_names_the_newest_checkpoint(tmp_path: Path) -> None:
     log, _ = log_with_a_line(tmp_path, 0.0)
     log.run = RunDir(tmp_path, False)
-    assert "checkpoint" not in str(log.divergence(6))
+    assert "checkpoint" not in str(log.divergence(6, 0))

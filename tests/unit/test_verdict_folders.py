@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ssl_vit.verdict.folders import discard, prepare
+from ssl_vit.verdict.work import discard, prepare
 
 
 def filled(folder: Path, *names: str) -> Path:

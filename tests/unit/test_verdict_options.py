@@ -66,7 +66,6 @@ def test_labels_per_class_and_numbers_of_labels() -> None:
 @pytest.mark.parametrize(
     ("cfg", "classes", "words"),
     [
-        (VerdictConfig(shares=(1.0,), labels=(5,)), 3, "give one of them"),
         (VerdictConfig(per_class=(2,)), None, "one class per image"),
         (VerdictConfig(shares=(0.0,)), 3, "per cent"),
         (VerdictConfig(shares=(101.0,)), 3, "per cent"),
@@ -131,6 +130,10 @@ def test_what_is_no_option_of_a_method_is_one_line(
         ("--dino.momentum 1.5", "--dino.momentum 1.5 must be at least 0 and at most 1"),
         ("--mae.fit.batch_size 0", "--mae.fit.batch_size 0 must be at least 1"),
         ("--dino.crops.jitter -1", "--dino.crops.jitter -1 must be at least 0 and at most 5"),
+        (
+            "--verdict.shares [1] --verdict.labels [5]",
+            "--verdict.shares and --verdict.labels both say how many labels; give one of them",
+        ),
         ("--mae.fit.min_steps 5", "--mae.fit.min_steps: give the length of pre-training as --mae.fit.epochs instead"),
     ],
 )

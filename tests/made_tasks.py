@@ -1,4 +1,4 @@
-"""Units of work for tests of the runner; here, because its processes must find them by name."""
+"""Tasks for tests of the runner; here, because its processes must find them by name."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 import psutil
 from ssl_vit.core.errors import UserError
-from ssl_vit.training.stopping import StopRequest
+from ssl_vit.training.stopping import stop_requests
 
 
 def counted(place: Path, number: int) -> dict[str, Any]:
     with (place / "calls").open("a") as calls:
         calls.write(f"{number}\n")
-    print(f"unit {number} speaks")
+    print(f"task {number} speaks")
     return {"square": number**2}
 
 
@@ -41,7 +41,7 @@ def mistaken(place: Path) -> dict[str, Any]:
 
 def _trains_until_told(place: Path, cause: Callable[[], None]) -> dict[str, Any]:
     """What training does when it is told to stop, after something that leads to it."""
-    with StopRequest() as stop:
+    with stop_requests() as stop:
         cause()
         while stop.received is None:
             pass
@@ -64,7 +64,7 @@ def interrupted(place: Path) -> dict[str, Any]:
 
 def interrupted_late(place: Path) -> dict[str, Any]:
     """Ctrl-C comes while the last step is computed: training ends as always, and what follows it takes long."""
-    with StopRequest() as stop:
+    with stop_requests() as stop:
         os.killpg(os.getpgrp(), signal.SIGINT)
         while stop.received != signal.SIGTERM:  # the main process has told all by now
             pass
