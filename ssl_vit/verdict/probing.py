@@ -11,6 +11,7 @@ import numpy as np
 
 from ssl_vit.configs import EvalConfig, KNNRecipe, LinearConfig, LinearRecipe, RunConfig
 from ssl_vit.configs.protocols import PROTOCOLS
+from ssl_vit.evaluation.answers import answered
 from ssl_vit.evaluation.features import Features, candidate_pools
 from ssl_vit.evaluation.few_label import labelled_draw
 from ssl_vit.evaluation.knn import by_neighbours
