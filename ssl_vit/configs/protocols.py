@@ -7,6 +7,7 @@ from typing import Annotated, Literal, get_args
 
 from ssl_vit.configs.facts import POSITIVE, Range
 from ssl_vit.configs.metrics import Kind
+from ssl_vit.configs.settled import OPEN, Resolved
 from ssl_vit.core.errors import UserError, did_you_mean
 
 
@@ -58,6 +59,13 @@ class LinearConfig:
     """logistic: iterations of the solver."""
     heads: Annotated[int | None, Range(1)] = None
     """attentive: learned queries, a divisor of the width; default: one per 64 dimensions."""
+
+
+@dataclass(frozen=True)
+class ResolvedProbe(LinearConfig, Resolved):
+    """A classifier that is trained on augmented images, without open values."""
+
+    heads: int = OPEN
 
 
 @dataclass(frozen=True)

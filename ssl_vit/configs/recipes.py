@@ -10,7 +10,7 @@ from ssl_vit.configs.evaluation import EvalConfig, FiguresConfig, JudgedConfig, 
 from ssl_vit.configs.facts import SAME_RUN, Range
 from ssl_vit.configs.fit import FitConfig, OptimConfig, ResolvedFit, ResolvedOptim, RunConfig
 from ssl_vit.configs.model import ModelConfig, ResolvedModel
-from ssl_vit.configs.protocols import KNNConfig, LinearConfig, ProbeOptimConfig
+from ssl_vit.configs.protocols import KNNConfig, LinearConfig, ProbeOptimConfig, ResolvedProbe
 from ssl_vit.configs.settled import OPEN, Resolved
 
 
@@ -76,6 +76,7 @@ class ResolvedLinear(LinearRecipe, Resolved):
     """A probe that is trained on augmented images, without open values."""
 
     augment: ResolvedAugment = OPEN
+    linear: ResolvedProbe = OPEN
     fit: ResolvedFit = OPEN
 
 

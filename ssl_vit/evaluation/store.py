@@ -74,8 +74,8 @@ def kept_features(
         x = kept.x[place] if (kept.ids[place] == ids).all() else None
     holds = x is None or _holds(extract, images, x, batch_size, device)
     # Each process has looked for itself; all must go the same way.
-    if bool(gather_rows(torch.tensor([x is not None and holds], device=device)).all()):
-        assert x is not None
+    alike = bool(gather_rows(torch.tensor([x is not None and holds], device=device)).all())
+    if alike and x is not None:
         return Features(x, images.truth, np.arange(len(x)), ())
     found = extract_features(extract, images, batch_size=batch_size, device=device)
     if writes and not found.left_out:  # unreadable images must be met, named and counted every time

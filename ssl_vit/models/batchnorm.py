@@ -30,8 +30,7 @@ class SynchronisedBatchNorm(_BatchNorm):
         """Zero mean and unit variance in every channel, then scale, shift and activation."""
         together = self.training and rank_and_world()[1] > 1
         x = self._normalised(input) if together else super().forward(input)
-        for part in self._modules.values():  # timm's dropout and activation, in their order
-            assert part is not None
+        for part in self.children():  # timm's dropout and activation, in their order
             x = part(x)
         return x
 
@@ -54,12 +53,12 @@ class SynchronisedBatchNorm(_BatchNorm):
         return torch.addcmul(shift.view(shape), exact, scale.view(shape)).to(x.dtype)
 
     def _track(self, mean: Float[Tensor, " D"], var: Float[Tensor, " D"], count: int) -> None:
-        assert self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None
-        assert self.momentum is not None
-        self.num_batches_tracked.add_(1)
+        seen = self.get_buffer("num_batches_tracked").add_(1)
+        share = 1 / float(seen) if self.momentum is None else self.momentum  # None: the mean of all batches
         unbiased = var * (count / max(1, count - 1))
-        self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
-        self.running_var.lerp_(unbiased.to(self.running_var.dtype), self.momentum)
+        for name, found in (("running_mean", mean), ("running_var", unbiased)):
+            kept = self.get_buffer(name)
+            kept.lerp_(found.to(kept.dtype), share)
 
     def _check_input_dim(self, input: Tensor) -> None:
         """Any number of places per image is welcome."""

@@ -55,7 +55,8 @@ def pseudo_values(
     names, sizes = np.unique(blocks, return_counts=True)
     images, count = len(blocks), len(names)
     whole = metric(np.arange(images))
-    assert whole is not None, "a metric that is undefined has no units"
+    if whole is None:
+        raise ValueError("a metric that is undefined has no units")
     if count < 2:
         return np.array([float(whole)])
     without = [metric(np.flatnonzero(blocks != name)) for name in names]

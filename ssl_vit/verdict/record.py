@@ -79,8 +79,7 @@ def _method(study: Study, start: str, made: Made) -> dict[str, Any]:
     backbone = (study.folder / "runs" / "cnn-trained" if start == "cnn" else runs[0]) / "backbone"
     known = (backbone / "config.json").exists()  # no CNN where its training with all labels diverged
     config = json.loads((backbone / "config.json").read_text()) if known else {}
-    if start == "cnn":
-        assert study.cnn is not None
+    if start == "cnn" and study.cnn is not None:
         network = f"{study.cnn.name} at {study.cnn.img_size} px"
     else:
         size = config["pretrained_cfg"]["input_size"][-1]

@@ -194,10 +194,9 @@ def _begin() -> None:
 
 def _follow() -> None:
     """Where the process that began this one is gone, what is training saves and stops."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os.kill(os.getpid(), signal.SIGTERM)
+    if (parent := multiprocessing.parent_process()) is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _work(folder: Path, task: Task) -> tuple[dict[str, Any], float]:

@@ -137,17 +137,13 @@ class Study:
             ),
         }  # fmt: skip
         tuned = {"lr": chosen.lr, "weight_decay": chosen.weight_decay, "layer_decay": chosen.layer_decay}
-        if start in (BASELINE, "cnn"):
-            model = self.model if start == BASELINE else self.cnn
-            assert model is not None
+        if (model := {BASELINE: self.model, "cnn": self.cnn}.get(start)) is not None:
             data = DataConfig(**{field.name: getattr(cfg.data, field.name) for field in fields(DataConfig)})
             data = replace(data, split=None)  # that is the pool's; labelled images are --eval.data.split's for all
             usual = SupervisedRecipe(preset=self.preset, data=data, model=model, **shared)
             return "recipes/supervised.py", replace(usual, optim=replace(usual.optim, **tuned))
-        number = self.number(start, draw)
-        assert number is not None
         loading = LoadingConfig(cfg.data.cache, cfg.data.crop_from, cfg.data.workers)
-        usual = FinetuneRecipe(backbone=str(self.runs(start)[number]), data=loading, **shared)
+        usual = FinetuneRecipe(backbone=str(self.runs(start)[self.number(start, draw) or 0]), data=loading, **shared)
         return "eval/finetune.py", replace(usual, optim=replace(usual.optim, **tuned))
 
     def extraction(self) -> EvalConfig:

@@ -53,7 +53,8 @@ def make_targets(
         return F.one_hot(labels, classes).to(dtype) * (1.0 - smoothing) + smoothing / classes
     if kind == "multilabel":
         return labels.to(dtype) * (1.0 - smoothing) + smoothing / 2.0
-    assert scale is not None
+    if scale is None:
+        raise ValueError("numbers need what they are standardised by")
     mean, std = (constant(v, labels.dtype, labels.device) for v in scale)
     return ((labels - mean) / std).to(dtype)
 

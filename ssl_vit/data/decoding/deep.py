@@ -243,12 +243,14 @@ def _pages_by_pillow(raw: bytes, series: TiffPageSeries) -> Pixels | None:
     page = series.keyframe
     grey = page.photometric == _BLACK_IS_ZERO and page.samplesperpixel == 1 and page.bitspersample in (1, 8, 16)
     colour = page.photometric in (_RGB, _YCBCR) and page.samplesperpixel == 3 and page.bitspersample == 8
-    if not (grey or colour) or series.dtype.kind == "i" or any(p is None for p in series.pages):
+    if not (grey or colour) or series.dtype.kind == "i":
+        return None
+    pages = [page for page in series.pages if page is not None]
+    if len(pages) < len(series.pages):
         return None
     found = []
     with Image.open(io.BytesIO(raw)) as image:
-        for each in series.pages:
-            assert each is not None
+        for each in pages:
             image.seek(each.index)
             image.load()  # turns it upright
             found.append(

@@ -184,7 +184,8 @@ def _decode_all(
     Channels of 8-bit images are kept together, if asked for, where these are large enough to be cropped so.
     """
     shape = images.shape
-    assert shape is not None, "images of many sizes must be brought to a canvas"
+    if shape is None:
+        raise ValueError("images of many sizes must be brought to a canvas")
     channels, bits = images.form
     together = together and bits == 8 and max(shape) > SMALL
     rank, _ = rank_and_world()

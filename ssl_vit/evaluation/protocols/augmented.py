@@ -11,7 +11,7 @@ from accelerate import Accelerator
 from ssl_vit.configs import LinearRecipe, ResolvedFit, ResolvedLinear, ResolvedOptim, RunConfig, to_dict
 from ssl_vit.configs.networks import check_pool
 from ssl_vit.configs.presets import Preset
-from ssl_vit.configs.protocols import PROTOCOLS, ProbeOptimConfig
+from ssl_vit.configs.protocols import PROTOCOLS, ProbeOptimConfig, ResolvedProbe
 from ssl_vit.configs.resolve import batch_for, least_steps, resolve_augment
 from ssl_vit.configs.settled import settle
 from ssl_vit.data.loading.file_crops import file_crops
@@ -66,16 +66,15 @@ def resolve_probe(cfg: LinearRecipe, images: int, preset: Preset, *, width: int,
     batch_size = cfg.fit.batch_size or batch_for(images, batch)
     optim = replace(own, **given)
     reduced = cfg.fit.batch_size is None and batch_size < batch
-    if reduced and optim.name == "lars" and not {"lr", "base_lr"} & set(given):
+    if reduced and optim.name == "lars" and optim.base_lr and not {"lr", "base_lr"} & set(given):
         # LARS steps are a share of the weights' norm: with the rate of a small batch the head would never be trained.
-        assert optim.base_lr is not None
         optim = replace(optim, lr=optim.base_lr * batch / 256)
     boxes = preset.flip and cfg.augment.crop != "pad"  # digits are used whole
     crop = (0.08, 1.0) if boxes else (1.0, 1.0)
     return settle(
         ResolvedLinear,
         cfg,
-        linear=replace(cfg.linear, pool=pool, heads=cfg.linear.heads or max(1, width // 64)),
+        linear=settle(ResolvedProbe, cfg.linear, pool=pool, heads=cfg.linear.heads or max(1, width // 64)),
         optim=optim,
         fit=settle(
             ResolvedFit, cfg.fit, epochs=cfg.fit.epochs or epochs, batch_size=batch_size, min_steps=least_steps(cfg.fit)
@@ -146,7 +145,6 @@ def train_probe(
         Metrics of the last step on the test images, steps and unreadable images; and its answers to the test images.
     """
     protocol, optim = cfg.linear.protocol, ResolvedOptim(**to_dict(cfg.optim))
-    assert cfg.linear.heads is not None
     torch.manual_seed(cfg.seed)
     outputs, reads = len(data.train.classes), cfg.linear.pool or "cls"
     if protocol == "attentive":
