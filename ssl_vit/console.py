@@ -10,16 +10,20 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from types import FrameType
 from typing import NoReturn
+
+import psutil
 
 from ssl_vit import __version__
 from ssl_vit.configs import parse
 from ssl_vit.configs.facts import check_ranges
-from ssl_vit.core import started
+from ssl_vit.core import signals, slurm, started
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.script import all_presets, mistakes_told
 
-_ALONE = ("compare", "figures", "report")
+_ALONE = ("compare", "figures", "report", "slurm")
 """Commands that work in one process."""
 _OPEN = "SSL_VIT_THREADS_OPEN"
 """Tells the processes of a job that nobody chose a number of threads."""
@@ -42,6 +46,12 @@ def main(words: Sequence[str] | None = None) -> None:
         why = f"ssl-vit {name} works in one process" if name in _ALONE else "a launcher has started this one already"
         _refuse(f"--processes {asked}: {why}; leave it out")
     sys.argv[1:] = [name, *words]
+    with mistakes_told():
+        here = asked is not None and slurm.in_batch_script()
+        task = None if here else slurm.adopt()
+        if task is not None and (name in _ALONE or asked is not None):
+            why = "--processes asks for more of them" if asked is not None else f"ssl-vit {name} works in one"
+            raise UserError(f"srun has started {task.tasks} processes, and {why}; write srun --ntasks=1")
     module = started.module_of(script)
     if hasattr(module, "command"):
         module.command(words)
@@ -158,8 +168,11 @@ def _launch(processes: int, words: list[str], open_threads: bool) -> None:
     }  # fmt: skip
     given = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     logging.disable(logging.ERROR)  # here, where nothing is computed
+    arguments = launch_command_parser().parse_args([*given, "--multi_gpu", "--module", "ssl_vit", *words])
+    arguments.signals_to_handle = "SIGINT,SIGQUIT"  # torch would end the processes after 30 s, saved or not
     try:
-        launch_command(launch_command_parser().parse_args([*given, "--multi_gpu", "--module", "ssl_vit", *words]))
+        with signals.handled(_tell):
+            launch_command(arguments)
     except ChildFailedError as error:
         rank, failure = min(error.failures.items(), key=lambda item: item[1].timestamp)
         if failure.exitcode < 0:
@@ -167,4 +180,11 @@ def _launch(processes: int, words: list[str], open_threads: bool) -> None:
             raise UserError(f"process {rank} was ended by {name}, perhaps because memory did not suffice") from None
         sys.exit(failure.exitcode)
     except SignalException as stopped:
-        sys.exit(128 + stopped.sigval)
+        sys.exit(signals.status_of(stopped.sigval))
+
+
+def _tell(number: int, frame: FrameType | None) -> None:
+    """A signal for the job goes to its processes, which save, and whose status this one takes over."""
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):
+            child.send_signal(number)

@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from ssl_vit.configs.cli import from_options
 from ssl_vit.configs.protocols import PROTOCOLS
+from ssl_vit.core import slurm
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.core.started import module_of, options_of, scripts
 from ssl_vit.methods import method_named
+from ssl_vit.runs.lock import holding
 
 if TYPE_CHECKING:
     import numpy as np
@@ -240,12 +242,13 @@ def _call(script: str, options: Mapping[str, Any]) -> Any:
     module = module_of(script)
     config = from_options(options_of(module), options)
     _fresh()
-    return module.main(config)
+    with holding():
+        return module.main(config)
 
 
 def _fresh() -> None:
     """What the call before chose is not this one's; UserError in one of several processes: one alone would return."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if (not slurm.in_batch_script() and slurm.task()) or int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError("the functions of ssl_vit work in one process; for several there is ssl-vit NAME --processes N")
     from ssl_vit.training.launch import forget_what_was
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from ssl_vit.configs import networks, parse, presets
 from ssl_vit.configs.facts import check_ranges
-from ssl_vit.core.errors import UserError
-from ssl_vit.core.started import told, usage_name
+from ssl_vit.core import signals, slurm
+from ssl_vit.core.errors import UserError, did_you_mean
+from ssl_vit.core.started import module_of, options_of, scripts, told, usage_name
 from ssl_vit.methods import METHODS
+from ssl_vit.runs import lock
 
 R = TypeVar("R")
 
@@ -36,17 +38,40 @@ def run_script(main: Callable[[R], Any], recipe: type[R], description: str) -> N
     """Parses the command line, runs ``main``, and ends the process with status 1 on a user's mistake."""
     config = parse(recipe, description, listing=all_presets)
     with mistakes_told():
+        slurm.adopt()
         check_ranges(config)
         main(config)
 
 
+def check_words(words: Sequence[str]) -> None:
+    """Tells what is wrong with a command that is to run later and elsewhere; ends the process where it cannot be read.
+
+    Args:
+        words: Name and options, as behind ``ssl-vit``.
+
+    Raises:
+        UserError: Where there is no such command, or its options cannot go together.
+    """
+    names = scripts()
+    if words[0] not in names:
+        raise UserError(f"there is no command {words[0]}{did_you_mean(words[0], names)}")
+    module = module_of(names[words[0]])
+    if hasattr(module, "command"):
+        raise UserError(f"ssl-vit {words[0]} is done at once; it needs no job of its own")
+    config = parse(options_of(module), module.__doc__ or "", list(words[1:]), listing=all_presets)
+    check_ranges(config)
+    if hasattr(module, "check"):
+        module.check(config)
+
+
 @contextmanager
 def mistakes_told() -> Generator[None, None, None]:
-    """Ends the process with one line where a person can mend what is wrong, and after Ctrl-C."""
+    """Ends the process with one line where a person can mend what is wrong, and after a signal."""
     # Large tensors in pages of 2 MB: torch reads this once, and the system makes small pages one by one.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     try:
-        yield
+        with signals.leaving(), lock.holding():
+            yield
     except UserError as error:
         rank = os.environ.get("RANK", "0")
         sys.stderr.write(f"{'' if rank == '0' else f'[process {rank}] '}error: {error}\n")

@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -38,7 +39,13 @@ class Warm:
         )
 
     def __call__(
-        self, script: str | Path, *words: str, cwd: Path, processes: int = 1, **variables: str
+        self,
+        script: str | Path,
+        *words: str,
+        cwd: Path,
+        processes: int = 1,
+        each: Sequence[dict[str, str]] = (),
+        **variables: str,
     ) -> subprocess.CompletedProcess[str]:
         """A script on one or several processes; after one has failed, the others are ended.
 
@@ -47,6 +54,7 @@ class Warm:
             words: Its command line.
             cwd: Where it runs.
             processes: How many; several can find each other.
+            each: Instead: of every process, what its environment has and others have not.
             variables: More of the environment.
 
         Returns:
@@ -66,6 +74,7 @@ class Warm:
                 "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_RUN_ID": "none",
             }  # fmt: skip
         ranks = [{"RANK": str(i), "LOCAL_RANK": str(i)} for i in range(processes)] if processes > 1 else [{}]
+        ranks = list(each) or ranks
         with TemporaryDirectory() as folder:
             out, err = Path(folder, "out"), Path(folder, "err")
             order = {

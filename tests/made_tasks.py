@@ -41,7 +41,7 @@ def mistaken(place: Path) -> dict[str, Any]:
 
 def _trains_until_told(place: Path, cause: Callable[[], None]) -> dict[str, Any]:
     """What training does when it is told to stop, after something that leads to it."""
-    with stop_requests(True) as stop:
+    with stop_requests() as stop:
         cause()
         while stop.received is None:
             pass
@@ -64,7 +64,7 @@ def interrupted(place: Path) -> dict[str, Any]:
 
 def interrupted_late(place: Path) -> dict[str, Any]:
     """Ctrl-C comes while the last step is computed: training ends as always, and what follows it takes long."""
-    with stop_requests(True) as stop:
+    with stop_requests() as stop:
         os.killpg(os.getpgrp(), signal.SIGINT)
         while stop.received != signal.SIGTERM:  # the main process has told all by now
             pass

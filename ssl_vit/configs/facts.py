@@ -10,6 +10,7 @@ from functools import cache, reduce
 from types import MappingProxyType
 from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
 
+from ssl_vit.configs.trackers import trackers_in
 from ssl_vit.core.errors import UserError
 
 
@@ -99,7 +100,7 @@ def _declared(group: type[Any]) -> dict[str, tuple[Any, Range | None, Effect | N
 
 
 def check_ranges(config: object) -> None:
-    """Refuses (UserError) numbers outside the range beside their option."""
+    """Refuses (UserError) numbers outside the range beside their option, and trackers that cannot be used."""
     for name, option in options(type(config)).items():
         if option.range is None:
             continue
@@ -107,3 +108,4 @@ def check_ranges(config: object) -> None:
         for number in cast("tuple[Any, ...]", value) if isinstance(value, tuple) else (value,):
             if isinstance(number, (int, float)) and not option.range.holds(number):
                 raise UserError(f"--{name} {number:.10g} must be {option.range.words}")
+    trackers_in(getattr(getattr(config, "run", None), "log_with", None))

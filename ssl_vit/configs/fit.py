@@ -15,6 +15,10 @@ class RunConfig:
 
     dir: Annotated[str | None, NO_EFFECT] = None
     """Where everything is written; default: runs/<script>-<data>-<hash of the options that change results>."""
+    log_with: Annotated[str | None, NO_EFFECT] = None
+    """Trackers that also get metrics, pictures and options, beside metrics.jsonl: tensorboard, wandb, trackio, mlflow,
+    or several with commas between. A missing package or login is told before training; a tracker that fails while a
+    run trains is left out from there on."""
 
 
 @dataclass(frozen=True)

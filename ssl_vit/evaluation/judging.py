@@ -16,8 +16,10 @@ from ssl_vit.evaluation.printing import conclusion, led_by, print_table
 from ssl_vit.evaluation.session import announce, open_session
 from ssl_vit.methods.method import imported
 from ssl_vit.methods.supervised import FinetuneRecipe
+from ssl_vit.runs import lock
 from ssl_vit.runs.directory import RunDir
 from ssl_vit.training import launch
+from ssl_vit.training.trackers import follow
 
 
 class Judged(NamedTuple):
@@ -75,6 +77,9 @@ def evaluate(cfg: KNNRecipe | LinearRecipe | FinetuneRecipe, protocol: Protocol)
         )
     launch.use_cores(accelerator, size or session.exported.size)
     if accelerator.is_main_process:
+        if not isinstance(cfg, FinetuneRecipe):  # which has a directory of its own
+            lock.hold_for_results(session.run.path)
+            follow(session.run, cfg)
         announce(session)
     judged: Judged = imported(protocol.run)(cfg, session, accelerator)
     result = session.result(protocol.method, judged.rows, judged.options, cfg.seed, size=judged.size)

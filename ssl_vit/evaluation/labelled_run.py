@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from accelerate import Accelerator
 
-from ssl_vit.configs import DataConfig, ResolvedModel, RunConfig, networks, presets, to_dict
+from ssl_vit.configs import DataConfig, ResolvedModel, networks, presets, to_dict
 from ssl_vit.configs.presets import Preset
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
@@ -38,6 +38,7 @@ from ssl_vit.runs.identity import digest, identity
 from ssl_vit.training import launch
 from ssl_vit.training.health import Health
 from ssl_vit.training.loop import fit
+from ssl_vit.training.trackers import follow
 from ssl_vit.views.randaugment import notice
 
 _Resolved = supervised.ResolvedSupervisedRecipe | supervised.ResolvedFinetuneRecipe
@@ -155,7 +156,7 @@ def train_and_judge(
     cfg = replace(cfg, fit=launch.with_statistics(cfg.fit, accelerator.num_processes, taken))
     if cfg.run.dir is None and given.folder is not None:
         options = identity(to_dict(replace(cfg, backbone="")), type(cfg))
-        cfg = replace(cfg, run=RunConfig(str(given.folder / digest([options, *given.made_of])[:8])))
+        cfg = replace(cfg, run=replace(cfg.run, dir=str(given.folder / digest([options, *given.made_of])[:8])))
     size = facts.model.img_size
     if main:
         parts = f"in patches of {facts.patch} px" if facts.network.plain else f"for {facts.model.name}"
@@ -164,6 +165,7 @@ def train_and_judge(
         script, cfg, data=train.name, fingerprint="-".join(given.made_of), writes=main,
         accelerator=launch.describe(accelerator),
     )  # fmt: skip
+    follow(run, cfg)
     scale = given.scale or measure_scale(train)
     trained = train_on_labels(
         given.backbone, given.data, scale, cfg, size=size, run=run, accelerator=accelerator, metric=given.metric

@@ -6,7 +6,7 @@ Reading and writing it needs no torch, so reports can be made anywhere.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any, cast
@@ -16,6 +16,7 @@ import yaml
 from ssl_vit.configs import to_dict, to_yaml
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically
+from ssl_vit.runs import lock
 from ssl_vit.runs.identity import differences, digest, identity
 from ssl_vit.runs.provenance import command, commit, hardware, versions
 
@@ -30,6 +31,8 @@ class RunDir:
     """The options as YAML, not yet written where they extend a run."""
     about: dict[str, Any] | None = None
     """What environment.json says of this start."""
+    followers: list[Any] = field(default_factory=lambda: [], compare=False)
+    """What else is told lines, pictures and results (``training.trackers.Follower``)."""
 
     @property
     def backbone(self) -> Path:
@@ -41,6 +44,13 @@ class RunDir:
         if self.writes:
             with (self.path / file).open("a", encoding="utf-8") as lines:
                 lines.write(json.dumps(record) + "\n")
+        for follower in self.followers:
+            follower.line(record, file)
+
+    def show(self, picture: Path, step: int) -> None:
+        """Tells of a picture that was drawn after so many steps."""
+        for follower in self.followers:
+            follower.picture(picture, step)
 
     def confirm(self) -> None:
         """Records options and environment, once nothing refuses this start; the first start's record stays on top."""
@@ -91,6 +101,8 @@ class RunDir:
             about = {"versions": versions(), "commit": commit(), "command": command(), "hardware": hardware()}
             about |= {"training_speed": speed} if (speed := self.training_speed()) else {}
             self._write(f"results/{name}", {**result, "made_with": about})
+        for follower in self.followers:
+            follower.result(name, result)
         return self.path / "results" / f"{name}.json"
 
 
@@ -112,7 +124,7 @@ def open_run(
     known of devices and processes (``accelerator``) stands in environment.json.
 
     Raises:
-        UserError: When the directory holds a run with another config, or something that is no run.
+        UserError: When the directory holds a run with another config, or something that is no run, or is in use.
     """
     values, recipe = to_dict(config), cast("type[Any]", type(config))
     given = config.run.dir
@@ -128,18 +140,23 @@ def open_run(
     run = RunDir(path, writes, to_yaml(config), about)
     if not writes:
         return run
-    if (path / "config.yaml").exists():
-        if run.has_started():
-            _check_same(path, values, recipe, fingerprint)
-    elif path.is_dir() and any(path.iterdir()):
+    stored = path / "config.yaml"
+    if not stored.exists() and path.is_dir() and any(file.name not in _BEGUN for file in path.iterdir()):
         raise UserError(f"--run.dir {path} is not empty and holds no run (no config.yaml); name a new folder")
     try:
         path.mkdir(parents=True, exist_ok=True)
-        if not run.has_started():
+        lock.hold(path)
+        if run.has_started() and stored.exists():
+            _check_same(path, values, recipe, fingerprint)
+        elif not run.has_started():
             run.confirm()
     except OSError as error:
         raise UserError(f"--run.dir {path} cannot be written: {error.strerror}") from error
     return run
+
+
+_BEGUN = (lock.NAME, "environment.json", "environment.json.part", "config.yaml.part")
+"""What a start leaves that was killed before it had written its config."""
 
 
 def _check_same(path: Path, values: dict[str, Any], recipe: type[Any], fingerprint: str) -> None:

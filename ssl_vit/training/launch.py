@@ -20,6 +20,7 @@ from ssl_vit.core.dist import check_world_size, use_idle_cores
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.loading.loader import Loader
 from ssl_vit.objectives.base import Objective
+from ssl_vit.training.joining import joined
 from ssl_vit.training.metering import forget_peak
 from ssl_vit.training.optim import peak_learning_rate
 from ssl_vit.training.products import choose_attention, choose_products
@@ -38,7 +39,7 @@ def join(precision: str = "fp32", seed: int = 0) -> Accelerator:
         raise UserError("--fit.precision fp16 needs a GPU; use fp32 or bf16 on a CPU")
     if resolved == "tf32" and not torch.cuda.is_available():
         raise UserError("--fit.precision tf32 is arithmetic of NVIDIA GPUs, and there is none; use fp32")
-    accelerator = Accelerator(mixed_precision=resolved if resolved in ("bf16", "fp16") else "no")
+    accelerator = joined(resolved if resolved in ("bf16", "fp16") else "no")
     cast(Any, accelerator).ddp_handler = OwnBuffers()
     if accelerator.num_processes > 1:
         if not _joined:

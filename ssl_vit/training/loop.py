@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext
@@ -29,7 +28,7 @@ from ssl_vit.training.optim import peak_learning_rate, restore
 from ssl_vit.training.profiling import StepProfile
 from ssl_vit.training.progress import TrainingProgress
 from ssl_vit.training.stepping import Stepper, learning_rate
-from ssl_vit.training.stopping import stop_requests
+from ssl_vit.training.stopping import leave, stop_requests
 from ssl_vit.views.training import View
 
 _TRIED = 8
@@ -90,7 +89,7 @@ def fit(
                 return view(batch, seed)
 
         shown = TrainingProgress(steps, done, loader.batch_size, main)
-        with stop_requests(main) as stop, closing(shown):
+        with stop_requests(accelerator.device) as stop, closing(shown):
             log = TrainingLog(run, loader, shown, meter, done)
             saved_time = time.monotonic()
             for step in range(done, steps):
@@ -110,11 +109,11 @@ def fit(
                     log.begin_line(done, rate, logged)
                 every = fit.checkpoint_steps is not None and done % fit.checkpoint_steps == 0
                 due = time.monotonic() - saved_time > 60 * fit.checkpoint_minutes
-                reason, wish = objective.stop_reason(), stop.received
-                everybody = every or done == steps or reason is not None  # the same on every process
-                if everybody or (main and (due or wish)):
+                reason, wish = objective.stop_reason(), stop.heard()
+                everybody = every or done == steps or (reason or wish) is not None  # the same on every process
+                if everybody or (main and due):
                     sound = log.is_sound(stepper.trained, everybody)
-                    if not sound and (everybody or wish or alone):
+                    if not sound and (everybody or alone):
                         raise log.divergence(done, log.saved)
                     if sound and main:
                         _save(run, done, steps, stepper)
@@ -123,8 +122,7 @@ def fit(
                 if reason:
                     raise Collapsed(f"{reason} (step {done:,} is saved)")
                 if wish and done < steps:
-                    sys.stderr.write(f"stopped after step {done:,}, which is saved; the same command continues\n")
-                    raise SystemExit(128 + wish)
+                    leave(wish, done, main)
     except RuntimeError as error:
         if not out_of_memory(error):
             raise

@@ -41,6 +41,7 @@ from ssl_vit.objectives.base import Built, Objective
 from ssl_vit.runs.directory import RunDir, open_run
 from ssl_vit.training import launch, loop
 from ssl_vit.training.health import Health
+from ssl_vit.training.trackers import follow
 
 
 class Beginning(NamedTuple):
@@ -85,6 +86,7 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
         method.name, cfg, data=cfg.data.path, fingerprint=begun.pool.fingerprint,
         writes=accelerator.is_main_process, accelerator=launch.describe(accelerator),
     )  # fmt: skip
+    follow(run, cfg)
     if accelerator.is_main_process:
         _warn(method, built, cfg)
     sees = f"{begun.note}; preset {cfg.preset}, {built.sees}"
@@ -102,6 +104,7 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
         if method.picture:
             path = run.path / "figures" / f"{method.picture.partition(':')[0].rpartition('.')[2]}.png"
             imported(method.picture)(objective, loader.images, scale, path, cfg)  # plotting takes time to import
+            run.show(path, launch.count_steps(cfg.fit, loader))
             seen = f"Picture: {path}   "
         print(_what_next(cfg, begun, run, seen))
     return run

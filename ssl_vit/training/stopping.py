@@ -2,46 +2,77 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from signal import SIGINT
 from types import FrameType
-from typing import Any
 
+import torch
+
+from ssl_vit.core.dist import max_over_ranks, meet, rank_and_world
 from ssl_vit.core.errors import UserError
+from ssl_vit.core.signals import ENDING, handled, status_of
+from ssl_vit.runs.lock import finish
+
+_EVERY = 1.0
+"""Seconds between the steps after which several processes tell each other of signals."""
 
 
 class StopRequest:
-    """The signal that was received, if any."""
+    """The signal that was received, if any; whichever process gets one, all stop together.
+
+    A process that left the others alone would leave them in the middle of a sum.
+    """
 
     received: int | None = None
+    """By this process."""
+
+    def __init__(self, device: torch.device | None = None) -> None:
+        """Nothing yet; processes add up on ``device``, the CPU by default."""
+        self.device = device
+        self._asked, self._steps, self._next = time.monotonic(), 0, 1
+
+    def note(self, number: int, frame: FrameType | None) -> None:
+        """Takes a signal."""
+        self.received = number
+
+    def heard(self) -> int | None:
+        """The signal that any process has received, the same on all of them (every process must call it every step)."""
+        if rank_and_world()[1] == 1:
+            return self.received
+        self._steps += 1
+        if self._steps < self._next:
+            return None
+        taken = (time.monotonic() - self._asked) / self._steps
+        number, slowest = max_over_ranks(torch.tensor([self.received or 0, taken], device=self.device)).tolist()
+        self._asked, self._steps, self._next = time.monotonic(), 0, max(1, int(_EVERY / max(slowest, 1e-6)))
+        return int(number) or None
 
 
 @contextmanager
-def stop_requests(main: bool) -> Iterator[StopRequest]:
-    """While it is entered, SIGTERM and Ctrl-C are noted instead of ending the process.
+def stop_requests(device: torch.device | None = None) -> Iterator[StopRequest]:
+    """While it is entered, signals are noted instead of ending the process.
 
-    Only the main process saves, so the others must not leave it alone in a collective: they ignore both signals.
     SystemExit where a signal came and training failed at the same time: whoever goes on with something else where
     training fails is to stop.
     """
-    wish, before = StopRequest(), dict[int, Any]()
-
-    def note(number: int, frame: FrameType | None) -> None:
-        wish.received = number
-
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGTERM, signal.SIGINT):
-            before[number] = signal.signal(number, note if main else signal.SIG_IGN)
+    wish = StopRequest(device)
     try:
-        yield wish
+        with handled(wish.note, (*ENDING, SIGINT)):
+            yield wish
     except UserError as error:
         if wish.received is None:
             raise
         sys.stderr.write(f"error: {error}\n")
         raise SystemExit(128 + wish.received) from error
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+
+
+def leave(number: int, done: int, main: bool) -> None:
+    """Ends (SystemExit) a process that has saved step ``done``, with all others: a launcher ends all with the first."""
+    finish()  # trackers may have something to send
+    meet()
+    if main:
+        sys.stderr.write(f"stopped after step {done:,}, which is saved; the same command continues\n")
+    raise SystemExit(status_of(number))

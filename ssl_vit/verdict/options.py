@@ -150,6 +150,8 @@ def check_verdict(recipe: Comparison) -> None:
     methods_of(cfg.methods)
     if cfg.budget is not None:
         seconds_of(cfg.budget)
+    if recipe.run.log_with is not None:
+        raise UserError("--run.log_with: a verdict trains many runs and tracks none; give it to single runs")
     given = [name for name in ("shares", "labels", "per_class") if getattr(cfg, name) is not None]
     if len(given) > 1:
         raise UserError(f"--verdict.{given[0]} and --verdict.{given[1]} both say how many labels; give one of them")

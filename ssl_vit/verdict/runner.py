@@ -22,6 +22,7 @@ import torch
 from ssl_vit.core import dist
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically
+from ssl_vit.runs import lock
 from ssl_vit.training.launch import forget_what_was
 
 
@@ -181,7 +182,8 @@ def _started_in_peace() -> Iterator[None]:
 
 
 def _begin() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the main process tells those that wait
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):  # reach all; the main process tells those that wait
+        signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         os.environ.pop(name, None)
@@ -223,6 +225,7 @@ def _call(folder: Path, task: Task, *, quiet: bool) -> tuple[dict[str, Any], flo
             stack.enter_context(contextlib.redirect_stdout(text))
             stack.enter_context(contextlib.redirect_stderr(text))
         try:
-            return task.function(*task.args), time.monotonic() - began
+            with lock.holding():
+                return task.function(*task.args), time.monotonic() - began
         except UserError as error:
             raise UserError(f"{task.key}: {error}") from None

@@ -41,11 +41,12 @@ class Stepping(MAE):
     """MAE that can fail or be interrupted after a named step."""
 
     fail_at: int | None = None
+    signal: signal.Signals = signal.SIGTERM
     signal_at: int | None = None
 
     def after_step(self, clock: Clock) -> None:
         if clock.step == self.signal_at:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), self.signal)
 
     def forward(self, inputs: dict[str, Tensor]) -> StepOutput:
         output = super().forward(inputs)
@@ -101,19 +102,36 @@ def test_accumulation_equals_one_large_batch(tmp_path: Path) -> None:
         assert x["loss"] == pytest.approx(y["loss"], abs=1e-12)  # the mean over micro-batches, not the last one
 
 
-def test_a_termination_signal_loses_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    whole = run(tmp_path / "a")
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGTERM, 75), (signal.SIGUSR1, 75), (signal.SIGHUP, 75), (signal.SIGINT, 130)]
+)
+def test_a_signal_loses_nothing(
+    number: signal.Signals, status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, handler = run(tmp_path / "a"), signal.getsignal(number)
     interrupted = build()
-    interrupted.signal_at = 4
+    interrupted.signal, interrupted.signal_at = number, 4
     with pytest.raises(SystemExit) as stopped:
         run(tmp_path / "b", interrupted)
-    assert stopped.value.code == 128 + signal.SIGTERM
+    assert stopped.value.code == status
     assert "stopped after step 5" in capsys.readouterr().err
     # Other random weights show that everything comes from the checkpoint.
     resumed = run(tmp_path / "b", build(seed=9))
     assert equal(whole, resumed)
     assert metrics(tmp_path / "a") == metrics(tmp_path / "b")
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert signal.getsignal(number) == handler
+
+
+def test_a_run_that_is_to_outlive_its_terminal_does(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup starts it
+    try:
+        steady = build()
+        steady.signal, steady.signal_at = signal.SIGHUP, 4
+        run(tmp_path, steady)
+        assert metrics(tmp_path)[-1]["step"] == 12
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_steps_after_the_checkpoint_are_repeated_identically(tmp_path: Path) -> None:

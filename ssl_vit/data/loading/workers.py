@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import shutil
-import signal
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
+from ssl_vit.core import signals
 from ssl_vit.core.dist import gather_lists, local_processes
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.randomness import make_key, uniform
@@ -186,8 +186,7 @@ def _has_room(batch: int, count: int) -> bool:
 
 def _ignore_signals(worker: int) -> None:
     """A signal to the whole group is for the main process, which stops after its step and then ends its workers."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signals.ignore()
 
 
 def _as_is(batch: Any) -> Any:

@@ -1,0 +1,100 @@
+"""What schedulers send before they end a process: it saves, stops, and says by its exit status that more is to do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+REQUEUE = 75
+"""Exit status "try again" (EX_TEMPFAIL of sysexits.h): all that was done is saved, and the same command goes on."""
+ENDING = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
+"""SLURM sends the first when a job is cancelled or preempted and the second where ``--signal=USR1@SECONDS`` asks for
+it; the third comes when a terminal closes."""
+
+Handler = Callable[[int, FrameType | None], object]
+
+
+def status_of(number: int) -> int:
+    """The exit status of a process that was asked to stop and has saved.
+
+    Args:
+        number: The signal: Ctrl-C is a person's, who knows whether to go on.
+    """
+    return 128 + number if number == signal.SIGINT else REQUEUE
+
+
+@contextmanager
+def handled(handler: Handler, numbers: tuple[signal.Signals, ...] = ENDING) -> Generator[None, None, None]:
+    """Signals go to a function meanwhile; those that are ignored, as ``nohup`` has it, stay so, but for Ctrl-C.
+
+    Args:
+        handler: Called with the signal's number.
+        numbers: Which.
+    """
+    before: dict[signal.Signals, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in numbers:
+            now = signal.getsignal(number)
+            if now is not None and (now != signal.SIG_IGN or number == signal.SIGINT):  # shells ignore it behind "&"
+                before[number] = now
+                signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, now in before.items():
+            signal.signal(number, now)
+
+
+def ignore() -> None:
+    """Leaves signals to the process that started this one, which they reach as well and which ends this one."""
+    for number in (*ENDING, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    signal.set_wakeup_fd(-1)  # the starting process's own
+
+
+@contextmanager
+def leaving() -> Generator[None, None, None]:
+    """A signal ends the process with ``REQUEUE`` where it is not training: what it has finished is on disk.
+
+    One of several processes ends at once, also where it waits for the others and Python's handlers would wait, too.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    threading.Thread(target=_watch, args=(read,), daemon=True).start()
+    try:
+        with handled(_leave):
+            yield
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(write)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    if "WORLD_SIZE" not in os.environ:
+        _tell(number)
+        raise SystemExit(REQUEUE)
+
+
+def _watch(pipe: int) -> None:
+    """Ends one of several processes when a signal comes that is nobody else's."""
+    with open(pipe, "rb", buffering=0) as signals:
+        while number := signals.read(1):
+            if "WORLD_SIZE" in os.environ and signal.getsignal(number[0]) is _leave:
+                _tell(number[0])
+                os._exit(REQUEUE)
+
+
+def _tell(number: int) -> None:
+    if os.environ.get("RANK", "0") == "0":
+        sys.stderr.write(f"stopped by {signal.Signals(number).name}; the same command continues\n")
+        sys.stderr.flush()

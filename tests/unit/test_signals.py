@@ -1,0 +1,78 @@
+"""Signals outside training: a process ends with the status that asks for another start, and gives back what it held."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+PROGRAM = """
+import signal, sys
+from pathlib import Path
+from ssl_vit.core import signals
+from ssl_vit.runs import lock
+from ssl_vit.script import mistakes_told
+{before}
+with mistakes_told():
+    lock.hold(Path("."))
+    {inside}
+    print("ready", flush=True)
+    {waits}
+print("went on", flush=True)
+"""
+IN_PYTHON = "sys.stdin.readline()"
+IN_C = "import ctypes; ctypes.CDLL(None).pause(); ctypes.CDLL(None).pause()"
+"""As a process that waits for others: no handler of Python's runs meanwhile."""
+
+
+def ended(
+    folder: Path, number: signal.Signals, waits: str = IN_PYTHON, before: str = "", inside: str = "", **variables: str
+) -> tuple[int, str, str]:
+    code = PROGRAM.format(before=before, inside=inside, waits=waits)
+    environment = {k: v for k, v in os.environ.items() if k not in ("WORLD_SIZE", "RANK")}
+    with subprocess.Popen(
+        [sys.executable, "-c", code], cwd=folder, env=environment | {"PYTHONPATH": str(ROOT)} | variables, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(number)
+        out, err = process.communicate("\n", timeout=60)
+        return process.returncode, out, err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP])
+def test_a_process_that_is_not_training_asks_for_another_start(number: signal.Signals, tmp_path: Path) -> None:
+    status, out, err = ended(tmp_path, number)
+    assert (status, out) == (75, "")
+    assert err == f"stopped by {number.name}; the same command continues\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("rank", "lines"), [("0", 1), ("1", 0)])
+@pytest.mark.parametrize("waits", ["import threading; threading.Event().wait()", IN_C])
+def test_one_of_several_ends_at_once_wherever_it_waits(rank: str, lines: int, waits: str, tmp_path: Path) -> None:
+    status, out, err = ended(tmp_path, signal.SIGTERM, waits, WORLD_SIZE="2", RANK=rank)
+    assert (status, out, err.count("\n")) == (75, "", lines)
+
+
+def test_what_is_ignored_from_the_start_stays_so(tmp_path: Path) -> None:
+    before = "signal.signal(signal.SIGHUP, signal.SIG_IGN)"
+    assert ended(tmp_path, signal.SIGHUP, before=before) == (0, "went on\n", "")
+
+
+def test_where_something_else_takes_signals_they_are_its_own(tmp_path: Path) -> None:
+    inside = "signal.signal(signal.SIGUSR1, lambda *_: print('noted', flush=True))"
+    for variables in ({}, {"WORLD_SIZE": "2"}):
+        assert ended(tmp_path, signal.SIGUSR1, inside=inside, **variables) == (0, "noted\nwent on\n", "")
+
+
+def test_helpers_leave_signals_to_who_started_them(tmp_path: Path) -> None:
+    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT):
+        assert ended(tmp_path, number, inside="signals.ignore()") == (0, "went on\n", "")

@@ -1,0 +1,107 @@
+"""Trackers: what is refused before training, and that a tracker which fails stops nothing."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ssl_vit.configs import RunConfig
+from ssl_vit.configs.facts import check_ranges
+from ssl_vit.configs.trackers import trackers_in
+from ssl_vit.core.errors import UserError
+from ssl_vit.methods.mae import MAERecipe
+from ssl_vit.runs.directory import RunDir
+from ssl_vit.training.trackers import Follower
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
+    """An environment that has a package of the name wandb, and nobody who is logged in."""
+    (tmp_path / "packages" / "wandb").mkdir(parents=True)
+    (tmp_path / "packages" / "wandb" / "__init__.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path / "packages")
+    monkeypatch.delitem(sys.modules, "wandb", raising=False)
+    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_IDENTITY_TOKEN_FILE", "WANDB_BASE_URL", "NETRC"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return monkeypatch
+
+
+def test_none_are_asked_for() -> None:
+    assert trackers_in(None) == trackers_in("") == ()
+
+
+def test_a_name_that_is_none() -> None:
+    with pytest.raises(UserError, match=r"tensorbord: trackers are .*; did you mean tensorboard\?"):
+        trackers_in("tensorbord")
+
+
+def test_a_missing_package_is_told_before_anything_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "trackio", None)
+    recipe = replace(MAERecipe(), run=RunConfig(log_with="trackio"))
+    with pytest.raises(UserError, match=r"trackio: the package is not installed; pip install 'ssl_vit\[trackio\]'"):
+        check_ranges(recipe)
+
+
+def test_a_folder_of_the_name_is_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mlflow").mkdir()
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "mlflow", raising=False)
+    with pytest.raises(UserError, match="not installed"):
+        trackers_in("mlflow")
+
+
+def test_nobody_is_logged_in(installed: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="wandb: nobody is logged in"):
+        trackers_in("wandb")
+
+
+@pytest.mark.parametrize("way", ["offline", "key", "netrc", "other server"])
+def test_ways_to_be_logged_in(way: str, installed: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    if way == "offline":
+        installed.setenv("WANDB_MODE", "offline")
+    elif way == "key":
+        installed.setenv("WANDB_API_KEY", "x" * 40)
+    else:
+        host = "api.wandb.ai" if way == "netrc" else "wandb.example.org"
+        (tmp_path / ".netrc").write_text(f"machine {host}\n  login user\n  password {'x' * 40}\n")
+        (tmp_path / ".netrc").chmod(0o600)
+        if way == "other server":
+            with pytest.raises(UserError, match="nobody is logged in"):
+                trackers_in("wandb")
+            installed.setenv("WANDB_BASE_URL", f"https://{host}")
+    assert trackers_in("wandb, wandb") == ("wandb",)
+
+
+class Broken:
+    """A tracker whose server is gone from the second line on."""
+
+    def __init__(self) -> None:
+        self.told: list[dict[str, Any]] = []
+
+    def log(self, values: dict[str, Any], step: int | None) -> None:
+        if self.told:
+            raise ConnectionError("the server\nis gone")
+        self.told.append(values)
+
+    def finish(self) -> None:
+        raise AssertionError("nothing is told to a tracker that has failed")
+
+
+def test_a_tracker_that_fails_is_left_out_and_the_run_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    follower = Follower.__new__(Follower)
+    follower.name, follower.tracker, follower._failed = "trackio", Broken(), False
+    run = RunDir(tmp_path, True, followers=[follower])
+    for step in (1, 2, 3):
+        run.log({"step": step, "loss": 1.0})
+    run.log({"anything": 1}, "other.jsonl")
+    follower.finish()
+    assert follower.tracker.told == [{"loss": 1.0}]
+    assert (tmp_path / "metrics.jsonl").read_text().count("\n") == 3
+    said = capsys.readouterr().err
+    assert said == "warning: trackio is told nothing any more (the server is gone); metrics.jsonl goes on\n"
