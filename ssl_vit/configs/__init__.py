@@ -13,6 +13,8 @@ from ssl_vit.configs.data import (
     SourceConfig,
 )
 from ssl_vit.configs.evaluation import (
+    AtlasConfig,
+    EmbedConfig,
     EvalConfig,
     FiguresConfig,
     JudgedConfig,
@@ -26,6 +28,9 @@ from ssl_vit.configs.evaluation import (
 from ssl_vit.configs.fit import FitConfig, OptimConfig, ResolvedFit, ResolvedOptim, RunConfig
 from ssl_vit.configs.model import AdaptConfig, ModelConfig, ResolvedModel
 from ssl_vit.configs.recipes import (
+    AtlasRecipe,
+    BackboneRecipe,
+    EmbedRecipe,
     FiguresRecipe,
     KNNRecipe,
     LinearRecipe,
@@ -38,9 +43,14 @@ from ssl_vit.configs.words import as_command, as_words, flat
 
 __all__ = [
     "AdaptConfig",
+    "AtlasConfig",
+    "AtlasRecipe",
     "AugmentConfig",
+    "BackboneRecipe",
     "CropsConfig",
     "DataConfig",
+    "EmbedConfig",
+    "EmbedRecipe",
     "EvalConfig",
     "FiguresConfig",
     "FiguresRecipe",
