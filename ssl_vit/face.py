@@ -135,9 +135,7 @@ def load_backbone(backbone: Run | str | os.PathLike[str]) -> Exported:
     return load(_place(backbone))
 
 
-def embed(
-    backbone: Run | Exported | str | os.PathLike[str], images: Source | None = None, **options: Any
-) -> Embedding:
+def embed(backbone: Run | Exported | str | os.PathLike[str], images: Source | None = None, **options: Any) -> Embedding:
     """One vector per image, cut and standardised as evaluation does it: what ``ssl-vit embed`` writes.
 
     Example: ``found = ssl_vit.embed(run, "new_images"); found.vectors[0], found.names[0]``

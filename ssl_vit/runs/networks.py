@@ -23,9 +23,9 @@ def network_folder(given: str) -> Path:
         raise UserError("--backbone is missing; give RUN, the folder of a pre-training run, or RUN/backbone in it")
     place = Path(given).expanduser()
     if not place.exists():
-        parent = place.parent
-        close = did_you_mean(place.name, [p.name for p in parent.iterdir() if p.is_dir()]) if parent.is_dir() else ""
-        raise UserError(f"--backbone {given} does not exist{close}; give RUN, the folder of a pre-training run")
+        runs = [p.parent.name for p in place.parent.glob("*/backbone")]
+        close = did_you_mean(place.name, runs)
+        raise UserError(f"--backbone {given} does not exist; give RUN, the folder of a pre-training run{close}")
     for folder in (place / "backbone", place):
         if all((folder / file).is_file() for file in FILES):
             return folder
