@@ -54,6 +54,8 @@ def components(x: Float[np.ndarray, "n D"]) -> Float[np.ndarray, "n d"]:
     """
     from sklearn.decomposition import PCA
 
+    if len(x) == 1:
+        return np.zeros((1, 1), dtype=np.float32)
     unit = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
     count = min(_COMPONENTS, *unit.shape)
     found = PCA(count, svd_solver="randomized", random_state=0).fit_transform(unit.astype(np.float32))

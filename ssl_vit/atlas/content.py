@@ -22,7 +22,8 @@ from ssl_vit.data.targets import strata
 from ssl_vit.evaluation.embedding import Embedded
 from ssl_vit.evaluation.knn import neighbours
 
-_FIRST = 48  # outliers, contradicted labels and groups of copies that the page lists
+FIRST = 48
+"""Outliers, contradicted labels and groups of copies that the page lists."""
 _TOGETHER = 12  # copies of one picture that it shows
 _CENTRAL = 12  # images that stand for a cluster
 _PLACES = 2**16 - 1  # steps of the map's side
@@ -79,10 +80,10 @@ def survey(found: Embedded, cfg: AtlasConfig, workers: int | None) -> Atlas:
     all_pictured = count <= cfg.pictures
     similarity, near = nearest_others(found.x, max(NEAR, cfg.neighbours if all_pictured else 0))
     alike = copies(images, workers)
-    alone, against = outliers(similarity, min(_FIRST, count)), contradicted(known, near, _FIRST)
+    alone, against = outliers(similarity, min(FIRST, count)), contradicted(known, near, FIRST)
     pictured = np.arange(count)
     if not all_pictured:
-        first = [i for group in alike[:_FIRST] for i in group.images[:_TOGETHER]]
+        first = [i for group in alike[:FIRST] for i in group.images[:_TOGETHER]]
         first += [one.image for one in (*alone, *against)] + [i for some in grouped.central for i in some]
         pictured = _with_a_sample(np.array(first, dtype=np.int64), count, cfg.pictures)
         _, near = nearest_others(found.x[pictured], cfg.neighbours)
@@ -134,7 +135,7 @@ def data(atlas: Atlas) -> dict[str, Any]:
         "copies": [
             {"images": numbers(c.images[:_TOGETHER]), "of": len(c.images), "exact": c.exact, "mirrored": c.mirrored,
              "distance": round(c.distance, 3)}
-            for c in atlas.copies[:_FIRST]
+            for c in atlas.copies[:FIRST]
         ],
         "outliers": [[int(number[o.image]), round(o.times, 2)] for o in atlas.outliers if number[o.image] >= 0],
         "contradicted": [

@@ -10,7 +10,8 @@ from jaxtyping import Float, Int
 _TRIED = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20)
 _LOOKED_AT = 1500  # images that decide how well clusters separate
 _FITTED = 5000  # images that centres are fitted to
-_CLEAR = 0.25  # silhouette from which clusters separate; below it they are a convenience
+_CLEAR = 0.5  # silhouette from which structure is more than weak (Kaufman and Rousseeuw 1990)
+_NEARLY = 0.9  # of the best silhouette: more clusters say more
 _EACH = 30  # images of a cluster and number of clusters grow together: about sqrt(images / this)
 _FEWEST = 6  # images that can be told apart at all
 
@@ -29,8 +30,8 @@ class Clusters(NamedTuple):
 def clusters(parts: Float[np.ndarray, "n d"], asked: int | None, shown: int) -> Clusters:
     """K-means of vectors of length one.
 
-    The number of clusters is the one with the largest silhouette (Rousseeuw 1987) where that is at least 0.25;
-    elsewhere nothing separates clearly, and the number grows with the images.
+    The number of clusters is the largest whose silhouette (Rousseeuw 1987) is at least 0.5 and hardly below the best;
+    where there is none nothing separates clearly, and the number grows with the images.
 
     Args:
         parts: As ``arrange.components`` makes them.
@@ -71,11 +72,11 @@ def _best(parts: Float[np.ndarray, "n d"], fit, usual: int):
             made = fit(k)
             number = made.predict(sample)
             if len(np.unique(number)) > 1:
-                scored.append((float(silhouette_score(sample, number)), k, made))
-    if scored:
-        score, _, made = max(scored, key=lambda each: each[:2])
-        if score >= _CLEAR:
-            return made, f"the number that separates best (silhouette {score:.2f})"
+                scored.append((float(silhouette_score(sample, number)), made))
+    best = max((score for score, _ in scored), default=0.0)
+    if best >= _CLEAR:
+        score, made = next((s, m) for s, m in reversed(scored) if s >= max(_CLEAR, _NEARLY * best))
+        return made, f"a number that separates them well (silhouette {score:.2f})"
     return fit(usual), "a number for looking through: none separates clearly"
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from ssl_vit.atlas.content import Atlas, data
+from ssl_vit.atlas.content import FIRST, Atlas, data
 from ssl_vit.atlas.findings import NEAR
 
 
@@ -32,5 +32,6 @@ def page(atlas: Atlas, *, title: str, seen_by: str, notes: Sequence[str]) -> str
         notes=notes,
         atlas=atlas,
         near=NEAR,
+        first=FIRST,
         data=Markup(content.replace("<", "\\u003c")),  # a name may hold the end of a script
     )

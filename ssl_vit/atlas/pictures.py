@@ -12,14 +12,15 @@ from torch.utils.data import Dataset
 
 from ssl_vit.data.decoding.decode import decode
 from ssl_vit.data.decoding.formats import Unreadable
+from ssl_vit.data.decoding.visible import visible
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loading.workers import in_processes, loader_processes
-from ssl_vit.leaks.thumbnails import TINY, visible
 
 COLUMNS = 32
 """Pictures beside each other on a sheet; as many lines, so that a phone can draw it."""
 _SIDES = ((1500, 96), (50_000, 64))
 """Longer side of a picture in pixels, by how many there are."""
+_TINY = 32  # side up to which images are kept as they are, and enlarged by repeating pixels
 _AT_ONCE = 64  # images that a loader process draws before it reports
 _LARGE = 512  # pixels of the median short side above which images are decoded to a canvas
 _CANVAS = (256, 256)
@@ -46,9 +47,9 @@ def draw_sheets(images: ImageSet, positions: Int[np.ndarray, " m"], workers: int
         workers: Processes that decode; None chooses.
     """
     side = next((s for most, s in _SIDES if len(positions) <= most), _SIDES[-1][1])
-    tiny = max(images.sizes.common or (images.sizes.short_side,)) <= TINY
+    tiny = max(images.sizes.common or (images.sizes.short_side,)) <= _TINY
     if tiny:
-        side = max(images.sizes.common or (TINY,))
+        side = max(images.sizes.common or (_TINY,))
     drawing = _Drawing(images, side)
     parts = [positions[start : start + _AT_ONCE] for start in range(0, len(positions), _AT_ONCE)]
     drawn = [

@@ -84,16 +84,20 @@ const described = i => D.names[i] + (D.kind ? ` (${labelOf(i)})` : "");
 const canvas = $("map"), pen = canvas.getContext("2d");
 let W = 0, H = 0, ratio = 1, fit = 1, scale = 1, dx = 0, dy = 0, drawn = [], chosen = -1, asked = false;
 const X = i => places[2 * i] / 65535 * scale + dx, Y = i => places[2 * i + 1] / 65535 * scale + dy;
-const whole = () => { scale = fit = Math.max(50, Math.min(W, H) - 56); dx = (W - scale) / 2; dy = (H - scale) / 2; draw(); };
+const whole = () => { scale = fit = Math.max(50, Math.min(W, H) * .93 - 24); dx = (W - scale) / 2; dy = (H - scale) / 2; draw(); };
 const zoom = (by, x = W / 2, y = H / 2) => {
   const to = Math.min(fit * 60, Math.max(fit * .7, scale * by)); by = to / scale;
   dx = x - (x - dx) * by; dy = y - (y - dy) * by; scale = to; draw();
+};
+const within = () => {  // the map may not be lost
+  dx = Math.min(W * .7, Math.max(W * .3 - scale, dx)); dy = Math.min(H * .7, Math.max(H * .3 - scale, dy));
 };
 const draw = () => { if (!asked) { asked = true; requestAnimationFrame(paint); } };
 const shows = i => only === -2 || kindOf(i) === only;
 const paint = () => {
   asked = false;
   if (!W) return;
+  within();
   pen.setTransform(ratio, 0, 0, ratio, 0, 0);
   pen.clearRect(0, 0, W, H);
   if (dense) density(); else for (let i = 0; i < count; i++) if (!shows(i)) dot(i, 1.5, .18);
@@ -117,7 +121,7 @@ const picture = (i, x, y, w, h, border, ink = colours[i]) => {
   if (border) { pen.fillStyle = ink; pen.fillRect(x - border, y - border, w + 2 * border, h + 2 * border); }
   if (image.complete && c.w) pen.drawImage(image, c.x, c.y, c.w, c.h, x, y, w, h);
 };
-const big = () => Math.min(92, Math.max(26, Math.sqrt(W * H) / 34) * Math.pow(scale / fit, .28));
+const big = () => Math.min(112, Math.max(24, Math.sqrt(W * H) / 36) * Math.pow(scale / fit, .42));
 const placed = () => {  // one after another, none on top of another; the order is always the same, so none jumps
   const s = big(), cells = new Map(), found = [];
   for (const i of ranked) {
@@ -128,7 +132,7 @@ const placed = () => {  // one after another, none on top of another; the order 
     let free = true;
     for (let p = a - 1; free && p <= a + 1; p++) for (let q = b - 1; free && q <= b + 1; q++) {
       const other = cells.get(p * 4099 + q);
-      if (other && Math.abs(other[0] - x) < s + 5 && Math.abs(other[1] - y) < s + 5) free = false;
+      if (other && Math.abs(other[0] - x) < s + 4 && Math.abs(other[1] - y) < s + 4) free = false;
     }
     if (!free) continue;
     cells.set(a * 4099 + b, [x, y]);
@@ -212,7 +216,6 @@ canvas.onpointerup = canvas.onpointercancel = e => {
 };
 canvas.onpointerleave = () => { $("tip").hidden = true; };
 canvas.addEventListener("wheel", e => { e.preventDefault(); zoom(Math.exp(-e.deltaY * (e.deltaMode ? .05 : .0016)), ...at(e)); }, {passive: false});
-canvas.ondblclick = e => zoom(2, ...at(e));
 canvas.onkeydown = e => {
   const step = {ArrowLeft: [60, 0], ArrowRight: [-60, 0], ArrowUp: [0, 60], ArrowDown: [0, -60]}[e.key];
   if (step) { dx += step[0]; dy += step[1]; draw(); e.preventDefault(); }
@@ -249,18 +252,21 @@ const choose = (i, move) => {
   document.querySelectorAll(".t.on").forEach(e => e.classList.remove("on"));
   if (chosen >= 0) {
     document.querySelectorAll(`.t[data-i="${i}"]`).forEach(e => e.classList.add("on"));
-    const card = make("div", "", "card"), acts = make("div", "", "acts"), words = make("p");
+    const card = make("div", "", "card"), acts = make("div", "", "acts"), words = make("p"), name = D.names[i];
+    const cut = name.lastIndexOf("/") + 1;
     words.append(...(D.kind ? [make("b", labelOf(i)), " · "] : []), `cluster ${cluster[i] + 1}`);
+    if (cut) words.append(make("br"), `in ${name.slice(0, cut - 1)}`);
     const go = make("button", "Show on map"), close = make("button", "Close");
     go.onclick = () => { centre(i); canvas.scrollIntoView({block: "nearest"}); };
     close.onclick = () => choose(-1);
     acts.append(go, close);
-    card.append(thumb(i, "div"), make("h2", D.names[i]), words, acts);
+    card.append(thumb(i, "div"), make("h2", name.slice(cut)), words, acts);
     const around = [...neighbours(i)], head = make("h3", "Nearest neighbours ");
     if (label && D.kind === "class" && label[i] >= 0) {
       const same = around.filter(j => label[j] === label[i]).length;
       head.append(make("small", `${same} of ${around.length} have its label`));
     }
+    if (dense) head.append(make("small", `${head.children.length ? ";" : ""} among ${number(pictured)} pictures`));
     box.append(card, head, grid(around));
     if (move) { const x = X(i), y = Y(i); if (x < 20 || y < 20 || x > W - 20 || y > H - 20) centre(i); }
     document.querySelector("aside").scrollTop = 0;
@@ -281,7 +287,7 @@ for (const c of D.copies) {
   const kinds = D.kind ? new Set(c.images.map(labelOf)) : new Set();
   $("copies").append(group(what, c.images, [make("small", folders + (kinds.size > 1 ? ", different labels" : ""))]));
 }
-const times = n => make("p", n.toFixed(2));
+const times = n => make("p", `${n.toFixed(1)} \u00d7`);
 $("outliers").append(grid(D.outliers.map(o => o[0]), true, (i, n) => times(D.outliers[n][1])));
 if ($("contradicted")) $("contradicted").append(grid(D.contradicted.map(o => o[0]), true, (i, n) => {
   const [, own, other, votes, of] = D.contradicted[n], words = make("p");
@@ -289,7 +295,7 @@ if ($("contradicted")) $("contradicted").append(grid(D.contradicted.map(o => o[0
   return words;
 }));
 D.clusters.forEach((c, k) => {
-  const dotted = make("i"), alone = make("button", "on the map");
+  const dotted = make("i"), alone = make("button", "show");
   dotted.style.background = hue(k);
   alone.onclick = () => { $("colour").value = mode = "cluster"; only = only === k ? -2 : k; refresh(); };
   const words = [`${number(c.size)} images`];
@@ -340,7 +346,7 @@ const measure = () => {
   W = w; H = h; ratio = devicePixelRatio || 1;
   canvas.width = W * ratio; canvas.height = H * ratio;
   if (first) return whole();
-  fit = Math.max(50, Math.min(W, H) - 56); scale = fit * before; dx = W / 2 - mx * scale; dy = H / 2 - my * scale;
+  fit = Math.max(50, Math.min(W, H) * .93 - 24); scale = fit * before; dx = W / 2 - mx * scale; dy = H / 2 - my * scale;
   paint();
 };
 $("colour").onchange = e => { mode = e.target.value; only = -2; refresh(); };
