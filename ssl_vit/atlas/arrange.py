@@ -90,9 +90,8 @@ def _tsne(parts: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n 2"]:
     start = parts[:, :2] if parts.shape[1] > 1 else np.repeat(parts, 2, axis=1)
     start = 1e-4 * start / max(float(start[:, 0].std()), 1e-12)
     perplexity = min(_PERPLEXITY, (len(parts) - 1) / 3)
-    found: Any = TSNE(
-        perplexity=perplexity, init=start, learning_rate="auto", max_iter=_ROUNDS, random_state=0
-    ).fit_transform(parts)  # fmt: skip
+    made: Any = TSNE  # its annotations know neither arrays nor whole numbers
+    found = made(perplexity=perplexity, init=start, max_iter=_ROUNDS, random_state=0).fit_transform(parts)
     return found
 
 

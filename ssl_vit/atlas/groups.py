@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -46,8 +47,10 @@ def clusters(parts: Float[np.ndarray, "n d"], asked: int | None, shown: int) -> 
         return Clusters(np.zeros(count, dtype=np.int64), [_nearest(parts, np.arange(count), shown)], "one cluster")
     fitted = parts[_evenly(count, _FITTED)]
 
+    made: Any = KMeans  # its annotations know no whole numbers
+
     def fit(k: int) -> KMeans:
-        return KMeans(min(k, different - 1), n_init=3, random_state=0).fit(fitted)
+        return made(min(k, different - 1), n_init=3, random_state=0).fit(fitted)
 
     if asked is not None:
         found, why = fit(asked), "as many as asked for"
@@ -62,7 +65,7 @@ def clusters(parts: Float[np.ndarray, "n d"], asked: int | None, shown: int) -> 
     return Clusters(number, central, f"{len(present)} clusters of k-means, {why}")
 
 
-def _best(parts: Float[np.ndarray, "n d"], fit, usual: int):
+def _best(parts: Float[np.ndarray, "n d"], fit: Callable[[int], Any], usual: int) -> tuple[Any, str]:
     from sklearn.metrics import silhouette_score
 
     sample = parts[_evenly(len(parts), _LOOKED_AT)]

@@ -52,7 +52,7 @@ def _csv(columns: dict[str, list[Any]], x: np.ndarray, about: dict[str, str]) ->
 
 
 def _npz(columns: dict[str, list[Any]], x: np.ndarray, about: dict[str, str]) -> bytes:
-    arrays = {name: np.array(_filled(values)) for name, values in columns.items()}
+    arrays: dict[str, Any] = {name: np.array(_filled(values)) for name, values in columns.items()}
     file = io.BytesIO()
     np.savez_compressed(file, **arrays, vector=x)
     return file.getvalue()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -61,9 +63,8 @@ def test_vectors_are_those_of_plain_timm(backbone: str, script) -> None:
     assert status == 0, err
     model = timm.create_model(f"local-dir:{backbone}/backbone", pretrained=True).eval()
     config = json.loads(Path(backbone, "backbone/config.json").read_text())["pretrained_cfg"]
-    pixels = torch.stack([torch.from_numpy(np.asarray(Image.open(f"flat/{i:02d}.png"))) / 255 for i in range(3)])[
-        :, None
-    ]
+    levels = np.stack([np.asarray(Image.open(f"flat/{i:02d}.png")) for i in range(3)])
+    pixels = torch.from_numpy(levels.astype(np.float32))[:, None] / 255
     with torch.inference_mode():
         expected = model((pixels - config["mean"][0]) / config["std"][0]).numpy()
     assert np.load("f.npz")["vector"] == pytest.approx(expected, abs=1e-5)
@@ -141,3 +142,31 @@ def test_an_atlas_of_the_runs_own_images_and_of_others(backbone: str, script) ->
     status, said, err = script("eval/atlas.py", "--backbone", backbone, "--data.path", "few", "--out", "few.html")
     assert (status, err) == (0, "")
     assert "3 images from few, without labels" in said
+
+
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+
+
+@pytest.mark.skipif(BROWSER is None, reason="needs a browser")
+@pytest.mark.parametrize("pictures", ["4000", "100"])
+def test_the_page_draws_itself_in_a_browser(pictures: str, backbone: str, script, tmp_path: Path) -> None:
+    words = ["--backbone", backbone, "--atlas.map", "pca", "--atlas.pictures", pictures, "--atlas.clusters", "4"]
+    status, _, err = script("eval/atlas.py", *words)
+    assert status == 0, err
+    given = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--virtual-time-budget=3000",
+        f"--user-data-dir={tmp_path}/b",
+    ]
+    page = (tmp_path / "atlas.html").as_uri()
+    done = subprocess.run(
+        [str(BROWSER), *given, "--dump-dom", page], capture_output=True, text=True, timeout=120, check=True
+    )
+    shown = re.sub(r"<script.*?</script>", "", done.stdout, flags=re.DOTALL)
+    legend = shown.split('id="legend"')[1].split("<aside")[0]
+    assert legend.count('aria-pressed="false"') == 10  # the last thing that the script draws
+    assert shown.count("Cluster ") == 4
+    assert shown.count('data-i="') > 80
+    assert re.search(r'<canvas [^>]*width="\d{3,}"', shown)

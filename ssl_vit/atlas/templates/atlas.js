@@ -84,7 +84,13 @@ const described = i => D.names[i] + (D.kind ? ` (${labelOf(i)})` : "");
 const canvas = $("map"), pen = canvas.getContext("2d");
 let W = 0, H = 0, ratio = 1, fit = 1, scale = 1, dx = 0, dy = 0, drawn = [], chosen = -1, asked = false;
 const X = i => places[2 * i] / 65535 * scale + dx, Y = i => places[2 * i + 1] / 65535 * scale + dy;
-const whole = () => { scale = fit = Math.max(50, Math.min(W, H) * .93 - 24); dx = (W - scale) / 2; dy = (H - scale) / 2; draw(); };
+let left = 1, right = 0, above = 1, below = 0;
+for (let i = 0; i < count; i++) {
+  const x = places[2 * i] / 65535, y = places[2 * i + 1] / 65535;
+  left = Math.min(left, x); right = Math.max(right, x); above = Math.min(above, y); below = Math.max(below, y);
+}
+const fitting = () => Math.max(50, Math.min((W * .93 - 24) / Math.max(.05, right - left), (H * .93 - 24) / Math.max(.05, below - above)));
+const whole = () => { scale = fit = fitting(); dx = (W - (left + right) * scale) / 2; dy = (H - (above + below) * scale) / 2; draw(); };
 const zoom = (by, x = W / 2, y = H / 2) => {
   const to = Math.min(fit * 60, Math.max(fit * .7, scale * by)); by = to / scale;
   dx = x - (x - dx) * by; dy = y - (y - dy) * by; scale = to; draw();
@@ -346,7 +352,7 @@ const measure = () => {
   W = w; H = h; ratio = devicePixelRatio || 1;
   canvas.width = W * ratio; canvas.height = H * ratio;
   if (first) return whole();
-  fit = Math.max(50, Math.min(W, H) * .93 - 24); scale = fit * before; dx = W / 2 - mx * scale; dy = H / 2 - my * scale;
+  fit = fitting(); scale = fit * before; dx = W / 2 - mx * scale; dy = H / 2 - my * scale;
   paint();
 };
 $("colour").onchange = e => { mode = e.target.value; only = -2; refresh(); };

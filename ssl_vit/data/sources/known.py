@@ -27,7 +27,7 @@ class Known(NamedTuple):
     @property
     def given(self) -> np.ndarray:
         """Bool[n]: which images have a label."""
-        return self.values >= 0 if self.kind == "class" else ~np.isnan(self.values).any(axis=1)
+        return np.asarray(self.values >= 0 if self.kind == "class" else ~np.isnan(self.values).any(axis=1))
 
     def subset(self, positions: np.ndarray) -> Known:
         """Of the images at these positions."""
