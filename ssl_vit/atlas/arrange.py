@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from importlib.util import find_spec
 from typing import Any, Literal
 
@@ -91,16 +92,16 @@ def _tsne(parts: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n 2"]:
     start = 1e-4 * start / max(float(start[:, 0].std()), 1e-12)
     perplexity = min(_PERPLEXITY, (len(parts) - 1) / 3)
     made: Any = TSNE  # its annotations know neither arrays nor whole numbers
-    found = made(perplexity=perplexity, init=start, max_iter=_ROUNDS, random_state=0).fit_transform(parts)
-    return found
+    return made(perplexity=perplexity, init=start, max_iter=_ROUNDS, random_state=0).fit_transform(parts)
 
 
 def _umap(parts: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n 2"]:
-    import umap  # pyright: ignore[reportMissingImports] - the extra
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of TensorFlow, which is not there and not needed, and of its own versions
+        import umap  # pyright: ignore[reportMissingImports] - the extra
 
-    made = umap.UMAP(n_neighbors=min(15, len(parts) - 1), init="pca", random_state=0, n_jobs=1)
-    found: Any = made.fit_transform(parts)
-    return found
+        made: Any = umap.UMAP(n_neighbors=min(15, len(parts) - 1), init="pca", random_state=0, n_jobs=1)
+        return made.fit_transform(parts)
 
 
 def _between(
