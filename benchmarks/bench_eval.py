@@ -139,7 +139,7 @@ def feature_cases(folder: Path) -> list[Case]:
     from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
     from ssl_vit.data.scale import PixelScale
     from ssl_vit.evaluation.features import backbone_extractor, extract_features, images_at_once
-    from ssl_vit.evaluation.store import FeatureStore
+    from ssl_vit.evaluation.store import kept_features
     from ssl_vit.models.build import build_backbone
     from ssl_vit.training.products import products_chosen
 
@@ -149,7 +149,8 @@ def feature_cases(folder: Path) -> list[Case]:
     backbone = build_backbone(model, 3).eval()
     pixels = np.random.default_rng(0).integers(0, 256, (IMAGES, 3, 32, 32)).astype(np.uint8)
     ids = np.arange(IMAGES)
-    images = ImageSet("noise", ArrayRows(pixels, "noise"), ids, Format(3, 8), Sizes((32, 32), 32), "noise", ids % 10)
+    sizes = Sizes((32, 32), 32)
+    images = ImageSet("noise", ArrayRows(pixels, "noise"), ids, Format(3, 8), sizes, "noise", labels=ids % 10)
     extract = backbone_extractor(backbone, scale, size=32, pool="cls", device=cpu)
     at_once = images_at_once(None, 32, cpu)
 
@@ -162,8 +163,8 @@ def feature_cases(folder: Path) -> list[Case]:
             return torch.cat([backbone.forward_pooled((p / 255 - 0.5) / 0.25, pool="cls") for p in parts])
 
     def kept() -> Any:
-        store = FeatureStore(folder, writes=True)
-        return store.features(extract, {"network": "benchmark"}, images, batch_size=at_once, device=cpu)
+        about = {"network": "benchmark"}
+        return kept_features(folder, extract, about, images, writes=True, batch_size=at_once, device=cpu)
 
     def again() -> Any:
         with products_chosen():

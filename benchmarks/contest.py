@@ -67,7 +67,7 @@ def train_on(
     import torch
     from ssl_vit.configs import ResolvedModel, presets
     from ssl_vit.data.sources.opening import Labelled
-    from ssl_vit.evaluation.finetune import train_on_labels
+    from ssl_vit.evaluation.labelled_run import train_on_labels
     from ssl_vit.methods import Facts, supervised
     from ssl_vit.models.build import ModelFacts
     from ssl_vit.runs.directory import RunDir

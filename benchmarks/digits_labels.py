@@ -67,7 +67,7 @@ def _positions(part: Any, whole: Any) -> Any:
 
 def train_all(task: str, budget: int | None, draw: int, folder: str) -> list[dict[str, Any]]:
     """All weights trained on one draw of labels, from random or from pre-trained ones."""
-    from ssl_vit.evaluation.few_label import choose_inside, labelled_draw
+    from ssl_vit.evaluation.few_label import held_out_inside, labelled_draw
 
     data = open_network(f"{folder}/mae-{draw % SEEDS}")[2]
     train_set = labelled_draw(data.train, budget, draw)
@@ -77,9 +77,12 @@ def train_all(task: str, budget: int | None, draw: int, folder: str) -> list[dic
         opened = open_network(f"{folder}/mae-{draw % SEEDS}")
         return train_on(opened, task, rate, draw, train_part, judged, steps, LAYER_DECAY[task])["top1"]
 
-    rate, selection = choose_inside(
-        train_set, draw, RATES[task], DEFAULT_RATE[task], lambda r, a, b: top1(r, a, b, SEARCH)
-    )
+    rate, selection = DEFAULT_RATE[task], "fixed: too few labels to choose by"
+    split = held_out_inside(train_set.truth, draw, train_set.kind, train_set.groups)
+    if split is not None:
+        inside, held = (train_set.subset(part) for part in split)
+        rate = max(RATES[task], key=lambda r: top1(r, inside, held, SEARCH))  # at ties the first
+        selection = f"best of {len(RATES[task])} on a fifth of the given labels"
     method, protocol = ("from scratch", "supervised") if task == "scratch" else ("MAE", "fine-tuning")
     value = top1(rate, train_set, data.test, 1.0)
     return [{"method": method, "protocol": protocol, "labels": len(train_set), "draw": draw, "top1": value,

@@ -86,7 +86,7 @@ def image_set(number: int, side: int) -> Any:
     pixels = (smooth * 255).round().to(torch.uint8).numpy()
     labels, names = np.arange(number) % 1000, tuple(map(str, range(1000)))
     return ImageSet("noise", ArrayRows(pixels, "noise"), np.arange(number), Format(3, 8), Sizes((side, side), side),
-                    "noise", labels, names)  # fmt: skip
+                    "noise", labels=labels, classes=names)  # fmt: skip
 
 
 def view_of(shape: Any, scale: Any) -> Any:

@@ -19,14 +19,12 @@ from ssl_vit.configs.evaluation import (
     FiguresConfig,
     JudgedConfig,
     JudgedMetricConfig,
-    KNNConfig,
     LabelsConfig,
-    LinearConfig,
     PredictConfig,
-    ProbeOptimConfig,
 )
 from ssl_vit.configs.fit import FitConfig, OptimConfig, ResolvedFit, ResolvedOptim, RunConfig
 from ssl_vit.configs.model import AdaptConfig, ModelConfig, ResolvedModel
+from ssl_vit.configs.protocols import KNNConfig, LinearConfig, ProbeOptimConfig
 from ssl_vit.configs.recipes import (
     AtlasRecipe,
     BackboneRecipe,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from ssl_vit.configs.data import LabelledDataConfig
-from ssl_vit.configs.facts import NO_EFFECT, POSITIVE, SAME_RUN, Range
+from ssl_vit.configs.facts import NO_EFFECT, SAME_RUN, Range
 from ssl_vit.configs.metrics import Leading
 
 
@@ -18,10 +18,9 @@ class JudgedConfig:
 
 
 @dataclass(frozen=True)
-class JudgedMetricConfig:
+class JudgedMetricConfig(JudgedConfig):
     """What everything is judged on, and by what."""
 
-    data: LabelledDataConfig = field(default_factory=LabelledDataConfig)
     metric: Literal["auto", Leading] = "auto"
     """What the verdict is about; all that fit are in the result files. auto: top1 for classes (balanced where the
     largest test class has three times the images of the smallest), average_precision for several labels, r2 for
@@ -29,10 +28,9 @@ class JudgedMetricConfig:
 
 
 @dataclass(frozen=True)
-class LabelsConfig:
-    """What to train on and to judge on."""
+class DrawConfig(JudgedConfig):
+    """What to judge on."""
 
-    data: LabelledDataConfig = field(default_factory=LabelledDataConfig)
     labels: Annotated[int | None, Range(1)] = None
     """Use only this many training labels, as evenly over the classes (or the rarest label of an image, or tenths of a
     number's range) as they allow; default: all."""
@@ -41,24 +39,21 @@ class LabelsConfig:
     metric: Annotated[Literal["auto", Leading], NO_EFFECT] = "auto"
     """What tables lead with; all that fit are in the result file. auto: top1 for classes (balanced where the largest
     test class has three times the images of the smallest), average_precision for several labels, r2 for numbers."""
+
+
+@dataclass(frozen=True)
+class LabelsConfig(DrawConfig):
+    """What to train on and to judge on."""
+
     held_out: bool = False
     """Judge on a fifth of the labels instead of the test images, and train on the others: for choosing options without
     looking at the test images."""
 
 
 @dataclass(frozen=True)
-class EvalConfig:
+class EvalConfig(DrawConfig):
     """What to judge on."""
 
-    data: LabelledDataConfig = field(default_factory=LabelledDataConfig)
-    labels: Annotated[int | None, Range(1)] = None
-    """Use only this many training labels, as evenly over the classes (or the rarest label of an image, or tenths of a
-    number's range) as they allow; default: all."""
-    draw: Annotated[int, Range(0)] = 0
-    """Which draw of that many labels; draws of one number are nested (20 labels contain the 10 of the same draw)."""
-    metric: Annotated[Literal["auto", Leading], NO_EFFECT] = "auto"
-    """What tables lead with; all that fit are in the result file. auto: top1 for classes (balanced where the largest
-    test class has three times the images of the smallest), average_precision for several labels, r2 for numbers."""
     batch_size: Annotated[int | None, Range(1), NO_EFFECT] = None
     """Images per process and forward pass when features are extracted, halved where memory does not suffice; default:
     on a CPU 16 for each thread (256 of up to 16 pixels), on a GPU 334 of 224 pixels and up to 4,096 smaller ones."""
@@ -72,56 +67,6 @@ class EvalConfig:
     other protocols and later commands."""
     baselines: Annotated[bool, NO_EFFECT] = True
     """Also score the same network with random weights, and raw pixels."""
-
-
-@dataclass(frozen=True)
-class KNNConfig:
-    """Weighted k-nearest neighbours, exactly as DINO evaluates."""
-
-    k: Annotated[int, Range(1)] = 20
-    """The headline's number of neighbours."""
-    also: Annotated[tuple[int, ...], Range(1)] = (10, 100, 200)
-    """Further numbers of neighbours, reported beside it."""
-    temperature: Annotated[float, Range(0.02)] = 0.07
-    """Votes are weighted by exp(cosine similarity / temperature)."""
-
-
-@dataclass(frozen=True)
-class LinearConfig:
-    """A classifier on frozen features."""
-
-    protocol: str = "cached"
-    """cached: features once, then learning rate, weight decay and pooling by cross-validation inside the labels;
-    logistic: scikit-learn's regression; aug-mae and aug-dino: the papers' training on augmented images (batch norm and
-    LARS; SGD); attentive: patch tokens pooled by learned queries, on augmented images."""
-    pool: Literal["cls", "mean", "cls4", "cls+mean"] | None = None
-    """What the classifier reads: class token, mean of patches, class tokens of the last four blocks, class token and
-    mean; default: cached chooses, logistic the backbone's own, aug-mae the class token, aug-dino cls4 below width 768
-    and cls+mean from there on. Without class token: mean."""
-    rates: Annotated[tuple[float, ...], POSITIVE] = (0.1, 1.0, 10.0, 100.0)
-    """cached: candidates for SGD's learning rate; features have zero mean and unit squared length on average."""
-    decays: Annotated[tuple[float, ...], Range(0)] = (1e-5, 1e-4, 1e-3)
-    """cached: candidates for the weight decay."""
-    default_rate: Annotated[float, POSITIVE] = 1.0
-    """cached: learning rate when the labels are too few to choose."""
-    default_decay: Annotated[float, Range(0)] = 1e-4
-    """cached: weight decay when the labels are too few to choose."""
-    passes: Annotated[float, Range(1e-9)] = 20.0
-    """cached: passes over the features."""
-    min_steps: Annotated[int, Range(1)] = 1000
-    """cached: at least this many steps."""
-    batch_size: Annotated[int, Range(1)] = 256
-    """cached: features per step; all of them where there are fewer."""
-    folds: Annotated[int, Range(2)] = 5
-    """cached, logistic: folds of the cross-validation; classes with fewer labels than this switch it off."""
-    grid: Annotated[tuple[float, ...], POSITIVE] = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
-    """logistic: candidates for C, the inverse regularisation strength."""
-    default: Annotated[float, POSITIVE] = 0.1
-    """logistic: C when a class has fewer labels than folds."""
-    max_iter: Annotated[int, Range(1)] = 2000
-    """logistic: iterations of the solver."""
-    heads: Annotated[int | None, Range(1)] = None
-    """attentive: learned queries, a divisor of the width; default: one per 64 dimensions."""
 
 
 @dataclass(frozen=True)
@@ -170,21 +115,3 @@ class FiguresConfig:
     with resampled positions. Default: the backbone's own."""
     count: Annotated[int, Range(1, 12)] = 6
     """How many images, evenly spaced in their set."""
-
-
-@dataclass(frozen=True)
-class ProbeOptimConfig:
-    """The optimiser of aug-mae, aug-dino and attentive; every None is the protocol's own and printed."""
-
-    name: Literal["adamw", "sgd", "lars"] | None = None
-    """Default: LARS for aug-mae, SGD with momentum 0.9 for aug-dino, AdamW for attentive."""
-    lr: Annotated[float | None, POSITIVE] = None
-    """Peak learning rate; default: base_lr x effective batch size / 256; for aug-mae 6.4, that of the paper's batch of
-    16,384, where the images are too few for one: LARS steps are a share of the weights' norm, whatever the batch."""
-    base_lr: Annotated[float | None, POSITIVE] = None
-    """Learning rate per 256 images; default: 0.1 for aug-mae, 1e-3 for aug-dino and attentive."""
-    warmup: Annotated[float | None, Range(0, 0.999)] = None
-    """Share of all steps that warms up linearly; default: 1/9 for aug-mae (10 of 90 epochs), 0 for aug-dino, 0.05 for
-    attentive."""
-    weight_decay: Annotated[float | None, Range(0)] = None
-    """On matrices only; default: 0, for attentive 0.05."""

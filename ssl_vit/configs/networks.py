@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, get_args
 
 from ssl_vit.configs.model import ModelConfig, ResolvedModel
-from ssl_vit.configs.presets import Preset, for_side, named, preset_for
+from ssl_vit.configs.presets import Preset, for_side, preset_for
 from ssl_vit.configs.settled import settle
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.text import aligned, note
@@ -104,99 +104,58 @@ FAMILIES = {name: Family(name, timm_name, args, _AT_32[name.partition("_")[0]]) 
 """By short name. Parameters are within a fifth of vit_micro's (0.21 M) and vit_mini's (1.2 M); all read 8 px."""
 
 
-@runtime_checkable
-class Shape(Protocol):
-    """Default sizes of a named model."""
-
-    @property
-    def img_size(self) -> int:
-        """Pixels."""
-        ...
-
-    @property
-    def patch_size(self) -> int:
-        """Pixels."""
-        ...
-
-    @property
-    def width(self) -> int:
-        """D."""
-        ...
-
-    @property
-    def depth(self) -> int:
-        """Blocks."""
-        ...
-
-    @property
-    def heads(self) -> int:
-        """Attention heads."""
-        ...
-
-    @property
-    def class_token(self) -> bool:
-        """Whether there is one."""
-        ...
-
-    @property
-    def plain(self) -> bool:
-        """Whether it is a plain ViT."""
-        ...
-
-    @property
-    def flexible(self) -> bool:
-        """Whether one network, as timm has it, reads images of several sizes."""
-        ...
-
-    @property
-    def drop_path(self) -> bool:
-        """Whether it has places for stochastic depth."""
-        ...
-
-    @property
-    def sized(self) -> bool:
-        """Whether it can be built for images of another size than timm's."""
-        ...
+Needs = Literal["pooled", "tokens", "dropping"]
+"""What an objective uses of a network, and what a network offers, each with all before it: one vector per image, its
+tokens (some of them replaced), or tokens of which some are left out."""
 
 
-def full_name(name: str) -> str:
-    """The timm model that a name, or a short name of ``NETWORKS`` or ``FAMILIES``, stands for."""
-    short_names: dict[str, Network | Family] = {**NETWORKS, **FAMILIES}
-    return short_names[name].timm_name if name in short_names else name
+def meets(offers: Needs, needs: Needs) -> bool:
+    """Whether a network that offers so much is enough for what needs so much."""
+    levels = get_args(Needs)
+    return levels.index(offers) >= levels.index(needs)
 
 
-def default_name(model: ModelConfig, short_side: int, preset: str | None = None) -> str:
-    """The timm model that is used: the named one, or that of the preset."""
-    return full_name(model.name or preset_for(preset, model.img_size or short_side).network)
+class ModelFacts(NamedTuple):
+    """What a named timm model is by default."""
+
+    img_size: int
+    patch_size: int
+    """Side of a patch, or of what one place of the last feature map stands for, in pixels."""
+    width: int
+    depth: int
+    heads: int
+    class_token: bool = True
+    plain: bool = True
+    """Whether it is a plain ViT, with tokens and sizes to choose; else it makes one vector of an image."""
+    flexible: bool = True
+    """Whether one network, as timm has it, reads images of several sizes."""
+    sized: bool = True
+    """Whether it can be built for images of another size than timm's."""
+    drop_path: bool = True
+    """Whether it has places for stochastic depth."""
+    offers: Needs = "dropping"
 
 
 def wanted(model: ModelConfig, short_side: int = 1, preset: str | None = None) -> tuple[str, dict[str, Any] | None]:
-    """The timm model that is used, and what its constructor is given beside its sizes.
+    """The timm model that is named, or that of the preset, and what its constructor is given beside its sizes.
 
-    Args:
-        model: As given or resolved.
-        short_side: Median shorter side of the images in pixels; without effect where the model is named.
-        preset: As given by ``--preset``.
+    ``short_side`` is the median shorter side of the images in pixels, without effect where the model is named.
     """
-    own = FAMILIES[model.name].args if model.name in FAMILIES else {}
-    return default_name(model, short_side, preset), {**own, **(model.args or {})} or None
+    name = model.name or preset_for(preset, model.img_size or short_side).network
+    family = FAMILIES.get(name)
+    known = family or NETWORKS.get(name)
+    args = {**(family.args if family else {}), **(model.args or {})}
+    return known.timm_name if known else name, args or None
 
 
 def resolve_model(
     model: ModelConfig,
     short_side: int,
-    shape: Shape,
+    shape: ModelFacts,
     preset: str | None = None,
     positions: Literal["sincos", "learnable"] = "sincos",
 ) -> ResolvedModel:
-    """Every size of the backbone as a number.
-
-    Args:
-        model: As given.
-        short_side: Median shorter side of the images in pixels.
-        shape: Default sizes of the ``wanted`` model.
-        preset: As given by ``--preset``.
-        positions: What a plain ViT has where the options leave it open.
+    """Every size of the backbone as a number; ``shape`` is of the ``wanted`` model.
 
     Raises:
         UserError: For an option that the model does not have.
@@ -209,21 +168,19 @@ def resolve_model(
             "--model.img_size, patch_size, width, depth, heads and positions"
         )
     check_pool(model.pool or "mean", shape.class_token, "--model.pool")
-    size, patch = model.img_size, model.patch_size
+    patch = model.patch_size
     own = model.name is not None and model.name not in NETWORKS  # a timm model brings sizes of its own
-    if own:
-        size = size or (shape.img_size if preset is None else _input(named(preset), short_side, patch))
-        fits = size % shape.patch_size == 0 and size >= 128
-        patch = patch or (shape.patch_size if fits else _patch_for(preset_for(preset, size), size))
-    else:
-        size = size or _input(preset_for(preset, short_side), short_side, patch)
-        patch = patch or _patch_for(preset_for(preset, size), size)
+    brought = shape.img_size if own and preset is None else _input(preset_for(preset, short_side), short_side, patch)
+    size = model.img_size or brought
     chosen = preset_for(preset, size)
+    fits = own and size % shape.patch_size == 0 and size >= 128
+    usual_patch = next((p for p in chosen.patches if size % p == 0), chosen.patches[0])
+    patch = patch or (shape.patch_size if fits else usual_patch)
     usual = shape if own else NETWORKS[model.name or chosen.network]
     return settle(
         ResolvedModel,
         model,
-        name=default_name(model, short_side, preset),
+        name=wanted(model, short_side, preset)[0],
         img_size=size,
         patch_size=patch,
         width=model.width or usual.width,
@@ -234,7 +191,7 @@ def resolve_model(
     )
 
 
-def _resolve_pooled(model: ModelConfig, short_side: int, shape: Shape, preset: str | None) -> ResolvedModel:
+def _resolve_pooled(model: ModelConfig, short_side: int, shape: ModelFacts, preset: str | None) -> ResolvedModel:
     """The size of the input, in whole places of the last feature map; the rest is timm's, or ``--model.args``."""
     usual = ModelConfig()
     lost = [k for k in ("patch_size", "width", "depth", "heads", "positions") if getattr(model, k) != getattr(usual, k)]
@@ -265,28 +222,14 @@ def _input(preset: Preset, short_side: int, patch: int | None, least: int = 2) -
     return max(least, round((short_side if within else preset.input) / patch)) * patch
 
 
-def _patch_for(preset: Preset, size: int) -> int:
-    return next((p for p in preset.patches if size % p == 0), preset.patches[0])
-
-
 def check_pool(pool: str, class_token: bool, option: str = "--linear.pool") -> None:
-    """Refuses a pooling that needs a class token where there is none.
-
-    Raises:
-        UserError: Saying so.
-    """
+    """Raises a ``UserError`` for a pooling that needs a class token where there is none."""
     if "cls" in pool and not class_token:
         raise UserError(f"{option} {pool} needs a class token, which this backbone lacks; use mean")
 
 
 def in_words(timm_name: str, args: Mapping[str, Any], size: int) -> str:
-    """A network as people read it.
-
-    Args:
-        timm_name: Of the model.
-        args: What it was built with, as an exported folder records it.
-        size: Side of the input in pixels.
-    """
+    """A network at an input of ``size`` pixels as people read it; ``args`` are those that its folder records."""
     if "embed_dim" in args and "global_pool" in args:  # recorded of plain ViTs alone
         blocks = f"ViT of {args['depth']} blocks of width {args['embed_dim']}"
         return f"{blocks}, patches of {args['patch_size']} px at {args['img_size']} px"
@@ -296,12 +239,9 @@ def in_words(timm_name: str, args: Mapping[str, Any], size: int) -> str:
     ]  # fmt: skip
     if short_names:
         return f"{short_names[0]} ({timm_name}) at {size} px"
-    own = {key: value for key, value in args.items() if key not in _OF_THE_RUN}
+    of_images = ("in_chans", "img_size", "strict_img_size", "dynamic_img_size")
+    own = {key: value for key, value in args.items() if key not in of_images}
     return f"{timm_name} at {size} px" + (f" with {json.dumps(own)}" if own else "")
-
-
-_OF_THE_RUN = ("in_chans", "img_size", "strict_img_size", "dynamic_img_size")
-"""Arguments that follow from the images."""
 
 
 def table() -> str:

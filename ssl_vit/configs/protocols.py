@@ -1,12 +1,81 @@
-"""Every way to judge a backbone by labels, in one table; results of different protocols are not comparable."""
+"""Every way to judge a backbone by labels, in one table, and their options; results of two are not comparable."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
+from ssl_vit.configs.facts import POSITIVE, Range
 from ssl_vit.configs.metrics import Kind
 from ssl_vit.core.errors import UserError, did_you_mean
+
+
+@dataclass(frozen=True)
+class KNNConfig:
+    """Weighted k-nearest neighbours, exactly as DINO evaluates."""
+
+    k: Annotated[int, Range(1)] = 20
+    """The headline's number of neighbours."""
+    also: Annotated[tuple[int, ...], Range(1)] = (10, 100, 200)
+    """Further numbers of neighbours, reported beside it."""
+    temperature: Annotated[float, Range(0.02)] = 0.07
+    """Votes are weighted by exp(cosine similarity / temperature)."""
+
+
+@dataclass(frozen=True)
+class LinearConfig:
+    """A classifier on frozen features."""
+
+    protocol: str = "cached"
+    """cached: features once, then learning rate, weight decay and pooling by cross-validation inside the labels;
+    logistic: scikit-learn's regression; aug-mae and aug-dino: the papers' training on augmented images (batch norm and
+    LARS; SGD); attentive: patch tokens pooled by learned queries, on augmented images."""
+    pool: Literal["cls", "mean", "cls4", "cls+mean"] | None = None
+    """What the classifier reads: class token, mean of patches, class tokens of the last four blocks, class token and
+    mean; default: cached chooses, logistic the backbone's own, aug-mae the class token, aug-dino cls4 below width 768
+    and cls+mean from there on. Without class token: mean."""
+    rates: Annotated[tuple[float, ...], POSITIVE] = (0.1, 1.0, 10.0, 100.0)
+    """cached: candidates for SGD's learning rate; features have zero mean and unit squared length on average."""
+    decays: Annotated[tuple[float, ...], Range(0)] = (1e-5, 1e-4, 1e-3)
+    """cached: candidates for the weight decay."""
+    default_rate: Annotated[float, POSITIVE] = 1.0
+    """cached: learning rate when the labels are too few to choose."""
+    default_decay: Annotated[float, Range(0)] = 1e-4
+    """cached: weight decay when the labels are too few to choose."""
+    passes: Annotated[float, Range(1e-9)] = 20.0
+    """cached: passes over the features."""
+    min_steps: Annotated[int, Range(1)] = 1000
+    """cached: at least this many steps."""
+    batch_size: Annotated[int, Range(1)] = 256
+    """cached: features per step; all of them where there are fewer."""
+    folds: Annotated[int, Range(2)] = 5
+    """cached, logistic: folds of the cross-validation; classes with fewer labels than this switch it off."""
+    grid: Annotated[tuple[float, ...], POSITIVE] = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
+    """logistic: candidates for C, the inverse regularisation strength."""
+    default: Annotated[float, POSITIVE] = 0.1
+    """logistic: C when a class has fewer labels than folds."""
+    max_iter: Annotated[int, Range(1)] = 2000
+    """logistic: iterations of the solver."""
+    heads: Annotated[int | None, Range(1)] = None
+    """attentive: learned queries, a divisor of the width; default: one per 64 dimensions."""
+
+
+@dataclass(frozen=True)
+class ProbeOptimConfig:
+    """The optimiser of aug-mae, aug-dino and attentive; every None is the protocol's own and printed."""
+
+    name: Literal["adamw", "sgd", "lars"] | None = None
+    """Default: LARS for aug-mae, SGD with momentum 0.9 for aug-dino, AdamW for attentive."""
+    lr: Annotated[float | None, POSITIVE] = None
+    """Peak learning rate; default: base_lr x effective batch size / 256; for aug-mae 6.4, that of the paper's batch of
+    16,384, where the images are too few for one: LARS steps are a share of the weights' norm, whatever the batch."""
+    base_lr: Annotated[float | None, POSITIVE] = None
+    """Learning rate per 256 images; default: 0.1 for aug-mae, 1e-3 for aug-dino and attentive."""
+    warmup: Annotated[float | None, Range(0, 0.999)] = None
+    """Share of all steps that warms up linearly; default: 1/9 for aug-mae (10 of 90 epochs), 0 for aug-dino, 0.05 for
+    attentive."""
+    weight_decay: Annotated[float | None, Range(0)] = None
+    """On matrices only; default: 0, for attentive 0.05."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +115,7 @@ def _linear(*own: str) -> tuple[str, ...]:
 
 
 _PROTOCOLS = [
-    Protocol("knn", "knn", "knn", f"{_HERE}.neighbours:judge", ("knn",), seeded=False),
+    Protocol("knn", "knn", "knn", f"{_HERE}.frozen:neighbours", ("knn",), seeded=False),
     Protocol("cached", "linear-cached", "linear", f"{_HERE}.frozen:judge", _linear(*_CACHED)),
     Protocol("logistic", "logistic", "linear", f"{_HERE}.frozen:judge",
              _linear("grid", "folds", "default", "max_iter"), kinds=("class",)),
@@ -55,7 +124,7 @@ _PROTOCOLS = [
     Protocol("aug-dino", "linear-aug (DINO)", "linear", f"{_HERE}.augmented:judge", (*_linear(), *_TRAINED),
              "linear-aug-dino"),
     Protocol("attentive", "attentive", "linear", f"{_HERE}.augmented:judge", (*_linear("heads"), *_TRAINED)),
-    Protocol("finetune", "finetune", "train", f"{_HERE}.finetuning:judge"),
+    Protocol("finetune", "finetune", "train", "ssl_vit.evaluation.labelled_run:fine_tuned"),
     Protocol("supervised", "supervised", "train", ""),  # the labelled baseline begins with no backbone
 ]  # fmt: skip
 PROTOCOLS = {protocol.name: protocol for protocol in _PROTOCOLS}

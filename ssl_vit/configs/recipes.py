@@ -6,20 +6,11 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from ssl_vit.configs.data import AugmentConfig, DataConfig, LoadingConfig, PoolConfig, ResolvedAugment
-from ssl_vit.configs.evaluation import (
-    AtlasConfig,
-    EmbedConfig,
-    EvalConfig,
-    FiguresConfig,
-    JudgedConfig,
-    KNNConfig,
-    LinearConfig,
-    PredictConfig,
-    ProbeOptimConfig,
-)
+from ssl_vit.configs.evaluation import AtlasConfig, EmbedConfig, EvalConfig, FiguresConfig, JudgedConfig, PredictConfig
 from ssl_vit.configs.facts import SAME_RUN, Range
 from ssl_vit.configs.fit import FitConfig, OptimConfig, ResolvedFit, ResolvedOptim, RunConfig
 from ssl_vit.configs.model import ModelConfig, ResolvedModel
+from ssl_vit.configs.protocols import KNNConfig, LinearConfig, ProbeOptimConfig
 from ssl_vit.configs.settled import OPEN, Resolved
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
@@ -59,28 +60,24 @@ def centre_crop(sizes: Float[Tensor, "B 2"], share: Float[Tensor, " B"] | float 
 def judged_share(size: int) -> float:
     """Share of the short side that the central square keeps in evaluation, of images larger than the input.
 
-    All of it for small inputs, whose images have no border to spare; else 7/8, the usual resize to 256 and crop of 224.
-
-    Args:
-        size: Side of the input in pixels.
+    All of it for inputs of up to 64 px, whose images have no border to spare; else 7/8, the usual resize to 256 and
+    crop of 224.
     """
     return 1.0 if size <= 64 else 0.875
 
 
-def to_canvas(
-    boxes: Float[Tensor, "B 4"], sizes: Float[Tensor, "B 2"], canvas: tuple[int, int]
-) -> Float[Tensor, "B 4"]:
+def to_canvas(boxes: Float[Tensor, "B 4"], sizes: Float[Tensor, "B 2"], canvas: Sequence[int]) -> Float[Tensor, "B 4"]:
     """Boxes in original pixels as boxes on the canvas, at least one canvas pixel wide and high."""
-    limit = constant(canvas, boxes.dtype, boxes.device)
+    limit = constant(tuple(canvas), boxes.dtype, boxes.device)
     scale = limit / sizes
     extent = torch.maximum(boxes[:, 2:] * scale, torch.ones_like(scale))
     start = torch.minimum(boxes[:, :2] * scale, limit - extent)
     return torch.cat([start, extent], dim=1)
 
 
-def whole_pixels(boxes: Float[Tensor, "B 4"], canvas: tuple[int, int]) -> Float[Tensor, "B 4"]:
+def whole_pixels(boxes: Float[Tensor, "B 4"], canvas: Sequence[int]) -> Float[Tensor, "B 4"]:
     """Boxes with their edges moved to the nearest pixels' edges, at least one pixel wide and high."""
-    limit = constant(canvas, boxes.dtype, boxes.device)
+    limit = constant(tuple(canvas), boxes.dtype, boxes.device)
     start = torch.minimum(boxes[:, :2].round(), limit - 1)
     end = torch.maximum((boxes[:, :2] + boxes[:, 2:]).round(), start + 1)
     return torch.cat([start, end - start], dim=1)

@@ -10,22 +10,11 @@ from torch import Tensor
 
 @lru_cache(maxsize=256)
 def constant(values: tuple[int | float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """A vector of these numbers; not to be changed in place.
-
-    Args:
-        values: The numbers.
-        dtype: How to hold them.
-        device: Where.
-    """
+    """A vector of these numbers; not to be changed in place."""
     with torch.inference_mode(False):
         return torch.tensor(values, dtype=dtype, device=device)
 
 
 def sent(host: Tensor, device: torch.device) -> Tensor:
-    """A tensor of the host on the device, without waiting for it to get there.
-
-    Args:
-        host: On the CPU.
-        device: Where to.
-    """
+    """A tensor of the host on the device, without waiting for it to get there."""
     return host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host.to(device)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
+from jaxtyping import Int
 
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.decoding import jpeg
@@ -69,8 +70,26 @@ class Sizes(NamedTuple):
     """Height and width of nine in ten probed images, where not all are known to share them."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """What is known of images beside their pixels."""
+
+    labels: np.ndarray | None = None
+    """One row per image as ``kind`` says, or None where labels were not asked for."""
+    classes: tuple[str, ...] = ()
+    """Names of the classes, of the K labels, or of the R numbers to predict."""
+    kind: Kind = "class"
+    """How labels are to be read."""
+    groups: np.ndarray | None = None
+    """Int[n]: the group (patient, slide, scene) of every image, if named; each stays on one side of a split."""
+    group_names: tuple[str, ...] = ()
+    """Of the groups' numbers, in the whole source."""
+    blocks: np.ndarray | None = None
+    """Int[n]: the shard or row group of every image, where they are best read block by block."""
+
+
 @dataclass(frozen=True)
-class ImageSet:
+class ImageSet(Known):
     """Some rows of a source, in one pixel format."""
 
     name: str
@@ -82,20 +101,8 @@ class ImageSet:
     sizes: Sizes
     source: str
     """Hash of the names and sizes (or pixels) of all rows of the source."""
-    labels: np.ndarray | None = None
-    """One row per image as ``kind`` says, or None where labels were not asked for."""
-    classes: tuple[str, ...] = ()
-    """Names of the classes, of the K labels, or of the R numbers to predict."""
     canvas: tuple[int, int] | None = None
     """Height and width images are decoded to; None where all have one size anyway."""
-    kind: Kind = "class"
-    """How labels are to be read."""
-    groups: np.ndarray | None = None
-    """Int[n]: the group (patient, slide, scene) of every image, where one was named."""
-    group_names: tuple[str, ...] = ()
-    """Of the groups' numbers, in the whole source."""
-    blocks: np.ndarray | None = None
-    """Int[n]: the shard or row group of every image, where they are best read block by block."""
     pieces: tuple[tuple[str, int], ...] = ()
     """Hash and length of every split that ``rows`` runs through."""
     splits: frozenset[str] = frozenset()
@@ -109,11 +116,7 @@ class ImageSet:
 
     @property
     def truth(self) -> np.ndarray:
-        """``labels``, for whoever was handed labelled images.
-
-        Raises:
-            ValueError: Where labels were not asked for.
-        """
+        """``labels``, for whoever was handed labelled images; a ValueError where they were not asked for."""
         if self.labels is None:
             raise ValueError(f"the images of {self.name} were opened without their labels")
         return self.labels
@@ -132,26 +135,17 @@ class ImageSet:
         return digest.hexdigest()[:16]
 
     def raw(self, i: int) -> Raw:
-        """What the source has of image i.
-
-        Raises:
-            Unreadable: When it cannot be opened.
-        """
+        """What the source has of image i; ``Unreadable`` where it cannot be opened."""
         try:
             return self.rows.raw(int(self.ids[i]))
         except OSError as error:
             raise Unreadable(f"cannot be opened ({error.strerror or error})") from error
 
     def read(self, i: int, at: tuple[float, float] = (0.5, 0.5)) -> tuple[Pixels, tuple[int, int]]:
-        """Pixels [C, H, W] on the canvas and the image's own height and width; of a window, the window's.
+        """Pixels [C, H, W] of image i on the canvas and its own height and width; of a window, the window's.
 
-        Args:
-            i: Position in the set.
-            at: Where the window lies, as shares in [0, 1] of the free way down and to the right: the middle of the
-                image unless training draws another place. Without a window it has no effect.
-
-        Raises:
-            Unreadable: With the reason.
+        ``at`` is where the window lies, as shares in [0, 1] of the free way down and to the right. ``Unreadable`` says
+        why there are none.
         """
         pixels, size = decode(self.raw(i), self.form, self.canvas)
         if self.window is not None:
@@ -170,11 +164,7 @@ class ImageSet:
         return replace(self, **{name: None if v is None else v[chosen] for name, v in each.items()})
 
     def shared_with(self, other: ImageSet) -> int | None:
-        """How many of these images the other set has too.
-
-        Returns:
-            Their number; None where some of these images are of no split that the other's source is known to have.
-        """
+        """How many of these images the other has; None where some are of no split that its source is known to have."""
         own, others = ({piece for piece, _ in images.pieces} for images in (self, other))
         if not own or not own <= others | other.splits:
             return None
@@ -182,13 +172,10 @@ class ImageSet:
 
     def _of_piece(self, piece: str) -> np.ndarray:
         """Rows of one split that are in this set, counted from the split's first."""
-        first = 0
-        for name, length in self.pieces:
-            if name == piece:
-                inside = (self.ids >= first) & (self.ids < first + length)
-                return self.ids[inside] - first
-            first += length
-        return np.empty(0, dtype=np.int64)
+        names = [name for name, _ in self.pieces]
+        before = sum(length for _, length in self.pieces[: names.index(piece)])
+        own = self.ids - before
+        return own[(own >= 0) & (own < self.pieces[names.index(piece)][1])]
 
     def on_canvas(self, side: int | None, img_size: int, window: int | None = None) -> ImageSet:
         """Decides what images are decoded to.
@@ -200,11 +187,7 @@ class ImageSet:
         of the given side or of the median short side, kept between the model's image size and twice that. Crop boxes
         are still drawn in original coordinates, so that crop statistics are those of the papers. With a window nothing
         is resized: a square of that side is cut from every image, in training at random, else from the middle.
-
-        Args:
-            side: ``--data.canvas``.
-            img_size: Side of the model's input in pixels.
-            window: ``--data.window``.
+        ``side`` is ``--data.canvas``, ``img_size`` the side of the model's input in pixels.
 
         Raises:
             UserError: For a window smaller than the model's input, larger than most images, or beside a canvas.
@@ -237,17 +220,15 @@ class ImageSet:
 
     def policy(self) -> dict[str, Any]:
         """What images are decoded to, for the protocol of a result."""
+        size, crops = "native", "in pixels of the original"
         if self.window is not None:
             size, crops = f"windows of {self.window} x {self.window} at native scale", "in pixels of the window"
         elif self.canvas is not None:
-            size = (
-                f"squeezed onto {self.canvas[1]} x {self.canvas[0]}, antialiased bicubic; large JPEG from 1/2, 1/4, 1/8"
-            )
-            crops = "in pixels of the original, mapped onto the canvas"
-        else:
-            size = "native" if self.sizes.common is None else "native, {1} x {0}".format(*self.sizes.common)
-            crops = "in pixels of the original"
-        return {"channels": self.form.channels, "bits": self.form.bits, "size": size, "crop_boxes": crops}
+            size = "squeezed onto {1} x {0}, antialiased bicubic; large JPEG from 1/2, 1/4, 1/8".format(*self.canvas)
+            crops += ", mapped onto the canvas"
+        elif self.sizes.common is not None:
+            size += ", {1} x {0}".format(*self.sizes.common)
+        return {**self.form._asdict(), "size": size, "crop_boxes": crops}
 
 
 def _cut(pixels: Pixels, side: int, at: tuple[float, float]) -> Pixels:
@@ -261,7 +242,7 @@ def _cut(pixels: Pixels, side: int, at: tuple[float, float]) -> Pixels:
     return np.ascontiguousarray(pixels[:, top : top + side, left : left + side])
 
 
-def _evenly(count: int, most: int) -> np.ndarray:
+def evenly(count: int, most: int) -> Int[np.ndarray, " n"]:
     """Up to so many positions, evenly spaced from the first to the last."""
     return np.unique(np.linspace(0, count - 1, min(most, count)).astype(int))
 
@@ -269,34 +250,26 @@ def _evenly(count: int, most: int) -> np.ndarray:
 def _probed(count: int, blocks: np.ndarray | None) -> np.ndarray:
     """Rows to look at: evenly spaced, or from a few blocks where each that is touched is read whole."""
     if blocks is None or count <= _PROBES:
-        return _evenly(count, _PROBES)
+        return evenly(count, _PROBES)
     names = np.unique(blocks)
-    names = names[_evenly(len(names), _PROBED_BLOCKS)]
+    names = names[evenly(len(names), _PROBED_BLOCKS)]
     members = [np.flatnonzero(blocks == name) for name in names]
-    return np.concatenate([rows[_evenly(len(rows), _PROBES // len(names))] for rows in members])
+    return np.concatenate([rows[evenly(len(rows), _PROBES // len(names))] for rows in members])
 
 
 def measure(rows: Rows, name: str, blocks: np.ndarray | None = None) -> tuple[Format, Sizes]:
     """Reads headers of up to 512 images, evenly spaced, and decides the format that holds them all.
 
-    Args:
-        rows: The images.
-        name: What they are called in messages.
-        blocks: Int[n]: which stretch of a file each lies in, where rows are best read in such stretches.
-
-    Raises:
-        UserError: When none of them is an image, or they have channels that do not mix.
+    ``blocks`` are as in ``ImageSet``; ``name`` is what the images are called in messages. A UserError says where none
+    of them is an image, or they have channels that do not mix.
     """
-    headers = []
-    reasons = []
-    example: dict[int, str] = {}
-    for row in _probed(len(rows), blocks):
+    headers, reasons, example = [], [], dict[int, str]()
+    for row in _probed(len(rows), blocks).tolist():
         try:
-            headers.append(read_header(rows.raw(int(row))))
+            headers.append(read_header(rows.raw(row)))
+            example.setdefault(headers[-1].channels, rows.where(row))
         except (Unreadable, OSError) as error:
-            reasons.append(f"{rows.where(int(row))} ({error})")
-        else:
-            example.setdefault(headers[-1].channels, rows.where(int(row)))
+            reasons.append(f"{rows.where(row)} ({error})")
     if not headers:
         raise UserError(f"no image in {name} can be read: {'; '.join(reasons[:5])}")
     if len(example) > 1 and set(example) != {1, 3}:
@@ -306,12 +279,9 @@ def measure(rows: Rows, name: str, blocks: np.ndarray | None = None) -> tuple[Fo
             "so sort them into sets of their own"
         )
     form = Format(max(example), max(h.bits for h in headers))
-    shapes = {(h.height, h.width) for h in headers}
-    short = int(np.median([min(h.height, h.width) for h in headers]))
-    # A common size is only believed when nothing was unreadable or unseen: a later odd one would not fit a batch.
-    certain = len(shapes) == 1 and len(headers) == len(rows)
-    common = next(iter(shapes)) if certain or (len(shapes) == 1 and isinstance(rows, ArrayRows)) else None
-    if common:
-        return form, Sizes(common, short)
+    short = int(np.median([min(h[2:]) for h in headers]))
     usual, times = Counter((h.height, h.width) for h in headers).most_common(1)[0]
+    # A common size is only believed when nothing was unreadable or unseen: a later odd one would not fit a batch.
+    if times == len(headers) and (len(headers) == len(rows) or isinstance(rows, ArrayRows)):
+        return form, Sizes(usual, short)
     return form, Sizes(None, short, usual if times >= _USUAL * len(headers) else None)

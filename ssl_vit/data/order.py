@@ -12,26 +12,18 @@ BUFFER = 4096
 
 
 def epoch_order(seed: int, epoch: int, n: int, blocks: Int[np.ndarray, " n"] | None) -> Int[np.ndarray, " n"]:
-    """Every position exactly once.
+    """Every position of n images exactly once, in the order they are visited.
 
-    Args:
-        seed: The run's.
-        epoch: Number of the pass.
-        n: Number of images.
-        blocks: Which block (shard, row group) each image lies in; None shuffles everything at once. Otherwise blocks
-            come in hashed order, and whole blocks of at least ``BUFFER`` images together are mixed, so that only so
-            many blocks are open at a time.
-
-    Returns:
-        Positions in the order they are visited.
+    ``blocks`` say which block (shard, row group) each image lies in; None shuffles everything at once. Otherwise blocks
+    come in hashed order, and whole blocks of at least ``BUFFER`` images together are mixed, so that only so many blocks
+    are open at a time.
     """
     if blocks is None:
         return permutation(seed, "order", epoch, n=n).numpy()
     members = np.argsort(blocks, kind="stable")
     _, starts, counts = np.unique(blocks[members], return_index=True, return_counts=True)
     turn = permutation(seed, "blocks", epoch, n=len(starts)).numpy()
-    mixed: list[np.ndarray] = []
-    held: list[np.ndarray] = []
+    mixed, held = list[np.ndarray](), list[np.ndarray]()
     for block in turn:
         held.append(members[starts[block] : starts[block] + counts[block]])
         if sum(map(len, held)) >= BUFFER or block == turn[-1]:

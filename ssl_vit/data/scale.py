@@ -13,7 +13,7 @@ from torch import Tensor
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.constants import constant
 from ssl_vit.data.decoding.formats import Unreadable
-from ssl_vit.data.images import ImageSet, Sizes
+from ssl_vit.data.images import ImageSet, Sizes, evenly
 
 
 @dataclass(frozen=True)
@@ -49,21 +49,16 @@ def measure_scale(images: ImageSet, at_most: int = 2000) -> PixelScale:
     """Mean and deviation of every channel over up to 2,000 evenly spaced training images, taken whole.
 
     Sums are whole numbers and therefore exact: every process of a run comes to the same last bit.
-
-    Raises:
-        UserError: When none of them can be read.
     """
     if images.window is not None:  # an image is decoded whole for its window anyway
         images = replace(images, window=None, sizes=Sizes(None, images.sizes.short_side))
     total = np.zeros(images.form.channels, dtype=object)  # Python's integers, which have no limit
-    square = np.zeros_like(total)
-    count = 0
-    reasons: list[str] = []
-    for i in np.unique(np.linspace(0, len(images) - 1, min(at_most, len(images))).astype(int)):
+    square, count, reasons = np.zeros_like(total), 0, list[str]()
+    for i in evenly(len(images), at_most).tolist():
         try:
-            pixels, _ = images.read(int(i))
+            pixels, _ = images.read(i)
         except Unreadable as error:
-            reasons.append(f"{images.where(int(i))} ({error})")
+            reasons.append(f"{images.where(i)} ({error})")
             continue
         total += np.einsum("chw->c", pixels, dtype=np.uint64).astype(object)
         square += np.einsum("chw,chw->c", pixels, pixels, dtype=np.uint64).astype(object)

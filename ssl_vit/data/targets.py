@@ -25,11 +25,7 @@ class TargetScale(NamedTuple):
 
 
 def measure_targets(labels: np.ndarray) -> TargetScale:
-    """Mean and deviation of every target.
-
-    Args:
-        labels: Float[n R] of the training images.
-    """
+    """Mean and deviation of every target of the training labels, Float[n R]."""
     mean, std = labels.mean(axis=0, dtype=np.float64), labels.std(axis=0, dtype=np.float64)
     std = np.where(std > 1e-9 * np.maximum(1.0, np.abs(mean)), std, 1.0)
     return TargetScale(tuple(mean.tolist()), tuple(std.tolist()))
@@ -37,10 +33,6 @@ def measure_targets(labels: np.ndarray) -> TargetScale:
 
 def strata(labels: np.ndarray, kind: Kind) -> np.ndarray:
     """A number per image such that images of one number are alike: what splits and draws are balanced by.
-
-    Args:
-        labels: Int[n], or Float[n K] of 0 and 1, or Float[n R].
-        kind: How to read them.
 
     Returns:
         Int[n]: the class; the rarest label an image has (K where it has none); the decile of the first target.

@@ -11,7 +11,9 @@ from scipy.special import softmax
 
 from ssl_vit.configs.metrics import METRICS
 from ssl_vit.core.files import write_bytes_atomically
+from ssl_vit.data.images import ImageSet
 from ssl_vit.data.targets import Kind
+from ssl_vit.evaluation.features import Features
 from ssl_vit.evaluation.metrics import judge
 from ssl_vit.statistics.contributions import accuracy_units, balanced_units, blocks_of, pseudo_values
 
@@ -32,19 +34,10 @@ def answers_of(
     *,
     positions: np.ndarray,
 ) -> Answers:
-    """Answers in the order of the test images.
+    """Answers in the order of the test images that were judged, at these positions; scores are those of ``judge``.
 
     Accuracies are means over images. Other metrics are split by a jackknife that leaves out blocks of images (of whole
     groups), so that one machinery gives intervals for all.
-
-    Args:
-        kind: How to read the labels.
-        metric: What results lead with.
-        scores: As ``metrics.judge`` takes them.
-        labels: Of the test images that were judged.
-        names: Of the classes, labels or numbers.
-        groups: The group of each of them.
-        positions: Where each of them is among all test images.
     """
     found: Answers = {"positions": positions.astype(np.int32)}
     if kind == "class":
@@ -66,13 +59,14 @@ def answers_of(
     return found
 
 
-def save_answers(result: Path, answers: Answers) -> None:
-    """Writes them beside a result file.
+def answered(test: ImageSet, metric: str, scores: np.ndarray, asked: Features) -> Answers:
+    """Answers to the test images that could be read: those whose features were asked for."""
+    groups = None if test.groups is None else test.groups[asked.index]
+    return answers_of(test.kind, metric, scores, asked.labels, test.classes, groups, positions=asked.index)
 
-    Args:
-        result: The result's JSON file.
-        answers: As ``answers_of`` gives them.
-    """
+
+def save_answers(result: Path, answers: Answers) -> None:
+    """Writes them beside a result's JSON file."""
     buffer = io.BytesIO()
     arrays: dict[str, Any] = dict(answers)
     np.savez_compressed(buffer, **arrays)

@@ -16,7 +16,7 @@ from ssl_vit.data.sources.known import Known, open_known
 from ssl_vit.data.sources.opening import same_source
 from ssl_vit.evaluation.features import backbone_extractor, images_at_once
 from ssl_vit.evaluation.session import check_format
-from ssl_vit.evaluation.store import FeatureStore, identity_of
+from ssl_vit.evaluation.store import identity_of, kept_features
 from ssl_vit.exports.timm_folder import Exported
 from ssl_vit.training.launch import auto_precision
 
@@ -61,10 +61,10 @@ def embed_images(
     bf16 = (auto_precision() if cfg.precision == "auto" else cfg.precision) == "bf16"
     identity = identity_of(backbone, scale, bf16=bf16, **how)
     extract = backbone_extractor(backbone, scale, device=device, bf16=bf16, **how)
-    store = FeatureStore(exported.folder.parent / "features" if cfg.keep_features else None, writes=writes)
+    kept = exported.folder.parent / "features" if cfg.keep_features else None
     at_once = images_at_once(cfg.batch_size, size, device)
     unlabelled = replace(images, labels=np.zeros(len(images), dtype=np.int64))  # features go with labels elsewhere
-    found = store.features(extract, identity, unlabelled, batch_size=at_once, device=device)
+    found = kept_features(kept, extract, identity, unlabelled, writes=writes, batch_size=at_once, device=device)
     index: Int[np.ndarray, " n"] = found.index
     return Embedded(images.subset(index), found.x, None if known is None else known.subset(index), found.left_out)
 

@@ -59,16 +59,9 @@ def backbone_extractor(
     bf16: bool = False,
     compiled: bool = False,
 ) -> Extractor:
-    """Pooled features of a backbone in inference mode.
+    """Pooled features of a backbone in inference mode, at an input of ``size`` pixels.
 
-    Args:
-        backbone: Moved to the device.
-        scale: Pixel statistics it was trained with.
-        size: Side of its input in pixels.
-        pool: What represents an image.
-        device: Where to compute.
-        bf16: Multiply matrices in bf16; pixels are prepared, and features returned, in single precision.
-        compiled: Compile the network.
+    With bf16 matrices are multiplied so; pixels are prepared, and features returned, in single precision.
     """
     backbone = backbone.to(device).eval()
     if device.type == "cuda":
@@ -91,24 +84,15 @@ def backbone_extractor(
 
 
 def pays_to_compile(asked: bool | None, images: int, device: torch.device) -> bool:
-    """Whether a network is compiled before features are extracted.
-
-    Args:
-        asked: ``--eval.compile``; None decides.
-        images: How many there are.
-        device: Where to compute.
-    """
+    """Whether a network is compiled before features are extracted; ``--eval.compile`` (``asked``) may decide."""
     return device.type == "cuda" and images > _WORTH_COMPILING if asked is None else asked
 
 
 def images_at_once(asked: int | None, size: int, device: torch.device) -> int:
-    """Images per process and forward pass, to start with.
+    """Images of ``size`` pixels per process and forward pass, to start with; ``--eval.batch_size`` may decide.
 
-    Args:
-        asked: ``--eval.batch_size``; None decides. A GPU gets many; a CPU so few that what is in work stays in its
-            cache (ViT-S/16 at 224 px: 16 images at a time are a third faster than 32), but many tiny ones.
-        size: Side of the input in pixels.
-        device: Where to compute.
+    A GPU gets many; a CPU so few that what is in work stays in its cache (ViT-S/16 at 224 px: 16 images at a time are
+    a third faster than 32), but many tiny ones.
     """
     if asked is not None:
         return asked
@@ -150,14 +134,9 @@ def pixel_extractor(scale: PixelScale, *, size: int) -> Extractor:
 def extract_features(
     extract: Extractor, images: ImageSet, *, batch_size: int, device: torch.device, may_be_constant: bool = False
 ) -> Features:
-    """Features of every readable image exactly once, on any number of processes.
+    """Features of every readable image of a labelled set exactly once, on any number of processes.
 
-    Args:
-        extract: Batch to vectors.
-        images: A labelled set.
-        batch_size: Images per process and forward pass; halved as often as memory does not suffice.
-        device: Where to compute.
-        may_be_constant: Whether all images may have the same vector: answers may, features may not.
+    ``batch_size`` images per process and forward pass are halved as often as memory does not suffice.
 
     Raises:
         UserError: When features are not finite, or do not differ at all between images, or when there is too little
@@ -193,16 +172,7 @@ def answers_to(
     dtype: torch.dtype,
     device: torch.device,
 ) -> Features:
-    """What a trained network says of every readable image, in the order of the set.
-
-    Args:
-        network: Normalised images to answers; on the device, in evaluation mode.
-        images: A labelled set.
-        scale: Pixel statistics it was trained with.
-        size: Side of its input in pixels.
-        dtype: Of its weights.
-        device: Where to compute.
-    """
+    """What a network of weights ``dtype`` (on the device, in evaluation mode) says of all readable images, in order."""
 
     def extract(batch: Batch) -> Tensor:
         with torch.inference_mode():
@@ -216,8 +186,10 @@ def _within_memory(extract: Extractor, batch: Batch, at_once: int) -> tuple[list
     """Vectors of a batch in parts that fit into memory, and how many images that is."""
     rows: list[Tensor] = []
     done, images = 0, len(batch.index)
+    each = {name: getattr(batch, name) for name in ("images", "index", "epoch", "sizes", "labels")}
     while done < images:
-        part = batch if at_once >= images else _part(batch, slice(done, done + at_once))
+        chosen = slice(done, done + at_once)
+        part = replace(batch, **{name: None if value is None else value[chosen] for name, value in each.items()})
         try:
             rows.append(extract(part).float())
         except RuntimeError as error:
@@ -229,8 +201,3 @@ def _within_memory(extract: Extractor, batch: Batch, at_once: int) -> tuple[list
             continue  # the failed attempt's tensors go with the error
         done += len(part.index)
     return rows, at_once
-
-
-def _part(batch: Batch, chosen: slice) -> Batch:
-    each = {name: getattr(batch, name) for name in ("images", "index", "epoch", "sizes", "labels")}
-    return replace(batch, **{name: None if value is None else value[chosen] for name, value in each.items()})

@@ -1,22 +1,19 @@
-"""Curves over the number of labels: draws, and choices made inside them."""
+"""Parts of given labels: draws of fewer, folds for choices inside them, and a fifth that is held out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+import warnings
 
 import numpy as np
+from jaxtyping import Int
 
 from ssl_vit.core.randomness import permutation
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.sources.splits import draw_labels
 from ssl_vit.data.targets import Kind, strata
-from ssl_vit.evaluation.folds import group_folds
 
 HELD_OUT = 5
 """One label in five is held out to choose an option; too few labels for that allow no choice."""
-
-C = TypeVar("C")
 
 
 def labelled_draw(train: ImageSet, count: int | None, draw: int) -> ImageSet:
@@ -27,22 +24,17 @@ def labelled_draw(train: ImageSet, count: int | None, draw: int) -> ImageSet:
 def held_out_inside(
     labels: np.ndarray, draw: int, kind: Kind = "class", groups: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """A stratified split of given labels into four fifths and one fifth.
+    """A stratified split of the labels of a draw into four fifths and one fifth: sorted positions.
 
     Every class must be on both sides, or a choice would be blind to it; only classes with fewer than five labels, as
     long as they hold no more than a tenth of all, stay in training. Rare labels and tenths of a number's range with
-    fewer than five images are held out from together, so that one of them does not forbid the choice for all.
-
-    Args:
-        labels: The labels of a draw: whatever is held out of them is part of the label budget.
-        draw: Number of the draw.
-        kind: How to read them.
-        groups: The group of every image; groups are held out whole.
+    fewer than five images are held out from together, so that one of them does not forbid the choice for all. Groups
+    are held out whole.
 
     Returns:
-        Sorted positions to train on and to choose by; None where more than a tenth of the labels is of classes with
-        fewer than five, or fewer than two images (which no metric of several labels or of numbers can compare) would
-        be held out.
+        Positions to train on and to choose by; None where more than a tenth of the labels is of classes with fewer
+        than five, or fewer than two images (which no metric of several labels or of numbers can compare) would be
+        held out.
     """
     if groups is not None:
         folds = group_folds(labels, kind, groups, HELD_OUT, draw)
@@ -51,39 +43,65 @@ def held_out_inside(
     if kind != "class":
         numbers, inverse, sizes = np.unique(even, return_inverse=True, return_counts=True)
         even = np.where(sizes[inverse] < HELD_OUT, numbers.max() + 1, even)
-    held: list[np.ndarray] = []
-    rare = 0
-    for stratum in np.unique(even):
-        rows = np.flatnonzero(even == stratum)
-        if kind == "class" and len(rows) < HELD_OUT:
-            rare += len(rows)
-        held.append(rows[permutation(draw, "held-out", int(stratum), n=len(rows)).numpy()[: len(rows) // HELD_OUT]])
-    if 10 * rare > len(labels):
+    numbers, sizes = np.unique(even, return_counts=True)
+    if kind == "class" and 10 * sizes[sizes < HELD_OUT].sum() > len(labels):
         return None
-    chosen = np.sort(np.concatenate(held))
+    shuffled = _shuffled(even, numbers, draw, "held-out")
+    chosen = np.sort(np.concatenate([rows[: len(rows) // HELD_OUT] for rows in shuffled]))
     if kind != "class" and len(chosen) < 2:
         return None
     return np.setdiff1d(np.arange(len(labels)), chosen), chosen
 
 
-def choose_inside(
-    train: ImageSet, draw: int, candidates: Sequence[C], default: C, score: Callable[[C, ImageSet, ImageSet], float]
-) -> tuple[C, str]:
-    """Chooses an option by a held-out fifth of the given labels; ties go to the earlier candidate.
-
-    Args:
-        train: The images of a draw.
-        draw: Number of the draw.
-        candidates: Options to try.
-        default: Taken where the labels are too few to choose.
-        score: (option, images to train on, images to judge by) -> larger is better.
+def assign_folds(
+    labels: np.ndarray, kind: Kind, folds: int, seed: int, groups: Int[np.ndarray, " n"] | None = None
+) -> Int[np.ndarray, " n"] | None:
+    """A fold for every label, as even over the classes (or labels, or deciles) as they allow; groups stay whole.
 
     Returns:
-        The option, and how it was chosen in words.
+        Fold numbers; None where a class has fewer labels than folds, or there are fewer than ten per fold of another
+        kind, or too few groups.
     """
-    split = held_out_inside(train.truth, draw, train.kind, train.groups)
-    if split is None or len(candidates) < 2:
-        return default, "fixed: too few labels to choose by"
-    parts = [train.subset(part) for part in split]
-    scores = [score(candidate, *parts) for candidate in candidates]
-    return candidates[int(np.argmax(scores))], f"best of {len(candidates)} on a fifth of the given labels"
+    if groups is not None:
+        return group_folds(labels, kind, groups, folds, seed)
+    even = strata(labels, kind)
+    numbers, counts = np.unique(even, return_counts=True)
+    if counts.min() < folds if kind == "class" else len(labels) < 10 * folds:
+        return None
+    found = np.empty(len(labels), dtype=np.int64)
+    found[np.concatenate(_shuffled(even, numbers, seed, "folds"))] = np.arange(len(labels)) % folds
+    return found
+
+
+def _shuffled(even: np.ndarray, numbers: np.ndarray, seed: int, purpose: str) -> list[np.ndarray]:
+    """Positions of every stratum, in random order."""
+    each = {int(g): np.flatnonzero(even == g) for g in numbers}
+    return [rows[permutation(seed, purpose, g, n=len(rows)).numpy()] for g, rows in each.items()]
+
+
+def group_folds(
+    labels: np.ndarray, kind: Kind, groups: Int[np.ndarray, " n"], folds: int, seed: int
+) -> Int[np.ndarray, " n"] | None:
+    """A fold for every label: whole groups, classes (or labels, or deciles) as even as groups allow.
+
+    Returns:
+        Fold numbers; None where there are fewer groups than folds, or a class would be missing from the training side
+        of a fold.
+    """
+    from sklearn.model_selection import StratifiedGroupKFold  # takes seconds, and pre-training needs no folds
+
+    even = strata(labels, kind)
+    _, counts = np.unique(even, return_counts=True)
+    if len(np.unique(groups)) < folds or counts.max() < folds:
+        return None
+    found = np.full(len(labels), -1, dtype=np.int64)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The least populated class")  # folds without a class are allowed
+        splitter = StratifiedGroupKFold(folds, shuffle=True, random_state=seed)
+        for fold, (_, held) in enumerate(splitter.split(even, even, groups)):
+            found[held] = fold
+    if len(np.unique(found)) < folds:
+        return None
+    if kind == "class" and any(len(np.unique(even[found != fold])) < len(counts) for fold in range(folds)):
+        return None
+    return found

@@ -5,18 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ssl_vit.configs import KNNRecipe, LinearRecipe, flat, to_dict
 from ssl_vit.configs.metrics import KINDS
 from ssl_vit.configs.protocols import PROTOCOLS, Protocol
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
-from ssl_vit.evaluation.answers import Answers, answers_of, save_answers
-from ssl_vit.evaluation.features import Features
+from ssl_vit.evaluation.answers import Answers, save_answers
 from ssl_vit.evaluation.metrics import columns
 from ssl_vit.evaluation.printing import conclusion, led_by, print_table
-from ssl_vit.evaluation.session import Session, announce, open_session
+from ssl_vit.evaluation.session import announce, open_session
 from ssl_vit.methods.method import imported
 from ssl_vit.methods.supervised import FinetuneRecipe
 from ssl_vit.runs.directory import RunDir
@@ -60,11 +57,7 @@ class Evaluated(NamedTuple):
 
 
 def evaluate(cfg: KNNRecipe | LinearRecipe | FinetuneRecipe, protocol: Protocol) -> Evaluated:
-    """Judges a backbone, and what stands beside it, by one protocol.
-
-    Args:
-        cfg: What ``--help`` lists.
-        protocol: One of ``configs.protocols.PROTOCOLS``.
+    """Judges a backbone, and what stands beside it, by one protocol of ``configs.protocols.PROTOCOLS``.
 
     Raises:
         UserError: For a backbone, images or options that the protocol cannot use.
@@ -92,16 +85,7 @@ def evaluate(cfg: KNNRecipe | LinearRecipe | FinetuneRecipe, protocol: Protocol)
 
 
 def finish(judged: Judged, result: dict[str, Any], test: ImageSet, metric: str, run: RunDir, name: str) -> Evaluated:
-    """Writes the result and the answers beside it, and prints table and conclusion; on the main process alone.
-
-    Args:
-        judged: What was found.
-        result: Content of the result file (``protocol.result_of``).
-        test: The test images.
-        metric: What tables lead with.
-        run: Where the result belongs.
-        name: Of the result file.
-    """
+    """Writes ``result`` and the answers beside it, and prints table and conclusion; on the main process alone."""
     path = run.write_result(name, result | ({"selection": judged.selection} if judged.selection else {}))
     if not run.writes:
         return Evaluated(path, [], metric, run)
@@ -116,19 +100,6 @@ def finish(judged: Judged, result: dict[str, Any], test: ImageSet, metric: str, 
         print_table("others, for comparison; all rows are in the result file", others, shown)
     print(f"Result: {path}{judged.left and f'   {judged.left}'}")
     return Evaluated(path, judged.rows, metric, run)
-
-
-def answered(session: Session, scores: np.ndarray, asked: Features) -> Answers:
-    """Answers to the test images that could be read.
-
-    Args:
-        session: Opened.
-        scores: As ``metrics.judge`` takes them.
-        asked: Features of the test images.
-    """
-    test = session.data.test
-    groups = None if test.groups is None else test.groups[asked.index]
-    return answers_of(test.kind, session.metric, scores, asked.labels, test.classes, groups, positions=asked.index)
 
 
 def _refuse_without_effect(cfg: KNNRecipe | LinearRecipe | FinetuneRecipe, protocol: Protocol) -> None:

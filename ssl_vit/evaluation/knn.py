@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from ssl_vit.data.targets import Kind
+
 _ELEMENTS = 2**22
 """Similarities held at once on a CPU: few enough that most are selected from before they leave its cache."""
 _BLOCK = 2**14
@@ -28,16 +30,8 @@ def knn_scores(
 ) -> dict[int, Float[Tensor, "q K"]]:
     """Votes per class: the k most similar training images vote with exp(cosine similarity / temperature).
 
-    All k come from one search for the largest, and every neighbour is counted once: the votes of more neighbours are
-    those of fewer and the rest. Memory is bounded: images are compared block by block.
-
-    Args:
-        train: Training features, normalised here.
-        labels: Their classes.
-        queries: Features to classify, any number.
-        ks: Numbers of neighbours; more than n counts as n.
-        classes: Number of classes.
-        temperature: Softness of the vote.
+    All k (more than n counts as n) come from one search for the largest, and every neighbour is counted once: the
+    votes of more neighbours are those of fewer and the rest. Features are normalised here, and compared block by block.
 
     Returns:
         Scores by k; the predicted class is the largest.
@@ -60,17 +54,9 @@ def knn_means(
     ks: tuple[int, ...],
     temperature: float = 0.07,
 ) -> dict[int, Float[Tensor, "q R"]]:
-    """The mean of the neighbours' rows of labels, weighted as the votes of ``knn_scores``.
+    """The mean of the neighbours' labels by k, weighted as the votes of ``knn_scores``.
 
-    Args:
-        train: Training features, normalised here.
-        targets: Their labels: 0 and 1, or numbers in their own units. Means are taken in this precision, on the CPU.
-        queries: Features to predict for, any number.
-        ks: Numbers of neighbours; more than n counts as n.
-        temperature: Softness of the weights.
-
-    Returns:
-        Predictions by k, on the CPU.
+    Labels are 0 and 1, or numbers in their own units; means are taken in their precision, on the CPU.
     """
     targets = targets.cpu()
     similarity, neighbour = neighbours(train, queries, max(ks))
@@ -142,12 +128,28 @@ def _select(values: Float[Tensor, "q n"], k: int) -> Int[Tensor, "q k"]:
     return torch.from_numpy(np.argpartition(values.numpy(), first, axis=1)[:, first:])
 
 
-def log_shares(votes: Float[Tensor, "q K"]) -> Float[Tensor, "q K"]:
-    """Votes as log-probabilities (float64): what metrics read; a class without a vote has minus infinity."""
-    votes = votes.cpu().double()
-    return (votes / votes.sum(dim=1, keepdim=True)).log()
+def by_neighbours(
+    kind: Kind,
+    train: Float[np.ndarray, "n D"],
+    labels: np.ndarray,
+    queries: Float[np.ndarray, "q D"],
+    outputs: int,
+    *,
+    ks: tuple[int, ...],
+    temperature: float = 0.07,
+    device: torch.device,
+) -> dict[int, Float[np.ndarray, "q K"]]:
+    """What k neighbours say, by k and in the form that ``metrics.judge`` takes (float64).
 
-
-def share_logits(means: Float[Tensor, "q K"]) -> Float[Tensor, "q K"]:
-    """Shares of neighbours that have a label as logits (float64): what metrics read."""
-    return means.cpu().double().logit(eps=_LEAST)
+    Log-probabilities of classes (minus infinity without a vote), logits of labels, or predicted numbers.
+    """
+    x, asked = (torch.from_numpy(features).to(device) for features in (train, queries))
+    known = torch.from_numpy(labels)
+    if kind == "class":
+        votes = knn_scores(x, known.to(device), asked, ks=ks, classes=outputs, temperature=temperature)
+        exact = {k: found.cpu().double() for k, found in votes.items()}
+        return {k: (found / found.sum(dim=1, keepdim=True)).log().numpy() for k, found in exact.items()}
+    means = knn_means(x, known, asked, ks=ks, temperature=temperature)
+    if kind == "multilabel":
+        means = {k: shares.cpu().double().logit(eps=_LEAST) for k, shares in means.items()}
+    return {k: found.numpy() for k, found in means.items()}

@@ -1,4 +1,4 @@
-"""The trunk of everything that trains all weights on labels: the labelled baseline and fine-tuning are one code."""
+"""Everything that trains all weights on labels: the labelled baseline and fine-tuning are one code."""
 
 from __future__ import annotations
 
@@ -7,32 +7,41 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import torch
 from accelerate import Accelerator
 
-from ssl_vit.configs import RunConfig, networks, presets, to_dict
+from ssl_vit.configs import DataConfig, ResolvedModel, RunConfig, networks, presets, to_dict
 from ssl_vit.configs.presets import Preset
+from ssl_vit.core.errors import UserError
+from ssl_vit.data.images import ImageSet
+from ssl_vit.data.loading.file_crops import file_crops
+from ssl_vit.data.loading.loader import Loader
 from ssl_vit.data.scale import PixelScale, measure_scale
 from ssl_vit.data.sources.opening import Labelled
-from ssl_vit.evaluation.finetune import leave, train_on_labels
+from ssl_vit.data.targets import measure_targets
+from ssl_vit.evaluation.answers import Answers, answered
+from ssl_vit.evaluation.features import Features, answers_to
 from ssl_vit.evaluation.judging import Evaluated, Judged, finish
-from ssl_vit.evaluation.metrics import chosen_metric
-from ssl_vit.evaluation.protocol import result_of
-from ssl_vit.evaluation.session import labelled_for, on_canvas, warn_unlearnable
+from ssl_vit.evaluation.metrics import chosen_metric, headline, judge
+from ssl_vit.evaluation.session import Session, labelled_for, on_canvas, result_of, warn_unlearnable
+from ssl_vit.exports.classifier import Labelling, export_classifier
 from ssl_vit.exports.origin import recorded_data
-from ssl_vit.methods import Facts
-from ssl_vit.methods.supervised import (
-    FinetuneRecipe,
-    ResolvedFinetuneRecipe,
-    ResolvedSupervisedRecipe,
-    SupervisedRecipe,
-)
-from ssl_vit.methods.supervised import resolve as resolve_scratch
-from ssl_vit.models.backbone import Backbone
+from ssl_vit.exports.timm_folder import export_backbone
+from ssl_vit.methods import Facts, supervised
+from ssl_vit.methods.supervised import FinetuneRecipe, SupervisedRecipe
+from ssl_vit.models.backbone import Backbone, TokenBackbone
 from ssl_vit.models.batchnorm import takes_batch_statistics
-from ssl_vit.models.build import build_backbone, check_shape, model_facts
-from ssl_vit.runs.directory import open_run
+from ssl_vit.models.build import ModelFacts, adapt, build_backbone, model_facts
+from ssl_vit.objectives.supervised import Supervised, supervised_view
+from ssl_vit.runs.directory import RunDir, open_run
 from ssl_vit.runs.identity import digest, identity
 from ssl_vit.training import launch
+from ssl_vit.training.health import Health
+from ssl_vit.training.loop import fit
+from ssl_vit.views.randaugment import notice
+
+_Resolved = supervised.ResolvedSupervisedRecipe | supervised.ResolvedFinetuneRecipe
+_IN_WORDS = {"class": "classes", "multilabel": "labels, any number per image", "regression": "number(s) per image"}
 
 
 class Ingredients(NamedTuple):
@@ -58,11 +67,16 @@ class Ingredients(NamedTuple):
     """Where the run's folder is made, unless ``--run.dir`` names one; None: in ``runs``."""
 
 
+class Trained(NamedTuple):
+    """A network that was trained on labels, after the last step; metrics and answers are of the test images."""
+
+    objective: Supervised
+    metrics: dict[str, Any]
+    answers: Answers
+
+
 def from_scratch(cfg: SupervisedRecipe) -> Evaluated:
     """The labelled baseline: opens images, builds a network with random weights, trains and judges it.
-
-    Args:
-        cfg: What ``--help`` lists.
 
     Raises:
         UserError: For images, labels and options that cannot be used.
@@ -79,7 +93,6 @@ def from_scratch(cfg: SupervisedRecipe) -> Evaluated:
     short = cfg.data.window or data.train.sizes.short_side
     shape = model_facts(*networks.wanted(cfg.model, short, cfg.preset))
     model = networks.resolve_model(cfg.model, short, shape, cfg.preset)
-    check_shape(model)
     size, preset = model.img_size, presets.preset_for(cfg.preset, model.img_size)
     data = on_canvas(data, cfg.data.canvas, size, cfg.data.window)
     launch.use_cores(accelerator, size)
@@ -91,30 +104,47 @@ def from_scratch(cfg: SupervisedRecipe) -> Evaluated:
         "from scratch", build_backbone(model, data.train.form.channels), data, None, metric, facts, preset,
         (data.train.fingerprint,), recorded,
     )  # fmt: skip
-    judged = train_and_judge("supervised", cfg, resolve_scratch, given, accelerator)
+    judged, run = train_and_judge("supervised", cfg, supervised.resolve, given, accelerator)
     options = judged.options | {"preset": {"asked": cfg.preset}}
     result = result_of(
         "supervised", judged.rows, options, data=data, size=size, metric=metric, cfg=cfg.eval, seed=cfg.seed
     )
-    assert judged.run is not None
-    return finish(judged, result, data.test, metric, judged.run, "supervised")
+    return finish(judged, result, data.test, metric, run, "supervised")
+
+
+def fine_tuned(cfg: FinetuneRecipe, session: Session, accelerator: Accelerator) -> Judged:
+    """The protocol finetune; sizes that the backbone cannot take are a ``UserError``.
+
+    Options left open come from the preset that the backbone was pre-trained with, as the labelled baseline's do.
+    """
+    exported, data = session.exported, session.data
+    backbone = adapt(exported.backbone, img_size=cfg.model.img_size, patch_size=cfg.model.patch_size)
+    size, width = cfg.model.img_size or exported.size, backbone.embed_dim
+    patch = backbone.patch_size if isinstance(backbone, TokenBackbone) else None
+    pool = "mean" if exported.pool == "mean" else "cls"
+    shape = ModelFacts(
+        size, patch or 1, width, backbone.depth, 1, plain=patch is not None, drop_path=backbone.draws_drop_path
+    )
+    facts = Facts(len(data.train), ResolvedModel(backbone.architecture, size, patch, width, pool=pool), shape,
+                  data.train.kind)  # fmt: skip
+    preset, objective = exported.preset(size), str(exported.about.get("objective", "backbone"))
+    recorded = exported.about | {"objective": f"{objective} fine-tuned", "preset": preset.name}
+    recorded |= {"eval_data": recorded_data(DataConfig(), session.judged_on)["eval_data"]}
+    given = Ingredients(
+        f"{objective}, fine-tuned", backbone, data, exported.scale, session.metric, facts, preset,
+        (exported.weights_hash, data.train.fingerprint), recorded, exported.folder.parent / "finetune",
+    )  # fmt: skip
+    return train_and_judge("finetune", cfg, supervised.resolve_finetuning, given, accelerator)[0]
 
 
 def train_and_judge(
     script: Literal["supervised", "finetune"],
     asked: SupervisedRecipe | FinetuneRecipe,
-    resolved: Callable[[Any, Facts, Preset], ResolvedSupervisedRecipe | ResolvedFinetuneRecipe],
+    resolved: Callable[[Any, Facts, Preset], _Resolved],
     given: Ingredients,
     accelerator: Accelerator,
-) -> Judged:
+) -> tuple[Judged, RunDir]:
     """Fills the options left open, trains in a run directory, judges the last step and leaves backbone and classifier.
-
-    Args:
-        script: Name of the run.
-        asked: What ``--help`` lists.
-        resolved: Fills what it leaves open.
-        given: Weights and images.
-        accelerator: Made by ``launch.start``.
 
     Raises:
         UserError: For options that do not fit images or network, and a folder that holds another run.
@@ -138,7 +168,13 @@ def train_and_judge(
     trained = train_on_labels(
         given.backbone, given.data, scale, cfg, size=size, run=run, accelerator=accelerator, metric=given.metric
     )
-    left = leave(trained.objective, run, scale, train, cfg.supervised, given.recorded) if main else ""
+    left = ""
+    if main:  # a head that timm's model has a place for makes a classifier
+        objective, recorded = trained.objective, {k: v for k, v in given.recorded.items() if k != "classifier"}
+        export_backbone(objective.exported(), run.backbone, scale, _pool(cfg), recorded)
+        written = export_classifier(objective.classifier(), run.classifier, scale, _labelling(train), recorded)
+        missing = "(no classifier is exported: timm's model has no place for this head)"
+        left = f"Backbone: {run.backbone} {f'  Classifier: {run.classifier}' if written else missing}"
     protocol, came_to = (
         {k: to_dict(getattr(options, k)) for k in ("model", "supervised", "augment", "optim", "fit")}
         for options in (asked, cfg)
@@ -147,7 +183,75 @@ def train_and_judge(
     if taken:
         protocol["batch_statistics"] = {"of": asked.fit.given_micro_batch or "the whole batch"}
     what = "labelled baseline" if script == "supervised" else "fine-tuning"
-    return Judged(
-        [row], protocol, f"{what}, {len(given.data.test):,} test images", trained.answers,
-        {"method": "method", "labels": "labels"}, "none: fixed options, last step", run, size, left,
+    title, headings = f"{what}, {len(given.data.test):,} test images", {"method": "method", "labels": "labels"}
+    selection = "none: fixed options, last step"
+    return Judged([row], protocol, title, trained.answers, headings, selection, run, size, left), run
+
+
+def train_on_labels(
+    backbone: Backbone,
+    data: Labelled,
+    scale: PixelScale,
+    cfg: _Resolved,
+    *,
+    size: int,
+    run: RunDir,
+    accelerator: Accelerator,
+    metric: str | None = None,
+    quiet: bool = False,
+) -> Trained:
+    """Trains a backbone in place, at an input of ``size`` pixels, and judges the last step on the test images.
+
+    ``metric`` is what results lead with, for the answers; default: the headline of the test labels.
+    """
+    labelling = _labelling(data.train)
+    kind, names = labelling.kind, labelling.names
+    loss, augment = cfg.supervised, cfg.augment
+    networks.check_pool(loss.pool, backbone.class_token, "--supervised.pool")
+    micro = launch.micro_batch_size(cfg.fit, accelerator.num_processes)
+    if (loss.mixup or loss.cutmix) and micro % 2:
+        raise UserError(f"mixup and CutMix pair neighbours: --fit.micro_batch {micro} must be even")
+    torch.manual_seed(cfg.seed)
+    objective = Supervised(backbone, len(names), loss, kind)
+    loader = Loader(
+        data.train, batch_size=cfg.fit.batch_size, micro_batch=micro, seed=cfg.seed, device=accelerator.device,
+        cache=cfg.data.cache, workers=cfg.data.workers, crops=file_crops(cfg.data, data.train, augment, size),
     )  # fmt: skip
+    dtype = launch.DTYPES.get(cfg.fit.precision, torch.float32)
+    view = supervised_view(
+        scale, augment, loss, size=size, drop_rates=backbone.drop_rates(loss.drop_path),
+        classes=len(names), kind=kind, target_scale=labelling.scale, dtype=dtype,
+    )  # fmt: skip
+    if not quiet:
+        launch.summarise(objective, loader, cfg.fit, cfg.optim, f"{len(names)} {_IN_WORDS[kind]}", accelerator)
+        left_out = notice(data.train.form.channels, scale.bits) if augment.policy == "randaugment" else ""
+        if left_out and accelerator.is_main_process:
+            print(left_out, flush=True)
+    fit(
+        objective, loader, view, fit=cfg.fit, optim=cfg.optim, run=run, accelerator=accelerator, seed=cfg.seed,
+        health=Health(loader, scale, _pool(cfg)),
+    )  # fmt: skip
+    found = predict(objective, data.test, scale, size=size, device=accelerator.device)
+    scores = found.x if labelling.scale is None else labelling.scale.restore(found.x)
+    metrics = judge(kind, scores, found.labels, names)
+    metrics |= {"steps": launch.count_steps(cfg.fit, loader), "unreadable_test_images": list(found.left_out)}
+    answers = answered(data.test, metric or headline(kind, found.labels), scores, found)
+    return Trained(objective, metrics, answers)
+
+
+def predict(objective: Supervised, images: ImageSet, scale: PixelScale, *, size: int, device: torch.device) -> Features:
+    """Outputs for every readable image, in the order of the set."""
+    net = objective.classifier().to(device).eval()
+    dtype = next(net.parameters()).dtype
+    return answers_to(net, images, scale, size=size, dtype=dtype, device=device)
+
+
+def _labelling(images: ImageSet) -> Labelling:
+    """What a classifier trained on these images answers; numbers are standardised by their mean and deviation."""
+    scale = measure_targets(images.truth) if images.kind == "regression" else None
+    return Labelling(images.kind, images.classes, scale)
+
+
+def _pool(cfg: _Resolved) -> Literal["cls", "mean"]:
+    """What represents an image in evaluation, after training on labels."""
+    return "cls" if cfg.supervised.pool == "cls" else "mean"

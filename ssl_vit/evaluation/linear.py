@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,12 +11,12 @@ from scipy.special import log_softmax
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, PredefinedSplit, StratifiedKFold
-from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from ssl_vit.configs import LinearConfig
 from ssl_vit.core.errors import UserError
-from ssl_vit.evaluation.folds import group_folds
+from ssl_vit.evaluation.few_label import group_folds
 
 
 class LinearFit(NamedTuple):
@@ -44,21 +42,14 @@ def linear_probe(
     seed: int,
     groups: Int[np.ndarray, " n"] | None = None,
 ) -> LinearFit:
-    """Fits on training features only; the queries' labels are never seen.
+    """Fits on training features only, of two of the ``classes`` at least; the queries' labels are never seen.
 
-    Args:
-        train: Training features.
-        labels: Their classes, at least two different ones.
-        queries: Features to classify.
-        classes: Number of classes.
-        cfg: Grid, folds and the default for few labels.
-        seed: Seed of the folds.
-        groups: The group of every training image; groups are held out whole.
+    ``seed`` is that of the folds; groups of training images are held out whole.
 
     Raises:
         UserError: When all labels are of one class.
     """
-    model = _pipeline(cfg)
+    model = make_pipeline(StandardScaler(), LogisticRegression(C=cfg.default, max_iter=cfg.max_iter))
     _, counts = np.unique(labels, return_counts=True)
     if len(counts) < 2:
         raise UserError(f"logistic regression needs labels of two classes; the {len(labels)} given have one")
@@ -66,20 +57,19 @@ def linear_probe(
     if groups is not None:
         together = group_folds(labels, "class", groups, cfg.folds, seed)
         folds = None if together is None else PredefinedSplit(together)
-    if folds is not None and len(cfg.grid) > 1:
-        search = GridSearchCV(model, {"logisticregression__C": list(cfg.grid)}, cv=folds, scoring="accuracy")
-        with _quiet():
+    with warnings.catch_warnings():  # non-convergence is reported in the result, not as a warning per fold
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        if folds is not None and len(cfg.grid) > 1:
+            search = GridSearchCV(model, {"logisticregression__C": list(cfg.grid)}, cv=folds, scoring="accuracy")
             model = search.fit(train, labels).best_estimator_
-        strength = float(search.best_params_["logisticregression__C"])
-        selection = f"{cfg.folds}-fold cross-validation over C inside the training labels"
-    else:
-        only = len(cfg.grid) == 1
-        strength = next(iter(cfg.grid)) if only else cfg.default
-        few = "too few groups" if groups is not None else f"a class has fewer than {cfg.folds} labels"
-        selection = f"fixed: {'the only candidate' if only else few}"
-        model.set_params(logisticregression__C=strength)
-        with _quiet():
-            model.fit(train, labels)
+            strength = float(search.best_params_["logisticregression__C"])
+            selection = f"{cfg.folds}-fold cross-validation over C inside the training labels"
+        else:
+            only = len(cfg.grid) == 1
+            strength = next(iter(cfg.grid)) if only else cfg.default
+            few = "too few groups" if groups is not None else f"a class has fewer than {cfg.folds} labels"
+            selection = f"fixed: {'the only candidate' if only else few}"
+            model.set_params(logisticregression__C=strength).fit(train, labels)
     regression: Any = model[-1]
     logits = regression.decision_function(model[:-1].transform(queries)).astype(np.float64)
     if logits.ndim == 1:  # of the second of two classes
@@ -87,15 +77,3 @@ def linear_probe(
     scores = np.full((len(queries), classes), -np.inf)
     scores[:, regression.classes_] = log_softmax(logits, axis=1)  # of wide features, probabilities underflow to 0
     return LinearFit(scores, strength, selection, bool(np.max(regression.n_iter_) < cfg.max_iter))
-
-
-def _pipeline(cfg: LinearConfig) -> Pipeline:
-    return make_pipeline(StandardScaler(), LogisticRegression(C=cfg.default, max_iter=cfg.max_iter))
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Non-convergence is reported in the result, not as a warning per fold."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        yield

@@ -21,8 +21,8 @@ from ssl_vit.configs.metrics import METRICS
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.randomness import permutation
 from ssl_vit.core.schedules import warmup_cosine
-from ssl_vit.data.targets import Kind, strata
-from ssl_vit.evaluation.folds import group_folds
+from ssl_vit.data.targets import Kind
+from ssl_vit.evaluation.few_label import assign_folds
 from ssl_vit.evaluation.metrics import headline, judge
 
 MOMENTUM = 0.9
@@ -76,20 +76,10 @@ def linear_cached(
 ) -> CachedFit:
     """Trains on training features only; the queries' labels are never seen.
 
-    Args:
-        train: Training features, every candidate pooling somewhere among the E columns.
-        labels: As ``ImageSet.labels``.
-        queries: Features to answer for.
-        pools: Candidate poolings, each with its columns; at equal scores the earlier one is taken.
-        kind: How to read the labels: softmax cross-entropy, one logistic loss per label, or squared error on
-            standardised targets.
-        names: Of the K classes, labels or numbers.
-        cfg: Candidates, defaults and lengths.
-        default_pool: Taken when the labels are too few to choose.
-        seed: Seed of folds and mini-batches.
-        metric: What to choose by; default: the headline of these labels.
-        groups: The group of every training image; groups are held out whole.
-        device: Where to compute.
+    The loss is softmax cross-entropy, one logistic loss per label, or squared error on standardised targets, by
+    ``kind``. Candidate poolings are columns of the E features; at equal scores the earlier one is taken, and
+    ``default_pool`` where labels are too few to choose by ``metric`` (default: the headline of these labels). Groups
+    are held out whole; folds and mini-batches are drawn from ``seed``.
 
     Raises:
         UserError: When all labels are of one class.
@@ -120,14 +110,12 @@ def linear_cached(
         features, first = x[:, columns], 0
         for heads in _solve(features, target, kind, pairs, cfg, seed):
             for h in range(heads.weight.shape[1]):
-                found = []
-                for fold in range(cfg.folds):
-                    held = np.flatnonzero(folds == fold)
+                found: list[float] = []
+                for fold, held in enumerate(np.flatnonzero(~part) for part in parts[:-1]):
                     out = _answer(heads.outputs(features[torch.from_numpy(held).to(device)], fold, h), target, fold)
-                    found.append(
-                        judge(kind, out, labels[held], names, only=metric)[metric] if np.isfinite(out).all() else None
-                    )
-                score = _mean(found)
+                    metrics = judge(kind, out, labels[held], names, only=metric) if np.isfinite(out).all() else {}
+                    found.append(math.nan if metrics.get(metric) is None else metrics[metric])
+                score = float(np.mean(found))
                 # Larger is better; at equal scores the smaller rate, the larger decay, the earlier pooling.
                 rank = (sign * score if math.isfinite(score) else -math.inf, -float(first + h), -float(place))
                 if best is None or rank > best[0]:
@@ -136,38 +124,9 @@ def linear_cached(
                     scores = _without_unseen(out, labels, kind)
                     best = rank, CachedFit(scores, pool, *pairs[first + h], how, score)
             first += heads.weight.shape[1]
-    if best is None or best[1].validated is None or not math.isfinite(best[1].validated):
+    if best is None or best[0][0] == -math.inf:
         return fixed(*usual, "in no fold can the metric be computed")
     return best[1]
-
-
-def _mean(values: list[float | None]) -> float:
-    known = [v for v in values if v is not None]
-    return float(np.mean(known)) if len(known) == len(values) else math.nan
-
-
-def assign_folds(
-    labels: np.ndarray, kind: Kind, folds: int, seed: int, groups: Int[np.ndarray, " n"] | None = None
-) -> Int[np.ndarray, " n"] | None:
-    """A fold for every label, as even over the classes (or labels, or deciles) as they allow; groups stay whole.
-
-    Returns:
-        Fold numbers; None where a class has fewer labels than folds, or there are fewer than ten per fold of another
-        kind, or too few groups.
-    """
-    if groups is not None:
-        return group_folds(labels, kind, groups, folds, seed)
-    even = strata(labels, kind)
-    numbers, counts = np.unique(even, return_counts=True)
-    if counts.min() < folds if kind == "class" else len(labels) < 10 * folds:
-        return None
-    rows = [np.flatnonzero(even == g) for g in numbers]
-    order = np.concatenate(
-        [r[permutation(seed, "folds", int(g), n=len(r)).numpy()] for g, r in zip(numbers, rows, strict=True)]
-    )
-    found = np.empty(len(labels), dtype=np.int64)
-    found[order] = np.arange(len(labels)) % folds
-    return found
 
 
 class _Targets(NamedTuple):
@@ -226,17 +185,9 @@ def train_heads(
     cfg: LinearConfig,
     seed: int,
 ) -> Heads:
-    """SGD with momentum 0.9 and half a cosine to zero, for every part and every pair side by side.
+    """SGD with momentum 0.9 and half a cosine to zero, for every part and every pair (rate, decay) side by side.
 
     The gradient of all three losses with respect to an output is (prediction - target), so none needs autograd.
-
-    Args:
-        x: Features of one pooling.
-        target: What to train towards, and on which images each part trains.
-        kind: Decides the link between output and prediction.
-        pairs: Learning rate and weight decay of each head.
-        cfg: Passes, steps and batch size.
-        seed: Seed of the mini-batches.
     """
     n, width = x.shape
     parts, count, outputs = len(target.parts), len(pairs), target.values.shape[1]

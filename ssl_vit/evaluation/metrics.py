@@ -30,14 +30,9 @@ def judge(
 ) -> dict[str, Any]:
     """Every metric that fits the kind of labels; None where the test images leave one undefined.
 
-    Args:
-        kind: How to read the labels.
-        scores: Float[q K]: larger is more likely (class: logits or log-probabilities, minus infinity for a class that
-            is never predicted; multi-label: logits); Float[q R] for regression: the predicted numbers.
-        labels: As ``ImageSet.labels``.
-        names: As ``ImageSet.classes``.
-        only: A metric that suffices, where many options are compared: what ranks images (a sort per class, minutes
-            for a thousand of them) is left out where it does not need that.
+    Scores are Float[q K]: larger is more likely (class: logits or log-probabilities, minus infinity for a class that is
+    never predicted; multi-label: logits); for regression the predicted numbers Float[q R]. ``only`` is a metric that
+    suffices: what ranks images (a sort per class, minutes for a thousand of them) is left out where it can be.
 
     Returns:
         Class: ``top1``, ``top5``, ``balanced``, ``auroc`` (one class against the rest), ``average_precision``,
@@ -56,16 +51,10 @@ def judge(
 
 
 def headline(kind: Kind, labels: np.ndarray) -> str:
-    """The key in ``judge``'s result that a table leads with.
+    """The key in ``judge``'s result that a table about these test labels leads with.
 
-    Args:
-        kind: How to read the labels.
-        labels: Those of the test images.
-
-    Returns:
-        Class: ``top1``, or ``balanced`` where classes are uneven. Multi-label: ``average_precision``. Regression:
-        ``r2``, which compares numbers of different units; ``mean_absolute_error`` where none varies in the test
-        images.
+    Class: ``top1``, or ``balanced`` where classes are uneven. Multi-label: ``average_precision``. Regression: ``r2``,
+    which compares numbers of different units; ``mean_absolute_error`` where none varies in the test images.
     """
     if kind == "class":
         return "balanced" if unevenness(labels) >= UNEVEN else "top1"
@@ -75,12 +64,7 @@ def headline(kind: Kind, labels: np.ndarray) -> str:
 
 
 def chosen_metric(asked: str, kind: Kind, labels: np.ndarray) -> str:
-    """``--eval.metric`` as a key in ``judge``'s result.
-
-    Args:
-        asked: ``auto`` or a metric.
-        kind: How to read the labels.
-        labels: Those of the test images.
+    """``--eval.metric`` as a key in ``judge``'s result, from the labels of the test images.
 
     Raises:
         UserError: For a metric that does not fit the kind of labels.
@@ -109,36 +93,26 @@ def unevenness(labels: Int[np.ndarray, " q"]) -> float:
 def classification_metrics(
     scores: Float[np.ndarray, "q K"], labels: Int[np.ndarray, " q"], classes: tuple[str, ...]
 ) -> dict[str, Any]:
-    """Top-1, top-5, balanced accuracy and accuracy per class, in percent.
+    """``top1``, ``top5``, ``balanced`` (mean recall of classes that occur) and ``per_class`` in percent, ``images``.
 
-    Args:
-        scores: Larger is more likely; ties go to the lower class number.
-        labels: True classes.
-        classes: Names of all K classes.
-
-    Returns:
-        ``top1``, ``top5`` (None with five classes or fewer), ``balanced`` (mean recall over the classes that occur),
-        ``per_class`` (recall by name; None for a class without test image) and ``images``.
+    Ties go to the lower class number; ``top5`` is None with five classes or fewer, as a class without test image is.
     """
     order = np.argsort(-scores, axis=1, kind="stable")
     hits = order == labels[:, None]
     counts = np.bincount(labels, minlength=len(classes))
     recall = np.bincount(labels, weights=hits[:, 0], minlength=len(classes)) / np.maximum(counts, 1)
+    with warnings.catch_warnings():  # predicting a class that does not occur in the test images is no mistake of ours
+        warnings.filterwarnings("ignore", message="y_pred contains classes not in y_true")
+        balanced = float(balanced_accuracy_score(labels, order[:, 0]))
     return {
         "top1": 100.0 * float(hits[:, 0].mean()),
         "top5": 100.0 * float(hits[:, :5].any(axis=1).mean()) if len(classes) > 5 else None,
-        "balanced": 100.0 * _balanced(labels, order[:, 0]),
+        "balanced": 100.0 * balanced,
         "per_class": {
             name: 100.0 * float(r) if n else None for name, r, n in zip(classes, recall, counts, strict=True)
         },
         "images": len(labels),
     }
-
-
-def _balanced(labels: np.ndarray, predicted: np.ndarray) -> float:
-    with warnings.catch_warnings():  # predicting a class that does not occur in the test images is no mistake of ours
-        warnings.filterwarnings("ignore", message="y_pred contains classes not in y_true")
-        return float(balanced_accuracy_score(labels, predicted))
 
 
 def _ranking(scores: np.ndarray, labels: np.ndarray) -> dict[str, float | None]:
@@ -174,12 +148,9 @@ def _against_the_rest(
     """AUROC and average precision of every column; None where all images have it or none."""
     largest = np.finfo(np.float64).max  # scikit-learn wants finite scores
     scores = np.clip(scores.astype(np.float64), -largest, largest)
-    auroc: list[float | None] = []
-    precision: list[float | None] = []
-    for has, score in zip(truth.T, scores.T, strict=True):
-        defined = has.any() and not has.all()
-        auroc.append(float(roc_auc_score(has, score)) if defined else None)
-        precision.append(float(average_precision_score(has, score)) if defined else None)
+    columns = [(has, score, has.any() and not has.all()) for has, score in zip(truth.T, scores.T, strict=True)]
+    auroc = [float(roc_auc_score(has, score)) if defined else None for has, score, defined in columns]
+    precision = [float(average_precision_score(has, score)) if defined else None for has, score, defined in columns]
     return auroc, precision
 
 
@@ -192,9 +163,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 def _numbers(scores: np.ndarray, labels: np.ndarray, names: tuple[str, ...]) -> dict[str, Any]:
     errors = [float(mean_absolute_error(t, p)) for t, p in zip(labels.T, scores.T, strict=True)]
     varies = np.ptp(labels, axis=0) > 0
-    explained: list[float | None] = [None] * len(names)
-    for i in np.flatnonzero(varies):
-        explained[i] = float(r2_score(labels[:, i], scores[:, i]))
+    explained = [float(r2_score(t, p)) if ok else None for t, p, ok in zip(labels.T, scores.T, varies, strict=True)]
     known = [value for value in explained if value is not None]
     return {
         "mean_absolute_error": float(np.mean(errors)),

@@ -24,14 +24,7 @@ _OWN = ("file", "prediction", "unreadable")
 def answer(
     classifier: TrainedClassifier, images: ImageSet, *, batch_size: int, workers: int | None, device: torch.device
 ) -> tuple[np.ndarray, dict[int, str]]:
-    """What a classifier says of every image, on any number of processes.
-
-    Args:
-        classifier: Moved to the device.
-        images: Of any length; labels are not read.
-        batch_size: Images per process and forward pass.
-        workers: Loader processes; None chooses.
-        device: Where to compute.
+    """What a classifier says of every image, on any number of processes; labels are not read.
 
     Returns:
         Float[n K], NaN where an image cannot be read, and why not by position; the same on every process.
@@ -59,13 +52,7 @@ def prediction_table(
 
     Classes: the likeliest name, and the probability of each. Several labels: all names above one half, joined by
     semicolons, or (none), and the probability of each. Numbers: each in a column "predicted NAME", in the units of the
-    training labels.
-
-    Args:
-        images: What was predicted on.
-        labelling: What the answers mean.
-        answers: As ``answer`` returns them.
-        reasons: Why images could not be read, by position.
+    training labels. Answers and reasons are as ``answer`` returns them.
     """
     columns: dict[str, list[Any]] = {"file": [images.where(i) for i in range(len(images))]}
     if labelling.kind != "regression":
@@ -86,12 +73,7 @@ def _named(labelling: Labelling, row: np.ndarray) -> str:
 
 
 def write_table(columns: dict[str, list[Any]], path: Path) -> None:
-    """Writes the table whole or not at all.
-
-    Args:
-        columns: As ``prediction_table`` returns them.
-        path: Ends in .csv or .parquet.
-    """
+    """Writes a ``prediction_table`` to a .csv or .parquet file, whole or not at all."""
     if path.suffix.lower() == ".csv":
         text = io.StringIO()
         rows = csv.writer(text, lineterminator="\n")
@@ -102,10 +84,8 @@ def write_table(columns: dict[str, list[Any]], path: Path) -> None:
         import pyarrow
         import pyarrow.parquet
 
-        texts = {*_OWN}
-        types = {name: pyarrow.string() if name in texts else pyarrow.float64() for name in columns}
+        fields = [(name, pyarrow.string() if name in _OWN else pyarrow.float64()) for name in columns]
         sink = pyarrow.BufferOutputStream()
-        arrays = [pyarrow.array(values, types[name]) for name, values in columns.items()]
-        pyarrow.parquet.write_table(pyarrow.Table.from_arrays(arrays, names=list(columns)), sink)
+        pyarrow.parquet.write_table(pyarrow.table(columns, schema=pyarrow.schema(fields)), sink)
         content = sink.getvalue().to_pybytes()
     write_bytes_atomically(path, content)

@@ -23,13 +23,7 @@ def led_by(metric: str, test: ImageSet) -> str:
 
 
 def print_table(title: str, rows: list[dict[str, Any]], columns: dict[str, str]) -> None:
-    """Prints rows as a table.
-
-    Args:
-        title: Above the table.
-        rows: Dictionaries; metrics get the digits their unit deserves.
-        columns: Key to heading.
-    """
+    """Prints rows as a table; ``columns`` are keys and headings, of which those that no row has are left out."""
     columns = {key: heading for key, heading in columns.items() if any(row.get(key) is not None for row in rows)}
     table = Table(title=title, title_justify="left")
     for i, heading in enumerate(columns.values()):
@@ -43,14 +37,9 @@ def print_table(title: str, rows: list[dict[str, Any]], columns: dict[str, str])
 
 
 def conclusion(rows: list[dict[str, Any]], metric: str = "top1") -> str:
-    """One sentence: the backbone against the best of the rows beside it, without claiming more than one number can.
+    """One sentence: the first row's backbone against the best of the others, claiming no more than one number can.
 
-    Args:
-        rows: The backbone's row, then the baselines'.
-        metric: What to compare by.
-
-    Returns:
-        The sentence; empty where there is nothing to compare.
+    Empty where there is nothing to compare.
     """
     first, *others = rows
     others = [row for row in others if row[metric] is not None]
@@ -63,7 +52,10 @@ def conclusion(rows: list[dict[str, Any]], metric: str = "top1") -> str:
     doubt = f"{name}, one draw of labels, {first['images']:,} test images, no interval"
     size = shown(metric, abs(gap))
     if about.percent:
-        if about.per_image and abs(gap) < _told_apart(first[metric], best[metric], first["images"]):
+        # Twice the standard error of the difference of two accuracies in percent, as if on images of their own.
+        shares = (first[metric] / 100, best[metric] / 100)
+        told_apart = 200 * (sum(p * (1 - p) for p in shares) / max(1, first["images"])) ** 0.5
+        if about.per_image and abs(gap) < told_apart:
             return (
                 f"No clear difference: {first['method']} {first[metric]:.1f}, {best['method']} {best[metric]:.1f} "
                 f"({name}; {first['images']:,} test images cannot tell the two apart)."
@@ -75,12 +67,6 @@ def conclusion(rows: list[dict[str, Any]], metric: str = "top1") -> str:
     better, worse = (first, best) if gap > 0 else (best, first)
     said = f"{name} is {by} with {better['method']} than with {worse['method']} ({doubt.partition(', ')[2]})."
     return said[0].upper() + said[1:] if gap > 0 else f"No gain: {said}"
-
-
-def _told_apart(one: float, other: float, images: int) -> float:
-    """Twice the standard error of the difference of two accuracies in percent, as if on images of their own."""
-    shares = (one / 100, other / 100)
-    return 200 * (sum(p * (1 - p) for p in shares) / max(1, images)) ** 0.5
 
 
 def _cell(key: str, value: object) -> str:

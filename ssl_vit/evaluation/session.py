@@ -1,4 +1,4 @@
-"""What every evaluation script begins and ends with: backbone and labelled images in, table and result file out."""
+"""What every evaluation begins and ends with: a backbone and labelled images, and what its result file holds."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ import numpy as np
 import torch
 
 from ssl_vit.configs import DataConfig, EvalConfig, LabelledDataConfig, LabelsConfig, RunConfig
+from ssl_vit.configs.evaluation import DrawConfig
 from ssl_vit.configs.metrics import METRICS
 from ssl_vit.core.errors import UserError
+from ssl_vit.data.boxes import judged_share
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.sources.opening import Labelled, open_labelled
 from ssl_vit.evaluation.features import (
@@ -27,13 +29,13 @@ from ssl_vit.evaluation.features import (
 from ssl_vit.evaluation.few_label import HELD_OUT, held_out_inside, labelled_draw
 from ssl_vit.evaluation.metrics import chosen_metric
 from ssl_vit.evaluation.printing import led_by
-from ssl_vit.evaluation.protocol import made_with, result_of
-from ssl_vit.evaluation.store import FeatureStore, identity_of
-from ssl_vit.exports.origin import own_data
+from ssl_vit.evaluation.store import identity_of, kept_features
+from ssl_vit.exports.origin import made_with, own_data
 from ssl_vit.exports.timm_folder import Exported, load_backbone
 from ssl_vit.leaks.seen import seen_in_pre_training
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.runs.directory import RunDir
+from ssl_vit.runs.identity import digest, with_meaning
 from ssl_vit.training.launch import auto_precision
 
 
@@ -43,7 +45,7 @@ class Session(NamedTuple):
     exported: Exported
     data: Labelled
     run: RunDir
-    cfg: LabelsConfig | EvalConfig
+    cfg: DrawConfig
     """What to judge on."""
     metric: str
     """What tables lead with: a key in the result of ``metrics.judge``."""
@@ -59,25 +61,10 @@ class Session(NamedTuple):
         return drawn + other + (f"-seed-{seed}" if seed else "")
 
     def result(
-        self,
-        method: str,
-        rows: list[dict[str, Any]],
-        options: dict[str, Any],
-        seed: int,
-        *,
-        size: int | None = None,
+        self, method: str, rows: list[dict[str, Any]], options: dict[str, Any], seed: int, *, size: int | None = None
     ) -> dict[str, Any]:
-        """``result_of`` for what was judged here, and what is known of the backbone.
-
-        Args:
-            method: Name of the evaluation.
-            rows: One per method, the backbone's first.
-            options: Groups of options of the evaluation, as asked for.
-            seed: Seed of the evaluation.
-            size: Side of the model's input in pixels, where it is not the backbone's own.
-        """
-        exported = self.exported
-        size = size or exported.size
+        """``result_of`` for what was judged here, and what is known of the backbone."""
+        size, exported = size or self.exported.size, self.exported
         found = result_of(method, rows, options, data=self.data, size=size, metric=self.metric, cfg=self.cfg, seed=seed)
         return found | {
             "test_images_seen_in_pre_training": self.seen,
@@ -88,23 +75,62 @@ class Session(NamedTuple):
         }  # fmt: skip
 
 
-def labelled_for(data: DataConfig, cfg: LabelsConfig | EvalConfig) -> Labelled:
+def result_of(
+    method: str,
+    rows: list[dict[str, Any]],
+    options: dict[str, Any],
+    *,
+    data: Labelled,
+    size: int,
+    metric: str,
+    cfg: DrawConfig,
+    seed: int,
+) -> dict[str, Any]:
+    """The content of every result file: numbers, and the protocol that gives them their meaning.
+
+    The protocol holds nothing that a table varies (number of labels, draw, seed, backbone): those stand beside it.
+    Results of one ``protocol_hash`` may stand in one table, others may not (``ssl_vit.runs.results``). There is a row
+    per method, the backbone's first. Options are groups as asked for: what a default becomes may depend on the number
+    of labels, the rule does not; those without meaning for a number are left out here. ``size`` is in pixels.
+    """
+    train, test = data.train, data.test
+    given = with_meaning({group: values for group, values in options.items() if group not in ("eval", "run")})
+    share = "7/8 of the short side (all of it where it is no larger)"
+    share = "all of the short side" if judged_share(size) == 1.0 else share
+    protocol = {
+        **given,  # what is judged, and how, stands below
+        "evaluation": method,
+        "kind": test.kind,
+        "metric": metric,
+        "view": {**test.policy(), "crop": f"central square, {share}", "input": size},  # facts of ``views.eval_images``
+        "train": data.whole,
+        "test": {"images": len(test), "fingerprint": test.fingerprint, "split": data.split},
+    }
+    return {
+        "method": method,
+        "rows": rows,
+        "protocol": protocol,
+        "protocol_hash": digest(protocol),
+        "labels_used": len(train),
+        "draw": None if cfg.labels is None else cfg.draw,
+        "seed": seed,
+        "data": {"name": test.name, "train": train.fingerprint, "test": test.fingerprint, "split": data.split},
+    }
+
+
+def labelled_for(data: DataConfig, cfg: DrawConfig) -> Labelled:
     """The labelled images, cut down to ``--eval.labels`` training labels where that is given."""
     found = open_labelled(data, cfg.data)
-    drawn = found._replace(train=labelled_draw(found.train, cfg.labels, cfg.draw))
-    return _held_out(drawn, cfg.draw) if isinstance(cfg, LabelsConfig) and cfg.held_out else drawn
-
-
-def _held_out(data: Labelled, draw: int) -> Labelled:
-    """A fifth of the given labels in the test images' place."""
-    train = data.train
-    parts = held_out_inside(train.truth, draw, train.kind, train.groups)
+    train = labelled_draw(found.train, cfg.labels, cfg.draw)
+    if not (isinstance(cfg, LabelsConfig) and cfg.held_out):
+        return found._replace(train=train)
+    parts = held_out_inside(train.truth, cfg.draw, train.kind, train.groups)
     if parts is None:
         raise UserError(
             f"--eval.held_out: {len(train):,} labels are too few, every class needs {HELD_OUT} to leave one out"
         )
     kept, held = (train.subset(part) for part in parts)
-    return data._replace(train=kept, test=held, split=f"a fifth of the {len(train):,} given labels")
+    return found._replace(train=kept, test=held, split=f"a fifth of the {len(train):,} given labels")
 
 
 def warn_unlearnable(data: Labelled) -> None:
@@ -132,17 +158,8 @@ def on_canvas(data: Labelled, side: int | None, img_size: int, window: int | Non
     return data._replace(train=train, test=test)
 
 
-def open_session(
-    backbone: str, cfg: LabelsConfig | EvalConfig, run: RunConfig, *, main: bool, img_size: int | None = None
-) -> Session:
-    """Loads a backbone and opens the images it is judged on.
-
-    Args:
-        backbone: ``--backbone``.
-        cfg: What to judge on.
-        run: Where results go; default: the run that the backbone belongs to.
-        main: Whether this is the main process.
-        img_size: Side of the input in pixels where it is not the backbone's own.
+def open_session(backbone: str, cfg: DrawConfig, run: RunConfig, *, main: bool, img_size: int | None = None) -> Session:
+    """Loads a backbone and opens the images it is judged on, for an input of its own or ``img_size`` pixels.
 
     Raises:
         UserError: Wrong paths, missing labels, other channels than the backbone was built for, or a metric that does
@@ -158,28 +175,27 @@ def open_session(
         warn_unlearnable(found)
     by_labels = isinstance(cfg, LabelsConfig) and cfg.held_out
     seen = None if by_labels else seen_in_pre_training(exported.about, found.test)
-    if seen and main and exported.about.get("transductive"):
-        sys.stderr.write(f"note: pre-training on {seen:,} of the {len(found.test):,} test images was declared\n")
-    elif seen and main:
-        sys.stderr.write(
+    told = ""
+    if seen and exported.about.get("transductive"):
+        told = f"note: pre-training on {seen:,} of the {len(found.test):,} test images was declared\n"
+    elif seen:
+        told = (
             f"warning: pre-training has seen {seen:,} of the {len(found.test):,} test images (without labels); "
             "give the pre-training the same --eval.data options to keep them out\n"
         )
-    if seen is None and not by_labels and main and "pool_fingerprint" in exported.about:
-        sys.stderr.write(
+    elif seen is None and not by_labels and "pool_fingerprint" in exported.about:
+        told = (
             "note: whether pre-training has seen these test images is not known: the pool was another source, or has "
             "changed since\n"
         )
+    if main:
+        sys.stderr.write(told)
     path = Path(run.dir).expanduser() if run.dir else exported.folder.parent
     return Session(exported, found, RunDir(path, main), cfg, metric, seen, named)
 
 
 def check_format(images: ImageSet, exported: Exported) -> None:
-    """Refuses images that the backbone was not built for.
-
-    Raises:
-        UserError: For another number of channels or another bit depth.
-    """
+    """Refuses (``UserError``) images of other channels or another bit depth than the backbone was built for."""
     if images.form.channels != exported.backbone.channels:
         raise UserError(
             f"{images.name} has images of {images.form.channels} channel(s), but the backbone was built for "
@@ -203,14 +219,7 @@ class Contestant(NamedTuple):
 
 
 def contestants(session: Session, cfg: EvalConfig, *, seed: int, device: torch.device) -> Iterator[Contestant]:
-    """The backbone, and beside it the same network with random weights and raw pixels.
-
-    Args:
-        session: Opened.
-        cfg: Which of them, and how their features are extracted.
-        seed: Of the random weights.
-        device: Where to compute.
-    """
+    """The backbone, and beside it (``--eval.baselines``) the same network with random weights and raw pixels."""
     exported = session.exported
     images = len(session.data.train) + len(session.data.test)
     how = {"size": exported.size, "pool": exported.pool, "bf16": _in_bf16(cfg)}
@@ -231,29 +240,18 @@ def contestants(session: Session, cfg: EvalConfig, *, seed: int, device: torch.d
 def extract_both(
     session: Session, contestant: Contestant, cfg: EvalConfig, device: torch.device
 ) -> tuple[Features, Features]:
-    """A contestant's features of the training and the test images, computed or kept from before.
-
-    Args:
-        session: Opened.
-        contestant: One of ``contestants``.
-        cfg: How features are extracted.
-        device: Where to compute.
-    """
-    store = FeatureStore(session.run.path / "features" if cfg.keep_features else None, writes=session.run.writes)
-    at_once = images_at_once(cfg.batch_size, session.exported.size, device)
+    """A contestant's features of the training and the test images, computed or kept from before."""
+    folder, writes = session.run.path / "features" if cfg.keep_features else None, session.run.writes
+    at_once, (_, extract, identity) = images_at_once(cfg.batch_size, session.exported.size, device), contestant
     train, test = (
-        store.features(contestant.extract, contestant.identity, images, batch_size=at_once, device=device)
+        kept_features(folder, extract, identity, images, writes=writes, batch_size=at_once, device=device)
         for images in (session.data.train, session.data.test)
     )
     return train, test
 
 
 def arithmetic(cfg: EvalConfig) -> dict[str, str]:
-    """What a protocol says of the arithmetic of its features: nothing of single precision.
-
-    Args:
-        cfg: How features are extracted.
-    """
+    """What a protocol says of the arithmetic of its features: nothing of single precision."""
     return {"arithmetic": "bf16"} if _in_bf16(cfg) else {}
 
 

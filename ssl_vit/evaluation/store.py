@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,62 +39,50 @@ class Rows(NamedTuple):
     x: Float[np.ndarray, "n D"]
 
 
-class FeatureStore:
-    """One file per network, view and source; images are found in it by their row of the source.
+def kept_features(
+    folder: Path | None,
+    extract: Extractor,
+    identity: dict[str, Any],
+    images: ImageSet,
+    *,
+    writes: bool,
+    batch_size: int,
+    device: torch.device,
+) -> Features:
+    """``extract_features``, or what it once returned: one file per network, view and source.
 
-    So a draw of labels is found in the vectors of all of them, and images drawn before are still there. Names and
-    sizes of files, which tell sources apart, do not tell whether pixels were changed in place: a sample is computed
-    again at each use, and where one vector disagrees, nothing kept is used. The same happens to files that are damaged
-    or made by other versions.
+    Images are found in it by their row of the source. So a draw of labels is found in the vectors of all of them, and
+    images drawn before are still there. Names and sizes of files, which tell sources apart, do not tell whether pixels
+    were changed in place: a sample is computed again at each use, and where one vector disagrees, nothing kept is used.
+    The same happens to files that are damaged or made by other versions.
+
+    Args:
+        folder: Where vectors are kept; None keeps none.
+        extract: Batch to vectors.
+        identity: All that the vectors depend on beside the images.
+        images: A labelled set.
+        writes: Whether this is the main process.
+        batch_size: Images per process and forward pass.
+        device: Where to compute.
     """
-
-    def __init__(self, folder: Path | None, *, writes: bool) -> None:
-        """Opens nothing yet.
-
-        Args:
-            folder: Where vectors are kept; None keeps none.
-            writes: Whether this is the main process.
-        """
-        self.folder, self.writes = folder, writes
-
-    def features(
-        self,
-        extract: Extractor,
-        identity: dict[str, Any],
-        images: ImageSet,
-        *,
-        batch_size: int,
-        device: torch.device,
-    ) -> Features:
-        """``extract_features``, or what it once returned.
-
-        Args:
-            extract: Batch to vectors.
-            identity: All that the vectors depend on beside the images.
-            images: A labelled set.
-            batch_size: Images per process and forward pass.
-            device: Where to compute.
-
-        Raises:
-            UserError: As ``extract_features``.
-        """
-        if self.folder is None:
-            return extract_features(extract, images, batch_size=batch_size, device=device)
-        labels = images.truth
-        name = {**identity, "source": images.source, "images": images.policy()}
-        path, ids = self.folder / f"{digest(name)}.safetensors", images.ids.astype(np.int64)
-        about = json.dumps(name | {"versions": versions()}, sort_keys=True)
-        kept = _read(path, about)
-        x = None if kept is None else _find(kept, ids)
-        holds = x is None or _holds(extract, images, x, batch_size, device)
-        # Each process has looked for itself; all must go the same way.
-        if bool(gather_rows(torch.tensor([x is not None and holds], device=device)).all()):
-            assert x is not None
-            return Features(x, labels, np.arange(len(x)), ())
-        found = extract_features(extract, images, batch_size=batch_size, device=device)
-        if self.writes and not found.left_out:  # unreadable images must be met, named and counted every time
-            _write(path, about, _merged(kept if holds else None, Rows(ids[found.index], found.x)))
-        return found
+    if folder is None:
+        return extract_features(extract, images, batch_size=batch_size, device=device)
+    name = {**identity, "source": images.source, "images": images.policy()}
+    path, ids = folder / f"{digest(name)}.safetensors", images.ids.astype(np.int64)
+    about = json.dumps(name | {"versions": versions()}, sort_keys=True)
+    kept, x = _read(path, about), None
+    if kept is not None:  # all of these rows, or nothing
+        place = np.minimum(np.searchsorted(kept.ids, ids), len(kept.ids) - 1)
+        x = kept.x[place] if (kept.ids[place] == ids).all() else None
+    holds = x is None or _holds(extract, images, x, batch_size, device)
+    # Each process has looked for itself; all must go the same way.
+    if bool(gather_rows(torch.tensor([x is not None and holds], device=device)).all()):
+        assert x is not None
+        return Features(x, images.truth, np.arange(len(x)), ())
+    found = extract_features(extract, images, batch_size=batch_size, device=device)
+    if writes and not found.left_out:  # unreadable images must be met, named and counted every time
+        _write(path, about, _merged(kept if holds else None, Rows(ids[found.index], found.x)))
+    return found
 
 
 def identity_of(backbone: Backbone, scale: PixelScale, *, size: int, pool: Pool, bf16: bool) -> dict[str, Any]:
@@ -110,22 +99,12 @@ def identity_of(backbone: Backbone, scale: PixelScale, *, size: int, pool: Pool,
 
 
 def network_hash(backbone: Backbone) -> str:
-    """Hash of a network's structure and weights, random ones included.
-
-    Args:
-        backbone: On any device.
-    """
+    """Hash of a network's structure and weights, random ones included."""
     hashed = hashlib.sha256(json.dumps([backbone.architecture, backbone.model_args], sort_keys=True).encode())
     for name, weight in backbone.timm_state().items():
         hashed.update(name.encode())
         hashed.update(weight.detach().cpu().contiguous().numpy().reshape(-1).data)
     return hashed.hexdigest()[:16]
-
-
-def _find(kept: Rows, ids: np.ndarray) -> np.ndarray | None:
-    """The vectors of all these rows, None where one is missing."""
-    place = np.minimum(np.searchsorted(kept.ids, ids), len(kept.ids) - 1)
-    return kept.x[place] if (kept.ids[place] == ids).all() else None
 
 
 def _holds(extract: Extractor, images: ImageSet, x: np.ndarray, batch_size: int, device: torch.device) -> bool:
@@ -159,13 +138,11 @@ def _read(path: Path, about: str) -> Rows | None:
 
 
 def _write(path: Path, about: str, rows: Rows) -> None:
-    if rows.x.nbytes > LARGEST:
-        return
     metadata = {"about": about, "sha256": _checksum(rows)}
-    try:
-        write_bytes_atomically(path, safetensors.numpy.save({"ids": rows.ids, "x": rows.x}, metadata))
-    except OSError:  # a directory that cannot be written to, or a full disk, costs time and no result
-        return
+    # A directory that cannot be written to, or a full disk, costs time and no result.
+    with suppress(OSError):
+        if rows.x.nbytes <= LARGEST:
+            write_bytes_atomically(path, safetensors.numpy.save({"ids": rows.ids, "x": rows.x}, metadata))
 
 
 def _checksum(rows: Rows) -> str:

@@ -58,13 +58,6 @@ def export_classifier(
     A backbone's folder with a head: where the mean of un-normalised patches is read, the fresh LayerNorm takes the
     final norm's place, as timm's ``fc_norm`` does.
 
-    Args:
-        net: What was trained.
-        folder: Where to.
-        scale: Pixel statistics it was trained with.
-        labelling: What its outputs mean.
-        about: Recorded under ``ssl_vit``; timm ignores it.
-
     Returns:
         Whether it was written: timm's model may have no place for the head, as a ViT for one with a hidden layer.
     """
@@ -95,31 +88,23 @@ def export_classifier(
 
 
 def load_classifier(given: str) -> TrainedClassifier:
-    """Loads an exported classifier.
-
-    Args:
-        given: The folder, or the run directory around it.
+    """Loads an exported classifier from its folder, or the run directory around it.
 
     Raises:
         UserError: When there is none.
     """
-    if not given:
-        raise UserError("--classifier is missing; give a run of eval/finetune.py or recipes/supervised.py")
     folder = Path(given).expanduser()
-    if not folder.exists():
-        raise UserError(f"--classifier {given} does not exist; give a run of eval/finetune.py or recipes/supervised.py")
+    if not given or not folder.exists():
+        wrong = f"{given} does not exist" if given else "is missing"
+        raise UserError(f"--classifier {wrong}; give a run of eval/finetune.py or recipes/supervised.py")
     folder = folder / "classifier" if (folder / "classifier").is_dir() else folder
-    config = folder / "config.json"
-    try:
-        about = json.loads(config.read_text()).get("ssl_vit", {}) if config.exists() else {}
-    except (ValueError, AttributeError) as error:
-        raise UserError(f"{config} cannot be read, copy or export it again: {error}") from error
-    if "classifier" not in about:
+    exported = load_backbone(str(folder)) if (folder / "config.json").exists() else None
+    if exported is None or "classifier" not in exported.about:
         raise UserError(
             f"--classifier {given} holds no classifier; give a finished run of eval/finetune.py or "
             "recipes/supervised.py with a linear head (--supervised.head_hidden 0)"
         )
-    exported, meaning = load_backbone(str(folder)), about["classifier"]
+    meaning = exported.about["classifier"]
     net = Classifier(exported.backbone, len(meaning["names"]), pool=meaning["pool"])
     weights = safetensors.torch.load_file(folder / "model.safetensors")
     parts = {f"{exported.backbone.classifier[0]}.": net.head}

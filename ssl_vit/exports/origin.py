@@ -1,4 +1,4 @@
-"""What a backbone remembers of the images it was made on."""
+"""What a backbone remembers of how it was made."""
 
 from __future__ import annotations
 
@@ -6,19 +6,29 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from ssl_vit.configs import DataConfig, LabelledDataConfig, PoolConfig, to_dict
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.sources.opening import same_source
+from ssl_vit.runs.identity import with_meaning
+
+
+def made_with(backbone: Path) -> dict[str, Any]:
+    """The options of the run around a backbone's folder; empty where there is none."""
+    try:
+        options = yaml.safe_load((backbone.parent / "config.yaml").read_text())
+    except (OSError, ValueError, yaml.YAMLError):
+        return {}
+    if not isinstance(options, dict) or "run" not in options:
+        return {}  # somebody else's config.yaml
+    return {group: values for group, values in with_meaning(options).items() if group != "run"}
 
 
 def own_data(about: dict[str, Any], named: LabelledDataConfig) -> tuple[DataConfig, LabelledDataConfig]:
     """The data of the run that made a backbone, overridden by what the command line names.
 
     What the run was told of its labelled images still holds where the command line names the same ones by their path.
-
-    Args:
-        about: What the backbone recorded.
-        named: The labelled images, as the command line names them.
 
     Raises:
         UserError: When neither says where labelled images are.

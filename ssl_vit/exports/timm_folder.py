@@ -1,4 +1,4 @@
-"""Checkpoints that survive a crash, and backbones that plain timm loads."""
+"""Backbones as folders that plain timm loads."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from typing import Any, NamedTuple, cast
 import safetensors.torch
 import torch
 
+from ssl_vit.configs.presets import PRESETS, Preset, for_side
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically
 from ssl_vit.data.boxes import judged_share
 from ssl_vit.data.scale import PixelScale
+from ssl_vit.exports.origin import made_with
 from ssl_vit.models.backbone import Backbone, Pool
 from ssl_vit.models.build import make_backbone
 from ssl_vit.models.vit import ViTBackbone
@@ -42,12 +44,13 @@ class Exported(NamedTuple):
     def with_random_weights(self, seed: int) -> Backbone:
         """The same network, untrained."""
         torch.manual_seed(seed)
-        return make_backbone(
-            self.backbone.architecture,
-            self.backbone.model_args,
-            positions=self.about.get("positions", "learnable"),
-            img_size=self.size,
-        )
+        net, positions = self.backbone, self.about.get("positions", "learnable")
+        return make_backbone(net.architecture, net.model_args, positions=positions, img_size=self.size)
+
+    def preset(self, size: int) -> Preset:
+        """That of its pre-training; the one for an input of ``size`` pixels where none is on record."""
+        known = self.about.get("preset") or made_with(self.folder).get("preset")
+        return PRESETS.get(str(known)) or for_side(size)
 
 
 def stored(weight: torch.Tensor) -> torch.Tensor:
@@ -58,14 +61,8 @@ def stored(weight: torch.Tensor) -> torch.Tensor:
 def export_backbone(backbone: Backbone, folder: Path, scale: PixelScale, pool: str, about: dict[str, Any]) -> None:
     """Writes config.json and model.safetensors as ``timm.create_model("local-dir:...")`` expects them.
 
-    The folder appears whole or not at all.
-
-    Args:
-        backbone: What to export.
-        folder: Where to.
-        scale: Pixel statistics it was trained with.
-        pool: ``cls`` or ``mean``: what represents an image.
-        about: Recorded under ``ssl_vit``; timm ignores it.
+    The folder appears whole or not at all. ``pool`` is cls or mean; ``about`` is recorded under ``ssl_vit``, which timm
+    ignores.
     """
     size, names = backbone.img_size, backbone.classifier
     part = folder.with_name(folder.name + ".part")
@@ -100,8 +97,7 @@ def export_backbone(backbone: Backbone, folder: Path, scale: PixelScale, pool: s
 def load_backbone(given: str) -> Exported:
     """Loads an exported backbone (or any folder that timm saved of a model that makes one vector of an image).
 
-    Args:
-        given: The folder, or the run directory around it.
+    ``given`` is the folder, or the run directory around it.
 
     Raises:
         UserError: When there is none, or the weights do not cover the network exactly.

@@ -9,7 +9,7 @@ import torch
 
 from ssl_vit.figures.panels import MUTED, sheet
 from ssl_vit.figures.pixels import omitted, planes
-from ssl_vit.figures.shown import Shown
+from ssl_vit.figures.shown import Shown, network
 from ssl_vit.models.backbone import TokenBackbone
 
 _HEADS = 6
@@ -38,18 +38,15 @@ def save_attention(backbone: TokenBackbone, shown: Shown, path: Path) -> None:
     most = max(1.0, float(np.quantile(relative, 0.995)))
     pictures = planes(shown.pixels, shown.scale)
     names = [name for name, _ in pictures] + ["mean of heads"] + [f"head {n + 1}" for n in range(maps.shape[1] - 1)]
-    network = f"ViT {backbone.embed_dim} x {backbone.depth}, {side} x {side} patches of {backbone.patch_size} px"
     some = f"heads 1 to {_HEADS} of {heads}, and the mean of all" if heads > _HEADS else f"{heads} head(s)"
+    title = f"Attention of the class token in the last block: {network(backbone, side, side)}"
     notes = [
         f"{shown.words}; {some}.",
         "Colours: multiples of an even spread over the patches. Under each map: the share of the attention that goes to"
         " patches at all.",
         omitted(shown.pixels.shape[1], shown.scale.bits),
     ]
-    page = sheet(
-        count, len(names), title=f"Attention of the class token in the last block: {network}",
-        note=" ".join(notes).strip(), right=1.05, under=0.17, head=0.22,
-    )  # fmt: skip
+    page = sheet(count, len(names), title=title, notes=notes, right=1.05, under=0.17, head=0.22)
     for column, name in enumerate(names):
         page.name_column(column, name)
     for row in range(count):

@@ -30,13 +30,7 @@ class Answers(NamedTuple):
 def surest_mistakes(
     predicted: Int[np.ndarray, " n"], confidence: Float[np.ndarray, " n"], labels: Int[np.ndarray, " n"]
 ) -> Int[np.ndarray, " m"]:
-    """Rows of all wrong answers, the surest first; of equally sure ones the first.
-
-    Args:
-        predicted: Class numbers.
-        confidence: Probability of the predicted class, in [0, 1].
-        labels: The right classes.
-    """
+    """Rows of all wrong answers, the surest first; of equally sure ones the first."""
     wrong = np.flatnonzero(predicted != labels)
     return wrong[np.argsort(-confidence[wrong], kind="stable")]
 
@@ -78,7 +72,7 @@ def save_mistakes(
         colouring(*test.form),
     ]
     rows = -(-len(drawn) // _COLUMNS)
-    page = sheet(rows, _COLUMNS, title=title, note=" ".join(filter(None, notes)), under=0.55)
+    page = sheet(rows, _COLUMNS, title=title, notes=notes, under=0.55)
     for number, (row, position, image) in enumerate(zip(drawn, positions, images, strict=True)):
         place = divmod(number, _COLUMNS)
         page.draw(*place, image)

@@ -72,20 +72,14 @@ def alike(
 
 
 def save_neighbours(
-    train: ImageSet,
-    test: ImageSet,
-    queries: Int[np.ndarray, " q"],
-    found: dict[str, Int[np.ndarray, "q k"]],
-    path: Path,
-    *,
-    size: int,
-    title: str,
-) -> None:
+    train: ImageSet, test: ImageSet, queries: Int[np.ndarray, " q"], found: dict[str, Int[np.ndarray, "q k"]],
+    path: Path, *, size: int, title: str,
+) -> None:  # fmt: skip
     """Draws a row per test image: the image, then its neighbours; with several representations a row for each.
 
     Args:
-        train: Labelled training images.
-        test: Labelled test images.
+        train: Labelled.
+        test: Labelled.
         queries: Positions in the test set.
         found: Positions in the training set by the representation's name, the nearest first.
         path: PNG to write.
@@ -106,7 +100,7 @@ def save_neighbours(
         colouring(*test.form),
     ]
     page = sheet(
-        len(queries) * lines, count + 1, title=title, note=" ".join(filter(None, notes)), under=0.2,
+        len(queries) * lines, count + 1, title=title, notes=notes, under=0.2,
         apart=0.95 if lines > 1 else 0.15, gap=0.12,
     )  # fmt: skip
     for number, query in enumerate(asked):

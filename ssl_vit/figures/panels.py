@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -20,18 +20,9 @@ import matplotlib.pyplot as plt
 
 from ssl_vit.figures.words import drawable
 
-__all__ = ["LINE", "MUTED", "RIGHT", "WRONG", "Sheet", "frame", "plt", "sheet"]
-
 LINE, MUTED = "#1a1a1a", "#6b6b6b"
 RIGHT, WRONG = "#1f6fb2", "#c2410c"  # blue and orange, which people of any colour vision tell apart
 _TITLE, _NOTE = 11.5, 9.0  # points
-
-
-def frame(axis: Axes) -> None:
-    """A thin grey line around a panel, and no ticks."""
-    axis.set(xticks=[], yticks=[])
-    for spine in axis.spines.values():
-        spine.set(color="#cccccc", linewidth=0.6)
 
 
 @dataclass(frozen=True)
@@ -46,8 +37,10 @@ class Sheet:
 
     def draw(self, row: int, column: int, image: np.ndarray, **style: Any) -> None:
         """One panel; pixels stay squares where they are enlarged three times or more, else they are averaged."""
-        self.axes[row, column].imshow(image, interpolation="antialiased", **style)
-        frame(self.axes[row, column])
+        axis = self.axes[row, column]
+        axis.imshow(image, interpolation="antialiased", **style)
+        axis.set(xticks=[], yticks=[])
+        axis.spines[:].set(color="#cccccc", linewidth=0.6)
 
     def name_row(self, row: int, words: str, column: int = 0) -> None:
         """To the left of it, or of another panel than its first."""
@@ -80,13 +73,14 @@ class Sheet:
             share = text.get_window_extent(canvas.get_renderer()).width / (self.side * self.figure.dpi)
             text.set_fontsize(8 / max(1.0, share))  # where many letters are wide
 
-    def colour_bar(self, label: str) -> None:
-        """Of the last panel's colours, beside all panels and as high; its pointed end stands for all that is more."""
+    def colour_bar(self, label: str, *, more: bool = True) -> None:
+        """Of the last panel's colours, beside all panels and as high; a pointed end stands for all that is more."""
         first, last = self.axes[0, -1].get_position(), self.axes[-1, -1].get_position()
         width, height = self.figure.get_size_inches()
         beside = self.figure.add_axes((first.x1 + 0.2 / width, last.y0, 0.16 / width, first.y1 - last.y0))
         point = 0.08 / (height * (first.y1 - last.y0))
-        bar = self.figure.colorbar(self.axes[-1, -1].images[0], cax=beside, extend="max", extendfrac=point)
+        end = "max" if more else "neither"
+        bar = self.figure.colorbar(self.axes[-1, -1].images[0], cax=beside, extend=end, extendfrac=point)
         bar.set_label(label, fontsize=9.5, color=LINE, labelpad=8)
         beside.tick_params(length=0, labelsize=9, labelcolor=MUTED)
         beside.spines[:].set_visible(False)
@@ -99,16 +93,16 @@ class Sheet:
 
 
 def sheet(
-    rows: int, columns: int, *, title: str, note: str, left: float = 0.2, right: float = 0.2, under: float = 0.0,
-    head: float = 0.0, apart: float = 0.0, gap: float = 0.08,
+    rows: int, columns: int, *, title: str, notes: Sequence[str], left: float = 0.2, right: float = 0.2,
+    under: float = 0.0, head: float = 0.0, apart: float = 0.0, gap: float = 0.08,
 ) -> Sheet:  # fmt: skip
     """Empty panels, at least 1.15 inches and larger where there are few, below a title and a note.
 
     Args:
         rows: Panels from top to bottom.
         columns: Panels from left to right.
-        title: Wrapped at the sheet's width, as the note is.
-        note: What is shown, and how it is to be read.
+        title: Wrapped at the sheet's width, as the notes are.
+        notes: What is shown, and how it is to be read; empty ones are left out.
         left: Inches beside the panels, for words.
         right: Inches beside the panels, for a colour bar.
         under: Inches under every row, for words.
@@ -121,7 +115,7 @@ def sheet(
     letters = (across + right - 0.2) * 72 / 0.51  # of one point that fit beside each other
     texts = [
         (textwrap.wrap(re.sub(r"(?<=\d) x (?=\d)", "\xa0x\xa0", drawable(text)), int(letters / size)), size, colour)
-        for text, size, colour in ((title, _TITLE, LINE), (note, _NOTE, MUTED))
+        for text, size, colour in ((title, _TITLE, LINE), (" ".join(filter(None, notes)), _NOTE, MUTED))
     ]
     top = 0.3 + sum(len(lines) * size * 1.4 / 72 for lines, size, _ in texts)
     width, height = left + across + right, top + head + down + 0.2

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ssl_vit.figures.panels import sheet
 from ssl_vit.figures.pixels import omitted, planes
-from ssl_vit.figures.shown import Shown
-from ssl_vit.models.backbone import Backbone, TokenBackbone
+from ssl_vit.figures.shown import Shown, network
+from ssl_vit.models.backbone import Backbone
 
 _ENDS = (0.01, 0.99)
 """Quantiles of a component that get none and all of its colour."""
@@ -30,13 +30,10 @@ class Components(NamedTuple):
 
 
 def principal_components(features: Float[Tensor, "n D"]) -> Components:
-    """Centres features and projects them onto the three directions of largest variance.
+    """Centres features, a row per place, and projects them onto the three directions of largest variance.
 
     A component's sign is free; here the entry of its direction with the largest magnitude is positive, so that the
     same features always get the same colours.
-
-    Args:
-        features: One row per place.
     """
     x = features.cpu().double()
     u, s, directions = torch.linalg.svd(x - x.mean(dim=0), full_matrices=False)
@@ -66,9 +63,6 @@ def save_components(backbone: Backbone, shown: Shown, path: Path) -> None:
     """
     features = backbone.eval().feature_map(shown.pixels)
     count, _, rows, columns = features.shape
-    network = backbone.architecture
-    if isinstance(backbone, TokenBackbone):
-        network = f"ViT {backbone.embed_dim} x {backbone.depth}, {rows} x {columns} patches of {backbone.patch_size} px"
     found = principal_components(features.movedim(1, 3).flatten(0, 2))
     colours = as_colours(found.scores).reshape(count, rows, columns, 3).numpy()
     pictures = [*planes(shown.pixels, shown.scale), ("features", colours)]
@@ -78,12 +72,10 @@ def save_components(backbone: Backbone, shown: Shown, path: Path) -> None:
         f"{found.share:.0%} of their variance; a colour means the same in every image.",
         omitted(shown.pixels.shape[1], shown.scale.bits),
     ]
-    title, note = f"Features of the last layer as colours: {network}", " ".join(notes).strip()
+    title = f"Features of the last layer as colours: {network(backbone, rows, columns)}"
     stacked = count < len(pictures)  # few images one below the other, so that the picture is never taller than wide
-    if stacked:
-        page = sheet(count, len(pictures), title=title, note=note, head=0.22)
-    else:
-        page = sheet(len(pictures), count, title=title, note=note, left=0.9)
+    size, room = ((count, len(pictures)), {"head": 0.22}) if stacked else ((len(pictures), count), {"left": 0.9})
+    page = sheet(*size, title=title, notes=notes, **room)
     for line, (name, images) in enumerate(pictures):
         for number, image in enumerate(images):
             page.draw(*((number, line) if stacked else (line, number)), image)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
-from ssl_vit.data.loading.chosen import chosen_images
+from ssl_vit.data.loading.loader import chosen_images
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.views.evaluation import eval_images
 
@@ -19,12 +19,7 @@ _HIDDEN = (0.78, 0.86, 0.95)  # a tint that no grey image contains
 
 
 def planes(images: Float[Tensor, "B C H W"], scale: PixelScale) -> list[tuple[str, Float[np.ndarray, "B H W 3"]]]:
-    """What to draw of images: one picture in colour, or one per channel, each with its name.
-
-    Args:
-        images: Normalised pixels.
-        scale: Pixel statistics.
-    """
+    """What to draw of normalised images: one picture in colour, or one per channel, each with its name."""
     pixels = scale.restore(images)
     return [
         (plane_name(plane, pixels.shape[1], "image"), displayed(pixels[:, plane], *value_range(pixels[:, plane])))
@@ -85,14 +80,10 @@ def cut(images: ImageSet, positions: Int[np.ndarray, " n"], size: int) -> Float[
 
 
 def thumbnails(pixels: Float[Tensor, "n C H W"], bits: int) -> Float[np.ndarray, "n H W 3"]:
-    """One picture per image, all on one scale, so that light images stay lighter than dark ones.
+    """One picture per image in [0, 1], all on one scale, so that light images stay lighter than dark ones.
 
     What is no photograph gets false colours: of two channels magenta and green, which people of any colour vision tell
     apart, of three or more red, green and blue for the first three.
-
-    Args:
-        pixels: All that is drawn together, in [0, 1].
-        bits: Bits per channel of the files.
     """
     channels = pixels.shape[1]
     if channels == 1 or (channels == 3 and bits == 8):

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from ssl_vit.configs import DataConfig, FiguresConfig, PoolConfig
 from ssl_vit.core.errors import UserError
-from ssl_vit.data.loading.chosen import some_images
+from ssl_vit.data.loading.loader import some_images
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.data.sources.opening import open_images, same_source
 from ssl_vit.evaluation.session import check_format
 from ssl_vit.exports.timm_folder import Exported
-from ssl_vit.models.backbone import TokenBackbone
+from ssl_vit.models.backbone import Backbone, TokenBackbone
 from ssl_vit.views.evaluation import eval_images
 
 
@@ -44,7 +44,13 @@ def open_shown(exported: Exported, given: str | None, cfg: FiguresConfig) -> Sho
             of its patches.
     """
     size = cfg.img_size or exported.size
-    _check_size(exported, size)
+    patch = exported.backbone.patch_size if isinstance(exported.backbone, TokenBackbone) else 1
+    if size % patch:
+        below = size // patch * patch
+        options = f"{below} or {below + patch}" if below else f"{patch}"
+        raise UserError(
+            f"--figures.img_size {size} is not a multiple of the backbone's patches of {patch} px; use {options}"
+        )
     recorded = exported.about.get("data")
     if given is None and recorded is None:
         raise UserError("the backbone does not say what it was trained on; name images with --images")
@@ -72,11 +78,8 @@ def open_shown(exported: Exported, given: str | None, cfg: FiguresConfig) -> Sho
     return Shown(eval_images(batch, exported.scale, size, torch.float32), exported.scale, words)
 
 
-def _check_size(exported: Exported, size: int) -> None:
-    patch = exported.backbone.patch_size if isinstance(exported.backbone, TokenBackbone) else 1
-    if size % patch:
-        below = size // patch * patch
-        options = f"{below} or {below + patch}" if below else f"{patch}"
-        raise UserError(
-            f"--figures.img_size {size} is not a multiple of the backbone's patches of {patch} px; use {options}"
-        )
+def network(backbone: Backbone, rows: int, columns: int) -> str:
+    """A backbone in the title of a picture, with as many patches as the picture shows."""
+    if not isinstance(backbone, TokenBackbone):
+        return backbone.architecture
+    return f"ViT {backbone.embed_dim} x {backbone.depth}, {rows} x {columns} patches of {backbone.patch_size} px"

@@ -30,14 +30,9 @@ def shortened(text: str, most: int) -> str:
 
 
 def class_names(classes: Sequence[str], most: int = 16) -> list[str]:
-    """Names of classes, of which no two look alike.
+    """Names of classes in at most so many letters, of which no two look alike.
 
-    Args:
-        classes: By number.
-        most: Letters of a name.
-
-    Returns:
-        "class 3" for a name that the pictures' font cannot write; names that shortening makes equal get their number.
+    A name that the pictures' font cannot write is "class 3"; names that shortening makes equal get their number.
     """
     shown = [drawable(name) for name in classes]
     plain = [

@@ -207,7 +207,7 @@ METHOD = Method(
     resolve=resolve,
     presets=table,
     build="ssl_vit.objectives.mae:build",
-    picture="ssl_vit.figures.reconstructions:draw",
+    picture="ssl_vit.figures.reconstructions:save_reconstructions",
     look=Look("#0072b2", "#5fb6ec", "o"),
     unasked=True,
 )

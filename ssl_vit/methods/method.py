@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any, Literal, NamedTuple
 
 from ssl_vit.configs.model import ResolvedModel
-from ssl_vit.configs.networks import Shape
+from ssl_vit.configs.networks import ModelFacts, Needs
 from ssl_vit.configs.presets import Preset
 from ssl_vit.configs.recipes import PretrainingRecipe
 from ssl_vit.core.notices import say_once
@@ -20,7 +20,7 @@ class Facts(NamedTuple):
     images: int
     """Number of training images."""
     model: ResolvedModel
-    shape: Shape
+    shape: ModelFacts
     """Default sizes of the network, and whether it is a plain ViT."""
     kind: str = "class"
     """What labels are, where there are any (``data.targets.Kind``)."""
@@ -72,7 +72,7 @@ class Method:
     """Who proposed it, for help and docs."""
     recipe: type[PretrainingRecipe]
     """Its options as given."""
-    needs: Literal["pooled", "tokens", "dropping"]
+    needs: Needs
     """What it asks of a network: one vector of an image, tokens, or tokens of some patches only."""
     resolve: Callable[[Any, Facts, Preset], Any]
     """(recipe as given, facts, preset) -> the recipe without open values."""

@@ -18,17 +18,6 @@ tokens of the last four blocks, earliest first (``cls4``, DINO's for ViT-S), or 
 DINO's for ViT-B); ``mean_prenorm`` is the mean of patches before that norm. Exported folders record cls or mean."""
 
 
-Needs = Literal["pooled", "tokens", "dropping"]
-"""What an objective uses of a network, and what a network offers, each with all before it: one vector per image, its
-tokens (some of them replaced), or tokens of which some are left out."""
-_LEVELS: tuple[Needs, ...] = ("pooled", "tokens", "dropping")
-
-
-def meets(offers: Needs, needs: Needs) -> bool:
-    """Whether a network that offers so much is enough for what needs so much."""
-    return _LEVELS.index(offers) >= _LEVELS.index(needs)
-
-
 class Tokens(NamedTuple):
     """What a transformer makes of a batch of images."""
 
@@ -76,23 +65,16 @@ class Backbone(nn.Module, ABC):
     def forward_pooled(
         self, images: Float[Tensor, "B C H W"], *, pool: Pool, drop: Float[Tensor, " B *L"] | None = None
     ) -> Float[Tensor, "B E"]:
-        """One vector per image, all parts of it from one pass.
+        """One vector per image of normalised pixels, all parts of it from one pass; E is ``pooled_width(pool)``.
 
-        Args:
-            images: Normalised pixels.
-            pool: What represents an image; E is its ``pooled_width``.
-            drop: Stochastic-depth factors of every place that ``drop_rates`` gives a rate of; None for none.
+        ``drop`` holds stochastic-depth factors of every place that ``drop_rates`` gives a rate of; None for none.
         """
 
     @abstractmethod
     def drop_rates(self, rate: float) -> Float[Tensor, "*L"] | None:
         """Rate of stochastic depth at every place, on the host: [blocks 2] of a plain ViT, else [places].
 
-        Args:
-            rate: Of the last place, in [0, 1); it grows linearly with the depth from 0.
-
-        Returns:
-            None where nothing is dropped: ``rate`` is 0, or the network has no such places.
+        It grows linearly with the depth from 0 to ``rate`` in [0, 1); None where there is nothing to drop.
         """
 
     def pooled_width(self, pool: Pool) -> int:
@@ -129,6 +111,8 @@ class TokenBackbone(Backbone):
     patch_size: int
     grid: tuple[int, int]
     drops_tokens: bool
+    prefix_tokens: int
+    """Class token and registers, which come first."""
 
     @abstractmethod
     def patch_positions(self) -> Float[Tensor, "N D"] | None:
@@ -155,50 +139,40 @@ class TokenBackbone(Backbone):
         """
 
     @abstractmethod
-    def attentions(self, images: Float[Tensor, "B C H W"]) -> list[Float[Tensor, "B heads T T"]]:
-        """How much every token attends to every other, per block and head; rows sum to 1, prefix tokens come first.
+    def attentions(
+        self, images: Float[Tensor, "B C H W"], wanted: slice = slice(None)
+    ) -> list[Float[Tensor, "B heads M T"]]:
+        """How much the M wanted tokens attend to every other, per block and head; rows sum to 1, prefix comes first."""
 
-        Args:
-            images: Normalised pixels.
-        """
-
-    @abstractmethod
     def attention(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B heads N"]:
         """How much the class token attends to every patch in the last block, per head.
 
-        Softmax rows as they are, without their part for the class token and registers: a row sums to less than 1, and
-        the rest is what the head gives to those.
-
-        Args:
-            images: Normalised pixels.
+        Softmax rows without their part for the class token and registers: they sum to less than 1.
 
         Raises:
             ValueError: Without a class token.
         """
+        if not self.class_token:
+            raise ValueError(f"{self.architecture} has no class token whose attention could be read")
+        return self.attentions(images, slice(0, 1))[-1][:, :, 0, self.prefix_tokens :]
+
+    def feature_map(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D h w"]:
+        """Patch tokens after the final norm; see ``Backbone.feature_map``."""
+        tokens = self.forward_tokens(images)
+        return tokens.patches.transpose(1, 2).unflatten(2, tokens.grid)
 
 
 def pooled_views(
     backbone: Backbone, pool: Pool, views: Float[Tensor, "B V C H W"], drop: Float[Tensor, "B V *L"] | None = None
 ) -> Float[Tensor, "B V E"]:
-    """Pooled features of several views of one size of every image, in one batch.
-
-    Args:
-        backbone: Makes them.
-        pool: What represents a view.
-        views: Normalised pixels.
-        drop: Stochastic-depth factors per view, block and residual branch; None for none.
-    """
+    """``forward_pooled`` of several views of one size of every image, in one batch."""
     flat = backbone.forward_pooled(views.flatten(0, 1), pool=pool, drop=None if drop is None else drop.flatten(0, 1))
     return flat.unflatten(0, views.shape[:2])
 
 
 @contextmanager
 def as_judged(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode for a while; every part gets back the mode that it had.
-
-    Args:
-        model: Any.
-    """
+    """Evaluation mode for a while; every part gets back the mode that it had."""
     modes = [(part, part.training) for part in model.modules()]
     model.eval()
     try:
@@ -211,12 +185,8 @@ def as_judged(model: nn.Module) -> Iterator[None]:
 def with_tokens(backbone: Backbone, what: str) -> TokenBackbone:
     """The backbone itself, as one that gives its tokens.
 
-    Args:
-        backbone: Any.
-        what: Who asks for tokens, for the message.
-
     Raises:
-        UserError: When it gives one vector per image only.
+        UserError: When it gives one vector per image only; ``what`` says who asks.
     """
     if not isinstance(backbone, TokenBackbone):
         raise UserError(

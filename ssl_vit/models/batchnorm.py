@@ -1,7 +1,4 @@
-"""Batch normalisation whose statistics are those of all processes, on any device.
-
-torch's SyncBatchNorm refuses tensors on the CPU; this one needs nothing but an all-reduce.
-"""
+"""Batch normalisation whose statistics are those of all processes; torch's own refuses tensors on the CPU."""
 
 from __future__ import annotations
 
@@ -24,11 +21,7 @@ class SynchronisedBatchNorm(_BatchNorm):
     """
 
     def __init__(self, norm: _BatchNorm) -> None:
-        """Takes the parameters, buffers and options of a layer, and the activation that timm puts into some.
-
-        Args:
-            norm: Any batch normalisation; it should not be used any more.
-        """
+        """Takes the parameters, buffers and options of a layer, and the activation that timm puts into some."""
         super().__init__(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
         self._parameters, self._buffers, self._modules = norm._parameters, norm._buffers, norm._modules
         self.train(norm.training)
@@ -73,11 +66,7 @@ class SynchronisedBatchNorm(_BatchNorm):
 
 
 def synchronise_batch_norm(model: nn.Module) -> None:
-    """Makes every batch normalisation inside a model one over all processes; names of parameters and buffers stay.
-
-    Args:
-        model: Changed in place; itself no batch normalisation.
-    """
+    """Makes every batch normalisation inside a model one over all processes; names of parameters and buffers stay."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, _BatchNorm) and not isinstance(child, SynchronisedBatchNorm):

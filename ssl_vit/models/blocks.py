@@ -1,4 +1,4 @@
-"""timm's transformer block: made, run with given stochastic depth, or run for some tokens only."""
+"""timm's transformer block: made, initialised, run with given stochastic depth, or for some tokens only."""
 
 from __future__ import annotations
 
@@ -19,19 +19,24 @@ def make_blocks(width: int, depth: int, heads: int) -> nn.ModuleList:
     return nn.ModuleList(Block(width, heads, qkv_bias=True, norm_layer=norm) for _ in range(depth))  # pyright: ignore[reportArgumentType]
 
 
-def run_block(block: nn.Module, x: Float[Tensor, "B L D"], drop: Float[Tensor, "B 2"] | None) -> Float[Tensor, "B L D"]:
-    """A block whose two residual branches are scaled per sample (stochastic depth, drawn by the view).
+def run_block(
+    block: nn.Module, x: Float[Tensor, "B L D"], drop: Float[Tensor, "B 2"] | None = None, wanted: slice | None = None
+) -> Float[Tensor, "B M D"]:
+    """Timm's ``Block``, its two residual branches scaled per sample (stochastic depth, drawn by the view).
 
     Args:
         block: timm's ``Block``.
-        x: Tokens.
-        drop: Per sample 0 or 1/(keep probability) for attention and MLP; None runs the block as it is.
+        x: Tokens, all of which are attended to.
+        drop: Per sample 0 or 1/(keep probability) for attention and MLP; None for none.
+        wanted: Which M tokens are needed of the output; None for all.
     """
-    if drop is None:
+    if drop is None and wanted is None:
         return block(x)
     block = cast(Block, block)
-    x = _add(x, drop[:, 0], lambda part: block.ls1(block.attn(block.norm1(part))))
-    return _add(x, drop[:, 1], lambda part: block.ls2(block.mlp(block.norm2(part))))
+    first, second = (None, None) if drop is None else drop.unbind(dim=1)
+    attend = block.attn if wanted is None else partial(_attend, block.attn, wanted=wanted)
+    x = _add(x, first, lambda part: block.ls1(attend(block.norm1(part))), wanted or slice(None))
+    return _add(x, second, lambda part: block.ls2(block.mlp(block.norm2(part))))
 
 
 def _add(
@@ -53,24 +58,7 @@ def _add(
     return x[:, wanted] + scale * branch(x)
 
 
-def run_block_for(
-    block: nn.Module, x: Float[Tensor, "B L D"], wanted: slice, drop: Float[Tensor, "B 2"] | None = None
-) -> Float[Tensor, "B M D"]:
-    """A block evaluated only for the tokens whose output is wanted; all tokens are attended to.
-
-    Args:
-        block: timm's ``Block``.
-        x: Tokens.
-        wanted: Which M of them.
-        drop: As for ``run_block``.
-    """
-    block = cast(Block, block)
-    first, second = (None, None) if drop is None else drop.unbind(dim=1)
-    x = _add(x, first, lambda part: block.ls1(_attend(block.attn, block.norm1(part), wanted)), wanted)
-    return _add(x, second, lambda part: block.ls2(block.mlp(block.norm2(part))))
-
-
-def _attend(attn: Any, h: Float[Tensor, "B L D"], wanted: slice) -> Float[Tensor, "B M D"]:
+def _attend(attn: Any, h: Float[Tensor, "B L D"], *, wanted: slice) -> Float[Tensor, "B M D"]:
     """Timm's attention from some tokens to all."""
     batch, length, width = h.shape
     weight, bias = attn.qkv.weight, attn.qkv.bias
@@ -85,15 +73,30 @@ def _attend(attn: Any, h: Float[Tensor, "B L D"], wanted: slice) -> Float[Tensor
 def attention_rows(
     block: nn.Module, x: Float[Tensor, "B L D"], wanted: slice = slice(None)
 ) -> Float[Tensor, "B heads M L"]:
-    """Softmax rows of every head of a block, which timm's fused attention does not return.
-
-    Args:
-        block: timm's ``Block``.
-        x: Tokens, as they enter the block.
-        wanted: The M tokens that attend.
-    """
+    """Softmax rows of the M wanted tokens and every head of a block, which timm's fused attention does not return."""
     block = cast(Block, block)
     attn: Any = block.attn
     q, k, _ = attn.qkv(block.norm1(x)).unflatten(2, (3, attn.num_heads, -1)).permute(2, 0, 3, 1, 4)
     q, k = attn.q_norm(q[:, :, wanted]) * attn.scale, attn.k_norm(k)
     return (q @ k.transpose(-2, -1)).softmax(dim=-1)
+
+
+def init_weights(module: nn.Module) -> None:
+    """Xavier-uniform weights, zero biases, class, register and mask tokens of deviation .02 (MAE, appendix A.1).
+
+    One initialisation for every network of the project, from torch's global generator, so that a comparison differs in
+    its training alone. Small widths need it too: timm's deviation of .02 is made for hundreds of dimensions. Position
+    embeddings stay as they are.
+    """
+    for part in module.modules():
+        if isinstance(part, nn.Linear | nn.Conv2d):  # a patch projection is the linear map it is
+            nn.init.xavier_uniform_(part.weight.flatten(1))
+        elif isinstance(part, nn.LayerNorm):
+            nn.init.ones_(part.weight)
+        else:
+            continue
+        if part.bias is not None:
+            nn.init.zeros_(part.bias)
+    for name, parameter in module.named_parameters():
+        if name.endswith(("cls_token", "reg_token", "mask_token")):
+            nn.init.normal_(parameter, std=0.02)

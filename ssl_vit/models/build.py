@@ -2,59 +2,36 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import timm
 import torch
 from timm.layers.attention import Attention
-from timm.layers.patch_embed import PatchEmbed
+from timm.layers.patch_embed import PatchEmbed, resample_patch_embed
 from timm.models.vision_transformer import Block, VisionTransformer
 
 from ssl_vit.configs import ModelConfig, ResolvedModel
+from ssl_vit.configs.networks import ModelFacts, Needs, meets
 from ssl_vit.core.errors import UserError, did_you_mean
-from ssl_vit.models.backbone import Backbone, Needs, meets
-from ssl_vit.models.init import init_weights
+from ssl_vit.models.backbone import Backbone, with_tokens
+from ssl_vit.models.blocks import init_weights
 from ssl_vit.models.pooled import PooledBackbone
+from ssl_vit.models.positions import resample
 from ssl_vit.models.stochastic_depth import LARGEST
 from ssl_vit.models.vit import ViTBackbone
 
 
-class ModelFacts(NamedTuple):
-    """What a named timm model is by default."""
-
-    img_size: int
-    patch_size: int
-    """Side of a patch, or of what one place of the last feature map stands for, in pixels."""
-    width: int
-    depth: int
-    heads: int
-    class_token: bool = True
-    plain: bool = True
-    """Whether it is a plain ViT, with tokens and sizes to choose; else it makes one vector of an image."""
-    flexible: bool = True
-    """Whether one network, as timm has it, reads images of several sizes."""
-    sized: bool = True
-    """Whether it can be built for images of another size than timm's."""
-    drop_path: bool = True
-    """Whether it has places for stochastic depth."""
-    offers: Needs = "dropping"
-
-
 def model_facts(name: str, args: dict[str, Any] | None = None, *, needs: Needs = "pooled") -> ModelFacts:
-    """Looks a timm model up without allocating its weights.
-
-    Args:
-        name: A timm model name, with or without a pretrained tag.
-        args: Further arguments of its constructor (``--model.args``); those of a plain ViT are for others to refuse.
-        needs: What of it is used.
+    """Looks a timm model up (with or without a pretrained tag) without allocating its weights.
 
     Raises:
-        UserError: For a name timm does not know, arguments that its class does not take, a model that does not make one
-            vector of an image, or one that offers less than is needed.
+        UserError: For a name timm does not know, arguments that its class does not take (those of a plain ViT are for
+            others to refuse), a model that does not make one vector of an image, or one that offers less than needed.
     """
     if not timm.is_model(name):
         raise UserError(
@@ -63,17 +40,11 @@ def model_facts(name: str, args: dict[str, Any] | None = None, *, needs: Needs =
     model, args = _on_meta(name, {}), args or {}
     reason = _why_not_plain(model)
     if reason is None:
-        vit = _plain(model)
-        attention = vit.blocks[0].attn
-        assert isinstance(attention, Attention)
+        vit: Any = model
         return ModelFacts(
-            vit.patch_embed.img_size[0],
-            vit.patch_embed.proj.kernel_size[0],
-            vit.embed_dim,
-            len(vit.blocks),
-            attention.num_heads,
-            vit.has_class_token,
-        )
+            vit.patch_embed.img_size[0], vit.patch_embed.proj.kernel_size[0], vit.embed_dim, len(vit.blocks),
+            vit.blocks[0].attn.num_heads, vit.has_class_token,
+        )  # fmt: skip
     check_args(name, args)
     facts = _pooled_facts(name, args)
     if not meets(facts.offers, needs):
@@ -110,9 +81,10 @@ def _pooled_facts(name: str, args: dict[str, Any]) -> ModelFacts:
     stride = info[-1]["reduction"] if info else 1
     backbone = PooledBackbone(model, name, args, own)
     flexible = _takes(model, "strict_img_size") or backbone.width_at(own + stride) == backbone.embed_dim
+    sized = _takes(model, "img_size") and bool(model.pretrained_cfg.get("fixed_input_size"))
     return ModelFacts(
         own, stride, backbone.embed_dim, backbone.depth, 1, False, plain=False, flexible=flexible,
-        sized=_sized(model), drop_path=backbone.draws_drop_path, offers="pooled",
+        sized=sized, drop_path=backbone.draws_drop_path, offers="pooled",
     )  # fmt: skip
 
 
@@ -124,15 +96,7 @@ _OURS = {
 
 
 def check_args(name: str, args: Mapping[str, Any]) -> None:
-    """Refuses arguments that the constructor of a timm model does not have, or cannot be built with.
-
-    Args:
-        name: timm's name of the model.
-        args: As given by ``--model.args``.
-
-    Raises:
-        UserError: Naming the argument and what there is, in one line.
-    """
+    """Refuses (``UserError``) arguments that the constructor of a timm model does not have or cannot be built with."""
     kind = type(_on_meta(name, {}))
     names, more = _arguments(kind)
     known = [key for key in names if key not in (*_OURS, "cfg") and not key.endswith("drop_rate")]
@@ -149,11 +113,6 @@ def check_args(name: str, args: Mapping[str, Any]) -> None:
             _on_meta(name, args)
         except Exception as error:  # whatever a constructor raises at values that are none
             raise UserError(f"--model.args {json.dumps(args)}: timm cannot build {name} so ({error})") from error
-
-
-def _sized(model: Any) -> bool:
-    """Whether a model has positions or windows for one size of images, which its constructor takes."""
-    return _takes(model, "img_size") and bool(model.pretrained_cfg.get("fixed_input_size"))
 
 
 def _takes(model: torch.nn.Module, argument: str) -> bool:
@@ -186,11 +145,6 @@ def _why_not_plain(model: torch.nn.Module) -> str | None:
     return None
 
 
-def _plain(model: torch.nn.Module) -> VisionTransformer:
-    assert isinstance(model, VisionTransformer)
-    return model
-
-
 def timm_args(cfg: ResolvedModel, channels: int) -> dict[str, Any]:
     """Arguments of ``timm.create_model`` for a resolved config: no classifier, norm before pooling."""
     if cfg.patch_size is None:  # no plain ViT
@@ -204,28 +158,17 @@ def timm_args(cfg: ResolvedModel, channels: int) -> dict[str, Any]:
             args["dynamic_img_size"] = True
         return args
     args = {
-        "img_size": cfg.img_size,
-        "patch_size": cfg.patch_size,
-        "in_chans": channels,
-        "embed_dim": cfg.width,
-        "depth": cfg.depth,
-        "num_heads": cfg.heads,
-        "global_pool": "avg" if cfg.pool == "mean" else "token",
-        "fc_norm": False,
-        "pos_embed": "none" if cfg.positions == "none" else None,
-    }
+        "img_size": cfg.img_size, "patch_size": cfg.patch_size, "in_chans": channels, "embed_dim": cfg.width,
+        "depth": cfg.depth, "num_heads": cfg.heads, "global_pool": "avg" if cfg.pool == "mean" else "token",
+        "fc_norm": False, "pos_embed": "none" if cfg.positions == "none" else None,
+    }  # fmt: skip
     return {key: value for key, value in args.items() if value is not None}
 
 
 def build_backbone(cfg: ResolvedModel, channels: int) -> Backbone:
     """Builds a backbone with random weights from torch's global generator (seed it first).
 
-    Args:
-        cfg: A resolved model config (``configs.resolve``).
-        channels: C of the images.
-
-    Returns:
-        The backbone; sine-cosine positions are filled in and trainable (an objective may freeze them).
+    Sine-cosine positions are filled in and trainable; an objective may freeze them.
 
     Raises:
         UserError: When sizes do not divide, or the model cannot read images of that size.
@@ -241,13 +184,8 @@ def make_backbone(
 ) -> Backbone:
     """A backbone by timm's name and arguments: with tokens for a plain ViT, else one vector per image.
 
-    Args:
-        architecture: timm's model name.
-        model_args: Arguments of ``timm.create_model``.
-        positions: ``sincos`` fills a plain ViT's position embedding with that table, ``factorised`` replaces it by one
-            table per axis; otherwise it stays as the arguments make it.
-        img_size: Side of the input in pixels, where the arguments of a model that is no plain ViT do not say it;
-            default: the model's own.
+    Positions ``sincos`` fill a plain ViT's embedding with that table, ``factorised`` replace it by a table per axis,
+    others stay as the arguments make them. ``img_size`` is for other models whose arguments do not say it.
 
     Raises:
         UserError: When the model does not make one vector of an image.
@@ -266,24 +204,17 @@ def make_backbone(
 
 
 def check_sizes(backbone: Backbone, sizes: Sequence[int]) -> None:
-    """Refuses a network that cannot read images of several sizes, as multi-crop has them.
-
-    Args:
-        backbone: As built for the first of them.
-        sizes: Sides in pixels: of global crops, then of local ones.
+    """Refuses a network (built for the first size) that cannot read images of several sizes, as multi-crop has them.
 
     Raises:
-        UserError: Naming the model, the size and what to do.
+        UserError: Naming the model, the side in pixels and what to do.
     """
     for size in sizes:
         if isinstance(backbone, PooledBackbone):
             reads, why = backbone.width_at(size) == backbone.embed_dim, f"beside those of {sizes[0]}"
         else:
-            assert isinstance(backbone, ViTBackbone)
-            reads, why = (
-                size % backbone.patch_size == 0,
-                f"which are no multiple of its patches of {backbone.patch_size}",
-            )
+            patch = with_tokens(backbone, "multi-crop").patch_size
+            reads, why = size % patch == 0, f"which are no multiple of its patches of {patch}"
         if not reads:
             raise UserError(
                 f"{backbone.architecture} cannot read local crops of {size} pixels {why}; use --crops.local_crops 0, "
@@ -314,3 +245,40 @@ def check_shape(cfg: ModelConfig) -> None:
         raise UserError(f"--model.positions sincos needs a --model.width that is a multiple of 4, got {width}")
     if cfg.positions == "factorised" and width % 2:
         raise UserError(f"--model.positions factorised needs an even --model.width, got {width}")
+
+
+def adapt(backbone: Backbone, *, img_size: int | None = None, patch_size: int | None = None) -> Backbone:
+    """The same network for another input or patch size in pixels: what fine-tuning on larger images starts from.
+
+    Positions are interpolated to the new grid (ViT, section 3.2) while rows of class and register tokens stay. The
+    patch projection is multiplied by the pseudo-inverse of the resizing of patches (Beyer et al. 2023, "FlexiViT",
+    section 3.4), so that an enlarged patch gives the token of the original one. A model that is no plain ViT reads
+    images of another size as it is, or not at all. The given backbone stays, and comes back where nothing changes.
+
+    Raises:
+        UserError: When the image size is no multiple of the patch size, or cannot be read, or there are no patches.
+    """
+    name, size = backbone.architecture, img_size or backbone.img_size
+    if not isinstance(backbone, ViTBackbone):
+        if patch_size is not None:
+            raise UserError(f"--model.patch_size {patch_size} is for plain ViTs; {name} has no patches")
+        if size != backbone.img_size:
+            if not isinstance(backbone, PooledBackbone) or backbone.width_at(size) != backbone.embed_dim:
+                raise UserError(
+                    f"--model.img_size {size}: this {name} cannot read images of that size; leave it out, "
+                    f"they are then resized to {backbone.img_size} pixels"
+                )
+            backbone = copy.deepcopy(backbone)
+            backbone.img_size = size
+        return backbone
+    patch = patch_size or backbone.patch_size
+    if (size, patch) == (backbone.img_size, backbone.patch_size):
+        return backbone
+    check_shape(ModelConfig(None, size, patch, backbone.embed_dim, heads=1, positions="learnable"))
+    new = with_tokens(make_backbone(name, {**backbone.model_args, "img_size": size, "patch_size": patch}), "adapt")
+    state, projection = dict(backbone.timm_state()), "patch_embed.proj.weight"
+    state[projection] = resample_patch_embed(state[projection], [patch, patch])
+    if "pos_embed" in state:
+        state["pos_embed"] = resample(state["pos_embed"], backbone.grid, new.grid, prefix=backbone.embedded_prefix)
+    new.load_timm_state(state)
+    return new

@@ -1,42 +1,25 @@
-"""Classifier heads."""
+"""Heads on a backbone: classifiers, and DINO's projection."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from itertools import pairwise
 
+import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from ssl_vit.models.backbone import Backbone, Pool
 
 
-def make_head(width: int, classes: int, hidden: int = 0) -> nn.Module:
-    """A linear classifier, or one with a hidden tanh layer for pre-training on labels (ViT, section 3.1).
-
-    Args:
-        width: D of the features.
-        classes: Number of classes.
-        hidden: Width of the hidden layer; 0 for none. Fine-tuning replaces such a head by a linear one.
-    """
-    last = nn.Linear(hidden or width, classes)
-    nn.init.trunc_normal_(last.weight, std=2e-5)  # MAE's fine-tuning: logits start at zero
-    nn.init.zeros_(last.bias)
-    if not hidden:
-        return last
-    return nn.Sequential(OrderedDict(pre_logits=nn.Linear(width, hidden), tanh=nn.Tanh(), logits=last))
-
-
 class Classifier(nn.Module):
     """A backbone, its pooling and a head: images to logits."""
 
     def __init__(self, backbone: Backbone, classes: int, *, pool: Pool, hidden: int = 0) -> None:
-        """Puts a head on a backbone.
+        """Puts a linear head on a backbone, or one with ``hidden`` tanh units (ViT, section 3.1).
 
-        Args:
-            backbone: Where the features come from.
-            classes: Number of classes.
-            pool: What the head reads; ``mean_prenorm`` adds the fresh LayerNorm that MAE calls fc_norm.
-            hidden: Width of a hidden layer in the head; 0 for a linear one.
+        The pool ``mean_prenorm`` adds the fresh LayerNorm that MAE calls fc_norm.
         """
         super().__init__()
         self.backbone = backbone
@@ -47,10 +30,60 @@ class Classifier(nn.Module):
             for name, parameter in backbone.named_parameters():
                 if backbone.layer_id(name) == backbone.depth + 1:
                     parameter.requires_grad_(False)
-        self.head = make_head(backbone.embed_dim, classes, hidden)
+        last = nn.Linear(hidden or backbone.embed_dim, classes)
+        nn.init.trunc_normal_(last.weight, std=2e-5)  # MAE's fine-tuning: logits start at zero
+        nn.init.zeros_(last.bias)
+        self.head: nn.Module = last
+        if hidden:
+            first = nn.Linear(backbone.embed_dim, hidden)
+            self.head = nn.Sequential(OrderedDict(pre_logits=first, tanh=nn.Tanh(), logits=last))
 
     def forward(
         self, images: Float[Tensor, "B C H W"], drop: Float[Tensor, " B *L"] | None = None
     ) -> Float[Tensor, "B K"]:
         """Logits of every class."""
         return self.head(self.fc_norm(self.backbone.forward_pooled(images, pool=self.pool, drop=drop)))
+
+
+class ProjectionHead(nn.Module):
+    """y = W z / |z|, z = MLP(x): an MLP with GELU, a bottleneck of length 1, rows of W weight-normalised, no bias.
+
+    Caron et al. 2021, section 3.2 and appendix C. Row k of W is gain_k times a direction of length 1, and both are
+    plain parameters: so the head can be copied, and saved under names of its own.
+    """
+
+    def __init__(
+        self, width: int, out_dim: int, *, hidden: int, bottleneck: int, layers: int = 3, fixed_gain: bool = True
+    ) -> None:
+        """Random directions of torch's default deviation, gains of 1 (``fixed_gain``: they stay), others 0.02.
+
+        D is ``width``, K ``out_dim``, ``hidden`` and ``bottleneck`` are widths; at least one of ``layers`` leads to z.
+        """
+        super().__init__()
+        widths = [width, *[hidden] * (layers - 1), bottleneck]
+        parts: list[nn.Module] = []
+        for before, after in pairwise(widths):
+            linear = nn.Linear(before, after)
+            nn.init.trunc_normal_(linear.weight, std=0.02)
+            nn.init.zeros_(linear.bias)
+            parts += [linear, nn.GELU()]
+        self.mlp = nn.Sequential(*parts[:-1])
+        self.direction = nn.Parameter(torch.empty(out_dim, bottleneck).uniform_(-(bottleneck**-0.5), bottleneck**-0.5))
+        self.gain = nn.Parameter(torch.ones(out_dim, 1), requires_grad=not fixed_gain)
+
+    def bottleneck(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B Z"]:
+        """Z / |z|."""
+        z = self.mlp(x)
+        return F.normalize(z.to(torch.promote_types(z.dtype, torch.float32)), dim=-1)
+
+    def prototypes(self) -> Float[Tensor, "K Z"]:
+        """W, one row per output."""
+        return self.gain * F.normalize(self.direction, dim=-1)
+
+    def last_layer(self) -> list[nn.Parameter]:
+        """What is not trained in the first epochs."""
+        return [self.direction, self.gain]
+
+    def forward(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B K"]:
+        """Outputs before any softmax."""
+        return F.linear(self.bottleneck(x), self.prototypes())

@@ -33,16 +33,10 @@ class PooledBackbone(Backbone):
     class_token = False
 
     def __init__(self, model: nn.Module, architecture: str, model_args: dict[str, Any], img_size: int) -> None:
-        """Wraps a timm model; batch normalisation, dropout and stochastic depth in it are replaced.
-
-        Args:
-            model: Without classifier (``num_classes=0``); built with ``drop_path_rate=LARGEST`` where it takes one.
-            architecture: timm's name of it.
-            model_args: Further arguments of ``timm.create_model`` that build the same network.
-            img_size: Side of the input in pixels.
+        """Wraps a timm model without classifier, built with ``drop_path_rate=LARGEST`` where it takes one.
 
         Raises:
-            UserError: When the model does not make one vector of an image of that size.
+            UserError: When the model does not make one vector of an image of ``img_size`` pixels.
         """
         super().__init__()
         self.places = DropPlaces(model)
@@ -75,11 +69,7 @@ class PooledBackbone(Backbone):
         self.embed_dim, self.img_size = width, img_size
 
     def width_at(self, size: int) -> int | None:
-        """Numbers in the vector of an image of that many pixels; None where the model cannot read it.
-
-        Args:
-            size: Side of the image in pixels.
-        """
+        """Numbers in the vector of an image with a side of that many pixels; None where the model cannot read it."""
         weight, training = next(self.model.parameters()), self.model.training
         images = torch.zeros(1, self.channels, size, size, device=weight.device, dtype=weight.dtype)
         try:
@@ -111,8 +101,7 @@ class PooledBackbone(Backbone):
                 f"--fit.recompute true: {self.architecture} has batch normalisation, which must see a batch once"
             )
         if self.draws_drop_path:
-            self.places.recompute(model)
-            return
+            return self.places.recompute(model)
         try:
             model.set_grad_checkpointing(True)
         except (AttributeError, AssertionError):
@@ -149,7 +138,7 @@ class PooledBackbone(Backbone):
         return self.places.rates(rate)
 
     def feature_map(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D h w"]:
-        """Features of every place of the image after the last layer, D channels."""
+        """The last feature map; see ``Backbone.feature_map``."""
         model: Any = self.model
         x = model.forward_features(images)
         if isinstance(x, (tuple, list)):  # of several resolutions: the deepest

@@ -13,23 +13,16 @@ from torch import Tensor, nn
 def sincos_2d(width: int, grid: tuple[int, int]) -> Float[Tensor, "N D"]:
     """Fixed 2-D sine-cosine positions in the order of the official MAE code: sin(x), cos(x), sin(y), cos(y).
 
-    Args:
-        width: D, a multiple of 4.
-        grid: Rows and columns of patches; N = rows * columns, row-major.
-
-    Returns:
-        One float64 row per patch.
+    One float64 row per patch of ``grid`` (rows, columns), row-major.
 
     Raises:
-        ValueError: When the width is no multiple of 4.
+        ValueError: When the width D is no multiple of 4.
     """
     if width % 4:
         raise ValueError(f"sine-cosine positions need a width that is a multiple of 4, got {width}")
     rows, columns = grid
     frequency = 10000.0 ** -(torch.arange(width // 4, dtype=torch.float64) / (width / 4))
-    y, x = torch.meshgrid(
-        torch.arange(rows, dtype=torch.float64), torch.arange(columns, dtype=torch.float64), indexing="ij"
-    )
+    y, x = torch.meshgrid(*(torch.arange(n, dtype=torch.float64) for n in (rows, columns)), indexing="ij")
     angles = [axis.reshape(-1, 1) * frequency for axis in (x, y)]
     return torch.cat([wave for angle in angles for wave in (angle.sin(), angle.cos())], dim=1)
 
@@ -44,10 +37,7 @@ class FactorisedPositions(nn.Module):
     def __init__(self, width: int, grid: tuple[int, int], prefix: int) -> None:
         """Draws tables of deviation .02, as timm's are, from torch's global generator.
 
-        Args:
-            width: D, an even number.
-            grid: Rows and columns of patches.
-            prefix: Class and register tokens, each with a row of its own; 0 where they have no position.
+        The width D is even; each of ``prefix`` class and register tokens has a row of its own.
         """
         super().__init__()
         rows, columns = grid
@@ -77,16 +67,9 @@ def _axis_weights(old: int, new: int, dtype: torch.dtype, device: torch.device) 
 def resample(
     positions: Float[Tensor, "1 L D"], old: tuple[int, int], new: tuple[int, int], *, prefix: int
 ) -> Float[Tensor, "1 M D"]:
-    """Interpolates position embeddings to another grid (ViT, section 3.2); prefix rows stay as they are.
+    """Interpolates position embeddings to another grid (ViT, section 3.2); ``prefix`` rows stay as they are.
 
-    Args:
-        positions: ``prefix`` rows followed by one row per patch of the old grid, row-major.
-        old: Rows and columns that the embedding was made for.
-        new: Rows and columns wanted; the same as ``old`` returns ``positions`` itself.
-        prefix: Rows that belong to class and register tokens.
-
-    Returns:
-        ``prefix`` rows followed by one row per patch of the new grid.
+    They are followed by one row per patch of the grid (rows, columns), row-major; the same grid returns ``positions``.
     """
     if old == new:
         return positions

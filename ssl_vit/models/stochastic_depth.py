@@ -17,23 +17,8 @@ LARGEST = 0.5
 
 
 def linear_rates(depth: int, rate: float) -> Float[Tensor, "L 2"] | None:
-    """Rates of a plain ViT's blocks, each with two residual branches: linear from 0 at the first to ``rate``.
-
-    Args:
-        depth: L, number of blocks.
-        rate: Of the last block, in [0, 1).
-
-    Returns:
-        On the host; None where ``rate`` is 0.
-    """
+    """Rates of a plain ViT's L blocks, two residual branches each: linear from 0 to ``rate``, None where that is 0."""
     return torch.linspace(0.0, rate, depth, device="cpu")[:, None].repeat(1, 2) if rate else None
-
-
-class _Pass:
-    """What the places of a model read while it runs."""
-
-    def __init__(self) -> None:
-        self.factors: Tensor | None = None
 
 
 class KeyedDropPath(nn.Module):
@@ -43,16 +28,10 @@ class KeyedDropPath(nn.Module):
     dropped together, so that what becomes of an image depends on its own factors alone.
     """
 
-    def __init__(self, running: _Pass, place: int) -> None:
-        """Takes a place.
-
-        Args:
-            running: Holds the factors of the pass that is under way.
-            place: Which column is this one's.
-        """
+    def __init__(self, running: DropPlaces, place: int) -> None:
+        """Takes a place: a column of the factors that ``running`` holds while the model runs."""
         super().__init__()
-        self.running = running
-        self.place = place
+        self.running, self.place = running, place
 
     def forward(self, x: Float[Tensor, " R *S"]) -> Float[Tensor, " R *S"]:
         """The branch times its factors; as it is where there are none."""
@@ -74,18 +53,14 @@ class DropPlaces:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        """Replaces every ``DropPath`` of a model that was built with ``drop_path_rate=LARGEST``.
-
-        Args:
-            model: Changed in place; its numbers stay.
-        """
-        self._running = _Pass()
+        """Replaces every ``DropPath`` of a model that was built with ``drop_path_rate=LARGEST``; its numbers stay."""
+        self.factors: Tensor | None = None
         shares: list[float] = []
         self._blocks: set[type[nn.Module]] = set()
         for parent in list(model.modules()):
             for name, child in list(parent.named_children()):
                 if type(child) is DropPath:
-                    setattr(parent, name, KeyedDropPath(self._running, len(shares)))
+                    setattr(parent, name, KeyedDropPath(self, len(shares)))
                     shares.append(child.drop_prob / LARGEST)
                     self._blocks.add(type(parent))
         self.shares = tuple(shares)
@@ -95,33 +70,23 @@ class DropPlaces:
         return torch.tensor([share * rate for share in self.shares], device="cpu") if rate and self.shares else None
 
     def run(self, forward: Callable[[Tensor], Tensor], images: Tensor, drop: Float[Tensor, "B L"] | None) -> Tensor:
-        """A pass with these factors.
-
-        Args:
-            forward: Of the model.
-            images: What it reads.
-            drop: A factor per sample and place; None for none.
-        """
-        self._running.factors = drop
+        """A pass with a factor per sample and place; None for none."""
+        self.factors = drop
         try:
             return forward(images)
         finally:
-            self._running.factors = None
+            self.factors = None
 
     def recompute(self, model: nn.Module) -> None:
-        """From now on the residual blocks of a model keep what enters them alone, and compute the rest again.
-
-        Args:
-            model: The one that was given at first; changed in place.
-        """
+        """From now on the residual blocks of the model keep what enters them alone, and compute the rest again."""
         for child in model.children():
             if type(child) in self._blocks:
-                child.forward = partial(_recomputed, child.forward, self._running)
+                child.forward = partial(_recomputed, child.forward, self)
             else:
                 self.recompute(child)
 
 
-def _recomputed(forward: Callable[..., Any], running: _Pass, *args: Any, **options: Any) -> Any:
+def _recomputed(forward: Callable[..., Any], running: DropPlaces, *args: Any, **options: Any) -> Any:
     """A block under activation checkpointing, computed again with the factors of its own pass."""
     if not torch.is_grad_enabled():
         return forward(*args, **options)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, cast
 
 import torch
@@ -13,18 +12,13 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from ssl_vit.models.backbone import Pool, Replace, TokenBackbone, Tokens
-from ssl_vit.models.blocks import attention_rows, run_block, run_block_for
+from ssl_vit.models.blocks import attention_rows, run_block
 from ssl_vit.models.positions import FactorisedPositions, resample, sincos_2d
 from ssl_vit.models.stochastic_depth import linear_rates
 
 
 def patchify(images: Float[Tensor, "B C H W"], size: int) -> Float[Tensor, "B N P"]:
-    """Non-overlapping patches, flattened (channel, row, column) as a convolution's weight is; N row-major.
-
-    Args:
-        images: Pixels; H and W are multiples of ``size``.
-        size: Side of a patch in pixels; P = C * size * size.
-    """
+    """Non-overlapping patches of ``size`` pixels, flattened (channel, row, column) as a convolution's weight is."""
     batch, channels, height, width = images.shape
     grid = images.reshape(batch, channels, height // size, size, width // size, size)
     return grid.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
@@ -42,13 +36,7 @@ class ViTBackbone(TokenBackbone):
     draws_drop_path = True
 
     def __init__(self, vit: VisionTransformer, architecture: str, model_args: dict[str, Any]) -> None:
-        """Wraps a timm model.
-
-        Args:
-            vit: A plain VisionTransformer without classifier.
-            architecture: timm's name of it.
-            model_args: Further arguments of ``timm.create_model`` that build the same network.
-        """
+        """Wraps a plain ViT without classifier, which ``timm.create_model`` makes of this name and these arguments."""
         super().__init__()
         self.vit = vit
         self.architecture = architecture
@@ -58,8 +46,7 @@ class ViTBackbone(TokenBackbone):
         self.channels = vit.patch_embed.proj.in_channels
         self.patch_size = vit.patch_embed.proj.kernel_size[0]
         self.img_size = int(vit.patch_embed.img_size[0])
-        rows, columns = vit.patch_embed.grid_size
-        self.grid = (rows, columns)
+        self.grid: tuple[int, int] = vit.patch_embed.grid_size
         self.prefix_tokens = vit.num_prefix_tokens
         self.class_token = vit.has_class_token
         self.embedded_prefix = 0 if vit.no_embed_class else vit.num_prefix_tokens
@@ -109,20 +96,17 @@ class ViTBackbone(TokenBackbone):
         self, i: int, x: Float[Tensor, "B T D"], drop: Float[Tensor, "B L 2"] | None, wanted: slice | None = None
     ) -> Float[Tensor, "B _ D"]:
         """Block i, of all tokens or of those wanted."""
-        block, factors = self.vit.blocks[i], None if drop is None else drop[:, i]
-        run = partial(run_block, block) if wanted is None else partial(run_block_for, block, wanted=wanted)
+        given = self.vit.blocks[i], x, None if drop is None else drop[:, i], wanted
         if self.recompute and torch.is_grad_enabled():
-            return cast(Tensor, checkpoint(run, x, drop=factors, use_reentrant=False, preserve_rng_state=False))
-        return run(x, drop=factors)
+            return cast(Tensor, checkpoint(run_block, *given, use_reentrant=False, preserve_rng_state=False))
+        return run_block(*given)
 
     def layer_id(self, name: str) -> int:
         """0 for embeddings, i + 1 for block i, depth + 1 for the final norm."""
-        words = name.removeprefix("vit.").split(".")
-        if words[0] in ("cls_token", "reg_token", "pos_embed", "patch_embed", "norm_pre", "axes"):
+        first, *words = name.removeprefix("vit.").split(".")
+        if first in ("cls_token", "reg_token", "pos_embed", "patch_embed", "norm_pre", "axes"):
             return 0
-        if words[0] == "blocks":
-            return int(words[1]) + 1
-        return self.depth + 1
+        return int(words[0]) + 1 if first == "blocks" else self.depth + 1
 
     def _embed(
         self, images: Float[Tensor, "B C H W"], keep_ids: Int[Tensor, "B K"] | None, replace: Replace | None = None
@@ -192,26 +176,13 @@ class ViTBackbone(TokenBackbone):
                 pooled.append(x[:, 0] if part == "cls" else x[:, self.prefix_tokens :].mean(dim=1))
         return torch.cat(pooled, dim=1)
 
-    def feature_map(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D h w"]:
-        """Patch tokens after the final norm; see ``Backbone.feature_map``."""
-        tokens = self.forward_tokens(images)
-        return tokens.patches.transpose(1, 2).unflatten(2, tokens.grid)
-
-    def attention(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B heads N"]:
-        """Of the class token in the last block; see ``TokenBackbone.attention``."""
-        if not self.class_token:
-            raise ValueError(f"{self.architecture} has no class token whose attention could be read")
-        x, _ = self._embed(images, None)
-        *earlier, last = self.vit.blocks
-        for block in earlier:
-            x = run_block(block, x, None)
-        return attention_rows(last, x, slice(0, 1))[:, :, 0, self.prefix_tokens :]
-
-    def attentions(self, images: Float[Tensor, "B C H W"]) -> list[Float[Tensor, "B heads T T"]]:
+    def attentions(
+        self, images: Float[Tensor, "B C H W"], wanted: slice = slice(None)
+    ) -> list[Float[Tensor, "B heads M T"]]:
         """Of every block; see ``TokenBackbone.attentions``."""
         x, _ = self._embed(images, None)
         found: list[Tensor] = []
         for block in self.vit.blocks:
-            found.append(attention_rows(block, x))
-            x = run_block(block, x, None)
+            found.append(attention_rows(block, x, wanted))
+            x = run_block(block, x)
         return found

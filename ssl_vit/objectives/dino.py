@@ -19,7 +19,7 @@ from ssl_vit.core.schedules import base_momentum, teacher_momentum, teacher_temp
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.methods.dino import ResolvedDINO, ResolvedDINORecipe
 from ssl_vit.models.backbone import Backbone, Pool, pooled_views
-from ssl_vit.models.projection import ProjectionHead
+from ssl_vit.models.heads import ProjectionHead
 from ssl_vit.objectives.base import Built, Clock, Objective, StepOutput
 from ssl_vit.objectives.distillation import LastLayer, LossParts, Teaching, cross_view_loss, sinkhorn_knopp
 from ssl_vit.objectives.health import Observations, Watch, collapse_kind, explain_collapse, steps_between_looks

@@ -17,8 +17,7 @@ from ssl_vit.data.loading.batch import Batch
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.methods.mae import ResolvedMAE, ResolvedMAERecipe
 from ssl_vit.models.backbone import Backbone, TokenBackbone, Tokens, with_tokens
-from ssl_vit.models.blocks import make_blocks, run_block_for
-from ssl_vit.models.init import init_weights
+from ssl_vit.models.blocks import init_weights, make_blocks, run_block
 from ssl_vit.models.positions import sincos_2d
 from ssl_vit.models.vit import gather_patches
 from ssl_vit.objectives.base import Built, Objective, StepOutput
@@ -109,7 +108,7 @@ class MAE(Objective):
         x = torch.cat([prefix.to(hidden.dtype), kept + where[mask.keep_ids], hidden], dim=1)
         for block in self.blocks[:-1]:
             x = block(x)
-        x = run_block_for(self.blocks[-1], x, slice(prefix.shape[1] if every else seen.shape[1], None))
+        x = run_block(self.blocks[-1], x, wanted=slice(prefix.shape[1] if every else seen.shape[1], None))
         return self.pred(self.norm(x))
 
     def forward(self, inputs: dict[str, Tensor]) -> StepOutput:

@@ -21,7 +21,7 @@ from ssl_vit.models.batchnorm import running_statistics
 from ssl_vit.models.heads import Classifier
 from ssl_vit.objectives.base import Clock, Objective, StepOutput
 from ssl_vit.views import mixing
-from ssl_vit.views.erasing import erase
+from ssl_vit.views.mixing import erase
 from ssl_vit.views.training import View, drop_path_factors, host_key, sample_key, train_images
 
 _LOSSES = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from math import floor, isfinite, log10
 from typing import NamedTuple
 
@@ -24,24 +24,28 @@ class Cell(NamedTuple):
     code: bool = False
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """Headings and rows; columns from ``numbers`` on are numbers."""
 
     headings: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     numbers: int
     note: str = ""
+    head: str = ""
+    """What stands above it."""
 
     def __bool__(self) -> bool:
         """Whether there is anything in it."""
         return bool(self.rows)
 
 
-def table(headings: tuple[str, ...], rows: list[list[Cell | str]], numbers: int, note: str = "") -> Table:
+Row = Sequence[Cell | str]
+
+
+def table(headings: tuple[str, ...], rows: Iterable[Row], numbers: int, note: str = "", head: str = "") -> Table:
     """A table whose plain words are cells too."""
     made = tuple(tuple(c if isinstance(c, Cell) else Cell(c) for c in row) for row in rows)
-    return Table(headings, made, numbers, note)
+    return Table(headings, made, numbers, note, head)
 
 
 def heading(metric: str) -> str:
@@ -109,10 +113,9 @@ def operations(value: float | int | None) -> str:
     """Floating-point operations."""
     if not value:
         return NOTHING
-    for size, unit in ((1e21, "Z"), (1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G")):
-        if value >= size:
-            return f"{_three_digits(value / size)} {unit}FLOP"
-    return f"{value:,.0f} FLOP"
+    known = ((1e21, "Z"), (1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"))
+    size, unit = next((one for one in known if value >= one[0]), (1.0, ""))
+    return f"{_three_digits(value / size)} {unit}FLOP" if unit else f"{value:,.0f} FLOP"
 
 
 def memory(value: float | int | None) -> str:
@@ -129,3 +132,8 @@ def _three_digits(value: float) -> str:
 def count(value: float | int | None) -> str:
     """A whole number, with its thousands apart."""
     return NOTHING if value is None else f"{value:,.0f}"
+
+
+def several(counts: Iterable[int]) -> str:
+    """Some whole numbers."""
+    return ", ".join(map(count, counts))

@@ -8,8 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ssl_vit.data.loading.chosen import some_images
-from ssl_vit.data.loading.loader import Batch, Loader
+from ssl_vit.data.loading.loader import Batch, Loader, some_images
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.models.backbone import Backbone, Pool, as_judged
 from ssl_vit.objectives.base import Clock

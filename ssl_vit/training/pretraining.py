@@ -213,7 +213,7 @@ def what_next(cfg: ResolvedPretraining, start: Beginning, run: RunDir, picture: 
 def _baseline_options(cfg: ResolvedPretraining, start: Beginning) -> list[str]:
     """The options with which the labelled baseline uses the same images and network."""
     side, named, model, shape = start.side, start.named, cfg.model, start.facts.shape
-    name = None if model.name == networks.default_name(ModelConfig(), side, named) else model.name
+    name = None if model.name == networks.wanted(ModelConfig(), side, named)[0] else model.name
     usual: ModelConfig = networks.resolve_model(ModelConfig(name), side, shape, named)
     if cfg.eval.data.path not in (None, cfg.data.path):  # other images would choose another network: name all of it
         name, usual = None, ModelConfig()

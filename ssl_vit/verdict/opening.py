@@ -12,6 +12,7 @@ import numpy as np
 
 from ssl_vit.configs import networks, presets
 from ssl_vit.configs.metrics import METRICS
+from ssl_vit.configs.networks import Needs, meets
 from ssl_vit.configs.presets import Task
 from ssl_vit.core.dist import gather_lists, rank_and_world
 from ssl_vit.core.errors import UserError
@@ -25,8 +26,8 @@ from ssl_vit.exports.origin import recorded_data
 from ssl_vit.exports.timm_folder import export_backbone
 from ssl_vit.methods import METHODS, Facts
 from ssl_vit.methods.supervised import labelled_rate
-from ssl_vit.models.backbone import Needs, Pool, meets
-from ssl_vit.models.build import build_backbone, check_shape, model_facts
+from ssl_vit.models.backbone import Pool
+from ssl_vit.models.build import build_backbone, model_facts
 from ssl_vit.verdict.named import named_runs
 from ssl_vit.verdict.networks import cnn_for, prepare_public
 from ssl_vit.verdict.options import Comparison, label_counts, methods_of, seconds_of
@@ -84,7 +85,6 @@ def open_study(cfg: Comparison, folder: Path, pool: ImageSet, data: Labelled) ->
     short = cfg.data.window or pool.sizes.short_side
     shape = model_facts(*networks.wanted(model, short, cfg.preset))
     resolved = networks.resolve_model(model, short, shape, cfg.preset)
-    check_shape(resolved)
     preset = presets.preset_for(cfg.preset, resolved.img_size)
     classes = len(np.unique(train.truth)) if train.kind == "class" else None
     counts, notes = label_counts(cfg.verdict, len(train), classes, cfg.data.path == "digits" and not cfg.eval.data.path)

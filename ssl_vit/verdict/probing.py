@@ -12,14 +12,13 @@ import torch
 
 from ssl_vit.configs import EvalConfig, KNNRecipe, LinearConfig, LinearRecipe, RunConfig
 from ssl_vit.configs.protocols import PROTOCOLS
-from ssl_vit.evaluation.answers import answers_of
+from ssl_vit.evaluation.answers import answered
 from ssl_vit.evaluation.features import Features, candidate_pools
 from ssl_vit.evaluation.few_label import labelled_draw
+from ssl_vit.evaluation.knn import by_neighbours
 from ssl_vit.evaluation.linear_cached import CachedFit, linear_cached
 from ssl_vit.evaluation.metrics import judge
-from ssl_vit.evaluation.protocol import result_of
-from ssl_vit.evaluation.protocols.neighbours import by_neighbours
-from ssl_vit.evaluation.session import Contestant, Session, contestants, extract_both, open_session
+from ssl_vit.evaluation.session import Contestant, Session, contestants, extract_both, open_session, result_of
 from ssl_vit.methods.starts import pretrained, titles
 from ssl_vit.runs.provenance import commit, hardware, versions
 from ssl_vit.training import launch
@@ -156,11 +155,7 @@ def _keep_probe(
         {"seconds": seconds, "flops": None, "images": None, "peak_memory": None},
     }  # fmt: skip
     result |= {"verdict": told, "made_with": _made_with(), "draw": draw}
-    groups = None if test.groups is None else test.groups[bank.test.index]
-    answers = answers_of(
-        study.kind, study.metric, scores, bank.test.labels, test.classes, groups, positions=bank.test.index
-    )
-    keep(study, key_of(start, use, labels, draw), result, answers)
+    keep(study, key_of(start, use, labels, draw), result, answered(test, study.metric, scores, bank.test))
 
 
 def _probe_command(study: Study, use: str, start: str, number: int, labels: int, draw: int, own: dict[str, Any]) -> str:

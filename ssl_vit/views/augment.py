@@ -24,15 +24,13 @@ _LARGE = 128
 """Side in pixels from which a CPU cuts several crops of an image one by one."""
 
 
-def _cubic(x: Tensor, a: float = -0.5) -> Tensor:
+def _kernel(x: Tensor, interpolation: Interpolation, a: float = -0.5) -> Tensor:
     x = x.abs()
+    if interpolation == "bilinear":
+        return (1.0 - x).clamp_(min=0.0)
     near = ((a + 2) * x).sub_(a + 3).mul_(x).mul_(x).add_(1)
     far = (a * x).sub_(5 * a).mul_(x).add_(8 * a).mul_(x).sub_(4 * a)
     return torch.where(x < 1, near, far.mul_(x < 2))
-
-
-def _linear(x: Tensor) -> Tensor:
-    return (1.0 - x.abs()).clamp_(min=0.0)
 
 
 def resize_weights(
@@ -57,8 +55,7 @@ def resize_weights(
         One matrix per sample; rows sum to 1 and reach no pixel whose centre lies outside the crop.
     """
     scale = (extent / out)[:, None, None]
-    row = torch.arange(out, device=start.device, dtype=start.dtype)
-    row = row.expand(len(start), -1)
+    row = torch.arange(out, device=start.device, dtype=start.dtype).expand(len(start), -1)
     if flip is not None:
         row = torch.where(flip[:, None], out - 1 - row, row)
     start, end = start[:, None, None], (start + extent)[:, None, None]
@@ -71,7 +68,7 @@ def resize_weights(
     slack = 1e-4
     inside = (pixel >= start - slack) & (pixel <= end + slack)
     distance = (pixel - centre) / stretch
-    weights = (_cubic(distance) if interpolation == "bicubic" else _linear(distance)) * inside
+    weights = _kernel(distance, interpolation) * inside
     above = torch.arange(first.numel(), device=start.device).view_as(first) * size
     place = (first.long() + above + torch.arange(near, device=start.device)).flatten()
     result = torch.zeros(first.numel() * size, device=start.device, dtype=start.dtype)
@@ -86,13 +83,11 @@ def resize_weights(
 def _table(
     size: int, out: int, interpolation: Interpolation, dtype: torch.dtype, device: torch.device
 ) -> Float[Tensor, "T S O"]:
-    """Weights of every crop of whole pixels along one axis, by extent and then start; after them those that mirror.
-
-    Transposed, because the second product takes them so.
-    """
+    """Weights of every crop of whole pixels along one axis, by extent and then start; after them those that mirror."""
     crops = [(start, extent) for extent in range(1, size + 1) for start in range(size - extent + 1)]
     start, extent = torch.tensor(crops, dtype=dtype, device=device).repeat(2, 1).unbind(1)
     flip = torch.arange(len(start), device=device) >= len(crops)
+    # Transposed, because the second product takes them so.
     return resize_weights(start, extent, size, out, flip, interpolation).transpose(1, 2).contiguous()
 
 
@@ -110,70 +105,41 @@ def _from_table(
     return weights.index_select(0, place if flip is None else place + flip * (len(weights) // 2)).transpose(1, 2)
 
 
-def crop_resize(
-    images: Float[Tensor, "B C H W"],
-    boxes: Float[Tensor, "B 4"],
-    out: int,
-    flip: Bool[Tensor, " B"] | None = None,
-    interpolation: Interpolation = "bicubic",
-    *,
-    whole: bool = False,
-) -> Float[Tensor, "B C O O"]:
-    """Crops every image to its own box, resizes it to a square and mirrors it where asked.
-
-    Args:
-        images: Pixels.
-        boxes: Top, left, height and width in pixels of these images.
-        out: O, side of the result.
-        flip: Which samples to mirror left to right; None for none.
-        interpolation: Kernel.
-        whole: Whether all boxes are of whole pixels: the weights of small images are then looked up.
-    """
-    mirrored = None if flip is None else flip[:, None]
-    return crop_resize_views(images, boxes[:, None], out, mirrored, interpolation, whole=whole)[:, 0].contiguous()
-
-
 def _products(
     images: Float[Tensor, "B C H W"], vertical: Float[Tensor, "B V O H"], horizontal: Float[Tensor, "B V O W"]
 ) -> Float[Tensor, "B V C O O"]:
     """Columns first: one product per image makes the rows of all its crops, of all channels at once."""
     batch, views, out, height = vertical.shape
-    channels, width = images.shape[1], images.shape[3]
+    channels = images.shape[1]
     rows = vertical.reshape(batch, views * out, height) @ images.transpose(1, 2).reshape(batch, height, -1)
-    crops = rows.view(batch * views, out * channels, width) @ horizontal.flatten(0, 1).transpose(1, 2)
-    return crops.view(batch, views, out, channels, out).transpose(2, 3)
+    crops = rows.view(batch * views, out * channels, -1) @ horizontal.flatten(0, 1).transpose(1, 2)
+    return crops.view(batch, views, out, channels, out).transpose(2, 3).contiguous()
 
 
-def crop_resize_views(
+def crop_resize(
     images: Float[Tensor, "B C H W"],
-    boxes: Float[Tensor, "B V 4"],
+    boxes: Float[Tensor, "B *V 4"],
     out: int,
-    flip: Bool[Tensor, "B V"] | None = None,
+    flip: Bool[Tensor, " B *V"] | None = None,
     interpolation: Interpolation = "bicubic",
     *,
     whole: bool = False,
-) -> Float[Tensor, "B V C O O"]:
-    """Several crops of every image, each as ``crop_resize`` makes it, without a copy of the image for each.
+) -> Float[Tensor, "B *V C O O"]:
+    """One or V crops of every image, resized to squares and mirrored where asked, without a copy of it for each.
 
     On a CPU, where it is worth the calls, each crop of a large image is made from its own pixels instead of by weights
-    of zero for others.
-
-    Args:
-        images: Pixels.
-        boxes: Top, left, height and width of each crop in pixels of these images.
-        out: O, side of the results.
-        flip: Which crops to mirror left to right; None for none.
-        interpolation: Kernel.
-        whole: Whether all boxes are of whole pixels: the weights of small images are then looked up.
+    of zero for others. Boxes are top, left, height and width in pixels of these images; where all are of whole pixels,
+    the weights of small images are looked up. ``flip`` says which crops to mirror left to right.
     """
-    batch, views = shape = boxes.shape[:2]
-    channels, height, width = images.shape[1:]
-    each = boxes.flatten(0, 1).to(images.dtype)
+    batch, channels, height, width = images.shape
+    each = boxes.reshape(-1, 4).to(images.dtype)
+    views = math.prod(boxes.shape[1:-1])
+    shape, result = (batch, views), (*boxes.shape[:-1], channels, out, out)
     if whole and max(height, width, out) <= SMALL:
         top, left, h, w = each.unbind(1)
         vertical = _from_table(top, h, height, out, None, interpolation)
         horizontal = _from_table(left, w, width, out, None if flip is None else flip.flatten(), interpolation)
-        return _products(images, vertical.unflatten(0, shape), horizontal.unflatten(0, shape))
+        return _products(images, vertical.unflatten(0, shape), horizontal.unflatten(0, shape)).view(result)
     if flip is not None:
         flip = torch.cat([torch.zeros_like(flip), flip]).flatten()
     # Both axes at once: no crop reaches beyond its own, so that the weights there are zeros.
@@ -186,8 +152,9 @@ def crop_resize_views(
         for i, (top, left, bottom, right) in enumerate(torch.cat([each[:, :2].floor(), ends], dim=1).long().tolist()):
             inside = images[i // views, :, top:bottom, left:right]
             crops[i] = vertical[i, :, top:bottom] @ inside @ horizontal[i, :, left:right].T
-        return crops.unflatten(0, shape)
-    return _products(images, vertical[..., :height].unflatten(0, shape), horizontal[..., :width].unflatten(0, shape))
+        return crops.view(result)
+    vertical, horizontal = vertical[..., :height].unflatten(0, shape), horizontal[..., :width].unflatten(0, shape)
+    return _products(images, vertical, horizontal).view(result)
 
 
 def crops_in_bytes(images: Shaped[Tensor, "B C H W"], out: int) -> bool:
@@ -202,48 +169,27 @@ def crops_in_bytes(images: Shaped[Tensor, "B C H W"], out: int) -> bool:
 
 def crop_bytes(
     images: UInt8[Tensor, "B C H W"],
-    boxes: Float[Tensor, "B 4"],
+    boxes: Float[Tensor, "B *V 4"],
     out: int,
-    flip: Bool[Tensor, " B"] | None = None,
+    flip: Bool[Tensor, " B *V"] | None = None,
     interpolation: Interpolation = "bicubic",
-) -> UInt8[Tensor, "B C O O"]:
-    """What ``crop_resize`` does, one image after the other in integers, rounded to 8 bits as Pillow rounds.
+) -> UInt8[Tensor, "B *V C O O"]:
+    """What ``crop_resize`` does for boxes of whole pixels, one by one in integers, rounded to 8 bits as Pillow rounds.
 
-    Args:
-        images: Pixels, fastest where the channels of a pixel lie together (channels_last).
-        boxes: Top, left, height and width in pixels of these images, whole numbers.
-        out: O, side of the result.
-        flip: Which samples to mirror left to right; None for none.
-        interpolation: Kernel.
+    It is fastest where the channels of a pixel lie together (channels_last).
     """
-    mirrored = [False] * len(boxes) if flip is None else flip.tolist()
+    shape, views = boxes.shape[:-1], math.prod(boxes.shape[1:-1])
+    mirrored = [False] * shape.numel() if flip is None else flip.flatten().tolist()
     crops: list[Tensor] = []
-    for image, (top, left, h, w), mirror in zip(images.split(1), boxes.long().tolist(), mirrored, strict=True):
+    for i, ((top, left, h, w), mirror) in enumerate(zip(boxes.reshape(-1, 4).long().tolist(), mirrored, strict=True)):
+        image = images.narrow(0, i // views, 1)
         crop = resize_bytes(image[:, :, top : top + h, left : left + w], out, interpolation)
         crops.append(crop.flip(3) if mirror else crop)
-    return crops[0] if len(crops) == 1 else torch.cat(crops)
-
-
-def mirror(images: Shaped[Tensor, "B C H W"], which: Bool[Tensor, " B"]) -> Shaped[Tensor, "B C H W"]:
-    """Mirrors some images left to right; a CPU leaves the others alone where they are large.
-
-    Args:
-        images: Pixels.
-        which: Which samples to mirror.
-    """
-    if images.device.type == "cpu" and max(images.shape[2:]) > SMALL:
-        each = [i.flip(3) if m else i for i, m in zip(images.split(1), which.tolist(), strict=True)]
-        return each[0] if len(each) == 1 else torch.cat(each)
-    return torch.where(which[:, None, None, None], images.flip(3), images)
+    return (crops[0] if len(crops) == 1 else torch.cat(crops)).unflatten(0, shape)
 
 
 def random_shift(key: Key, size: int) -> Int[Tensor, "B 2"]:
-    """Where crops of padded images begin, down and to the right: from 0 to twice the padding of an eighth of the side.
-
-    Args:
-        key: One random stream per sample.
-        size: Side of the images in pixels.
-    """
+    """Where crops of padded images begin, down and right: from 0 to twice the padding of an eighth of the side."""
     return (uniform(key, 2) * (2 * (size // 8) + 1)).long()
 
 
@@ -253,11 +199,7 @@ def pad_crop(
     """Pads squares by an eighth of their side, reflected, and cuts squares of their own size out of that.
 
     The crop of CIFAR recipes (He et al. 2016; reflected as in Zagoruyko and Komodakis 2016): no pixel is resampled.
-
-    Args:
-        images: Pixels.
-        shift: Where each crop begins in the padded image (``random_shift``).
-        flip: Which samples to mirror left to right; None for none.
+    Each crop begins at its ``random_shift``.
     """
     batch, channels, _, size = images.shape
     place = torch.arange(size, device=images.device) + shift[:, :, None] - size // 8

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -10,6 +12,28 @@ from torch import Tensor
 from ssl_vit.core.randomness import Key, uniform
 
 _LUMA = (0.299, 0.587, 0.114)
+
+
+class Operations(NamedTuple):
+    """Operations to draw from; some make sense for RGB alone (for some also of 16 bits), or for 8 bits alone."""
+
+    who: str
+    names: tuple[str, ...]
+    rgb: tuple[str, ...]
+    eight_bits: tuple[str, ...]
+    deep_rgb: bool
+
+    def sensible(self, channels: int, bits: int) -> tuple[str, ...]:
+        """What is drawn from: all of them for 8-bit RGB, else those that make sense."""
+        without: tuple[str, ...] = () if channels == 3 and (bits == 8 or self.deep_rgb) else self.rgb
+        without += () if bits == 8 else self.eight_bits
+        return tuple(name for name in self.names if name not in without)
+
+    def notice(self, channels: int, bits: int) -> str:
+        """A sentence about the operations that are left out; empty where none is."""
+        drawn = self.sensible(channels, bits)
+        left = ", ".join(name for name in self.names if name not in drawn)
+        return f"{self.who} out {left}: they make no sense for {channels} channel(s) of {bits} bits" if left else ""
 
 
 def luma(images: Float[Tensor, "B 3 H W"]) -> Float[Tensor, "B 1 H W"]:
@@ -45,13 +69,9 @@ def saturation(images: Float[Tensor, "B 3 H W"], factor: Float[Tensor, " B"]) ->
 
 
 def hue(images: Float[Tensor, "B 3 H W"], shift: Float[Tensor, " B"]) -> Float[Tensor, "B 3 H W"]:
-    """Turns every pixel's hue, in the sense of HSV, and keeps its saturation and value.
+    """Turns every pixel's hue, in the sense of HSV, by a share of a whole turn; keeps its saturation and value.
 
     The least and the largest of red, green and blue stay as they are, so that only the angle needs to be worked out.
-
-    Args:
-        images: Pixels in [0, 1].
-        shift: Share of a whole turn.
     """
     red, green, blue = images.unbind(dim=1)
     low = torch.minimum(torch.minimum(red, green), blue)
@@ -95,10 +115,7 @@ def blur_by_products(
 ) -> Float[Tensor, "B C S S"]:
     """As ``blur``, but for rounding, as two matrix products: several times faster for small images on a CPU.
 
-    Args:
-        images: Pixels.
-        sigma: Deviation of each sample's kernel in pixels.
-        reach: Pixels to each side that count: beyond three deviations there is less than 0.3 % of a kernel.
+    ``reach`` is how many pixels to each side count: beyond three deviations there is less than 0.3 % of a kernel.
     """
     size = images.shape[3]
     radius = min(reach, size - 1)
@@ -125,11 +142,6 @@ def three_augment(key: Key, images: Float[Tensor, "B C H W"], *, bits: int) -> F
     """One of grey, solarise or blur per image, then jitter (Touvron et al. 2022, "DeiT III", section 3.2).
 
     Grey needs RGB and solarise an 8-bit range that is really used; where they make no sense blur or nothing is drawn.
-
-    Args:
-        key: One random stream per sample.
-        images: Pixels in [0, 1].
-        bits: Bits per channel of the files.
     """
     u = uniform(key, 4)
     choice = (u[:, 0] * 3).long()[:, None, None, None]

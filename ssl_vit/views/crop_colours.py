@@ -1,7 +1,6 @@
 """The colour changes of DINO's crops in batches: every crop has its own draws, and its own order of the jitter.
 
-Pixels are scaled to [0, 1]. What a crop did not draw is not computed for it: crops are grouped by the operation that
-they have at each step.
+Pixels are in [0, 1]. Crops are grouped by the operation of a step: what a crop did not draw is not computed for it.
 """
 
 from __future__ import annotations
@@ -24,8 +23,9 @@ _JITTER = {"brightness": 0.4, "contrast": 0.4, "saturation": 0.2, "hue": 0.1}
 OPERATIONS = (*_JITTER, "blur", "grey", "solarise")
 _NUMBER = {name: i for i, name in enumerate(OPERATIONS)}
 _NOTHING = len(OPERATIONS)
-_NEEDS_RGB = frozenset({"saturation", "hue", "grey"})
-_NEEDS_8_BITS = frozenset({"solarise"})
+# Three channels of 16 bits are a microscope's or a satellite's, not red, green and blue.
+_ALL = colour.Operations("Crops leave", OPERATIONS, ("saturation", "hue", "grey"), ("solarise",), deep_rgb=False)
+operations, notice = _ALL.sensible, _ALL.notice
 NUMBERS = 13
 """Uniform numbers per crop: four amounts of jitter and one of blur, four for the order, four chances."""
 _NARROWEST = 1 / 6
@@ -33,37 +33,6 @@ _NARROWEST = 1 / 6
 
 Rows = list[list[Int[Tensor, " _"]]]
 """For every step, for every operation: the crops that have it there."""
-
-
-def _is_rgb(channels: int, bits: int) -> bool:
-    return channels == 3 and bits == 8
-
-
-def operations(channels: int, bits: int) -> tuple[str, ...]:
-    """What is drawn from: all of them for 8-bit RGB, else those that make sense.
-
-    Three channels of 16 bits are a microscope's or a satellite's, not red, green and blue.
-
-    Args:
-        channels: C of the images.
-        bits: Bits per channel of the files.
-    """
-    without = frozenset[str]() if _is_rgb(channels, bits) else _NEEDS_RGB
-    without |= frozenset() if bits == 8 else _NEEDS_8_BITS
-    return tuple(name for name in OPERATIONS if name not in without)
-
-
-def notice(channels: int, bits: int) -> str:
-    """A sentence about the operations that are left out; empty where none is.
-
-    Args:
-        channels: C of the images.
-        bits: Bits per channel of the files.
-    """
-    left = [name for name in OPERATIONS if name not in operations(channels, bits)]
-    if not left:
-        return ""
-    return f"Crops leave out {', '.join(left)}: they make no sense for {channels} channel(s) of {bits} bits"
 
 
 class Draws(NamedTuple):
@@ -78,20 +47,16 @@ class Draws(NamedTuple):
 def draw(u: Float[Tensor, "N numbers"], view: Int[Tensor, " N"], cfg: ResolvedCrops, names: tuple[str, ...]) -> Draws:
     """From uniform numbers to operations and amounts.
 
-    Args:
-        u: ``NUMBERS`` uniform numbers of each crop.
-        view: 0 for the first global crop, 1 for the second, more for local ones: their chances differ.
-        cfg: Resolved options.
-        names: What may be drawn, as ``operations`` has it.
+    ``view`` is 0 for the first global crop, 1 for the second, more for local ones: their chances differ. ``names`` may
+    be drawn, as ``operations`` has it.
     """
     amount, order, chance = u[:, :5].T, u[:, 5:9], u[:, 9:].T
-    values: list[Tensor] = []
-    for i, (name, most) in enumerate(_JITTER.items()):
-        most *= cfg.jitter
-        low, high = (-most, most) if name == "hue" else (max(0.0, 1.0 - most), 1.0 + most)
-        values.append(low + (high - low) * amount[i])
-    sigma = cfg.blur_sigma[0] + (cfg.blur_sigma[1] - cfg.blur_sigma[0]) * amount[4]
-    values += [sigma, torch.zeros_like(sigma), torch.zeros_like(sigma)]
+    most = {name: change * cfg.jitter for name, change in _JITTER.items()}
+    ranges = [(-m, m) if name == "hue" else (max(0.0, 1.0 - m), 1.0 + m) for name, m in most.items()]
+    ends = zip([*ranges, cfg.blur_sigma], amount, strict=True)
+    values = [low + (high - low) * drawn for (low, high), drawn in ends]
+    sigma = values[4]
+    values += [torch.zeros_like(sigma), torch.zeros_like(sigma)]
     first, second, local = cfg.blur
     blurred = chance[2] < first * (view == 0) + second * (view == 1) + local * (view > 1)
     steps: list[Tensor] = []
@@ -110,12 +75,7 @@ def draw(u: Float[Tensor, "N numbers"], view: Int[Tensor, " N"], cfg: ResolvedCr
 
 
 def group(steps: Int[Tensor, "P N"], device: torch.device) -> Rows:
-    """Sorts crops into groups of one operation each, at every step.
-
-    Args:
-        steps: What ``Draws`` says, on the host.
-        device: Where the groups are needed.
-    """
+    """Sorts crops into groups of one operation each, at every step: from the host, for where they are needed."""
     kinds = torch.arange(_NOTHING + 1)
     counts = (steps[:, None] == kinds[:, None]).sum(dim=2).tolist()
     order = sent(steps.argsort(dim=1), device)
@@ -127,16 +87,11 @@ def apply(
 ) -> None:
     """In place: the jitter in each crop's own order, then grey, blur and solarising, as torchvision defines them.
 
-    Args:
-        images: Pixels in [0, 1].
-        values: By how much each operation would change each crop, as in ``Draws``.
-        rows: Which crops have which operation at which step.
-        bits: Bits per channel of the files.
-        widest: Largest deviation of a blur in pixels.
+    Pixels are in [0, 1]; ``widest`` is the largest deviation of a blur in pixels.
     """
     changes: list[Callable[[Tensor, Tensor], Tensor]] = [
         colour.brightness,
-        partial(colour.contrast, rgb=_is_rgb(images.shape[1], bits)),
+        partial(colour.contrast, rgb=images.shape[1] == 3 and bits == 8),
         colour.saturation,
         colour.hue,
         partial(colour.blur_by_products, reach=math.ceil(3.0 * widest)),

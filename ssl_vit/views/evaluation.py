@@ -10,7 +10,6 @@ from ssl_vit.data.boxes import centre_crop, judged_share, to_canvas
 from ssl_vit.data.loading.loader import Batch
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.views import augment
-from ssl_vit.views.training import _fits
 
 
 def eval_images(batch: Batch, scale: PixelScale, size: int, dtype: torch.dtype) -> Float[Tensor, "B C S S"]:
@@ -19,10 +18,9 @@ def eval_images(batch: Batch, scale: PixelScale, size: int, dtype: torch.dtype) 
     The central square is resized to the model's input: all of the short side where images are no larger than the input,
     else ``judged_share`` of it.
     """
-    images = scale.scaled(batch.images, dtype)
-    if not (batch.native and _fits(images, size)):
+    images, canvas = scale.scaled(batch.images, dtype), batch.images.shape[2:]
+    if not (batch.native and canvas == (size, size)):
         share = torch.where(batch.sizes.amin(dim=1) > size, judged_share(size), 1.0)
         boxes = centre_crop(batch.sizes, share)
-        canvas = (images.shape[2], images.shape[3])
         images = augment.crop_resize(images, to_canvas(boxes, batch.sizes, canvas), size).clamp(0.0, 1.0)
     return scale.normalise(images)

@@ -1,7 +1,8 @@
-"""Targets from labels; mixup and CutMix between neighbours in the global order, whatever the number of processes."""
+"""Targets from labels; mixup and CutMix between neighbours in the global order, however many processes; erasing."""
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 import numpy as np
@@ -11,9 +12,13 @@ from jaxtyping import Float, Int
 from scipy.special import betaincinv
 from torch import Tensor
 
-from ssl_vit.core.randomness import Key, uniform
-from ssl_vit.data.constants import constant
+from ssl_vit.core.randomness import Key, normal, uniform
+from ssl_vit.data.constants import constant, sent
 from ssl_vit.data.targets import Kind, TargetScale
+
+_TRIES = 10
+_AREA, _RATIO = (0.02, 1 / 3), (0.3, 1 / 0.3)
+"""Share of the image and height / width of the box (least, most), as MAE fine-tunes."""
 
 
 @lru_cache(maxsize=8)
@@ -30,14 +35,6 @@ def beta(u: Float[Tensor, " B"], alpha: float) -> Float[Tensor, " B"]:
     return torch.lerp(table[below], table[below + 1], place - below)
 
 
-def smooth_targets(
-    labels: Int[Tensor, " B"], classes: int, smoothing: float, dtype: torch.dtype
-) -> Float[Tensor, "B K"]:
-    """One-hot targets with a share of the mass spread over all classes (Szegedy et al. 2016)."""
-    hot = F.one_hot(labels, classes).to(dtype)
-    return hot * (1.0 - smoothing) + smoothing / classes
-
-
 def make_targets(
     labels: Int[Tensor, " B"] | Float[Tensor, "B K"],
     kind: Kind,
@@ -49,16 +46,11 @@ def make_targets(
 ) -> Float[Tensor, "B K"]:
     """What the network is to answer: class probabilities, one probability per label, or standardised numbers.
 
-    Args:
-        labels: As ``ImageSet.labels``.
-        kind: How to read them.
-        classes: K, number of classes, labels or numbers.
-        smoothing: Mass moved from the class to all classes; of several labels, 0 and 1 each move by half of it.
-        scale: What numbers are standardised by; needed for regression alone.
-        dtype: Of the result.
+    Smoothing moves that mass from the class to all K classes (Szegedy et al. 2016); of several labels, 0 and 1 each
+    move by half of it. The scale is what numbers are standardised by; only regression needs it.
     """
     if kind == "class":
-        return smooth_targets(labels, classes, smoothing, dtype)
+        return F.one_hot(labels, classes).to(dtype) * (1.0 - smoothing) + smoothing / classes
     if kind == "multilabel":
         return labels.to(dtype) * (1.0 - smoothing) + smoothing / 2.0
     assert scale is not None
@@ -71,12 +63,8 @@ def mix(
 ) -> tuple[Float[Tensor, "B C H W"], Float[Tensor, "B K"]]:
     """Mixes each image with its neighbour (0 with 1, 2 with 3, ...): mixup or CutMix, each with half the chance.
 
-    Args:
-        key: One random stream per sample; a pair uses the first one's.
-        images: Pixels; B is even.
-        targets: Class probabilities, label probabilities or numbers: all of them mix linearly.
-        mixup: Beta parameter of mixup (Zhang et al. 2018), 0 for off.
-        cutmix: Beta parameter of CutMix (Yun et al. 2019), 0 for off.
+    A pair uses the first one's random numbers; B is even. Class probabilities, label probabilities and numbers all mix
+    linearly. The Beta parameters of mixup (Zhang et al. 2018) and CutMix (Yun et al. 2019) are 0 for off.
     """
     if not mixup and not cutmix:
         return images, targets
@@ -98,3 +86,35 @@ def mix(
     mixed = images * blend + images[partner] * (1.0 - blend)
     weight = own[:, None].to(targets.dtype)
     return mixed, targets * weight + targets[partner] * (1.0 - weight)
+
+
+def erase(
+    key: Key, images: Float[Tensor, "B C H W"], probability: float, host: Key | None = None
+) -> Float[Tensor, "B C H W"]:
+    """Replaces a random box by normal noise (Zhong et al. 2020; every pixel of its own, as MAE fine-tunes).
+
+    Ten boxes are drawn at once and the first that fits is taken; an image for which none fits stays whole.
+
+    Pixels are normalised, so that noise of unit deviation looks like them. ``host``: the same streams on the host, so
+    that the device need not be waited for.
+    """
+    channels, height, width = images.shape[1:]
+    u = uniform(host or key, 1 + 4 * _TRIES)
+    v = u[:, 1:].view(-1, 4, _TRIES)
+    area = height * width * (_AREA[0] + (_AREA[1] - _AREA[0]) * v[:, 0])
+    low, high = math.log(_RATIO[0]), math.log(_RATIO[1])
+    shape = torch.exp(low + (high - low) * v[:, 1])
+    h, w = torch.sqrt(area * shape).round(), torch.sqrt(area / shape).round()
+    fits = (h > 0) & (h < height) & (w > 0) & (w < width)
+    top, left = (v[:, 2] * (height - h + 1)).floor(), (v[:, 3] * (width - w + 1)).floor()
+    first = fits.to(torch.uint8).argmax(dim=1, keepdim=True)
+    rows = ((u[:, 0] < probability) & fits.any(dim=1)).nonzero()[:, 0]
+    boxes = torch.stack([t.gather(1, first)[rows] for t in (top, left, h, w)])
+    rows, boxes = sent(rows, images.device), sent(boxes, images.device)
+    top, left, h, w = boxes[..., None]
+    y, x = (torch.arange(n, device=images.device) for n in (height, width))
+    inside = ((y >= top) & (y < top + h))[:, :, :, None] & ((x >= left) & (x < left + w))[:, :, None]
+    noise = normal(Key(key.high[rows], key.low[rows]), channels * height * width).view(-1, channels, height, width)
+    result = images.clone()
+    result[rows] = torch.where(inside, noise.to(images.dtype), images[rows])
+    return result

@@ -19,15 +19,7 @@ from ssl_vit.data.scale import PixelScale
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.models.build import check_sizes
 from ssl_vit.views import augment
-from ssl_vit.views.crop_colours import (
-    NUMBERS,
-    Draws,
-    apply,
-    draw,
-    group,
-    notice,
-    operations,
-)
+from ssl_vit.views.crop_colours import NUMBERS, Draws, apply, draw, group, notice, operations
 from ssl_vit.views.training import View, drop_path_factors
 
 GLOBALS = 2
@@ -37,17 +29,34 @@ the cost of a call, few enough to stay in the cache and in memory that the syste
 
 
 class _Crops(NamedTuple):
-    """The views of one size."""
+    """The views of one size, in pixels, that show such shares of an image."""
 
     name: str
     views: slice
+    number: int
     size: int
     area: tuple[float, float]
+    cfg: ResolvedCrops
+    scale: PixelScale
+    dtype: torch.dtype
 
-    @property
-    def number(self) -> int:
-        """How many there are of an image."""
-        return self.views.stop - self.views.start
+    def cut(
+        self, batch: Batch, pixels: Callable[[], Float[Tensor, "B C H W"]], key: Key, u: Float[Tensor, "B V"]
+    ) -> Float[Tensor, "N C S S"]:
+        """Random crops, resized and mirrored; as they are where images are used whole and have that size."""
+        flip = u < 0.5 if self.cfg.flip else None
+        canvas = batch.images.shape[2:]
+        whole = self.area == (1.0, 1.0)
+        if whole and batch.native and canvas == (self.size, self.size):
+            same = pixels().repeat_interleave(self.number, dim=0)
+            return same if flip is None else torch.where(flip.view(-1, 1, 1, 1), same.flip(3), same)
+        sizes = batch.sizes.repeat_interleave(self.number, dim=0)
+        boxes = centre_crop(sizes) if whole else random_resized_crop(key, sizes, self.area, self.cfg.ratio)
+        boxes = to_canvas(boxes, sizes, canvas)
+        boxes = (boxes if whole else whole_pixels(boxes, canvas)).unflatten(0, u.shape)
+        if not whole and self.dtype == torch.float32 and augment.crops_in_bytes(batch.images, self.size):
+            return self.scale.scaled(augment.crop_bytes(batch.images, boxes, self.size, flip).flatten(0, 1), self.dtype)
+        return augment.crop_resize(pixels(), boxes, self.size, flip, whole=not whole).flatten(0, 1).clamp_(0.0, 1.0)
 
 
 def _keys(index: Tensor, epoch: Tensor, seed: int, purpose: str, views: int) -> Key:
@@ -61,63 +70,8 @@ def _of(values: Float[Tensor, "P N"] | Int[Tensor, "P N"], crops: _Crops, shape:
     return values.unflatten(1, shape)[:, :, crops.views].flatten(1)
 
 
-def _pieces(batch: Batch, most: int) -> list[Batch]:
-    """The batch in pieces of much the same size, so many images at most."""
-    images = len(batch.index)
-    size = math.ceil(images / math.ceil(images / most))
-    parts = [slice(start, start + size) for start in range(0, images, size)]
-    return [batch.part(p) for p in parts]
-
-
-def _cut(
-    batch: Batch,
-    pixels: Callable[[], Float[Tensor, "B C H W"]],
-    scale: PixelScale,
-    key: Key,
-    u: Float[Tensor, "B V"],
-    crops: _Crops,
-    cfg: ResolvedCrops,
-    dtype: torch.dtype,
-) -> Float[Tensor, "N C S S"]:
-    """Random crops, resized to one size and mirrored; as they are where images are used whole and have that size."""
-    flip = u < 0.5 if cfg.flip else None
-    canvas = (batch.images.shape[2], batch.images.shape[3])
-    whole = crops.area == (1.0, 1.0)
-    if whole and batch.native and canvas == (crops.size, crops.size):
-        same = pixels().repeat_interleave(crops.number, dim=0)
-        return same if flip is None else torch.where(flip.view(-1, 1, 1, 1), same.flip(3), same)
-    sizes = batch.sizes.repeat_interleave(crops.number, dim=0)
-    boxes = centre_crop(sizes) if whole else random_resized_crop(key, sizes, crops.area, cfg.ratio)
-    boxes = to_canvas(boxes, sizes, canvas)
-    boxes = (boxes if whole else whole_pixels(boxes, canvas)).unflatten(0, u.shape)
-    if not whole and dtype == torch.float32 and augment.crops_in_bytes(batch.images, crops.size):
-        flips = [None] * crops.number if flip is None else flip.unbind(1)
-        each = zip(boxes.unbind(1), flips, strict=True)
-        views = [augment.crop_bytes(batch.images, box, crops.size, mirror) for box, mirror in each]
-        return scale.scaled(torch.stack(views, dim=1).flatten(0, 1), dtype)
-    cut = augment.crop_resize_views(pixels(), boxes, crops.size, flip, whole=not whole)
-    return cut.flatten(0, 1).contiguous().clamp_(0.0, 1.0)
-
-
-def in_words(cfg: ResolvedCrops, size: int, patch: int | None) -> str:
-    """What the network sees of an image.
-
-    Args:
-        cfg: Resolved options.
-        size: S, side of the network's input in pixels.
-        patch: Side of a patch; None for networks without.
-    """
-    patches = f" = {(size // patch) ** 2} patches of {patch} px" if patch else ""
-    local = f", {cfg.local_crops} of {cfg.local_size} px" if cfg.local_crops else ""
-    return f"{GLOBALS} crops of {size} px{patches}{local}"
-
-
 def by_size(inputs: dict[str, Tensor]) -> list[tuple[Float[Tensor, "B V C S S"], Float[Tensor, "B V *L"] | None]]:
-    """The views of each size with their stochastic depth: global ones first, and all as one where sizes are equal.
-
-    Args:
-        inputs: What ``multicrop_view`` gives.
-    """
+    """The views of each size with their stochastic depth: global ones first, and all as one where sizes are equal."""
     views = [(inputs["globals"], inputs.get("drop_globals"))]
     if "locals" in inputs:
         views.append((inputs["locals"], inputs.get("drop_locals")))
@@ -136,17 +90,12 @@ def multicrop_view(
     factors of stochastic depth, ``drop_globals`` and ``drop_locals``, Float[B V *L]. There are no locals where
     ``cfg.local_crops`` is 0, and no factors without ``drop_rates``.
 
-    Args:
-        scale: Pixel statistics.
-        cfg: Resolved options.
-        size: S, side of the network's input in pixels.
-        drop_rates: Of stochastic depth, as ``Backbone.drop_rates`` gives them; None for none.
-        dtype: Arithmetic of the images, float32 or float64.
+    ``size`` is S, the side of the network's input in pixels; arithmetic is float32 or float64.
     """
-    sets = [_Crops("globals", slice(0, GLOBALS), size, cfg.global_scale)]
+    sets = [_Crops("globals", slice(0, GLOBALS), GLOBALS, size, cfg.global_scale, cfg, scale, dtype)]
     if cfg.local_crops:
-        after = slice(GLOBALS, GLOBALS + cfg.local_crops)
-        sets.append(_Crops("locals", after, cfg.local_size, cfg.local_scale))
+        of_them = slice(GLOBALS, None), cfg.local_crops, cfg.local_size, cfg.local_scale
+        sets.append(_Crops("locals", *of_them, cfg, scale, dtype))
     views, widest = GLOBALS + cfg.local_crops, cfg.blur_sigma[1]
 
     def colours(key: Key, images: int, channels: int) -> tuple[Float[Tensor, " N"], Draws]:
@@ -170,7 +119,7 @@ def multicrop_view(
         inputs: dict[str, Tensor] = {}
         for crops, groups in zip(sets, rows, strict=True):
             own = Key(low[:, crops.views].flatten(), high[:, crops.views].flatten())
-            cut = _cut(batch, pixels, scale, own, flip[:, crops.views], crops, cfg, dtype)
+            cut = crops.cut(batch, pixels, own, flip[:, crops.views])
             apply(cut, _of(drawn.values, crops, shape), groups, bits=scale.bits, widest=widest)
             inputs[crops.name] = scale.normalise(cut).unflatten(0, (shape[0], crops.number))
         if drop_rates is not None:
@@ -182,10 +131,11 @@ def multicrop_view(
 
     def view(batch: Batch, seed: int) -> dict[str, Tensor]:
         numbers = batch.images.shape[1] * sum(s.number * s.size**2 for s in sets)
-        at_once = max(4, _AT_ONCE // numbers)
-        if batch.images.device.type != "cpu" or len(batch.index) <= at_once:
+        at_once, images = max(4, _AT_ONCE // numbers), len(batch.index)
+        if batch.images.device.type != "cpu" or images <= at_once:
             return crop(batch, seed)
-        pieces = [crop(piece, seed) for piece in _pieces(batch, at_once)]
+        size = math.ceil(images / math.ceil(images / at_once))  # pieces of much the same size
+        pieces = [crop(batch.part(slice(start, start + size)), seed) for start in range(0, images, size)]
         return {name: torch.cat([piece[name] for piece in pieces]) for name in pieces[0]}
 
     return view
@@ -197,20 +147,14 @@ def views_for(
 ) -> tuple[View, str, tuple[str, ...]]:  # fmt: skip
     """The crops of one run: their view, what the network sees of an image in words, and notes for the user.
 
-    Args:
-        backbone: What reads them.
-        model: Its size.
-        cfg: Resolved options.
-        drop_path: Rate of stochastic depth at the last block, in [0, 1).
-        scale: Pixel statistics.
-        dtype: Arithmetic of the images.
-
-    Raises:
-        UserError: For local crops that the backbone cannot read.
+    ``drop_path`` is the rate of stochastic depth at the last block, in [0, 1). A UserError names local crops that the
+    backbone cannot read.
     """
     size = model.img_size
     if cfg.local_crops:
         check_sizes(backbone, (size, cfg.local_size))
     view = multicrop_view(scale, cfg, size=size, drop_rates=backbone.drop_rates(drop_path), dtype=dtype)
-    left_out = notice(backbone.channels, scale.bits)
-    return view, in_words(cfg, size, model.patch_size), (f"note: {left_out}",) if left_out else ()
+    patch, left_out = model.patch_size, notice(backbone.channels, scale.bits)
+    patches = f" = {(size // patch) ** 2} patches of {patch} px" if patch else ""
+    local = f", {cfg.local_crops} of {cfg.local_size} px" if cfg.local_crops else ""
+    return view, f"{GLOBALS} crops of {size} px{patches}{local}", (f"note: {left_out}",) if left_out else ()

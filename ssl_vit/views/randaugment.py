@@ -12,18 +12,14 @@ from torch import Tensor
 
 from ssl_vit.core.randomness import Key, normal, uniform
 from ssl_vit.data.constants import constant, sent
-from ssl_vit.views.colour import grey
+from ssl_vit.views.colour import Operations, grey
 
 Images = Float[Tensor, "B C H W"]
-Strength = Float[Tensor, " B"]
+Strength = Float[Tensor, "B 1 1 1"]
 """Signed magnitude / 10, in [-1, 1]; operations without a direction read its absolute value."""
 
 LAYERS, PROBABILITY, DEVIATION, MOST = 2, 0.5, 0.5, 10.0
 """Operations drawn per image, chance that each is applied, deviation and largest value of the magnitude."""
-
-
-def _per_image(values: Strength) -> Float[Tensor, "B 1 1 1"]:
-    return values[:, None, None, None]
 
 
 def _levels(images: Images) -> Images:
@@ -31,26 +27,15 @@ def _levels(images: Images) -> Images:
     return (images * 255.0).round()
 
 
-def _luma(images: Images) -> Images:
-    return grey(images) if images.shape[1] == 3 else images
-
-
 def _enhance(images: Images, plain: Tensor, strength: Strength) -> Images:
     """Moves away from a plain image, or towards it, by Pillow's factor in [0.1, 1.9]."""
-    factor = _per_image((1.0 + 0.9 * strength).clamp(min=0.1))
+    factor = (1.0 + 0.9 * strength).clamp(min=0.1)
     return (plain + (images - plain) * factor).clamp(0.0, 1.0)
 
 
-def _brightness(images: Images, strength: Strength) -> Images:
-    return _enhance(images, torch.zeros_like(images), strength)
-
-
 def _contrast(images: Images, strength: Strength) -> Images:
-    return _enhance(images, _luma(images).mean(dim=(1, 2, 3), keepdim=True), strength)
-
-
-def _saturation(images: Images, strength: Strength) -> Images:
-    return _enhance(images, grey(images), strength)
+    plain = grey(images) if images.shape[1] == 3 else images
+    return _enhance(images, plain.mean(dim=(1, 2, 3), keepdim=True), strength)
 
 
 def _sharpness(images: Images, strength: Strength) -> Images:
@@ -84,81 +69,56 @@ def _equalise(images: Images, strength: Strength) -> Images:
     return torch.where(step[:, :, :, None] > 0, spread, images)
 
 
-def _invert(images: Images, strength: Strength) -> Images:
-    return 1.0 - images
-
-
 def _posterise(images: Images, strength: Strength) -> Images:
     """Keeps the 4 to 1 highest bits, fewer for larger magnitudes (none, a black image, would keep no label either)."""
-    step = _per_image(2.0 ** (4.0 + (strength.abs() * 4.0).floor().clamp(max=3.0)))
+    step = 2.0 ** (4.0 + (strength.abs() * 4.0).floor().clamp(max=3.0))
     return (_levels(images) / step).floor() * step / 255.0
 
 
 def _solarise(images: Images, strength: Strength) -> Images:
     """Inverts what is brighter than a threshold that falls from 256 to 0."""
     threshold = 256.0 - (strength.abs() * 256.0).floor()
-    return torch.where(_levels(images) < _per_image(threshold), images, 1.0 - images)
+    return torch.where(_levels(images) < threshold, images, 1.0 - images)
 
 
 def _solarise_add(images: Images, strength: Strength) -> Images:
     """Brightens the darker half by up to 110 levels."""
-    added = (images + _per_image((strength.abs() * 110.0).floor() / 255.0)).clamp(max=1.0)
+    added = (images + (strength.abs() * 110.0).floor() / 255.0).clamp(max=1.0)
     return torch.where(_levels(images) < 128, added, images)
 
 
 _INTENSITY: dict[str, Callable[[Images, Strength], Images]] = {
     "autocontrast": _autocontrast,
     "equalise": _equalise,
-    "invert": _invert,
+    "invert": lambda images, _: 1.0 - images,
     "posterise": _posterise,
     "solarise": _solarise,
     "solarise_add": _solarise_add,
-    "saturation": _saturation,
+    "saturation": lambda images, strength: _enhance(images, grey(images), strength),
     "contrast": _contrast,
-    "brightness": _brightness,
+    "brightness": lambda images, strength: _enhance(images, torch.zeros_like(images), strength),
     "sharpness": _sharpness,
 }
-_GEOMETRY = ("rotate", "shear_x", "shear_y", "translate_x", "translate_y")
-_NEEDS_RGB = frozenset({"saturation"})
-_NEEDS_8_BITS = frozenset({"equalise", "invert", "posterise", "solarise", "solarise_add"})
+_MOVED = {"shear_x": (0, 1, 0.3), "shear_y": (1, 0, 0.3), "translate_x": (0, 2, 0.45), "translate_y": (1, 2, 0.45)}
+"""Which coefficient of the source's x or y changes, and by how much; translations are in shares of the side."""
+_ALL = Operations(
+    "RandAugment leaves", (*_INTENSITY, "rotate", *_MOVED), ("saturation",),
+    ("equalise", "invert", "posterise", "solarise", "solarise_add"), deep_rgb=True,
+)  # fmt: skip
+operations, notice = _ALL.sensible, _ALL.notice
 
 
-def operations(channels: int, bits: int) -> tuple[str, ...]:
-    """What is drawn from: the 15 operations, less those that make no sense for other pixels than 8-bit RGB.
-
-    Args:
-        channels: C of the images.
-        bits: Bits per channel of the files.
-    """
-    without = (_NEEDS_RGB if channels != 3 else frozenset()) | (_NEEDS_8_BITS if bits != 8 else frozenset())
-    return tuple(name for name in (*_INTENSITY, *_GEOMETRY) if name not in without)
-
-
-def notice(channels: int, bits: int) -> str:
-    """A sentence about the operations that are left out; empty where none is."""
-    left = [name for name in (*_INTENSITY, *_GEOMETRY) if name not in operations(channels, bits)]
-    if not left:
-        return ""
-    return f"RandAugment leaves out {', '.join(left)}: they make no sense for {channels} channel(s) of {bits} bits"
-
-
-def _affine(name: str, strength: Strength, height: int, width: int) -> Float[Tensor, "B 2 3"]:
+def _affine(name: str, strength: Float[Tensor, " B"], height: int, width: int) -> Float[Tensor, "B 2 3"]:
     """Where each pixel of the result comes from: x, y of the source as linear functions of x, y, 1, in pixels."""
-    one, none = torch.ones_like(strength), torch.zeros_like(strength)
-    a, b, c, d, e, f = one, none, none, none, one, none
     if name == "rotate":
         turn = strength * math.radians(30.0)
         cos, sin, x, y = turn.cos(), turn.sin(), width / 2, height / 2
-        a, b, c, d, e, f = cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y
-    elif name == "shear_x":
-        b = 0.3 * strength
-    elif name == "shear_y":
-        d = 0.3 * strength
-    elif name == "translate_x":
-        c = 0.45 * width * strength
-    else:
-        f = 0.45 * height * strength
-    return torch.stack([a, b, c, d, e, f], dim=1).view(-1, 2, 3)
+        rows = [cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y]
+        return torch.stack(rows, dim=1).view(-1, 2, 3)
+    row, column, most = _MOVED[name]
+    affine = torch.eye(2, 3, dtype=strength.dtype, device=strength.device).repeat(len(strength), 1, 1)
+    affine[:, row, column] = (most * (width, height)[row] if column == 2 else most) * strength
+    return affine
 
 
 def _warp(images: Images, affine: Float[Tensor, "B 2 3"], fill: Float[Tensor, " C"]) -> Images:
@@ -177,15 +137,11 @@ def _warp(images: Images, affine: Float[Tensor, "B 2 3"], fill: Float[Tensor, " 
 
 
 def apply(
-    images: Images, names: list[str | None], strength: Strength, fill: Float[Tensor, " C"]
+    images: Images, names: list[str | None], strength: Float[Tensor, " B"], fill: Float[Tensor, " C"]
 ) -> Float[Tensor, "B C H W"]:
-    """One operation per sample, computed only for the samples that have it.
+    """One operation per sample (None for no change), computed only for the samples that have it.
 
-    Args:
-        images: Pixels in [0, 1].
-        names: The operation of every sample; None for no change.
-        strength: Signed magnitude / 10 of every sample.
-        fill: Colour of what comes from outside the image.
+    Pixels are in [0, 1], ``strength`` is the signed magnitude / 10; ``fill`` is the colour of what comes from outside.
     """
     result, strength = images.clone(), strength.to(images.dtype)
     moves: list[tuple[Tensor, Tensor]] = []
@@ -193,10 +149,10 @@ def apply(
         if name is None:
             continue
         rows = sent(torch.tensor([i for i, drawn in enumerate(names) if drawn == name]), images.device)
-        if name in _GEOMETRY:
+        if name not in _INTENSITY:
             moves.append((rows, _affine(name, strength[rows], images.shape[2], images.shape[3])))
         else:
-            result[rows] = _INTENSITY[name](images[rows], strength[rows])
+            result[rows] = _INTENSITY[name](images[rows], strength[rows, None, None, None])
     if moves:
         rows = torch.cat([part for part, _ in moves])
         result[rows] = _warp(images[rows], torch.cat([affine for _, affine in moves]), fill.to(images.dtype))
@@ -211,13 +167,8 @@ def rand_augment(
     Two operations per image, drawn with replacement, each applied with a chance of one half, with normally distributed
     magnitudes and random signs. Geometry is bilinear; between operations pixels are not rounded to 8 bits.
 
-    Args:
-        key: One random stream per sample.
-        images: Pixels in [0, 1].
-        magnitude: Mean magnitude, in [0, 10].
-        fill: Colour of what comes from outside the image: the mean of the training images.
-        bits: Bits per channel of the files.
-        host: The same streams on the host, so that the device need not be waited for.
+    Pixels are in [0, 1], the mean magnitude in [0, 10]; ``fill`` is the mean of the training images, ``host`` the same
+    streams on the host, so that the device need not be waited for.
     """
     names = operations(images.shape[1], bits)
     u, v = (uniform(each, 3 * LAYERS).view(-1, LAYERS, 3) for each in (key, host or key))

@@ -26,13 +26,7 @@ _AT_ONCE = 2**18
 
 
 def sample_key(seed: int, purpose: str, batch: Batch) -> Key:
-    """One stream of random numbers for every sample of a batch, on its device.
-
-    Args:
-        seed: Of the run.
-        purpose: What is drawn: streams of different purposes share nothing.
-        batch: Whose images and epochs name the streams.
-    """
+    """One stream of random numbers for every sample of a batch, on its device; those of two purposes share nothing."""
     return make_key(seed, purpose, batch.epoch, batch.index)
 
 
@@ -42,89 +36,62 @@ def host_key(seed: int, purpose: str, batch: Batch) -> Key:
     return make_key(seed, purpose, epoch, index)
 
 
-def _fits(images: Tensor, size: int) -> bool:
-    return tuple(images.shape[2:]) == (size, size)
-
-
-def _geometry(
+def geometry(
     batch: Batch, seed: int, scale: PixelScale, cfg: ResolvedAugment, size: int, dtype: torch.dtype
 ) -> Callable[[slice], Float[Tensor, "B C S S"]]:
-    """What crops, resizes and flips some images of the batch; all that is random is drawn here, for all of them."""
-    canvas = (batch.images.shape[2], batch.images.shape[3])
+    """What crops, resizes and flips some images of the batch to [0, 1]; all that is random is drawn here, for all."""
+    canvas = batch.images.shape[2:]
     flips = uniform(sample_key(seed, "flip", batch), 1)[:, 0] < 0.5 if cfg.flip else None
     shifts = augment.random_shift(sample_key(seed, "crop", batch), size) if cfg.crop == "pad" else None
     boxes, drawn = None, shifts is None and cfg.crop_scale != (1.0, 1.0) and not batch.cropped
     if drawn:
-        key = sample_key(seed, "crop", batch)
-        boxes = random_resized_crop(key, batch.sizes, cfg.crop_scale, cfg.crop_ratio)
+        boxes = random_resized_crop(sample_key(seed, "crop", batch), batch.sizes, cfg.crop_scale, cfg.crop_ratio)
         boxes = whole_pixels(to_canvas(boxes, batch.sizes, canvas), canvas)
-    elif not (batch.native and _fits(batch.images, size)):
+    elif not (batch.native and canvas == (size, size)):
         boxes = to_canvas(centre_crop(batch.sizes), batch.sizes, canvas)
     by_bytes = drawn and dtype == torch.float32 and augment.crops_in_bytes(batch.images, size)
-    padded = augment.pad_crop(batch.images, shifts, flips) if shifts is not None and boxes is None else None
 
     def cut(part: slice) -> Tensor:
-        if padded is not None:
-            return scale.scaled(padded[part], dtype)
-        images, flip = batch.images[part], None if flips is None else flips[part]
+        images, (flip, shift) = batch.images[part], (None if each is None else each[part] for each in (flips, shifts))
         if by_bytes and boxes is not None:
             return scale.scaled(augment.crop_bytes(images, boxes[part], size, flip, cfg.interpolation), dtype)
-        if boxes is None and flip is not None:
-            images = augment.mirror(images, flip)
-        images = scale.scaled(images, dtype)
         if boxes is None:
-            return images
-        mirrored = None if shifts is not None else flip
+            if shift is not None:
+                images = augment.pad_crop(images, shift, flip)
+            elif flip is not None:
+                images = torch.where(flip[:, None, None, None], images.flip(3), images)
+            return scale.scaled(images, dtype)
+        mirrored, images = flip if shift is None else None, scale.scaled(images, dtype)
         images = augment.crop_resize(images, boxes[part], size, mirrored, cfg.interpolation, whole=drawn).clamp_(0, 1)
-        return images if shifts is None else augment.pad_crop(images, shifts[part], flip)
+        return images if shift is None else augment.pad_crop(images, shift, flip)
 
     return cut
-
-
-def train_geometry(
-    batch: Batch, seed: int, scale: PixelScale, cfg: ResolvedAugment, size: int, dtype: torch.dtype
-) -> Float[Tensor, "B C S S"]:
-    """Random crop, resize and flip as the config says; pixels in [0, 1]."""
-    return _geometry(batch, seed, scale, cfg, size, dtype)(slice(None))
 
 
 def train_images(
     batch: Batch, seed: int, scale: PixelScale, cfg: ResolvedAugment, size: int, dtype: torch.dtype
 ) -> Float[Tensor, "B C S S"]:
-    """Training images, cropped, varied and normalised; where nothing is varied a CPU works in pieces."""
-    cut, count = _geometry(batch, seed, scale, cfg, size, dtype), len(batch.index)
-    if cfg.policy in ("3-augment", "randaugment") or batch.images.device.type != "cpu":
-        return scale.normalise(vary(batch, seed, cut(slice(None)), scale, cfg))
-    channels = batch.images.shape[1]
-    images = torch.empty((count, channels, size, size), dtype=dtype)
-    at_once = max(1, _AT_ONCE // images[0].numel())
-    for start in range(0, count, at_once):
-        part = slice(start, start + at_once)
-        scale.normalise(cut(part), out=images[part])
-    return images
-
-
-def vary(
-    batch: Batch, seed: int, images: Float[Tensor, "B C H W"], scale: PixelScale, cfg: ResolvedAugment
-) -> Float[Tensor, "B C H W"]:
-    """Intensity, colour and further geometry as the config's policy says; pixels in [0, 1]."""
-    key = sample_key(seed, "colour", batch)
+    """Training images, cropped, varied as the policy says, normalised; where nothing varies a CPU works in pieces."""
+    cut, count = geometry(batch, seed, scale, cfg, size, dtype), len(batch.index)
+    if cfg.policy not in ("3-augment", "randaugment") and batch.images.device.type == "cpu":
+        images = torch.empty((count, batch.images.shape[1], size, size), dtype=dtype)
+        at_once = max(1, _AT_ONCE // images[0].numel())
+        for part in (slice(start, start + at_once) for start in range(0, count, at_once)):
+            scale.normalise(cut(part), out=images[part])
+        return images
+    images, key = cut(slice(None)), sample_key(seed, "colour", batch)
     if cfg.policy == "3-augment":
-        return colour.three_augment(key, images, bits=scale.bits)
-    if cfg.policy == "randaugment":
-        fill = constant(scale.mean, images.dtype, images.device)
-        return rand_augment(
-            key, images, magnitude=cfg.magnitude, fill=fill, bits=scale.bits, host=host_key(seed, "colour", batch)
-        )
-    return images
+        images = colour.three_augment(key, images, bits=scale.bits)
+    elif cfg.policy == "randaugment":
+        fill, host = constant(scale.mean, images.dtype, images.device), host_key(seed, "colour", batch)
+        images = rand_augment(key, images, magnitude=cfg.magnitude, fill=fill, bits=scale.bits, host=host)
+    return scale.normalise(images)
 
 
 def drop_path_factors(key: Key, rates: Float[Tensor, "*L"]) -> Float[Tensor, " B *L"]:
     """Stochastic depth (Huang et al. 2016): 0 or 1 / keep for every sample and residual branch.
 
-    Args:
-        key: One stream per sample.
-        rates: Of every place of a network (``Backbone.drop_rates``), on the host.
+    ``rates`` are those of every place of a network (``Backbone.drop_rates``), on the host.
     """
     chances = constant(tuple(rates.flatten().tolist()), rates.dtype, key.low.device)
     u = uniform(key, rates.numel())

@@ -22,6 +22,7 @@ from ssl_vit.configs import (
     ResolvedModel,
     ResolvedOptim,
 )
+from ssl_vit.configs.presets import PRESETS
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loading.loader import Batch, Loader
@@ -29,14 +30,15 @@ from ssl_vit.data.scale import PixelScale, measure_scale
 from ssl_vit.data.sources.opening import Labelled, open_labelled
 from ssl_vit.data.targets import TargetScale
 from ssl_vit.evaluation.features import backbone_extractor, extract_features, pixel_extractor
-from ssl_vit.evaluation.finetune import predict
 from ssl_vit.evaluation.knn import knn_scores
+from ssl_vit.evaluation.labelled_run import predict
 from ssl_vit.figures.reconstructions import save_reconstructions
 from ssl_vit.methods.dino import ResolvedDINO
 from ssl_vit.methods.lejepa import ResolvedLeJEPA
-from ssl_vit.methods.mae import ResolvedMAE
+from ssl_vit.methods.mae import MAERecipe, ResolvedMAE, resolve
+from ssl_vit.methods.method import Facts
 from ssl_vit.methods.supervised import ResolvedSupervised
-from ssl_vit.models.build import build_backbone
+from ssl_vit.models.build import ModelFacts, build_backbone
 from ssl_vit.models.stochastic_depth import linear_rates
 from ssl_vit.models.vit import ViTBackbone
 from ssl_vit.objectives.base import Clock, Objective
@@ -233,7 +235,9 @@ def test_training_and_judging_need_no_double_precision(name: str, digits: Labell
             predict(objective, digits.test, scale, size=size, device=device)
         if isinstance(objective, MAE):
             picture = tmp_path / "picture.png"
-            save_reconstructions(objective, digits.train, scale, picture, size=size, mask_ratio=0.5, seed=0)
+            model = ResolvedModel("vit_tiny_patch16_224", size, pool="mean")
+            facts = Facts(len(digits.train), model, ModelFacts(224, 16, 192, 12, 3))
+            save_reconstructions(objective, digits.train, scale, picture, resolve(MAERecipe(), facts, PRESETS["px32"]))
 
 
 @pytest.mark.parametrize("deep", [False, True])

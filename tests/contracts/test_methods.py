@@ -212,7 +212,7 @@ def test_a_new_method_is_a_start_of_verdicts_and_reports(toy: Method) -> None:
     assert starts()["toy"].made and starts()["toy"].pretrained
     assert methods_of("toy") == ("toy", "scratch")
     assert "toy" not in methods_of(None)  # it takes part where it is asked for
-    assert looks(["toy"])["toy"].light == palette()["toy"][0] == "#123456"
+    assert looks(["toy"])["toy"].light == palette()["toy"].light == "#123456"
     assert method_of({"objective": "Toy"}) is toy
 
 
@@ -220,7 +220,7 @@ def test_a_new_method_without_a_look_gets_one_that_is_left(monkeypatch: pytest.M
     monkeypatch.setitem(METHODS, "toy", replace(TOY, look=None))
     drawn = looks(starts())
     assert len({look.light for look in drawn.values()}) == len(drawn)
-    assert drawn["toy"].css in palette()
+    assert drawn["toy"] in palette().values()
 
 
 def test_options_and_presets_of_a_new_method_are_found(toy: Method) -> None:

@@ -11,7 +11,7 @@ import torch
 from ssl_vit.data.decoding.formats import Format
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
 from ssl_vit.data.loading.loader import Batch
-from ssl_vit.evaluation.store import FeatureStore
+from ssl_vit.evaluation.store import kept_features
 from torch import Tensor
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (41, 1, 4, 4)).astype(np.uint8)
@@ -27,8 +27,8 @@ def ask(folder: Path, writes: bool) -> tuple[list[list[float]], int]:
         return batch.images.flatten(1).float()
 
     images = ImageSet("a", ArrayRows(PIXELS, "a"), ids, Format(1, 8), Sizes((4, 4), 4), "s", labels=ids % 2)
-    store = FeatureStore(folder, writes=writes)
-    found = store.features(extract, {"network": "a"}, images, batch_size=8, device=torch.device("cpu"))
+    cpu = torch.device("cpu")
+    found = kept_features(folder, extract, {"network": "a"}, images, writes=writes, batch_size=8, device=cpu)
     return found.x.tolist(), seen
 
 

@@ -41,7 +41,8 @@ class Logged:
 
 
 def loaded(log: Path, kept: Cache, workers: int) -> Loader:
-    images = ImageSet("logged", Logged(log), np.arange(N), Format(2, 16), Sizes((3, 3), 3), "", np.arange(N) % 7)
+    sizes, labels = Sizes((3, 3), 3), np.arange(N) % 7
+    images = ImageSet("logged", Logged(log), np.arange(N), Format(2, 16), sizes, "", labels=labels)
     device = torch.device("cpu")
     return Loader(images, batch_size=40, micro_batch=MICRO, seed=3, device=device, cache=kept, workers=workers)
 

@@ -14,7 +14,7 @@ from ssl_vit.core.schedules import teacher_momentum, teacher_temperature, warmup
 from ssl_vit.data.loading.loader import Batch, Loader
 from ssl_vit.data.sources.opening import open_pool
 from ssl_vit.methods.dino import ResolvedDINO
-from ssl_vit.models.projection import ProjectionHead
+from ssl_vit.models.heads import ProjectionHead
 from ssl_vit.models.vit import ViTBackbone
 from ssl_vit.objectives.dino import DINO
 from ssl_vit.objectives.distillation import LastLayer, Teaching, cross_view_loss

@@ -7,8 +7,7 @@ import torch
 import torch.nn.functional as F
 from ssl_vit.configs import ResolvedModel
 from ssl_vit.core.errors import UserError
-from ssl_vit.models.adapt import adapt
-from ssl_vit.models.build import build_backbone
+from ssl_vit.models.build import adapt, build_backbone
 from ssl_vit.models.vit import ViTBackbone, patchify
 from torch import Tensor
 

@@ -12,7 +12,7 @@ from ssl_vit.configs import FiguresConfig
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.decoding.formats import Format
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
-from ssl_vit.data.loading.chosen import some_images
+from ssl_vit.data.loading.loader import some_images
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.exports.timm_folder import export_backbone, load_backbone
 from ssl_vit.figures.attention import save_attention

@@ -26,7 +26,7 @@ from ssl_vit.data.loading.batch import Batch
 from ssl_vit.data.loading.cache import Cache, Place, choose
 from ssl_vit.data.loading.loader import Loader
 from ssl_vit.data.loading.shared import SharedArray, free_memory
-from ssl_vit.data.loading.unreadable import UnreadableLog
+from ssl_vit.data.loading.workers import UnreadableLog
 from ssl_vit.data.sources.opening import open_pool
 from torch.utils._pytree import tree_map
 
@@ -57,8 +57,9 @@ class Logged:
 def deep_set(root: Path) -> ImageSet:
     labels = np.arange(N, dtype=np.float64)[:, None]
     images = ImageSet(
-        "deep", Logged(root / "log"), np.arange(N), Format(2, 16), Sizes(None, 4), "", labels, kind="regression"
-    )
+        "deep", Logged(root / "log"), np.arange(N), Format(2, 16), Sizes(None, 4), "",
+        labels=labels, kind="regression",
+    )  # fmt: skip
     return images.on_canvas(4, 4)
 
 
@@ -354,10 +355,10 @@ def test_what_processes_found_is_known_to_all(monkeypatch: pytest.MonkeyPatch, t
     images = deep_set(tmp_path)
     log = UnreadableLog(images)
     log.add([(7, "too dark: black")], "")
-    monkeypatch.setattr("ssl_vit.data.loading.unreadable.gather_lists", lambda own: own)
+    monkeypatch.setattr("ssl_vit.data.loading.workers.gather_lists", lambda own: own)
     log.gather()
     assert log.reasons == {7: "too dark: black"}
-    monkeypatch.setattr("ssl_vit.data.loading.unreadable.gather_lists", lambda own: [*own, "9 too bright"])
+    monkeypatch.setattr("ssl_vit.data.loading.workers.gather_lists", lambda own: [*own, "9 too bright"])
     with pytest.raises(UserError, match=r"2 of 150[\s\S]*row 7 .*too dark: black[\s\S]*row 9 .*too bright"):
         log.gather()
 

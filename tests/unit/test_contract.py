@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from ssl_vit.report.findings.comparisons import compare
+from ssl_vit.report.findings.conclusions import limits
 from ssl_vit.report.findings.contract import Item, broken, check, counted
-from ssl_vit.report.findings.limits import limits
 from ssl_vit.report.findings.records import read_verdict
 
 from made_verdict import PRETRAINING, SMALL, TRAINING, Curves, make_verdict, no_leaks

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
-from ssl_vit.models.projection import ProjectionHead
+from ssl_vit.models.heads import ProjectionHead
 from ssl_vit.objectives.distillation import LastLayer, Teaching, cross_view_loss, sinkhorn_knopp
 from torch import Tensor
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 from ssl_vit.core.randomness import Key, make_key
-from ssl_vit.views.erasing import erase
+from ssl_vit.views.mixing import erase
 
 CONSTANT = 100.0  # no noise is ever this large
 

@@ -14,7 +14,7 @@ from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
 from ssl_vit.data.loading.loader import Batch
 from ssl_vit.evaluation import store as module
 from ssl_vit.evaluation.features import Features
-from ssl_vit.evaluation.store import FeatureStore, network_hash
+from ssl_vit.evaluation.store import kept_features, network_hash
 from ssl_vit.models.build import make_backbone
 from torch import Tensor
 
@@ -39,7 +39,7 @@ class Counting:
 
 
 def ask(folder: Path | None, extract: Counting, of: ImageSet, identity: dict[str, Any] = NETWORK) -> Features:
-    return FeatureStore(folder, writes=True).features(extract, identity, of, batch_size=8, device=CPU)
+    return kept_features(folder, extract, identity, of, writes=True, batch_size=8, device=CPU)
 
 
 def test_everything_is_computed_once_and_draws_are_found_in_it(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_nothing_is_kept_where_it_cannot_or_shall_not_be(tmp_path: Path, monkeyp
         for _ in range(2):
             assert np.array_equal(ask(folder, extract, images()).x, PIXELS.reshape(40, 16))
         assert extract.seen == 80
-    FeatureStore(tmp_path / "other", writes=False).features(Counting(), NETWORK, images(), batch_size=8, device=CPU)
+    kept_features(tmp_path / "other", Counting(), NETWORK, images(), writes=False, batch_size=8, device=CPU)
     assert not (tmp_path / "other").exists()
     monkeypatch.setattr(module, "LARGEST", 40 * 16 * 4 - 1)
     ask(tmp_path / "small", Counting(), images())

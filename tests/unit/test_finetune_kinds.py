@@ -13,7 +13,7 @@ from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
 from ssl_vit.data.scale import measure_scale
 from ssl_vit.data.sources.opening import Labelled
 from ssl_vit.data.targets import Kind
-from ssl_vit.evaluation import finetune
+from ssl_vit.evaluation import labelled_run
 from ssl_vit.methods.supervised import ResolvedSupervised, ResolvedSupervisedRecipe
 from ssl_vit.models.build import build_backbone
 from ssl_vit.runs.directory import RunDir
@@ -38,7 +38,15 @@ def labelled(kind: Kind) -> Labelled:
         sizes = Sizes((8, 8), 8)
         parts.append(
             ImageSet(
-                "x", ArrayRows(pixels, "x"), np.arange(n), Format(1, 8), sizes, "", labels, ("top", "left"), kind=kind
+                "x",
+                ArrayRows(pixels, "x"),
+                np.arange(n),
+                Format(1, 8),
+                sizes,
+                "",
+                labels=labels,
+                classes=("top", "left"),
+                kind=kind,
             )
         )
     return Labelled(parts[0], parts[1], "made")
@@ -57,13 +65,13 @@ def test_what_is_learned(kind: Kind, tmp_path: Path) -> None:
         optim=ResolvedOptim(lr=3e-3, base_lr=1e-3),
         fit=ResolvedFit(epochs=40.0, min_steps=0, batch_size=64, micro_batch=64, precision="fp32"),
     )  # fmt: skip
-    trained = finetune.train_on_labels(
+    trained = labelled_run.train_on_labels(
         build_backbone(model, 1), data, measure_scale(data.train), cfg, size=8, run=RunDir(tmp_path, True),
         accelerator=accelerator, quiet=True,
     )  # fmt: skip
     metrics = trained.metrics
     assert trained.answers["units"].mean() == pytest.approx(
-        metrics[finetune.headline(kind, data.test.labels)], rel=1e-4
+        metrics[labelled_run.headline(kind, data.test.labels)], rel=1e-4
     )
     if kind == "multilabel":
         assert metrics["average_precision"] > 90

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ssl_vit.configs import LinearConfig
-from ssl_vit.evaluation.few_label import held_out_inside
-from ssl_vit.evaluation.folds import group_folds
+from ssl_vit.evaluation.few_label import assign_folds, group_folds, held_out_inside
 from ssl_vit.evaluation.linear import linear_probe
-from ssl_vit.evaluation.linear_cached import assign_folds, linear_cached
+from ssl_vit.evaluation.linear_cached import linear_cached
 
 
 @given(data=st.data(), groups=st.lists(st.integers(0, 12), min_size=2, max_size=90))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.neighbors import KNeighborsRegressor
+from ssl_vit.configs.metrics import Kind
 from ssl_vit.evaluation import knn
 from ssl_vit.evaluation.metrics import judge
 
@@ -31,20 +32,30 @@ def test_large_numbers_keep_their_precision_beside_float32_features() -> None:
     assert torch.allclose(found[1][:, 0], targets[:5, 0], rtol=0, atol=1e-3)
 
 
+def said(
+    kind: Kind, labels: torch.Tensor, queries: torch.Tensor, ks: tuple[int, ...], outputs: int
+) -> dict[int, torch.Tensor]:
+    found = knn.by_neighbours(
+        kind, TRAIN.numpy(), labels.numpy(), queries.numpy(), outputs, ks=ks, device=torch.device("cpu")
+    )
+    return {k: torch.from_numpy(scores) for k, scores in found.items()}
+
+
 def test_shares_of_labels_become_logits_that_metrics_read() -> None:
     labels = (TARGETS > 0).double()
     shares = knn.knn_means(TRAIN, labels, TRAIN, ks=(1, 5))
-    logits = knn.share_logits(shares[1])
-    assert torch.isfinite(logits).all()
-    assert torch.equal(logits > 0, labels > 0)
-    assert torch.allclose(knn.share_logits(shares[5]).sigmoid(), shares[5].clamp(1e-6, 1 - 1e-6))
-    assert judge("multilabel", logits.numpy(), labels.numpy(), ("a", "b"))["macro_f1"] == 100.0
+    logits = said("multilabel", labels, TRAIN, (1, 5), 2)
+    assert torch.isfinite(logits[1]).all()
+    assert torch.equal(logits[1] > 0, labels > 0)
+    assert torch.allclose(logits[5].sigmoid(), shares[5].clamp(1e-6, 1 - 1e-6))
+    assert judge("multilabel", logits[1].numpy(), labels.numpy(), ("a", "b"))["macro_f1"] == 100.0
 
 
 def test_votes_become_probabilities() -> None:
     """The softmax of raw votes would be 0 or 1; AUROC needs their shares."""
-    votes = knn.knn_scores(TRAIN, (TARGETS[:, 0] > 0).long(), QUERIES, ks=(9,), classes=3)[9]
-    scores = knn.log_shares(votes)
+    labels = (TARGETS[:, 0] > 0).long()
+    votes = knn.knn_scores(TRAIN, labels, QUERIES, ks=(9,), classes=3)[9]
+    scores = said("class", labels, QUERIES, (9,), 3)[9]
     assert torch.isneginf(scores[:, 2]).all()
     assert torch.allclose(scores.softmax(dim=1), votes / votes.sum(dim=1, keepdim=True))
     assert torch.equal(scores.argmax(dim=1), votes.argmax(dim=1))

@@ -12,7 +12,8 @@ from sklearn.linear_model import LogisticRegression
 from ssl_vit.configs import LinearConfig
 from ssl_vit.core.errors import UserError
 from ssl_vit.evaluation import linear_cached as module
-from ssl_vit.evaluation.linear_cached import CachedFit, assign_folds, linear_cached, train_heads
+from ssl_vit.evaluation.few_label import assign_folds
+from ssl_vit.evaluation.linear_cached import CachedFit, linear_cached, train_heads
 
 CFG = LinearConfig(rates=(0.1, 1.0, 10.0), decays=(1e-4, 1e-3), min_steps=60, passes=5.0, batch_size=64, folds=3)
 WHOLE = {"all": slice(None)}

@@ -39,8 +39,9 @@ def file_set(root: Path, n: int, broken: tuple[int, ...] = (), *, mixed: bool = 
     labels = np.arange(n) % 5
     classes = tuple("abcde")
     return ImageSet(
-        "files", FileRows(root, paths), np.arange(n), Format(1, 8), sizes, "", labels, classes, canvas=canvas
-    )
+        "files", FileRows(root, paths), np.arange(n), Format(1, 8), sizes, "",
+        labels=labels, classes=classes, canvas=canvas,
+    )  # fmt: skip
 
 
 def array_set(n: int) -> ImageSet:

@@ -182,10 +182,10 @@ def test_crops_of_views_are_the_crops_of_images(large: int, monkeypatch: pytest.
     extent = 1 + u[:, :, 2:] * (torch.tensor([20.0, 13.0]) - 1)
     start = u[:, :, :2] * (torch.tensor([20.0, 13.0]) - extent)
     boxes, flip = torch.cat([start, extent], dim=2), u[:, :, 0] < 0.5
-    found = augment.crop_resize_views(images, boxes, 7, flip)
+    found = augment.crop_resize(images, boxes, 7, flip)
     for v in range(5):
         assert torch.allclose(found[:, v], augment.crop_resize(images, boxes[:, v], 7, flip[:, v]), rtol=0, atol=1e-12)
-    plain = augment.crop_resize_views(images, boxes, 7)
+    plain = augment.crop_resize(images, boxes, 7)
     turned = torch.where(flip[:, :, None, None, None], found.flip(4), found)
     assert torch.allclose(turned, plain, rtol=0, atol=1e-12)
 

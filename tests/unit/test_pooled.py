@@ -17,9 +17,8 @@ from ssl_vit.exports.classifier import Labelling, export_classifier, load_classi
 from ssl_vit.exports.timm_folder import export_backbone, load_backbone
 from ssl_vit.methods import Facts
 from ssl_vit.methods.supervised import ResolvedSupervised, SupervisedConfig, resolve_supervised
-from ssl_vit.models.adapt import adapt
 from ssl_vit.models.backbone import Backbone
-from ssl_vit.models.build import ModelFacts, build_backbone, check_sizes, make_backbone, model_facts, timm_args
+from ssl_vit.models.build import ModelFacts, adapt, build_backbone, check_sizes, make_backbone, model_facts, timm_args
 from ssl_vit.models.heads import Classifier
 from ssl_vit.models.pooled import PooledBackbone
 from ssl_vit.objectives.base import Clock

@@ -169,8 +169,10 @@ def test_a_picture_of_every_kind_and_grid(tmp_path: Path, kind: str, size: int) 
     path = tmp_path / "new" / "positions.png"
     save_position_similarities(make(kind, size), path, kind=kind)
     with Image.open(path) as picture:
-        assert 1100 <= picture.width <= 1300
-        assert 1000 <= picture.height <= 1250
+        panels = len(shown_patches(size // 4))
+        side = min(2.3, max(1.15, 6.9 / panels)) + 0.08
+        assert picture.width / 160 == pytest.approx(0.65 + panels * side - 0.08 + 1.15, abs=0.02)
+        assert panels * side < picture.height / 160 < panels * side + 2.0
         pixels = np.asarray(picture.convert("RGB")).reshape(-1, 3)
     # Viridis ends in this yellow: every panel has its own patch in it.
     assert (np.abs(pixels.astype(int) - (253, 231, 36)).max(axis=1) <= 3).sum() > 1000

@@ -31,7 +31,7 @@ def facts(name: str) -> ModelFacts:
 
 def modelled(side: int, preset: str | None = None, **given: object) -> ResolvedModel:
     model = ModelConfig(**given)  # pyright: ignore[reportArgumentType]
-    return networks.resolve_model(model, side, facts(networks.default_name(model, side, preset)), preset)
+    return networks.resolve_model(model, side, facts(networks.wanted(model, side, preset)[0]), preset)
 
 
 def of(images: int, side: int, **given: object) -> Facts:

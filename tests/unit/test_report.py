@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ssl_vit.report.cells import Table
 from ssl_vit.report.charts import plots
 from ssl_vit.report.charts.canvas import for_page
 from ssl_vit.report.findings import classes, tables
@@ -18,7 +19,7 @@ from ssl_vit.report.findings.conclusions import find
 from ssl_vit.report.findings.facts import provenance_rows, typed
 from ssl_vit.report.findings.records import read_verdict
 from ssl_vit.report.page.content import build
-from ssl_vit.report.page.html import typeset
+from ssl_vit.report.page.render import typeset
 from ssl_vit.report.page.write import write_report
 from ssl_vit.runs.provenance import command
 
@@ -188,7 +189,7 @@ def test_many_classes_become_a_table_of_those_confused(tmp_path: Path) -> None:
     pairs = classes.most_confused(verdict)
     assert len(pairs) == 20 and pairs == sorted(pairs, key=lambda pair: -pair[2]) and all(t != p for t, p, *_ in pairs)
     (confused,) = [s for s in build(verdict).sections if s.key == "confusion"]
-    assert [block.kind for block in confused.blocks] == ["grid"]
+    assert [type(block) for block in confused.blocks] == [Table]
     assert len(classes.class_rows(verdict).rows) == 13  # the six best, dots, the six worst
 
 
@@ -213,7 +214,7 @@ def test_cost_of_a_point_is_only_told_of_a_gain(tmp_path: Path) -> None:
     verdict = read_verdict(small(tmp_path / "v", curves, images=300, longer=None))
     page = build(verdict)
     (cost,) = [block for s in page.sections if s.key == "cost" for block in s.blocks]
-    told = {row[0].text: [cell.text for cell in row] for row in cost.table.rows}
+    told = {row[0].text: [cell.text for cell in row] for row in cost.rows}
     assert told["MAE, fine-tuned"][-1] not in ("-", "0") and told["DINO, fine-tuned"][-1] == "-"
     assert told["MAE, fine-tuned"][1] == "0.00052"  # (31 + 14) s / 86,400
     assert told["from scratch"][-2:] == ["-", "-"]

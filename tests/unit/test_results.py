@@ -17,8 +17,8 @@ from ssl_vit.core.errors import UserError
 from ssl_vit.data.decoding.decode import Format
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
 from ssl_vit.data.sources.opening import Labelled
-from ssl_vit.evaluation.protocol import made_with, result_of
-from ssl_vit.evaluation.session import warn_unlearnable
+from ssl_vit.evaluation.session import result_of, warn_unlearnable
+from ssl_vit.exports.origin import made_with
 from ssl_vit.methods.supervised import SupervisedRecipe
 from ssl_vit.runs.directory import RunDir
 from ssl_vit.runs.results import compare, read_results
@@ -31,7 +31,7 @@ def images(labels: list[int], name: str = "photos", source: str = "s") -> ImageS
     pixels = np.zeros((len(labels), 1, 8, 8), dtype=np.uint8)
     return ImageSet(
         name, ArrayRows(pixels, name), np.arange(len(labels)), Format(1, 8), Sizes((8, 8), 8), source,
-        np.array(labels, dtype=np.int64), ("ape", "bee", "cat"),
+        labels=np.array(labels, dtype=np.int64), classes=("ape", "bee", "cat"),
     )  # fmt: skip
 
 

@@ -96,14 +96,6 @@ def test_digits_are_scikit_learns_and_exact() -> None:
     assert "digits row" in pool.where(0)
 
 
-def test_digits_come_from_scikit_learn_itself_where_its_file_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = pool_of("digits")
-    monkeypatch.setattr("ssl_vit.data.sources.locate.find_spec", lambda name: None)
-    found = pool_of("digits")
-    assert found.fingerprint == expected.fingerprint
-    assert np.array_equal(found.read(7)[0], expected.read(7)[0])
-
-
 # Folders
 
 

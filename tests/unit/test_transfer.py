@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from ssl_vit.data.loading.batch import finish
-from ssl_vit.data.loading.transfer import one_ahead, to_device
+from ssl_vit.data.loading.batch import finish, one_ahead, to_device
 
 
 def source(n: int, seen: list[str], fails: bool = False) -> Generator[int, None, None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ from ssl_vit.objectives.mae import mae_view, normalise_targets, pixel_patches
 from ssl_vit.objectives.supervised import supervised_view
 from ssl_vit.views import training
 from ssl_vit.views.evaluation import eval_images
-from ssl_vit.views.training import View, drop_path_factors, train_geometry, train_images
+from ssl_vit.views.training import View, drop_path_factors, geometry, train_images
 
 RAW = PixelScale((0.0,), (1.0,), 8)
 COLOUR = PixelScale((0.4, 0.5, 0.6), (0.2, 0.3, 0.25), 8)
@@ -39,6 +40,10 @@ TUNED = ResolvedAugment(crop_scale=(0.2, 1.0), flip=True, policy="randaugment", 
 UNMIXED = ResolvedSupervised(pool="cls", mixup=0.0, cutmix=0.0)
 RATES = linear_rates(6, UNMIXED.drop_path)
 F64 = torch.float64
+
+
+def train_geometry(*given: Any) -> torch.Tensor:
+    return geometry(*given)(slice(None))
 
 
 def batch_of(

@@ -1,12 +1,8 @@
 """Bytes to pixels: uint8 or uint16 arrays [C, H, W], upright, never clipped or silently rescaled.
 
-The arrays of 8-bit files lie in memory as they were decoded, channels together, which is also what resizing is
-fastest with; stacking keeps that.
-
-Policy: EXIF rotation is applied; alpha is dropped; CMYK and palettes become RGB; of animations the first frame counts;
-pages and samples of a TIFF, and several files of one image, are its channels. A set has one format, the widest that
-its images need: grey images in an RGB set are repeated over the channels, 8-bit images in a 16-bit set are multiplied
-by 257 (full range to full range).
+EXIF rotation is applied; alpha is dropped; CMYK and palettes become RGB; of animations the first frame counts; pages
+and samples of a TIFF, and several files of one image, are its channels. A set has the widest format that its images
+need: grey is repeated over RGB, 8 bits times 257 are 16. Channels of 8-bit files lie together, as they were decoded.
 """
 
 from __future__ import annotations
@@ -14,17 +10,17 @@ from __future__ import annotations
 import io
 import math
 import warnings
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from PIL import Image, ImageOps
-from torch import Tensor
 
-from ssl_vit.data.decoding import deep, jpeg, tiff
+from ssl_vit.data.decoding import deep, jpeg
 from ssl_vit.data.decoding.formats import Format, Header, Pixels, Raw, Unreadable
-from ssl_vit.data.decoding.resize import Interpolation, resize_bytes
+from ssl_vit.data.decoding.resize import Interpolation, as_tensor, resize_8bit, resize_bytes, resize_planes
+
+T = TypeVar("T")
 
 _GREY = ("1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "F")
 _SWAPPED = (5, 6, 7, 8)  # EXIF orientations that exchange width and height
@@ -36,33 +32,23 @@ def _open(raw: bytes) -> Image.Image:
     except Image.DecompressionBombError as error:
         raise Unreadable(f"too large: {error}") from error
     except Exception as error:
-        kind = "empty file" if not raw else "not an image that Pillow can read"
-        raise Unreadable(kind) from error
+        raise Unreadable("not an image that Pillow can read" if raw else "empty file") from error
 
 
 def read_header(raw: Raw) -> Header:
-    """Channels, bits and size from a file's header (no pixels are decoded).
-
-    Raises:
-        Unreadable: When it is no image, or its parts have different sizes.
-    """
+    """As ``open_image``; no pixels are decoded."""
     return open_image(raw)[0]
 
 
 def open_image(raw: Raw) -> tuple[Header, Image.Image | None]:
-    """The header, and what Pillow opened to read it, if it did: ``decode_crop`` goes on from there.
-
-    Raises:
-        Unreadable: As ``read_header``.
-    """
+    """The header, and what Pillow opened to read it, if it did: ``decode_crop`` goes on from there."""
     if isinstance(raw, np.ndarray):
         return Header(raw.shape[0], raw.dtype.itemsize * 8, raw.shape[1], raw.shape[2]), None
     if isinstance(raw, tuple):
-        headers = _part_headers(raw)
-        _check_one_size([(h.height, h.width) for h in headers])
+        headers = _each_part(raw, read_header)
+        _check_one_size([h[2:] for h in headers])
         return Header(sum(h.channels for h in headers), max(h.bits for h in headers), *headers[0][2:]), None
-    header = tiff.tiff_header(raw) if tiff.is_tiff(raw) else deep.deep_ppm_header(raw)
-    if header is not None:
+    if (header := deep.header(raw)) is not None:
         return header, None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -71,21 +57,22 @@ def open_image(raw: Raw) -> tuple[Header, Image.Image | None]:
         if image.format != "TIFF" and _orientation(image, raw) in _SWAPPED:  # a TIFF's size is upright already
             width, height = height, width
         if deep.is_deep_png(raw):  # Pillow calls 16-bit grey with alpha "RGBA"
-            return Header(deep.deep_png_channels(raw), 16, height, width), image
+            return Header(deep.png_channels(raw), 16, height, width), image
         return Header(1 if image.mode in _GREY else 3, 16 if image.mode.startswith("I") else 8, height, width), image
 
 
-def _part_headers(parts: tuple[bytes, ...]) -> list[Header]:
-    headers = []
+def _each_part(parts: tuple[bytes, ...], read: Callable[[bytes], T]) -> list[T]:
+    """Something of every file that holds channels of an image; says which of them is unreadable."""
+    found = []
     for n, part in enumerate(parts, 1):
         try:
-            headers.append(read_header(part))
+            found.append(read(part))
         except Unreadable as error:
             raise Unreadable(f"part {n} of {len(parts)}: {error}") from error
-    return headers
+    return found
 
 
-def _check_one_size(sizes: list[tuple[int, int]]) -> None:
+def _check_one_size(sizes: Sequence[tuple[int, ...]]) -> None:
     for n, (height, width) in enumerate(sizes, 1):
         if (height, width) != sizes[0]:
             raise Unreadable(
@@ -135,8 +122,8 @@ def decode(raw: Raw, form: Format, canvas: tuple[int, int] | None) -> tuple[Pixe
     if canvas in (None, size, pixels.shape[1:]):
         return pixels, size
     if in_bytes:
-        return _resize_8bit(pixels, canvas, (size[0] / step, size[1] / step)), size
-    return _resize(pixels, canvas), size
+        return resize_8bit(pixels, canvas, (size[0] / step, size[1] / step)), size
+    return resize_planes(pixels, canvas), size
 
 
 def decode_crop(
@@ -149,19 +136,11 @@ def decode_crop(
 ) -> Pixels:
     """Decodes as much of an image as a crop of it needs: a large JPEG at 1/2, 1/4 or 1/8 where the crop is large, too.
 
-    Args:
-        raw: As for ``decode``.
-        opened: What ``open_image`` made of it; it cannot be used again.
-        form: Channels and bits of the set.
-        box: Top, left, height and width of the crop in pixels of the upright image, inside it.
-        side: Side that the crop is resized to, antialiased.
-        interpolation: Kernel.
+    ``opened`` is what ``open_image`` made of it; it cannot be used again. The box is top, left, height and width in
+    pixels of the upright image, inside it; ``side`` is what the crop is resized to, antialiased.
 
     Returns:
         Pixels [C, side, side]. The edges of a crop from a part of the size lie on whole pixels of that.
-
-    Raises:
-        Unreadable: As ``decode``.
     """
     top, left, height, width = box
     size = (opened[0].height, opened[0].width)
@@ -175,16 +154,9 @@ def decode_crop(
     inside = pixels[:, up:down, start:end]
     if inside.shape[1:] == (side, side):
         return inside
-    if not in_bytes:
-        return _resize(inside, (side, side), interpolation)
-    return resize_bytes(_image(inside), side, interpolation)[0].numpy()
-
-
-def _image(pixels: Pixels) -> Tensor:
-    """One image as torch has it; what Pillow decoded may only be read, which torch warns of."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return torch.from_numpy(pixels)[None]
+    if in_bytes:
+        return resize_bytes(as_tensor(inside), side, interpolation)[0].numpy()
+    return resize_planes(inside, (side, side), interpolation)
 
 
 def _find(raw: Raw, form: Format, canvas: tuple[int, int] | None, opened: Image.Image | None = None) -> _Found:
@@ -192,12 +164,15 @@ def _find(raw: Raw, form: Format, canvas: tuple[int, int] | None, opened: Image.
     if isinstance(raw, np.ndarray):
         pixels = raw
     elif isinstance(raw, tuple):
-        pixels = _to_format(_joined(raw, form.bits), form, colour=False)
+        # Each part has as many channels as it has by itself.
+        planes = _each_part(raw, lambda part: decode(part, Format(read_header(part).channels, form.bits), None)[0])
+        _check_one_size([p.shape[1:] for p in planes])
+        pixels = _to_format(np.concatenate(planes), form, colour=False)
     else:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                pixels = _beyond_pillow(raw)
+                pixels = deep.pixels(raw)
                 if pixels is None:
                     with opened or _open(raw) as image:
                         _refuse(image, raw)
@@ -208,29 +183,8 @@ def _find(raw: Raw, form: Format, canvas: tuple[int, int] | None, opened: Image.
                 raise
             except Exception as error:
                 raise Unreadable(str(error).partition("\n")[0] or type(error).__name__) from error
-        pixels = _to_format(pixels, form, colour=not tiff.is_tiff(raw))
+        pixels = _to_format(pixels, form, colour=not deep.is_tiff(raw))
     return _Found(pixels, (pixels.shape[1], pixels.shape[2]), 1, in_bytes=False)
-
-
-def _joined(parts: tuple[bytes, ...], bits: int) -> Pixels:
-    """The channels of all parts, each with as many as it has by itself."""
-    planes = []
-    for n, (part, header) in enumerate(zip(parts, _part_headers(parts), strict=True), 1):
-        try:
-            planes.append(decode(part, Format(header.channels, bits), None)[0])
-        except Unreadable as error:
-            raise Unreadable(f"part {n} of {len(parts)}: {error}") from error
-    _check_one_size([(p.shape[1], p.shape[2]) for p in planes])
-    return np.concatenate(planes)
-
-
-def _beyond_pillow(raw: bytes) -> Pixels | None:
-    """Pixels of a file that Pillow would cut to 8 bits or one page; None for all others."""
-    if tiff.is_tiff(raw):
-        return tiff.decode_tiff(raw)
-    if deep.is_deep_png(raw):
-        return deep.decode_deep_png(raw)
-    return None if deep.deep_ppm_header(raw) is None else deep.decode_deep_ppm(raw)
 
 
 def _is_simple(image: Image.Image) -> bool:
@@ -254,20 +208,13 @@ def _decode_8bit(image: Image.Image, raw: bytes, form: Format, canvas: tuple[int
     pixels = jpeg.decode_quickly(raw, image, form, step) if orientation == 1 else None
     if pixels is None:
         step = jpeg.draft(image, step)
-        pixels = _by_pillow(image, form, upright=orientation == 1)
+        if image.mode == "P" and "transparency" in image.info:
+            image = image.convert("RGBA")
+        mode = "L" if form.channels == 1 else "RGB"
+        image = image if image.mode == mode else image.convert(mode)
+        pixels = deep.planes(np.asarray(image if orientation == 1 else ImageOps.exif_transpose(image)))
     height, width = pixels.shape[1:] if step == 1 else stored[::-1] if turned else stored
     return _Found(pixels, (height, width), step, in_bytes=True)
-
-
-def _by_pillow(image: Image.Image, form: Format, *, upright: bool) -> Pixels:
-    if image.mode == "P" and "transparency" in image.info:
-        image = image.convert("RGBA")
-    mode = "L" if form.channels == 1 else "RGB"
-    image = image if image.mode == mode else image.convert(mode)
-    if not upright:
-        image = ImageOps.exif_transpose(image)
-    array = np.asarray(image)
-    return array[None] if array.ndim == 2 else array.transpose(2, 0, 1)
 
 
 def _decode_any(image: Image.Image, raw: bytes) -> Pixels:
@@ -277,7 +224,7 @@ def _decode_any(image: Image.Image, raw: bytes) -> Pixels:
         return _decode_8bit(image, raw, Format(1 if image.mode in _GREY else 3, 8), None).pixels
     if _orientation(image, raw) != 1:
         image = ImageOps.exif_transpose(image)
-    return np.ascontiguousarray(tiff.as_pixels(np.asarray(image))[None])
+    return np.ascontiguousarray(deep.as_pixels(np.asarray(image))[None])
 
 
 def _to_format(pixels: Pixels, form: Format, *, colour: bool) -> Pixels:
@@ -294,31 +241,3 @@ def _to_format(pixels: Pixels, form: Format, *, colour: bool) -> Pixels:
         luma = np.tensordot(np.array([0.299, 0.587, 0.114]), pixels.astype(np.float64), axes=1)
         return np.rint(luma).astype(pixels.dtype)[None]
     raise Unreadable(f"{pixels.shape[0]} channels among images of {form.channels}")
-
-
-def _resize_8bit(pixels: Pixels, canvas: tuple[int, int], extent: tuple[float, float]) -> Pixels:
-    """Bicubic by torch, in integers like Pillow's and in a third of the time; photographs differ by at most two levels.
-
-    Args:
-        pixels: Grey or RGB.
-        canvas: Height and width wanted.
-        extent: Height and width of the image in these pixels, of which it may leave a part of the last ones.
-    """
-    images = _image(pixels)
-    if extent == pixels.shape[1:]:
-        resized = F.interpolate(images, canvas, mode="bicubic", antialias=True)
-    else:  # torch rounds sizes down: a little more than the canvas makes sure of it
-        scale = tuple((side + 1e-6) / length for side, length in zip(canvas, extent, strict=True))
-        resized = F.interpolate(
-            images, scale_factor=scale, recompute_scale_factor=False, mode="bicubic", antialias=True
-        )
-    return resized[0].numpy()
-
-
-def _resize(pixels: Pixels, canvas: tuple[int, int], interpolation: Interpolation = "bicubic") -> Pixels:
-    """Through Pillow's float mode, because nothing filters 16-bit integers."""
-    height, width = canvas
-    kernel = Image.Resampling.BICUBIC if interpolation == "bicubic" else Image.Resampling.BILINEAR
-    top = np.iinfo(pixels.dtype).max
-    planes = [np.asarray(Image.fromarray(p.astype(np.float32)).resize((width, height), kernel)) for p in pixels]
-    return np.clip(np.rint(np.stack(planes)), 0, top).astype(pixels.dtype)

@@ -25,11 +25,7 @@ class Format(NamedTuple):
     bits: int
 
     def bytes_of(self, shape: tuple[int, int] | None) -> int:
-        """Size of a decoded image.
-
-        Args:
-            shape: Its height and width; of an unknown one the size is 0.
-        """
+        """Size of a decoded image of this height and width; 0 where they are unknown."""
         height, width = shape or (0, 0)
         return self.channels * height * width * self.bits // 8
 
@@ -44,11 +40,7 @@ class Header(NamedTuple):
 
 
 def check_area(height: int, width: int) -> None:
-    """Refuses sizes that Pillow would refuse, for the files that it does not read itself.
-
-    Raises:
-        Unreadable: Above Pillow's limit against decompression bombs (179 million pixels), or without any pixel.
-    """
+    """Refuses sizes without a pixel or above Pillow's limit (179 million) for files that it does not read itself."""
     if not height * width:
         raise Unreadable("no pixels")
     if Image.MAX_IMAGE_PIXELS is not None and height * width > 2 * Image.MAX_IMAGE_PIXELS:

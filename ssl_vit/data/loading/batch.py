@@ -1,9 +1,12 @@
-"""Batches: what a view gets, and how its pixels travel to the device."""
+"""Batches: what a view gets, and how it travels to the device: on a GPU from pinned memory, one ahead of the step."""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -11,6 +14,10 @@ from jaxtyping import Float, Int, Integer
 from torch import Tensor
 
 from ssl_vit.data.images import ImageSet
+
+T = TypeVar("T")
+S = TypeVar("S")
+R = TypeVar("R")
 
 Fields = dict[str, Any]
 """A batch on its way: its fields by name, of which ``images`` are not yet the pixels that a view gets."""
@@ -38,11 +45,7 @@ class Batch:
 
     @property
     def truth(self) -> Int[Tensor, " B"] | Float[Tensor, "B K"]:
-        """``labels``, for objectives that learn from them.
-
-        Raises:
-            ValueError: Where there are none.
-        """
+        """``labels``, for objectives that learn from them; a ValueError where there are none."""
         if self.labels is None:
             raise ValueError("this objective learns from labels, and its images were opened without them")
         return self.labels
@@ -52,11 +55,7 @@ class Batch:
         return self.on_host or (self.index.cpu(), self.epoch.cpu())
 
     def part(self, which: slice) -> Batch:
-        """Some of the images.
-
-        Args:
-            which: Their places in the batch.
-        """
+        """Some of the images."""
         names = None if self.on_host is None else (self.on_host[0][which], self.on_host[1][which])
         cut = {name: value[which] for name, value in vars(self).items() if isinstance(value, Tensor)}
         return replace(self, **cut, on_host=names)
@@ -82,30 +81,72 @@ def describe(
 ) -> Fields:
     """The fields of a batch, still on the host.
 
-    Args:
-        images: The set.
-        source: Narrow pixels, or the rows they are to be taken from on the device.
-        index: Position of each image in the set.
-        epoch: How often each has been visited.
-        sizes: Height and width before the canvas.
-        shape: Height and width of the pixels that a view gets.
+    ``source`` are narrow pixels, or the rows they are to be taken from on the device; ``shape`` is height and width of
+    what a view gets; all others are as in ``Batch``.
     """
     labels = None
     if images.labels is not None:  # numbers in single precision: MPS has no other
         chosen = images.labels[index]
         labels = torch.from_numpy(chosen if images.kind == "class" else chosen.astype(np.float32))
-    names = (torch.from_numpy(index), torch.from_numpy(epoch))
-    return {
-        "images": source,
-        "index": names[0],
-        "epoch": names[1],
-        "on_host": names,
-        "sizes": torch.from_numpy(sizes),
-        "native": bool((sizes == shape).all()),
-        "labels": labels,
-    }
+    names = {"index": torch.from_numpy(index), "epoch": torch.from_numpy(epoch)}
+    told = {"on_host": tuple(names.values()), "sizes": torch.from_numpy(sizes), "labels": labels}
+    return {"images": source, **names, **told, "native": bool((sizes == shape).all())}
 
 
 def finish(fields: Fields) -> Batch:
     """A batch whose fields have arrived on the device."""
     return Batch(**{**fields, "images": widen(fields["images"])})
+
+
+def one_ahead(items: Generator[T, None, None], send: Callable[[T], S], receive: Callable[[S], R]) -> Iterator[R]:
+    """Sends every item while the one before it is in use; an error comes after all that was sent before it.
+
+    ``send`` starts an item's way, ``receive`` waits for its end; ``items`` are closed with this iterator.
+    """
+    sent: deque[S] = deque()
+    end: Exception | None = None
+    with closing(items):
+        while end is None:
+            try:
+                sent.append(send(next(items)))
+            except Exception as error:  # StopIteration is one
+                end = error
+            if len(sent) > (end is None):
+                yield receive(sent.popleft())
+    if not isinstance(end, StopIteration):
+        raise end
+
+
+def to_device(
+    items: Generator[Fields, None, None], device: torch.device, finish: Callable[[Fields], Batch]
+) -> Iterator[Batch]:
+    """Batches on the device, in order, of their fields on the host, which are closed with this iterator."""
+    if device.type == "cuda":
+        side = torch.cuda.Stream(device)
+        side.wait_stream(torch.cuda.current_stream(device))  # pixels may be on their way to the device
+
+        def fetched(value: Tensor) -> Tensor:
+            # From other memory than pinned, the host would wait for the copy.
+            return (value if value.is_pinned() else value.pin_memory()).to(device, non_blocking=True)
+
+        def send(fields: Fields) -> tuple[Batch, torch.Event]:
+            with torch.cuda.stream(side):
+                return finish(_each(fields, fetched)), side.record_event()
+
+        def receive(sent: tuple[Batch, torch.Event]) -> Batch:
+            batch, arrived = sent
+            here = torch.cuda.current_stream(device)
+            here.wait_event(arrived)
+            # Made on the other stream: their memory must not be given out anew before this one has used it.
+            _each(vars(batch), lambda value: value.record_stream(here))
+            return batch
+
+        yield from one_ahead(items, send, receive)
+        return
+    with closing(items):
+        for fields in items:
+            yield finish(_each(fields, lambda value: value.to(device)))
+
+
+def _each(fields: Fields, change: Callable[[Tensor], Tensor | None]) -> Fields:
+    return {name: change(value) if isinstance(value, Tensor) else value for name, value in fields.items()}

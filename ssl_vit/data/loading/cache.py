@@ -23,8 +23,7 @@ from ssl_vit.data.decoding.formats import Unreadable
 from ssl_vit.data.images import ArrayRows, ImageSet
 from ssl_vit.data.loading.batch import Batch, Fields, describe, finish, narrow
 from ssl_vit.data.loading.shared import SharedArray, free_memory
-from ssl_vit.data.loading.unreadable import UnreadableLog
-from ssl_vit.data.loading.workers import in_processes, loader_processes
+from ssl_vit.data.loading.workers import UnreadableLog, in_processes, loader_processes
 
 Cache = Literal["auto", "ram", "device", "none"]
 """``--data.cache``."""
@@ -52,38 +51,31 @@ def choose(images: ImageSet, asked: Cache, device: torch.device) -> Place:
     Every visit of an image shows another window of it, so windows are never kept; streamed images only where memory
     was asked for by name. Of a device's memory a quarter is taken at most, of the machine's a half, unless asked for.
 
-    Args:
-        images: The set.
-        asked: ``--data.cache``.
-        device: Where batches go.
-
     Raises:
         UserError: When they do not fit where they were asked to be.
     """
-    if images.window is not None:
-        return Place("none", "decoded as needed: every visit cuts another window")
     size = len(images) * images.form.bytes_of(images.shape)
-    if asked == "none" or not size:
-        return Place("none", "decoded as needed")
-    if asked == "auto" and images.blocks is not None:
-        return Place("none", "decoded as needed: they are streamed")
+    why = ": every visit cuts another window" if images.window is not None else ""
+    if asked == "auto" and size and images.blocks is not None:
+        why = why or ": they are streamed"
+    if why or asked == "none" or not size:
+        return Place("none", f"decoded as needed{why}")
     needed = 0 if _is_array(images) else size
     ram, own = _free(device)
-    on_device = Place("device", f"kept on the GPU: {_in_words(size)} of {_in_words(own)} free")
-    in_ram = Place(
-        "ram", f"kept in shared memory: {_in_words(size)} of {_in_words(ram)} free" if needed else "in memory"
-    )
+    all_of_it, free, free_there = map(_in_words, (size, ram, own))
+    on_device = Place("device", f"kept on the GPU: {all_of_it} of {free_there} free")
+    in_ram = Place("ram", f"kept in shared memory: {all_of_it} of {free} free" if needed else "in memory")
     if asked == "auto":
         if 2 * needed > ram:
-            return Place("none", f"decoded as needed: {_in_words(size)} do not fit in half of {_in_words(ram)} free")
+            return Place("none", f"decoded as needed: {all_of_it} do not fit in half of {free} free")
         return on_device if device.type != "cpu" and 4 * size <= own else in_ram
-    there = f"--data.cache {asked}: {_in_words(size)} of decoded images do not fit in"
+    there = f"--data.cache {asked}: {all_of_it} of decoded images do not fit in"
     if needed > ram:
-        raise UserError(f"{there} {_in_words(ram)} of free memory; use --data.cache none, or a smaller --data.canvas")
+        raise UserError(f"{there} {free} of free memory; use --data.cache none, or a smaller --data.canvas")
     if asked == "ram" or device.type == "cpu":
         return in_ram
     if size > own:
-        raise UserError(f"{there} {_in_words(own)} of free memory on the GPU; use --data.cache auto")
+        raise UserError(f"{there} {free_there} of free memory on the GPU; use --data.cache auto")
     return on_device
 
 
@@ -148,15 +140,7 @@ def keep(
 ) -> Kept:
     """Decodes every image once per machine, with a progress bar; what is an array already is used as it is.
 
-    Args:
-        images: The set.
-        kind: Where its pixels are kept.
-        log: Gets the unreadable images, whose places the next readable ones take.
-        device: Where batches go.
-        workers: Loader processes; None chooses.
-
-    Raises:
-        UserError: When too many images are unreadable.
+    The log gets the unreadable images, whose places the next readable ones take; it raises a UserError above 1 %.
     """
     every = np.arange(len(images))
     if _is_array(images):
@@ -172,11 +156,14 @@ def keep(
     return Kept(images, pixels, rows, index, sizes, kind == "device", device.type == "cuda")
 
 
+@dataclass(frozen=True)
 class _Filling(Dataset[list[tuple[int, str]]]):
     """Decodes stretches of a set straight into shared memory, in a loader process; returns what is unreadable."""
 
-    def __init__(self, images: ImageSet, pixels: SharedArray, sizes: SharedArray, together: bool) -> None:
-        self.images, self.pixels, self.sizes, self.together = images, pixels, sizes, together
+    images: ImageSet
+    pixels: SharedArray
+    sizes: SharedArray
+    together: bool
 
     def __getitem__(self, stretch: range) -> list[tuple[int, str]]:
         bad = []
@@ -194,11 +181,7 @@ def _decode_all(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Pixels and sizes; every process of this machine decodes a share of them, and all see the whole.
 
-    Args:
-        images: The set.
-        log: Gets the unreadable images.
-        workers: Loader processes; None chooses.
-        together: Keep the channels of 8-bit images together where these are large enough to be cropped so.
+    Channels of 8-bit images are kept together, if asked for, where these are large enough to be cropped so.
     """
     shape = images.shape
     assert shape is not None, "images of many sizes must be brought to a canvas"
@@ -211,7 +194,7 @@ def _decode_all(
     forms = (((len(images), *one), f"uint{bits}"), ((len(images), 2), "float32"))
     made = [SharedArray(*form) for form in forms] if rank == peers[0] else []
     paths = gather_lists([array.path for array in made] or ["", ""])[2 * peers[0] :]
-    pixels, sizes = made or [SharedArray(*form, path) for form, path in zip(forms, paths[:2], strict=True)]
+    pixels, sizes = made or map(SharedArray, *zip(*forms, strict=True), paths[:2])
     share = peers.index(rank)
     first, last = (len(images) * k // len(peers) for k in (share, share + 1))
     stretches = [range(s, min(s + _STRETCH, last)) for s in range(first, last, _STRETCH)]

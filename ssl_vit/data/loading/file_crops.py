@@ -25,7 +25,7 @@ _LARGE = 64 * 10**9
 
 @dataclass(frozen=True)
 class FileCrops:
-    """Random resized crops as ``augment.random_resized_crop`` draws them."""
+    """Random resized crops as ``random_resized_crop`` draws them."""
 
     side: int
     """Of the result, in pixels."""
@@ -36,58 +36,34 @@ class FileCrops:
     def read(
         self, images: ImageSet, index: list[int], epoch: list[int], seed: int
     ) -> Iterator[tuple[Pixels, tuple[int, int]] | Unreadable]:
-        """One crop [C, side, side] of each image, with its height and width, or why it cannot be read.
-
-        Args:
-            images: The set.
-            index: Positions in it.
-            epoch: How often each has been visited.
-            seed: Of the boxes' places.
-        """
+        """One crop [C, side, side] of each image in this visit, with its height and width, or why it cannot be read."""
         for first in range(0, len(index), _AT_ONCE):
             part = slice(first, first + _AT_ONCE)
-            yield from self._read(images, index[part], epoch[part], seed)
-
-    def _read(
-        self, images: ImageSet, index: list[int], epoch: list[int], seed: int
-    ) -> Iterator[tuple[Pixels, tuple[int, int]] | Unreadable]:
-        opened = [_open(images, i) for i in index]
-        sizes = [(1, 1) if isinstance(each, Unreadable) else each[1][0][2:] for each in opened]
-        key = make_key(seed, "crop", torch.tensor(epoch), torch.tensor(index))
-        boxes = random_resized_crop(key, torch.tensor(sizes, dtype=torch.float32), self.scale, self.ratio)
-        for each, (top, left, height, width) in zip(opened, boxes.int().tolist(), strict=True):
-            if isinstance(each, Unreadable):
-                yield each
-                continue
-            try:
-                crop = decode_crop(*each, images.form, (top, left, height, width), self.side, self.interpolation)
-            except Unreadable as error:
-                yield error
-            else:
-                yield crop, (self.side, self.side)
-
-
-def _open(images: ImageSet, i: int) -> tuple[Raw, tuple[Header, Image.Image | None]] | Unreadable:
-    try:
-        raw = images.raw(i)
-        return raw, open_image(raw)
-    except Unreadable as error:
-        return error
+            opened: list[tuple[Raw, tuple[Header, Image.Image | None]] | Unreadable] = []
+            for i in index[part]:
+                try:
+                    raw = images.raw(i)
+                    opened.append((raw, open_image(raw)))
+                except Unreadable as error:
+                    opened.append(error)
+            sizes = [(1, 1) if isinstance(each, Unreadable) else each[1][0][2:] for each in opened]
+            key = make_key(seed, "crop", torch.tensor(epoch[part]), torch.tensor(index[part]))
+            boxes = random_resized_crop(key, torch.tensor(sizes, dtype=torch.float32), self.scale, self.ratio)
+            for each, (top, left, height, width) in zip(opened, boxes.int().tolist(), strict=True):
+                try:
+                    if isinstance(each, Unreadable):
+                        raise each
+                    crop = decode_crop(*each, images.form, (top, left, height, width), self.side, self.interpolation)
+                    yield crop, (self.side, self.side)
+                except Unreadable as error:
+                    yield error
 
 
 def file_crops(loading: LoadingConfig, images: ImageSet, cfg: ResolvedAugment, side: int) -> FileCrops | None:
     """Decides where random crops are cut: from files, or (None) from decoded images on the device.
 
-    Left open, files are chosen for sets that would fill more than 64 GB decoded, on every machine alike.
-
-    Args:
-        loading: How images are loaded.
-        images: The set, on its canvas.
-        cfg: Resolved augmentation.
-        side: Of the model's input in pixels.
-
-    Raises:
-        UserError: When crops were to be cut from files, but there are no files or no crops, or they were to be kept.
+    Left open, files are chosen for sets that would fill more than 64 GB on their canvas, on every machine alike. Where
+    there are no files or no crops, or they were to be kept, a UserError says so. ``side`` is the model's in pixels.
     """
     asked, kept = loading.crop_from, loading.cache in ("ram", "device")
     reasons = {

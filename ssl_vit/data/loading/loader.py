@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
-from typing import Any
+from collections.abc import Generator, Iterator
 
 import numpy as np
 import torch
+from jaxtyping import Int
 
 from ssl_vit.core.dist import rank_and_world
 from ssl_vit.core.errors import UserError
-from ssl_vit.data.images import ImageSet
-from ssl_vit.data.loading.batch import Batch, Fields, describe, finish
-from ssl_vit.data.loading.cache import (
-    TAKEN,
-    Cache,
-    Kept,
-    Place,
-    choose,
-    keep,
-)
+from ssl_vit.data.images import ImageSet, evenly
+from ssl_vit.data.loading.batch import Batch, Fields, describe, finish, to_device
+from ssl_vit.data.loading.cache import TAKEN, Cache, Place, choose, keep
 from ssl_vit.data.loading.file_crops import FileCrops
-from ssl_vit.data.loading.transfer import to_device
-from ssl_vit.data.loading.unreadable import UnreadableLog
-from ssl_vit.data.loading.workers import Decoded, Wanted, decoded
+from ssl_vit.data.loading.workers import Decoded, UnreadableLog, Wanted, decoded
 from ssl_vit.data.order import epoch_order
 
 _FROM_FILES = Place("none", "every visit's crop is cut from the file")
@@ -51,15 +42,8 @@ class Loader:
     ) -> None:
         """Prepares, and decodes everything once where it is to be kept (every process must call it).
 
-        Args:
-            images: What to train on.
-            batch_size: Images per optimiser step over all processes.
-            micro_batch: Images per process and forward pass.
-            seed: Seed of the order.
-            device: Where batches go.
-            cache: Where decoded images are kept.
-            workers: Loader processes; None chooses.
-            crops: Cut from the files by the loader processes; nothing is kept then.
+        ``batch_size`` is images per optimiser step over all processes, ``micro_batch`` per process and forward pass.
+        ``crops`` are cut from the files by the loader processes; nothing is kept then.
 
         Raises:
             UserError: When the sizes do not divide, too many images are unreadable, or they do not fit where they
@@ -84,11 +68,7 @@ class Loader:
     """Where decoded images are kept, how large they are and why."""
 
     def split(self, micro_batch: int) -> None:
-        """Takes another number of images per forward pass.
-
-        Args:
-            micro_batch: A divisor of this process's share of a batch.
-        """
+        """Takes another number of images per forward pass, a divisor of this process's share of a batch."""
         self.micro_batch, self.accumulation = micro_batch, self.batch_size // (micro_batch * self.world)
 
     @property
@@ -113,35 +93,17 @@ class Loader:
 
     def batches(self, start: int, stop: int) -> Iterator[Batch]:
         """This process's micro-batches of steps ``start`` to ``stop - 1``, in order."""
-        plan = _Plan(self, start, stop)
-        if self._store is not None:
-            return to_device(_taken(self._store, plan), self.device, self._store.finish)
-        return to_device(self._decoded(plan), self.device, finish)
+        plan = (self.positions(step, micro) for step in range(start, stop) for micro in range(self.accumulation))
+        if self._store is None:
+            return to_device(self._decoded(plan), self.device, finish)
+        store = self._store
+        return to_device((store.fields(index, epoch) for index, epoch in plan), self.device, store.finish)
 
-    def _decoded(self, plan: _Plan) -> Generator[Fields, None, None]:
+    def _decoded(self, plan: Iterator[Wanted]) -> Generator[Fields, None, None]:
         pinned = self.device.type == "cuda"
         for part in decoded(self.images, plan, self.workers, seed=self.seed, pinned=pinned, crops=self.crops):
             self.unreadable.add(part.bad, TAKEN)
             yield {**_described(self.images, part), "cropped": self.crops is not None}
-
-
-class _Plan(Sequence[Wanted]):
-    """The micro-batches still to come, computed when they are asked for."""
-
-    def __init__(self, loader: Loader, start: int, stop: int) -> None:
-        self.loader, self.start, self.stop = loader, start, stop
-
-    def __len__(self) -> int:
-        return (self.stop - self.start) * self.loader.accumulation
-
-    def __getitem__(self, i: Any) -> Any:  # single positions only
-        step, micro = divmod(range(len(self))[i], self.loader.accumulation)
-        return self.loader.positions(self.start + step, micro)
-
-
-def _taken(store: Kept, plan: _Plan) -> Generator[Fields, None, None]:
-    for index, epoch in plan:
-        yield store.fields(index, epoch)
 
 
 def _described(images: ImageSet, part: Decoded) -> Fields:
@@ -155,23 +117,13 @@ def eval_batches(
 ) -> Iterator[Batch]:  # fmt: skip
     """This process's share of a set, in order: every readable image of the set on exactly one process, once.
 
-    Args:
-        images: The set.
-        batch_size: Images per batch at most; the last one is smaller, never padded.
-        device: Where batches go.
-        log: Gets the unreadable images, which are left out.
-        workers: Loader processes; None chooses.
-        alone: All of the set on this process, because others do not take part.
-
-    Raises:
-        UserError: When more than 1 % are unreadable.
+    The last batch is smaller, never padded. Unreadable images are left out; the log gets them, and raises a UserError
+    above 1 %. A process that is alone takes all of the set, because others do not take part.
     """
     rank, world = (0, 1) if alone else rank_and_world()
     first, last = (len(images) * r // world for r in (rank, rank + 1))
-    share = np.arange(first, last)
-    wanted = [
-        (part, np.zeros_like(part)) for part in (share[s : s + batch_size] for s in range(0, len(share), batch_size))
-    ]
+    parts = (np.arange(start, min(start + batch_size, last)) for start in range(first, last, batch_size))
+    wanted = ((part, np.zeros_like(part)) for part in parts)
 
     def readable() -> Generator[Fields, None, None]:
         for part in decoded(images, wanted, workers, replace=False, pinned=device.type == "cuda"):
@@ -180,3 +132,21 @@ def eval_batches(
                 yield _described(images, part)
 
     return to_device(readable(), device, finish)
+
+
+def some_images(images: ImageSet, count: int, device: torch.device) -> tuple[Batch, list[str]]:
+    """At most so many evenly spaced images of a set, from the first to the last, as ``chosen_images`` has them."""
+    return chosen_images(images, evenly(len(images), count), device)
+
+
+def chosen_images(images: ImageSet, positions: Int[np.ndarray, " n"], device: torch.device) -> tuple[Batch, list[str]]:
+    """The images at these positions of a set, in this order, as one batch; an image may occur again.
+
+    Beside those that can be read, names and reasons of the others; a UserError where none can.
+    """
+    chosen = images.subset(positions)
+    log = UnreadableLog(chosen, silent=True)
+    batch = next(eval_batches(chosen, len(chosen), device, log, workers=0, alone=True), None)
+    if batch is None:
+        raise UserError(f"none of the chosen images can be read: {'; '.join(log.listing())}")
+    return batch, log.listing()

@@ -48,13 +48,7 @@ class SharedArray:
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: Any, path: str | None = None) -> None:
-        """Makes an array, or opens one.
-
-        Args:
-            shape: Its shape.
-            dtype: Its type.
-            path: Where another process, which must still hold it, made it.
-        """
+        """Makes an array, or opens the one that another process, which must still hold it, made at this path."""
         self.shape, self.dtype, self._made = shape, np.dtype(dtype), path is None
         size = math.prod(shape) * self.dtype.itemsize
         if path is not None:
@@ -71,13 +65,9 @@ class SharedArray:
         if not self._made:
             os.close(self._number)  # the map has its own
 
-    def __getstate__(self) -> dict[str, Any]:
-        """What another process needs to open it."""
-        return {"shape": self.shape, "dtype": self.dtype, "path": self.path}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __reduce__(self) -> tuple[Any, ...]:
         """Opens it in another process."""
-        self.__init__(**state)
+        return SharedArray, (self.shape, self.dtype, self.path)
 
     def close(self) -> None:
         """Lets no more processes open it; those that have, and this one, keep the array."""

@@ -1,4 +1,4 @@
-"""Loader processes: they turn bytes into uint8 or uint16 pixels, once, and do nothing else."""
+"""Loader processes, which turn bytes into uint8 or uint16 pixels, and the one policy for images that cannot be read."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,7 +18,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
-from ssl_vit.core.dist import local_processes
+from ssl_vit.core.dist import gather_lists, local_processes
+from ssl_vit.core.errors import UserError
 from ssl_vit.core.randomness import make_key, uniform
 from ssl_vit.data.decoding.formats import Pixels, Unreadable
 from ssl_vit.data.images import ArrayRows, ImageSet
@@ -25,6 +27,8 @@ from ssl_vit.data.loading.file_crops import FileCrops
 
 _PREFETCHED = 2  # batches that every loader process works ahead
 _SHARED = Path("/dev/shm")  # where torch puts what processes hand to each other
+
+_TOLERATED = 0.01  # share of unreadable images above which a run stops
 
 T = TypeVar("T")
 
@@ -48,29 +52,16 @@ class Decoded:
         return replace(self, pixels=torch.as_tensor(self.pixels).pin_memory())
 
 
-class Decoding(Dataset[Decoded]):
+@dataclass(frozen=True)
+class _Decoding(Dataset[Decoded]):
     """Decodes whole batches in a loader process."""
 
-    def __init__(
-        self, images: ImageSet, replace: bool, seed: int | None, shared: bool, crops: FileCrops | None = None
-    ) -> None:
-        """Prepares.
-
-        Args:
-            images: The set.
-            replace: Put the next readable image in the place of an unreadable one; else it is left out.
-            seed: Of the windows' and crops' places; None takes windows from the middle.
-            shared: Hand pixels over as tensors.
-            crops: Cut these from the files.
-        """
-        self.images, self.replace, self.seed, self.shared, self.crops = images, replace, seed, shared, crops
-
-    def _place(self, i: int, epoch: int) -> tuple[float, float]:
-        """Where image i's window lies in this visit, wherever and whenever it is decoded."""
-        if self.images.window is None or self.seed is None:
-            return (0.5, 0.5)
-        down, right = uniform(make_key(self.seed, "window", epoch, i), 2)[0].tolist()
-        return (down, right)
+    images: ImageSet
+    replace: bool
+    seed: int | None
+    shared: bool
+    """Hand pixels over as tensors."""
+    crops: FileCrops | None
 
     def _read(self, index: list[int], epoch: list[int]) -> Iterator[tuple[Pixels, tuple[int, int]] | Unreadable]:
         """Pixels and size of each image in this visit, or why there are none."""
@@ -78,13 +69,15 @@ class Decoding(Dataset[Decoded]):
             yield from self.crops.read(self.images, index, epoch, self.seed)
             return
         for i, visit in zip(index, epoch, strict=True):
+            down = right = 0.5  # a window lies at the same place wherever and whenever it is decoded
+            if self.images.window is not None and self.seed is not None:
+                down, right = uniform(make_key(self.seed, "window", visit, i), 2)[0].tolist()
             try:
-                yield self.images.read(i, self._place(i, visit))
+                yield self.images.read(i, (down, right))
             except Unreadable as error:
                 yield error
 
     def __getitem__(self, wanted: Wanted) -> Decoded:
-        """One batch."""
         first, epochs = (part.tolist() for part in wanted)
         taken, bad = list(first), list[tuple[int, str]]()
         sizes: dict[int, tuple[int, int]] = {}
@@ -120,10 +113,7 @@ class Decoding(Dataset[Decoded]):
 def _room(count: int, first: Pixels, shared: bool) -> Tensor:
     """Memory for a batch of images like the first, narrow, with their channels together where it has them so.
 
-    Args:
-        count: Number of images.
-        first: One of them.
-        shared: In a loader process take memory that other processes see, so that nothing is copied to hand it over.
+    If shared, a loader process takes memory that other processes see, so that nothing is copied to hand it over.
     """
     together = first.strides[0] < first.strides[2]
     shape = (count, *first.shape[1:], first.shape[0]) if together else (count, *first.shape)
@@ -139,7 +129,7 @@ def _room(count: int, first: Pixels, shared: bool) -> Tensor:
 
 def decoded(
     images: ImageSet,
-    wanted: Sequence[Wanted],
+    wanted: Iterable[Wanted],
     workers: int | None,
     *,
     replace: bool = True,
@@ -149,31 +139,27 @@ def decoded(
 ) -> Iterator[Decoded]:
     """Decoded batches in order, whatever the number of processes.
 
-    Args:
-        images: The set.
-        wanted: What every batch is of; computed when a process is sent for it.
-        workers: Loader processes; None chooses.
-        replace: As in ``Decoding``.
-        seed: As in ``Decoding``.
-        pinned: Have a thread copy pixels to memory that the device can fetch by itself.
-        crops: As in ``Decoding``.
+    What is wanted is computed when a process is sent for it. The next readable image may replace an unreadable one,
+    which else is left out. The seed is of windows' and crops' places; None takes windows from the middle. ``pinned``
+    has a thread copy pixels to memory that the device can fetch by itself.
     """
-    count = loader_processes(images, workers)
-    if len(wanted):
+    wanted = iter(wanted)
+    for first in wanted:  # nothing is started where nothing is wanted
+        count = loader_processes(images, workers)
         size = images.form.bytes_of((crops.side, crops.side) if crops else images.shape)
-        shared = _has_room(len(wanted[0][0]) * size, count)
-        yield from in_processes(Decoding(images, replace, seed, shared, crops), wanted, count, pinned)
+        work = _Decoding(images, replace, seed, _has_room(len(first[0]) * size, count), crops)
+        yield from in_processes(work, chain([first], wanted), count, pinned)
 
 
-def in_processes(work: Dataset[T], wanted: Sequence[Any], count: int, pinned: bool = False) -> Iterator[T]:
+def in_processes(work: Dataset[T], wanted: Iterable[Any], count: int, pinned: bool = False) -> Iterator[T]:
     """``work[key]`` for every key, in order, computed in that many processes (0: in this one)."""
     yield from DataLoader(
         work,
-        sampler=wanted,  # pyright: ignore[reportArgumentType] - any sized iterable of keys serves
+        sampler=wanted,  # pyright: ignore[reportArgumentType] - any iterable of keys serves
         batch_size=None,
         num_workers=count,
         prefetch_factor=_PREFETCHED if count else None,
-        collate_fn=_as_is,
+        collate_fn=_as_is,  # no lambda: it is sent to the processes
         worker_init_fn=_ignore_signals,
         pin_memory=pinned,
         generator=torch.Generator(),  # torch's own is for weights, which must not depend on how images are loaded
@@ -181,13 +167,7 @@ def in_processes(work: Dataset[T], wanted: Sequence[Any], count: int, pinned: bo
 
 
 def loader_processes(images: ImageSet, asked: int | None, *, busy: bool = True) -> int:
-    """How many processes decode for this one.
-
-    Args:
-        images: The set; none is needed for what is in memory.
-        asked: ``--data.workers``; None chooses.
-        busy: Whether this process needs a core for itself meanwhile.
-    """
+    """How many processes decode for this one (``asked``: ``--data.workers``), which may be busy itself meanwhile."""
     if isinstance(images.rows, ArrayRows):
         return 0
     return asked if asked is not None else max(1, min(16, _cores() // local_processes() - busy))
@@ -212,3 +192,36 @@ def _ignore_signals(worker: int) -> None:
 
 def _as_is(batch: Any) -> Any:
     return batch
+
+
+class UnreadableLog:
+    """Names every unreadable image once and stops the run when they are more than 1 % (one is always tolerated)."""
+
+    def __init__(self, images: ImageSet, *, silent: bool = False) -> None:
+        """Starts counting; a silent one neither warns nor stops, because another log already does."""
+        self.images, self.silent = images, silent
+        self.reasons: dict[int, str] = {}
+
+    def listing(self) -> list[str]:
+        """Names and reasons, in the order of the set."""
+        return [f"{self.images.where(i)} cannot be read ({reason})" for i, reason in sorted(self.reasons.items())]
+
+    def add(self, bad: list[tuple[int, str]], consequence: str) -> None:
+        """Counts images and warns about new ones; a UserError lists them all when there are too many."""
+        new = {i: reason for i, reason in bad if i not in self.reasons}
+        self.reasons |= new
+        allowed = max(1, int(_TOLERATED * len(self.images)))
+        for i, reason in new.items() if not self.silent and len(self.reasons) <= allowed else ():
+            sys.stderr.write(f"warning: {self.images.where(i)} cannot be read ({reason}); {consequence}\n")
+        if (len(self.reasons) > allowed or len(self.reasons) == len(self.images)) and not self.silent:
+            listing = "\n  ".join(self.listing())
+            raise UserError(
+                f"{len(self.reasons)} of {len(self.images):,} images cannot be read, more than {_TOLERATED:.0%}; "
+                f"repair or remove them:\n  {listing}"
+            )
+
+    def gather(self) -> None:
+        """Learns what other processes found and have warned of (every process must call it)."""
+        found = gather_lists([f"{i} {reason}" for i, reason in self.reasons.items()])
+        self.reasons |= {int(i): reason for i, _, reason in (line.partition(" ") for line in found)}
+        self.add([], "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import numpy as np
 from ssl_vit.configs import SourceConfig
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.notices import say_once
-from ssl_vit.data.sources.part import SPLITS, Groups, Part, numbered
+from ssl_vit.data.sources.part import SPLITS, Labels, Part, described
 
 SUFFIXES = (
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp"),
@@ -56,22 +56,24 @@ def bytes_of(path: Path) -> int:
         return -1
 
 
-def group_of(pattern: str, paths: Sequence[str]) -> list[object]:
-    """What a regular expression finds in every path: its first bracket, or the whole match.
+def groups_in(splits: Mapping[str, Sequence[str]], pattern: str | None) -> dict[str, list[str]]:
+    """What ``--data.group`` finds in every path: its first bracket, or the whole match.
 
-    Raises:
-        UserError: For a broken expression, or a path in which it finds nothing.
+    It is looked for in a pool too, so that a mistake does not wait for the evaluation.
     """
+    if pattern is None:
+        return {}
     try:
         expression = re.compile(pattern)
     except re.error as error:
         raise UserError(f"--data.group {pattern} is not a regular expression: {error}") from error
-    found: list[object] = []
-    for path in paths:
-        match = expression.search(path)
-        if match is None:
-            raise UserError(f"--data.group {pattern} finds no group in {path}; it must match every file's path")
-        found.append(match[1] if expression.groups else match[0])
+    found: dict[str, list[str]] = {split: [] for split in splits}
+    for split, paths in splits.items():
+        for path in paths:
+            match = expression.search(path)
+            if match is None:
+                raise UserError(f"--data.group {pattern} finds no group in {path}; it must match every file's path")
+            found[split].append(match[1] if expression.groups else match[0])
     return found
 
 
@@ -101,17 +103,7 @@ def _image_files(root: Path) -> tuple[list[str], list[str]]:
 
 
 def open_folder(root: Path, cfg: SourceConfig, *, labelled: bool) -> dict[str, Part]:
-    """Every split of a folder, by name; ``all`` where it has none.
-
-    Args:
-        root: The folder.
-        cfg: Options of the source; only ``group`` says something about a folder.
-        labelled: Whether labels and groups are wanted.
-
-    Raises:
-        NoImages: Without images.
-        UserError: Where split folders and others are mixed.
-    """
+    """Every split of a folder, by name; ``all`` where it has none. Of the options only ``group`` concerns a folder."""
     found, other = _image_files(root)
     if not found:
         hint = f"; it has {len(other)} other files, e.g. {other[0]}" if other else ""
@@ -132,33 +124,22 @@ def open_folder(root: Path, cfg: SourceConfig, *, labelled: bool) -> dict[str, P
         )
     if "all" not in splits and "train" not in splits:
         raise UserError(f"{root} has a {' and a '.join(splits)} folder, but no train folder")
-    labels, names = _classes(splits) if labelled else ({}, ())
-    groups = Groups({}, ())
-    if cfg.group is not None:  # looked for in a pool too, so that a mistake does not wait for the evaluation
-        groups = numbered({split: group_of(cfg.group, paths) for split, paths in splits.items()})
     parts = {}
     for split, paths in splits.items():
         digest = hashlib.sha256()
         for path in paths:
             digest.update(f"{path}\0{bytes_of(root / path)}\n".encode())
-        rows = FileRows(root, paths)
-        parts[split] = Part(rows, digest.hexdigest(), labels.get(split), names, **groups.of(split))
-    return parts
+        parts[split] = Part(FileRows(root, paths), digest.hexdigest())
+    return described(parts, _classes(splits) if labelled else None, groups_in(splits, cfg.group))
 
 
-def _classes(splits: dict[str, list[str]]) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
-    """Class numbers by split and their names; nothing where files do not all lie in folders of two names or more."""
+def _classes(splits: dict[str, list[str]]) -> Labels | None:
+    """Classes by folder; None where files do not all lie in folders of two names or more."""
     depth = 0 if "all" in splits else 1
-    found = {split: [_class_of(path, depth) for path in paths] for split, paths in splits.items()}
-    names = sorted({c for classes in found.values() for c in classes if c is not None})
-    if len(names) < 2 or any(None in classes for classes in found.values()):
-        return {}, ()
+    found = {split: [path.split("/")[depth:-1] for path in paths] for split, paths in splits.items()}
+    names = sorted({folders[0] for part in found.values() for folders in part if folders})
+    if len(names) < 2 or any([] in part for part in found.values()):
+        return None
     number = {name: i for i, name in enumerate(names)}
-    labels = {split: np.array([number[c] for c in classes if c], dtype=np.int64) for split, classes in found.items()}
-    return labels, tuple(names)
-
-
-def _class_of(path: str, depth: int) -> str | None:
-    """The folder a file's class is named by, or None for a file that lies directly in its split."""
-    words = path.split("/")
-    return words[depth] if len(words) > depth + 1 else None
+    values = {split: np.array([number[f[0]] for f in part], dtype=np.int64) for split, part in found.items()}
+    return Labels(values, tuple(names))

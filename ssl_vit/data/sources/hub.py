@@ -10,29 +10,19 @@ import datasets
 import datasets.config
 import huggingface_hub
 import huggingface_hub.constants
-from datasets.exceptions import DataFilesNotFoundError, DatasetNotFoundError
 from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, OfflineModeIsEnabled, RepositoryNotFoundError
 
 from ssl_vit.core.errors import UserError
 
-_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(:[\w.-]+)?")
+ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(:[\w.-]+)?")
+"""How the hub writes names: owner/name or owner/name:config."""
 _SECONDS = 10.0
 
 
-def could_be_an_id(path: str) -> bool:
-    """Whether a path that does not exist here is written as the hub writes names: owner/name or owner/name:config."""
-    return _ID.fullmatch(path) is not None
-
-
 def load_hub(path: str, why_not_here: str) -> dict[str, datasets.Dataset]:
-    """Every split of a data set of the hub, from the cache where it is there.
+    """Every split of owner/name or owner/name:config on the hub, from the cache where it is there.
 
-    Args:
-        path: owner/name or owner/name:config.
-        why_not_here: A sentence that says that there is no such file or folder.
-
-    Raises:
-        UserError: Where the hub has no such data set, keeps it behind a login, or cannot be reached.
+    A UserError says where the hub has no such data set, keeps it behind a login, or cannot be reached.
     """
     name, _, config = path.partition(":")
     try:
@@ -43,28 +33,21 @@ def load_hub(path: str, why_not_here: str) -> dict[str, datasets.Dataset]:
         raise UserError(f"{why_not_here}, and the Hugging Face Hub has no (public) data set of that name") from error
     try:
         found: Any = datasets.load_dataset(name, config or None)
-    except (DatasetNotFoundError, DataFilesNotFoundError, ConnectionError, OSError) as error:
-        if not datasets.config.HF_HUB_OFFLINE:
-            raise UserError(f"{path} on the Hugging Face Hub: {' '.join(str(error).split())}") from error
-        raise UserError(
-            f"{why_not_here}; as a name on the Hugging Face Hub it is not in the cache, and the hub cannot be reached "
-            "from here: check the path, or repeat the command once where there is a network"
-        ) from error
-    except (ValueError, RuntimeError) as error:  # several configurations, or a loading script that is not run
+        return dict(found)
+    except (OSError, ValueError, RuntimeError) as error:  # also several configurations, or a script that is not run
+        if isinstance(error, OSError) and datasets.config.HF_HUB_OFFLINE:
+            raise UserError(
+                f"{why_not_here}; as a name on the Hugging Face Hub it is not in the cache, and the hub cannot be "
+                "reached from here: check the path, or repeat the command once where there is a network"
+            ) from error
         raise UserError(f"{path} on the Hugging Face Hub: {' '.join(str(error).split())}") from error
-    return dict(found)
 
 
 def ask_hub(question: Callable[[float], object]) -> None:
     """One short question, so that a machine without network does not wait through a minute of repetitions.
 
-    Where the hub does not answer, only its cache is looked into from here on.
-
-    Args:
-        question: Asks it; takes a number of seconds to wait for an answer.
-
-    Raises:
-        GatedRepoError, RepositoryNotFoundError: What it answers.
+    It gets the number of seconds to wait, and may raise GatedRepoError and RepositoryNotFoundError. Where the hub does
+    not answer, only its cache is looked into from here on.
     """
     try:
         question(_SECONDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import datasets
@@ -11,6 +12,7 @@ import numpy as np
 
 from ssl_vit.configs import SourceConfig
 from ssl_vit.core.errors import UserError, did_you_mean
+from ssl_vit.data.sources.part import Labels
 from ssl_vit.data.targets import Kind
 
 _USUAL = ("label", "labels", "class", "target", "fine_label", "category", "cls")
@@ -18,13 +20,26 @@ _FRACTION = re.compile(r"[-+]?\d*\.\d+([eE][-+]?\d+)?")
 _LISTS = (list, datasets.LargeList, getattr(datasets, "List", datasets.Sequence))  # before datasets 4: Sequence
 _BETWEEN = re.compile(r"\s*[;|,]\s*")
 
+_Found = tuple[np.ndarray, tuple[str, ...], Kind]
+"""One row per image of all splits; names; kind."""
 
-class Labels(NamedTuple):
-    """Labels of every split in one numbering."""
 
-    values: dict[str, np.ndarray]
-    names: tuple[str, ...]
-    kind: Kind
+class _Column(NamedTuple):
+    """A column of all splits, one after another."""
+
+    name: str
+    place: str
+    cells: list[Any]
+    rows: list[int]
+    """Where in its split each cell stands."""
+
+    def __str__(self) -> str:
+        return f"column {self.name} in {self.place}"
+
+    def refuse(self, wrong: Callable[[Any], bool], problem: str) -> None:
+        for row, cell in zip(self.rows, self.cells, strict=True):
+            if wrong(cell):
+                raise UserError(f"row {row} of {self} {problem.format(cell)}")
 
 
 def columns_of(data: datasets.Dataset) -> str:
@@ -38,19 +53,13 @@ def cells(data: datasets.Dataset, column: str) -> list[Any]:
 
 
 def named_columns(given: str, data: datasets.Dataset, place: str) -> list[str]:
-    """The columns of a comma-separated option.
-
-    Raises:
-        UserError: For one that does not exist, or is named twice.
-    """
-    wanted = [word.strip() for word in given.split(",") if word.strip()]
-    if given in data.column_names:
+    """The columns of a comma-separated option."""
+    known, wanted = data.column_names, [word.strip() for word in given.split(",") if word.strip()]
+    if given in known:
         wanted = [given]
     for name in wanted:
-        if name not in data.column_names:
-            raise UserError(
-                f"{place} has no column {name}{did_you_mean(name, data.column_names)}; columns: {columns_of(data)}"
-            )
+        if name not in known:
+            raise UserError(f"{place} has no column {name}{did_you_mean(name, known)}; columns: {columns_of(data)}")
     if not wanted or len(set(wanted)) < len(wanted):
         raise UserError(f"{given!r} names no column of {place}, or one of them twice; columns: {columns_of(data)}")
     return wanted
@@ -59,47 +68,31 @@ def named_columns(given: str, data: datasets.Dataset, place: str) -> list[str]:
 def read_labels(
     splits: dict[str, datasets.Dataset], cfg: SourceConfig, place: str, images: tuple[str, ...]
 ) -> Labels | None:
-    """The labels of a table.
-
-    Args:
-        splits: The table's splits; all have the same columns.
-        cfg: ``label_column`` and ``target``.
-        place: What the table is called.
-        images: Columns that hold images.
-
-    Returns:
-        None where no column looks like labels and none was named.
-
-    Raises:
-        UserError: For columns that do not exist, contradict each other, or lack a value in some row.
-    """
+    """The labels of a table's splits; None where no column looks like labels and none was named."""
     first = next(iter(splits.values()))
-    columns = _label_columns(splits, cfg.label_column, place, images)
-    if not columns:
+    names = _label_columns(splits, cfg.label_column, place, images)
+    if not names:
         return None
-    for name, data in splits.items():
-        for column in columns:
-            if column not in data.column_names:
-                raise UserError(f"split {name} in {place} has no column {column}; its columns: {columns_of(data)}")
-            if not _alike(data.features[column], first.features[column]):
-                raise UserError(f"the splits in {place} disagree on the classes of column {column}")
-    values = {name: [cells(data, c) for c in columns] for name, data in splits.items()}
-    features = [first.features[c] for c in columns]
-    if len(columns) > 1:
-        return _several(values, columns, cfg.target, place)
-    alone = {name: part[0] for name, part in values.items()}
-    column, feature = columns[0], features[0]
-    if _is_list(feature):
-        return _lists(alone, column, feature, cfg.target, place)
-    if not isinstance(feature, (datasets.ClassLabel, datasets.Value)):
-        raise UserError(f"column {column} in {place} holds {feature}, not one class per image")
-    for part in alone.values():
-        _complete(part, column, place)
-    if cfg.target == "multilabel":
-        return _separated(alone, column, place)
-    if cfg.target == "regression" or (cfg.target is None and _fractions(alone)):
-        return _numbers({name: [part] for name, part in alone.items()}, [column], place)
-    return _classes(alone, column, feature, place)
+    for split, data in splits.items():
+        for name in names:
+            if name not in data.column_names:
+                raise UserError(f"split {split} in {place} has no column {name}; its columns: {columns_of(data)}")
+            if not _alike(data.features[name], first.features[name]):
+                raise UserError(f"the splits in {place} disagree on the classes of column {name}")
+    rows = [row for data in splits.values() for row in range(len(data))]
+    columns = [_Column(name, place, [v for d in splits.values() for v in cells(d, name)], rows) for name in names]
+    feature = first.features[names[0]]
+    if len(names) > 1:
+        values, classes, kind = _several(columns, cfg.target)
+    elif isinstance(feature, _LISTS):
+        inner = feature[0] if isinstance(feature, list) else feature.feature
+        values, classes, kind = _lists(columns[0], inner, cfg.target)
+    elif isinstance(feature, (datasets.ClassLabel, datasets.Value)):
+        values, classes, kind = _single(columns[0], feature, cfg.target)
+    else:
+        raise UserError(f"{columns[0]} holds {feature}, not one class per image")
+    parts = np.split(values, np.cumsum([len(data) for data in splits.values()])[:-1])
+    return Labels({split: part.copy("K") for split, part in zip(splits, parts, strict=True)}, classes, kind)
 
 
 def _alike(one: Any, other: Any) -> bool:
@@ -144,160 +137,130 @@ def _agree(splits: dict[str, datasets.Dataset], columns: list[str], place: str) 
                     )
 
 
-def _is_list(feature: Any) -> bool:
-    return isinstance(feature, _LISTS)
-
-
 def _missing(value: Any) -> bool:
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
-def _complete(values: list[Any], column: str, place: str) -> None:
-    for row, value in enumerate(values):
-        if _missing(value) or (isinstance(value, str) and not value.strip()):
-            raise UserError(f"row {row} of column {column} in {place} has no label; remove it or label it")
-        if isinstance(value, float) and math.isinf(value):
-            raise UserError(f"row {row} of column {column} in {place} is infinite; correct or remove it")
+def _infinite(value: Any) -> bool:
+    return isinstance(value, float) and math.isinf(value)
 
 
-def _fractions(splits: dict[str, list[Any]]) -> bool:
-    return any(isinstance(v, float) and not v.is_integer() for part in splits.values() for v in part)
+def _complete(column: _Column) -> None:
+    column.refuse(
+        lambda v: _missing(v) or (isinstance(v, str) and not v.strip()), "has no label; remove it or label it"
+    )
+    column.refuse(_infinite, "is infinite; correct or remove it")
 
 
-def _natural(value: Any) -> tuple[bool, Any]:
-    return (isinstance(value, str), value)
+def _fractions(column: _Column) -> list[float]:
+    return [v for v in column.cells if isinstance(v, float) and not v.is_integer()]
 
 
-def _is_class(value: Any, known: int | None, row: int, column: str, place: str) -> None:
-    """Refuses numbers that can be no class; ``known``: how many classes have names."""
-    if isinstance(value, (int, float)) and value < 0:
-        raise UserError(f"row {row} of column {column} in {place} has the label {value}; classes start at 0")
-    if known is not None and value >= known:
-        raise UserError(
-            f"row {row} of column {column} in {place} has the label {value}, but only 0 to {known - 1} have names"
-        )
-
-
-def _classes(splits: dict[str, list[Any]], column: str, feature: Any, place: str) -> Labels:
-    known = len(feature.names) if isinstance(feature, datasets.ClassLabel) else None
-    for part in splits.values():
-        for row, value in enumerate(part):
-            _is_class(value, known, row, column, place)
-            if isinstance(value, float) and not value.is_integer():
-                raise UserError(
-                    f"column {column} in {place} holds fractions ({value:g}), not classes; numbers to predict are "
-                    "--data.target regression"
-                )
+def _numbering(column: _Column, feature: Any) -> tuple[dict[Any, int], tuple[str, ...]]:
+    """Numbers of the classes by value, and their names; refuses numbers that can be no class."""
+    column.refuse(lambda v: isinstance(v, (int, float)) and v < 0, "has the label {}; classes start at 0")
     if isinstance(feature, datasets.ClassLabel):
-        names = tuple(feature.names)
-        return Labels({name: np.array(part, dtype=np.int64) for name, part in splits.items()}, names, "class")
-    _refuse_text_among_numbers(splits, column, place)
-    splits = {name: [int(v) if isinstance(v, float) else v for v in part] for name, part in splits.items()}
-    found = sorted({v for part in splits.values() for v in part}, key=_natural)
-    number = {value: i for i, value in enumerate(found)}
-    values = {name: np.array([number[v] for v in part], dtype=np.int64) for name, part in splits.items()}
-    return Labels(values, tuple(str(v) for v in found), "class")
+        known = len(feature.names)
+        column.refuse(lambda v: v >= known, f"has the label {{}}, but only 0 to {known - 1} have names")
+        return {i: i for i in range(known)}, tuple(feature.names)
+    found = sorted(set(column.cells), key=lambda v: (isinstance(v, str), v))
+    return {value: i for i, value in enumerate(found)}, tuple(map(str, found))
 
 
-def _refuse_text_among_numbers(splits: dict[str, list[Any]], column: str, place: str) -> None:
-    """A column of fractions becomes text by one cell such as "n/a", and every number a class of its own."""
-    values = [str(v) for part in splits.values() for v in part if isinstance(v, str)]
+def _single(column: _Column, feature: Any, target: str | None) -> _Found:
+    """A column of one value per image."""
+    _complete(column)
+    fractions = _fractions(column)
+    if target == "multilabel":
+        return _separated(column)
+    if target == "regression" or (target is None and fractions):
+        return _numbers([column])
+    if not isinstance(feature, datasets.ClassLabel):
+        column = column._replace(cells=[int(v) if isinstance(v, float) and v.is_integer() else v for v in column.cells])
+    number, names = _numbering(column, feature)
+    if fractions:
+        raise UserError(
+            f"{column} holds fractions ({fractions[0]:g}), not classes; numbers to predict are --data.target regression"
+        )
+    # A column of fractions becomes text by one cell such as "n/a", and every number a class of its own.
+    values = [v for v in column.cells if isinstance(v, str)]
     words = [v for v in values if not _FRACTION.fullmatch(v.strip())]
     if words and len(words) < 0.2 * len(values):
         raise UserError(
-            f"column {column} in {place} holds {words[0]!r} among numbers; correct or remove that row, or name classes "
-            "by words throughout"
+            f"{column} holds {words[0]!r} among numbers; correct or remove that row, or name classes by words "
+            "throughout"
         )
+    return np.array([number[v] for v in column.cells], dtype=np.int64), names, "class"
 
 
-def _numbers(splits: dict[str, list[list[Any]]], columns: list[str], place: str) -> Labels:
-    arrays = {}
-    for name, parts in splits.items():
-        for column, part in zip(columns, parts, strict=True):
-            wrong = next((v for v in part if not isinstance(v, (int, float))), None)
-            if wrong is not None:
-                raise UserError(f"column {column} in {place} holds {wrong!r}, which is no number to predict")
-        arrays[name] = np.array(parts, dtype=np.float64).T
-    return Labels(arrays, tuple(columns), "regression")
+def _numbers(columns: list[_Column]) -> _Found:
+    for column in columns:
+        for value in column.cells:
+            if not isinstance(value, (int, float)):
+                raise UserError(f"{column} holds {value!r}, which is no number to predict")
+    return _flags(columns)[0], tuple(c.name for c in columns), "regression"
 
 
-def _several(splits: dict[str, list[list[Any]]], columns: list[str], target: str | None, place: str) -> Labels:
-    for parts in splits.values():
-        for column, part in zip(columns, parts, strict=True):
-            _complete(part, column, place)
-    binary = all(v in (0, 1, True, False) for parts in splits.values() for part in parts for v in part)
+def _flags(columns: list[_Column]) -> _Found:
+    return np.array([c.cells for c in columns], dtype=np.float64).T, tuple(c.name for c in columns), "multilabel"
+
+
+def _several(columns: list[_Column], target: str | None) -> _Found:
+    """Several columns of numbers."""
+    for column in columns:
+        _complete(column)
+    names, place = ", ".join(c.name for c in columns), columns[0].place
     if target == "class":
-        raise UserError(f"one class per image cannot come from several columns ({', '.join(columns)}) in {place}")
-    if target == "regression" or not binary:
-        if target == "multilabel":
-            raise UserError(f"the columns {', '.join(columns)} in {place} hold more than 0 and 1; name 0/1 columns")
-        return _numbers(splits, columns, place)
-    return Labels(
-        {name: np.array(parts, dtype=np.float64).T for name, parts in splits.items()}, tuple(columns), "multilabel"
+        raise UserError(f"one class per image cannot come from several columns ({names}) in {place}")
+    binary = all(v in (0, 1) for c in columns for v in c.cells)
+    if target == "multilabel" and not binary:
+        raise UserError(f"the columns {names} in {place} hold more than 0 and 1; name 0/1 columns")
+    return _numbers(columns) if target == "regression" or not binary else _flags(columns)
+
+
+def _lists(column: _Column, inner: Any, target: str | None) -> _Found:
+    """A column of lists: of targets, of 0 and 1 for every label, or of the labels that apply."""
+    column.refuse(lambda v: v is None or any(map(_missing, v)), "has no labels (an empty list says none)")
+    column.refuse(
+        lambda v: any(not isinstance(x, (int, float, str)) for x in v), "lists neither classes nor numbers: {}"
     )
-
-
-def _lists(splits: dict[str, list[Any]], column: str, feature: Any, target: str | None, place: str) -> Labels:
-    for part in splits.values():
-        for row, value in enumerate(part):
-            if value is None or any(_missing(v) for v in value):
-                raise UserError(f"row {row} of column {column} in {place} has no labels (an empty list says none)")
-            if any(not isinstance(v, (int, float, str)) for v in value):
-                raise UserError(f"row {row} of column {column} in {place} lists neither classes nor numbers: {value}")
-            if any(isinstance(v, float) and math.isinf(v) for v in value):
-                raise UserError(f"row {row} of column {column} in {place} is infinite; correct or remove it")
-    inner = feature[0] if isinstance(feature, list) else feature.feature
-    flat = {name: [v for value in part for v in value] for name, part in splits.items()}
+    column.refuse(lambda v: any(map(_infinite, v)), "is infinite; correct or remove it")
     if target == "class":
-        raise UserError(
-            f"column {column} in {place} holds lists, not one class per image; use --data.target multilabel"
-        )
-    if not any(flat.values()):
-        raise UserError(f"column {column} in {place} holds empty lists only; there is nothing to learn from them")
-    widths = {len(value) for part in splits.values() for value in part}
-    names = [f"{column}[{i}]" for i in range(max(widths))]
+        raise UserError(f"{column} holds lists, not one class per image; use --data.target multilabel")
+    flat = column._replace(
+        cells=[v for value in column.cells for v in value],
+        rows=[row for row, value in zip(column.rows, column.cells, strict=True) for _ in value],
+    )
+    if not flat.cells:
+        raise UserError(f"{column} holds empty lists only; there is nothing to learn from them")
+    one_length = len({len(value) for value in column.cells}) == 1
+    across = zip(*column.cells, strict=one_length)
+    each = [column._replace(name=f"{column.name}[{i}]", cells=list(part)) for i, part in enumerate(across)]
     if target == "regression" or (target is None and _fractions(flat)):
-        if len(widths) != 1:
-            raise UserError(f"the lists of column {column} in {place} have different lengths; they are no targets")
-        return _numbers({n: [list(c) for c in zip(*part, strict=True)] for n, part in splits.items()}, names, place)
-    if len(widths) == 1 and _are_flags(splits):
-        return Labels({n: np.array(part, dtype=np.float64) for n, part in splits.items()}, tuple(names), "multilabel")
-    known = len(inner.names) if isinstance(inner, datasets.ClassLabel) else None
-    for part in splits.values():
-        for row, value in enumerate(part):
-            for v in value:
-                _is_class(v, known, row, column, place)
-    if isinstance(inner, datasets.ClassLabel):
-        return _several_labels(splits, {i: i for i in range(len(inner.names))}, tuple(inner.names))
-    found = sorted({v for part in flat.values() for v in part}, key=_natural)
-    return _several_labels(splits, {v: i for i, v in enumerate(found)}, tuple(str(v) for v in found))
+        if not one_length:
+            raise UserError(f"the lists of {column} have different lengths; they are no targets")
+        return _numbers(each)
+    # 0/1 for every label ([0, 1, 0]), not the numbers of those that apply ([1])?
+    repeated = any(len(set(value)) < len(value) for value in column.cells)
+    if one_length and repeated and all(v in (0, 1) for v in flat.cells):
+        return _flags(each)
+    return _hot(column.cells, *_numbering(flat, inner))
 
 
-def _are_flags(splits: dict[str, list[Any]]) -> bool:
-    """Whether lists of one length are 0/1 for every label ([0, 1, 0]), not the numbers of those that apply ([1])."""
-    lists = [value for part in splits.values() for value in part]
-    return all(v in (0, 1) for value in lists for v in value) and any(len(set(value)) < len(value) for value in lists)
-
-
-def _separated(splits: dict[str, list[Any]], column: str, place: str) -> Labels:
+def _separated(column: _Column) -> _Found:
     """Text such as "cat; dog" as several labels."""
-    words: dict[str, list[list[str]]] = {}
-    for name, part in splits.items():
-        if any(not isinstance(v, str) for v in part):
-            raise UserError(
-                f"column {column} in {place} holds single values; several labels per image are lists, 0/1 columns, or "
-                "text separated by ; | or ,"
-            )
-        words[name] = [[w for w in _BETWEEN.split(v.strip()) if w] for v in part]
-    found = sorted({w for part in words.values() for value in part for w in value})
-    return _several_labels(words, {w: i for i, w in enumerate(found)}, tuple(found))
+    if any(not isinstance(v, str) for v in column.cells):
+        raise UserError(
+            f"{column} holds single values; several labels per image are lists, 0/1 columns, or text separated by ; | "
+            "or ,"
+        )
+    words = [[w for w in _BETWEEN.split(v.strip()) if w] for v in column.cells]
+    found = sorted({w for value in words for w in value})
+    return _hot(words, {w: i for i, w in enumerate(found)}, tuple(found))
 
 
-def _several_labels(splits: dict[str, list[Any]], number: dict[Any, int], names: tuple[str, ...]) -> Labels:
-    arrays = {}
-    for name, part in splits.items():
-        hot = np.zeros((len(part), len(names)))
-        for row, value in enumerate(part):
-            hot[row, [number[v] for v in value]] = 1.0
-        arrays[name] = hot
-    return Labels(arrays, names, "multilabel")
+def _hot(lists: list[list[Any]], number: dict[Any, int], names: tuple[str, ...]) -> _Found:
+    hot = np.zeros((len(lists), len(names)))
+    for row, value in enumerate(lists):
+        hot[row, [number[v] for v in value]] = 1.0
+    return hot, names, "multilabel"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
-from importlib.util import find_spec
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
@@ -29,25 +28,16 @@ _FOR = {
 
 
 def open_source(cfg: SourceConfig, *, labelled: bool, dataset: Any = None) -> dict[str, Part]:
-    """Every split of a source, by name; ``all`` where it has none.
-
-    Args:
-        cfg: Path and columns.
-        labelled: Whether labels and groups are wanted.
-        dataset: A ``datasets.Dataset`` or ``DatasetDict`` to use instead of the path.
+    """Every split of a source, by name; ``all`` where it has none. A ``dataset`` stands in for the path.
 
     Raises:
         UserError: Where there is nothing, or nothing that can be read.
     """
     path = cfg.path or ""
     if dataset is not None:
-        return _open_dataset(dataset, cfg, labelled, path)
+        return _open_dataset(dataset, cfg, labelled)
     if path == "digits":
-        _refuse(
-            cfg,
-            ("image_column", "label_column", "target", "group", "stream"),
-            "digits comes with scikit-learn as it is",
-        )
+        _refuse(cfg, tuple(_FOR), "digits comes with scikit-learn as it is")
         return {"all": _digits()}
     if not path.strip():
         raise UserError("the path to the images is empty; name a folder, a file, a data set of the hub, or digits")
@@ -56,51 +46,58 @@ def open_source(cfg: SourceConfig, *, labelled: bool, dataset: Any = None) -> di
         missing = f"there is no file or folder {path}{_neighbours(place)}"
         from ssl_vit.data.sources import hub
 
-        if hub.could_be_an_id(path) and not place.parent.is_dir():
-            return _open_dataset(hub.load_hub(path, missing), cfg, labelled, path)
+        if hub.ID.fullmatch(path) and not place.parent.is_dir():
+            return _open_dataset(hub.load_hub(path, missing), cfg, labelled)
         raise UserError(missing)
     if place.is_file():
         return _open_file(place, cfg, labelled)
     if (place / "dataset_dict.json").exists() or (place / "state.json").exists():
-        return _open_dataset(_saved(place), cfg, labelled, path)
+        return _open_dataset(_saved(place), cfg, labelled)
     return _open_directory(place, cfg, labelled)
 
 
 def _open_file(place: Path, cfg: SourceConfig, labelled: bool) -> dict[str, Part]:
-    if place.suffix.lower() == ".tar":
-        return _shards()({"all": [place]}, cfg, labelled=labelled)
     from ssl_vit.data.sources.readers import READERS
 
-    if place.suffix.lower() in READERS:
-        return _tables(cfg, place.suffix.lower())({"all": [place]}, cfg, labelled=labelled)
+    suffix, known = place.suffix.lower(), (*READERS, ".tar")
+    if suffix in known:
+        return _read({"all": [place]}, suffix, cfg, labelled)
     hint = "; unpack it first" if place.suffix in (".zip", ".gz", ".tgz", ".bz2", ".xz", ".7z") else ""
-    raise UserError(
-        f"{place} is a file, but none of {' '.join((*READERS, '.tar'))}{hint}; give one of those or a folder of images"
-    )
+    raise UserError(f"{place} is a file, but none of {' '.join(known)}{hint}; give one of those or a folder of images")
 
 
 def _open_directory(place: Path, cfg: SourceConfig, labelled: bool) -> dict[str, Part]:
     beside = _metadata(place)
     if beside:
-        return _tables(cfg, next(iter(beside.values()))[0].suffix)(beside, cfg, labelled=labelled)
+        return _read(beside, next(iter(beside.values()))[0].suffix, cfg, labelled)
     for suffix in (".parquet", ".arrow", ".tar"):
-        files = _visible(place, suffix)
-        if files:
-            reader = _shards() if suffix == ".tar" else _tables(cfg, suffix)
-            return reader(_by_split(files, suffix.lstrip(".")), cfg, labelled=labelled)
+        if files := _visible(place, suffix):
+            return _read(_by_split(files, suffix), suffix, cfg, labelled)
+    lists = [file for suffix in _LISTS for file in _visible(place, suffix)]
     try:
         found = open_folder(place, cfg, labelled=labelled)
-    except NoImages:
-        for suffix in _LISTS:  # tables of file names, where there are no images beside them
-            files = _visible(place, suffix)
-            if files:
-                return _tables(cfg, suffix)(_by_split(files, suffix.lstrip(".")), cfg, labelled=labelled)
-        raise
-    lists = [file for suffix in _LISTS for file in _visible(place, suffix)]
+    except NoImages:  # tables of file names, where there are no images beside them
+        if not lists:
+            raise
+        suffix = lists[0].suffix
+        return _read(_by_split(_visible(place, suffix), suffix), suffix, cfg, labelled)
     hint = f"; for the table beside them give --data.path {lists[0]}" if lists else ""
     _refuse(cfg, ("image_column", "label_column", "target"), f"{place} is a folder of images{hint}")
     _refuse(cfg, ("stream",), f"{place} is a folder of images")
     return found
+
+
+def _read(files: dict[str, list[Path]], suffix: str, cfg: SourceConfig, labelled: bool) -> dict[str, Part]:
+    """Table files or tar shards; what reads them is imported here, because ``datasets`` takes seconds."""
+    if suffix == ".tar":
+        from ssl_vit.data.sources.shards import open_shards as reader
+    elif cfg.stream and suffix == ".parquet":
+        from ssl_vit.data.sources.stream import open_row_groups as reader
+    else:
+        from ssl_vit.data.sources.table_files import open_tables as reader
+
+        _refuse(cfg, ("stream",), f"{cfg.path} is read as {suffix}")
+    return reader(files, cfg, labelled=labelled)
 
 
 def _visible(place: Path, suffix: str) -> list[Path]:
@@ -136,28 +133,7 @@ def _saved(place: Path) -> Any:
         ) from error
 
 
-_Reader = Callable[..., dict[str, Part]]
-
-
-def _tables(cfg: SourceConfig, suffix: str) -> _Reader:
-    if cfg.stream:
-        if suffix != ".parquet":
-            _refuse(cfg, ("stream",), f"{cfg.path} is read as {suffix}")
-        from ssl_vit.data.sources.stream import open_row_groups
-
-        return open_row_groups
-    from ssl_vit.data.sources.table_files import open_tables
-
-    return open_tables
-
-
-def _shards() -> _Reader:
-    from ssl_vit.data.sources.shards import open_shards
-
-    return open_shards
-
-
-def _open_dataset(dataset: Any, cfg: SourceConfig, labelled: bool, place: str) -> dict[str, Part]:
+def _open_dataset(dataset: Any, cfg: SourceConfig, labelled: bool) -> dict[str, Part]:
     """A ``datasets.Dataset`` or several by split name."""
     import datasets
 
@@ -168,6 +144,7 @@ def _open_dataset(dataset: Any, cfg: SourceConfig, labelled: bool, place: str) -
             "an IterableDataset cannot be read at a position, so a run on it could not be continued exactly; "
             "give a datasets.Dataset, or parquet or tar shards with --data.stream true"
         )
+    place = cfg.path or ""
     _refuse(cfg, ("stream",), f"{place} is a data set")
     given = dataset if isinstance(dataset, dict) else {"all": dataset}
     if not given or not all(isinstance(data, datasets.Dataset) for data in given.values()):
@@ -186,30 +163,19 @@ def _neighbours(place: Path) -> str:
 
 
 def _digits() -> Part:
-    levels, labels = _digits_table()
+    """From scikit-learn's file, because importing scikit-learn takes seconds."""
+    file = distribution("scikit-learn").locate_file("sklearn/datasets/data/digits.csv.gz")
+    table = np.loadtxt(str(file), delimiter=",", dtype=np.uint8)
     # 17 grey levels 0..16; times 15 they use the 8-bit range and stay exact.
-    pixels = (levels.reshape(-1, 1, 8, 8) * 15).astype(np.uint8)
+    pixels = table[:, :64].reshape(-1, 1, 8, 8) * np.uint8(15)
     digest = hashlib.sha256(pixels.tobytes()).hexdigest()
-    return Part(ArrayRows(pixels, "digits"), digest, labels.astype(np.int64), tuple("0123456789"))
+    labels = table[:, 64].astype(np.int64)
+    return Part(ArrayRows(pixels, "digits"), digest, labels=labels, classes=tuple("0123456789"))
 
 
-def _digits_table() -> tuple[np.ndarray, np.ndarray]:
-    """Grey levels [1797, 64] and labels: from scikit-learn's file, because importing scikit-learn takes seconds."""
-    found = find_spec("sklearn")
-    for folder in (found and found.submodule_search_locations) or ():
-        file = Path(folder) / "datasets/data/digits.csv.gz"
-        if file.is_file():
-            table = np.loadtxt(file, delimiter=",", dtype=np.uint8)
-            return table[:, :64], table[:, 64]
-    from sklearn.datasets import load_digits
-
-    bunch: Any = load_digits()
-    return bunch.data, bunch.target
-
-
-def _by_split(files: list[Path], kind: str) -> dict[str, list[Path]]:
+def _by_split(files: list[Path], suffix: str) -> dict[str, list[Path]]:
     """Files by the split that a word of their name says; ``all`` where none does."""
-    splits: dict[str, list[Path]] = {}
+    splits, kind = dict[str, list[Path]](), suffix.lstrip(".")
     for file in files:
         words = re.split(r"[^a-z]+", file.stem.lower())
         splits.setdefault(next((SPLITS[w] for w in words if w in SPLITS), "all"), []).append(file)

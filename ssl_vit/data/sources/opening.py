@@ -18,8 +18,6 @@ from ssl_vit.data.sources.locate import open_source
 from ssl_vit.data.sources.part import SPLITS, Part, join
 from ssl_vit.data.sources.splits import TEST_SHARE, made_split
 
-_ORDER = ("train", "val", "test")
-
 
 class Labelled(NamedTuple):
     """What evaluation and supervised training work on."""
@@ -38,13 +36,7 @@ def open_pool(data: DataConfig, judged_on: LabelledDataConfig, dataset: Any = No
     Where the same source is also judged on and has no test split of its own, the images of the split that evaluation
     will make are kept out of the pool, unless pre-training on them was declared.
 
-    Args:
-        data: Where they are.
-        judged_on: The labelled images of the evaluation.
-        dataset: A ``datasets.Dataset`` or ``DatasetDict`` to use instead of ``data.path``.
-
-    Returns:
-        The pool, and a sentence about what it is.
+    A ``datasets.Dataset`` or ``DatasetDict`` may stand in for the path. The second result is a sentence about the pool.
     """
     parts = open_source(data, labelled=False, dataset=dataset)
     chosen = _trained_splits(parts, data, "--data.split")
@@ -53,18 +45,17 @@ def open_pool(data: DataConfig, judged_on: LabelledDataConfig, dataset: Any = No
     declared = isinstance(data, PoolConfig) and data.transductive
     same = same_source(judged.path or "", data.path)
     if same and not declared and _held_split(parts, judged, judged_on) is None:
-        kept, note = _outside_the_made_split(judged, {c: parts[c] for c in chosen}, dataset)
-        if kept is not None:
-            return pool.subset(kept), note
+        test = _made_test(judged, {c: parts[c] for c in chosen}, dataset)
+        if test is not None:
+            note = f"{len(test):,} images stay out as a test split" if len(test) else "every image"
+            return pool.subset(np.setdiff1d(np.arange(len(pool)), test)), note
     others = ", ".join(f"{len(part.rows):,} {other}" for other, part in parts.items() if other not in chosen)
     whole = "every image" if list(parts) == ["all"] else f"{' and '.join(chosen)} split"
     return pool, whole + (f" ({others} images stay out)" if others else "")
 
 
-def _outside_the_made_split(
-    judged: SourceConfig, pool: Mapping[str, Part], dataset: Any
-) -> tuple[np.ndarray | None, str]:
-    """Positions in the joined pool that no made test split will hold; None where nothing can be judged here anyway."""
+def _made_test(judged: SourceConfig, pool: Mapping[str, Part], dataset: Any) -> np.ndarray | None:
+    """Positions in the joined pool of the test split that will be made; None where nothing can be judged anyway."""
     try:
         parts = open_source(judged, labelled=True, dataset=dataset)
         splits = _trained_splits(parts, judged, "--eval.data.split")
@@ -72,9 +63,9 @@ def _outside_the_made_split(
     except UserError:
         if any(option is not None for option in (judged.label_column, judged.target, judged.group, judged.split)):
             raise
-        return None, ""
+        return None
     if whole.labels is None:
-        return None, ""
+        return None
     for split, part in pool.items():
         count = len(parts[split].rows) if split in parts else 0
         if count != len(part.rows):
@@ -82,29 +73,16 @@ def _outside_the_made_split(
                 f"--data and --eval.data read {judged.path} differently (split {split}: {len(part.rows):,} images, and "
                 f"{count:,}), so the test images cannot be kept out of the pool; give both the same options"
             )
-    _, test = made_split(whole.labels, whole.kind, whole.groups)
-    held: dict[str, np.ndarray] = {}
-    first = 0
-    for split in splits:
-        length = len(parts[split].rows)
-        held[split] = test[(test >= first) & (test < first + length)] - first
-        first += length
-    kept, first, out = [], 0, 0
-    for split in pool:
-        length = len(parts[split].rows)
-        own = held.get(split, np.empty(0, dtype=np.int64))
-        kept.append(first + np.setdiff1d(np.arange(length), own))
-        first, out = first + length, out + len(own)
-    return np.concatenate(kept), f"{out:,} images stay out as a test split" if out else "every image"
+    chosen = np.zeros(len(whole.rows), dtype=bool)
+    chosen[made_split(whole.labels, whole.kind, whole.groups)[1]] = True
+    ends = np.cumsum([len(parts[split].rows) for split in splits])
+    held = dict(zip(splits, np.split(chosen, ends[:-1]), strict=True))
+    none = {split: np.zeros(len(part.rows), dtype=bool) for split, part in pool.items()}
+    return np.flatnonzero(np.concatenate([held.get(split, none[split]) for split in pool]))
 
 
 def open_labelled(data: DataConfig, labelled: LabelledDataConfig, dataset: Any = None) -> Labelled:
-    """The labelled training and test images.
-
-    Args:
-        data: The pool, used where ``labelled`` names nothing else.
-        labelled: Where the labelled images are.
-        dataset: A ``datasets.Dataset`` or ``DatasetDict`` to use instead of a path.
+    """The labelled training and test images, those of the pool where nothing else is named; ``dataset`` as there.
 
     Raises:
         UserError: Where there are no labels or only one class.
@@ -150,7 +128,7 @@ def shown_splits(parts: Mapping[str, Part], data: DataConfig) -> list[str]:
     """The splits of a source in the order of ``open_images``: those of ``--data.split``, or all."""
     if data.split:
         return _trained_splits(parts, data, "--data.split")
-    return sorted(parts, key=lambda split: _ORDER.index(split) if split in _ORDER else len(_ORDER))
+    return sorted(parts, key=["train", "val", "test", *parts].index)
 
 
 def known_classes(data: DataConfig, judged_on: LabelledDataConfig) -> int | None:
@@ -171,11 +149,9 @@ def _made(whole: ImageSet, group: str | None, test: ImageSet) -> str:
             lost = np.setdiff1d(whole.truth, test.truth)
             alone = "".join(f"; {whole.classes[c]} has one image and is never judged" for c in lost[:5])
         return f"{TEST_SHARE:.0%} {even[whole.kind]}, chosen by a fixed hash{alone}"
-    count = len(np.unique(whole.groups))
-    held = len(np.unique(whole.groups[test.ids]))
-    return (
-        f"{held:,} of {count:,} groups ({group}), chosen by a fixed hash and {even[whole.kind]} as evenly as they allow"
-    )
+    held, count = (len(np.unique(groups)) for groups in (whole.groups[test.ids], whole.groups))
+    even_groups = f"{even[whole.kind]} as evenly as they allow"
+    return f"{held:,} of {count:,} groups ({group}), chosen by a fixed hash and {even_groups}"
 
 
 def _shared_groups(train: ImageSet, test: ImageSet, group: str | None) -> str:
@@ -233,10 +209,8 @@ def _named(parts: Mapping[str, Part], word: str, path: str, option: str) -> str:
 
 def same_source(one: str, other: str) -> bool:
     """Whether two paths lead to one place."""
-    if one == other:
-        return True
-    if "digits" in (one, other):
-        return False
+    if one == other or "digits" in (one, other):
+        return one == other
     return Path(one).expanduser().resolve() == Path(other).expanduser().resolve()
 
 
@@ -253,10 +227,11 @@ def _image_set(name: str, parts: Mapping[str, Part], chosen: Sequence[str], labe
     """Some splits of a source, joined."""
     part = join([parts[split] for split in chosen])
     form, sizes = measure(part.rows, name, part.blocks)
+    pieces = tuple((p.fingerprint, len(p.rows)) for p in part.joined or (part,))
     found = ImageSet(
-        name, part.rows, np.arange(len(part.rows)), form, sizes, part.fingerprint, blocks=part.blocks,
-        pieces=part.pieces, splits=frozenset(p.fingerprint for p in parts.values()), groups=part.groups,
-        group_names=part.group_names,
+        name, part.rows, np.arange(len(part.rows)), form, sizes, part.fingerprint, pieces=pieces,
+        splits=frozenset(p.fingerprint for p in parts.values()), groups=part.groups, group_names=part.group_names,
+        blocks=part.blocks,
     )  # fmt: skip
     if not labelled:
         return found

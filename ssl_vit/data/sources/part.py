@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from ssl_vit.configs import SourceConfig
-from ssl_vit.data.images import Rows
+from ssl_vit.data.decoding.formats import Raw
+from ssl_vit.data.images import Known, Rows
 from ssl_vit.data.targets import Kind
 
 SPLITS = {
@@ -33,29 +34,23 @@ def judged_splits(names: Collection[str], cfg: SourceConfig) -> list[str]:
     return [name for name in names if name in (*trained, *held)]
 
 
+class Labels(NamedTuple):
+    """Labels of every split in one numbering."""
+
+    values: dict[str, np.ndarray]
+    names: tuple[str, ...]
+    kind: Kind = "class"
+
+
 @dataclass(frozen=True)
-class Part:
+class Part(Known):
     """The images of one split, with labels only where they were asked for."""
 
     rows: Rows
     fingerprint: str
     """Hash of the names and sizes (or pixels) of all rows."""
-    labels: np.ndarray | None = None
-    classes: tuple[str, ...] = ()
-    kind: Kind = "class"
-    groups: np.ndarray | None = None
-    """Int[n]: what must stay together in a made split."""
-    group_names: tuple[str, ...] = ()
-    """Of the groups' numbers, in the whole source."""
-    blocks: np.ndarray | None = None
-    """Int[n]: which stretch of a file each row lies in, where rows are best read in such stretches."""
     joined: tuple[Part, ...] = ()
     """The splits this one was joined from."""
-
-    @property
-    def pieces(self) -> tuple[tuple[str, int], ...]:
-        """Hash and length of every split in here."""
-        return tuple((p.fingerprint, len(p.rows)) for p in self.joined or (self,))
 
 
 @dataclass(frozen=True)
@@ -75,7 +70,7 @@ class JoinedRows:
         """Number of images."""
         return sum(len(part) for part in self.parts)
 
-    def raw(self, row: int) -> bytes | np.ndarray | tuple[bytes, ...]:
+    def raw(self, row: int) -> Raw:
         """What the split that the row belongs to has."""
         part, own = self._find(row)
         return part.raw(own)
@@ -87,46 +82,34 @@ class JoinedRows:
 
 
 def join(parts: Sequence[Part]) -> Part:
-    """Several splits as one, in order; groups and blocks of different splits stay different."""
+    """Several splits as one, in order; groups are numbered over the whole source, blocks of splits stay different."""
     if len(parts) == 1:
         return parts[0]
-    first = parts[0]
-    labels = None
-    if all(p.labels is not None for p in parts):
-        labels = np.concatenate([p.labels for p in parts if p.labels is not None])
+
+    def together(name: str) -> np.ndarray | None:
+        each = [getattr(part, name) for part in parts]
+        if any(values is None for values in each):
+            return None
+        last = 0
+        for i, values in enumerate(each if name == "blocks" else ()):
+            each[i], last = values + last, last + int(values.max(initial=-1)) + 1
+        return np.concatenate(each)
+
+    arrays = {name: together(name) for name in ("labels", "groups", "blocks")}
     digest = hashlib.sha256("".join(p.fingerprint for p in parts).encode()).hexdigest()
     rows = JoinedRows(tuple(p.rows for p in parts))
-    blocks = _apart([p.blocks for p in parts])
-    groups = None
-    if all(p.groups is not None for p in parts):  # numbered over the whole source, so the same everywhere
-        groups = np.concatenate([p.groups for p in parts if p.groups is not None])
-    return Part(rows, digest, labels, first.classes, first.kind, groups, first.group_names, blocks, tuple(parts))
+    return replace(parts[0], rows=rows, fingerprint=digest, **arrays, joined=tuple(parts))
 
 
-def _apart(numbers: list[np.ndarray | None]) -> np.ndarray | None:
-    found = [n for n in numbers if n is not None]
-    if len(found) < len(numbers):
-        return None
-    shift = np.cumsum([0, *(int(n.max(initial=-1)) + 1 for n in found[:-1])])
-    return np.concatenate([n + s for n, s in zip(found, shift, strict=True)])
-
-
-class Groups(NamedTuple):
-    """Groups of a source."""
-
-    numbers: dict[str, np.ndarray]
-    """Int[n] by split."""
-    names: tuple[str, ...]
-    """By number."""
-
-    def of(self, split: str) -> dict[str, Any]:
-        """What a ``Part`` says of one split."""
-        return {"groups": self.numbers[split], "group_names": self.names} if split in self.numbers else {}
-
-
-def numbered(values: dict[str, list[object]]) -> Groups:
-    """Group names of every split as numbers, the same name getting the same number everywhere."""
-    names = tuple(sorted({str(v) for part in values.values() for v in part}))
+def described(parts: dict[str, Part], labels: Labels | None, groups: Mapping[str, Sequence[object]]) -> dict[str, Part]:
+    """Splits with their labels, and their groups as numbers: the same name gets the same number everywhere."""
+    names = tuple(sorted({str(v) for values in groups.values() for v in values}))
     number = {name: i for i, name in enumerate(names)}
-    found = {split: np.array([number[str(v)] for v in part], dtype=np.int64) for split, part in values.items()}
-    return Groups(found, names)
+    for split, part in parts.items():
+        if labels is not None and split in labels.values:
+            part = replace(part, labels=labels.values[split], classes=labels.names, kind=labels.kind)
+        if split in groups:
+            found = np.array([number[str(v)] for v in groups[split]], dtype=np.int64)
+            part = replace(part, groups=found, group_names=names)
+        parts[split] = part
+    return parts

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import datasets
@@ -19,17 +20,9 @@ from ssl_vit.core.errors import UserError
 
 
 def read_table(file: Path) -> datasets.Dataset:
-    """One file.
-
-    Raises:
-        UserError: For a file that is broken, empty, no UTF-8 text, or has two columns of one name.
-    """
-    try:
+    """One file."""
+    with not_read(file):
         data = READERS[file.suffix.lower()](file)
-    except UserError:
-        raise
-    except (pyarrow.ArrowInvalid, OSError, ValueError, TypeError, DatasetGenerationError) as error:
-        raise UserError(f"{file} cannot be read as {file.suffix.lower().lstrip('.')}: {first_line(error)}") from error
     if not len(data):
         raise UserError(f"{file} has no rows")
     return data
@@ -40,8 +33,19 @@ def first_line(error: Exception) -> str:
     return str(error.__cause__ or error).partition("\n")[0]
 
 
-def _text(file: Path) -> bytes:
-    """A text file without byte order mark; pyarrow would take what is no UTF-8 for pictures."""
+@contextmanager
+def not_read(file: Path) -> Iterator[None]:
+    """Says of every error of a library which file it could not read."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (pyarrow.ArrowException, OSError, ValueError, TypeError, DatasetGenerationError) as error:
+        raise UserError(f"{file} cannot be read as {file.suffix.lower().lstrip('.')}: {first_line(error)}") from error
+
+
+def _text(file: Path) -> tuple[pyarrow.BufferReader, int]:
+    """A text file without byte order mark, and its length; pyarrow would take what is no UTF-8 for pictures."""
     data = file.read_bytes().removeprefix(codecs.BOM_UTF8)
     try:
         data.decode()
@@ -49,31 +53,27 @@ def _text(file: Path) -> bytes:
         raise UserError(f"{file} is not UTF-8 text (byte {error.start:,}); save it as UTF-8") from error
     if b"\0" in data:
         raise UserError(f"{file} is not plain text: it has zero bytes; save it as UTF-8")
-    return data
+    # Read as one block, because types are guessed from the first: labels may begin after a million rows without.
+    return pyarrow.BufferReader(data), min(max(len(data), 1), 2**31 - 1)
 
 
 def _csv(file: Path) -> datasets.Dataset:
-    data = _text(file)
+    text, whole = _text(file)
     form = pyarrow.csv.ParseOptions(delimiter="\t" if file.suffix.lower() == ".tsv" else ",")
-    # One block, because types are guessed from the first: labels may begin after a million rows without.
-    whole = pyarrow.csv.ReadOptions(block_size=_block(data))
-    return _in_memory(pyarrow.csv.read_csv(pyarrow.BufferReader(data), whole, form), file)
+    return _in_memory(pyarrow.csv.read_csv(text, pyarrow.csv.ReadOptions(block_size=whole), form), file)
 
 
 def _json_lines(file: Path) -> datasets.Dataset:
-    data = _text(file)
-    if file.suffix.lower() != ".json":
-        whole = pyarrow.json.ReadOptions(block_size=_block(data))
-        return _in_memory(pyarrow.json.read_json(pyarrow.BufferReader(data), whole), file)
-    rows = json.loads(data)
+    text, whole = _text(file)
+    return _in_memory(pyarrow.json.read_json(text, pyarrow.json.ReadOptions(block_size=whole)), file)
+
+
+def _json(file: Path) -> datasets.Dataset:
+    rows = json.loads(_text(file)[0].read())
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ValueError("a .json file must hold a list of objects; one object per line is .jsonl")
     names = dict.fromkeys(name for row in rows for name in row)
     return _in_memory(pyarrow.table({name: [row.get(name) for row in rows] for name in names}), file)
-
-
-def _block(data: bytes) -> int:
-    return min(max(len(data), 1), 2**31 - 1)
 
 
 def _in_memory(table: pyarrow.Table, file: Path) -> datasets.Dataset:
@@ -88,15 +88,9 @@ def _no_column_twice(names: list[str], file: Path) -> None:
 
 
 def open_parquet(file: Path) -> pyarrow.parquet.ParquetFile:
-    """A parquet file whose end is whole.
-
-    Raises:
-        UserError: For a broken file, one without rows, and two columns of one name.
-    """
-    try:
+    """A parquet file whose end is whole."""
+    with not_read(file):
         found = pyarrow.parquet.ParquetFile(file)
-    except (pyarrow.ArrowInvalid, OSError) as error:
-        raise UserError(f"{file} cannot be read as parquet: {first_line(error)}") from error
     _no_column_twice(found.schema_arrow.names, file)
     if not found.metadata.num_rows:
         raise UserError(f"{file} has no rows")
@@ -119,6 +113,6 @@ def _arrow(file: Path) -> datasets.Dataset:
 
 
 READERS: dict[str, Callable[[Path], datasets.Dataset]] = {
-    ".parquet": _parquet, ".arrow": _arrow, ".csv": _csv, ".tsv": _csv, ".jsonl": _json_lines, ".json": _json_lines,
+    ".parquet": _parquet, ".arrow": _arrow, ".csv": _csv, ".tsv": _csv, ".jsonl": _json_lines, ".json": _json,
 }  # fmt: skip
 """How a file is read, by its suffix."""

@@ -17,18 +17,8 @@ def made_split(
     """Splits labelled rows into 80 % training and 20 % test, class by class, and group by group where there are groups.
 
     The split depends on the labels' order alone, never on a run's seed, so every run on a source is judged on the same
-    images. A class of one image stays in training.
-
-    Args:
-        labels: Int[n], or one row per image as ``kind`` says.
-        kind: How to read the labels; other kinds are balanced by ``targets.strata``.
-        groups: Int[n]: images of one group stay on one side.
-
-    Returns:
-        Sorted training and test positions.
-
-    Raises:
-        UserError: When all images are of one group.
+    images. A class of one image stays in training. Labels of other kinds are balanced by ``targets.strata``. Returns
+    sorted training and test positions; a UserError says where all images are of one group.
     """
     even = strata(labels, kind)
     if groups is not None:
@@ -83,19 +73,7 @@ def draw_labels(labels: np.ndarray, count: int, draw: int, kind: Kind = "class")
     """Chooses labels as evenly over the classes (or other strata) as they allow; draws of one number are nested.
 
     Strata (``targets.strata``) take turns (in an order that the draw decides), each giving its next image in the
-    draw's order, so the images for 10 labels are among those for 20.
-
-    Args:
-        labels: The training labels, as ``ImageSet.labels``.
-        count: How many to choose.
-        draw: Number of the draw.
-        kind: How to read the labels.
-
-    Returns:
-        Sorted positions.
-
-    Raises:
-        UserError: When there are fewer labels than that.
+    draw's order, so the images for 10 labels are among those for 20. Returns sorted positions.
     """
     if not 0 < count <= len(labels):
         raise UserError(f"--eval.labels {count} of {len(labels)} training labels; give 1 to {len(labels)}")

@@ -8,18 +8,10 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
-from ssl_vit.configs import (
-    LinearRecipe,
-    ProbeOptimConfig,
-    ResolvedFit,
-    ResolvedLinear,
-    ResolvedOptim,
-    RunConfig,
-    to_dict,
-)
+from ssl_vit.configs import LinearRecipe, ResolvedFit, ResolvedLinear, ResolvedOptim, RunConfig, to_dict
 from ssl_vit.configs.networks import check_pool
 from ssl_vit.configs.presets import Preset
-from ssl_vit.configs.protocols import probe_named
+from ssl_vit.configs.protocols import PROTOCOLS, ProbeOptimConfig
 from ssl_vit.configs.resolve import batch_for, least_steps, resolve_augment
 from ssl_vit.configs.settled import settle
 from ssl_vit.data.loading.file_crops import file_crops
@@ -27,24 +19,17 @@ from ssl_vit.data.loading.loader import Loader
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.data.sources.opening import Labelled
 from ssl_vit.data.targets import measure_targets
+from ssl_vit.evaluation.answers import answered
 from ssl_vit.evaluation.features import Features, answers_to
-from ssl_vit.evaluation.judging import Judged, answered
+from ssl_vit.evaluation.judging import Judged
 from ssl_vit.evaluation.metrics import judge as measure
-from ssl_vit.evaluation.protocol import preset_of
 from ssl_vit.evaluation.protocols.frozen import HEADINGS, own_options
 from ssl_vit.evaluation.session import Session
 from ssl_vit.models.backbone import Backbone, with_tokens
 from ssl_vit.objectives.probe import AttentiveHead, FrozenProbe, linear_head, probe_view
 from ssl_vit.runs.directory import RunDir, open_run
 from ssl_vit.runs.identity import digest, identity
-from ssl_vit.training.launch import (
-    DTYPES,
-    count_steps,
-    describe,
-    micro_batch_size,
-    summarise,
-    with_statistics,
-)
+from ssl_vit.training.launch import DTYPES, count_steps, describe, micro_batch_size, summarise, with_statistics
 from ssl_vit.training.loop import fit
 
 _PROBES = {
@@ -54,20 +39,18 @@ _PROBES = {
 }
 """Optimiser, epochs and batch of each protocol that trains on augmented images (MAE, appendix A.1; DINO's released
 linear evaluation; the attentive probe's are our own)."""
+_HEADS = {
+    "aug-mae": "batch norm without affine (statistics of all processes), linear",
+    "aug-dino": "linear",
+    "attentive": "batch norm without affine, one learned query per head, linear",
+}
 
 
 def resolve_probe(cfg: LinearRecipe, images: int, preset: Preset, *, width: int, class_token: bool) -> ResolvedLinear:
-    """The protocol's own optimiser, length, batch, crops and pooling as definite values.
+    """The protocol's own optimiser, length, batch, crops and pooling as definite values, for so many labelled images.
 
     A batch that the images do not fill four times is halved until they do; LARS then keeps the rate of the paper's
     batch (6.4), other optimisers scale theirs down.
-
-    Args:
-        cfg: As given, with a protocol that trains on augmented images.
-        images: Number of labelled training images.
-        preset: Of the images.
-        width: D of the backbone.
-        class_token: Whether it has one.
 
     Raises:
         UserError: For a pooling that the backbone does not have.
@@ -95,11 +78,7 @@ def resolve_probe(cfg: LinearRecipe, images: int, preset: Preset, *, width: int,
         linear=replace(cfg.linear, pool=pool, heads=cfg.linear.heads or max(1, width // 64)),
         optim=optim,
         fit=settle(
-            ResolvedFit,
-            cfg.fit,
-            epochs=cfg.fit.epochs or epochs,
-            batch_size=batch_size,
-            min_steps=least_steps(cfg.fit),
+            ResolvedFit, cfg.fit, epochs=cfg.fit.epochs or epochs, batch_size=batch_size, min_steps=least_steps(cfg.fit)
         ),
         augment=resolve_augment(cfg.augment, preset, crop, labelled=False),
     )
@@ -108,29 +87,18 @@ def resolve_probe(cfg: LinearRecipe, images: int, preset: Preset, *, width: int,
 def judge(cfg: LinearRecipe, session: Session, accelerator: Accelerator) -> Judged:
     """The protocols linear-aug (MAE), linear-aug (DINO) and attentive.
 
-    Args:
-        cfg: What ``--help`` lists.
-        session: Backbone and images.
-        accelerator: Made by ``launch.start``.
-
     Raises:
         UserError: For a pooling that the backbone does not have, or one that has no patch tokens.
     """
-    exported, data, name = session.exported, session.data, probe_named(cfg.linear.protocol).method
+    exported, data, name = session.exported, session.data, PROTOCOLS[cfg.linear.protocol].method
     backbone, asked = exported.backbone, cfg
     if cfg.linear.protocol == "attentive":
         with_tokens(backbone, "--linear.protocol attentive")
-    preset = preset_of(exported, exported.size)
+    preset, made_of = exported.preset(exported.size), [exported.weights_hash, data.train.fingerprint]
     cfg = resolve_probe(cfg, len(data.train), preset, width=backbone.embed_dim, class_token=backbone.class_token)
-    unique = digest(
-        [
-            identity(to_dict(replace(cfg, backbone="", run=RunConfig())), type(cfg)),
-            exported.weights_hash,
-            data.train.fingerprint,
-            cfg.fit.given_micro_batch,  # batch statistics are those of a micro-batch
-        ]
-    )
-    folder = session.run.path / "linear_probe" / unique[:8]
+    options = identity(to_dict(replace(cfg, backbone="", run=RunConfig())), type(cfg))
+    # Batch statistics are those of a micro-batch.
+    folder = session.run.path / "linear_probe" / digest([options, *made_of, cfg.fit.given_micro_batch])[:8]
     probed = [(str(exported.about.get("objective", "backbone")), "backbone", backbone)]
     if cfg.eval.baselines:
         probed.append(("random weights", "random-weights", exported.with_random_weights(cfg.seed)))
@@ -140,30 +108,26 @@ def judge(cfg: LinearRecipe, session: Session, accelerator: Accelerator) -> Judg
             print(f"{name} on {method}")
         own = replace(cfg, run=RunConfig(str(folder / part)))
         run = open_run(
-            "linear_probe", own, data=data.train.name, fingerprint=f"{exported.weights_hash}-{data.train.fingerprint}",
+            "linear_probe", own, data=data.train.name, fingerprint="-".join(made_of),
             writes=accelerator.is_main_process, accelerator=describe(accelerator),
         )  # fmt: skip
         metrics, found = train_probe(
             network, data, exported.scale, own, size=exported.size, run=run, accelerator=accelerator
         )
-        answers = answers or answered(session, found.x, found)
+        answers = answers or answered(data.test, session.metric, found.x, found)
         trained = {k: to_dict(cfg)[k] for k in ("optim", "fit", "augment")}
         rows.append({"method": method, "pool": cfg.linear.pool or "tokens", "trained_with": trained, **metrics})
-    options = {
+    meaning = {
         "linear": own_options(cfg),
         "pool": cfg.linear.pool or "all tokens",
-        "head": {
-            "aug-mae": "batch norm without affine (statistics of all processes), linear",
-            "aug-dino": "linear",
-            "attentive": "batch norm without affine, one learned query per head, linear",
-        }[cfg.linear.protocol],
+        "head": _HEADS[cfg.linear.protocol],
         "optim": to_dict(asked.optim),  # what an open option becomes may depend on the number of labels
         "fit": to_dict(asked.fit),
         "augment": to_dict(asked.augment),
         "batch_statistics": asked.fit.given_micro_batch or "of the whole batch",
         "selection": "none: fixed options, last step",
     }
-    return Judged(rows, options, f"{name} (fixed options, last step)", answers, HEADINGS)
+    return Judged(rows, meaning, f"{name} (fixed options, last step)", answers, HEADINGS)
 
 
 def train_probe(
@@ -176,19 +140,10 @@ def train_probe(
     run: RunDir,
     accelerator: Accelerator,
 ) -> tuple[dict[str, Any], Features]:
-    """Trains one head on a frozen backbone in the one loop, and judges the last step on the test images.
-
-    Args:
-        backbone: Frozen in place.
-        data: Labelled training and test images.
-        scale: Pixel statistics.
-        cfg: Resolved by ``resolve_probe``.
-        size: Side of the input in pixels.
-        run: Where metrics and checkpoints go.
-        accelerator: Made by ``train.start``.
+    """Trains one head on a frozen backbone in the one loop, at an input of ``size`` pixels.
 
     Returns:
-        Metrics on the test images, steps and unreadable images; and what the head says of every test image.
+        Metrics of the last step on the test images, steps and unreadable images; and its answers to the test images.
     """
     protocol, optim = cfg.linear.protocol, ResolvedOptim(**to_dict(cfg.optim))
     assert cfg.linear.heads is not None

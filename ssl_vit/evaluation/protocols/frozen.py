@@ -1,17 +1,18 @@
-"""Linear probes on features that are extracted once: linear-cached and logistic."""
+"""Protocols on features that are extracted once: neighbours, linear-cached and logistic."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import torch
 from accelerate import Accelerator
 
-from ssl_vit.configs import LinearRecipe, to_dict
+from ssl_vit.configs import KNNRecipe, LinearRecipe, to_dict
 from ssl_vit.configs.networks import check_pool
-from ssl_vit.configs.protocols import probe_named
-from ssl_vit.evaluation.features import Features, candidate_pools
-from ssl_vit.evaluation.judging import Judged, answered
+from ssl_vit.configs.protocols import PROTOCOLS
+from ssl_vit.evaluation.answers import answered
+from ssl_vit.evaluation.features import candidate_pools
+from ssl_vit.evaluation.judging import Judged
+from ssl_vit.evaluation.knn import by_neighbours
 from ssl_vit.evaluation.linear import linear_probe
 from ssl_vit.evaluation.linear_cached import linear_cached
 from ssl_vit.evaluation.metrics import judge as measure
@@ -23,21 +24,12 @@ HEADINGS = {"method": "features", "pool": "pooling", "rate": "rate", "decay": "d
 
 def own_options(cfg: LinearRecipe) -> dict[str, Any]:
     """The options of ``--linear`` that the protocol reads, but for its pooling."""
-    read = probe_named(cfg.linear.protocol).reads
+    read = PROTOCOLS[cfg.linear.protocol].reads
     return {k: v for k, v in to_dict(cfg.linear).items() if f"linear.{k}" in read and k != "pool"}
 
 
 def judge(cfg: LinearRecipe, session: Session, accelerator: Accelerator) -> Judged:
-    """The protocols linear-cached and logistic.
-
-    Args:
-        cfg: What ``--help`` lists.
-        session: Backbone and images.
-        accelerator: Made by ``launch.start``.
-
-    Raises:
-        UserError: For a pooling that the backbone does not have.
-    """
+    """The protocols linear-cached and logistic; a pooling that the backbone does not have is a ``UserError``."""
     exported, data, device = session.exported, session.data, accelerator.device
     backbone, cached = exported.backbone, cfg.linear.protocol == "cached"
     if cfg.linear.pool is not None:
@@ -52,13 +44,25 @@ def judge(cfg: LinearRecipe, session: Session, accelerator: Accelerator) -> Judg
         (contestant.method, *extract_both(described, contestant, cfg.eval, device))
         for contestant in contestants(described, cfg.eval, seed=cfg.seed, device=device)
     ]
-    rows, answers = [], {}
+    train, names, rows, answers = data.train, data.test.classes, [], {}
     for method, bank, asked in features if accelerator.is_main_process else ():
+        given = bank.x, bank.labels, asked.x
         own = {"pixels": slice(None)} if method == "raw pixels" else pools
-        default = exported.pool if exported.pool in own else next(iter(own))
-        fitted, scores = _fit(cfg, session, bank, asked, own, default, device)
-        metrics = measure(data.train.kind, scores, asked.labels, data.test.classes)
-        answers = answers or answered(session, scores, asked)
+        groups = None if train.groups is None else train.groups[bank.index]
+        if cached:
+            default = exported.pool if exported.pool in own else next(iter(own))
+            found = linear_cached(
+                *given, own, kind=train.kind, names=names, cfg=cfg.linear, default_pool=default, seed=cfg.seed,
+                metric=session.metric, groups=groups, device=device,
+            )  # fmt: skip
+            fitted = {"pool": found.pool, "rate": f"{found.rate:g}", "decay": f"{found.decay:g}",
+                      "selection": found.selection, "validated": found.validated}  # fmt: skip
+        else:
+            found = linear_probe(*given, classes=len(names), cfg=cfg.linear, seed=cfg.seed, groups=groups)
+            fitted = {"C": f"{found.strength:g}", "selection": found.selection, "converged": found.converged,
+                      "pool": next(iter(own))}  # fmt: skip
+        metrics = measure(train.kind, found.scores, asked.labels, names)
+        answers = answers or answered(data.test, session.metric, found.scores, asked)
         rows.append({"method": method, **fitted, **metrics, "unreadable_test_images": list(asked.left_out)})
     options = {
         "linear": own_options(cfg),
@@ -69,30 +73,33 @@ def judge(cfg: LinearRecipe, session: Session, accelerator: Accelerator) -> Judg
         + (", groups kept whole" if data.train.groups is not None else ""),
         **arithmetic(cfg.eval),
     }
-    title = f"{probe_named(cfg.linear.protocol).method} ({rows[0]['selection'] if rows else ''})"
+    title = f"{PROTOCOLS[cfg.linear.protocol].method} ({rows[0]['selection'] if rows else ''})"
     return Judged(rows, options, title, answers, HEADINGS)
 
 
-def _fit(
-    cfg: LinearRecipe,
-    session: Session,
-    bank: Features,
-    asked: Features,
-    pools: dict[str, slice],
-    default: str,
-    device: torch.device,
-) -> tuple[dict[str, Any], Any]:
-    train, names = session.data.train, session.data.test.classes
-    groups = None if train.groups is None else train.groups[bank.index]
-    if cfg.linear.protocol == "logistic":
-        done = linear_probe(
-            bank.x, bank.labels, asked.x, classes=len(names), cfg=cfg.linear, seed=cfg.seed, groups=groups
+def neighbours(cfg: KNNRecipe, session: Session, accelerator: Accelerator) -> Judged:
+    """The protocol knn: k is fixed beforehand, and other k stand beside it."""
+    data, device = session.data, accelerator.device
+    kind, names = data.test.kind, data.test.classes
+    ks = tuple(sorted({cfg.knn.k, *cfg.knn.also}))
+    rows, answers = [], None
+    for contestant in contestants(session, cfg.eval, seed=cfg.seed, device=device):
+        bank, asked = extract_both(session, contestant, cfg.eval, device)
+        scores = by_neighbours(
+            kind, bank.x, bank.labels, asked.x, len(names), ks=ks, temperature=cfg.knn.temperature, device=device
         )
-        row = {"C": f"{done.strength:g}", "selection": done.selection, "converged": done.converged}
-        return {**row, "pool": next(iter(pools))}, done.scores
-    found = linear_cached(
-        bank.x, bank.labels, asked.x, pools, kind=train.kind, names=names, cfg=cfg.linear, default_pool=default,
-        seed=cfg.seed, metric=session.metric, groups=groups, device=device,
-    )  # fmt: skip
-    row = {"pool": found.pool, "rate": f"{found.rate:g}", "decay": f"{found.decay:g}", "selection": found.selection}
-    return {**row, "validated": found.validated}, found.scores
+        # The backbone's, which comes first.
+        answers = answers or answered(data.test, session.metric, scores[cfg.knn.k], asked)
+        for k in ks:
+            only = None if k == cfg.knn.k else session.metric
+            metrics = measure(kind, scores[k], asked.labels, names, only=only)
+            used = f"{k}" if k <= len(bank.x) else f"{k} (all {len(bank.x)})"
+            rows.append({"method": contestant.method, "k": k, "neighbours": used, "headline": k == cfg.knn.k, **metrics,
+                         "unreadable_test_images": list(asked.left_out)})  # fmt: skip
+    options = {
+        "knn": {"k": cfg.knn.k, "temperature": cfg.knn.temperature, "similarity": "cosine"},
+        "pool": session.exported.pool,
+        **arithmetic(cfg.eval),
+    }
+    headings, title = {"method": "features", "neighbours": "k"}, f"weighted k-NN, k = {cfg.knn.k}"
+    return Judged(rows, options, title, answers or {}, headings, "none: k is fixed beforehand")

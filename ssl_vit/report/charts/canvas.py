@@ -6,26 +6,17 @@ import io
 import re
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from html import escape
+from itertools import zip_longest
 from math import ceil
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import matplotlib
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ssl_vit.report.look import (
-    INK,
-    MUTED,
-    PAPER,
-    RULE,
-    Look,
-    palette,
-)
+from ssl_vit.report.look import INK, MUTED, PAPER, RULE, Look, palette
 
 _STYLE: dict[str, Any] = {
     "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"], "font.size": 9.5, "svg.fonttype": "none",
@@ -43,8 +34,7 @@ WIDTH, HEIGHT = 3.9, 3.1
 """Of a panel, in inches: its letters are legible where the page is as narrow as a phone."""
 
 
-@dataclass(frozen=True)
-class Panel:
+class Panel(NamedTuple):
     """One plot."""
 
     title: str
@@ -55,14 +45,15 @@ class Panel:
     """In inches."""
 
 
-@dataclass(frozen=True)
-class Chart:
+class Chart(NamedTuple):
     """Panels that belong together."""
 
     name: str
     alt: str
     svgs: tuple[str, ...]
     png: bytes
+    legend: Sequence[tuple[str, Look]]
+    """Names and looks, above the panels."""
 
 
 def look_of(kind: Look) -> dict[str, Any]:
@@ -78,88 +69,64 @@ def look_of(kind: Look) -> dict[str, Any]:
 def make_chart(
     name: str, panels: Sequence[Panel], *, legend: Sequence[tuple[str, Look]] = (), columns: int = 3
 ) -> Chart:
-    """Draws panels twice: each alone for the page, and all of them in one picture under a legend.
-
-    Args:
-        name: Of the picture's file, and in front of every id on the page.
-        panels: At least one.
-        legend: Names and looks; the page has a legend of its own.
-        columns: Panels beside each other in the picture.
-    """
-    with _style(), warnings.catch_warnings():
+    """Draws panels twice: each alone for the page, and all of them beside each other in one picture under a legend."""
+    with matplotlib.rc_context(cast("Any", _STYLE)), warnings.catch_warnings():
         # The page writes names of any script with the reader's letters; matplotlib's own lack some.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         svgs = tuple(_svg(panel, f"{name}-{i}") for i, panel in enumerate(panels))
         png = _png(panels, legend, columns)
-    return Chart(name, " ".join(panel.alt for panel in panels), svgs, png)
-
-
-def _style() -> AbstractContextManager[None]:
-    return matplotlib.rc_context(cast("Any", _STYLE))
+    return Chart(name, " ".join(panel.alt for panel in panels), svgs, png, legend)
 
 
 def _svg(panel: Panel, name: str) -> str:
-    figure = Figure(figsize=(WIDTH, panel.height), layout="constrained")
-    FigureCanvasSVG(figure)
-    _draw(panel, figure.add_subplot())
     file = io.StringIO()
-    figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
+    _figure([panel], 1).savefig(file, format="svg", transparent=True, metadata={"Date": None})
     return for_page(file.getvalue(), name, f"{panel.title}: {panel.alt}")
 
 
 def _png(panels: Sequence[Panel], legend: Sequence[tuple[str, Look]], columns: int) -> bytes:
-    columns = min(columns, len(panels))
-    rows = ceil(len(panels) / columns)
-    height = max(panel.height for panel in panels) * rows
-    figure = Figure(figsize=(WIDTH * columns, height + (0.35 if legend else 0)), dpi=150, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axis, panel in zip(axes, panels, strict=False):
-        _draw(panel, axis)
-    for axis in axes[len(panels) :]:
-        axis.set_visible(False)
+    figure, file = _figure(panels, columns, 0.35 if legend else 0.0), io.BytesIO()
     if legend:
         lines = [Line2D([], [], **look_of(look), label=words) for words, look in legend]
-        across = max(1, min(len(lines), int(WIDTH * columns / 1.6)))
+        across = max(1, min(len(lines), int(figure.get_figwidth() / 1.6)))
         figure.legend(handles=lines, loc="outside upper left", ncols=across, handlelength=3.2)
-    file = io.BytesIO()
-    figure.savefig(file, format="png", facecolor="white", metadata={"Software": None})
+    figure.savefig(file, format="png", dpi=150, facecolor="white", metadata={"Software": None})
     return file.getvalue()
 
 
-def _draw(panel: Panel, axis: Axes) -> None:
-    axis.set_title(panel.title)
-    panel.draw(axis)
+def _figure(panels: Sequence[Panel], columns: int, above: float = 0.0) -> Figure:
+    """Panels in rows of up to so many, with room above in inches."""
+    columns = min(columns, len(panels))
+    rows = ceil(len(panels) / columns)
+    height = max(panel.height for panel in panels) * rows + above
+    figure = Figure(figsize=(WIDTH * columns, height), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axis, panel in zip_longest(axes, panels):
+        if panel is None:
+            axis.set_visible(False)
+        else:
+            axis.set_title(panel.title)
+            panel.draw(axis)
+    return figure
 
 
 def for_page(svg: str, name: str, alt: str) -> str:
-    """An SVG document as part of a page: its colours and letters are the page's, its ids are its own.
-
-    Args:
-        svg: From matplotlib, with text as text.
-        name: In front of every id.
-        alt: What is shown, in words.
-    """
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<!--.*?-->", "", svg, flags=re.S)
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.S)
-    svg = re.sub(r"<style[^>]*>.*?</style>", "", svg, flags=re.S)
-    box = re.search(r'viewBox="([^"]+)"', svg)
-    assert box is not None
-    svg = svg.replace("xlink:href=", "href=")
-    svg = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', svg)
-    svg = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", svg)
-    svg = re.sub(r'href="#([^"]+)"', rf'href="#{name}-\1"', svg)
-    svg = re.sub(r"font-family: [^;\"]+", "font-family: var(--sans)", svg)
-    svg = re.sub(r"(font: [^;\"]*?\dpx) [^;\"]+", r"\1 var(--sans)", svg)
-    colours = {light: f"var(--c-{css})" for css, (light, _) in palette().items()}
+    """An SVG document as part of a page: its colours and letters are the page's, its ids begin with its name."""
+    box = re.findall(r'viewBox="([^"]+)"', svg)[0]
+    body = svg[svg.index(">", svg.index("<svg")) + 1 :]
+    for pattern, new in (
+        (r"<!--.*?-->|<metadata>.*?</metadata>|<style[^>]*>.*?</style>", ""),
+        (r'\bid="([^"]+)"', rf'id="{name}-\1"'),
+        (r"url\(#([^)]+)\)", rf"url(#{name}-\1)"),
+        (r'(?:xlink:)?href="#([^"]+)"', rf'href="#{name}-\1"'),
+        (r"font-family: [^;\"]+", "font-family: var(--sans)"),
+        (r"(font: [^;\"]*?\dpx) [^;\"]+", r"\1 var(--sans)"),
+        (r"\n\s*", "\n"),
+    ):
+        body = re.sub(pattern, new, body, flags=re.S)
+    colours = {look.light: f"var(--c-{name})" for name, look in palette().items()}
     colours |= {INK: "var(--ink)", MUTED: "var(--muted)", RULE: "var(--rule)", PAPER: "var(--paper)"}
     for colour, variable in colours.items():
-        svg = svg.replace(f": {colour}", f": {variable}")
-    # Last, and not as a pattern: nothing in a class's name may be taken for one.
-    body = re.sub(r"\n\s*", "\n", svg[svg.index(">") + 1 :]).strip()
-    return f'<svg viewBox="{box[1]}" role="img" aria-label="{_escaped(alt)}">{body}'
-
-
-def _escaped(words: str) -> str:
-    return words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
+        body = body.replace(f": {colour}", f": {variable}")
+    # The words last, and not through a pattern: nothing in a class's name may be taken for one.
+    return f'<svg viewBox="{box}" role="img" aria-label="{escape(alt)}">{body.strip()}'

@@ -15,10 +15,7 @@ from ssl_vit.statistics.paired import mcnemar
 
 
 def between_two(results: Sequence[Result]) -> str:
-    """McNemar's exact test between two checkpoints, in words that say what it is about.
-
-    Args:
-        results: Two results with one class per image, with the answers that evaluation kept beside them.
+    """McNemar's exact test between two results with one class per image, in words that say what it is about.
 
     Raises:
         UserError: For another number of results, other test images, or results without the answers to single images.

@@ -10,17 +10,10 @@ import numpy as np
 from statsmodels.stats import proportion as _untyped_proportion  # pyright: ignore[reportMissingTypeStubs]
 
 from ssl_vit.configs.metrics import METRICS, shown
-from ssl_vit.report.cells import (
-    NOTHING,
-    Cell,
-    Table,
-    count,
-    span,
-    table,
-)
-from ssl_vit.report.findings.comparisons import baseline_curve
-from ssl_vit.report.findings.records import Score, Verdict
-from ssl_vit.report.findings.tables import USES, method_name
+from ssl_vit.report.cells import NOTHING, Cell, Row, Table, count, span, table
+from ssl_vit.report.findings.comparisons import USES, baseline_curve
+from ssl_vit.report.findings.records import PER_CLASS, Score, Verdict
+from ssl_vit.report.findings.tables import method_name
 
 _proportion = cast("Any", _untyped_proportion)
 
@@ -34,11 +27,7 @@ class Shown(NamedTuple):
 
 
 def compared(verdict: Verdict) -> list[Shown]:
-    """What is looked at class by class, with all labels: the pre-trained method with the best mean, and the baseline.
-
-    Args:
-        verdict: All numbers.
-    """
+    """What is looked at class by class, with all labels: the best pre-trained method by its mean, and the baseline."""
     labels, better = max(verdict.about["labels"]), METRICS[verdict.about["metric"]].sign
     found = [
         Shown(start, method_name(verdict, start, use), scores)
@@ -55,47 +44,42 @@ def compared(verdict: Verdict) -> list[Shown]:
 
 def class_rows(verdict: Verdict, shown_at_most: int = 12) -> Table:
     """Every class, the best first: the best pre-trained method with all labels, and the baseline."""
-    kind, labels = verdict.about["kind"], max(verdict.about["labels"])
+    kind, labels, methods = verdict.about["kind"], max(verdict.about["labels"]), compared(verdict)
     told = verdict.told("data").get("per_class") or {}
-    methods = compared(verdict)
     metric = "mean_absolute_error" if kind == "regression" else "top1"
-    found = {
-        name: values for name in verdict.about["classes"]
-        if methods and (values := [_of_class(one.scores, name) for one in methods])[0] is not None
-    }  # fmt: skip
+    found: dict[str, list[float | None]] = {}
+    for name in verdict.about["classes"] if methods else []:
+        values = [_of_class(one.scores, name) for one in methods]
+        found |= {} if values[0] is None else {name: values}
     ordered = sorted(found, key=lambda name: -METRICS[metric].sign * float(found[name][0] or 0))
-    half = shown_at_most // 2
-    picked = ordered if len(ordered) <= shown_at_most else [*ordered[:half], None, *ordered[-half:]]
-    rows: list[list[Cell | str]] = []
-    for name in picked:
-        if name is None:
-            rows.append(["...", *[""] * (len(methods) + 1)])
-            continue
+    rows: list[Row] = []
+    for name in ordered:
         size = _tests_of(verdict, name) if kind == "class" else 0
         cells = [NOTHING if v is None else Cell(shown(metric, v), _wilson(v, size)) for v in found[name]]
         rows.append([name, *cells, count((told.get(name) or {}).get("test"))])
+    if len(rows) > shown_at_most:
+        half = shown_at_most // 2
+        rows[half:-half] = [["...", *[""] * (len(methods) + 1)]]
     what = {"class": "recall %", "multilabel": "average precision %"}.get(kind, METRICS[metric].heading)
     heads = ("class", *(f"{one.name}, {what}" for one in methods), "test images")
     groups = "groups of test images" if verdict.clusters is not None else "test images"
     note = f"With {labels:,} labels, mean over draws."
-    if kind == "class" and rows:
+    if kind == "class":
         note += f" 95 % intervals (Wilson) are about other {groups} of the class, not about other draws."
     return table(heads, rows, 1, note)
 
 
 def _of_class(scores: Sequence[Score], name: str) -> float | None:
     """The mean over draws; None where no test image tells."""
-    values = [_value_of_class(score.row, name) for score in scores]
-    known = [value for value in values if value is not None]
-    return mean(known) if known and len(known) == len(values) else None
-
-
-def _value_of_class(row: dict[str, Any], name: str) -> float | None:
-    for key in ("per_class", "per_label", "per_target"):
-        if row.get(key):
-            value = row[key].get(name)
-            return value.get("mean_absolute_error") if isinstance(value, dict) else value
-    return None
+    values: list[float] = []
+    for row in (score.row for score in scores):
+        told = next((row[key] for key in PER_CLASS if row.get(key)), {})
+        value = told.get(name)
+        value = value.get("mean_absolute_error") if isinstance(value, dict) else value
+        if value is None:
+            return None
+        values.append(value)
+    return mean(values)
 
 
 def _tests_of(verdict: Verdict, name: str) -> int:
@@ -116,11 +100,7 @@ def _wilson(value: float, size: int) -> tuple[str, ...]:
 
 
 def confusions(verdict: Verdict) -> list[tuple[Shown, np.ndarray]]:
-    """Counts [true, predicted] with all labels, summed over draws, of what is compared.
-
-    Args:
-        verdict: All numbers.
-    """
+    """Counts [true, predicted] with all labels, summed over draws, of what is compared."""
     truth = verdict.told("test").get("labels")
     if verdict.about["kind"] != "class" or truth is None:
         return []
@@ -139,11 +119,8 @@ def most_confused(verdict: Verdict, pairs: int = 20) -> list[tuple[str, str, int
     if not found:
         return []
     counts = found[0][1]
-    off = np.where(np.eye(len(names), dtype=bool), 0, counts)
+    off = counts * ~np.eye(len(names), dtype=bool)
     order = np.argsort(-off, axis=None, kind="stable")[:pairs]
-    rows, columns = np.unravel_index(order, off.shape)
     totals = np.maximum(counts.sum(axis=1), 1)
-    return [
-        (names[r], names[c], int(off[r, c]), float(off[r, c] / totals[r]))
-        for r, c in zip(rows, columns, strict=True) if off[r, c]
-    ]  # fmt: skip
+    places = (divmod(int(place), len(names)) for place in order)
+    return [(names[r], names[c], int(off[r, c]), float(off[r, c] / totals[r])) for r, c in places if off[r, c]]

@@ -1,22 +1,9 @@
-"""Method against method in a verdict's folder: which comparisons are made, and their numbers.
-
-What is compared is fixed here, before any test result is seen:
-
-- primary: every pre-trained start with all weights trained, against the labelled baseline, on average over the numbers
-  of labels at which the baseline was also trained at the FLOPs of pre-training and fine-tuning together (where that
-  was never done, all that both have). Where nothing was fine-tuned, its linear probe, else its k-NN.
-- observed: the same over the other numbers of labels. No verdict stands on it.
-- table: every start and use against the labelled baseline at every number of labels.
-- secondary: probes of pre-trained features against raw pixels and random weights, and the CNN against the baseline,
-  over the whole curve.
+"""Method against method in a verdict's folder: which comparisons are made, fixed before any test result is seen.
 
 Where the baseline was also trained at the FLOPs of pre-training and fine-tuning together, the better of the two (by its
-mean on the test images) is the baseline at that number of labels. That choice favours the baseline, never pre-training.
-A curve stands on the draws that both sides have at every number of labels; ``Difference.draws`` and ``seeds`` count
-them.
-
-p-values are adjusted (``ssl_vit.statistics.families``) within each of the three families; intervals are those of one
-comparison alone.
+mean on the test images) is the baseline at that number of labels: this favours the baseline, never pre-training. A
+curve stands on the draws that both sides have at every number of labels. p-values are adjusted
+(``ssl_vit.statistics.families``) within each family; intervals are those of one comparison alone.
 """
 
 from __future__ import annotations
@@ -34,8 +21,8 @@ from ssl_vit.report.findings.records import Score, Verdict
 from ssl_vit.statistics.families import adjusted
 from ssl_vit.statistics.paired import Interval, conditional, interval, labels_needed
 
-USES = ("train", "linear", "knn")
-"""The first that was run is a start's primary use."""
+USES = {"train": "all weights trained", "linear": "linear probe", "knn": "k-NN"}
+"""In words, in the order of the report: the first that was run is a start's primary use."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +50,6 @@ class Difference:
     """Whether there are too few pre-training seeds to speak of others."""
     matched: tuple[int, ...] = ()
     """Numbers of labels at which the other one is the baseline at the FLOPs of pre-training and fine-tuning."""
-
-    @property
-    def images(self) -> bool:
-        """Whether chance in the choice of test images is in the interval."""
-        return len(self.interval.shares) > 1
 
     @property
     def sign(self) -> int:
@@ -111,13 +93,19 @@ class Saving:
         return share, low, high
 
 
-class Comparisons(NamedTuple):
+@dataclass(frozen=True)
+class Comparisons:
     """All of them."""
 
     primary: tuple[Difference, ...]
+    """Every pre-trained start with all weights trained (else its linear probe, else its k-NN) against the labelled
+    baseline, on average over the numbers of labels at which that had the FLOPs of pre-training, too, if anywhere."""
     observed: tuple[Difference, ...]
+    """The same over the other numbers of labels: no verdict stands on it."""
     table: tuple[Difference, ...]
+    """Every start and use against the labelled baseline, at every number of labels."""
     secondary: tuple[Difference, ...]
+    """Probes of pre-trained features against untrained ones, and the CNN against the baseline, over all labels."""
     savings: tuple[Saving, ...]
 
 
@@ -132,11 +120,7 @@ _Curve = dict[int, _Cell]
 
 
 def compare(verdict: Verdict) -> Comparisons:
-    """Every comparison that is made of a verdict.
-
-    Args:
-        verdict: All numbers.
-    """
+    """Every comparison that is made of a verdict."""
     baseline = baseline_curve(verdict)
     methods = list(dict.fromkeys((s.start, s.use) for s in verdict.scores if s.start != BASELINE))
     fair = fair_counts(verdict)
@@ -146,84 +130,54 @@ def compare(verdict: Verdict) -> Comparisons:
     primary = [_difference(verdict, *one, given) or _difference(verdict, *one, baseline) for one in whole]
     observed = [_difference(verdict, *one, rest) for one in whole]
     table = [
-        _difference(verdict, start, use, baseline, count)
-        for start, use in methods
-        for count in sorted({s.labels for s in verdict.of(start, use)})
+        _difference(verdict, *method, baseline, count) for method in methods for count in verdict.by_labels(*method)
     ]
     secondary = [
         _difference(verdict, start, use, _curve(verdict, other, use), None, other, use)
-        for start in pretrained()
-        for use in ("linear", "knn")
-        for other in untrained()
-    ]
+        for start in pretrained() for use in ("linear", "knn") for other in untrained()
+    ]  # fmt: skip
     secondary.append(_difference(verdict, "cnn", "train", baseline))
-    savings = [_saving(verdict, start, use, count, baseline) for start, use in methods for count in baseline]
-    return Comparisons(
-        _adjusted(primary),
-        _adjusted(observed),
-        _adjusted(table),
-        _adjusted(secondary),
-        tuple(s for s in savings if s is not None),
-    )
+    savings = (_saving(verdict, *method, count, baseline) for method in methods for count in baseline)
+    known = tuple(s for s in savings if s is not None)
+    return Comparisons(_adjusted(primary), _adjusted(observed), _adjusted(table), _adjusted(secondary), known)
 
 
 def fair_counts(verdict: Verdict) -> tuple[int, ...]:
-    """Numbers of labels at which the baseline was also trained at the FLOPs of pre-training; all, where it never was.
-
-    Args:
-        verdict: All numbers.
-    """
-    usual, longer = (_curve(verdict, BASELINE, "train", matched=matched) for matched in (False, True))
+    """Numbers of labels at which the baseline also had the FLOPs of pre-training; all, where it never had them."""
+    usual, longer = (verdict.by_labels(BASELINE, "train", matched=matched) for matched in (False, True))
     return tuple(count for count in usual if count in longer) or tuple(usual)
 
 
 def primary_use(verdict: Verdict, start: str) -> str:
-    """How a start's primary comparison uses labels.
-
-    Args:
-        verdict: All numbers.
-        start: What weights begin with.
-    """
-    return next((use for use in USES if verdict.of(start, use)), USES[0])
+    """How a start's primary comparison uses labels."""
+    return next((use for use in USES if verdict.of(start, use)), "train")
 
 
 def baseline_curve(verdict: Verdict) -> _Curve:
-    """The labelled baseline at every number of labels: the better of the two where it was also trained for longer.
-
-    Args:
-        verdict: All numbers.
-    """
+    """The labelled baseline at every number of labels: the better of the two where it was also trained for longer."""
     usual, longer = _curve(verdict, BASELINE, "train"), _curve(verdict, BASELINE, "train", matched=True)
-    better = METRICS[verdict.about["metric"]].sign
-    for count, cell in longer.items():
-        if count not in usual:
-            continue
-        shared = _shared([cell, usual[count]])
-        if not shared:
-            continue
-        one, other = (np.mean([c.scores[draw].value for draw in shared]) for c in (cell, usual[count]))
-        if better * one > better * other:
-            usual[count] = cell
+    for count in usual.keys() & longer.keys():
+        both = (longer[count], usual[count])
+        if draws := _shared(both):
+            one, other = (METRICS[verdict.about["metric"]].sign * _mean([cell], draws) for cell in both)
+            usual[count] = both[0] if one > other else both[1]
     return usual
 
 
-def difference_at(verdict: Verdict, one: tuple[str, str], other: tuple[str, str], labels: int) -> Difference | None:
-    """One start and use less another at one number of labels, not adjusted for being one of several.
+def interval_of(scores: Sequence[Score], clusters: Int[np.ndarray, " U"] | None) -> Interval:
+    """The mean of at least one number with its 95 % interval, over pre-training seeds, draws and (groups of) images."""
+    matrix, seeds = _matrix(scores, _by_image(scores)), [score.pretraining for score in scores]
+    return interval(matrix, None if None in seeds else np.array(seeds), _groups(clusters, matrix))
 
-    Args:
-        verdict: All numbers.
-        one: Start and use.
-        other: Start and use.
-        labels: How many.
-    """
+
+def difference_at(verdict: Verdict, one: tuple[str, str], other: tuple[str, str], labels: int) -> Difference | None:
+    """One start and use less another at one number of labels, not adjusted for being one of several."""
     return _difference(verdict, *one, _curve(verdict, *other), labels, *other)
 
 
 def _curve(verdict: Verdict, start: str, use: str, *, matched: bool = False) -> _Curve:
-    found: dict[int, dict[int, Score]] = {}
-    for score in verdict.of(start, use, matched=matched):
-        found.setdefault(score.labels, {})[score.draw] = score
-    return {count: _Cell(found[count], matched) for count in sorted(found)}
+    found = verdict.by_labels(start, use, matched=matched)
+    return {count: _Cell({score.draw: score for score in scores}, matched) for count, scores in found.items()}
 
 
 def _adjusted(family: Iterable[Difference | None]) -> tuple[Difference, ...]:
@@ -243,15 +197,13 @@ def _difference(
     draws = _shared(cells)
     if not draws:
         return None
-    ones, twos = ([_units(c, draws, cells) for c in half] for half in (cells[::2], cells[1::2]))
-    values = [
-        float(np.mean([cell.scores[d].value for cell in half for d in draws])) for half in (cells[::2], cells[1::2])
-    ]
+    ones, twos = ([_units(cell, draws, cells) for cell in half] for half in (cells[::2], cells[1::2]))
+    values = (_mean(half, draws) for half in (cells[::2], cells[1::2]))
     seeds = _seeds(cells, draws)
     gap = METRICS[verdict.about["metric"]].sign * (np.mean(ones, axis=0) - np.mean(twos, axis=0))
     return Difference(
         start, use, against_start, against_use, labels, tuple(counts), *values,
-        interval=interval(gap, seeds, _clusters(verdict, gap)), p_holm=None, draws=len(draws),
+        interval=interval(gap, seeds, _groups(verdict.clusters, gap)), p_holm=None, draws=len(draws),
         seeds=0 if seeds is None else len(np.unique(seeds)), conditional=conditional(seeds),
         matched=tuple(count for count in counts if others[count].matched),
     )  # fmt: skip
@@ -266,9 +218,9 @@ def _saving(verdict: Verdict, start: str, use: str, labels: int, baseline: _Curv
     better = METRICS[verdict.about["metric"]].sign
     curve = {count: better * _units(cell, draws, cells) for count, cell in own.items()}
     level = better * _units(baseline[labels], draws, cells)
-    found = labels_needed(curve, level, _seeds(cells, draws), _clusters(verdict, level))
-    value = float(np.mean([baseline[labels].scores[draw].value for draw in draws]))
-    return Saving(start, use, labels, value, *found, whole=max(verdict.about["labels"]))
+    found = labels_needed(curve, level, _seeds(cells, draws), _groups(verdict.clusters, level))
+    whole = max(verdict.about["labels"])
+    return Saving(start, use, labels, _mean([baseline[labels]], draws), *found, whole=whole)
 
 
 def _shared(cells: Sequence[_Cell]) -> list[int]:
@@ -276,12 +228,23 @@ def _shared(cells: Sequence[_Cell]) -> list[int]:
     return sorted(set.intersection(*(set(cell.scores) for cell in cells))) if cells else []
 
 
+def _mean(cells: Sequence[_Cell], draws: Sequence[int]) -> float:
+    return float(np.mean([cell.scores[draw].value for cell in cells for draw in draws]))
+
+
 def _units(cell: _Cell, draws: Sequence[int], cells: Sequence[_Cell]) -> Float[np.ndarray, "R U"]:
     """Units where all cells have them for the same test images, else values."""
-    sizes = {None if (units := c.scores[draw].units) is None else len(units) for c in cells for draw in draws}
-    if len(sizes) == 1 and None not in sizes:
-        return np.stack([np.asarray(cell.scores[draw].units, dtype=np.float64) for draw in draws])
-    return np.array([[cell.scores[draw].value] for draw in draws], dtype=np.float64)
+    return _matrix([cell.scores[d] for d in draws], _by_image([c.scores[d] for c in cells for d in draws]))
+
+
+def _by_image(scores: Sequence[Score]) -> bool:
+    """Whether all have units, of as many test images."""
+    sizes = {None if score.units is None else len(score.units) for score in scores}
+    return len(sizes) == 1 and None not in sizes
+
+
+def _matrix(scores: Sequence[Score], by_image: bool) -> Float[np.ndarray, "R U"]:
+    return np.array([score.units if by_image else [score.value] for score in scores], dtype=np.float64)
 
 
 def _seeds(cells: Sequence[_Cell], draws: Sequence[int]) -> Int[np.ndarray, " R"] | None:
@@ -296,7 +259,6 @@ def _seeds(cells: Sequence[_Cell], draws: Sequence[int]) -> Int[np.ndarray, " R"
     return np.array([names.index(numbers) for numbers in used], dtype=np.int64)
 
 
-def _clusters(verdict: Verdict, matrix: Float[np.ndarray, "R U"]) -> Int[np.ndarray, " U"] | None:
+def _groups(clusters: Int[np.ndarray, " U"] | None, matrix: Float[np.ndarray, "R U"]) -> Int[np.ndarray, " U"] | None:
     """Groups of the units; units that are blocks of images keep groups together already."""
-    given = verdict.clusters
-    return given if given is not None and len(given) == matrix.shape[1] else None
+    return clusters if clusters is not None and len(clusters) == matrix.shape[1] else None

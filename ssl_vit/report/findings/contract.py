@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import mean
@@ -9,9 +10,9 @@ from typing import Any
 
 from ssl_vit.methods import METHODS
 from ssl_vit.methods.starts import BASELINE, pretrained
-from ssl_vit.report.cells import percent
+from ssl_vit.report.cells import percent, several
 from ssl_vit.report.findings.comparisons import Difference
-from ssl_vit.report.findings.records import Score, Verdict
+from ssl_vit.report.findings.records import Verdict
 from ssl_vit.runs.identity import differences
 
 PROBES, TRAININGS, SEEDS = 10, 5, 3
@@ -36,41 +37,27 @@ class Item:
 
 
 def check(verdict: Verdict) -> tuple[Item, ...]:
-    """Every promise, and whether the numbers and what is recorded beside them keep it.
-
-    Args:
-        verdict: All numbers.
-    """
+    """Every promise, and whether the numbers and what is recorded beside them keep it."""
     begun = [start for start in pretrained() if start in verdict.methods]
     own = [start for start in begun if start in METHODS]
-    compared = [start for start in (BASELINE, *begun) if start in verdict.methods]
-    items = [_architecture(verdict, begun), _protocol(verdict, begun), *_tuning(verdict, compared)]
-    if begun:
-        items.append(_matched(verdict, own))
-    if own:
-        items.append(_last_step(verdict, own))
+    items = [_architecture(verdict, begun), _protocol(verdict, begun), *_tuning(verdict, (BASELINE, *begun))]
+    items += [_matched(verdict, own)] if begun else []
+    items += [_last_step(verdict, own)] if own else []
     return (*items, *_leaks(verdict), _tuning_labels(verdict))
 
 
 def counted(verdict: Verdict, primary: Sequence[Difference]) -> tuple[Item, ...]:
-    """Whether there are as many draws and pre-training seeds as there should be, in what is said at the top.
-
-    Args:
-        verdict: All numbers.
-        primary: Every pre-trained start against the baseline.
-    """
+    """Whether there are as many draws and pre-training seeds as there should be, in the primary comparisons."""
     items: list[Item] = []
-    seeds = [d.seeds for d in primary if d.start in METHODS]
-    if seeds:
-        least = min(seeds)
-        words = f"{least} each" if least >= SEEDS else f"{least}: every sentence is conditional on this one backbone"
-        if 1 < least < SEEDS:
-            words = f"{least}: every sentence is conditional on these backbones"
-        items.append(Item(f"At least {SEEDS} pre-training seeds", least >= SEEDS, words))
-    probes = _least_draws(verdict, ("knn", "linear"))
+    least = min((d.seeds for d in primary if d.start in METHODS), default=None)
+    if least is not None:
+        backbones = "these backbones" if least > 1 else "this one backbone"
+        words = " each" if least >= SEEDS else f": every sentence is conditional on {backbones}"
+        items.append(Item(f"At least {SEEDS} pre-training seeds", least >= SEEDS, f"{least}{words}"))
+    probes, made = _least_draws(verdict, ("knn", "linear")), _least_draws(verdict, ("train",))
     if probes:
         items.append(Item(f"At least {PROBES} draws of labels for probes", probes >= PROBES, f"{probes}"))
-    used, made = min((d.draws for d in primary if d.use == "train"), default=0), _least_draws(verdict, ("train",))
+    used = min((d.draws for d in primary if d.use == "train"), default=0)
     if used:
         words = f"{used}" if used == made else f"{used} that both sides have, of {made}"
         items.append(Item(f"At least {TRAININGS} draws of labels for trained networks", used >= TRAININGS, words))
@@ -96,74 +83,68 @@ def _names(verdict: Verdict, starts: Iterable[str]) -> str:
 
 
 def _architecture(verdict: Verdict, pretrained: Sequence[str]) -> Item:
-    claim = "The baseline is the same network"
-    methods = verdict.methods
-    ours = methods.get(BASELINE, {}).get("architecture_hash")
+    methods, own = verdict.methods, verdict.methods.get(BASELINE, {})
+    ours, network = own.get("architecture_hash"), own.get("network", "a network")
     theirs = {start: methods[start].get("architecture_hash") for start in pretrained}
     unknown = [start for start in pretrained if ours is None or theirs[start] is None]
-    others = [start for start in pretrained if start not in unknown and theirs[start] != ours]
-    same = [start for start in pretrained if start not in (*unknown, *others)]
-    network = methods.get(BASELINE, {}).get("network", "a network")
+    same = [start for start in pretrained if start not in unknown and theirs[start] == ours]
+    others = {s: str(methods[s].get("network", "not named")) for s in pretrained if s not in (*unknown, *same)}
     each = dict.fromkeys(unknown, "it is not recorded whether the baseline is the same network")
     each |= {
-        start: f"the network of {verdict.name(start)} is another one ({methods[start].get('network', 'not named')}) "
-        f"than the baseline's ({network}), so the difference is not one of pre-training alone"
-        for start in others
+        start: f"the network of {verdict.name(start)} is another one ({its}) than the baseline's ({network}), so the "
+        "difference is not one of pre-training alone"
+        for start, its in others.items()
     }
     words = [f"{_names(verdict, [BASELINE, *same])}: {network}"] if same else []
-    words += [f"{verdict.name(start)}: {methods[start].get('network', 'another network')}" for start in others]
+    words += [f"{verdict.name(start)}: {its}" for start, its in others.items()]
     words += [f"{_names(verdict, unknown)}: not recorded"] if unknown else []
     kept = False if others else None if unknown or not same else True
-    return Item(claim, kept, "; ".join(words) or "there is nothing to compare", each=each)
+    return Item("The baseline is the same network", kept, "; ".join(words) or "there is nothing to compare", each=each)
 
 
 def _protocol(verdict: Verdict, pretrained: Sequence[str]) -> Item:
     """That of single starts is looked at by ``findings``, too."""
     claim = "Same training data, augmentation and rules (length is tuned per method)"
-    found = {start: _trained(verdict, start) for start in (BASELINE, *pretrained)}
-    trained = [start for start in pretrained if found[start]]
-    if not found[BASELINE] or not trained:
+    found = {start: verdict.trained(start) for start in (BASELINE, *pretrained)}
+    trained = [start for start in found if found[start]]
+    if trained[:1] != [BASELINE] or len(trained) < 2:
         return Item(claim, None, "fine-tuning and training from scratch are not both there")
-    first, *_ = found[BASELINE]
-    words: dict[str, str] = {}
-    for start in (BASELINE, *trained):
-        other = next((s for s in found[start] if s.result.protocol_hash != first.result.protocol_hash), None)
+    first, words = found[BASELINE][0].result, dict[str, str]()
+    for start in trained:
+        other = next((s.result for s in found[start] if s.result.protocol_hash != first.protocol_hash), None)
         if other is not None:
-            words[start] = f"{verdict.name(start)}: {differences(other.result.protocol, first.result.protocol)}"
+            words[start] = f"{verdict.name(start)}: {differences(other.protocol, first.protocol)}"
     if not words:
-        return Item(claim, True, f"{_names(verdict, [BASELINE, *trained])}: one protocol, {first.result.protocol_hash}")
+        return Item(claim, True, f"{_names(verdict, trained)}: one protocol, {first.protocol_hash}")
     return Item(claim, False, f"their protocols differ; {'; '.join(words.values())}", each=dict.fromkeys(words, ""))
-
-
-def _trained(verdict: Verdict, start: str) -> list[Score]:
-    return [*verdict.of(start, "train"), *verdict.of(start, "train", matched=True)]
 
 
 def _tuning(verdict: Verdict, compared: Sequence[str]) -> list[Item]:
     """As many trials for all; the options that must have been tried; for every method whose weights are trained."""
     trained = [start for start in verdict.starts if verdict.of(start, "train")]
-    studies: list[dict[str, Any]] = [s for s in verdict.studies if s["use"] == "train"]
-    counts = {start: {len(s["trials"]) for s in studies if s["start"] == start} for start in trained}
+    studies = {start: list[dict[str, Any]]() for start in trained}
+    for study in verdict.studies:
+        if study["use"] == "train":
+            studies.setdefault(study["start"], []).append(study)
     equal, own = "As many tuning trials for every method", "Every method is tuned: learning rate, decays, length"
-    if not studies:
+    if not any(studies.values()):
         if verdict.told("tuning"):
             return [Item(equal, False, "none"), Item(own, False, "nothing was tuned", "the baseline was not tuned")]
         reason = "it is not recorded whether the baseline was tuned"
         return [Item(equal, None, "not recorded"), Item(own, None, "not recorded", reason)]
+    counts = {start: {len(s["trials"]) for s in studies[start]} for start in trained}
     different = len(set().union(*counts.values())) != 1 or not all(counts.values())
     words = "; ".join(f"{verdict.name(s)} {', '.join(map(str, sorted(n))) or 'none'}" for s, n in counts.items())
-    lacking = {start: _lacking([s for s in studies if s["start"] == start]) for start in trained}
-    missed = {start: lacks for start, lacks in lacking.items() if lacks}
+    missed = {start: lacks for start in trained if (lacks := _lacking(studies[start]))}
     told = "; ".join(f"{verdict.name(start)}: {', '.join(lacks)}" for start, lacks in missed.items())
     unlike = _names(verdict, [start for start in missed if start in compared])
-    reason = f"not everything was tuned for: {unlike}" if unlike else ""
     detail = f"not tried: {told}" if missed else str(verdict.told("tuning").get("space", ""))
     usual = [n for n in verdict.about["labels"] if any(n not in tuned_counts(verdict, start) for start in trained)]
     if usual:
-        detail = f"not with {_counts(usual)} labels, where every method took its usual options; else {detail}"
+        detail = f"not with {several(usual)} labels, where every method took its usual options; else {detail}"
     return [
         Item(equal, not different, words, "methods had different numbers of tuning trials"),
-        Item(own, not missed and not usual, detail, reason),
+        Item(own, not missed and not usual, detail, f"not everything was tuned for: {unlike}" if unlike else ""),
     ]
 
 
@@ -180,38 +161,23 @@ def _lacking(studies: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def tuned_counts(verdict: Verdict, start: str = BASELINE) -> list[int]:
-    """Numbers of labels at which options come from a tuning: from the fewest that one was made with.
-
-    Args:
-        verdict: All numbers.
-        start: What weights begin with.
-    """
+    """Numbers of labels at which options come from a tuning: from the fewest that one was made with."""
     least = min((s["labels"] for s in verdict.studies if (s["use"], s["start"]) == ("train", start)), default=None)
     return [count for count in verdict.about["labels"] if least is not None and count >= least]
 
 
-def matched_counts(verdict: Verdict) -> list[int]:
-    """Numbers of labels at which the baseline was also trained at the FLOPs of pre-training and fine-tuning."""
-    return sorted({score.labels for score in verdict.of(BASELINE, "train", matched=True)})
-
-
-def given_flops(verdict: Verdict, start: str) -> float | None:
-    """FLOPs of the longer baseline as a share of those of a start's pre-training and fine-tuning, where it is least.
-
-    Args:
-        verdict: All numbers.
-        start: A pre-trained start.
+def _flops(verdict: Verdict, start: str) -> float | None:
+    """Those of the longer baseline as a share of a start's pre-training and fine-tuning, where it is least.
 
     Returns:
         None where FLOPs are not recorded.
     """
-    runs = verdict.methods[start].get("pretraining", [])
+    longer, own = verdict.by_labels(BASELINE, "train", matched=True), verdict.by_labels(start, "train")
     shares: list[float] = []
-    for count in matched_counts(verdict):
-        sides = runs, [s.cost for s in verdict.of(start, "train", count)], [
-            s.cost for s in verdict.of(BASELINE, "train", count, matched=True)]  # fmt: skip
-        before, after, given = (_mean_flops(side) for side in sides)
-        if before is None or given is None or (after is None and sides[1]):
+    for count, scores in longer.items():
+        before = _mean_flops(verdict.runs(start))
+        after, given = (_mean_flops([s.cost for s in side]) for side in (own.get(count, []), scores))
+        if before is None or given is None or (after is None and count in own):
             return None
         shares.append(given / (before + (after or 0.0)))
     return min(shares, default=None)
@@ -224,34 +190,30 @@ def _mean_flops(costs: Sequence[Mapping[str, Any]]) -> float | None:
 
 def _matched(verdict: Verdict, own: Sequence[str]) -> Item:
     claim = "From scratch also with at least the FLOPs of pre-training and fine-tuning"
-    there = matched_counts(verdict)
+    there = verdict.by_labels(BASELINE, "train", matched=True)
     if not own:
         return Item(claim, None, "what public weights cost to make is not known")
     if not there:
         reason = "the baseline was not trained at the FLOPs of pre-training and fine-tuning"
         return Item(claim, False, "there is no such training from scratch", reason)
-    shares = {start: given_flops(verdict, start) for start in own}
+    shares = {start: _flops(verdict, start) for start in own}
     each = {
         start: f"the baseline had only {percent(share)} of the FLOPs of {verdict.name(start)} pre-training and "
         "fine-tuning"
         for start, share in shares.items() if share is not None and share < ENOUGH
     }  # fmt: skip
-    lacks = [count for count in sorted({s.labels for s in verdict.of(BASELINE, "train")}) if count not in there]
-    words = [f"with {_counts(there)} labels{', on which the verdict stands' if lacks else ''}"]
-    words += [f"not with {_counts(lacks)}"] if lacks else []
-    words += [
-        f"{verdict.name(start)}: FLOPs not recorded"
-        if share is None
-        else f"{percent(share)} of {verdict.name(start)}'s"
-        for start, share in shares.items()
-    ]
+    lacks = [count for count in verdict.by_labels(BASELINE, "train") if count not in there]
+    words = [f"with {several(there)} labels{', on which the verdict stands' if lacks else ''}"]
+    words += [f"not with {several(lacks)}"] if lacks else []
+    words += [f"{verdict.name(s)}: FLOPs not recorded" if share is None else f"{percent(share)} of {verdict.name(s)}'s"
+              for s, share in shares.items()]  # fmt: skip
     kept = not lacks and not each and (None if None in shares.values() else True)
     return Item(claim, kept, "; ".join(words), each=each)
 
 
 def _last_step(verdict: Verdict, own: Sequence[str]) -> Item:
     claim = "Checkpoints are the last step, not the best on test images"
-    told = [(start, run.get("checkpoint")) for start in own for run in verdict.methods[start].get("pretraining", [])]
+    told = [(start, run.get("checkpoint")) for start in own for run in verdict.runs(start)]
     if not told or None in (words for _, words in told):
         return Item(claim, None, "not recorded")
     others = sorted({f"{verdict.name(start)}: {words}" for start, words in told if words != "last step"})
@@ -265,28 +227,18 @@ def _leaks(verdict: Verdict) -> list[Item]:
     others = f"No test image among the training images{', and no group on both sides' if grouped else ''}"
     if verdict.leaks is None:
         words = "the leak guard has not looked"
-        return [
-            Item(claim, None, words, "the leak guard has not looked for test images in the pool"),
-            Item(others, None, words),
-        ]
-    leaks = [one for one in verdict.leaks.get("findings", []) if one.get("leak")]
+        return [Item(claim, None, words, f"{words} for test images in the pool"), Item(others, None, words)]
     pool = pool_leaks(verdict)
-    rest = [one for one in leaks if one not in pool]
+    rest = [one for one in verdict.leaking if one not in pool]
+    first = Item(claim, not pool, _sentences(pool))
     if verdict.about.get("transductive"):
         first = Item(claim, True, "declared: pre-training saw test images, without their labels (--data.transductive)")
-    else:
-        first = Item(claim, not pool, _sentences(pool))
     return [first, Item(others, not rest, _sentences(rest) + ("" if grouped else "; no groups were named"))]
 
 
 def pool_leaks(verdict: Verdict) -> list[dict[str, Any]]:
-    """What the leak guard found of test images themselves, or copies of them, among the images to pre-train on.
-
-    Args:
-        verdict: All numbers.
-    """
-    found = [one for one in (verdict.leaks or {}).get("findings", []) if one.get("leak")]
-    return [one for one in found if one["between"] == "test-pool" and one["kind"] != "group"]
+    """What the leak guard found of test images themselves, or copies of them, among the images to pre-train on."""
+    return [one for one in verdict.leaking if one["between"] == "test-pool" and one["kind"] != "group"]
 
 
 def _sentences(findings: Sequence[dict[str, Any]]) -> str:
@@ -301,18 +253,11 @@ def _tuning_labels(verdict: Verdict) -> Item:
         return Item(claim, None, "no tuning is recorded")
     more = [count for count in used if count > max(verdict.about["labels"])]
     if more:
-        return Item(claim, False, f"options were chosen with {_counts(more)} labels, more than any number stands on")
-    return Item(claim, True, f"options were chosen with {_counts(used)} labels, and used with as many or more")
-
-
-def _counts(numbers: Iterable[int]) -> str:
-    return ", ".join(f"{number:,}" for number in numbers)
+        return Item(claim, False, f"options were chosen with {several(more)} labels, more than any number stands on")
+    return Item(claim, True, f"options were chosen with {several(used)} labels, and used with as many or more")
 
 
 def _least_draws(verdict: Verdict, uses: Sequence[str]) -> int:
     """Of any method at any number of labels; 0 where none is used so."""
-    counts: dict[tuple[str, str, int], int] = {}
-    for s in verdict.scores:
-        if s.use in uses and not s.matched:
-            counts[s.start, s.use, s.labels] = counts.get((s.start, s.use, s.labels), 0) + 1
+    counts = Counter((s.start, s.use, s.labels) for s in verdict.scores if s.use in uses and not s.matched)
     return min(counts.values(), default=0)

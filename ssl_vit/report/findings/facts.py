@@ -8,49 +8,37 @@ from collections import Counter
 
 from ssl_vit.configs import flat
 from ssl_vit.configs.metrics import shown
-from ssl_vit.report.cells import (
-    NOTHING,
-    Cell,
-    Table,
-    count,
-    heading,
-    seconds,
-    table,
-)
+from ssl_vit.report.cells import NOTHING, Cell, Row, Table, count, heading, seconds, table
+from ssl_vit.report.findings.comparisons import USES
 from ssl_vit.report.findings.records import Verdict
-from ssl_vit.report.findings.tables import method_cell, method_name
+from ssl_vit.report.findings.sentences import upper
+from ssl_vit.report.findings.tables import method_cell
 
 _OPTIONS = {
     "lr": "learning rate", "rate": "learning rate", "weight_decay": "weight decay", "decay": "weight decay",
     "layer_decay": "layer decay", "steps": "steps", "pool": "pooling",
 }  # fmt: skip
+_MAKERS = ("commit", "versions", "hardware")
 
 
 def tuning_rows(verdict: Verdict, use: str) -> Table:
-    """What was tried, and what was chosen.
-
-    Args:
-        verdict: All numbers.
-        use: How labels were used.
-    """
+    """What was tried for one use of labels, and what was chosen."""
     studies = [study for study in verdict.studies if study["use"] == use]
     options = [key for key in _OPTIONS if any(key in trial for study in studies for trial in study["trials"])]
-    rows: list[list[Cell | str]] = []
+    rows: list[Row] = []
     for study in studies:
         for i, trial in enumerate(study["trials"]):
             chosen, score = i == study.get("chosen"), trial.get("score")
-            rows.append(
-                [
-                    Cell(method_name(verdict, study["start"], use), start=study["start"]),
-                    count(study.get("labels")),
-                    *(_option(trial.get(key)) for key in options),
-                    Cell("diverged" if score is None else f"{score:.4g}", strong=chosen),
-                    Cell("chosen", strong=True) if chosen else "",
-                ]
-            )
+            rows.append([
+                method_cell(verdict, study["start"], use),
+                count(study.get("labels")),
+                *(_option(trial.get(key)) for key in options),
+                Cell("diverged" if score is None else f"{score:.4g}", strong=chosen),
+                Cell("chosen", strong=True) if chosen else "",
+            ])  # fmt: skip
     selection = "; ".join(dict.fromkeys(str(study["selection"]) for study in studies if study.get("selection")))
     note = f"Chosen: {selection}. Of scores, the larger one is better." if selection else ""
-    return table(("method", "labels", *(_OPTIONS[key] for key in options), "score", ""), rows, 1, note)
+    return table(("method", "labels", *(_OPTIONS[key] for key in options), "score", ""), rows, 1, note, USES[use])
 
 
 def _option(value: object) -> str:
@@ -62,43 +50,33 @@ def _option(value: object) -> str:
 def data_rows(verdict: Verdict) -> Table:
     """What the images are."""
     data = verdict.told("data")
-    channels, bits = data.get("channels"), data.get("bits")
-    prints = data.get("fingerprints") or {}
+    form = [f"{n} {what}{'s' if n > 1 else ''}" for what in ("channel", "bit") if (n := data.get(f"{what}s"))]
+    prints = (data.get("fingerprints") or {}).items()
     note = f" ({data['pool_note']})" if data.get("pool_note") else ""
     facts = {
         "images to pre-train on": count(data.get("pool")) + note,
         "labelled training images": count(data.get("train")),
         "test images": f"{count(data.get('test'))} ({data.get('split') or 'split not named'})",
         "classes" if verdict.about["kind"] == "class" else "labels": count(len(verdict.about["classes"])),
-        "pixels": ", ".join(
-            str(words) for words in (data.get("sizes"), _several(channels, "channel"), _several(bits, "bit")) if words
-        ) or NOTHING,
+        "pixels": ", ".join([*([str(data["sizes"])] if data.get("sizes") else []), *form]) or NOTHING,
         "unreadable": count(data.get("unreadable")),
         "groups": str(data.get("group") or "none named"),
-        "fingerprints": ", ".join(f"{key} {value}" for key, value in prints.items() if value) or NOTHING,
-    }  # fmt: skip
-    return table(("", ""), [[key, value] for key, value in facts.items()], 2)
-
-
-def _several(number: int | None, what: str) -> str:
-    return f"{number} {what}{'s' if number > 1 else ''}" if number else ""
+        "fingerprints": ", ".join(f"{key} {value}" for key, value in prints if value) or NOTHING,
+    }
+    return table(("", ""), facts.items(), 2)
 
 
 def plan_rows(verdict: Verdict) -> Table:
     """What took how long."""
-    rows: list[list[Cell | str]] = [
+    rows = (
         [str(row["what"]), count(row["units"]), seconds(row["seconds"]), seconds(row["units"] * row["seconds"])]
         for row in verdict.told("plan").get("rows", [])
-    ]
+    )
     return table(("part", "how many", "each, expected", "together"), rows, 1)
 
 
 def typed(command: str) -> str:
-    """A recorded command as one types it in a clone of the project, wherever that lies.
-
-    Args:
-        command: Beginning with a script, or with ``accelerate launch``.
-    """
+    """A recorded command, of a script or of ``accelerate launch``, as one types it in a clone of the project."""
     command = re.sub(r"^((?:accelerate launch )?)/.*?/(?=(?:eval|recipes)/\w+\.py(?:\s|$))", r"\1", command)
     script = re.match(r"(?:eval|recipes)/\w+\.py(?:\s|$)", command)
     return f"accelerate launch {command}" if script else command
@@ -106,40 +84,29 @@ def typed(command: str) -> str:
 
 def sentence(note: str) -> str:
     """Words of the plan as a sentence of their own."""
-    note = note.strip().rstrip(".")
-    return f"{note[:1].upper()}{note[1:]}."
+    return f"{upper(note.strip().rstrip('.'))}."
 
 
 def provenance_rows(verdict: Verdict) -> Table:
     """What made the numbers: command, code, machine, weights."""
     about = verdict.told("provenance")
-    rows: list[list[Cell | str]] = []
+    rows: list[Row] = []
     if about.get("command"):
         rows.append(["command", Cell(typed(str(about["command"])), code=True)])
-    rows += [["commit", Cell(str(about.get("commit") or "not known"), code=True)]]
+    rows.append(["commit", Cell(str(about.get("commit") or "not known"), code=True)])
     for part in ("versions", "hardware"):
         words = ", ".join(f"{key} {value}" for key, value in flat(about.get(part) or {}).items())
-        if words:
-            rows.append([part, words])
-    parts = ("commit", "versions", "hardware")
-    own = flat({part: about.get(part) for part in parts})
-    makers = [
-        flat({part: s.result.made_with.get(part) for part in parts}) for s in verdict.scores if s.result.made_with
-    ]
-    made = Counter(
-        "; ".join(
-            f"{key} {value} instead of {own[key]}" for key, value in other.items() if own.get(key, value) != value
-        )
-        for other in makers
-    )
-    otherwise = [
-        f"{count(many)} of {count(len(verdict.scores))} numbers: {words}" for words, many in made.most_common() if words
-    ]
-    rows += [["made otherwise", Cell(words)] for words in otherwise]
-    for start, method in verdict.methods.items():
-        for run in method.get("pretraining", []):
+        rows += [[part, words]] if words else []
+    own, made = flat({part: about.get(part) for part in _MAKERS}), Counter[str]()
+    for told in (score.result.made_with for score in verdict.scores if score.result.made_with):
+        other = flat({part: told.get(part) for part in _MAKERS}).items()
+        made["; ".join(f"{k} {v} instead of {own[k]}" for k, v in other if own.get(k, v) != v)] += 1
+    whole = count(len(verdict.scores))
+    rows += [["made otherwise", f"{count(n)} of {whole} numbers: {words}"] for words, n in made.most_common() if words]
+    for start in verdict.methods:
+        for run in verdict.runs(start):
             seed = "" if run.get("seed") is None else f"seed {run['seed']}"
-            told: list[str] = [seed, f"weights {run.get('weights')}", str(run.get("checkpoint") or "")]
+            told = [seed, f"weights {run.get('weights')}", str(run.get("checkpoint") or "")]
             backbone = Cell(f"{verdict.name(start)} backbone", start=start)
             rows.append([backbone, ", ".join(word for word in told if word)])
     return table(("", ""), rows, 2)
@@ -153,17 +120,14 @@ def config_text(verdict: Verdict) -> str:
 
 def commands(verdict: Verdict) -> Table:
     """Every number with the command that makes it again."""
-    metric = verdict.about["metric"]
-    rows: list[list[Cell | str]] = []
-    for start, method in verdict.methods.items():
-        for run in method.get("pretraining", []):
-            if run.get("command"):
-                words = f"{verdict.name(start)}, the weights"
-                rows.append(
-                    [Cell(words, start=start), NOTHING, NOTHING, NOTHING, Cell(typed(str(run["command"])), code=True)]
-                )
-    for s in sorted(verdict.scores, key=lambda s: (verdict.starts.index(s.start), s.use, s.matched, s.labels, s.draw)):
-        name, command = method_cell(verdict, s.start, s.use, matched=s.matched), Cell(typed(s.command), code=True)
-        rows.append([name, count(s.labels), count(s.draw), shown(metric, s.value), command if s.command else NOTHING])
-    found = table(("number", "labels", "draw", heading(metric), "command"), rows, 1)
-    return Table(found.headings, found.rows, 1)
+    metric, order = verdict.about["metric"], verdict.starts
+    rows: list[Row] = [
+        [Cell(f"{verdict.name(start)}, the weights", start=start), *[NOTHING] * 3,
+         Cell(typed(str(run["command"])), code=True)]
+        for start in verdict.methods for run in verdict.runs(start) if run.get("command")
+    ]  # fmt: skip
+    for s in sorted(verdict.scores, key=lambda s: (order.index(s.start), s.use, s.matched, s.labels, s.draw)):
+        name = method_cell(verdict, s.start, s.use, matched=s.matched)
+        command = Cell(typed(s.command), code=True) if s.command else NOTHING
+        rows.append([name, count(s.labels), count(s.draw), shown(metric, s.value), command])
+    return table(("number", "labels", "draw", heading(metric), "command"), rows, 1)

@@ -24,29 +24,24 @@ LITTLE = 0.1
 def most(verdict: Verdict) -> float | None:
     """Points of the leading metric by which test images in the pool can change a difference.
 
-    Args:
-        verdict: All numbers.
-
     Returns:
         None where no such bound is known: a single image may change a ranking or a squared error by any amount.
     """
     leaked = {position for one in pool_leaks(verdict) for position in one.get("test", [])}
-    labels, metric = verdict.told("test").get("labels"), verdict.about["metric"]
-    if verdict.about["kind"] != "class" or not labels:
+    test, metric = verdict.told("test"), verdict.about["metric"]
+    labels = test.get("labels")
+    if verdict.about["kind"] != "class" or not labels or metric not in ("top1", "balanced"):
         return None
     # Images that could not be read were not judged.
-    judged = verdict.told("test").get("positions") or range(len(labels))
-    seen = [label for position, label in zip(judged, labels, strict=True) if position in leaked]
-    counts = Counter(labels)
+    judged = zip(test.get("positions") or range(len(labels)), labels, strict=True)
+    seen, counts = [label for position, label in judged if position in leaked], Counter(labels)
     if metric == "top1":
         return 100.0 * len(seen) / len(labels)
-    if metric == "balanced":
-        return sum(100.0 / (len(counts) * counts[label]) for label in seen)
-    return None
+    return sum(100.0 / (len(counts) * counts[label]) for label in seen)
 
 
 def reason(verdict: Verdict, one: Difference, said: Sequence[Difference]) -> str:
-    """Why there is no verdict on a pre-trained start because of test images in the pool; empty where there is one.
+    """Why there is no verdict on a start because of test images in the pool; empty where there is one.
 
     Args:
         verdict: All numbers.
@@ -61,25 +56,15 @@ def reason(verdict: Verdict, one: Difference, said: Sequence[Difference]) -> str
         return words
     clear = [d for d in (one, *said) if d.sign]
     margins = [(d.interval.low or 0.0) if d.sign > 0 else -(d.interval.high or 0.0) for d in clear]
-    if bound <= LITTLE * (high - low) and all(margin > bound for margin in margins):
-        return ""
-    return words
+    return "" if bound <= LITTLE * (high - low) and all(margin > bound for margin in margins) else words
 
 
 def bound_sentence(verdict: Verdict, primary: Sequence[Difference], judged: Sequence[str]) -> str:
-    """How much a leak can change of a verdict that stands; empty where there is none of both.
-
-    Args:
-        verdict: All numbers.
-        primary: Every pre-trained start against the labelled baseline.
-        judged: Starts on which a verdict is given.
-    """
+    """How much a leak can change of the primary comparisons that are judged; empty where there is none of both."""
     names = " and ".join(verdict.name(one.start) for one in primary if one.start in METHODS and one.start in judged)
     bound = most(verdict)
-    related = any(
-        one["kind"] == "group" and one["between"] == "test-pool" and one.get("leak")
-        for one in (verdict.leaks or {}).get("findings", [])
-    )  # what relatives in the pool change has no bound
+    # What relatives in the pool change has no bound.
+    related = any(one["kind"] == "group" and one["between"] == "test-pool" for one in verdict.leaking)
     if not names or not bound or related or verdict.about.get("transductive"):
         return ""
     points = f"{math.ceil(10 * bound - 1e-9) / 10:.1f}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,6 +13,9 @@ from jaxtyping import Float, Int
 from ssl_vit.core.errors import UserError
 from ssl_vit.methods.starts import starts as all_starts
 from ssl_vit.runs.results import Result, read_results
+
+PER_CLASS = ("per_class", "per_label", "per_target")
+"""What rows of results call the part that tells of single classes, labels or numbers."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +37,10 @@ class Score:
     units: Float[np.ndarray, " U"] | None
     """Contributions of test images (their mean is the value); None where only the value is known."""
     predicted: Int[np.ndarray, " I"] | None
-    confidence: Float[np.ndarray, " I"] | None
     result: Result
     command: str
     cost: dict[str, Any]
-    row: dict[str, Any] = field(default_factory=dict)
+    row: dict[str, Any]
     """All metrics."""
 
 
@@ -57,6 +59,17 @@ class Verdict:
         found = [s for s in self.scores if (s.start, s.use, s.matched) == (start, use, matched)]
         return sorted((s for s in found if labels in (None, s.labels)), key=lambda s: (s.labels, s.draw))
 
+    def by_labels(self, start: str, use: str, *, matched: bool = False) -> dict[int, list[Score]]:
+        """The scores of one method at every number of labels that it has, by draw."""
+        found: dict[int, list[Score]] = {}
+        for score in self.of(start, use, matched=matched):
+            found.setdefault(score.labels, []).append(score)
+        return found
+
+    def trained(self, start: str) -> list[Score]:
+        """All scores of which all weights were trained."""
+        return [*self.of(start, "train"), *self.of(start, "train", matched=True)]
+
     @property
     def clusters(self) -> Int[np.ndarray, " U"] | None:
         """The group of every test image, where groups were named."""
@@ -71,8 +84,7 @@ class Verdict:
     @property
     def starts(self) -> list[str]:
         """Those that have numbers, in the order of a report."""
-        found = dict.fromkeys(score.start for score in self.scores)
-        known = all_starts()
+        found, known = dict.fromkeys(score.start for score in self.scores), all_starts()
         return [*(s for s in found if s not in known), *(s for s in known if s in found)]
 
     @property
@@ -81,9 +93,18 @@ class Verdict:
         return self.told("tuning").get("studies", [])
 
     @property
+    def leaking(self) -> list[dict[str, Any]]:
+        """What the leak guard found of test images where they should not be."""
+        return [one for one in (self.leaks or {}).get("findings", []) if one.get("leak")]
+
+    @property
     def from_runs(self) -> bool:
         """Whether these are ordinary runs, of which less is known."""
         return "from_runs" in self.about
+
+    def runs(self, start: str) -> list[dict[str, Any]]:
+        """The pre-trainings of a start."""
+        return self.methods.get(start, {}).get("pretraining", [])
 
     def name(self, start: str) -> str:
         """Of a start, for people."""
@@ -95,10 +116,7 @@ class Verdict:
 
 
 def read_verdict(folder: str | Path) -> Verdict:
-    """Reads a verdict's folder.
-
-    Args:
-        folder: What eval/verdict.py wrote.
+    """Reads the folder that a verdict wrote.
 
     Raises:
         UserError: Where it is none, or damaged.
@@ -108,13 +126,9 @@ def read_verdict(folder: str | Path) -> Verdict:
     if not path.exists():
         raise UserError(f"{folder} holds no verdict.json; give the folder that eval/verdict.py wrote")
     about = _json(path)
-    lacks = [name for name in ("metric", "kind", "labels", "methods", "data", "test") if name not in about]
-    if about.get("format") != 1 or lacks:
-        what = (
-            f"lacks {', '.join(lacks)}"
-            if about.get("format") == 1
-            else f"has format {about.get('format')}, not format 1"
-        )
+    lacks = ", ".join(n for n in ("metric", "kind", "labels", "methods", "data", "test") if n not in about)
+    what = f"lacks {lacks}" if about.get("format") == 1 else f"has format {about.get('format')}, not format 1"
+    if lacks or about.get("format") != 1:
         raise UserError(f"{path} {what}: another version wrote it, or it is damaged; run eval/verdict.py again")
     scores = [_score(result, about["metric"]) for result in read_results([place])]
     found = place / "leaks.json"
@@ -140,16 +154,13 @@ def _score(result: Result, metric: str) -> Score:
     return Score(
         start=told["start"], use=told["use"], labels=result.labels_used, draw=told["draw"],
         pretraining=told["pretraining"], matched=told["matched"], value=float(row[metric]),
-        units=arrays.get("units"), predicted=arrays.get("predicted"), confidence=arrays.get("confidence"),
-        result=result, command=told["command"], cost=told["cost"], row=row,
+        units=arrays.get("units"), predicted=arrays.get("predicted"), result=result, command=told["command"],
+        cost=told["cost"], row=row,
     )  # fmt: skip
 
 
 def answers_beside(result: Path) -> dict[str, np.ndarray]:
-    """What was answered for every test image (``ssl_vit.evaluation.answers``); empty where that was not kept.
-
-    Args:
-        result: The result's JSON file.
+    """What was answered for every test image, beside a result's file; empty where that was not kept.
 
     Raises:
         UserError: Where the file is damaged.

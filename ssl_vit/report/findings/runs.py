@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,23 +13,13 @@ from ssl_vit.configs.protocols import PROTOCOLS
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.notices import say_once
 from ssl_vit.methods.starts import start_of
-from ssl_vit.report.findings.records import Score, Verdict, answers_beside
+from ssl_vit.report.findings.records import PER_CLASS, Score, Verdict, answers_beside
 from ssl_vit.runs.identity import digest
-from ssl_vit.runs.results import (
-    Number,
-    Result,
-    check_alike,
-    numbers_of,
-    read_results,
-    training_rules,
-)
+from ssl_vit.runs.results import Number, Result, check_alike, numbers_of, read_results, training_rules
 
 
 def read_runs(folders: Sequence[str | Path]) -> Verdict:
-    """Reads the results of run directories.
-
-    Args:
-        folders: Runs, or result files.
+    """Reads the results of run directories, or result files.
 
     Raises:
         UserError: Where there are none, and where they may not stand in one table (``ssl_vit.runs.results``).
@@ -47,11 +37,13 @@ def read_runs(folders: Sequence[str | Path]) -> Verdict:
         raise UserError(f"a report knows {', '.join(uses)}, not {', '.join(strange)}; leave that result out")
     groups: dict[tuple[str, str, int], list[Number]] = {}
     for number in (numbers := numbers_of(results)):
-        groups.setdefault((_start(number), uses[number.evaluation], number.labels), []).append(number)
+        groups.setdefault((_start(number)[0], uses[number.evaluation], number.labels), []).append(number)
     scores = [score for key, group in groups.items() for score in _scores(*key, group)]
     head = results[0]
     test = head.protocol["test"]
-    names = next((list(s.row[k]) for s in scores for k in ("per_class", "per_label", "per_target") if s.row.get(k)), [])
+    names = next((list(s.row[k]) for s in scores for k in PER_CLASS if s.row.get(k)), [])
+    kept = (answers_beside(result.path).get("clusters") for result in results)
+    clusters = next((found.tolist() for found in kept if found is not None), None)
     about: dict[str, Any] = {
         "title": Path(str(head.data.get("name", "runs"))).name,
         "kind": head.protocol["kind"], "metric": head.protocol["metric"], "classes": names,
@@ -60,18 +52,12 @@ def read_runs(folders: Sequence[str | Path]) -> Verdict:
             "name": str(head.data.get("name")), "test": test.get("images"), "split": test.get("split"),
             "fingerprints": {"train": head.protocol.get("train"), "test": test.get("fingerprint")},
         },
-        "test": {"labels": None, "clusters": _clusters(results), "names": []},
-        "methods": _methods(numbers, uses),
+        "test": {"labels": None, "clusters": clusters},
+        "methods": _methods(numbers),
         "provenance": head.made_with,
         "from_runs": [str(folder) for folder in folders],
     }  # fmt: skip
     return Verdict(Path(), about, tuple(scores))
-
-
-def _clusters(results: Sequence[Result]) -> list[int] | None:
-    """The groups of test images, where results kept them."""
-    kept = (answers_beside(result.path).get("clusters") for result in results)
-    return next((found.tolist() for found in kept if found is not None), None)
 
 
 def _answers(number: Number) -> dict[str, np.ndarray]:
@@ -79,11 +65,10 @@ def _answers(number: Number) -> dict[str, np.ndarray]:
     return answers_beside(number.path) if number.method == number.result.rows[0]["method"] else {}
 
 
-def _start(number: Number) -> str:
-    """As verdicts call it; what they do not know by the words of the table."""
-    method = number.method.removesuffix(", fine-tuned")
-    known = start_of(method) or method
-    return f"{known} ({number.variant})" if number.variant else known
+def _start(number: Number) -> tuple[str, str]:
+    """As verdicts call it (what they do not know by the words of the table), and its name."""
+    method, variant = number.method.removesuffix(", fine-tuned"), f" ({number.variant})" if number.variant else ""
+    return (start_of(method) or method) + variant, method + variant
 
 
 def _scores(start: str, use: str, labels: int, group: Sequence[Number]) -> list[Score]:
@@ -101,8 +86,7 @@ def _scores(start: str, use: str, labels: int, group: Sequence[Number]) -> list[
         Score(
             start=start, use=use, labels=labels, draw=draw,
             pretraining=weights.index(str(n.sample[-1])) if n.sample[-1] else None, matched=False, value=n.value,
-            units=kept.get("units"), predicted=kept.get("predicted"), confidence=kept.get("confidence"),
-            result=_judged(n.result, use),
+            units=kept.get("units"), predicted=kept.get("predicted"), result=_judged(n.result, use),
             command=str(n.result.made_with.get("command", "")), cost={}, row=n.row,
         )
         for draw, n in chosen.items() for kept in (_answers(n),)
@@ -127,13 +111,11 @@ def _judged(result: Result, use: str) -> Result:
     return replace(result, protocol=rules, protocol_hash=digest(rules)) if use == "train" else result
 
 
-def _methods(numbers: Sequence[Number], uses: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+def _methods(numbers: Sequence[Number]) -> dict[str, dict[str, Any]]:
     methods: dict[str, dict[str, Any]] = {}
     for number in numbers:
-        name = number.method.removesuffix(", fine-tuned") + (f" ({number.variant})" if number.variant else "")
-        method = methods.setdefault(_start(number), {"name": name, "uses": [], "pretraining": []})
-        use = uses[number.evaluation]
-        method["uses"] += [use] if use not in method["uses"] else []
+        start, name = _start(number)
+        method = methods.setdefault(start, {"name": name, "pretraining": []})
         weights, backbone = number.sample[-1], number.result.backbone or {}
         if weights and weights not in {run["weights"] for run in method["pretraining"]}:
             run = Path(str(backbone.get("folder"))).parent

@@ -1,63 +1,35 @@
-"""What a report is made of, whether it becomes a page or Markdown."""
+"""What a report is made of, page or Markdown: these blocks, charts and tables; empty ones are left out."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
 
+from ssl_vit.methods.method import Look
 from ssl_vit.report.cells import Table
 from ssl_vit.report.charts.canvas import Chart
 from ssl_vit.report.findings.contract import Item
-from ssl_vit.report.look import Look
 
 
-@dataclass(frozen=True)
-class Words:
+class Words(NamedTuple):
     """A paragraph."""
 
     text: str
     warning: bool = False
     note: bool = False
     """Whether it is about what stands above it."""
-    kind: ClassVar[str] = "words"
 
 
-@dataclass(frozen=True)
-class Bullets:
+class Bullets(tuple[str, ...]):
     """Sentences, each for itself."""
 
-    lines: tuple[str, ...]
-    kind: ClassVar[str] = "bullets"
 
-
-@dataclass(frozen=True)
-class Grid:
-    """A table."""
-
-    table: Table
-    head: str = ""
-    kind: ClassVar[str] = "grid"
-
-
-@dataclass(frozen=True)
-class Plot:
-    """Charts under a legend."""
-
-    chart: Chart
-    legend: tuple[tuple[str, Look], ...] = ()
-    kind: ClassVar[str] = "plot"
-
-
-@dataclass(frozen=True)
-class Checks:
+class Checks(tuple[Item, ...]):
     """The contract."""
 
-    items: tuple[Item, ...]
-    kind: ClassVar[str] = "checks"
 
-
-@dataclass(frozen=True)
-class Picture:
+class Picture(NamedTuple):
     """A PNG, or what is known of one that is missing."""
 
     title: str
@@ -65,56 +37,37 @@ class Picture:
     png: bytes
 
 
-@dataclass(frozen=True)
-class Gallery:
+class Gallery(tuple[Picture, ...]):
     """Pictures below or beside each other."""
 
-    pictures: tuple[Picture, ...]
-    kind: ClassVar[str] = "gallery"
+
+class Pairs(tuple[tuple[str, Picture, Picture], ...]):
+    """Two pictures beside each other that are too much alike, with what they have in common."""
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """Two pictures beside each other that are too much alike."""
-
-    pairs: tuple[tuple[str, Picture, Picture], ...]
-    """With what they have in common."""
-    kind: ClassVar[str] = "pairs"
-
-
-@dataclass(frozen=True)
-class Code:
+class Code(str):
     """Text as it is."""
 
-    text: str
-    kind: ClassVar[str] = "code"
 
-
-@dataclass(frozen=True)
-class Fold:
-    """What only some want to see; Markdown leaves it out."""
+class Fold(NamedTuple):
+    """What only some want to see; Markdown and paper leave it out."""
 
     title: str
-    blocks: tuple[Block, ...]
-    printed: bool = False
-    """Whether it also stands on paper."""
-    kind: ClassVar[str] = "fold"
+    blocks: Sequence[Block]
 
 
-Block = Words | Bullets | Grid | Plot | Checks | Gallery | Pairs | Code | Fold
+Block = Words | Bullets | Table | Chart | Checks | Gallery | Pairs | Code | Fold
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """Blocks under a heading."""
 
     key: str
     title: str
-    blocks: tuple[Block, ...]
+    blocks: Sequence[Block]
 
 
-@dataclass(frozen=True)
-class Page:
+class Page(NamedTuple):
     """A whole report."""
 
     title: str
@@ -124,10 +77,10 @@ class Page:
     """The verdict on other starts, and what it stands on."""
     refused: bool
     """Whether there is no verdict on anything."""
-    notes: tuple[Words, ...]
-    numbers: tuple[tuple[str, str], ...]
+    sections: Sequence[Section]
+    notes: Sequence[Words] = ()
+    numbers: Sequence[tuple[str, str]] = ()
     """Values and what they are."""
-    sections: tuple[Section, ...]
-    looks: dict[str, Look] = field(default_factory=dict)
+    looks: Mapping[str, Look] = MappingProxyType({})
     question: str = "Does pre-training pay?"
     """What it is about, whatever the images."""

@@ -1,4 +1,4 @@
-"""The leak guard's findings (leaks.json, written by ssl_vit/data/audit.py) in a report."""
+"""The leak guard's findings (leaks.json, written by ssl_vit/leaks/audit.py) in a report."""
 
 from __future__ import annotations
 
@@ -7,86 +7,55 @@ import binascii
 from typing import Any
 
 from ssl_vit.report.cells import count
-from ssl_vit.report.findings.records import Verdict
-from ssl_vit.report.page import html
-from ssl_vit.report.page.blocks import (
-    Block,
-    Code,
-    Fold,
-    Page,
-    Pairs,
-    Picture,
-    Section,
-    Words,
-)
+from ssl_vit.report.page.blocks import Block, Code, Fold, Page, Pairs, Picture, Section, Words
+from ssl_vit.report.page.render import html
 
 _KINDS = {"same": "the same image", "exact": "exact copies", "near": "near duplicates", "group": "one group"}
 _SETS = {"pool": "images to pre-train on", "train": "training images", "test": "test images"}
 
 
-def leak_sentences(verdict: Verdict) -> list[str]:
-    """What leaks, for the top of the report; empty where nothing does."""
-    found = (verdict.leaks or {}).get("findings", [])
-    return [str(one["sentence"]) for one in found if one.get("leak")]
-
-
 def leaks_page(title: str, leaks: dict[str, Any]) -> str:
-    """What stopped a verdict before anything was trained, as a page.
-
-    Args:
-        title: What the images are called.
-        leaks: What the leak guard found.
-    """
+    """What stopped a verdict on images of that name before anything was trained, as a page."""
     many, tests = len(leaks["affected"]), leaks["images"]["test"]
-    every = _every(leaks)
-    return html.page(
+    sections = [Section("found", "What was found", _found(leaks))]
+    sections += [Section("all", fold.title, fold.blocks) for fold in _every(leaks)]
+    return html(
         Page(
             title=title,
             question="Leak guard",
             sentence=f"Nothing was trained: {many:,} of {tests:,} test images leak, so scores on them would mean less.",
             beside=(f"What can be done: {'; '.join(leaks['cures'])}; or go on with --data.on_leak warn.",),
             refused=True,
-            notes=(),
-            numbers=(),
-            sections=(
-                Section("found", "What was found", tuple(_found(leaks))),
-                *(Section("all", fold.title, fold.blocks) for fold in every),
-            ),
+            sections=sections,
         )
     )
 
 
 def leak_blocks(leaks: dict[str, Any] | None) -> list[Block]:
-    """The section of a report.
-
-    Args:
-        leaks: What the leak guard found (leaks.json); None where it did not look.
-    """
+    """The section of a report; None where the leak guard did not look."""
     if leaks is None:
         return [Words("The leak guard has not looked at these images.", warning=True)]
     return [*_found(leaks), *_every(leaks)]
 
 
 def _found(leaks: dict[str, Any]) -> list[Block]:
-    images = leaks.get("images") or {}
+    images, found = leaks.get("images") or {}, leaks.get("findings", [])
     looked = ", ".join(f"{count(images[key])} {words}" for key, words in _SETS.items() if images.get(key) is not None)
-    blocks: list[Block] = [Words(f"Every image was compared with every other: {looked}.")] if looked else []
-    found = leaks.get("findings", [])
-    blocks += [Words(str(one["sentence"]), warning=bool(one.get("leak"))) for one in found]
-    blocks += [
-        Words(str(sentence))
-        for sentence in leaks.get("sentences", [])
-        if not any(sentence == f["sentence"] for f in found)
+    told = {str(one["sentence"]) for one in found}
+    pairs = Pairs(pair for one in leaks.get("examples", []) if (pair := _pair(one)))
+    return [
+        *([Words(f"Every image was compared with every other: {looked}.")] if looked else []),
+        *(Words(str(one["sentence"]), warning=bool(one.get("leak"))) for one in found),
+        *(Words(str(sentence)) for sentence in leaks.get("sentences", []) if sentence not in told),
+        *([pairs] if pairs else []),
     ]
-    pairs = [pair for one in leaks.get("examples", []) if (pair := _pair(one))]
-    return [*blocks, Pairs(tuple(pairs))] if pairs else blocks
 
 
 def _every(leaks: dict[str, Any]) -> list[Fold]:
     """The names of all test images that leak, where there are any."""
     names = [str(name) for name in leaks.get("affected_images", [])]
     title = "The test image that leaks" if len(names) == 1 else f"All {len(names):,} test images that leak"
-    return [Fold(title, (Code("\n".join(names)),))] if names else []
+    return [Fold(title, [Code("\n".join(names))])] if names else []
 
 
 def _pair(example: dict[str, Any]) -> tuple[str, Picture, Picture] | None:

@@ -7,18 +7,16 @@ from pathlib import Path
 
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically, write_bytes_atomically
+from ssl_vit.report.charts.canvas import Chart
 from ssl_vit.report.findings.records import Verdict, read_verdict
 from ssl_vit.report.findings.runs import read_runs
-from ssl_vit.report.page import html, markdown
-from ssl_vit.report.page.blocks import Page, Plot
+from ssl_vit.report.page.blocks import Page
 from ssl_vit.report.page.content import build
+from ssl_vit.report.page.render import html, markdown
 
 
 def open_numbers(given: Sequence[str | Path]) -> Verdict:
     """One verdict's folder, or any number of run directories.
-
-    Args:
-        given: Paths.
 
     Raises:
         UserError: For several verdicts, or a verdict beside runs, and as ``read_verdict`` and ``read_runs`` do.
@@ -38,12 +36,7 @@ def open_numbers(given: Sequence[str | Path]) -> Verdict:
 
 
 def write_report(verdict: Verdict, out: str | Path | None = None) -> Page:
-    """Writes a verdict's report.
-
-    Args:
-        verdict: All numbers.
-        out: Folder; None for the verdict's own.
-    """
+    """Writes a verdict's report into a folder, its own where none is named."""
     if out is None and verdict.from_runs:
         raise UserError("a report of run directories needs a folder of its own: name one with --out FOLDER")
     folder = verdict.folder if out is None else Path(out).expanduser()
@@ -51,12 +44,10 @@ def write_report(verdict: Verdict, out: str | Path | None = None) -> Page:
         raise UserError(f"--out {folder} is a file; name a folder")
     report = build(verdict)
     try:
-        for section in report.sections:
-            for block in section.blocks:
-                if isinstance(block, Plot):
-                    write_bytes_atomically(folder / "figures" / f"{block.chart.name}.png", block.chart.png)
-        write_atomically(folder / "report.md", markdown.markdown(report))
-        write_atomically(folder / "report.html", html.page(report))
+        for chart in (block for section in report.sections for block in section.blocks if isinstance(block, Chart)):
+            write_bytes_atomically(folder / "figures" / f"{chart.name}.png", chart.png)
+        write_atomically(folder / "report.md", markdown(report))
+        write_atomically(folder / "report.html", html(report))
     except OSError as error:
         raise UserError(f"{folder} cannot be written: {error.strerror}; name another folder with --out") from error
     return report
