@@ -14,13 +14,14 @@ def main(cfg: PredictRecipe) -> None:
     Args:
         cfg: What ``--help`` lists.
     """
+    from ssl_vit.core.files import check_out
     from ssl_vit.data.sources.opening import open_images
-    from ssl_vit.evaluation.predict import answer, check_out, prediction_table, write_table
+    from ssl_vit.evaluation.predict import SUFFIXES, answer, prediction_table, write_table
     from ssl_vit.evaluation.session import check_format
     from ssl_vit.exports.classifier import load_classifier
     from ssl_vit.training import launch
 
-    path = check_out(cfg.out)
+    path = check_out(cfg.out, SUFFIXES)
     accelerator = launch.join("fp32")
     classifier = load_classifier(cfg.classifier)
     labelling, size = classifier.labelling, classifier.exported.size

@@ -18,12 +18,11 @@ import psutil
 
 from ssl_vit import __version__
 from ssl_vit.configs import parse
-from ssl_vit.configs.facts import check_ranges
 from ssl_vit.core import signals, slurm, started
 from ssl_vit.core.errors import UserError, did_you_mean
-from ssl_vit.script import all_presets, mistakes_told
+from ssl_vit.script import all_presets, check_options, mistakes_told
 
-_ALONE = ("compare", "figures", "report", "slurm")
+_ALONE = ("atlas", "compare", "figures", "report", "slurm")
 """Commands that work in one process."""
 _OPEN = "SSL_VIT_THREADS_OPEN"
 """Tells the processes of a job that nobody chose a number of threads."""
@@ -58,7 +57,7 @@ def main(words: Sequence[str] | None = None) -> None:
         return
     config = parse(started.options_of(module), module.__doc__ or "", words, listing=all_presets)
     with mistakes_told():
-        check_ranges(config)
+        check_options(config)
         if hasattr(module, "check"):
             module.check(config)
         open_threads = _choose_threads()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,6 +72,9 @@ class Embedding:
     """Where each image lies."""
     unreadable: tuple[str, ...]
     """Images that could not be read, and why; they have no vector."""
+    labels: list[Any] | None = None
+    """Of each image, None where it has none: the name of its class, its labels with semicolons between them, or its
+    number (several numbers: a tuple)."""
 
 
 @dataclass(frozen=True)
@@ -134,38 +137,31 @@ def load_backbone(backbone: Run | str | os.PathLike[str]) -> Exported:
     return load(_place(backbone))
 
 
-def embed(backbone: Run | Exported | str | os.PathLike[str], images: Source) -> Embedding:
-    """One vector per image, cut and standardised as evaluation does it.
+def embed(backbone: Run | Exported | str | os.PathLike[str], images: Source | None = None, **options: Any) -> Embedding:
+    """One vector per image, cut and standardised as evaluation does it: what ``ssl-vit embed`` writes.
 
     Example: ``found = ssl_vit.embed(run, "new_images"); found.vectors[0], found.names[0]``
 
     Args:
         backbone: As for ``load_backbone``, or what it returned.
-        images: Where they are; labels are not read, and all splits are.
+        images: Where they are, with labels or without; all splits are read. Default: those of the run.
+        **options: How vectors are computed: batch_size, precision, keep_features.
 
     Raises:
         UserError: For images of another kind than the network was built for, or more than 1 % that cannot be read.
     """
-    import numpy as np
-
-    from ssl_vit.configs import PredictRecipe
-    from ssl_vit.data.sources.opening import open_images
-    from ssl_vit.evaluation.features import backbone_extractor, extract_features, images_at_once
-    from ssl_vit.evaluation.session import check_format
+    from ssl_vit.configs import EmbedRecipe
+    from ssl_vit.evaluation.embedding import embed_images
     from ssl_vit.exports.timm_folder import Exported
     from ssl_vit.training import launch
 
     exported = backbone if isinstance(backbone, Exported) else load_backbone(backbone)
     _fresh()
-    device, size = launch.join("fp32").device, exported.size
-    asked, own = from_options(PredictRecipe, _images("data", images)).data, exported.about.get("data", {})
-    # Decoded as the training images were, unless asked otherwise.
-    found = open_images(asked).on_canvas(asked.canvas or own.get("canvas"), size, asked.window or own.get("window"))
-    check_format(found, exported)
-    extract = backbone_extractor(exported.backbone, exported.scale, size=size, pool=exported.pool, device=device)
-    unlabelled = replace(found, labels=np.zeros(len(found), dtype=np.int64))
-    features = extract_features(extract, unlabelled, batch_size=images_at_once(None, size, device), device=device)
-    return Embedding(features.x, [found.where(int(i)) for i in features.index], features.left_out)
+    cfg = from_options(EmbedRecipe, {**_images("data", images), "embed": options})
+    found = embed_images(exported, cfg.data, cfg.embed, device=launch.join("fp32").device)
+    columns = [] if found.known is None else list(found.known.columns().values())
+    labels = None if not columns else columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+    return Embedding(found.x, found.names(), found.unreadable, labels)
 
 
 def evaluate(

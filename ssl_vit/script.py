@@ -9,13 +9,14 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from ssl_vit.configs import networks, parse, presets
+from ssl_vit.configs import BackboneRecipe, networks, parse, presets
 from ssl_vit.configs.facts import check_ranges
 from ssl_vit.core import signals, slurm
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.core.started import module_of, options_of, scripts, told, usage_name
 from ssl_vit.methods import METHODS
 from ssl_vit.runs import lock
+from ssl_vit.runs.networks import network_folder
 
 R = TypeVar("R")
 
@@ -39,8 +40,22 @@ def run_script(main: Callable[[R], Any], recipe: type[R], description: str) -> N
     config = parse(recipe, description, listing=all_presets)
     with mistakes_told():
         slurm.adopt()
-        check_ranges(config)
+        check_options(config)
         main(config)
+
+
+def check_options(config: object) -> None:
+    """What can be seen of a command's options before anything heavy is imported: numbers, and a network's folder.
+
+    Args:
+        config: A recipe.
+
+    Raises:
+        UserError: For the first that cannot be used.
+    """
+    check_ranges(config)
+    if isinstance(config, BackboneRecipe):
+        network_folder(config.backbone)
 
 
 def check_words(words: Sequence[str]) -> None:

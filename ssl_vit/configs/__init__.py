@@ -17,6 +17,8 @@ from ssl_vit.configs.data import PoolConfig as PoolConfig
 from ssl_vit.configs.data import ResolvedAugment as ResolvedAugment
 from ssl_vit.configs.data import ResolvedCrops as ResolvedCrops
 from ssl_vit.configs.data import SourceConfig as SourceConfig
+from ssl_vit.configs.evaluation import AtlasConfig as AtlasConfig
+from ssl_vit.configs.evaluation import EmbedConfig as EmbedConfig
 from ssl_vit.configs.evaluation import EvalConfig as EvalConfig
 from ssl_vit.configs.evaluation import FiguresConfig as FiguresConfig
 from ssl_vit.configs.evaluation import JudgedConfig as JudgedConfig
@@ -32,6 +34,9 @@ from ssl_vit.configs.model import ResolvedModel as ResolvedModel
 from ssl_vit.configs.protocols import KNNConfig as KNNConfig
 from ssl_vit.configs.protocols import LinearConfig as LinearConfig
 from ssl_vit.configs.protocols import ProbeOptimConfig as ProbeOptimConfig
+from ssl_vit.configs.recipes import AtlasRecipe as AtlasRecipe
+from ssl_vit.configs.recipes import BackboneRecipe as BackboneRecipe
+from ssl_vit.configs.recipes import EmbedRecipe as EmbedRecipe
 from ssl_vit.configs.recipes import FiguresRecipe as FiguresRecipe
 from ssl_vit.configs.recipes import KNNRecipe as KNNRecipe
 from ssl_vit.configs.recipes import LinearRecipe as LinearRecipe

@@ -78,6 +78,35 @@ class PredictConfig:
 
 
 @dataclass(frozen=True)
+class EmbedConfig:
+    """How vectors are computed."""
+
+    batch_size: Annotated[int | None, Range(1)] = None
+    """Images per process and forward pass, halved where memory does not suffice; default: as --eval.batch_size."""
+    precision: Literal["auto", "fp32", "bf16"] = "fp32"
+    """Arithmetic of the network; auto: bf16 where the device computes in it, else fp32."""
+    keep_features: bool = True
+    """Keep vectors in RUN/features, up to 512 MB of each network and source, so that a later command finds them."""
+
+
+@dataclass(frozen=True)
+class AtlasConfig:
+    """What an atlas shows."""
+
+    map: Literal["auto", "umap", "tsne", "pca"] = "auto"
+    """How vectors become places: UMAP (needs ssl_vit[umap]), t-SNE, or two principal components. t-SNE arranges up to
+    3,000 images and puts all others between the nearest of them. auto: umap where it is installed, else tsne."""
+    clusters: Annotated[int | None, Range(2, 100)] = None
+    """Clusters of k-means; default: what separates best, where anything separates clearly, else 2 to 20 by the number
+    of images."""
+    pictures: Annotated[int, Range(1, 50_000)] = 4000
+    """Most images that the page holds as pictures. Where there are more, the map is a density of all, and the pictures
+    are those that stand out and a sample of the others. 4,000 are about 10 MB."""
+    neighbours: Annotated[int, Range(1, 60)] = 18
+    """Neighbours shown of an image."""
+
+
+@dataclass(frozen=True)
 class FiguresConfig:
     """What pictures show."""
 

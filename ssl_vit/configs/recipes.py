@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from ssl_vit.configs.data import AugmentConfig, DataConfig, LoadingConfig, PoolConfig, ResolvedAugment
-from ssl_vit.configs.evaluation import EvalConfig, FiguresConfig, JudgedConfig, PredictConfig
+from ssl_vit.configs.evaluation import AtlasConfig, EmbedConfig, EvalConfig, FiguresConfig, JudgedConfig, PredictConfig
 from ssl_vit.configs.facts import SAME_RUN, Range
 from ssl_vit.configs.fit import FitConfig, OptimConfig, ResolvedFit, ResolvedOptim, RunConfig
 from ssl_vit.configs.model import ModelConfig, ResolvedModel
@@ -42,11 +42,18 @@ class ResolvedPretraining(PretrainingRecipe, Resolved):
 
 
 @dataclass(frozen=True)
-class KNNRecipe:
-    """Options of eval/knn.py."""
+class BackboneRecipe:
+    """What every command on a trained network begins with."""
 
     backbone: str = ""
-    """The folder RUN/backbone of a pre-training run (or RUN)."""
+    """RUN, the folder of a run that trained a network, or RUN/backbone in it; any folder that timm saved serves as
+    well."""
+
+
+@dataclass(frozen=True)
+class KNNRecipe(BackboneRecipe):
+    """Options of eval/knn.py."""
+
     seed: Annotated[int, Range(0, 2**32 - 1)] = 0
     """Seed of the random-weights baseline."""
     run: RunConfig = field(default_factory=RunConfig)
@@ -55,11 +62,9 @@ class KNNRecipe:
 
 
 @dataclass(frozen=True)
-class LinearRecipe:
+class LinearRecipe(BackboneRecipe):
     """Options of eval/linear_probe.py."""
 
-    backbone: str = ""
-    """The folder RUN/backbone of a pre-training run (or RUN)."""
     seed: Annotated[int, Range(0, 2**32 - 1)] = 0
     """Seed of the folds, of every draw in training and of the random-weights baseline."""
     run: RunConfig = field(default_factory=RunConfig)
@@ -81,11 +86,9 @@ class ResolvedLinear(LinearRecipe, Resolved):
 
 
 @dataclass(frozen=True)
-class FiguresRecipe:
+class FiguresRecipe(BackboneRecipe):
     """Options of eval/figures.py."""
 
-    backbone: str = ""
-    """The folder RUN/backbone of a pre-training run (or RUN)."""
     images: str | None = None
     """Images to look at: whatever --data.path of the recipes accepts, of the kind that the backbone was built for; no
     labels are read. Default: those of its own run."""
@@ -104,3 +107,28 @@ class PredictRecipe:
     """The table to write: .csv or .parquet."""
     data: DataConfig = field(default_factory=DataConfig)
     predict: PredictConfig = field(default_factory=PredictConfig)
+
+
+def _own_images() -> DataConfig:
+    return DataConfig(path="")  # those of the backbone's run
+
+
+@dataclass(frozen=True)
+class EmbedRecipe(BackboneRecipe):
+    """Options of eval/embed.py."""
+
+    out: str = "features.parquet"
+    """The table to write: .parquet, .csv or .npz."""
+    data: DataConfig = field(default_factory=_own_images)
+    embed: EmbedConfig = field(default_factory=EmbedConfig)
+
+
+@dataclass(frozen=True)
+class AtlasRecipe(BackboneRecipe):
+    """Options of eval/atlas.py."""
+
+    out: str = "atlas.html"
+    """The page to write."""
+    data: DataConfig = field(default_factory=_own_images)
+    embed: EmbedConfig = field(default_factory=EmbedConfig)
+    atlas: AtlasConfig = field(default_factory=AtlasConfig)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
+
+from ssl_vit.core.errors import UserError
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -20,3 +23,22 @@ def write_bytes_atomically(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     part.replace(path)
+
+
+def check_out(out: str, endings: Sequence[str]) -> Path:
+    """The file that ``--out`` names, before anything is computed for it.
+
+    Args:
+        out: What was given.
+        endings: What it may end in, in small letters.
+
+    Raises:
+        UserError: For another ending, or a folder that does not exist.
+    """
+    path = Path(out).expanduser()
+    if path.suffix.lower() not in endings:
+        *first, last = endings
+        raise UserError(f"--out {out} must end in {', '.join(first)}{' or ' if first else ''}{last}")
+    if path.is_dir() or not path.resolve().parent.is_dir():
+        raise UserError(f"--out {out} cannot be written: name a file in a folder that exists")
+    return path

@@ -44,7 +44,7 @@ def knn_scores(
     Returns:
         Scores by k; the predicted class is the largest.
     """
-    similarity, neighbour = _neighbours(train, queries, max(ks))
+    similarity, neighbour = neighbours(train, queries, max(ks))
     weight, vote = (similarity / temperature).exp(), labels[neighbour]
     votes, counted = weight.new_zeros(len(weight), classes), 0
     found: dict[int, Tensor] = {}
@@ -72,7 +72,7 @@ def knn_means(
         temperature: Softness of the weights, above 0.
     """
     targets = targets.cpu()
-    similarity, neighbour = _neighbours(train, queries, max(ks))
+    similarity, neighbour = neighbours(train, queries, max(ks))
     weight = (similarity / temperature).exp().cpu().to(targets.dtype)
     at_once = max(1, _ELEMENTS // (weight.shape[1] * targets.shape[1]))
     means: dict[int, list[Tensor]] = {k: [] for k in ks}
@@ -84,10 +84,16 @@ def knn_means(
     return {k: torch.cat(parts) for k, parts in means.items()}
 
 
-def _neighbours(
+def neighbours(
     train: Float[Tensor, "n D"], queries: Float[Tensor, "q D"], most: int
 ) -> tuple[Float[Tensor, "q k"], Int[Tensor, "q k"]]:
-    """Cosine similarities and positions of the most similar training images, the nearest first."""
+    """Cosine similarities and positions of the most similar training images, the nearest first.
+
+    Args:
+        train: Features to search in, normalised here, block by block.
+        queries: Features to search for.
+        most: How many of them; no more than there are.
+    """
     wide = 1 if train.device.type == "cpu" else 8  # a GPU has no cache to stay in, but many cores to fill
     block = min(len(train), _BLOCK * wide)
     asked = F.normalize(queries, dim=1).split(max(1, _ELEMENTS * wide**2 // block))

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from ssl_vit.core.dist import gather_lists, gather_rows
-from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_bytes_atomically
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loading.loader import UnreadableLog, eval_batches
@@ -71,20 +70,6 @@ def _named(labelling: Labelling, row: np.ndarray) -> str:
     if labelling.kind == "class":
         return labelling.names[int(row.argmax())]
     return ";".join(name for name, p in zip(labelling.names, row, strict=True) if p > 0.5) or "(none)"
-
-
-def check_out(out: str) -> Path:
-    """The table's path, before anything is computed.
-
-    Raises:
-        UserError: For another suffix, or a folder that does not exist.
-    """
-    path = Path(out).expanduser()
-    if path.suffix.lower() not in SUFFIXES:
-        raise UserError(f"--out {out} must end in {' or '.join(SUFFIXES)}")
-    if path.is_dir() or not path.resolve().parent.is_dir():
-        raise UserError(f"--out {out} cannot be written: name a file in a folder that exists")
-    return path
 
 
 def write_table(columns: dict[str, list[Any]], path: Path) -> None:

@@ -29,7 +29,7 @@ from ssl_vit.evaluation.features import (
 from ssl_vit.evaluation.few_label import HELD_OUT, held_out_inside, labelled_draw
 from ssl_vit.evaluation.metrics import chosen_metric
 from ssl_vit.evaluation.printing import led_by
-from ssl_vit.evaluation.store import kept_features, network_hash
+from ssl_vit.evaluation.store import identity_of, kept_features
 from ssl_vit.exports.origin import made_with, own_data
 from ssl_vit.exports.timm_folder import Exported, load_backbone
 from ssl_vit.leaks.seen import seen_in_pre_training
@@ -225,7 +225,7 @@ def contestants(session: Session, cfg: EvalConfig, *, seed: int, device: torch.d
     how = {"size": exported.size, "pool": exported.pool, "bf16": _in_bf16(cfg)}
 
     def judged(method: str, backbone: Backbone) -> Contestant:
-        identity = {"network": network_hash(backbone), "scale": asdict(exported.scale), **how}
+        identity = identity_of(backbone, exported.scale, **how)
         compiled = pays_to_compile(cfg.compile, images, device)
         extract = backbone_extractor(backbone, exported.scale, device=device, compiled=compiled, **how)
         return Contestant(method, extract, identity)

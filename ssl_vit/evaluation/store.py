@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,8 +19,9 @@ from ssl_vit.core.dist import gather_rows
 from ssl_vit.core.files import write_bytes_atomically
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loading.loader import UnreadableLog, eval_batches
+from ssl_vit.data.scale import PixelScale
 from ssl_vit.evaluation.features import Extractor, Features, extract_features
-from ssl_vit.models.backbone import Backbone
+from ssl_vit.models.backbone import Backbone, Pool
 from ssl_vit.runs.identity import digest
 from ssl_vit.runs.provenance import versions
 
@@ -81,6 +83,19 @@ def kept_features(
     if writes and not found.left_out:  # unreadable images must be met, named and counted every time
         _write(path, about, _merged(kept if holds else None, Rows(ids[found.index], found.x)))
     return found
+
+
+def identity_of(backbone: Backbone, scale: PixelScale, *, size: int, pool: Pool, bf16: bool) -> dict[str, Any]:
+    """All that vectors of a network depend on beside the images.
+
+    Args:
+        backbone: Any.
+        scale: Pixel statistics it was trained with.
+        size: Side of its input in pixels.
+        pool: What represents an image.
+        bf16: Whether matrices are multiplied in bf16.
+    """
+    return {"network": network_hash(backbone), "scale": asdict(scale), "size": size, "pool": pool, "bf16": bf16}
 
 
 def network_hash(backbone: Backbone) -> str:

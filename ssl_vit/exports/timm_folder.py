@@ -21,6 +21,7 @@ from ssl_vit.models.backbone import Backbone, Pool
 from ssl_vit.models.build import make_backbone
 from ssl_vit.models.families import ours
 from ssl_vit.models.vit import ViTBackbone
+from ssl_vit.runs.networks import network_folder
 
 
 def _sha256(path: Path) -> str:
@@ -109,16 +110,7 @@ def load_backbone(given: str) -> Exported:
     Raises:
         UserError: When there is none, or the weights do not cover the network exactly.
     """
-    folder = Path(given).expanduser()
-    if not given:
-        raise UserError("--backbone is missing; give the folder RUN/backbone that a pre-training run has written")
-    if not folder.exists():
-        raise UserError(f"--backbone {given} does not exist; give the folder RUN/backbone of a pre-training run")
-    if (folder / "backbone" / "config.json").exists():
-        folder = folder / "backbone"
-    if not (folder / "config.json").exists() or not (folder / "model.safetensors").exists():
-        state = " (the run there has not finished)" if (folder / "config.yaml").exists() else ""
-        raise UserError(f"{folder} is no exported network: it holds no config.json and model.safetensors{state}")
+    folder = network_folder(given)
     try:
         config = cast("dict[str, Any]", json.loads((folder / "config.json").read_text()))
         weights = safetensors.torch.load_file(folder / "model.safetensors")

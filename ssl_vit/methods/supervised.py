@@ -11,6 +11,7 @@ from ssl_vit.configs.facts import SAME_RUN, Range
 from ssl_vit.configs.fit import FitConfig, OptimConfig, ResolvedFit, ResolvedOptim, RunConfig
 from ssl_vit.configs.model import AdaptConfig, ModelConfig, ResolvedModel
 from ssl_vit.configs.presets import NARROW, LabelledStart, Preset
+from ssl_vit.configs.recipes import BackboneRecipe
 from ssl_vit.configs.resolve import least_steps, resolve_augment
 from ssl_vit.configs.settled import OPEN, Resolved, fill, settle
 from ssl_vit.core.errors import UserError
@@ -86,7 +87,7 @@ class SupervisedRecipe(LabelledRecipe):
 
 
 @dataclass(frozen=True)
-class FinetuneRecipe(LabelledRecipe):
+class FinetuneRecipe(BackboneRecipe, LabelledRecipe):
     """Options of eval/finetune.py.
 
     As MAE fine-tunes: betas, smallest rate, weight decay, epochs, smoothing, drop path, RandAugment, erasing, mixing.
@@ -96,8 +97,6 @@ class FinetuneRecipe(LabelledRecipe):
     MAE reads the mean of patches (--supervised.pool mean_prenorm); here the backbone's own pooling counts.
     """
 
-    backbone: str = ""
-    """The folder RUN/backbone of a pre-training run (or RUN)."""
     data: LoadingConfig = field(default_factory=LoadingConfig)
     model: AdaptConfig = field(default_factory=AdaptConfig)
     optim: OptimConfig = field(default_factory=lambda: replace(_OPTIM, layer_decay=0.75))

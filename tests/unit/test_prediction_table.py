@@ -9,10 +9,11 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 from ssl_vit.core.errors import UserError
+from ssl_vit.core.files import check_out
 from ssl_vit.data.decoding.decode import Format
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
 from ssl_vit.data.targets import TargetScale
-from ssl_vit.evaluation.predict import check_out, prediction_table, write_table
+from ssl_vit.evaluation.predict import SUFFIXES, prediction_table, write_table
 from ssl_vit.exports.classifier import Labelling
 
 PIXELS = np.zeros((3, 1, 2, 2), dtype=np.uint8)
@@ -68,4 +69,4 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
         (str(tmp_path / "no" / "t.csv"), "folder that exists"),
     ):
         with pytest.raises(UserError, match=expected):
-            check_out(out)
+            check_out(out, SUFFIXES)

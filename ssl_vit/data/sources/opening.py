@@ -121,8 +121,14 @@ def open_labelled(data: DataConfig, labelled: LabelledDataConfig, dataset: Any =
 def open_images(data: DataConfig) -> ImageSet:
     """Every image of a source without labels, split after split: train, val, test, then others."""
     parts = open_source(data, labelled=False)
-    usual = sorted(parts, key=["train", "val", "test", *parts].index)
-    return _image_set(data.path, parts, _trained_splits(parts, data, "--data.split") if data.split else usual)
+    return _image_set(data.path, parts, shown_splits(parts, data))
+
+
+def shown_splits(parts: Mapping[str, Part], data: DataConfig) -> list[str]:
+    """The splits of a source in the order of ``open_images``: those of ``--data.split``, or all."""
+    if data.split:
+        return _trained_splits(parts, data, "--data.split")
+    return sorted(parts, key=["train", "val", "test", *parts].index)
 
 
 def known_classes(data: DataConfig, judged_on: LabelledDataConfig) -> int | None:

@@ -1,0 +1,88 @@
+"""What is known of images that are looked at, not judged: labels of all, of some splits only, or of none."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ssl_vit.configs import DataConfig
+from ssl_vit.core.errors import UserError
+from ssl_vit.core.notices import say_once
+from ssl_vit.data.images import ImageSet
+from ssl_vit.data.sources.locate import open_source
+from ssl_vit.data.sources.opening import open_images, shown_splits
+from ssl_vit.data.targets import Kind
+
+
+class Known(NamedTuple):
+    """Labels of images, some of which may have none."""
+
+    kind: Kind
+    names: tuple[str, ...]
+    """Of the classes, of the K labels, or of the K numbers."""
+    values: np.ndarray
+    """Int[n], -1 where an image has none; or Float[n K], NaN there."""
+
+    @property
+    def given(self) -> np.ndarray:
+        """Bool[n]: which images have a label."""
+        return np.asarray(self.values >= 0 if self.kind == "class" else ~np.isnan(self.values).any(axis=1))
+
+    def subset(self, positions: np.ndarray) -> Known:
+        """Of the images at these positions."""
+        return self._replace(values=self.values[positions])
+
+    def columns(self) -> dict[str, list[Any]]:
+        """Columns of a table by name, None where an image has no label.
+
+        ``label`` holds the name of a class, the names of all labels of an image with semicolons between them, or the
+        only number; several numbers have a column each.
+        """
+        given = self.given.tolist()
+        if self.kind == "class":
+            return {"label": [self.names[v] if ok else None for v, ok in zip(self.values, given, strict=True)]}
+        if self.kind == "multilabel":
+            told = [";".join(n for n, v in zip(self.names, row, strict=True) if v > 0) for row in self.values]
+            return {"label": [text if ok else None for text, ok in zip(told, given, strict=True)]}
+        names = ["label"] if len(self.names) == 1 else [f"label {name}" for name in self.names]
+        columns = self.values.T.tolist()
+        return {
+            name: [v if ok else None for v, ok in zip(column, given, strict=True)]
+            for name, column in zip(names, columns, strict=True)
+        }
+
+
+def open_known(data: DataConfig) -> tuple[ImageSet, Known | None]:
+    """Every image of a source, as ``open_images``, and the labels of those that have one.
+
+    Labels that cannot be read are left out with a note, unless the command line said which they are.
+
+    Args:
+        data: Where they are.
+
+    Raises:
+        UserError: For images that cannot be opened, and for labels that were asked for and cannot be read.
+    """
+    images = open_images(data)
+    try:
+        parts = open_source(data, labelled=True)
+        chosen = [parts[split] for split in shown_splits(parts, data)]
+    except UserError as error:
+        if data.label_column is not None or data.target is not None:
+            raise
+        say_once(f"note: no labels are read: {error}")
+        return images, None
+    labelled = [part for part in chosen if part.labels is not None]
+    if not labelled or sum(len(part.rows) for part in chosen) != len(images):
+        return images, None
+    first = labelled[0]
+    values = [_none(len(part.rows), first.labels) if part.labels is None else part.labels for part in chosen]
+    return images, Known(first.kind, first.classes, np.concatenate(values))
+
+
+def _none(count: int, like: np.ndarray | None) -> np.ndarray:
+    """The labels of images that have none."""
+    assert like is not None
+    missing = -1 if like.ndim == 1 else np.nan
+    return np.full((count, *like.shape[1:]), missing, dtype=like.dtype)
