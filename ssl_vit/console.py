@@ -19,7 +19,7 @@ from ssl_vit.core import started
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.script import all_presets, mistakes_told
 
-_ALONE = ("compare", "figures", "report")
+_ALONE = ("compare", "doctor", "figures", "report")
 """Commands that work in one process."""
 _OPEN = "SSL_VIT_THREADS_OPEN"
 """Tells the processes of a job that nobody chose a number of threads."""

@@ -142,7 +142,7 @@ def parse(
         prints the presets and ends it with status 0.
     """
     parser = _parser(recipe, description)
-    parsed = parser.parse_args(args)
+    parsed = parser.parse_args(_named(recipe, sys.argv[1:] if args is None else args))
     try:
         fields = _fields(parser, parsed)
         preset = fields.get("preset")
@@ -156,6 +156,12 @@ def parse(
     except UserError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
+
+
+def _named(recipe: type[Any], words: list[str]) -> list[str]:
+    """The words with a first one that stands alone behind the option that it means, where a recipe says which."""
+    bare: str | None = getattr(recipe, "BARE", None)
+    return [f"--{bare}", *words] if bare and words and not words[0].startswith("-") else list(words)
 
 
 def read_words(recipe: type[R], words: list[str]) -> R:

@@ -19,6 +19,7 @@ from ssl_vit.data.loading.loader import Batch, Loader
 from ssl_vit.objectives.base import Clock, Objective
 from ssl_vit.runs.directory import RunDir
 from ssl_vit.training.checkpoint import load_checkpoint, save_checkpoint
+from ssl_vit.training.forecast import Forecast, none_lighter
 from ssl_vit.training.health import Health
 from ssl_vit.training.launch import count_steps
 from ssl_vit.training.log import TrainingLog
@@ -47,6 +48,7 @@ def fit(
     accelerator: Accelerator,
     seed: int,
     health: Health | None = None,
+    lighter: Callable[[], dict[str, float]] = none_lighter,
 ) -> None:
     """Trains an objective; continues where the run directory's newest checkpoint ends.
 
@@ -60,6 +62,7 @@ def fit(
         accelerator: Made by ``train.start``.
         seed: Seed of the view's draws.
         health: Looks at features now and then; None for a backbone that is not trained.
+        lighter: Other networks and their share of the time, for the forecast of a long run.
 
     Raises:
         UserError: When the loss stops being a number, or the run is already longer than asked for.
@@ -80,10 +83,13 @@ def fit(
         batches, meter = _measured(loader.batches(done, steps), objective, view, seed, accelerator)
         run.record("flops_per_image", meter.flops)
         stepper.prepare(loader.accumulation, meter.least_seconds(loader.micro_batch))
+        forecast = Forecast(accelerator.device.type, fit.epochs if steps > fit.min_steps else None, lighter)
         feed = _Feed(batches, view, seed, meter, span)
         with (
             StopRequest(main) as stop,
-            TrainingLog(run, loader, TrainingProgress(steps, done, loader.batch_size, main), meter, done) as log,
+            TrainingLog(
+                run, loader, TrainingProgress(steps, done, loader.batch_size, main, forecast), meter, done
+            ) as log,
         ):
             saved_time = time.monotonic()
             for step in range(done, steps):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple
@@ -36,10 +37,11 @@ from ssl_vit.leaks.seen import check_pool
 from ssl_vit.methods import Facts, Method
 from ssl_vit.methods.method import imported
 from ssl_vit.models.batchnorm import takes_batch_statistics
-from ssl_vit.models.build import build_backbone, check_shape, model_facts
+from ssl_vit.models.build import build_backbone, model_facts
 from ssl_vit.objectives.base import Built, Objective
 from ssl_vit.runs.directory import RunDir, open_run
 from ssl_vit.training import launch, loop
+from ssl_vit.training.forecast import lighter_networks, network_of, within_an_hour
 from ssl_vit.training.health import Health
 
 
@@ -56,6 +58,8 @@ class Beginning(NamedTuple):
     preset: presets.Preset
     named: str | None
     """As given by ``--preset``."""
+    asked: PretrainingRecipe
+    """With what an hour of a CPU allows, where nobody named network and length."""
 
 
 def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
@@ -73,7 +77,7 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
     """
     start = _begin(method, asked)
     accelerator, facts = start.accelerator, start.facts
-    cfg: ResolvedPretraining = method.resolve(asked, facts, start.preset)
+    cfg: ResolvedPretraining = method.resolve(start.asked, facts, start.preset)
     size = cfg.model.img_size
     pool = start.pool.on_canvas(cfg.data.canvas, size, cfg.data.window)
     crops = _crops(method, cfg, pool)
@@ -103,6 +107,7 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
     loop.fit(
         objective, loader, built.view, fit=cfg.fit, optim=cfg.optim, run=run, accelerator=accelerator, seed=cfg.seed,
         health=Health(loader, scale, cfg.model.pool),
+        lighter=partial(lighter_networks, method, cfg, start.side, pool.form),
     )  # fmt: skip
     if accelerator.is_main_process:
         _export(method, objective, cfg, start, scale, run)
@@ -119,11 +124,12 @@ def _begin(method: Method, cfg: PretrainingRecipe) -> Beginning:
     pool, note = open_pool(cfg.data, cfg.eval.data)
     check_pool(pool, cfg.data, cfg.eval.data)
     side = cfg.data.window or pool.sizes.short_side
-    shape = model_facts(*networks.wanted(cfg.model, side, cfg.preset), needs=method.needs)
-    model = networks.resolve_model(cfg.model, side, shape, cfg.preset, method.positions)
-    check_shape(model)
-    preset = presets.preset_for(cfg.preset, model.img_size)
-    return Beginning(accelerator, pool, note, side, Facts(len(pool), model, shape), preset, cfg.preset)
+    if accelerator.device.type == "cpu":
+        cfg, chosen = within_an_hour(method, cfg, len(pool), side, pool.form)
+        if chosen and accelerator.is_main_process:
+            print(chosen, flush=True)
+    facts, preset = network_of(method, cfg, len(pool), side)
+    return Beginning(accelerator, pool, note, side, facts, preset, cfg.preset, cfg)
 
 
 def _crops(method: Method, cfg: ResolvedPretraining, pool: ImageSet) -> FileCrops | None:
