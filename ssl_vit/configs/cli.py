@@ -130,7 +130,7 @@ def parse(
     listing and ends it with status 0.
     """
     parser = _parser(recipe, description)
-    parsed = parser.parse_args(args)
+    parsed = parser.parse_args(_named(recipe, sys.argv[1:] if args is None else args))
     try:
         fields = _fields(parser, parsed)
         preset = fields.get("preset")
@@ -144,6 +144,12 @@ def parse(
     except UserError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
+
+
+def _named(recipe: type[Any], words: list[str]) -> list[str]:
+    """The words with a first one that stands alone behind the option that it means, where a recipe says which."""
+    bare: str | None = getattr(recipe, "BARE", None)
+    return [f"--{bare}", *words] if bare and words and not words[0].startswith("-") else list(words)
 
 
 def to_dict(config: object) -> dict[str, Any]:

@@ -5,6 +5,20 @@ from __future__ import annotations
 import textwrap
 
 
+def duration(seconds: float) -> str:
+    """A time as people say it: 55 s, 50 min, 2.5 h, 14 h, 3 days."""
+    for unit, length, most in (("s", 1, 100), ("min", 60, 100), ("h", 3600, 48)):
+        if seconds < most * length - length / 2:
+            value = seconds / length
+            return f"{value:.0f} {unit}" if unit == "s" or value >= 9.95 else f"{_shortest(value)} {unit}"
+    days = seconds / 86400
+    return f"{days:,.0f} days" if days >= 9.95 else f"{_shortest(days)} days"
+
+
+def _shortest(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")
+
+
 def short(rate: float) -> str:
     """A learning rate as people write it: 1.5e-4."""
     return f"{rate:.1e}".replace(".0e", "e").replace("e-0", "e-")

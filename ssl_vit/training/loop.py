@@ -19,6 +19,7 @@ from ssl_vit.data.loading.loader import Batch, Loader
 from ssl_vit.objectives.base import Clock, Objective
 from ssl_vit.runs.directory import RunDir
 from ssl_vit.training.checkpoint import load_checkpoint, save_checkpoint
+from ssl_vit.training.forecast import Forecast, none_lighter
 from ssl_vit.training.health import Health
 from ssl_vit.training.launch import count_steps
 from ssl_vit.training.log import TrainingLog
@@ -46,6 +47,7 @@ def fit(
     accelerator: Accelerator,
     seed: int,
     health: Health | None = None,
+    lighter: Callable[[], dict[str, float]] = none_lighter,
 ) -> None:
     """Trains an objective; continues where the run directory's newest checkpoint ends.
 
@@ -59,6 +61,7 @@ def fit(
         accelerator: Made by ``launch.join``.
         seed: Of the view's draws.
         health: Looks at features now and then; None for a backbone that is not trained.
+        lighter: Other networks and their share of the time, for the forecast of a long run.
 
     Raises:
         UserError: When the loss stops being a number, or the run is already longer than asked for.
@@ -79,6 +82,7 @@ def fit(
         batches, meter = _measured(loader.batches(done, steps), objective, view, seed, accelerator)
         run.record("flops_per_image", meter.flops)
         stepper.prepare(loader.accumulation, meter.least_seconds(loader.micro_batch))
+        forecast = Forecast(accelerator.device.type, fit.epochs if steps > fit.min_steps else None, lighter)
 
         def feed() -> dict[str, torch.Tensor]:
             started = time.perf_counter()
@@ -88,7 +92,7 @@ def fit(
             with span("view"):
                 return view(batch, seed)
 
-        shown = TrainingProgress(steps, done, loader.batch_size, main)
+        shown = TrainingProgress(steps, done, loader.batch_size, main, forecast)
         with stop_requests(accelerator.device) as stop, closing(shown):
             log = TrainingLog(run, loader, shown, meter, done)
             saved_time = time.monotonic()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from shlex import quote
 from typing import Any, NamedTuple
 
@@ -35,11 +36,12 @@ from ssl_vit.leaks.seen import check_pool
 from ssl_vit.methods import Facts, Method
 from ssl_vit.methods.method import imported
 from ssl_vit.models.batchnorm import takes_batch_statistics
-from ssl_vit.models.build import build_backbone, check_shape, model_facts
+from ssl_vit.models.build import build_backbone, model_facts
 from ssl_vit.models.families import ours
 from ssl_vit.objectives.base import Built, Objective
 from ssl_vit.runs.directory import RunDir, open_run
 from ssl_vit.training import launch, loop
+from ssl_vit.training.forecast import lighter_networks, network_of, within_an_hour
 from ssl_vit.training.health import Health
 from ssl_vit.training.trackers import follow
 
@@ -57,6 +59,8 @@ class Beginning(NamedTuple):
     preset: presets.Preset
     named: str | None
     """As given by ``--preset``."""
+    asked: PretrainingRecipe
+    """With what an hour of a CPU allows, where nobody named network and length."""
 
 
 def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
@@ -66,7 +70,7 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
     """
     begun = _begin(method, asked)
     accelerator, facts = begun.accelerator, begun.facts
-    cfg: ResolvedPretraining = method.resolve(asked, facts, begun.preset)
+    cfg: ResolvedPretraining = method.resolve(begun.asked, facts, begun.preset)
     size = cfg.model.img_size
     pool = begun.pool.on_canvas(cfg.data.canvas, size, cfg.data.window)
     crops = _crops(method, cfg, pool)
@@ -97,6 +101,7 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
     loop.fit(
         objective, loader, built.view, fit=cfg.fit, optim=cfg.optim, run=run, accelerator=accelerator, seed=cfg.seed,
         health=Health(loader, scale, cfg.model.pool),
+        lighter=partial(lighter_networks, method, cfg, begun.side, pool.form),
     )  # fmt: skip
     if accelerator.is_main_process:
         _export(method, objective, cfg, begun, scale, run)
@@ -118,11 +123,12 @@ def _begin(method: Method, cfg: PretrainingRecipe) -> Beginning:
     pool, note = open_pool(cfg.data, cfg.eval.data)
     check_pool(pool, cfg.data, cfg.eval.data)
     side = cfg.data.window or pool.sizes.short_side
-    network = model_facts(*networks.wanted(cfg.model, side, cfg.preset), needs=method.needs)
-    model = networks.resolve_model(cfg.model, side, network, cfg.preset, method.positions)
-    check_shape(model)
-    preset = presets.preset_for(cfg.preset, model.img_size)
-    return Beginning(accelerator, pool, note, side, Facts(len(pool), model, network), preset, cfg.preset)
+    if accelerator.device.type == "cpu":
+        cfg, chosen = within_an_hour(method, cfg, len(pool), side, pool.form)
+        if chosen and accelerator.is_main_process:
+            print(chosen, flush=True)
+    facts, preset = network_of(method, cfg, len(pool), side)
+    return Beginning(accelerator, pool, note, side, facts, preset, cfg.preset, cfg)
 
 
 def _crops(method: Method, cfg: ResolvedPretraining, pool: ImageSet) -> FileCrops | None:

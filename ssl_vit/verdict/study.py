@@ -84,8 +84,10 @@ class Study:
         cfg = self.recipe
         base = cfg.of(METHODS[start])
         fit = replace(base.fit, epochs=round(self.epochs[start] * cfg.verdict.pretraining, 3))
+        # Named, so that every method has the network of this study whatever an hour allows.
+        model = replace(cfg.model, name=cfg.model.name or presets.named(self.preset).network)
         return replace(
-            base, seed=cfg.seed + number, preset=cfg.preset, data=cfg.data, model=cfg.model, fit=fit,
+            base, seed=cfg.seed + number, preset=cfg.preset, data=cfg.data, model=model, fit=fit,
             eval=JudgedConfig(cfg.eval.data), run=RunConfig(str(self.runs(start)[number])),
         )  # fmt: skip
 

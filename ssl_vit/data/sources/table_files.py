@@ -32,6 +32,8 @@ class _TableRows:
     columns: tuple[str, ...]
     root: Path
     name: str
+    table: tuple[str, ...]
+    """All columns of the table that the images are from."""
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -74,7 +76,8 @@ class Opened:
 
     def part(self, images: tuple[str, ...]) -> Part:
         """Its images."""
-        rows = _TableRows(self.data.select_columns(list(images)), images, self.root, self.title)
+        pictures, beside = self.data.select_columns(list(images)), tuple(self.data.column_names)
+        rows = _TableRows(pictures, images, self.root, self.title, beside)
         return Part(rows, self.fingerprint)
 
 

@@ -1,0 +1,61 @@
+"""Options of the doctor, which looks at images before anything is trained on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+from ssl_vit.configs.data import DataConfig
+from ssl_vit.configs.facts import NO_EFFECT, Range
+from ssl_vit.configs.model import ModelConfig
+from ssl_vit.core.errors import UserError, did_you_mean
+
+
+@dataclass(frozen=True)
+class LooksConfig:
+    """What the doctor looks at, and for whom."""
+
+    method: Annotated[str, NO_EFFECT] = "mae"
+    """The method whose views, length and time are shown: mae, dino, simmim, lejepa."""
+    decoded: Annotated[int, Range(1), NO_EFFECT] = 10_000
+    """Images that are decoded at most, evenly spaced; large ones fewer, so that a look takes seconds. Headers are read
+    of all."""
+    seconds: Annotated[float, Range(0), NO_EFFECT] = 5.0
+    """Time that training is tried for, to tell how long all of it will take; 0: it is not tried."""
+
+
+@dataclass(frozen=True)
+class DoctorRecipe:
+    """Options of eval/doctor.py."""
+
+    BARE: ClassVar[str] = "data.path"
+    """What a first word without an option's name is."""
+    preset: str | None = None
+    """What fills the options left open: digits, px32, px64, px96, px128, px224; default: chosen by the images' size.
+    Without a value: prints all of them."""
+    out: str | None = None
+    """The page to write, such as doctor.html; default: none, the table alone."""
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    doctor: LooksConfig = field(default_factory=LooksConfig)
+
+
+def check_doctor(cfg: DoctorRecipe) -> None:
+    """Refuses, before anything is imported, a path that leads nowhere and a page that is none.
+
+    Args:
+        cfg: As given.
+
+    Raises:
+        UserError: Naming what is there instead.
+    """
+    path = cfg.data.path
+    place = Path(path).expanduser()
+    hub = path.count("/") == 1 and not path.startswith((".", "~", "/")) and not place.parent.is_dir()
+    if path != "digits" and not hub and not place.exists():
+        beside = [p.name for p in place.parent.iterdir()] if place.parent.is_dir() else []
+        nor = "" if beside or place.parent.is_dir() else f" (nor the folder {place.parent})"
+        raise UserError(f"there is no file or folder {path}{nor}{did_you_mean(place.name, ['digits', *beside])}")
+    if cfg.out is not None and Path(cfg.out).suffix.lower() not in (".html", ".htm"):
+        raise UserError(f"--out {cfg.out}: the page is HTML; name a file such as doctor.html")
