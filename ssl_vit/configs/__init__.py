@@ -26,6 +26,7 @@ from ssl_vit.configs.evaluation import (
 from ssl_vit.configs.fit import FitConfig, OptimConfig, ResolvedFit, ResolvedOptim, RunConfig
 from ssl_vit.configs.model import AdaptConfig, ModelConfig, ResolvedModel
 from ssl_vit.configs.recipes import (
+    ExportRecipe,
     FiguresRecipe,
     KNNRecipe,
     LinearRecipe,
@@ -42,6 +43,7 @@ __all__ = [
     "CropsConfig",
     "DataConfig",
     "EvalConfig",
+    "ExportRecipe",
     "FiguresConfig",
     "FiguresRecipe",
     "FitConfig",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ssl_vit.configs import FiguresRecipe, KNNRecipe, LinearRecipe, PredictRecipe
+from ssl_vit.configs import ExportRecipe, FiguresRecipe, KNNRecipe, LinearRecipe, PredictRecipe
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.methods import dino, lejepa, mae, simmim
 from ssl_vit.methods.method import Facts, Look, Method
@@ -17,7 +17,16 @@ METHODS: dict[str, Method] = {method.name: method for method in (mae.METHOD, din
 def known_recipes() -> tuple[type[Any], ...]:
     """Every recipe but the verdict's: files of runs are read by what is declared beside their options."""
     methods = (method.recipe for method in METHODS.values())
-    return (*methods, SupervisedRecipe, FinetuneRecipe, KNNRecipe, LinearRecipe, PredictRecipe, FiguresRecipe)
+    return (
+        *methods,
+        SupervisedRecipe,
+        FinetuneRecipe,
+        KNNRecipe,
+        LinearRecipe,
+        PredictRecipe,
+        ExportRecipe,
+        FiguresRecipe,
+    )
 
 
 def method_named(name: str) -> Method:
