@@ -121,13 +121,14 @@ def pretrain(
 def load_backbone(backbone: Run | str | os.PathLike[str]) -> Exported:
     """A pre-trained network, with what is needed to use it as it was trained.
 
-    Example: ``ssl_vit.load_backbone(run).backbone.forward_pooled(images, pool="mean")``
+    Example: ``m = ssl_vit.load_backbone(run); m.backbone.forward_pooled(m.preprocess("image.png"), pool=m.pool)``
 
     Args:
         backbone: What ``pretrain`` returned, a run's directory, or any folder that timm saved.
 
     Returns:
-        ``backbone`` (the module), ``scale`` (pixel statistics), ``pool``, ``size`` in pixels, ``about``, ``folder``.
+        ``backbone`` (the module), ``scale`` (pixel statistics), ``pool``, ``size`` in pixels, ``about``, ``folder``,
+        and ``preprocess(*paths)``, which reads image files of any kind that training reads.
 
     Raises:
         UserError: Where there is none.

@@ -37,6 +37,7 @@ from ssl_vit.configs.protocols import ProbeOptimConfig as ProbeOptimConfig
 from ssl_vit.configs.recipes import AtlasRecipe as AtlasRecipe
 from ssl_vit.configs.recipes import BackboneRecipe as BackboneRecipe
 from ssl_vit.configs.recipes import EmbedRecipe as EmbedRecipe
+from ssl_vit.configs.recipes import ExportRecipe as ExportRecipe
 from ssl_vit.configs.recipes import FiguresRecipe as FiguresRecipe
 from ssl_vit.configs.recipes import KNNRecipe as KNNRecipe
 from ssl_vit.configs.recipes import LinearRecipe as LinearRecipe

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Literal
 
 from ssl_vit.configs.data import AugmentConfig, DataConfig, LoadingConfig, PoolConfig, ResolvedAugment
 from ssl_vit.configs.evaluation import AtlasConfig, EmbedConfig, EvalConfig, FiguresConfig, JudgedConfig, PredictConfig
@@ -132,3 +132,20 @@ class AtlasRecipe(BackboneRecipe):
     data: DataConfig = field(default_factory=_own_images)
     embed: EmbedConfig = field(default_factory=EmbedConfig)
     atlas: AtlasConfig = field(default_factory=AtlasConfig)
+
+
+@dataclass(frozen=True)
+class ExportRecipe:
+    """Options of eval/export.py."""
+
+    backbone: str = ""
+    """The run of pre-training (or its folder backbone): what makes one vector of an image."""
+    classifier: str = ""
+    """Instead: the run of eval/finetune.py or recipes/supervised.py (or its folder classifier), which answers."""
+    format: Literal["timm", "hf", "onnx", "torchscript"] = "timm"
+    """timm and hf: a folder that timm, and transformers, load; onnx: one file for onnxruntime and others; torchscript:
+    one file for torch alone. Each is loaded by that library and compared (1e-5) before it counts as done."""
+    out: str | None = None
+    """The folder to write; default: RUN/export-FORMAT."""
+    push: str | None = None
+    """Also send the folder to the Hugging Face hub, as OWNER/NAME; log in before with `hf auth login`."""

@@ -16,7 +16,8 @@ from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.data.targets import Kind, TargetScale
-from ssl_vit.exports.timm_folder import Exported, export_backbone, load_backbone, stored
+from ssl_vit.exports.card import model_card
+from ssl_vit.exports.timm_folder import Exported, export_backbone, load_backbone, stored, write_weights
 from ssl_vit.models.backbone import TokenBackbone
 from ssl_vit.models.heads import Classifier
 
@@ -77,8 +78,9 @@ def export_classifier(
     config["label_names"] = list(labelling.names)
     if isinstance(net.backbone, TokenBackbone):
         config["model_args"]["fc_norm"] = fresh
-    safetensors.torch.save_file(state, part / "model.safetensors", metadata={"format": "pt"})
+    write_weights(part, state)
     write_atomically(part / "config.json", json.dumps(config, indent=1) + "\n")
+    write_atomically(part / "README.md", model_card(config))
     shutil.rmtree(folder, ignore_errors=True)
     part.rename(folder)
     return True

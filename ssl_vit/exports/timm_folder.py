@@ -8,20 +8,27 @@ import shutil
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+import numpy as np
 import safetensors.torch
 import torch
+from jaxtyping import Float
 
 from ssl_vit.configs.presets import PRESETS, Preset, for_side
 from ssl_vit.core.errors import UserError
-from ssl_vit.core.files import write_atomically
+from ssl_vit.core.files import write_atomically, write_bytes_atomically
 from ssl_vit.data.boxes import judged_share
+from ssl_vit.data.decoding.decode import decode
+from ssl_vit.data.decoding.formats import Format, Unreadable
+from ssl_vit.data.loading.batch import Batch
 from ssl_vit.data.scale import PixelScale
+from ssl_vit.exports.card import model_card
 from ssl_vit.exports.origin import made_with
 from ssl_vit.models.backbone import Backbone, Pool
 from ssl_vit.models.build import make_backbone
 from ssl_vit.models.families import ours
 from ssl_vit.models.vit import ViTBackbone
 from ssl_vit.runs.networks import network_folder
+from ssl_vit.views.evaluation import eval_images
 
 
 def _sha256(path: Path) -> str:
@@ -42,6 +49,28 @@ class Exported(NamedTuple):
     weights_hash: str
     folder: Path
 
+    def preprocess(self, *paths: str | Path) -> Float[torch.Tensor, "B C S S"]:
+        """Image files as the network reads them: every kind that training reads, 16 bits and many channels included.
+
+        Args:
+            paths: Of one file per image.
+
+        Raises:
+            UserError: For a file that cannot be read, or is of another kind than the network was built for.
+        """
+        return torch.cat([self._read(Path(path).expanduser()) for path in paths])
+
+    def _read(self, path: Path) -> Float[torch.Tensor, "1 C S S"]:
+        form = Format(self.backbone.channels, self.scale.bits)
+        try:
+            pixels, size = decode(path.read_bytes(), form, None)
+        except (OSError, Unreadable) as error:
+            raise UserError(f"{path} cannot be read: {error}") from error
+        whole = torch.from_numpy(pixels.astype(np.int32))[None]
+        nothing = torch.zeros(1, dtype=torch.int64)
+        batch = Batch(whole, nothing, nothing, torch.tensor([size], dtype=torch.float32), native=True, labels=None)
+        return eval_images(batch, self.scale, self.size, torch.float32)
+
     def with_random_weights(self, seed: int) -> Backbone:
         """The same network, untrained."""
         torch.manual_seed(seed)
@@ -59,10 +88,24 @@ def stored(weight: torch.Tensor) -> torch.Tensor:
     return (weight.detach().float() if weight.is_floating_point() else weight).cpu().contiguous()
 
 
+def _not_for_timm(scale: PixelScale) -> dict[str, str]:
+    """What config.json says of images that timm's own transform, which goes through Pillow, cannot read."""
+    if scale.bits == 8 and len(scale.mean) in (1, 3):
+        return {}
+    return {"preprocessing": "timm's own transform cannot read these images; ssl_vit.load_backbone(...).preprocess can"}
+
+
+def write_weights(folder: Path, state: dict[str, torch.Tensor]) -> None:
+    """Writes model.safetensors, readable by whoever may read the folder (``save_file`` keeps it to its owner)."""
+    content = safetensors.torch.save(state, metadata={"format": "pt"})
+    write_bytes_atomically(folder / "model.safetensors", content)
+
+
 def export_backbone(backbone: Backbone, folder: Path, scale: PixelScale, pool: str, about: dict[str, Any]) -> None:
     """Writes config.json and model.safetensors as ``timm.create_model("local-dir:...")`` expects them.
 
-    The folder appears whole or not at all. A network that timm does not know says there what to import first.
+    The folder appears whole or not at all, with a model card. A network that timm does not know says there what to
+    import first.
 
     Args:
         backbone: What to export.
@@ -76,7 +119,7 @@ def export_backbone(backbone: Backbone, folder: Path, scale: PixelScale, pool: s
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
     state = {k: stored(v) for k, v in backbone.timm_state().items()}
-    safetensors.torch.save_file(state, part / "model.safetensors", metadata={"format": "pt"})
+    write_weights(part, state)
     plain = isinstance(backbone, ViTBackbone)
     pooling = {"global_pool": "avg" if pool == "mean" else "token"} if plain else {}
     needed = {"import": "ssl_vit.families"} if ours(backbone.architecture) else {}
@@ -95,9 +138,10 @@ def export_backbone(backbone: Backbone, folder: Path, scale: PixelScale, pool: s
             "std": list(scale.std),
             "classifier": names[0] if len(names) == 1 else list(names),
         },
-        "ssl_vit": {**about, "pool": pool, "bits": scale.bits, **needed},
+        "ssl_vit": {**about, "pool": pool, "bits": scale.bits, **needed, **_not_for_timm(scale)},
     }
     write_atomically(part / "config.json", json.dumps(config, indent=1) + "\n")
+    write_atomically(part / "README.md", model_card(config))
     shutil.rmtree(folder, ignore_errors=True)
     part.rename(folder)
 

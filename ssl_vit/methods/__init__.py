@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ssl_vit.configs import AtlasRecipe, EmbedRecipe, FiguresRecipe, KNNRecipe, LinearRecipe, PredictRecipe
+from ssl_vit.configs import (
+    AtlasRecipe,
+    EmbedRecipe,
+    ExportRecipe,
+    FiguresRecipe,
+    KNNRecipe,
+    LinearRecipe,
+    PredictRecipe,
+)
 from ssl_vit.configs.doctor import DoctorRecipe
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.methods import dino, lejepa, mae, simmim
@@ -18,8 +26,8 @@ METHODS: dict[str, Method] = {method.name: method for method in (mae.METHOD, din
 def known_recipes() -> tuple[type[Any], ...]:
     """Every recipe but the verdict's: files of runs are read by what is declared beside their options."""
     methods = (method.recipe for method in METHODS.values())
-    judging = (KNNRecipe, LinearRecipe, PredictRecipe, EmbedRecipe, AtlasRecipe, FiguresRecipe, DoctorRecipe)
-    return (*methods, SupervisedRecipe, FinetuneRecipe, *judging)
+    judging = (KNNRecipe, LinearRecipe, PredictRecipe, EmbedRecipe, AtlasRecipe, FiguresRecipe)
+    return (*methods, SupervisedRecipe, FinetuneRecipe, *judging, ExportRecipe, DoctorRecipe)
 
 
 def method_named(name: str) -> Method:

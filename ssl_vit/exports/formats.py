@@ -1,0 +1,181 @@
+"""Exports for other libraries, each loaded by that library and compared before it counts as done."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import warnings
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import timm
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ssl_vit.core.errors import UserError
+from ssl_vit.core.files import write_atomically
+from ssl_vit.exports.card import model_card, read_config
+
+CLOSE = 1e-5
+"""Outputs of what was exported differ from the network's by at most this share of the largest."""
+
+
+class Format(NamedTuple):
+    """A kind of export."""
+
+    write: Callable[[nn.Module, Tensor, Path], None]
+    """Adds files to a folder that timm loads already, for a model and a batch of images."""
+    run: Callable[[Path, Tensor], Tensor]
+    """What the other library makes of images, from the folder alone."""
+    needs: tuple[str, ...] = ()
+    """Packages beside those of this project, by the names they are imported by."""
+    keeps: bool = True
+    """Whether timm's weights stay in the folder."""
+
+
+def export_as(
+    name: str,
+    source: Path,
+    out: Path,
+    expected: Callable[[Float[Tensor, "B C H W"]], Float[Tensor, "B E"]],
+    run: Path | None,
+) -> Path:
+    """Writes a folder in one of ``FORMATS``; it appears whole and proven, or not at all.
+
+    Args:
+        name: Of the format.
+        source: A folder that timm loads: a run's backbone or classifier.
+        out: Where the folder goes; one that is there must be an export, and is replaced.
+        expected: What this project makes of standardised images.
+        run: The run whose results the model card tells.
+
+    Returns:
+        ``out``.
+
+    Raises:
+        UserError: Where a package is missing, or what was exported gives other numbers.
+    """
+    form = FORMATS[name]
+    missing = [package for package in form.needs if find_spec(package) is None]
+    if missing:
+        raise UserError(
+            f"--format {name} needs {' and '.join(missing)}; install what exports need: pip install 'ssl_vit[export]'"
+        )
+    if out.exists() and not (out / "config.json").is_file():
+        raise UserError(f"--out {out} is there and no export; name a folder that is not, or an earlier export")
+    config = read_config(source)
+    torch.manual_seed(0)
+    images = torch.randn(3, *config["pretrained_cfg"]["input_size"])
+    part = out.with_name(out.name + ".part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    try:
+        shutil.copyfile(source / "config.json", part / "config.json")
+        shutil.copyfile(source / "model.safetensors", part / "model.safetensors")
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of tracers and exporters: the comparison is what counts
+            form.write(_from_timm(part), images[:2], part)
+            found, wanted = form.run(part, images), expected(images)  # a batch of another size than it was made with
+        apart = float((found - wanted).abs().max() / wanted.abs().max())
+        if not apart <= CLOSE:
+            raise UserError(
+                f"--format {name}: what {name} makes of the export differs by {apart:.1e}; nothing was written"
+            )
+        if not form.keeps:
+            (part / "model.safetensors").unlink()
+        write_atomically(part / "README.md", model_card(config, form=name, run=run))
+        shutil.rmtree(out, ignore_errors=True)
+        part.rename(out)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return out
+
+
+def push(folder: Path, name: str) -> str:
+    """Sends an exported folder to the Hugging Face hub.
+
+    Args:
+        folder: As ``export_as`` wrote it.
+        name: OWNER/NAME.
+
+    Returns:
+        Its address.
+
+    Raises:
+        UserError: Without login or network, or where the hub refuses.
+    """
+    from huggingface_hub import HfApi
+
+    try:
+        api = HfApi()
+        where = str(api.create_repo(name, exist_ok=True))
+        api.upload_folder(repo_id=name, folder_path=str(folder))
+    except Exception as error:  # whatever the network, the login or the hub raise
+        line = str(error).strip().partition("\n")[0]
+        raise UserError(
+            f"--push {name}: the hub could not be reached or refused ({line}); log in with `hf auth login`; the export "
+            f"is in {folder}"
+        ) from error
+    return where
+
+
+def _from_timm(folder: Path) -> nn.Module:
+    model: nn.Module = timm.create_model(f"local-dir:{folder}", pretrained=True)
+    return model.eval()
+
+
+def _nothing_more(model: nn.Module, images: Tensor, folder: Path) -> None:
+    pass
+
+
+def _run_timm(folder: Path, images: Tensor) -> Tensor:
+    return _from_timm(folder)(images)
+
+
+def _run_transformers(folder: Path, images: Tensor) -> Tensor:
+    import transformers
+
+    transformers.utils.logging.disable_progress_bar()
+    answers = read_config(folder)["num_classes"]
+    kind: Any = transformers.AutoModelForImageClassification if answers else transformers.AutoModel
+    found = kind.from_pretrained(folder, local_files_only=True).eval()(images)
+    return found.logits if answers else found.pooler_output
+
+
+def _write_torchscript(model: nn.Module, images: Tensor, folder: Path) -> None:
+    traced: Any = torch.jit.trace(model, images, check_trace=False)
+    traced.save(str(folder / "model.pt"))
+
+
+def _run_torchscript(folder: Path, images: Tensor) -> Tensor:
+    with warnings.catch_warnings():  # torch tells of its successor, which other programs cannot load yet
+        warnings.simplefilter("ignore", FutureWarning)
+        return torch.jit.load(str(folder / "model.pt"))(images)
+
+
+def _write_onnx(model: nn.Module, images: Tensor, folder: Path) -> None:
+    batch: Any = torch.export.Dim("batch")
+    program: Any = torch.onnx.export(
+        model, (images,), dynamo=True, input_names=["images"], output_names=["outputs"],
+        dynamic_shapes=({0: batch},), verbose=False,
+    )  # fmt: skip
+    program.save(str(folder / "model.onnx"))
+
+
+def _run_onnx(folder: Path, images: Tensor) -> Tensor:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(os.fspath(folder / "model.onnx"), providers=["CPUExecutionProvider"])
+    return torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
+
+
+FORMATS = {
+    "timm": Format(_nothing_more, _run_timm),
+    "hf": Format(_nothing_more, _run_transformers, ("transformers",)),
+    "onnx": Format(_write_onnx, _run_onnx, ("onnx", "onnxscript", "onnxruntime"), keeps=False),
+    "torchscript": Format(_write_torchscript, _run_torchscript, keeps=False),
+}
+"""By the name that ``--format`` takes."""

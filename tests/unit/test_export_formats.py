@@ -1,0 +1,133 @@
+"""Exports for other libraries: what they say of a network, and that those libraries make the same of it."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tifffile
+import torch
+from PIL import Image
+from ssl_vit.configs import ExportRecipe, ModelConfig, networks
+from ssl_vit.core.errors import UserError
+from ssl_vit.core.started import module_of
+from ssl_vit.data.scale import PixelScale
+from ssl_vit.exports.classifier import Labelling, export_classifier
+from ssl_vit.exports.formats import FORMATS, export_as
+from ssl_vit.exports.timm_folder import Exported, export_backbone, load_backbone
+from ssl_vit.models.build import build_backbone, model_facts
+from ssl_vit.models.heads import Classifier
+
+SCALE = PixelScale((0.5,) * 3, (0.25,) * 3, 8)
+
+
+def made(folder: Path, name: str = "vit_micro", *, classifier: bool = False, **about: Any) -> Exported:
+    torch.manual_seed(0)
+    asked = ModelConfig(name)
+    cfg = networks.resolve_model(asked, 16, model_facts(*networks.wanted(asked, 16)))
+    backbone = build_backbone(cfg, 3)
+    if not classifier:
+        export_backbone(backbone, folder, SCALE, "mean", {"objective": "MAE", "seed": 3, **about})
+        return load_backbone(str(folder))
+    net = Classifier(backbone, 3, pool="mean_prenorm" if name == "vit_micro" else "mean")
+    assert export_classifier(net, folder, SCALE, Labelling("class", ("a", "b", "c"), None), {"objective": "x"})
+    return load_backbone(str(folder))
+
+
+@pytest.mark.parametrize("name", ["vit_micro", "convnext_micro"])
+@pytest.mark.parametrize("form", FORMATS)
+def test_the_other_library_makes_the_same_of_it(form: str, name: str, tmp_path: Path) -> None:
+    pytest.importorskip(FORMATS[form].needs[-1] if FORMATS[form].needs else "torch")
+    exported = made(tmp_path / "run" / "backbone", name)
+
+    def expected(images: torch.Tensor) -> torch.Tensor:
+        return exported.backbone.eval().forward_pooled(images, pool="mean")
+
+    out = export_as(form, exported.folder, tmp_path / "out", expected, None)
+    images = torch.randn(5, 3, exported.size, exported.size)
+    with torch.no_grad():
+        torch.testing.assert_close(FORMATS[form].run(out, images), expected(images), rtol=1e-4, atol=1e-5)
+    files = {path.name for path in out.iterdir()}
+    assert {"README.md", "config.json"} < files
+    assert ("model.safetensors" in files) == FORMATS[form].keeps
+    assert all(path.stat().st_mode & stat.S_IROTH for path in out.iterdir())
+
+
+@pytest.mark.parametrize("form", ["timm", "torchscript"])
+def test_a_classifier_answers_alike(form: str, tmp_path: Path) -> None:
+    made(tmp_path / "run" / "classifier", classifier=True)
+    module = module_of("eval/export.py")
+    out = module.main(ExportRecipe(classifier=str(tmp_path / "run"), format=form))
+    assert out == tmp_path / "run" / f"export-{form}"
+    assert FORMATS[form].run(out, torch.randn(2, 3, 16, 16)).shape == (2, 3)
+    assert "it tells 3 classes (a, b, c)" in (out / "README.md").read_text()
+
+
+def test_numbers_that_differ_are_refused_and_nothing_stays(tmp_path: Path) -> None:
+    exported = made(tmp_path / "run" / "backbone")
+    with pytest.raises(UserError, match="differs by"):
+        export_as("timm", exported.folder, tmp_path / "out", lambda images: torch.ones(len(images), 64), None)
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_folder_that_is_no_export_is_left_alone(tmp_path: Path) -> None:
+    exported = made(tmp_path / "run" / "backbone")
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "thesis.txt").write_text("years of work")
+    with pytest.raises(UserError, match="no export"):
+        export_as("timm", exported.folder, tmp_path / "own", lambda images: images, None)
+    assert (tmp_path / "own" / "thesis.txt").read_text() == "years of work"
+
+
+@pytest.mark.parametrize("given", [{}, {"backbone": "a", "classifier": "b"}])
+def test_exactly_one_network(given: dict[str, str]) -> None:
+    with pytest.raises(UserError, match="name one network"):
+        module_of("eval/export.py").check(ExportRecipe(**given))
+
+
+def test_a_missing_package_is_told_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    exported = made(tmp_path / "run" / "backbone")
+    monkeypatch.setitem(FORMATS, "odd", FORMATS["timm"]._replace(needs=("no_such_package",)))
+    with pytest.raises(UserError, match=r"no_such_package.*ssl_vit\[export\]"):
+        export_as("odd", exported.folder, tmp_path / "out", lambda images: images, None)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_card_says_what_it_is_and_keeps_folders_private(tmp_path: Path) -> None:
+    data = {"path": "/home/somebody/secret/cells"}
+    made(tmp_path / "run" / "backbone", data=data)
+    text = (tmp_path / "run" / "backbone" / "README.md").read_text()
+    assert text.startswith("---\nlibrary_name: timm\n")
+    assert "| images | cells |" in text and "secret" not in text
+    assert "16 x 16 pixels, 3 channels, 8 bits" in text and "timm's own transform cannot" not in text
+
+
+def test_files_are_read_as_evaluation_reads_them(tmp_path: Path) -> None:
+    exported = made(tmp_path / "run" / "backbone")
+    pixels = np.random.default_rng(0).integers(0, 256, (16, 16, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    found = exported.preprocess(tmp_path / "a.png", tmp_path / "a.png")
+    expected = (torch.from_numpy(pixels).permute(2, 0, 1) / 255 - 0.5) / 0.25
+    torch.testing.assert_close(found, expected.expand(2, -1, -1, -1))
+    with pytest.raises(UserError, match="cannot be read"):
+        exported.preprocess(tmp_path / "missing.png")
+
+
+def test_sixteen_bits_and_many_channels(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    asked = ModelConfig("vit_micro")
+    cfg = networks.resolve_model(asked, 16, model_facts(*networks.wanted(asked, 16)))
+    scale = PixelScale((0.1,) * 5, (0.2,) * 5, 16)
+    export_backbone(build_backbone(cfg, 5), tmp_path / "backbone", scale, "mean", {})
+    exported = load_backbone(str(tmp_path / "backbone"))
+    pixels = np.random.default_rng(0).integers(0, 2**16, (5, 16, 16), dtype=np.uint16)
+    tifffile.imwrite(tmp_path / "a.tif", pixels)
+    expected = (torch.from_numpy(pixels.astype(np.float32)) / 65535 - 0.1) / 0.2
+    torch.testing.assert_close(exported.preprocess(tmp_path / "a.tif")[0], expected)
+    assert "timm's own transform cannot" in (tmp_path / "backbone" / "README.md").read_text()
+    about = json.loads((tmp_path / "backbone" / "config.json").read_text())["ssl_vit"]
+    assert "timm's own transform" in about["preprocessing"]
