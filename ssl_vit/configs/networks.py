@@ -71,6 +71,11 @@ def _pvt(widths: list[int], depths: list[int]) -> dict[str, Any]:
     return {"embed_dims": widths, "depths": depths, "num_heads": heads, "sr_ratios": [2, 1], "mlp_ratios": [4, 4]}
 
 
+def _cct(width: int, depth: int) -> dict[str, Any]:
+    return {"embed_dim": width, "depth": depth, "num_heads": 4, "mlp_ratio": 4.0, "conv_layers": 2}
+
+
+_CCT = "cct_7_3x1_32"
 _SWIN, _PVT = "swin_tiny_patch4_window7_224", "pvt_v2_b0"
 _CONVNEXT, _HYBRID = "convnext_atto", "vit_tiny_r_s16_p8_224"
 _BEIT, _RELATIVE = "beit_base_patch16_224", "vit_relpos_small_patch16_224"
@@ -83,6 +88,7 @@ _AT_32 = {
     "beit": "patches of 4 px, relative positions, layer scale",
     "relpos": "patches of 4 px, relative positions by an MLP, no class token",
     "distilled": "patches of 4 px, a second class token",
+    "cct": "tokens for 4 x 4 px by two convolutions, no class token",
 }
 _OTHERS = [
     ("swin_micro", _SWIN, _swin(32, [2, 4])),
@@ -99,6 +105,8 @@ _OTHERS = [
     ("relpos_mini", _RELATIVE, _tokens(128, 6)),
     ("distilled_micro", _DISTILLED, _tokens(64, 4)),
     ("distilled_mini", _DISTILLED, _tokens(128, 6)),
+    ("cct_micro", _CCT, _cct(64, 4)),
+    ("cct_mini", _CCT, _cct(128, 6)),
 ]
 FAMILIES = {name: Family(name, timm_name, args, _AT_32[name.partition("_")[0]]) for name, timm_name, args in _OTHERS}
 """By short name. Parameters are within a fifth of vit_micro's (0.21 M) and vit_mini's (1.2 M); all read 8 px."""

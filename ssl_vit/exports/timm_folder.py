@@ -17,6 +17,7 @@ from ssl_vit.data.boxes import judged_share
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.models.backbone import Backbone, Pool
 from ssl_vit.models.build import make_backbone
+from ssl_vit.models.families import ours
 from ssl_vit.models.vit import ViTBackbone
 
 
@@ -57,7 +58,7 @@ def stored(weight: torch.Tensor) -> torch.Tensor:
 def export_backbone(backbone: Backbone, folder: Path, scale: PixelScale, pool: str, about: dict[str, Any]) -> None:
     """Writes config.json and model.safetensors as ``timm.create_model("local-dir:...")`` expects them.
 
-    The folder appears whole or not at all.
+    The folder appears whole or not at all. A network of ours says what to import before timm knows it.
 
     Args:
         backbone: What to export.
@@ -74,6 +75,7 @@ def export_backbone(backbone: Backbone, folder: Path, scale: PixelScale, pool: s
     safetensors.torch.save_file(state, part / "model.safetensors", metadata={"format": "pt"})
     plain = isinstance(backbone, ViTBackbone)
     pooling = {"global_pool": "avg" if pool == "mean" else "token"} if plain else {}
+    needed = {"import": "ssl_vit.families"} if ours(backbone.architecture) else {}
     config = {
         "architecture": backbone.architecture.partition(".")[0],
         "num_classes": 0,
@@ -89,7 +91,7 @@ def export_backbone(backbone: Backbone, folder: Path, scale: PixelScale, pool: s
             "std": list(scale.std),
             "classifier": names[0] if len(names) == 1 else list(names),
         },
-        "ssl_vit": {**about, "pool": pool, "bits": scale.bits},
+        "ssl_vit": {**about, "pool": pool, "bits": scale.bits} | needed,
     }
     write_atomically(part / "config.json", json.dumps(config, indent=1) + "\n")
     shutil.rmtree(folder, ignore_errors=True)

@@ -37,6 +37,7 @@ from ssl_vit.methods import Facts, Method
 from ssl_vit.methods.method import imported
 from ssl_vit.models.batchnorm import takes_batch_statistics
 from ssl_vit.models.build import build_backbone, check_shape, model_facts
+from ssl_vit.models.families import ours
 from ssl_vit.objectives.base import Built, Objective
 from ssl_vit.runs.directory import RunDir, open_run
 from ssl_vit.training import launch, loop
@@ -196,10 +197,11 @@ def what_next(cfg: ResolvedPretraining, start: Beginning, run: RunDir, picture: 
     judged = "" if known else " --eval.data.path LABELLED_IMAGES"
     again = " ".join(_baseline_options(cfg, start))
     place = quote(str(run.backbone))
+    registered = "import ssl_vit.families; " if ours(cfg.model.name) else ""
     seen = "" if picture is None else f"Picture: {picture}   "
     return (
         f"\nThe pre-trained backbone is in {run.backbone}"
-        f"\n  timm.create_model('local-dir:{run.backbone}', pretrained=True)"
+        f"\n  {registered}timm.create_model('local-dir:{run.backbone}', pretrained=True)"
         f"\n{seen}Metrics: {run.path / 'metrics.jsonl'}   Options: {run.path / 'config.yaml'}\n"
         f"\nWhat it is worth on labelled images:"
         f"\n  {typed('eval/knn.py')} --backbone {place}{judged}"

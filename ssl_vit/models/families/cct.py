@@ -1,0 +1,176 @@
+"""Compact Convolutional Transformer (Hassani et al. 2021, arXiv 2104.05704): tokens by convolutions, no class token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from timm.layers import DropPath, Mlp, resample_abs_pos_embed, to_2tuple, trunc_normal_
+from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
+from timm.models.vision_transformer import Attention
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+_INNER = 64
+"""Channels between the convolutions of a tokenizer with several."""
+
+
+class Block(nn.Module):
+    """A transformer block whose second residual starts from the normalised tokens, as the authors' code has it."""
+
+    def __init__(self, width: int, heads: int, mlp_ratio: float, drop_path: float) -> None:
+        """Builds a block.
+
+        Args:
+            width: D.
+            heads: Of attention.
+            mlp_ratio: Hidden units of the MLP for each of D.
+            drop_path: Rate of stochastic depth, in [0, 1).
+        """
+        super().__init__()
+        self.norm1 = nn.LayerNorm(width)
+        self.attn = Attention(width, heads, qkv_bias=False)
+        self.norm2 = nn.LayerNorm(width)
+        self.mlp = Mlp(width, int(width * mlp_ratio))
+        self.drop_path1 = DropPath(drop_path) if drop_path else nn.Identity()
+        self.drop_path2 = DropPath(drop_path) if drop_path else nn.Identity()
+
+    def forward(self, x: Float[Tensor, "B N D"]) -> Float[Tensor, "B N D"]:
+        """Attention, then the MLP."""
+        x = self.norm2(x + self.drop_path1(self.attn(self.norm1(x))))
+        return x + self.drop_path2(self.mlp(x))
+
+
+class CompactTransformer(nn.Module):
+    """CCT: convolutions and max pooling make the tokens (section 3.3), and learned weights pool them (section 3.2)."""
+
+    def __init__(
+        self,
+        img_size: int | tuple[int, int] = 32,
+        in_chans: int = 3,
+        num_classes: int = 1000,
+        embed_dim: int = 256,
+        depth: int = 7,
+        num_heads: int = 4,
+        mlp_ratio: float = 2.0,
+        kernel_size: int = 3,
+        conv_layers: int = 1,
+        drop_path_rate: float = 0.0,
+    ) -> None:
+        """Builds a network.
+
+        Args:
+            img_size: Side of the images that positions are for, in pixels; others are read with positions resampled.
+            in_chans: C.
+            num_classes: Of the classifier; 0 for none.
+            embed_dim: D.
+            depth: Blocks.
+            num_heads: Of attention.
+            mlp_ratio: Hidden units of an MLP for each of D.
+            kernel_size: Side of the tokenizer's convolutions, odd; their stride is half of it less one, at least 1.
+            conv_layers: Convolutions of the tokenizer, each followed by pooling to half the side.
+            drop_path_rate: Of the last block; it grows linearly from 0 at the first.
+        """
+        super().__init__()
+        self.num_classes, self.num_features, self.head_hidden_size = num_classes, embed_dim, embed_dim
+        self.embed_dim, self.num_prefix_tokens = embed_dim, 0
+        stride, channels = max(1, kernel_size // 2 - 1), [in_chans, *[_INNER] * (conv_layers - 1), embed_dim]
+        self.tokenizer = nn.Sequential(
+            *(
+                layer
+                for i in range(conv_layers)
+                for layer in (
+                    nn.Conv2d(channels[i], channels[i + 1], kernel_size, stride, kernel_size // 2, bias=False),
+                    nn.ReLU(),
+                    nn.MaxPool2d(3, 2, 1),
+                )
+            )
+        )
+        rows, columns = to_2tuple(img_size)
+        for factor in (stride, 2) * conv_layers:  # convolution, pooling; both round up
+            rows, columns = -(-rows // factor), -(-columns // factor)
+        self.grid_size = (rows, columns)
+        self.pos_embed = nn.Parameter(torch.zeros(1, rows * columns, embed_dim))
+        rates = torch.linspace(0, drop_path_rate, depth, device="cpu").tolist()
+        self.blocks = nn.Sequential(*(Block(embed_dim, num_heads, mlp_ratio, rate) for rate in rates))
+        self.norm = nn.LayerNorm(embed_dim)
+        self.attn_pool = nn.Linear(embed_dim, 1)
+        self.head = nn.Linear(embed_dim, num_classes) if num_classes else nn.Identity()
+        self.feature_info = [{"num_chs": embed_dim, "reduction": (2 * stride) ** conv_layers, "module": "norm"}]
+        self.init_weights()
+
+    def init_weights(self) -> None:
+        """As the authors': truncated normal of .02 for linear layers, .2 for positions, He's for convolutions."""
+        trunc_normal_(self.pos_embed, std=0.2)
+        for part in self.modules():
+            if isinstance(part, nn.Linear):
+                trunc_normal_(part.weight, std=0.02)
+                if part.bias is not None:
+                    nn.init.zeros_(part.bias)
+            elif isinstance(part, nn.Conv2d):
+                nn.init.kaiming_normal_(part.weight)
+
+    def no_weight_decay(self) -> set[str]:
+        """Positions."""
+        return {"pos_embed"}
+
+    def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
+        """Layers by name, for layer decay."""
+        return {"stem": r"^tokenizer|pos_embed", "blocks": [(r"^blocks\.(\d+)", None), (r"^norm|attn_pool", (99999,))]}
+
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        """Is left to the caller: blocks are plain modules."""
+        assert not enable, "gradient checkpointing not supported"
+
+    def get_classifier(self) -> nn.Module:
+        """The last layer."""
+        return self.head
+
+    def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
+        """Another last layer; features are always pooled by learned weights."""
+        self.num_classes = num_classes
+        self.head = nn.Linear(self.embed_dim, num_classes) if num_classes else nn.Identity()
+
+    def forward_features(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N D"]:
+        """Normalised tokens, row-major."""
+        x = self.tokenizer(x)
+        grid = (x.shape[2], x.shape[3])
+        positions = self.pos_embed
+        if grid != self.grid_size:
+            positions = resample_abs_pos_embed(positions, list(grid), list(self.grid_size), num_prefix_tokens=0)
+        return self.norm(self.blocks(x.flatten(2).transpose(1, 2) + positions))
+
+    def forward_head(self, x: Float[Tensor, "B N D"], pre_logits: bool = False) -> Float[Tensor, "B E"]:
+        """Tokens pooled by a softmax over them of one learned score each (equations 3 and 4), then the classifier."""
+        pooled = (F.softmax(self.attn_pool(x), dim=1).transpose(1, 2) @ x).squeeze(1)
+        return pooled if pre_logits else self.head(pooled)
+
+    def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B E"]:
+        """Answers, or pooled features where there is no classifier."""
+        return self.forward_head(self.forward_features(x))
+
+
+def _cfg(size: int) -> dict[str, Any]:
+    return {
+        "url": "", "num_classes": 1000, "input_size": (3, size, size), "fixed_input_size": True, "classifier": "head",
+        "first_conv": "tokenizer.0", "mean": (0.5,) * 3, "std": (0.5,) * 3,
+    }  # fmt: skip
+
+
+default_cfgs = generate_default_cfgs({"cct_7_3x1_32": _cfg(32), "cct_14_7x2_224": _cfg(224)})
+
+
+@register_model
+def cct_7_3x1_32(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """CCT-7/3x1 for 32 px: 3.76 million parameters with 10 classes."""
+    return build_model_with_cfg(CompactTransformer, "cct_7_3x1_32", pretrained, **kwargs)
+
+
+@register_model
+def cct_14_7x2_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """CCT-14/7x2 for 224 px: 22.4 million parameters."""
+    sizes = {"img_size": 224, "embed_dim": 384, "depth": 14, "num_heads": 6, "mlp_ratio": 3.0, "kernel_size": 7}
+    return build_model_with_cfg(
+        CompactTransformer, "cct_14_7x2_224", pretrained, **{**sizes, "conv_layers": 2, **kwargs}
+    )
