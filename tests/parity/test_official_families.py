@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ import timm
 import torch
 from safetensors.torch import load_file
 from ssl_vit.models.families.cct import CompactTransformer
-from torch import Tensor
+from ssl_vit.models.families.pvt import PyramidTransformer
+from torch import Tensor, nn
 from torch.testing import assert_close
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -18,7 +20,7 @@ FIXTURES = Path(__file__).parent / "fixtures"
 
 @pytest.mark.parametrize(
     ("name", "classes", "count"),
-    [("cct_7_3x1_32", 10, 3_760_139), ("cct_14_7x2_224", 1000, 22_367_273)],
+    [("cct_7_3x1_32", 10, 3_760_139), ("cct_14_7x2_224", 1000, 22_367_273), ("pvt_tiny", 1000, 13_229_288)],
 )
 def test_parameters_of_published_sizes(name: str, classes: int, count: int) -> None:
     with torch.device("meta"):
@@ -60,3 +62,52 @@ def test_cct(layers: int, size: int, positions: str) -> None:
     expected = {k.removeprefix(f"{positions}."): v for k, v in recorded.items() if k.startswith(f"{positions}.")}
     for key in expected.keys() - {"positional_emb"}:
         assert_close(found[key], expected[key], rtol=0, atol=1e-9, msg=key)
+
+
+def _renamed(key: str, names: tuple[tuple[str, str], ...]) -> str:
+    for theirs, ours in names:
+        key = re.sub(theirs, ours, key)
+    return key
+
+
+def _pvt_name(key: str) -> str:
+    return _renamed(
+        key,
+        (
+            (r"^pvt\.encoder\.", ""), (r"^patch_embeddings\.(\d)\.", r"stages.\1."), (r"\.projection\.", ".proj."),
+            (r"^block\.(\d)\.(\d)\.", r"stages.\1.blocks.\2."), (r"attention\.self\.query", "attn.q"),
+            (r"attention\.self\.sequence_reduction", "attn.sr"), (r"attention\.self\.layer_norm", "attn.norm"),
+            (r"attention\.output\.dense", "attn.proj"), (r"layer_norm_(\d)", r"norm\1"), (r"mlp\.dense", "mlp.fc"),
+            (r"layer_norm", "norm"), (r"position_embeddings", "pos_embed"), (r"^classifier", "head"),
+        ),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("eps", [1e-5, 1e-6])
+def test_pvt(eps: float) -> None:
+    """With the authors' eps of patches and reduced maps, and with that of transformers."""
+    recorded = load_file(FIXTURES / "pvt.safetensors")
+    model = PyramidTransformer(
+        64, 1, 5, (4, 8, 12, 16), (1, 2, 1, 1), (1, 2, 3, 2), mlp_ratios=(4, 4, 2, 2)
+    ).double()  # fmt: skip
+    for part in model.modules():
+        if isinstance(part, nn.LayerNorm) and part.eps == 1e-5:
+            part.eps = eps
+    state = {k.removeprefix("state."): v for k, v in recorded.items() if k.startswith("state.")}
+    for key in [k for k in state if ".self.key." in k]:
+        state[key.replace(".key.", ".kv.")] = torch.cat([state.pop(key), state.pop(key.replace(".key.", ".value."))])
+    names = {k: _pvt_name(k.replace("attention.self.kv", "attn.kv")) for k in state}
+    model.load_state_dict({names[k]: v for k, v in state.items()})
+    images = recorded["images"].requires_grad_()
+    tokens = model.forward_features(images)
+    logits = model.forward_head(tokens)
+    (logits * recorded["probe.logits"]).sum().backward()
+    if eps == 1e-5:
+        assert_close(logits, recorded["official.logits"], rtol=0, atol=1e-9)
+        assert_close(images.grad, recorded["official.grad.images"], rtol=0, atol=1e-9)
+        return
+    assert_close(tokens, recorded["tokens"], rtol=0, atol=1e-9)
+    assert_close(logits, recorded["logits"], rtol=0, atol=1e-9)
+    for key, expected in recorded.items():
+        if key.startswith("grad.") and key != "grad.images" and ".value." not in key:
+            assert_close(model.get_parameter(names[key[5:]]).grad, expected, rtol=0, atol=1e-9, msg=key)
