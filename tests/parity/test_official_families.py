@@ -11,7 +11,9 @@ import timm
 import torch
 from safetensors.torch import load_file
 from ssl_vit.models.families.cct import CompactTransformer
+from ssl_vit.models.families.cvt import ConvolutionalTransformer
 from ssl_vit.models.families.pvt import PyramidTransformer
+from ssl_vit.models.families.t2t import TokensToTokenViT
 from torch import Tensor, nn
 from torch.testing import assert_close
 
@@ -20,7 +22,15 @@ FIXTURES = Path(__file__).parent / "fixtures"
 
 @pytest.mark.parametrize(
     ("name", "classes", "count"),
-    [("cct_7_3x1_32", 10, 3_760_139), ("cct_14_7x2_224", 1000, 22_367_273), ("pvt_tiny", 1000, 13_229_288)],
+    [
+        ("cct_7_3x1_32", 10, 3_760_139),
+        ("cct_14_7x2_224", 1000, 22_367_273),
+        ("pvt_tiny", 1000, 13_229_288),
+        ("cvt_13", 1000, 19_997_480),
+        ("t2t_vit_7", 1000, 4_310_222),
+        ("t2t_vit_14", 1000, 21_545_550),
+        ("t2t_vit_t_14", 1000, 21_541_070),
+    ],
 )
 def test_parameters_of_published_sizes(name: str, classes: int, count: int) -> None:
     with torch.device("meta"):
@@ -111,3 +121,63 @@ def test_pvt(eps: float) -> None:
     for key, expected in recorded.items():
         if key.startswith("grad.") and key != "grad.images" and ".value." not in key:
             assert_close(model.get_parameter(names[key[5:]]).grad, expected, rtol=0, atol=1e-9, msg=key)
+
+
+def _cvt_name(key: str) -> str:
+    return _renamed(
+        key,
+        (
+            (r"^cvt\.encoder\.", ""), (r"embedding\.convolution_embeddings\.", ""), (r"\.layers\.", ".blocks."),
+            (r"attention\.attention\.convolution_projection_(\w)\w+\.convolution_projection\.", r"\1."),
+            (r"attention\.attention\.projection_(\w)\w+\.", r"\1.linear."), (r"attention\.output\.dense", "proj"),
+            (r"\.intermediate\.dense", ".mlp.fc1"), (r"\.output\.dense", ".mlp.fc2"), (r"\.convolution\.", ".conv."),
+            (r"(blocks.*)\.normalization", r"\1.bn"), (r"normalization", "norm"), (r"projection\.", "proj."),
+            (r"layernorm_before", "norm1"), (r"layernorm_after", "norm2"), (r"^layernorm", "norm"),
+            (r"^classifier", "head"),
+        ),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("act", ["gelu", "quick_gelu"])
+def test_cvt(act: str) -> None:
+    """With GELU, as transformers has it, and with QuickGELU, as the authors have it."""
+    recorded = load_file(FIXTURES / "cvt.safetensors")
+    model = ConvolutionalTransformer(3, 5, (8, 12, 16), (1, 2, 3), (1, 2, 4), act=act).double().eval()
+    state = {k.removeprefix("state."): v for k, v in recorded.items() if k.startswith("state.")}
+    model.load_state_dict({_cvt_name(k): v for k, v in state.items()})
+    images = recorded["images"].requires_grad_()
+    tokens = model.forward_features(images)
+    logits = model.forward_head(tokens)
+    (logits * recorded["probe.logits"]).sum().backward()
+    if act == "quick_gelu":
+        assert_close(logits, recorded["official_quickgelu.logits"], rtol=0, atol=1e-9)
+        assert_close(images.grad, recorded["official_quickgelu.grad.images"], rtol=0, atol=1e-9)
+        return
+    assert_close(model.forward_head(tokens, pre_logits=True), recorded["pooled"], rtol=0, atol=1e-9)
+    assert_close(logits, recorded["logits"], rtol=0, atol=1e-9)
+    for key, expected in recorded.items():
+        if key.startswith("grad.") and key != "grad.images":
+            assert_close(model.get_parameter(_cvt_name(key[5:])).grad, expected, rtol=0, atol=1e-9, msg=key)
+
+
+@pytest.mark.parametrize("kind", ["transformer", "performer"])
+def test_t2t(kind: str) -> None:
+    recorded = load_file(FIXTURES / f"t2t_{kind}.safetensors")
+    model = TokensToTokenViT(32, 3, 5, 24, 2, 3, token_dim=8, tokens=kind).double()
+    names = (
+        (r"attention(\d)\.attn\.", r"attention\1."), (r"attention(\d)\.mlp\.0", r"attention\1.mlp.fc1"),
+        (r"attention(\d)\.mlp\.2", r"attention\1.mlp.fc2"),
+    )  # fmt: skip
+    assert_close(model.pos_embed.data, recorded["state.pos_embed"], rtol=0, atol=1e-6)  # recorded in single precision
+    state = {k.removeprefix("state."): v for k, v in recorded.items() if k.startswith("state.")}
+    model.load_state_dict({_renamed(k, names): v for k, v in state.items()})
+    images = recorded["images"].requires_grad_()
+    assert_close(model.tokens_to_token(images)[0], recorded["t2t"], rtol=0, atol=1e-9)
+    tokens = model.forward_features(images)
+    logits = model.forward_head(tokens)
+    (logits * recorded["probe.logits"]).sum().backward()
+    for found, name in ((tokens, "tokens"), (tokens[:, 0], "pooled"), (logits, "logits"), (images.grad, "grad.images")):
+        assert_close(found, recorded[name], rtol=0, atol=1e-9, msg=name)
+    for key, expected in recorded.items():
+        if key.startswith("grad.") and key != "grad.images":
+            assert_close(model.get_parameter(_renamed(key[5:], names)).grad, expected, rtol=0, atol=1e-9, msg=key)

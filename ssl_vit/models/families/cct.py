@@ -6,11 +6,13 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from timm.layers import DropPath, Mlp, resample_abs_pos_embed, to_2tuple, trunc_normal_
+from timm.layers import Mlp, resample_abs_pos_embed, to_2tuple, trunc_normal_
 from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
 from timm.models.vision_transformer import Attention
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from ssl_vit.models.families.manners import Network, described, dropped, linear_rates
 
 _INNER = 64
 """Channels between the convolutions of a tokenizer with several."""
@@ -33,8 +35,7 @@ class Block(nn.Module):
         self.attn = Attention(width, heads, qkv_bias=False)
         self.norm2 = nn.LayerNorm(width)
         self.mlp = Mlp(width, int(width * mlp_ratio))
-        self.drop_path1 = DropPath(drop_path) if drop_path else nn.Identity()
-        self.drop_path2 = DropPath(drop_path) if drop_path else nn.Identity()
+        self.drop_path1, self.drop_path2 = dropped(drop_path), dropped(drop_path)
 
     def forward(self, x: Float[Tensor, "B N D"]) -> Float[Tensor, "B N D"]:
         """Attention, then the MLP."""
@@ -42,8 +43,10 @@ class Block(nn.Module):
         return x + self.drop_path2(self.mlp(x))
 
 
-class CompactTransformer(nn.Module):
+class CompactTransformer(Network):
     """CCT: convolutions and max pooling make the tokens (section 3.3), and learned weights pool them (section 3.2)."""
+
+    num_prefix_tokens = 0
 
     def __init__(
         self,
@@ -73,8 +76,6 @@ class CompactTransformer(nn.Module):
             drop_path_rate: Of the last block; it grows linearly from 0 at the first.
         """
         super().__init__()
-        self.num_classes, self.num_features, self.head_hidden_size = num_classes, embed_dim, embed_dim
-        self.embed_dim, self.num_prefix_tokens = embed_dim, 0
         stride, channels = max(1, kernel_size // 2 - 1), [in_chans, *[_INNER] * (conv_layers - 1), embed_dim]
         self.tokenizer = nn.Sequential(
             *(
@@ -92,45 +93,23 @@ class CompactTransformer(nn.Module):
             rows, columns = -(-rows // factor), -(-columns // factor)
         self.grid_size = (rows, columns)
         self.pos_embed = nn.Parameter(torch.zeros(1, rows * columns, embed_dim))
-        rates = torch.linspace(0, drop_path_rate, depth, device="cpu").tolist()
+        rates = linear_rates(drop_path_rate, depth)
         self.blocks = nn.Sequential(*(Block(embed_dim, num_heads, mlp_ratio, rate) for rate in rates))
-        self.norm = nn.LayerNorm(embed_dim)
         self.attn_pool = nn.Linear(embed_dim, 1)
-        self.head = nn.Linear(embed_dim, num_classes) if num_classes else nn.Identity()
         self.feature_info = [{"num_chs": embed_dim, "reduction": (2 * stride) ** conv_layers, "module": "norm"}]
-        self.init_weights()
+        self.finish(embed_dim, num_classes)
 
     def init_weights(self) -> None:
-        """As the authors': truncated normal of .02 for linear layers, .2 for positions, He's for convolutions."""
+        """As the authors': positions wider than usual, He's for convolutions."""
+        super().init_weights()
         trunc_normal_(self.pos_embed, std=0.2)
-        for part in self.modules():
-            if isinstance(part, nn.Linear):
-                trunc_normal_(part.weight, std=0.02)
-                if part.bias is not None:
-                    nn.init.zeros_(part.bias)
-            elif isinstance(part, nn.Conv2d):
+        for part in self.tokenizer:
+            if isinstance(part, nn.Conv2d):
                 nn.init.kaiming_normal_(part.weight)
-
-    def no_weight_decay(self) -> set[str]:
-        """Positions."""
-        return {"pos_embed"}
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
         """Layers by name, for layer decay."""
         return {"stem": r"^tokenizer|pos_embed", "blocks": [(r"^blocks\.(\d+)", None), (r"^norm|attn_pool", (99999,))]}
-
-    def set_grad_checkpointing(self, enable: bool = True) -> None:
-        """Is left to the caller: blocks are plain modules."""
-        assert not enable, "gradient checkpointing not supported"
-
-    def get_classifier(self) -> nn.Module:
-        """The last layer."""
-        return self.head
-
-    def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
-        """Another last layer; features are always pooled by learned weights."""
-        self.num_classes = num_classes
-        self.head = nn.Linear(self.embed_dim, num_classes) if num_classes else nn.Identity()
 
     def forward_features(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N D"]:
         """Normalised tokens, row-major."""
@@ -146,19 +125,10 @@ class CompactTransformer(nn.Module):
         pooled = (F.softmax(self.attn_pool(x), dim=1).transpose(1, 2) @ x).squeeze(1)
         return pooled if pre_logits else self.head(pooled)
 
-    def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B E"]:
-        """Answers, or pooled features where there is no classifier."""
-        return self.forward_head(self.forward_features(x))
 
-
-def _cfg(size: int) -> dict[str, Any]:
-    return {
-        "url": "", "num_classes": 1000, "input_size": (3, size, size), "fixed_input_size": True, "classifier": "head",
-        "first_conv": "tokenizer.0", "mean": (0.5,) * 3, "std": (0.5,) * 3,
-    }  # fmt: skip
-
-
-default_cfgs = generate_default_cfgs({"cct_7_3x1_32": _cfg(32), "cct_14_7x2_224": _cfg(224)})
+default_cfgs = generate_default_cfgs(
+    {"cct_7_3x1_32": described(32, "tokenizer.0"), "cct_14_7x2_224": described(224, "tokenizer.0")}
+)
 
 
 @register_model

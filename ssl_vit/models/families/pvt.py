@@ -7,10 +7,12 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from timm.layers import DropPath, Mlp, resample_abs_pos_embed, to_2tuple, trunc_normal_
+from timm.layers import Mlp, resample_abs_pos_embed, to_2tuple
 from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from ssl_vit.models.families.manners import Network, described, dropped, linear_rates
 
 _EPS = 1e-6
 """Of norms in blocks and at the end; those of patches and reduced maps keep torch's 1e-5, as in the authors' code."""
@@ -67,8 +69,7 @@ class Block(nn.Module):
         self.attn = ReducedAttention(width, heads, reduction)
         self.norm2 = nn.LayerNorm(width, eps=_EPS)
         self.mlp = Mlp(width, int(width * mlp_ratio))
-        self.drop_path1 = DropPath(drop_path) if drop_path else nn.Identity()
-        self.drop_path2 = DropPath(drop_path) if drop_path else nn.Identity()
+        self.drop_path1, self.drop_path2 = dropped(drop_path), dropped(drop_path)
 
     def forward(self, x: Float[Tensor, "B N D"], grid: tuple[int, int]) -> Float[Tensor, "B N D"]:
         """One layer."""
@@ -116,8 +117,10 @@ class Stage(nn.Module):
         return x, grid
 
 
-class PyramidTransformer(nn.Module):
+class PyramidTransformer(Network):
     """PVT: stages of growing width on maps of falling size; a class token in the last speaks for the image."""
+
+    last_eps = _EPS
 
     def __init__(
         self,
@@ -147,9 +150,7 @@ class PyramidTransformer(nn.Module):
             drop_path_rate: Of the last block; it grows linearly from 0 at the first.
         """
         super().__init__()
-        self.num_classes, self.num_prefix_tokens = num_classes, 1
-        self.embed_dim = self.num_features = self.head_hidden_size = embed_dims[-1]
-        rates = iter(torch.linspace(0, drop_path_rate, sum(depths), device="cpu").tolist())
+        rates = iter(linear_rates(drop_path_rate, sum(depths)))
         rows, columns = to_2tuple(img_size)
         channels, stride, stages, self.feature_info = in_chans, 1, [], []
         for i, width in enumerate(embed_dims):
@@ -160,23 +161,7 @@ class PyramidTransformer(nn.Module):
             self.feature_info.append({"num_chs": width, "reduction": stride, "module": f"stages.{i}"})
             channels = width
         self.stages = nn.ModuleList(stages)
-        self.norm = nn.LayerNorm(self.embed_dim, eps=_EPS)
-        self.head = nn.Linear(self.embed_dim, num_classes) if num_classes else nn.Identity()
-        self.init_weights()
-
-    def init_weights(self) -> None:
-        """As the authors': truncated normal of .02 for linear layers, positions and class token."""
-        for name, weight in self.named_parameters():
-            if name.endswith(("pos_embed", "cls_token")):
-                trunc_normal_(weight, std=0.02)
-        for part in self.modules():
-            if isinstance(part, nn.Linear):
-                trunc_normal_(part.weight, std=0.02)
-                nn.init.zeros_(part.bias)
-
-    def no_weight_decay(self) -> set[str]:
-        """Positions and class token."""
-        return {name for name, _ in self.named_parameters() if name.endswith(("pos_embed", "cls_token"))}
+        self.finish(channels, num_classes)
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
         """Layers by name, for layer decay."""
@@ -187,19 +172,6 @@ class PyramidTransformer(nn.Module):
             ],
         }  # fmt: skip
 
-    def set_grad_checkpointing(self, enable: bool = True) -> None:
-        """Is left to the caller: blocks are plain modules."""
-        assert not enable, "gradient checkpointing not supported"
-
-    def get_classifier(self) -> nn.Module:
-        """The last layer."""
-        return self.head
-
-    def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
-        """Another last layer; the class token is what it reads."""
-        self.num_classes = num_classes
-        self.head = nn.Linear(self.embed_dim, num_classes) if num_classes else nn.Identity()
-
     def forward_features(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N D"]:
         """Normalised tokens of the last stage, the class token first."""
         *before, last = self.stages
@@ -208,23 +180,8 @@ class PyramidTransformer(nn.Module):
             x = x.transpose(1, 2).unflatten(2, grid)
         return self.norm(last(x)[0])
 
-    def forward_head(self, x: Float[Tensor, "B N D"], pre_logits: bool = False) -> Float[Tensor, "B E"]:
-        """The class token, and what the classifier makes of it."""
-        return x[:, 0] if pre_logits else self.head(x[:, 0])
 
-    def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B E"]:
-        """Answers, or pooled features where there is no classifier."""
-        return self.forward_head(self.forward_features(x))
-
-
-def _cfg() -> dict[str, Any]:
-    return {
-        "url": "", "num_classes": 1000, "input_size": (3, 224, 224), "fixed_input_size": True, "classifier": "head",
-        "first_conv": "stages.0.proj", "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225),
-    }  # fmt: skip
-
-
-default_cfgs = generate_default_cfgs({"pvt_tiny": _cfg(), "pvt_small": _cfg()})
+default_cfgs = generate_default_cfgs({name: described(224, "stages.0.proj") for name in ("pvt_tiny", "pvt_small")})
 
 
 @register_model
