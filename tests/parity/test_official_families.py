@@ -12,6 +12,13 @@ import torch
 from safetensors.torch import load_file
 from ssl_vit.models.families.cct import CompactTransformer
 from ssl_vit.models.families.cvt import ConvolutionalTransformer
+from ssl_vit.models.families.dat import (
+    DeformableAttention,
+    DeformableTransformer,
+    WindowAttention,
+    relative_index,
+    seams,
+)
 from ssl_vit.models.families.pvt import PyramidTransformer
 from ssl_vit.models.families.t2t import TokensToTokenViT
 from torch import Tensor, nn
@@ -30,6 +37,8 @@ FIXTURES = Path(__file__).parent / "fixtures"
         ("t2t_vit_7", 1000, 4_310_222),
         ("t2t_vit_14", 1000, 21_545_550),
         ("t2t_vit_t_14", 1000, 21_541_070),
+        ("dat_tiny", 1000, 28_319_138),
+        ("dat_small", 1000, 49_700_402),
     ],
 )
 def test_parameters_of_published_sizes(name: str, classes: int, count: int) -> None:
@@ -181,3 +190,76 @@ def test_t2t(kind: str) -> None:
     for key, expected in recorded.items():
         if key.startswith("grad.") and key != "grad.images":
             assert_close(model.get_parameter(_renamed(key[5:], names)).grad, expected, rtol=0, atol=1e-9, msg=key)
+
+
+def _dat_name(key: str) -> str:
+    key = re.sub(r"layer_norms\.(\d+)\.norm", lambda m: f"{int(m[1]) // 2}.norm{int(m[1]) % 2 + 1}", key)
+    return _renamed(
+        key,
+        (
+            (r"^patch_proj", "stem"), (r"^down_projs", "downs"), (r"attns\.(\d+)\.", r"\1.attn."), (r"proj_qkv", "qkv"),
+            (r"mlps\.(\d+)\.chunk\.linear", r"\1.fc"), (r"\.norm\.", "."), (r"^cls_head", "head"),
+            (r"^cls_norm", "norm"),
+        ),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("zero", ["", "zero."])
+def test_dat(zero: str) -> None:
+    """Whole networks, also with offsets of 0, which is not the identity."""
+    recorded = load_file(FIXTURES / "dat.safetensors")
+    model = DeformableTransformer(
+        32, 3, 5, 2, 4, ("LS", "L", "LD", "D"), (1, 2, 4, 8), (4, 4, 4, 2), (1, 1, 2, 4), mlp_ratio=2
+    ).double()  # fmt: skip
+    state = {k.removeprefix("state."): v for k, v in recorded.items() if k.startswith("state.")}
+    names = dict[str, str]()
+    for key in state:
+        found = _dat_name(key)
+        windowed = (
+            isinstance(model.get_submodule(found.rpartition(".attn.")[0] + ".attn"), WindowAttention)
+            if ".attn." in found
+            else False
+        )
+        names[key] = found.replace("proj_out", "proj") if windowed else found
+    for key, value in state.items():
+        if key.endswith("relative_position_index"):
+            assert torch.equal(value, relative_index(4 if len(value) == 16 else 2))
+        elif key.endswith("attn_mask"):
+            assert torch.equal(value, seams(16, 16, 4, 2).to(value))
+    buffers = ("relative_position_index", "attn_mask")
+    model.load_state_dict({names[k]: v for k, v in state.items() if not k.endswith(buffers)})
+    if zero:
+        for part in model.modules():
+            if isinstance(part, DeformableAttention):
+                nn.init.zeros_(part.conv_offset[3].weight)
+    images = recorded["images"].requires_grad_()
+    features = model.forward_features(images)
+    logits = model.forward_head(features)
+    (logits * recorded["probe.logits"]).sum().backward()
+    pooled = model.forward_head(features, pre_logits=True)
+    for found, name in ((features, "map"), (pooled, "pooled"), (logits, "logits"), (images.grad, "grad.images")):
+        assert_close(found, recorded[zero + name], rtol=0, atol=1e-9, msg=name)
+    for key, expected in recorded.items():
+        if key.startswith(f"{zero}grad.") and not key.endswith("images"):
+            name = names[key.removeprefix(f"{zero}grad.")]
+            assert_close(model.get_parameter(name).grad, expected, rtol=0, atol=1e-9, msg=key)
+
+
+def test_deformable_attention_alone() -> None:
+    recorded = load_file(FIXTURES / "dat_attention.safetensors")
+    for zero in ("", "zero."):
+        model = DeformableAttention(12, 4, 2, 6, 5, 2).double()
+        model.rpe_table = nn.Parameter(torch.zeros(4, 11, 15, dtype=torch.float64))
+        state = {k.removeprefix("v1.state."): v for k, v in recorded.items() if k.startswith("v1.state.")}
+        model.load_state_dict({k.replace(".norm.", "."): v for k, v in state.items()})
+        if zero:
+            nn.init.zeros_(model.conv_offset[3].weight)
+        x = recorded["x"].clone().requires_grad_()
+        y = model(x)
+        (y * recorded["probe.y"]).sum().backward()
+        assert_close(y, recorded[f"v1.{zero}y"], rtol=0, atol=1e-9)
+        assert_close(x.grad, recorded[f"v1.{zero}grad.x"], rtol=0, atol=1e-9)
+        for key, expected in recorded.items():
+            if key.startswith(f"v1.{zero}grad.") and not key.endswith(".x"):
+                name = key.removeprefix(f"v1.{zero}grad.").replace(".norm.", ".")
+                assert_close(model.get_parameter(name).grad, expected, rtol=0, atol=1e-9, msg=key)
