@@ -156,7 +156,7 @@ class ConvolutionalTransformer(Network):
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
         """Layers by name, for layer decay."""
         return {
-            "stem": r"^stages\.0\.(proj|norm)",
+            "stem": r"^stages\.0\.(?:proj|norm)",
             "blocks": [(r"^stages\.(\d+)\.blocks\.(\d+)", None), (r"^stages\.(\d+)\.", (0,)), (r"^norm", (99999,))],
         }
 

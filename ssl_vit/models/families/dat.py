@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from timm.layers import LayerNorm2d, trunc_normal_
 from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
 from torch import Tensor, nn
@@ -31,7 +31,7 @@ class WindowAttention(nn.Module):
         Args:
             width: D.
             heads: Divide D.
-            window: Side of a window in places; it divides the sides of the map.
+            window: Side of a window in places; it divides the sides of larger maps.
             shifted: By half a window, rounded up.
         """
         super().__init__()
@@ -43,28 +43,29 @@ class WindowAttention(nn.Module):
     def forward(self, x: Float[Tensor, "B D H W"]) -> Float[Tensor, "B D H W"]:
         """The attended map."""
         rows, columns = x.shape[2], x.shape[3]
-        x = x.roll((-self.shift, -self.shift), (2, 3)) if self.shift else x
-        w = self.window
+        w = min(self.window, rows, columns)  # a map smaller than a window is one
+        shift = self.shift if w < max(rows, columns) else 0
+        x = x.roll((-shift, -shift), (2, 3)) if shift else x
         windows = x.unflatten(2, (-1, w)).unflatten(4, (-1, w)).permute(0, 2, 4, 3, 5, 1)  # B, rows, columns, w, w, D
         q, k, v = (
             self.qkv(windows.reshape(-1, w * w, x.shape[1])).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         )
-        index = relative_index(w).to(x.device)
+        index = relative_index(w, self.window).to(x.device)
         bias = self.relative_position_bias_table[index.flatten()].unflatten(0, index.shape).permute(2, 0, 1)
-        if self.shift:
-            seam = seams(rows, columns, w, self.shift).to(x)  # windows, places, places
+        if shift:
+            seam = seams(rows, columns, w, shift).to(x)  # windows, places, places
             bias = (bias + seam[:, None]).repeat(len(x), 1, 1, 1)
         made = self.proj(F.scaled_dot_product_attention(q, k, v, attn_mask=bias.to(q)).transpose(1, 2).flatten(2))
         made = made.reshape(windows.shape).permute(0, 5, 1, 3, 2, 4).reshape(x.shape)
-        return made.roll((self.shift, self.shift), (2, 3)) if self.shift else made
+        return made.roll((shift, shift), (2, 3)) if shift else made
 
 
 @lru_cache(maxsize=8)
-def relative_index(window: int) -> Tensor:
-    """Which row of a table of biases belongs to each pair of places of a window."""
+def relative_index(window: int, largest: int) -> Int[Tensor, "N N"]:
+    """Which row of a table of biases, made for windows of the largest side, belongs to each pair of places of one."""
     places = torch.stack(torch.meshgrid(*[torch.arange(window, device="cpu")] * 2, indexing="ij")).flatten(1)
-    apart = places[:, :, None] - places[:, None] + window - 1
-    return apart[0] * (2 * window - 1) + apart[1]
+    apart = places[:, :, None] - places[:, None] + largest - 1
+    return apart[0] * (2 * largest - 1) + apart[1]
 
 
 @lru_cache(maxsize=32)

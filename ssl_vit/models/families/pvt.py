@@ -166,7 +166,7 @@ class PyramidTransformer(Network):
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
         """Layers by name, for layer decay."""
         return {
-            "stem": r"^stages\.0\.(proj|norm|pos_embed)",
+            "stem": r"^stages\.0\.(?:proj|norm|pos_embed)",
             "blocks": [
                 (r"^stages\.(\d+)\.blocks\.(\d+)", None), (r"^stages\.(\d+)\.", (0,)), (r"^norm", (99999,)),
             ],

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from timm.layers import Mlp, resample_abs_pos_embed, to_2tuple
@@ -15,8 +15,9 @@ from torch.nn import functional as F
 
 from ssl_vit.models.families.manners import Network, described, linear_rates
 
+Split = tuple[int, int, int] | list[int]
+"""Side, stride and padding of a soft split (section 3.1)."""
 _SPLITS = ((7, 4, 2), (3, 2, 1), (3, 2, 1))
-"""Side, stride and padding of the soft splits (section 3.1)."""
 
 
 class TokenTransformer(nn.Module):
@@ -46,6 +47,7 @@ class TokenPerformer(nn.Module):
     """The same with attention by random features (Choromanski et al. 2021), linear in the number of tokens."""
 
     w: Tensor
+    """Directions, drawn once and never trained."""
 
     def __init__(self, wide: int, width: int) -> None:
         """Builds it.
@@ -59,7 +61,7 @@ class TokenPerformer(nn.Module):
         self.kqv, self.proj = nn.Linear(wide, 3 * width), nn.Linear(width, width)
         self.mlp = Mlp(width, width)
         features = width // 2
-        self.w = nn.Parameter(nn.init.orthogonal_(torch.empty(features, width)) * features**0.5, requires_grad=False)
+        self.register_buffer("w", nn.init.orthogonal_(torch.empty(features, width)) * features**0.5)
 
     def features(self, x: Float[Tensor, "B N D"]) -> Float[Tensor, "B N F"]:
         """Positive random features of the softmax kernel."""
@@ -78,7 +80,9 @@ class TokenPerformer(nn.Module):
 class TokensToToken(nn.Module):
     """Two rounds of soft split and token attention, and a last split."""
 
-    def __init__(self, channels: int, width: int, token_dim: int, kind: type[nn.Module]) -> None:
+    def __init__(
+        self, channels: int, width: int, token_dim: int, kind: type[nn.Module], splits: Sequence[Split]
+    ) -> None:
         """Builds it.
 
         Args:
@@ -86,15 +90,18 @@ class TokensToToken(nn.Module):
             width: D of the tokens that go out.
             token_dim: Of the tokens in between.
             kind: TokenTransformer or TokenPerformer.
+            splits: Three.
         """
         super().__init__()
-        self.attention1 = kind(channels * _SPLITS[0][0] ** 2, token_dim)
-        self.attention2 = kind(token_dim * _SPLITS[1][0] ** 2, token_dim)
-        self.project = nn.Linear(token_dim * _SPLITS[2][0] ** 2, width)
+        self.splits = splits
+        self.attention1 = kind(channels * splits[0][0] ** 2, token_dim)
+        self.attention2 = kind(token_dim * splits[1][0] ** 2, token_dim)
+        self.project = nn.Linear(token_dim * splits[2][0] ** 2, width)
 
     def forward(self, x: Float[Tensor, "B C H W"]) -> tuple[Float[Tensor, "B N D"], tuple[int, int]]:
         """Tokens, and rows and columns of their places."""
-        for (side, stride, padding), attention in zip(_SPLITS, (self.attention1, self.attention2, None), strict=True):
+        kinds = (self.attention1, self.attention2, None)
+        for (side, stride, padding), attention in zip(self.splits, kinds, strict=True):
             grid = tuple((n + 2 * padding - side) // stride + 1 for n in x.shape[2:])
             split = F.unfold(x, side, stride=stride, padding=padding).transpose(1, 2)
             if attention is not None:
@@ -106,6 +113,7 @@ class TokensToTokenViT(Network):
     """T2T-ViT: a plain transformer on those tokens, with fixed sine positions."""
 
     learned_tables = ("cls_token",)
+    pos_embed: Tensor
 
     def __init__(
         self,
@@ -118,6 +126,7 @@ class TokensToTokenViT(Network):
         mlp_ratio: float | int = 2,
         token_dim: int = 64,
         tokens: str = "performer",
+        splits: Sequence[Split] = _SPLITS,
         drop_path_rate: float = 0.0,
     ) -> None:
         """Builds a network.
@@ -132,15 +141,18 @@ class TokensToTokenViT(Network):
             mlp_ratio: Hidden units of an MLP for each of D.
             token_dim: Width of tokens while they are made.
             tokens: How they attend then: performer or transformer.
+            splits: Side, stride and padding of the three soft splits.
             drop_path_rate: Of the last block; it grows linearly from 0 at the first.
         """
         super().__init__()
         kinds = {"performer": TokenPerformer, "transformer": TokenTransformer}
-        self.tokens_to_token = TokensToToken(in_chans, embed_dim, token_dim, kinds[tokens])
-        stride = 16
-        self.grid_size = tuple(-(-side // stride) for side in to_2tuple(img_size))
+        self.tokens_to_token = TokensToToken(in_chans, embed_dim, token_dim, kinds[tokens], splits)
+        sides, stride = to_2tuple(img_size), 1
+        for side, step, padding in splits:
+            sides, stride = tuple((n + 2 * padding - side) // step + 1 for n in sides), stride * step
+        self.grid_size = sides
         positions = sinusoid(1 + self.grid_size[0] * self.grid_size[1], embed_dim)
-        self.pos_embed = nn.Parameter(positions[None], requires_grad=False)
+        self.register_buffer("pos_embed", positions[None])
         self.cls_token = nn.Parameter(torch.zeros(1, 1, embed_dim))
         rates = linear_rates(drop_path_rate, depth)
         self.blocks = nn.Sequential(
@@ -171,9 +183,9 @@ def sinusoid(count: int, width: int) -> Float[Tensor, "N D"]:
         count: N.
         width: D.
     """
-    angles = np.arange(count)[:, None] / 10000 ** (2 * (np.arange(width) // 2) / width)
-    angles[:, 0::2], angles[:, 1::2] = np.sin(angles[:, 0::2]), np.cos(angles[:, 1::2])
-    return torch.from_numpy(angles).float()
+    column = torch.arange(width, dtype=torch.float64)
+    angles = torch.arange(count)[:, None] / 10000 ** (2 * (column // 2) / width)
+    return torch.where(column % 2 == 0, angles.sin(), angles.cos()).float()
 
 
 default_cfgs = generate_default_cfgs({name: described(224, "") for name in ("t2t_vit_7", "t2t_vit_14", "t2t_vit_t_14")})
