@@ -75,7 +75,23 @@ def _cct(width: int, depth: int) -> dict[str, Any]:
     return {"embed_dim": width, "depth": depth, "num_heads": 4, "mlp_ratio": 4.0, "conv_layers": 2}
 
 
-_CCT = "cct_7_3x1_32"
+def _cvt(widths: list[int], depths: list[int]) -> dict[str, Any]:
+    heads = [width // 32 for width in widths]
+    return {"embed_dims": widths, "depths": depths, "num_heads": heads, "patches": [[3, 2, 1], [3, 2, 1]]}
+
+
+def _t2t(width: int, depth: int) -> dict[str, Any]:
+    sizes = {"embed_dim": width, "depth": depth, "num_heads": 4, "mlp_ratio": 4, "token_dim": 16}
+    return {**sizes, "splits": [[3, 1, 1], [3, 2, 1], [3, 2, 1]]}
+
+
+def _dat(width: int, stages: list[str]) -> dict[str, Any]:
+    heads = [width // 32, width // 16]
+    sizes = {"patch_size": 2, "embed_dim": width, "stages": stages, "num_heads": heads}
+    return {**sizes, "window_sizes": [4, 4], "groups": [1, width // 32]}
+
+
+_CCT, _CVT, _T2T, _DAT = "cct_7_3x1_32", "cvt_13", "t2t_vit_7", "dat_tiny"
 _SWIN, _PVT = "swin_tiny_patch4_window7_224", "pvt_v2_b0"
 _CONVNEXT, _HYBRID = "convnext_atto", "vit_tiny_r_s16_p8_224"
 _BEIT, _RELATIVE = "beit_base_patch16_224", "vit_relpos_small_patch16_224"
@@ -84,19 +100,25 @@ _AT_32 = {
     "swin": "patches of 2 px, windows of 4 x 4",
     "hybrid": "a token for 4 x 4 px, behind convolutions that see the whole image",
     "convnext": "four stages from single pixels on, the last of 8 x 8 px",
-    "pvt": "two stages, the last of 8 x 8 px",
+    "pvt": "two stages, the last of 8 x 8 px with a class token",
+    "pvtv2": "two stages, the last of 8 x 8 px, overlapping patches",
     "beit": "patches of 4 px, relative positions, layer scale",
     "relpos": "patches of 4 px, relative positions by an MLP, no class token",
     "distilled": "patches of 4 px, a second class token",
     "cct": "tokens for 4 x 4 px by two convolutions, no class token",
+    "cvt": "two stages, the last of 4 x 4 px, queries and keys by convolutions",
+    "t2t": "tokens for 4 x 4 px from overlapping neighbours",
+    "dat": "windows of 4 x 4, then deformable attention on 4 x 4 px",
 }
 _OTHERS = [
     ("swin_micro", _SWIN, _swin(32, [2, 4])),
     ("swin_mini", _SWIN, _swin(48, [2, 2, 2])),
     ("convnext_micro", _CONVNEXT, {"patch_size": 1, "depths": [1, 1, 2, 1], "dims": [16, 32, 64, 112]}),
     ("convnext_mini", _CONVNEXT, {"patch_size": 1, "depths": [2, 2, 4, 2], "dims": [40, 80, 120, 176]}),
-    ("pvt_micro", _PVT, _pvt([32, 64], [2, 3])),
-    ("pvt_mini", _PVT, _pvt([64, 128], [2, 5])),
+    ("pvt_micro", "pvt_tiny", {**_pvt([32, 64], [2, 3]), "patch_sizes": [4, 2]}),
+    ("pvt_mini", "pvt_tiny", {**_pvt([64, 128], [2, 5]), "patch_sizes": [4, 2]}),
+    ("pvtv2_micro", _PVT, _pvt([32, 64], [2, 3])),
+    ("pvtv2_mini", _PVT, _pvt([64, 128], [2, 5])),
     ("hybrid_micro", _HYBRID, _tokens(64, 4, patch=1)),
     ("hybrid_mini", _HYBRID, _tokens(128, 6, patch=1)),
     ("beit_micro", _BEIT, _tokens(64, 4)),
@@ -107,6 +129,12 @@ _OTHERS = [
     ("distilled_mini", _DISTILLED, _tokens(128, 6)),
     ("cct_micro", _CCT, _cct(64, 4)),
     ("cct_mini", _CCT, _cct(128, 6)),
+    ("cvt_micro", _CVT, _cvt([32, 64], [1, 3])),
+    ("cvt_mini", _CVT, _cvt([64, 128], [1, 5])),
+    ("t2t_micro", _T2T, _t2t(64, 4)),
+    ("t2t_mini", _T2T, _t2t(128, 6)),
+    ("dat_micro", _DAT, _dat(32, ["LS", "LDLD"])),
+    ("dat_mini", _DAT, _dat(64, ["LS", "LDLDLD"])),
 ]
 FAMILIES = {name: Family(name, timm_name, args, _AT_32[name.partition("_")[0]]) for name, timm_name, args in _OTHERS}
 """By short name. Parameters are within a fifth of vit_micro's (0.21 M) and vit_mini's (1.2 M); all read 8 px."""
