@@ -17,7 +17,7 @@ from ssl_vit.atlas.groups import Clusters, clusters
 from ssl_vit.atlas.pictures import COLUMNS, Sheets, draw_sheets
 from ssl_vit.configs import AtlasConfig
 from ssl_vit.data.images import ImageSet
-from ssl_vit.data.sources.known import Known
+from ssl_vit.data.sources.known import KnownLabels
 from ssl_vit.data.targets import strata
 from ssl_vit.evaluation.embedding import Embedded
 from ssl_vit.evaluation.knn import neighbours
@@ -34,7 +34,7 @@ class Atlas:
     """What the page says and draws; positions count all embedded images."""
 
     images: ImageSet
-    known: Known | None
+    known: KnownLabels | None
     places: Float[np.ndarray, "n 2"]
     """On the map, in a square of side 1."""
     map_words: str

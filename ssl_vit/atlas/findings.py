@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 
 from ssl_vit.data.images import ImageSet
-from ssl_vit.data.sources.known import Known
+from ssl_vit.data.sources.known import KnownLabels
 from ssl_vit.leaks.duplicates import CHANGES
 from ssl_vit.leaks.looking import look, number_rows
 
@@ -100,7 +100,7 @@ def outliers(similarity: Float[np.ndarray, "n k"], most: int) -> list[Outlier]:
     return [Outlier(int(i), float(away[i] / usual)) for i in np.argsort(-away, kind="stable")[:most]]
 
 
-def contradicted(known: Known | None, near: Int[np.ndarray, "n k"], most: int) -> list[Contradicted]:
+def contradicted(known: KnownLabels | None, near: Int[np.ndarray, "n k"], most: int) -> list[Contradicted]:
     """Images of a class most of whose neighbours are of one other class, the clearest first.
 
     Args:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from ssl_vit.configs.data import DataConfig
-from ssl_vit.configs.facts import NO_EFFECT, Range
+from ssl_vit.configs.facts import SAME_RUN, Range
 from ssl_vit.configs.model import ModelConfig
 from ssl_vit.core.errors import UserError, did_you_mean
 
@@ -16,12 +16,12 @@ from ssl_vit.core.errors import UserError, did_you_mean
 class LooksConfig:
     """What the doctor looks at, and for whom."""
 
-    method: Annotated[str, NO_EFFECT] = "mae"
+    method: str = "mae"
     """The method whose views, length and time are shown: mae, dino, simmim, lejepa."""
-    decoded: Annotated[int, Range(1), NO_EFFECT] = 10_000
+    decoded: Annotated[int, Range(1)] = 10_000
     """Images that are decoded at most, evenly spaced; large ones fewer, so that a look takes seconds. Headers are read
     of all."""
-    seconds: Annotated[float, Range(0), NO_EFFECT] = 5.0
+    seconds: Annotated[float, Range(0)] = 5.0
     """Time that training is tried for, to tell how long all of it will take; 0: it is not tried."""
 
 
@@ -31,7 +31,7 @@ class DoctorRecipe:
 
     BARE: ClassVar[str] = "data.path"
     """What a first word without an option's name is."""
-    preset: str | None = None
+    preset: Annotated[str | None, SAME_RUN] = None
     """What fills the options left open: digits, px32, px64, px96, px128, px224; default: chosen by the images' size.
     Without a value: prints all of them."""
     out: str | None = None

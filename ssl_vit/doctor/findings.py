@@ -58,16 +58,6 @@ def listed(words: list[str], most: int = 5) -> str:
     return ", ".join(words[:most]) + more
 
 
-def counted(number: int, what: str) -> str:
-    """Such as "1 image" and "2,000 images".
-
-    Args:
-        number: How many.
-        what: One of them.
-    """
-    return f"{number:,} {what}{'s' * (number != 1)}"
-
-
 def share(part: float, whole: float) -> str:
     """A part in percent, never 0 where there is some."""
     value = 100 * part / max(1e-9, whole)

@@ -17,7 +17,8 @@ from ssl_vit.data.decoding import deep
 from ssl_vit.data.decoding.decode import open_image
 from ssl_vit.data.decoding.formats import Header, Raw, Unreadable
 from ssl_vit.data.images import Rows
-from ssl_vit.doctor.findings import Findings, counted, listed, share
+from ssl_vit.doctor.findings import Findings, listed, share
+from ssl_vit.leaks.relations import counted
 
 _AT_ONCE = 256
 _MODES = {

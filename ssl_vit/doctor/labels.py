@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from ssl_vit.data.sources.part import Part
-from ssl_vit.doctor.findings import Findings, counted, listed
-from ssl_vit.report.cells import Cell, table
+from ssl_vit.doctor.findings import Findings, listed
+from ssl_vit.leaks.relations import counted
+from ssl_vit.report.cells import Row, table
 from ssl_vit.report.page.blocks import Block, Fold
 
 _UNEVEN = 3.0
@@ -76,8 +77,8 @@ def _numbers(found: Findings, values: np.ndarray, names: Sequence[str]) -> Findi
 def _table(names: Sequence[str], counts: np.ndarray, splits: list[str], order: np.ndarray) -> Block:
     whole = counts.sum(axis=0)
     several = len(splits) > 1
-    rows: list[list[Cell | str]] = []
-    for c in order.tolist():
+    rows: list[Row] = []
+    for c in map(int, order):
         apart = [f"{row[c]:,}" for row in counts] if several else []
         rows.append([names[c], *apart, f"{whole[c]:,}", f"{100 * whole[c] / whole.sum():.1f} %"])
     made = table(("class", *(splits if several else ()), "images", "share"), rows, 1, head="Images of each class")

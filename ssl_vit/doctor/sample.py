@@ -12,9 +12,10 @@ from jaxtyping import Float, Int, UInt8
 
 from ssl_vit.data.decoding.formats import Pixels, Unreadable
 from ssl_vit.data.images import ImageSet
-from ssl_vit.doctor.findings import Findings, counted, listed, share
+from ssl_vit.doctor.findings import Findings, listed, share
 from ssl_vit.leaks.audit import picture
 from ssl_vit.leaks.duplicates import SIDE, near_duplicates, thumbnail
+from ssl_vit.leaks.relations import counted
 from ssl_vit.report.page.blocks import Pairs, Picture
 
 _PIXELS = 400_000_000

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from ssl_vit.configs import DataConfig, EmbedConfig, LabelledDataConfig, PoolConfig, SourceConfig
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
-from ssl_vit.data.sources.known import Known, open_known
+from ssl_vit.data.sources.known import KnownLabels, open_known
 from ssl_vit.data.sources.opening import same_source
 from ssl_vit.evaluation.features import backbone_extractor, images_at_once
 from ssl_vit.evaluation.session import check_format
@@ -27,7 +27,7 @@ class Embedded(NamedTuple):
     images: ImageSet
     """Those that could be read, without labels."""
     x: Float[np.ndarray, "n D"]
-    known: Known | None
+    known: KnownLabels | None
     """Their labels, where any has one."""
     unreadable: tuple[str, ...]
     """Images that could not be read, and why; they are not in here."""

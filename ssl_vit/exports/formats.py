@@ -136,7 +136,7 @@ def _run_timm(folder: Path, images: Tensor) -> Tensor:
 
 
 def _run_transformers(folder: Path, images: Tensor) -> Tensor:
-    import transformers
+    import transformers  # pyright: ignore[reportMissingImports] - the extra
 
     transformers.utils.logging.disable_progress_bar()
     answers = read_config(folder)["num_classes"]
@@ -166,7 +166,7 @@ def _write_onnx(model: nn.Module, images: Tensor, folder: Path) -> None:
 
 
 def _run_onnx(folder: Path, images: Tensor) -> Tensor:
-    import onnxruntime
+    import onnxruntime  # pyright: ignore[reportMissingImports] - the extra
 
     session = onnxruntime.InferenceSession(os.fspath(folder / "model.onnx"), providers=["CPUExecutionProvider"])
     return torch.from_numpy(session.run(None, {"images": images.numpy()})[0])

@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from PIL import Image
 
@@ -24,6 +23,7 @@ from ssl_vit.core.errors import UserError
 from ssl_vit.core.notices import say_once
 from ssl_vit.data.decoding.decode import decode
 from ssl_vit.data.decoding.formats import Pixels
+from ssl_vit.data.decoding.visible import visible
 from ssl_vit.data.images import ImageSet
 from ssl_vit.leaks.relations import SETS, Finding, Kind, Twin, counted, relations
 
@@ -198,17 +198,8 @@ def _example(sets: dict[str, ImageSet], finding: Finding, twin: Twin) -> Example
 
 
 def picture(pixels: Pixels) -> bytes:
-    """A PNG with a longer side of 96 pixels, for people.
-
-    Args:
-        pixels: uint8 or uint16, [C, H, W]. 8-bit grey and RGB are shown as they are; of all others the first three
-            channels, or the first where there are not three, each stretched from its 1st to its 99th percentile.
-    """
-    shown = pixels[:3] if len(pixels) >= 3 else pixels[:1]
-    if pixels.dtype != np.uint8 or len(pixels) not in (1, 3):
-        low, high = np.percentile(shown, (1, 99), axis=(1, 2))[:, :, None, None]
-        shown = np.rint(np.clip((shown - low) / np.maximum(high - low, 1), 0, 1) * 255).astype(np.uint8)
-    image = Image.fromarray(shown[0] if len(shown) == 1 else np.ascontiguousarray(shown.transpose(1, 2, 0)))
+    """A PNG with a longer side of 96 pixels, for people: what ``visible`` makes of pixels [C, H, W]."""
+    image = visible(pixels)
     scale = _LONGEST / max(image.size)
     kernel = Image.Resampling.NEAREST if max(image.size) <= _TINY else Image.Resampling.BICUBIC
     file = io.BytesIO()

@@ -20,7 +20,7 @@ from ssl_vit.configs import AtlasConfig
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.decoding.formats import Format
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
-from ssl_vit.data.sources.known import Known
+from ssl_vit.data.sources.known import KnownLabels
 from ssl_vit.evaluation.embedding import Embedded
 
 RNG = np.random.default_rng(0)
@@ -146,11 +146,11 @@ def test_a_label_that_neighbours_contradict() -> None:
     labels = which.copy()
     labels[5], labels[30] = 1, -1
     near = nearest_others(x, 10)[1]
-    found = contradicted(Known("class", ("a", "b"), labels), near, 9)
+    found = contradicted(KnownLabels("class", ("a", "b"), labels), near, 9)
     assert [(c.image, c.label, c.others) for c in found] == [(5, 1, 0)]
     assert found[0].votes == found[0].of == 10
     assert contradicted(None, near, 9) == []
-    assert contradicted(Known("regression", ("a",), labels[:, None].astype(float)), near, 9) == []
+    assert contradicted(KnownLabels("regression", ("a",), labels[:, None].astype(float)), near, 9) == []
 
 
 def test_copies_exact_ones_first_and_none_in_noise() -> None:
@@ -195,14 +195,14 @@ def unpacked(text: str, kind: str) -> np.ndarray:
     return np.frombuffer(base64.b64decode(text), kind)
 
 
-def made(count: int, cfg: AtlasConfig, known: Known | None):
+def made(count: int, cfg: AtlasConfig, known: KnownLabels | None):
     x, _ = islands(count // 4)
     return survey(Embedded(image_set(noise(len(x))), x, known, ()), cfg, 0)
 
 
 def test_what_the_page_reads_agrees_with_what_was_found() -> None:
     labels = np.arange(80) % 3 - 1
-    atlas = made(80, AtlasConfig(map="pca", neighbours=5), Known("class", ("a", "</script>"), labels))
+    atlas = made(80, AtlasConfig(map="pca", neighbours=5), KnownLabels("class", ("a", "</script>"), labels))
     told = data(atlas)
     assert (told["count"], len(told["names"]), told["neighbours"]) == (80, 80, 5)
     assert unpacked(told["near"], "<u2").reshape(80, 5).tolist() == atlas.near.tolist()
@@ -243,11 +243,11 @@ def test_a_sample_is_pictured_where_there_are_more_and_what_stands_out_is_in_it(
 @pytest.mark.parametrize(
     ("known", "field"),
     [
-        (Known("multilabel", ("x", "y"), np.array([[1.0, 0], [1, 1], [0, 0], [np.nan, np.nan]] * 10)), "label"),
-        (Known("regression", ("age",), np.array([[0.5], [1.5], [2.5], [np.nan]] * 10)), "value"),
+        (KnownLabels("multilabel", ("x", "y"), np.array([[1.0, 0], [1, 1], [0, 0], [np.nan, np.nan]] * 10)), "label"),
+        (KnownLabels("regression", ("age",), np.array([[0.5], [1.5], [2.5], [np.nan]] * 10)), "value"),
     ],
 )  # fmt: skip
-def test_labels_of_every_kind_become_colours(known: Known, field: str) -> None:
+def test_labels_of_every_kind_become_colours(known: KnownLabels, field: str) -> None:
     told = data(made(40, AtlasConfig(map="pca"), known))
     if field == "label":
         assert unpacked(told["label"], "<i2")[:4].tolist() == [0, 1, 2, -1]

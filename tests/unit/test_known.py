@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from ssl_vit.configs import DataConfig
 from ssl_vit.core.errors import UserError
-from ssl_vit.data.sources.known import Known, open_known
+from ssl_vit.data.sources.known import KnownLabels, open_known
 
 
 def save(path: Path, level: int = 0) -> None:
@@ -18,14 +18,14 @@ def save(path: Path, level: int = 0) -> None:
 
 
 def test_columns_of_every_kind() -> None:
-    classes = Known("class", ("a", "b"), np.array([1, -1, 0]))
+    classes = KnownLabels("class", ("a", "b"), np.array([1, -1, 0]))
     assert classes.given.tolist() == [True, False, True]
     assert classes.columns() == {"label": ["b", None, "a"]}
-    several = Known("multilabel", ("x", "y"), np.array([[1.0, 1.0], [np.nan, np.nan], [0.0, 0.0]]))
+    several = KnownLabels("multilabel", ("x", "y"), np.array([[1.0, 1.0], [np.nan, np.nan], [0.0, 0.0]]))
     assert several.columns() == {"label": ["x;y", None, ""]}
-    one = Known("regression", ("age",), np.array([[0.5], [np.nan]]))
+    one = KnownLabels("regression", ("age",), np.array([[0.5], [np.nan]]))
     assert one.columns() == {"label": [0.5, None]}
-    two = Known("regression", ("age", "size"), np.array([[0.5, 2.0], [np.nan, np.nan]]))
+    two = KnownLabels("regression", ("age", "size"), np.array([[0.5, 2.0], [np.nan, np.nan]]))
     assert two.columns() == {"label age": [0.5, None], "label size": [2.0, None]}
     assert two.subset(np.array([1])).columns() == {"label age": [None], "label size": [None]}
 

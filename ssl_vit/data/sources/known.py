@@ -15,7 +15,7 @@ from ssl_vit.data.sources.opening import open_images, shown_splits
 from ssl_vit.data.targets import Kind
 
 
-class Known(NamedTuple):
+class KnownLabels(NamedTuple):
     """Labels of images, some of which may have none."""
 
     kind: Kind
@@ -29,7 +29,7 @@ class Known(NamedTuple):
         """Bool[n]: which images have a label."""
         return np.asarray(self.values >= 0 if self.kind == "class" else ~np.isnan(self.values).any(axis=1))
 
-    def subset(self, positions: np.ndarray) -> Known:
+    def subset(self, positions: np.ndarray) -> KnownLabels:
         """Of the images at these positions."""
         return self._replace(values=self.values[positions])
 
@@ -53,7 +53,7 @@ class Known(NamedTuple):
         }
 
 
-def open_known(data: DataConfig) -> tuple[ImageSet, Known | None]:
+def open_known(data: DataConfig) -> tuple[ImageSet, KnownLabels | None]:
     """Every image of a source, as ``open_images``, and the labels of those that have one.
 
     Labels that cannot be read are left out with a note, unless the command line said which they are.
@@ -78,7 +78,7 @@ def open_known(data: DataConfig) -> tuple[ImageSet, Known | None]:
         return images, None
     first = labelled[0]
     values = [_none(len(part.rows), first.labels) if part.labels is None else part.labels for part in chosen]
-    return images, Known(first.kind, first.classes, np.concatenate(values))
+    return images, KnownLabels(first.kind, first.classes, np.concatenate(values))
 
 
 def _none(count: int, like: np.ndarray | None) -> np.ndarray:

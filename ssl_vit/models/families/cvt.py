@@ -60,7 +60,8 @@ class Block(nn.Module):
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.q, self.k, self.v = Projection(width, 1), Projection(width, 2), Projection(width, 2)
         self.proj = nn.Linear(width, width)
-        self.mlp = Mlp(width, int(width * mlp_ratio), act_layer=get_act_layer(act))
+        nonlinearity: Any = get_act_layer(act)
+        self.mlp = Mlp(width, int(width * mlp_ratio), act_layer=nonlinearity)
         self.drop_path1, self.drop_path2 = dropped(drop_path), dropped(drop_path)
 
     def forward(self, x: Float[Tensor, "B N D"], grid: tuple[int, int]) -> Float[Tensor, "B N D"]:

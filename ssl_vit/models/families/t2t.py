@@ -101,13 +101,24 @@ class TokensToToken(nn.Module):
 
     def forward(self, x: Float[Tensor, "B C H W"]) -> tuple[Float[Tensor, "B N D"], tuple[int, int]]:
         """Tokens, and rows and columns of their places."""
-        kinds = (self.attention1, self.attention2, None)
-        for (side, stride, padding), attention in zip(self.splits, kinds, strict=True):
-            grid = tuple((n + 2 * padding - side) // stride + 1 for n in x.shape[2:])
-            split = F.unfold(x, side, stride=stride, padding=padding).transpose(1, 2)
-            if attention is not None:
-                x = attention(split).transpose(1, 2).unflatten(2, grid)
-        return self.project(split), grid
+        first, second, last = self.splits
+        for split, attention in ((first, self.attention1), (second, self.attention2)):
+            tokens, grid = soft_split(x, split)
+            x = attention(tokens).transpose(1, 2).unflatten(2, grid)
+        tokens, grid = soft_split(x, last)
+        return self.project(tokens), grid
+
+
+def soft_split(x: Float[Tensor, "B C H W"], split: Split) -> tuple[Float[Tensor, "B N K"], tuple[int, int]]:
+    """Overlapping neighbours as one token each (section 3.1), and rows and columns of these tokens.
+
+    Args:
+        x: A map.
+        split: Side, stride and padding.
+    """
+    side, stride, padding = split
+    rows, columns = ((n + 2 * padding - side) // stride + 1 for n in x.shape[2:])
+    return F.unfold(x, side, stride=stride, padding=padding).transpose(1, 2), (rows, columns)
 
 
 class TokensToTokenViT(Network):
