@@ -29,13 +29,8 @@ def main(cfg: AtlasRecipe) -> None:
     """
     path = check(cfg)
     from ssl_vit.atlas.make import make_atlas
-    from ssl_vit.exports.timm_folder import load_backbone
-    from ssl_vit.training import launch
 
-    exported, accelerator = load_backbone(cfg.backbone), launch.join("fp32")
-    launch.use_cores(accelerator, exported.size)
-    made = make_atlas(exported, cfg, path, accelerator.device)
-    print(f"{path}: {len(made.copies):,} group(s) of likely copies; outliers, neighbours and clusters are in the page")
+    make_atlas(cfg, path)
 
 
 if __name__ == "__main__":

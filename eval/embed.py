@@ -29,19 +29,9 @@ def main(cfg: EmbedRecipe) -> None:
         cfg: What ``--help`` lists.
     """
     path = check(cfg)
-    from ssl_vit.evaluation.embedding import embed_images, in_words
-    from ssl_vit.evaluation.feature_table import write_features
-    from ssl_vit.exports.timm_folder import load_backbone
-    from ssl_vit.training import launch
+    from ssl_vit.evaluation.embedding import embed_to
 
-    exported, accelerator = load_backbone(cfg.backbone), launch.join("fp32")
-    launch.use_cores(accelerator, exported.size)
-    main_one = accelerator.is_main_process
-    found = embed_images(exported, cfg.data, cfg.embed, device=accelerator.device, writes=main_one)
-    if main_one:
-        about = {"backbone": str(exported.folder.resolve()), "weights": exported.weights_hash, "pool": exported.pool}
-        write_features(found, path, about)
-        print(f"{path}: {in_words(found)}; {found.x.shape[1]:,} numbers each")
+    embed_to(path, cfg)
 
 
 if __name__ == "__main__":

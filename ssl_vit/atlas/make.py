@@ -5,32 +5,31 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import torch
-
 from ssl_vit.atlas.arrange import chosen_way
 from ssl_vit.atlas.content import Atlas, survey
 from ssl_vit.atlas.page import page
 from ssl_vit.configs import AtlasRecipe
 from ssl_vit.core.files import write_atomically
 from ssl_vit.evaluation.embedding import Embedded, embed_images, in_words
-from ssl_vit.exports.timm_folder import Exported
+from ssl_vit.exports.timm_folder import Exported, load_backbone
+from ssl_vit.training import launch
 
 
-def make_atlas(exported: Exported, cfg: AtlasRecipe, path: Path, device: torch.device) -> Atlas:
+def make_atlas(cfg: AtlasRecipe, path: Path) -> Atlas:
     """Computes vectors, or takes those that are kept, and writes the page.
 
     Args:
-        exported: The backbone.
         cfg: What ``--help`` lists.
         path: The page's file.
-        device: Where to compute.
 
     Raises:
         UserError: For images that do not fit the network, and for a map that is not installed.
     """
     chosen_way(cfg.atlas.map, 0)  # before anything is computed
+    exported, accelerator = load_backbone(cfg.backbone), launch.join("fp32")
+    launch.use_cores(accelerator, exported.size)
     began = time.monotonic()
-    found = embed_images(exported, cfg.data, cfg.embed, device=device)
+    found = embed_images(exported, cfg.data, cfg.embed, device=accelerator.device)
     print(f"features  {in_words(found)}; {time.monotonic() - began:.0f} s", flush=True)
     began = time.monotonic()
     made = survey(found, cfg.atlas, cfg.data.workers)
@@ -38,6 +37,7 @@ def make_atlas(exported: Exported, cfg: AtlasRecipe, path: Path, device: torch.d
     title = f"{len(found.images):,} images from {source}"
     write_atomically(path, page(made, title=title, seen_by=_seen_by(exported, found), notes=_notes(made, found)))
     print(f"map       {made.map_words}; {made.clusters.words}; {time.monotonic() - began:.0f} s", flush=True)
+    print(f"{path}: {len(made.copies):,} group(s) of likely copies; outliers, neighbours and clusters are in the page")
     return made
 
 

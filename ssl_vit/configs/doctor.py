@@ -10,14 +10,15 @@ from ssl_vit.configs.data import DataConfig
 from ssl_vit.configs.facts import SAME_RUN, Range
 from ssl_vit.configs.model import ModelConfig
 from ssl_vit.core.errors import UserError, did_you_mean
+from ssl_vit.core.files import check_out
 
 
 @dataclass(frozen=True)
 class LooksConfig:
     """What the doctor looks at, and for whom."""
 
-    method: str = "mae"
-    """The method whose views, length and time are shown: mae, dino, simmim, lejepa."""
+    method: str | None = None
+    """The method whose views, length and time are shown: mae, dino, simmim, lejepa; default: mae."""
     decoded: Annotated[int, Range(1)] = 10_000
     """Images that are decoded at most, evenly spaced; large ones fewer, so that a look takes seconds. Headers are read
     of all."""
@@ -57,5 +58,5 @@ def check_doctor(cfg: DoctorRecipe) -> None:
         beside = [p.name for p in place.parent.iterdir()] if place.parent.is_dir() else []
         nor = "" if beside or place.parent.is_dir() else f" (nor the folder {place.parent})"
         raise UserError(f"there is no file or folder {path}{nor}{did_you_mean(place.name, ['digits', *beside])}")
-    if cfg.out is not None and Path(cfg.out).suffix.lower() not in (".html", ".htm"):
-        raise UserError(f"--out {cfg.out}: the page is HTML; name a file such as doctor.html")
+    if cfg.out is not None:
+        check_out(cfg.out, (".html",))

@@ -25,7 +25,7 @@ from ssl_vit.doctor.labels import examine_labels
 from ssl_vit.doctor.page import page
 from ssl_vit.doctor.risks import examine_risks
 from ssl_vit.doctor.sample import decode_some, examine_sample
-from ssl_vit.methods import method_named
+from ssl_vit.methods import METHODS, method_named
 from ssl_vit.training import launch
 
 _ORDER = ("train", "val", "test")
@@ -54,7 +54,7 @@ def examine(cfg: DoctorRecipe) -> list[Findings]:
     Raises:
         UserError: Where there are no images, or the page cannot be written.
     """
-    method_named(cfg.doctor.method)
+    method = method_named(cfg.doctor.method or next(iter(METHODS)))
     accelerator = launch.join("auto")
     opened = _open(cfg)
     headers = read_headers(opened.rows)
@@ -64,7 +64,7 @@ def examine(cfg: DoctorRecipe) -> list[Findings]:
     found.append(_told(examine_groups(opened.rows, labels, cfg.data)))
     run: Followed | None = None
     try:
-        run = follow(cfg, accelerator)
+        run = follow(cfg, method, accelerator)
         found += _pixels(cfg, opened, headers, run, accelerator)
     except UserError as error:
         found.append(Findings("what follows"))

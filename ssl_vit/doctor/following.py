@@ -31,7 +31,7 @@ from ssl_vit.data.scale import PixelScale, measure_scale
 from ssl_vit.data.sources.opening import open_pool
 from ssl_vit.doctor.findings import Findings
 from ssl_vit.doctor.headers import in_bytes
-from ssl_vit.methods import Method, method_named
+from ssl_vit.methods import Method
 from ssl_vit.methods.method import imported
 from ssl_vit.models.build import build_backbone
 from ssl_vit.objectives.base import Built, Clock
@@ -82,17 +82,17 @@ def asked_of(cfg: DoctorRecipe, method: Method) -> PretrainingRecipe:
     return replace(method.recipe(), preset=cfg.preset, data=PoolConfig(**vars(cfg.data)), model=cfg.model)
 
 
-def follow(cfg: DoctorRecipe, accelerator: Accelerator) -> Followed:
+def follow(cfg: DoctorRecipe, method: Method, accelerator: Accelerator) -> Followed:
     """Opens the pool and fills every option, as a run does before its first step.
 
     Args:
         cfg: As given.
+        method: What would be trained.
         accelerator: Made by ``launch.join``.
 
     Raises:
         UserError: Where a run would stop, too.
     """
-    method = method_named(cfg.doctor.method)
     typed = asked = asked_of(cfg, method)
     pool, note = open_pool(asked.data, LabelledDataConfig())
     side, chosen = asked.data.window or pool.sizes.short_side, ""

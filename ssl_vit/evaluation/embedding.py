@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 
-from ssl_vit.configs import DataConfig, EmbedConfig, LabelledDataConfig, PoolConfig, SourceConfig
+from ssl_vit.configs import DataConfig, EmbedConfig, EmbedRecipe, LabelledDataConfig, PoolConfig, SourceConfig
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.sources.known import KnownLabels, open_known
 from ssl_vit.data.sources.opening import same_source
+from ssl_vit.evaluation.feature_table import write_features
 from ssl_vit.evaluation.features import backbone_extractor, images_at_once
 from ssl_vit.evaluation.session import check_format
 from ssl_vit.evaluation.store import identity_of, kept_features
-from ssl_vit.exports.timm_folder import Exported
-from ssl_vit.training.launch import auto_precision
+from ssl_vit.exports.timm_folder import Exported, load_backbone
+from ssl_vit.training import launch
 
 
 class Embedded(NamedTuple):
@@ -58,7 +60,7 @@ def embed_images(
     check_format(images, exported)
     backbone, scale, size = exported.backbone, exported.scale, exported.size
     how = {"size": size, "pool": exported.pool}
-    bf16 = (auto_precision() if cfg.precision == "auto" else cfg.precision) == "bf16"
+    bf16 = (launch.auto_precision() if cfg.precision == "auto" else cfg.precision) == "bf16"
     identity = identity_of(backbone, scale, bf16=bf16, **how)
     extract = backbone_extractor(backbone, scale, device=device, bf16=bf16, **how)
     kept = exported.folder.parent / "features" if cfg.keep_features else None
@@ -67,6 +69,26 @@ def embed_images(
     found = kept_features(kept, extract, identity, unlabelled, writes=writes, batch_size=at_once, device=device)
     index: Int[np.ndarray, " n"] = found.index
     return Embedded(images.subset(index), found.x, None if known is None else known.subset(index), found.left_out)
+
+
+def embed_to(path: Path, cfg: EmbedRecipe) -> None:
+    """What ``ssl-vit embed`` does: a table of every image of a source.
+
+    Args:
+        path: The table's file.
+        cfg: What ``--help`` lists.
+
+    Raises:
+        UserError: As ``embed_images``, and where there is no network.
+    """
+    exported, accelerator = load_backbone(cfg.backbone), launch.join("fp32")
+    launch.use_cores(accelerator, exported.size)
+    main = accelerator.is_main_process
+    found = embed_images(exported, cfg.data, cfg.embed, device=accelerator.device, writes=main)
+    if main:
+        about = {"backbone": str(exported.folder.resolve()), "weights": exported.weights_hash, "pool": exported.pool}
+        write_features(found, path, about)
+        print(f"{path}: {in_words(found)}; {found.x.shape[1]:,} numbers each")
 
 
 def in_words(found: Embedded) -> str:

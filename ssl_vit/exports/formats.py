@@ -6,6 +6,7 @@ import os
 import shutil
 import warnings
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,9 +16,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from ssl_vit.configs import ExportRecipe
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically
 from ssl_vit.exports.card import model_card, read_config
+from ssl_vit.exports.classifier import load_classifier
+from ssl_vit.exports.timm_folder import load_backbone
 
 CLOSE = 1e-5
 """Outputs of what was exported differ from the network's by at most this share of the largest."""
@@ -34,6 +38,30 @@ class Format(NamedTuple):
     """Packages beside those of this project, by the names they are imported by."""
     keeps: bool = True
     """Whether timm's weights stay in the folder."""
+
+
+def export(cfg: ExportRecipe) -> Path:
+    """What ``ssl-vit export`` does: a run in, a folder for another library out.
+
+    Args:
+        cfg: Names one network.
+
+    Raises:
+        UserError: Where it is not there, and as ``export_as`` and ``push``.
+    """
+    if cfg.classifier:
+        trained = load_classifier(cfg.classifier)
+        exported, expected = trained.exported, trained.net.eval()
+    else:
+        exported = load_backbone(cfg.backbone)
+        expected = partial(exported.backbone.eval().forward_pooled, pool=exported.pool)
+    run = exported.folder.parent
+    out = Path(cfg.out).expanduser() if cfg.out else run / f"export-{cfg.format}"
+    folder = export_as(cfg.format, exported.folder, out, expected, run)
+    print(f"{folder}: {cfg.format}, the same numbers as this project's (1e-5); README.md says how to load it")
+    if cfg.push:
+        print(f"On the hub: {push(folder, cfg.push)}")
+    return folder
 
 
 def export_as(

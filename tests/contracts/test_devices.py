@@ -49,7 +49,7 @@ from ssl_vit.objectives.probe import AttentiveHead, FrozenProbe, linear_head, pr
 from ssl_vit.objectives.simmim import SimMIM, simmim_view
 from ssl_vit.objectives.supervised import Supervised, supervised_view
 from ssl_vit.runs.directory import RunDir
-from ssl_vit.training import launch, loop
+from ssl_vit.training import joining, launch, loop
 from ssl_vit.training.stepping import Stepper
 from ssl_vit.views.multicrop import multicrop_view
 from ssl_vit.views.training import View
@@ -294,7 +294,7 @@ def test_fp64_is_refused_on_apples_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     def accelerator(kind: str) -> Callable[..., SimpleNamespace]:
         return lambda **options: SimpleNamespace(device=torch.device(kind), num_processes=1)
 
-    monkeypatch.setattr(launch, "Accelerator", accelerator("mps"))
+    monkeypatch.setattr(joining, "Accelerator", accelerator("mps"))
     with pytest.raises(UserError, match=r"--fit\.precision fp64: .*mps.*use fp32"):
         launch.join("fp64")
 

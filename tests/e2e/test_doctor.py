@@ -62,7 +62,7 @@ def test_what_training_refuses_is_told_and_the_page_is_written(scans: Path, scri
     ("words", "expected"),
     [
         (["scanz"], "error: there is no file or folder scanz; did you mean scans?"),
-        (["scans", "--out", "page.pdf"], "error: --out page.pdf: the page is HTML; name a file such as doctor.html"),
+        (["scans", "--out", "page.pdf"], "error: --out page.pdf must end in .html"),
         (["scans", "--doctor.method", "mea"], "error: there is no method mea; methods are mae"),
         (["scans", "--doctor.metod", "mae"], "error: unknown option --doctor.metod; did you mean --doctor.method"),
     ],

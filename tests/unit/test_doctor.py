@@ -290,7 +290,7 @@ def test_a_wrong_path_is_told_at_once(tmp_path: Path) -> None:
     (tmp_path / "cells").mkdir()
     with pytest.raises(UserError, match=r"there is no file or folder .*cell; did you mean cells"):
         check_doctor(DoctorRecipe(data=DataConfig(path=str(tmp_path / "cell"))))
-    with pytest.raises(UserError, match="the page is HTML"):
+    with pytest.raises(UserError, match=r"--out doctor.pdf must end in .html"):
         check_doctor(DoctorRecipe(out="doctor.pdf"))
     check_doctor(DoctorRecipe(data=DataConfig(path=str(tmp_path / "cells")), out="doctor.html"))
     check_doctor(DoctorRecipe(data=DataConfig(path="uoft-cs/cifar10")))

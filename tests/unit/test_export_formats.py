@@ -54,6 +54,7 @@ def test_the_other_library_makes_the_same_of_it(form: str, name: str, tmp_path: 
     files = {path.name for path in out.iterdir()}
     assert {"README.md", "config.json"} < files
     assert ("model.safetensors" in files) == FORMATS[form].keeps
+    assert ("load_backbone" in (out / "README.md").read_text()) == FORMATS[form].keeps  # which needs the weights
     assert all(path.stat().st_mode & stat.S_IROTH for path in out.iterdir())
 
 

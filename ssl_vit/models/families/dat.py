@@ -51,10 +51,10 @@ class WindowAttention(nn.Module):
         q, k, v = (
             self.qkv(windows.reshape(-1, w * w, x.shape[1])).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         )
-        index = relative_index(w, self.window).to(x.device)
+        index = relative_index(w, self.window, x.device)
         bias = self.relative_position_bias_table[index.flatten()].unflatten(0, index.shape).permute(2, 0, 1)
         if shift:
-            seam = seams(rows, columns, w, shift).to(x)  # windows, places, places
+            seam = seams(rows, columns, w, shift, x.device).to(x.dtype)  # windows, places, places
             bias = (bias + seam[:, None]).repeat(len(x), 1, 1, 1)
         made = self.proj(F.scaled_dot_product_attention(q, k, v, attn_mask=bias.to(q)).transpose(1, 2).flatten(2))
         made = made.reshape(windows.shape).permute(0, 5, 1, 3, 2, 4).reshape(x.shape)
@@ -62,24 +62,26 @@ class WindowAttention(nn.Module):
 
 
 @lru_cache(maxsize=8)
-def relative_index(window: int, largest: int) -> Int[Tensor, "N N"]:
+def relative_index(window: int, largest: int, device: torch.device) -> Int[Tensor, "N N"]:
     """Which row of a table of biases, made for windows of the largest side, belongs to each pair of places of one."""
-    places = torch.stack(torch.meshgrid(*[torch.arange(window, device="cpu")] * 2, indexing="ij")).flatten(1)
-    apart = places[:, :, None] - places[:, None] + largest - 1
-    return apart[0] * (2 * largest - 1) + apart[1]
+    with torch.inference_mode(False):  # kept, and used in training later
+        places = torch.stack(torch.meshgrid(*[torch.arange(window, device="cpu")] * 2, indexing="ij")).flatten(1)
+        apart = places[:, :, None] - places[:, None] + largest - 1
+        return (apart[0] * (2 * largest - 1) + apart[1]).to(device)
 
 
 @lru_cache(maxsize=32)
-def seams(rows: int, columns: int, window: int, shift: int) -> Float[Tensor, "M N N"]:
+def seams(rows: int, columns: int, window: int, shift: int, device: torch.device) -> Float[Tensor, "M N N"]:
     """What is added to attention inside shifted windows: ``_HIDDEN`` between places that were not neighbours."""
 
     def region(size: int) -> Tensor:
         place = torch.arange(size, device="cpu")
         return (place >= size - window).int() + (place >= size - shift).int()
 
-    number = region(rows)[:, None] * 3 + region(columns)
-    windows = number.unflatten(0, (-1, window)).unflatten(2, (-1, window)).transpose(1, 2).reshape(-1, window**2)
-    return torch.where(windows[:, None] == windows[:, :, None], 0.0, _HIDDEN)
+    with torch.inference_mode(False):  # kept, and used in training later
+        number = region(rows)[:, None] * 3 + region(columns)
+        windows = number.unflatten(0, (-1, window)).unflatten(2, (-1, window)).transpose(1, 2).reshape(-1, window**2)
+        return torch.where(windows[:, None] == windows[:, :, None], 0.0, _HIDDEN).to(device)
 
 
 class DeformableAttention(nn.Module):
@@ -113,8 +115,8 @@ class DeformableAttention(nn.Module):
         q = self.proj_q(x)
         offset = self.conv_offset(q.reshape(count * self.groups, -1, rows, columns)).tanh()
         middles = _middles(rows, columns, x)
-        unit = torch.tensor([1 / rows, 1 / columns], dtype=x.dtype, device=x.device)
-        places = offset.permute(0, 2, 3, 1) * unit * self.reach + middles  # (y, x) in [-1, 1]
+        offset = torch.stack([offset[:, 0] * (1 / rows), offset[:, 1] * (1 / columns)], dim=3)
+        places = offset * self.reach + middles  # (y, x) in [-1, 1]
         grouped = x.reshape(count * self.groups, -1, rows, columns)
         read = F.grid_sample(grouped, places.flip(3), mode="bilinear", align_corners=True).reshape(x.shape)
         table = self.rpe_table.repeat(count, 1, 1).unflatten(0, (count * self.groups, -1))
