@@ -17,9 +17,8 @@ class ModelConfig:
     """A timm model that is a plain ViT, e.g. vit_small_patch16_224, with the image and patch size in its name; or a
     network alone, with sizes from the images: vit_micro, vit_mini (for CPUs), vit_tiny, vit_small, vit_base,
     vit_large, vit_huge. Without MAE also any other timm model that makes one vector of an image: resnet50,
-    swin_tiny_patch4_window7_224, mobilevit_s; or such a family in the size of vit_micro and vit_mini: swin_micro,
-    convnext_micro, pvt_micro, pvtv2_micro, hybrid_micro, beit_micro, relpos_micro, distilled_micro, cct_micro,
-    cvt_micro, t2t_micro, dat_micro (and _mini). Default: the preset's."""
+    swin_tiny_patch4_window7_224, mobilevit_s; or such a family in the size of vit_micro and vit_mini by a
+    short name: swin_micro, cct_mini and others, which --preset lists. Default: the preset's."""
     img_size: Annotated[int | None, Range(1)] = None
     """Side of the square input in pixels; default: the named model's own, else from the data (as for models that are no
     plain ViT, where they read images of any size)."""

@@ -96,47 +96,47 @@ _SWIN, _PVT = "swin_tiny_patch4_window7_224", "pvt_v2_b0"
 _CONVNEXT, _HYBRID = "convnext_atto", "vit_tiny_r_s16_p8_224"
 _BEIT, _RELATIVE = "beit_base_patch16_224", "vit_relpos_small_patch16_224"
 _DISTILLED = "deit_tiny_distilled_patch16_224"
-_AT_32 = {
-    "swin": "patches of 2 px, windows of 4 x 4",
-    "hybrid": "a token for 4 x 4 px, behind convolutions that see the whole image",
-    "convnext": "four stages from single pixels on, the last of 8 x 8 px",
-    "pvt": "two stages, the last of 8 x 8 px with a class token",
-    "pvtv2": "two stages, the last of 8 x 8 px, overlapping patches",
-    "beit": "patches of 4 px, relative positions, layer scale",
-    "relpos": "patches of 4 px, relative positions by an MLP, no class token",
-    "distilled": "patches of 4 px, a second class token",
-    "cct": "tokens for 4 x 4 px by two convolutions, no class token",
-    "cvt": "two stages, the last of 4 x 4 px, queries and keys by convolutions",
-    "t2t": "tokens for 4 x 4 px from overlapping neighbours",
-    "dat": "windows of 4 x 4, then deformable attention on 4 x 4 px",
+_FAMILIES = [
+    ("swin", _SWIN, "patches of 2 px, windows of 4 x 4", _swin(32, [2, 4]), _swin(48, [2, 2, 2])),
+    (
+        "convnext", _CONVNEXT, "four stages from single pixels on, the last of 8 x 8 px",
+        {"patch_size": 1, "depths": [1, 1, 2, 1], "dims": [16, 32, 64, 112]},
+        {"patch_size": 1, "depths": [2, 2, 4, 2], "dims": [40, 80, 120, 176]},
+    ),
+    (
+        "pvt", "pvt_tiny", "two stages, the last of 8 x 8 px with a class token",
+        {**_pvt([32, 64], [2, 3]), "patch_sizes": [4, 2]}, {**_pvt([64, 128], [2, 5]), "patch_sizes": [4, 2]},
+    ),
+    (
+        "pvtv2", _PVT, "two stages, the last of 8 x 8 px, overlapping patches",
+        _pvt([32, 64], [2, 3]), _pvt([64, 128], [2, 5]),
+    ),
+    (
+        "hybrid", _HYBRID, "a token for 4 x 4 px, behind convolutions that see the whole image",
+        _tokens(64, 4, patch=1), _tokens(128, 6, patch=1),
+    ),
+    ("beit", _BEIT, "patches of 4 px, relative positions, layer scale", _tokens(64, 4), _tokens(128, 6)),
+    (
+        "relpos", _RELATIVE, "patches of 4 px, relative positions by an MLP, no class token",
+        _tokens(64, 4), _tokens(128, 6),
+    ),
+    ("distilled", _DISTILLED, "patches of 4 px, a second class token", _tokens(64, 4), _tokens(128, 6)),
+    ("cct", _CCT, "tokens for 4 x 4 px by two convolutions, no class token", _cct(64, 4), _cct(128, 6)),
+    (
+        "cvt", _CVT, "two stages, the last of 4 x 4 px, queries and keys by convolutions",
+        _cvt([32, 64], [1, 3]), _cvt([64, 128], [1, 5]),
+    ),
+    ("t2t", _T2T, "tokens for 4 x 4 px from overlapping neighbours", _t2t(64, 4), _t2t(128, 6)),
+    (
+        "dat", _DAT, "windows of 4 x 4, then deformable attention on 4 x 4 px",
+        _dat(32, ["LS", "LDLD"]), _dat(64, ["LS", "LDLDLD"]),
+    ),
+]  # fmt: skip
+FAMILIES = {
+    f"{short}_{size}": Family(f"{short}_{size}", timm_name, args, what)
+    for short, timm_name, what, *both in _FAMILIES
+    for size, args in zip(("micro", "mini"), both, strict=True)
 }
-_OTHERS = [
-    ("swin_micro", _SWIN, _swin(32, [2, 4])),
-    ("swin_mini", _SWIN, _swin(48, [2, 2, 2])),
-    ("convnext_micro", _CONVNEXT, {"patch_size": 1, "depths": [1, 1, 2, 1], "dims": [16, 32, 64, 112]}),
-    ("convnext_mini", _CONVNEXT, {"patch_size": 1, "depths": [2, 2, 4, 2], "dims": [40, 80, 120, 176]}),
-    ("pvt_micro", "pvt_tiny", {**_pvt([32, 64], [2, 3]), "patch_sizes": [4, 2]}),
-    ("pvt_mini", "pvt_tiny", {**_pvt([64, 128], [2, 5]), "patch_sizes": [4, 2]}),
-    ("pvtv2_micro", _PVT, _pvt([32, 64], [2, 3])),
-    ("pvtv2_mini", _PVT, _pvt([64, 128], [2, 5])),
-    ("hybrid_micro", _HYBRID, _tokens(64, 4, patch=1)),
-    ("hybrid_mini", _HYBRID, _tokens(128, 6, patch=1)),
-    ("beit_micro", _BEIT, _tokens(64, 4)),
-    ("beit_mini", _BEIT, _tokens(128, 6)),
-    ("relpos_micro", _RELATIVE, _tokens(64, 4)),
-    ("relpos_mini", _RELATIVE, _tokens(128, 6)),
-    ("distilled_micro", _DISTILLED, _tokens(64, 4)),
-    ("distilled_mini", _DISTILLED, _tokens(128, 6)),
-    ("cct_micro", _CCT, _cct(64, 4)),
-    ("cct_mini", _CCT, _cct(128, 6)),
-    ("cvt_micro", _CVT, _cvt([32, 64], [1, 3])),
-    ("cvt_mini", _CVT, _cvt([64, 128], [1, 5])),
-    ("t2t_micro", _T2T, _t2t(64, 4)),
-    ("t2t_mini", _T2T, _t2t(128, 6)),
-    ("dat_micro", _DAT, _dat(32, ["LS", "LDLD"])),
-    ("dat_mini", _DAT, _dat(64, ["LS", "LDLDLD"])),
-]
-FAMILIES = {name: Family(name, timm_name, args, _AT_32[name.partition("_")[0]]) for name, timm_name, args in _OTHERS}
 """By short name. Parameters are within a fifth of vit_micro's (0.21 M) and vit_mini's (1.2 M); all read 8 px."""
 
 

@@ -129,14 +129,14 @@ def table() -> str:
             "\nown/32: the images' own size in whole patches; 32 px where images of other sizes are given it.",
             "base lr: from scratch/fine-tuning, per 256 images of effective batch; on labels, networks narrower",
             f"than {NARROW} take {short(photos.narrow_lr or 0)} from px32 on (results of cells16, cifar10).",
-            f"On labels: {photos.labelled_epochs} epochs, batch {photos.labelled_batch}; from px32 on RandAugment, "
-            f"erasing, crops of {photos.labelled_crop[0]:g}-1 and, from {photos.mixed_from:,} labels on, mixing.\n",
+            "epochs, batch: on labels; there, from px32 on, RandAugment, erasing, crops of "
+            f"{photos.labelled_crop[0]:g}-1 and, from {photos.mixed_from:,} labels on, mixing.\n",
             *(note(p.name, f"Source: {p.source}") for p in _PRESETS),
         ]
     )
 
 
-_HEAD = ("preset", "input px", "images px", "patch px", "network", "pool", "mirror", "base lr")
+_HEAD = ("preset", "input px", "images px", "patch px", "network", "pool", "mirror", "base lr", "epochs", "batch")
 
 
 def _row(p: Preset) -> tuple[str, ...]:
@@ -145,5 +145,5 @@ def _row(p: Preset) -> tuple[str, ...]:
     size = f"own/{p.input}" if p.own_size else str(p.input)
     return (
         p.name, size, sides, ",".join(map(str, p.patches)), p.network, p.pool, "yes" if p.flip else "no",
-        "/".join(map(short, p.base_lr.values())),
+        "/".join(map(short, p.base_lr.values())), str(p.labelled_epochs), str(p.labelled_batch),
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -152,7 +152,7 @@ BUDGET: Columns[MethodPreset] = {
 CROP: Columns[MethodPreset] = {"crop": lambda p: "none" if p.crop == (1.0, 1.0) else f"{p.crop[0]:g}-{p.crop[1]:g}"}
 
 
-def listing(title: str, presets: dict[str, P], columns: Columns[P], beside: str = "") -> str:
+def listing(title: str, presets: Mapping[str, P], columns: Columns[P], beside: str = "") -> str:
     """A method's part of all presets as text of at most 120 columns, with sources and results to expect."""
     rows = [(name, *(cell(preset) for cell in columns.values())) for name, preset in presets.items()]
     notes = [note(n, f"Source: {p.source}") + "\n" + note("", f"Expected: {p.expected}") for n, p in presets.items()]

@@ -230,8 +230,9 @@ def test_help_names_every_preset_and_network(capsys: pytest.CaptureFixture[str])
     with pytest.raises(SystemExit):
         parse(MAERecipe, "", ["--help"])
     text = capsys.readouterr().out
-    micro = [name for name in FAMILIES if name.endswith("_micro")]
-    assert all(re.search(rf"\b{name}\b", text) for name in [*PRESETS, *NETWORKS, *micro])
+    assert all(re.search(rf"\b{name}\b", text) for name in [*PRESETS, *NETWORKS])
+    assert "which --preset lists" in " ".join(text.split())
+    assert all(re.search(rf"\b{name}\b", all_presets()) for name in FAMILIES)
 
 
 def test_a_preset_may_stand_in_a_config_file(tmp_path: Path) -> None:
