@@ -161,7 +161,7 @@ class _Compared:
                 distance, change = round(float(near.distance[p]), 4), CHANGES[near.change[p]]
                 yield self._twin(names, *rows)._replace(distance=distance, change=change)
 
-        return there.sum() + (0 if names[0] == names[1] else back.sum()), codes, twins()
+        return int(there.sum() + (0 if names[0] == names[1] else back.sum())), codes, twins()
 
     def _exact_twins(self, names: tuple[str, str], firsts: Int[np.ndarray, " n"]) -> Iterator[Twin]:
         """Every one of these images beside a copy of it in the other set."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import datasets
 import numpy as np
@@ -66,7 +66,7 @@ class _Split(Opened):
     files: tuple[Path, ...] = ()
     place: np.ndarray = field(default_factory=lambda: np.empty((0, 3), dtype=np.int64))
 
-    def split(self, name: str, rows: np.ndarray) -> Self:
+    def split(self, name: str, rows: np.ndarray) -> Opened:
         return replace(super().split(name, rows), place=self.place[rows])
 
     def part(self, images: tuple[str, ...]) -> Part:

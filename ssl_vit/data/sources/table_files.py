@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import datasets
 import numpy as np
@@ -69,7 +69,7 @@ class Opened:
     fingerprint: str = ""
     """Hash of its files; empty: of size, columns and a sample of rows."""
 
-    def split(self, name: str, rows: np.ndarray) -> Self:
+    def split(self, name: str, rows: np.ndarray) -> Opened:
         """One split of it."""
         digest = hashlib.sha256(f"{self.fingerprint} {name}".encode()).hexdigest()
         return replace(self, data=self.data.select(rows), title=f"{self.title} ({name})", fingerprint=digest)
