@@ -4,6 +4,7 @@
 >>> run = ssl_vit.pretrain("mae", data="my_images")
 >>> ssl_vit.evaluate(run, "knn").value
 >>> ssl_vit.embed(run, "new_images").vectors
+>>> ssl_vit.show(ssl_vit.embed(run))
 >>> ssl_vit.verdict(data="pool", labels="labelled", budget="2h").sentence
 
 Importing this imports nothing else; each of these functions brings what it needs.
@@ -21,12 +22,14 @@ if TYPE_CHECKING:
     from ssl_vit.face import evaluate as evaluate
     from ssl_vit.face import load_backbone as load_backbone
     from ssl_vit.face import pretrain as pretrain
+    from ssl_vit.face import show as show
     from ssl_vit.face import verdict as verdict
 
 __version__ = "0.2.0.dev0"
 
 _FACE = (
-    "Embedding", "Evaluation", "Run", "VerdictResult", "embed", "evaluate", "load_backbone", "pretrain", "verdict",
+    "Embedding", "Evaluation", "Run", "VerdictResult", "embed", "evaluate", "load_backbone", "pretrain", "show",
+    "verdict",
 )  # fmt: skip
 
 

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ssl_vit.configs import OBJECT
 from ssl_vit.configs.cli import from_options
 from ssl_vit.configs.protocols import PROTOCOLS
-from ssl_vit.core import slurm
-from ssl_vit.core.errors import UserError, did_you_mean
+from ssl_vit.core import signals, slurm
+from ssl_vit.core.errors import Stopped, UserError, did_you_mean
 from ssl_vit.core.started import module_of, options_of, scripts
 from ssl_vit.methods import method_named
 from ssl_vit.runs.lock import holding
@@ -26,13 +28,16 @@ from ssl_vit.runs.lock import holding
 if TYPE_CHECKING:
     import numpy as np
     from jaxtyping import Float
+    from matplotlib.figure import Figure
 
     from ssl_vit.evaluation.judging import Evaluated
     from ssl_vit.exports.timm_folder import Exported
     from ssl_vit.runs.directory import RunDir
 
-Source = str | os.PathLike[str] | Mapping[str, Any]
-"""Images: what ``--data.path`` takes, or several options of that group: {"path": "cells.parquet", "target": "size"}."""
+Source = Any
+"""Images: what ``--data.path`` takes, or an object: a ``torch.utils.data.Dataset``, a ``datasets.Dataset``, a list of
+Pillow's images, an array of pixels, or several of them by split ({"train": one, "test": other}). Options of that group
+go with either: {"path": "cells.parquet", "target": "size"}, {"path": dataset, "image_column": "photo"}."""
 
 
 @dataclass(frozen=True)
@@ -203,6 +208,21 @@ def evaluate(
     return Evaluation(found.path, PROTOCOLS[protocol].method, found.metric, leading[found.metric], found.rows)
 
 
+def show(found: Embedding, title: str | None = None) -> Figure:
+    """A map of images: a point for each, near others that look alike to the network; colours are labels.
+
+    Example: ``ssl_vit.show(ssl_vit.embed(run)).savefig("map.png")``; a notebook shows what its cell ends with.
+
+    Args:
+        found: What ``embed`` returned.
+        title: Above the map; default: how many images, and how they were arranged (UMAP where it is installed, else
+            t-SNE).
+    """
+    from ssl_vit.atlas.figure import map_of
+
+    return map_of(found.vectors, found.labels, title)
+
+
 def verdict(
     *,
     data: Source | None = None,
@@ -227,6 +247,11 @@ def verdict(
     """
     given = {**_images("data", data), **_images("eval.data", labels), **_folder(out)}
     given |= {} if budget is None else {"verdict.budget": budget}
+    if any(str(path).startswith(OBJECT) for path in (given.get("data.path"), given.get("eval.data.path"))):
+        raise UserError(
+            "a verdict starts processes, and they cannot read an object of this one; give it images in files (what "
+            "datasets' save_to_disk wrote serves, too)"
+        )
     found = _call("eval/verdict.py", given | options)
     if found is None:
         raise UserError("--verdict.plan_only prints the plan and makes no verdict; leave it out")
@@ -239,8 +264,13 @@ def _call(script: str, options: Mapping[str, Any]) -> Any:
     module = module_of(script)
     config = from_options(options_of(module), options)
     _fresh()
-    with holding():
-        return module.main(config)
+    try:
+        with holding():
+            return module.main(config)
+    except SystemExit as stopped:
+        if stopped.code != signals.status_of(signal.SIGINT):
+            raise
+        raise Stopped("what was done is saved, and the same call continues") from None
 
 
 def _fresh() -> None:
@@ -253,9 +283,24 @@ def _fresh() -> None:
 
 
 def _images(group: str, given: Source | None) -> dict[str, Any]:
+    """Options that say where images are; an object gets a name."""
     if given is None:
         return {}
-    return {group: dict(given)} if isinstance(given, Mapping) else {f"{group}.path": os.fspath(given)}
+    options: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {"path": given}
+    if "path" not in options and not any(isinstance(one, _PLAIN) for one in options.values()):
+        options = {"path": given}  # data sets by split
+    path = options.get("path")
+    if isinstance(path, os.PathLike):
+        options["path"] = os.fspath(path)
+    elif path is not None and not isinstance(path, str):
+        from ssl_vit.data.sources.objects import handed
+
+        options["path"] = handed(path, options.pop("channels", None))
+    return {f"{group}.{name}": value for name, value in options.items()}
+
+
+_PLAIN = (str, bool, int, float, type(None))
+"""What options are, and data sets are not."""
 
 
 def _folder(out: str | os.PathLike[str] | None) -> dict[str, Any]:

@@ -19,7 +19,9 @@ from jsonargparse import ArgumentParser, set_parsing_settings
 from ssl_vit.configs import presets
 from ssl_vit.configs.facts import check_ranges, options
 from ssl_vit.core.errors import UserError, did_you_mean
+from ssl_vit.core.glossary import words_in
 from ssl_vit.core.started import told, usage_name
+from ssl_vit.core.text import hanging
 
 R = TypeVar("R")
 
@@ -32,8 +34,11 @@ class _Parser(ArgumentParser):
         sys.exit(2)
 
     def format_help(self, *args: Any, **kwargs: Any) -> str:
-        """Options, and scripts by the names that are typed here."""
-        return told(super().format_help(*args, **kwargs))
+        """Options, and scripts by the names that are typed here; house words are explained before them."""
+        text = told(super().format_help(*args, **kwargs))
+        described, options, rest = text.partition("\noptions:")
+        words = "\n".join(hanging(word.name, word.meaning) for word in words_in(rest))
+        return f"{described}\nwords:\n{words}\n{options}{rest}" if words else text
 
 
 class _RaisingParser(_Parser):

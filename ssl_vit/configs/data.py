@@ -9,6 +9,9 @@ from ssl_vit.configs.facts import NO_EFFECT, SAME_RUN, Range
 from ssl_vit.configs.settled import OPEN, Resolved
 from ssl_vit.core.errors import UserError
 
+OBJECT = "python:"
+"""How the name of images begins that are an object of Python and have no path (``data.sources.objects``)."""
+
 
 @dataclass(frozen=True)
 class SourceConfig:

@@ -15,6 +15,18 @@ class UserError(ValueError):
         """Takes one line that names scripts as in a clone; they are then named as a person types them here."""
         super().__init__(told(message))
 
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows instead of a traceback."""
+        return [f"error: {self}"]
+
+
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C, or the button of a notebook, has ended a function that saved what it had done."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows instead of a traceback."""
+        return [f"stopped: {self}"]
+
 
 class Diverged(UserError):
     """Training ended because loss or weights were no finite numbers any more: other options may do better."""

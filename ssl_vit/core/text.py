@@ -30,6 +30,11 @@ def aligned(rows: list[tuple[str, ...]]) -> str:
     return "\n".join("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows)
 
 
+def hanging(name: str, text: str) -> str:
+    """A paragraph behind a name, as ``--help`` has options: 79 columns."""
+    return textwrap.fill(text, 79, initial_indent=f"  {name:<20}  ", subsequent_indent=" " * 24)
+
+
 def note(name: str, text: str) -> str:
     """A paragraph of 119 columns behind a name."""
     return textwrap.fill(text, 119, initial_indent=f"{name:10}", subsequent_indent=" " * 10)

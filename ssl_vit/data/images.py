@@ -88,6 +88,11 @@ class Known:
     """Int[n]: the shard or row group of every image, where they are best read block by block."""
 
 
+def reads_here(rows: Rows) -> bool:
+    """Whether rows are read by the process that has them unless others are asked for, of several splits any."""
+    return any(getattr(part, "read_here", False) for part in getattr(rows, "parts", (rows,)))
+
+
 @dataclass(frozen=True)
 class ImageSet(Known):
     """Some rows of a source, in one pixel format."""

@@ -9,14 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 
 from ssl_vit.figures.words import drawable
 
@@ -89,7 +85,6 @@ class Sheet:
         """Writes the PNG."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self.figure.savefig(path, facecolor="white")
-        plt.close(self.figure)
 
 
 def sheet(
@@ -119,7 +114,8 @@ def sheet(
     ]
     top = 0.3 + sum(len(lines) * size * 1.4 / 72 for lines, size, _ in texts)
     width, height = left + across + right, top + head + down + 0.2
-    figure = plt.figure(figsize=(width, height), dpi=160)
+    figure = Figure(figsize=(width, height), dpi=160)
+    FigureCanvasAgg(figure)  # and nothing of pyplot, whose backend is a notebook's own business
     y = height - 0.15
     for lines, size, colour in texts:
         figure.text(

@@ -12,6 +12,7 @@ import torch
 from accelerate import Accelerator
 
 from ssl_vit.configs import (
+    OBJECT,
     DataConfig,
     LabelledDataConfig,
     ModelConfig,
@@ -179,19 +180,25 @@ def _what_next(cfg: ResolvedPretraining, begun: Beginning, run: RunDir, seen: st
     # Only a made or given test split, or another labelled source, can be judged on.
     known = cfg.eval.data.path or "stay out" in begun.note or cfg.data.transductive
     judged = "" if known else " --eval.data.path LABELLED_IMAGES"
-    again = " ".join(_baseline_options(cfg, begun))
     place = quote(str(run.backbone))
+    judging = [f"{typed(f'eval/{name}.py')} --backbone {place}{judged}" for name in ("knn", "linear_probe", "finetune")]
+    again = _baseline_options(cfg, begun)
+    baseline = f"{typed('recipes/supervised.py')} {' '.join(again)}{judged}"
+    if cfg.data.path.startswith(OBJECT):  # no other process can read it
+        words = {k[2:]: v for k, v in zip(again[::2], again[1::2], strict=True) if not k.startswith("--data.")}
+        images = f"data={'images' if known else 'labelled_images'}"
+        judging = [
+            f"ssl_vit.evaluate({str(run.path)!r}, {name!r}, {images})" for name in ("knn", "logistic", "finetune")
+        ]
+        baseline = f"ssl_vit.pretrain('supervised', {images}{f', **{words}' if words else ''})"
     registered = "import ssl_vit.families; " if ours(cfg.model.name) else ""
     return (
         f"\nThe pre-trained backbone is in {run.backbone}"
         f"\n  {registered}timm.create_model('local-dir:{run.backbone}', pretrained=True)"
         f"\n{seen}Metrics: {run.path / 'metrics.jsonl'}   Options: {run.path / 'config.yaml'}\n"
-        f"\nWhat it is worth on labelled images:"
-        f"\n  {typed('eval/knn.py')} --backbone {place}{judged}"
-        f"\n  {typed('eval/linear_probe.py')} --backbone {place}{judged}"
-        f"\n  {typed('eval/finetune.py')} --backbone {place}{judged}"
-        f"\nand the same network without pre-training:"
-        f"\n  {typed('recipes/supervised.py')} {again}{judged}".rstrip()
+        "\nWhat it is worth on labelled images:"
+        + "".join(f"\n  {line}" for line in judging)
+        + f"\nand the same network without pre-training:\n  {baseline}".rstrip()
     )
 
 

@@ -162,7 +162,7 @@ def decode_crop(
 def _find(raw: Raw, form: Format, canvas: tuple[int, int] | None, opened: Image.Image | None = None) -> _Found:
     """An image's pixels before they are resized; as many as the canvas needs, where that saves work."""
     if isinstance(raw, np.ndarray):
-        pixels = raw
+        pixels = _to_format(raw, form, colour=False)
     elif isinstance(raw, tuple):
         # Each part has as many channels as it has by itself.
         planes = _each_part(raw, lambda part: decode(part, Format(read_header(part).channels, form.bits), None)[0])
@@ -182,7 +182,7 @@ def _find(raw: Raw, form: Format, canvas: tuple[int, int] | None, opened: Image.
             except Unreadable:
                 raise
             except Exception as error:
-                raise Unreadable(str(error).partition("\n")[0] or type(error).__name__) from error
+                raise Unreadable(_said(error)) from error
         pixels = _to_format(pixels, form, colour=not deep.is_tiff(raw))
     return _Found(pixels, (pixels.shape[1], pixels.shape[2]), 1, in_bytes=False)
 
@@ -215,6 +215,30 @@ def _decode_8bit(image: Image.Image, raw: bytes, form: Format, canvas: tuple[int
         pixels = deep.planes(np.asarray(image if orientation == 1 else ImageOps.exif_transpose(image)))
     height, width = pixels.shape[1:] if step == 1 else stored[::-1] if turned else stored
     return _Found(pixels, (height, width), step, in_bytes=True)
+
+
+def picture_pixels(image: Image.Image) -> Pixels:
+    """Pixels [C, H, W] of a picture that Pillow has open: upright, as those of its file would be.
+
+    Args:
+        image: Of any mode but 32-bit floats.
+
+    Raises:
+        Unreadable: With the reason.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            _refuse(image, b"")
+            return _decode_any(image.copy(), b"")  # a copy is of no file's format: nobody looks for its bytes
+    except Unreadable:
+        raise
+    except Exception as error:
+        raise Unreadable(_said(error)) from error
+
+
+def _said(error: Exception) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__
 
 
 def _decode_any(image: Image.Image, raw: bytes) -> Pixels:

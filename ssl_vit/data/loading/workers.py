@@ -22,7 +22,7 @@ from ssl_vit.core.dist import gather_lists, local_processes
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.randomness import make_key, uniform
 from ssl_vit.data.decoding.formats import Pixels, Unreadable
-from ssl_vit.data.images import ArrayRows, ImageSet
+from ssl_vit.data.images import ArrayRows, ImageSet, reads_here
 from ssl_vit.data.loading.file_crops import FileCrops
 
 _PREFETCHED = 2  # batches that every loader process works ahead
@@ -168,7 +168,7 @@ def in_processes(work: Dataset[T], wanted: Iterable[Any], count: int, pinned: bo
 
 def loader_processes(images: ImageSet, asked: int | None, *, busy: bool = True) -> int:
     """How many processes decode for this one (``asked``: ``--data.workers``), which may be busy itself meanwhile."""
-    if isinstance(images.rows, ArrayRows):
+    if isinstance(images.rows, ArrayRows) or (asked is None and reads_here(images.rows)):
         return 0
     return asked if asked is not None else max(1, min(16, _cores() // local_processes() - busy))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ssl_vit.configs import SourceConfig
+from ssl_vit.configs import OBJECT, SourceConfig
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.data.images import ArrayRows
 from ssl_vit.data.sources.folder import NoImages, open_folder
@@ -39,6 +39,11 @@ def open_source(cfg: SourceConfig, *, labelled: bool, dataset: Any = None) -> di
     if path == "digits":
         _refuse(cfg, tuple(_FOR), "digits comes with scikit-learn as it is")
         return {"all": _digits()}
+    if path.startswith(OBJECT):
+        from ssl_vit.data.sources.objects import open_handed
+
+        _refuse(cfg, ("stream",), "this is an object of Python")
+        return open_handed(cfg, labelled=labelled)
     if not path.strip():
         raise UserError("the path to the images is empty; name a folder, a file, a data set of the hub, or digits")
     place = Path(path).expanduser()

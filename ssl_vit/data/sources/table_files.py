@@ -202,7 +202,8 @@ def _names_files(data: datasets.Dataset, column: str) -> bool:
     return isinstance(feature, datasets.Value) and feature.dtype in ("string", "large_string")
 
 
-def _holds_images(data: datasets.Dataset, column: str) -> bool:
+def holds_images(data: datasets.Dataset, column: str) -> bool:
+    """Whether a column can hold images: bytes, or names of image files."""
     feature = data.features[column]
     if _names_files(data, column):
         some = next((v for v in data[:100][column] if v), "")
@@ -216,7 +217,7 @@ def _holds_images(data: datasets.Dataset, column: str) -> bool:
 
 def image_columns(data: datasets.Dataset, wanted: str | None, place: str) -> tuple[str, ...]:
     """The columns that were named, or the only one that can hold images."""
-    candidates = [c for c in data.column_names if _holds_images(data, c)]
+    candidates = [c for c in data.column_names if holds_images(data, c)]
     if wanted is not None:
         columns = named_columns(wanted, data, place)
         for column in columns:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
+from ssl_vit.core.glossary import Word
 from ssl_vit.methods.method import Look
 from ssl_vit.report.cells import Table
 from ssl_vit.report.charts.canvas import Chart
@@ -56,7 +57,11 @@ class Fold(NamedTuple):
     blocks: Sequence[Block]
 
 
-Block = Words | Bullets | Table | Chart | Checks | Gallery | Pairs | Code | Fold
+class Glossary(tuple[Word, ...]):
+    """House words, each with its meaning."""
+
+
+Block = Words | Bullets | Table | Chart | Checks | Gallery | Pairs | Code | Fold | Glossary
 
 
 class Section(NamedTuple):

@@ -4,26 +4,60 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Sequence
 from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from ssl_vit.core.glossary import PATTERNS, Word, words_in
 from ssl_vit.report.cells import NOTHING
 from ssl_vit.report.look import palette
-from ssl_vit.report.page.blocks import Page
+from ssl_vit.report.page.blocks import Glossary, Page, Section
 
+_TAG = re.compile(r"<[^>]*>")
+_UNREAD = re.compile(
+    r"<(?:head|nav|style|svg|code|pre|a|summary)\b[^>]*>.*?</(?:head|nav|style|svg|code|pre|a|summary)>"
+    r'|<section id="words">.*?</section>',
+    re.DOTALL,
+)
+"""Parts of a page in which no word is explained."""
 _INTERVAL = re.compile(r"(\([^()]*95 % interval[^()]*\))")
 
 
 def html(report: Page) -> str:
-    """The text of the page."""
-    return _environment().get_template("report.html.j2").render(page=report, palette=palette())
+    """The text of the page; a house word leads to its meaning where it first stands."""
+    template = _environment().get_template("report.html.j2")
+    words = words_in(_TAG.sub(" ", _UNREAD.sub("", template.render(page=report, palette=palette()))))
+    return _linked(template.render(page=_explained(report, words), palette=palette()), words)
 
 
 def markdown(report: Page) -> str:
     """The text whose pictures are in ``figures/``."""
-    return _environment().get_template("report.md.j2").render(page=report).strip() + "\n"
+    template = _environment().get_template("report.md.j2")
+    report = _explained(report, words_in(template.render(page=report)))
+    return template.render(page=report).strip() + "\n"
+
+
+def _explained(report: Page, words: Sequence[Word]) -> Page:
+    section = Section("words", "Words", [Glossary(words)])
+    return report._replace(sections=[*report.sections, section]) if words else report
+
+
+def _linked(page: str, words: Sequence[Word]) -> str:
+    """A page in which the first place of every word is a link to its meaning, which pointing at it shows, too."""
+    left, parts = list(words), re.split(rf"({_UNREAD.pattern}|{_TAG.pattern})", page, flags=re.DOTALL)
+    for i in range(0, len(parts), 2):  # every second one is a tag, or what nobody reads as a sentence
+        found = {word: match for word in left if (match := PATTERNS[word].search(parts[i]))}
+        end = len(parts[i])
+        for word, match in sorted(found.items(), key=lambda item: -item[1].start()):
+            if match.end() > end:
+                continue  # part of another word's link; it gets the next place
+            link = Markup('<a class="word" href="#word-{}" title="{}">').format(word.anchor, word.meaning)
+            parts[i] = f"{parts[i][: match.start()]}{link}{match[0]}</a>{parts[i][match.end() :]}"
+            left.remove(word)
+            end = match.start()
+    return "".join(parts)
 
 
 @cache
