@@ -105,9 +105,9 @@ def run(page: str, folder: Path, beside: Path) -> str:
 def _made(seconds: float) -> str:
     machine, known = hardware(), versions()
     return (
-        f"Run on {date.today():%d %B %Y} on {machine['cpu']}, {machine['cores']} cores, with ssl_vit {known['ssl_vit']} "
-        f"(commit {(commit() or 'unknown')[:10]}), Python {known['python']}, torch {known['torch']}. All of it took "
-        f"{duration(seconds)}."
+        f"Run on {date.today():%d %B %Y} on {machine['cpu']}, {machine['cores']} cores, with ssl_vit "
+        f"{known['ssl_vit']} (commit {(commit() or 'unknown')[:10]}), Python {known['python']} and torch "
+        f"{known['torch']}. All of it took {duration(seconds)}."
     )
 
 

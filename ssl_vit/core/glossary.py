@@ -64,9 +64,9 @@ WORDS = (
          "is.", "linear probes?|linear-probe|probes?"),
     Word("MAE", "Masked autoencoder (He et al. 2022): the network sees a quarter of an image and paints the rest.",
          "MAE|masked autoencoders?"),
+    Word("method", "A way to pre-train: MAE, SimMIM, DINO, LeJEPA."),
     Word("micro-batch", "The images that go through the network at once; several of them may make one step.",
          "micro-batch(?:es)?"),
-    Word("method", "A way to pre-train: MAE, SimMIM, DINO, LeJEPA."),
     Word("multi-crop", "Two large and several small crops of every image, which have to get the same answer."),
     Word("patch", "A small square of pixels, which a Vision Transformer reads as one piece.", "patch(?:es)?"),
     Word("points", "Percentage points: 80 % is 5 points above 75 %."),
@@ -86,7 +86,6 @@ WORDS = (
     Word("SimMIM", "Xie et al. 2022: masked patches are replaced by a placeholder, and their pixels are guessed."),
     Word("stochastic depth", "In training, blocks of the network are left out at random, so that none is relied on."),
     Word("top-1", "The share of test images whose class is the first guess.", "top-1"),
-    Word("transductive", "Pre-training may see the test images, without their labels, and says so."),
     Word("trial", "One set of options that is tried when a method is tuned."),
     Word("verdict", "The answer whether pre-training pays on given images, by how much, and how sure that is."),
     Word("ViT", "Vision Transformer: a network that reads an image as a row of patches.",
@@ -99,7 +98,7 @@ WORDS = (
 def _pattern(word: Word) -> re.Pattern[str]:
     """Its forms as whole words, with hyphens and spaces as pages have them; never a part of an option or a path."""
     forms = word.forms or f"{word.name}s?".replace("ss?", "s")
-    forms = forms.replace("-", "[-\N{NON-BREAKING HYPHEN}]").replace(" ", "[ \N{NO-BREAK SPACE}]")
+    forms = forms.replace("-", "[-\N{NON-BREAKING HYPHEN}]").replace(" ", r"\s+")
     return re.compile(rf"(?<![\w./-])(?:{forms})(?![\w/-])", re.IGNORECASE if forms.islower() else 0)
 
 

@@ -12,6 +12,7 @@ from ssl_vit.verdict.options import verdict_recipe
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES += sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 EXAMPLE = "rotation."
 """Options of the method that docs/extending.md makes up."""
 

@@ -1,4 +1,4 @@
-"""House words: every one that stands in README, report or ``--help`` is explained there, at its first place or before."""
+"""House words: each that stands in README, report or ``--help`` is explained there, at its first place or before."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from ssl_vit.configs.cli import _parser
 from ssl_vit.core.glossary import PATTERNS, WORDS, Word, words_in
-from ssl_vit.core.started import module_of, options_of, scripts
+from ssl_vit.core.started import module_of, scripts
 from ssl_vit.methods import known_recipes
 from ssl_vit.report.findings.records import read_verdict
 from ssl_vit.report.page.content import build
@@ -31,125 +31,35 @@ BY_HAND = {
     "group": "groups (patient, slide) that stay together",
 }
 """Words that the README explains in its own sentences."""
-KNOWN = frozenset(
-    [
-        "AMD",
-        "AMX",
-        "AROUND",
-        "AUROC",
-        "Ampere",
-        "AdamW",
-        "Adam",
-        "Any",
-        "Apple",
-        "AVIF",
-        "BLAS",
-        "BMP",
-        "CMYK",
-        "CPU",
-        "CPUs",
-        "CSV",
-        "CUDA",
-        "CutMix",
-        "CIFAR",
-        "ClassLabel",
-        "Class",
-        "DeiT",
-        "EPYC",
-        "EXIF",
-        "FlexiViT",
-        "Fair-baseline",
-        "Free",
-        "GB",
-        "GELU",
-        "GPU",
-        "GPUs",
-        "Gaussian",
-        "HTML",
-        "Hub",
-        "Hugging",
-        "Face",
-        "IO",
-        "Intel",
-        "I/O",
-        "ID",
-        "JPEG",
-        "JSON",
-        "k-means",
-        "KB",
-        "LARS",
-        "LayerNorm",
-        "Latin",
-        "LeCun",
-        "Linux",
-        "MB",
-        "MLflow",
-        "MPS",
-        "Mac",
-        "NaN",
-        "NVIDIA",
-        "None",
-        "ONNX",
-        "OOM",
-        "OpenMP",
-        "PCA",
-        "PDF",
-        "PIL",
-        "PNG",
-        "Pillow",
-        "Python",
-        "PyTorch",
-        "RAM",
-        "RandAugment",
-        "ResNet",
-        "RGB",
-        "RGBA",
-        "SGD",
-        "SIGReg",
-        "SIGTERM",
-        "SLURM",
-        "SVG",
-        "SwAV",
-        "Sinkhorn-Knopp",
-        "Sinkhorn",
-        "TB",
-        "TIFF",
-        "TorchScript",
-        "UMAP",
-        "URL",
-        "US",
-        "UTF",
-        "W&B",
-        "WebDataset",
-        "WebP",
-        "YAML",
-        "ZIP",
-        "aug-mae",
-        "aug-dino",
-        "arXiv",
-        "cross-validation",
-        "device-days",
-        "learning-rate",
-        "scikit-learn",
-        "self-distillation",
-        "sine-cosine",
-        "ssl-vit",
-        "t-SNE",
-        "two-sided",
-        "III",
-        "Xie",
-        "Torch",
-        "Prophase",
-        "Mitosis",
-    ]
+NAMES = (
+    "AMD AMX AUROC Adam AdamW Ampere Any Apple CPU CPUs CIFAR Class ClassLabel CutMix DINOv2 DeiT EPYC Face "
+    "Fair-baseline FlexiViT Free GPU GPUs Gaussian Hub Hugging III Intel LARS Latin LayerNorm LeCun Linux MLflow "
+    "Mac NVIDIA None Python PyTorch RandAugment ResNet SGD SIGReg Sinkhorn Sinkhorn-Knopp SwAV Torch TorchScript "
+    "WebDataset Xie arXiv a-d t-SNE "
 )
-"""Names that stand in texts and are no words of this house: of formats, machines, people and libraries, and optimisers
-and operations that are named to whoever asks for them."""
+"""Names that stand in texts and are no words of this house: of machines, people, libraries, formats, and of optimisers
+and operations that only whoever asks for them has to know."""
 _CODE = re.compile(r"```.*?```|`[^`]*`|!\[[^\]]*\]\([^)]*\)|https?://\S+", re.DOTALL)
+_NOT_READ = re.compile(r"\]\([^)]*\)|\(type: .*?\)|--[\w.]+( [A-Z_]+)?|\{[^}]*\}|\"[^\"]*\"")
+_TERM = re.compile(r"(?<![\w./#-])(?:\w*[A-Z]\w*[A-Z]\w*|(?<=[a-z,] )[A-Z][a-z]+|[a-z]-[A-Za-z]+)\b")
+"""What looks like a term: capitals inside a word, a name in mid-sentence, a letter with a hyphen."""
+
+
+def _blank(found: re.Match[str]) -> str:
+    return " " * len(found[0])
+
+
+READ = re.sub(r"\]\([^)]*\)", _blank, _CODE.sub(_blank, README))
+"""What is read of the README, where it stands there."""
 
 
 def helped(recipe: type) -> str:
     return _parser(recipe, "").format_help()
+
+
+def seen(page: str) -> str:
+    """The words that a reader of a page sees."""
+    return re.sub(r"<[^>]*>?", " ", _UNREAD.sub(" ", page))
 
 
 @pytest.fixture(scope="module")
@@ -157,23 +67,22 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     return html(build(read_verdict(small(tmp_path_factory.mktemp("verdict"), classes=("a", "b", "c")))))
 
 
-def test_no_word_is_explained_twice_or_without_need() -> None:
+def test_words_are_in_order_and_every_one_is_used() -> None:
     names = [word.name.lower() for word in WORDS]
     assert names == sorted(set(names))
-    everywhere = "\n".join([README, *(p.read_text(encoding="utf-8") for p in (ROOT / "docs").glob("[!g]*.md"))])
-    everywhere += "\n".join(map(helped, RECIPES)) + "\n".join(p.read_text() for p in ROOT.glob("docs/verdicts/*/*.md"))
-    assert [word.name for word in WORDS if not PATTERNS[word].search(everywhere)] == []
+    texts = [README, *map(helped, RECIPES)]
+    texts += [file.read_text(encoding="utf-8") for file in ROOT.glob("docs/**/*.md") if file.name != "glossary.md"]
+    assert [word.name for word in WORDS if not any(PATTERNS[word].search(text) for text in texts)] == []
 
 
 @pytest.mark.parametrize("word", WORDS, ids=lambda word: word.name)
-def test_a_meaning_is_a_sentence_and_not_the_word_again(word: Word) -> None:
+def test_a_meaning_is_a_sentence(word: Word) -> None:
     assert word.meaning[0].isupper() and word.meaning.endswith(".") and len(word.meaning) <= 150
-    assert PATTERNS[word].search(f"the {word.name} of") and not re.match(rf"{word.name}\b.* is", word.meaning, re.I)
 
 
 def test_options_and_paths_are_no_words() -> None:
     assert words_in("--eval.draw runs/pool/x.png --fit.epochs; canvas_size; model.pool") == []
-    assert [word.name for word in words_in("MAE on a pool, over draws of labels")] == ["draw", "MAE", "pool"]
+    assert [word.name for word in words_in("MAE on a pool, over draws of\n   labels")] == ["draw", "MAE", "pool"]
 
 
 def test_the_report_leads_from_the_first_place_of_a_word_to_its_meaning(page: str) -> None:
@@ -184,15 +93,14 @@ def test_the_report_leads_from_the_first_place_of_a_word_to_its_meaning(page: st
     by_anchor = {word.anchor: word for word in WORDS}
     for anchor, text in linked:
         assert PATTERNS[by_anchor[anchor]].fullmatch(text)
-        before = page[: page.index(f'href="#word-{anchor}"')]
-        read = re.sub(r"<[^>]*>?", " ", re.sub(r"<a class=\"word\".*?</a>", " ", _UNREAD.sub(" ", before)))
+        before = page[: page.index(f'<a class="word" href="#word-{anchor}"')]
+        read = seen(re.sub(r'<a class="word".*?</a>', " ", before))
         assert not PATTERNS[by_anchor[anchor]].search(read), f"{text} stands before its explanation"
 
 
 def test_the_report_explains_every_word_it_uses(page: str) -> None:
-    read = re.sub(r"<[^>]*>", " ", _UNREAD.sub(" ", page.partition('<section id="words">')[0]))
-    explained = set(re.findall(r'<div id="word-([\w-]+)"', page))
-    assert {word.anchor for word in words_in(read)} <= explained
+    body = re.sub(r'<a class="word".*?>(.*?)</a>', r"\1", page.partition('<section id="words">')[0])
+    assert {word.anchor for word in words_in(seen(body))} == set(re.findall(r'<div id="word-([\w-]+)"', page))
 
 
 def test_the_report_in_markdown_ends_with_its_words(tmp_path: Path) -> None:
@@ -206,14 +114,13 @@ def test_help_explains_its_words_before_the_options(recipe: type) -> None:
     described, _, rest = helped(recipe).partition("\noptions:")
     _, _, words = described.partition("\nwords:\n")
     told = re.findall(r"^  (\S.*?)  ", words, re.MULTILINE)
-    assert told == [word.name for word in words_in(rest)] and len(told) > 2
+    assert told == [word.name for word in words_in(rest)] and told
     assert max(map(len, words.splitlines())) <= 79
 
 
-@pytest.mark.parametrize("word", words_in(_CODE.sub("", re.sub(r"\]\([^)]*\)", "]", README))), ids=lambda w: w.name)
+@pytest.mark.parametrize("word", words_in(READ), ids=lambda word: word.name)
 def test_the_readme_explains_a_word_where_it_first_stands(word: Word) -> None:
-    plain = _CODE.sub(lambda found: " " * len(found[0]), README)
-    first = PATTERNS[word].search(re.sub(r"\]\([^)]*\)", lambda found: " " * len(found[0]), plain))
+    first = PATTERNS[word].search(READ)
     assert first is not None
     if word.name in BY_HAND:
         assert abs(README.index(BY_HAND[word.name]) - first.start()) < 200
@@ -229,25 +136,15 @@ def test_the_page_of_words_is_the_table() -> None:
     assert made.PAGE.read_text(encoding="utf-8") == made.page(), "python docs/make_glossary.py"
 
 
-def test_names_and_abbreviations_are_explained_or_known(page: str) -> None:
-    """What looks like a term (capitals inside a word, a name in mid-sentence, a letter and a hyphen) is in a table."""
-    helps = [re.sub(r"(?s)^.*?\noptions:", "", helped(recipe)) for recipe in RECIPES]
-    docs = [module_of(script).__doc__ or "" for script in scripts().values() if not _has_options(script)]
-    report = re.sub(r"<[^>]*>", " ", _UNREAD.sub(" ", page))
+def test_names_and_abbreviations_are_words_or_known_to_everybody(page: str) -> None:
+    helps = [helped(recipe).partition("\noptions:")[2] for recipe in RECIPES]
+    modules = [module_of(script) for script in scripts().values()]
+    lists = [module.__doc__ or "" for module in modules if hasattr(module, "command")]
     unknown: dict[str, str] = {}
-    for text in (README, report, *helps, *docs):
-        text = re.sub(
-            r"\]\([^)]*\)|\([a-z]\w+: .*?\)|--[\w.]+( [A-Z_]+)?|\{[^}]*\}|\"[^\"]*\"", " ", _CODE.sub(" ", text)
-        )
-        for found in re.finditer(
-            r"(?<![\w./#-])(?:\w*[A-Z]\w*[A-Z]\w*|(?<=[a-z,] )[A-Z][a-z]+|[a-z]-[A-Za-z]+)\b", text
-        ):
-            term = found[0]
-            if term not in KNOWN and not words_in(term) and term.rstrip("s") not in KNOWN and not term.isupper():
-                unknown[term] = text[max(0, found.start() - 40) : found.end() + 20]
+    for text in (README, seen(page), *helps, *lists):
+        text = " ".join(_NOT_READ.sub(" ", _CODE.sub(" ", text)).split())
+        for found in _TERM.finditer(text):
+            around = text[found.start() - 7 : found.end() + 12]  # "Vision Transformer" is found by both its words
+            if found[0] not in NAMES.split() and not words_in(around) and not found[0].isupper():
+                unknown[found[0]] = around
     assert unknown == {}
-
-
-def _has_options(script: str) -> bool:
-    module = module_of(script)
-    return not hasattr(module, "command") and hasattr(options_of(module), "__dataclass_fields__")

@@ -1,0 +1,98 @@
+"""The functions of ``ssl_vit``: what is taken for images, how they stop, what is shown."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pytest
+import ssl_vit
+from matplotlib.figure import Figure
+from PIL import Image
+from ssl_vit import face
+from ssl_vit.core.errors import Stopped, UserError
+from ssl_vit.data.sources import objects
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (20, 8, 8), dtype=np.uint8)
+
+
+@pytest.fixture(autouse=True)
+def nothing_handed() -> Any:
+    yield
+    objects._handed.clear()
+
+
+def test_images_are_a_path_options_or_an_object(tmp_path: Path) -> None:
+    assert face._images("data", None) == {}
+    assert face._images("data", "cells") == face._images("data", Path("cells")) == {"data.path": "cells"}
+    given = {"path": tmp_path, "target": "class", "group": None}
+    assert face._images("eval.data", given) == {
+        "eval.data.path": str(tmp_path), "eval.data.target": "class", "eval.data.group": None
+    }  # fmt: skip
+    name = face._images("data", PIXELS)["data.path"]
+    assert name.startswith("python:ndarray-") and face._images("data", {"path": PIXELS}) == {"data.path": name}
+    assert face._images("data", {"path": PIXELS, "workers": 2}) == {"data.path": name, "data.workers": 2}
+    assert face._images("data", {"train": PIXELS, "test": PIXELS[:3]})["data.path"].startswith("python:ndarray-")
+    stacked = {"path": PIXELS[:, None], "channels": "first"}
+    assert set(face._images("data", stacked)) == {"data.path"}
+
+
+def test_options_of_objects_are_checked_as_all_are() -> None:
+    with pytest.raises(UserError, match=r"--data\.channels"):
+        ssl_vit.pretrain("mae", data={"path": "digits", "channels": "first"})
+    with pytest.raises(UserError, match="stream"):
+        ssl_vit.pretrain("mae", data={"path": PIXELS, "stream": True})
+
+
+@pytest.mark.parametrize("options", [{"data": PIXELS}, {"data": "digits", "labels": {"path": PIXELS}}])
+def test_a_verdict_is_refused_an_object(options: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match="a verdict starts processes, and they cannot read an object of this one"):
+        ssl_vit.verdict(**options)
+
+
+@pytest.mark.parametrize(("status", "raised"), [(130, Stopped), (75, SystemExit), (1, SystemExit)])
+def test_ctrl_c_is_no_end_of_the_process(
+    status: int, raised: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def main(config: object) -> None:
+        raise SystemExit(status)
+
+    module = face.module_of("recipes/mae.py")
+    monkeypatch.setattr(face, "module_of", lambda script: module)
+    monkeypatch.setattr(module, "main", main)
+    monkeypatch.setattr(face, "options_of", lambda module: face.method_named("mae").recipe)
+    with pytest.raises(raised) as found:
+        ssl_vit.pretrain("mae")
+    assert raised is not Stopped or isinstance(found.value, KeyboardInterrupt)
+
+
+def test_notebooks_show_mistakes_as_one_line() -> None:
+    assert UserError("no such thing")._render_traceback_() == ["error: no such thing"]
+    assert Stopped("it is saved")._render_traceback_() == ["stopped: it is saved"]
+
+
+@pytest.mark.parametrize(("labels", "words"), [
+    (None, []),
+    (["a", "b"] * 10, ["a", "b"]),
+    (["a", None] * 10, ["no label", "a"]),
+    ([f"class {i}" for i in range(20)], ["11 other classes"]),
+    ([0.5, None] * 10, []),
+    (["$x_1$", "<b>"] * 10, ["$x_1$", "<b>"]),
+    ([(0.5, 1.0)] * 20, []),
+])  # fmt: skip
+def test_a_map_has_a_point_per_image(labels: list[Any] | None, words: list[str]) -> None:
+    before = matplotlib.get_backend()
+    vectors = np.random.default_rng(1).normal(size=(20, 6)).astype(np.float32)
+    found = ssl_vit.Embedding(vectors, [str(i) for i in range(20)], (), labels)
+    figure = ssl_vit.show(found, title="Some $digits_")
+    assert isinstance(figure, Figure) and matplotlib.get_backend() == before
+    axes = figure.axes[0]
+    assert sum(len(np.asarray(points.get_offsets())) for points in axes.collections) == 20
+    legend = axes.get_legend()
+    shown = [] if legend is None else [text.get_text() for text in legend.get_texts()]
+    assert shown[: len(words)] == words
+    picture = Image.open(io.BytesIO(figure._repr_png_()))  # pyright: ignore[reportAttributeAccessIssue]
+    assert picture.size[0] > 400
