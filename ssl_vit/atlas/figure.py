@@ -41,7 +41,7 @@ def map_of(x: Float[np.ndarray, "n D"], labels: Sequence[Any] | None, title: str
     figure = Shown(figsize=(6.4, 5.0), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    size = float(np.clip(6000 / max(1, len(x)), 2, 24))
+    size = float(np.clip(16000 / max(1, len(x)), 3, 30))
     given = [] if labels is None else [one for one in labels if one is not None]
     dots: dict[str, Any] = {"s": size, "linewidths": 0}
     if not given or labels is None:
@@ -72,6 +72,8 @@ def _classes(axes: Any, places: Float[np.ndarray, "n 2"], labels: list[str | Non
     for number, name in enumerate(coloured):
         mine = [label == name for label in labels]
         axes.scatter(*places[mine].T, color=colormaps["tab10"](number), label=name, **dots)
-    legend = axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False, fontsize=9, markerscale=2)
+    legend = axes.legend(
+        loc="center left", bbox_to_anchor=(1, 0.5), frameon=False, fontsize=9, markerscale=(30 / dots["s"]) ** 0.5
+    )
     for text in legend.get_texts():
         text.set_parse_math(False)

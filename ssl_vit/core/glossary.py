@@ -22,10 +22,10 @@ class Word(NamedTuple):
 
 
 WORDS = (
-    Word("balanced accuracy", "The share of right answers in each class, averaged over the classes, so that rare "
-         "classes count as much as common ones.", "balanced accuracy|balanced"),
     Word("backbone", "The network that turns an image into a vector, without what a method or a classifier puts on "
          "top. It is what a run leaves behind."),
+    Word("balanced accuracy", "The share of right answers in each class, averaged over the classes, so that rare "
+         "classes count as much as common ones.", "balanced accuracy|balanced"),
     Word("baseline", "The same network, trained from random weights on the labels alone: what pre-training has to "
          "beat.", "labelled baseline|baseline|from scratch"),
     Word("budget", "The time that a verdict may take; it is planned for before anything is trained."),
@@ -62,7 +62,7 @@ WORDS = (
          "spread evenly."),
     Word("linear probe", "A classifier of one layer that is trained on a network's vectors; the network stays as it "
          "is.", "linear probes?|linear-probe|probes?"),
-    Word("MAE", "Masked autoencoder (He et al. 2022): the network sees a quarter of an image and paints the rest.",
+    Word("MAE", "Masked autoencoder (He et al. 2022): the network sees a part of an image and paints the rest.",
          "MAE|masked autoencoders?"),
     Word("method", "A way to pre-train: MAE, SimMIM, DINO, LeJEPA."),
     Word("micro-batch", "The images that go through the network at once; several of them may make one step.",
@@ -99,7 +99,7 @@ def _pattern(word: Word) -> re.Pattern[str]:
     """Its forms as whole words, with hyphens and spaces as pages have them; never a part of an option or a path."""
     forms = word.forms or f"{word.name}s?".replace("ss?", "s")
     forms = forms.replace("-", "[-\N{NON-BREAKING HYPHEN}]").replace(" ", r"\s+")
-    return re.compile(rf"(?<![\w./-])(?:{forms})(?![\w/-])", re.IGNORECASE if forms.islower() else 0)
+    return re.compile(rf"(?<![\w./-])(?:{forms})(?![\w-]|/[a-z])", re.IGNORECASE if forms.islower() else 0)
 
 
 PATTERNS = {word: _pattern(word) for word in WORDS}

@@ -32,15 +32,15 @@ BY_HAND = {
 }
 """Words that the README explains in its own sentences."""
 NAMES = (
-    "AMD AMX AUROC Adam AdamW Ampere Any Apple CPU CPUs CIFAR Class ClassLabel CutMix DINOv2 DeiT EPYC Face "
-    "Fair-baseline FlexiViT Free GPU GPUs Gaussian Hub Hugging III Intel LARS Latin LayerNorm LeCun Linux MLflow "
-    "Mac NVIDIA None Python PyTorch RandAugment ResNet SGD SIGReg Sinkhorn Sinkhorn-Knopp SwAV Torch TorchScript "
-    "WebDataset Xie arXiv a-d t-SNE "
+    "AMD AMX AUROC Adam AdamW Ampere Any Apple CIFAR CPU CPUs Class ClassLabel CutMix DINOv2 DeiT EPYC Face "
+    "Fair-baseline FlexiViT Free GPU GPUs Gaussian Hub Hugging III Intel LARS Latin LayerNorm LeCun Linux Literal "
+    "MLflow Mac NVIDIA None PyTorch Python RandAugment ResNet SGD SIGReg Sinkhorn Sinkhorn-Knopp SwAV Torch "
+    "TorchScript WebDataset Xie a-d arXiv k-means t-SNE "
 )
 """Names that stand in texts and are no words of this house: of machines, people, libraries, formats, and of optimisers
 and operations that only whoever asks for them has to know."""
-_CODE = re.compile(r"```.*?```|`[^`]*`|!\[[^\]]*\]\([^)]*\)|https?://\S+", re.DOTALL)
-_NOT_READ = re.compile(r"\]\([^)]*\)|\(type: .*?\)|--[\w.]+( [A-Z_]+)?|\{[^}]*\}|\"[^\"]*\"")
+_CODE = re.compile(r"```.*?```|`[^`]*`|!\[[^\]]*\]\([^)]*\)", re.DOTALL)
+_NOT_READ = re.compile(r"-h, --help|\]\([^)]*\)|\(type: .*?\)|--[\w.]+( [A-Z_]+)?|\{[^}]*\}|\"[^\"]*\"")
 _TERM = re.compile(r"(?<![\w./#-])(?:\w*[A-Z]\w*[A-Z]\w*|(?<=[a-z,] )[A-Z][a-z]+|[a-z]-[A-Za-z]+)\b")
 """What looks like a term: capitals inside a word, a name in mid-sentence, a letter with a hyphen."""
 
@@ -141,10 +141,13 @@ def test_names_and_abbreviations_are_words_or_known_to_everybody(page: str) -> N
     modules = [module_of(script) for script in scripts().values()]
     lists = [module.__doc__ or "" for module in modules if hasattr(module, "command")]
     unknown: dict[str, str] = {}
-    for text in (README, seen(page), *helps, *lists):
+    sentences = re.sub(r"<[^>]*>?", " . ", _UNREAD.sub(" ", page))  # what begins after a tag begins a sentence
+    for text in (README.replace("\n\n", " . "), sentences, *helps, *(text.replace("\n", " . ") for text in lists)):
         text = " ".join(_NOT_READ.sub(" ", _CODE.sub(" ", text)).split())
         for found in _TERM.finditer(text):
-            around = text[found.start() - 7 : found.end() + 12]  # "Vision Transformer" is found by both its words
+            around = text[
+                max(0, found.start() - 7) : found.end() + 12
+            ]  # "Vision Transformer" is found by both its words
             if found[0] not in NAMES.split() and not words_in(around) and not found[0].isupper():
                 unknown[found[0]] = around
     assert unknown == {}
