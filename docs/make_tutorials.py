@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ssl_vit.core.text import duration
-from ssl_vit.runs.provenance import commit, hardware, versions
+from ssl_vit.runs.provenance import hardware, versions
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "tutorials"
@@ -104,9 +104,10 @@ def run(page: str, folder: Path, beside: Path) -> str:
 
 def _made(seconds: float) -> str:
     machine, known = hardware(), versions()
+    head = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True)
     return (
         f"Run on {date.today():%d %B %Y} on {machine['cpu']}, {machine['cores']} cores, with ssl_vit "
-        f"{known['ssl_vit']} (commit {(commit() or 'unknown')[:10]}), Python {known['python']} and torch "
+        f"{known['ssl_vit']} (commit {head.stdout.strip()}), Python {known['python']} and torch "
         f"{known['torch']}. All of it took {duration(seconds)}."
     )
 
