@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ssl_vit.configs import OBJECT
 from ssl_vit.configs.cli import from_options
 from ssl_vit.configs.protocols import PROTOCOLS
-from ssl_vit.core import signals, slurm
+from ssl_vit.core import signals, slurm, started
 from ssl_vit.core.errors import Stopped, UserError, did_you_mean
 from ssl_vit.core.started import module_of, options_of, scripts
 from ssl_vit.methods import method_named
@@ -162,9 +163,11 @@ def embed(backbone: Run | Exported | str | os.PathLike[str], images: Source | No
     from ssl_vit.training import launch
 
     exported = backbone if isinstance(backbone, Exported) else load_backbone(backbone)
-    _fresh()
     cfg = from_options(EmbedRecipe, {**_images("data", images), "embed": options})
-    found = embed_images(exported, cfg.data, cfg.embed, device=launch.join("fp32").device)
+    with _as_a_command():
+        accelerator = launch.join("fp32")
+        launch.use_cores(accelerator, exported.size)
+        found = embed_images(exported, cfg.data, cfg.embed, device=accelerator.device)
     columns = [] if found.known is None else list(found.known.columns().values())
     labels = None if not columns else columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
     return Embedding(found.x, found.names(), found.unreadable, labels)
@@ -263,23 +266,38 @@ def _call(script: str, options: Mapping[str, Any]) -> Any:
     """What a script's ``main`` returns."""
     module = module_of(script)
     config = from_options(options_of(module), options)
-    _fresh()
+    with _as_a_command():
+        return module.main(config)
+
+
+@contextmanager
+def _as_a_command() -> Generator[None, None, None]:
+    """Inside, precision, notices, threads and locks are as in a command of its own; they are this process's again then.
+
+    Raises:
+        UserError: In one of several processes: one alone would return.
+        Stopped: Where Ctrl-C ended what was done inside.
+    """
+    if (not slurm.in_batch_script() and slurm.task()) or int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UserError("the functions of ssl_vit work in one process; for several there is ssl-vit NAME --processes N")
+    import torch
+
+    from ssl_vit.training.launch import forget_what_was
+
+    forget_what_was()
+    threads, started.threads_open = torch.get_num_threads(), "OMP_NUM_THREADS" not in os.environ
+    if started.threads_open:
+        torch.set_num_threads(1)  # as the command begins; where images are large enough, it takes all cores
     try:
         with holding():
-            return module.main(config)
+            yield
     except SystemExit as stopped:
         if stopped.code != signals.status_of(signal.SIGINT):
             raise
         raise Stopped("what was done is saved, and the same call continues") from None
-
-
-def _fresh() -> None:
-    """What the call before chose is not this one's; UserError in one of several processes: one alone would return."""
-    if (not slurm.in_batch_script() and slurm.task()) or int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise UserError("the functions of ssl_vit work in one process; for several there is ssl-vit NAME --processes N")
-    from ssl_vit.training.launch import forget_what_was
-
-    forget_what_was()
+    finally:
+        torch.set_num_threads(threads)
+        started.threads_open = False
 
 
 def _images(group: str, given: Source | None) -> dict[str, Any]:

@@ -10,9 +10,11 @@ import matplotlib
 import numpy as np
 import pytest
 import ssl_vit
+import torch
 from matplotlib.figure import Figure
 from PIL import Image
 from ssl_vit import face
+from ssl_vit.core import started
 from ssl_vit.core.errors import Stopped, UserError
 from ssl_vit.data.sources import objects
 
@@ -67,6 +69,24 @@ def test_ctrl_c_is_no_end_of_the_process(
     with pytest.raises(raised) as found:
         ssl_vit.pretrain("mae")
     assert raised is not Stopped or isinstance(found.value, KeyboardInterrupt)
+
+
+@pytest.mark.parametrize(("chosen", "inside"), [(None, 1), ("2", 3)])
+def test_a_function_chooses_threads_as_a_command_and_gives_them_back(
+    chosen: str | None, inside: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = torch.get_num_threads()
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if chosen is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", chosen)
+    torch.set_num_threads(3)
+    try:
+        with pytest.raises(ValueError, match="inside"), face._as_a_command():
+            assert (torch.get_num_threads(), started.threads_open) == (inside, chosen is None)
+            raise ValueError("inside")
+        assert (torch.get_num_threads(), started.threads_open) == (3, False)
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_notebooks_show_mistakes_as_one_line() -> None:
