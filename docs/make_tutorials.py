@@ -84,7 +84,7 @@ def run(page: str, folder: Path, beside: Path) -> str:
         print(f"$ {command}", flush=True)
         began = time.perf_counter()
         ended = subprocess.run(
-            ["bash", "-c", command], cwd=folder, env=environment, text=True, check=False,
+            ["bash", "-ec", command], cwd=folder, env=environment, text=True, check=False,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
         )  # fmt: skip
         taken.append(time.perf_counter() - began)

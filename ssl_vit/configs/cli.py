@@ -54,7 +54,7 @@ def option_names(parser: ArgumentParser) -> list[str]:
     return [option[2:] for option in found if (option.startswith("--") and "." in option) or option in _PLAIN]
 
 
-_WORDS = ("config", "seed", "preset", "backbone", "classifier", "images", "results", "out")
+_WORDS = ("config", "seed", "preset", "backbone", "classifier", "images", "results", "out", "format", "push")
 """Options that stand alone instead of in a group."""
 _PLAIN = (*(f"--{word}" for word in _WORDS), "--help", "--print_config")
 

@@ -10,14 +10,12 @@ import pytest
 from ssl_vit.configs import (
     AugmentConfig,
     CropsConfig,
-    FiguresRecipe,
     FitConfig,
     KNNConfig,
     KNNRecipe,
     LinearRecipe,
     ModelConfig,
     OptimConfig,
-    PredictRecipe,
     ProbeOptimConfig,
     ResolvedAugment,
     ResolvedModel,
@@ -32,7 +30,7 @@ from ssl_vit.configs.data import check_crops
 from ssl_vit.configs.facts import check_ranges
 from ssl_vit.configs.presets import PRESETS
 from ssl_vit.core.errors import UserError
-from ssl_vit.methods import Facts, mae
+from ssl_vit.methods import Facts, known_recipes, mae
 from ssl_vit.methods.dino import DINORecipe
 from ssl_vit.methods.mae import MAERecipe
 from ssl_vit.methods.supervised import (
@@ -45,10 +43,7 @@ from ssl_vit.methods.supervised import (
 from ssl_vit.models.build import ModelFacts
 from ssl_vit.verdict.options import verdict_recipe
 
-RECIPES = [
-    MAERecipe, DINORecipe, SupervisedRecipe, FinetuneRecipe, KNNRecipe, LinearRecipe, PredictRecipe, FiguresRecipe,
-    verdict_recipe(),
-]  # fmt: skip
+RECIPES = [*known_recipes(), verdict_recipe()]
 SMALL = ModelFacts(224, 16, 384, 12, 6)
 TINY = ModelFacts(224, 16, 192, 12, 3)
 
