@@ -55,7 +55,7 @@ def told(text: str, folder: Path, most: int = LINES) -> str:
     text = _COLOURS.sub("", text)
     for place, name in {**places, str(Path.home()): "~"}.items():
         text = text.replace(place, name)
-    lines = [line.rpartition("\r")[2].rstrip() for line in text.rstrip().splitlines()]
+    lines = [line.rpartition("\r")[2].rstrip() for line in text.rstrip().split("\n")]
     steps = [i for i, line in enumerate(lines) if _STEP.match(line)]
     inner = set(steps[1:-1])
     kept = [line for i, line in enumerate(lines) if i not in inner]
