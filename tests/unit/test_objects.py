@@ -217,7 +217,7 @@ def test_what_cannot_be_read_by_row_is_refused() -> None:
     loader = torch.utils.data.DataLoader(Pairs(COLOUR))
     for wrong, message in (
         (Stream(), "Stream can only be read from its beginning"),
-        (loader, r"DataLoader is no data set; .*, here \.dataset of it"),
+        (loader, r"DataLoader is no data set; .*; perhaps its \.dataset is meant"),
         (3, "int is no data set"),
         ([], "list has no rows"),
         ({}, "nothing names no splits"),

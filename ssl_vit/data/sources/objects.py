@@ -82,7 +82,7 @@ def _print(dataset: Any, title: str) -> str:
             "set with rows by number: list(dataset) where it fits, or files (parquet or tar shards are read in place)"
         )
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
-        inner = ", here .dataset of it" if hasattr(dataset, "dataset") else ""
+        inner = "; perhaps its .dataset is meant" if hasattr(dataset, "dataset") else ""
         raise UserError(
             f"{kind} is no data set; give a path, a torch.utils.data.Dataset, a datasets.Dataset, a list of images or "
             f"an array of them{inner}"
