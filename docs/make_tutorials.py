@@ -2,7 +2,7 @@
 
 A page's commands are its blocks of bash. They run one after another in an empty folder; what they print, and how long
 they took, stands behind each. ``<!-- ends with 2 -->`` before a block says how it ends, where that is not with 0, and
-``<!-- picture: PLACE -->`` which file the next picture is. A command that ends otherwise ends this script, and the page
+``<!-- picture: PLACE as NAME: WORDS -->`` which file is shown there. A command that ends otherwise ends this script, and the page
 stays as it was. A notebook's cells are executed where they stand, which needs nbclient and ipykernel.
 """
 
@@ -34,7 +34,7 @@ BLOCK = re.compile(
     re.DOTALL,
 )
 """A command with what was written behind it the last time."""
-_PICTURE = re.compile(r"<!-- picture: (\S+) -->\n!\[[^\]]*\]\((\S+)\)")
+_PICTURE = re.compile(r"<!-- picture: (\S+) as (\S+): (.*?) -->\n(?:!\[[^\]]*\]\(\S+\)\n)?")
 _MADE = re.compile(r"<!-- made -->\n[^\n]*\n")
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _STEP = re.compile(r"(?:step|decoded) [\d.,]+[ /%]")
@@ -97,8 +97,9 @@ def run(page: str, folder: Path, beside: Path) -> str:
         return f"{before}```bash\n{command}\n```\n{printed}\n*{seconds}*\n"
 
     found = BLOCK.sub(done, page)
-    for source, picture in _PICTURE.findall(found):
-        shutil.copyfile(folder / source, beside / picture)
+    for source, name, _ in _PICTURE.findall(found):
+        shutil.copyfile(folder / source, beside / name)
+    found = _PICTURE.sub(r"<!-- picture: \1 as \2: \3 -->\n![\3](\2)\n", found)
     return _MADE.sub(lambda _: f"<!-- made -->\n{_made(sum(taken))}\n", found)
 
 

@@ -48,8 +48,7 @@ Words between.
 echo wrong; exit 3
 ```
 
-<!-- picture: made.png -->
-![What was made](page.png)
+<!-- picture: made.png as page.png: What was made -->
 
 ```bash
 true
@@ -67,6 +66,7 @@ def test_a_page_is_run_and_can_be_run_again(tmp_path: Path) -> None:
     assert "<!-- ends with 3 -->\n```bash\necho wrong; exit 3\n```\n\n```text\nwrong\n```" in told
     assert told.endswith("```bash\ntrue\n```\n\n*less than a second*\n")
     assert (beside / "page.png").read_text() == "two\n"
+    assert told.count("-->\n![What was made](page.png)\n\n```bash") == 1
     assert "Not yet run" not in once and "All of it took" in once
     assert re.sub(r"Run on .*", "", make_tutorials.run(once, folder, beside)) == told
 
