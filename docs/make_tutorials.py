@@ -2,8 +2,8 @@
 
 A page's commands are its blocks of bash. They run one after another in an empty folder; what they print, and how long
 they took, stands behind each. ``<!-- ends with 2 -->`` before a block says how it ends, where that is not with 0, and
-``<!-- picture: PLACE as NAME: WORDS -->`` which file is shown there. A command that ends otherwise ends this script, and
-the page stays as it was. A notebook's cells are executed where they stand, which needs nbclient and ipykernel.
+``<!-- picture: PLACE as NAME: WORDS -->`` which file is shown there. A command that ends otherwise ends this script,
+and the page stays as it was. A notebook's cells are executed where they stand, which needs nbclient and ipykernel.
 """
 
 from __future__ import annotations
