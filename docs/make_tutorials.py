@@ -159,8 +159,6 @@ def main(names: Sequence[str]) -> None:
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place) / "story"
             folder.mkdir()
-            if (ROOT / "recipes" / "papers").is_dir():
-                shutil.copytree(ROOT / "recipes" / "papers", folder / "recipes" / "papers")
             path.write_text(run(path.read_text(encoding="utf-8"), folder, FOLDER), encoding="utf-8")
 
 
