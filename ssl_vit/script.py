@@ -71,6 +71,9 @@ def check_words(words: Sequence[str]) -> None:
     if words[0] not in names:
         raise UserError(f"there is no command {words[0]}{did_you_mean(words[0], names)}")
     module = module_of(names[words[0]])
+    if hasattr(module, "check_words"):
+        module.check_words(list(words[1:]))
+        return
     if hasattr(module, "command"):
         raise UserError(f"ssl-vit {words[0]} is done at once; it needs no job of its own")
     config = parse(options_of(module), module.__doc__ or "", list(words[1:]), listing=all_presets)

@@ -27,6 +27,9 @@ R = TypeVar("R")
 class _Parser(ArgumentParser):
     """jsonargparse with one-line errors that name close matches."""
 
+    alone: frozenset[str] = frozenset()
+    """Options of the recipe that stand alone instead of in a group."""
+
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         sys.stderr.write(f"error: {_explain(message, option_names(self))}\n")
         sys.exit(2)
@@ -43,15 +46,11 @@ class _RaisingParser(_Parser):
         raise UserError(_explain(message, option_names(self))) from ex
 
 
-def option_names(parser: ArgumentParser) -> list[str]:
+def option_names(parser: _Parser) -> list[str]:
     """Every option a person can type, without the leading dashes."""
-    found = (option for action in parser._actions for option in action.option_strings)  # pyright: ignore[reportPrivateUsage]
-    return [option[2:] for option in found if (option.startswith("--") and "." in option) or option in _PLAIN]
-
-
-_WORDS = ("config", "seed", "preset", "backbone", "classifier", "images", "results", "out")
-"""Options that stand alone instead of in a group."""
-_PLAIN = (*(f"--{word}" for word in _WORDS), "--help", "--print_config")
+    found = (option for action in parser._actions for option in action.option_strings)
+    names = (option[2:] for option in found if option.startswith("--"))
+    return [name for name in names if "." in name or name in (*parser.alone, "config", "help", "print_config")]
 
 
 def _explain(message: str, known: list[str]) -> str:
@@ -113,6 +112,7 @@ def _made(recipe: type[Any], description: str, program: str | None, kind: type[_
     parser.add_argument("--config", action=_CONFIG_FILE, help="YAML file with options; later ones win.")
     parser.add_class_arguments(recipe, as_group=False)
     declared = options(recipe)
+    parser.alone = frozenset(name for name in declared if "." not in name)
     for action in parser._actions:
         if action.dest in declared and (limits := declared[action.dest].range):
             action.help = f"{action.help} {limits.words.capitalize()}."
@@ -175,7 +175,7 @@ def from_dict(recipe: type[R], values: dict[str, Any]) -> R:
 def _fields(parser: Any, parsed: Any) -> dict[str, Any]:
     values: dict[str, Any] = parsed.__dict__
     for group, value in values.items():
-        if group not in _WORDS and not isinstance(value, jsonargparse.Namespace):
+        if group not in (*parser.alone, "config") and not isinstance(value, jsonargparse.Namespace):
             raise UserError(f"{group} in the config file is a group of options, not the value {value!r}")
     fields: dict[str, Any] = parser.instantiate(parsed).__dict__
     return {name: value for name, value in fields.items() if name != "config"}
@@ -211,9 +211,13 @@ def _given(tree: dict[str, Any], usual: dict[str, Any], prefix: str = "") -> dic
 
 def from_options(recipe: type[R], given: Mapping[str, Any]) -> R:
     """A recipe from ``{"fit": {"epochs": 5}, "optim.base_lr": 1e-3}``, checked as on the command line (UserError)."""
+    return from_words(recipe, [f"--{name}={_text(value)}" for name, value in flat(dict(given)).items()])
+
+
+def from_words(recipe: type[R], words: list[str]) -> R:
+    """A recipe from the words of a command line, checked as there; a mistake is a UserError."""
     parser = _parser(recipe, "", _RaisingParser)
-    words = [f"--{name}={_text(value)}" for name, value in flat(dict(given)).items()]
-    config = recipe(**_fields(parser, parser.parse_args(words)))
+    config = recipe(**_fields(parser, parser.parse_args(_named(recipe, words))))
     check_ranges(config)
     return config
 

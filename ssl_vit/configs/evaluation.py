@@ -51,7 +51,7 @@ class LabelsConfig(DrawConfig):
 
 
 @dataclass(frozen=True)
-class EvalConfig(DrawConfig):
+class EvalConfig(LabelsConfig):
     """What to judge on."""
 
     batch_size: Annotated[int | None, Range(1), NO_EFFECT] = None

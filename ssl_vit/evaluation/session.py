@@ -36,6 +36,7 @@ from ssl_vit.leaks.seen import seen_in_pre_training
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.runs.directory import RunDir
 from ssl_vit.runs.identity import digest, with_meaning
+from ssl_vit.runs.results import held_out_of
 from ssl_vit.training.launch import auto_precision
 
 
@@ -55,8 +56,9 @@ class Session(NamedTuple):
     """The labelled images, as the run recorded them and the command line changed them."""
 
     def suffix(self, seed: int) -> str:
-        """What tells this result's file from others: drawn labels, other images, seed; empty in the plain case."""
+        """What tells this result's file from others: drawn labels, what is judged on, seed; empty in the plain case."""
         drawn = "" if self.cfg.labels is None else f"-{self.cfg.labels}-labels-draw-{self.cfg.draw}"
+        drawn += "-held-out" if isinstance(self.cfg, LabelsConfig) and self.cfg.held_out else ""
         other = "" if self.cfg.data.path is None else f"-on-{self.data.test.fingerprint[:8]}"
         return drawn + other + (f"-seed-{seed}" if seed else "")
 
@@ -130,7 +132,7 @@ def labelled_for(data: DataConfig, cfg: DrawConfig) -> Labelled:
             f"--eval.held_out: {len(train):,} labels are too few, every class needs {HELD_OUT} to leave one out"
         )
     kept, held = (train.subset(part) for part in parts)
-    return found._replace(train=kept, test=held, split=f"a fifth of the {len(train):,} given labels")
+    return found._replace(train=kept, test=held, split=held_out_of(len(train)))
 
 
 def warn_unlearnable(data: Labelled) -> None:
