@@ -1,7 +1,6 @@
 """Trains one command over options and seeds, each run in a directory of its own, and ends with a table of settings.
 
-ssl-vit sweep mae --data.path IMAGES --over optim.base_lr=1e-3,2e-3 --over mae.mask_ratio=0.5,0.75 --seeds 3 \
---judge knn --out sweeps/one
+ssl-vit sweep mae --data.path IMAGES --over optim.base_lr=1e-3,2e-3 --seeds 3 --judge knn --out sweeps/one
 Options of the sweep and of the command may stand in any order. The same command goes on where an earlier start ended.
 """
 
@@ -11,7 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ssl_vit.core.errors import UserError
+from ssl_vit.configs.facts import options
+from ssl_vit.core.errors import UserError, did_you_mean
+from ssl_vit.methods import known_recipes
 from ssl_vit.script import WordsParser, mistakes_told
 from ssl_vit.sweep.plan import JUDGES, Asked, Plan, make_plan, remember
 
@@ -83,6 +84,11 @@ def asked_for(words: list[str] | None = None) -> tuple[Plan, dict[str, Any]]:
         "--job", action="append", default=[], metavar="NAME=VALUE", help="of submitted jobs: timeout_min=720"
     )
     given, others = parser.parse_known_args(sys.argv[1:] if words is None else words)
+    own = [name[2:] for action in parser._actions for name in action.option_strings]
+    theirs = {"config", *(name for recipe in known_recipes() for name in options(recipe))}
+    for name in (word[2:].partition("=")[0] for word in others if word.startswith("--")):
+        if name not in theirs and "." not in name and (close := did_you_mean(f"--{name}", [f"--{one}" for one in own])):
+            raise UserError(f"unknown option --{name}{close}")
     if given.at_once is not None and given.at_once < 1:
         raise UserError(f"--at_once {given.at_once} must be at least 1")
     plan = make_plan(

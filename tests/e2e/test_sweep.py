@@ -1,4 +1,4 @@
-"""Sweeps of real runs: killed between children, inside one and by a signal, they end with what an undisturbed one has."""
+"""Sweeps of real runs: killed between children, inside one, by a signal, they end as undisturbed ones do."""
 
 from __future__ import annotations
 
