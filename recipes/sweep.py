@@ -10,10 +10,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ssl_vit.configs import ModelConfig, networks
 from ssl_vit.configs.facts import options
 from ssl_vit.core.errors import UserError, did_you_mean
-from ssl_vit.methods import known_recipes
-from ssl_vit.script import WordsParser, mistakes_told
+from ssl_vit.methods import METHODS, known_recipes
+from ssl_vit.script import WordsParser, check_options, mistakes_told
 from ssl_vit.sweep.plan import JUDGES, Asked, Plan, make_plan, remember
 
 
@@ -34,6 +35,7 @@ def main(plan: Plan, at_once: int | None = None, submit: str | None = None, job:
     from ssl_vit.sweep.outcome import FILES, outcome
     from ssl_vit.sweep.places import local, submitted
 
+    _check_networks(plan)
     out = plan.asked.out
     lock.hold_for_results(out, "--out")
     remember(plan)
@@ -52,6 +54,18 @@ def main(plan: Plan, at_once: int | None = None, submit: str | None = None, job:
             f"{len(course.failed)} of {len(plan.children)} runs failed ({', '.join(c.name for c in course.failed)}); "
             "the others are finished, and the same command tries these again"
         )
+
+
+def _check_networks(plan: Plan) -> None:
+    """Refuses varied networks that timm does not know, or that are not enough for the method."""
+    command = plan.asked.command
+    models = {networks.wanted(child.config.model)[0]: child.config.model for child in plan.children
+              if isinstance(child.config.model, ModelConfig)}  # fmt: skip
+    if len(models) > 1:
+        from ssl_vit.models.build import model_facts
+
+        for model in models.values():
+            model_facts(*networks.wanted(model), needs=METHODS[command].needs if command in METHODS else "pooled")
 
 
 def asked_for(words: list[str] | None = None) -> tuple[Plan, dict[str, Any]]:
@@ -95,6 +109,8 @@ def asked_for(words: list[str] | None = None) -> tuple[Plan, dict[str, Any]]:
         Asked(given.command, tuple(others), tuple(given.over), Path(given.out).expanduser(), given.seeds, given.judge,
               given.on_test)
     )  # fmt: skip
+    for child in plan.children:
+        check_options(child.config)
     job = {
         name: int(value) if value.isdigit() else value for name, _, value in (one.partition("=") for one in given.job)
     }

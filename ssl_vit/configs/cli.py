@@ -219,6 +219,8 @@ def from_words(recipe: type[R], words: list[str]) -> R:
     parser = _parser(recipe, "", _RaisingParser)
     config = recipe(**_fields(parser, parser.parse_args(_named(recipe, words))))
     check_ranges(config)
+    if (preset := getattr(config, "preset", None)) is not None:
+        presets.named(preset)
     return config
 
 

@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from ssl_vit.configs import BackboneRecipe, to_dict
+from ssl_vit.configs import to_dict
 from ssl_vit.configs.cli import from_words
 from ssl_vit.configs.facts import options
 from ssl_vit.core.errors import UserError, did_you_mean
@@ -20,7 +20,6 @@ from ssl_vit.core.started import module_of, options_of, scripts
 from ssl_vit.methods import METHODS
 from ssl_vit.runs import lock
 from ssl_vit.runs.identity import differences, digest, identity, remove
-from ssl_vit.runs.networks import network_folder
 
 LABELLED = ("supervised", "finetune")
 """Commands whose runs judge themselves."""
@@ -124,8 +123,6 @@ def make_plan(asked: Asked) -> Plan:
             folder = asked.out / "runs" / _folder_name(setting, seed)
             own = (*words, *given, f"--seed={seed}", f"--run.dir={folder}")
             config = from_words(recipe, list(own))
-            if isinstance(config, BackboneRecipe):
-                network_folder(config.backbone)
             if hasattr(module, "check"):
                 module.check(config)
             judged_by, result = _judging(asked.judge, folder, held_out)

@@ -92,7 +92,7 @@ def test_odd_values_make_folders_that_can_be_typed(tmp_path: Path) -> None:
         ({"words": ("--fit.epoch", "3")}, "unknown option --fit.epoch; did you mean --fit.epochs"),
         ({"seeds": 0}, "--seeds 0 must be at least 1"),
         ({"command": "supervised", "judge": "knn"}, "runs of supervised judge themselves"),
-        ({"command": "finetune"}, "--backbone is missing"),
+        ({"over": ("preset=px32,px23",)}, "--preset px23 is none of .*did you mean px32"),
     ],
 )
 def test_mistakes_are_told_before_anything_is_started(more: dict[str, Any], said: str, tmp_path: Path) -> None:
@@ -405,6 +405,9 @@ def test_cores_and_gpus_are_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         (["mae", "--out", "o", "--at_once", "0"], "--at_once 0 must be at least 1"),
         (["mae", "--out", "o", "--job", "timeout_min=5"], "--job timeout_min=5 is for submitted runs"),
         (["mae", "--out", "o", "--over", "fit.epoch=1"], "did you mean fit.epochs"),
+        (["mae", "--out", "o", "--on_tst"], "unknown option --on_tst; did you mean --on_test"),
+        (["finetune", "--out", "o"], "--backbone is missing"),
+        (["finetune", "--out", "o", "--over", "backbone=a,b"], "--backbone a does not exist"),
     ],
 )
 def test_the_command_tells_mistakes_in_one_line(
@@ -417,6 +420,20 @@ def test_the_command_tells_mistakes_in_one_line(
     assert left.value.code == 1
     assert (err.startswith("error: "), err.count("\n")) == (True, 1)
     assert said in err
+
+
+def test_varied_networks_are_looked_up_before_the_first_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for words, said in {
+        ("mae", "--over", "model.name=vit_micro,vit_smal_patch16_224"): "did you mean vit_small_patch16_224",
+        ("mae", "--over", "model.name=vit_micro,resnet18"): "is not a plain VisionTransformer",
+    }.items():
+        with pytest.raises(SystemExit):
+            module_of("recipes/sweep.py").command([*words, "--out", "o"])
+        assert said in capsys.readouterr().err
+        assert not (tmp_path / "o").exists()
 
 
 def test_options_of_sweep_and_command_may_be_mixed() -> None:
