@@ -20,8 +20,8 @@ from ssl_vit.statistics.paired import SEEDS, interval
 
 ENDINGS = (".csv", ".md", ".tex")
 INTERVALS = (
-    "behind a mean: its 95 % interval by Student's t over draws of labels and seeds; chance in the choice of test "
-    f"images is not in it, and with fewer than {SEEDS} pre-training seeds it is about those networks only"
+    "with the mean's 95 % interval by Student's t over draws of labels and seeds; chance in the choice of test images "
+    f"is not in it, and with fewer than {SEEDS} pre-training seeds it is about those networks only"
 )
 _LATEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "_": r"\_", "%": r"\%",

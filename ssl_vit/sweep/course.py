@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ssl_vit.core import signals
 from ssl_vit.core.text import duration
@@ -20,6 +20,7 @@ _PAUSE = 0.1
 """Seconds between looks at what runs."""
 
 
+@runtime_checkable
 class Job(Protocol):
     """A command that was started somewhere."""
 
@@ -32,6 +33,7 @@ class Job(Protocol):
         ...
 
 
+@runtime_checkable
 class Place(Protocol):
     """Where commands run."""
 
@@ -82,7 +84,8 @@ class Course:
         self.failed: dict[Child, str] = {}
         """Why a child cannot go on."""
         self._stopped: int | None = None
-        self._running: dict[Child, tuple[Job, tuple[str, ...], float, int]] = {}
+        self._running: dict[Child, tuple[Job, tuple[str, ...], int]] = {}
+        self._began: dict[Child, float] = {}
         self._done = 0
         self._waited: set[Child] = set()
 
@@ -129,7 +132,8 @@ class Course:
                 log = self.plan.asked.out / "logs" / f"{child.folder.name}.log"
                 what = "training" if stage == child.words else stage[0]
                 self.say(f"[{self._done}/{len(self.plan.children)}] {child.name}: {what} (log: {log})")
-                self._running[child] = self.place.start(stage, log), stage, time.monotonic(), _saved(child)
+                self._began.setdefault(child, time.monotonic())
+                self._running[child] = self.place.start(stage, log), stage, _saved(child)
                 if self._stopped is not None:  # while it was started
                     self._running[child][0].stop(self._stopped)
                     return
@@ -137,7 +141,7 @@ class Course:
                 self._finish(child)
 
     def _ended(self, child: Child, todo: deque[Child]) -> None:
-        job, stage, began, saved = self._running.pop(child)
+        job, stage, saved = self._running.pop(child)
         status = job.status()
         if status == signals.REQUEUE and self._stopped is None and _saved(child) > saved:
             self.say(f"{child.name}: was stopped and has saved; it goes on later")
@@ -151,10 +155,12 @@ class Course:
         elif not status and next_stage(child):
             todo.appendleft(child)
         elif not status:
-            self._finish(child, f" after {duration(time.monotonic() - began)}")
+            self._finish(child)
 
-    def _finish(self, child: Child, took: str = "") -> None:
+    def _finish(self, child: Child) -> None:
         self._done += 1
+        began = self._began.get(child)
+        took = "" if began is None else f" after {duration(time.monotonic() - began)}"
         self.say(f"[{self._done}/{len(self.plan.children)}] {child.name}: finished{took}")
 
 

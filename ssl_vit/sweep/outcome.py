@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -99,7 +99,7 @@ def outcome(plan: Plan, failed: Mapping[Child, str]) -> Outcome:
     headings = ("setting", "runs", "last loss", *(column.heading for column in values))
     notes = (
         *_NOTES[0 if values else 1 :],
-        *dict.fromkeys(f"{column.heading}: {column.split}" for column in values),
+        *(f"{column.heading}: {column.split}; {_protocols(column, results.values())}" for column in values),
         *_beside(list(chain.from_iterable(results.values()))),
         *(f"failed: {child.name}: {why}" for child, why in failed.items()),
     )
@@ -120,6 +120,12 @@ def _heads(result: Result) -> dict[str, float]:
     metric = result.protocol["metric"]
     rows = (row for row in result.rows if row.get("headline", True) and row.get(metric) is not None)
     return {row["method"]: float(row[metric]) for row in rows}
+
+
+def _protocols(column: Column, results: Iterable[Sequence[Result]]) -> str:
+    """By which hashes the numbers of a column may be compared elsewhere."""
+    known = dict.fromkeys(r.protocol_hash for several in results for r in several if _column(r) == column)
+    return f"protocol {', '.join(known)}" + (" (what is varied is part of it)" if len(known) > 1 else "")
 
 
 def _beside(results: Sequence[Result]) -> list[str]:

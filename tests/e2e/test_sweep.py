@@ -21,8 +21,8 @@ point, words = sys.argv[1], sys.argv[2:]
 places.PROGRAM = (sys.executable, "child.py", point)
 finish = Course._finish
 
-def finished(self, child, took=""):
-    finish(self, child, took)
+def finished(self, child):
+    finish(self, child)
     if point == "between":
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -122,7 +122,7 @@ def test_runs_are_judged_where_they_may_be_chosen_and_failures_are_listed(
         rows = {row["setting"]: row for row in csv.DictReader(file)}
     assert rows["optim.base_lr=0.001"]["judged_on"] == "held out"
     assert rows["optim.base_lr=1e+30"]["runs"] == "0"
-    assert "failed: optim.base_lr=1e+30, seed 0: " in (tmp_path / "sweep" / "table.md").read_text()
+    assert "failed: optim.base\\_lr=1e+30, seed 0: " in (tmp_path / "sweep" / "table.md").read_text()
     listed = launched("eval/runs.py", "sweep", cwd=tmp_path)
     assert "crashed after step" in listed.stdout
     assert " held out " in listed.stdout

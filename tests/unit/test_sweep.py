@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -379,7 +380,7 @@ def test_runs_that_nothing_judged_have_a_loss_alone(tmp_path: Path) -> None:
 def test_cores_and_gpus_are_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     environments: list[dict[str, str]] = []
 
-    class Process:
+    class Process(subprocess.Popen[bytes]):
         def __init__(self, words: list[str], env: dict[str, str], **more: Any) -> None:
             environments.append(env)
 
