@@ -22,6 +22,8 @@ from ssl_vit.runs.identity import differences
 from ssl_vit.runs.listing import Run, Unread, last_line
 from ssl_vit.runs.results import Result, protocol_words, read_results
 
+_WIDEST = 72
+"""Letters of a state in a table: why a run crashed may be long, and stands whole where one is shown."""
 _LEFT_OUT = {"run.dir", "run.log_with"}
 """Options whose values say nothing of a run."""
 
@@ -39,7 +41,7 @@ def table(found: Sequence[Run | Unread]) -> str:
             run.method,
             Path(run.data).name if Path(run.data).is_absolute() else run.data,
             run.network,
-            run.told,
+            run.told if len(run.told) <= _WIDEST else f"{run.told[: _WIDEST - 3]}...",
             "-" if run.knn is None else str(run.knn),
             _when(run),
         )

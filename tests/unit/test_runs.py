@@ -206,6 +206,15 @@ def test_the_newest_stands_first_and_names_its_knn(tmp_path: Path) -> None:
     assert json.loads(json.dumps(data)) == data
 
 
+def test_a_long_reason_is_cut_in_the_table_and_whole_where_one_is_shown(tmp_path: Path) -> None:
+    run = made(tmp_path / "run", step=30)
+    ended(run, 1, "a reason " * 30)
+    found = read(run)
+    assert isinstance(found, Run)
+    assert max(map(len, telling.table([found]).splitlines())) < len(str(run)) + 160
+    assert ("a reason " * 30).strip() in telling.one(found)
+
+
 def test_one_run_with_what_its_numbers_mean_and_what_to_type_next(tmp_path: Path) -> None:
     run = made(tmp_path / "a run", done=True)
     judged(run, 81.26)
