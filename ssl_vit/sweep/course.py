@@ -122,11 +122,10 @@ class Course:
             if len(self._running) >= self.place.at_once:
                 return
             child = todo.popleft()
-            holder = lock.holder(child.folder)
-            if holder is not None and holder[1]:  # a sweep that was killed left it behind, and it goes on
+            if (holder := _held_by(child)) is not None:  # a sweep that was killed left it behind, and it goes on
                 if child not in self._waited:
                     self._waited.add(child)
-                    self.say(f"{child.name}: waiting for {holder[0]}")
+                    self.say(f"{child.name}: waiting for {holder}")
                 todo.append(child)
             elif stage := next_stage(child):
                 log = self.plan.asked.out / "logs" / f"{child.folder.name}.log"
@@ -146,6 +145,8 @@ class Course:
         if status == signals.REQUEUE and self._stopped is None and _saved(child) > saved:
             self.say(f"{child.name}: was stopped and has saved; it goes on later")
             todo.append(child)
+        elif status and self._stopped is None and _held_by(child) is not None:
+            todo.append(child)  # who was left behind had not yet taken its directory when this one was started
         elif status and self._stopped is None:
             self.failed[child] = why = _reason(self.plan.asked.out / "logs" / f"{child.folder.name}.log", status)
             self.say(f"{child.name}: FAILED, {why}")
@@ -162,6 +163,11 @@ class Course:
         began = self._began.get(child)
         took = "" if began is None else f" after {duration(time.monotonic() - began)}"
         self.say(f"[{self._done}/{len(self.plan.children)}] {child.name}: finished{took}")
+
+
+def _held_by(child: Child) -> lock.Owner | None:
+    holder = lock.holder(child.folder)
+    return holder[0] if holder is not None and holder[1] else None
 
 
 def _saved(child: Child) -> int:

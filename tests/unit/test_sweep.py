@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.signals import REQUEUE
 from ssl_vit.core.started import module_of
+from ssl_vit.runs import lock
 from ssl_vit.runs.identity import digest
 from ssl_vit.script import check_words
 from ssl_vit.sweep import places
@@ -305,22 +307,38 @@ def test_what_a_killed_sweep_left_running_is_waited_for(tmp_path: Path, monkeypa
     first, second = plan.children
     looks = iter([True, True, True])
 
-    class Owner:
-        def __str__(self) -> str:
-            return "process 7"
-
-    def holder(folder: Path) -> tuple[Owner, bool] | None:
+    def holder(folder: Path) -> tuple[lock.Owner, bool] | None:
         if folder != first.folder or not next(looks, False):
             if folder == first.folder and not (first.folder / "backbone").exists():
                 finish(first)
             return None
-        return Owner(), True
+        return replace(lock._this_process(), pid=7), True
 
     monkeypatch.setattr("ssl_vit.sweep.course.lock.holder", holder)
     place, said = Scripted(doing(plan)), list[str]()
     Course(plan, place, said.append).run()
     assert place.started == [second.words]
     assert sum("waiting for process 7" in line for line in said) == 1
+
+
+def test_who_was_left_behind_and_takes_its_directory_late_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = planned(tmp_path)
+    (child,) = plan.children
+    asked: list[int] = []
+
+    def holder(folder: Path) -> tuple[lock.Owner, bool] | None:
+        asked.append(1)
+        if len(asked) == 3:
+            finish(child)
+        return (lock._this_process(), True) if len(asked) == 2 else None  # after the start, and not before
+
+    monkeypatch.setattr("ssl_vit.sweep.course.lock.holder", holder)
+    place = Scripted(lambda words: 1)  # "is in use by process ..."
+    course = Course(plan, place, lambda line: None)
+    course.run()
+    assert (len(place.started), course.failed) == (1, {})
 
 
 def judged(plan: Plan, values: dict[str, list[float]]) -> None:
