@@ -21,13 +21,17 @@ def main(results: list[str], out: str | None, two: bool = False) -> None:
 
         print(between_two(read_results(results)))
         return
+    from pathlib import Path
+
     from rich.console import Console
     from rich.table import Table
 
-    from ssl_vit.core.files import check_out
+    from ssl_vit.core.errors import UserError
     from ssl_vit.report.written import ENDINGS, of_comparison
 
-    path = None if out is None else check_out(out, ENDINGS)
+    path = None if out is None else Path(out).expanduser()
+    if path is not None and path.suffix.lower() not in ENDINGS:
+        raise UserError(f"--out {out} must end in {', '.join(ENDINGS)}")
     found = compare(read_results(results))
     table = Table(title=found.title, title_justify="left")
     for i, heading in enumerate(found.headings):

@@ -94,7 +94,7 @@ def test_the_command_writes_what_the_ending_names(
         main([str(path) for path in results], str(tmp_path / name))
         assert (tmp_path / name).read_text().startswith(begins)
         assert f"Table: {tmp_path / name}" in capsys.readouterr().out
-    with pytest.raises(UserError, match=r"--out t\.xlsx must end in \.csv, \.md or \.tex"):
+    with pytest.raises(UserError, match=r"--out t\.xlsx must end in \.csv, \.md, \.tex"):
         main([str(results[0])], "t.xlsx")
 
 
