@@ -190,7 +190,8 @@ def submitted(cluster: str, parameters: dict[str, Any], out: Path, at_once: int 
         raise UserError(f"--submit {cluster} needs submitit: pip install 'ssl_vit[slurm]'") from None
     folder = out / "jobs"
     try:
-        executor = submitit.AutoExecutor(folder=folder, cluster=cluster)
+        # A run may need more jobs than submitit would let it have.
+        executor = submitit.AutoExecutor(folder=folder, cluster=cluster, slurm_max_num_timeout=1000)
         executor.update_parameters(**{"name": "ssl_vit", **parameters})
     except (RuntimeError, TypeError, ValueError, NameError) as error:
         raise UserError(f"--submit {cluster}: {' '.join(str(error).split())}") from error
