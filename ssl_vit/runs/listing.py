@@ -139,7 +139,7 @@ def _read(path: Path) -> Run:
     if holder is not None and holder[1] and not (path / "config.yaml").exists():
         config: dict[str, Any] = {}
     else:
-        config = _mapping(path / "config.yaml", lambda text: yaml.load(text, _LOADER), "YAML")
+        config = _mapping(path / "config.yaml", _from_yaml, "YAML")
     given = flat(config)
     last = last_line(path / "metrics.jsonl")
     step, steps = int(last.get("step", 0)), _whole(given, last)
@@ -152,6 +152,10 @@ def _read(path: Path) -> Run:
         path, method, _data(path, given), _network(given), state, told, step, saved, steps, _knn(path),
         files[0].stat().st_mtime, config, about,
     )  # fmt: skip
+
+
+def _from_yaml(text: str) -> Any:
+    return yaml.load(text, _LOADER)
 
 
 def _mapping(path: Path, parse: Any, kind: str) -> dict[str, Any]:
@@ -178,13 +182,14 @@ def last_line(path: Path) -> dict[str, Any]:
             lines = file.read().splitlines()
     except OSError:
         return {}
-    for line in reversed(lines):
+    for text in reversed(lines):
         try:
-            found = json.loads(line)
+            found = json.loads(text)
         except ValueError:  # half a line from a crash
             continue
-        if isinstance(found, dict) and isinstance(found.get("step"), (int, float)):
-            return cast("dict[str, Any]", found)
+        line = cast("dict[str, Any]", found if isinstance(found, dict) else {})
+        if isinstance(line.get("step"), (int, float)):
+            return line
     return {}
 
 

@@ -151,7 +151,7 @@ def _products(path: Path) -> list[tuple[str, ...]]:
         "backbone": "the network", "classifier": "the network with its head", "checkpoints": "", "figures": "",
         "features": "vectors that evaluation keeps", "tensorboard": "", "profile": "", "finetune": "runs",
     }  # fmt: skip
-    rows = []
+    rows = list[tuple[str, ...]]()
     for name in [*names, *sorted(p.name for p in path.glob("export-*"))]:
         files = sorted(p for p in (path / name).glob("*") if p.suffix != ".sha256") if (path / name).is_dir() else []
         if files:
@@ -304,7 +304,7 @@ def _values(old: Numbers, new: Numbers) -> list[Difference]:
                 split = str(result.protocol["test"].get("split"))
                 key = (f"{result.method}{who}", f"{result.labels_used:,} labels{draw}, on {split}")
                 known[key] = metric, float(row[metric]), result
-    rows = []
+    rows = list[Difference]()
     for key in dict.fromkeys([*found[0], *found[1]]):
         one, other = (known.get(key) for known in found)
         values = tuple("-" if v is None else shown(v[0], v[1]) for v in (one, other))

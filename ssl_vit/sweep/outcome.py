@@ -134,7 +134,7 @@ def _beside(results: Sequence[Result]) -> list[str]:
     for result in results:
         for name, value in list(_heads(result).items())[1:]:
             known.setdefault(_column(result), {}).setdefault(name, []).append(value)
-    notes = []
+    notes = list[str]()
     for column, by_name in known.items():
         ends = {name: [shown(column.metric, end(v)) for end in (min, max)] for name, v in by_name.items()}
         words = ", ".join(f"{name} {' to '.join(dict.fromkeys(pair))}" for name, pair in ends.items())

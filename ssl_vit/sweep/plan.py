@@ -207,8 +207,8 @@ def remember(plan: Plan) -> None:
         UserError: For another sweep.
     """
     path = plan.asked.out / RECORD
-    recipe = type(plan.children[0].config)
-    common = identity(to_dict(plan.children[0].config), recipe)
+    first: object = plan.children[0].config
+    common = identity(to_dict(first), type(first))
     names = [given.removeprefix("--").partition("=")[0] for given in plan.asked.over]
     for name in ("seed", *names):
         remove(common, name)
