@@ -455,7 +455,9 @@ def test_varied_networks_are_looked_up_before_the_first_run(
         assert not (tmp_path / "o").exists()
 
 
-def test_options_of_sweep_and_command_may_be_mixed() -> None:
+def test_options_of_sweep_and_command_may_be_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cells").mkdir()
     words = ["--seeds", "2", "mae", "--data.path", "cells", "--over=optim.base_lr=1e-3", "--out", "o", "--fit.epochs=3"]
     plan, how = module_of("recipes/sweep.py").asked_for([*words, "--at_once", "2"])
     assert plan.asked.words == ("--data.path", "cells", "--fit.epochs=3")
