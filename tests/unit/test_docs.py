@@ -48,7 +48,7 @@ def commands(page: Path) -> list[list[str]]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_that_pages_show_can_be_typed(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("RUN/config.json", "RUN/model.safetensors", "my_images/1.png"):
+    for name in ("RUN/config.json", "RUN/model.safetensors", "my_images/1.png", "IMAGES/1.png"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     (tmp_path / "my.yaml").write_text("seed: 1\n")
