@@ -19,6 +19,8 @@ _OTHERS = {
 INK, MUTED, RULE, PAPER = "#1b1b1c", "#66666b", "#d9d9de", "#fefefe"
 """Of text, lesser text, lines and ground in pictures; every colour occurs for one meaning only, so that a page can
 replace it (``charts.for_page``)."""
+DARK = "#e9e9ec", "#161618"
+"""Ink and paper of the page at night."""
 
 
 def looks(starts: Iterable[str]) -> dict[str, Look]:

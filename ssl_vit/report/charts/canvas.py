@@ -121,8 +121,12 @@ def figure_of(panels: Sequence[Panel], columns: int = 3, legend: Sequence[Key] =
             Line2D([], [], **look_of(key.look) | ({} if key.line else {"linestyle": "none"}), label=key.name)
             for key in legend
         ]
-        figure.legend(handles=marks, loc="outside upper left", ncols=across,
-                      handlelength=3.2 if any(key.line for key in legend) else 1.0)
+        figure.legend(
+            handles=marks,
+            loc="outside upper left",
+            ncols=across,
+            handlelength=3.2 if any(key.line for key in legend) else 1.0,
+        )
     titles: dict[Axes, Text] = {}
     placings: list[Placing | None] = []
     for axis, panel in zip_longest(figure.subplots(rows, columns, squeeze=False).ravel(), panels):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple, cast
+from typing import Literal, NamedTuple, cast
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -15,7 +15,7 @@ from matplotlib.transforms import ScaledTranslation
 
 from ssl_vit.report.charts.canvas import look_of
 from ssl_vit.report.charts.placing import End, Placing, falls_early, is_wide, logarithmic, name_ends, wrapped
-from ssl_vit.report.look import INK, MUTED, PAPER, RULE, Look
+from ssl_vit.report.look import DARK, INK, MUTED, PAPER, RULE, Look
 
 COUNTED, NUMBERED = 12, 15
 """Classes up to which a confusion matrix has room for counts and percentages, and for percentages."""
@@ -86,12 +86,17 @@ def curves(
             else:
                 look |= {"markersize": 1.4 * look["markersize"], "transform": aside}  # easily missed among lines
                 if known[0]:
-                    axis.vlines(where, low, high, color=colour, linewidth=1.2, transform=aside)
+                    axis.vlines(where, low, high, color=colour, linewidth=1.2, transform=aside, clip_on=False)
             axis.plot(where, values, clip_on=False, **look)
     if not named:
         return None
-    return name_ends(axis, [End(line.name, max(line.points), line.points[max(line.points)].value, line.look)
-                            for line in lines])  # fmt: skip
+    return name_ends(axis, [_end(line, counts) for line in lines])
+
+
+def _end(line: Line, counts: Sequence[int]) -> End:
+    *_, last = line.stretches(counts)
+    aside = _ASIDE if len(last) == 1 else 0.0
+    return End(line.name, last[-1], line.points[last[-1]].value, line.look, aside)
 
 
 def forest(axis: Axes, rows: Mapping[str, Sequence[Mark]], limits: tuple[float, float], heading: str) -> None:
@@ -124,15 +129,17 @@ def shares(axis: Axes, bars: Sequence[tuple[str, Mark]], heading: str) -> None:
         low, high = (end if np.isfinite(end) else edge for end, edge in ((bar.low, 0.0), (bar.high, 100.0)))
         if reached:
             axis.barh(y, bar.value, height=0.52, color=colour, alpha=0.3, linewidth=0)
-            axis.plot([bar.value], [y], **{**look_of(bar.look), "linestyle": "none"})
         else:
-            low = min(low, 100.0) if np.isfinite(bar.low) else 100.0
-            axis.text(min(low, 100.0) - 3.0, y, "not reached", ha="right", va="center", fontsize=8.5, color=MUTED)
+            low = min(bar.low, 100.0) if np.isfinite(bar.low) else 100.0
+            above = {"va": "center"} if low > 96 else {"va": "bottom"}
+            axis.text(96.0, y, "not reached", ha="right", fontsize=8.5, color=MUTED, **above)
         axis.plot([low, high], [y, y], color=colour, linewidth=1.6)
         ends = ((bar.low, 0.0, "<"), (bar.high, 100.0, ">")) if reached else ((np.nan, 100.0, ">"),)
         for end, edge, marker in ends:
             if not np.isfinite(end):
                 axis.plot([edge], [y], marker=marker, color=colour, markersize=5, clip_on=False, linestyle="none")
+        if reached:
+            axis.plot([bar.value], [y], clip_on=False, **{**look_of(bar.look), "linestyle": "none"})
     _rows(axis, ["\n".join(wrapped(part, _BESIDE) for part in _parts(name)) for name, _ in bars])
     axis.set(xlim=(0, 100), xlabel=heading)
     axis.xaxis.set_major_locator(MaxNLocator(4))
@@ -193,9 +200,7 @@ def confusion(axis: Axes, counts: np.ndarray, names: Sequence[str], look: Look) 
         if size > COUNTED:
             words = [(0.0, per_cent, letters)] if size <= NUMBERED else []
         for below, text, high in words:
-            axis.text(
-                column, row + below, text, ha="center", va="center", fontsize=high, color=PAPER if share > 0.55 else INK
-            )
+            axis.text(column, row + below, text, ha="center", va="center", fontsize=high, color=legible(look, alpha))
     axis.set(xlim=(-0.5, size - 0.5), ylim=(size - 0.5, -0.5), aspect="equal", xlabel="predicted", ylabel="true")
     upright = max(len(name) for name in names) * size > 45
     fit = float(np.clip(160 / size, 5.0, 8.0))
@@ -203,6 +208,32 @@ def confusion(axis: Axes, counts: np.ndarray, names: Sequence[str], look: Look) 
     axis.set_yticks(range(size), names, fontsize=fit)
     axis.tick_params(length=0)
     axis.spines[:].set_visible(True)
+
+
+def legible(look: Look, alpha: float) -> str:
+    """The colour of letters, ink's or paper's, that is read best on so much of a colour, by day and by night."""
+
+    def least(name: Literal["ink", "paper"]) -> float:
+        found: list[float] = []
+        for colour, (ink, paper) in ((look.light, (INK, PAPER)), (look.dark, DARK)):
+            ground = alpha * to_rgb(colour) + (1 - alpha) * to_rgb(paper)
+            light, dark = sorted(
+                (_luminance(ground), _luminance(to_rgb(ink if name == "ink" else paper))), reverse=True
+            )
+            found.append((light + 0.05) / (dark + 0.05))
+        return min(found)
+
+    return INK if least("ink") >= least("paper") else PAPER
+
+
+def to_rgb(colour: str) -> np.ndarray:
+    """``#rrggbb`` as three numbers in [0, 1]."""
+    return np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+
+
+def _luminance(rgb: np.ndarray) -> float:
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    return float(linear @ np.array([0.2126, 0.7152, 0.0722]))
 
 
 def balance(axis: Axes, names: Sequence[str], train: Sequence[int], test: Sequence[int]) -> None:

@@ -37,6 +37,8 @@ class End(NamedTuple):
     x: float
     y: float
     look: Look
+    aside: float = 0.0
+    """Points that it is drawn to the right of its place."""
 
 
 def wrapped(name: str, letters: int = _LETTERS) -> str:
@@ -72,7 +74,7 @@ def spread(wanted: Sequence[float], heights: Sequence[float], low: float, high: 
 
 
 def name_ends(axis: Axes, ends: Sequence[End]) -> Placing:
-    """Writes names to the right of an axis, each with its line's marker; where it is near its end, a line leads there."""
+    """Writes names to the right of an axis, each with its line's marker; a line leads to those near their ends."""
     texts = [
         axis.annotate(wrapped(end.name), (end.x, end.y), (_AWAY, 0.0), textcoords="offset points", va="center",
                       fontsize=_SIZE, color=INK, linespacing=1.15, annotation_clip=False)
@@ -89,15 +91,16 @@ def name_ends(axis: Axes, ends: Sequence[End]) -> Placing:
     def place() -> None:
         box, point = axis.get_window_extent(), cast(Figure, axis.get_figure(root=True)).dpi / 72
         places = np.array([axis.transData.transform((end.x, end.y)) for end in ends])
+        starts = places[:, 0] + [end.aside * point for end in ends]
         heights = [_LINE * point * (text.get_text().count("\n") + 1) for text in texts]
         middles = spread(places[:, 1].tolist(), heights, box.y0, box.y1 + 0.5 * _LINE * point)
         lines: list[tuple[End, list[tuple[float, float]]]] = []
-        for end, text, mark, (x, y), middle in zip(ends, texts, marks, places, middles, strict=True):
+        for end, text, mark, (x, y), start, middle in zip(ends, texts, marks, places, starts, middles, strict=True):
             text.xyann = (float(box.x1 - x) / point + _AWAY, float(middle - y) / point)
             there = (1 + (_AWAY - 5.0) * point / box.width, (middle - box.y0) / box.height)
             mark.set_offsets([there])
             if abs(middle - y) <= _NEAR * _LINE * point:
-                lines.append((end, [((x - box.x0) / box.width, (y - box.y0) / box.height), there]))
+                lines.append((end, [((start - box.x0) / box.width, (y - box.y0) / box.height), there]))
         leads.set_segments([line for _, line in lines])
         leads.set_color([end.look.light for end, _ in lines])
 
@@ -122,8 +125,8 @@ def settle(figure: Figure, titles: Mapping[Axes, Text], columns: int, placings: 
             middle = (box.x0 + box.x1) / 2
             moved |= _break(title, left + width - box.x0)
             moved |= _break(axis.xaxis.label, 2 * min(middle - left, left + width - middle))
-            if isinstance(names := axis.xaxis.get_major_formatter(), ticker.FixedFormatter):
-                _thin(axis, list(names.seq), figure.dpi / 72)
+            if isinstance(axis.xaxis.get_major_locator(), ticker.FixedLocator):
+                _thin(axis, figure.dpi / 72)
         for place in placings:
             place()
 
@@ -138,22 +141,22 @@ def _break(text: Text, room: float) -> bool:
     return text.get_text() != words
 
 
-def _thin(axis: Axes, names: list[str], point: float) -> None:
+def _thin(axis: Axes, point: float) -> None:
     """Leaves out names of ticks that would touch the next one, never the last; a point is so many pixels."""
-    edge = math.inf
-    for i, label in reversed(list(enumerate(axis.get_xticklabels()))):
-        box = label.get_window_extent()
-        if box.x1 + _APART * point > edge:
-            names[i] = ""
-        elif names[i]:
-            edge = box.x0
-    axis.set_xticks(axis.get_xticks(), names)
+    labels, edge, kept = axis.get_xticklabels(), math.inf, list[str]()
+    for label in reversed(labels):
+        box, words = label.get_window_extent(), label.get_text()
+        touches = box.x1 + _APART * point > edge
+        kept.insert(0, "" if touches else words)
+        edge = edge if touches or not words else box.x0
+    if kept != [label.get_text() for label in labels]:
+        axis.set_xticks(axis.get_xticks(), kept, rotation=labels[0].get_rotation(), fontsize=labels[0].get_fontsize())
 
 
 def is_wide(values: Sequence[float] | np.ndarray) -> bool:
-    """Whether positive numbers span so much (three times) that a linear axis hides most of them."""
+    """Whether positive numbers span so much (a factor of two) that a linear axis hides most of them."""
     known = np.asarray(values, dtype=np.float64)
-    return bool(len(known) and known.min() > 0 and known.max() >= 3 * known.min())
+    return bool(len(known) and known.min() > 0 and known.max() >= 2 * known.min())
 
 
 def falls_early(steps: np.ndarray, values: np.ndarray) -> bool:
