@@ -88,6 +88,8 @@ def test_boxes_of_many_heights_never_lie_over_each_other_and_stay_inside() -> No
 
 def test_names_have_room_or_they_have_not() -> None:
     assert wrapped("from scratch, at the cost of pre-training") == "from scratch, at\nthe cost of\npre-training"
+    assert wrapped("mae-my_images-1a2b3c4d") == "mae-my_images-\n1a2b3c4d"
+    assert wrapped("a " + "b" * 20) == "a\n" + "b" * 17 + "\nbbb"
     assert has_room(["MAE", "from scratch", "from scratch, at the cost of pre-training"], 2.3)
     assert not has_room([f"a run of some length {i}" for i in range(9)], 2.3)
 

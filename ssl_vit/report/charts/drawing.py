@@ -170,10 +170,14 @@ def losses(axis: Axes, runs: Sequence[tuple[str, np.ndarray, np.ndarray]], look:
     return name_ends(axis, [End(name, float(steps[-1]), float(values[-1]), look) for name, steps, values in runs])
 
 
-def scaled(axis: Axes, lines: Sequence[tuple[np.ndarray, np.ndarray]], *, early: bool = True) -> None:
-    """Axes on which most of what lines do is seen: logarithmic where values span much, or change early."""
-    values = np.concatenate([values for _, values in lines])
-    wide = is_wide(values)
+def scaled(
+    axis: Axes, lines: Sequence[tuple[np.ndarray, np.ndarray]], *, early: bool = True, wide: bool = True
+) -> None:
+    """Axes on which most of what lines do is seen: logarithmic where values span much, or change early.
+
+    Either may be ruled out: steps that begin with 0, values of which differences count.
+    """
+    wide = wide and is_wide(np.concatenate([values for _, values in lines]))
     axis.grid(axis="y")
     if wide:
         logarithmic(axis, "y")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import textwrap
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, cast
 
@@ -42,8 +42,19 @@ class End(NamedTuple):
 
 
 def wrapped(name: str, letters: int = _LETTERS) -> str:
-    """A name in lines of at most so many letters; only a word that is longer is broken."""
-    return textwrap.fill(" ".join(name.split()), max(1, letters), break_on_hyphens=False)
+    """A name in lines of at most so many letters; longer words are broken behind their hyphens, or anywhere."""
+    lines = [""]
+    for word in name.split():
+        parts = re.findall(r"[^-_/]+[-_/]*|[-_/]+", word) if len(word) > letters else [word]
+        for number, part in enumerate(parts):
+            gap = " " if lines[-1] and not number else ""
+            if len(lines[-1] + gap + part) > letters and lines[-1]:
+                lines.append("")
+                gap = ""
+            lines[-1] += gap + part
+            while len(lines[-1]) > letters:
+                lines[-1:] = [lines[-1][:letters], lines[-1][letters:]]
+    return "\n".join(lines)
 
 
 def has_room(names: Iterable[str], height: float) -> bool:
@@ -76,8 +87,8 @@ def spread(wanted: Sequence[float], heights: Sequence[float], low: float, high: 
 def name_ends(axis: Axes, ends: Sequence[End]) -> Placing:
     """Writes names to the right of an axis, each with its line's marker; a line leads to those near their ends."""
     texts = [
-        axis.annotate(wrapped(end.name), (end.x, end.y), (_AWAY, 0.0), textcoords="offset points", va="center",
-                      fontsize=_SIZE, color=INK, linespacing=1.15, annotation_clip=False)
+        axis.annotate(wrapped(end.name), (1.0, end.y), (_AWAY, 0.0), ("axes fraction", "data"), "offset points",
+                      va="center", fontsize=_SIZE, color=INK, linespacing=1.15, annotation_clip=False)
         for end in ends
     ]  # fmt: skip
     leads = LineCollection([], transform=axis.transAxes, clip_on=False, linewidths=0.8)
@@ -90,17 +101,16 @@ def name_ends(axis: Axes, ends: Sequence[End]) -> Placing:
 
     def place() -> None:
         box, point = axis.get_window_extent(), cast(Figure, axis.get_figure(root=True)).dpi / 72
-        places = np.array([axis.transData.transform((end.x, end.y)) for end in ends])
-        starts = places[:, 0] + [end.aside * point for end in ends]
+        places = [axis.transData.transform((end.x, end.y)) + (end.aside * point, 0.0) for end in ends]
         heights = [_LINE * point * (text.get_text().count("\n") + 1) for text in texts]
-        middles = spread(places[:, 1].tolist(), heights, box.y0, box.y1 + 0.5 * _LINE * point)
+        middles = spread([y for _, y in places], heights, box.y0, box.y1 + 0.5 * _LINE * point)
         lines: list[tuple[End, list[tuple[float, float]]]] = []
-        for end, text, mark, (x, y), start, middle in zip(ends, texts, marks, places, starts, middles, strict=True):
-            text.xyann = (float(box.x1 - x) / point + _AWAY, float(middle - y) / point)
+        for end, text, mark, (x, y), middle in zip(ends, texts, marks, places, middles, strict=True):
+            text.xyann = (_AWAY, float(middle - y) / point)
             there = (1 + (_AWAY - 5.0) * point / box.width, (middle - box.y0) / box.height)
             mark.set_offsets([there])
             if abs(middle - y) <= _NEAR * _LINE * point:
-                lines.append((end, [((start - box.x0) / box.width, (y - box.y0) / box.height), there]))
+                lines.append((end, [((x - box.x0) / box.width, (y - box.y0) / box.height), there]))
         leads.set_segments([line for _, line in lines])
         leads.set_color([end.look.light for end, _ in lines])
 

@@ -92,7 +92,7 @@ def _draw(axis: Axes, curves: dict[str, Curve], look: dict[str, Look], key: str,
         # Few points are places where somebody looked; between many nothing was left out.
         few = {"marker": look[name].marker, "markersize": 3.5, "markeredgewidth": 0} if len(epochs) <= 40 else {}
         axis.plot(epochs, values, color=look[name].light, linewidth=1.3, **few)
-    scaled(axis, list(curves.values()), early=False)
+    scaled(axis, list(curves.values()), early=False, wide=key == "loss")
     axis.set(xlabel="epoch", ylabel=_PANELS[key][1])
     if not named:
         return None
