@@ -101,7 +101,7 @@ def name_ends(axis: Axes, ends: Sequence[End]) -> Placing:
 
     def place() -> None:
         box, point = axis.get_window_extent(), cast(Figure, axis.get_figure(root=True)).dpi / 72
-        places = [axis.transData.transform((end.x, end.y)) + (end.aside * point, 0.0) for end in ends]
+        places = [np.add(axis.transData.transform((end.x, end.y)), (end.aside * point, 0.0)) for end in ends]
         heights = [_LINE * point * (text.get_text().count("\n") + 1) for text in texts]
         middles = spread([y for _, y in places], heights, box.y0, box.y1 + 0.5 * _LINE * point)
         lines: list[tuple[End, list[tuple[float, float]]]] = []
