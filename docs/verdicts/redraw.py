@@ -2,7 +2,8 @@
 
 Raw results of these verdicts were not kept, so ``ssl-vit report`` cannot make them again. Curves, differences and
 labels saved are drawn from the printed numbers, which have one decimal; the cells' confusion and balance from the
-numbers that their pictures showed. Losses stand in no table, and stay as they were drawn.
+numbers that their pictures showed. Losses stand in no table, and stay as they were drawn. The README's first picture,
+docs/label_efficiency.png, is two panels of digits-longer.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ def method(name: str) -> tuple[str, str, str]:
     return TITLES[title], USES.get(use, "train"), title
 
 
-def curves(text: str, metric: str) -> Chart:
-    """Label efficiency."""
+def curves(text: str, metric: str, uses: tuple[str, ...] = tuple(HEADS)) -> Chart:
+    """Label efficiency, a panel for each of some uses of labels."""
     heads, rows = table(text, "## All methods beside each other")
     counts = [int(head.split()[0].replace(",", "")) for head in heads[1:]]
     found: dict[tuple[str, str], Line] = {}
@@ -71,7 +72,7 @@ def curves(text: str, metric: str) -> Chart:
         points = {n: Mark(look, *numbers(cell)) for n, cell in zip(counts, cells, strict=True) if cell != "-"}
         found[start, use] = Line(short, look, points)
     always = [found.pop((start, "train")) for start in ("longer", "scratch") if (start, "train") in found]
-    lines = {use: [*(line for (_, own), line in found.items() if own == use), *always] for use in HEADS}
+    lines = {use: [*(line for (_, own), line in found.items() if own == use), *always] for use in uses}
     ends = [v for some in lines.values() for line in some for m in line.points.values() for v in m[1:4] if v == v]
     low, high = min(ends), max(ends)
     low, high = max(low - 0.06 * (high - low), 0.0), min(high + 0.06 * (high - low), 100.0)
@@ -151,6 +152,8 @@ def main() -> None:
             charts.append(found[0])
             text = re.sub(r"!\[[^\]]*\]\(figures/saved.png\)", f"![{found[1]}](figures/saved.png)", text)
             path.write_text(text)
+        if path.parent.name == "digits-longer":
+            (HERE.parent / "label_efficiency.png").write_bytes(curves(text, metric, ("train", "knn")).png)
         for chart in charts + (cells() if path.parent.name == "cells16" else []):
             (path.parent / "figures" / f"{chart.name}.png").write_bytes(chart.png)
 
