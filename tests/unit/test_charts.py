@@ -152,6 +152,8 @@ def drawn_panels() -> Iterator[tuple[str, Panel]]:
                           0.95 + 0.36 * 5)  # fmt: skip
     steps = np.arange(10.0, 2000, 10)
     runs = [(f"seed {i}", steps, 0.3 + (1 + i / 9) * np.exp(-steps / 60)) for i in range(3)]
+    seeds = [(f"seed {i}", steps, 0.3 + (1 + i / 9) * np.exp(-steps / 60)) for i in range(30)]
+    yield "losses-of-many-seeds", Panel("", lambda axis: losses(axis, seeds, LOOKS[0]), "", 2.6)
     yield "losses", Panel("MAE pre-training", lambda axis: losses(axis, runs, LOOKS[0]), "", 2.6)
     for size in (2, 5, 12, 15, 30):
         names = [f"{long[i % 5][:16]} {i}" for i in range(size)]

@@ -33,8 +33,8 @@ _STYLE: dict[str, Any] = {
     "grid.linewidth": 0.6, "lines.linewidth": 1.8, "legend.frameon": False,
     "legend.fontsize": 9.0,
 }  # fmt: skip
-WIDTH, HEIGHT = 4.1, 3.1
-"""Of a panel, in inches: its letters are legible where the page is as narrow as a phone."""
+WIDTH, HEIGHT, LOW = 4.1, 3.1, 2.6
+"""Of a panel, and the height of a low one, in inches: letters are legible where the page is as narrow as a phone."""
 
 
 class Panel(NamedTuple):

@@ -13,8 +13,8 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 from matplotlib.transforms import ScaledTranslation
 
-from ssl_vit.report.charts.canvas import look_of
-from ssl_vit.report.charts.placing import End, Placing, falls_early, is_wide, logarithmic, name_ends, wrapped
+from ssl_vit.report.charts.canvas import LOW, look_of
+from ssl_vit.report.charts.placing import End, Placing, falls_early, has_room, is_wide, logarithmic, name_ends, wrapped
 from ssl_vit.report.look import DARK, INK, MUTED, PAPER, RULE, Look
 
 COUNTED, NUMBERED = 12, 15
@@ -165,7 +165,7 @@ def losses(axis: Axes, runs: Sequence[tuple[str, np.ndarray, np.ndarray]], look:
         axis.plot(steps, values, color=look.light, linewidth=1.2, alpha=max(0.25, 1 - 0.3 * i))
     scaled(axis, [run[1:] for run in runs])
     axis.set(xlabel="step", ylabel="loss")
-    if len(runs) == 1:
+    if len(runs) == 1 or not has_room((name for name, _, _ in runs), LOW - 0.8):
         return None
     return name_ends(axis, [End(name, float(steps[-1]), float(values[-1]), look) for name, steps, values in runs])
 

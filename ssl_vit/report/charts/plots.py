@@ -12,7 +12,7 @@ from ssl_vit.configs.metrics import METRICS, shown
 from ssl_vit.core.text import shortened
 from ssl_vit.report.cells import heading, unit_of
 from ssl_vit.report.charts import drawing
-from ssl_vit.report.charts.canvas import HEIGHT, WIDTH, Chart, Key, Panel, make_chart
+from ssl_vit.report.charts.canvas import HEIGHT, LOW, WIDTH, Chart, Key, Panel, make_chart
 from ssl_vit.report.charts.drawing import Line, Mark
 from ssl_vit.report.charts.placing import has_room
 from ssl_vit.report.charts.training import curve, read_lines
@@ -145,7 +145,7 @@ def loss_curves(verdict: Verdict) -> Chart | None:
             ends = ", ".join(f"{values[-1]:.3g}" for *_, values in known)
             words = f"{len(known)} {'run' if len(known) == 1 else 'runs'}; the loss ends at {ends}."
             draw = partial(drawing.losses, runs=known, look=look[start])
-            panels.append(Panel(f"{verdict.name(start)} pre-training", draw, words, 2.6))
+            panels.append(Panel(f"{verdict.name(start)} pre-training", draw, words, LOW))
     return make_chart("losses", panels) if panels else None
 
 
