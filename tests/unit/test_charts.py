@@ -142,7 +142,7 @@ def drawn_panels() -> Iterator[tuple[str, Panel]]:
     rows = {f"{n:,}": [Mark(look, v, v - 3, v + 3) for look, v in zip(LOOKS[:7], range(-30, 40, 10), strict=False)]
             for n in (10, 641, 12_563)}  # fmt: skip
     heading = "difference, points (right of the line: better)"
-    yield "forest", Panel("k-NN", lambda axis: forest(axis, rows, (-40, 40), heading), "")
+    yield "forest", Panel("k-NN", lambda axis: forest(axis, rows, (-40.0, 40.0), heading), "")
     told = {
         "MAE, fine-tuned": (NAN, 80.0, NAN), "random weights, linear probe": (NAN, NAN, NAN),
         "MAE, k-NN": (NAN, 20.0, NAN), "raw pixels, k-NN": (4.0, NAN, 20.0), "DINO, k-NN": (100.0, 90.0, NAN),
@@ -246,10 +246,10 @@ def test_looks_differ_for_every_eye() -> None:
 
 def test_round_numbers_are_few_and_inside() -> None:
     assert round_numbers(0.3, 1.45) == pytest.approx([0.3, 0.5, 0.7, 1.0])
-    assert round_numbers(8, 2100) == [10, 30, 100, 300, 1000]
+    assert round_numbers(8.0, 2100.0) == [10, 30, 100, 300, 1000]
     assert round_numbers(1e-9, 1e9)[0] >= 1e-9
     assert len(round_numbers(0.52, 0.58)) >= 2
-    for low, high in ((1e-4, 2e-3), (0.9, 9.0), (3, 4), (1, 1e6)):
+    for low, high in ((1e-4, 2e-3), (0.9, 9.0), (3.0, 4.0), (1.0, 1e6)):
         found = round_numbers(low, high)
         assert 2 <= len(found) <= 6 and low <= found[0] and found[-1] <= high
 

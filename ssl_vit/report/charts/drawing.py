@@ -96,7 +96,7 @@ def curves(
 def _end(line: Line, counts: Sequence[int]) -> End:
     *_, last = line.stretches(counts)
     aside = _ASIDE if len(last) == 1 else 0.0
-    return End(line.name, last[-1], line.points[last[-1]].value, line.look, aside)
+    return End(line.name, float(last[-1]), line.points[last[-1]].value, line.look, aside)
 
 
 def forest(axis: Axes, rows: Mapping[str, Sequence[Mark]], limits: tuple[float, float], heading: str) -> None:
@@ -131,8 +131,8 @@ def shares(axis: Axes, bars: Sequence[tuple[str, Mark]], heading: str) -> None:
             axis.barh(y, bar.value, height=0.52, color=colour, alpha=0.3, linewidth=0)
         else:
             low = min(bar.low, 100.0) if np.isfinite(bar.low) else 100.0
-            above = {"va": "center"} if low > 96 else {"va": "bottom"}
-            axis.text(96.0, y, "not reached", ha="right", fontsize=8.5, color=MUTED, **above)
+            level = "center" if low > 96 else "bottom"  # on the line's place, or above it
+            axis.text(96.0, y, "not reached", ha="right", va=level, fontsize=8.5, color=MUTED)
         axis.plot([low, high], [y, y], color=colour, linewidth=1.6)
         ends = ((bar.low, 0.0, "<"), (bar.high, 100.0, ">")) if reached else ((np.nan, 100.0, ">"),)
         for end, edge, marker in ends:

@@ -90,8 +90,10 @@ def training_chart(runs: Sequence[str | Path]) -> Chart:
 def _draw(axis: Axes, curves: dict[str, Curve], look: dict[str, Look], key: str, named: bool) -> Placing | None:
     for name, (epochs, values) in curves.items():
         # Few points are places where somebody looked; between many nothing was left out.
-        few = {"marker": look[name].marker, "markersize": 3.5, "markeredgewidth": 0} if len(epochs) <= 40 else {}
-        axis.plot(epochs, values, color=look[name].light, linewidth=1.3, **few)
+        marker = look[name].marker if len(epochs) <= 40 else "none"
+        axis.plot(
+            epochs, values, color=look[name].light, linewidth=1.3, marker=marker, markersize=3.5, markeredgewidth=0
+        )
     scaled(axis, list(curves.values()), early=False, wide=key == "loss")
     axis.set(xlabel="epoch", ylabel=_PANELS[key][1])
     if not named:
