@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from ssl_vit.configs import BackboneRecipe, networks, parse, presets
+from ssl_vit.configs import BackboneRecipe, PretrainingRecipe, networks, parse, presets
 from ssl_vit.configs.facts import check_ranges
 from ssl_vit.core import signals, slurm
 from ssl_vit.core.errors import UserError, did_you_mean
@@ -35,9 +35,9 @@ def all_presets() -> str:
     return "\n\n".join([presets.table(), networks.table(), *(method.presets() for method in METHODS.values())])
 
 
-def run_script(main: Callable[[R], Any], recipe: type[R], description: str) -> None:
-    """Parses the command line, runs ``main``, and ends the process with status 1 on a user's mistake."""
-    config = parse(recipe, description, listing=all_presets)
+def run_script(main: Callable[[R], Any], recipe: type[R], description: str, words: Sequence[str] | None = None) -> None:
+    """Parses words (default: the command line), runs ``main``, and ends with status 1 on a user's mistake."""
+    config = parse(recipe, description, None if words is None else list(words), listing=all_presets)
     with mistakes_told():
         slurm.adopt()
         check_options(config)
@@ -53,9 +53,27 @@ def check_options(config: object) -> None:
     Raises:
         UserError: For the first that cannot be used.
     """
-    check_ranges(config)
+    check_values(config)
     if isinstance(config, BackboneRecipe):
         network_folder(config.backbone)
+
+
+def check_values(config: object) -> None:
+    """What can be seen of options by themselves.
+
+    Args:
+        config: A recipe.
+
+    Raises:
+        UserError: For numbers out of range, trackers that cannot be used, and a watch over training on labels.
+    """
+    check_ranges(config)
+    watch = getattr(getattr(config, "fit", None), "watch", None)
+    if watch is not None and not isinstance(config, PretrainingRecipe):
+        raise UserError(
+            f"--fit.watch {watch} looks at the features of pre-training ({', '.join(METHODS)}); training on labels is "
+            "judged at its end, so leave it out"
+        )
 
 
 def check_words(words: Sequence[str]) -> None:
@@ -77,7 +95,7 @@ def check_words(words: Sequence[str]) -> None:
     if hasattr(module, "command"):
         raise UserError(f"ssl-vit {words[0]} is done at once; it needs no job of its own")
     config = parse(options_of(module), module.__doc__ or "", list(words[1:]), listing=all_presets)
-    check_ranges(config)
+    check_values(config)
     if hasattr(module, "check"):
         module.check(config)
 

@@ -108,7 +108,7 @@ class AtlasConfig:
 
 @dataclass(frozen=True)
 class FiguresConfig:
-    """What pictures show."""
+    """What pictures of a network show."""
 
     img_size: Annotated[int | None, Range(1)] = None
     """Side in pixels at which the backbone sees the images, a multiple of its patch size: larger ones give finer maps,

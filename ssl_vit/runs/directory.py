@@ -79,7 +79,7 @@ class RunDir:
         """Forgets what was logged after a step, because training continues from there."""
         for path in (self.path / file for file in ("metrics.jsonl", "timing.jsonl", "health.jsonl")):
             if self.writes and path.exists():
-                kept = [line for line in path.read_text().splitlines() if _step_of(line) <= step]
+                kept = [line for line in path.read_text().splitlines() if step and _step_of(line) <= step]
                 write_atomically(path, "".join(line + "\n" for line in kept))
 
     def record(self, key: str, value: object) -> None:
@@ -93,7 +93,7 @@ class RunDir:
         lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
         if not lines:
             return {}
-        medians = {name: median(line[name] for line in lines) for name in lines[0] if name != "step"}
+        medians = {name: median(line[name] for line in lines) for name in lines[0].keys() - {"step", "watch_seconds"}}
         return medians | {"peak_memory": max(line["peak_memory"] for line in lines)}
 
     def write_result(self, name: str, result: dict[str, Any]) -> Path:

@@ -72,6 +72,8 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
     accelerator, facts = begun.accelerator, begun.facts
     cfg: ResolvedPretraining = method.resolve(begun.asked, facts, begun.preset)
     size = cfg.model.img_size
+    # What judges is above this room, and imported only where it is asked for.
+    watched = imported("ssl_vit.evaluation.watching:open_watch")(cfg, begun.pool.form) if cfg.fit.watch else None
     pool = begun.pool.on_canvas(cfg.data.canvas, size, cfg.data.window)
     crops = _crops(method, cfg, pool)
     scale = measure_scale(pool)
@@ -96,11 +98,14 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
     sees = f"{begun.note}; preset {cfg.preset}, {built.sees}"
     launch.summarise(objective, loader, cfg.fit, cfg.optim, sees, accelerator)
     words = objective.describe(launch.count_steps(cfg.fit, loader))
+    watch = None if watched is None else watched(scale)
+    if watch is not None:
+        words = "\n".join(filter(None, (words, watch.describe(cfg.fit.watch_percent))))
     if accelerator.is_main_process and words:
         print(words, flush=True)
     loop.fit(
         objective, loader, built.view, fit=cfg.fit, optim=cfg.optim, run=run, accelerator=accelerator, seed=cfg.seed,
-        health=Health(loader, scale, cfg.model.pool),
+        health=Health(loader, scale, cfg.model.pool), watch=watch,
         lighter=partial(lighter_networks, method, cfg, begun.side, pool.form),
     )  # fmt: skip
     if accelerator.is_main_process:
