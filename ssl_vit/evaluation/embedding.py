@@ -54,7 +54,7 @@ def embed_images(
     Raises:
         UserError: For images of another kind than the network was built for, or more than 1 % that cannot be read.
     """
-    images, known = open_known(_source(exported, asked))
+    images, known = open_known(source_of(exported, asked))
     own = exported.about.get("data", {})  # decoded as the training images were, unless asked otherwise
     images = images.on_canvas(asked.canvas or own.get("canvas"), exported.size, asked.window or own.get("window"))
     check_format(images, exported)
@@ -108,12 +108,20 @@ def in_words(found: Embedded) -> str:
     return words + (f", {len(found.unreadable):,} left out (see above)" if found.unreadable else "")
 
 
-def _source(exported: Exported, asked: DataConfig) -> DataConfig:
-    """The images to open: what the command line leaves open is as the backbone's run was told of the same source."""
+def source_of(exported: Exported, asked: DataConfig) -> DataConfig:
+    """The images to open: what the command line leaves open is as the network's run was told of the same source.
+
+    Args:
+        exported: The network.
+        asked: Where the images are; an empty path means those that the network was trained on.
+
+    Raises:
+        UserError: For an empty path where nothing is recorded.
+    """
     recorded = exported.about.get("data")
     if recorded is None:
         if not asked.path:
-            raise UserError("the backbone does not say what it was trained on; name images with --data.path")
+            raise UserError("the network does not say what it was trained on; name images with --data.path")
         return asked
     own, judged = PoolConfig(**recorded), LabelledDataConfig(**exported.about["eval_data"])
     path = asked.path or own.path

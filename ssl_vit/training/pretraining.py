@@ -29,7 +29,8 @@ from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loading.file_crops import FileCrops, file_crops
 from ssl_vit.data.loading.loader import Loader
 from ssl_vit.data.scale import PixelScale, measure_scale
-from ssl_vit.data.sources.opening import known_classes, open_pool
+from ssl_vit.data.sources.opening import Labelled, labels_here, open_pool
+from ssl_vit.data.sources.told import label_lines, print_lines
 from ssl_vit.exports.origin import recorded_data
 from ssl_vit.exports.timm_folder import export_backbone
 from ssl_vit.leaks.seen import check_pool
@@ -59,6 +60,8 @@ class Beginning(NamedTuple):
     preset: presets.Preset
     named: str | None
     """As given by ``--preset``."""
+    judged: Labelled | None
+    """What will be judged on, for what is said of it; None where there are no labels."""
     asked: PretrainingRecipe
     """With what an hour of a CPU allows, where nobody named network and length."""
 
@@ -92,7 +95,8 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
     )  # fmt: skip
     follow(run, cfg)
     if accelerator.is_main_process:
-        _warn(method, built, cfg)
+        _warn(method, built, cfg, begun.judged)
+        print_lines(_first_lines(begun, cfg))
     sees = f"{begun.note}; preset {cfg.preset}, {built.sees}"
     launch.summarise(objective, loader, cfg.fit, cfg.optim, sees, accelerator)
     words = objective.describe(launch.count_steps(cfg.fit, loader))
@@ -122,13 +126,14 @@ def _begin(method: Method, cfg: PretrainingRecipe) -> Beginning:
     accelerator = launch.join(cfg.fit.precision, cfg.seed)
     pool, note = open_pool(cfg.data, cfg.eval.data)
     check_pool(pool, cfg.data, cfg.eval.data)
+    judged = labels_here(cfg.data, cfg.eval.data) if accelerator.is_main_process else None
     side = cfg.data.window or pool.sizes.short_side
     if accelerator.device.type == "cpu":
         cfg, chosen = within_an_hour(method, cfg, len(pool), side, pool.form)
         if chosen and accelerator.is_main_process:
             print(chosen, flush=True)
     facts, preset = network_of(method, cfg, len(pool), side)
-    return Beginning(accelerator, pool, note, side, facts, preset, cfg.preset, cfg)
+    return Beginning(accelerator, pool, note, side, facts, preset, cfg.preset, judged, cfg)
 
 
 def _crops(method: Method, cfg: ResolvedPretraining, pool: ImageSet) -> FileCrops | None:
@@ -143,12 +148,20 @@ def _crops(method: Method, cfg: ResolvedPretraining, pool: ImageSet) -> FileCrop
     return None
 
 
-def _warn(method: Method, built: Built, cfg: ResolvedPretraining) -> None:
+def _first_lines(begun: Beginning, cfg: ResolvedPretraining) -> list[tuple[str, str]]:
+    """Labels, which training does not read, and the network."""
+    patch = f" in patches of {cfg.model.patch_size} px" if cfg.model.patch_size else ""
+    lines = [] if begun.judged is None else label_lines(begun.judged)
+    lines = [(name, f"{text} (training reads none)" if name == "labels" else text) for name, text in lines]
+    return [*lines, ("network", cfg.model.name), ("input", f"{cfg.model.img_size} px{patch}")]
+
+
+def _warn(method: Method, built: Built, cfg: ResolvedPretraining, judged: Labelled | None) -> None:
     """Says what the view leaves out, and that outputs are fewer than classes where both are known."""
     for note in built.notes:
         say_once(note)
     outputs = built.objective.answers
-    classes = known_classes(cfg.data, cfg.eval.data) if outputs is not None and not cfg.data.stream else None
+    classes = len(judged.train.classes) if judged is not None and judged.train.kind == "class" else None
     if outputs is not None and classes is not None and outputs < classes:
         say_once(
             f"warning: --{method.name}.out_dim {outputs} is smaller than the {classes} classes of the images; outputs "

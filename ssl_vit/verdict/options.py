@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from ssl_vit.configs import FitConfig, JudgedMetricConfig, ModelConfig, PoolConfig, PretrainingRecipe, RunConfig
 from ssl_vit.configs.facts import SAME_RUN, Effect, Range
@@ -74,6 +74,7 @@ class Comparison:
     ``--mae.optim.base_lr`` for ``--optim.base_lr``.
     """
 
+    BARE: ClassVar[tuple[str, ...]] = ("data.path", "eval.data.path")
     seed: Annotated[int, Range(0, 2**32 - 1)] = 0
     """Seed of the first pre-training run; the others follow. Draws of labels are counted from 0 for every seed."""
     preset: str | None = None
