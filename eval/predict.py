@@ -44,13 +44,14 @@ def main(cfg: PredictRecipe) -> None:
         return
     from ssl_vit.report.labelling import Answered, Doubtful, write_page
 
-    doubts = [Doubtful(found.file(i), *rest) for i, *rest in doubtful(found, cfg.predict.pictures)]
+    doubts = doubtful(found, cfg.predict.pictures)
     said = [(c, p) for c, p in zip(columns["certainty"], columns["prediction"], strict=True) if p is not None]
+    several, place = found.labelling.kind == "multilabel", Path(found.images.name)
     answered = Answered(
-        found.words, found.judged, [c for c, _ in said], [p for _, p in said], found.labelling.kind == "multilabel"
+        str(place), len(found.images), found.judged, [c for c, _ in said], [p for _, p in said], several
     )
     page = path.with_suffix(".html")
-    write_page(page, answered, doubts, Path(found.images.name).name)
+    write_page(page, answered, [Doubtful(*one) for one in doubts], place.name)
     print(f"{page}: what to label next, the {len(doubts):,} images that the classifier is least certain of")
 
 

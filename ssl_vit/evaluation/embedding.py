@@ -14,7 +14,7 @@ from ssl_vit.configs import DataConfig, EmbedConfig, EmbedRecipe, LabelledDataCo
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.sources.known import KnownLabels, open_known
-from ssl_vit.data.sources.opening import same_source
+from ssl_vit.data.sources.opening import roots_with, same_source
 from ssl_vit.evaluation.feature_table import write_features
 from ssl_vit.evaluation.features import backbone_extractor, images_at_once
 from ssl_vit.evaluation.session import check_format
@@ -132,5 +132,7 @@ def source_of(exported: Exported, asked: DataConfig) -> DataConfig:
     for source, place in ((own, own.path), (judged, judged.path or own.path)):
         if same_source(path, place):
             told |= {k: v for k, v in vars(source).items() if k in open_ones and v is not None}
+    if not same_source(path, own.path) and asked.root is None:
+        told["root"] = roots_with(own.path, own.root)
     chosen = {k: v for k, v in told.items() if k in open_ones and k not in ("path", "split", "test_split")}
     return replace(asked, path=path, **chosen)

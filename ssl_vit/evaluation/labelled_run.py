@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -13,6 +14,7 @@ from accelerate import Accelerator
 from ssl_vit.configs import DataConfig, ResolvedModel, networks, presets, to_dict
 from ssl_vit.configs.presets import Preset
 from ssl_vit.core.errors import UserError
+from ssl_vit.core.started import typed
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loading.file_crops import file_crops
 from ssl_vit.data.loading.loader import Loader
@@ -101,8 +103,8 @@ def from_scratch(cfg: SupervisedRecipe) -> Evaluated:
     launch.use_cores(accelerator, size)
     if accelerator.is_main_process:
         print_lines([
-            *label_lines(data), metric_line(metric, data.test), ("network", f"{model.name}, random weights"),
-            ("input", f"{size} px"),
+            *label_lines(data), metric_line(metric, data.test),
+            ("network", f"{networks.words_of(model)}; random weights"), ("input", f"{size} px"),
         ])  # fmt: skip
     recorded = {"objective": "supervised", "seed": cfg.seed, "preset": preset.name}
     recorded |= {"positions": model.positions} if shape.plain else {}
@@ -186,6 +188,9 @@ def train_and_judge(
         written = export_classifier(objective.classifier(), classifier, scale, _labelling(train), recorded)
         missing = "(no classifier is exported: timm's model has no place for this head)"
         left = f"Backbone: {run.backbone} {f'  Classifier: {classifier}' if written else missing}"
+        if written:
+            apply = f"{typed('eval/predict.py')} --classifier {quote(str(run.path))}"
+            left += f"\nWhat it says of images without a label:\n  {apply}"
     protocol, came_to = (
         {k: to_dict(getattr(options, k)) for k in ("model", "supervised", "augment", "optim", "fit")}
         for options in (asked, cfg)

@@ -31,7 +31,7 @@ from ssl_vit.evaluation.embedding import source_of
 from ssl_vit.evaluation.session import check_format
 from ssl_vit.exports.classifier import Labelling, TrainedClassifier, load_classifier
 from ssl_vit.exports.origin import own_data
-from ssl_vit.exports.timm_folder import Exported
+from ssl_vit.exports.timm_folder import Exported, network_words
 from ssl_vit.runs.results import read_results
 from ssl_vit.training import launch
 from ssl_vit.views.evaluation import eval_images
@@ -39,8 +39,8 @@ from ssl_vit.views.evaluation import eval_images
 SUFFIXES = (".csv", ".parquet")
 _WORDS = ("file", "prediction", "unreadable")
 _OWN = (*_WORDS, "certainty")
-_THUMBNAIL = 160
-"""Longer side of a picture in pixels."""
+_THUMBNAIL = 240
+"""Longer side of a picture in pixels, at most; small images are enlarged by repeating pixels up to half of it."""
 
 
 class Predicted(NamedTuple):
@@ -105,7 +105,7 @@ def predict(cfg: PredictRecipe) -> Predicted | None:
             ("labels", str(exported.about.get("labels", "not on record"))),
             (what, f"{len(labelling.names):,}: {', '.join(labelling.names[:8])}{', ...' * (len(labelling.names) > 8)}"),
             *([("judged", judged)] if judged else []),
-            ("network", f"{exported.backbone.architecture}, {exported.folder} ({exported.weights_hash})"),
+            ("network", f"{network_words(exported)}; {exported.folder} ({exported.weights_hash})"),
             ("input", f"{exported.size} px"),
         ])  # fmt: skip
     answers, reasons = answer(
@@ -154,10 +154,10 @@ def _judged(exported: Exported) -> str:
         result = read_results(file for file in results.glob("*.json") if file.stem in ("finetune", "supervised"))[0]
     except (UserError, IndexError):
         return ""
-    metric, test = result.protocol["metric"], result.protocol["test"]
-    value = result.rows[0].get(metric)
-    told = "not defined" if value is None else shown(metric, value)
-    return f"{METRICS[metric].heading} {told} on {test['images']:,} test images ({test['split']})"
+    about, test = METRICS[result.protocol["metric"]], result.protocol["test"]
+    value = result.rows[0].get(about.name)
+    told = "not defined" if value is None else shown(about.name, value) + " %" * about.percent
+    return f"{about.words} {told} on {test['images']:,} test images ({test['split']})"
 
 
 def answer(
@@ -234,27 +234,27 @@ def write_table(columns: dict[str, list[Any]], path: Path) -> None:
     write_bytes_atomically(path, content)
 
 
-def doubtful(found: Predicted, count: int, names: int = 3) -> list[tuple[int, bytes, list[tuple[str, float]]]]:
-    """The least certain images: their positions, pictures, and what the doubt is about.
+def doubtful(found: Predicted, count: int, names: int = 3) -> list[tuple[str, bytes, list[tuple[str, float]]]]:
+    """The least certain images: their files inside the folder, pictures, and what the doubt is about.
 
     Args:
         found: What the classifier says of classes or labels.
         count: How many images at most.
         names: How many of the likeliest classes, or of the least certain labels.
     """
-    made = list[tuple[int, bytes, list[tuple[str, float]]]]()
-    for i in (int(i) for i in found.order() if int(i) not in found.reasons):
-        row = found.answers[i]
+    made = list[tuple[str, bytes, list[tuple[str, float]]]]()
+    for i in [int(i) for i in found.order() if int(i) not in found.reasons][:count]:
+        row, file = found.answers[i], found.file(i).removeprefix(f"{found.images.name}/")
         ranked = np.argsort(-row if found.labelling.kind == "class" else np.abs(row - 0.5), kind="stable")[:names]
-        if len(made) == count:
-            break
-        made.append((i, _thumbnail(found.images, i), [(found.labelling.names[k], float(row[k])) for k in ranked]))
+        made.append((file, _thumbnail(found.images, i), [(found.labelling.names[k], float(row[k])) for k in ranked]))
     return made
 
 
 def _thumbnail(images: ImageSet, i: int) -> bytes:
     """A picture of an image, whole and in its own shape."""
     image = visible(decode(images.raw(i), images.form, None)[0]).convert("RGB")
+    if (times := _THUMBNAIL // 2 // max(image.size)) > 1:
+        image = image.resize((image.width * times, image.height * times), Image.Resampling.NEAREST)
     image.thumbnail((_THUMBNAIL, _THUMBNAIL), Image.Resampling.BICUBIC)
     file = io.BytesIO()
     image.save(file, "PNG", optimize=True)

@@ -31,7 +31,7 @@ from ssl_vit.evaluation.metrics import chosen_metric
 from ssl_vit.evaluation.printing import metric_line
 from ssl_vit.evaluation.store import identity_of, kept_features
 from ssl_vit.exports.origin import made_with, own_data
-from ssl_vit.exports.timm_folder import Exported, load_backbone
+from ssl_vit.exports.timm_folder import Exported, load_backbone, network_words
 from ssl_vit.leaks.seen import seen_in_pre_training
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.runs.directory import RunDir
@@ -267,10 +267,9 @@ def announce(session: Session, size: int | None = None) -> None:
         size: Side of the input in pixels, where it is not the backbone's.
     """
     exported = session.exported
-    place = f"{exported.folder} ({exported.weights_hash}), pooling {exported.pool}"
     print_lines([
         *label_lines(session.data),
         metric_line(session.metric, session.data.test),
-        ("network", f"{exported.backbone.architecture}, {place}"),
+        ("network", f"{network_words(exported)}; {exported.folder} ({exported.weights_hash}), pooling {exported.pool}"),
         ("input", f"{size or exported.size} px"),
     ])  # fmt: skip

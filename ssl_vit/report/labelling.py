@@ -27,7 +27,9 @@ class Answered(NamedTuple):
     """What a classifier says of many images."""
 
     images: str
-    """How many of which."""
+    """The folder of the images, or their name."""
+    whole: int
+    """How many there are, with those that were left out."""
     judged: str
     """What the classifier was worth on test images; empty where nobody knows."""
     certainty: Sequence[float]
@@ -50,20 +52,23 @@ def page(found: Answered, doubts: Sequence[Doubtful], title: str) -> str:
     what = "the least certain label of the image" if found.several else "the likeliest class"
     low = int((certainty < 0.6).sum())
     numbers = [
-        (f"{len(certainty):,}", "images were predicted"),
-        (_share(certainty), "certainty of the middle one"),
-        (f"{low:,}", "are below 60 % certain"),
+        (f"{len(certainty):,}", "images predicted"),
+        (_share(certainty), "median certainty"),
+        (f"{low:,}", "below 60 % certain"),
     ]
-    judged = f"On record: {found.judged}." if found.judged else "What this classifier is worth is not on record."
+    judged = "What this classifier is worth is not on record."
+    if found.judged:
+        judged = f"Its answers are as good as it was found to be: {found.judged}."
     shown = Thumbnails(Thumbnail(Picture(one.file, "", one.png), one.shares) for one in doubts)
     note = (
-        f"Certainty is the probability of {what}. Probabilities are the network's own word: a network may be sure and "
-        "wrong, so some of the certain ones deserve a look, too."
+        f"Files are in {found.images}. Certainty is the probability of {what}. Probabilities are the network's own "
+        "word: it may be sure and wrong, so some of the certain ones deserve a look, too."
     )
     return html(
         Page(
             title=title, question="What to label next?", refused=False, beside=(judged,), numbers=tuple(numbers),
-            sentence=f"Of {found.images}, these {len(doubts):,} are the ones that the classifier is least certain of.",
+            sentence=f"Label these first: the {len(doubts):,} of {found.whole:,} images that the classifier is least "
+            "certain of.",
             sections=(
                 Section("next", "Least certain first", (Words(note, note=True), shown)),
                 Section("predicted", "What was predicted", (_counts(found, certainty),)),
@@ -83,7 +88,7 @@ def _counts(found: Answered, certainty: np.ndarray) -> Table:
         (str(names[k]), f"{counts[k]:,}", _share(certainty[predicted == names[k]]))
         for k in np.argsort(-counts, kind="stable")[:50]
     ]  # fmt: skip
-    return table(("prediction", "images", "certainty of the middle one"), rows, 1)
+    return table(("prediction", "images", "median certainty"), rows, 1)
 
 
 def write_page(path: Path, found: Answered, doubts: Sequence[Doubtful], title: str) -> None:

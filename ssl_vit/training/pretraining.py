@@ -150,10 +150,9 @@ def _crops(method: Method, cfg: ResolvedPretraining, pool: ImageSet) -> FileCrop
 
 def _first_lines(begun: Beginning, cfg: ResolvedPretraining) -> list[tuple[str, str]]:
     """Labels, which training does not read, and the network."""
-    patch = f" in patches of {cfg.model.patch_size} px" if cfg.model.patch_size else ""
     lines = [] if begun.judged is None else label_lines(begun.judged)
     lines = [(name, f"{text} (training reads none)" if name == "labels" else text) for name, text in lines]
-    return [*lines, ("network", cfg.model.name), ("input", f"{cfg.model.img_size} px{patch}")]
+    return [*lines, ("network", networks.words_of(cfg.model)), ("input", f"{cfg.model.img_size} px")]
 
 
 def _warn(method: Method, built: Built, cfg: ResolvedPretraining, judged: Labelled | None) -> None:

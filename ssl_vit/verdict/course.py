@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 from accelerate import Accelerator
 
+from ssl_vit.configs import networks
 from ssl_vit.core import dist
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically
@@ -56,7 +57,7 @@ def give_verdict(cfg: Comparison, began: float | None = None) -> Path | None:
     if accelerator.is_main_process:
         model, test = opened.study.model, data.test
         print_lines([
-            *label_lines(data), metric_line(opened.study.metric, test), ("network", model.name),
+            *label_lines(data), metric_line(opened.study.metric, test), ("network", networks.words_of(model)),
             ("input", f"{model.img_size} px"),
         ])  # fmt: skip
     jobs = _jobs(cfg.verdict, accelerator)

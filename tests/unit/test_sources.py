@@ -480,7 +480,7 @@ def test_labels_that_are_none_are_named_with_their_row(tmp_path: Path) -> None:
     text = refusal(labelled_of, path)
     assert "row 3" in text
     assert "column label" in text
-    assert "an empty cell" in text
+    assert "a cell without a label is empty" in text
 
 
 def test_fractions_are_numbers_to_predict_unless_classes_were_asked_for(tmp_path: Path) -> None:

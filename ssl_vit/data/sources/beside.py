@@ -181,7 +181,8 @@ class _Finder:
         self.places = {words: Path(_whole(folder)) for words, folder in places.items()}
         self.alone: dict[str, int] = {}
         for path, row in self.rows.items():
-            for short in {Path(path).name, Path(path).stem}:
+            name, stem = Path(path).name, Path(path).stem
+            for short in {name, stem, str(int(stem)) if stem.isdecimal() else stem}:  # a table may have 3 for 003.png
                 self.alone[short] = row if short not in self.alone else -1  # of two images of one name none is meant
 
     def find(self, names: list[str]) -> _Match:

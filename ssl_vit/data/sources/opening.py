@@ -173,7 +173,7 @@ def _made(whole: ImageSet, group: str | None, test: ImageSet) -> str:
             lost = np.setdiff1d(whole.truth, test.truth)
             alone = "".join(f"; {whole.classes[c]} has one image and is never judged" for c in lost[:5])
         return f"{TEST_SHARE:.0%} {even[whole.kind]}, chosen by a fixed hash{alone}"
-    held, count = (len(np.unique(groups)) for groups in (whole.groups[test.ids], whole.groups))
+    held, count = (len(np.unique(images.groups)) for images in (test, whole))
     even_groups = f"{even[whole.kind]} as evenly as they allow"
     return f"{held:,} of {count:,} groups ({group}), chosen by a fixed hash and {even_groups}"
 
@@ -199,11 +199,21 @@ def _merged(data: DataConfig, labelled: LabelledDataConfig) -> SourceConfig:
     if labelled.path is None or same_source(labelled.path, data.path):
         shared = {f.name: getattr(data, f.name) for f in fields(SourceConfig) if f.name != "split"}
         named = {name: shared.get(name) if value is None else value for name, value in named.items()}
-    else:  # file names in a table may be those of the pool
-        pool = Path(data.path).expanduser()
-        places = (str(pool if pool.is_dir() else pool.parent) if pool.exists() else None, named["root"] or data.root)
-        named["root"] = ",".join(filter(None, places)) or None
+    else:
+        named["root"] = roots_with(data.path, named["root"] or data.root)
     return SourceConfig(**named)
+
+
+def roots_with(pool: str, root: str | None) -> str | None:
+    """``--data.root`` and before it the folder of the pool, whose files a table of labels may name.
+
+    Args:
+        pool: ``--data.path``.
+        root: As given.
+    """
+    place = Path(pool).expanduser()
+    folder = str(place if place.is_dir() else place.parent) if place.exists() else None
+    return ",".join(filter(None, (folder, root))) or None
 
 
 def _trained_splits(parts: Mapping[str, Part], cfg: SourceConfig, option: str) -> list[str]:
