@@ -118,9 +118,7 @@ def predict(cfg: PredictRecipe) -> Predicted | None:
 def _chosen(exported: Exported, cfg: PredictRecipe) -> tuple[ImageSet, str]:
     """The images to predict, and how many of which they are."""
     images, known = open_known(source_of(exported, cfg.data))
-    recorded = exported.about.get("data", {}).get("path")
-    own = not cfg.data.path or (recorded is not None and same_source(cfg.data.path, recorded))
-    if cfg.predict.which == "all" or (cfg.predict.which == "auto" and not own):
+    if cfg.predict.which == "all" or (cfg.predict.which == "auto" and cfg.data.path):
         return images, f"{len(images):,} images from {images.name}"
     chosen = np.flatnonzero(~_labelled(exported, images, known))
     if not len(chosen):

@@ -30,7 +30,7 @@ from ssl_vit.data.loading.file_crops import FileCrops, file_crops
 from ssl_vit.data.loading.loader import Loader
 from ssl_vit.data.scale import PixelScale, measure_scale
 from ssl_vit.data.sources.opening import Labelled, labels_here, open_pool
-from ssl_vit.data.sources.told import label_lines, print_lines
+from ssl_vit.data.sources.told import label_lines, print_lines, unnamed_table
 from ssl_vit.exports.origin import recorded_data
 from ssl_vit.exports.timm_folder import export_backbone
 from ssl_vit.leaks.seen import check_pool
@@ -127,6 +127,8 @@ def _begin(method: Method, cfg: PretrainingRecipe) -> Beginning:
     pool, note = open_pool(cfg.data, cfg.eval.data)
     check_pool(pool, cfg.data, cfg.eval.data)
     judged = labels_here(cfg.data, cfg.eval.data) if accelerator.is_main_process else None
+    if judged is None and cfg.eval.data.path is None and (hint := unnamed_table(pool)):
+        say_once(hint)
     side = cfg.data.window or pool.sizes.short_side
     if accelerator.device.type == "cpu":
         cfg, chosen = within_an_hour(method, cfg, len(pool), side, pool.form)

@@ -17,7 +17,7 @@ from ssl_vit.core.errors import UserError
 from ssl_vit.data.sources.locate import open_source
 from ssl_vit.data.sources.opening import labels_here, open_labelled, open_pool
 from ssl_vit.data.sources.part import Part, file_of
-from ssl_vit.data.sources.told import label_lines
+from ssl_vit.data.sources.told import label_lines, unnamed_table
 
 SAME = LabelledDataConfig()
 CLASSES = ("G1", "S", "M")
@@ -217,6 +217,18 @@ def test_a_labelled_table_of_its_own_finds_names_in_the_pool(cells: Path, capsys
         open_labelled(DataConfig(), LabelledDataConfig(path="labels.csv"))
     found = open_labelled(DataConfig(), LabelledDataConfig(path="labels.csv", root="cells"))
     assert len(found.train) + len(found.test) == 20
+
+
+def test_a_table_that_nobody_named_is_offered(cells: Path) -> None:
+    def offered() -> str:
+        return unnamed_table(open_pool(DataConfig(path="cells"), SAME)[0])
+
+    assert offered().endswith("labels.csv names images of cells; --data.labels labels.csv takes labels from it")
+    Path("labels.csv").unlink()
+    table(Path("notes.csv"), ("what", "when"), ("000.png", "today"), ("nothing", "else"))
+    assert offered() == ""
+    table(cells / "table.tsv", ("name",), ("cells/004.png",), ("cells/005.png",))
+    assert "--data.labels cells/table.tsv" in offered()
 
 
 def test_the_first_lines_of_a_run(cells: Path) -> None:

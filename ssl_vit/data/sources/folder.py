@@ -125,8 +125,8 @@ def open_folder(root: Path, cfg: SourceConfig, *, labelled: bool, table: str | N
         raise NoImages(f"the folder {root} has no images ({' '.join(SUFFIXES)}){hint}")
     if other:
         some = ", ".join(other[:3]) + (", ..." if len(other) > 3 else "")
-        table = next((f for f in other if f.endswith((".csv", ".tsv", ".jsonl")) and "/" not in f), None)
-        use = f"; --data.path {root / table} reads the images that it lists" if table else ""
+        beside = next((f for f in other if f.endswith((".csv", ".tsv", ".jsonl")) and "/" not in f), None)
+        use = f"; --data.labels {root / beside} takes labels from it" if beside else ""
         say_once(f"note: no images by name, passed over: {some} ({len(other):,} file(s) in {root}){use}")
     splits: dict[str, list[str]] = {}
     for path in found:

@@ -95,7 +95,7 @@ def _open_directory(place: Path, cfg: SourceConfig, labelled: bool) -> dict[str,
             raise
         suffix = lists[0].suffix
         return _read(_by_split(_visible(place, suffix), suffix), suffix, cfg, labelled)
-    hint = f"; for the table beside them give --data.path {lists[0]}" if lists else ""
+    hint = f"; for the table beside them give --data.labels {lists[0]}" if lists else ""
     _refuse(cfg, ("image_column", "label_column", "target"), f"{place} is a folder of images{hint}")
     _refuse(cfg, ("stream",), f"{place} is a folder of images")
     return found

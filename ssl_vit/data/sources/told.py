@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 
+from ssl_vit.data.images import ImageSet
 from ssl_vit.data.sources.opening import Labelled
 
 _MOST = 8
 """Classes that are named."""
+_TEXT = (".csv", ".tsv")
+_READ = 1_000_000
+"""Characters of a table that are looked at."""
 
 
 def label_lines(data: Labelled) -> list[tuple[str, str]]:
@@ -34,6 +41,26 @@ def label_lines(data: Labelled) -> list[tuple[str, str]]:
         (what, f"{len(told):,}: {', '.join(told[:_MOST])}{more}"),
         ("test split", f"{len(test):,} images, {data.split}; {len(train):,} to learn from"),
     ]
+
+
+def unnamed_table(pool: ImageSet) -> str:
+    """What to type where a table beside or in a folder of images names some of them, and nobody has named the table.
+
+    Args:
+        pool: Images of a folder.
+    """
+    folder = Path(pool.name).expanduser()
+    if not folder.is_dir():
+        return ""
+    names = {Path(pool.where(i)).name for i in range(len(pool))}
+    names |= {Path(name).stem for name in names}
+    for file in sorted(f for place in (folder, folder / "..") for ending in _TEXT for f in place.glob(f"*{ending}")):
+        with file.open(encoding="utf-8", errors="replace") as text:
+            words = set(re.split(r'[,;\t\r\n"/\\]+', text.read(_READ)))
+        if len(words & names) > 1:
+            place = Path(os.path.normpath(file))
+            return f"note: {place} names images of {folder}; --data.labels {place} takes labels from it"
+    return ""
 
 
 def print_lines(lines: Iterable[tuple[str, str]]) -> None:
