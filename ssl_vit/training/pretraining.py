@@ -46,6 +46,9 @@ from ssl_vit.training.forecast import lighter_networks, network_of, within_an_ho
 from ssl_vit.training.health import Health
 from ssl_vit.training.trackers import follow
 
+_LOOKED_AT = 200_000
+"""Images up to which the first lines tell of labels."""
+
 
 class Beginning(NamedTuple):
     """Accelerator, images and network of a run."""
@@ -126,9 +129,11 @@ def _begin(method: Method, cfg: PretrainingRecipe) -> Beginning:
     accelerator = launch.join(cfg.fit.precision, cfg.seed)
     pool, note = open_pool(cfg.data, cfg.eval.data)
     check_pool(pool, cfg.data, cfg.eval.data)
-    judged = labels_here(cfg.data, cfg.eval.data) if accelerator.is_main_process else None
-    if judged is None and cfg.eval.data.path is None and (hint := unnamed_table(pool)):
-        say_once(hint)
+    judged = None
+    if accelerator.is_main_process and len(pool) <= _LOOKED_AT:  # of more, looking at all files again takes minutes
+        judged = labels_here(cfg.data, cfg.eval.data)
+        if judged is None and cfg.eval.data.path is None and (hint := unnamed_table(pool)):
+            say_once(hint)
     side = cfg.data.window or pool.sizes.short_side
     if accelerator.device.type == "cpu":
         cfg, chosen = within_an_hour(method, cfg, len(pool), side, pool.form)

@@ -104,7 +104,7 @@ def test_folders_inside_and_a_root(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "2 found in cells/p2, 1 found by the file's name alone" in capsys.readouterr().err
 
 
-@given(st.lists(st.integers(0, 59), unique=True, min_size=1), st.randoms(use_true_random=False))
+@given(chosen=st.lists(st.integers(0, 59), unique=True, min_size=1), random=st.randoms(use_true_random=False))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_rows_in_any_order_label_exactly_the_images_they_name(chosen: list[int], random: Any, cells: Path) -> None:
     random.shuffle(chosen)
@@ -117,7 +117,7 @@ def test_any_rows_in_any_order_label_exactly_the_images_they_name(chosen: list[i
 def test_the_column_that_names_images_is_the_one_whose_names_differ(cells: Path) -> None:
     for i in (1, 2):
         picture(cells / f"{i}.png")
-    table(Path("t.csv"), ("class", "file"), *(((1, 2)[i % 2], f"{i:03}") for i in range(20)))
+    table(Path("t.csv"), ("class", "file"), *(((1, 2)[i % 2], f"{i:03}.png") for i in range(20)))
     assert len(known(opened(labels="t.csv")["all"])) == 20
 
 
