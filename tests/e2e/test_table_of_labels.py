@@ -31,7 +31,7 @@ def save_cells(root: Path) -> None:
     for name, content in {
         "labels.csv": labelled,
         "all.csv": [(f"cells/{name}", label if (name, label) in labelled else "") for name, label in rows],
-        "several.csv": [(*row, f"p{i % 4}") for i, row in enumerate(labelled)],
+        "several.csv": [(*row, f"p{i // 5}") for i, row in enumerate(labelled)],
         "wrong.csv": [("a.png", "dark"), ("b.png", "bright")],
     }.items():
         columns = ("name", "kind", "plate") if name == "several.csv" else ("name", "class")
@@ -60,7 +60,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, small: list[str]) -> Path:
         assert "network         ViT of 2 blocks of width 16" in out
         assert "input           " in out
         assert "column name of labels.csv names 20 images: 20 found in cells" in err
-        assert err.count("\n") == 1, err
+        assert sum(line.startswith(("note", "warning")) for line in err.splitlines()) == 1, err
         status, out, err = script("eval/finetune.py", "run", *SHORT)
         assert status == 0, err
         for word in ("labels  ", "classes  ", "test split  ", "metric  ", "network  ", "input  "):

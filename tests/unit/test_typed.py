@@ -101,7 +101,7 @@ def test_a_pattern_that_the_shell_filled_in(tmp_path: Path, monkeypatch: pytest.
 _WRONG = ["x", "", "-1", "nan", "[1", "{a", "null", "[1,2,3]", "a=b", "{'a': 1}", "1e999", "true", "- x", "a: b"]
 
 
-@given(st.data())
+@given(data=st.data())
 @example(data=None)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 def test_no_word_of_a_library_is_in_any_message(data, capsys: pytest.CaptureFixture[str]) -> None:
