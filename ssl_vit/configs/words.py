@@ -51,7 +51,7 @@ def named(words: Sequence[str], known: Mapping[str, Option], bare: Sequence[str]
         if not equals and name != "preset":
             raise UserError(f"--{name} needs a value; --help says which")
         many = name in known and tuple in map(get_origin, (known[name].type, *get_args(known[name].type)))
-        found.append(f"--{name}{equals}" + (f"[{value}]" if many and value[:1].isalnum() else value))
+        found.append(f"--{name}{equals}" + (f"[{value}]" if many and value[:1].isdigit() else value))
     free = [name for name in bare if name not in given]
     if len(alone) > len(free):
         raise UserError(_unexpected(words, alone, free, [name for name in known if name not in (*given, *bare)]))

@@ -29,7 +29,7 @@ def metric_line(metric: str, test: ImageSet) -> tuple[str, str]:
         metric: What tables lead with.
         test: The test images.
     """
-    return "metric", f"{METRICS[metric].heading}{led_by(metric, test)}"
+    return "metric", f"{METRICS[metric].words}{led_by(metric, test)}"
 
 
 def print_table(title: str, rows: list[dict[str, Any]], columns: dict[str, str]) -> None:

@@ -58,7 +58,7 @@ def page(found: Answered, doubts: Sequence[Doubtful], title: str) -> str:
     ]
     judged = "What this classifier is worth is not on record."
     if found.judged:
-        judged = f"Its answers are as good as it was found to be: {found.judged}."
+        judged = f"How far to trust it: {found.judged}."
     shown = Thumbnails(Thumbnail(Picture(one.file, "", one.png), one.shares) for one in doubts)
     note = (
         f"Files are in {found.images}. Certainty is the probability of {what}. Probabilities are the network's own "

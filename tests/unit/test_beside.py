@@ -219,6 +219,15 @@ def test_a_labelled_table_of_its_own_finds_names_in_the_pool(cells: Path, capsys
     assert len(found.train) + len(found.test) == 20
 
 
+def test_a_metadata_file_that_names_some_images_says_what_is_not_read(cells: Path, capsys: Any) -> None:
+    table(cells / "metadata.csv", ("file_name", "class"), *EXPECTED.items())
+    assert len(open_source(SourceConfig(path="cells"), labelled=True)["all"].rows) == 20
+    note = "metadata.csv names 20 of 60 images in cells, and the others are not read; --data.labels cells/metadata.csv"
+    assert note in capsys.readouterr().err
+    assert len(opened(labels="cells/metadata.csv")["all"].rows) == 60
+    assert "not read" not in capsys.readouterr().err
+
+
 def test_a_table_that_nobody_named_is_offered(cells: Path) -> None:
     def offered() -> str:
         return unnamed_table(open_pool(DataConfig(path="cells"), SAME)[0])

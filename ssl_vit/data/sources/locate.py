@@ -14,8 +14,9 @@ import numpy as np
 from ssl_vit.configs import SourceConfig
 from ssl_vit.configs.paths import missing, on_hub
 from ssl_vit.core.errors import UserError
+from ssl_vit.core.notices import say_once
 from ssl_vit.data.images import ArrayRows
-from ssl_vit.data.sources.folder import NoImages, open_folder
+from ssl_vit.data.sources.folder import SUFFIXES, NoImages, open_folder
 from ssl_vit.data.sources.part import SPLITS, Part
 
 _METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
@@ -83,7 +84,17 @@ def _open_file(place: Path, cfg: SourceConfig, labelled: bool) -> dict[str, Part
 def _open_directory(place: Path, cfg: SourceConfig, labelled: bool) -> dict[str, Part]:
     beside = _metadata(place)
     if beside:
-        return _read(beside, next(iter(beside.values()))[0].suffix, cfg, labelled)
+        table = next(iter(beside.values()))[0]
+        parts = _read(beside, table.suffix, cfg, labelled)
+        there, named = (sum(counts) for counts in (
+            (f.suffix.lower() in SUFFIXES for f in place.rglob("*")), (len(part.rows) for part in parts.values())
+        ))  # fmt: skip
+        if named < there and "," not in (cfg.image_column or ""):
+            say_once(
+                f"note: {table.name} names {named:,} of {there:,} images in {place}, and the others are not read; "
+                f"--data.labels {table} reads all, with the labels of these"
+            )
+        return parts
     for suffix in (".parquet", ".arrow", ".tar"):
         if files := _visible(place, suffix):
             return _read(_by_split(files, suffix), suffix, cfg, labelled)
