@@ -50,7 +50,7 @@ def named(words: Sequence[str], known: Mapping[str, Option], bare: Sequence[str]
             equals, value = "=", rest.pop(0)
         if not equals and name != "preset":
             raise UserError(f"--{name} needs a value; --help says which")
-        many = name in known and tuple in map(get_origin, (known[name].type, *get_args(known[name].type)))
+        many = name in known and _holds(known[name], tuple)
         found.append(f"--{name}{equals}" + (f"[{value}]" if many and value[:1].isdigit() else value))
     free = [name for name in bare if name not in given]
     if len(alone) > len(free):
@@ -64,7 +64,7 @@ def _option(name: str, known: Mapping[str, Option]) -> str:
         return name
     if f"{name}.path" in known:
         return f"{name}.path"
-    if any(get_origin(option.type) is dict and name.startswith(f"{key}.") for key, option in known.items()):
+    if any(name.startswith(f"{key}.") and _holds(option, dict) for key, option in known.items()):
         return name
     inside = [f"--{key}" for key in known if key.startswith(f"{name}.")]
     if inside:
@@ -74,6 +74,10 @@ def _option(name: str, known: Mapping[str, Option]) -> str:
     close = did_you_mean(f"--{name}", [f"--{key}" for key in (*known, _CONFIG, *_ALONE)])
     close = f"; did you mean {', '.join(last[:3])}?" if last else close
     raise UserError(f"unknown option --{name}{close} (--help lists all)")
+
+
+def _holds(option: Option, kind: type) -> bool:
+    return kind in map(get_origin, (option.type, *get_args(option.type)))
 
 
 def _unexpected(words: Sequence[str], alone: Sequence[str], free: Sequence[str], other: Sequence[str]) -> str:

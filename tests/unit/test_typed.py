@@ -59,6 +59,7 @@ def test_each_command_knows_what_words_alone_mean() -> None:
     found = parse(verdict_recipe(), "", ["pool", "labelled", "--verdict.labels", "10,20", "--verdict.shares", "5"])
     assert (found.data.path, found.eval.data.path) == ("pool", "labelled")
     assert (found.verdict.labels, found.verdict.shares) == ((10, 20), (5.0,))
+    assert parse(MAERecipe, "", ["--model.args.depth", "3"]).model.args == {"depth": 3}
     for script in started.scripts().values():
         module = started.module_of(script)
         if not hasattr(module, "command"):

@@ -86,10 +86,9 @@ def _open_directory(place: Path, cfg: SourceConfig, labelled: bool) -> dict[str,
     if beside:
         table = next(iter(beside.values()))[0]
         parts = _read(beside, table.suffix, cfg, labelled)
-        there, named = (sum(counts) for counts in (
-            (f.suffix.lower() in SUFFIXES for f in place.rglob("*")), (len(part.rows) for part in parts.values())
-        ))  # fmt: skip
-        if named < there and "," not in (cfg.image_column or ""):
+        named = sum(len(part.rows) for part in parts.values())
+        there = sum(file.suffix.lower() in SUFFIXES for file in place.rglob("*"))
+        if "all" in beside and named < there and "," not in (cfg.image_column or ""):
             say_once(
                 f"note: {table.name} names {named:,} of {there:,} images in {place}, and the others are not read; "
                 f"--data.labels {table} reads all, with the labels of these"
