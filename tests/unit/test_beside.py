@@ -142,6 +142,8 @@ def test_what_a_table_cannot_be(cells: Path) -> None:
     table(Path("same.csv"), ("name", "class"), ("000.png", "a"), ("001.png", "b"), ("000.png", "a"))
     assert len(known(opened(labels="same.csv")["all"])) == 2
     assert "digits keeps images otherwise" in refusal("digits")
+    table(Path("empty.csv"), ("name", "class"), ("000.png", ""), ("a.png", "x"), ("b.png", "y"))
+    assert "of the images that empty.csv names none has a label (column class" in refusal(labels="empty.csv")
     Path("bare.csv").write_text("000.png,a\n001.png,b\n")
     assert "begins with 000.png, not with names of columns" in refusal(labels="bare.csv")
     table(Path("many.csv"), ("name", "kind", "plate"), *((f"{i:03}.png", "ab"[i % 2], f"p{i % 3}") for i in range(12)))

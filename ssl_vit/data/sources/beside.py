@@ -22,7 +22,7 @@ from ssl_vit.data.decoding.formats import Raw
 from ssl_vit.data.images import Rows
 from ssl_vit.data.sources.folder import SUFFIXES
 from ssl_vit.data.sources.labels import cells, named_columns, read_labels
-from ssl_vit.data.sources.part import Labels, Part, described, file_of, scattered
+from ssl_vit.data.sources.part import Labels, Part, described, file_of, given, scattered
 from ssl_vit.data.sources.readers import read_table
 from ssl_vit.data.sources.table_files import groups_of, split_column
 
@@ -91,14 +91,16 @@ def open_beside(
             split: [names[row] if row >= 0 else part.rows.where(i) for i, row in enumerate(where[split])]
             for split, part in found.items()
         }  # fmt: skip
-    return described(found, None if labels is None else _joined(labels, where, file, cfg), groups)
+    return described(found, None if labels is None else _joined(labels, where, file), groups)
 
 
-def _joined(labels: Labels, where: dict[str, np.ndarray], file: Path, cfg: SourceConfig) -> Labels:
+def _joined(labels: Labels, where: dict[str, np.ndarray], file: Path) -> Labels:
     """Labels of a table's rows as labels of the images that ``where`` says have one."""
     whole = labels.values["all"]
     hit = {split: np.flatnonzero(rows >= 0) for split, rows in where.items()}
     values = {s: scattered(whole[rows[hit[s]]], hit[s], len(rows), labels.kind) for s, rows in where.items()}
+    if not any(given(found).any() for found in values.values()):
+        raise UserError(f"of the images that {file} names none has a label ({labels.origin})")
     return labels._replace(values=values)
 
 

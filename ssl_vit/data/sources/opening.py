@@ -68,7 +68,7 @@ def _made_test(judged: SourceConfig, pool: Mapping[str, Part], dataset: Any) -> 
             raise
         say_once(f"note: no image stays out for testing, because no labels are read: {error}")
         return None
-    if whole.labels is None:
+    if whole.labels is None or not given(whole.labels).any():
         return None
     for split, part in pool.items():
         count = len(parts[split].rows) if split in parts else 0
@@ -120,6 +120,10 @@ def open_labelled(data: DataConfig, labelled: LabelledDataConfig, dataset: Any =
                 )
         split = f"its own {held} split{_shared_groups(train, test, cfg.group)}"
     else:
+        if not len(whole):
+            raise UserError(
+                f"no image of the {' and '.join(splits)} split of {path} has a label; name another with {option}"
+            )
         chosen = made_split(whole.truth, whole.kind, whole.groups)
         train, test = (whole.subset(rows) for rows in chosen)
         split = _made(whole, cfg.group, test)
@@ -173,7 +177,7 @@ def _made(whole: ImageSet, group: str | None, test: ImageSet) -> str:
             lost = np.setdiff1d(whole.truth, test.truth)
             alone = "".join(f"; {whole.classes[c]} has one image and is never judged" for c in lost[:5])
         return f"{TEST_SHARE:.0%} {even[whole.kind]}, chosen by a fixed hash{alone}"
-    held, count = (len(np.unique(images.groups)) for images in (test, whole))
+    held, count = (len(np.unique(np.asarray(images.groups))) for images in (test, whole))
     even_groups = f"{even[whole.kind]} as evenly as they allow"
     return f"{held:,} of {count:,} groups ({group}), chosen by a fixed hash and {even_groups}"
 
