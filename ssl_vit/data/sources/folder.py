@@ -47,6 +47,10 @@ class FileRows:
         """The file's path."""
         return str(self.root / self.paths[row])
 
+    def file(self, row: int) -> str:
+        """The file's path."""
+        return self.where(row)
+
 
 def bytes_of(path: Path) -> int:
     """A file's size; -1 for a link to nothing, which decoding will name."""

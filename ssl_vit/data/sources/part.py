@@ -80,6 +80,22 @@ class JoinedRows:
         part, own = self._find(row)
         return part.where(own)
 
+    def file(self, row: int) -> str | None:
+        """What the split that the row belongs to says."""
+        part, own = self._find(row)
+        return file_of(part, own)
+
+
+def file_of(rows: Rows, row: int) -> str | None:
+    """The path of the file that holds an image; None where a source keeps it otherwise, or in several files.
+
+    Args:
+        rows: Of a source.
+        row: Which of them.
+    """
+    own = getattr(rows, "file", None)
+    return None if own is None else own(row)
+
 
 def join(parts: Sequence[Part]) -> Part:
     """Several splits as one, in order; groups are numbered over the whole source, blocks of splits stay different."""

@@ -46,6 +46,11 @@ class _TableRows:
         cell = self.dataset[row][self.columns[0]]
         return f"{self.name} row {row}" + (f" ({cell})" if isinstance(cell, str) else "")
 
+    def file(self, row: int) -> str | None:
+        """The file that the table names, where it names one and no more."""
+        cell = self.dataset[row][self.columns[0]] if len(self.columns) == 1 else None
+        return str(self.root / cell) if isinstance(cell, str) else None
+
 
 def image_in(row: Mapping[str, Any], columns: tuple[str, ...], root: Path) -> bytes | tuple[bytes, ...]:
     """An image's bytes, of several columns those of its channels; a cell that only names a file reads that file."""
