@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Bool, Float, Int, UInt8
 from PIL import Image
 
 from ssl_vit.data.decoding.formats import Pixels
@@ -44,7 +44,7 @@ _FEWEST = 12  # images of which it can be told how near they are anyway
 _SAMPLE = 256  # images whose surroundings stand for all
 _PRIOR = 10  # neighbours that the whole collection's dimension counts as much as
 _MOST = 128  # copies of an image that are looked for
-_AT_ONCE = 8  # of them; more where any of these is one
+_AT_ONCE = 4  # of them; more where any of these is one
 _ALIKE = 0.4  # cosine below which nothing is brought into register
 _CUT = 0.04  # share of a side by which a picture counts as cut or shifted
 _ITSELF = 1 - 1e-5  # cosine above which a neighbour is the image itself, or tells as little
@@ -131,9 +131,10 @@ def _found(asked: np.ndarray, stored: np.ndarray, *, within: bool, windows: bool
         found = register(asked[first], stored[second], ways)
         distance = np.sqrt(np.maximum(0, 2 - 2 * found.score))
         near = distance <= FARTHEST
-        # By chance a window of some picture looks like the whole of another: so near must it be for that one.
-        for images, places, known, looked in zip((asked, stored), (first, second), limits, (0, 1), strict=True):
-            whole = near & ((ways.side != looked) | (ways.window == 0) | (ways.side == 2))
+        for images, places, known, counts in zip(
+            (asked, stored), (first, second), limits, _compared_whole(ways, found), strict=True
+        ):
+            whole = near & counts
             new = np.unique(places[whole])
             new = new[np.isnan(known[new])]
             known[new] = crowd.limits(images[new], pairs)
@@ -153,11 +154,27 @@ def _found(asked: np.ndarray, stored: np.ndarray, *, within: bool, windows: bool
 _NUMBERS = ("first", "second", "distance")
 
 
+def _compared_whole(ways: Ways, found: Registered) -> tuple[Bool[np.ndarray, " p"], Bool[np.ndarray, " p"]]:
+    """Of which picture others may have a window that looks like it by chance: the whole one, or both.
+
+    Where neither is a window of the other, it matters for both.
+    """
+    start, end = found.start, found.start + found.length
+    inside = ((start > -_CUT) & (end < 1 + _CUT)).all(axis=1) & (found.length < 1 - _CUT).any(axis=1)
+    outside = ((start < _CUT) & (end > 1 - _CUT)).all(axis=1) & (found.length > 1 + _CUT).any(axis=1)
+    through, whole = ~inside, ~outside
+    swapped = ways.side == 1
+    return np.where(swapped, whole, through), np.where(swapped, through, whole)
+
+
 def _words(ways: Ways, found: Registered, p: int) -> str:
     """What makes one picture of a pair of the other."""
     cut = np.abs(found.length[p] - 1).max() > _CUT
     moved = not cut and np.abs(found.start[p]).max() > _CUT
-    told = (TURNS[ways.turn[p]], "inverted" if ways.inverted[p] else "", "cut or with a border" if cut else "")
+    turn = int(ways.turn[p])
+    if ways.side[p] == 1:  # that of the first is told as the second's
+        turn = {5: 6, 6: 5}.get(turn, turn)
+    told = (TURNS[turn], "inverted" if ways.inverted[p] else "", "cut or with a border" if cut else "")
     return ", ".join(filter(None, (*told, "shifted" if moved else "")))
 
 

@@ -51,9 +51,8 @@ def matches(images: ImageSet, test: ImageSet, workers: int | None, device: torch
     """All images of a set that show a test image, and all test images that are shown (every process must call it).
 
     Each image stands here with one test image, the one it is surest to show; a test image that is nobody's surest is
-    there once more. What was found is kept by the sets' fingerprints in
-    SSL_VIT_CACHE, or the user's cache folder. The main process
-    decides for all.
+    there once more. The main process decides for all. What was found is kept by the sets' fingerprints, in the folder
+    of the environment variable SSL_VIT_CACHE or the user's cache.
 
     Args:
         images: Of a pool, or to train on.

@@ -2,8 +2,8 @@
 
 A window of a thumbnail is described by its lowest cosine frequencies, weighted by how high they are, because pictures
 have most of their contrast in the lowest. Turning a picture over exchanges signs and axes of these numbers, inverting
-it changes all signs: a few products of matrices compare pictures in all sixteen ways. Where one of two pictures is cut or
-has a border, the whole of one looks like a window of the other: some windows are tried on either side
+it changes all signs: a few products of matrices compare pictures in all sixteen ways. Where one of two is cut or has
+a border, the whole of one looks like a window of the other: some windows are tried on either side
 (``resemblance``), and from the best one a search that halves its steps brings the two into register (``register``).
 """
 
@@ -33,7 +33,7 @@ INSIDE = [5, 6, 7, 9, 10, 11, 13, 14, 15]
 _F = 8  # frequencies in either direction
 _COARSE = ((0.0, 1.0), (0.0, 0.825), (0.0875, 0.825), (0.175, 0.825))  # start and length of windows along an axis
 _STEPS = (0.1, 0.05, 0.025, 0.0125)  # of start and length, in the search for the register
-_MARGIN = 0.03  # of what both show: the edge of a border is blurred into the picture
+_MARGIN = 0.04  # of what both show: the edge of a border is blurred into the picture
 _LEAST = 0.7  # length of a window in register
 _ROWS, _COLUMNS = 128, 1024  # pictures on either side compared at a time
 _PAIRS = 256  # brought into register at a time
