@@ -32,16 +32,14 @@ FARTHEST = 0.6
 """Near copies differ by at most this share of their contrast, in register."""
 BY_CHANCE = 1e-3
 """Near copies are so near that chance would give fewer such pairs than this in all that are compared."""
-TRIED = 100
-"""Chances that bringing a pair into register gives it: about so many places it could have fallen into."""
 
 _LEVELS = 28.0  # grey levels of a stored thumbnail per standard deviation of its own
 _FLAT = 0.5  # standard deviation in levels of the file below which an image shows nothing
 _CROWD = 2000  # images that stand for all others
 _NEIGHBOURS = 40  # of the crowd that show how near others are anyway
-_COPIES = 10  # of them that may be copies as well
+_COPIES = 20  # of them that may be copies as well
 _FEWEST = 12  # images of which it can be told how near they are anyway
-_SAMPLE = 256  # images whose surroundings stand for all
+_SAMPLE = (256, 16)  # images whose surroundings stand for all: as they lie, in register
 _PRIOR = 10  # neighbours that the whole collection's dimension counts as much as
 _MOST = 128  # copies of an image that are looked for
 _AT_ONCE = 4  # of them; more where any of these is one
@@ -117,7 +115,7 @@ def _found(asked: np.ndarray, stored: np.ndarray, *, within: bool, windows: bool
     place = _nearest(asked, stored, within=within, windows=windows)
     crowd = _Crowd(asked if within else np.concatenate([asked, stored]), windows=windows)
     pairs = len(asked) * len(stored) / (1 + within)
-    limits = tuple(np.full(len(images), np.nan, dtype=np.float32) for images in (asked, stored))
+    limits = [[np.full(len(images), np.nan, dtype=np.float32) for images in (asked, stored)] for _ in range(2)]
     none = np.empty(0, dtype=np.int64)
     parts = [Pairs(none, none, [], none.astype(np.float32))]
     left = np.arange(len(asked))  # images of which more copies are looked for
@@ -130,15 +128,14 @@ def _found(asked: np.ndarray, stored: np.ndarray, *, within: bool, windows: bool
         ways = best_ways(asked[first], stored[second], windows=windows)
         found = register(asked[first], stored[second], ways)
         distance = np.sqrt(np.maximum(0, 2 - 2 * found.score))
-        near = distance <= FARTHEST
-        for images, places, known, counts in zip(
-            (asked, stored), (first, second), limits, _compared_whole(ways, found), strict=True
-        ):
-            whole = near & counts
-            new = np.unique(places[whole])
-            new = new[np.isnan(known[new])]
-            known[new] = crowd.limits(images[new], pairs)
-            near &= ~whole | (distance <= known[places])
+        near, whole = distance <= FARTHEST, _compared_whole(ways, found)
+        # Nearer than neighbours as they lie, and, which takes longer to know, than neighbours in register.
+        for closely, known in enumerate(limits):
+            for images, places, limit, counts in zip((asked, stored), (first, second), known, whole, strict=True):
+                new = np.unique(places[near & counts])
+                new = new[np.isnan(limit[new])]
+                limit[new] = crowd.limits(images[new], pairs, closely=bool(closely))
+                near &= ~counts | (distance <= limit[places])
         kept = np.flatnonzero(near)
         words = [_words(ways, found, p) for p in kept.tolist()]
         parts.append(Pairs(first[kept], second[kept], words, distance[kept]))
@@ -214,47 +211,59 @@ class _Crowd:
     The share of all within a distance r of an image is (r / scale) ** dimension. The dimension is Levina and Bickel's
     (2004), from the distances to the nearest of the crowd. The very nearest may be copies, so of them it is only taken
     that they are nearer than the others; and because neighbours are few, each image's own is drawn towards that of the
-    whole collection.
+    whole collection. Register takes from unlike pictures, too, what sets them apart: any blob lies on any other.
     """
 
     def __init__(self, thumbnails: UInt8[np.ndarray, "n 32 32"], *, windows: bool) -> None:
-        self.thumbnails = thumbnails[_spread(len(thumbnails), _CROWD)]
-        self.usual = 0.0
-        """Mean logarithm by which neighbours are nearer than the last, of a sample."""
+        self.thumbnails, self.windows = thumbnails[_spread(len(thumbnails), _CROWD)], windows
+        self.others = described(self.thumbnails, windows=windows)
         self.neighbours = min(_NEIGHBOURS, len(self.thumbnails) - 1)
         self.copies = min(_COPIES, self.neighbours // 2)
-        self.others = described(self.thumbnails, windows=windows)
-        if len(self.thumbnails) >= _FEWEST:
-            sample = self.thumbnails[_spread(len(self.thumbnails), _SAMPLE)]
-            self.usual = float(self._spacing(sample)[1].mean())
+        self.usual: dict[bool, float] = {}
+        """Mean of the logarithms by which a sample's neighbours are nearer than the last, all of an image together."""
 
-    def limits(self, asked: UInt8[np.ndarray, "m 32 32"], pairs: float) -> Float[np.ndarray, " m"]:
-        """The distance within which chance gives fewer than ``BY_CHANCE`` of so many pairs, at most ``FARTHEST``."""
+    def limits(self, asked: UInt8[np.ndarray, "m 32 32"], pairs: float, *, closely: bool) -> Float[np.ndarray, " m"]:
+        """The distance within which chance gives fewer than ``BY_CHANCE`` of so many pairs, at most ``FARTHEST``.
+
+        Args:
+            asked: Images.
+            pairs: How many are compared.
+            closely: Whether neighbours are brought into register.
+        """
         if len(self.thumbnails) < _FEWEST or not len(asked):
             return np.full(len(asked), FARTHEST, dtype=np.float32)
+        if closely not in self.usual:
+            sample = self.thumbnails[_spread(len(self.thumbnails), _SAMPLE[closely])]
+            self.usual[closely] = float(self._spacing(sample, closely)[1].mean())
         free = self.neighbours - self.copies - 1
-        reach, logs = self._spacing(asked)
-        dimension = (free + _PRIOR) / np.maximum(logs + _PRIOR * self.usual / free, 1e-6)
-        chance = BY_CHANCE / (pairs * TRIED * self.neighbours / len(self.thumbnails))
-        return np.minimum(reach * chance ** (1 / dimension), FARTHEST)
+        reach, logs = self._spacing(asked, closely)
+        dimension = (free + _PRIOR) / np.maximum(logs + _PRIOR * self.usual[closely] / free, 1e-6)
+        chance = BY_CHANCE / (pairs * self.neighbours / len(self.thumbnails))
+        return np.minimum(reach * np.minimum(chance, 1) ** (1 / dimension), FARTHEST)
 
-    def _spacing(self, asked: np.ndarray) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
+    def _spacing(self, asked: np.ndarray, closely: bool) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
         """The distance of each image's last neighbour, and the sum of log(this / the others' distances).
 
         The nearest ``copies`` count as being where the first after them is.
         """
         reach, logs = np.empty((2, len(asked)), dtype=np.float32)
         for start in range(0, len(asked), _ROWS):
-            part = slice(start, start + _ROWS)
-            own = described(asked[part], windows=False)
-            alike = resemblance(self.others, own[:, 0]).T.numpy()
+            part = asked[start : start + _ROWS]
+            own = described(part, windows=closely and self.windows)
+            alike = _compared(own, self.others) if closely else resemblance(self.others, own[:, 0]).T
             alike[alike > _ITSELF] = -1
-            away = np.sqrt(
-                np.maximum(2 - 2 * np.partition(alike, -self.neighbours, axis=1)[:, -self.neighbours :], 1e-6)
-            )
+            score, place = alike.topk(self.neighbours, 1)
+            if closely:
+                first, second = np.repeat(part, self.neighbours, axis=0), self.thumbnails[place.flatten().numpy()]
+                found = register(first, second, best_ways(first, second, windows=self.windows)).score
+                score = torch.where(score < 0, score, torch.from_numpy(found).view(score.shape))
+            away = np.sqrt(np.maximum(2 - 2 * score.numpy(), 1e-6))
             away.sort(axis=1)
             log = np.log(away[:, -1:] / away[:, self.copies : -1])
-            reach[part], logs[part] = away[:, -1], log.sum(axis=1) + self.copies * log[:, 0]
+            reach[start : start + _ROWS], logs[start : start + _ROWS] = (
+                away[:, -1],
+                log.sum(axis=1) + self.copies * log[:, 0],
+            )
         return reach, logs
 
 

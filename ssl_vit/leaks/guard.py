@@ -191,7 +191,9 @@ def _judged(data: PoolConfig, judged_on: LabelledDataConfig) -> ImageSet | None:
         return None
     try:
         return open_labelled(data, judged_on).test
-    except UserError:
+    except UserError as error:
+        if path is not None:
+            say_once(f"note: no test images are looked for in the pool: {error}")
         return None
 
 

@@ -16,7 +16,7 @@ MAE = Path(__file__).resolve().parents[2] / "recipes" / "mae.py"
 def test_two_processes_leave_out_what_one_does(warm: Warm, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     (tmp_path / "cells").mkdir()
-    lines = ["file,phase"]
+    lines = ["file,label"]
     for n in range(60):
         Image.fromarray(rng.integers(0, 256, (12, 12), dtype=np.uint8)).save(tmp_path / "cells" / f"{n:02}.png")
         lines += [f"cells/{n:02}.png,{'ab'[n % 2]}"] if n < 40 else []

@@ -62,6 +62,7 @@ def cells(tmp_path: Path) -> Path:
 def test_a_folder_whose_images_a_table_names(cells: Path, script, small: list[str]) -> None:
     """Test images stay out of the pool, the list is in the run, it goes on as it was, and k-NN knows."""
     words = [*small, "--data.path", "cells", "--eval.data.path", "labels.csv", "--run.dir", "run"]
+    words += ["--eval.data.label_column", "phase"]
     status, out, err = script(MAE, *words, "--fit.epochs", "0.5")
     assert status == 0, err
     line = "leak guard      8 of 90 images of the pool are left out, because they show test images (8 the same file)"

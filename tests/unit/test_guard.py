@@ -114,6 +114,15 @@ def test_stop_and_warn_and_declare(root: Path, capsys: pytest.CaptureFixture[str
     assert "note: pre-training on 10 of the 10 test images, as declared" in capsys.readouterr().err
 
 
+def test_labelled_images_that_cannot_be_read_are_told(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (root / "labels.csv").write_text("file,phase\nalone/cat/0.png,G1\n")
+    found = guarded(
+        PoolConfig(path=str(root / "alone")), LabelledDataConfig(path=str(root / "labels.csv"), label_column="x")
+    )
+    assert (len(found.images), found.omission) == (30, None)
+    assert "note: no test images are looked for in the pool: " in capsys.readouterr().err
+
+
 def test_a_pool_of_test_images_alone_is_refused(root: Path) -> None:
     with pytest.raises(UserError, match=r"10 of the 10 images of the pool.*nothing would be left.*--data.transductive"):
         guarded(PoolConfig(path=str(root / "split" / "test")), LabelledDataConfig(path=str(root / "split")))
