@@ -28,9 +28,9 @@ from ssl_vit.leaks.registering import (
     resemblance,
 )
 
-FARTHEST = 0.6
+FARTHEST = 0.35
 """Near copies differ by at most this share of their contrast, in register."""
-BY_CHANCE = 1e-3
+BY_CHANCE = 3e-4
 """Near copies are so near that chance would give fewer such pairs than this in all that are compared."""
 
 _LEVELS = 28.0  # grey levels of a stored thumbnail per standard deviation of its own
