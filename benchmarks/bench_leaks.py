@@ -3,7 +3,7 @@
     python benchmarks/bench_leaks.py                                        # digits and made pictures
     python benchmarks/bench_leaks.py --data cifar10 cells16::image,dna,ssc  # and these; columns after ::
 
-Changes: of every set, changed copies of some images are looked for among up to 2,000 images of it, a change at a time.
+Changes: of every set, changed copies of some images are looked for among up to 1,200 images of it, a change at a time.
 Alarms: two parts of a set that share no image (and, where groups are known, no group) are compared, 150 images each,
 many times over; whatever is found is an alarm. Alarms that turn out to be the same picture twice in the set, looked at
 one by one, are named in results/leaks_copies.json, and told apart. Time: seconds of a search, without decoding. Made
@@ -36,7 +36,7 @@ from ssl_vit.leaks.duplicates import near_copies, thumbnail
 from reports import RESULTS, about, paragraph, same_command, write_parts
 
 TITLES = {"changes": "Copies found", "alarms": "False alarms", "time": "Time"}
-COPIES, POOL, PART = 30, 2000, 150
+COPIES, POOL, PART = 20, 1200, 150
 Change = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 
 
@@ -263,11 +263,17 @@ def tables(name: str, rows: Any) -> list[str]:
     return [*lines, f"| all |  | {sum(r['pairs_of_sets'] for r in rows.values()):,} | {total:,} |  |"]
 
 
+def write(out: Path, parts: dict[str, Any]) -> None:
+    """Puts the measured parts into leaks.json and writes leaks.md from all of it."""
+    head = ["# The leak guard", "", paragraph(__doc__, 2)]
+    write_parts(out, "leaks", head, TITLES, parts, lambda name, part: tables(name, part["rows"]))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", nargs="*", default=[], help="sources; PATH::COLUMNS@GROUP names columns")
     parser.add_argument("--only", choices=TITLES, nargs="+", default=list(TITLES), help="these parts")
-    parser.add_argument("--pairs", type=int, default=116, help="pairs of sets, of each set")
+    parser.add_argument("--pairs", type=int, default=112, help="pairs of sets, of each set")
     parser.add_argument("--copies", type=int, default=COPIES, help="changed copies, of each set and change")
     parser.add_argument("--pictures", type=Path, help="folder for what is found between parts that share nothing")
     parser.add_argument("--part", type=int, default=PART, help="images of a part")
@@ -291,10 +297,10 @@ def main() -> None:
         if "alarms" in parts:
             parts["alarms"]["rows"][name] = alarms(name, found, options, options.pictures)
         print(name, len(found.pixels), f"{time.perf_counter() - before:.0f} s", flush=True)
+        write(options.out, {part: told for part, told in parts.items() if told["rows"]})
     if "time" in parts:
         parts["time"]["rows"] = seconds(options)
-    head = ["# The leak guard", "", paragraph(__doc__, 2)]
-    write_parts(options.out, "leaks", head, TITLES, parts, lambda name, part: tables(name, part["rows"]))
+    write(options.out, parts)
 
 
 if __name__ == "__main__":

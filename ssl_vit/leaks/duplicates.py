@@ -28,16 +28,17 @@ from ssl_vit.leaks.registering import (
     resemblance,
 )
 
-FARTHEST = 0.35
+FARTHEST = 0.45
 """Near copies differ by at most this share of their contrast, in register."""
-BY_CHANCE = 3e-4
+BY_CHANCE = 5e-4
 """Near copies are so near that chance would give fewer such pairs than this in all that are compared."""
 
 _LEVELS = 28.0  # grey levels of a stored thumbnail per standard deviation of its own
 _FLAT = 0.5  # standard deviation in levels of the file below which an image shows nothing
 _CROWD = 2000  # images that stand for all others
-_NEIGHBOURS = 40  # of the crowd that show how near others are anyway
-_COPIES = 20  # of them that may be copies as well
+_NEIGHBOURS = (40, 24)  # of the crowd that show how near others are anyway: as they lie, in register
+_LIKELY = 48  # of the crowd that are brought into register to find these
+_COPIES = 10  # of them that may be copies as well
 _FEWEST = 12  # images of which it can be told how near they are anyway
 _SAMPLE = (256, 16)  # images whose surroundings stand for all: as they lie, in register
 _PRIOR = 10  # neighbours that the whole collection's dimension counts as much as
@@ -217,8 +218,6 @@ class _Crowd:
     def __init__(self, thumbnails: UInt8[np.ndarray, "n 32 32"], *, windows: bool) -> None:
         self.thumbnails, self.windows = thumbnails[_spread(len(thumbnails), _CROWD)], windows
         self.others = described(self.thumbnails, windows=windows)
-        self.neighbours = min(_NEIGHBOURS, len(self.thumbnails) - 1)
-        self.copies = min(_COPIES, self.neighbours // 2)
         self.usual: dict[bool, float] = {}
         """Mean of the logarithms by which a sample's neighbours are nearer than the last, all of an image together."""
 
@@ -235,11 +234,17 @@ class _Crowd:
         if closely not in self.usual:
             sample = self.thumbnails[_spread(len(self.thumbnails), _SAMPLE[closely])]
             self.usual[closely] = float(self._spacing(sample, closely)[1].mean())
-        free = self.neighbours - self.copies - 1
+        neighbours, copies = self._counts(closely)
+        free = neighbours - copies - 1
         reach, logs = self._spacing(asked, closely)
         dimension = (free + _PRIOR) / np.maximum(logs + _PRIOR * self.usual[closely] / free, 1e-6)
-        chance = BY_CHANCE / (pairs * self.neighbours / len(self.thumbnails))
+        chance = BY_CHANCE / (pairs * neighbours / len(self.thumbnails))
         return np.minimum(reach * np.minimum(chance, 1) ** (1 / dimension), FARTHEST)
+
+    def _counts(self, closely: bool) -> tuple[int, int]:
+        """How many neighbours tell, and how many of them may be copies."""
+        neighbours = min(_NEIGHBOURS[closely], len(self.thumbnails) - 1)
+        return neighbours, min(_COPIES, neighbours // 2)
 
     def _spacing(self, asked: np.ndarray, closely: bool) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
         """The distance of each image's last neighbour, and the sum of log(this / the others' distances).
@@ -247,23 +252,21 @@ class _Crowd:
         The nearest ``copies`` count as being where the first after them is.
         """
         reach, logs = np.empty((2, len(asked)), dtype=np.float32)
+        neighbours, copies = self._counts(closely)
+        likely = min(_LIKELY, len(self.thumbnails) - 1) if closely else neighbours
         for start in range(0, len(asked), _ROWS):
             part = asked[start : start + _ROWS]
             own = described(part, windows=closely and self.windows)
             alike = _compared(own, self.others) if closely else resemblance(self.others, own[:, 0]).T
             alike[alike > _ITSELF] = -1
-            score, place = alike.topk(self.neighbours, 1)
+            score, place = alike.topk(likely, 1)
             if closely:
-                first, second = np.repeat(part, self.neighbours, axis=0), self.thumbnails[place.flatten().numpy()]
+                first, second = np.repeat(part, likely, axis=0), self.thumbnails[place.flatten().numpy()]
                 found = register(first, second, best_ways(first, second, windows=self.windows)).score
                 score = torch.where(score < 0, score, torch.from_numpy(found).view(score.shape))
-            away = np.sqrt(np.maximum(2 - 2 * score.numpy(), 1e-6))
-            away.sort(axis=1)
-            log = np.log(away[:, -1:] / away[:, self.copies : -1])
-            reach[start : start + _ROWS], logs[start : start + _ROWS] = (
-                away[:, -1],
-                log.sum(axis=1) + self.copies * log[:, 0],
-            )
+            away = np.sqrt(np.maximum(2 - 2 * score.topk(neighbours, 1)[0].numpy(), 1e-6))
+            log = np.log(away[:, -1:] / away[:, copies:-1])
+            reach[start : start + _ROWS], logs[start : start + _ROWS] = away[:, -1], log.sum(1) + copies * log[:, 0]
         return reach, logs
 
 

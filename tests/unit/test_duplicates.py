@@ -182,11 +182,11 @@ def test_moved_copies_are_found_in_another_collection(change: str) -> None:
 
 
 def test_every_copy_of_an_image_is_found() -> None:
-    """Turned and encoded again sixteen times, among images that were not."""
+    """Turned and encoded again nine times, among images that were not."""
     pool = [scene(i) for i in range(100, 220)]
-    pool += [encoded(np.ascontiguousarray(np.rot90(scene(0), n % 4, (1, 2))), 90 - n) for n in range(16)]
+    pool += [encoded(np.ascontiguousarray(np.rot90(scene(0), n % 4, (1, 2))), 90 - n) for n in range(9)]
     found = near_copies(small(scene(0), scene(1)), small(*pool))
-    assert (found.first.tolist(), found.second.tolist()) == ([0] * 16, list(range(120, 136)))
+    assert (found.first.tolist(), found.second.tolist()) == ([0] * 9, list(range(120, 129)))
 
 
 def test_sizes_do_not_matter() -> None:

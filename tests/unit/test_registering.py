@@ -91,7 +91,7 @@ def test_a_cut_is_brought_into_register(swap: bool) -> None:
     first, second = (cut, whole) if swap else (whole, cut)
     ways = best_ways(first, second, windows=True)
     found = register(first, second, ways)
-    assert (found.score > 0.95).all()
+    assert (found.score > 0.9).all()
     assert (ways.side == int(swap)).all()
     assert np.abs(found.start - [8 / 128, 16 / 128]).max() < 0.03
     assert np.abs(found.length - 96 / 128).max() < 0.04
