@@ -28,7 +28,7 @@ from ssl_vit.leaks.registering import (
     resemblance,
 )
 
-FARTHEST = 0.45
+FARTHEST = 0.35
 """Near copies differ by at most this share of their contrast, in register."""
 BY_CHANCE = 5e-4
 """Near copies are so near that chance would give fewer such pairs than this in all that are compared."""
@@ -41,7 +41,7 @@ _LIKELY = 48  # of the crowd that are brought into register to find these
 _COPIES = 10  # of them that may be copies as well
 _FEWEST = 12  # images of which it can be told how near they are anyway
 _SAMPLE = (256, 16)  # images whose surroundings stand for all: as they lie, in register
-_PRIOR = 10  # neighbours that the whole collection's dimension counts as much as
+_PRIOR = (10, 30)  # neighbours that the whole collection's dimension counts as much as: as they lie, in register
 _MOST = 128  # copies of an image that are looked for
 _AT_ONCE = 4  # of them; more where any of these is one
 _ALIKE = 0.4  # cosine below which nothing is brought into register
@@ -237,7 +237,8 @@ class _Crowd:
         neighbours, copies = self._counts(closely)
         free = neighbours - copies - 1
         reach, logs = self._spacing(asked, closely)
-        dimension = (free + _PRIOR) / np.maximum(logs + _PRIOR * self.usual[closely] / free, 1e-6)
+        prior = _PRIOR[closely]
+        dimension = (free + prior) / np.maximum(logs + prior * self.usual[closely] / free, 1e-6)
         chance = BY_CHANCE / (pairs * neighbours / len(self.thumbnails))
         return np.minimum(reach * np.minimum(chance, 1) ** (1 / dimension), FARTHEST)
 

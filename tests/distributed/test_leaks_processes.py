@@ -21,7 +21,7 @@ def test_two_processes_leave_out_what_one_does(warm: Warm, tmp_path: Path) -> No
         Image.fromarray(rng.integers(0, 256, (12, 12), dtype=np.uint8)).save(tmp_path / "cells" / f"{n:02}.png")
         lines += [f"cells/{n:02}.png,{'ab'[n % 2]}"] if n < 40 else []
     Image.open(tmp_path / "cells" / "50.png").rotate(90).save(tmp_path / "turned.png")
-    lines += [f"turned.png,{'ab'[n % 2]}" for n in range(6)]  # on both sides of the split that is made
+    lines += [f"turned.png,{'ab'[n % 2]}" for n in range(20)]  # on both sides of the split that is made
     (tmp_path / "labels.csv").write_text("\n".join(lines) + "\n")
     words = [
         "--data.path", "cells", "--eval.data.path", "labels.csv", "--model.img_size", "12", "--model.patch_size", "4",
