@@ -84,7 +84,7 @@ def _matches(images: ImageSet, test: ImageSet, workers: int | None, device: torc
         return []
     code, file = ({name: of[rows.number[name]] for name in sets} for of in (seen.code, seen.file))
     found = [_pairs(rows.number["images"], rows.number["test"], "row")]
-    found.append(_pairs(*(np.array(_files(name, s)) for name, s in sets.items()), "file"))
+    found.append(_pairs(np.array(_files("images", images)), np.array(_files("test", test)), "file"))
     exact = _pairs(code["images"], code["test"], "pixels")
     same = [file["images"][one.image] == file["test"][one.test] >= 0 for one in exact]
     found.append([one._replace(how="bytes") if equal else one for one, equal in zip(exact, same, strict=True)])
