@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 from ssl_vit.objectives.base import Objective
 
@@ -21,6 +21,13 @@ _SIDES = {"cpu": 1024, "mps": 2048}
 """Side of the square matrices whose product is the ceiling; 8,192 on larger devices."""
 _SECONDS = {"cpu": 0.25}
 """How long it is tried: a GPU needs a second to reach its clock rate under load."""
+_ATTENTION: dict[Any, Any] = {
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: lambda q, k, v, *_, **__: sdpa_flop_count(q, k, v),
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: (
+        lambda grad, q, k, v, *_, **__: sdpa_backward_flop_count(grad, q, k, v)
+    ),
+}
+"""What older torch leaves out: attention on a CPU."""
 
 
 @lru_cache(maxsize=8)
@@ -73,7 +80,7 @@ def try_pass(objective: Objective, inputs: dict[str, Tensor], context: contextli
             kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    counter = FlopCounterMode(display=False)
+    counter = FlopCounterMode(display=False, custom_mapping=_ATTENTION)
     with counter:
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), context:
             loss = torch.func.functional_call(shadow, state, (inputs,)).loss
