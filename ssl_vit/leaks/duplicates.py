@@ -28,7 +28,7 @@ from ssl_vit.leaks.registering import (
     resemblance,
 )
 
-FARTHEST = 0.35
+FARTHEST = 0.45
 """Near copies differ by at most this share of their contrast, in register."""
 BY_CHANCE = 5e-4
 """Near copies are so near that chance would give fewer such pairs than this in all that are compared."""
@@ -41,7 +41,7 @@ _LIKELY = 48  # of the crowd that are brought into register to find these
 _COPIES = 10  # of them that may be copies as well
 _FEWEST = 12  # images of which it can be told how near they are anyway
 _SAMPLE = (256, 16)  # images whose surroundings stand for all: as they lie, in register
-_PRIOR = (10, 30)  # neighbours that the whole collection's dimension counts as much as: as they lie, in register
+_PRIOR = (10, 15)  # neighbours that the whole collection's dimension counts as much as: as they lie, in register
 _MOST = 128  # copies of an image that are looked for
 _AT_ONCE = 4  # of them; more where any of these is one
 _ALIKE = 0.4  # cosine below which nothing is brought into register
@@ -160,7 +160,7 @@ def _compared_whole(ways: Ways, found: Registered) -> tuple[Bool[np.ndarray, " p
     start, end = found.start, found.start + found.length
     inside = ((start > -_CUT) & (end < 1 + _CUT)).all(axis=1) & (found.length < 1 - _CUT).any(axis=1)
     outside = ((start < _CUT) & (end > 1 - _CUT)).all(axis=1) & (found.length > 1 + _CUT).any(axis=1)
-    through, whole = ~inside, ~outside
+    through, whole = ~inside | outside, ~outside | inside
     swapped = ways.side == 1
     return np.where(swapped, whole, through), np.where(swapped, through, whole)
 
