@@ -4,7 +4,7 @@
     python benchmarks/bench_leaks.py --data cifar10 cells16::image,dna,ssc  # and these; columns after ::
 
 Changes: of every set, changed copies of some images are looked for among up to 1,200 images of it, a change at a time.
-Alarms: two parts of a set that share no image (and, where groups are known, no group) are compared, 150 images each,
+Alarms: two parts of a set that share no image (and, where groups are known, no group) are compared, 100 images each,
 many times over; whatever is found is an alarm. Alarms that turn out to be the same picture twice in the set, looked at
 one by one, are named in results/leaks_copies.json, and told apart. Time: seconds of a search, without decoding. Made
 pictures are strokes like handwriting, pieces of one texture, blank tiles, and one blob somewhere. Each part replaces
@@ -36,7 +36,7 @@ from ssl_vit.leaks.duplicates import near_copies, thumbnail
 from reports import RESULTS, about, paragraph, same_command, write_parts
 
 TITLES = {"changes": "Copies found", "alarms": "False alarms", "time": "Time"}
-COPIES, POOL, PART = 20, 1200, 150
+COPIES, POOL, PART = 20, 1200, 100
 Change = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 
 
