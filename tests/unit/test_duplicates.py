@@ -12,7 +12,7 @@ from ssl_vit.configs import DataConfig, LabelledDataConfig
 from ssl_vit.data.sources.opening import open_labelled
 from ssl_vit.leaks import duplicates
 from ssl_vit.leaks.duplicates import near_copies, near_duplicates, thumbnail
-from ssl_vit.leaks.registering import best_ways, register
+from ssl_vit.leaks.registering import Registered, Ways, best_ways, register
 
 
 def scene(seed: int, side: int = 64, channels: int = 3) -> np.ndarray:
@@ -188,6 +188,22 @@ def test_every_copy_of_an_image_is_found() -> None:
     pool += [encoded(np.ascontiguousarray(np.rot90(scene(0), n % 4, (1, 2))), 90 - n) for n in range(9)]
     found = near_copies(small(scene(0), scene(1)), small(*pool))
     assert (found.first.tolist(), found.second.tolist()) == ([0] * 9, list(range(120, 129)))
+
+
+def test_a_pair_is_always_as_near_as_one_of_them_asks() -> None:
+    """A window inside the other counts for the whole one, and everything else for both."""
+    rng = np.random.default_rng(0)
+    start, length = rng.uniform(-0.1, 0.2, (500, 2)), rng.uniform(0.75, 1.25, (500, 2))
+    none = np.zeros(500, dtype=np.int64)
+    ways = Ways(none.astype(np.float32), none, none, none, none)
+    through, whole = duplicates._compared_whole(ways, Registered(ways.score, start, length))
+    assert (through | whole).all()
+    inside = ((start > 0) & (start + length < 1)).all(axis=1) & (length < 0.95).all(axis=1)
+    assert inside.any()
+    assert not through[inside].any()
+    outside = ((start < 0) & (start + length > 1)).all(axis=1) & (length > 1.05).all(axis=1)
+    assert not whole[outside].any()
+    assert through[outside].all()
 
 
 def test_sizes_do_not_matter() -> None:
