@@ -22,9 +22,9 @@ class VerdictConfig:
     """What is compared, over how many labels, how often, and how long it may take."""
 
     methods: str | None = None
-    """What takes part, joined by commas: scratch (always there), any method (mae, dino), public, random, pixels, cnn.
-    Default: all that can be had here; a short budget leaves out all methods but the first, then cnn, and those named
-    here stay, for shorter training."""
+    """What takes part, joined by commas: scratch (always there), any method of pre-training by the name of its
+    command, public, random, pixels, cnn. Default: all that can be had here; a short budget leaves out all methods but
+    the first, then cnn, and those named here stay, for shorter training."""
     budget: Annotated[str | None, SAME_RUN] = None
     """Time the whole verdict may take, such as 90s, 10m, 2h or 1.5d: the plan is cut to it, and says what was cut.
     Default: 10m for digits, else as long as the plan takes (printed before anything is trained)."""
@@ -70,8 +70,8 @@ class VerdictConfig:
 class Comparison:
     """Options of eval/verdict.py but for those of single methods, of which each is a group of its name.
 
-    Those stand for what is typed for the method's own recipe: ``--mae.mask_ratio`` for ``--mae.mask_ratio``,
-    ``--mae.optim.base_lr`` for ``--optim.base_lr``.
+    Those stand for what is typed for the method's own recipe: ``--simmim.mask_ratio`` is the same in both,
+    ``--simmim.optim.base_lr`` is ``--optim.base_lr`` there.
     """
 
     seed: Annotated[int, Range(0, 2**32 - 1)] = 0
