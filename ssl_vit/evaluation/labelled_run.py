@@ -91,7 +91,7 @@ def from_scratch(cfg: SupervisedRecipe) -> Evaluated:
     accelerator = launch.join(cfg.fit.precision, cfg.seed)
     if cfg.eval.data.path is None and cfg.eval.data.split is None:
         cfg = replace(cfg, eval=replace(cfg.eval, data=replace(cfg.eval.data, split=cfg.data.split)))
-    data = labelled_for(cfg.data, cfg.eval)
+    data, omission = labelled_for(cfg.data, cfg.eval, accelerator.device)
     metric = chosen_metric(cfg.eval.metric, data.test.kind, data.test.truth)
     if accelerator.is_main_process:
         warn_unlearnable(data)
@@ -117,9 +117,10 @@ def from_scratch(cfg: SupervisedRecipe) -> Evaluated:
     judged, run = train_and_judge("supervised", cfg, supervised.resolve, given, accelerator)
     options = judged.options | {"preset": {"asked": cfg.preset}}
     result = result_of(
-        "supervised", judged.rows, options, data=data, size=size, metric=metric, cfg=cfg.eval, seed=cfg.seed
-    )
-    return finish(judged, result, data.test, metric, run, "supervised")
+        "supervised", judged.rows, options, data=data, size=size, metric=metric, cfg=cfg.eval, seed=cfg.seed,
+        omission=omission,
+    )  # fmt: skip
+    return finish(judged, result, data.test, metric, run, "supervised", omission)
 
 
 def fine_tuned(cfg: FinetuneRecipe, session: Session, accelerator: Accelerator) -> Judged:

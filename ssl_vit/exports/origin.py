@@ -39,7 +39,8 @@ def own_data(about: dict[str, Any], named: LabelledDataConfig) -> tuple[DataConf
         if named.path is None:
             raise UserError("the backbone does not say what it was trained on; name images with --eval.data.path")
         return DataConfig(), named
-    own, recorded = PoolConfig(**made_on), LabelledDataConfig(**about["eval_data"])
+    own = PoolConfig(**made_on | {"on_leak": "drop"})  # of labelled images --eval.data.on_leak tells
+    recorded = LabelledDataConfig(**about["eval_data"])
     if named.path is None or same_source(named.path, recorded.path or own.path):
         named = replace(recorded, **{k: v for k, v in to_dict(named).items() if v is not None})
     return own, named

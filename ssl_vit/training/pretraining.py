@@ -12,7 +12,7 @@ import torch
 from accelerate import Accelerator
 
 from ssl_vit.configs import (
-    DataConfig,
+    GuardedConfig,
     LabelledDataConfig,
     ModelConfig,
     PretrainingRecipe,
@@ -33,7 +33,7 @@ from ssl_vit.data.sources.opening import Labelled, labels_here, open_pool
 from ssl_vit.data.sources.told import label_lines, print_lines, unnamed_table
 from ssl_vit.exports.origin import recorded_data
 from ssl_vit.exports.timm_folder import export_backbone
-from ssl_vit.leaks.seen import check_pool
+from ssl_vit.leaks.guard import Guarded, guard_pool
 from ssl_vit.methods import Facts, Method
 from ssl_vit.methods.method import imported
 from ssl_vit.models.batchnorm import takes_batch_statistics
@@ -54,7 +54,8 @@ class Beginning(NamedTuple):
     """Accelerator, images and network of a run."""
 
     accelerator: Accelerator
-    pool: ImageSet
+    guarded: Guarded
+    """The pool, without images that show test images."""
     note: str
     """What is said about the pool: its source, and images that stay out."""
     side: int
@@ -67,6 +68,11 @@ class Beginning(NamedTuple):
     """What will be judged on, for what is said of it; None where there are no labels."""
     asked: PretrainingRecipe
     """With what an hour of a CPU allows, where nobody named network and length."""
+
+    @property
+    def pool(self) -> ImageSet:
+        """What is pre-trained on."""
+        return self.guarded.images
 
 
 def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
@@ -100,6 +106,8 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
     )  # fmt: skip
     follow(run, cfg)
     if accelerator.is_main_process:
+        if begun.guarded.omission:
+            begun.guarded.omission.write(run.path)
         _warn(method, built, cfg, begun.judged)
         print_lines(_first_lines(begun, cfg))
     sees = f"{begun.note}; preset {cfg.preset}, {built.sees}"
@@ -133,8 +141,8 @@ def _begin(method: Method, cfg: PretrainingRecipe) -> Beginning:
         model_facts(*networks.wanted(cfg.model), needs=method.needs)
     accelerator = launch.join(cfg.fit.precision, cfg.seed)
     pool, note = open_pool(cfg.data, cfg.eval.data)
-    check_pool(pool, cfg.data, cfg.eval.data)
-    judged = None
+    guarded = guard_pool(pool, cfg.data, cfg.eval.data, accelerator.device)
+    pool, judged = guarded.images, None
     if accelerator.is_main_process and len(pool) <= _LOOKED_AT:  # of more, looking at all files again takes minutes
         judged = labels_here(cfg.data, cfg.eval.data)
         if judged is None and cfg.eval.data.path is None and (hint := unnamed_table(pool)):
@@ -145,7 +153,7 @@ def _begin(method: Method, cfg: PretrainingRecipe) -> Beginning:
         if chosen and accelerator.is_main_process:
             print(chosen, flush=True)
     facts, preset = network_of(method, cfg, len(pool), side)
-    return Beginning(accelerator, pool, note, side, facts, preset, cfg.preset, judged, cfg)
+    return Beginning(accelerator, guarded, note, side, facts, preset, cfg.preset, judged, cfg)
 
 
 def _crops(method: Method, cfg: ResolvedPretraining, pool: ImageSet) -> FileCrops | None:
@@ -191,8 +199,11 @@ def _export(
         "pool_fingerprint": begun.pool.fingerprint,
         "seed": cfg.seed,
         "transductive": cfg.data.transductive,
+        "guarded": begun.guarded.about,
         **recorded_data(cfg.data, cfg.eval.data),
     }
+    if omission := begun.guarded.omission:
+        recorded["left_out"] = {"images": len(omission.images), "of": omission.total}
     if begun.facts.network.plain:
         recorded["positions"] = cfg.model.positions
     export_backbone(objective.exported(), run.backbone, scale, cfg.model.pool, recorded)
@@ -227,10 +238,10 @@ def _baseline_options(cfg: ResolvedPretraining, begun: Beginning) -> list[str]:
     if cfg.eval.data.path not in (None, cfg.data.path):  # other images would choose another network: name all of it
         name, usual = None, ModelConfig()
     words = [w for option, value in (("preset", named), ("model.name", name)) if value for w in (f"--{option}", value)]
-    groups = [("data", cfg.data, DataConfig()), ("eval.data", cfg.eval.data, LabelledDataConfig())]
+    groups = [("data", cfg.data, GuardedConfig()), ("eval.data", cfg.eval.data, LabelledDataConfig())]
     for group, given, default in [*groups, ("model", model, usual)]:
         for field, value in to_dict(given).items():
-            if value is not None and value != getattr(default, field, value):  # the baseline has no leaks to guard
+            if value is not None and value != getattr(default, field, value):  # the baseline declares nothing
                 text = value if isinstance(value, str) else json.dumps(value)
                 words += [f"--{group}.{field}", quote(text)]
     return words

@@ -26,7 +26,7 @@ from ssl_vit.runs.directory import open_run
 from ssl_vit.training import launch
 from ssl_vit.verdict import probing, work
 from ssl_vit.verdict.draws import Tuned, make_draws
-from ssl_vit.verdict.leaks import look_for_leaks
+from ssl_vit.verdict.leaks import keep_apart, look_for_leaks
 from ssl_vit.verdict.opening import Opened, open_images, open_study
 from ssl_vit.verdict.options import Comparison, VerdictConfig
 from ssl_vit.verdict.pictures import draw_pictures
@@ -48,11 +48,14 @@ def give_verdict(cfg: Comparison, began: float | None = None) -> Path | None:
     began = time.monotonic() if began is None else began
     accelerator = launch.join("fp32", cfg.seed)
     pool, note, data = open_images(cfg)
+    pool, data, omissions = keep_apart(cfg, pool, data, accelerator.device)
+    if cfg.data.on_leak != "drop":  # what evaluation does on its own must be the same
+        cfg = replace(cfg, eval=replace(cfg.eval, data=replace(cfg.eval.data, on_leak=cfg.data.on_leak)))
     run = open_run(
         "verdict", cfg, data=data.test.name, fingerprint=f"{pool.fingerprint}-{data.whole}-{data.test.fingerprint}",
         writes=accelerator.is_main_process, accelerator=launch.describe(accelerator),
     )  # fmt: skip
-    look_for_leaks(cfg.data, run, pool, data, accelerator.device)
+    look_for_leaks(cfg.data, run, pool, data, accelerator.device, omissions)
     opened = open_study(cfg, run.path, pool, data)
     if accelerator.is_main_process:
         model, test = opened.study.model, data.test
