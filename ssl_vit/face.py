@@ -25,6 +25,7 @@ from ssl_vit.core.errors import Stopped, UserError, did_you_mean
 from ssl_vit.core.started import module_of, options_of, scripts
 from ssl_vit.methods import method_named
 from ssl_vit.runs.lock import holding
+from ssl_vit.script import check_values
 
 if TYPE_CHECKING:
     import numpy as np
@@ -266,6 +267,7 @@ def _call(script: str, options: Mapping[str, Any]) -> Any:
     """What a script's ``main`` returns."""
     module = module_of(script)
     config = from_options(options_of(module), options)
+    check_values(config)
     with _as_a_command():
         return module.main(config)
 
