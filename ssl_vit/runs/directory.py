@@ -56,6 +56,7 @@ class RunDir:
         """Records options and environment, once nothing refuses this start; the first start's record stays on top."""
         if not self.writes or not self.config:
             return
+        lock.tell_end(self.path)
         before = self._environment()
         if self.has_started() and before:
             self._write("environment", before | {"continued": [*before.get("continued", []), self.about]})
@@ -155,7 +156,7 @@ def open_run(
     return run
 
 
-_BEGUN = (lock.NAME, "environment.json", "environment.json.part", "config.yaml.part")
+_BEGUN = (lock.NAME, lock.ENDED, "environment.json", "environment.json.part", "config.yaml.part")
 """What a start leaves that was killed before it had written its config."""
 
 
