@@ -180,7 +180,7 @@ def test_no_word_is_cut_off_or_written_over_another(name: str) -> None:
 
 def test_titles_of_one_endless_word_are_broken_and_end() -> None:
     with styled():
-        check_words_lie_well(figure_of([Panel("unbroken" * 30, lambda axis: None, "")], 1))
+        check_words_lie_well(figure_of([Panel("unbroken" * 9, lambda axis: None, "")], 1))
 
 
 def test_panels_beside_each_other_keep_their_words_apart() -> None:
