@@ -1,11 +1,13 @@
 """Pictures: curves of runs, and what a trained backbone does (positions, attention, features as colours).
 
-python eval/figures.py RUN [RUN ...] [--out FOLDER]
-python eval/figures.py --backbone RUN --images IMAGES
-The first draws loss, learning rate and what was watched, of one run or several in one picture, also while they train.
-The second draws the network that a run has left, on IMAGES without labels (default: those of the run).
+python eval/figures.py RUN [IMAGES]
+python eval/figures.py RUN RUN [RUN ...] --out FOLDER
+The first draws the network that a run has left, on IMAGES without labels (default: those of the run), and the run's
+loss, learning rate and what was watched. The second draws these curves of several runs in one picture, also while they
+train.
 """
 
+import itertools
 import sys
 from pathlib import Path
 
@@ -80,12 +82,15 @@ def command(words: list[str] | None = None) -> None:
         words: Behind the name of the command; default: ``sys.argv[1:]``.
     """
     words = sys.argv[1:] if words is None else words
-    if not words or words[0].startswith("-"):
+    bare = list(itertools.takewhile(lambda word: not word.startswith("-"), words))
+    logged = [(Path(word).expanduser() / "metrics.jsonl").is_file() for word in bare]
+    trains = logged == [True] and not (Path(bare[0]).expanduser() / "backbone").is_dir()
+    if not (len(bare) > 1 and logged[1]) and not trains:
         run_script(main, FiguresRecipe, __doc__ or "", words)
         return
     parser = WordsParser(__doc__)
     parser.add_argument("runs", nargs="+", metavar="RUN", help="run directories")
-    parser.add_argument("--out", metavar="FOLDER", help="where the picture goes (default: RUN/figures)")
+    parser.add_argument("--out", metavar="FOLDER", help="where the picture goes (default, of one run: RUN/figures)")
     options = parser.parse_args(words)
     with mistakes_told():
         print(f"Picture: {draw_training(options.runs, options.out)}")

@@ -178,6 +178,11 @@ def test_no_word_is_cut_off_or_written_over_another(name: str) -> None:
         check_words_lie_well(figure_of([panel], 1))
 
 
+def test_titles_of_one_endless_word_are_broken_and_end() -> None:
+    with styled():
+        check_words_lie_well(figure_of([Panel("unbroken" * 9, lambda axis: None, "")], 1))
+
+
 def test_panels_beside_each_other_keep_their_words_apart() -> None:
     panels = [panel for name, panel in drawn_panels() if name in ("curves-8-99.5", "confusion-5", "shares")]
     with styled():

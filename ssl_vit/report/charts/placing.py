@@ -20,6 +20,8 @@ Placing = Callable[[], None]
 """Moves what a panel has drawn to its place; called whenever the layout has changed."""
 _LETTERS, _SIZE, _LINE = 17, 8.5, 11.0
 """Letters of a line of a name beside an axis, their size in points, and points from one line to the next."""
+_LEAST = 8
+"""Letters of a line below which no word is broken."""
 _AWAY = 18.0
 """Points from an axis to the names beside it: a line leads there."""
 _NEAR = 2.5
@@ -144,10 +146,10 @@ def settle(figure: Figure, titles: Mapping[Axes, Text], columns: int, placings: 
 def _break(text: Text, room: float) -> bool:
     """Breaks words that are wider than their room in pixels; whether they were."""
     words, wide = text.get_text(), text.get_window_extent().width
-    if wide <= room or " " not in words:
-        return False
     letters = max(map(len, words.split("\n")))
-    text.set_text(wrapped(words, min(letters - 1, int(letters * room / wide))))
+    if wide <= room or letters <= _LEAST:
+        return False
+    text.set_text(wrapped(words, max(_LEAST, min(letters - 1, int(letters * room / wide)))))
     return text.get_text() != words
 
 
