@@ -16,10 +16,11 @@ def main(results: list[str], out: str | None, two: bool = False) -> None:
         out: Where the table goes, as Markdown, LaTeX or CSV by its ending; None for the screen alone.
         two: Whether to test two checkpoints against each other instead.
     """
+    read = read_results(results)  # a wrong path is told before anything heavy is imported
     if two:
         from ssl_vit.report.findings.checkpoints import between_two
 
-        print(between_two(read_results(results)))
+        print(between_two(read))
         return
     from pathlib import Path
 
@@ -32,7 +33,7 @@ def main(results: list[str], out: str | None, two: bool = False) -> None:
     path = None if out is None else Path(out).expanduser()
     if path is not None and path.suffix.lower() not in ENDINGS:
         raise UserError(f"--out {out} must end in {', '.join(ENDINGS)}")
-    found = compare(read_results(results))
+    found = compare(read)
     table = Table(title=found.title, title_justify="left")
     for i, heading in enumerate(found.headings):
         table.add_column(heading, justify="left" if i < 2 else "right")

@@ -159,7 +159,8 @@ def test_every_command_tells_a_wrong_path_before_anything_heavy_is_imported(tmp_
     lines = [
         *([name, "cell"] for name in (*trainings, *of_run, "doctor", "verdict", "embed", "atlas", "predict")),
         *([name, option, "cell"] for name in (*trainings, "verdict") for option in labelled),
-        *([name, "run", "cell"] for name in (*of_run, "embed", "atlas", "figures", "predict")),
+        *([name, "run", "cell"] for name in (*of_run, "embed", "atlas", "predict")),
+        ["figures", "cell"], ["figures", "--backbone", "cell"], ["figures", "--backbone", "run", "--images", "cell"],
         *([name, "run", "--out", f"no/where{ending}"] for name, ending in pages),
         ["finetune", "run", "--eval.data.labels", "cell"], ["doctor", "cells", "--out", "no/where.html"],
         ["export", "cell"], ["export", "--classifier", "cell"], ["verdict", "cells", "--verdict.backbones", "cell"],
@@ -176,7 +177,7 @@ for words in {lines!r}:
         print("not told:", words)
     except SystemExit as stopped:
         print(stopped.code, told.getvalue().strip())
-heavy = {{"torch", "timm", "datasets", "sklearn", "scipy", "accelerate", "matplotlib", "pandas"}} & set(sys.modules)
+heavy = {{"torch", "timm", "datasets", "sklearn", "scipy", "accelerate", "pandas"}} & set(sys.modules)
 print("heavy:", heavy or None, "modules:", len(sys.modules))
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
