@@ -16,12 +16,20 @@ class SourceConfig:
 
     path: str | None = None
     """Where the images are."""
+    labels: str | None = None
+    """A table (csv, tsv, jsonl, parquet) that names some or all of the image files, with their labels beside the
+    names; images that it does not name have none. Names are looked for beside the table, in the folder of the images,
+    under --data.root, and at last anywhere in the folder by the file's name alone, with its ending or without."""
+    root: str | None = None
+    """Where file names in tables begin, or several such folders joined by commas. Looked into after the folder of the
+    table and, for labelled images, the folder that is pre-trained on."""
     image_column: str | None = None
     """Column with the images (bytes or file names), or several joined by commas that become the channels of one image
     (image,dna,ssc); in tar shards the file extension. Default: the only one that can hold images."""
     label_column: str | None = None
     """Column with the labels, or several joined by commas (0/1: several labels per image; numbers: several targets).
-    Default: label, labels, class, target, category or the only ClassLabel column; in tar shards cls."""
+    Rows where it is empty have no label. Default: label, labels, class, target, category or the only ClassLabel column,
+    else the only column that can hold labels; in tar shards cls."""
     target: Literal["class", "multilabel", "regression"] | None = None
     """What labels are; default: whole numbers and text are one class per image, lists are several labels per image,
     fractions are numbers to predict."""

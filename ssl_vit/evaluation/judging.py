@@ -83,7 +83,7 @@ def evaluate(cfg: KNNRecipe | LinearRecipe | FinetuneRecipe, protocol: Protocol)
         if not isinstance(cfg, FinetuneRecipe):  # which has a directory of its own
             lock.hold_for_results(session.run.path)
             follow(session.run, cfg)
-        announce(session)
+        announce(session, size)
     judged: Judged = imported(protocol.run)(cfg, session, accelerator)
     result = session.result(protocol.method, judged.rows, judged.options, cfg.seed, size=judged.size)
     run, name = judged.run, protocol.result

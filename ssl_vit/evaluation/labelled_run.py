@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -13,16 +14,19 @@ from accelerate import Accelerator
 from ssl_vit.configs import DataConfig, ResolvedModel, networks, presets, to_dict
 from ssl_vit.configs.presets import Preset
 from ssl_vit.core.errors import UserError
+from ssl_vit.core.started import typed
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loading.file_crops import file_crops
 from ssl_vit.data.loading.loader import Loader
 from ssl_vit.data.scale import PixelScale, measure_scale
 from ssl_vit.data.sources.opening import Labelled
+from ssl_vit.data.sources.told import label_lines, print_lines
 from ssl_vit.data.targets import measure_targets
 from ssl_vit.evaluation.answers import Answers, answered
 from ssl_vit.evaluation.features import Features, answers_to
 from ssl_vit.evaluation.judging import Evaluated, Judged, finish
 from ssl_vit.evaluation.metrics import chosen_metric, headline, judge
+from ssl_vit.evaluation.printing import metric_line
 from ssl_vit.evaluation.session import Session, labelled_for, on_canvas, result_of, warn_unlearnable
 from ssl_vit.exports.classifier import Labelling, export_classifier
 from ssl_vit.exports.origin import recorded_data
@@ -97,6 +101,11 @@ def from_scratch(cfg: SupervisedRecipe) -> Evaluated:
     size, preset = model.img_size, presets.preset_for(cfg.preset, model.img_size)
     data = on_canvas(data, cfg.data.canvas, size, cfg.data.window)
     launch.use_cores(accelerator, size)
+    if accelerator.is_main_process:
+        print_lines([
+            *label_lines(data), metric_line(metric, data.test),
+            ("network", f"{networks.words_of(model)}; random weights"), ("input", f"{size} px"),
+        ])  # fmt: skip
     recorded = {"objective": "supervised", "seed": cfg.seed, "preset": preset.name}
     recorded |= {"positions": model.positions} if shape.plain else {}
     recorded |= recorded_data(cfg.data, cfg.eval.data)
@@ -174,11 +183,15 @@ def train_and_judge(
     left = ""
     if main:  # a head that timm's model has a place for makes a classifier
         objective, recorded = trained.objective, {k: v for k, v in given.recorded.items() if k != "classifier"}
+        recorded["labels"] = given.data.labels
         export_backbone(objective.exported(), run.backbone, scale, _pool(cfg), recorded)
         classifier = run.path / "classifier"
         written = export_classifier(objective.classifier(), classifier, scale, _labelling(train), recorded)
         missing = "(no classifier is exported: timm's model has no place for this head)"
         left = f"Backbone: {run.backbone} {f'  Classifier: {classifier}' if written else missing}"
+        if written:
+            apply = f"{typed('eval/predict.py')} --classifier {quote(str(run.path))}"
+            left += f"\nWhat it says of images without a label:\n  {apply}"
     protocol, came_to = (
         {k: to_dict(getattr(options, k)) for k in ("model", "supervised", "augment", "optim", "fit")}
         for options in (asked, cfg)

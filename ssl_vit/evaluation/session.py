@@ -13,11 +13,11 @@ import torch
 
 from ssl_vit.configs import DataConfig, EvalConfig, LabelledDataConfig, LabelsConfig, RunConfig
 from ssl_vit.configs.evaluation import DrawConfig
-from ssl_vit.configs.metrics import METRICS
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.boxes import judged_share
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.sources.opening import Labelled, open_labelled
+from ssl_vit.data.sources.told import label_lines, print_lines
 from ssl_vit.evaluation.features import (
     Extractor,
     Features,
@@ -28,14 +28,15 @@ from ssl_vit.evaluation.features import (
 )
 from ssl_vit.evaluation.few_label import HELD_OUT, held_out_inside, labelled_draw
 from ssl_vit.evaluation.metrics import chosen_metric
-from ssl_vit.evaluation.printing import led_by
+from ssl_vit.evaluation.printing import metric_line
 from ssl_vit.evaluation.store import identity_of, kept_features
 from ssl_vit.exports.origin import made_with, own_data
-from ssl_vit.exports.timm_folder import Exported, load_backbone
+from ssl_vit.exports.timm_folder import Exported, load_backbone, network_words
 from ssl_vit.leaks.guard import Omission, guard_labelled, on_leak, seen_in_pre_training
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.runs.directory import RunDir
 from ssl_vit.runs.identity import digest, with_meaning
+from ssl_vit.runs.results import held_out_of
 from ssl_vit.training.launch import auto_precision
 
 
@@ -57,8 +58,9 @@ class Session(NamedTuple):
     """Training images that were left out, because they show test images."""
 
     def suffix(self, seed: int) -> str:
-        """What tells this result's file from others: drawn labels, other images, seed; empty in the plain case."""
+        """What tells this result's file from others: drawn labels, what is judged on, seed; empty in the plain case."""
         drawn = "" if self.cfg.labels is None else f"-{self.cfg.labels}-labels-draw-{self.cfg.draw}"
+        drawn += "-held-out" if isinstance(self.cfg, LabelsConfig) and self.cfg.held_out else ""
         other = "" if self.cfg.data.path is None else f"-on-{self.data.test.fingerprint[:8]}"
         return drawn + other + (f"-seed-{seed}" if seed else "")
 
@@ -139,7 +141,7 @@ def labelled_for(data: DataConfig, cfg: DrawConfig, device: torch.device) -> tup
             f"--eval.held_out: {len(train):,} labels are too few, every class needs {HELD_OUT} to leave one out"
         )
     kept, held = (train.subset(part) for part in parts)
-    return found._replace(train=kept, test=held, split=f"a fifth of the {len(train):,} given labels"), omission
+    return found._replace(train=kept, test=held, split=held_out_of(len(train))), omission
 
 
 def warn_unlearnable(data: Labelled) -> None:
@@ -273,15 +275,17 @@ def _in_bf16(cfg: EvalConfig) -> bool:
     return (auto_precision() if cfg.precision == "auto" else cfg.precision) == "bf16"
 
 
-def announce(session: Session) -> None:
-    """Prints what is judged on what, and by which metric."""
-    train, test = session.data.train, session.data.test
-    what = {"multilabel": f"{len(test.classes)} labels each", "regression": f"{len(test.classes)} number(s) each"}
-    described = what.get(test.kind) or f"{len(np.unique(train.truth))} classes"
-    print(
-        f"backbone {session.exported.folder} ({session.exported.weights_hash}), pooling {session.exported.pool}\n"
-        f"labels   {len(train):,} training images of {described}, {len(test):,} test images from {test.name} "
-        f"({session.data.split})\n"
-        f"metric   {METRICS[session.metric].heading}{led_by(session.metric, test)}",
-        flush=True,
-    )
+def announce(session: Session, size: int | None = None) -> None:
+    """Prints what is judged on what, by which metric, and the network.
+
+    Args:
+        session: A backbone and labelled images.
+        size: Side of the input in pixels, where it is not the backbone's.
+    """
+    exported = session.exported
+    print_lines([
+        *label_lines(session.data),
+        metric_line(session.metric, session.data.test),
+        ("network", f"{network_words(exported)}; {exported.folder} ({exported.weights_hash}), pooling {exported.pool}"),
+        ("input", f"{size or exported.size} px"),
+    ])  # fmt: skip

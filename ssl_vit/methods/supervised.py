@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from ssl_vit.configs.data import AugmentConfig, GuardedConfig, LoadingConfig, ResolvedAugment
 from ssl_vit.configs.evaluation import LabelsConfig
@@ -79,6 +79,7 @@ class LabelledRecipe:
 class SupervisedRecipe(LabelledRecipe):
     """Options of recipes/supervised.py."""
 
+    BARE: ClassVar[tuple[str, ...]] = ("data.path",)
     preset: Annotated[str | None, SAME_RUN] = None
     """What fills the options left open: digits, px32, px64, px96, px128, px224; default: chosen by the images' size.
     Without a value: prints all of them."""

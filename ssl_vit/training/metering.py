@@ -7,6 +7,7 @@ import copy
 import resource
 import sys
 import time
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -95,7 +96,16 @@ class Meter:
     def __init__(self, device: torch.device, flops: float, ceiling: float) -> None:
         """Starts its clock; ``flops`` are per image, ``ceiling`` is this process's device's FLOPs per second."""
         self.device, self.flops, self.ceiling = device, flops, ceiling
-        self.started, self.waited = time.perf_counter(), 0.0
+        self.started, self.waited, self.watched = time.perf_counter(), 0.0, 0.0
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """Around work that is no training (``--fit.watch``): its seconds are told by themselves, and slow nothing."""
+        _wait(self.device)
+        began = time.perf_counter()
+        yield
+        took = time.perf_counter() - began
+        self.started, self.watched = self.started + took, self.watched + took
 
     def least_seconds(self, images: int) -> float:
         """Time that so many images take at the ceiling."""
@@ -105,12 +115,14 @@ class Meter:
         """Values for timing.jsonl of the images that all processes trained on since the last reading; starts over."""
         now = time.perf_counter()
         took, waited = max(1e-9, now - self.started), self.waited
-        self.started, self.waited = now, 0.0
+        aside = {"watch_seconds": self.watched} if self.watched else {}
+        self.started, self.waited, self.watched = now, 0.0, 0.0
         return {
             "images_per_second": images / took,
             "data_wait": waited / took,
             "mfu": images / world / took * self.flops / self.ceiling,
             "peak_memory": peak_memory(self.device),
+            **aside,
         }
 
 

@@ -29,7 +29,8 @@ from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loading.file_crops import FileCrops, file_crops
 from ssl_vit.data.loading.loader import Loader
 from ssl_vit.data.scale import PixelScale, measure_scale
-from ssl_vit.data.sources.opening import known_classes, open_pool
+from ssl_vit.data.sources.opening import Labelled, labels_here, open_pool
+from ssl_vit.data.sources.told import label_lines, print_lines, unnamed_table
 from ssl_vit.exports.origin import recorded_data
 from ssl_vit.exports.timm_folder import export_backbone
 from ssl_vit.leaks.guard import Guarded, guard_pool
@@ -44,6 +45,9 @@ from ssl_vit.training import launch, loop
 from ssl_vit.training.forecast import lighter_networks, network_of, within_an_hour
 from ssl_vit.training.health import Health
 from ssl_vit.training.trackers import follow
+
+_LOOKED_AT = 200_000
+"""Images up to which the first lines tell of labels."""
 
 
 class Beginning(NamedTuple):
@@ -60,6 +64,8 @@ class Beginning(NamedTuple):
     preset: presets.Preset
     named: str | None
     """As given by ``--preset``."""
+    judged: Labelled | None
+    """What will be judged on, for what is said of it; None where there are no labels."""
     asked: PretrainingRecipe
     """With what an hour of a CPU allows, where nobody named network and length."""
 
@@ -78,6 +84,8 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
     accelerator, facts = begun.accelerator, begun.facts
     cfg: ResolvedPretraining = method.resolve(begun.asked, facts, begun.preset)
     size = cfg.model.img_size
+    # What judges is above this room, and imported only where it is asked for.
+    watched = imported("ssl_vit.evaluation.watching:open_watch")(cfg, begun.pool.form) if cfg.fit.watch else None
     pool = begun.pool.on_canvas(cfg.data.canvas, size, cfg.data.window)
     crops = _crops(method, cfg, pool)
     scale = measure_scale(pool)
@@ -100,15 +108,19 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
     if accelerator.is_main_process:
         if begun.guarded.omission:
             begun.guarded.omission.write(run.path)
-        _warn(method, built, cfg)
+        _warn(method, built, cfg, begun.judged)
+        print_lines(_first_lines(begun, cfg))
     sees = f"{begun.note}; preset {cfg.preset}, {built.sees}"
     launch.summarise(objective, loader, cfg.fit, cfg.optim, sees, accelerator)
     words = objective.describe(launch.count_steps(cfg.fit, loader))
+    watch = None if watched is None else watched(scale)
+    if watch is not None:
+        words = "\n".join(filter(None, (words, watch.describe(cfg.fit.watch_percent))))
     if accelerator.is_main_process and words:
         print(words, flush=True)
     loop.fit(
         objective, loader, built.view, fit=cfg.fit, optim=cfg.optim, run=run, accelerator=accelerator, seed=cfg.seed,
-        health=Health(loader, scale, cfg.model.pool),
+        health=Health(loader, scale, cfg.model.pool), watch=watch,
         lighter=partial(lighter_networks, method, cfg, begun.side, pool.form),
     )  # fmt: skip
     if accelerator.is_main_process:
@@ -130,14 +142,18 @@ def _begin(method: Method, cfg: PretrainingRecipe) -> Beginning:
     accelerator = launch.join(cfg.fit.precision, cfg.seed)
     pool, note = open_pool(cfg.data, cfg.eval.data)
     guarded = guard_pool(pool, cfg.data, cfg.eval.data, accelerator.device)
-    pool = guarded.images
+    pool, judged = guarded.images, None
+    if accelerator.is_main_process and len(pool) <= _LOOKED_AT:  # of more, looking at all files again takes minutes
+        judged = labels_here(cfg.data, cfg.eval.data)
+        if judged is None and cfg.eval.data.path is None and (hint := unnamed_table(pool)):
+            say_once(hint)
     side = cfg.data.window or pool.sizes.short_side
     if accelerator.device.type == "cpu":
         cfg, chosen = within_an_hour(method, cfg, len(pool), side, pool.form)
         if chosen and accelerator.is_main_process:
             print(chosen, flush=True)
     facts, preset = network_of(method, cfg, len(pool), side)
-    return Beginning(accelerator, guarded, note, side, facts, preset, cfg.preset, cfg)
+    return Beginning(accelerator, guarded, note, side, facts, preset, cfg.preset, judged, cfg)
 
 
 def _crops(method: Method, cfg: ResolvedPretraining, pool: ImageSet) -> FileCrops | None:
@@ -152,12 +168,19 @@ def _crops(method: Method, cfg: ResolvedPretraining, pool: ImageSet) -> FileCrop
     return None
 
 
-def _warn(method: Method, built: Built, cfg: ResolvedPretraining) -> None:
+def _first_lines(begun: Beginning, cfg: ResolvedPretraining) -> list[tuple[str, str]]:
+    """Labels, which training does not read, and the network."""
+    lines = [] if begun.judged is None else label_lines(begun.judged)
+    lines = [(name, f"{text} (training reads none)" if name == "labels" else text) for name, text in lines]
+    return [*lines, ("network", networks.words_of(cfg.model)), ("input", f"{cfg.model.img_size} px")]
+
+
+def _warn(method: Method, built: Built, cfg: ResolvedPretraining, judged: Labelled | None) -> None:
     """Says what the view leaves out, and that outputs are fewer than classes where both are known."""
     for note in built.notes:
         say_once(note)
     outputs = built.objective.answers
-    classes = known_classes(cfg.data, cfg.eval.data) if outputs is not None and not cfg.data.stream else None
+    classes = len(judged.train.classes) if judged is not None and judged.train.kind == "class" else None
     if outputs is not None and classes is not None and outputs < classes:
         say_once(
             f"warning: --{method.name}.out_dim {outputs} is smaller than the {classes} classes of the images; outputs "

@@ -14,9 +14,12 @@ from typing import Any
 import psutil
 from accelerate import Accelerator
 
+from ssl_vit.configs import networks
 from ssl_vit.core import dist
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically
+from ssl_vit.data.sources.told import label_lines, print_lines
+from ssl_vit.evaluation.printing import metric_line
 from ssl_vit.methods import METHODS
 from ssl_vit.methods.starts import BASELINE, starts, titles
 from ssl_vit.runs.directory import open_run
@@ -54,6 +57,12 @@ def give_verdict(cfg: Comparison, began: float | None = None) -> Path | None:
     )  # fmt: skip
     look_for_leaks(cfg.data, run, pool, data, accelerator.device, omissions)
     opened = open_study(cfg, run.path, pool, data)
+    if accelerator.is_main_process:
+        model, test = opened.study.model, data.test
+        print_lines([
+            *label_lines(data), metric_line(opened.study.metric, test), ("network", networks.words_of(model)),
+            ("input", f"{model.img_size} px"),
+        ])  # fmt: skip
     jobs = _jobs(cfg.verdict, accelerator)
     runner = Runner(run.path, jobs, accelerator.is_main_process, began)
     try:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from functools import lru_cache
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
 
 from ssl_vit.configs import FitConfig, JudgedMetricConfig, ModelConfig, PoolConfig, PretrainingRecipe, RunConfig
 from ssl_vit.configs.facts import SAME_RUN, Effect, Range
@@ -74,6 +75,7 @@ class Comparison:
     ``--simmim.optim.base_lr`` is ``--optim.base_lr`` there.
     """
 
+    BARE: ClassVar[tuple[str, ...]] = ("data.path", "eval.data.path")
     seed: Annotated[int, Range(0, 2**32 - 1)] = 0
     """Seed of the first pre-training run; the others follow. Draws of labels are counted from 0 for every seed."""
     preset: str | None = None
@@ -152,6 +154,11 @@ def check_verdict(recipe: Comparison) -> None:
         seconds_of(cfg.budget)
     if recipe.run.log_with is not None:
         raise UserError("--run.log_with: a verdict trains many runs and tracks none; give it to single runs")
+    for name in filter(None, map(str.strip, (cfg.backbones or "").split(","))):
+        if not Path(name).expanduser().exists():
+            raise UserError(
+                f"--verdict.backbones {name} does not exist; give the folders of finished pre-training runs"
+            )
     given = [name for name in ("shares", "labels", "per_class") if getattr(cfg, name) is not None]
     if len(given) > 1:
         raise UserError(f"--verdict.{given[0]} and --verdict.{given[1]} both say how many labels; give one of them")
