@@ -9,12 +9,13 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from ssl_vit.configs import BackboneRecipe, networks, parse, presets
+from ssl_vit.configs import BackboneRecipe, networks, papers, parse, presets
 from ssl_vit.configs.facts import check_ranges
 from ssl_vit.core import signals, slurm
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.core.started import module_of, options_of, scripts, told, usage_name
 from ssl_vit.methods import METHODS
+from ssl_vit.methods.method import imported
 from ssl_vit.runs import lock
 from ssl_vit.runs.networks import network_folder
 
@@ -40,8 +41,29 @@ def run_script(main: Callable[[R], Any], recipe: type[R], description: str) -> N
     config = parse(recipe, description, listing=all_presets)
     with mistakes_told():
         slurm.adopt()
-        check_options(config)
-        main(config)
+        if not begun(config, sys.argv[1:]):
+            main(config)
+
+
+def begun(config: object, words: Sequence[str]) -> bool:
+    """What every command does with its options before the work: looks at them, and is done with a dry run.
+
+    Args:
+        config: A recipe.
+        words: As typed, without the command.
+
+    Returns:
+        Whether there is nothing left to do.
+
+    Raises:
+        UserError: For the first option that cannot be used.
+    """
+    check_options(config)
+    if not getattr(config, "dry_run", False):
+        return False
+    if os.environ.get("RANK", "0") == "0":
+        imported("ssl_vit.doctor.dry_run:show")(config, papers.chosen(words))
+    return True
 
 
 def check_options(config: object) -> None:
@@ -54,7 +76,10 @@ def check_options(config: object) -> None:
         UserError: For the first that cannot be used.
     """
     check_ranges(config)
-    if isinstance(config, BackboneRecipe):
+    dry, facts = getattr(config, "dry_run", False), getattr(getattr(config, "data", None), "facts", None)
+    if facts is not None and not dry:
+        raise UserError(f"--data.facts {facts} stands for images in a --dry_run; add that, or leave it out")
+    if isinstance(config, BackboneRecipe) and (config.backbone or not dry):
         network_folder(config.backbone)
 
 

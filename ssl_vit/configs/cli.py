@@ -16,7 +16,7 @@ import jsonargparse
 import yaml
 from jsonargparse import ArgumentParser, set_parsing_settings
 
-from ssl_vit.configs import presets
+from ssl_vit.configs import papers, presets
 from ssl_vit.configs.facts import check_ranges, options
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.core.started import told, usage_name
@@ -49,7 +49,9 @@ def option_names(parser: ArgumentParser) -> list[str]:
     return [option[2:] for option in found if (option.startswith("--") and "." in option) or option in _PLAIN]
 
 
-_WORDS = ("config", "seed", "preset", "backbone", "classifier", "images", "results", "out")
+_BARE = {"preset": presets.LIST, "dry_run": True}
+"""Options that mean something without a value."""
+_WORDS = ("config", "seed", "preset", "dry_run", "backbone", "classifier", "images", "results", "out")
 """Options that stand alone instead of in a group."""
 _PLAIN = (*(f"--{word}" for word in _WORDS), "--help", "--print_config")
 
@@ -60,7 +62,9 @@ def _explain(message: str, known: list[str]) -> str:
     if "Problems parsing config" in text:
         return f"--config: the file is not valid YAML ({text.partition(': ')[2]}); see --print_config for its form"
     if missing := re.search(r"File does not exist: '?([^']*)'?", text):
-        return f"--config: there is no file {missing[1]}"
+        name, known = missing[1].rpartition("/")[2].removesuffix(".yaml"), papers.names()
+        near = did_you_mean(name, known) or f"; papers' recipes are {', '.join(known)}"
+        return f"--config: there is no file {missing[1]}{near}"
     if "expected one argument" in text:
         return f"{text.removeprefix('argument ').partition(':')[0]} needs a value; --help says which"
     if unknown := re.search(r"unrecognized arguments: (.*)", text):
@@ -92,7 +96,15 @@ def _expectation(detail: str) -> str:
     return detail
 
 
-_CONFIG_FILE: Any = jsonargparse.ActionConfigFile  # pyright: ignore[reportPrivateImportUsage]
+_ConfigFile: Any = jsonargparse.ActionConfigFile  # pyright: ignore[reportPrivateImportUsage]
+
+
+class _ConfigOrPaper(_ConfigFile):
+    """A file of options, or the name of a paper's; what such a file tells of the paper is no option."""
+
+    @staticmethod
+    def apply_config(parser: Any, cfg: Any, dest: str, value: str) -> None:
+        _ConfigFile.apply_config(parser, cfg, dest, papers.options_in(value, parser.recipe))
 
 
 def _in_words(kind: str) -> str:
@@ -110,14 +122,16 @@ def _made(recipe: type[Any], description: str, program: str | None, kind: type[_
     # jsonargparse is typed only in part
     set_parsing_settings(docstring_parse_attribute_docstrings=True)
     parser: Any = kind(prog=program, description=description, allow_abbrev=False)
-    parser.add_argument("--config", action=_CONFIG_FILE, help="YAML file with options; later ones win.")
+    parser.recipe = recipe
+    told_of = "YAML file with options, or the name of a paper's recipe (docs/papers.md); later ones win."
+    parser.add_argument("--config", action=_ConfigOrPaper, help=told_of)
     parser.add_class_arguments(recipe, as_group=False)
     declared = options(recipe)
     for action in parser._actions:
         if action.dest in declared and (limits := declared[action.dest].range):
             action.help = f"{action.help} {limits.words.capitalize()}."
-        if action.dest == "preset":
-            action.nargs, action.const = "?", presets.LIST
+        if action.dest in _BARE:
+            action.nargs, action.const = "?", _BARE[action.dest]
     return parser
 
 

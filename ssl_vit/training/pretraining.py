@@ -84,6 +84,7 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
     loader = Loader(
         pool, batch_size=cfg.fit.batch_size, micro_batch=launch.micro_batch_size(cfg.fit, accelerator.num_processes),
         seed=cfg.seed, device=accelerator.device, cache=cfg.data.cache, workers=cfg.data.workers, crops=crops,
+        repeats=getattr(getattr(cfg, "augment", None), "repeats", 1),
     )  # fmt: skip
     launch.use_cores(accelerator, size)
     run = open_run(
@@ -170,7 +171,7 @@ def _export(
         **recorded_data(cfg.data, cfg.eval.data),
     }
     if begun.facts.network.plain:
-        recorded["positions"] = cfg.model.positions
+        recorded |= {"positions": cfg.model.positions, "init": cfg.model.init}
     export_backbone(objective.exported(), run.backbone, scale, cfg.model.pool, recorded)
 
 
