@@ -107,7 +107,9 @@ def _paper(content: Mapping[str, Any]) -> Paper | None:
         return None
     known, given = Paper._fields, cast("dict[str, Any]", told)
     if wrong := [*(given.keys() - set(known)), *(set(known) - Paper._field_defaults.keys() - given.keys())]:
-        raise TypeError(f"--config: {', '.join(sorted(wrong))} is unknown or missing under paper, which has {', '.join(known)}")
+        raise TypeError(
+            f"--config: {', '.join(sorted(wrong))} is unknown or missing under paper, which has {', '.join(known)}"
+        )
     return Paper(**given)
 
 
@@ -134,7 +136,9 @@ def compared(resolved: Mapping[str, Any], paper: Paper | None) -> list[Row]:
         Row(name, _shown(resolved.get(name)), _shown(value), same(resolved.get(name), value), differs.get(name, ""))
         for name, value in values.items()
     ]
-    rows += [Row(name, _shown(resolved.get(name)), "", False, why) for name, why in differs.items() if name not in values]
+    rows += [
+        Row(name, _shown(resolved.get(name)), "", False, why) for name, why in differs.items() if name not in values
+    ]
     return rows + [Row(name, _shown(v), "", None) for name, v in resolved.items() if name not in {*values, *differs}]
 
 

@@ -7,6 +7,7 @@ import re
 from typing import Any, NamedTuple
 
 from ssl_vit.configs import LinearRecipe, PretrainingRecipe, flat, networks, papers, presets, to_dict
+from ssl_vit.configs.facts import NO_EFFECT, options
 from ssl_vit.configs.model import ResolvedModel
 from ssl_vit.configs.papers import Paper, Row
 from ssl_vit.core.errors import UserError
@@ -21,8 +22,8 @@ from ssl_vit.models.build import adapt, model_facts
 from ssl_vit.training.forecast import network_of, within_an_hour
 from ssl_vit.training.optim import peak_learning_rate, warmup_steps, warn_of_rate
 
-_NOT_SHOWN = ("run.", "dry_run", "backbone", "data.", "eval.")
-"""Where things are, and what decides no number of training."""
+_NOT_SHOWN = ("backbone", "data.", "eval.")
+"""Where things are."""
 
 
 class Stated(NamedTuple):
@@ -85,7 +86,9 @@ def resolved(config: Any, found: Stated, paper: Paper | None) -> Any:
     if isinstance(config, PretrainingRecipe):
         method = next(m for m in METHODS.values() if isinstance(config, m.recipe))
         if not _has_accelerator():
-            config, _ = within_an_hour(method, config, found.images, found.side, Format(found.channels, 8))
+            config, chosen = within_an_hour(method, config, found.images, found.side, Format(found.channels, 8))
+            if chosen:
+                print(chosen)
         return method.resolve(config, *network_of(method, config, found.images, found.side))
     if isinstance(config, SupervisedRecipe):
         shape = model_facts(*networks.wanted(config.model, found.side, config.preset))
@@ -130,7 +133,12 @@ def values(cfg: Any, images: int) -> dict[str, Any]:
         cfg: Without open values.
         images: To train on.
     """
-    found = {name: v for name, v in flat(to_dict(cfg)).items() if v is not None and not name.startswith(_NOT_SHOWN)}
+    counts = {name for name, option in options(type(cfg)).items() if option.effect != NO_EFFECT}
+    given = {
+        name: value for name, value in flat(to_dict(cfg)).items()
+        if value is not None and name in counts and not name.startswith(_NOT_SHOWN)
+    }  # fmt: skip
+    found = {name: v for name, v in given.items() if f"{name}_epochs" not in given}  # which counts instead
     if getattr(cfg.fit, "batch_size", None) and cfg.fit.epochs:
         per_epoch = images / cfg.fit.batch_size
         steps = max(1, math.ceil(cfg.fit.epochs * per_epoch), cfg.fit.min_steps or 0)
@@ -159,7 +167,7 @@ def table(found: dict[str, Any], paper: Paper | None, facts: str) -> str:
             ("recipe", paper.title), ("source", paper.source), ("expected", paper.expected), ("cost", paper.cost),
             ("images", f"{facts} (number x median short side), not opened"),
         )]  # fmt: skip
-        parts += ["", aligned([("option", "here", "paper", ""), *map(_cells, told)])]
+        parts += ["", aligned([("option", "here", "paper", ""), *(_cells(row) for row in told if row.paper)])]
         different = [row for row in told if not row.same]
         parts += ["", *(note("not same", f"{row.name}: {row.why or _UNEXPLAINED}") for row in different)]
         parts += [f"{len(told) - len(different)} as in the paper, {len(different)} not the same", ""]

@@ -94,7 +94,8 @@ def init_weights(module: nn.Module, kind: Literal["xavier", "trunc_normal"] = "x
             makes a convolution (DINO's and DeiT's code).
     """
     if kind == "trunc_normal":
-        return _init_normal(module)
+        _init_normal(module)
+        return
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Conv2d):  # a patch projection is the linear map it is
             nn.init.xavier_uniform_(part.weight.flatten(1))

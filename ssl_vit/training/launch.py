@@ -102,18 +102,17 @@ def auto_precision() -> str:
 def _choose_tf32(rounded: bool) -> None:
     """Products of single precision with factors of 10 bits, or exact; convolutions too, which torch rounds unasked."""
     torch.set_float32_matmul_precision("high" if rounded else "highest")
-    cudnn: Any = torch.backends.cudnn
-    if not hasattr(cudnn, "conv"):  # torch before 2.9
-        cudnn.allow_tf32 = rounded
-        return
-    for kind in (cudnn.conv, cudnn.rnn):
-        kind.fp32_precision = "tf32" if rounded else "ieee"
+    torch.backends.cudnn.allow_tf32 = rounded
+    _rounded[:] = [rounded]
+
+
+_rounded = [False]
+"""What was chosen; torch does not tell where CPUs were given a choice of their own."""
 
 
 def rounds_to_tf32() -> bool:
     """Whether products of single precision are rounded to TF32 here: it gives a number another meaning."""
-    rounded = torch.get_float32_matmul_precision() != "highest"
-    return rounded and torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0)
+    return _rounded[0] and torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0)
 
 
 def use_cores(accelerator: Accelerator, size: int) -> None:

@@ -163,7 +163,7 @@ def _save(run: RunDir, step: int, steps: int, stepper: Stepper) -> None:
     own, optimizer = stepper.objective.state_dict(), stepper.optimizer.state_dict()
     state = {"objective": own, "optimizer": optimizer, "total_steps": steps}
     if stepper.accelerator.scaler is not None:
-        state |= {"scaler": stepper.accelerator.scaler.state_dict(), "skipped_steps": stepper.skipped}
+        state |= {"scaler": stepper.accelerator.scaler.state_dict(), "skipped_steps": int(stepper.skipped)}
     save_checkpoint(run.path / "checkpoints", step, state, stepper.fit.keep_checkpoints)
 
 

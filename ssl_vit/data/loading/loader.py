@@ -59,8 +59,8 @@ class Loader:
             repeats: R, visits of an image in a row.
 
         Raises:
-            UserError: When the sizes do not divide, a batch holds fewer images than R, too many images are unreadable, or they do not fit where they
-                were asked to be kept.
+            UserError: When the sizes do not divide, a batch holds fewer images than R, too many images are unreadable,
+                or they do not fit where they were asked to be kept.
         """
         self.rank, self.world = rank_and_world()
         if micro_batch < 1 or batch_size % (micro_batch * self.world):
