@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from shlex import quote
 from typing import Any, NoReturn, TypeVar, cast
 
@@ -62,9 +63,9 @@ def _explain(message: str, known: list[str]) -> str:
     if "Problems parsing config" in text:
         return f"--config: the file is not valid YAML ({text.partition(': ')[2]}); see --print_config for its form"
     if missing := re.search(r"File does not exist: '?([^']*)'?", text):
-        name, known = missing[1].rpartition("/")[2].removesuffix(".yaml"), papers.names()
-        near = did_you_mean(name, known) or f"; papers' recipes are {', '.join(known)}"
-        return f"--config: there is no file {missing[1]}{near}"
+        path, known = missing[1].removeprefix(f"{Path.cwd()}/"), papers.names()
+        near = did_you_mean(Path(path).stem, known) or f"; papers' recipes are {', '.join(known)}"
+        return f"--config: there is no file {path}{near}"
     if "expected one argument" in text:
         return f"{text.removeprefix('argument ').partition(':')[0]} needs a value; --help says which"
     if unknown := re.search(r"unrecognized arguments: (.*)", text):
@@ -226,7 +227,8 @@ def _given(tree: dict[str, Any], usual: dict[str, Any], prefix: str = "") -> dic
 def from_options(recipe: type[R], given: Mapping[str, Any]) -> R:
     """A recipe from ``{"fit": {"epochs": 5}, "optim.base_lr": 1e-3}``, checked as on the command line (UserError)."""
     parser = _parser(recipe, "", _RaisingParser)
-    words = [f"--{name}={_text(value)}" for name, value in flat(dict(given)).items()]
+    later = sorted(flat(dict(given)).items(), key=lambda item: item[0] != "config")  # a file is what others change
+    words = [f"--{name}={_text(value)}" for name, value in later]
     config = recipe(**_fields(parser, parser.parse_args(words)))
     check_ranges(config)
     return config

@@ -73,7 +73,7 @@ def options_in(given: str, recipe: type[Any]) -> str:
         return str(path)
     script = started.scripts().get(paper.command, "")
     if not script or started.options_of(started.module_of(script)) is not recipe:
-        raise TypeError(f"--config {given} is a recipe for another command, {paper.command}: ssl-vit {paper.command}")
+        raise TypeError(f"--config {given} is a recipe for another command: ssl-vit {paper.command} --config {given}")
     return yaml.safe_dump({name: group for name, group in content.items() if name != "paper"})
 
 

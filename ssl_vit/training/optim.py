@@ -141,8 +141,8 @@ def warn_of_rate(cfg: ResolvedOptim, batch_size: int) -> None:
     if cfg.name == "adamw" and cfg.lr is None and peak > LARGEST_RATE * (1 + 1e-9):
         say_once(
             f"warning: --optim.base_lr {cfg.base_lr:g} x {batch_size:,} / 256 images is a learning rate of {peak:.3g}; "
-            f"AdamW's is rarely above {LARGEST_RATE:g}; lower --optim.base_lr (MAE's paper: 1.5e-4 at batches of 4,096) "
-            "or name the rate itself with --optim.lr"
+            f"AdamW's is rarely above {LARGEST_RATE:g}; lower --optim.base_lr (MAE's paper: 1.5e-4 at batches of "
+            "4,096), or name the rate itself with --optim.lr"
         )
 
 

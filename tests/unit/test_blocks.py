@@ -85,7 +85,8 @@ def test_trunc_normal_weights_have_one_deviation_whatever_their_size() -> None:
 
 def test_weights_are_drawn_by_size_where_nothing_else_is_asked_for() -> None:
     torch.manual_seed(0)
-    network = make_backbone("vit_tiny_patch16_224", {"img_size": 32, "patch_size": 4, "embed_dim": 64, "depth": 1})
+    sizes = {"img_size": 32, "patch_size": 4, "embed_dim": 64, "depth": 1, "num_heads": 4}
+    network = make_backbone("vit_tiny_patch16_224", sizes)
     for module in network.modules():
         if isinstance(module, nn.Linear):
             bound = (6 / sum(module.weight.shape)) ** 0.5

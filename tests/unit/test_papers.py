@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from ssl_vit import console
 from ssl_vit.configs import papers, parse
+from ssl_vit.configs.cli import from_options
 from ssl_vit.configs.papers import Paper
 from ssl_vit.core import started
 from ssl_vit.core.errors import UserError
@@ -100,7 +101,10 @@ def ssl_vit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     [
         (["mae", "--config", "mae_vitb16_80"], "there is no file mae_vitb16_80; did you mean mae_vitb16_800"),
         (["mae", "--config", "nowhere/my.yaml"], "there is no file nowhere/my.yaml; papers' recipes are deit_s, "),
-        (["dino", "--config", "deit_s"], "--config deit_s is a recipe for another command, supervised"),
+        (
+            ["dino", "--config", "deit_s"],
+            "--config deit_s is a recipe for another command: ssl-vit supervised --config deit_s",
+        ),
         (["mae", "--dry_run"], "--dry_run opens no images: say how many there are and how large, --data.facts 1281167"),
         (["mae", "--dry_run", "--data.facts", "many"], "--data.facts many must be the number of images x"),
         (["mae", "--dry_run", "--data.facts", "0x32"], "--data.facts 0x32 must be the number of images x"),
@@ -127,7 +131,7 @@ def test_mistakes_are_one_line(words: list[str], expected: str, ssl_vit) -> None
     [
         ("mask_ratio:", "mask_rato:", "did you mean --mae.mask_ratio"),
         ("  title:", "  titel:", "titel, title is unknown or missing under paper"),
-        ("command: mae", "command: mea", "is a recipe for another command, mea"),
+        ("command: mae", "command: mea", "is a recipe for another command: ssl-vit mea"),
         ("paper:", "paper: [", "not valid YAML"),
     ],
 )
@@ -168,6 +172,11 @@ def test_other_files_are_read_as_before(tmp_path: Path) -> None:
     (tmp_path / "deit_s").write_text("fit:\n  epochs: 3\n")  # a file that is there comes before a paper of its name
     assert parse(MAERecipe, "", ["--config", str(tmp_path / "deit_s")]).fit.epochs == 3
     assert papers.read(str(tmp_path / "deit_s")) is None
+
+
+def test_python_functions_take_papers_by_name() -> None:
+    config = from_options(MAERecipe, {"fit": {"epochs": 3}, "config": "mae_vitb16_800", "data.path": "images"})
+    assert (config.fit.epochs, config.fit.batch_size, config.data.path) == (3.0, 4096, "images")
 
 
 def test_python_functions_refuse_dry_runs() -> None:

@@ -36,18 +36,19 @@ def images(labels: list[int], name: str = "photos", source: str = "s") -> ImageS
 
 
 def test_tf32_is_part_of_the_protocol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    exact = write(tmp_path / "exact.json", {"MAE": 50.0})
+    exact = write(tmp_path / "exact" / "results" / "knn.json", {"MAE": 50.0})
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.get_device_capability", lambda: (8, 0))
     monkeypatch.setattr("ssl_vit.training.launch._rounded", [True])
-    rounded = write(tmp_path / "rounded.json", {"MAE": 50.0})
-    half = write(tmp_path / "half.json", {"MAE": 50.0}, options={**KNN, "arithmetic": "bf16"})
+    rounded = write(tmp_path / "rounded" / "results" / "knn.json", {"MAE": 50.0})
+    half = write(tmp_path / "half" / "results" / "knn.json", {"MAE": 50.0}, options={**KNN, "arithmetic": "bf16"})
     found = [json.loads(path.read_text())["protocol"].get("arithmetic") for path in (exact, rounded, half)]
     assert found == [None, "tf32", "bf16"]
     with pytest.raises(UserError, match="arithmetic None -> tf32"):
         compare(read_results([exact, rounded]))
     monkeypatch.setattr("torch.cuda.get_device_capability", lambda: (7, 5))  # has no such products
-    assert json.loads(write(tmp_path / "older.json", {"MAE": 50.0}).read_text())["protocol"].get("arithmetic") is None
+    older = write(tmp_path / "older" / "results" / "knn.json", {"MAE": 50.0})
+    assert "arithmetic" not in json.loads(older.read_text())["protocol"]
 
 
 def labelled(train: int = 40, source: str = "s") -> Labelled:

@@ -246,7 +246,7 @@ class Overflowing(Stepping):
 
     def forward(self, inputs: dict[str, Tensor]) -> StepOutput:
         output = super().forward(inputs)
-        if self.calls - 2 in (3, 7):  # operations are counted in the first call
+        if self.calls - 1 in (3, 7):
             output.loss.register_hook(lambda grad: grad * float("inf"))
         return output
 
@@ -267,7 +267,7 @@ def test_steps_that_fp16_skips_are_counted(again: bool, tmp_path: Path, monkeypa
         objective.signal_at = 5
         with pytest.raises(SystemExit):
             run(tmp_path, objective, cfg)
-        objective.signal_at, objective.calls = None, 6  # counted once more
+        objective.signal_at = None
         run(tmp_path, objective, cfg)
     else:
         run(tmp_path, objective, cfg)
