@@ -10,6 +10,7 @@ from ssl_vit.configs import LinearRecipe, PretrainingRecipe, flat, networks, pap
 from ssl_vit.configs.facts import NO_EFFECT, options
 from ssl_vit.configs.model import ResolvedModel
 from ssl_vit.configs.papers import Paper, Row
+from ssl_vit.configs.protocols import PROTOCOLS
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.text import aligned, note
 from ssl_vit.data.decoding.formats import Format
@@ -134,6 +135,9 @@ def values(cfg: Any, images: int) -> dict[str, Any]:
         images: To train on.
     """
     counts = {name for name, option in options(type(cfg)).items() if option.effect != NO_EFFECT}
+    if isinstance(cfg, LinearRecipe):
+        read = {"seed", *PROTOCOLS[cfg.linear.protocol].reads}
+        counts = {name for name in counts if {name, name.partition(".")[0]} & read}
     given = {
         name: value for name, value in flat(to_dict(cfg)).items()
         if value is not None and name in counts and not name.startswith(_NOT_SHOWN)

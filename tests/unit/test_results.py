@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from ssl_vit.configs import EvalConfig, LabelsConfig, to_dict
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.decoding.decode import Format
@@ -22,6 +23,7 @@ from ssl_vit.exports.origin import made_with
 from ssl_vit.methods.supervised import SupervisedRecipe
 from ssl_vit.runs.directory import RunDir
 from ssl_vit.runs.results import compare, read_results
+from ssl_vit.training import launch
 
 KNN = {"knn": {"k": 20, "temperature": 0.07}}
 BACKBONE = {"weights": "w0", "folder": "runs/a/backbone", "options": {"seed": 0, "mae": {"mask_ratio": 0.5}}}
@@ -49,6 +51,19 @@ def test_tf32_is_part_of_the_protocol(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr("torch.cuda.get_device_capability", lambda: (7, 5))  # has no such products
     older = write(tmp_path / "older" / "results" / "knn.json", {"MAE": 50.0})
     assert "arithmetic" not in json.loads(older.read_text())["protocol"]
+
+
+def test_exact_arithmetic_is_exact_in_convolutions_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[str] = []
+    monkeypatch.setattr("torch.set_float32_matmul_precision", chosen.append)
+    monkeypatch.setattr("torch.backends.cudnn.allow_tf32", True)
+    monkeypatch.setattr("ssl_vit.training.launch._rounded", [False])
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda: (9, 0))
+    for rounded in (True, False):
+        launch._choose_tf32(rounded)
+        assert (torch.backends.cudnn.allow_tf32, launch.rounds_to_tf32()) == (rounded, rounded)
+    assert chosen == ["high", "highest"]
 
 
 def labelled(train: int = 40, source: str = "s") -> Labelled:
