@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from ssl_vit.configs import LinearRecipe, PretrainingRecipe, flat, networks, papers, presets, to_dict
 from ssl_vit.configs.facts import NO_EFFECT, options
+from ssl_vit.configs.fit import ResolvedOptim
 from ssl_vit.configs.model import ResolvedModel
 from ssl_vit.configs.papers import Paper, Row
 from ssl_vit.configs.protocols import PROTOCOLS
@@ -143,14 +144,15 @@ def values(cfg: Any, images: int) -> dict[str, Any]:
         if value is not None and name in counts and not name.startswith(_NOT_SHOWN)
     }  # fmt: skip
     found = {name: v for name, v in given.items() if f"{name}_epochs" not in given}  # which counts instead
-    if getattr(cfg.fit, "batch_size", None) and cfg.fit.epochs:
-        per_epoch = images / cfg.fit.batch_size
+    if cfg.fit.batch_size and cfg.fit.epochs:
+        optim = ResolvedOptim(**to_dict(cfg.optim)) if isinstance(cfg, LinearRecipe) else cfg.optim
+        batch, per_epoch = cfg.fit.batch_size, images / cfg.fit.batch_size
         steps = max(1, math.ceil(cfg.fit.epochs * per_epoch), cfg.fit.min_steps or 0)
-        warn_of_rate(cfg.optim, cfg.fit.batch_size)
-        warmup = warmup_steps(cfg.optim, steps, per_epoch)
+        warn_of_rate(optim, batch)
         found |= {
-            "peak learning rate": peak_learning_rate(cfg.optim, cfg.fit.batch_size), "steps": steps,
-            "warm-up in epochs": round(warmup / per_epoch, 2), "images seen": steps * cfg.fit.batch_size,
+            "peak learning rate": peak_learning_rate(optim, batch), "steps": steps,
+            "warm-up in epochs": round(warmup_steps(optim, steps, per_epoch) / per_epoch, 2),
+            "images seen": steps * batch,
         }  # fmt: skip
     return found
 
