@@ -144,10 +144,11 @@ def values(cfg: Any, images: int) -> dict[str, Any]:
         if value is not None and name in counts and not name.startswith(_NOT_SHOWN)
     }  # fmt: skip
     found = {name: v for name, v in given.items() if f"{name}_epochs" not in given}  # which counts instead
-    if cfg.fit.batch_size and cfg.fit.epochs and cfg.optim.name:
-        optim = ResolvedOptim(**to_dict(cfg.optim)) if isinstance(cfg, LinearRecipe) else cfg.optim
-        batch, per_epoch = cfg.fit.batch_size, images / cfg.fit.batch_size
-        steps = max(1, math.ceil(cfg.fit.epochs * per_epoch), cfg.fit.min_steps or 0)
+    fit: Any = cfg.fit
+    if fit.batch_size and fit.epochs and cfg.optim.name:
+        optim: Any = ResolvedOptim(**to_dict(cfg.optim)) if isinstance(cfg, LinearRecipe) else cfg.optim
+        batch, per_epoch = fit.batch_size, images / fit.batch_size
+        steps = max(1, math.ceil(fit.epochs * per_epoch), fit.min_steps or 0)
         warn_of_rate(optim, batch)
         found |= {
             "peak learning rate": peak_learning_rate(optim, batch), "steps": steps,

@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, cast
 
 import torch
 from accelerate import Accelerator
@@ -110,8 +110,8 @@ class Stepper:
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
             if before is not None:  # a fused optimiser skips on the device: the host learns it from the smaller scale
-                self.skipped = self.skipped + (scaler._scale < before)
-                logged["skipped_steps"] = self.skipped
+                skipped: Tensor = self.skipped + (cast(Any, scaler)._scale < before)
+                self.skipped = logged["skipped_steps"] = skipped
         with span("objective"):
             self.objective.after_step(clock)
         return logged
