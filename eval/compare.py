@@ -1,21 +1,19 @@
 """One table over the number of labels from result files of any number of runs; refuses to mix protocols.
 
-python eval/compare.py runs/mae-digits-* runs/supervised-*/results/*.json --out table.md
+python eval/compare.py runs/mae-digits-* runs/supervised-*/results/*.json --out table.md (or .tex, .csv)
 python eval/compare.py RUN/results/knn.json OTHER/results/knn.json --mcnemar: two checkpoints, answer by answer
 """
-
-from pathlib import Path
 
 from ssl_vit.runs.results import compare, read_results
 from ssl_vit.script import WordsParser, mistakes_told
 
 
 def main(results: list[str], out: str | None, two: bool = False) -> None:
-    """Result files in, table on screen and as Markdown out.
+    """Result files in, table on screen and as a file out.
 
     Args:
         results: Result files or run directories.
-        out: Where the Markdown goes; None for the screen alone.
+        out: Where the table goes, as Markdown, LaTeX or CSV by its ending; None for the screen alone.
         two: Whether to test two checkpoints against each other instead.
     """
     if two:
@@ -23,11 +21,17 @@ def main(results: list[str], out: str | None, two: bool = False) -> None:
 
         print(between_two(read_results(results)))
         return
+    from pathlib import Path
+
     from rich.console import Console
     from rich.table import Table
 
-    from ssl_vit.core.files import write_atomically
+    from ssl_vit.core.errors import UserError
+    from ssl_vit.report.written import ENDINGS, of_comparison
 
+    path = None if out is None else Path(out).expanduser()
+    if path is not None and path.suffix.lower() not in ENDINGS:
+        raise UserError(f"--out {out} must end in {', '.join(ENDINGS)}")
     found = compare(read_results(results))
     table = Table(title=found.title, title_justify="left")
     for i, heading in enumerate(found.headings):
@@ -37,9 +41,9 @@ def main(results: list[str], out: str | None, two: bool = False) -> None:
     Console(soft_wrap=True).print(table)
     for note in found.notes:
         print(note)
-    if out is not None:
-        write_atomically(Path(out).expanduser(), found.markdown())
-        print(f"Table: {out}")
+    if path is not None:
+        of_comparison(found).write(path)
+        print(f"Table: {path}")
 
 
 def command(words: list[str] | None = None) -> None:
@@ -50,7 +54,7 @@ def command(words: list[str] | None = None) -> None:
     """
     parser = WordsParser(__doc__)
     parser.add_argument("results", nargs="+", metavar="RUN_OR_FILE", help="run directories and result files")
-    parser.add_argument("--out", metavar="FILE.md", help="also write the table as Markdown")
+    parser.add_argument("--out", metavar="FILE", help="also write the table: .md, .tex (booktabs) or .csv")
     parser.add_argument("--mcnemar", action="store_true", help="McNemar's exact test between two result files instead")
     options = parser.parse_args(words)
     if options.mcnemar and options.out:

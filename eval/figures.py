@@ -1,17 +1,20 @@
-"""Pictures of a trained backbone: positions (ViT, figure 7), attention of the class token, features as colours.
+"""Pictures: curves of runs, and what a trained backbone does (positions, attention, features as colours).
 
+python eval/figures.py RUN [RUN ...] [--out FOLDER]
 python eval/figures.py --backbone RUN --images IMAGES
-RUN is any run that wrote a backbone; IMAGES need no labels (default: those of the run).
+The first draws loss, learning rate and what was watched, of one run or several in one picture, also while they train.
+The second draws the network that a run has left, on IMAGES without labels (default: those of the run).
 """
 
+import sys
 from pathlib import Path
 
 from ssl_vit.configs import FiguresRecipe
-from ssl_vit.script import run_script
+from ssl_vit.script import WordsParser, mistakes_told, run_script
 
 
 def main(cfg: FiguresRecipe) -> None:
-    """Backbone and images in, RUN/figures/positions.png, attention.png and pca.png out.
+    """Backbone and images in, RUN/figures/positions.png, attention.png, pca.png and training.png out.
 
     Args:
         cfg: What ``--help`` lists.
@@ -25,7 +28,8 @@ def main(cfg: FiguresRecipe) -> None:
 
     exported = load_backbone(cfg.backbone)
     backbone, about = exported.backbone, exported.about
-    folder = Path(cfg.out).expanduser() if cfg.out else exported.folder.parent / "figures"
+    run = exported.folder.parent
+    folder = Path(cfg.out).expanduser() if cfg.out else run / "figures"
     shown = open_shown(exported, cfg.images, cfg.figures)
     made = [folder / "pca.png"]
     save_components(backbone, shown, made[0])
@@ -39,8 +43,53 @@ def main(cfg: FiguresRecipe) -> None:
         save_position_similarities(backbone, made[0], kind=about.get("positions", "learnable"))
     else:
         print("No positions.png: the backbone has no position embedding that could be drawn.")
+    if (run / "metrics.jsonl").exists():
+        made.append(draw_training([str(run)], str(folder)))
     print("\n".join(f"Picture: {path}" for path in made))
 
 
+def draw_training(runs: list[str], out: str | None) -> Path:
+    """Curves of one run or several; needs no torch.
+
+    Args:
+        runs: Run directories.
+        out: The folder to draw into; None for that of the only run.
+
+    Returns:
+        The picture.
+    """
+    from ssl_vit.core.errors import UserError
+    from ssl_vit.core.files import write_bytes_atomically
+    from ssl_vit.report.charts.training import training_chart
+
+    if out is None and len(runs) > 1:
+        raise UserError("a picture of several runs needs a folder of its own: name one with --out FOLDER")
+    chart = training_chart(runs)
+    path = (Path(runs[0]).expanduser() / "figures" if out is None else Path(out).expanduser()) / f"{chart.name}.png"
+    try:
+        write_bytes_atomically(path, chart.png)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}; name another folder with --out") from error
+    return path
+
+
+def command(words: list[str] | None = None) -> None:
+    """What a person types, with its mistakes told in one line.
+
+    Args:
+        words: Behind the name of the command; default: ``sys.argv[1:]``.
+    """
+    words = sys.argv[1:] if words is None else words
+    if not words or words[0].startswith("-"):
+        run_script(main, FiguresRecipe, __doc__ or "", words)
+        return
+    parser = WordsParser(__doc__)
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="run directories")
+    parser.add_argument("--out", metavar="FOLDER", help="where the picture goes (default: RUN/figures)")
+    options = parser.parse_args(words)
+    with mistakes_told():
+        print(f"Picture: {draw_training(options.runs, options.out)}")
+
+
 if __name__ == "__main__":
-    run_script(main, FiguresRecipe, __doc__ or "")
+    command()

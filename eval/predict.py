@@ -1,45 +1,58 @@
-"""Applies a trained classifier to images and writes a table: one row per image, with the probability of every class.
+"""Applies a trained classifier to images: a table of probabilities, and a page of what to label next.
 
 accelerate launch eval/predict.py --classifier RUN --data.path IMAGES --out predictions.csv
-RUN is a run of eval/finetune.py or recipes/supervised.py; IMAGES need no labels, and all splits are read.
+RUN is a run of eval/finetune.py or recipes/supervised.py. Without --data.path: the images of that run that have no
+label. Rows are sorted, least certain first; all splits are read.
 """
 
+from __future__ import annotations
+
+from pathlib import Path
+
 from ssl_vit.configs import PredictRecipe
+from ssl_vit.core.files import check_out
 from ssl_vit.script import run_script
 
 
-def main(cfg: PredictRecipe) -> None:
-    """Classifier and images in, table out.
+def check(cfg: PredictRecipe) -> Path:
+    """What is asked before processes are started.
 
     Args:
         cfg: What ``--help`` lists.
     """
-    from ssl_vit.core.files import check_out
-    from ssl_vit.data.sources.opening import open_images
-    from ssl_vit.evaluation.predict import SUFFIXES, answer, prediction_table, write_table
-    from ssl_vit.evaluation.session import check_format
-    from ssl_vit.exports.classifier import load_classifier
-    from ssl_vit.training import launch
+    return check_out(cfg.out, (".csv", ".parquet"))
 
-    path = check_out(cfg.out, SUFFIXES)
-    accelerator = launch.join("fp32")
-    classifier = load_classifier(cfg.classifier)
-    labelling, size = classifier.labelling, classifier.exported.size
-    own = classifier.exported.about.get("data", {})  # decoded as the training images were, unless asked otherwise
-    canvas, window = cfg.data.canvas or own.get("canvas"), cfg.data.window or own.get("window")
-    images = open_images(cfg.data).on_canvas(canvas, size, window)
-    check_format(images, classifier.exported)
-    launch.use_cores(accelerator, size)
-    answers, reasons = answer(
-        classifier, images, batch_size=cfg.predict.batch_size, workers=cfg.data.workers, device=accelerator.device
-    )
-    if not accelerator.is_main_process:
+
+def main(cfg: PredictRecipe) -> None:
+    """Classifier and images in, table and page out.
+
+    Args:
+        cfg: What ``--help`` lists.
+    """
+    path = check(cfg)
+    from ssl_vit.evaluation.predict import doubtful, predict, prediction_table, write_table
+
+    found = predict(cfg)
+    if found is None:
         return
-    write_table(prediction_table(images, labelling, answers, reasons), path)
-    missed = f", {len(reasons):,} of them could not be read (column unreadable)" if reasons else ""
-    each = {"class": "probabilities of {} classes", "multilabel": "probabilities of {} labels",
-               "regression": "{} predicted number(s)"}[labelling.kind].format(len(labelling.names))  # fmt: skip
-    print(f"{path}: {len(images):,} images from {images.name}{missed}; {each} each")
+    columns = prediction_table(found, found.order() if cfg.predict.order == "certainty" else range(len(found.images)))
+    write_table(columns, path)
+    missed = f", {len(found.reasons):,} of them could not be read (column unreadable)" if found.reasons else ""
+    what = "predicted number(s)" if found.certainty is None else "probabilities"
+    print(f"{path}: {found.words}{missed}; {len(found.labelling.names)} {what} each")
+    if not cfg.predict.pictures or found.certainty is None:
+        return
+    from ssl_vit.report.labelling import Answered, Doubtful, write_page
+
+    doubts = doubtful(found, cfg.predict.pictures)
+    said = [(c, p) for c, p in zip(columns["certainty"], columns["prediction"], strict=True) if p is not None]
+    several, place = found.labelling.kind == "multilabel", Path(found.images.name)
+    answered = Answered(
+        str(place), len(found.images), found.judged, [c for c, _ in said], [p for _, p in said], several
+    )
+    page = path.with_suffix(".html")
+    write_page(page, answered, [Doubtful(*one) for one in doubts], place.name)
+    print(f"{page}: what to label next, the {len(doubts):,} images that the classifier is least certain of")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ python eval/report.py VERDICT
 python eval/report.py runs/mae-digits-* runs/supervised-* --out report
 """
 
+from ssl_vit.configs.paths import missing
+from ssl_vit.core.errors import UserError
 from ssl_vit.script import WordsParser, mistakes_told
 
 
@@ -16,6 +18,9 @@ def main(given: list[str], out: str | None) -> None:
     """
     from pathlib import Path
 
+    for place in given:
+        if not Path(place).expanduser().exists():
+            raise UserError(f"{missing(place)}; give one verdict's folder, or run directories")
     from ssl_vit.report.page.write import open_numbers, write_report
 
     verdict = open_numbers(given)

@@ -22,6 +22,7 @@ from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.core.started import module_of, options_of, scripts
 from ssl_vit.methods import method_named
 from ssl_vit.runs.lock import holding
+from ssl_vit.script import check_values
 
 if TYPE_CHECKING:
     import numpy as np
@@ -240,6 +241,7 @@ def _call(script: str, options: Mapping[str, Any]) -> Any:
     config = from_options(options_of(module), options)
     if getattr(config, "dry_run", False):
         raise UserError("dry_run prints and returns nothing: ssl-vit NAME --dry_run does that")
+    check_values(config)
     _fresh()
     with holding():
         return module.main(config)

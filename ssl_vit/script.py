@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
-from ssl_vit.configs import BackboneRecipe, networks, papers, parse, presets
+from ssl_vit.configs import BackboneRecipe, PredictRecipe, PretrainingRecipe, networks, papers, parse, presets
 from ssl_vit.configs.facts import check_ranges
+from ssl_vit.configs.paths import check_paths
 from ssl_vit.core import signals, slurm
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.core.started import module_of, options_of, scripts, told, usage_name
 from ssl_vit.methods import METHODS
 from ssl_vit.methods.method import imported
 from ssl_vit.runs import lock
-from ssl_vit.runs.networks import network_folder
+from ssl_vit.runs.networks import classifier_folder, network_folder
 
 R = TypeVar("R")
 
@@ -28,7 +30,25 @@ class WordsParser(argparse.ArgumentParser):
     def __init__(self, description: str | None) -> None:
         """Describes the script by the name that is typed here."""
         form = argparse.RawDescriptionHelpFormatter
-        super().__init__(usage_name(), description=told(description or ""), formatter_class=form)
+        super().__init__(usage_name(), description=told(description or ""), formatter_class=form, allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        """Ends the process with one line in the words of this project.
+
+        Args:
+            message: What is wrong, in the library's words.
+        """
+        options = [name for action in self._actions for name in action.option_strings]
+        if missing := re.search(r"arguments are required: (.*)", message):
+            message = f"nothing is named; write {self.prog} {missing[1]}"
+        elif unknown := re.search(r"unrecognized arguments: (\S+)", message):
+            message = f"unknown option {unknown[1]}{did_you_mean(unknown[1], options)} (--help lists all)"
+        elif wrong := re.search(r"argument (\S+): invalid int value: '(.*)'", message):
+            message = f"{wrong[1]}: expected a whole number, got {wrong[2]}"
+        elif lacking := re.search(r"argument (\S+): expected", message):
+            message = f"{lacking[1]} needs a value; --help says which"
+        sys.stderr.write(f"error: {message}\n")
+        sys.exit(2)
 
 
 def all_presets() -> str:
@@ -36,12 +56,12 @@ def all_presets() -> str:
     return "\n\n".join([presets.table(), networks.table(), *(method.presets() for method in METHODS.values())])
 
 
-def run_script(main: Callable[[R], Any], recipe: type[R], description: str) -> None:
-    """Parses the command line, runs ``main``, and ends the process with status 1 on a user's mistake."""
-    config = parse(recipe, description, listing=all_presets)
+def run_script(main: Callable[[R], Any], recipe: type[R], description: str, words: Sequence[str] | None = None) -> None:
+    """Parses words (default: the command line), runs ``main``, and ends with status 1 on a user's mistake."""
+    config = parse(recipe, description, None if words is None else list(words), listing=all_presets)
     with mistakes_told():
         slurm.adopt()
-        if not begun(config, sys.argv[1:]):
+        if not begun(config, sys.argv[1:] if words is None else words):
             main(config)
 
 
@@ -67,7 +87,7 @@ def begun(config: object, words: Sequence[str]) -> bool:
 
 
 def check_options(config: object) -> None:
-    """What can be seen of a command's options before anything heavy is imported: numbers, and a network's folder.
+    """What can be seen of a command's options before anything heavy is imported: numbers, paths, a network's folder.
 
     Args:
         config: A recipe.
@@ -75,12 +95,33 @@ def check_options(config: object) -> None:
     Raises:
         UserError: For the first that cannot be used.
     """
-    check_ranges(config)
+    check_values(config)
     dry, facts = getattr(config, "dry_run", False), getattr(getattr(config, "data", None), "facts", None)
     if facts is not None and not dry:
         raise UserError(f"--data.facts {facts} stands for images in a --dry_run; add that, or leave it out")
     if isinstance(config, BackboneRecipe) and (config.backbone or not dry):
         network_folder(config.backbone)
+    if isinstance(config, PredictRecipe):
+        classifier_folder(config.classifier)
+    check_paths(config)
+
+
+def check_values(config: object) -> None:
+    """What can be seen of options by themselves.
+
+    Args:
+        config: A recipe.
+
+    Raises:
+        UserError: For numbers out of range, trackers that cannot be used, and a watch over training on labels.
+    """
+    check_ranges(config)
+    watch = getattr(getattr(config, "fit", None), "watch", None)
+    if watch is not None and not isinstance(config, PretrainingRecipe):
+        raise UserError(
+            f"--fit.watch {watch} looks at the features of pre-training ({', '.join(METHODS)}); training on labels is "
+            "judged at its end, so leave it out"
+        )
 
 
 def check_words(words: Sequence[str]) -> None:
@@ -96,10 +137,13 @@ def check_words(words: Sequence[str]) -> None:
     if words[0] not in names:
         raise UserError(f"there is no command {words[0]}{did_you_mean(words[0], names)}")
     module = module_of(names[words[0]])
+    if hasattr(module, "check_words"):
+        module.check_words(list(words[1:]))
+        return
     if hasattr(module, "command"):
         raise UserError(f"ssl-vit {words[0]} is done at once; it needs no job of its own")
     config = parse(options_of(module), module.__doc__ or "", list(words[1:]), listing=all_presets)
-    check_ranges(config)
+    check_values(config)
     if hasattr(module, "check"):
         module.check(config)
 

@@ -21,6 +21,7 @@ _COMPONENTS = 50  # principal components that t-SNE and k-means see, as van der 
 _PERPLEXITY = 30.0
 _ROUNDS = 600  # of t-SNE, 250 of them exaggerated; its cost hardly falls after that
 _FEWEST = 8  # images below which neighbours say nothing, and two components say all
+_NEIGHBOURS = 15  # that UMAP keeps together, itself among them
 _BETWEEN = 5  # arranged images that one that was not is put between
 _SHARP = 0.02  # cosine that makes the pull of a neighbour e times smaller
 
@@ -100,7 +101,13 @@ def _umap(parts: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n 2"]:
         warnings.simplefilter("ignore")  # of TensorFlow, which is not there and not needed, and of its own versions
         import umap  # pyright: ignore[reportMissingImports] - the extra
 
-        made: Any = umap.UMAP(n_neighbors=min(15, len(parts) - 1), init="pca", random_state=0, n_jobs=1)
+        # Exact neighbours of ours: its own search compiles for a minute before it begins.
+        x = torch.from_numpy(parts)
+        value, place = (t.numpy() for t in neighbours(x, x, min(_NEIGHBOURS, len(parts))))
+        made: Any = umap.UMAP(
+            n_neighbors=value.shape[1], metric="cosine", precomputed_knn=(place, (1 - value).clip(0), None),
+            init="pca", random_state=0, n_jobs=1,
+        )  # fmt: skip
         return made.fit_transform(parts)
 
 

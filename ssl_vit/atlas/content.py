@@ -133,7 +133,7 @@ def data(atlas: Atlas) -> dict[str, Any]:
 
     return shown | {
         "copies": [
-            {"images": numbers(c.images[:_TOGETHER]), "of": len(c.images), "exact": c.exact, "mirrored": c.mirrored,
+            {"images": numbers(c.images[:_TOGETHER]), "of": len(c.images), "exact": c.exact, "change": c.change,
              "distance": round(c.distance, 3)}
             for c in atlas.copies[:FIRST]
         ],

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.sources.known import KnownLabels
-from ssl_vit.leaks.duplicates import CHANGES
+from ssl_vit.leaks.duplicates import near_duplicates
 from ssl_vit.leaks.looking import look, number_rows
 
 NEAR = 10
@@ -27,8 +27,8 @@ class Copies(NamedTuple):
     """Whether all have the same pixels."""
     distance: float
     """Largest difference found inside, as a share of contrast; 0 of exact copies."""
-    mirrored: bool
-    """Whether one is another with left and right exchanged."""
+    change: str
+    """What makes one of another, in words; empty where nothing but small changes."""
 
 
 class Outlier(NamedTuple):
@@ -69,16 +69,20 @@ def copies(images: ImageSet, workers: int | None) -> list[Copies]:
     seen = look(sets, rows, workers, torch.device("cpu"))
     code = seen.code[rows.number["all"]]
     kinds = int(seen.code.max()) + 1
-    links = coo_array((np.ones(len(seen.near.first)), (seen.near.first, seen.near.second)), shape=(kinds, kinds))
+    shown = seen.shown(rows.has("all"))
+    near = near_duplicates(seen.thumbnails[shown])
+    first, second = shown[near.first], shown[near.second]
+    links = coo_array((np.ones(len(first)), (first, second)), shape=(kinds, kinds))
     _, whole = connected_components(links, directed=False)
-    farthest, turned = np.zeros(kinds), np.zeros(kinds, dtype=bool)
-    np.maximum.at(farthest, whole[seen.near.first], seen.near.distance)
-    np.logical_or.at(turned, whole[seen.near.first], seen.near.change == CHANGES.index("mirrored"))
+    farthest, changed = np.zeros(kinds), dict[int, str]()
+    np.maximum.at(farthest, whole[first], near.distance)
+    for group, change in zip(whole[first].tolist(), near.change, strict=True):
+        changed[group] = changed.get(group) or change
     group = whole[code]
     order = np.argsort(group, kind="stable")
     members = np.split(order, np.flatnonzero(np.diff(group[order])) + 1)
     found = [
-        Copies(tuple(m.tolist()), len(set(code[m].tolist())) == 1, float(farthest[g]), bool(turned[g]))
+        Copies(tuple(m.tolist()), len(set(code[m].tolist())) == 1, float(farthest[g]), changed.get(int(g), ""))
         for m in members
         if len(m) > 1
         for g in (group[m[0]],)

@@ -11,6 +11,7 @@ from ssl_vit.configs.data import AugmentConfig as AugmentConfig
 from ssl_vit.configs.data import CropsConfig as CropsConfig
 from ssl_vit.configs.data import DataConfig as DataConfig
 from ssl_vit.configs.data import GuardConfig as GuardConfig
+from ssl_vit.configs.data import GuardedConfig as GuardedConfig
 from ssl_vit.configs.data import LabelledDataConfig as LabelledDataConfig
 from ssl_vit.configs.data import LoadingConfig as LoadingConfig
 from ssl_vit.configs.data import PoolConfig as PoolConfig

@@ -16,12 +16,20 @@ class SourceConfig:
 
     path: str | None = None
     """Where the images are."""
+    labels: str | None = None
+    """A table (csv, tsv, jsonl, parquet) that names some or all of the image files, with their labels beside the
+    names; images that it does not name have none. Names are looked for beside the table, in the folder of the images,
+    under --data.root, and at last anywhere in the folder by the file's name alone, with its ending or without."""
+    root: str | None = None
+    """Where file names in tables begin, or several such folders joined by commas. Looked into after the folder of the
+    table and, for labelled images, the folder that is pre-trained on."""
     image_column: str | None = None
     """Column with the images (bytes or file names), or several joined by commas that become the channels of one image
     (image,dna,ssc); in tar shards the file extension. Default: the only one that can hold images."""
     label_column: str | None = None
     """Column with the labels, or several joined by commas (0/1: several labels per image; numbers: several targets).
-    Default: label, labels, class, target, category or the only ClassLabel column; in tar shards cls."""
+    Rows where it is empty have no label. Default: label, labels, class, target, category or the only ClassLabel column,
+    else the only column that can hold labels; in tar shards cls."""
     target: Literal["class", "multilabel", "regression"] | None = None
     """What labels are; default: whole numbers and text are one class per image, lists are several labels per image,
     fractions are numbers to predict."""
@@ -76,16 +84,32 @@ class DataConfig(LoadingConfig, SourceConfig):
     the central window. Files are decoded whole at every visit, and those above 179 million pixels are refused."""
 
 
-@dataclass(frozen=True)
-class GuardConfig:
-    """What happens when test images leak into what is trained on."""
+OnLeak = Literal["drop", "stop", "warn"]
+"""What to do with images that show test images."""
 
-    on_leak: Annotated[Literal["stop", "warn"], SAME_RUN] = "stop"
-    """When images to judge on are among those to train on: stop with the list, or warn and go on. Pre-training looks
-    for the judged split itself; the verdict also for exact and near copies, and for groups on both sides."""
+
+@dataclass(frozen=True)
+class LeakConfig:
+    """What happens when test images are among those to train on."""
+
+    on_leak: Annotated[OnLeak, SAME_RUN] = "drop"
+    """When images to judge on, or copies of them, are among those to train on: drop leaves these out and lists them,
+    stop refuses, warn goes on. Copies may be flipped, turned, inverted, cut, with a border, shifted, resized or encoded
+    again. A verdict also looks for groups on both sides, which stop it unless this is warn."""
+
+
+@dataclass(frozen=True)
+class GuardConfig(LeakConfig):
+    """What happens when test images are among those to pre-train on."""
+
     transductive: Annotated[bool, SAME_RUN] = False
     """Pre-train on the images to judge on, too, without their labels: a declared use of test images, which is recorded
     in the backbone. Images of a test split made here then stay in the pool."""
+
+
+@dataclass(frozen=True)
+class GuardedConfig(LeakConfig, DataConfig):
+    """Labelled images to train on."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +123,9 @@ class LabelledDataConfig(SourceConfig):
 
     path: str | None = None
     """As --data.path, but labelled; default: the images of the run itself."""
+    on_leak: Annotated[OnLeak | None, SAME_RUN] = None
+    """When images to judge on, or copies of them, are among the labelled ones to train on: drop leaves these out and
+    lists them, stop refuses, warn goes on. Default: as --data.on_leak where a command has it, else drop."""
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, ClassVar
 
 from ssl_vit.configs.data import DataConfig
 from ssl_vit.configs.facts import SAME_RUN, Range
 from ssl_vit.configs.model import ModelConfig
-from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.core.files import check_out
 
 
@@ -30,8 +28,7 @@ class LooksConfig:
 class DoctorRecipe:
     """Options of eval/doctor.py."""
 
-    BARE: ClassVar[str] = "data.path"
-    """What a first word without an option's name is."""
+    BARE: ClassVar[tuple[str, ...]] = ("data.path",)
     preset: Annotated[str | None, SAME_RUN] = None
     """What fills the options left open: digits, px32, px64, px96, px128, px224; default: chosen by the images' size.
     Without a value: prints all of them."""
@@ -43,7 +40,7 @@ class DoctorRecipe:
 
 
 def check_doctor(cfg: DoctorRecipe) -> None:
-    """Refuses, before anything is imported, a path that leads nowhere and a page that is none.
+    """Refuses, before anything is imported, a page that is none.
 
     Args:
         cfg: As given.
@@ -51,12 +48,5 @@ def check_doctor(cfg: DoctorRecipe) -> None:
     Raises:
         UserError: Naming what is there instead.
     """
-    path = cfg.data.path
-    place = Path(path).expanduser()
-    hub = path.count("/") == 1 and not path.startswith((".", "~", "/")) and not place.parent.is_dir()
-    if path != "digits" and not hub and not place.exists():
-        beside = [p.name for p in place.parent.iterdir()] if place.parent.is_dir() else []
-        nor = "" if beside or place.parent.is_dir() else f" (nor the folder {place.parent})"
-        raise UserError(f"there is no file or folder {path}{nor}{did_you_mean(place.name, ['digits', *beside])}")
     if cfg.out is not None:
         check_out(cfg.out, (".html",))

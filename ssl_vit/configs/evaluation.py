@@ -51,7 +51,7 @@ class LabelsConfig(DrawConfig):
 
 
 @dataclass(frozen=True)
-class EvalConfig(DrawConfig):
+class EvalConfig(LabelsConfig):
     """What to judge on."""
 
     batch_size: Annotated[int | None, Range(1), NO_EFFECT] = None
@@ -75,6 +75,13 @@ class PredictConfig:
 
     batch_size: Annotated[int, Range(1)] = 256
     """Images per process and forward pass."""
+    which: Literal["auto", "unlabelled", "all"] = "auto"
+    """Images without a label, or all. auto: all that --data.path names; without it those images of the classifier's run
+    that have no label."""
+    order: Literal["certainty", "source"] = "certainty"
+    """Rows of the table: least certain first, or as the source has them. Numbers have no certainty and stay."""
+    pictures: Annotated[int, Range(0, 2000)] = 60
+    """Least certain images that the page beside the table shows; 0: no page."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +115,7 @@ class AtlasConfig:
 
 @dataclass(frozen=True)
 class FiguresConfig:
-    """What pictures show."""
+    """What pictures of a network show."""
 
     img_size: Annotated[int | None, Range(1)] = None
     """Side in pixels at which the backbone sees the images, a multiple of its patch size: larger ones give finer maps,

@@ -105,6 +105,12 @@ class FitConfig:
     up to rounding."""
     profile: Annotated[bool, NO_EFFECT] = False
     """Write RUN/profile: a trace of ten steps and a page on where their time went."""
+    watch: Annotated[Literal["knn"] | None, NO_EFFECT] = None
+    """Pre-training alone: look now and then at what the features are worth, and write it beside the loss. knn: up to
+    500 labelled training images are classified by up to 2,000 others. Nothing is chosen by it, weights are the same
+    without it, and test images take no part; the images asked are pre-trained on, too. Default: not."""
+    watch_percent: Annotated[float, Range(0.1, 100), NO_EFFECT] = 10.0
+    """Per cent of all steps from one such look to the next; they fall on lines of metrics.jsonl (log_every)."""
     log_every: Annotated[int, Range(1), NO_EFFECT] = 10
     """Optimiser steps between lines in metrics.jsonl."""
     checkpoint_steps: Annotated[int | None, Range(1), NO_EFFECT] = None

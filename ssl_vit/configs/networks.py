@@ -282,6 +282,17 @@ def in_words(timm_name: str, args: Mapping[str, Any], size: int) -> str:
     return f"{timm_name} at {size} px" + (f" with {json.dumps(own)}" if own else "")
 
 
+def words_of(model: ResolvedModel) -> str:
+    """A network that a run builds, as people read it.
+
+    Args:
+        model: Its sizes.
+    """
+    plain = {"embed_dim": model.width, "depth": model.depth, "patch_size": model.patch_size, "global_pool": ""}
+    args = plain | {"img_size": model.img_size} if model.patch_size else model.args or {}
+    return in_words(model.name, args, model.img_size)
+
+
 def table() -> str:
     """All networks as text of at most 120 columns."""
     vits = [(n.name, n.timm_name, f"{n.width} x {n.depth}", f"{n.heads}") for n in _NETWORKS]

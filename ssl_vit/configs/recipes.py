@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from ssl_vit.configs.data import AugmentConfig, DataConfig, LoadingConfig, PoolConfig, ResolvedAugment
 from ssl_vit.configs.evaluation import AtlasConfig, EmbedConfig, EvalConfig, FiguresConfig, JudgedConfig, PredictConfig
@@ -18,6 +18,8 @@ from ssl_vit.configs.settled import OPEN, Resolved
 class PretrainingRecipe:
     """What the options of every method have in common; each adds a group of its name and how images are varied."""
 
+    BARE: ClassVar[tuple[str, ...]] = ("data.path",)
+    """The options that words without a name mean, in their order; as in the recipes below."""
     seed: Annotated[int, Range(0, 2**32 - 1)] = 0
     """Seed of every random number of the run."""
     preset: Annotated[str | None, SAME_RUN] = None
@@ -48,6 +50,7 @@ class ResolvedPretraining(PretrainingRecipe, Resolved):
 class BackboneRecipe:
     """What every command on a trained network begins with."""
 
+    BARE: ClassVar[tuple[str, ...]] = ("backbone", "eval.data.path")
     backbone: str = ""
     """RUN, the folder of a run that trained a network, or RUN/backbone in it; any folder that timm saved serves as
     well."""
@@ -95,6 +98,7 @@ class ResolvedLinear(LinearRecipe, Resolved):
 class FiguresRecipe(BackboneRecipe):
     """Options of eval/figures.py."""
 
+    BARE: ClassVar[tuple[str, ...]] = ("backbone", "images")
     images: str | None = None
     """Images to look at: whatever --data.path of the recipes accepts, of the kind that the backbone was built for; no
     labels are read. Default: those of its own run."""
@@ -103,26 +107,29 @@ class FiguresRecipe(BackboneRecipe):
     figures: FiguresConfig = field(default_factory=FiguresConfig)
 
 
+def _own_images() -> DataConfig:
+    return DataConfig(path="")  # those of the network's run
+
+
 @dataclass(frozen=True)
 class PredictRecipe:
     """Options of eval/predict.py."""
 
+    BARE: ClassVar[tuple[str, ...]] = ("classifier", "data.path")
     classifier: str = ""
-    """The run of eval/finetune.py or recipes/supervised.py (or its folder classifier)."""
+    """The run of eval/finetune.py or recipes/supervised.py (or its folder classifier), or a pre-training run that was
+    fine-tuned once."""
     out: str = "predictions.csv"
-    """The table to write: .csv or .parquet."""
-    data: DataConfig = field(default_factory=DataConfig)
+    """The table to write: .csv or .parquet. A page of its name (.html) shows the images to label next."""
+    data: DataConfig = field(default_factory=_own_images)
     predict: PredictConfig = field(default_factory=PredictConfig)
-
-
-def _own_images() -> DataConfig:
-    return DataConfig(path="")  # those of the backbone's run
 
 
 @dataclass(frozen=True)
 class EmbedRecipe(BackboneRecipe):
     """Options of eval/embed.py."""
 
+    BARE: ClassVar[tuple[str, ...]] = ("backbone", "data.path")
     out: str = "features.parquet"
     """The table to write: .parquet, .csv or .npz."""
     data: DataConfig = field(default_factory=_own_images)
@@ -133,6 +140,7 @@ class EmbedRecipe(BackboneRecipe):
 class AtlasRecipe(BackboneRecipe):
     """Options of eval/atlas.py."""
 
+    BARE: ClassVar[tuple[str, ...]] = ("backbone", "data.path")
     out: str = "atlas.html"
     """The page to write."""
     data: DataConfig = field(default_factory=_own_images)
@@ -144,6 +152,7 @@ class AtlasRecipe(BackboneRecipe):
 class ExportRecipe:
     """Options of eval/export.py."""
 
+    BARE: ClassVar[tuple[str, ...]] = ("backbone",)
     backbone: str = ""
     """The run of pre-training (or its folder backbone): what makes one vector of an image."""
     classifier: str = ""

@@ -24,6 +24,14 @@ def short(rate: float) -> str:
     return f"{rate:.1e}".replace(".0e", "e").replace("e-0", "e-")
 
 
+def shortened(text: str, most: int) -> str:
+    """At most so many letters: names of files and classes often differ at their end, so the middle goes."""
+    if len(text) <= most:
+        return text
+    end = (most - 1) // 2
+    return f"{text[: most - 1 - end].rstrip()}…{text[len(text) - end :].lstrip()}"
+
+
 def aligned(rows: list[tuple[str, ...]]) -> str:
     """Rows with columns of one width."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -80,6 +80,8 @@ class Known:
     """Names of the classes, of the K labels, or of the R numbers to predict."""
     kind: Kind = "class"
     """How labels are to be read."""
+    origin: str = ""
+    """Where labels come from, in words: ``column phase of labels.csv``."""
     groups: np.ndarray | None = None
     """Int[n]: the group (patient, slide, scene) of every image, if named; each stays on one side of a split."""
     group_names: tuple[str, ...] = ()

@@ -15,7 +15,7 @@ from ssl_vit.core.files import write_atomically
 from ssl_vit.core.started import typed
 from ssl_vit.data.images import Rows, Sizes
 from ssl_vit.data.sources.locate import open_source
-from ssl_vit.data.sources.part import Part, join
+from ssl_vit.data.sources.part import Part, given, join
 from ssl_vit.doctor.findings import Findings
 from ssl_vit.doctor.following import Followed, examine_following, examine_needs, follow
 from ssl_vit.doctor.grid import grid
@@ -42,7 +42,8 @@ class Opened(NamedTuple):
     @property
     def labels(self) -> np.ndarray | None:
         """Of all rows; None where some have none."""
-        return join([part for _, part in self.parts]).labels
+        labels = join([part for _, part in self.parts]).labels
+        return labels if labels is not None and given(labels).all() else None
 
 
 def examine(cfg: DoctorRecipe) -> list[Findings]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ssl_vit.data.sources.part import Part
+from ssl_vit.data.sources.part import Part, given
 from ssl_vit.doctor.findings import Findings, listed
 from ssl_vit.leaks.relations import counted
 from ssl_vit.report.cells import Row, table
@@ -34,8 +34,9 @@ def examine_labels(parts: Sequence[tuple[str, Part]], why_not: str) -> Findings:
         )
         return found
     kind, names = labelled[0][1].kind, labelled[0][1].classes
-    values = {name: np.asarray(part.labels) for name, part in labelled}
-    missing = sum(len(part.rows) for _, part in parts if part.labels is None)
+    every = {name: np.asarray(part.labels) for name, part in labelled}
+    values = {name: labels[given(labels)] for name, labels in every.items()}
+    missing = sum(len(part.rows) for _, part in parts) - sum(map(len, values.values()))
     found.say("without labels", counted(missing, "image") if missing else "")
     if kind == "regression":
         return _numbers(found, np.concatenate(list(values.values())), names)

@@ -16,7 +16,7 @@ from jaxtyping import Float, Int, UInt8
 from ssl_vit.configs import ResolvedPretraining
 from ssl_vit.doctor.findings import Findings
 from ssl_vit.doctor.sample import Sample
-from ssl_vit.leaks.duplicates import SIDE
+from ssl_vit.leaks.registering import SIDE
 
 _ASKED, _CROWD = 400, 3000
 """Images that are mirrored, and those among which neighbours are looked for."""

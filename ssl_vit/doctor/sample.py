@@ -14,7 +14,8 @@ from ssl_vit.data.decoding.formats import Pixels, Unreadable
 from ssl_vit.data.images import ImageSet
 from ssl_vit.doctor.findings import Findings, listed, share
 from ssl_vit.leaks.audit import picture
-from ssl_vit.leaks.duplicates import SIDE, near_duplicates, thumbnail
+from ssl_vit.leaks.duplicates import near_duplicates, thumbnail
+from ssl_vit.leaks.registering import SIDE
 from ssl_vit.leaks.relations import counted
 from ssl_vit.report.page.blocks import Pairs, Picture
 
@@ -161,7 +162,7 @@ def _near(found: Findings, sample: Sample, all_of_them: bool) -> None:
     shown: list[tuple[str, Picture, Picture]] = []
     for p in np.argsort(pairs.distance, kind="stable")[:_SHOWN]:
         first, second = (int(sample.places[shows[side[p]]]) for side in (pairs.first, pairs.second))
-        mirror = ", mirrored" if pairs.change[p] else ""
+        mirror = f", {pairs.change[p]}" if pairs.change[p] else ""
         shown.append((f"Differ by {100 * pairs.distance[p]:.0f} % of their contrast{mirror}.",
                       _drawn(sample.images, first), _drawn(sample.images, second)))  # fmt: skip
     found.shown.append(Pairs(tuple(shown)))

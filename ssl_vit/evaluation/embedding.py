@@ -14,7 +14,7 @@ from ssl_vit.configs import DataConfig, EmbedConfig, EmbedRecipe, LabelledDataCo
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.sources.known import KnownLabels, open_known
-from ssl_vit.data.sources.opening import same_source
+from ssl_vit.data.sources.opening import roots_with, same_source
 from ssl_vit.evaluation.feature_table import write_features
 from ssl_vit.evaluation.features import backbone_extractor, images_at_once
 from ssl_vit.evaluation.session import check_format
@@ -54,7 +54,7 @@ def embed_images(
     Raises:
         UserError: For images of another kind than the network was built for, or more than 1 % that cannot be read.
     """
-    images, known = open_known(_source(exported, asked))
+    images, known = open_known(source_of(exported, asked))
     own = exported.about.get("data", {})  # decoded as the training images were, unless asked otherwise
     images = images.on_canvas(asked.canvas or own.get("canvas"), exported.size, asked.window or own.get("window"))
     check_format(images, exported)
@@ -108,12 +108,20 @@ def in_words(found: Embedded) -> str:
     return words + (f", {len(found.unreadable):,} left out (see above)" if found.unreadable else "")
 
 
-def _source(exported: Exported, asked: DataConfig) -> DataConfig:
-    """The images to open: what the command line leaves open is as the backbone's run was told of the same source."""
+def source_of(exported: Exported, asked: DataConfig) -> DataConfig:
+    """The images to open: what the command line leaves open is as the network's run was told of the same source.
+
+    Args:
+        exported: The network.
+        asked: Where the images are; an empty path means those that the network was trained on.
+
+    Raises:
+        UserError: For an empty path where nothing is recorded.
+    """
     recorded = exported.about.get("data")
     if recorded is None:
         if not asked.path:
-            raise UserError("the backbone does not say what it was trained on; name images with --data.path")
+            raise UserError("the network does not say what it was trained on; name images with --data.path")
         return asked
     own, judged = PoolConfig(**recorded), LabelledDataConfig(**exported.about["eval_data"])
     path = asked.path or own.path
@@ -124,5 +132,7 @@ def _source(exported: Exported, asked: DataConfig) -> DataConfig:
     for source, place in ((own, own.path), (judged, judged.path or own.path)):
         if same_source(path, place):
             told |= {k: v for k, v in vars(source).items() if k in open_ones and v is not None}
+    if not same_source(path, own.path) and asked.root is None:
+        told["root"] = roots_with(own.path, own.root)
     chosen = {k: v for k, v in told.items() if k in open_ones and k not in ("path", "split", "test_split")}
     return replace(asked, path=path, **chosen)

@@ -14,6 +14,7 @@ from ssl_vit.evaluation.answers import Answers, save_answers
 from ssl_vit.evaluation.metrics import columns
 from ssl_vit.evaluation.printing import conclusion, led_by, print_table
 from ssl_vit.evaluation.session import announce, open_session
+from ssl_vit.leaks.guard import Omission
 from ssl_vit.methods.method import imported
 from ssl_vit.methods.supervised import FinetuneRecipe
 from ssl_vit.runs import lock
@@ -67,7 +68,9 @@ def evaluate(cfg: KNNRecipe | LinearRecipe | FinetuneRecipe, protocol: Protocol)
     _refuse_without_effect(cfg, protocol)
     accelerator = launch.join("fp32" if isinstance(cfg, KNNRecipe) else cfg.fit.precision, cfg.seed)
     size = cfg.model.img_size if isinstance(cfg, FinetuneRecipe) else None
-    session = open_session(cfg.backbone, cfg.eval, cfg.run, main=accelerator.is_main_process, img_size=size)
+    session = open_session(
+        cfg.backbone, cfg.eval, cfg.run, main=accelerator.is_main_process, device=accelerator.device, img_size=size
+    )
     data = session.data
     if data.train.kind not in protocol.kinds:
         wanted = " or ".join(KINDS[kind] for kind in protocol.kinds)
@@ -80,20 +83,30 @@ def evaluate(cfg: KNNRecipe | LinearRecipe | FinetuneRecipe, protocol: Protocol)
         if not isinstance(cfg, FinetuneRecipe):  # which has a directory of its own
             lock.hold_for_results(session.run.path)
             follow(session.run, cfg)
-        announce(session)
+        announce(session, size)
     judged: Judged = imported(protocol.run)(cfg, session, accelerator)
     result = session.result(protocol.method, judged.rows, judged.options, cfg.seed, size=judged.size)
     run, name = judged.run, protocol.result
     if run is None:
         run, name = session.run, f"{name}{session.suffix(cfg.seed)}"
-    return finish(judged, result, data.test, session.metric, run, name)
+    return finish(judged, result, data.test, session.metric, run, name, session.omission)
 
 
-def finish(judged: Judged, result: dict[str, Any], test: ImageSet, metric: str, run: RunDir, name: str) -> Evaluated:
-    """Writes ``result`` and the answers beside it, and prints table and conclusion; on the main process alone."""
+def finish(
+    judged: Judged,
+    result: dict[str, Any],
+    test: ImageSet,
+    metric: str,
+    run: RunDir,
+    name: str,
+    omission: Omission | None = None,
+) -> Evaluated:
+    """Writes ``result``, the answers and what was left out; prints table and conclusion; on the main process alone."""
     path = run.write_result(name, result | ({"selection": judged.selection} if judged.selection else {}))
     if not run.writes:
         return Evaluated(path, [], metric, run)
+    if omission:
+        omission.write(run.path)
     save_answers(path, judged.answers)
     shown = judged.headings | columns(test.kind, metric)
     heads = [row for row in judged.rows if row.get("headline", True)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -13,16 +14,19 @@ from accelerate import Accelerator
 from ssl_vit.configs import DataConfig, ResolvedModel, networks, presets, to_dict
 from ssl_vit.configs.presets import Preset
 from ssl_vit.core.errors import UserError
+from ssl_vit.core.started import typed
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loading.file_crops import file_crops
 from ssl_vit.data.loading.loader import Loader
 from ssl_vit.data.scale import PixelScale, measure_scale
 from ssl_vit.data.sources.opening import Labelled
+from ssl_vit.data.sources.told import label_lines, print_lines
 from ssl_vit.data.targets import Kind, measure_targets
 from ssl_vit.evaluation.answers import Answers, answered
 from ssl_vit.evaluation.features import Features, answers_to
 from ssl_vit.evaluation.judging import Evaluated, Judged, finish
 from ssl_vit.evaluation.metrics import chosen_metric, headline, judge
+from ssl_vit.evaluation.printing import metric_line
 from ssl_vit.evaluation.session import Session, labelled_for, on_canvas, result_of, warn_unlearnable
 from ssl_vit.exports.classifier import Labelling, export_classifier
 from ssl_vit.exports.origin import recorded_data
@@ -87,7 +91,7 @@ def from_scratch(cfg: SupervisedRecipe) -> Evaluated:
     accelerator = launch.join(cfg.fit.precision, cfg.seed)
     if cfg.eval.data.path is None and cfg.eval.data.split is None:
         cfg = replace(cfg, eval=replace(cfg.eval, data=replace(cfg.eval.data, split=cfg.data.split)))
-    data = labelled_for(cfg.data, cfg.eval)
+    data, omission = labelled_for(cfg.data, cfg.eval, accelerator.device)
     metric = chosen_metric(cfg.eval.metric, data.test.kind, data.test.truth)
     if accelerator.is_main_process:
         warn_unlearnable(data)
@@ -97,6 +101,11 @@ def from_scratch(cfg: SupervisedRecipe) -> Evaluated:
     size, preset = model.img_size, presets.preset_for(cfg.preset, model.img_size)
     data = on_canvas(data, cfg.data.canvas, size, cfg.data.window)
     launch.use_cores(accelerator, size)
+    if accelerator.is_main_process:
+        print_lines([
+            *label_lines(data), metric_line(metric, data.test),
+            ("network", f"{networks.words_of(model)}; random weights"), ("input", f"{size} px"),
+        ])  # fmt: skip
     recorded = {"objective": "supervised", "seed": cfg.seed, "preset": preset.name}
     recorded |= {"positions": model.positions, "init": model.init} if shape.plain else {}
     recorded |= recorded_data(cfg.data, cfg.eval.data)
@@ -108,9 +117,10 @@ def from_scratch(cfg: SupervisedRecipe) -> Evaluated:
     judged, run = train_and_judge("supervised", cfg, supervised.resolve, given, accelerator)
     options = judged.options | {"preset": {"asked": cfg.preset}}
     result = result_of(
-        "supervised", judged.rows, options, data=data, size=size, metric=metric, cfg=cfg.eval, seed=cfg.seed
-    )
-    return finish(judged, result, data.test, metric, run, "supervised")
+        "supervised", judged.rows, options, data=data, size=size, metric=metric, cfg=cfg.eval, seed=cfg.seed,
+        omission=omission,
+    )  # fmt: skip
+    return finish(judged, result, data.test, metric, run, "supervised", omission)
 
 
 def fine_tuned(cfg: FinetuneRecipe, session: Session, accelerator: Accelerator) -> Judged:
@@ -186,11 +196,15 @@ def train_and_judge(
     left = ""
     if main:  # a head that timm's model has a place for makes a classifier
         objective, recorded = trained.objective, {k: v for k, v in given.recorded.items() if k != "classifier"}
+        recorded["labels"] = given.data.labels
         export_backbone(objective.exported(), run.backbone, scale, _pool(cfg), recorded)
         classifier = run.path / "classifier"
         written = export_classifier(objective.classifier(), classifier, scale, _labelling(train), recorded)
         missing = "(no classifier is exported: timm's model has no place for this head)"
         left = f"Backbone: {run.backbone} {f'  Classifier: {classifier}' if written else missing}"
+        if written:
+            apply = f"{typed('eval/predict.py')} --classifier {quote(str(run.path))}"
+            left += f"\nWhat it says of images without a label:\n  {apply}"
     protocol, came_to = (
         {k: to_dict(getattr(options, k)) for k in ("model", "supervised", "augment", "optim", "fit")}
         for options in (asked, cfg)

@@ -22,6 +22,16 @@ def led_by(metric: str, test: ImageSet) -> str:
     return f" (the largest test class has {unevenness(test.truth):.1f} times the images of the smallest)"
 
 
+def metric_line(metric: str, test: ImageSet) -> tuple[str, str]:
+    """What the first lines of a run say of its metric.
+
+    Args:
+        metric: What tables lead with.
+        test: The test images.
+    """
+    return "metric", f"{METRICS[metric].words}{led_by(metric, test)}"
+
+
 def print_table(title: str, rows: list[dict[str, Any]], columns: dict[str, str]) -> None:
     """Prints rows as a table; ``columns`` are keys and headings, of which those that no row has are left out."""
     columns = {key: heading for key, heading in columns.items() if any(row.get(key) is not None for row in rows)}

@@ -13,11 +13,11 @@ import torch
 
 from ssl_vit.configs import DataConfig, EvalConfig, LabelledDataConfig, LabelsConfig, RunConfig
 from ssl_vit.configs.evaluation import DrawConfig
-from ssl_vit.configs.metrics import METRICS
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.boxes import judged_share
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.sources.opening import Labelled, open_labelled
+from ssl_vit.data.sources.told import label_lines, print_lines
 from ssl_vit.evaluation.features import (
     Extractor,
     Features,
@@ -28,14 +28,15 @@ from ssl_vit.evaluation.features import (
 )
 from ssl_vit.evaluation.few_label import HELD_OUT, held_out_inside, labelled_draw
 from ssl_vit.evaluation.metrics import chosen_metric
-from ssl_vit.evaluation.printing import led_by
+from ssl_vit.evaluation.printing import metric_line
 from ssl_vit.evaluation.store import identity_of, kept_features
 from ssl_vit.exports.origin import made_with, own_data
-from ssl_vit.exports.timm_folder import Exported, load_backbone
-from ssl_vit.leaks.seen import seen_in_pre_training
+from ssl_vit.exports.timm_folder import Exported, load_backbone, network_words
+from ssl_vit.leaks.guard import Omission, guard_labelled, on_leak, seen_in_pre_training
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.runs.directory import RunDir
 from ssl_vit.runs.identity import digest, with_meaning
+from ssl_vit.runs.results import held_out_of
 from ssl_vit.training.launch import auto_precision, rounds_to_tf32
 
 
@@ -53,10 +54,13 @@ class Session(NamedTuple):
     """Test images that pre-training has seen; None where that cannot be known."""
     judged_on: LabelledDataConfig
     """The labelled images, as the run recorded them and the command line changed them."""
+    omission: Omission | None = None
+    """Training images that were left out, because they show test images."""
 
     def suffix(self, seed: int) -> str:
-        """What tells this result's file from others: drawn labels, other images, seed; empty in the plain case."""
+        """What tells this result's file from others: drawn labels, what is judged on, seed; empty in the plain case."""
         drawn = "" if self.cfg.labels is None else f"-{self.cfg.labels}-labels-draw-{self.cfg.draw}"
+        drawn += "-held-out" if isinstance(self.cfg, LabelsConfig) and self.cfg.held_out else ""
         other = "" if self.cfg.data.path is None else f"-on-{self.data.test.fingerprint[:8]}"
         return drawn + other + (f"-seed-{seed}" if seed else "")
 
@@ -65,7 +69,10 @@ class Session(NamedTuple):
     ) -> dict[str, Any]:
         """``result_of`` for what was judged here, and what is known of the backbone."""
         size, exported = size or self.exported.size, self.exported
-        found = result_of(method, rows, options, data=self.data, size=size, metric=self.metric, cfg=self.cfg, seed=seed)
+        found = result_of(
+            method, rows, options, data=self.data, size=size, metric=self.metric, cfg=self.cfg, seed=seed,
+            omission=self.omission,
+        )  # fmt: skip
         return found | {
             "test_images_seen_in_pre_training": self.seen,
             "backbone": {
@@ -85,6 +92,7 @@ def result_of(
     metric: str,
     cfg: DrawConfig,
     seed: int,
+    omission: Omission | None = None,
 ) -> dict[str, Any]:
     """The content of every result file: numbers, and the protocol that gives them their meaning.
 
@@ -116,22 +124,25 @@ def result_of(
         "draw": None if cfg.labels is None else cfg.draw,
         "seed": seed,
         "data": {"name": test.name, "train": train.fingerprint, "test": test.fingerprint, "split": data.split},
-    }
+    } | ({"left_out": {"images": len(omission.images), "of": omission.total}} if omission else {})
 
 
-def labelled_for(data: DataConfig, cfg: DrawConfig) -> Labelled:
-    """The labelled images, cut down to ``--eval.labels`` training labels where that is given."""
-    found = open_labelled(data, cfg.data)
+def labelled_for(data: DataConfig, cfg: DrawConfig, device: torch.device) -> tuple[Labelled, Omission | None]:
+    """The labelled images, without training images that show test images, and what was left out.
+
+    They are cut down to ``--eval.labels`` training labels where that is given. Every process must call it.
+    """
+    found, omission = guard_labelled(open_labelled(data, cfg.data), on_leak(data, cfg.data), data.workers, device)
     train = labelled_draw(found.train, cfg.labels, cfg.draw)
     if not (isinstance(cfg, LabelsConfig) and cfg.held_out):
-        return found._replace(train=train)
+        return found._replace(train=train), omission
     parts = held_out_inside(train.truth, cfg.draw, train.kind, train.groups)
     if parts is None:
         raise UserError(
             f"--eval.held_out: {len(train):,} labels are too few, every class needs {HELD_OUT} to leave one out"
         )
     kept, held = (train.subset(part) for part in parts)
-    return found._replace(train=kept, test=held, split=f"a fifth of the {len(train):,} given labels")
+    return found._replace(train=kept, test=held, split=held_out_of(len(train))), omission
 
 
 def warn_unlearnable(data: Labelled) -> None:
@@ -159,8 +170,12 @@ def on_canvas(data: Labelled, side: int | None, img_size: int, window: int | Non
     return data._replace(train=train, test=test)
 
 
-def open_session(backbone: str, cfg: DrawConfig, run: RunConfig, *, main: bool, img_size: int | None = None) -> Session:
+def open_session(
+    backbone: str, cfg: DrawConfig, run: RunConfig, *, main: bool, device: torch.device, img_size: int | None = None
+) -> Session:
     """Loads a backbone and opens the images it is judged on, for an input of its own or ``img_size`` pixels.
+
+    Every process must call it, with the ``device`` through which they exchange what they saw of the images.
 
     Raises:
         UserError: Wrong paths, missing labels, other channels than the backbone was built for, or a metric that does
@@ -169,13 +184,14 @@ def open_session(backbone: str, cfg: DrawConfig, run: RunConfig, *, main: bool, 
     exported = load_backbone(backbone)
     data, named = own_data(exported.about, cfg.data)
     size = img_size or exported.size
-    found = on_canvas(labelled_for(data, replace(cfg, data=named)), data.canvas, size, data.window)
+    labelled, omission = labelled_for(data, replace(cfg, data=named), device)
+    found = on_canvas(labelled, data.canvas, size, data.window)
     check_format(found.test, exported)
     metric = chosen_metric(cfg.metric, found.test.kind, found.test.truth)
     if main:
         warn_unlearnable(found)
     by_labels = isinstance(cfg, LabelsConfig) and cfg.held_out
-    seen = None if by_labels else seen_in_pre_training(exported.about, found.test)
+    seen = None if by_labels else seen_in_pre_training(exported.about, labelled.test, data.workers, device)
     told = ""
     if seen and exported.about.get("transductive"):
         told = f"note: pre-training on {seen:,} of the {len(found.test):,} test images was declared\n"
@@ -192,7 +208,7 @@ def open_session(backbone: str, cfg: DrawConfig, run: RunConfig, *, main: bool, 
     if main:
         sys.stderr.write(told)
     path = Path(run.dir).expanduser() if run.dir else exported.folder.parent
-    return Session(exported, found, RunDir(path, main), cfg, metric, seen, named)
+    return Session(exported, found, RunDir(path, main), cfg, metric, seen, named, omission)
 
 
 def check_format(images: ImageSet, exported: Exported) -> None:
@@ -260,15 +276,17 @@ def _in_bf16(cfg: EvalConfig) -> bool:
     return (auto_precision() if cfg.precision == "auto" else cfg.precision) == "bf16"
 
 
-def announce(session: Session) -> None:
-    """Prints what is judged on what, and by which metric."""
-    train, test = session.data.train, session.data.test
-    what = {"multilabel": f"{len(test.classes)} labels each", "regression": f"{len(test.classes)} number(s) each"}
-    described = what.get(test.kind) or f"{len(np.unique(train.truth))} classes"
-    print(
-        f"backbone {session.exported.folder} ({session.exported.weights_hash}), pooling {session.exported.pool}\n"
-        f"labels   {len(train):,} training images of {described}, {len(test):,} test images from {test.name} "
-        f"({session.data.split})\n"
-        f"metric   {METRICS[session.metric].heading}{led_by(session.metric, test)}",
-        flush=True,
-    )
+def announce(session: Session, size: int | None = None) -> None:
+    """Prints what is judged on what, by which metric, and the network.
+
+    Args:
+        session: A backbone and labelled images.
+        size: Side of the input in pixels, where it is not the backbone's.
+    """
+    exported = session.exported
+    print_lines([
+        *label_lines(session.data),
+        metric_line(session.metric, session.data.test),
+        ("network", f"{network_words(exported)}; {exported.folder} ({exported.weights_hash}), pooling {exported.pool}"),
+        ("input", f"{size or exported.size} px"),
+    ])  # fmt: skip

@@ -12,7 +12,6 @@ import safetensors.torch
 from scipy.special import expit, softmax
 from torch import nn
 
-from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.data.targets import Kind, TargetScale
@@ -20,6 +19,7 @@ from ssl_vit.exports.card import model_card
 from ssl_vit.exports.timm_folder import Exported, export_backbone, load_backbone, stored, write_weights
 from ssl_vit.models.backbone import TokenBackbone
 from ssl_vit.models.heads import Classifier
+from ssl_vit.runs.networks import classifier_folder
 
 
 class Labelling(NamedTuple):
@@ -92,17 +92,8 @@ def load_classifier(given: str) -> TrainedClassifier:
     Raises:
         UserError: When there is none.
     """
-    folder = Path(given).expanduser()
-    if not given or not folder.exists():
-        wrong = f"{given} does not exist" if given else "is missing"
-        raise UserError(f"--classifier {wrong}; give a run of eval/finetune.py or recipes/supervised.py")
-    folder = folder / "classifier" if (folder / "classifier").is_dir() else folder
-    exported = load_backbone(str(folder)) if (folder / "config.json").exists() else None
-    if exported is None or "classifier" not in exported.about:
-        raise UserError(
-            f"--classifier {given} holds no classifier; give a finished run of eval/finetune.py or "
-            "recipes/supervised.py with a linear head (--supervised.head_hidden 0)"
-        )
+    folder = classifier_folder(given)
+    exported = load_backbone(str(folder))
     meaning = exported.about["classifier"]
     net = Classifier(exported.backbone, len(meaning["names"]), pool=meaning["pool"])
     weights = safetensors.torch.load_file(folder / "model.safetensors")

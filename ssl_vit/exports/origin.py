@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from ssl_vit.configs import DataConfig, LabelledDataConfig, PoolConfig, to_dict
+from ssl_vit.configs.paths import folders
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.sources.opening import same_source
 from ssl_vit.runs.identity import with_meaning
@@ -38,7 +39,8 @@ def own_data(about: dict[str, Any], named: LabelledDataConfig) -> tuple[DataConf
         if named.path is None:
             raise UserError("the backbone does not say what it was trained on; name images with --eval.data.path")
         return DataConfig(), named
-    own, recorded = PoolConfig(**made_on), LabelledDataConfig(**about["eval_data"])
+    own = PoolConfig(**made_on | {"on_leak": "drop"})  # of labelled images --eval.data.on_leak tells
+    recorded = LabelledDataConfig(**about["eval_data"])
     if named.path is None or same_source(named.path, recorded.path or own.path):
         named = replace(recorded, **{k: v for k, v in to_dict(named).items() if v is not None})
     return own, named
@@ -48,10 +50,10 @@ def recorded_data(data: DataConfig, judged_on: LabelledDataConfig) -> dict[str, 
     """What an exported backbone remembers of its data; paths become absolute so that it may be used from anywhere."""
 
     def absolute(values: dict[str, Any]) -> dict[str, Any]:
-        path = values["path"]
-        here = Path(path or "").expanduser()
-        if path in (None, "digits") or not here.exists():  # a name on the hub stays one
-            return values
-        return values | {"path": str(here.resolve())}
+        found = {name: values[name] for name in ("path", "labels") if values[name] not in (None, "digits")}
+        there = {name: Path(path).expanduser() for name, path in found.items()}
+        roots = {"root": ",".join(str(folder.resolve()) for folder in folders(values["root"])) or None}
+        # A name on the hub stays one.
+        return values | {name: str(place.resolve()) for name, place in there.items() if place.exists()} | roots
 
     return {"data": absolute(to_dict(data)), "eval_data": absolute(to_dict(judged_on))}

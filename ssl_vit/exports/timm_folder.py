@@ -13,6 +13,7 @@ import safetensors.torch
 import torch
 from jaxtyping import Float
 
+from ssl_vit.configs import networks
 from ssl_vit.configs.presets import PRESETS, Preset, for_side
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically, write_bytes_atomically
@@ -82,6 +83,16 @@ class Exported(NamedTuple):
         """That of its pre-training; the one for an input of ``size`` pixels where none is on record."""
         known = self.about.get("preset") or made_with(self.folder).get("preset")
         return PRESETS.get(str(known)) or for_side(size)
+
+
+def network_words(exported: Exported) -> str:
+    """The network of an exported folder, as people read it.
+
+    Args:
+        exported: What was loaded.
+    """
+    config = json.loads((exported.folder / "config.json").read_text())
+    return networks.in_words(config["architecture"], config.get("model_args", {}), exported.size)
 
 
 def stored(weight: torch.Tensor) -> torch.Tensor:

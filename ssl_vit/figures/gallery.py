@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
-from ssl_vit.core.files import write_atomically
+from ssl_vit.core.files import write_atomically, write_bytes_atomically
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loading.loader import chosen_images
 from ssl_vit.evaluation.features import Features
@@ -142,7 +141,7 @@ def _looked_into(gallery: _Gallery, key: str, start: Start) -> Iterator[Entry]:
     exported, backbone, test = start.exported, start.exported.backbone, gallery.test
     drawn, path = exported.folder.parent / "figures" / "reconstructions.png", gallery.path(key, "reconstructions")
     if drawn.exists():
-        shutil.copyfile(drawn, path)
+        write_bytes_atomically(path, drawn.read_bytes())
         yield _entry(path, key, "Reconstructions", _RECONSTRUCTIONS)
     chosen = spread_over_classes(test.truth, _LOOKED_INTO)
     batch, _ = chosen_images(test, chosen, next(backbone.parameters()).device)

@@ -9,11 +9,12 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 
+from ssl_vit.core.text import shortened
 from ssl_vit.data.images import ImageSet
 from ssl_vit.evaluation.features import Features
 from ssl_vit.figures.panels import LINE, RIGHT, WRONG, sheet
 from ssl_vit.figures.pixels import colouring, cut, thumbnails
-from ssl_vit.figures.words import class_names, drawable, shortened
+from ssl_vit.figures.words import class_names, drawable
 
 _LETTERS = 16  # that fit under a panel
 _LEGENDS = {

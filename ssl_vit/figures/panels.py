@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import textwrap
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from matplotlib.patches import Rectangle
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
+from ssl_vit.core.files import write_bytes_atomically
 from ssl_vit.figures.words import drawable
 
 LINE, MUTED = "#1a1a1a", "#6b6b6b"
@@ -86,10 +88,11 @@ class Sheet:
         beside.spines[:].set_visible(False)
 
     def save(self, path: Path) -> None:
-        """Writes the PNG."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.figure.savefig(path, facecolor="white")
+        """Writes the PNG, whole or not at all."""
+        file = io.BytesIO()
+        self.figure.savefig(file, facecolor="white")
         plt.close(self.figure)
+        write_bytes_atomically(path, file.getvalue())
 
 
 def sheet(

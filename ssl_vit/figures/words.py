@@ -9,6 +9,8 @@ from functools import cache
 
 from matplotlib import font_manager
 
+from ssl_vit.core.text import shortened
+
 
 @cache
 def _letters() -> frozenset[int]:
@@ -19,14 +21,6 @@ def drawable(text: str) -> str:
     """On one line, with a question mark for what the pictures' font has no letter for."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return "".join(c if ord(c) in _letters() else "?" for c in line)
-
-
-def shortened(text: str, most: int) -> str:
-    """At most so many letters: names of files and classes often differ at their end, so the middle goes."""
-    if len(text) <= most:
-        return text
-    end = (most - 1) // 2
-    return f"{text[: most - 1 - end].rstrip()}…{text[len(text) - end :].lstrip()}"
 
 
 def class_names(classes: Sequence[str], most: int = 16) -> list[str]:

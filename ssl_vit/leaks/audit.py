@@ -1,23 +1,23 @@
 """The leak guard: test images that training or pre-training sees, as they are, as copies, or through their relatives.
 
-Every image of pool, training and test set is decoded once. Compared are the rows they come from (the same image), their
-decoded pixels (exact copies), what they look like (``duplicates``: near copies, also mirrored, resized, encoded again,
-brighter or darker; cut, turned or recoloured ones are not looked for), and groups where they are known.
+What a verdict shows of them. Test images in pool and training set are found as ``matching`` finds them; inside each set
+exact and near duplicates are, and groups where they are known.
 """
 
 from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from PIL import Image
 
 from ssl_vit.configs import PoolConfig
+from ssl_vit.configs.data import OnLeak
 from ssl_vit.core.dist import meet, rank_and_world
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.notices import say_once
@@ -25,6 +25,7 @@ from ssl_vit.data.decoding.decode import decode
 from ssl_vit.data.decoding.formats import Pixels
 from ssl_vit.data.decoding.visible import visible
 from ssl_vit.data.images import ImageSet
+from ssl_vit.leaks.guard import Omission
 from ssl_vit.leaks.relations import SETS, Finding, Kind, Twin, counted, relations
 
 _CPU = torch.device("cpu")
@@ -75,8 +76,10 @@ class Audit:
     """Positions of all test images that any leak concerns."""
     affected_images: tuple[str, ...]
     """Where these are."""
-    on_leak: Literal["stop", "warn"]
+    on_leak: OnLeak
     transductive: bool
+    left_out: tuple[str, ...] = ()
+    """What was left out before, in sentences."""
 
     @property
     def leaks(self) -> tuple[Finding, ...]:
@@ -87,7 +90,7 @@ class Audit:
         """What can be done about the leaks; empty without any."""
         told = self._told()
         found = {
-            "remove them from one side": bool(told),
+            "have copies left out with --data.on_leak drop": any(f.kind != "group" for f in told),
             "name no test split, so that one is made which keeps groups together": any(f.kind == "group" for f in told),
             "declare pre-training on test images with --data.transductive true": any(f.of == "pool" for f in told),
         }
@@ -110,7 +113,7 @@ class Audit:
 
     def sentences(self) -> list[str]:
         """Every finding in words, and what was not compared."""
-        found = [f.sentence() for f in self.findings]
+        found = [f"{sentence}." for sentence in self.left_out] + [f.sentence() for f in self.findings]
         found = found or [f"No copies or near copies were found among {self.images['different']:,} images."]
         if self.unreadable:
             found.append(f"{counted(len(self.unreadable), 'image')} could not be read and compared.")
@@ -131,6 +134,7 @@ def guard(
     cfg: PoolConfig,
     device: torch.device = _CPU,
     keep: Callable[[Audit], Path | None] | None = None,
+    omissions: Sequence[Omission] = (),
 ) -> Audit:
     """Looks for leaks before anything is trained, prints what it found, and stops where test images leak.
 
@@ -143,37 +147,44 @@ def guard(
         cfg: What to do about leaks, and how many processes decode.
         device: Through which processes exchange what they saw.
         keep: Writes down what was found, before anything stops, and returns a file that shows the leaks, if any does.
+        omissions: What was left out of pool and training images before.
 
     Raises:
-        UserError: For a leak, with ``--data.on_leak stop``.
+        UserError: For a leak, unless ``--data.on_leak warn``: ``drop`` cannot leave relatives out.
     """
-    found = audit(pool, train, test, cfg, device)
+    found = audit(pool, train, test, cfg, device, omissions)
     if rank_and_world()[0] == 0:
-        for sentence in found.sentences():
+        for sentence in found.sentences()[len(found.left_out) :]:
             print(f"leak guard      {sentence}", flush=True)
     where = keep(found) if keep else None
     meet()  # the first process that fails ends the others, perhaps while they write
     if found.leaks:
         message = found.complaint(where)
-        if cfg.on_leak == "stop":
+        if cfg.on_leak != "warn":
             raise UserError(message + ", or go on with --data.on_leak warn")
         say_once(f"warning: {message}")
     return found
 
 
 def audit(
-    pool: ImageSet | None, train: ImageSet, test: ImageSet, cfg: PoolConfig, device: torch.device = _CPU
+    pool: ImageSet | None,
+    train: ImageSet,
+    test: ImageSet,
+    cfg: PoolConfig,
+    device: torch.device = _CPU,
+    omissions: Sequence[Omission] = (),
 ) -> Audit:
     """Compares every image with every other (every process must call it); what is given is as for ``guard``."""
     sets = {name: images for name, images in (("pool", pool), ("train", train), ("test", test)) if images is not None}
-    findings, seen = relations(sets, cfg.workers, device, transductive=cfg.transductive)
+    apart = () if cfg.on_leak != "drop" else ("train",) if cfg.transductive else ("train", "pool")
+    findings, seen = relations(sets, cfg.workers, device, transductive=cfg.transductive, kept_apart=apart)
     leaks, others = (_examples(sets, [f for f in findings if f.leak is leak]) for leak in (True, False))
     examples = (leaks[:_LEAKS] + others + leaks[_LEAKS:])[:_EXAMPLES]
     affected = sorted({i for f in findings if f.leak for i in f.test})
     return Audit(
         {**{name: len(images) for name, images in sets.items()}, "different": len(seen.code)}, seen.unreadable,
         tuple(findings), tuple(_example(sets, *pair) for pair in examples), tuple(affected),
-        tuple(test.where(i) for i in affected), cfg.on_leak, cfg.transductive,
+        tuple(test.where(i) for i in affected), cfg.on_leak, cfg.transductive, tuple(o.sentence() for o in omissions),
     )  # fmt: skip
 
 

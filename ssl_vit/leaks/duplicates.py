@@ -1,60 +1,68 @@
-"""Images that are copies of one another, found by what they look like: thumbnails, perceptual hashes, a search.
+"""Images that are copies of one another, found by what they look like: thumbnails, a search, a decision.
 
-A perceptual hash is the signs of an image's 63 lowest cosine frequencies (Zauner 2010, "Implementation and benchmarking
-of perceptual image hash functions"). Images whose hashes differ in few bits are candidates; their thumbnails decide,
-together with the collection. How many pairs as near as one chance would give follows from the distances of images to
-their neighbours: handwritten digits are alike without being copies.
+The search looks through flips and turns, inversion, cuts and borders (``registering``). What is found decides together
+with the collection: how many pairs as near as one chance would give follows from the distances of images to their
+neighbours, so handwritten digits are alike without being copies, and so are blank tiles and pieces of one texture.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int, UInt8, UInt64
+import torch
+from jaxtyping import Bool, Float, Int, UInt8
 from PIL import Image
-from scipy.fft import dctn
 
 from ssl_vit.data.decoding.formats import Pixels
+from ssl_vit.leaks.registering import (
+    CENTRE,
+    INSIDE,
+    SIDE,
+    TURNS,
+    Registered,
+    Ways,
+    best_ways,
+    described,
+    register,
+    resemblance,
+)
 
-SIDE = 32
-"""Side of a thumbnail in pixels."""
-CHANGES = ("", "mirrored")
-"""What a copy may have gone through beside small changes: nothing, or left and right exchanged."""
-RADIUS = 9
-"""Hashes of candidates differ in at most this many of 63 bits."""
-FARTHEST = 0.4
-"""Thumbnails of near duplicates differ by at most this share of an image's own contrast."""
-BY_CHANCE = 0.5
-"""Near duplicates are so near that chance would give fewer such pairs than this in the whole collection."""
+FARTHEST = 0.45
+"""Near copies differ by at most this share of their contrast, in register."""
+BY_CHANCE = 5e-4
+"""Near copies are so near that chance would give fewer such pairs than this in all that are compared."""
 
 _LEVELS = 28.0  # grey levels of a stored thumbnail per standard deviation of its own
 _FLAT = 0.5  # standard deviation in levels of the file below which an image shows nothing
-_BITS = (13, 13, 13, 12, 12)  # parts of a hash; of five parts one differs in at most a bit where all do in nine
 _CROWD = 2000  # images that stand for all others
-_NEIGHBOURS = 40  # of the crowd that show how near others are anyway
+_NEIGHBOURS = (40, 24)  # of the crowd that show how near others are anyway: as they lie, in register
+_LIKELY = 48  # of the crowd that are brought into register to find these
 _COPIES = 10  # of them that may be copies as well
 _FEWEST = 12  # images of which it can be told how near they are anyway
-_SAMPLE = 256  # images whose surroundings stand for all
-_PRIOR = 10  # neighbours that the whole collection's dimension counts as much as
-_BLOCK = 2**21  # candidates in work at a time
-_MOST = 200  # candidates of an image
-_PAIRS = 2**13  # thumbnails compared at a time
+_SAMPLE = (256, 16)  # images whose surroundings stand for all: as they lie, in register
+_PRIOR = (10, 15)  # neighbours that the whole collection's dimension counts as much as: as they lie, in register
+_MOST = 128  # copies of an image that are looked for
+_AT_ONCE = 4  # of them; more where any of these is one
+_ALIKE = 0.4  # cosine below which nothing is brought into register
+_CUT = 0.04  # share of a side by which a picture counts as cut or shifted
+_ITSELF = 1 - 1e-5  # cosine above which a neighbour is the image itself, or tells as little
+_ROWS, _COLUMNS = 1024, 2048  # images compared at a time
+_MANY = 2e9  # pairs above which cuts and borders are not looked for
 
 
 class Pairs(NamedTuple):
     """Near duplicates, every pair once."""
 
     first: Int[np.ndarray, " p"]
-    """Places of the images; always before ``second``."""
+    """Places of the images."""
     second: Int[np.ndarray, " p"]
-    change: Int[np.ndarray, " p"]
-    """Which of ``CHANGES`` makes one of the other."""
+    """In one collection always after ``first``."""
+    change: list[str]
+    """What makes one of the other, in words; empty where nothing but small changes."""
     distance: Float[np.ndarray, " p"]
-    """Root mean square difference of the thumbnails as a share of their contrast: 0 is the same picture, and two that
-    have nothing in common are at 1.41."""
+    """Root mean square difference of what both show as a share of its contrast, fine structure weighing as much as
+    coarse: 0 is the same picture, and two that have nothing in common are at 1.41."""
 
 
 def thumbnail(pixels: Pixels) -> UInt8[np.ndarray, "32 32"] | None:
@@ -85,166 +93,184 @@ def _reduced(plane: Float[np.ndarray, "H W"]) -> Float[np.ndarray, "32 32"]:
     return np.asarray(Image.fromarray(plane).resize((SIDE, SIDE), Image.Resampling.BILINEAR))
 
 
-def hashes(thumbnails: UInt8[np.ndarray, "n 32 32"]) -> UInt64[np.ndarray, " n"]:
-    """The signs of every thumbnail's 63 lowest frequencies."""
-    found, weights = np.empty(len(thumbnails), dtype=np.uint64), np.uint64(1) << np.arange(63, dtype=np.uint64)
-    for start in range(0, len(thumbnails), _PAIRS):
-        part = thumbnails[start : start + _PAIRS].astype(np.float32) - 128
-        low = np.asarray(dctn(part, axes=(1, 2)))[:, :8, :8].reshape(-1, 64)[:, 1:]
-        found[start : start + _PAIRS] = ((low > 0) * weights).sum(axis=1, dtype=np.uint64)
-    return found
-
-
-def mirrored(found: UInt64[np.ndarray, " n"]) -> UInt64[np.ndarray, " n"]:
-    """The hashes of the same images with left and right exchanged: odd frequencies across change their sign."""
-    odd = sum(1 << (8 * y + x - 1) for y in range(8) for x in (1, 3, 5, 7))
-    return found ^ np.uint64(odd)
-
-
-def candidates(
-    stored: UInt64[np.ndarray, " n"], asked: UInt64[np.ndarray, " n"], radius: int = RADIUS, most: int = 2**40
-) -> Iterator[tuple[Int[np.ndarray, " p"], Int[np.ndarray, " p"]]]:
-    """Places i < j, every pair once, where ``stored[i]`` and ``asked[j]`` differ in few bits.
-
-    Nine differing bits in five parts leave one part with at most one of them, so only images are compared that agree in
-    a part but for one bit (multi-index hashing, Norouzi et al. 2012).
-
-    Args:
-        stored: 63-bit hashes.
-        asked: As many.
-        radius: Bits that may differ, at most 9.
-        most: So many i are looked for of every j, so that an endless film of one scene takes no endless time.
-    """
-    assert radius < 2 * len(_BITS)
-    found = np.zeros(len(asked), dtype=np.int64)
-    shifts = [np.uint64(sum(_BITS[:part])) for part in range(len(_BITS))]
-    masks = [np.uint64(2**bits - 1) << shift for bits, shift in zip(_BITS, shifts, strict=True)]
-    for part, bits in enumerate(_BITS):
-        keys, wanted = (((h & masks[part]) >> shifts[part]).astype(np.int64) for h in (stored, asked))
-        order = np.argsort(keys, kind="stable")
-        length = np.bincount(keys, minlength=2**bits)
-        start = np.cumsum(length) - length
-        for flip in (0, *(1 << b for b in range(bits))):
-            bucket = wanted ^ flip
-            for second, place in _places(start[bucket], np.where(found < most, length[bucket], 0)):
-                first = order[place]
-                near = (np.bitwise_count(stored[first] ^ asked[second]) <= radius) & (first < second)
-                first, second = first[near], second[near]
-                for mask in masks[:part]:  # what agrees in an earlier part has been found there
-                    new = np.bitwise_count((stored[first] ^ asked[second]) & mask) > 1
-                    first, second = first[new], second[new]
-                rank = np.arange(len(second)) - np.searchsorted(second, second)  # second is ascending
-                few = rank < most - found[second]
-                found += np.bincount(second[few], minlength=len(found))
-                yield first[few], second[few]
-
-
-def _places(
-    start: Int[np.ndarray, " n"], length: Int[np.ndarray, " n"]
-) -> Iterator[tuple[Int[np.ndarray, " p"], Int[np.ndarray, " p"]]]:
-    """Every j beside each of ``start[j]`` to ``start[j] + length[j] - 1``, ascending, some millions at a time."""
-    total, done = np.cumsum(length), 0
-    while done < len(length):
-        upto = max(done + 1, int(np.searchsorted(total, total[done] - length[done] + _BLOCK, side="right")))
-        many = length[done:upto]
-        offset = np.repeat(start[done:upto] - (np.cumsum(many) - many), many)
-        yield np.repeat(np.arange(done, upto), many), offset + np.arange(len(offset))
-        done = upto
-
-
 def near_duplicates(thumbnails: UInt8[np.ndarray, "n 32 32"]) -> Pairs:
-    """All pairs of images that look alike, and much more so than images of this collection do anyway.
+    """All pairs of one collection that look alike, and much more so than its images do anyway.
 
-    ``thumbnails`` are of all that show anything, of exact duplicates only one.
-    """
-    found = hashes(thumbnails)
-    none = np.empty(0, dtype=np.int64)
-    parts = [Pairs(none, none, none, none.astype(np.float32))]
-    for change, asked in enumerate((found, mirrored(found))):
-        for first, second in candidates(found, asked, most=_MOST):
-            distance = distances(thumbnails, first, second, change)
-            near = distance <= FARTHEST
-            parts.append(Pairs(first[near], second[near], np.full(int(near.sum()), change), distance[near]))
-    pairs = Pairs(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-    nearest = np.argsort(pairs.distance, kind="stable")  # of what was found of a pair
-    once = np.unique(pairs.first[nearest] * len(found) + pairs.second[nearest], return_index=True)[1]
-    pairs = Pairs(*(column[nearest[once]] for column in pairs))
-    involved, place = np.unique(np.concatenate([pairs.first, pairs.second]), return_inverse=True)
-    scale, dimension = surroundings(thumbnails, involved)
-    share = (pairs.distance / scale[place].reshape(2, -1)) ** dimension[place].reshape(2, -1)
-    chance = share.max(axis=0, initial=0) * len(thumbnails) ** 2 / 2
-    return Pairs(*(column[chance < BY_CHANCE] for column in pairs))
-
-
-def _standard(thumbnails: UInt8[np.ndarray, "n 32 32"]) -> Float[np.ndarray, "n 1024"]:
-    """Rows of mean 0 and length 1."""
-    rows = thumbnails.reshape(len(thumbnails), -1).astype(np.float32)
-    rows -= rows.mean(axis=1, keepdims=True)
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
-
-
-def distances(
-    thumbnails: UInt8[np.ndarray, "n 32 32"], first: Int[np.ndarray, " p"], second: Int[np.ndarray, " p"], change: int
-) -> Float[np.ndarray, " p"]:
-    """How far apart the thumbnails of some pairs are, as ``Pairs.distance``."""
-    found = np.empty(len(first), dtype=np.float32)
-    for start in range(0, len(first), _PAIRS):
-        part = slice(start, start + _PAIRS)
-        other = thumbnails[second[part]]
-        one = _standard(thumbnails[first[part]])
-        alike = np.einsum("pd,pd->p", one, _standard(other[:, :, ::-1] if change else other))
-        found[part] = np.sqrt(np.maximum(0, 2 - 2 * alike))
-    return found
-
-
-def surroundings(
-    thumbnails: UInt8[np.ndarray, "n 32 32"], involved: Int[np.ndarray, " m"]
-) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
-    """How densely other images lie around some: the share of all within a distance r is (r / scale) ** dimension.
-
-    The dimension is Levina and Bickel's (2004), from the distances to the nearest of a crowd that stands for all. The
-    very nearest may be copies, so of them it is only taken that they are nearer than the others; and because neighbours
-    are few, each image's own is drawn towards that of the whole collection.
+    Flips, turns and inversion are looked through; cuts and borders are not, as this is of every pair.
 
     Args:
-        thumbnails: Of all images.
-        involved: Places of the images to ask about.
-
-    Returns:
-        Scale and dimension; an infinite scale where there are too few images to tell.
+        thumbnails: Of all that show anything, of exact duplicates only one.
     """
-    crowd = _spread(len(thumbnails), _CROWD)
-    if len(crowd) < _FEWEST:
-        return np.full(len(involved), math.inf, dtype=np.float32), np.ones(len(involved), dtype=np.float32)
-    neighbours = min(_NEIGHBOURS, len(crowd) - 1)
-    copies = min(_COPIES, neighbours // 2)
-    free = neighbours - copies - 1
-    _, logs = _spacing(thumbnails, _spread(len(thumbnails), _SAMPLE), crowd, neighbours, copies)
-    reach, own = _spacing(thumbnails, involved, crowd, neighbours, copies)
-    dimension = (free + _PRIOR) / np.maximum(own + _PRIOR * logs.mean() / free, 1e-6)
-    return reach * (neighbours / len(crowd)) ** (-1 / dimension), dimension
+    return _found(thumbnails, thumbnails, within=True, windows=False)
+
+
+def near_copies(asked: UInt8[np.ndarray, "n 32 32"], stored: UInt8[np.ndarray, "m 32 32"]) -> Pairs:
+    """All pairs of an image (``first``) and a copy of it in another collection (``second``), as ``near_duplicates``.
+
+    Cuts, borders and shifts are looked through, too, unless there are more than two thousand million pairs.
+    """
+    return _found(asked, stored, within=False, windows=len(asked) * len(stored) <= _MANY)
+
+
+def _found(asked: np.ndarray, stored: np.ndarray, *, within: bool, windows: bool) -> Pairs:
+    place = _nearest(asked, stored, within=within, windows=windows)
+    crowd = _Crowd(asked if within else np.concatenate([asked, stored]), windows=windows)
+    pairs = len(asked) * len(stored) / (1 + within)
+    limits = [[np.full(len(images), np.nan, dtype=np.float32) for images in (asked, stored)] for _ in range(2)]
+    none = np.empty(0, dtype=np.int64)
+    parts = [Pairs(none, none, [], none.astype(np.float32))]
+    left = np.arange(len(asked))  # images of which more copies are looked for
+    for start in range(0, place.shape[1], _AT_ONCE):
+        chosen = place[left, start : start + _AT_ONCE]
+        first, second = np.repeat(left, chosen.shape[1]), chosen.reshape(-1)
+        first, second = first[second >= 0], second[second >= 0]
+        if not len(first):
+            break
+        ways = best_ways(asked[first], stored[second], windows=windows)
+        found = register(asked[first], stored[second], ways)
+        distance = np.sqrt(np.maximum(0, 2 - 2 * found.score))
+        near, whole = distance <= FARTHEST, _compared_whole(ways, found)
+        # Nearer than neighbours as they lie, and, which takes longer to know, than neighbours in register.
+        for closely, known in enumerate(limits):
+            for images, places, limit, counts in zip((asked, stored), (first, second), known, whole, strict=True):
+                new = np.unique(places[near & counts])
+                new = new[np.isnan(limit[new])]
+                limit[new] = crowd.limits(images[new], pairs, closely=bool(closely))
+                near &= ~counts | (distance <= limit[places])
+        kept = np.flatnonzero(near)
+        words = [_words(ways, found, p) for p in kept.tolist()]
+        parts.append(Pairs(first[kept], second[kept], words, distance[kept]))
+        left = np.unique(first[kept])
+    first, second, distance = (np.concatenate([getattr(part, name) for part in parts]) for name in _NUMBERS)
+    words = [words for part in parts for words in part.change]
+    if within:  # both may have found each other
+        first, second = np.minimum(first, second), np.maximum(first, second)
+    once = np.unique(first * max(1, len(stored)) + second, return_index=True)[1]
+    return Pairs(first[once], second[once], [words[p] for p in once], distance[once])
+
+
+_NUMBERS = ("first", "second", "distance")
+
+
+def _compared_whole(ways: Ways, found: Registered) -> tuple[Bool[np.ndarray, " p"], Bool[np.ndarray, " p"]]:
+    """Of which picture others may have a window that looks like it by chance: the whole one, or both.
+
+    Where neither is a window of the other, it matters for both.
+    """
+    start, end = found.start, found.start + found.length
+    inside = ((start > -_CUT) & (end < 1 + _CUT)).all(axis=1) & (found.length < 1 - _CUT).any(axis=1)
+    outside = ((start < _CUT) & (end > 1 - _CUT)).all(axis=1) & (found.length > 1 + _CUT).any(axis=1)
+    through, whole = ~inside | outside, ~outside | inside
+    swapped = ways.side == 1
+    return np.where(swapped, whole, through), np.where(swapped, through, whole)
+
+
+def _words(ways: Ways, found: Registered, p: int) -> str:
+    """What makes one picture of a pair of the other."""
+    cut = np.abs(found.length[p] - 1).max() > _CUT
+    moved = not cut and np.abs(found.start[p]).max() > _CUT
+    turn = int(ways.turn[p])
+    if ways.side[p] == 1:  # that of the first is told as the second's
+        turn = {5: 6, 6: 5}.get(turn, turn)
+    told = (TURNS[turn], "inverted" if ways.inverted[p] else "", "cut or with a border" if cut else "")
+    return ", ".join(filter(None, (*told, "shifted" if moved else "")))
+
+
+def _nearest(asked: np.ndarray, stored: np.ndarray, *, within: bool, windows: bool) -> Int[np.ndarray, "n k"]:
+    """Places of the images that every one resembles most, the most first; -1 where it resembles none."""
+    parts = [np.empty((0, min(_MOST, len(stored))), dtype=np.int64)]
+    for row in range(0, len(asked), _ROWS):
+        own = described(asked[row : row + _ROWS], windows=windows)
+        best, place = torch.zeros((len(own), 0)), torch.zeros((len(own), 0), dtype=torch.int64)
+        for start in range(0, len(stored), _COLUMNS):
+            others = described(stored[start : start + _COLUMNS], windows=windows)
+            alike, numbers = _compared(own, others), torch.arange(start, start + len(others)).expand(len(own), -1)
+            if within:
+                alike[numbers == torch.arange(row, row + len(own))[:, None]] = 0  # itself
+            both = torch.cat([best, alike], 1)
+            best, which = both.topk(min(_MOST, both.shape[1]), 1)
+            place = torch.cat([place, numbers], 1).gather(1, which)
+        parts.append(torch.where(best > _ALIKE, place, -1).numpy())
+    return np.concatenate(parts)
+
+
+def _compared(one: torch.Tensor, two: torch.Tensor) -> torch.Tensor:
+    """Cosines [n, m] of pictures given by their windows.
+
+    Either whole with all windows of the other, and the middle of one with windows of the other.
+    """
+    found = resemblance(one, two[:, 0])
+    if one.shape[1] == 1:
+        return found
+    torch.maximum(found, resemblance(two[:, 1:], one[:, 0]).T, out=found)
+    return torch.maximum(found, resemblance(one[:, INSIDE], two[:, CENTRE]), out=found)
+
+
+class _Crowd:
+    """Images that stand for all, and how densely they lie around others.
+
+    The share of all within a distance r of an image is (r / scale) ** dimension. The dimension is Levina and Bickel's
+    (2004), from the distances to the nearest of the crowd. The very nearest may be copies, so of them it is only taken
+    that they are nearer than the others; and because neighbours are few, each image's own is drawn towards that of the
+    whole collection. Register takes from unlike pictures, too, what sets them apart: any blob lies on any other.
+    """
+
+    def __init__(self, thumbnails: UInt8[np.ndarray, "n 32 32"], *, windows: bool) -> None:
+        self.thumbnails, self.windows = thumbnails[_spread(len(thumbnails), _CROWD)], windows
+        self.others = described(self.thumbnails, windows=windows)
+        self.usual: dict[bool, float] = {}
+        """Mean of the logarithms by which a sample's neighbours are nearer than the last, all of an image together."""
+
+    def limits(self, asked: UInt8[np.ndarray, "m 32 32"], pairs: float, *, closely: bool) -> Float[np.ndarray, " m"]:
+        """The distance within which chance gives fewer than ``BY_CHANCE`` of so many pairs, at most ``FARTHEST``.
+
+        Args:
+            asked: Images.
+            pairs: How many are compared.
+            closely: Whether neighbours are brought into register.
+        """
+        if len(self.thumbnails) < _FEWEST or not len(asked):
+            return np.full(len(asked), FARTHEST, dtype=np.float32)
+        if closely not in self.usual:
+            sample = self.thumbnails[_spread(len(self.thumbnails), _SAMPLE[closely])]
+            self.usual[closely] = float(self._spacing(sample, closely)[1].mean())
+        neighbours, copies = self._counts(closely)
+        free = neighbours - copies - 1
+        reach, logs = self._spacing(asked, closely)
+        prior = _PRIOR[closely]
+        dimension = (free + prior) / np.maximum(logs + prior * self.usual[closely] / free, 1e-6)
+        chance = BY_CHANCE / (pairs * neighbours / len(self.thumbnails))
+        return np.minimum(reach * np.minimum(chance, 1) ** (1 / dimension), FARTHEST)
+
+    def _counts(self, closely: bool) -> tuple[int, int]:
+        """How many neighbours tell, and how many of them may be copies."""
+        neighbours = min(_NEIGHBOURS[closely], len(self.thumbnails) - 1)
+        return neighbours, min(_COPIES, neighbours // 2)
+
+    def _spacing(self, asked: np.ndarray, closely: bool) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
+        """The distance of each image's last neighbour, and the sum of log(this / the others' distances).
+
+        The nearest ``copies`` count as being where the first after them is.
+        """
+        reach, logs = np.empty((2, len(asked)), dtype=np.float32)
+        neighbours, copies = self._counts(closely)
+        likely = min(_LIKELY, len(self.thumbnails) - 1) if closely else neighbours
+        for start in range(0, len(asked), _ROWS):
+            part = asked[start : start + _ROWS]
+            own = described(part, windows=closely and self.windows)
+            alike = _compared(own, self.others) if closely else resemblance(self.others, own[:, 0]).T
+            alike[alike > _ITSELF] = -1
+            score, place = alike.topk(likely, 1)
+            if closely:
+                first, second = np.repeat(part, likely, axis=0), self.thumbnails[place.flatten().numpy()]
+                found = register(first, second, best_ways(first, second, windows=self.windows)).score
+                score = torch.where(score < 0, score, torch.from_numpy(found).view(score.shape))
+            away = np.sqrt(np.maximum(2 - 2 * score.topk(neighbours, 1)[0].numpy(), 1e-6))
+            log = np.log(away[:, -1:] / away[:, copies:-1])
+            reach[start : start + _ROWS], logs[start : start + _ROWS] = away[:, -1], log.sum(1) + copies * log[:, 0]
+        return reach, logs
 
 
 def _spread(count: int, most: int) -> Int[np.ndarray, " m"]:
     """Up to so many of the numbers below ``count``, evenly spaced."""
     return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
-
-
-def _spacing(
-    thumbnails: np.ndarray, which: np.ndarray, crowd: np.ndarray, neighbours: int, copies: int
-) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
-    """The distance of each image's last neighbour in the crowd, and the sum of log(this / the others' distances).
-
-    The nearest ``copies`` count as being where the first after them is.
-    """
-    others = _standard(thumbnails[crowd])
-    reach, logs = np.empty((2, len(which)), dtype=np.float32)
-    for start in range(0, len(which), _PAIRS):
-        part = slice(start, start + _PAIRS)
-        alike = _standard(thumbnails[which[part]]) @ others.T
-        alike[which[part, None] == crowd] = -1  # itself
-        away = np.sqrt(np.maximum(2 - 2 * np.partition(alike, -neighbours, axis=1)[:, -neighbours:], 1e-6))
-        away.sort(axis=1)
-        log = np.log(away[:, -1:] / away[:, copies:-1])
-        reach[part], logs[part] = away[:, -1], log.sum(axis=1) + copies * log[:, 0]
-    return reach, logs

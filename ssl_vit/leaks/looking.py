@@ -1,4 +1,4 @@
-"""Looks at every image of some sets once: which are shared, which have equal pixels, which look alike."""
+"""Looks at every image of some sets once: which are shared, which have equal pixels, what they look like."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from ssl_vit.data.decoding.decode import decode
 from ssl_vit.data.decoding.formats import Format, Unreadable
 from ssl_vit.data.images import ImageSet, Sizes
 from ssl_vit.data.loading.workers import in_processes, loader_processes
-from ssl_vit.leaks.duplicates import SIDE, Pairs, near_duplicates, thumbnail
+from ssl_vit.leaks.duplicates import thumbnail
+from ssl_vit.leaks.registering import SIDE
 
 _AT_ONCE = 32  # images that a loader process looks at before it reports
 _LARGE = 512  # pixels of the median short side above which images are decoded to a canvas
@@ -41,12 +42,19 @@ class Seen(NamedTuple):
     """What was seen of every image."""
 
     code: Int[np.ndarray, " r"]
-    """Number of its pixels: exact copies share it; unreadable images have one of their own."""
+    """Number of its pixels: exact copies share it. Unreadable images have one of their own, and images of one level
+    only, which are all alike."""
     file: Int[np.ndarray, " r"]
     """Number of its bytes; -1 where it is no file."""
-    near: Pairs
-    """Codes that look alike."""
+    thumbnails: UInt8[np.ndarray, "c 32 32"]
+    """Of the first codes; zeros where one shows nothing. Later codes are of images that cannot be read."""
     unreadable: tuple[str, ...]
+
+    def shown(self, which: Bool[np.ndarray, " r"]) -> Int[np.ndarray, " s"]:
+        """Codes of some images, those of them that show something."""
+        codes = np.unique(self.code[which])
+        codes = codes[codes < len(self.thumbnails)]
+        return codes[self.thumbnails[codes].any(axis=(1, 2))]
 
 
 def number_rows(sets: dict[str, ImageSet]) -> Rows:
@@ -122,7 +130,9 @@ class _Looking(Dataset[_Report]):
                 continue
             good.append(number)
             file = bytes(_CODE) if isinstance(raw, np.ndarray) else _hash(*((raw,) if isinstance(raw, bytes) else raw))
-            codes.append(np.frombuffer(_hash(str((size, pixels.shape)).encode(), pixels) + file, np.uint8))
+            empty = bool((pixels == pixels[:, :1, :1]).all())
+            own = f"{wanted[0]} {number}" if empty else str((size, pixels.shape))
+            codes.append(np.frombuffer(_hash(own.encode(), pixels) + file, np.uint8))
             small = thumbnail(pixels)
             thumbnails.append(np.zeros((SIDE, SIDE), np.uint8) if small is None else small)
         return _Report(
@@ -164,7 +174,4 @@ def look(sets: dict[str, ImageSet], rows: Rows, workers: int | None, device: tor
     code[number] = of
     file = np.full(len(new), -1)
     file[number] = np.where(codes[:, _CODE:].any(axis=1), np.unique(files, return_inverse=True)[1], -1)
-    shows = np.flatnonzero(thumbnails[first].any(axis=(1, 2)))
-    near = near_duplicates(thumbnails[first[shows]])
-    near = near._replace(first=shows[near.first], second=shows[near.second])
-    return Seen(code, file, near, tuple(unreadable))
+    return Seen(code, file, thumbnails[first], tuple(unreadable))

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool
 
 from ssl_vit.data.images import ImageSet
-from ssl_vit.leaks.duplicates import CHANGES
+from ssl_vit.leaks.duplicates import near_duplicates
 from ssl_vit.leaks.looking import Seen, look, number_rows
+from ssl_vit.leaks.matching import How, Match, matches
+
+T = TypeVar("T")
 
 Kind = Literal["same", "exact", "near", "group"]
 
@@ -29,7 +31,7 @@ class Twin(NamedTuple):
     distance: float | None = None
     """Of exact copies 0, of near ones the share of the contrast in which thumbnails differ."""
     change: str = ""
-    """What else was done to one of the two, as ``duplicates.CHANGES`` names it."""
+    """What else was done to one of the two, in words."""
     same_file: bool | None = None
     """Whether exact copies of files agree byte by byte."""
 
@@ -42,7 +44,7 @@ class Finding:
     between: str
     """``test-train``, ``test-pool``, ``within test``, ``within train`` or ``within pool``."""
     pairs: int
-    """Pairs of images; of kind ``group`` the groups on both sides."""
+    """Pairs of images, of two sets as ``matching.matches`` gives them; of kind ``group`` the groups on both sides."""
     images: int
     """Test images concerned; inside one set all images that have a twin there."""
     total: int
@@ -78,57 +80,107 @@ def counted(count: int, what: str) -> str:
 
 
 def relations(
-    sets: dict[str, ImageSet], workers: int | None, device: torch.device, *, transductive: bool
+    sets: dict[str, ImageSet],
+    workers: int | None,
+    device: torch.device,
+    *,
+    transductive: bool,
+    kept_apart: Collection[str],
 ) -> tuple[list[Finding], Seen]:
     """Compares every image of some sets with every other (every process must call it).
 
-    The sets are at least train and test. Test images in a pool are no leak where they are declared (``transductive``).
+    Args:
+        sets: At least train and test.
+        workers: Processes that decode; None chooses.
+        device: Through which processes exchange what they saw.
+        transductive: Whether test images in the pool are declared, and so no leak.
+        kept_apart: Sets without images that show test images, because these were left out.
     """
     compared, found = _Compared(sets, workers, device), list[Finding]()
-    for names in [("test", n) for n in ("train", "pool")] + [(n, n) for n in ("test", "train", "pool")]:
-        within = names[0] == names[1]
-        between = f"within {names[0]}" if within else "-".join(names)
-        leak = not within and not (transductive and names[1] == "pool")
-        for kind, pairs, rows, twins in compared.related(names) if names[1] in sets else ():
-            if pairs:
-                test = () if within else tuple(np.sort(compared.rows.position["test"][rows]).tolist())
-                shown, total = tuple(islice(twins, _TWINS)), len(sets[names[0]])
-                found.append(Finding(kind, between, int(pairs), len(rows), total, leak, test, shown))
+    for name in (name for name in ("train", "pool") if name in sets):
+        leak = not (transductive and name == "pool")
+        known = [] if name in kept_apart else matches(sets[name], sets["test"], workers, device)
+        for kind, hows in _KINDS.items():
+            own = sorted((one for one in known if one.how in hows), key=lambda one: (one.distance, one.test))
+            if own:
+                test, twins = tuple(sorted({one.test for one in own})), [_crossed(name, one) for one in _ends(own)]
+                found.append(
+                    Finding(kind, f"test-{name}", len(own), len(test), len(sets["test"]), leak, test, tuple(twins))
+                )
+        found += compared.groups(name, leak=leak)
+    for name in (name for name in ("test", "train", "pool") if name in sets):
+        found += compared.within(name)
     return found, compared.seen
 
 
+_KINDS: dict[Kind, tuple[How, ...]] = {"same": ("row", "file"), "exact": ("bytes", "pixels"), "near": ("near",)}
+
+
+def _crossed(name: str, one: Match) -> Twin:
+    """A test image, and the one of another set that shows it."""
+    same = {"bytes": True, "pixels": False}.get(one.how)
+    distance = None if one.how in _KINDS["same"] else one.distance
+    return Twin(("test", one.test), (name, one.image), distance, one.change, same)
+
+
+def _ends(found: Sequence[T]) -> list[T]:
+    """Some of what is sorted: from both ends on towards the middle."""
+    places = np.unique(np.linspace(0, len(found) - 1, min(_TWINS, len(found))).astype(int))
+    return [found[p] for p in np.stack([places, places[::-1]], axis=1).reshape(-1)[: len(places)]]
+
+
 class _Compared:
-    """What was seen of some sets, asked for one pair of sets after the other."""
+    """What was seen of some sets."""
 
     def __init__(self, sets: dict[str, ImageSet], workers: int | None, device: torch.device) -> None:
         self.sets, self.rows = sets, number_rows(sets)
         self.seen = look(sets, self.rows, workers, device)
 
-    def related(self, names: tuple[str, str]) -> Iterator[tuple[Kind, int, Int[np.ndarray, " c"], Iterator[Twin]]]:
-        """Every kind of relation: pairs, rows of the first set that are concerned, examples."""
-        within, code = names[0] == names[1], self.seen.code
-        tested, others = (self.rows.has(name) for name in names)
-        if not within:
-            same = np.flatnonzero(tested & others)
-            yield "same", len(same), same, (self._twin(names, row, row) for row in same.tolist())
-        copies = self._counts(names[1])[code] - others  # an image is no copy of itself
-        exact = np.flatnonzero(tested & (copies > 0))
-        shown = exact[np.unique(code[exact], return_index=True)[1]] if within else exact
-        yield "exact", copies[exact].sum() // (1 + within), exact, self._exact_twins(names, shown)
-        pairs, codes, twins = self._near(names)
-        yield "near", pairs, np.flatnonzero(tested & np.isin(code, codes)), twins
-        groups = None if within else self._groups(names[1])
-        if groups is not None:
-            others &= ~tested
-            shared = np.intersect1d(groups[tested], groups[others])
-            shared = shared[shared >= 0]
-            sides = ([_first(side & (groups == g)) for side in (tested, others)] for g in shared)
-            examples = (self._twin(names, *rows) for rows in sides)
-            yield "group", len(shared), np.flatnonzero(tested & np.isin(groups, shared)), examples
+    def within(self, name: str) -> Iterator[Finding]:
+        """Exact copies and near duplicates inside one set."""
+        total, between, code = len(self.sets[name]), f"within {name}", self.seen.code[self.rows.number[name]]
+        groups = [np.flatnonzero(code == c) for c in np.flatnonzero(np.bincount(code) > 1)]
+        if groups:
+            pairs, images = sum(len(g) * (len(g) - 1) // 2 for g in groups), sum(map(len, groups))
+            twins = tuple(self._exact(name, int(g[0]), int(g[1])) for g in groups[:_TWINS])
+            yield Finding("exact", between, pairs, images, total, leak=False, test=(), twins=twins)
+        shown = self.seen.shown(self.rows.has(name))
+        near = near_duplicates(self.seen.thumbnails[shown])
+        if len(near.first):
+            one, two = shown[near.first], shown[near.second]
+            many = np.bincount(code, minlength=int(self.seen.code.max()) + 1)
+            images = int(many[np.union1d(one, two)].sum())
+            twins = [
+                Twin((name, _first(code == one[p])), (name, _first(code == two[p])), round(float(near.distance[p]), 4),
+                     near.change[p])
+                for p in _ends(np.argsort(near.distance, kind="stable").tolist())
+            ]  # fmt: skip
+            yield Finding("near", between, int((many[one] * many[two]).sum()), images, total, False, (), tuple(twins))
 
-    def _counts(self, name: str) -> Int[np.ndarray, " c"]:
-        """How many images of a set have each code."""
-        return np.bincount(self.seen.code[self.rows.has(name)], minlength=int(self.seen.code.max()) + 1)
+    def _exact(self, name: str, *places: int) -> Twin:
+        one, two = self.seen.file[self.rows.number[name][list(places)]]
+        first, second = ((name, place) for place in places)
+        return Twin(first, second, 0.0, same_file=None if min(one, two) < 0 else bool(one == two))
+
+    def groups(self, name: str, *, leak: bool) -> Iterator[Finding]:
+        """Groups of which some images are among the test images and others in a set."""
+        groups = self._groups(name)
+        if groups is None:
+            return
+        tested, others = self.rows.has("test"), self.rows.has(name)
+        others &= ~tested
+        shared = np.intersect1d(groups[tested], groups[others])
+        shared = shared[shared >= 0]
+        if len(shared):
+            rows = np.flatnonzero(tested & np.isin(groups, shared))
+            test = tuple(np.sort(self.rows.position["test"][rows]).tolist())
+            sides = [[_first(side & (groups == g)) for side in (tested, others)] for g in shared[:_TWINS]]
+            twins = [
+                Twin(("test", int(self.rows.position["test"][a])), (name, int(self.rows.position[name][b])))
+                for a, b in sides
+            ]
+            total = len(self.sets["test"])
+            yield Finding("group", f"test-{name}", len(shared), len(rows), total, leak, test, tuple(twins))
 
     def _groups(self, other: str) -> np.ndarray | None:
         """The group of every image in the labelled images' numbers, -1 where it has none: a pool's go by name."""
@@ -143,38 +195,6 @@ class _Compared:
             alone = ~np.isin(number["pool"], np.concatenate([number["train"], number["test"]]))
             found[number["pool"][alone]] = own[pool.groups[alone]]
         return found
-
-    def _near(self, names: tuple[str, str]) -> tuple[int, np.ndarray, Iterator[Twin]]:
-        """Near duplicates between two sets: pairs of images, codes of the first set's images, examples."""
-        (first, second), near = (self._counts(name) for name in names), self.seen.near
-        there, back = first[near.first] * second[near.second], first[near.second] * second[near.first]
-        codes = np.concatenate([near.first[there > 0], near.second[back > 0]])
-        found = np.flatnonzero(there + back > 0)
-        found = found[np.argsort(near.distance[found], kind="stable")]
-        found = found[np.unique(np.linspace(0, len(found) - 1, min(_TWINS, len(found))).astype(int))]
-        found = np.stack([found, found[::-1]], axis=1).reshape(-1)[: len(found)]  # both ends first
-
-        def twins() -> Iterator[Twin]:
-            for p in found:
-                ends = (near.first[p], near.second[p]) if there[p] else (near.second[p], near.first[p])
-                rows = (_first(self.rows.has(n) & (self.seen.code == c)) for n, c in zip(names, ends, strict=True))
-                distance, change = round(float(near.distance[p]), 4), CHANGES[near.change[p]]
-                yield self._twin(names, *rows)._replace(distance=distance, change=change)
-
-        return int(there.sum() + (0 if names[0] == names[1] else back.sum())), codes, twins()
-
-    def _exact_twins(self, names: tuple[str, str], firsts: Int[np.ndarray, " n"]) -> Iterator[Twin]:
-        """Every one of these images beside a copy of it in the other set."""
-        for row in firsts.tolist():
-            copies = np.flatnonzero(self.rows.has(names[1]) & (self.seen.code == self.seen.code[row]))
-            copy = int(copies[copies != row][0])
-            both = self.seen.file[[row, copy]]
-            same = None if (both < 0).any() else bool(both[0] == both[1])
-            yield self._twin(names, row, copy)._replace(distance=0.0, same_file=same)
-
-    def _twin(self, names: tuple[str, str], *rows: int) -> Twin:
-        one, two = ((name, int(self.rows.position[name][row])) for name, row in zip(names, rows, strict=True))
-        return Twin(one, two)
 
 
 def _first(which: Bool[np.ndarray, " r"]) -> int:

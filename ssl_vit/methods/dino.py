@@ -269,6 +269,6 @@ METHOD = Method(
     presets=table,
     build="ssl_vit.objectives.dino:build",
     positions="learnable",
-    look=Look("#c94f00", "#ff9550", "s", (5.0, 1.6)),
+    look=Look("#d56a00", "#ff8a3c", "s", (5.0, 1.6)),
     unasked=True,
 )

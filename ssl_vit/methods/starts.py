@@ -39,12 +39,12 @@ class Start:
 
 _OTHERS = (
     Start("public", "public weights", ("train", "linear", "knn"),
-          Look("#007a57", "#35c99e", "D", (7.0, 1.6, 1.5, 1.6)), pretrained=True, was="Public weights were"),
+          Look("#007a57", "#3fd6a6", "D", (7.0, 1.6, 1.5, 1.6)), pretrained=True, was="Public weights were"),
     Start(BASELINE, "from scratch", _TRAINED, Look("#222223", "#ececed", "X", (2.6, 1.6))),
-    Start("cnn", "CNN from scratch", _TRAINED, Look("#a03a7a", "#e69bc8", "^", (1.2, 1.4)), was="The CNN was"),
-    Start("pixels", "raw pixels", _PROBED, Look("#8f6400", "#e3b341", "v", (5.0, 1.4, 1.2, 1.4, 1.2, 1.4)),
+    Start("cnn", "CNN from scratch", _TRAINED, Look("#7d2377", "#d583c8", "^", (1.2, 1.4)), was="The CNN was"),
+    Start("pixels", "raw pixels", _PROBED, Look("#665a00", "#e6d24a", "v", (5.0, 1.4, 1.2, 1.4, 1.2, 1.4)),
           was="Raw pixels were"),
-    Start("random", "random weights", _PROBED, Look("#75757a", "#9b9ba0", "P", (1.0, 2.4)), was="Random weights were"),
+    Start("random", "random weights", _PROBED, Look("#7d7d82", "#8d8d92", "P", (1.0, 2.4)), was="Random weights were"),
 )  # fmt: skip
 
 

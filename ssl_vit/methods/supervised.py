@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from ssl_vit.configs.data import AugmentConfig, DataConfig, LoadingConfig, ResolvedAugment
+from ssl_vit.configs.data import AugmentConfig, GuardedConfig, LoadingConfig, ResolvedAugment
 from ssl_vit.configs.evaluation import LabelsConfig
 from ssl_vit.configs.facts import NO_EFFECT, SAME_RUN, Range
 from ssl_vit.configs.fit import FitConfig, OptimConfig, ResolvedFit, ResolvedOptim, RunConfig
@@ -82,10 +82,11 @@ class LabelledRecipe:
 class SupervisedRecipe(LabelledRecipe):
     """Options of recipes/supervised.py."""
 
+    BARE: ClassVar[tuple[str, ...]] = ("data.path",)
     preset: Annotated[str | None, SAME_RUN] = None
     """What fills the options left open: digits, px32, px64, px96, px128, px224; default: chosen by the images' size.
     Without a value: prints all of them."""
-    data: DataConfig = field(default_factory=DataConfig)
+    data: GuardedConfig = field(default_factory=GuardedConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
 
 

@@ -8,17 +8,19 @@ from itertools import cycle
 from ssl_vit.methods.method import Look
 from ssl_vit.methods.starts import starts as all_starts
 
-LONGER = Look("#6b4a2f", "#cdb49d", "h", (7.0, 2.0))
+LONGER = Look("#b5835a", "#c3a48c", "h", (7.0, 2.0))
 """The baseline at the cost of pre-training."""
 _OTHERS = {
-    "other-0": Look("#4b4fb0", "#a3a7ff", "p"),
-    "other-1": Look("#7a5230", "#d6a57c", "<", (4.0, 2.0)),
-    "other-2": Look("#00737a", "#4fd0d8", ">", (2.0, 2.0)),
-    "other-3": Look("#a32036", "#ff8fa0", "*", (6.0, 2.0, 2.0, 2.0)),
+    "other-0": Look("#2f2aa0", "#8683f5", "p"),
+    "other-1": Look("#a33b5c", "#ffb3c4", "<", (4.0, 2.0)),
+    "other-2": Look("#4a8a8f", "#57c3c9", ">", (2.0, 2.0)),
+    "other-3": Look("#7d2a10", "#d4694a", "*", (6.0, 2.0, 2.0, 2.0)),
 }
 INK, MUTED, RULE, PAPER = "#1b1b1c", "#66666b", "#d9d9de", "#fefefe"
 """Of text, lesser text, lines and ground in pictures; every colour occurs for one meaning only, so that a page can
 replace it (``charts.for_page``)."""
+DARK = "#e9e9ec", "#161618"
+"""Ink and paper of the page at night."""
 
 
 def looks(starts: Iterable[str]) -> dict[str, Look]:

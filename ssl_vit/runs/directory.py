@@ -56,6 +56,7 @@ class RunDir:
         """Records options and environment, once nothing refuses this start; the first start's record stays on top."""
         if not self.writes or not self.config:
             return
+        lock.tell_end(self.path)
         before = self._environment()
         if self.has_started() and before:
             self._write("environment", before | {"continued": [*before.get("continued", []), self.about]})
@@ -78,7 +79,7 @@ class RunDir:
         """Forgets what was logged after a step, because training continues from there."""
         for path in (self.path / file for file in ("metrics.jsonl", "timing.jsonl", "health.jsonl")):
             if self.writes and path.exists():
-                kept = [line for line in path.read_text().splitlines() if _step_of(line) <= step]
+                kept = [line for line in path.read_text().splitlines() if step and _step_of(line) <= step]
                 write_atomically(path, "".join(line + "\n" for line in kept))
 
     def record(self, key: str, value: object) -> None:
@@ -92,7 +93,7 @@ class RunDir:
         lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
         if not lines:
             return {}
-        medians = {name: median(line[name] for line in lines) for name in lines[0] if name != "step"}
+        medians = {name: median(line[name] for line in lines) for name in lines[0].keys() - {"step", "watch_seconds"}}
         return medians | {"peak_memory": max(line["peak_memory"] for line in lines)}
 
     def write_result(self, name: str, result: dict[str, Any]) -> Path:
@@ -155,7 +156,7 @@ def open_run(
     return run
 
 
-_BEGUN = (lock.NAME, "environment.json", "environment.json.part", "config.yaml.part")
+_BEGUN = (lock.NAME, lock.ENDED, "environment.json", "environment.json.part", "config.yaml.part")
 """What a start leaves that was killed before it had written its config."""
 
 

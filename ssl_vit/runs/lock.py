@@ -18,16 +18,20 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import psutil
 
 from ssl_vit.core import slurm
 from ssl_vit.core.errors import UserError
+from ssl_vit.core.files import write_atomically
 from ssl_vit.core.notices import say_once
 from ssl_vit.runs.provenance import command
 
 NAME = "run.lock"
+ENDED = "ended.json"
+"""How the last process ended that wrote into a run, where it did not come to its end: ``status`` and ``why``."""
 BEAT = 20.0
 """Seconds between signs of life."""
 SILENCE = 300.0
@@ -61,14 +65,17 @@ class Owner:
 
 _held: dict[Path, str] = {}
 """Directories that this process holds, and the token in each file."""
+_told: set[Path] = set()
+"""Those that ``tell_end`` was given."""
 _endings: list[Callable[[], object]] = []
 
 
-def hold(folder: Path) -> None:
+def hold(folder: Path, option: str = "--run.dir") -> None:
     """Takes a directory for this process, until ``holding`` or the process ends; it may be its own already.
 
     Args:
         folder: Exists.
+        option: What named it.
 
     Raises:
         UserError: Where another process that lives holds it.
@@ -82,7 +89,7 @@ def hold(folder: Path) -> None:
         owner = _read(file)
         if owner is not None and (sign := _sign_of_life(owner, path)) is not None:
             raise UserError(
-                f"{folder} is in use by {owner}{sign}; wait for it, end it, or give --run.dir another folder"
+                f"{folder} is in use by {owner}{sign}; wait for it, end it, or give {option} another folder"
             )
         if owner is not None:
             say_once(f"note: {folder} is taken over from {owner}, which ended without giving it back")
@@ -95,32 +102,60 @@ def hold(folder: Path) -> None:
     _keep_alive()
 
 
-def hold_for_results(folder: Path) -> None:
+def tell_end(folder: Path) -> None:
+    """Has ``holding`` leave ``ENDED`` in a directory that is held, where the end comes too early.
+
+    Args:
+        folder: As for ``hold``; what it says of an earlier start is forgotten.
+    """
+    _told.add(folder.resolve())
+    (folder / ENDED).unlink(missing_ok=True)
+
+
+def hold_for_results(folder: Path, option: str = "--run.dir") -> None:
     """As ``hold``, for a directory that may have to be made.
 
     Args:
         folder: Where results go.
+        option: What named it.
 
     Raises:
         UserError: Where another process that lives holds it, or nothing can be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        hold(folder)
+        hold(folder, option)
     except OSError as error:
-        raise UserError(f"--run.dir {folder} cannot be written: {error.strerror}") from error
+        raise UserError(f"{option} {folder} cannot be written: {error.strerror}") from error
 
 
 @contextmanager
 def holding() -> Generator[None, None, None]:
-    """Gives back at its end what was taken inside, after it has called what ``at_end`` was given inside."""
+    """Gives back at its end what was taken inside, after it has called what ``at_end`` was given inside.
+
+    Where the end comes too early, directories that ``tell_end`` was given say how.
+    """
     before, endings = set(_held), len(_endings)
+    ended = None
     try:
         yield
+    except BaseException as error:
+        ended = _ending(error)
+        raise
     finally:
         finish(endings)
         for place in set(_held) - before:
-            release(place)
+            release(place, ended)
+
+
+def _ending(error: BaseException) -> dict[str, Any] | None:
+    """What ``ENDED`` says of a process that leaves with this; None where it was done."""
+    status = 130 if isinstance(error, KeyboardInterrupt) else 1
+    if isinstance(error, SystemExit):
+        status = error.code if isinstance(error.code, int) else int(error.code is not None)
+    name = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+    why = " ".join(f"{name}{error}".split()) if isinstance(error, Exception) else ""
+    return {"status": status, "why": why[:1000], "job": slurm.job()[0]} if status else None
 
 
 def at_end(function: Callable[[], object]) -> None:
@@ -142,13 +177,16 @@ def finish(kept: int = 0) -> None:
         _endings.pop()()
 
 
-def release(folder: Path) -> None:
+def release(folder: Path, ended: dict[str, Any] | None = None) -> None:
     """Gives a directory back; nothing happens where it is not held.
 
     Args:
         folder: As for ``hold``.
+        ended: What ``ENDED`` is to say, where ``tell_end`` was given the directory; None where there is nothing to say.
     """
     place = folder.resolve()
+    told = place in _told
+    _told.discard(place)
     token = _held.pop(place, None)
     path = place / NAME
     # What cannot be given back is nobody's as soon as this process has ended.
@@ -156,7 +194,29 @@ def release(folder: Path) -> None:
         with suppress(OSError, UserError), _alone(path) as file:
             owner = _read(file)
             if owner is not None and owner.token == token:
+                if ended is not None and told:
+                    write_atomically(place / ENDED, json.dumps(ended) + "\n")
                 path.unlink()
+
+
+def holder(folder: Path) -> tuple[Owner, bool] | None:
+    """Who has taken a directory and not given it back, and whether it lives; None where nobody has.
+
+    Nothing is written: signs of life from other machines are as old as this machine's clock says.
+
+    Args:
+        folder: As for ``hold``.
+    """
+    path = folder / NAME
+    owner = _owner(path)
+    if owner is None:
+        return None
+    if owner.machine == _machine():
+        return owner, _began(owner.pid) == owner.began
+    try:
+        return owner, time.time() - path.stat().st_mtime <= SILENCE
+    except OSError:  # given back meanwhile
+        return None
 
 
 def _this_process() -> Owner:
@@ -294,6 +354,7 @@ def beat(folder: Path) -> None:
 def _forget() -> None:
     """A process that was forked holds nothing."""
     _held.clear()
+    _told.clear()
     _endings.clear()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from ssl_vit.core.errors import UserError, did_you_mean
@@ -34,3 +35,49 @@ def network_folder(given: str) -> Path:
     runs = sorted(p.parent.name for p in place.glob("*/backbone")) if place.is_dir() else []
     named = f"; it holds the runs {', '.join(runs[:5])}: name one of them" if runs else ""
     raise UserError(f"--backbone {given} is no exported network: it holds no {' and '.join(FILES)}{named}")
+
+
+def classifier_folder(given: str) -> Path:
+    """The folder that holds a classifier: RUN/classifier for RUN and for itself.
+
+    A pre-training run stands for its fine-tuning, where there is one.
+
+    Args:
+        given: ``--classifier``.
+
+    Raises:
+        UserError: Where there is none, or several.
+    """
+    if not given.strip():
+        raise UserError("--classifier is missing; give RUN, a run of eval/finetune.py or recipes/supervised.py")
+    place = Path(given).expanduser()
+    if not place.exists():
+        runs = [p.parent.name for p in place.parent.glob("*/classifier")]
+        close = did_you_mean(place.name, runs)
+        raise UserError(
+            f"--classifier {given} does not exist; give a run of eval/finetune.py or recipes/supervised.py{close}"
+        )
+    run = place.parent if place.name == "backbone" else place
+    for folder in (run / "classifier", place):
+        if _answers(folder):
+            return folder
+    tuned = sorted(folder for folder in run.glob("finetune/*/classifier") if _answers(folder))
+    if len(tuned) == 1:
+        return tuned[0]
+    if tuned:
+        named = " or ".join(f"--classifier {folder.parent}" for folder in tuned[:5])
+        raise UserError(f"--classifier {given} was fine-tuned {len(tuned)} times; name one: {named}")
+    if (run / "backbone").is_dir() and not (run / "results" / "supervised.json").exists():
+        raise UserError(f"--classifier {given} holds no classifier yet; eval/finetune.py --backbone {run} makes one")
+    raise UserError(
+        f"--classifier {given} holds no classifier; give a finished run of eval/finetune.py or "
+        "recipes/supervised.py with a linear head (--supervised.head_hidden 0)"
+    )
+
+
+def _answers(folder: Path) -> bool:
+    """Whether a folder holds an exported classifier."""
+    try:
+        return "classifier" in json.loads((folder / "config.json").read_text(encoding="utf-8"))["ssl_vit"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return False

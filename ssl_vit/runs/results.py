@@ -97,23 +97,14 @@ def _read(path: Path) -> Result:
     )  # fmt: skip
 
 
-class Comparison(NamedTuple):
-    """A table, and what it says about itself."""
-
-    title: str
-    headings: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    notes: tuple[str, ...]
-
-    def markdown(self) -> str:
-        """The table as a Markdown document."""
-        lines = [f"# {self.title}", "", _line(self.headings), _line(("---", "---", *["---:"] * len(self.headings[2:])))]
-        lines += [_line(row) for row in self.rows]
-        return "\n".join([*lines, "", *(f"- {note}" for note in self.notes), ""])
+def held_out_of(labels: int) -> str:
+    """What a protocol calls its test images where they are a fifth of so many labels (``--eval.held_out``)."""
+    return f"a fifth of the {labels:,} given labels"
 
 
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+def is_held_out(result: Result) -> bool:
+    """Whether a number is about held-out labels, so that choosing by it uses no test image."""
+    return str(result.protocol["test"].get("split")).endswith(held_out_of(0).rpartition("0 ")[2])
 
 
 class Number(NamedTuple):
@@ -130,6 +121,28 @@ class Number(NamedTuple):
     row: dict[str, Any]
     """All metrics."""
     result: Result
+
+
+class Comparison(NamedTuple):
+    """A table, and what it says about itself."""
+
+    title: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...]
+    metric: str
+    cells: tuple[tuple[tuple[Number, ...], ...], ...]
+    """What the numbers of every row are means of, by the number of labels."""
+
+    def markdown(self) -> str:
+        """The table as a Markdown document."""
+        lines = [f"# {self.title}", "", _line(self.headings), _line(("---", "---", *["---:"] * len(self.headings[2:])))]
+        lines += [_line(row) for row in self.rows]
+        return "\n".join([*lines, "", *(f"- {note}" for note in self.notes), ""])
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def compare(results: Sequence[Result]) -> Comparison:
@@ -153,9 +166,10 @@ def compare(results: Sequence[Result]) -> Comparison:
                 f"{other.result.path} and {number.result.path} give different values for {line}, {number.labels} "
                 "labels, same draw and seed; give one of them"
             )
+    filled = {name: tuple(tuple(row.get(b, {}).values()) for b in budgets) for name, row in cells.items()}
     rows = [
-        (line, evaluation, *(_cell(metric, [n.value for n in row.get(b, {}).values()]) for b in budgets))
-        for (evaluation, line), row in cells.items()
+        (line, evaluation, *(_cell(metric, [number.value for number in numbers]) for numbers in row))
+        for (evaluation, line), row in filled.items()
     ]
     names = " and ".join(dict.fromkeys(Path(str(r.data.get("name"))).name for r in results))
     title = f"{names}: {METRICS[metric].heading} over the number of labels"
@@ -165,7 +179,8 @@ def compare(results: Sequence[Result]) -> Comparison:
         f"test: {', '.join(f'{key} {value}' for key, value in flat(test).items())}",
         *(_protocol_note(name, group[0]) for name, group in evaluations.items()),
     )
-    return Comparison(title, ("method", "evaluation", *(f"{b:,} labels" for b in budgets)), tuple(rows), notes)
+    headings = ("method", "evaluation", *(f"{b:,} labels" for b in budgets))
+    return Comparison(title, headings, tuple(rows), notes, metric, tuple(filled.values()))
 
 
 def check_alike(results: Sequence[Result]) -> dict[str, list[Result]]:
@@ -252,12 +267,22 @@ def _cell(metric: str, values: list[float]) -> str:
 
 
 def _protocol_note(name: str, result: Result) -> str:
+    return (
+        f"{name}, protocol {result.protocol_hash} (what is not named was left to its default): {protocol_words(result)}"
+    )
+
+
+def protocol_words(result: Result) -> str:
+    """What gives a result's numbers their meaning, beside metric and test images.
+
+    Args:
+        result: Which.
+    """
     own = {
         key: value for key, value in flat(result.protocol).items()
         if key.partition(".")[0] not in _MEANING and value is not None
     }  # fmt: skip
-    words = ", ".join(f"{key} {value}" for key, value in own.items())
-    return f"{name}, protocol {result.protocol_hash} (what is not named was left to its default): {words}"
+    return ", ".join(f"{key} {value}" for key, value in own.items())
 
 
 def training_rules(result: Result) -> dict[str, Any]:

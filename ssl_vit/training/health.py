@@ -6,7 +6,9 @@ import math
 from dataclasses import replace
 from functools import cached_property
 
+import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from ssl_vit.data.loading.loader import Batch, Loader, some_images
@@ -45,16 +47,27 @@ class Health:
         every = between * math.ceil(_LEAST_STEPS / between)
         return (clock.step + 1) % every == 0 or clock.step + 1 == clock.total_steps
 
-    @torch.no_grad()
     def look(self, backbone: Backbone) -> dict[str, float]:
         """``effective_rank`` and ``feature_std`` (``objectives.health.spread``) of its features; it keeps its mode."""
-        images, at_once = len(self._batch.index), self.loader.micro_batch
-        with as_judged(backbone):
-            parts = [self._features(backbone, slice(i, i + at_once)) for i in range(0, images, at_once)]
-        return spread(torch.cat(parts).cpu().numpy())
+        return spread(glance(backbone, self._batch, self.scale, self.pool, self.loader.micro_batch))
 
-    def _features(self, backbone: Backbone, which: slice) -> Tensor:
-        weight, part = next(backbone.parameters()), self._batch.part(which)
-        moved = {name: value.to(weight.device) for name, value in vars(part).items() if isinstance(value, Tensor)}
-        images = eval_images(replace(part, **moved), self.scale, backbone.img_size, weight.dtype)
-        return backbone.forward_pooled(images, pool=self.pool)
+
+@torch.no_grad()
+def glance(backbone: Backbone, batch: Batch, scale: PixelScale, pool: Pool, at_once: int) -> Float[np.ndarray, "n D"]:
+    """Features of kept images in the view of evaluation, in the midst of training, which does not notice.
+
+    Args:
+        backbone: Keeps its mode, its statistics and its device.
+        batch: The images, anywhere.
+        scale: Pixel statistics.
+        pool: What represents an image.
+        at_once: Images per forward pass.
+    """
+    weight, parts = next(backbone.parameters()), list[Tensor]()
+    with as_judged(backbone):
+        for first in range(0, len(batch.index), at_once):
+            part = batch.part(slice(first, first + at_once))
+            moved = {name: value.to(weight.device) for name, value in vars(part).items() if isinstance(value, Tensor)}
+            images = eval_images(replace(part, **moved), scale, backbone.img_size, weight.dtype)
+            parts.append(backbone.forward_pooled(images, pool=pool))
+    return torch.cat(parts).cpu().numpy()

@@ -24,6 +24,7 @@ class _Line(NamedTuple):
     arrived: torch.Event | None
     timing: dict[str, Any]
     saved: int
+    watched: dict[str, float]
 
 
 class TrainingLog:
@@ -47,8 +48,10 @@ class TrainingLog:
             self.finish_line()
         self.progress.update(done)
 
-    def begin_line(self, done: int, rate: float, logged: dict[str, torch.Tensor]) -> None:
+    def begin_line(self, done: int, rate: float, logged: dict[str, torch.Tensor], watched: dict[str, float]) -> None:
         """Averages a step's values over processes, which all are at it, and sends them on their way.
+
+        What was ``watched`` after that step stands behind them, as it is on the main process.
 
         Diverged on every process where the line before, or this one, tells of a loss that was no finite number.
         """
@@ -61,7 +64,7 @@ class TrainingLog:
             arrived = torch.Event(device=stacked.device)
             arrived.record()
         timing = self.meter.read((done - self._logged) * self.loader.batch_size, self.loader.world)
-        self._pending = _Line(done, rate, [*logged], values, arrived, timing, self.saved)
+        self._pending = _Line(done, rate, [*logged], values, arrived, timing, self.saved, watched)
         if arrived is None:
             self.finish_line()
 
@@ -78,7 +81,7 @@ class TrainingLog:
         values = dict(zip(line.names, values, strict=True))
         where = {"step": line.step, "epoch": line.step / self.loader.steps_per_epoch}
         loss = values.pop("loss")
-        self.run.log({**where, "loss": loss, "lr": line.rate, **values})
+        self.run.log({**where, "loss": loss, "lr": line.rate, **values, **line.watched})
         self.run.log({"step": line.step, **line.timing}, "timing.jsonl")
         self.progress.show(line.step, loss, line.timing)
         self._logged = line.step

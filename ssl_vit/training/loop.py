@@ -16,6 +16,7 @@ from ssl_vit.configs import ResolvedFit, ResolvedOptim
 from ssl_vit.core.dist import gather_rows
 from ssl_vit.core.errors import Collapsed, UserError
 from ssl_vit.data.loading.loader import Batch, Loader
+from ssl_vit.models.backbone import Backbone
 from ssl_vit.objectives.base import Clock, Objective
 from ssl_vit.runs.directory import RunDir
 from ssl_vit.training.checkpoint import load_checkpoint, save_checkpoint
@@ -47,6 +48,7 @@ def fit(
     accelerator: Accelerator,
     seed: int,
     health: Health | None = None,
+    watch: Callable[[Backbone], dict[str, float]] | None = None,
     lighter: Callable[[], dict[str, float]] = none_lighter,
 ) -> None:
     """Trains an objective; continues where the run directory's newest checkpoint ends.
@@ -61,6 +63,7 @@ def fit(
         accelerator: Made by ``launch.join``.
         seed: Of the view's draws.
         health: Looks at features now and then; None for a backbone that is not trained.
+        watch: Says what the features are worth, where ``is_watched``; only the main process asks it, the others wait.
         lighter: Other networks and their share of the time, for the forecast of a long run.
 
     Raises:
@@ -93,6 +96,14 @@ def fit(
             with span("view"):
                 return view(batch, seed)
 
+        def watched() -> dict[str, float]:
+            if watch is None or not main:
+                return {}
+            with meter.aside():
+                return watch(objective.exported())
+
+        if done == 0 and (found := watched()):
+            run.log({"step": 0, "epoch": 0.0, **found})
         shown = TrainingProgress(steps, done, loader.batch_size, main, forecast)
         with stop_requests(accelerator.device) as stop, closing(shown):
             log = TrainingLog(run, loader, shown, meter, done)
@@ -111,7 +122,7 @@ def fit(
                     profile.end_step()
                 done = step + 1
                 if done % fit.log_every == 0 or done == steps:
-                    log.begin_line(done, rate, logged)
+                    log.begin_line(done, rate, logged, watched() if is_watched(done, steps, fit) else {})
                 every = fit.checkpoint_steps is not None and done % fit.checkpoint_steps == 0
                 due = time.monotonic() - saved_time > 60 * fit.checkpoint_minutes
                 reason, wish = objective.stop_reason(), stop.heard()
@@ -141,6 +152,16 @@ def fit(
             profile.close()
     run.record("unreadable_images", loader.unreadable.listing())
     accelerator.wait_for_everyone()
+
+
+def is_watched(done: int, steps: int, fit: ResolvedFit) -> bool:
+    """Whether features are looked at after so many steps, which have a line in metrics.jsonl.
+
+    It is the first line at or after every ``watch_percent``, and the last.
+    """
+    before = (done - 1) // fit.log_every * fit.log_every
+    looks, earlier = (int(100 * step / (fit.watch_percent * steps) + 1e-9) for step in (done, before))
+    return looks > earlier or done == steps
 
 
 def _measured(

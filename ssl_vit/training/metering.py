@@ -7,13 +7,14 @@ import copy
 import resource
 import sys
 import time
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 from ssl_vit.objectives.base import Objective
 
@@ -21,6 +22,13 @@ _SIDES = {"cpu": 1024, "mps": 2048}
 """Side of the square matrices whose product is the ceiling; 8,192 on larger devices."""
 _SECONDS = {"cpu": 0.25}
 """How long it is tried: a GPU needs a second to reach its clock rate under load."""
+_ATTENTION: dict[Any, Any] = {
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: lambda q, k, v, *_, **__: sdpa_flop_count(q, k, v),
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: (
+        lambda grad, q, k, v, *_, **__: sdpa_backward_flop_count(grad, q, k, v)
+    ),
+}
+"""What older torch leaves out: attention on a CPU."""
 
 
 @lru_cache(maxsize=8)
@@ -73,7 +81,7 @@ def try_pass(objective: Objective, inputs: dict[str, Tensor], context: contextli
             kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    counter = FlopCounterMode(display=False)
+    counter = FlopCounterMode(display=False, custom_mapping=_ATTENTION)
     with counter:
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), context:
             loss = torch.func.functional_call(shadow, state, (inputs,)).loss
@@ -88,7 +96,16 @@ class Meter:
     def __init__(self, device: torch.device, flops: float, ceiling: float) -> None:
         """Starts its clock; ``flops`` are per image, ``ceiling`` is this process's device's FLOPs per second."""
         self.device, self.flops, self.ceiling = device, flops, ceiling
-        self.started, self.waited = time.perf_counter(), 0.0
+        self.started, self.waited, self.watched = time.perf_counter(), 0.0, 0.0
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """Around work that is no training (``--fit.watch``): its seconds are told by themselves, and slow nothing."""
+        _wait(self.device)
+        began = time.perf_counter()
+        yield
+        took = time.perf_counter() - began
+        self.started, self.watched = self.started + took, self.watched + took
 
     def least_seconds(self, images: int) -> float:
         """Time that so many images take at the ceiling."""
@@ -98,12 +115,14 @@ class Meter:
         """Values for timing.jsonl of the images that all processes trained on since the last reading; starts over."""
         now = time.perf_counter()
         took, waited = max(1e-9, now - self.started), self.waited
-        self.started, self.waited = now, 0.0
+        aside = {"watch_seconds": self.watched} if self.watched else {}
+        self.started, self.waited, self.watched = now, 0.0, 0.0
         return {
             "images_per_second": images / took,
             "data_wait": waited / took,
             "mfu": images / world / took * self.flops / self.ceiling,
             "peak_memory": peak_memory(self.device),
+            **aside,
         }
 
 

@@ -12,7 +12,7 @@ import torch
 from accelerate import Accelerator
 
 from ssl_vit.configs import (
-    DataConfig,
+    GuardedConfig,
     LabelledDataConfig,
     ModelConfig,
     PretrainingRecipe,
@@ -29,10 +29,11 @@ from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loading.file_crops import FileCrops, file_crops
 from ssl_vit.data.loading.loader import Loader
 from ssl_vit.data.scale import PixelScale, measure_scale
-from ssl_vit.data.sources.opening import known_classes, open_pool
+from ssl_vit.data.sources.opening import Labelled, labels_here, open_pool
+from ssl_vit.data.sources.told import label_lines, print_lines, unnamed_table
 from ssl_vit.exports.origin import recorded_data
 from ssl_vit.exports.timm_folder import export_backbone
-from ssl_vit.leaks.seen import check_pool
+from ssl_vit.leaks.guard import Guarded, guard_pool
 from ssl_vit.methods import Facts, Method
 from ssl_vit.methods.method import imported
 from ssl_vit.models.batchnorm import takes_batch_statistics
@@ -45,12 +46,16 @@ from ssl_vit.training.forecast import lighter_networks, network_of, within_an_ho
 from ssl_vit.training.health import Health
 from ssl_vit.training.trackers import follow
 
+_LOOKED_AT = 200_000
+"""Images up to which the first lines tell of labels."""
+
 
 class Beginning(NamedTuple):
     """Accelerator, images and network of a run."""
 
     accelerator: Accelerator
-    pool: ImageSet
+    guarded: Guarded
+    """The pool, without images that show test images."""
     note: str
     """What is said about the pool: its source, and images that stay out."""
     side: int
@@ -59,8 +64,15 @@ class Beginning(NamedTuple):
     preset: presets.Preset
     named: str | None
     """As given by ``--preset``."""
+    judged: Labelled | None
+    """What will be judged on, for what is said of it; None where there are no labels."""
     asked: PretrainingRecipe
     """With what an hour of a CPU allows, where nobody named network and length."""
+
+    @property
+    def pool(self) -> ImageSet:
+        """What is pre-trained on."""
+        return self.guarded.images
 
 
 def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
@@ -72,6 +84,8 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
     accelerator, facts = begun.accelerator, begun.facts
     cfg: ResolvedPretraining = method.resolve(begun.asked, facts, begun.preset)
     size = cfg.model.img_size
+    # What judges is above this room, and imported only where it is asked for.
+    watched = imported("ssl_vit.evaluation.watching:open_watch")(cfg, begun.pool.form) if cfg.fit.watch else None
     pool = begun.pool.on_canvas(cfg.data.canvas, size, cfg.data.window)
     crops = _crops(method, cfg, pool)
     scale = measure_scale(pool)
@@ -93,15 +107,21 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
     )  # fmt: skip
     follow(run, cfg)
     if accelerator.is_main_process:
-        _warn(method, built, cfg)
+        if begun.guarded.omission:
+            begun.guarded.omission.write(run.path)
+        _warn(method, built, cfg, begun.judged)
+        print_lines(_first_lines(begun, cfg))
     sees = f"{begun.note}; preset {cfg.preset}, {built.sees}"
     launch.summarise(objective, loader, cfg.fit, cfg.optim, sees, accelerator)
     words = objective.describe(launch.count_steps(cfg.fit, loader))
+    watch = None if watched is None else watched(scale)
+    if watch is not None:
+        words = "\n".join(filter(None, (words, watch.describe(cfg.fit.watch_percent))))
     if accelerator.is_main_process and words:
         print(words, flush=True)
     loop.fit(
         objective, loader, built.view, fit=cfg.fit, optim=cfg.optim, run=run, accelerator=accelerator, seed=cfg.seed,
-        health=Health(loader, scale, cfg.model.pool),
+        health=Health(loader, scale, cfg.model.pool), watch=watch,
         lighter=partial(lighter_networks, method, cfg, begun.side, pool.form),
     )  # fmt: skip
     if accelerator.is_main_process:
@@ -122,14 +142,19 @@ def _begin(method: Method, cfg: PretrainingRecipe) -> Beginning:
         model_facts(*networks.wanted(cfg.model), needs=method.needs)
     accelerator = launch.join(cfg.fit.precision, cfg.seed)
     pool, note = open_pool(cfg.data, cfg.eval.data)
-    check_pool(pool, cfg.data, cfg.eval.data)
+    guarded = guard_pool(pool, cfg.data, cfg.eval.data, accelerator.device)
+    pool, judged = guarded.images, None
+    if accelerator.is_main_process and len(pool) <= _LOOKED_AT:  # of more, looking at all files again takes minutes
+        judged = labels_here(cfg.data, cfg.eval.data)
+        if judged is None and cfg.eval.data.path is None and (hint := unnamed_table(pool)):
+            say_once(hint)
     side = cfg.data.window or pool.sizes.short_side
     if accelerator.device.type == "cpu":
         cfg, chosen = within_an_hour(method, cfg, len(pool), side, pool.form)
         if chosen and accelerator.is_main_process:
             print(chosen, flush=True)
     facts, preset = network_of(method, cfg, len(pool), side)
-    return Beginning(accelerator, pool, note, side, facts, preset, cfg.preset, cfg)
+    return Beginning(accelerator, guarded, note, side, facts, preset, cfg.preset, judged, cfg)
 
 
 def _crops(method: Method, cfg: ResolvedPretraining, pool: ImageSet) -> FileCrops | None:
@@ -144,12 +169,19 @@ def _crops(method: Method, cfg: ResolvedPretraining, pool: ImageSet) -> FileCrop
     return None
 
 
-def _warn(method: Method, built: Built, cfg: ResolvedPretraining) -> None:
+def _first_lines(begun: Beginning, cfg: ResolvedPretraining) -> list[tuple[str, str]]:
+    """Labels, which training does not read, and the network."""
+    lines = [] if begun.judged is None else label_lines(begun.judged)
+    lines = [(name, f"{text} (training reads none)" if name == "labels" else text) for name, text in lines]
+    return [*lines, ("network", networks.words_of(cfg.model)), ("input", f"{cfg.model.img_size} px")]
+
+
+def _warn(method: Method, built: Built, cfg: ResolvedPretraining, judged: Labelled | None) -> None:
     """Says what the view leaves out, and that outputs are fewer than classes where both are known."""
     for note in built.notes:
         say_once(note)
     outputs = built.objective.answers
-    classes = known_classes(cfg.data, cfg.eval.data) if outputs is not None and not cfg.data.stream else None
+    classes = len(judged.train.classes) if judged is not None and judged.train.kind == "class" else None
     if outputs is not None and classes is not None and outputs < classes:
         say_once(
             f"warning: --{method.name}.out_dim {outputs} is smaller than the {classes} classes of the images; outputs "
@@ -168,8 +200,11 @@ def _export(
         "pool_fingerprint": begun.pool.fingerprint,
         "seed": cfg.seed,
         "transductive": cfg.data.transductive,
+        "guarded": begun.guarded.about,
         **recorded_data(cfg.data, cfg.eval.data),
     }
+    if omission := begun.guarded.omission:
+        recorded["left_out"] = {"images": len(omission.images), "of": omission.total}
     if begun.facts.network.plain:
         recorded |= {"positions": cfg.model.positions, "init": cfg.model.init}
     export_backbone(objective.exported(), run.backbone, scale, cfg.model.pool, recorded)
@@ -204,10 +239,10 @@ def _baseline_options(cfg: ResolvedPretraining, begun: Beginning) -> list[str]:
     if cfg.eval.data.path not in (None, cfg.data.path):  # other images would choose another network: name all of it
         name, usual = None, ModelConfig()
     words = [w for option, value in (("preset", named), ("model.name", name)) if value for w in (f"--{option}", value)]
-    groups = [("data", cfg.data, DataConfig()), ("eval.data", cfg.eval.data, LabelledDataConfig())]
+    groups = [("data", cfg.data, GuardedConfig()), ("eval.data", cfg.eval.data, LabelledDataConfig())]
     for group, given, default in [*groups, ("model", model, usual)]:
         for field, value in to_dict(given).items():
-            if value is not None and value != getattr(default, field, value):  # the baseline has no leaks to guard
+            if value is not None and value != getattr(default, field, value):  # the baseline declares nothing
                 text = value if isinstance(value, str) else json.dumps(value)
                 words += [f"--{group}.{field}", quote(text)]
     return words

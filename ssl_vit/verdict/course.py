@@ -14,16 +14,19 @@ from typing import Any
 import psutil
 from accelerate import Accelerator
 
+from ssl_vit.configs import networks
 from ssl_vit.core import dist
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically
+from ssl_vit.data.sources.told import label_lines, print_lines
+from ssl_vit.evaluation.printing import metric_line
 from ssl_vit.methods import METHODS
 from ssl_vit.methods.starts import BASELINE, starts, titles
 from ssl_vit.runs.directory import open_run
 from ssl_vit.training import launch
 from ssl_vit.verdict import probing, work
 from ssl_vit.verdict.draws import Tuned, make_draws
-from ssl_vit.verdict.leaks import look_for_leaks
+from ssl_vit.verdict.leaks import keep_apart, look_for_leaks
 from ssl_vit.verdict.opening import Opened, open_images, open_study
 from ssl_vit.verdict.options import Comparison, VerdictConfig
 from ssl_vit.verdict.pictures import draw_pictures
@@ -45,12 +48,21 @@ def give_verdict(cfg: Comparison, began: float | None = None) -> Path | None:
     began = time.monotonic() if began is None else began
     accelerator = launch.join("fp32", cfg.seed)
     pool, note, data = open_images(cfg)
+    pool, data, omissions = keep_apart(cfg, pool, data, accelerator.device)
+    if cfg.data.on_leak != "drop":  # what evaluation does on its own must be the same
+        cfg = replace(cfg, eval=replace(cfg.eval, data=replace(cfg.eval.data, on_leak=cfg.data.on_leak)))
     run = open_run(
         "verdict", cfg, data=data.test.name, fingerprint=f"{pool.fingerprint}-{data.whole}-{data.test.fingerprint}",
         writes=accelerator.is_main_process, accelerator=launch.describe(accelerator),
     )  # fmt: skip
-    look_for_leaks(cfg.data, run, pool, data, accelerator.device)
+    look_for_leaks(cfg.data, run, pool, data, accelerator.device, omissions)
     opened = open_study(cfg, run.path, pool, data)
+    if accelerator.is_main_process:
+        model, test = opened.study.model, data.test
+        print_lines([
+            *label_lines(data), metric_line(opened.study.metric, test), ("network", networks.words_of(model)),
+            ("input", f"{model.img_size} px"),
+        ])  # fmt: skip
     jobs = _jobs(cfg.verdict, accelerator)
     runner = Runner(run.path, jobs, accelerator.is_main_process, began)
     try:

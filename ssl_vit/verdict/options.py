@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from functools import lru_cache
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
 
 from ssl_vit.configs import FitConfig, JudgedMetricConfig, ModelConfig, PoolConfig, PretrainingRecipe, RunConfig
 from ssl_vit.configs.facts import SAME_RUN, Effect, Range
@@ -22,9 +23,9 @@ class VerdictConfig:
     """What is compared, over how many labels, how often, and how long it may take."""
 
     methods: str | None = None
-    """What takes part, joined by commas: scratch (always there), any method (mae, dino), public, random, pixels, cnn.
-    Default: all that can be had here; a short budget leaves out all methods but the first, then cnn, and those named
-    here stay, for shorter training."""
+    """What takes part, joined by commas: scratch (always there), any method of pre-training by the name of its
+    command, public, random, pixels, cnn. Default: all that can be had here; a short budget leaves out all methods but
+    the first, then cnn, and those named here stay, for shorter training."""
     budget: Annotated[str | None, SAME_RUN] = None
     """Time the whole verdict may take, such as 90s, 10m, 2h or 1.5d: the plan is cut to it, and says what was cut.
     Default: 10m for digits, else as long as the plan takes (printed before anything is trained)."""
@@ -70,10 +71,11 @@ class VerdictConfig:
 class Comparison:
     """Options of eval/verdict.py but for those of single methods, of which each is a group of its name.
 
-    Those stand for what is typed for the method's own recipe: ``--mae.mask_ratio`` for ``--mae.mask_ratio``,
-    ``--mae.optim.base_lr`` for ``--optim.base_lr``.
+    Those stand for what is typed for the method's own recipe: ``--simmim.mask_ratio`` is the same in both,
+    ``--simmim.optim.base_lr`` is ``--optim.base_lr`` there.
     """
 
+    BARE: ClassVar[tuple[str, ...]] = ("data.path", "eval.data.path")
     seed: Annotated[int, Range(0, 2**32 - 1)] = 0
     """Seed of the first pre-training run; the others follow. Draws of labels are counted from 0 for every seed."""
     preset: str | None = None
@@ -153,6 +155,11 @@ def check_verdict(recipe: Comparison) -> None:
         seconds_of(cfg.budget)
     if recipe.run.log_with is not None:
         raise UserError("--run.log_with: a verdict trains many runs and tracks none; give it to single runs")
+    for name in filter(None, map(str.strip, (cfg.backbones or "").split(","))):
+        if not Path(name).expanduser().exists():
+            raise UserError(
+                f"--verdict.backbones {name} does not exist; give the folders of finished pre-training runs"
+            )
     given = [name for name in ("shares", "labels", "per_class") if getattr(cfg, name) is not None]
     if len(given) > 1:
         raise UserError(f"--verdict.{given[0]} and --verdict.{given[1]} both say how many labels; give one of them")

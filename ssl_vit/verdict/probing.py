@@ -41,7 +41,9 @@ class Bank:
         self.device = accelerator.device
         self.untrained = {"random": "random weights", "pixels": "raw pixels"}.get(start)
         self.run = str(study.runs(start)[0 if self.untrained else number])
-        session = open_session(self.run, study.extraction(), RunConfig(None), main=accelerator.is_main_process)
+        session = open_session(
+            self.run, study.extraction(), RunConfig(None), main=accelerator.is_main_process, device=accelerator.device
+        )
         pool, self.pools = candidate_pools(session.exported.backbone)
         self.own_pool = session.exported.pool
         self.session: Session = session._replace(exported=session.exported._replace(pool=pool))

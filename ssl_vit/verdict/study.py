@@ -8,9 +8,9 @@ from typing import Any
 
 from ssl_vit.configs import (
     AugmentConfig,
-    DataConfig,
     EvalConfig,
     FitConfig,
+    GuardedConfig,
     JudgedConfig,
     LabelsConfig,
     LoadingConfig,
@@ -140,7 +140,7 @@ class Study:
         }  # fmt: skip
         tuned = {"lr": chosen.lr, "weight_decay": chosen.weight_decay, "layer_decay": chosen.layer_decay}
         if (model := {BASELINE: self.model, "cnn": self.cnn}.get(start)) is not None:
-            data = DataConfig(**{field.name: getattr(cfg.data, field.name) for field in fields(DataConfig)})
+            data = GuardedConfig(**{field.name: getattr(cfg.data, field.name) for field in fields(GuardedConfig)})
             data = replace(data, split=None)  # that is the pool's; labelled images are --eval.data.split's for all
             usual = SupervisedRecipe(preset=self.preset, data=data, model=model, **shared)
             return "recipes/supervised.py", replace(usual, optim=replace(usual.optim, **tuned))

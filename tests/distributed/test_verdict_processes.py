@@ -23,7 +23,7 @@ def test_a_leak_that_stops_two_processes_is_written_down(launch, tmp_path: Path)
         Image.fromarray(rng.integers(0, 256, (8, 8), dtype=np.uint8)).save(path)
     copied = tmp_path / "images" / "test" / "a" / "30.png"
     (tmp_path / "images" / "train" / "a" / "copy.png").write_bytes(copied.read_bytes())
-    done = launch(2, "eval/verdict.py", *WORDS, cwd=tmp_path)
+    done = launch(2, "eval/verdict.py", *WORDS, "--data.on_leak", "stop", cwd=tmp_path)
     assert done.returncode != 0
     assert "1 of 10 test images leak" in done.stderr
     assert "(all in v/leaks.html)" in done.stderr
@@ -39,7 +39,7 @@ def test_two_processes_make_one_verdict_and_continue_it(launch, tmp_path: Path) 
             Image.fromarray(rng.integers(0, 256, (8, 8), dtype=np.uint8)).save(tmp_path / "images" / name / f"{i}.png")
     done = launch(2, "eval/verdict.py", *WORDS, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("leak guard") == 1
+    assert done.stdout.count("leak guard      No copies") == 1
     made = tmp_path / "v"
     for start in ("mae", "scratch"):
         result = json.loads((made / "results" / f"{start}-train-96-labels-draw-0.json").read_text())

@@ -61,7 +61,7 @@ def test_pre_training(words: list[str], expected: str, photos: Path, script, sma
 def test_one_unreadable_image_is_named_replaced_and_counted(photos: Path, script, small: list[str]) -> None:
     broken = sorted((photos / "dark").iterdir())[3]
     broken.write_bytes(broken.read_bytes()[:60])
-    words = [*small, "--fit.epochs", "2", "--data.path", str(photos), "--eval.data.path", "elsewhere"]
+    words = [*small, "--fit.epochs", "2", "--data.path", str(photos), "--eval.data.path", "digits"]
     for cache in ("ram", "none"):
         status, _, err = script(MAE, *words, "--data.cache", cache, "--run.dir", cache)
         assert status == 0, err
@@ -79,7 +79,7 @@ def test_more_than_one_percent_stops_with_the_list(photos: Path, script, small: 
     broken = sorted((photos / "dark").iterdir())[3:6]
     for path in broken:
         path.write_bytes(b"<html>404</html>")
-    words = [*small, "--fit.epochs", "2", "--data.path", str(photos), "--eval.data.path", "elsewhere"]
+    words = [*small, "--fit.epochs", "2", "--data.path", str(photos), "--eval.data.path", "digits"]
     for cache in ("ram", "none"):
         status, _, err = script(MAE, *words, "--data.cache", cache, "--run.dir", cache)
         assert status == 1

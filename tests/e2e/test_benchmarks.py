@@ -75,6 +75,13 @@ def test_the_recipe_is_timed_beside_its_bare_step(tmp_path: Path) -> None:
     assert len(row["seconds"]["bare"]) == len(row["seconds"]["whole"]) == 2
 
 
+def test_the_leak_guard_is_looked_at(tmp_path: Path) -> None:
+    ran(sys.executable, "benchmarks/bench_leaks.py", "--tiny", "--only", "alarms", "--out", str(tmp_path))
+    rows = check(tmp_path, "leaks", ["alarms"], "python benchmarks/bench_leaks.py")["alarms"]["rows"]
+    assert {"digits", "strokes", "textures", "blank tiles", "blobs"} == set(rows)
+    assert all(len(row["alarms"]) == row["pairs_of_sets"] == 2 for row in rows.values())
+
+
 def test_both_layouts_of_a_network_are_timed(tmp_path: Path) -> None:
     ran(sys.executable, "benchmarks/bench_layout.py", "--cases", "0", "--rounds", "1", "--out", str(tmp_path))
     result = json.loads((tmp_path / "layout.json").read_text())

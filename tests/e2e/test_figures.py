@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 TRAIN = ["--fit.epochs", "0.1", "--model.width", "16", "--model.depth", "1", "--model.heads", "2"]
-PICTURES = ("positions.png", "attention.png", "pca.png")
+PICTURES = ("positions.png", "attention.png", "pca.png", "training.png")
 
 
 def announced(folder: str, names: tuple[str, ...] = PICTURES) -> str:
@@ -47,7 +47,30 @@ def test_a_network_without_class_token_has_no_attention_to_draw(script, tmp_path
     assert status == 0, err
     status, out, err = script("eval/figures.py", "--backbone", "run")
     said = "No attention.png: the backbone has no class token whose attention could be drawn.\n"
-    assert (status, out) == (0, said + announced("run/figures", (PICTURES[0], PICTURES[2]))), err
+    assert (status, out) == (0, said + announced("run/figures", (PICTURES[0], *PICTURES[2:]))), err
+
+
+def test_curves_of_runs_are_drawn_from_their_folders_alone(script, tmp_path: Path) -> None:
+    for seed, name in enumerate(("first", "second")):
+        words = ["--fit.log_every", "2", "--fit.watch", "knn", "--seed", str(seed), "--run.dir", f"runs/{name}"]
+        status, _, err = script("recipes/mae.py", *TRAIN, *words)
+        assert status == 0, err
+    status, out, err = script("eval/figures.py", "runs/first")
+    assert (status, out) == (0, "Picture: runs/first/figures/training.png\n"), err
+    status, out, err = script("eval/figures.py", "runs/first", "runs/second", "--out", "both")
+    assert (status, out) == (0, "Picture: both/training.png\n"), err
+    with Image.open(tmp_path / "both/training.png") as picture:
+        assert picture.width > 1000
+    for words, expected in (
+        (
+            ["runs/first", "runs/second"],
+            "error: a picture of several runs needs a folder of its own: name one with --out FOLDER\n",
+        ),
+        (["runs/secnd"], "error: runs/secnd is not there; give the folder of a run; did you mean second?\n"),
+    ):
+        status, out, err = script("eval/figures.py", *words)
+        assert (status, out) == (1, "")
+        assert err == expected
 
 
 @pytest.mark.parametrize(

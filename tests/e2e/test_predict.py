@@ -51,31 +51,32 @@ def test_a_trained_classifier_is_applied_to_images(run: Path, script) -> None:
         shutil.copy(f"photos/{'dark' if i < 3 else 'bright'}/{i:02d}.png", folder / f"{i}.png")
     Path("new/test/broken.png").write_bytes(b"no image")
     Image.fromarray(np.full((90, 33, 3), 200, dtype=np.uint8)).save("new/train/7.png")
-    status, out, err = script("eval/predict.py", "--classifier", "run", "--data.path", "new")
+    words = ["--classifier", "run", "--data.path", "new", "--predict.order", "source"]
+    status, out, err = script("eval/predict.py", *words)
     assert status == 0, err
     assert "8 images" in out
     assert "1 of them could not be read" in out
     rows = rows_of("predictions.csv")
     names = [f"new/train/{i}.png" for i in (1, 3, 5, 7)] + [f"new/test/{i}.png" for i in (0, 2, 4, "broken")]
     assert [row["file"] for row in rows] == names
-    assert list(rows[0]) == ["file", "prediction", "bright", "dark", "unreadable"]
+    assert list(rows[0]) == ["file", "prediction", "certainty", "bright", "dark", "unreadable"]
     for row in rows:
         if "broken" in row["file"]:
             assert row["unreadable"]
-            assert {row["prediction"], row["bright"], row["dark"]} == {""}
+            assert {row["prediction"], row["certainty"], row["bright"], row["dark"]} == {""}
             continue
         assert row["unreadable"] == ""
         assert row["prediction"] == ("dark" if row["file"][-5] in "012" else "bright")
         assert float(row["bright"]) + float(row["dark"]) == pytest.approx(1, abs=1e-9)
         assert float(row[row["prediction"]]) > 0.5
-    status, _, err = script("eval/predict.py", "--classifier", "run", "--data.path", "new", "--out", "t.parquet")
+    status, _, err = script("eval/predict.py", *words, "--out", "t.parquet")
     assert status == 0, err
     table = pyarrow.parquet.read_table("t.parquet").to_pylist()
     assert [row["prediction"] or "" for row in table] == [row["prediction"] for row in rows]
 
 
 def test_several_processes_write_the_same_table(run: Path, script, tmp_path: Path, warm) -> None:
-    words = ["--classifier", "run", "--data.path", "photos", "--predict.batch_size", "7"]
+    words = ["--classifier", "run", "--data.path", "photos", "--predict.batch_size", "7", "--predict.order", "source"]
     status, _, err = script("eval/predict.py", *words)
     assert status == 0, err
     done = warm(ROOT / "eval" / "predict.py", *words, "--out", "two.csv", cwd=tmp_path, processes=2)
@@ -89,7 +90,8 @@ def test_several_processes_write_the_same_table(run: Path, script, tmp_path: Pat
 
 def test_what_does_not_fit_is_refused(run: Path, script) -> None:
     for words, expected in (
-        (["--classifier", "run"], "digits has images of 1 channel(s), but the backbone was built for 3"),
+        (["run", "digits"], "digits has images of 1 channel(s), but the backbone was built for 3"),
+        (["run"], "photos has a label; name others with --data.path"),
         (["--data.path", "photos"], "--classifier is missing"),
         (["--classifier", "photos", "--data.path", "photos"], "--classifier photos holds no classifier"),
         (["--classifier", "run", "--data.path", "photos", "--out", "x.txt"], "--out x.txt must end in"),

@@ -38,12 +38,13 @@ def cold(script: Path | str, *words: str, cwd: Path, **variables: str) -> subpro
 
 
 def lines(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    """Those of steps; the first look of a watch stands before them."""
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()][1:]
 
 
 def stopped_and_continued(tracker: str, warm, folder: Path, small: list[str], **variables: str) -> Path:
     """A run that is stopped after four steps, continued, and judged, all with a tracker."""
-    words = [str(ROOT / "recipes/mae.py"), *small, *TRAIN, tracker]
+    words = [str(ROOT / "recipes/mae.py"), *small, "--fit.watch", "knn", *TRAIN, tracker]
     (folder / "stopped.py").write_text(STOPPED.format(words=words))
     done = warm(folder / "stopped.py", cwd=folder, **variables)
     assert done.returncode == 75, done.stderr
@@ -78,6 +79,9 @@ def test_tensorboard(warm, tmp_path: Path, small: list[str]) -> None:
         (line["step"], round(line["loss"], 5)) for line in lines(run)
     ]
     assert {"lr", "timing/images_per_second", "health/effective_rank"} <= set(found.Tags()["scalars"])
+    looks = [(e.step, round(e.value, 3)) for e in found.Scalars("watch/knn_top1")]
+    assert looks[1:] == [(line["step"], round(line["watch/knn_top1"], 3)) for line in lines(run)]
+    assert looks[0][0] == 0
     picture = found.Images("figures/reconstructions")[0]
     assert picture.encoded_image_string.startswith(b"\x89PNG")
     assert (picture.step, picture.width > 100) == (9, True)

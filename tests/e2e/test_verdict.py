@@ -204,7 +204,7 @@ def test_a_pool_that_holds_the_test_images(script, tmp_path: Path) -> None:
     for i, path in enumerate(sorted((tmp_path / "labelled").rglob("*.png"))):
         (pool / f"{i:03d}.png").write_bytes(path.read_bytes())
     words = ["--data.path", "pool", "--eval.data.path", "labelled", "--run.dir", "v", *PLAN]
-    status, _, err = script("eval/verdict.py", *words)
+    status, _, err = script("eval/verdict.py", *words, "--data.on_leak", "stop")
     assert status == 1
     assert "10 of 10 test images leak: 10 as exact copies among the images of the pool" in err
     assert "(all in v/leaks.html)" in err
@@ -216,6 +216,16 @@ def test_a_pool_that_holds_the_test_images(script, tmp_path: Path) -> None:
     assert status == 0, err
     assert "declared" in out
     assert not (tmp_path / "v" / "leaks.html").exists()
+    words[words.index("v")] = "w"
+    status, out, err = script("eval/verdict.py", *words)  # left out unasked
+    assert status == 0, err
+    assert "leak guard      10 of 30 images of the pool are left out, because they show test images" in out
+    assert len((tmp_path / "w" / "left_out_pool.csv").read_text().splitlines()) == 11
+    told = json.loads((tmp_path / "w" / "leaks.json").read_text())
+    assert (told["images"]["pool"], told["affected"], told["findings"]) == (20, [], [])
+    assert told["sentences"] == [
+        "10 of 30 images of the pool are left out, because they show test images (10 the same bytes)."
+    ]
 
 
 def test_runs_of_other_images_or_none_are_refused(script, tmp_path: Path) -> None:

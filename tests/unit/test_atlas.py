@@ -166,8 +166,8 @@ def test_copies_exact_ones_first_and_none_in_noise() -> None:
     pixels[20] = np.clip(pixels[11].astype(int) + 6, 0, 255)
     pixels[21] = pixels[12][:, :, ::-1]
     found = copies(image_set(pixels), 0)
-    assert [(c.images, c.exact, c.mirrored) for c in found] == [
-        ((4, 9, 33), True, False), *sorted([((11, 20), False, False), ((12, 21), False, True)],
+    assert [(c.images, c.exact, c.change) for c in found] == [
+        ((4, 9, 33), True, ""), *sorted([((11, 20), False, ""), ((12, 21), False, "mirrored")],
                                            key=lambda c: next(f.distance for f in found if f.images == c[0])),
     ]  # fmt: skip
     assert found[0].distance == 0

@@ -91,7 +91,8 @@ def test_every_recipe_keeps_its_own_defaults() -> None:
         (["--fit.batch_size", "1.5"], "--fit.batch_size: expected a whole number"),
         (["--fit.micro_batch", "some"], "--fit.micro_batch: expected a whole number or auto, got some"),
         (["--data.path"], "--data.path needs a value"),
-        (["images"], "unexpected argument 'images'"),
+        (["images", "others"], "unexpected word 'others': if it is what is judged on, write"),
+        (["images", "table.csv"], "--data.labels table.csv"),
         (["--config", "nowhere.yaml"], "nowhere.yaml"),
         (["--mae.mask", "0.5"], "unknown option --mae.mask"),  # no abbreviations
     ],

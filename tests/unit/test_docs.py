@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 from ssl_vit.configs.facts import options
+from ssl_vit.core.started import module_of, scripts
 from ssl_vit.methods import known_recipes
+from ssl_vit.script import check_words
 from ssl_vit.verdict.options import verdict_recipe
 
 ROOT = Path(__file__).parents[2]
@@ -32,6 +35,35 @@ def test_options_that_pages_name_exist(page: Path) -> None:
     known = {name for recipe in (*known_recipes(), verdict_recipe()) for name in options(recipe)}
     named = set(re.findall(r"--([a-z_]+(?:\.[a-z_0-9]+)+)", page.read_text(encoding="utf-8")))
     assert not {name for name in named - known if not name.startswith(EXAMPLE)}
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The words behind every ``ssl-vit`` that a page shows as typed."""
+    blocks = re.findall(r"^```bash\n(.*?)^```", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
+    typed = [line.partition(" > ")[0] for line in lines if line.startswith("ssl-vit ")]
+    return [shlex.split(line, comments=True)[1:] for line in typed]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_that_pages_show_can_be_typed(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("RUN/config.json", "RUN/model.safetensors", "my_images/1.png", "IMAGES/1.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "my.yaml").write_text("seed: 1\n")
+    monkeypatch.setattr("ssl_vit.configs.facts.trackers_in", lambda names: ())  # whose packages are extras
+    known = scripts()
+    for words in commands(page):
+        if words[0] == EXAMPLE.rstrip("."):
+            continue
+        if words[0] == "slurm":  # options of the job, then a command
+            words = words[next(i for i, word in enumerate(words) if i and word in known) :]
+        if "--processes" in words:
+            words = words[: words.index("--processes")]
+        module = module_of(known[words[0]])
+        if not hasattr(module, "command") or hasattr(module, "check_words"):
+            check_words([word for word in words if word != "--print_config"])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -27,6 +27,7 @@ from ssl_vit.doctor.labels import examine_labels
 from ssl_vit.doctor.risks import answers, examine_risks, share_missed, told_by_tones
 from ssl_vit.doctor.sample import Sample, decode_some, examine_sample
 from ssl_vit.leaks.duplicates import thumbnail
+from ssl_vit.script import check_options
 
 PHOTOS = ResolvedAugment(crop_scale=(0.2, 1.0), flip=True, policy="none", erasing=0.0)
 NEVER = ResolvedAugment(crop_scale=(1.0, 1.0), flip=False, policy="none", erasing=0.0)
@@ -289,8 +290,8 @@ def test_words() -> None:
 def test_a_wrong_path_is_told_at_once(tmp_path: Path) -> None:
     (tmp_path / "cells").mkdir()
     with pytest.raises(UserError, match=r"there is no file or folder .*cell; did you mean cells"):
-        check_doctor(DoctorRecipe(data=DataConfig(path=str(tmp_path / "cell"))))
+        check_options(DoctorRecipe(data=DataConfig(path=str(tmp_path / "cell"))))
     with pytest.raises(UserError, match=r"--out doctor.pdf must end in .html"):
         check_doctor(DoctorRecipe(out="doctor.pdf"))
     check_doctor(DoctorRecipe(data=DataConfig(path=str(tmp_path / "cells")), out="doctor.html"))
-    check_doctor(DoctorRecipe(data=DataConfig(path="uoft-cs/cifar10")))
+    check_options(DoctorRecipe(data=DataConfig(path="uoft-cs/cifar10")))

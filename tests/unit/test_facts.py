@@ -21,6 +21,7 @@ ALL = (*known_recipes(), verdict_recipe())
 SAME_RUN_WITH_ANOTHER = {
     "preset", "dry_run", "run.dir", "run.log_with",
     "data.workers", "data.cache", "data.facts", "data.on_leak", "data.transductive",
+    "eval.data.on_leak",
     "eval.batch_size", "eval.precision", "eval.compile", "eval.keep_features", "eval.baselines", "eval.metric",
     "fit.epochs", "fit.min_steps", "fit.micro_batch", "fit.recompute", "fit.channels_last", "fit.compile",
     "fit.profile", "fit.log_every", "fit.checkpoint_steps", "fit.checkpoint_minutes", "fit.keep_checkpoints",

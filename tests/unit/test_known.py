@@ -60,11 +60,11 @@ def test_labels_that_cannot_be_read_are_left_out_unless_asked_for(
     for i in range(3):
         save(tmp_path / f"{i}.png", i)
     table = tmp_path / "table.csv"
-    table.write_text("image,label\n0.png,a\n1.png,\n2.png,b\n")
+    table.write_text("image,label\n0.png,1\n1.png,-1\n2.png,0\n")
     images, known = open_known(DataConfig(path=str(table)))
     assert (len(images), known) == (3, None)
     err = capsys.readouterr().err
     assert err.startswith("note: no labels are read: ")
     assert err.count("\n") == 1
-    with pytest.raises(UserError, match="no label"):
+    with pytest.raises(UserError, match="row 1 of column label"):
         open_known(DataConfig(path=str(table), label_column="label"))

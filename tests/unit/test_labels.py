@@ -8,9 +8,12 @@ import pyarrow
 import pytest
 from datasets import ClassLabel, Features, Sequence, Value
 from datasets.table import InMemoryTable
+from hypothesis import given as given_values
+from hypothesis import strategies as st
 from ssl_vit.configs import SourceConfig
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.sources.labels import Labels, read_labels
+from ssl_vit.data.sources.part import given
 
 Columns = dict[str, list]
 
@@ -71,8 +74,59 @@ def test_named_classes_keep_their_order_even_unused() -> None:
 
 def test_no_column_that_looks_like_labels() -> None:
     assert read({"age": [1, 2]}) is None
+    assert read({"patient": ["p", "p", "q", "q"], "index": [0, 0, 1, 1], "note": ["a", "b", "c", "d"]}) is None
+
+
+@pytest.mark.parametrize(
+    ("columns", "taken"),
+    [
+        ({"phase": ["G1", "S"] * 3, "cell": list("abcdef")}, "phase"),
+        ({"phase": ["G1", "", "S", "G1", None, "S"], "area": [1.5, 2.5, 3.5, 4.5, 5.5, 6.5]}, "phase"),
+        ({"phase": [1.0, float("nan"), 2.0, 1.0, 2.0, None]}, "phase"),  # as pandas writes whole numbers with gaps
+        ({"area": [1.5, 2.5, 3.5, 4.5, 5.5, 6.5], "cell": list("abcdef")}, "area"),
+        ({"class_name": ["G1", "S"] * 3, "patient": ["p", "q"] * 3, "same": ["x"] * 6}, "class_name"),
+    ],
+)
+def test_the_only_column_that_can_hold_labels_is_taken_and_said(columns: Columns, taken: str) -> None:
+    labels = found(columns)
+    assert labels.origin == f"column {taken} of place, the only one that can hold labels"
+    assert labels.kind == ("regression" if taken == "area" else "class")
+
+
+def test_several_columns_that_can_hold_labels_are_listed_with_examples() -> None:
+    columns: Columns = {"plate": ["p1", "p2"] * 3, "phase": ["G1", "S"] * 3, "area": [1.5, 2.5, 3.5, 4.5, 5.5, 6.5]}
+    text = refusal(columns)
+    assert "3 columns of place can hold labels: plate (p1, p2); phase (G1, S); area (1.5, 2.5, 3.5). Name one: " in text
+    assert "--data.label_column plate" in text
+    assert found(columns, column="phase").origin == "column phase of place"
     two = Features({"image": Value("string"), "a": ClassLabel(names=["x"]), "b": ClassLabel(names=["y"])})
-    assert read({"a": [0], "b": [0]}, features=two) is None
+    assert "a (x); b (y)" in refusal({"a": [0], "b": [0]}, features=two)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([0, 1, None], [0, 1, -1]),
+        (["a", "", "b", "  "], [0, -1, 1, -1]),
+        ([2.0, float("nan"), 1.0], [1, -1, 0]),
+        ([[0, 1], None, [1]], [[1, 1], [None, None], [0, 1]]),
+        ([0.5, float("nan"), None], [[0.5], [None], [None]]),
+    ],
+)
+def test_an_empty_cell_says_that_there_is_no_label(values: list, expected: list) -> None:
+    labels = found({"label": values})
+    missing = -1 if labels.kind == "class" else None
+    shown = [None if v != v else v for v in labels.values["train"].ravel().tolist()]
+    assert shown == np.array(expected).ravel().tolist()
+    assert given(labels.values["train"]).tolist() == [np.ravel(row)[0] != missing for row in expected]
+
+
+@given_values(st.lists(st.sampled_from(["cat", "dog", "ape", None]), min_size=2).filter(any))
+def test_labels_of_some_are_those_of_the_same_rows_alone(values: list) -> None:
+    kept = [v for v in values if v is not None]
+    whole, alone = found({"label": values}), found({"label": kept})
+    assert whole.names == alone.names
+    assert whole.values["train"][given(whole.values["train"])].tolist() == alone.values["train"].tolist()
 
 
 def test_splits_share_one_numbering() -> None:
@@ -91,7 +145,6 @@ def test_splits_share_one_numbering() -> None:
 def test_splits_that_cannot_be_compared() -> None:
     assert "disagree" in refusal({"label": ["1", "2"]}, {"label": [1, 2]})
     assert "split test" in refusal({"label": [1]}, {"other": [1]})
-    assert "row 0 of column label" in refusal({"label": [1]}, {"label": [None]})
 
 
 def test_lists_are_several_labels_per_image() -> None:
@@ -156,15 +209,10 @@ def test_the_target_option_against_the_content() -> None:
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ([0, 1, None], "row 2 of column label"),
         ([0, -1, 1], "row 1 of column label"),
         ([0.0, -1.0], "row 1 of column label"),
-        ([0.5, float("nan")], "row 1 of column label"),
         ([1.0, float("inf")], "row 1 of column label"),
         ([0.5, float("-inf")], "row 1 of column label"),
-        (["a", "", "b"], "row 1 of column label"),
-        (["a", "  "], "row 1 of column label"),
-        ([[0, 1], None], "row 1 of column label"),
         ([[0], [1, None]], "row 1 of column label"),
         ([[0.5], [float("nan")]], "row 1 of column label"),
         ([[0.5], [float("inf")]], "row 1 of column label"),
@@ -173,7 +221,8 @@ def test_the_target_option_against_the_content() -> None:
         ([[{"box": 1}]], "row 0 of column label"),
         ([[], []], "empty lists"),
         ([{"a": 1}], "column label"),
-        ([None, None], "row 0 of column label"),
+        ([None, None], "is empty in every row"),
+        (["", " "], "is empty in every row"),
     ],
 )
 def test_values_that_are_no_labels(values: list, words: str) -> None:

@@ -18,7 +18,7 @@ from ssl_vit.data.decoding.formats import Format
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
 from ssl_vit.data.sources.opening import open_images, open_labelled, open_pool
 from ssl_vit.exports.origin import own_data, recorded_data
-from ssl_vit.leaks.seen import seen_in_pre_training
+from ssl_vit.leaks.guard import seen_in_pre_training
 
 IMAGES = 40
 SAME = LabelledDataConfig()

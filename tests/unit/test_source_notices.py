@@ -78,4 +78,4 @@ def test_groups_of_a_given_split_are_counted(tmp_path: Path, capsys: pytest.Capt
 def test_a_table_beside_images_is_pointed_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table(tmp_path / "list.csv", label=[0, 1] * 3)
     open_pool(DataConfig(path=str(tmp_path)), LabelledDataConfig(path="digits"))
-    assert f"--data.path {tmp_path / 'list.csv'} reads the images that it lists" in capsys.readouterr().err
+    assert f"--data.labels {tmp_path / 'list.csv'} takes labels from it" in capsys.readouterr().err

@@ -85,7 +85,7 @@ def test_a_table_beside_images_is_what_columns_are_of(tmp_path: Path) -> None:
     root = folder(tmp_path / "photos")
     (root / "labels.csv").write_text("image,kind\na/0.png,1\na/1.png,2\n")
     (root / ".hidden.csv").write_text("x")
-    assert f"give --data.path {root}/labels.csv" in refusal(opened, root, label_column="kind")
+    assert f"give --data.labels {root}/labels.csv" in refusal(opened, root, label_column="kind")
     assert opened(root / "labels.csv", label_column="kind")["all"].classes == ("1", "2")
     assert "labels.csv" not in refusal(opened, root, stream=True)
 

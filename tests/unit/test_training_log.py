@@ -41,7 +41,7 @@ def log_with_a_line(place: Path, finite: float, world: int = 2) -> tuple[Trainin
     loader.world = world
     log = TrainingLog(RunDir(place, True), loader, TrainingProgress(12, 0, 64, False), Meter(CPU, 1.0, 1.0), 0)
     event = Arriving()
-    log._pending = _Line(5, 0.1, ["loss"], torch.tensor([0.5, finite]), event, {}, 0)  # type: ignore[arg-type]
+    log._pending = _Line(5, 0.1, ["loss"], torch.tensor([0.5, finite]), event, {}, 0, {})  # type: ignore[arg-type]
     return log, event
 
 
@@ -87,7 +87,7 @@ def test_weights_that_are_no_numbers_are_told_by_the_next_line(tmp_path: Path) -
     assert not log.is_sound([torch.nn.Parameter(torch.tensor([1.0, float("inf")]))], together=False)
     assert steps(tmp_path) == [5]  # whose own loss was a number
     with pytest.raises(Diverged, match="between steps 5 and 10"):
-        log.begin_line(10, 0.1, GOOD)
+        log.begin_line(10, 0.1, GOOD, {})
 
 
 def test_only_who_saves_names_the_newest_checkpoint(tmp_path: Path) -> None:

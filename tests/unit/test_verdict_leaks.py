@@ -21,7 +21,7 @@ from ssl_vit.verdict.opening import open_images, open_study
 from ssl_vit.verdict.options import VerdictConfig, verdict_recipe
 
 CPU = torch.device("cpu")
-WARN, STOP = PoolConfig(on_leak="warn"), PoolConfig()
+WARN, STOP = PoolConfig(on_leak="warn"), PoolConfig(on_leak="stop")
 
 
 def images(name: str, seed: int, groups: np.ndarray | None = None) -> ImageSet:
@@ -79,7 +79,7 @@ def test_what_stops_a_verdict_is_shown_and_named(tmp_path: Path) -> None:
     page = tmp_path / "leaks.html"
     with pytest.raises(UserError) as stopped:
         looked(tmp_path, STOP, COPIED)
-    assert f"(all in {page}); remove them from one side, declare" in str(stopped.value)
+    assert f"(all in {page}); have copies left out with --data.on_leak drop, declare" in str(stopped.value)
     text = page.read_text()
     assert "Nothing was trained: 8 of 8 test images leak" in text
     assert text.count("<img src=") == 16  # both of every pair

@@ -288,7 +288,7 @@ const group = (title, images, more) => {
   return box;
 };
 for (const c of D.copies) {
-  const what = (c.exact ? "Same pixels" : c.distance < .1 ? "Nearly the same" : "Much alike") + (c.mirrored ? ", mirrored" : "");
+  const what = (c.exact ? "Same pixels" : c.distance < .1 ? "Nearly the same" : "Much alike") + (c.change ? ", " + c.change : "");
   const folders = c.of > c.images.length ? `${number(c.of)} images, ${c.images.length} shown` : `${c.of} images`;
   const kinds = D.kind ? new Set(c.images.map(labelOf)) : new Set();
   $("copies").append(group(what, c.images, [make("small", folders + (kinds.size > 1 ? ", different labels" : ""))]));

@@ -47,6 +47,10 @@ class FileRows:
         """The file's path."""
         return str(self.root / self.paths[row])
 
+    def file(self, row: int) -> str:
+        """The file's path."""
+        return self.where(row)
+
 
 def bytes_of(path: Path) -> int:
     """A file's size; -1 for a link to nothing, which decoding will name."""
@@ -102,16 +106,27 @@ def _image_files(root: Path) -> tuple[list[str], list[str]]:
     return sorted(found), other
 
 
-def open_folder(root: Path, cfg: SourceConfig, *, labelled: bool) -> dict[str, Part]:
-    """Every split of a folder, by name; ``all`` where it has none. Of the options only ``group`` concerns a folder."""
+def open_folder(root: Path, cfg: SourceConfig, *, labelled: bool, table: str | None = None) -> dict[str, Part]:
+    """Every split of a folder, by name; ``all`` where it has none. Of the options only ``group`` concerns a folder.
+
+    Args:
+        root: The folder.
+        cfg: The options.
+        labelled: Whether folders inside are classes.
+        table: A table of labels that is read, too, and may lie in it.
+
+    Raises:
+        UserError: For a folder without images, and for splits that are not whole.
+    """
     found, other = _image_files(root)
+    other = [file for file in other if table is None or (root / file).resolve() != Path(table).expanduser().resolve()]
     if not found:
         hint = f"; it has {len(other)} other files, e.g. {other[0]}" if other else ""
         raise NoImages(f"the folder {root} has no images ({' '.join(SUFFIXES)}){hint}")
     if other:
         some = ", ".join(other[:3]) + (", ..." if len(other) > 3 else "")
-        table = next((f for f in other if f.endswith((".csv", ".tsv", ".jsonl")) and "/" not in f), None)
-        use = f"; --data.path {root / table} reads the images that it lists" if table else ""
+        beside = next((f for f in other if f.endswith((".csv", ".tsv", ".jsonl")) and "/" not in f), None)
+        use = f"; --data.labels {root / beside} takes labels from it" if beside else ""
         say_once(f"note: no images by name, passed over: {some} ({len(other):,} file(s) in {root}){use}")
     splits: dict[str, list[str]] = {}
     for path in found:
@@ -142,4 +157,4 @@ def _classes(splits: dict[str, list[str]]) -> Labels | None:
         return None
     number = {name: i for i, name in enumerate(names)}
     values = {split: np.array([number[f[0]] for f in part], dtype=np.int64) for split, part in found.items()}
-    return Labels(values, tuple(names))
+    return Labels(values, tuple(names), origin="names of folders")

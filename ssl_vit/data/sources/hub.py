@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -14,8 +13,6 @@ from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, OfflineModeIs
 
 from ssl_vit.core.errors import UserError
 
-ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(:[\w.-]+)?")
-"""How the hub writes names: owner/name or owner/name:config."""
 _SECONDS = 10.0
 
 

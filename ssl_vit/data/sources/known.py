@@ -12,6 +12,7 @@ from ssl_vit.core.notices import say_once
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.sources.locate import open_source
 from ssl_vit.data.sources.opening import open_images, shown_splits
+from ssl_vit.data.sources.part import given, scattered
 from ssl_vit.data.targets import Kind
 
 
@@ -27,7 +28,7 @@ class KnownLabels(NamedTuple):
     @property
     def given(self) -> np.ndarray:
         """Bool[n]: which images have a label."""
-        return np.asarray(self.values >= 0 if self.kind == "class" else ~np.isnan(self.values).any(axis=1))
+        return given(self.values)
 
     def subset(self, positions: np.ndarray) -> KnownLabels:
         """Of the images at these positions."""
@@ -69,7 +70,7 @@ def open_known(data: DataConfig) -> tuple[ImageSet, KnownLabels | None]:
         parts = open_source(data, labelled=True)
         chosen = [parts[split] for split in shown_splits(parts, data)]
     except UserError as error:
-        if data.label_column is not None or data.target is not None:
+        if any(option is not None for option in (data.labels, data.label_column, data.target)):
             raise
         say_once(f"note: no labels are read: {error}")
         return images, None
@@ -77,12 +78,6 @@ def open_known(data: DataConfig) -> tuple[ImageSet, KnownLabels | None]:
     if not labelled or sum(len(part.rows) for part in chosen) != len(images):
         return images, None
     first = labelled[0]
-    values = [_none(len(part.rows), first.labels) if part.labels is None else part.labels for part in chosen]
+    none = np.asarray(first.labels)[:0], np.empty(0, dtype=np.int64)
+    values = [scattered(*none, len(p.rows), first.kind) if p.labels is None else p.labels for p in chosen]
     return images, KnownLabels(first.kind, first.classes, np.concatenate(values))
-
-
-def _none(count: int, like: np.ndarray | None) -> np.ndarray:
-    """The labels of images that have none."""
-    assert like is not None
-    missing = -1 if like.ndim == 1 else np.nan
-    return np.full((count, *like.shape[1:]), missing, dtype=like.dtype)

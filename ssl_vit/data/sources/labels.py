@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from itertools import compress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import datasets
@@ -12,13 +14,19 @@ import numpy as np
 
 from ssl_vit.configs import SourceConfig
 from ssl_vit.core.errors import UserError, did_you_mean
-from ssl_vit.data.sources.part import Labels
+from ssl_vit.data.sources.part import Labels, scattered
 from ssl_vit.data.targets import Kind
 
 _USUAL = ("label", "labels", "class", "target", "fine_label", "category", "cls")
 _FRACTION = re.compile(r"[-+]?\d*\.\d+([eE][-+]?\d+)?")
 _LISTS = (list, datasets.LargeList, getattr(datasets, "List", datasets.Sequence))  # before datasets 4: Sequence
 _BETWEEN = re.compile(r"\s*[;|,]\s*")
+_OTHER = re.compile(
+    r"^(id|idx|index|fold|split|unnamed.*)$|(^|[_ ])(patient|slide|scene|subject|case|donor|sample|image|file)"
+    r"([_ ]?(id|idx|index|no|nr|number|name|path))?$",
+    re.IGNORECASE,
+)
+"""Names of columns that tell images apart, and are no labels unless somebody says so."""
 
 _Found = tuple[np.ndarray, tuple[str, ...], Kind]
 """One row per image of all splits; names; kind."""
@@ -70,7 +78,7 @@ def read_labels(
 ) -> Labels | None:
     """The labels of a table's splits; None where no column looks like labels and none was named."""
     first = next(iter(splits.values()))
-    names = _label_columns(splits, cfg.label_column, place, images)
+    names, why = _label_columns(splits, cfg, place, images)
     if not names:
         return None
     for split, data in splits.items():
@@ -82,6 +90,11 @@ def read_labels(
     rows = [row for data in splits.values() for row in range(len(data))]
     columns = [_Column(name, place, [v for d in splits.values() for v in cells(d, name)], rows) for name in names]
     feature = first.features[names[0]]
+    lines = zip(*(column.cells for column in columns), strict=True)
+    whole = ~np.array([all(map(_missing, line)) for line in lines], dtype=bool)
+    if not whole.any():
+        raise UserError(f"{columns[0]} is empty in every row; name another with --data.label_column")
+    columns = [c._replace(cells=[*compress(c.cells, whole)], rows=[*compress(c.rows, whole)]) for c in columns]
     if len(names) > 1:
         values, classes, kind = _several(columns, cfg.target)
     elif isinstance(feature, _LISTS):
@@ -91,8 +104,10 @@ def read_labels(
         values, classes, kind = _single(columns[0], feature, cfg.target)
     else:
         raise UserError(f"{columns[0]} holds {feature}, not one class per image")
+    values = values if whole.all() else scattered(values, np.flatnonzero(whole), len(whole), kind)
     parts = np.split(values, np.cumsum([len(data) for data in splits.values()])[:-1])
-    return Labels({split: part.copy("K") for split, part in zip(splits, parts, strict=True)}, classes, kind)
+    told = f"column{'s' * (len(names) > 1)} {', '.join(names)} of {Path(place).name or place}{why}"
+    return Labels({split: part.copy("K") for split, part in zip(splits, parts, strict=True)}, classes, kind, told)
 
 
 def _alike(one: Any, other: Any) -> bool:
@@ -103,21 +118,64 @@ def _alike(one: Any, other: Any) -> bool:
 
 
 def _label_columns(
-    splits: dict[str, datasets.Dataset], wanted: str | None, place: str, images: tuple[str, ...]
-) -> list[str]:
+    splits: dict[str, datasets.Dataset], cfg: SourceConfig, place: str, images: tuple[str, ...]
+) -> tuple[list[str], str]:
+    """The columns that were named, that are called so, or the only one that can hold labels; and why, in words."""
     data = next(iter(splits.values()))
-    if wanted is not None:
-        columns = named_columns(wanted, data, place)
+    if cfg.label_column is not None:
+        columns = named_columns(cfg.label_column, data, place)
         both = [c for c in columns if c in images]
         if both:
             raise UserError(f"column {both[0]} in {place} is named as image and as label; it can be only one of them")
-        return columns
+        return columns, ""
     usual = [name for name in _USUAL if name in data.column_names and name not in images]
     if usual:
         _agree(splits, usual, place)
-        return usual[:1]
-    classes = [c for c, f in data.features.items() if isinstance(f, datasets.ClassLabel)]
-    return classes if len(classes) == 1 else []
+        return usual[:1], ""
+    declared = [c for c, f in data.features.items() if isinstance(f, datasets.ClassLabel)]
+    if len(declared) == 1:
+        return declared, ""
+    others = [c for c in data.column_names if c not in (*images, cfg.group) and not _OTHER.search(c)]
+    able = {c: _able(data, c) for c in others}
+    classes, numbers = ([c for c, some in able.items() if some and some.measured == which] for which in (False, True))
+    if len(classes) == 1 or (not classes and len(numbers) == 1):
+        return classes or numbers, ", the only one that can hold labels"
+    if not classes + numbers:
+        return [], ""
+    listed = "; ".join(f"{c} ({', '.join(some.examples)})" for c in classes + numbers if (some := able[c]))
+    raise UserError(
+        f"{len(classes + numbers)} columns of {place} can hold labels: {listed}. Name one: --data.label_column "
+        f"{(classes + numbers)[0]} (--eval.data.label_column)"
+    )
+
+
+class _Able(NamedTuple):
+    """A column that can hold labels."""
+
+    examples: list[str]
+    measured: bool = False
+    """Whether they are numbers with fractions."""
+
+
+def _able(data: datasets.Dataset, column: str) -> _Able | None:
+    """What stands in a column that can hold labels: values that are not all alike, and not all of one image."""
+    feature = data.features[column]
+    if isinstance(feature, datasets.ClassLabel):
+        return _Able(feature.names[:3])
+    if not isinstance(feature, datasets.Value) or feature.dtype in ("null", "binary", "large_binary"):
+        return None
+    values = data.select_columns([column]).with_format("arrow")[:][column].drop_null()
+    if feature.dtype.startswith("float"):
+        known = values.to_numpy()
+        known = known[np.isfinite(known)]
+        if (known % 1).any():
+            return _Able([f"{v:.4g}" for v in known[:3]], measured=True) if np.ptp(known) else None
+    counts = values.value_counts()
+    if len(counts) > len(values) // 2 + 1:  # one of them may say that there is no label
+        return None
+    known = sorted((c for c in counts.to_pylist() if not _missing(c["values"])), key=lambda c: -c["counts"])
+    several = 2 <= len(known) <= sum(c["counts"] for c in known) / 2
+    return _Able([str(c["values"]) for c in known[:3]]) if several else None
 
 
 def _agree(splits: dict[str, datasets.Dataset], columns: list[str], place: str) -> None:
@@ -138,6 +196,9 @@ def _agree(splits: dict[str, datasets.Dataset], columns: list[str], place: str) 
 
 
 def _missing(value: Any) -> bool:
+    """Whether a cell says that there is no label."""
+    if isinstance(value, str):
+        return not value.strip()
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
@@ -146,9 +207,7 @@ def _infinite(value: Any) -> bool:
 
 
 def _complete(column: _Column) -> None:
-    column.refuse(
-        lambda v: _missing(v) or (isinstance(v, str) and not v.strip()), "has no label; remove it or label it"
-    )
+    column.refuse(_missing, "has no label, but its other columns have; fill it in, or empty them all")
     column.refuse(_infinite, "is infinite; correct or remove it")
 
 
@@ -158,7 +217,10 @@ def _fractions(column: _Column) -> list[float]:
 
 def _numbering(column: _Column, feature: Any) -> tuple[dict[Any, int], tuple[str, ...]]:
     """Numbers of the classes by value, and their names; refuses numbers that can be no class."""
-    column.refuse(lambda v: isinstance(v, (int, float)) and v < 0, "has the label {}; classes start at 0")
+    column.refuse(
+        lambda v: isinstance(v, (int, float)) and v < 0,
+        "has the label {}; classes start at 0, and a cell without a label is empty",
+    )
     if isinstance(feature, datasets.ClassLabel):
         known = len(feature.names)
         column.refuse(lambda v: v >= known, f"has the label {{}}, but only 0 to {known - 1} have names")
@@ -220,7 +282,7 @@ def _several(columns: list[_Column], target: str | None) -> _Found:
 
 def _lists(column: _Column, inner: Any, target: str | None) -> _Found:
     """A column of lists: of targets, of 0 and 1 for every label, or of the labels that apply."""
-    column.refuse(lambda v: v is None or any(map(_missing, v)), "has no labels (an empty list says none)")
+    column.refuse(lambda v: any(map(_missing, v)), "has no labels (an empty list says none)")
     column.refuse(
         lambda v: any(not isinstance(x, (int, float, str)) for x in v), "lists neither classes nor numbers: {}"
     )

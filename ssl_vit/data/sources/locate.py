@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from contextlib import suppress
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ from typing import Any
 import numpy as np
 
 from ssl_vit.configs import SourceConfig
-from ssl_vit.core.errors import UserError, did_you_mean
+from ssl_vit.configs.paths import missing, on_hub
+from ssl_vit.core.errors import UserError
+from ssl_vit.core.notices import say_once
 from ssl_vit.data.images import ArrayRows
-from ssl_vit.data.sources.folder import NoImages, open_folder
+from ssl_vit.data.sources.folder import SUFFIXES, NoImages, open_folder
 from ssl_vit.data.sources.part import SPLITS, Part
 
 _METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
@@ -33,6 +36,10 @@ def open_source(cfg: SourceConfig, *, labelled: bool, dataset: Any = None) -> di
     Raises:
         UserError: Where there is nothing, or nothing that can be read.
     """
+    if cfg.labels is not None:
+        from ssl_vit.data.sources.beside import open_beside
+
+        return open_beside(cfg, lambda images: _images_alone(images, cfg.labels, dataset), labelled=labelled)
     path = cfg.path or ""
     if dataset is not None:
         return _open_dataset(dataset, cfg, labelled)
@@ -43,17 +50,25 @@ def open_source(cfg: SourceConfig, *, labelled: bool, dataset: Any = None) -> di
         raise UserError("the path to the images is empty; name a folder, a file, a data set of the hub, or digits")
     place = Path(path).expanduser()
     if not place.exists():
-        missing = f"there is no file or folder {path}{_neighbours(place)}"
-        from ssl_vit.data.sources import hub
+        if not on_hub(path):
+            raise UserError(missing(path))
+        from ssl_vit.data.sources.hub import load_hub
 
-        if hub.ID.fullmatch(path) and not place.parent.is_dir():
-            return _open_dataset(hub.load_hub(path, missing), cfg, labelled)
-        raise UserError(missing)
+        return _open_dataset(load_hub(path, missing(path)), cfg, labelled)
     if place.is_file():
         return _open_file(place, cfg, labelled)
     if (place / "dataset_dict.json").exists() or (place / "state.json").exists():
         return _open_dataset(_saved(place), cfg, labelled)
     return _open_directory(place, cfg, labelled)
+
+
+def _images_alone(cfg: SourceConfig, labels: str | None, dataset: Any) -> dict[str, Part]:
+    """A source without labels; a folder is one of files, whatever table lies in it."""
+    place = Path(cfg.path or "").expanduser()
+    if dataset is None and place.is_dir():
+        with suppress(NoImages):
+            return open_folder(place, cfg, labelled=False, table=labels)
+    return open_source(cfg, labelled=False, dataset=dataset)
 
 
 def _open_file(place: Path, cfg: SourceConfig, labelled: bool) -> dict[str, Part]:
@@ -69,7 +84,16 @@ def _open_file(place: Path, cfg: SourceConfig, labelled: bool) -> dict[str, Part
 def _open_directory(place: Path, cfg: SourceConfig, labelled: bool) -> dict[str, Part]:
     beside = _metadata(place)
     if beside:
-        return _read(beside, next(iter(beside.values()))[0].suffix, cfg, labelled)
+        table = next(iter(beside.values()))[0]
+        parts = _read(beside, table.suffix, cfg, labelled)
+        named = sum(len(part.rows) for part in parts.values())
+        there = sum(file.suffix.lower() in SUFFIXES for file in place.rglob("*"))
+        if "all" in beside and named < there and "," not in (cfg.image_column or ""):
+            say_once(
+                f"note: {table.name} names {named:,} of {there:,} images in {place}, and the others are not read; "
+                f"--data.labels {table} reads all, with the labels of these"
+            )
+        return parts
     for suffix in (".parquet", ".arrow", ".tar"):
         if files := _visible(place, suffix):
             return _read(_by_split(files, suffix), suffix, cfg, labelled)
@@ -81,7 +105,7 @@ def _open_directory(place: Path, cfg: SourceConfig, labelled: bool) -> dict[str,
             raise
         suffix = lists[0].suffix
         return _read(_by_split(_visible(place, suffix), suffix), suffix, cfg, labelled)
-    hint = f"; for the table beside them give --data.path {lists[0]}" if lists else ""
+    hint = f"; for the table beside them give --data.labels {lists[0]}" if lists else ""
     _refuse(cfg, ("image_column", "label_column", "target"), f"{place} is a folder of images{hint}")
     _refuse(cfg, ("stream",), f"{place} is a folder of images")
     return found
@@ -153,13 +177,6 @@ def _open_dataset(dataset: Any, cfg: SourceConfig, labelled: bool) -> dict[str, 
     if len(splits) < len(given):
         raise UserError(f"{place} has two splits of one meaning among {', '.join(map(str, given))}; rename one")
     return open_datasets(splits, cfg, labelled=labelled, place=place)
-
-
-def _neighbours(place: Path) -> str:
-    parent = place.parent
-    if not parent.is_dir():
-        return f" (nor the folder {parent})"
-    return did_you_mean(place.name, ["digits", *(p.name for p in parent.iterdir())]) if str(place) != "." else ""
 
 
 def _digits() -> Part:

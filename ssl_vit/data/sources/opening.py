@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ssl_vit.configs import DataConfig, LabelledDataConfig, PoolConfig, SourceConfig
+from ssl_vit.configs.paths import on_hub
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.core.notices import say_once
 from ssl_vit.data.decoding.formats import Format
 from ssl_vit.data.images import ImageSet, Sizes, measure
 from ssl_vit.data.sources.locate import open_source
-from ssl_vit.data.sources.part import SPLITS, Part, join
+from ssl_vit.data.sources.part import SPLITS, Part, given, join
 from ssl_vit.data.sources.splits import TEST_SHARE, made_split
 
 
@@ -28,6 +29,8 @@ class Labelled(NamedTuple):
     """How the test images came about, in words."""
     whole: str = ""
     """Fingerprint of the training images before any were drawn."""
+    labels: str = ""
+    """Where labels come from and how many images have one, in words."""
 
 
 def open_pool(data: DataConfig, judged_on: LabelledDataConfig, dataset: Any = None) -> tuple[ImageSet, str]:
@@ -60,11 +63,12 @@ def _made_test(judged: SourceConfig, pool: Mapping[str, Part], dataset: Any) -> 
         parts = open_source(judged, labelled=True, dataset=dataset)
         splits = _trained_splits(parts, judged, "--eval.data.split")
         whole = join([parts[s] for s in splits])
-    except UserError:
-        if any(option is not None for option in (judged.label_column, judged.target, judged.group, judged.split)):
+    except UserError as error:
+        if any(getattr(judged, name) is not None for name in ("labels", "label_column", "target", "group", "split")):
             raise
+        say_once(f"note: no image stays out for testing, because no labels are read: {error}")
         return None
-    if whole.labels is None:
+    if whole.labels is None or not given(whole.labels).any():
         return None
     for split, part in pool.items():
         count = len(parts[split].rows) if split in parts else 0
@@ -73,8 +77,9 @@ def _made_test(judged: SourceConfig, pool: Mapping[str, Part], dataset: Any) -> 
                 f"--data and --eval.data read {judged.path} differently (split {split}: {len(part.rows):,} images, and "
                 f"{count:,}), so the test images cannot be kept out of the pool; give both the same options"
             )
-    chosen = np.zeros(len(whole.rows), dtype=bool)
-    chosen[made_split(whole.labels, whole.kind, whole.groups)[1]] = True
+    chosen, known = np.zeros(len(whole.rows), dtype=bool), np.flatnonzero(given(whole.labels))
+    groups = None if whole.groups is None else whole.groups[known]
+    chosen[known[made_split(whole.labels[known], whole.kind, groups)[1]]] = True
     ends = np.cumsum([len(parts[split].rows) for split in splits])
     held = dict(zip(splits, np.split(chosen, ends[:-1]), strict=True))
     none = {split: np.zeros(len(part.rows), dtype=bool) for split, part in pool.items()}
@@ -97,16 +102,28 @@ def open_labelled(data: DataConfig, labelled: LabelledDataConfig, dataset: Any =
     for split in [*splits, *([held] if held else [])]:
         if parts[split].labels is None:
             raise UserError(
-                f"labels are needed, but {path} has none: sort the images into one folder per class, name the column "
-                "with --eval.data.label_column, or name labelled images with --eval.data.path"
+                f"labels are needed, but {path} has none: sort the images into one folder per class, name a table of "
+                "labels with --eval.data.labels, a column with --eval.data.label_column, or other images with "
+                "--eval.data.path"
             )
+    images = sum(len(parts[split].rows) for split in {*splits, *([held] if held else [])})
     whole = _image_set(path, parts, splits, labelled=True)
     if held is not None:
         if held in splits:
             raise UserError(f"the split {held} of {path} cannot be trained on and judged on; name another test split")
         train, test = whole, _image_set(path, parts, [held], labelled=True)
+        for name, images_of, instead in ((" and ".join(splits), train, option), (held, test, "--data.test_split")):
+            if not len(images_of):
+                raise UserError(
+                    f"no image of the {name} split of {path} has a label; name another with {instead}, or have a test "
+                    f"split made of all labels by --data.split {'+'.join([*splits, held])}"
+                )
         split = f"its own {held} split{_shared_groups(train, test, cfg.group)}"
     else:
+        if not len(whole):
+            raise UserError(
+                f"no image of the {' and '.join(splits)} split of {path} has a label; name another with {option}"
+            )
         chosen = made_split(whole.truth, whole.kind, whole.groups)
         train, test = (whole.subset(rows) for rows in chosen)
         split = _made(whole, cfg.group, test)
@@ -115,7 +132,9 @@ def open_labelled(data: DataConfig, labelled: LabelledDataConfig, dataset: Any =
         raise UserError(f"{path} has training labels of one class only ({', '.join(train.classes)}); two are needed")
     if not len(test):
         raise UserError(f"{path} has no test images: with one image per class nothing can be held out")
-    return Labelled(train, test, split, train.fingerprint)
+    count = len(whole) + (len(test) if held is not None else 0)
+    share = f"all {images:,} images have" if count == images else f"{count:,} of {images:,} images have"
+    return Labelled(train, test, split, train.fingerprint, f"{train.origin}: {share} a label".removeprefix(": "))
 
 
 def open_images(data: DataConfig) -> ImageSet:
@@ -131,13 +150,22 @@ def shown_splits(parts: Mapping[str, Part], data: DataConfig) -> list[str]:
     return sorted(parts, key=["train", "val", "test", *parts].index)
 
 
-def known_classes(data: DataConfig, judged_on: LabelledDataConfig) -> int | None:
-    """How many classes the images to judge on have; None where they have no labels, or labels of another kind."""
+def labels_here(data: DataConfig, judged_on: LabelledDataConfig) -> Labelled | None:
+    """What a pre-training run says of the labelled images, which it does not train on.
+
+    Args:
+        data: The pool.
+        judged_on: The labelled images.
+
+    Returns:
+        None where there are none, where they are not on this machine, and where reading them would take long.
+    """
+    if data.stream or on_hub(judged_on.path or data.path):
+        return None
     try:
-        found = open_labelled(data, judged_on).train
+        return open_labelled(data, judged_on)
     except UserError:
         return None
-    return len(found.classes) if found.kind == "class" else None
 
 
 def _made(whole: ImageSet, group: str | None, test: ImageSet) -> str:
@@ -149,7 +177,7 @@ def _made(whole: ImageSet, group: str | None, test: ImageSet) -> str:
             lost = np.setdiff1d(whole.truth, test.truth)
             alone = "".join(f"; {whole.classes[c]} has one image and is never judged" for c in lost[:5])
         return f"{TEST_SHARE:.0%} {even[whole.kind]}, chosen by a fixed hash{alone}"
-    held, count = (len(np.unique(groups)) for groups in (whole.groups[test.ids], whole.groups))
+    held, count = (len(np.unique(np.asarray(images.groups))) for images in (test, whole))
     even_groups = f"{even[whole.kind]} as evenly as they allow"
     return f"{held:,} of {count:,} groups ({group}), chosen by a fixed hash and {even_groups}"
 
@@ -175,7 +203,21 @@ def _merged(data: DataConfig, labelled: LabelledDataConfig) -> SourceConfig:
     if labelled.path is None or same_source(labelled.path, data.path):
         shared = {f.name: getattr(data, f.name) for f in fields(SourceConfig) if f.name != "split"}
         named = {name: shared.get(name) if value is None else value for name, value in named.items()}
+    else:
+        named["root"] = roots_with(data.path, named["root"] or data.root)
     return SourceConfig(**named)
+
+
+def roots_with(pool: str, root: str | None) -> str | None:
+    """``--data.root`` and before it the folder of the pool, whose files a table of labels may name.
+
+    Args:
+        pool: ``--data.path``.
+        root: As given.
+    """
+    place = Path(pool).expanduser()
+    folder = str(place if place.is_dir() else place.parent) if place.exists() else None
+    return ",".join(filter(None, (folder, root))) or None
 
 
 def _trained_splits(parts: Mapping[str, Part], cfg: SourceConfig, option: str) -> list[str]:
@@ -233,6 +275,8 @@ def _image_set(name: str, parts: Mapping[str, Part], chosen: Sequence[str], labe
         splits=frozenset(p.fingerprint for p in parts.values()), groups=part.groups, group_names=part.group_names,
         blocks=part.blocks,
     )  # fmt: skip
-    if not labelled:
+    if not labelled or part.labels is None:
         return found
-    return replace(found, labels=part.labels, classes=part.classes, kind=part.kind)
+    found = replace(found, labels=part.labels, classes=part.classes, kind=part.kind, origin=part.origin)
+    known = given(part.labels)
+    return found if known.all() else found.subset(np.flatnonzero(known))

@@ -35,16 +35,41 @@ def judged_splits(names: Collection[str], cfg: SourceConfig) -> list[str]:
 
 
 class Labels(NamedTuple):
-    """Labels of every split in one numbering."""
+    """Labels of every split in one numbering; -1, or NaN, for an image that has none."""
 
     values: dict[str, np.ndarray]
     names: tuple[str, ...]
     kind: Kind = "class"
+    origin: str = ""
+    """Where they come from, in words."""
+
+
+def given(labels: np.ndarray) -> np.ndarray:
+    """Bool[n]: which images have a label.
+
+    Args:
+        labels: Of a split: Int[n], -1 where an image has none; or Float[n K], NaN there.
+    """
+    return np.asarray(labels >= 0 if labels.ndim == 1 else ~np.isnan(labels).any(axis=1))
+
+
+def scattered(values: np.ndarray, at: np.ndarray, count: int, kind: Kind) -> np.ndarray:
+    """Labels of some images as labels of all, of whom the others have none.
+
+    Args:
+        values: Labels of the images at these places.
+        at: Int[n]: their places.
+        count: How many images there are.
+        kind: How labels are to be read.
+    """
+    found = np.full((count, *values.shape[1:]), -1 if kind == "class" else np.nan, dtype=values.dtype)
+    found[at] = values
+    return found
 
 
 @dataclass(frozen=True)
 class Part(Known):
-    """The images of one split, with labels only where they were asked for."""
+    """The images of one split, with labels only where they were asked for; some may have none (``given``)."""
 
     rows: Rows
     fingerprint: str
@@ -80,6 +105,22 @@ class JoinedRows:
         part, own = self._find(row)
         return part.where(own)
 
+    def file(self, row: int) -> str | None:
+        """What the split that the row belongs to says."""
+        part, own = self._find(row)
+        return file_of(part, own)
+
+
+def file_of(rows: Rows, row: int) -> str | None:
+    """The path of the file that holds an image; None where a source keeps it otherwise, or in several files.
+
+    Args:
+        rows: Of a source.
+        row: Which of them.
+    """
+    own = getattr(rows, "file", None)
+    return None if own is None else own(row)
+
 
 def join(parts: Sequence[Part]) -> Part:
     """Several splits as one, in order; groups are numbered over the whole source, blocks of splits stay different."""
@@ -107,7 +148,8 @@ def described(parts: dict[str, Part], labels: Labels | None, groups: Mapping[str
     number = {name: i for i, name in enumerate(names)}
     for split, part in parts.items():
         if labels is not None and split in labels.values:
-            part = replace(part, labels=labels.values[split], classes=labels.names, kind=labels.kind)
+            values = labels.values[split]
+            part = replace(part, labels=values, classes=labels.names, kind=labels.kind, origin=labels.origin)
         if split in groups:
             found = np.array([number[str(v)] for v in groups[split]], dtype=np.int64)
             part = replace(part, groups=found, group_names=names)

@@ -17,6 +17,7 @@ from datasets.exceptions import DatasetGenerationError
 from datasets.table import InMemoryTable
 
 from ssl_vit.core.errors import UserError
+from ssl_vit.data.sources.folder import SUFFIXES
 
 
 def read_table(file: Path) -> datasets.Dataset:
@@ -59,7 +60,13 @@ def _text(file: Path) -> tuple[pyarrow.BufferReader, int]:
 
 def _csv(file: Path) -> datasets.Dataset:
     text, whole = _text(file)
-    form = pyarrow.csv.ParseOptions(delimiter="\t" if file.suffix.lower() == ".tsv" else ",")
+    first = text.read(4096).partition(b"\n")[0]
+    text.seek(0)
+    between = "\t" if file.suffix.lower() == ".tsv" else ";" if b";" in first and b"," not in first else ","
+    names = [name.strip().strip('"') for name in first.decode(errors="replace").split(between)]
+    if wrong := next((name for name in names if Path(name).suffix.lower() in SUFFIXES), None):
+        raise UserError(f"{file} begins with {wrong}, not with names of columns; put a line such as file,label first")
+    form = pyarrow.csv.ParseOptions(delimiter=between)
     return _in_memory(pyarrow.csv.read_csv(text, pyarrow.csv.ReadOptions(block_size=whole), form), file)
 
 

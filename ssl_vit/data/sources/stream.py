@@ -14,6 +14,7 @@ import pyarrow.parquet
 from datasets.table import InMemoryTable
 
 from ssl_vit.configs import SourceConfig
+from ssl_vit.configs.paths import folders
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.decoding.formats import Unreadable
 from ssl_vit.data.order import BUFFER
@@ -28,7 +29,7 @@ _HEAVY = (pyarrow.types.is_binary, pyarrow.types.is_large_binary, pyarrow.types.
 class _RowGroups:
     files: tuple[Path, ...]
     columns: tuple[str, ...]
-    root: Path
+    roots: tuple[Path, ...]
     place: np.ndarray
     """Int[n, 3]: file, row group and row inside it."""
     held: OrderedDict[tuple[int, int], list[dict[str, Any]]] = field(default_factory=OrderedDict, compare=False)
@@ -52,7 +53,7 @@ class _RowGroups:
             while sum(map(len, self.held.values())) - len(next(iter(self.held.values()))) >= BUFFER:
                 self.held.popitem(last=False)
         self.held.move_to_end((file, group))
-        return image_in(self.held[file, group][inside], self.columns, self.root)
+        return image_in(self.held[file, group][inside], self.columns, self.roots)
 
     def where(self, row: int) -> str:
         file, group, inside = self.place[row].tolist()
@@ -71,7 +72,7 @@ class _Split(Opened):
 
     def part(self, images: tuple[str, ...]) -> Part:
         _, blocks = np.unique(self.place[:, :2], axis=0, return_inverse=True)
-        rows = _RowGroups(self.files, images, self.root, self.place)
+        rows = _RowGroups(self.files, images, self.roots, self.place)
         return Part(rows, self.fingerprint, blocks=blocks.reshape(-1))
 
 
@@ -79,12 +80,13 @@ def open_row_groups(files: dict[str, list[Path]], cfg: SourceConfig, *, labelled
     """Parquet files of every split, without reading more of them than their labels."""
     folder = next(iter(files.values()))[0].parent
     images = image_columns(_beginning(files), cfg.image_column, str(folder))
-    splits = {name: _opened(part, images, labelled, folder) for name, part in files.items()}
+    roots = (folder, *folders(cfg.root))
+    splits = {name: _opened(part, images, labelled, roots) for name, part in files.items()}
     cfg = cfg if labelled else replace(cfg, group=None)  # of a pool no more than the column split is read
     return parts_of(splits, images, cfg, labelled=labelled, place=str(folder))
 
 
-def _opened(files: list[Path], images: tuple[str, ...], labelled: bool, folder: Path) -> _Split:
+def _opened(files: list[Path], images: tuple[str, ...], labelled: bool, roots: tuple[Path, ...]) -> _Split:
     found, tables = [], []
     for number, file in enumerate(files):
         opened = open_parquet(file)
@@ -99,7 +101,7 @@ def _opened(files: list[Path], images: tuple[str, ...], labelled: bool, folder: 
         with not_read(file):
             tables.append(_as_dataset(opened.read(columns=kept if labelled else [c for c in kept if c == "split"])))
     table = fitted(tables, files[0].parent)
-    return _Split(table, str(folder), folder, print_of(files), tuple(files), np.concatenate(found))
+    return _Split(table, str(roots[0]), roots, print_of(files), tuple(files), np.concatenate(found))
 
 
 def _as_dataset(table: pyarrow.Table) -> datasets.Dataset:

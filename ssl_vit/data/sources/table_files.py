@@ -15,6 +15,7 @@ import datasets
 import numpy as np
 
 from ssl_vit.configs import SourceConfig
+from ssl_vit.configs.paths import folders
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.notices import say_once
 from ssl_vit.data.images import evenly
@@ -30,7 +31,7 @@ _FILE_COLUMNS = ("image", "img", "file_name", "filename", "file", "path", "image
 class _TableRows:
     dataset: datasets.Dataset
     columns: tuple[str, ...]
-    root: Path
+    roots: tuple[Path, ...]
     name: str
     table: tuple[str, ...]
     """All columns of the table that the images are from."""
@@ -39,21 +40,32 @@ class _TableRows:
         return len(self.dataset)
 
     def raw(self, row: int) -> bytes | tuple[bytes, ...]:
-        return image_in(self.dataset[row], self.columns, self.root)
+        return image_in(self.dataset[row], self.columns, self.roots)
 
     def where(self, row: int) -> str:
         """Table and row, and the file where the table only names one."""
         cell = self.dataset[row][self.columns[0]]
         return f"{self.name} row {row}" + (f" ({cell})" if isinstance(cell, str) else "")
 
+    def file(self, row: int) -> str | None:
+        """The file that the table names, where it names one and no more."""
+        cell = self.dataset[row][self.columns[0]] if len(self.columns) == 1 else None
+        return str(found_in(self.roots, cell)) if isinstance(cell, str) else None
 
-def image_in(row: Mapping[str, Any], columns: tuple[str, ...], root: Path) -> bytes | tuple[bytes, ...]:
+
+def found_in(roots: tuple[Path, ...], name: str) -> Path:
+    """Where a file lies: in the first folder that has it, else where it should be in the first of all."""
+    places = [root / name for root in roots]
+    return next((place for place in places if place.is_file()), places[0]) if len(places) > 1 else places[0]
+
+
+def image_in(row: Mapping[str, Any], columns: tuple[str, ...], roots: tuple[Path, ...]) -> bytes | tuple[bytes, ...]:
     """An image's bytes, of several columns those of its channels; a cell that only names a file reads that file."""
     found = []
     for cell in (row[column] for column in columns):
         held, name = (cell.get("bytes"), cell.get("path")) if isinstance(cell, dict) else (None, cell)
         held = cell if isinstance(cell, bytes) else held
-        found.append(held if held is not None else (root / name).read_bytes() if name else b"")
+        found.append(held if held is not None else found_in(roots, name).read_bytes() if name else b"")
     return found[0] if len(found) == 1 else tuple(found)
 
 
@@ -64,8 +76,8 @@ class Opened:
     data: datasets.Dataset
     title: str
     """What it is called in messages."""
-    root: Path = Path()
-    """Where relative file names start."""
+    roots: tuple[Path, ...] = (Path(),)
+    """Where relative file names may start."""
     fingerprint: str = ""
     """Hash of its files; empty: of size, columns and a sample of rows."""
 
@@ -77,7 +89,7 @@ class Opened:
     def part(self, images: tuple[str, ...]) -> Part:
         """Its images."""
         pictures, beside = self.data.select_columns(list(images)), tuple(self.data.column_names)
-        rows = _TableRows(pictures, images, self.root, self.title, beside)
+        rows = _TableRows(pictures, images, self.roots, self.title, beside)
         return Part(rows, self.fingerprint)
 
 
@@ -89,7 +101,7 @@ def open_tables(files: dict[str, list[Path]], cfg: SourceConfig, *, labelled: bo
         folder = part[0].parent
         title = part[0].name if len(part) == 1 else f"{folder} ({name})"
         table = fitted([undecoded(read_table(file)) for file in part], folder)
-        splits[name] = Opened(table, title, folder, print_of(part))
+        splits[name] = Opened(table, title, (folder, *folders(cfg.root)), print_of(part))
     only = files.get("all", [])
     place = str(only[0] if len(only) == 1 else next(iter(files.values()))[0].parent)
     return _whole_tables(splits, cfg, labelled=labelled, place=place)
@@ -138,10 +150,12 @@ def parts_of(
     """
     if len(splits) == 1:
         (whole,) = splits.values()
-        splits = {name: whole.split(name, rows) for name, rows in _by_split(whole).items()} or splits
+        splits = {
+            name: whole.split(name, rows) for name, rows in split_column(whole.data, whole.title).items()
+        } or splits
     tables = {name: splits[name].data for name in judged_splits(splits, cfg)}
     labels = read_labels(tables, cfg, place, images) if labelled else None
-    groups = {name: _groups(data, cfg.group, place) for name, data in tables.items()} if cfg.group else {}
+    groups = {name: groups_of(data, cfg.group, place) for name, data in tables.items()} if cfg.group else {}
     return described({name: opened.part(images) for name, opened in splits.items()}, labels, groups)
 
 
@@ -154,24 +168,40 @@ def undecoded(data: datasets.Dataset) -> datasets.Dataset:
     return data
 
 
-def _by_split(whole: Opened) -> dict[str, np.ndarray]:
+def split_column(data: datasets.Dataset, title: str) -> dict[str, np.ndarray]:
     """Rows by what a column ``split`` says; empty where there is none, or one that has nothing to do with splits.
 
     Options have no say in it, so that pre-training and evaluation see the same splits.
+
+    Args:
+        data: The table.
+        title: What it is called in messages.
+
+    Raises:
+        UserError: For a row that names none where others do.
     """
-    if "split" not in whole.data.column_names or not _names_files(whole.data, "split"):
+    if "split" not in data.column_names or not _names_files(data, "split"):
         return {}
-    values = [(v or "").strip() for v in cells(whole.data, "split")]
+    values = [(v or "").strip() for v in cells(data, "split")]
     names = np.array([SPLITS.get(v.lower(), v) for v in values])
     if len(set(names)) < 2 or not set(names) & set(SPLITS.values()):
         return {}
     if "" in values:
-        raise UserError(f"row {values.index('')} of column split in {whole.title} names no split; fill it in")
+        raise UserError(f"row {values.index('')} of column split in {title} names no split; fill it in")
     return {name: np.flatnonzero(names == name) for name in sorted(set(names.tolist()))}
 
 
-def _groups(data: datasets.Dataset, column: str, place: str) -> list[object]:
-    """The values of ``--data.group``."""
+def groups_of(data: datasets.Dataset, column: str, place: str) -> list[object]:
+    """The values of ``--data.group``.
+
+    Args:
+        data: The table.
+        column: What the option names.
+        place: What the table is called in messages.
+
+    Raises:
+        UserError: For several columns, and for a row without a group.
+    """
     named = named_columns(column, data, place)
     if len(named) > 1:
         raise UserError(f"--data.group {column} names {len(named)} columns of {place}; give one")
@@ -192,9 +222,34 @@ def _fingerprint(part: Opened, images: tuple[str, ...]) -> str:
             digest.update(str([data[int(row)][column] for column in images]).encode())
     named = [c for c in images if _names_files(data, c)]
     for column in named:
-        for name in cells(data, column):
-            digest.update(f"{name}\0{bytes_of(part.root / str(name))}\n".encode())
+        names = [str(name) for name in cells(data, column)]
+        files = [found_in(part.roots, name) for name in names]
+        sizes = [bytes_of(file) for file in files]
+        _say_where(part, column, names, files, sizes)
+        for name, size in zip(names, sizes, strict=True):
+            digest.update(f"{name}\0{size}\n".encode())
     return digest.hexdigest() if named or not part.fingerprint else part.fingerprint
+
+
+def _say_where(part: Opened, column: str, names: list[str], files: list[Path], sizes: list[int]) -> None:
+    """Where the files of a column were looked for, unless all lie beside the table; UserError where none was found."""
+    lost = [name for name, size in zip(names, sizes, strict=True) if size < 0]
+    if not lost and len(part.roots) == 1:
+        return
+    found = [(name, file) for name, file, size in zip(names, files, sizes, strict=True) if size >= 0]
+    there = [sum(file == root / name for name, file in found) for root in part.roots]
+    if there[0] == len(names):
+        return
+    told = ", ".join(f"{n:,} found in {root}" for n, root in zip(there, part.roots, strict=True))
+    what = f"column {column} of {part.title} names {len(names):,} files"
+    some = ", ".join(lost[:3]) + (", ..." if len(lost) > 3 else "")
+    if len(lost) == len(names):
+        looked = " and ".join(map(str, part.roots))
+        raise UserError(
+            f"{what}, and none is there: {some} (looked in {looked}). Where names begin is said by --data.root FOLDER "
+            "(--eval.data.root), another column by --data.image_column"
+        )
+    say_once(f"note: {what}: {told}" + (f"; {len(lost):,} are not there: {some}" if lost else ""))
 
 
 def _names_files(data: datasets.Dataset, column: str) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from html import escape
 from itertools import zip_longest
 from math import ceil
@@ -15,7 +16,9 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.text import Text
 
+from ssl_vit.report.charts.placing import Placing, settle
 from ssl_vit.report.look import INK, MUTED, PAPER, RULE, Look, palette
 
 _STYLE: dict[str, Any] = {
@@ -30,19 +33,29 @@ _STYLE: dict[str, Any] = {
     "grid.linewidth": 0.6, "lines.linewidth": 1.8, "legend.frameon": False,
     "legend.fontsize": 9.0,
 }  # fmt: skip
-WIDTH, HEIGHT = 3.9, 3.1
-"""Of a panel, in inches: its letters are legible where the page is as narrow as a phone."""
+WIDTH, HEIGHT, LOW = 4.1, 3.1, 2.6
+"""Of a panel, and the height of a low one, in inches: letters are legible where the page is as narrow as a phone."""
 
 
 class Panel(NamedTuple):
     """One plot."""
 
     title: str
-    draw: Callable[[Axes], None]
+    draw: Callable[[Axes], Placing | None]
+    """May leave what is to be put in place once the layout is known."""
     alt: str
     """What it shows, in words."""
     height: float = HEIGHT
     """In inches."""
+
+
+class Key(NamedTuple):
+    """A name above the panels, and what stands for it there."""
+
+    name: str
+    look: Look
+    line: bool = True
+    """Whether it is a line; else single marks."""
 
 
 class Chart(NamedTuple):
@@ -52,8 +65,8 @@ class Chart(NamedTuple):
     alt: str
     svgs: tuple[str, ...]
     png: bytes
-    legend: Sequence[tuple[str, Look]]
-    """Names and looks, above the panels."""
+    legend: Sequence[Key]
+    """Above the panels, where names do not stand at the lines."""
 
 
 def look_of(kind: Look) -> dict[str, Any]:
@@ -66,13 +79,18 @@ def look_of(kind: Look) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def make_chart(
-    name: str, panels: Sequence[Panel], *, legend: Sequence[tuple[str, Look]] = (), columns: int = 3
-) -> Chart:
-    """Draws panels twice: each alone for the page, and all of them beside each other in one picture under a legend."""
+@contextmanager
+def styled() -> Generator[None, None, None]:
+    """The letters and lines of all charts."""
     with matplotlib.rc_context(cast("Any", _STYLE)), warnings.catch_warnings():
         # The page writes names of any script with the reader's letters; matplotlib's own lack some.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        yield
+
+
+def make_chart(name: str, panels: Sequence[Panel], *, legend: Sequence[Key] = (), columns: int = 3) -> Chart:
+    """Draws panels twice: each alone for the page, and all of them beside each other in one picture under a legend."""
+    with styled():
         svgs = tuple(_svg(panel, f"{name}-{i}") for i, panel in enumerate(panels))
         png = _png(panels, legend, columns)
     return Chart(name, " ".join(panel.alt for panel in panels), svgs, png, legend)
@@ -80,33 +98,44 @@ def make_chart(
 
 def _svg(panel: Panel, name: str) -> str:
     file = io.StringIO()
-    _figure([panel], 1).savefig(file, format="svg", transparent=True, metadata={"Date": None})
+    figure_of([panel], 1).savefig(file, format="svg", transparent=True, metadata={"Date": None})
     return for_page(file.getvalue(), name, f"{panel.title}: {panel.alt}")
 
 
-def _png(panels: Sequence[Panel], legend: Sequence[tuple[str, Look]], columns: int) -> bytes:
-    figure, file = _figure(panels, columns, 0.35 if legend else 0.0), io.BytesIO()
-    if legend:
-        lines = [Line2D([], [], **look_of(look), label=words) for words, look in legend]
-        across = max(1, min(len(lines), int(figure.get_figwidth() / 1.6)))
-        figure.legend(handles=lines, loc="outside upper left", ncols=across, handlelength=3.2)
+def _png(panels: Sequence[Panel], legend: Sequence[Key], columns: int) -> bytes:
+    figure, file = figure_of(panels, columns, legend), io.BytesIO()
     figure.savefig(file, format="png", dpi=150, facecolor="white", metadata={"Software": None})
     return file.getvalue()
 
 
-def _figure(panels: Sequence[Panel], columns: int, above: float = 0.0) -> Figure:
-    """Panels in rows of up to so many, with room above in inches."""
+def figure_of(panels: Sequence[Panel], columns: int = 3, legend: Sequence[Key] = ()) -> Figure:
+    """Panels in rows of up to so many under a legend, laid out; within ``styled``."""
     columns = min(columns, len(panels))
     rows = ceil(len(panels) / columns)
-    height = max(panel.height for panel in panels) * rows + above
-    figure = Figure(figsize=(WIDTH * columns, height), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axis, panel in zip_longest(axes, panels):
+    across = max(1, min(len(legend), int(WIDTH * columns / 1.9)))
+    above = 0.12 + 0.23 * ceil(len(legend) / across) if legend else 0.0
+    size = (WIDTH * columns, max(panel.height for panel in panels) * rows + above)
+    figure = Figure(figsize=size, layout="constrained")
+    if legend:
+        marks = [
+            Line2D([], [], **look_of(key.look) | ({} if key.line else {"linestyle": "none"}), label=key.name)
+            for key in legend
+        ]
+        figure.legend(
+            handles=marks,
+            loc="outside upper left",
+            ncols=across,
+            handlelength=3.2 if any(key.line for key in legend) else 1.0,
+        )
+    titles: dict[Axes, Text] = {}
+    placings: list[Placing | None] = []
+    for axis, panel in zip_longest(figure.subplots(rows, columns, squeeze=False).ravel(), panels):
         if panel is None:
             axis.set_visible(False)
         else:
-            axis.set_title(panel.title)
-            panel.draw(axis)
+            titles[axis] = axis.set_title(panel.title)
+            placings.append(panel.draw(axis))
+    settle(figure, titles, columns, [place for place in placings if place])
     return figure
 
 

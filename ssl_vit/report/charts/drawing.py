@@ -4,21 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Literal, NamedTuple, cast
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+from matplotlib.transforms import ScaledTranslation
 
-from ssl_vit.report.charts.canvas import look_of
-from ssl_vit.report.look import INK, MUTED, PAPER, RULE, Look
+from ssl_vit.report.charts.canvas import LOW, look_of
+from ssl_vit.report.charts.placing import End, Placing, falls_early, has_room, is_wide, logarithmic, name_ends, wrapped
+from ssl_vit.report.look import DARK, INK, MUTED, PAPER, RULE, Look
 
-COUNTED, NUMBERED = 12, 20
+COUNTED, NUMBERED = 12, 15
 """Classes up to which a confusion matrix has room for counts and percentages, and for percentages."""
-_ROOM = 0.085
-"""Of an axis, per number that is written along it."""
-_DASHES = ("-", (0, (4.0, 1.5)), (0, (1.5, 1.5)), (0, (6.0, 1.5, 1.5, 1.5)))
+_NAMED = 40
+"""Classes up to which the balance names each."""
+_ASIDE = 7.0
+"""Points that a single mark stands right of its place: there it would lie on a line's."""
+_BESIDE = 18
+"""Letters of a row's name in a line."""
 
 
 class Mark(NamedTuple):
@@ -35,48 +41,62 @@ class Mark(NamedTuple):
 class Line(NamedTuple):
     """One method over the number of labels."""
 
+    name: str
     look: Look
     points: Mapping[int, Mark]
 
+    def stretches(self, counts: Sequence[int]) -> list[list[int]]:
+        """Numbers of labels that follow each other without a gap."""
+        gaps = [-1, *(i for i, n in enumerate(counts) if n not in self.points), len(counts)]
+        return [list(counts[start + 1 : end]) for start, end in pairwise(gaps) if end > start + 1]
+
 
 def label_axis(axis: Axes, counts: Sequence[int]) -> None:
-    """Numbers of labels along a logarithmic axis; names that would touch are left out, never the last."""
+    """Numbers of labels along a logarithmic axis."""
     axis.set_xscale("log")
     low, high = min(counts), max(counts)
     margin = 1.35 if low == high else (high / low) ** 0.04
     axis.set_xlim(low / margin, high * margin)
-    span = np.log(high * margin / (low / margin))
-    names, right = [""] * len(counts), 2.0
-    for i in reversed(range(len(counts))):
-        place = float(np.log(counts[i] * margin / low) / span)
-        if right - place >= _ROOM:
-            names[i], right = f"{counts[i]:,}", place
-    axis.set_xticks(list(counts), names)
+    axis.set_xticks(list(counts), [f"{count:,}" for count in counts])
     axis.minorticks_off()
     axis.set_xlabel("labelled training images")
 
 
-def curves(axis: Axes, lines: Sequence[Line], counts: Sequence[int], limits: tuple[float, float], heading: str) -> None:
-    """Label-efficiency curves with bands, the last line on top; each is broken where it lacks a number of labels."""
+def curves(
+    axis: Axes, lines: Sequence[Line], counts: Sequence[int], limits: tuple[float, float], heading: str, *, named: bool
+) -> Placing | None:
+    """Label-efficiency curves with bands, the last line on top; each is broken where it lacks a number of labels.
+
+    Where they are ``named``, their names stand at their ends.
+    """
     label_axis(axis, counts)
     axis.set_ylim(*limits)
     axis.grid(axis="y")
     axis.set_ylabel(heading)
+    axis.yaxis.set_major_locator(MaxNLocator(6))
+    aside = axis.transData + ScaledTranslation(
+        _ASIDE / 72, 0.0, cast(Figure, axis.get_figure(root=True)).dpi_scale_trans
+    )
     for line in lines:
-        gaps = [-1, *(i for i, n in enumerate(counts) if n not in line.points), len(counts)]
-        for start, end in pairwise(gaps):
-            where = list(counts[start + 1 : end])
-            if not where:
-                continue
+        for where in line.stretches(counts):
             _, values, low, high, _ = zip(*(line.points[n] for n in where), strict=True)
             colour, look, known = line.look.light, look_of(line.look), np.isfinite(low).tolist()
             if len(where) > 1:
                 axis.fill_between(where, low, high, where=known, color=colour, alpha=0.15, linewidth=0)
             else:
-                look["markersize"] *= 1.6  # among lines a single point is easily missed
+                look |= {"markersize": 1.4 * look["markersize"], "transform": aside}  # easily missed among lines
                 if known[0]:
-                    axis.vlines(where, low, high, color=colour, linewidth=1.2)
+                    axis.vlines(where, low, high, color=colour, linewidth=1.2, transform=aside, clip_on=False)
             axis.plot(where, values, clip_on=False, **look)
+    if not named:
+        return None
+    return name_ends(axis, [_end(line, counts) for line in lines])
+
+
+def _end(line: Line, counts: Sequence[int]) -> End:
+    *_, last = line.stretches(counts)
+    aside = _ASIDE if len(last) == 1 else 0.0
+    return End(line.name, float(last[-1]), line.points[last[-1]].value, line.look, aside)
 
 
 def forest(axis: Axes, rows: Mapping[str, Sequence[Mark]], limits: tuple[float, float], heading: str) -> None:
@@ -95,22 +115,41 @@ def forest(axis: Axes, rows: Mapping[str, Sequence[Mark]], limits: tuple[float, 
         if r:
             axis.axhline(r - 0.5, color=RULE, linewidth=0.6)
     _rows(axis, list(rows))
-    axis.set(xlim=limits, xlabel=heading)
+    axis.set(xlim=limits, xlabel=heading, ylabel="labelled training images")
+    axis.xaxis.set_major_locator(MaxNLocator(5))
 
 
 def shares(axis: Axes, bars: Sequence[tuple[str, Mark]], heading: str) -> None:
-    """Bars from nothing to 100 % with intervals by row; an end beyond what was tried is an arrow."""
+    """Bars from nothing to 100 % with intervals by row; an end beyond what was tried is an arrow.
+
+    A value that is none (NaN) was not reached: an arrow beyond 100 %, and words.
+    """
     for y, (_, bar) in enumerate(bars):
-        colour = bar.look.light
-        axis.barh(y, bar.value, height=0.52, color=colour, alpha=0.3, linewidth=0)
+        colour, reached = bar.look.light, bool(np.isfinite(bar.value))
         low, high = (end if np.isfinite(end) else edge for end, edge in ((bar.low, 0.0), (bar.high, 100.0)))
+        if reached:
+            axis.barh(y, bar.value, height=0.52, color=colour, alpha=0.3, linewidth=0)
+        else:
+            low = min(bar.low, 100.0) if np.isfinite(bar.low) else 100.0
+            level = "center" if low > 96 else "bottom"  # on the line's place, or above it
+            axis.text(96.0, y, "not reached", ha="right", va=level, fontsize=8.5, color=MUTED)
         axis.plot([low, high], [y, y], color=colour, linewidth=1.6)
-        for end, edge, marker in ((bar.low, 0.0, "<"), (bar.high, 100.0, ">")):
+        ends = ((bar.low, 0.0, "<"), (bar.high, 100.0, ">")) if reached else ((np.nan, 100.0, ">"),)
+        for end, edge, marker in ends:
             if not np.isfinite(end):
-                axis.plot([edge], [y], marker=marker, color=colour, markersize=5, clip_on=False)
-        axis.plot([bar.value], [y], **{**look_of(bar.look), "linestyle": "none"})
-    _rows(axis, [name for name, _ in bars])
+                axis.plot([edge], [y], marker=marker, color=colour, markersize=5, clip_on=False, linestyle="none")
+        if reached:
+            axis.plot([bar.value], [y], clip_on=False, **{**look_of(bar.look), "linestyle": "none"})
+    _rows(axis, ["\n".join(wrapped(part, _BESIDE) for part in _parts(name)) for name, _ in bars])
     axis.set(xlim=(0, 100), xlabel=heading)
+    axis.xaxis.set_major_locator(MaxNLocator(4))
+    axis.tick_params(axis="y", pad=7)  # beyond the arrows
+
+
+def _parts(name: str) -> list[str]:
+    """A start and its use, where they are too long for one line."""
+    start, comma, use = name.partition(", ")
+    return [start + ",", use] if comma and len(name) > _BESIDE else [name]
 
 
 def _rows(axis: Axes, names: Sequence[str]) -> None:
@@ -120,15 +159,35 @@ def _rows(axis: Axes, names: Sequence[str]) -> None:
     axis.grid(axis="x")
 
 
-def losses(axis: Axes, runs: Sequence[tuple[np.ndarray, np.ndarray]], look: Look) -> None:
-    """Loss over steps: a line per run, which differ in their dashes."""
-    for i, (steps, values) in enumerate(runs):
-        dash, alpha = _DASHES[i % len(_DASHES)], 1 - 0.18 * min(i, 3)
-        axis.plot(steps, values, color=look.light, linewidth=1.3, alpha=alpha, linestyle=dash)
-    axis.grid(axis="y")
+def losses(axis: Axes, runs: Sequence[tuple[str, np.ndarray, np.ndarray]], look: Look) -> Placing | None:
+    """Losses over steps: a line per run (its name, steps, values), each lighter than the one before."""
+    for i, (_, steps, values) in enumerate(runs):
+        axis.plot(steps, values, color=look.light, linewidth=1.2, alpha=max(0.25, 1 - 0.3 * i))
+    scaled(axis, [run[1:] for run in runs])
     axis.set(xlabel="step", ylabel="loss")
-    axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    if len(runs) == 1 or not has_room((name for name, _, _ in runs), LOW - 0.8):
+        return None
+    return name_ends(axis, [End(name, float(steps[-1]), float(values[-1]), look) for name, steps, values in runs])
+
+
+def scaled(
+    axis: Axes, lines: Sequence[tuple[np.ndarray, np.ndarray]], *, early: bool = True, wide: bool = True
+) -> None:
+    """Axes on which most of what lines do is seen: logarithmic where values span much, or change early.
+
+    Either may be ruled out: steps that begin with 0, values of which differences count.
+    """
+    wide = wide and is_wide(np.concatenate([values for _, values in lines]))
+    axis.grid(axis="y")
+    if wide:
+        logarithmic(axis, "y")
+    else:
+        axis.yaxis.set_major_locator(MaxNLocator(6))
+    if early and all(falls_early(steps, np.log(own) if wide else own) for steps, own in lines):
+        logarithmic(axis, "x", most=5)
+    else:
+        axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
 
 
 def confusion(axis: Axes, counts: np.ndarray, names: Sequence[str], look: Look) -> None:
@@ -140,13 +199,12 @@ def confusion(axis: Axes, counts: np.ndarray, names: Sequence[str], look: Look) 
         share = float(shares[row, column])
         place, alpha = (column - 0.5, row - 0.5), max(0.06, share)
         axis.add_patch(Rectangle(place, 1, 1, facecolor=look.light, alpha=alpha, linewidth=0))
-        words = [(-0.14, f"{100 * share:.0f}", letters), (0.27, f"{counts[row, column]:,.0f}", 0.75 * letters)]
+        per_cent = f"{100 * share:.0f}" if share >= 0.005 else "<1"
+        words = [(-0.14, per_cent, letters), (0.27, f"{counts[row, column]:,.0f}", 0.75 * letters)]
         if size > COUNTED:
-            words = [(0.0, f"{100 * share:.0f}", letters)] if size <= NUMBERED else []
+            words = [(0.0, per_cent, letters)] if size <= NUMBERED else []
         for below, text, high in words:
-            axis.text(
-                column, row + below, text, ha="center", va="center", fontsize=high, color=PAPER if share > 0.55 else INK
-            )
+            axis.text(column, row + below, text, ha="center", va="center", fontsize=high, color=legible(look, alpha))
     axis.set(xlim=(-0.5, size - 0.5), ylim=(size - 0.5, -0.5), aspect="equal", xlabel="predicted", ylabel="true")
     upright = max(len(name) for name in names) * size > 45
     fit = float(np.clip(160 / size, 5.0, 8.0))
@@ -156,21 +214,49 @@ def confusion(axis: Axes, counts: np.ndarray, names: Sequence[str], look: Look) 
     axis.spines[:].set_visible(True)
 
 
+def legible(look: Look, alpha: float) -> str:
+    """The colour of letters, ink's or paper's, that is read best on so much of a colour, by day and by night."""
+
+    def least(name: Literal["ink", "paper"]) -> float:
+        found: list[float] = []
+        for colour, (ink, paper) in ((look.light, (INK, PAPER)), (look.dark, DARK)):
+            ground = alpha * to_rgb(colour) + (1 - alpha) * to_rgb(paper)
+            light, dark = sorted(
+                (_luminance(ground), _luminance(to_rgb(ink if name == "ink" else paper))), reverse=True
+            )
+            found.append((light + 0.05) / (dark + 0.05))
+        return min(found)
+
+    return INK if least("ink") >= least("paper") else PAPER
+
+
+def to_rgb(colour: str) -> np.ndarray:
+    """``#rrggbb`` as three numbers in [0, 1]."""
+    return np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+
+
+def _luminance(rgb: np.ndarray) -> float:
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    return float(linear @ np.array([0.2126, 0.7152, 0.0722]))
+
+
 def balance(axis: Axes, names: Sequence[str], train: Sequence[int], test: Sequence[int]) -> None:
-    """Training and test images per class; without names where there are too many."""
+    """Training images (filled) and test images (outlined) per class; without names where there are too many."""
     size = len(names)
     places = np.arange(size)
-    axis.barh(places - 0.19, train, height=0.36, color=MUTED, label="training")
-    axis.barh(places + 0.19, test, height=0.36, color=RULE, edgecolor=MUTED, linewidth=0.6, label="test")
-    if size <= 40:
+    if size <= _NAMED:
+        axis.barh(places - 0.19, train, height=0.36, color=MUTED)
+        axis.barh(places + 0.19, test, height=0.36, color=PAPER, edgecolor=MUTED, linewidth=0.7)
         axis.set_yticks(places, names, fontsize=float(np.clip(300 / size, 5.0, 8.5)))
     else:
+        edges = np.arange(size + 1) - 0.5
+        axis.stairs(train, edges, orientation="horizontal", fill=True, color=RULE)
+        axis.stairs(test, edges, orientation="horizontal", baseline=None, color=MUTED)
         axis.set_yticks([])
         axis.set_ylabel(f"{size} classes, largest first")
     axis.set_ylim(size - 0.4, -0.6)
     axis.grid(axis="x")
     axis.spines["left"].set_visible(False)
-    axis.set_xlabel("images")
+    axis.set_xlabel("images: training filled, test outlined")
+    axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-    axis.set_title(axis.get_title(loc="left"), pad=22)  # above the legend: long names leave no room beside it
-    axis.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, borderaxespad=0.1, borderpad=0.1)

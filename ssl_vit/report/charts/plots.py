@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -10,10 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from ssl_vit.configs.metrics import METRICS, shown
+from ssl_vit.core.text import shortened
 from ssl_vit.report.cells import heading, unit_of
 from ssl_vit.report.charts import drawing
-from ssl_vit.report.charts.canvas import WIDTH, Chart, Panel, make_chart
+from ssl_vit.report.charts.canvas import HEIGHT, LOW, WIDTH, Chart, Key, Panel, make_chart
 from ssl_vit.report.charts.drawing import Line, Mark
+from ssl_vit.report.charts.placing import has_room
+from ssl_vit.report.charts.training import curve, read_lines
 from ssl_vit.report.findings.classes import confusions
 from ssl_vit.report.findings.comparisons import interval_of
 from ssl_vit.report.findings.conclusions import Findings
@@ -44,28 +46,23 @@ def curves(verdict: Verdict) -> Chart | None:
                 points = {n: _mark(colours, interval_of(g, verdict.clusters), metric) for n, g in groups.items()}
                 name = method_name(verdict, start, way, matched=matched)
                 first, last = (shown(metric, points[n].value) for n in (min(points), max(points)))
-                drawn.setdefault(use, []).append((f"{name} from {first} to {last}", Line(colours, points)))
+                short = name if matched else verdict.name(start)
+                drawn.setdefault(use, []).append((f"{name} from {first} to {last}", Line(short, colours, points)))
     if not drawn:
         return None
     marks = [mark for panel in drawn.values() for _, line in panel for mark in line.points.values()]
     what, ends = heading(metric), _limits([v for mark in marks for v in mark[1:4]], metric)
+    lines = {use: [line for _, line in found] for use, found in drawn.items()}
+    named = all(has_room((line.name for line in found), HEIGHT - 0.8) for found in lines.values())
+    draw = partial(drawing.curves, counts=counts, limits=ends, heading=what, named=named)
     panels = [
-        Panel(_HEADS[use],
-              partial(drawing.curves, lines=[line for _, line in lines], counts=counts, limits=ends, heading=what),
-              f"{what} over {counts[0]:,} to {counts[-1]:,} labels: {'; '.join(told for told, _ in lines)}.")
-        for use, lines in drawn.items()
+        Panel(_HEADS[use], partial(draw, lines=lines[use]),
+              f"{what} over {counts[0]:,} to {counts[-1]:,} labels: {'; '.join(told for told, _ in found)}.")
+        for use, found in drawn.items()
     ]  # fmt: skip
-    return make_chart("curves", panels, legend=_legend(verdict))
-
-
-def _legend(verdict: Verdict) -> list[tuple[str, Look]]:
-    """Every start that has numbers, with its look, and the baseline at the cost of pre-training."""
-    look, found = looks(verdict.starts), list[tuple[str, Look]]()
-    for start in verdict.starts:
-        found.append((verdict.name(start), look[start]))
-        if verdict.of(start, "train", matched=True):
-            found.append((method_name(verdict, start, "train", matched=True), LONGER))
-    return found
+    every = {line.name: line for found in lines.values() for line in found}.values()
+    keys = [Key(line.name, line.look, any(len(part) > 1 for part in line.stretches(counts))) for line in every]
+    return make_chart("curves", panels, legend=() if named else keys)
 
 
 def _mark(look: Look, found: Interval, metric: str) -> Mark:
@@ -99,37 +96,37 @@ def differences(verdict: Verdict, findings: Findings) -> Chart | None:
         mark = Mark(look[d.start], d.interval.estimate, _end(d.interval.low), _end(d.interval.high), bool(d.sign))
         rows[d.use].setdefault(f"{d.labels:,}", []).append(mark)
     rows = {use: groups for use, groups in rows.items() if groups}
-    height = max(0.95 + len(groups) * (0.14 + 0.15 * max(map(len, groups.values()))) for groups in rows.values())
+    height = max(0.95 + len(groups) * (0.16 + 0.12 * max(map(len, groups.values()))) for groups in rows.values())
     panels: list[Panel] = []
     for use, groups in rows.items():
         values = [mark.value for group in groups.values() for mark in group]
         words = f"{len(values)} differences to the labelled baseline, from {min(values):+.3g} to {max(values):+.3g}."
         draw = partial(drawing.forest, rows=groups, limits=limits, heading=across)
         panels.append(Panel(_HEADS[use], draw, words, height))
-    compared = {look[d.start] for d in found}
-    return make_chart("differences", panels, legend=[item for item in _legend(verdict) if item[1] in compared])
+    compared = {d.start for d in found}
+    keys = [Key(verdict.name(start), look[start], line=False) for start in verdict.starts if start in compared]
+    return make_chart("differences", panels, legend=keys)
 
 
 def saved(verdict: Verdict, findings: Findings) -> Chart | None:
     """Share of the labels that every method needs for what the baseline reaches with all of them."""
     whole, look = max(verdict.about["labels"]), looks(verdict.starts)
-    known = [s for s in findings.savings if s.labels == whole and s.needed is not None]
-    if not known:
+    known = [s for s in findings.savings if s.labels == whole]
+    if not any(s.needed is not None for s in known):
         return None
     known.sort(key=lambda s: (list(_HEADS).index(s.use), verdict.starts.index(s.start)))
     bars: list[tuple[str, Mark]] = []
     for s in known:
         value, low, high = map(_end, s.shares)
-        bars.append((_short(method_name(verdict, s.start, s.use), 30), Mark(look[s.start], value, low, high)))
-    words = "; ".join(f"{name} {bar.value:.0f} %" for name, bar in bars) + "."
+        bars.append((shortened(method_name(verdict, s.start, s.use), 36), Mark(look[s.start], value, low, high)))
+    words = "; ".join(f"{n} {f'{bar.value:.0f} %' if np.isfinite(bar.value) else 'not reached'}" for n, bar in bars)
     draw = partial(drawing.shares, bars=bars, heading=f"labels needed, % of all {whole:,}")
-    return make_chart("saved", [Panel("To reach the baseline", draw, words, 0.95 + 0.3 * len(bars))])
+    return make_chart("saved", [Panel("To reach the baseline", draw, f"{words}.", 0.95 + 0.36 * len(bars))])
 
 
-def _short(name: str, most: int = 20) -> str:
-    """As much of a name as an axis can take."""
-    name = " ".join(name.split())
-    return name if len(name) <= most else name[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"
+def _short(name: str) -> str:
+    """As much of a class's name as an axis can take."""
+    return shortened(" ".join(name.split()), 20)
 
 
 def _end(value: float | None) -> float:
@@ -141,30 +138,22 @@ def loss_curves(verdict: Verdict) -> Chart | None:
     look = looks(verdict.starts)
     panels: list[Panel] = []
     for start in verdict.starts:
-        runs = [_losses(verdict, str(run["run"])) for run in verdict.runs(start) if run.get("run")]
-        known = [run for run in runs if run is not None]
+        runs = [(f"seed {run.get('seed', n)}", _losses(verdict, str(run["run"])))
+                for n, run in enumerate(verdict.runs(start)) if run.get("run")]  # fmt: skip
+        known = [(name, *found) for name, found in runs if found is not None]
         if known:
-            ends = ", ".join(f"{values[-1]:.3g}" for _, values in known)
-            words = f"{len(known)} runs; the loss ends at {ends}."
+            ends = ", ".join(f"{values[-1]:.3g}" for *_, values in known)
+            words = f"{len(known)} {'run' if len(known) == 1 else 'runs'}; the loss ends at {ends}."
             draw = partial(drawing.losses, runs=known, look=look[start])
-            panels.append(Panel(f"{verdict.name(start)} pre-training", draw, words, 2.6))
+            panels.append(Panel(f"{verdict.name(start)} pre-training", draw, words, LOW))
     return make_chart("losses", panels) if panels else None
 
 
 def _losses(verdict: Verdict, run: str) -> tuple[np.ndarray, np.ndarray] | None:
     folder = verdict.folder
     moved = () if verdict.from_runs else (folder / run, folder / "runs" / Path(run).name)  # with the verdict's folder
-    places = (place / "metrics.jsonl" for place in (*moved, Path(run)))
-    try:
-        path = next(path for path in places if path.exists())
-        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        found = [(float(line["step"]), float(line["loss"])) for line in lines if "loss" in line]
-    except (StopIteration, OSError, ValueError, KeyError, TypeError):
-        return None
-    steps, values = np.array([f for f in found if np.isfinite(f[1])]).reshape(-1, 2).T
-    every = max(1, len(steps) // 300)  # a line of 300 points is as good as one of a million
-    kept = np.arange(len(steps) - 1, -1, -every)[::-1]
-    return (steps[kept], values[kept]) if len(steps) else None
+    found = (curve(read_lines(place / "metrics.jsonl"), "loss") for place in (*moved, Path(run)))
+    return next(((steps, values) for steps, values in found if len(steps)), None)
 
 
 def confusion_chart(verdict: Verdict) -> Chart | None:

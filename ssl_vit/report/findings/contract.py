@@ -230,10 +230,12 @@ def _leaks(verdict: Verdict) -> list[Item]:
         return [Item(claim, None, words, f"{words} for test images in the pool"), Item(others, None, words)]
     pool = pool_leaks(verdict)
     rest = [one for one in verdict.leaking if one not in pool]
-    first = Item(claim, not pool, _sentences(pool))
+    gone = [str(sentence) for sentence in verdict.leaks.get("left_out", [])]
+    first = Item(claim, not pool, _sentences(pool, [s for s in gone if "images of the pool" in s]))
     if verdict.about.get("transductive"):
         first = Item(claim, True, "declared: pre-training saw test images, without their labels (--data.transductive)")
-    return [first, Item(others, not rest, _sentences(rest) + ("" if grouped else "; no groups were named"))]
+    words = _sentences(rest, [s for s in gone if "training images" in s])
+    return [first, Item(others, not rest, words + ("" if grouped else "; no groups were named"))]
 
 
 def pool_leaks(verdict: Verdict) -> list[dict[str, Any]]:
@@ -241,8 +243,9 @@ def pool_leaks(verdict: Verdict) -> list[dict[str, Any]]:
     return [one for one in verdict.leaking if one["between"] == "test-pool" and one["kind"] != "group"]
 
 
-def _sentences(findings: Sequence[dict[str, Any]]) -> str:
-    return " ".join(str(one["sentence"]) for one in findings) or "the leak guard found none"
+def _sentences(findings: Sequence[dict[str, Any]], left_out: Sequence[str]) -> str:
+    """What the leak guard found, or what it left out."""
+    return " ".join(str(one["sentence"]) for one in findings) or "; ".join(left_out) or "the leak guard found none"
 
 
 def _tuning_labels(verdict: Verdict) -> Item:

@@ -23,7 +23,7 @@ class Score:
     """One number: a method with one draw of labels."""
 
     start: str
-    """What weights began with: mae, dino, public, scratch, cnn, pixels, random."""
+    """What weights began with: a method of pre-training, public, scratch, cnn, pixels, random."""
     use: str
     """How labels were used: knn, linear, train."""
     labels: int

@@ -45,6 +45,18 @@ class Pairs(tuple[tuple[str, Picture, Picture], ...]):
     """Two pictures beside each other that are too much alike, with what they have in common."""
 
 
+class Thumbnail(NamedTuple):
+    """A small picture, with shares of a whole as bars below it."""
+
+    picture: Picture
+    shares: Sequence[tuple[str, float]]
+    """What they are of, and how large, in [0, 1]."""
+
+
+class Thumbnails(tuple[Thumbnail, ...]):
+    """Small pictures beside and below each other."""
+
+
 class Code(str):
     """Text as it is."""
 
@@ -56,7 +68,7 @@ class Fold(NamedTuple):
     blocks: Sequence[Block]
 
 
-Block = Words | Bullets | Table | Chart | Checks | Gallery | Pairs | Code | Fold
+Block = Words | Bullets | Table | Chart | Checks | Gallery | Pairs | Thumbnails | Code | Fold
 
 
 class Section(NamedTuple):

@@ -1,0 +1,72 @@
+"""What the first lines of a run say of labelled images."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from ssl_vit.data.images import ImageSet
+from ssl_vit.data.sources.opening import Labelled
+
+_MOST = 8
+"""Classes that are named."""
+_TEXT = (".csv", ".tsv")
+_READ = 1_000_000
+"""Characters of a table that are looked at."""
+
+
+def label_lines(data: Labelled) -> list[tuple[str, str]]:
+    """Where labels come from, how many images have one, what they say, and which images are judged.
+
+    Args:
+        data: The labelled images.
+    """
+    train, test = data.train, data.test
+    both = np.concatenate([train.truth, test.truth])
+    if train.kind == "regression":
+        ends = zip(train.classes, both.min(axis=0), both.max(axis=0), strict=True)
+        what, told = "numbers", [f"{name} {low:.4g} to {high:.4g}" for name, low, high in ends]
+    else:
+        several = train.kind == "multilabel"
+        counts = both.sum(axis=0).astype(int) if several else np.bincount(both, minlength=len(train.classes))
+        what = "any number of" if several else "classes"
+        told = [f"{name} {n:,}" for name, n in zip(train.classes, counts.tolist(), strict=True)]
+    more = f" and {len(told) - _MOST:,} more" if len(told) > _MOST else ""
+    return [
+        ("labels", data.labels),
+        (what, f"{len(told):,}: {', '.join(told[:_MOST])}{more}"),
+        ("test split", f"{len(test):,} images, {data.split}; {len(train):,} to learn from"),
+    ]
+
+
+def unnamed_table(pool: ImageSet) -> str:
+    """What to type where a table beside or in a folder of images names some of them, and nobody has named the table.
+
+    Args:
+        pool: Images of a folder.
+    """
+    folder = Path(pool.name).expanduser()
+    if not folder.is_dir():
+        return ""
+    names = {Path(pool.where(i)).name for i in range(len(pool))}
+    names |= {Path(name).stem for name in names}
+    for file in sorted(f for place in (folder, folder / "..") for ending in _TEXT for f in place.glob(f"*{ending}")):
+        with file.open(encoding="utf-8", errors="replace") as text:
+            words = set(re.split(r'[,;\t\r\n"/\\]+', text.read(_READ)))
+        if len(words & names) > 1:
+            place = Path(os.path.normpath(file))
+            return f"note: {place} names images of {folder}; --data.labels {place} takes labels from it"
+    return ""
+
+
+def print_lines(lines: Iterable[tuple[str, str]]) -> None:
+    """Prints names and what they are, one below the other.
+
+    Args:
+        lines: Of a run's beginning.
+    """
+    print("\n".join(f"{name:<15} {text}" for name, text in lines), flush=True)

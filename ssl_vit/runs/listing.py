@@ -1,0 +1,283 @@
+"""Run directories as they are found on a disk: what each is, how far it is, and what cannot be read; writes nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, cast
+
+import yaml
+
+from ssl_vit.configs import flat
+from ssl_vit.configs.metrics import METRICS, shown
+from ssl_vit.core.signals import REQUEUE
+from ssl_vit.runs import lock
+from ssl_vit.runs.networks import FILES
+
+State = Literal["running", "done", "stopped", "crashed", "waiting"]
+DEPTH = 4
+"""Folders below the named one in which runs are looked for."""
+_TAIL = 1 << 16
+"""Bytes at the end of a file that hold its last line."""
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class Score(NamedTuple):
+    """The number that a result file leads with."""
+
+    metric: str
+    value: float
+    file: str
+
+    def __str__(self) -> str:
+        """The value, with its metric where that is not the share of right answers, and labels that were held out."""
+        words = ["" if self.metric == "top1" else METRICS[self.metric].words, "held out" * ("-held-out" in self.file)]
+        return " ".join([shown(self.metric, self.value), *filter(None, words)])
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run directory."""
+
+    path: Path
+    method: str
+    """Name of the command that trains it."""
+    data: str
+    network: str
+    state: State
+    told: str
+    """The state in words."""
+    step: int
+    """Steps that its metrics tell of."""
+    saved: int
+    """Step of the newest checkpoint; 0 for none."""
+    steps: int | None
+    """Of the whole run; None where nothing tells."""
+    knn: Score | None
+    """On all labels."""
+    changed: float
+    """When it was last written, in seconds since 1970."""
+    config: dict[str, Any]
+    """config.yaml."""
+    about: dict[str, Any]
+    """environment.json."""
+
+
+class Unread(NamedTuple):
+    """A folder that is no run, or a damaged one."""
+
+    path: Path
+    why: str
+
+
+def find(folder: Path) -> Iterator[Run | Unread]:
+    """What lies in a folder: itself where it is a run, else runs below it; every other folder right in it is told.
+
+    Args:
+        folder: Exists. A run's fine-tunings are runs; what a verdict made for itself is part of the verdict.
+    """
+    if _may_be_run(folder):
+        yield read(folder)
+        yield from (read(place) for place in _folders(folder / "finetune") if _may_be_run(place))
+        return
+    if (folder / "sweep.json").exists():
+        folder = folder / "runs"
+    for place in _folders(folder):
+        found = list(_below(place, DEPTH))
+        yield from found or [Unread(place, "holds no run (no config.yaml)")]
+
+
+def _below(folder: Path, depth: int) -> Iterator[Run | Unread]:
+    if _may_be_run(folder):
+        yield from find(folder)
+    elif depth > 1:
+        for place in _folders(folder):
+            yield from _below(place, depth - 1)
+
+
+def _folders(folder: Path) -> list[Path]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(Path(e.path) for e in entries if e.is_dir() and not e.name.startswith("."))
+    except OSError:
+        return []
+
+
+def _may_be_run(folder: Path) -> bool:
+    return any((folder / name).exists() for name in ("config.yaml", "environment.json"))
+
+
+def read(path: Path) -> Run | Unread:
+    """A run directory, or why it cannot be read as one.
+
+    Args:
+        path: Its place.
+    """
+    try:
+        return _read(path)
+    except _Damaged as error:
+        return Unread(path, str(error))
+    except OSError as error:
+        return Unread(path, f"cannot be read: {error.strerror}")
+
+
+class _Damaged(ValueError):
+    """A file that is not what a run writes."""
+
+
+def _read(path: Path) -> Run:
+    about = _mapping(path / "environment.json", json.loads, "JSON")
+    method = about.get("script")
+    if not isinstance(method, str):
+        raise _Damaged("is no run of ssl_vit (environment.json names no script)")
+    holder = lock.holder(path)
+    if holder is not None and holder[1] and not (path / "config.yaml").exists():
+        config: dict[str, Any] = {}
+    else:
+        config = _mapping(path / "config.yaml", _from_yaml, "YAML")
+    given = flat(config)
+    last = last_line(path / "metrics.jsonl")
+    step, steps = int(last.get("step", 0)), _whole(given, last)
+    saved = max(
+        (int(file.stem[5:]) for file in path.glob("checkpoints/step_*.pt") if file.stem[5:].isdigit()), default=0
+    )
+    state, told = _state(path, method, holder, step, saved, steps)
+    files = [file for name in ("metrics.jsonl", "environment.json") if (file := path / name).exists()]
+    return Run(
+        path, method, _data(path, given), _network(given), state, told, step, saved, steps, _knn(path),
+        files[0].stat().st_mtime, config, about,
+    )  # fmt: skip
+
+
+def _from_yaml(text: str) -> Any:
+    return yaml.load(text, _LOADER)
+
+
+def _mapping(path: Path, parse: Any, kind: str) -> dict[str, Any]:
+    try:
+        content = parse(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise _Damaged(f"is damaged, or no run of ssl_vit: it holds no {path.name}") from None
+    except (ValueError, yaml.YAMLError):
+        raise _Damaged(f"is damaged: {path.name} is not valid {kind}") from None
+    if not isinstance(content, dict):
+        raise _Damaged(f"is damaged: {path.name} holds no options or facts")
+    return cast("dict[str, Any]", content)
+
+
+def last_line(path: Path) -> dict[str, Any]:
+    """The last whole line of a file of JSON lines with a step; empty where there is none.
+
+    Args:
+        path: Such as metrics.jsonl.
+    """
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+            lines = file.read().splitlines()
+    except OSError:
+        return {}
+    for text in reversed(lines):
+        try:
+            found = json.loads(text)
+        except ValueError:  # half a line from a crash
+            continue
+        line = cast("dict[str, Any]", found if isinstance(found, dict) else {})
+        if isinstance(line.get("step"), (int, float)):
+            return line
+    return {}
+
+
+def _whole(given: dict[str, Any], last: dict[str, Any]) -> int | None:
+    """Steps of the whole run, as ``training.launch.count_steps`` counts them."""
+    epochs, epoch = given.get("fit.epochs"), last.get("epoch")
+    if not (isinstance(epochs, (int, float)) and isinstance(epoch, (int, float)) and epoch > 0):
+        return None
+    per_epoch = round(last["step"] / epoch, 6)
+    return max(1, math.ceil(round(epochs * per_epoch, 6)), int(given.get("fit.min_steps") or 0))
+
+
+def _state(
+    path: Path, method: str, holder: tuple[lock.Owner, bool] | None, step: int, saved: int, steps: int | None
+) -> tuple[State, str]:
+    done = _is_done(path, method, step, steps)
+    of = f" of {steps:,}" if steps is not None else ""
+    at = f"at step {saved:,}{of}" if saved else "" if method == "verdict" else "before its first checkpoint"
+    if holder is not None and holder[1]:
+        owner = holder[0]
+        if done:
+            return "done", f"done; in use by {owner.command}"
+        where = f" on {owner.host}, process {owner.pid}"
+        return "running", (f"running, step {step:,}{of}" if step else "running, not yet logged") + where
+    if done:
+        return "done", f"done, {steps:,} steps" if steps is not None else "done"
+    if holder is not None:
+        kept = f" (step {saved:,} is saved)" if step and saved else ""
+        return "crashed", f"crashed after step {step:,}{of}{kept}" if step else "crashed before its first logged step"
+    try:
+        ended = json.loads((path / lock.ENDED).read_text(encoding="utf-8"))
+        status, why, job = int(ended["status"]), str(ended["why"]), ended["job"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return "stopped", f"stopped {at}".rstrip()
+    if status == REQUEUE and job is not None:
+        return "waiting", f"waiting to be requeued, job {job}, {at}"
+    if why:
+        return "crashed", f"crashed {f'after step {step:,}{of}' if step else 'before its first step'}: {why}"
+    return "stopped", f"stopped {at}".rstrip()
+
+
+def _is_done(path: Path, method: str, step: int, steps: int | None) -> bool:
+    """Whether everything is there that the command leaves at its end."""
+    if method == "verdict":
+        return (path / "report.html").exists()
+    labelled = method in ("supervised", "finetune")
+    judged = not labelled or (path / "results" / f"{method}.json").exists()
+    trained = steps is not None and step >= steps
+    return trained and judged and all((path / "backbone" / name).exists() for name in FILES)
+
+
+def _data(path: Path, given: dict[str, Any]) -> str:
+    """Where its images are; a fine-tuning without options of its own has those of its backbone."""
+    name = given.get("data.path") or given.get("eval.data.path")
+    if name is None and given.get("backbone"):
+        try:
+            name = json.loads((path / "backbone" / "config.json").read_text())["ssl_vit"]["eval_data"]["path"]
+        except (OSError, ValueError, KeyError, TypeError):
+            name = None
+        name = name or f"of {Path(given['backbone']).name}"
+    return str(name or "-")
+
+
+def _network(given: dict[str, Any]) -> str:
+    name, side, patch = (given.get(f"model.{key}") for key in ("name", "img_size", "patch_size"))
+    if name is None:
+        return f"of {Path(given['backbone']).name}" if given.get("backbone") else "-"
+    short = re.sub(r"_patch\d+_\d+.*", "", str(name))
+    return f"{short}{f'/{patch}' if patch else ''}{f', {side} px' if side else ''}"
+
+
+def _knn(path: Path) -> Score | None:
+    """Of k-NN on all labels: the usual one, else the newest, which is on other images or held-out labels."""
+    files = [file for file in path.glob("results/knn*.json") if "-labels-draw-" not in file.name]
+    newest = max(files, key=lambda file: (file.name == "knn.json", file.stat().st_mtime), default=None)
+    return None if newest is None else score(newest)
+
+
+def score(path: Path) -> Score | None:
+    """What a result file leads with; None where it is damaged or has no value.
+
+    Args:
+        path: RUN/results/NAME.json.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        metric = content["protocol"]["metric"]
+        row = next(row for row in content["rows"] if row.get("headline", True))
+        return Score(metric, float(row[metric]), str(Path("results", path.name))) if metric in METRICS else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration):
+        return None

@@ -1,0 +1,253 @@
+"""A table of labels beside image files: which image a name means, which images have a label, and what stays out."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from ssl_vit.configs import DataConfig, LabelledDataConfig, SourceConfig
+from ssl_vit.core.errors import UserError
+from ssl_vit.data.sources.locate import open_source
+from ssl_vit.data.sources.opening import labels_here, open_labelled, open_pool
+from ssl_vit.data.sources.part import Part, file_of
+from ssl_vit.data.sources.told import label_lines, unnamed_table
+
+SAME = LabelledDataConfig()
+CLASSES = ("G1", "S", "M")
+
+
+def picture(path: Path, value: int = 0) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = io.BytesIO()
+    Image.new("L", (4, 4), value % 256).save(file, "PNG")
+    path.write_bytes(file.getvalue())
+
+
+def table(path: Path, columns: tuple[str, ...], *rows: tuple[Any, ...]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([columns, *rows])
+    return path
+
+
+@pytest.fixture
+def cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """60 images, and labels.csv beside the folder with names and classes of every third."""
+    monkeypatch.chdir(tmp_path)
+    for i in range(60):
+        picture(tmp_path / "cells" / f"{i:03}.png", i)
+    table(Path("labels.csv"), ("name", "class"), *((f"{i:03}.png", CLASSES[i % 2]) for i in range(0, 60, 3)))
+    return tmp_path / "cells"
+
+
+def opened(path: str = "cells", labels: str = "labels.csv", labelled: bool = True, **options: Any) -> dict[str, Part]:
+    return open_source(SourceConfig(path=path, labels=labels, **options), labelled=labelled)
+
+
+def known(part: Part) -> dict[str, str]:
+    """Class by file name, of images that have one."""
+    assert part.labels is not None
+    return {
+        Path(file_of(part.rows, i) or "").name: part.classes[label]
+        for i, label in enumerate(part.labels.tolist()) if label >= 0
+    }  # fmt: skip
+
+
+def refusal(*words: str, **options: Any) -> str:
+    with pytest.raises(UserError) as raised:
+        opened(*words, **options)
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+EXPECTED = {f"{i:03}.png": CLASSES[i % 2] for i in range(0, 60, 3)}
+
+
+# Which image a name means
+
+
+@pytest.mark.parametrize(
+    "called",
+    [
+        "{i:03}.png", "cells/{i:03}.png", "./cells/{i:03}.png", "{i:03}", "old/place/{i:03}.png", "{i:03}.TIF",
+        r"C:\old\place\{i:03}.png", "{root}/cells/{i:03}.png",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("place", ["labels.csv", "cells/labels.csv", "elsewhere/labels.csv"])
+def test_names_are_found_however_they_are_written(called: str, place: str, cells: Path) -> None:
+    rows = ((called.format(i=i, root=cells.parent), CLASSES[i % 2]) for i in range(0, 60, 3))
+    table(Path(place), ("name", "class"), *rows)
+    assert known(opened(labels=place)["all"]) == EXPECTED
+
+
+def test_folders_inside_and_a_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    for plate in ("p1", "p2"):
+        for i in range(4):
+            picture(Path("cells", plate, f"{plate}{i}.png"))
+    picture(Path("cells/p1/same.png"))
+    picture(Path("cells/p2/same.png"))
+    table(Path("labels.csv"), ("name", "class"), ("p10.png", "a"), ("p21.png", "b"), ("same.png", "a"), ("x.png", "b"))
+    assert known(opened()["all"]) == {"p10.png": "a", "p21.png": "b"}  # of two images of one name none is meant
+    err = capsys.readouterr().err
+    assert "column name of labels.csv names 4 images: 2 found by the file's name alone; 2 are no images there: " in err
+    assert "same.png, x.png" in err
+    found = known(opened(root="cells/p2")["all"])
+    assert found == {"p10.png": "a", "p21.png": "b", "same.png": "a"}
+    assert "2 found in cells/p2, 1 found by the file's name alone" in capsys.readouterr().err
+
+
+@given(chosen=st.lists(st.integers(0, 59), unique=True, min_size=1), random=st.randoms(use_true_random=False))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_rows_in_any_order_label_exactly_the_images_they_name(chosen: list[int], random: Any, cells: Path) -> None:
+    random.shuffle(chosen)
+    table(Path("some.csv"), ("class", "id", "name"), *(("ab"[i % 2], i, f"{i:03}.png") for i in chosen))
+    part = opened(labels="some.csv", label_column="class")["all"]
+    assert known(part) == {f"{i:03}.png": "ab"[i % 2] for i in chosen}
+    assert part.fingerprint == open_source(SourceConfig(path="cells"), labelled=False)["all"].fingerprint
+
+
+def test_the_column_that_names_images_is_the_one_whose_names_differ(cells: Path) -> None:
+    for i in (1, 2):
+        picture(cells / f"{i}.png")
+    table(Path("t.csv"), ("class", "file"), *(((1, 2)[i % 2], f"{i:03}.png") for i in range(20)))
+    assert len(known(opened(labels="t.csv")["all"])) == 20
+
+
+# What is refused, and how
+
+
+def test_what_a_table_cannot_be(cells: Path) -> None:
+    assert "there is no file or folder labels.cvs; did you mean labels.csv?" in refusal(labels="labels.cvs")
+    assert "cells is no table" in refusal(labels="cells")
+    table(Path("other.csv"), ("name", "class"), ("a.png", "x"), ("b.png", "y"))
+    text = refusal(labels="other.csv")
+    for words in (
+        "names no image of cells",
+        "name (a.png, b.png)",
+        "000.png",
+        "--data.root",
+        "--eval.data.path other.csv",
+    ):
+        assert words in text
+    table(Path("twice.csv"), ("name", "class"), ("000.png", "a"), ("001.png", "b"), ("000.png", "b"))
+    assert "rows 0 and 2 of twice.csv both name " in refusal(labels="twice.csv")
+    table(Path("same.csv"), ("name", "class"), ("000.png", "a"), ("001.png", "b"), ("000.png", "a"))
+    assert len(known(opened(labels="same.csv")["all"])) == 2
+    assert "digits keeps images otherwise" in refusal("digits")
+    table(Path("empty.csv"), ("name", "class"), ("000.png", ""), ("a.png", "x"), ("b.png", "y"))
+    assert "of the images that empty.csv names none has a label (column class" in refusal(labels="empty.csv")
+    Path("bare.csv").write_text("000.png,a\n001.png,b\n")
+    assert "begins with 000.png, not with names of columns" in refusal(labels="bare.csv")
+    table(Path("many.csv"), ("name", "kind", "plate"), *((f"{i:03}.png", "ab"[i % 2], f"p{i % 3}") for i in range(12)))
+    assert "--data.label_column kind" in refusal(labels="many.csv")
+    Path("semicolons.csv").write_text("name;class\n000.png;a\n001.png;b\n")
+    assert known(opened(labels="semicolons.csv")["all"]) == {"000.png": "a", "001.png": "b"}
+
+
+# What has a label, and what is kept out of the pool
+
+
+@pytest.mark.parametrize("way", ["beside", "every row", "inside the folder", "metadata.csv"])
+def test_a_pool_takes_all_images_and_labels_are_taken_where_they_are(way: str, cells: Path) -> None:
+    data = DataConfig(path="cells", labels="labels.csv")
+    if way == "every row":
+        rows = ((f"cells/{i:03}.png", EXPECTED.get(f"{i:03}.png", "")) for i in range(60))
+        data = DataConfig(path=str(table(Path("all.csv"), ("name", "class"), *rows)))
+    elif way != "beside":
+        name = "metadata.csv" if way == "metadata.csv" else "labels.csv"
+        columns = ("file_name", "class")
+        data = DataConfig(path="cells", labels=str(table(cells / name, columns, *EXPECTED.items())))
+    found = open_labelled(data, SAME)
+    assert len(found.train) + len(found.test) == 20
+    assert found.labels.endswith(": 20 of 60 images have a label")
+    for images in (found.train, found.test):
+        for i in range(len(images)):
+            name = f"{images.read(i)[0][0, 0, 0]:03}.png"
+            assert images.classes[int(images.truth[i])] == EXPECTED[name]
+    pool, note = open_pool(data, SAME)
+    assert len(pool) == 60 - len(found.test)
+    assert note == f"{len(found.test)} images stay out as a test split"
+    assert pool.shared_with(found.test) == 0
+    assert found.test.shared_with(open_pool(data, LabelledDataConfig(path="digits"))[0]) == len(found.test)
+
+
+def test_both_ways_of_naming_some_labels_choose_the_same_test_images(cells: Path) -> None:
+    rows = ((f"cells/{i:03}.png", EXPECTED.get(f"{i:03}.png", "")) for i in range(60))
+    table(Path("all.csv"), ("name", "class"), *rows)
+    few, all_rows = (
+        open_labelled(data, SAME).test
+        for data in (DataConfig(path="cells", labels="labels.csv"), DataConfig(path="all.csv"))
+    )  # fmt: skip
+    assert [int(few.read(i)[0][0, 0, 0]) for i in range(len(few))] == [
+        int(all_rows.read(i)[0][0, 0, 0]) for i in range(len(all_rows))
+    ]
+
+
+def test_a_column_split_takes_the_images_apart(cells: Path) -> None:
+    rows = ((name, label, "test" if i % 4 == 0 else "train") for i, (name, label) in enumerate(EXPECTED.items()))
+    table(Path("labels.csv"), ("name", "class", "split"), *rows)
+    data = DataConfig(path="cells", labels="labels.csv")
+    found = open_labelled(data, SAME)
+    assert (len(found.train), len(found.test), found.split) == (15, 5, "its own test split")
+    pool, note = open_pool(data, SAME)
+    assert (len(pool), note) == (55, "train split (5 test images stay out)")
+
+
+def test_groups_of_the_table_are_kept_whole(cells: Path) -> None:
+    rows = ((name, label, f"p{i // 3}") for i, (name, label) in enumerate(EXPECTED.items()))
+    table(Path("labels.csv"), ("name", "class", "patient"), *rows)
+    found = open_labelled(DataConfig(path="cells", labels="labels.csv", group="patient"), SAME)
+    assert found.train.groups is not None
+    assert found.test.groups is not None
+    assert not np.intersect1d(found.train.groups, found.test.groups).size
+    assert len(open_pool(DataConfig(path="cells", labels="labels.csv", group=r"(\d)\.png"), SAME)[0]) < 60
+
+
+def test_a_labelled_table_of_its_own_finds_names_in_the_pool(cells: Path, capsys: Any) -> None:
+    found = open_labelled(DataConfig(path="cells"), LabelledDataConfig(path="labels.csv"))
+    assert len(found.train) + len(found.test) == 20
+    assert "column name of labels.csv names 20 files: 0 found in ., 20 found in cells" in capsys.readouterr().err
+    with pytest.raises(UserError, match=r"names 20 files, and none is there: 000\.png, .*--data\.root FOLDER"):
+        open_labelled(DataConfig(), LabelledDataConfig(path="labels.csv"))
+    found = open_labelled(DataConfig(), LabelledDataConfig(path="labels.csv", root="cells"))
+    assert len(found.train) + len(found.test) == 20
+
+
+def test_a_metadata_file_that_names_some_images_says_what_is_not_read(cells: Path, capsys: Any) -> None:
+    table(cells / "metadata.csv", ("file_name", "class"), *EXPECTED.items())
+    assert len(open_source(SourceConfig(path="cells"), labelled=True)["all"].rows) == 20
+    note = "metadata.csv names 20 of 60 images in cells, and the others are not read; --data.labels cells/metadata.csv"
+    assert note in capsys.readouterr().err
+    assert len(opened(labels="cells/metadata.csv")["all"].rows) == 60
+    assert "not read" not in capsys.readouterr().err
+
+
+def test_a_table_that_nobody_named_is_offered(cells: Path) -> None:
+    def offered() -> str:
+        return unnamed_table(open_pool(DataConfig(path="cells"), SAME)[0])
+
+    assert offered().endswith("labels.csv names images of cells; --data.labels labels.csv takes labels from it")
+    Path("labels.csv").unlink()
+    table(Path("notes.csv"), ("what", "when"), ("000.png", "today"), ("nothing", "else"))
+    assert offered() == ""
+    table(cells / "table.tsv", ("name",), ("cells/004.png",), ("cells/005.png",))
+    assert "--data.labels cells/table.tsv" in offered()
+
+
+def test_the_first_lines_of_a_run(cells: Path) -> None:
+    judged = labels_here(DataConfig(path="cells", labels="labels.csv"), SAME)
+    assert judged is not None
+    assert dict(label_lines(judged)) == {
+        "labels": "column class of labels.csv: 20 of 60 images have a label",
+        "classes": "2: G1 10, S 10",
+        "test split": "4 images, 20% of every class, chosen by a fixed hash; 16 to learn from",
+    }
+    assert labels_here(DataConfig(path="cells"), SAME) is None
