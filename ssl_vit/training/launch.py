@@ -102,7 +102,8 @@ def auto_precision() -> str:
 def _choose_tf32(rounded: bool) -> None:
     """Products of single precision with factors of 10 bits, or exact; convolutions too, which torch rounds unasked."""
     torch.set_float32_matmul_precision("high" if rounded else "highest")
-    torch.backends.cudnn.allow_tf32 = rounded
+    if torch.cuda.is_available():
+        torch.backends.cudnn.allow_tf32 = rounded
     _rounded[:] = [rounded]
 
 
