@@ -20,7 +20,7 @@ from ssl_vit import __version__
 from ssl_vit.configs import parse
 from ssl_vit.core import signals, slurm, started
 from ssl_vit.core.errors import UserError, did_you_mean
-from ssl_vit.script import all_presets, check_options, mistakes_told
+from ssl_vit.script import all_presets, begun, mistakes_told
 
 _ALONE = ("atlas", "compare", "doctor", "export", "figures", "report", "runs", "slurm", "sweep")
 """Commands that work in one process."""
@@ -57,7 +57,8 @@ def main(words: Sequence[str] | None = None) -> None:
         return
     config = parse(started.options_of(module), module.__doc__ or "", words, listing=all_presets)
     with mistakes_told():
-        check_options(config)
+        if begun(config, words):
+            return
         if hasattr(module, "check"):
             module.check(config)
         open_threads = _choose_threads()

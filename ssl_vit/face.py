@@ -267,6 +267,8 @@ def _call(script: str, options: Mapping[str, Any]) -> Any:
     """What a script's ``main`` returns."""
     module = module_of(script)
     config = from_options(options_of(module), options)
+    if getattr(config, "dry_run", False):
+        raise UserError("dry_run prints and returns nothing: ssl-vit NAME --dry_run does that")
     check_values(config)
     with _as_a_command():
         return module.main(config)

@@ -10,13 +10,14 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 
-from ssl_vit.configs import BackboneRecipe, PredictRecipe, PretrainingRecipe, networks, parse, presets
+from ssl_vit.configs import BackboneRecipe, PredictRecipe, PretrainingRecipe, networks, papers, parse, presets
 from ssl_vit.configs.facts import check_ranges
 from ssl_vit.configs.paths import check_paths
 from ssl_vit.core import signals, slurm
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.core.started import module_of, options_of, scripts, told, usage_name
 from ssl_vit.methods import METHODS
+from ssl_vit.methods.method import imported
 from ssl_vit.runs import lock
 from ssl_vit.runs.networks import classifier_folder, network_folder
 
@@ -60,8 +61,29 @@ def run_script(main: Callable[[R], Any], recipe: type[R], description: str, word
     config = parse(recipe, description, None if words is None else list(words), listing=all_presets)
     with mistakes_told():
         slurm.adopt()
-        check_options(config)
-        main(config)
+        if not begun(config, sys.argv[1:] if words is None else words):
+            main(config)
+
+
+def begun(config: object, words: Sequence[str]) -> bool:
+    """What every command does with its options before the work: looks at them, and is done with a dry run.
+
+    Args:
+        config: A recipe.
+        words: As typed, without the command.
+
+    Returns:
+        Whether there is nothing left to do.
+
+    Raises:
+        UserError: For the first option that cannot be used.
+    """
+    check_options(config)
+    if not getattr(config, "dry_run", False):
+        return False
+    if os.environ.get("RANK", "0") == "0":
+        imported("ssl_vit.doctor.dry_run:show")(config, papers.chosen(words))
+    return True
 
 
 def check_options(config: object) -> None:
@@ -74,7 +96,10 @@ def check_options(config: object) -> None:
         UserError: For the first that cannot be used.
     """
     check_values(config)
-    if isinstance(config, BackboneRecipe):
+    dry, facts = getattr(config, "dry_run", False), getattr(getattr(config, "data", None), "facts", None)
+    if facts is not None and not dry:
+        raise UserError(f"--data.facts {facts} stands for images in a --dry_run; add that, or leave it out")
+    if isinstance(config, BackboneRecipe) and (config.backbone or not dry):
         network_folder(config.backbone)
     if isinstance(config, PredictRecipe):
         classifier_folder(config.classifier)

@@ -15,7 +15,7 @@ import jsonargparse
 import yaml
 from jsonargparse import ArgumentParser, set_parsing_settings
 
-from ssl_vit.configs import presets
+from ssl_vit.configs import papers, presets
 from ssl_vit.configs.facts import Option, check_ranges, options
 from ssl_vit.configs.words import explained, named
 from ssl_vit.core.errors import UserError
@@ -43,7 +43,19 @@ class _Parser(ArgumentParser):
         return f"{described}\nwords:\n{words}\n{options}{rest}" if words else text
 
 
-_CONFIG_FILE: Any = jsonargparse.ActionConfigFile  # pyright: ignore[reportPrivateImportUsage]
+_ConfigFile: Any = jsonargparse.ActionConfigFile  # pyright: ignore[reportPrivateImportUsage]
+
+
+class _ConfigOrPaper(_ConfigFile):
+    """A file of options, or the name of a paper's; what such a file tells of the paper is no option."""
+
+    @staticmethod
+    def apply_config(parser: Any, cfg: Any, dest: str, value: str) -> None:
+        _ConfigFile.apply_config(parser, cfg, dest, papers.options_in(value, parser.recipe))
+
+
+_BARE = {"preset": presets.LIST, "dry_run": True}
+"""Options that mean something without a value."""
 
 
 def _parser(recipe: type[Any], description: str) -> Any:
@@ -55,14 +67,15 @@ def _made(recipe: type[Any], description: str, program: str | None) -> Any:
     # jsonargparse is typed only in part
     set_parsing_settings(docstring_parse_attribute_docstrings=True)
     parser: Any = _Parser(prog=program, description=description, allow_abbrev=False)
-    parser.known = options(recipe)
-    parser.add_argument("--config", action=_CONFIG_FILE, help="YAML file with options; later ones win.")
+    parser.recipe, parser.known = recipe, options(recipe)
+    told_of = "YAML file with options, or the name of a paper's recipe (docs/papers.md); later ones win."
+    parser.add_argument("--config", action=_ConfigOrPaper, help=told_of)
     parser.add_class_arguments(recipe, as_group=False)
     for action in parser._actions:
         if action.dest in parser.known and (limits := parser.known[action.dest].range):
             action.help = f"{action.help} {limits.words.capitalize()}."
-        if action.dest == "preset":
-            action.nargs, action.const = "?", presets.LIST
+        if action.dest in _BARE:
+            action.nargs, action.const = "?", _BARE[action.dest]
     return parser
 
 
@@ -152,7 +165,8 @@ def _given(tree: dict[str, Any], usual: dict[str, Any], prefix: str = "") -> dic
 
 def from_options(recipe: type[R], given: Mapping[str, Any]) -> R:
     """A recipe from ``{"fit": {"epochs": 5}, "optim.base_lr": 1e-3}``, checked as on the command line (UserError)."""
-    return from_words(recipe, [f"--{name}={_text(value)}" for name, value in flat(dict(given)).items()])
+    later = sorted(flat(dict(given)).items(), key=lambda item: item[0] != "config")  # a file is what others change
+    return from_words(recipe, [f"--{name}={_text(value)}" for name, value in later])
 
 
 def from_words(recipe: type[R], words: list[str]) -> R:

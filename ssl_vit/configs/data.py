@@ -65,6 +65,9 @@ class LoadingConfig:
     for windows, padded crops, images in memory and DINO."""
     workers: Annotated[int | None, Range(0), NO_EFFECT] = None
     """Processes that decode images; default: one fewer than the CPU cores per process, at most 16."""
+    facts: Annotated[str | None, NO_EFFECT] = None
+    """For --dry_run, which opens no images: how many there are and their median short side in pixels, 1281167x375 for
+    ImageNet-1k; 60000x28x1 with channels where there are not 3."""
 
 
 @dataclass(frozen=True)
@@ -152,6 +155,9 @@ class AugmentConfig:
     sense for the images (not RGB, not 8-bit) are left out."""
     magnitude: Annotated[float, Range(0, 10)] = 9.0
     """RandAugment's mean magnitude; every operation draws its own with deviation 0.5."""
+    repeats: Annotated[int, Range(1)] = 1
+    """How often an image occurs in a batch, each time varied anew (repeated augmentation; DeiT: 3). An epoch stays as
+    many samples as there are images, so that it takes as many epochs to see all of them."""
     erasing: Annotated[float | None, Range(0, 1)] = None
     """Chance that a box of an image (2 % to a third of its area) becomes noise, only when training on labels;
     default: MAE's 0.25 above 16 pixels, else 0."""

@@ -29,11 +29,15 @@ class OptimConfig:
     """Peak learning rate; default: base_lr x effective batch size / 256."""
     base_lr: Annotated[float | None, POSITIVE] = None
     """Learning rate per 256 images of effective batch size, used when lr is not given; default: the preset's
-    (--preset lists them); MAE of ViT-B and larger 1.5e-4 as in the paper."""
+    (--preset lists them); MAE of ViT-B and larger 1.5e-4 as in the paper. AdamW's that comes to more than 4e-3 is
+    warned of."""
     min_lr: Annotated[float, Range(0)] = 0.0
     """Learning rate that the cosine approaches at the last step."""
     warmup: Annotated[float, Range(0, 0.999)] = 0.05
     """Share of all steps that warms up linearly, in [0, 1)."""
+    warmup_epochs: Annotated[float | None, Range(0)] = None
+    """Epochs that warm up linearly, instead of a share, as papers give them: a longer run then warms up no longer.
+    Default: ``warmup`` counts."""
     schedule: Literal["peak_once", "peak_twice"] = "peak_once"
     """How warm-up meets cosine: MAE's code reaches the peak after the warm-up, DINO's with its last step and once more
     after it."""
@@ -73,7 +77,8 @@ class FitConfig:
     on labels where --fit.epochs is not given, else 0."""
     batch_size: Annotated[int | None, Range(1)] = None
     """Effective batch size: images per optimiser step over all processes and accumulation; default: the preset's
-    (MAE: 256, digits 128, fewer where they would make less than four steps an epoch; on labels 64)."""
+    (MAE: 256, digits 128, fewer where they would make less than four steps an epoch; on labels 64, from 131,072 images
+    on more, 1,024 of a million)."""
     micro_batch: Annotated[int | Literal["auto"] | None, Range(1), NO_EFFECT] = None
     """Images per process and forward pass; the rest of the batch is accumulated. auto: as many as fit into memory,
     found before the first step. Default: batch size / processes."""

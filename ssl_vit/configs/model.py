@@ -38,6 +38,10 @@ class ModelConfig:
     pool: Literal["cls", "mean"] | None = None
     """What represents an image in evaluation: class token or mean of patches, both after the final norm;
     default: mean up to 16 pixels, else cls."""
+    init: Literal["xavier", "trunc_normal"] | None = None
+    """What the weights of a plain ViT are drawn from: xavier (uniform by the size of each matrix, MAE's), or
+    trunc_normal (deviation 0.02 whatever the size, and patches as torch projects them: DINO's and DeiT's). Default:
+    xavier, which small widths need."""
     args: dict[str, Any] | None = None
     """Of a model that is no plain ViT: further arguments of timm's constructor, such as '{"embed_dim": 48, "depths":
     [2, 2, 2], "num_heads": [2, 4, 8]}'. Default: those of the short name, else timm's own."""

@@ -224,13 +224,15 @@ def resolve_model(
         heads=model.heads or _heads_for(model.width or usual.width, usual.width, usual.heads),
         positions=model.positions or positions,
         pool=model.pool or (chosen.pool if shape.class_token else "mean"),
+        init=model.init or "xavier",
     )
 
 
 def _resolve_pooled(model: ModelConfig, short_side: int, shape: ModelFacts, preset: str | None) -> ResolvedModel:
     """The size of the input, in whole places of the last feature map; the rest is timm's, or ``--model.args``."""
     usual = ModelConfig()
-    lost = [k for k in ("patch_size", "width", "depth", "heads", "positions") if getattr(model, k) != getattr(usual, k)]
+    sizes = ("patch_size", "width", "depth", "heads", "positions", "init")
+    lost = [k for k in sizes if getattr(model, k) != getattr(usual, k)]
     if lost:
         raise UserError(
             f"--model.{lost[0]} {getattr(model, lost[0])} is for plain ViTs; {model.name} is built as timm has it, "

@@ -129,8 +129,8 @@ def table() -> str:
             "\nown/32: the images' own size in whole patches; 32 px where images of other sizes are given it.",
             "base lr: from scratch/fine-tuning, per 256 images of effective batch; on labels, networks narrower",
             f"than {NARROW} take {short(photos.narrow_lr or 0)} from px32 on (results of cells16, cifar10).",
-            "epochs, batch: on labels; there, from px32 on, RandAugment, erasing, crops of "
-            f"{photos.labelled_crop[0]:g}-1 and, from {photos.mixed_from:,} labels on, mixing.\n",
+            "epochs, batch: on labels, where batches grow from 131,072 images on; there, from px32 on, RandAugment,",
+            f"erasing, crops of {photos.labelled_crop[0]:g}-1 and, from {photos.mixed_from:,} labels on, mixing.\n",
             *(note(p.name, f"Source: {p.source}") for p in _PRESETS),
         ]
     )

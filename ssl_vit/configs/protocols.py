@@ -84,6 +84,8 @@ class ProbeOptimConfig:
     attentive."""
     weight_decay: Annotated[float | None, Range(0)] = None
     """On matrices only; default: 0, for attentive 0.05."""
+    warmup_epochs: Annotated[float | None, Range(0)] = None
+    """Epochs that warm up linearly, instead of a share of all steps."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from ssl_vit.configs.data import AugmentConfig, DataConfig, LoadingConfig, PoolConfig, ResolvedAugment
 from ssl_vit.configs.evaluation import AtlasConfig, EmbedConfig, EvalConfig, FiguresConfig, JudgedConfig, PredictConfig
-from ssl_vit.configs.facts import SAME_RUN, Range
+from ssl_vit.configs.facts import NO_EFFECT, SAME_RUN, Range
 from ssl_vit.configs.fit import FitConfig, OptimConfig, ResolvedFit, ResolvedOptim, RunConfig
 from ssl_vit.configs.model import ModelConfig, ResolvedModel
 from ssl_vit.configs.protocols import KNNConfig, LinearConfig, ProbeOptimConfig, ResolvedProbe
@@ -25,6 +25,9 @@ class PretrainingRecipe:
     preset: Annotated[str | None, SAME_RUN] = None
     """What fills the options left open: digits, px32, px64, px96, px128, px224; default: chosen by the images' size.
     Without a value: prints all of them."""
+    dry_run: Annotated[bool, NO_EFFECT] = False
+    """Print what every option comes to, beside the paper's value with a paper's --config, and stop. No images are
+    opened: --data.facts says how many and how large."""
     run: RunConfig = field(default_factory=RunConfig)
     data: PoolConfig = field(default_factory=PoolConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
@@ -70,6 +73,9 @@ class LinearRecipe(BackboneRecipe):
 
     seed: Annotated[int, Range(0, 2**32 - 1)] = 0
     """Seed of the folds, of every draw in training and of the random-weights baseline."""
+    dry_run: Annotated[bool, NO_EFFECT] = False
+    """Print what every option comes to, beside the paper's value with a paper's --config, and stop. No images are
+    opened: --data.facts says how many and how large."""
     run: RunConfig = field(default_factory=RunConfig)
     data: LoadingConfig = field(default_factory=LoadingConfig)
     augment: AugmentConfig = field(default_factory=AugmentConfig)

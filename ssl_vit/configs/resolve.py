@@ -44,6 +44,18 @@ def batch_for(images: int, most: int) -> int:
     return batch
 
 
+LARGEST_RATE = 4e-3
+"""Learning rate of AdamW up to which scaling with the batch was published (MAE's fine-tuning: 1e-3 x 1,024 / 256)."""
+_LABELLED_STEPS, _LABELLED_BATCH = 1024, 1024
+"""Optimiser steps of an epoch on labels above which batches grow, and images that they grow to: those of DeiT and of
+MAE's fine-tuning on the 1.28 million of ImageNet-1k."""
+
+
+def labelled_batch(images: int, usual: int) -> int:
+    """A batch on labels: ``usual`` below 131,072 images (for 64), from there on a power of two, at most 1,024."""
+    return max(usual, min(_LABELLED_BATCH, 2 ** (images // _LABELLED_STEPS).bit_length() // 2))
+
+
 def least_steps(cfg: FitConfig) -> int:
     """Few labels need a floor; a length that was asked for does not."""
     if cfg.min_steps is not None:

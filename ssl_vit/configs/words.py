@@ -9,6 +9,7 @@ from shlex import join
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
+from ssl_vit.configs import papers
 from ssl_vit.configs.facts import Option
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.core.started import usage_name
@@ -46,9 +47,10 @@ def named(words: Sequence[str], known: Mapping[str, Option], bare: Sequence[str]
             continue
         name = _option(name, known)
         given.add(name)
-        if not equals and rest and not rest[0].startswith("--"):
+        takes = name != "dry_run" or rest[:1] in (["true"], ["false"])
+        if not equals and takes and rest and not rest[0].startswith("--"):
             equals, value = "=", rest.pop(0)
-        if not equals and name != "preset":
+        if not equals and name not in ("preset", "dry_run"):
             raise UserError(f"--{name} needs a value; --help says which")
         many = name in known and _holds(known[name], tuple)
         found.append(f"--{name}{equals}" + (f"[{value}]" if many and value[:1].isdigit() else value))
@@ -135,7 +137,9 @@ def explained(message: str, known: Mapping[str, Option]) -> str:
     if "Problems parsing config" in text:
         return f"--config: the file is not valid YAML ({text.partition(': ')[2]}); see --print_config for its form"
     if missing := re.search(r"File does not exist: '?([^']*)'?", text):
-        return f"--config: there is no file {missing[1]}"
+        path, recipes = missing[1].removeprefix(f"{Path.cwd()}/"), papers.names()
+        near = did_you_mean(Path(path).stem, recipes) or f"; papers' recipes are {', '.join(recipes)}"
+        return f"--config: there is no file {path}{near}"
     if other := re.search(r"Path is not a file: '?([^']*)'?", text):
         return f"--config: {other[1]} is no file; name a YAML file"
     if "Unexpected config" in text:

@@ -21,7 +21,7 @@ from ssl_vit.data.loading.loader import Loader
 from ssl_vit.data.scale import PixelScale, measure_scale
 from ssl_vit.data.sources.opening import Labelled
 from ssl_vit.data.sources.told import label_lines, print_lines
-from ssl_vit.data.targets import measure_targets
+from ssl_vit.data.targets import Kind, measure_targets
 from ssl_vit.evaluation.answers import Answers, answered
 from ssl_vit.evaluation.features import Features, answers_to
 from ssl_vit.evaluation.judging import Evaluated, Judged, finish
@@ -30,7 +30,7 @@ from ssl_vit.evaluation.printing import metric_line
 from ssl_vit.evaluation.session import Session, labelled_for, on_canvas, result_of, warn_unlearnable
 from ssl_vit.exports.classifier import Labelling, export_classifier
 from ssl_vit.exports.origin import recorded_data
-from ssl_vit.exports.timm_folder import export_backbone
+from ssl_vit.exports.timm_folder import Exported, export_backbone
 from ssl_vit.methods import Facts, supervised
 from ssl_vit.methods.supervised import FinetuneRecipe, SupervisedRecipe
 from ssl_vit.models.backbone import Backbone, TokenBackbone
@@ -107,7 +107,7 @@ def from_scratch(cfg: SupervisedRecipe) -> Evaluated:
             ("network", f"{networks.words_of(model)}; random weights"), ("input", f"{size} px"),
         ])  # fmt: skip
     recorded = {"objective": "supervised", "seed": cfg.seed, "preset": preset.name}
-    recorded |= {"positions": model.positions} if shape.plain else {}
+    recorded |= {"positions": model.positions, "init": model.init} if shape.plain else {}
     recorded |= recorded_data(cfg.data, cfg.eval.data)
     facts = Facts(len(data.train), model, shape, data.train.kind)
     given = Ingredients(
@@ -130,15 +130,8 @@ def fine_tuned(cfg: FinetuneRecipe, session: Session, accelerator: Accelerator) 
     """
     exported, data = session.exported, session.data
     backbone = adapt(exported.backbone, img_size=cfg.model.img_size, patch_size=cfg.model.patch_size)
-    size, width = cfg.model.img_size or exported.size, backbone.embed_dim
-    patch = backbone.patch_size if isinstance(backbone, TokenBackbone) else None
-    pool = "mean" if exported.pool == "mean" else "cls"
-    shape = ModelFacts(
-        size, patch or 1, width, backbone.depth, 1, plain=patch is not None, drop_path=backbone.draws_drop_path
-    )
-    facts = Facts(len(data.train), ResolvedModel(backbone.architecture, size, patch, width, pool=pool), shape,
-                  data.train.kind)  # fmt: skip
-    preset, objective = exported.preset(size), str(exported.about.get("objective", "backbone"))
+    facts = facts_of_backbone(backbone, exported, cfg.model.img_size, len(data.train), data.train.kind)
+    preset, objective = exported.preset(facts.model.img_size), str(exported.about.get("objective", "backbone"))
     recorded = exported.about | {"objective": f"{objective} fine-tuned", "preset": preset.name}
     recorded |= {"eval_data": recorded_data(DataConfig(), session.judged_on)["eval_data"]}
     given = Ingredients(
@@ -146,6 +139,26 @@ def fine_tuned(cfg: FinetuneRecipe, session: Session, accelerator: Accelerator) 
         (exported.weights_hash, data.train.fingerprint), recorded, exported.folder.parent / "finetune",
     )  # fmt: skip
     return train_and_judge("finetune", cfg, supervised.resolve_finetuning, given, accelerator)[0]
+
+
+def facts_of_backbone(backbone: Backbone, exported: Exported, size: int | None, images: int, kind: Kind) -> Facts:
+    """What open options of training on labels are resolved by.
+
+    Args:
+        backbone: Adapted to its input.
+        exported: What it was made of.
+        size: Side of the input in pixels, if not the exported one's.
+        images: To train on.
+        kind: Of their labels.
+    """
+    size, width = size or exported.size, backbone.embed_dim
+    patch = backbone.patch_size if isinstance(backbone, TokenBackbone) else None
+    shape = ModelFacts(
+        size, patch or 1, width, backbone.depth, 1, backbone.class_token, plain=patch is not None,
+        drop_path=backbone.draws_drop_path,
+    )  # fmt: skip
+    pool = "mean" if exported.pool == "mean" else "cls"
+    return Facts(images, ResolvedModel(backbone.architecture, size, patch, width, pool=pool), shape, kind)
 
 
 def train_and_judge(
@@ -233,6 +246,7 @@ def train_on_labels(
     loader = Loader(
         data.train, batch_size=cfg.fit.batch_size, micro_batch=micro, seed=cfg.seed, device=accelerator.device,
         cache=cfg.data.cache, workers=cfg.data.workers, crops=file_crops(cfg.data, data.train, augment, size),
+        repeats=augment.repeats,
     )  # fmt: skip
     dtype = launch.DTYPES.get(cfg.fit.precision, torch.float32)
     view = supervised_view(

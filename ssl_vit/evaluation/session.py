@@ -37,7 +37,7 @@ from ssl_vit.models.backbone import Backbone
 from ssl_vit.runs.directory import RunDir
 from ssl_vit.runs.identity import digest, with_meaning
 from ssl_vit.runs.results import held_out_of
-from ssl_vit.training.launch import auto_precision
+from ssl_vit.training.launch import auto_precision, rounds_to_tf32
 
 
 class Session(NamedTuple):
@@ -106,6 +106,7 @@ def result_of(
     share = "7/8 of the short side (all of it where it is no larger)"
     share = "all of the short side" if judged_share(size) == 1.0 else share
     protocol = {
+        **({"arithmetic": "tf32"} if rounds_to_tf32() else {}),
         **given,  # what is judged, and how, stands below
         "evaluation": method,
         "kind": test.kind,
@@ -267,7 +268,7 @@ def extract_both(
 
 
 def arithmetic(cfg: EvalConfig) -> dict[str, str]:
-    """What a protocol says of the arithmetic of its features: nothing of single precision."""
+    """What a protocol says of the arithmetic of its features: nothing of single precision (of TF32 ``result_of``)."""
     return {"arithmetic": "bf16"} if _in_bf16(cfg) else {}
 
 

@@ -24,6 +24,7 @@ from ssl_vit.evaluation.features import Extractor, Features, extract_features
 from ssl_vit.models.backbone import Backbone, Pool
 from ssl_vit.runs.identity import digest
 from ssl_vit.runs.provenance import versions
+from ssl_vit.training.launch import rounds_to_tf32
 
 LARGEST = 2**29
 """Bytes of vectors that are kept at most of one network and source: more cost less to compute than they take up."""
@@ -68,6 +69,7 @@ def kept_features(
     if folder is None:
         return extract_features(extract, images, batch_size=batch_size, device=device)
     name = {**identity, "source": images.source, "images": images.policy()}
+    name |= {"tf32": True} if rounds_to_tf32() else {}
     path, ids = folder / f"{digest(name)}.safetensors", images.ids.astype(np.int64)
     about = json.dumps(name | {"versions": versions()}, sort_keys=True)
     kept, x = _read(path, about), None

@@ -75,8 +75,9 @@ class Exported(NamedTuple):
     def with_random_weights(self, seed: int) -> Backbone:
         """The same network, untrained."""
         torch.manual_seed(seed)
-        net, positions = self.backbone, self.about.get("positions", "learnable")
-        return make_backbone(net.architecture, net.model_args, positions=positions, img_size=self.size)
+        net, drawn = self.backbone, {"positions": self.about.get("positions", "learnable")}
+        drawn |= {"init": self.about["init"]} if self.about.get("init") else {}
+        return make_backbone(net.architecture, net.model_args, img_size=self.size, **drawn)
 
     def preset(self, size: int) -> Preset:
         """That of its pre-training; the one for an input of ``size`` pixels where none is on record."""

@@ -7,12 +7,12 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from ssl_vit.configs.data import AugmentConfig, GuardedConfig, LoadingConfig, ResolvedAugment
 from ssl_vit.configs.evaluation import LabelsConfig
-from ssl_vit.configs.facts import SAME_RUN, Range
+from ssl_vit.configs.facts import NO_EFFECT, SAME_RUN, Range
 from ssl_vit.configs.fit import FitConfig, OptimConfig, ResolvedFit, ResolvedOptim, RunConfig
 from ssl_vit.configs.model import AdaptConfig, ModelConfig, ResolvedModel
 from ssl_vit.configs.presets import NARROW, LabelledStart, Preset
 from ssl_vit.configs.recipes import BackboneRecipe
-from ssl_vit.configs.resolve import least_steps, resolve_augment
+from ssl_vit.configs.resolve import LARGEST_RATE, labelled_batch, least_steps, resolve_augment
 from ssl_vit.configs.settled import OPEN, Resolved, fill, settle
 from ssl_vit.core.errors import UserError
 from ssl_vit.methods.method import Facts
@@ -67,6 +67,9 @@ class LabelledRecipe:
 
     seed: Annotated[int, Range(0, 2**32 - 1)] = 0
     """Seed of every random number of the run."""
+    dry_run: Annotated[bool, NO_EFFECT] = False
+    """Print what every option comes to, beside the paper's value with a paper's --config, and stop. No images are
+    opened: --data.facts says how many and how large."""
     run: RunConfig = field(default_factory=RunConfig)
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     supervised: SupervisedConfig = field(default_factory=SupervisedConfig)
@@ -140,11 +143,12 @@ def resolve_finetuning(cfg: FinetuneRecipe, facts: Facts, preset: Preset) -> Res
 
 def _labelled(cfg: LabelledRecipe, facts: Facts, preset: Preset, start: LabelledStart) -> dict[str, Any]:
     """The groups that both have, resolved alike but for the learning rate."""
-    batch, epochs, steps = preset.labelled_batch, float(preset.labelled_epochs), least_steps(cfg.fit)
+    batch, steps = labelled_batch(facts.images, preset.labelled_batch), least_steps(cfg.fit)
+    epochs, rate = float(preset.labelled_epochs), labelled_rate(preset, facts.width, start)
     return {
         "supervised": resolve_supervised(cfg.supervised, facts, preset),
         "augment": resolve_augment(cfg.augment, preset, preset.labelled_crop, labelled=True),
-        "optim": fill(ResolvedOptim, cfg.optim, base_lr=labelled_rate(preset, facts.width, start)),
+        "optim": fill(ResolvedOptim, cfg.optim, base_lr=min(rate, LARGEST_RATE * 256 / batch)),
         "fit": fill(ResolvedFit, cfg.fit, batch_size=batch, epochs=epochs, min_steps=steps),
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -81,13 +81,21 @@ def attention_rows(
     return (q @ k.transpose(-2, -1)).softmax(dim=-1)
 
 
-def init_weights(module: nn.Module) -> None:
+def init_weights(module: nn.Module, kind: Literal["xavier", "trunc_normal"] = "xavier") -> None:
     """Xavier-uniform weights, zero biases, class, register and mask tokens of deviation .02 (MAE, appendix A.1).
 
     One initialisation for every network of the project, from torch's global generator, so that a comparison differs in
     its training alone. Small widths need it too: timm's deviation of .02 is made for hundreds of dimensions. Position
     embeddings stay as they are.
+
+    Args:
+        module: Initialised in place.
+        kind: ``trunc_normal``: linear maps of deviation .02 whatever their size, and the patch projection as torch
+            makes a convolution (DINO's and DeiT's code).
     """
+    if kind == "trunc_normal":
+        _init_normal(module)
+        return
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Conv2d):  # a patch projection is the linear map it is
             nn.init.xavier_uniform_(part.weight.flatten(1))
@@ -98,5 +106,21 @@ def init_weights(module: nn.Module) -> None:
         if part.bias is not None:
             nn.init.zeros_(part.bias)
     for name, parameter in module.named_parameters():
-        if name.endswith(("cls_token", "reg_token", "mask_token")):
+        if name.endswith(_TOKENS):
             nn.init.normal_(parameter, std=0.02)
+
+
+_TOKENS = ("cls_token", "reg_token", "mask_token")
+
+
+def _init_normal(module: nn.Module) -> None:
+    for part in module.modules():
+        if isinstance(part, nn.Linear):
+            nn.init.trunc_normal_(part.weight, std=0.02)
+            if part.bias is not None:
+                nn.init.zeros_(part.bias)
+        elif isinstance(part, nn.Conv2d | nn.LayerNorm):
+            part.reset_parameters()
+    for name, parameter in module.named_parameters():
+        if name.endswith(_TOKENS):
+            nn.init.trunc_normal_(parameter, std=0.02)

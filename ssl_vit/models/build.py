@@ -7,7 +7,7 @@ import inspect
 import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import timm
 import torch
@@ -180,13 +180,15 @@ def build_backbone(cfg: ResolvedModel, channels: int) -> Backbone:
     """
     check_shape(cfg)
     return make_backbone(
-        cfg.name, timm_args(cfg, channels), positions=cfg.positions or "learnable", img_size=cfg.img_size
-    )
+        cfg.name, timm_args(cfg, channels), positions=cfg.positions or "learnable", img_size=cfg.img_size,
+        init=cfg.init or "xavier",
+    )  # fmt: skip
 
 
 def make_backbone(
-    architecture: str, model_args: dict[str, Any], *, positions: str = "learnable", img_size: int | None = None
-) -> Backbone:
+    architecture: str, model_args: dict[str, Any], *, positions: str = "learnable", img_size: int | None = None,
+    init: Literal["xavier", "trunc_normal"] = "xavier",
+) -> Backbone:  # fmt: skip
     """A backbone by timm's name and arguments: with tokens for a plain ViT, else one vector per image.
 
     Args:
@@ -196,6 +198,7 @@ def make_backbone(
             table per axis; otherwise it stays as the arguments make it.
         img_size: Side of the input in pixels, where the arguments of a model that is no plain ViT do not say it;
             default: the model's own.
+        init: What a plain ViT's weights are drawn from.
 
     Raises:
         UserError: When the model does not make one vector of an image.
@@ -204,7 +207,7 @@ def make_backbone(
     if _why_not_plain(model) is not None:
         own = model_args.get("img_size", model.pretrained_cfg["input_size"][-1])
         return PooledBackbone(model, architecture, model_args, img_size or own)
-    init_weights(model)
+    init_weights(model, init)
     backbone = ViTBackbone(model, architecture, model_args)
     if positions == "sincos":
         backbone.set_sincos_positions()

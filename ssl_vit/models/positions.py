@@ -61,17 +61,23 @@ class FactorisedPositions(nn.Module):
 
 
 @lru_cache(maxsize=64)
-def _axis_weights(old: int, new: int, dtype: torch.dtype, device: torch.device) -> Float[Tensor, "M N"]:
-    """Antialiased bicubic interpolation along one axis as a matrix, made on the host."""
+def _axis_weights(
+    old: int, new: int, antialias: bool, dtype: torch.dtype, device: torch.device
+) -> Float[Tensor, "M N"]:
+    """Bicubic interpolation along one axis as a matrix, made on the host."""
     with torch.inference_mode(False):  # kept, and used in training later
         one_hot = torch.eye(old, dtype=dtype, device="cpu")[None, None]
-        weights = F.interpolate(one_hot, size=(new, old), mode="bicubic", antialias=True)[0, 0]
-        return weights.to(device)
+        if antialias:
+            weights = F.interpolate(one_hot, size=(new, old), mode="bicubic", antialias=True)
+        else:  # places are a tenth of a step closer together than the grid has them, as in DINO's code
+            weights = F.interpolate(one_hot, scale_factor=((new + 0.1) / old, 1.0), mode="bicubic")
+        return weights[0, 0].to(device)
 
 
 def resample(
-    positions: Float[Tensor, "1 L D"], old: tuple[int, int], new: tuple[int, int], *, prefix: int
-) -> Float[Tensor, "1 M D"]:
+    positions: Float[Tensor, "1 L D"], old: tuple[int, int], new: tuple[int, int], *, prefix: int,
+    antialias: bool = True,
+) -> Float[Tensor, "1 M D"]:  # fmt: skip
     """Interpolates position embeddings to another grid (ViT, section 3.2); prefix rows stay as they are.
 
     Args:
@@ -79,12 +85,14 @@ def resample(
         old: Rows and columns that the embedding was made for.
         new: Rows and columns wanted; the same as ``old`` returns ``positions`` itself.
         prefix: Rows that belong to class and register tokens.
+        antialias: Average over what a smaller grid passes over, as timm does; DINO's code reads the four nearest rows
+            and columns alone.
     """
     if old == new:
         return positions
     kept, patches = positions[:, :prefix], positions[:, prefix:]
     dtype = patches.dtype if patches.dtype == torch.float64 else torch.float32
-    rows, columns = (_axis_weights(a, b, dtype, patches.device) for a, b in zip(old, new, strict=True))
+    rows, columns = (_axis_weights(a, b, antialias, dtype, patches.device) for a, b in zip(old, new, strict=True))
     # Two products instead of F.interpolate, whose antialiased bicubic (and its gradient) not every device has.
     with torch.autocast(patches.device.type, enabled=False):
         planes = patches.to(dtype).reshape(*old, -1).permute(2, 0, 1)

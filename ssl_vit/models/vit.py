@@ -57,6 +57,8 @@ class ViTBackbone(TokenBackbone):
         self.embedded_prefix = 0 if vit.no_embed_class else vit.num_prefix_tokens
         self.axes: FactorisedPositions | None = None
         self.recompute = False
+        self.antialias = True
+        """How positions are resampled where images of another size are read; see ``positions.resample``."""
 
     def timm_state(self) -> dict[str, Tensor]:
         """The timm model's state dict, with the whole table in place of factorised positions."""
@@ -132,7 +134,7 @@ class ViTBackbone(TokenBackbone):
         prefix = [t.expand(len(x), -1, -1) for t in (vit.cls_token, vit.reg_token) if t is not None]
         table = self.position_table()
         if table is not None:
-            positions = resample(table, self.grid, grid, prefix=self.embedded_prefix)
+            positions = resample(table, self.grid, grid, prefix=self.embedded_prefix, antialias=self.antialias)
             where = positions[:, self.embedded_prefix :]
             x = x + (where if keep_ids is None else where[0][keep_ids])
             if prefix and self.embedded_prefix:

@@ -21,6 +21,7 @@ from ssl_vit.data.scale import PixelScale
 from ssl_vit.methods.dino import ResolvedDINO, ResolvedDINORecipe
 from ssl_vit.models.backbone import Backbone, Pool, pooled_views
 from ssl_vit.models.heads import ProjectionHead
+from ssl_vit.models.vit import ViTBackbone
 from ssl_vit.objectives.base import Built, Clock, Objective, StepOutput, train_all
 from ssl_vit.objectives.distillation import LastLayer, LossParts, Teaching, cross_view_loss, sinkhorn_knopp
 from ssl_vit.objectives.health import Observations, Watch, collapse_kind, explain_collapse, steps_between_looks
@@ -76,6 +77,8 @@ class DINO(Objective):
         self.batch_statistics, self.answers = cfg.centring == "sinkhorn", cfg.out_dim
         self.export_note = "student" if cfg.export == "student" else ""
         train_all(backbone, freeze_positions)
+        if isinstance(backbone, ViTBackbone):
+            backbone.antialias = False
         head = ProjectionHead(
             backbone.embed_dim, cfg.out_dim, hidden=cfg.head_hidden, bottleneck=cfg.head_bottleneck,
             layers=cfg.head_layers, fixed_gain=cfg.norm_last_layer,
@@ -114,8 +117,10 @@ class DINO(Objective):
         start = self.momentum(Clock(0, steps, 1.0))
         chosen = "given" if cfg.momentum is not None else "from batch and steps"
         warm = f"{cfg.teacher_temp:g}"
-        if cfg.teacher_warmup:
-            warm = f"{cfg.warmup_teacher_temp:g} to {warm} over {cfg.teacher_warmup:.0%} of the epochs"
+        if cfg.teacher_warmup_epochs or (cfg.teacher_warmup and cfg.teacher_warmup_epochs is None):
+            share = f"{cfg.teacher_warmup:.0%} of the"
+            over = share if cfg.teacher_warmup_epochs is None else f"{cfg.teacher_warmup_epochs:g}"
+            warm = f"{cfg.warmup_teacher_temp:g} to {warm} over {over} epochs"
         return (
             f"outputs         {cfg.out_dim:,}: a loss of ln({cfg.out_dim}) = {math.log(len(self.centre)):.3f} means "
             "uniform answers\n"
@@ -125,11 +130,12 @@ class DINO(Objective):
 
     def begin_step(self, clock: Clock) -> None:
         """Sets the teacher's temperature, and looks at this step where it is time."""
-        cfg = self.cfg
+        cfg, warmup = self.cfg, self.cfg.teacher_warmup_epochs
+        if warmup is None:
+            warmup = cfg.teacher_warmup * clock.total_steps / clock.steps_per_epoch
         self._temperature = teacher_temperature(
-            clock.epoch, start=cfg.warmup_teacher_temp, final=cfg.teacher_temp,
-            warmup_epochs=cfg.teacher_warmup * clock.total_steps / clock.steps_per_epoch,
-        )  # fmt: skip
+            clock.epoch, start=cfg.warmup_teacher_temp, final=cfg.teacher_temp, warmup_epochs=warmup
+        )
         every = cfg.check_steps or steps_between_looks(clock.steps_per_epoch)
         looked_at = (clock.step + 1) % every == 0 or clock.step + 1 == clock.total_steps
         self._observations = Observations() if looked_at else None

@@ -108,7 +108,7 @@ def build_for(method: Method, cfg: ResolvedPretraining, form: Format) -> Built:
 def numbers_of(inputs: dict[str, torch.Tensor]) -> float:
     """Channels x pixels in all views of one image, of what an objective reads."""
     views = [value for value in inputs.values() if value.is_floating_point() and value.ndim >= 4]
-    return sum(value[0].numel() for value in views if value.shape[-1] == value.shape[-2])
+    return float(sum(value[0].numel() for value in views if value.shape[-1] == value.shape[-2]))
 
 
 def count(method: Method, cfg: ResolvedPretraining, form: Format) -> Cost:

@@ -22,7 +22,7 @@ from ssl_vit.data.loading.loader import Loader
 from ssl_vit.objectives.base import Objective
 from ssl_vit.training.joining import joined
 from ssl_vit.training.metering import forget_peak
-from ssl_vit.training.optim import peak_learning_rate
+from ssl_vit.training.optim import peak_learning_rate, warmup_steps, warn_of_rate
 from ssl_vit.training.products import choose_attention, choose_products
 
 DTYPES = {"fp64": torch.float64}
@@ -52,7 +52,7 @@ def join(precision: str = "fp32", seed: int = 0) -> Accelerator:
         choose_products()
         choose_attention(resolved)
     elif accelerator.device.type == "cuda":
-        torch.set_float32_matmul_precision("highest" if resolved in ("fp32", "fp64") else "high")
+        _choose_tf32(resolved not in ("fp32", "fp64"))
     torch.manual_seed(seed)
     return accelerator
 
@@ -99,6 +99,23 @@ def auto_precision() -> str:
     return "bf16" if torch.cpu._is_amx_tile_supported() else "fp32"  # bf16 vectors alone measured slower
 
 
+def _choose_tf32(rounded: bool) -> None:
+    """Products of single precision with factors of 10 bits, or exact; convolutions too, which torch rounds unasked."""
+    torch.set_float32_matmul_precision("high" if rounded else "highest")
+    if torch.cuda.is_available():
+        torch.backends.cudnn.allow_tf32 = rounded
+    _rounded[:] = [rounded]
+
+
+_rounded = [False]
+"""What was chosen; torch does not tell where CPUs were given a choice of their own."""
+
+
+def rounds_to_tf32() -> bool:
+    """Whether products of single precision are rounded to TF32 here: it gives a number another meaning."""
+    return _rounded[0] and torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0)
+
+
 def use_cores(accelerator: Accelerator, size: int) -> None:
     """Lets a lone CPU process compute on every core, where images of that side (pixels) are large enough.
 
@@ -119,6 +136,7 @@ def describe(accelerator: Accelerator) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "mixed_precision": accelerator.mixed_precision,
         "matrix_products": choose_products() if device.type == "cpu" else "torch's own choice",
+        **({"fp32_products": "tf32"} if rounds_to_tf32() else {}),
     }
 
 
@@ -144,10 +162,12 @@ def count_steps(cfg: ResolvedFit, loader: Loader) -> int:
 def summarise(
     objective: Objective, loader: Loader, cfg: ResolvedFit, optim: ResolvedOptim, tokens: str, accelerator: Accelerator
 ) -> None:
-    """Prints once what the options came to."""
+    """Prints once what the options came to; a learning rate that is probably a mistake is warned of."""
     if not accelerator.is_main_process:
         return
+    warn_of_rate(optim, loader.batch_size)
     steps = count_steps(cfg, loader)
+    warmup = warmup_steps(optim, steps, loader.steps_per_epoch)
     trained = sum(p.numel() for p in objective.parameters() if p.requires_grad)
     backbone = sum(p.numel() for p in objective.exported().parameters())
     exact = cfg.precision in ("fp64", "tf32")
@@ -166,7 +186,7 @@ def summarise(
         f"effective batch {loader.batch_size} = {loader.world} process(es) x "
         f"{'as many per device as fit' if cfg.micro_batch == 'auto' else split}\n"
         f"learning rate   {peak_learning_rate(optim, loader.batch_size):.4g} peak, {steps:,} steps "
-        f"({steps / loader.steps_per_epoch:,.1f} epochs{least}), {round(optim.warmup * steps):,} warm-up\n"
+        f"({steps / loader.steps_per_epoch:,.1f} epochs{least}), {warmup:,} warm-up\n"
         f"parameters      {backbone:,} in the backbone, {trained:,} trained, {precision} on {accelerator.device.type}",
         flush=True,
     )

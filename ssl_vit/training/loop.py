@@ -70,7 +70,8 @@ def fit(
         UserError: When the loss stops being a number, or the run is already longer than asked for.
     """
     steps = count_steps(fit, loader)
-    rates = partial(learning_rate, optim, peak_learning_rate(optim, loader.batch_size))
+    rates = partial(learning_rate, optim, peak_learning_rate(optim, loader.batch_size), loader.steps_per_epoch)
+    rates(0, steps)  # a warm-up that is too long is told before anything is prepared
     stepper = Stepper(objective, fit=fit, optim=optim, accelerator=accelerator)
     done = _resume(stepper, accelerator, run, steps, rates)
     objective.train()
@@ -183,7 +184,7 @@ def _save(run: RunDir, step: int, steps: int, stepper: Stepper) -> None:
     own, optimizer = stepper.objective.state_dict(), stepper.optimizer.state_dict()
     state = {"objective": own, "optimizer": optimizer, "total_steps": steps}
     if stepper.accelerator.scaler is not None:
-        state["scaler"] = stepper.accelerator.scaler.state_dict()
+        state |= {"scaler": stepper.accelerator.scaler.state_dict(), "skipped_steps": int(stepper.skipped)}
     save_checkpoint(run.path / "checkpoints", step, state, stepper.fit.keep_checkpoints)
 
 
@@ -203,6 +204,7 @@ def _resume(
         restore(stepper.optimizer, state["optimizer"])
         if accelerator.scaler is not None and "scaler" in state:
             accelerator.scaler.load_state_dict(state["scaler"])
+            stepper.skipped = cast(int, state.get("skipped_steps", 0))
         if accelerator.is_main_process:
             what = "is already complete" if done == steps else f"continues after step {done:,} of {steps:,}"
             before = cast(int, state.get("total_steps", steps))

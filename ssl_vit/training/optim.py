@@ -9,6 +9,9 @@ import torch
 from torch import nn
 
 from ssl_vit.configs import ResolvedOptim
+from ssl_vit.configs.resolve import LARGEST_RATE
+from ssl_vit.core.errors import UserError
+from ssl_vit.core.notices import say_once
 
 _TOKENS = ("cls_token", "reg_token", "mask_token", "pos_embed", "pos_embed_x", "pos_embed_y", "pos_embed_prefix")
 
@@ -130,3 +133,31 @@ def restore(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
 def peak_learning_rate(cfg: ResolvedOptim, batch_size: int) -> float:
     """The given learning rate, or the base rate scaled linearly with the effective batch size (Goyal et al. 2017)."""
     return cfg.base_lr * batch_size / 256 if cfg.lr is None else cfg.lr
+
+
+def warn_of_rate(cfg: ResolvedOptim, batch_size: int) -> None:
+    """One line where scaling with the batch leads AdamW further than anybody has published; what is named is right."""
+    peak = peak_learning_rate(cfg, batch_size)
+    if cfg.name == "adamw" and cfg.lr is None and peak > LARGEST_RATE * (1 + 1e-9):
+        say_once(
+            f"warning: --optim.base_lr {cfg.base_lr:g} x {batch_size:,} / 256 images is a learning rate of {peak:.3g}; "
+            f"AdamW's is rarely above {LARGEST_RATE:g}; lower --optim.base_lr (MAE's paper: 1.5e-4 at batches of "
+            "4,096), or name the rate itself with --optim.lr"
+        )
+
+
+def warmup_steps(cfg: ResolvedOptim, steps: int, steps_per_epoch: float) -> int:
+    """Optimiser steps that warm up, of so many.
+
+    Raises:
+        UserError: Where the warm-up in epochs leaves nothing of the run.
+    """
+    if cfg.warmup_epochs is None:
+        return round(cfg.warmup * steps)
+    warmup = round(cfg.warmup_epochs * steps_per_epoch)
+    if warmup >= steps:
+        raise UserError(
+            f"--optim.warmup_epochs {cfg.warmup_epochs:g} is all of the run's {steps / steps_per_epoch:.3g} epochs; "
+            "give fewer, or more --fit.epochs"
+        )
+    return warmup

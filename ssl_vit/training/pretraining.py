@@ -99,6 +99,7 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
     loader = Loader(
         pool, batch_size=cfg.fit.batch_size, micro_batch=launch.micro_batch_size(cfg.fit, accelerator.num_processes),
         seed=cfg.seed, device=accelerator.device, cache=cfg.data.cache, workers=cfg.data.workers, crops=crops,
+        repeats=getattr(getattr(cfg, "augment", None), "repeats", 1),
     )  # fmt: skip
     launch.use_cores(accelerator, size)
     run = open_run(
@@ -206,7 +207,7 @@ def _export(
     if omission := begun.guarded.omission:
         recorded["left_out"] = {"images": len(omission.images), "of": omission.total}
     if begun.facts.network.plain:
-        recorded["positions"] = cfg.model.positions
+        recorded |= {"positions": cfg.model.positions, "init": cfg.model.init}
     export_backbone(objective.exported(), run.backbone, scale, cfg.model.pool, recorded)
 
 

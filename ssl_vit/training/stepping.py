@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, cast
 
 import torch
 from accelerate import Accelerator
@@ -18,7 +18,7 @@ from ssl_vit.core.schedules import warmup_cosine
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.objectives.base import Clock, Objective, StepOutput
 from ssl_vit.training.launch import DTYPES
-from ssl_vit.training.optim import clip_each, make_optimizer, parameter_groups
+from ssl_vit.training.optim import clip_each, make_optimizer, parameter_groups, warmup_steps
 
 _LAUNCH_BOUND = 0.01
 """Seconds of arithmetic below which a forward and backward pass waits for its hundreds of kernels to be launched."""
@@ -37,6 +37,8 @@ class Stepper:
         objective.to(accelerator.device, dtype=DTYPES.get(fit.precision))
         self.objective, self.fit, self.optim = objective, fit, optim
         self.accelerator, self.accumulation, self.graphs = accelerator, 1, False
+        self.skipped: Tensor | int = 0
+        """Steps of fp16 that were not taken, because a gradient was too large for it."""
         groups = parameter_groups(
             objective.named_parameters(),
             weight_decay=optim.weight_decay,
@@ -82,7 +84,8 @@ class Stepper:
     ) -> dict[str, Tensor]:
         """Takes a step with the top layer's learning rate; ``inputs`` gives what each forward pass reads.
 
-        What comes back are ``loss`` and the objective's metrics: means over the step's micro-batches on this process.
+        What comes back are ``loss`` and the objective's metrics: means over the step's micro-batches on this process;
+        in fp16 ``skipped_steps`` too, of the whole run.
         """
         self._schedule(clock, rate)
         self.objective.begin_step(clock)
@@ -102,8 +105,13 @@ class Stepper:
         with span("optimiser"):
             self.objective.after_backward(clock)
             self._clip()
+            scaler: Any = self.accelerator.scaler
+            before = None if scaler is None else scaler._scale.clone()
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
+            if before is not None:  # a fused optimiser skips on the device: the host learns it from the smaller scale
+                skipped: Tensor = self.skipped + (cast(Any, scaler)._scale < before)
+                self.skipped = logged["skipped_steps"] = skipped
         with span("objective"):
             self.objective.after_step(clock)
         return logged
@@ -131,9 +139,9 @@ def _check_compiler(device: torch.device) -> None:
         raise UserError("--fit.compile true needs a C++ compiler on a CPU: install g++ (or clang++), or leave it out")
 
 
-def learning_rate(optim: ResolvedOptim, peak: float, step: int, steps: int) -> float:
+def learning_rate(optim: ResolvedOptim, peak: float, steps_per_epoch: float, step: int, steps: int) -> float:
     """The rate of one step (0-based) of a run of so many, where the warm-up reaches ``peak``."""
-    warmup, twice = round(optim.warmup * steps), optim.schedule == "peak_twice"
+    warmup, twice = warmup_steps(optim, steps, steps_per_epoch), optim.schedule == "peak_twice"
     return warmup_cosine(step, total_steps=steps, warmup_steps=warmup, peak=peak, final=optim.min_lr, peak_twice=twice)
 
 

@@ -87,7 +87,7 @@ def test_labels_mixing_and_accumulation(policy: str, tmp_path: Path, launch, los
         "--data.path", "photos", "--model.width", "16", "--model.depth", "2", "--model.heads", "2", "--fit.epochs", "1",
         "--fit.min_steps", "10", "--fit.batch_size", "16", "--fit.log_every", "1", "--fit.precision", "fp64",
         "--supervised.mixup", "0.8", "--supervised.cutmix", "1", "--augment.policy", policy,
-        "--augment.erasing", "0.5",
+        "--augment.erasing", "0.5", "--augment.repeats", "2" if policy == "3-augment" else "1",
     ]  # fmt: skip
     for processes, micro in ((1, 16), (2, 4)):
         done = launch(

@@ -93,6 +93,14 @@ def test_nothing_but_the_package_is_installed(installed: Installed) -> None:
     assert done.stdout == installed.run(str(installed.python), "-m", "ssl_vit").stdout
 
 
+def test_recipes_of_papers_come_with_it(installed: Installed) -> None:
+    there = {path.name for path in (installed.packages / "ssl_vit" / "recipes" / "papers").iterdir()}
+    assert there == {path.name for path in (ROOT / "recipes" / "papers").iterdir()}
+    done = installed.run("ssl-vit", "mae", "--config", "mae_vitb16_1600", "--dry_run")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == (ROOT / "tests" / "unit" / "papers" / "mae_vitb16_1600.txt").read_text(encoding="utf-8")
+
+
 def test_digits_as_from_a_clone(pretrained, installed: Installed, small: list[str], launched, tmp_path: Path) -> None:
     """Bit for bit; and the commands that a run prints do what they say where the person is."""
     done = launched("recipes/mae.py", *small, "--fit.epochs", "1", "--run.dir", "r", cwd=tmp_path, launcher=True)

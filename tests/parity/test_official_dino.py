@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from safetensors.torch import load_file
 from ssl_vit.configs import DataConfig, LabelledDataConfig, ResolvedFit, ResolvedOptim
 from ssl_vit.core.schedules import teacher_temperature, warmup_cosine
@@ -22,7 +23,7 @@ from ssl_vit.runs.directory import RunDir
 from ssl_vit.training import launch, loop
 from ssl_vit.training.checkpoint import load_checkpoint
 from timm.models.vision_transformer import VisionTransformer
-from torch import Tensor
+from torch import Tensor, nn
 
 FIXTURES = Path(__file__).parent / "fixtures"
 GOLDEN = json.loads((FIXTURES / "golden.json").read_text())
@@ -142,3 +143,28 @@ def test_six_steps_of_the_loop(tmp_path: Path) -> None:
         for name, value in final.items():
             torch.testing.assert_close(state["objective"][f"{branch}.{name}"], value, **EXACT)
     torch.testing.assert_close(state["objective"]["centre"], STEPS["final_center"][0], **EXACT)
+
+
+@pytest.mark.parametrize(("grid", "local"), [(14, 6), (28, 12), (14, 7), (8, 4), (7, 3)])
+def test_positions_of_local_crops(grid: int, local: int) -> None:
+    """What the authors' network adds to a crop of another size: bicubic, by a scale a tenth of a patch too large."""
+    torch.manual_seed(0)
+    vit = VisionTransformer(img_size=4 * grid, patch_size=4, embed_dim=24, depth=1, num_heads=2, num_classes=0)
+    nn.init.normal_(vit.pos_embed, std=0.02)
+    cfg = ResolvedDINO(out_dim=8, head_hidden=8, head_bottleneck=4, teacher_temp=0.04, warmup_teacher_temp=0.04,
+                       teacher_warmup=0.0, drop_path=0.0, centring="mean")  # fmt: skip
+    dino = DINO(ViTBackbone(vit, "vit", {}), cfg, pool="cls", batch_size=4).double()
+    for branch in (dino.student, dino.teacher):
+        backbone = branch.backbone
+        assert isinstance(backbone, ViTBackbone)
+        table = backbone.vit.pos_embed[:, 1:].detach().reshape(1, grid, grid, -1).permute(0, 3, 1, 2)
+        scale = (local + 0.1) / grid
+        theirs = F.interpolate(table, scale_factor=(scale, scale), mode="bicubic").flatten(2).transpose(1, 2)
+        images = torch.randn(2, 3, 4 * local, 4 * local, dtype=torch.float64)
+        small = VisionTransformer(img_size=4 * local, patch_size=4, embed_dim=24, depth=1, num_heads=2, num_classes=0)
+        state = backbone.timm_state() | {"pos_embed": torch.cat([backbone.vit.pos_embed[:, :1].detach(), theirs], 1)}
+        small.double().load_state_dict(state)
+        assert (backbone.forward_pooled(images, pool="cls") - small(images)).abs().max() <= 1e-12
+        with torch.no_grad():  # and it matters
+            backbone.antialias = True
+            assert (backbone.forward_pooled(images, pool="cls") - small(images)).abs().max() > 1e-6

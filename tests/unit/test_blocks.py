@@ -1,13 +1,18 @@
-"""A block run for some of its tokens is the block."""
+"""A block run for some of its tokens is the block; what weights are drawn from."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
+from ssl_vit.configs import ModelConfig, ResolvedModel, networks
+from ssl_vit.core.errors import UserError
 from ssl_vit.models.blocks import run_block
+from ssl_vit.models.build import build_backbone, make_backbone, model_facts
+from ssl_vit.models.vit import ViTBackbone
 from timm.models.vision_transformer import Block
 from torch import nn
 
@@ -55,3 +60,44 @@ def test_samples_that_drop_a_branch_are_not_computed(factors: list[float]) -> No
         torch.autograd.grad(found.sum(), [x, *inside]), torch.autograd.grad(plain.sum(), [x, *inside]), strict=True
     ):
         assert (a - b).abs().max() <= 1e-10
+
+
+def test_trunc_normal_weights_have_one_deviation_whatever_their_size() -> None:
+    """As DINO's and DeiT's code draws them; what is drawn there and here stands beside each other."""
+    for width in (64, 192):
+        torch.manual_seed(0)
+        cfg = ResolvedModel("vit_tiny_patch16_224", 32, 4, width, 4, 4, "learnable", "cls", init="trunc_normal")
+        backbone = build_backbone(cfg, 3)
+        assert isinstance(backbone, ViTBackbone)
+        matrices = [m.weight for m in backbone.modules() if isinstance(m, nn.Linear)]
+        drawn = torch.cat([w.detach().flatten() for w in matrices])
+        assert abs(drawn.std() / 0.02 - 1) < 0.01
+        assert abs(drawn.mean()) < 1e-4
+        assert abs((drawn.abs() > 1.96 * 0.02).float().mean() - 0.05) < 0.003  # a normal distribution
+        assert all(m.bias.abs().max() == 0 for m in backbone.modules() if isinstance(m, nn.Linear))
+        patches = backbone.vit.patch_embed.proj
+        bound = (3 * 4 * 4) ** -0.5  # uniform, as torch makes a convolution
+        assert 0.9 * bound < patches.weight.abs().max() <= bound * (1 + 1e-6)
+        assert 0 < patches.bias.abs().max() <= bound * (1 + 1e-6)
+        assert abs(backbone.vit.cls_token.std() / 0.02 - 1) < 0.3
+        assert all(torch.equal(m.weight, torch.ones(width)) for m in backbone.modules() if isinstance(m, nn.LayerNorm))
+
+
+def test_weights_are_drawn_by_size_where_nothing_else_is_asked_for() -> None:
+    torch.manual_seed(0)
+    sizes = {"img_size": 32, "patch_size": 4, "embed_dim": 64, "depth": 1, "num_heads": 4}
+    network = make_backbone("vit_tiny_patch16_224", sizes)
+    for module in network.modules():
+        if isinstance(module, nn.Linear):
+            bound = (6 / sum(module.weight.shape)) ** 0.5
+            assert 0.98 * bound < module.weight.abs().max() <= bound * (1 + 1e-6)
+
+
+def test_only_plain_vits_choose_what_they_are_drawn_from() -> None:
+    for init, raises in (("xavier", True), ("trunc_normal", True), (None, False)):
+        model = ModelConfig("swin_micro", init=init)  # pyright: ignore[reportArgumentType]
+        shape = model_facts(*networks.wanted(model))
+        with pytest.raises(UserError, match=r"--model\.init \w+ is for plain ViTs") if raises else nullcontext():
+            assert networks.resolve_model(model, 32, shape).init is None
+    plain = networks.resolve_model(ModelConfig(), 32, model_facts(*networks.wanted(ModelConfig(), 32)))
+    assert plain.init == "xavier"

@@ -19,8 +19,8 @@ from ssl_vit.verdict.options import verdict_recipe
 
 ALL = (*known_recipes(), verdict_recipe())
 SAME_RUN_WITH_ANOTHER = {
-    "preset", "run.dir", "run.log_with",
-    "data.workers", "data.cache", "data.on_leak", "data.transductive",
+    "preset", "dry_run", "run.dir", "run.log_with",
+    "data.workers", "data.cache", "data.facts", "data.on_leak", "data.transductive",
     "eval.data.on_leak",
     "eval.batch_size", "eval.precision", "eval.compile", "eval.keep_features", "eval.baselines", "eval.metric",
     "fit.epochs", "fit.min_steps", "fit.micro_batch", "fit.recompute", "fit.channels_last", "fit.compile",
@@ -31,7 +31,7 @@ SAME_RUN_WITH_ANOTHER = {
 """The names of run directories, and which runs continue which, depend on this list: an option may join it when it is
 new, and none may leave."""
 SAME_PROTOCOL_WITH_ANOTHER = {
-    "run.dir", "run.log_with", "data.cache", "data.workers",
+    "dry_run", "run.dir", "run.log_with", "data.cache", "data.workers", "data.facts",
     "eval.batch_size", "eval.baselines", "eval.metric",
     "fit.micro_batch", "fit.statistics_batch", "fit.recompute", "fit.channels_last", "fit.compile", "fit.profile",
     "fit.log_every", "fit.checkpoint_steps", "fit.checkpoint_minutes", "fit.keep_checkpoints",

@@ -58,6 +58,15 @@ def test_everything_is_computed_once_and_draws_are_found_in_it(tmp_path: Path) -
     assert found.index.tolist() == [0, 1, 2]
 
 
+def test_vectors_of_tf32_are_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    extract = Counting()
+    for rounded, seen in ((False, 40), (True, 80), (True, 96), (False, 112)):  # 16 are computed again to compare
+        monkeypatch.setattr(module, "rounds_to_tf32", lambda rounded=rounded: rounded)
+        ask(tmp_path, extract, images())
+        assert extract.seen == seen
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 def test_draws_add_up(tmp_path: Path) -> None:
     whole, extract = images(), Counting()
     parts = np.arange(20), np.arange(15, 40)

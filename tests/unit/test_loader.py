@@ -57,10 +57,12 @@ def load(
     seed: int = 0,
     cache: Cache = "ram",
     workers: int | None = 0,
+    repeats: int = 1,
 ) -> Loader:
     return Loader(
-        images, batch_size=batch, micro_batch=micro or batch, seed=seed, device=CPU, cache=cache, workers=workers
-    )
+        images, batch_size=batch, micro_batch=micro or batch, seed=seed, device=CPU, cache=cache, workers=workers,
+        repeats=repeats,
+    )  # fmt: skip
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, rank: int, world: int) -> None:
@@ -117,6 +119,52 @@ def test_starting_later_gives_the_tail(n: int, batch: int, start: int) -> None:
     images = array_set(n)
     whole = list(load(images, batch=batch).batches(0, 15))
     assert same(list(load(images, batch=batch).batches(start, 15)), whole[start:])
+
+
+@given(
+    n=st.integers(1, 25), batch=st.integers(1, 24), repeats=st.integers(1, 4), start=st.integers(0, 6),
+    seed=st.integers(0, 9),
+)  # fmt: skip
+def test_repeated_images_are_visited_equally_often_each_time_anew(
+    n: int, batch: int, repeats: int, start: int, seed: int
+) -> None:
+    images, repeats = array_set(n), min(repeats, batch)
+    loader, plain = (load(images, batch=batch, seed=seed, repeats=r) for r in (repeats, 1))
+    steps = -(-2 * n * repeats // batch)
+    batches = list(loader.batches(0, steps))
+    seen = visits(batches)
+    assert len(set(seen)) == len(seen)  # no two visits share random numbers
+    for walk in range(2):  # an order that is used up has shown every image so many times
+        whole = [i for e, i in seen if e // repeats == walk]
+        assert sorted(whole) == sorted([*range(n)] * repeats)
+    for b in batches:
+        assert len(b.index) == batch
+        assert len(set(b.index.tolist())) <= -(-batch // repeats) + 1
+    assert same(list(load(images, batch=batch, seed=seed, repeats=repeats).batches(start, steps)), batches[start:])
+    order = [i for _, i in visits(list(plain.batches(0, -(-n // batch))))][:n]
+    assert [i for e, i in seen if e == 0] == order
+
+
+def test_repeated_images_are_no_neighbours_which_may_be_mixed() -> None:
+    for b in load(array_set(40), batch=12, repeats=3).batches(0, 10):
+        assert (b.index[::2] != b.index[1::2]).all()
+        assert len(set(b.index.tolist())) <= 5
+
+
+def test_repeated_images_are_shared_out_over_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    images = array_set(11)
+    whole = visits(list(load(images, batch=12, repeats=3).batches(0, 7)))
+    parts: list[list[Batch]] = []
+    for rank in range(2):
+        pretend(monkeypatch, rank, 2)
+        parts.append(list(load(images, batch=12, micro=3, repeats=3).batches(0, 7)))
+    together = [visits([part]) for pair in zip(*parts, strict=True) for part in pair]
+    assert [pair for part in together for pair in part] == whole
+
+
+def test_more_repeats_than_a_batch_holds() -> None:
+    with pytest.raises(UserError, match=r"--augment\.repeats 3 is more than --fit\.batch_size 2 holds"):
+        load(array_set(9), batch=2, repeats=3)
 
 
 def test_a_loader_can_go_back() -> None:

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from ssl_vit.configs import ResolvedOptim
-from ssl_vit.training.optim import make_optimizer, parameter_groups, peak_learning_rate
+from ssl_vit.core.errors import UserError
+from ssl_vit.training.optim import (
+    make_optimizer,
+    parameter_groups,
+    peak_learning_rate,
+    warmup_steps,
+    warn_of_rate,
+)
+from ssl_vit.training.stepping import learning_rate
 from torch import nn
 
 
@@ -31,6 +42,43 @@ def test_matrices_decay_and_tokens_by_recipe() -> None:
 def test_learning_rate_scales_with_the_effective_batch_unless_given() -> None:
     assert peak_learning_rate(ResolvedOptim(base_lr=1e-3), 1024) == 4e-3
     assert peak_learning_rate(ResolvedOptim(lr=0.5, base_lr=1e-3), 1024) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("optim", "batch", "warned"),
+    [
+        (ResolvedOptim(base_lr=1e-3), 4096, "--optim.base_lr 0.001 x 4,096 / 256 images is a learning rate of 0.016;"),
+        (ResolvedOptim(base_lr=1e-3), 1024, ""),
+        (ResolvedOptim(base_lr=1.5e-4), 4096, ""),
+        (ResolvedOptim(base_lr=1e-3, lr=0.016), 4096, ""),
+        (ResolvedOptim(base_lr=0.1, name="lars"), 16384, ""),
+        (ResolvedOptim(base_lr=0.1, name="sgd"), 1024, ""),
+    ],
+)
+def test_only_rates_that_scaling_made_too_large_for_adamw_are_warned_of(
+    optim: ResolvedOptim, batch: int, warned: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    warn_of_rate(optim, batch)
+    said = capsys.readouterr().err
+    assert warned in said
+    assert said.count("\n") == bool(warned)
+
+
+@given(epochs=st.floats(1, 20), longer=st.floats(1.01, 20), per_epoch=st.floats(5, 50))
+def test_a_warm_up_in_epochs_does_not_depend_on_the_length(epochs: float, longer: float, per_epoch: float) -> None:
+    short, long = (max(2, round(n * epochs * per_epoch)) for n in (2.0, 2.0 * longer))
+    optim = ResolvedOptim(base_lr=1e-3, warmup=0.3, warmup_epochs=epochs)
+    steps = warmup_steps(optim, short, per_epoch)
+    assert steps == warmup_steps(optim, long, per_epoch) == round(epochs * per_epoch)
+    for schedule in ("peak_once", "peak_twice"):
+        rated = ResolvedOptim(base_lr=1e-3, warmup_epochs=epochs, schedule=schedule)
+        rates = [learning_rate(rated, 1e-3, per_epoch, step, long) for step in range(steps + 1)]
+        assert max(rates) == rates[-1] == 1e-3
+        assert rates == sorted(rates)
+    share = ResolvedOptim(base_lr=1e-3, warmup=0.3)
+    assert warmup_steps(share, long, per_epoch) == round(0.3 * long)
+    with pytest.raises(UserError, match=r"--fit\.epochs"):
+        warmup_steps(optim, max(1, steps), per_epoch)
 
 
 def test_one_step_is_adamw_by_hand() -> None:

@@ -242,6 +242,22 @@ def test_a_preset_may_stand_in_a_config_file(tmp_path: Path) -> None:
     assert parse(MAERecipe, "", ["--config", str(file), "--preset", "px64"]).preset == "px64"
 
 
+@pytest.mark.parametrize(
+    ("images", "batch"), [(1, 64), (50_000, 64), (131_071, 64), (131_072, 128), (1_281_167, 1024), (14_000_000, 1024)]
+)
+def test_batches_on_labels_grow_with_the_images(images: int, batch: int) -> None:
+    for side, width in ((224, 384), (32, 64)):
+        facts, preset = of(images, side, width=width), presets.for_side(side)
+        for cfg in (
+            supervised.resolve(SupervisedRecipe(), facts, preset),
+            supervised.resolve_finetuning(FinetuneRecipe(), facts, preset),
+        ):
+            assert cfg.fit.batch_size == batch
+            assert cfg.optim.base_lr * batch / 256 <= 4e-3 * (1 + 1e-9)
+    given = SupervisedRecipe(fit=FitConfig(batch_size=256))
+    assert supervised.resolve(given, of(images, 224), PRESETS["px224"]).fit.batch_size == 256
+
+
 def test_few_labels_have_a_floor_of_steps_unless_a_length_is_asked_for() -> None:
     few, preset = of(50, 32), PRESETS["px32"]
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from ssl_vit.configs import EvalConfig, to_dict
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.sources.opening import Labelled
@@ -19,8 +20,38 @@ from ssl_vit.evaluation.session import result_of, warn_unlearnable
 from ssl_vit.exports.origin import made_with
 from ssl_vit.methods.supervised import SupervisedRecipe
 from ssl_vit.runs.results import compare, read_results
+from ssl_vit.training import launch
 
 from made_results import BACKBONE, KNN, images, labelled, write
+
+
+def test_tf32_is_part_of_the_protocol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    exact = write(tmp_path / "exact" / "results" / "knn.json", {"MAE": 50.0})
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda: (8, 0))
+    monkeypatch.setattr("ssl_vit.training.launch._rounded", [True])
+    rounded = write(tmp_path / "rounded" / "results" / "knn.json", {"MAE": 50.0})
+    half = write(tmp_path / "half" / "results" / "knn.json", {"MAE": 50.0}, options={**KNN, "arithmetic": "bf16"})
+    found = [json.loads(path.read_text())["protocol"].get("arithmetic") for path in (exact, rounded, half)]
+    assert found == [None, "tf32", "bf16"]
+    with pytest.raises(UserError, match="arithmetic None -> tf32"):
+        compare(read_results([exact, rounded]))
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda: (7, 5))  # has no such products
+    older = write(tmp_path / "older" / "results" / "knn.json", {"MAE": 50.0})
+    assert "arithmetic" not in json.loads(older.read_text())["protocol"]
+
+
+def test_exact_arithmetic_is_exact_in_convolutions_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[str] = []
+    monkeypatch.setattr("torch.set_float32_matmul_precision", chosen.append)
+    monkeypatch.setattr("torch.backends.cudnn.allow_tf32", True)
+    monkeypatch.setattr("ssl_vit.training.launch._rounded", [False])
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda: (9, 0))
+    for rounded in (True, False):
+        launch._choose_tf32(rounded)
+        assert (torch.backends.cudnn.allow_tf32, launch.rounds_to_tf32()) == (rounded, rounded)
+    assert chosen == ["high", "highest"]
 
 
 def table(*paths: Path) -> dict[tuple[str, str], tuple[str, ...]]:

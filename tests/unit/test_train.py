@@ -7,6 +7,7 @@ import os
 import signal
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -66,7 +67,9 @@ def run(path: Path, objective: MAE | None = None, cfg: ResolvedFit = FIT, optim:
     micro = launch.micro_batch_size(cfg, 1)
     loader = Loader(pool, batch_size=cfg.batch_size, micro_batch=micro, seed=3, device=accelerator.device)
     augment = ResolvedAugment((1.0, 1.0), flip=False, policy="none", erasing=0.0)
-    view = mae_view(measure_scale(pool), augment, size=8, patches=16, kept=8, dtype=launch.DTYPES[cfg.precision])
+    view = mae_view(
+        measure_scale(pool), augment, size=8, patches=16, kept=8, dtype=launch.DTYPES.get(cfg.precision, torch.float32)
+    )
     path.mkdir(exist_ok=True)
     loop.fit(objective, loader, view, fit=cfg, optim=optim, run=RunDir(path, True), accelerator=accelerator, seed=3)
     return objective
@@ -236,6 +239,55 @@ def test_a_run_cut_to_what_is_already_trained_says_that_its_rate_was_planned_for
 def test_the_floor_of_steps(tmp_path: Path) -> None:
     run(tmp_path, cfg=replace(FIT, min_steps=20))
     assert metrics(tmp_path)[-1]["step"] == 20
+
+
+class Overflowing(Stepping):
+    """Its gradients are too large for fp16 in some steps, its loss is not."""
+
+    def forward(self, inputs: dict[str, Tensor]) -> StepOutput:
+        output = super().forward(inputs)
+        if self.calls - 1 in (3, 7):
+            output.loss.register_hook(lambda grad: grad * float("inf"))
+        return output
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_steps_that_fp16_skips_are_counted(again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def join(precision: str) -> Any:
+        accelerator = joined(precision)
+        accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+        return accelerator
+
+    joined = launch.join
+    monkeypatch.setattr(launch, "join", join)
+    torch.manual_seed(0)
+    objective = Overflowing(build_backbone(MODEL, 1), ResolvedMAE(0.5, False, 16, 1, 2), freeze_positions=True)
+    cfg = replace(FIT, precision="fp32", log_every=1)
+    if again:
+        objective.signal_at = 5
+        with pytest.raises(SystemExit):
+            run(tmp_path, objective, cfg)
+        objective.signal_at = None
+        run(tmp_path, objective, cfg)
+    else:
+        run(tmp_path, objective, cfg)
+    assert [m["skipped_steps"] for m in metrics(tmp_path)] == [0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 2]
+
+
+def test_only_fp16_counts_skipped_steps(tmp_path: Path) -> None:
+    run(tmp_path)
+    assert "skipped_steps" not in metrics(tmp_path)[-1]
+
+
+def test_a_warm_up_in_epochs_is_as_long_in_a_longer_run(tmp_path: Path) -> None:
+    optim = replace(OPTIM, warmup_epochs=0.25)
+    for epochs, steps in ((0.5, 12), (1.0, 23)):
+        run(tmp_path / str(epochs), cfg=replace(FIT, epochs=epochs), optim=optim)
+        for m in metrics(tmp_path / str(epochs)):
+            rate = warmup_cosine(int(m["step"]) - 1, total_steps=steps, warmup_steps=6, peak=1e-3, final=0.0)
+            assert m["lr"] == pytest.approx(rate, abs=1e-15)
+    with pytest.raises(UserError, match=r"--optim\.warmup_epochs 0\.25 is all of the run's 0\.\d+ epochs"):
+        run(tmp_path / "short", cfg=replace(FIT, epochs=0.25), optim=optim)
 
 
 def test_clipping_bounds_the_step(tmp_path: Path) -> None:

@@ -26,6 +26,10 @@ class Loader:
     Positions 0, 1, 2... of the run walk through one permutation of the images after another; step s takes positions
     s * batch_size onwards, so batches are always full and cross epoch boundaries, and a run can start at any step.
     Micro-batch m of a step (m = accumulation round * processes + rank) is a contiguous slice of it.
+
+    With ``repeats`` R every image of a permutation takes R positions, as so many visits: permutation e makes epochs
+    eR to eR + R - 1 of its images, so that each visit has random numbers of its own. In a batch all first visits stand
+    before all second ones: neighbours, which may be mixed, are different images.
     """
 
     def __init__(
@@ -39,6 +43,7 @@ class Loader:
         cache: Cache = "auto",
         workers: int | None = None,
         crops: FileCrops | None = None,
+        repeats: int = 1,
     ) -> None:
         """Prepares, and decodes everything once where it is to be kept (every process must call it).
 
@@ -51,10 +56,11 @@ class Loader:
             cache: Where decoded images are kept.
             workers: Loader processes; None chooses.
             crops: Cut from the files by the loader processes; nothing is kept then.
+            repeats: R, visits of an image in a row.
 
         Raises:
-            UserError: When the sizes do not divide, too many images are unreadable, or they do not fit where they
-                were asked to be kept.
+            UserError: When the sizes do not divide, a batch holds fewer images than R, too many images are unreadable,
+                or they do not fit where they were asked to be kept.
         """
         self.rank, self.world = rank_and_world()
         if micro_batch < 1 or batch_size % (micro_batch * self.world):
@@ -62,7 +68,9 @@ class Loader:
                 f"--fit.batch_size {batch_size} is not a multiple of {self.world} process(es) x --fit.micro_batch "
                 f"{micro_batch}"
             )
-        self.images, self.batch_size, self.micro_batch = images, batch_size, micro_batch
+        if repeats > batch_size:
+            raise UserError(f"--augment.repeats {repeats} is more than --fit.batch_size {batch_size} holds")
+        self.images, self.batch_size, self.micro_batch, self.repeats = images, batch_size, micro_batch, repeats
         self.accumulation = batch_size // (micro_batch * self.world)
         self.seed, self.device, self.workers, self.crops = seed, device, workers, crops
         self.unreadable = UnreadableLog(images)
@@ -91,12 +99,14 @@ class Loader:
 
     def positions(self, step: int, micro: int) -> Wanted:
         """Image positions and their epochs in this process's micro-batch of a step."""
-        first = step * self.batch_size + (micro * self.world + self.rank) * self.micro_batch
-        epoch, place = np.divmod(np.arange(first, first + self.micro_batch, dtype=np.int64), len(self.images))
+        first = (micro * self.world + self.rank) * self.micro_batch
+        place, visit = np.divmod(step * self.batch_size + np.arange(self.batch_size, dtype=np.int64), self.repeats)
+        own = np.argsort(visit, kind="stable")[first : first + self.micro_batch]
+        walk, place = np.divmod(place[own], len(self.images))
         index = np.empty_like(place)
-        for e in np.unique(epoch).tolist():
-            index[epoch == e] = self._order(e)[place[epoch == e]]
-        return index, epoch
+        for e in np.unique(walk).tolist():
+            index[walk == e] = self._order(e)[place[walk == e]]
+        return index, walk * self.repeats + visit[own]
 
     def batches(self, start: int, stop: int) -> Iterator[Batch]:
         """This process's micro-batches of steps ``start`` to ``stop - 1``, in order."""

@@ -32,7 +32,7 @@ from ssl_vit.runs.identity import digest, identity
 from ssl_vit.training.launch import DTYPES, count_steps, describe, micro_batch_size, summarise, with_statistics
 from ssl_vit.training.loop import fit
 
-_PROBES = {
+PROBES = {
     "aug-mae": (ProbeOptimConfig("lars", None, 0.1, 1 / 9, 0.0), 90.0, 16384),
     "aug-dino": (ProbeOptimConfig("sgd", None, 1e-3, 0.0, 0.0), 100.0, 1024),
     "attentive": (ProbeOptimConfig("adamw", None, 1e-3, 0.05, 0.05), 100.0, 1024),
@@ -56,7 +56,7 @@ def resolve_probe(cfg: LinearRecipe, images: int, preset: Preset, *, width: int,
         UserError: For a pooling that the backbone does not have.
     """
     protocol = cfg.linear.protocol
-    own, epochs, batch = _PROBES[protocol]
+    own, epochs, batch = PROBES[protocol]
     given = {k: v for k, v in vars(cfg.optim).items() if v is not None}
     pool = cfg.linear.pool
     if protocol != "attentive":
@@ -158,7 +158,7 @@ def train_probe(
     loader = Loader(
         data.train, batch_size=cfg.fit.batch_size, micro_batch=micro_batch_size(cfg.fit, accelerator.num_processes),
         seed=cfg.seed, device=accelerator.device, cache=cfg.data.cache, workers=cfg.data.workers,
-        crops=file_crops(cfg.data, data.train, cfg.augment, size),
+        crops=file_crops(cfg.data, data.train, cfg.augment, size), repeats=cfg.augment.repeats,
     )  # fmt: skip
     view = probe_view(scale, cfg.augment, size=size, dtype=DTYPES.get(cfg.fit.precision, torch.float32))
     summarise(objective, loader, cfg.fit, optim, f"head on {reads}", accelerator)
