@@ -52,6 +52,7 @@ def test_commands_that_pages_show_can_be_typed(page: Path, tmp_path: Path, monke
     for name in ("RUN/config.json", "RUN/model.safetensors", "my_images/1.png", "IMAGES/1.png"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
+    (tmp_path / "RUN" / "config.json").write_text('{"ssl_vit": {"classifier": {}}}')
     (tmp_path / "my.yaml").write_text("seed: 1\n")
     monkeypatch.setattr("ssl_vit.configs.facts.trackers_in", lambda names: ())  # whose packages are extras
     known = scripts()
