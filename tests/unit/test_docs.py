@@ -42,7 +42,8 @@ def commands(page: Path) -> list[list[str]]:
     """The words behind every ``ssl-vit`` that a page shows as typed."""
     blocks = re.findall(r"^```bash\n(.*?)^```", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
-    typed = [line.partition(" > ")[0] for line in lines if line.startswith("ssl-vit ")]
+    parts = [part.strip() for line in lines for part in re.split(r" && | > ", line)]
+    typed = [part for part in parts if part.startswith("ssl-vit ")]
     return [shlex.split(line, comments=True)[1:] for line in typed]
 
 
@@ -54,6 +55,7 @@ def test_commands_that_pages_show_can_be_typed(page: Path, tmp_path: Path, monke
         (tmp_path / name).touch()
     (tmp_path / "RUN" / "config.json").write_text('{"ssl_vit": {"classifier": {}}}')
     (tmp_path / "my.yaml").write_text("seed: 1\n")
+    (tmp_path / "RUN" / "config.json").write_text('{"ssl_vit": {"classifier": {}}}')
     monkeypatch.setattr("ssl_vit.configs.facts.trackers_in", lambda names: ())  # whose packages are extras
     known = scripts()
     for words in commands(page):
