@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import reduce
 from pathlib import Path
+from typing import Any
 
 from ssl_vit.configs.facts import options
 from ssl_vit.configs.words import TABLES
@@ -26,7 +27,7 @@ def check_paths(config: object) -> None:
     Raises:
         UserError: For the first of them, with what is there instead.
     """
-    given = {name: reduce(getattr, name.split("."), config) for name in options(type(config))}
+    given: dict[str, Any] = {name: reduce(getattr, name.split("."), config) for name in options(type(config))}
     for name in filter(given.get, _IMAGES):
         path = given[name]
         if path != "digits" and not on_hub(path) and not Path(path).expanduser().exists():

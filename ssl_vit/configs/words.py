@@ -79,7 +79,7 @@ def _option(name: str, known: Mapping[str, Option]) -> str:
 
 
 def _holds(option: Option, kind: type) -> bool:
-    return kind in map(get_origin, (option.type, *get_args(option.type)))
+    return any(get_origin(one) is kind for one in (option.type, *get_args(option.type)))
 
 
 def _unexpected(words: Sequence[str], alone: Sequence[str], free: Sequence[str], other: Sequence[str]) -> str:

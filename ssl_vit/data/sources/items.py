@@ -182,7 +182,7 @@ def beside(dataset: Any, first: Any, keys: dict[str, Any], title: str) -> datase
         table = datasets.Dataset.from_dict(known)
     except (ValueError, TypeError, OverflowError) as error:  # pyarrow's own are ValueErrors
         raise UserError(f"what stands beside the images of {title} is no table ({said(error)})") from error
-    names = getattr(dataset, "classes", None)
+    names: Any = getattr(dataset, "classes", None)
     named = isinstance(names, (list, tuple)) and all(isinstance(n, str) for n in names)
     if named and list(known) == ["label"] and {*known["label"]} <= {*range(len(names))}:
         table = table.cast_column("label", datasets.ClassLabel(names=list(names)))

@@ -117,10 +117,10 @@ def figure_of(panels: Sequence[Panel], columns: int = 3, legend: Sequence[Key] =
     size = (WIDTH * columns, max(panel.height for panel in panels) * rows + above)
     figure = Figure(figsize=size, layout="constrained")
     if legend:
-        marks = [
-            Line2D([], [], **look_of(key.look) | ({} if key.line else {"linestyle": "none"}), label=key.name)
-            for key in legend
+        looks: list[dict[str, Any]] = [
+            look_of(key.look) | ({} if key.line else {"linestyle": "none"}) for key in legend
         ]
+        marks = [Line2D([], [], **look, label=key.name) for look, key in zip(looks, legend, strict=True)]
         figure.legend(
             handles=marks,
             loc="outside upper left",
