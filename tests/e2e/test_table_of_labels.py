@@ -108,7 +108,9 @@ def test_which_images_and_in_which_order(here: Path, script) -> None:
     assert status == 0, err
     assert [Path(row["file"]).name for row in predictions()] == [f"{i:02}.png" for i in range(60)]
     assert not Path("predictions.html").exists()
-    status, out, err = script("eval/predict.py", "run", "cells", "--predict.which", "unlabelled")
+    status, out, err = script(
+        "eval/predict.py", "run", "cells", "--data.labels", "labels.csv", "--predict.which", "unlabelled"
+    )
     assert status == 0, err
     assert len(predictions()) == 40
     shutil.copytree("cells", "new")
