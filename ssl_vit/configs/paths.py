@@ -31,7 +31,8 @@ def check_paths(config: object) -> None:
     for name in filter(given.get, _IMAGES):
         path = given[name]
         if path != "digits" and not on_hub(path) and not Path(path).expanduser().exists():
-            raise UserError(missing(path))
+            bare = name in getattr(config, "BARE", ())  # what is typed without its option's name is told without it
+            raise UserError(missing(path) if bare else f"--{name}: {missing(path)}")
     for name in filter(given.get, _LABELS):
         check_table(f"--{name}", given[name])
     for name in filter(given.get, _ROOTS):

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from accelerate import Accelerator
 from ssl_vit.configs import (
     DataConfig,
     LabelledDataConfig,
@@ -291,10 +291,10 @@ def test_a_host_table_may_be_sent_in_single_precision() -> None:
 
 
 def test_fp64_is_refused_on_apples_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    def accelerator(kind: str) -> Callable[..., SimpleNamespace]:
-        return lambda **options: SimpleNamespace(device=torch.device(kind), num_processes=1)
+    class OnApple(Accelerator):
+        device = property(lambda self: torch.device("mps"))
 
-    monkeypatch.setattr(joining, "Accelerator", accelerator("mps"))
+    monkeypatch.setattr(joining, "Accelerator", OnApple)
     with pytest.raises(UserError, match=r"--fit\.precision fp64: .*mps.*use fp32"):
         launch.join("fp64")
 

@@ -73,7 +73,7 @@ def test_curves_of_runs_are_drawn_from_their_folders_alone(script, tmp_path: Pat
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["--images", "photo"], "--images photo: there is no file or folder photo; did you mean photos"),
+        (["--images", "photo"], "error: there is no file or folder photo; did you mean photos"),
         (["--images", "photos"], "photos has images of 3 channel(s), but the backbone was built for 1"),
         (
             ["--figures.img_size", "11"],

@@ -239,7 +239,7 @@ def test_runs_of_other_images_or_none_are_refused(script, tmp_path: Path) -> Non
     assert "run was pre-trained on other images than --data.path images" in err
     status, _, err = script("eval/verdict.py", *words, "--verdict.backbones", "nowhere")
     assert status == 1
-    assert "nowhere is no finished run" in err
+    assert "--verdict.backbones nowhere does not exist" in err
 
 
 def test_a_run_that_is_there_is_judged(script, tmp_path: Path) -> None:

@@ -50,12 +50,14 @@ def commands(page: Path) -> list[list[str]]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_that_pages_show_can_be_typed(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("RUN/config.json", "RUN/model.safetensors", "my_images/1.png", "IMAGES/1.png"):
+    for name in ("my_images/1.png", "IMAGES/1.png", "cells/1.png"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    (tmp_path / "RUN" / "config.json").write_text('{"ssl_vit": {"classifier": {}}}')
+    for run in ("RUN", "runs/cells", "runs/classifier"):
+        (tmp_path / run).mkdir(parents=True, exist_ok=True)
+        (tmp_path / run / "model.safetensors").touch()
+        (tmp_path / run / "config.json").write_text('{"ssl_vit": {"classifier": {}}}')
     (tmp_path / "my.yaml").write_text("seed: 1\n")
-    (tmp_path / "RUN" / "config.json").write_text('{"ssl_vit": {"classifier": {}}}')
     monkeypatch.setattr("ssl_vit.configs.facts.trackers_in", lambda names: ())  # whose packages are extras
     known = scripts()
     for words in commands(page):

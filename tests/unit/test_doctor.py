@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
+from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 from ssl_vit.configs import DataConfig, ResolvedAugment, ResolvedCrops
 from ssl_vit.configs.doctor import DoctorRecipe, check_doctor
+from ssl_vit.configs.recipes import ResolvedPretraining
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.decoding.formats import Format
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
@@ -207,16 +208,20 @@ def sampled(pixels: np.ndarray) -> Sample:
     return decode_some(images(pixels), np.arange(len(pixels)), 10_000)
 
 
-def config(**groups: Any) -> Any:
-    return SimpleNamespace(**groups)
+@dataclass(frozen=True)
+class Asked(ResolvedPretraining):
+    """Options of a method that has these views."""
+
+    augment: ResolvedAugment | None = None
+    crops: ResolvedCrops | None = None
 
 
 def test_images_with_a_direction_are_warned_of_and_others_are_not() -> None:
-    one_sided = examine_risks(sampled(wedges(200, sided=True)), None, (), "class", config(augment=PHOTOS))
+    one_sided = examine_risks(sampled(wedges(200, sided=True)), None, (), "class", Asked(augment=PHOTOS))
     assert any("--augment.flip false" in text for text in one_sided.warnings)
-    both = examine_risks(sampled(wedges(200, sided=False)), None, (), "class", config(augment=PHOTOS))
+    both = examine_risks(sampled(wedges(200, sided=False)), None, (), "class", Asked(augment=PHOTOS))
     assert not any("flip" in text for text in both.warnings)
-    kept = examine_risks(sampled(wedges(200, sided=True)), None, (), "class", config(augment=NEVER))
+    kept = examine_risks(sampled(wedges(200, sided=True)), None, (), "class", Asked(augment=NEVER))
     assert not kept.warnings
     assert "mirrors nothing" in lines(kept)["direction"]
 
@@ -225,7 +230,7 @@ def test_labels_that_mirroring_leaves_alone_are_no_reason_to_warn() -> None:
     pixels = wedges(200, sided=True)
     pixels[::2, :, 24:] = 255  # the class is a stripe that has no sides
     labels = np.arange(200) % 2
-    found = examine_risks(sampled(pixels), labels, ("stripe", "none"), "class", config(augment=PHOTOS))
+    found = examine_risks(sampled(pixels), labels, ("stripe", "none"), "class", Asked(augment=PHOTOS))
     assert not any("flip" in text for text in found.warnings)
 
 
@@ -243,7 +248,7 @@ def test_mirrored_images_ask_their_neighbours() -> None:
 
 def test_names_of_sides_are_warned_of() -> None:
     found = examine_risks(sampled(wedges(5, sided=False)), None, ("left_eye", "right_eye"), "class",
-                          config(augment=PHOTOS))  # fmt: skip
+                          Asked(augment=PHOTOS))  # fmt: skip
     assert any("left_eye, right_eye" in text and "--augment.flip false" in text for text in found.warnings)
 
 
@@ -252,8 +257,8 @@ def test_values_that_are_measured_are_no_colours() -> None:
                           jitter=1.0, blur=(0.0, 0.0, 0.0), blur_sigma=(0.1, 2.0), solarise=0.2)  # fmt: skip
     deep = wedges(20, sided=False).astype(np.uint16) * 100
     assert any("--crops.jitter 0" in t for t in examine_risks(sampled(deep), None, (), "class",
-                                                               config(crops=crops)).warnings)  # fmt: skip
-    assert not examine_risks(sampled(deep), None, (), "class", config(augment=NEVER)).warnings
+                                                               Asked(crops=crops)).warnings)  # fmt: skip
+    assert not examine_risks(sampled(deep), None, (), "class", Asked(augment=NEVER)).warnings
 
 
 def test_brightness_alone_tells_classes_or_does_not() -> None:
@@ -275,7 +280,7 @@ def test_crops_miss_small_things_and_never_whole_images() -> None:
 
 
 def test_numbers_to_predict_are_not_zoomed_without_a_word() -> None:
-    found = examine_risks(sampled(wedges(10, sided=False)), None, ("cell_area",), "regression", config(augment=PHOTOS))
+    found = examine_risks(sampled(wedges(10, sided=False)), None, ("cell_area",), "regression", Asked(augment=PHOTOS))
     assert any("cell_area is measured in pixels: crops enlarge things up to 2.2 times" in t for t in found.warnings)
 
 

@@ -25,6 +25,7 @@ SAME_RUN_WITH_ANOTHER = {
     "eval.batch_size", "eval.precision", "eval.compile", "eval.keep_features", "eval.baselines", "eval.metric",
     "fit.epochs", "fit.min_steps", "fit.micro_batch", "fit.recompute", "fit.channels_last", "fit.compile",
     "fit.profile", "fit.log_every", "fit.checkpoint_steps", "fit.checkpoint_minutes", "fit.keep_checkpoints",
+    "fit.watch", "fit.watch_percent",
     "dino.export", "dino.on_collapse", "dino.collapse_patience", "dino.check_steps", "dino.loss_chunk",
     "verdict.budget", "verdict.jobs", "verdict.plan_only",
 }  # fmt: skip
@@ -35,6 +36,7 @@ SAME_PROTOCOL_WITH_ANOTHER = {
     "eval.batch_size", "eval.baselines", "eval.metric",
     "fit.micro_batch", "fit.statistics_batch", "fit.recompute", "fit.channels_last", "fit.compile", "fit.profile",
     "fit.log_every", "fit.checkpoint_steps", "fit.checkpoint_minutes", "fit.keep_checkpoints",
+    "fit.watch", "fit.watch_percent",
 }  # fmt: skip
 """Results that are there already stand in one table by this list."""
 

@@ -85,7 +85,7 @@ class Stage(nn.Module):
     """Overlapping patches of the map before, then blocks."""
 
     def __init__(
-        self, channels: int, width: int, patch: tuple[int, int, int], blocks: Sequence[Block], class_token: bool
+        self, channels: int, width: int, patch: Sequence[int], blocks: Sequence[Block], class_token: bool
     ) -> None:
         """Builds a stage.
 
@@ -97,7 +97,8 @@ class Stage(nn.Module):
             class_token: Whether one is put in front.
         """
         super().__init__()
-        self.proj = nn.Conv2d(channels, width, *patch)
+        side, stride, padding = patch
+        self.proj = nn.Conv2d(channels, width, side, stride, padding)
         self.norm = nn.LayerNorm(width)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, width)) if class_token else None
         self.blocks = nn.ModuleList(blocks)
@@ -125,7 +126,7 @@ class ConvolutionalTransformer(Network):
         depths: Sequence[int] = (1, 2, 10),
         num_heads: Sequence[int] = (1, 3, 6),
         mlp_ratio: float | int = 4,
-        patches: Sequence[tuple[int, int, int]] = ((7, 4, 2), (3, 2, 1), (3, 2, 1)),
+        patches: Sequence[Sequence[int]] = ((7, 4, 2), (3, 2, 1), (3, 2, 1)),
         act: str = "quick_gelu",
         drop_path_rate: float = 0.0,
     ) -> None:
