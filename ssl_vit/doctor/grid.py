@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 from PIL import Image
 from torch import Tensor
 
@@ -46,7 +46,7 @@ def _hidden(run: Followed) -> str:
     return f"{visits}; blue is hidden from it" if run.method.name in ("mae", "simmim") else visits
 
 
-def views_of(run: Followed, batch: Batch) -> list[list[Float[np.ndarray, "h w 4"]]]:
+def views_of(run: Followed, batch: Batch) -> list[list[UInt8[np.ndarray, "s s 4"]]]:
     """Cells by column: images as decoded, then their views.
 
     Args:
@@ -84,7 +84,7 @@ def _pictures(run: Followed, inputs: dict[str, Tensor]) -> list[Float[Tensor, "B
     return [torch.where(whole[:, None], torch.nan, images)]
 
 
-def _cell(image: Float[Tensor, "C h w"], ranges: list[tuple[float, float]]) -> Float[np.ndarray, "h w 4"]:
+def _cell(image: Float[Tensor, "C h w"], ranges: list[tuple[float, float]]) -> UInt8[np.ndarray, "s s 4"]:
     """A square with the image in its middle and nothing around it."""
     channels = len(ranges)
     order = {1: [0, 0, 0], 2: [0, 1, 0]}.get(channels, [0, 1, 2])  # two channels: magenta and green

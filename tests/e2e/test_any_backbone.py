@@ -67,7 +67,7 @@ def test_what_needs_tokens_says_so(run: str, script) -> None:
     status, out, err = script("eval/figures.py", *words)
     assert status == 0, err
     assert "No attention.png" in out
-    assert {path.name for path in Path(run, "figures").iterdir()} == {"pca.png"}
+    assert {path.name for path in Path(run, "figures").iterdir()} == {"pca.png", "training.png"}
     for more in (["--supervised.pool", "cls"], ["--model.patch_size", "4"]):
         status, _, err = script("eval/finetune.py", *words, *SHORT, *more)
         assert status == 1

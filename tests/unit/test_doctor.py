@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
-from ssl_vit.configs import DataConfig, ResolvedAugment, ResolvedCrops
+from ssl_vit.configs import CropsConfig, DataConfig, ResolvedAugment, ResolvedModel
 from ssl_vit.configs.doctor import DoctorRecipe, check_doctor
+from ssl_vit.configs.presets import PRESETS
 from ssl_vit.configs.recipes import ResolvedPretraining
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.decoding.formats import Format
@@ -28,9 +29,15 @@ from ssl_vit.doctor.labels import examine_labels
 from ssl_vit.doctor.risks import answers, examine_risks, share_missed, told_by_tones
 from ssl_vit.doctor.sample import Sample, decode_some, examine_sample
 from ssl_vit.leaks.duplicates import thumbnail
+from ssl_vit.methods import METHODS
+from ssl_vit.methods.dino import DINORecipe
+from ssl_vit.methods.mae import MAERecipe, resolve
+from ssl_vit.methods.method import Facts
+from ssl_vit.models.build import ModelFacts
 from ssl_vit.script import check_options
 
 PHOTOS = ResolvedAugment(crop_scale=(0.2, 1.0), flip=True, policy="none", erasing=0.0)
+FACTS = Facts(500, ResolvedModel("vit_tiny_patch16_224", 32, pool="mean"), ModelFacts(32, 4, 192, 12, 3))
 NEVER = ResolvedAugment(crop_scale=(1.0, 1.0), flip=False, policy="none", erasing=0.0)
 
 
@@ -208,20 +215,16 @@ def sampled(pixels: np.ndarray) -> Sample:
     return decode_some(images(pixels), np.arange(len(pixels)), 10_000)
 
 
-@dataclass(frozen=True)
-class Asked(ResolvedPretraining):
-    """Options of a method that has these views."""
-
-    augment: ResolvedAugment | None = None
-    crops: ResolvedCrops | None = None
+def mae(augment: ResolvedAugment) -> ResolvedPretraining:
+    return replace(resolve(MAERecipe(), FACTS, PRESETS["px32"]), augment=augment)
 
 
 def test_images_with_a_direction_are_warned_of_and_others_are_not() -> None:
-    one_sided = examine_risks(sampled(wedges(200, sided=True)), None, (), "class", Asked(augment=PHOTOS))
+    one_sided = examine_risks(sampled(wedges(200, sided=True)), None, (), "class", mae(PHOTOS))
     assert any("--augment.flip false" in text for text in one_sided.warnings)
-    both = examine_risks(sampled(wedges(200, sided=False)), None, (), "class", Asked(augment=PHOTOS))
+    both = examine_risks(sampled(wedges(200, sided=False)), None, (), "class", mae(PHOTOS))
     assert not any("flip" in text for text in both.warnings)
-    kept = examine_risks(sampled(wedges(200, sided=True)), None, (), "class", Asked(augment=NEVER))
+    kept = examine_risks(sampled(wedges(200, sided=True)), None, (), "class", mae(NEVER))
     assert not kept.warnings
     assert "mirrors nothing" in lines(kept)["direction"]
 
@@ -230,7 +233,7 @@ def test_labels_that_mirroring_leaves_alone_are_no_reason_to_warn() -> None:
     pixels = wedges(200, sided=True)
     pixels[::2, :, 24:] = 255  # the class is a stripe that has no sides
     labels = np.arange(200) % 2
-    found = examine_risks(sampled(pixels), labels, ("stripe", "none"), "class", Asked(augment=PHOTOS))
+    found = examine_risks(sampled(pixels), labels, ("stripe", "none"), "class", mae(PHOTOS))
     assert not any("flip" in text for text in found.warnings)
 
 
@@ -247,18 +250,15 @@ def test_mirrored_images_ask_their_neighbours() -> None:
 
 
 def test_names_of_sides_are_warned_of() -> None:
-    found = examine_risks(sampled(wedges(5, sided=False)), None, ("left_eye", "right_eye"), "class",
-                          Asked(augment=PHOTOS))  # fmt: skip
+    found = examine_risks(sampled(wedges(5, sided=False)), None, ("left_eye", "right_eye"), "class", mae(PHOTOS))
     assert any("left_eye, right_eye" in text and "--augment.flip false" in text for text in found.warnings)
 
 
 def test_values_that_are_measured_are_no_colours() -> None:
-    crops = ResolvedCrops(global_scale=(0.4, 1.0), local_scale=(0.1, 0.4), local_crops=0, local_size=8, flip=True,
-                          jitter=1.0, blur=(0.0, 0.0, 0.0), blur_sigma=(0.1, 2.0), solarise=0.2)  # fmt: skip
+    dino = METHODS["dino"].resolve(DINORecipe(crops=CropsConfig(jitter=1.0, solarise=0.2)), FACTS, PRESETS["px32"])
     deep = wedges(20, sided=False).astype(np.uint16) * 100
-    assert any("--crops.jitter 0" in t for t in examine_risks(sampled(deep), None, (), "class",
-                                                               Asked(crops=crops)).warnings)  # fmt: skip
-    assert not examine_risks(sampled(deep), None, (), "class", Asked(augment=NEVER)).warnings
+    assert any("--crops.jitter 0" in t for t in examine_risks(sampled(deep), None, (), "class", dino).warnings)
+    assert not examine_risks(sampled(deep), None, (), "class", mae(NEVER)).warnings
 
 
 def test_brightness_alone_tells_classes_or_does_not() -> None:
@@ -280,7 +280,7 @@ def test_crops_miss_small_things_and_never_whole_images() -> None:
 
 
 def test_numbers_to_predict_are_not_zoomed_without_a_word() -> None:
-    found = examine_risks(sampled(wedges(10, sided=False)), None, ("cell_area",), "regression", Asked(augment=PHOTOS))
+    found = examine_risks(sampled(wedges(10, sided=False)), None, ("cell_area",), "regression", mae(PHOTOS))
     assert any("cell_area is measured in pixels: crops enlarge things up to 2.2 times" in t for t in found.warnings)
 
 
