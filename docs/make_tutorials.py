@@ -74,9 +74,7 @@ def run(page: str, folder: Path, beside: Path) -> str:
         folder: Empty.
         beside: Where the page's pictures lie.
     """
-    environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
-    environment |= {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "COLUMNS": "110"}
-    environment |= {"HF_HUB_OFFLINE": "1", "PYTHONWARNINGS": "ignore"}
+    environment = _environment()
     taken: list[float] = []
 
     def done(block: re.Match[str]) -> str:
@@ -103,6 +101,12 @@ def run(page: str, folder: Path, beside: Path) -> str:
     return _MADE.sub(lambda _: f"<!-- made -->\n{_made(sum(taken))}\n", found)
 
 
+def _environment() -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return kept | {"PATH": path, "COLUMNS": "110", "HF_HUB_OFFLINE": "1", "PYTHONWARNINGS": "ignore"}
+
+
 def _made(seconds: float) -> str:
     machine, known = hardware(), versions()
     head = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True)
@@ -124,7 +128,9 @@ def execute(notebook: Path) -> None:
 
     content: Any = nbformat.read(notebook, as_version=4)
     with tempfile.TemporaryDirectory() as place:
-        nbclient.NotebookClient(content, timeout=1800, resources={"metadata": {"path": place}}).execute()
+        nbclient.NotebookClient(content, timeout=1800, resources={"metadata": {"path": place}}).execute(
+            env=_environment()
+        )
         for cell in (cell for cell in content.cells if cell.cell_type == "code"):
             cell.metadata.pop("execution", None)
             cell.outputs = _tidy(cell.outputs, Path(place))

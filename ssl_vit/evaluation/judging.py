@@ -10,9 +10,10 @@ from ssl_vit.configs.metrics import KINDS
 from ssl_vit.configs.protocols import PROTOCOLS, Protocol
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
+from ssl_vit.data.leading import led_by
 from ssl_vit.evaluation.answers import Answers, save_answers
 from ssl_vit.evaluation.metrics import columns
-from ssl_vit.evaluation.printing import conclusion, led_by, print_table
+from ssl_vit.evaluation.printing import conclusion, print_table
 from ssl_vit.evaluation.session import announce, open_session
 from ssl_vit.leaks.guard import Omission
 from ssl_vit.methods.method import imported

@@ -16,6 +16,7 @@ from ssl_vit.configs.presets import Preset
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.started import typed
 from ssl_vit.data.images import ImageSet
+from ssl_vit.data.leading import chosen_metric, headline
 from ssl_vit.data.loading.file_crops import file_crops
 from ssl_vit.data.loading.loader import Loader
 from ssl_vit.data.scale import PixelScale, measure_scale
@@ -25,8 +26,7 @@ from ssl_vit.data.targets import Kind, measure_targets
 from ssl_vit.evaluation.answers import Answers, answered
 from ssl_vit.evaluation.features import Features, answers_to
 from ssl_vit.evaluation.judging import Evaluated, Judged, finish
-from ssl_vit.evaluation.metrics import chosen_metric, headline, judge
-from ssl_vit.evaluation.printing import metric_line
+from ssl_vit.evaluation.metrics import judge
 from ssl_vit.evaluation.session import Session, labelled_for, on_canvas, result_of, warn_unlearnable
 from ssl_vit.exports.classifier import Labelling, export_classifier
 from ssl_vit.exports.origin import recorded_data
@@ -103,7 +103,7 @@ def from_scratch(cfg: SupervisedRecipe) -> Evaluated:
     launch.use_cores(accelerator, size)
     if accelerator.is_main_process:
         print_lines([
-            *label_lines(data), metric_line(metric, data.test),
+            *label_lines(data, metric),
             ("network", f"{networks.words_of(model)}; random weights"), ("input", f"{size} px"),
         ])  # fmt: skip
     recorded = {"objective": "supervised", "seed": cfg.seed, "preset": preset.name}

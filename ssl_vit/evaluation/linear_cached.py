@@ -21,9 +21,10 @@ from ssl_vit.configs.metrics import METRICS
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.randomness import permutation
 from ssl_vit.core.schedules import warmup_cosine
+from ssl_vit.data.leading import headline
 from ssl_vit.data.targets import Kind
 from ssl_vit.evaluation.few_label import assign_folds
-from ssl_vit.evaluation.metrics import headline, judge
+from ssl_vit.evaluation.metrics import judge
 
 MOMENTUM = 0.9
 _ELEMENTS = 2**26

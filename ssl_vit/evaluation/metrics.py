@@ -18,11 +18,7 @@ from sklearn.metrics import (
     roc_auc_score,
 )
 
-from ssl_vit.configs.metrics import KINDS, METRICS, Kind, defined_on_any, leading
-from ssl_vit.core.errors import UserError
-
-UNEVEN = 3.0
-"""Classes are uneven where the largest has this many times the images of the smallest; accuracy then says little."""
+from ssl_vit.configs.metrics import METRICS, Kind
 
 
 def judge(
@@ -55,44 +51,10 @@ def judge(
     return _numbers(scores, labels, names)
 
 
-def headline(kind: Kind, labels: np.ndarray) -> str:
-    """The key in ``judge``'s result that a table about these test labels leads with.
-
-    Class: ``top1``, or ``balanced`` where classes are uneven. Multi-label: ``average_precision``. Regression: ``r2``,
-    which compares numbers of different units; ``mean_absolute_error`` where none varies in the test images.
-    """
-    if kind == "class":
-        return "balanced" if unevenness(labels) >= UNEVEN else "top1"
-    if kind == "multilabel":
-        return "average_precision"
-    return "r2" if np.ptp(labels, axis=0).any() else defined_on_any(kind)
-
-
-def chosen_metric(asked: str, kind: Kind, labels: np.ndarray) -> str:
-    """``--eval.metric`` as a key in ``judge``'s result, from the labels of the test images.
-
-    Raises:
-        UserError: For a metric that does not fit the kind of labels.
-    """
-    if asked == "auto":
-        return headline(kind, labels)
-    if asked not in leading(kind):
-        raise UserError(
-            f"--eval.metric {asked} does not fit images with {KINDS[kind]} each; give one of {', '.join(leading(kind))}"
-        )
-    return asked
-
-
 def columns(kind: Kind, metric: str) -> dict[str, str]:
     """Keys and headings of a table about this kind of labels, the leading metric first."""
     usual = (name for name, one in METRICS.items() if kind in one.shown)
     return {name: METRICS[name].heading for name in dict.fromkeys((metric, *usual))}
-
-
-def unevenness(labels: Int[np.ndarray, " q"]) -> float:
-    """Images of the largest class over those of the smallest that occurs."""
-    _, counts = np.unique(labels, return_counts=True)
-    return float(counts.max() / counts.min())
 
 
 def classification_metrics(

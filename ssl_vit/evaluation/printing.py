@@ -8,28 +8,9 @@ from rich.console import Console
 from rich.table import Table
 
 from ssl_vit.configs.metrics import METRICS, shown
-from ssl_vit.data.images import ImageSet
-from ssl_vit.evaluation.metrics import headline, unevenness
 
 _WIDTH = 120
 """Columns at least, where the screen does not say: a log file must not break names in two."""
-
-
-def led_by(metric: str, test: ImageSet) -> str:
-    """Why a table leads with balanced accuracy, for the end of its title; empty where there is nothing to explain."""
-    if test.kind != "class" or metric != "balanced" or headline(test.kind, test.truth) != "balanced":
-        return ""
-    return f" (the largest test class has {unevenness(test.truth):.1f} times the images of the smallest)"
-
-
-def metric_line(metric: str, test: ImageSet) -> tuple[str, str]:
-    """What the first lines of a run say of its metric.
-
-    Args:
-        metric: What tables lead with.
-        test: The test images.
-    """
-    return "metric", f"{METRICS[metric].words}{led_by(metric, test)}"
 
 
 def print_table(title: str, rows: list[dict[str, Any]], columns: dict[str, str]) -> None:

@@ -16,6 +16,7 @@ from ssl_vit.configs.evaluation import DrawConfig
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.boxes import judged_share
 from ssl_vit.data.images import ImageSet
+from ssl_vit.data.leading import chosen_metric
 from ssl_vit.data.sources.opening import Labelled, open_labelled
 from ssl_vit.data.sources.told import label_lines, print_lines
 from ssl_vit.evaluation.features import (
@@ -27,8 +28,6 @@ from ssl_vit.evaluation.features import (
     pixel_extractor,
 )
 from ssl_vit.evaluation.few_label import HELD_OUT, held_out_inside, labelled_draw
-from ssl_vit.evaluation.metrics import chosen_metric
-from ssl_vit.evaluation.printing import metric_line
 from ssl_vit.evaluation.store import identity_of, kept_features
 from ssl_vit.exports.origin import made_with, own_data
 from ssl_vit.exports.timm_folder import Exported, load_backbone, network_words
@@ -285,8 +284,7 @@ def announce(session: Session, size: int | None = None) -> None:
     """
     exported = session.exported
     print_lines([
-        *label_lines(session.data),
-        metric_line(session.metric, session.data.test),
+        *label_lines(session.data, session.metric),
         ("network", f"{network_words(exported)}; {exported.folder} ({exported.weights_hash}), pooling {exported.pool}"),
         ("input", f"{size or exported.size} px"),
     ])  # fmt: skip

@@ -17,6 +17,7 @@ from ssl_vit.configs.metrics import METRICS
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.decoding.formats import Format
 from ssl_vit.data.images import ImageSet, evenly
+from ssl_vit.data.leading import headline
 from ssl_vit.data.loading.batch import Batch
 from ssl_vit.data.loading.loader import chosen_images
 from ssl_vit.data.scale import PixelScale
@@ -24,7 +25,7 @@ from ssl_vit.data.sources.opening import open_labelled
 from ssl_vit.evaluation.features import images_at_once
 from ssl_vit.evaluation.few_label import HELD_OUT, held_out_inside
 from ssl_vit.evaluation.knn import by_neighbours
-from ssl_vit.evaluation.metrics import headline, judge
+from ssl_vit.evaluation.metrics import judge
 from ssl_vit.models.backbone import Backbone, Pool
 from ssl_vit.training.health import glance
 

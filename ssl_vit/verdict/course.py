@@ -19,7 +19,6 @@ from ssl_vit.core import dist
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically
 from ssl_vit.data.sources.told import label_lines, print_lines
-from ssl_vit.evaluation.printing import metric_line
 from ssl_vit.methods import METHODS
 from ssl_vit.methods.starts import BASELINE, starts, titles
 from ssl_vit.runs.directory import open_run
@@ -58,9 +57,9 @@ def give_verdict(cfg: Comparison, began: float | None = None) -> Path | None:
     look_for_leaks(cfg.data, run, pool, data, accelerator.device, omissions)
     opened = open_study(cfg, run.path, pool, data)
     if accelerator.is_main_process:
-        model, test = opened.study.model, data.test
+        model = opened.study.model
         print_lines([
-            *label_lines(data), metric_line(opened.study.metric, test), ("network", networks.words_of(model)),
+            *label_lines(data, opened.study.metric), ("network", networks.words_of(model)),
             ("input", f"{model.img_size} px"),
         ])  # fmt: skip
     jobs = _jobs(cfg.verdict, accelerator)

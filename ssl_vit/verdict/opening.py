@@ -16,10 +16,10 @@ from ssl_vit.configs.networks import Needs, meets
 from ssl_vit.core.dist import gather_lists
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
+from ssl_vit.data.leading import chosen_metric
 from ssl_vit.data.sources.opening import Labelled, open_labelled, open_pool
 from ssl_vit.evaluation.features import RAW_SIDE, candidate_pools
 from ssl_vit.evaluation.few_label import held_out_inside, labelled_draw
-from ssl_vit.evaluation.metrics import chosen_metric
 from ssl_vit.exports.origin import recorded_data
 from ssl_vit.exports.timm_folder import export_backbone
 from ssl_vit.methods import METHODS, Facts

@@ -249,5 +249,6 @@ def test_the_first_lines_of_a_run(cells: Path) -> None:
         "labels": "column class of labels.csv: 20 of 60 images have a label",
         "classes": "2: G1 10, S 10",
         "test split": "4 images, 20% of every class, chosen by a fixed hash; 16 to learn from",
+        "metric": "accuracy",
     }
     assert labels_here(DataConfig(path="cells"), SAME) is None

@@ -10,12 +10,8 @@ from scipy.special import softmax
 from sklearn.metrics import average_precision_score, f1_score, r2_score, roc_auc_score
 from ssl_vit.configs.metrics import METRICS, Kind, Leading, defined_on_any, leading
 from ssl_vit.core.errors import UserError
-from ssl_vit.evaluation.metrics import (
-    chosen_metric,
-    columns,
-    headline,
-    judge,
-)
+from ssl_vit.data.leading import chosen_metric, headline
+from ssl_vit.evaluation.metrics import columns, judge
 from ssl_vit.evaluation.printing import conclusion
 
 NAMES = tuple("abcdefgh")

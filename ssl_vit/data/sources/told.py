@@ -9,7 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
+from ssl_vit.configs.metrics import METRICS
 from ssl_vit.data.images import ImageSet
+from ssl_vit.data.leading import headline, led_by
 from ssl_vit.data.sources.opening import Labelled
 
 _MOST = 8
@@ -19,11 +21,12 @@ _READ = 1_000_000
 """Characters of a table that are looked at."""
 
 
-def label_lines(data: Labelled) -> list[tuple[str, str]]:
-    """Where labels come from, how many images have one, what they say, and which images are judged.
+def label_lines(data: Labelled, metric: str | None = None) -> list[tuple[str, str]]:
+    """Where labels come from, how many images have one, what they say, and which images are judged by what.
 
     Args:
         data: The labelled images.
+        metric: What tables lead with; None for what they do where nobody has chosen one.
     """
     train, test = data.train, data.test
     both = np.concatenate([train.truth, test.truth])
@@ -36,10 +39,12 @@ def label_lines(data: Labelled) -> list[tuple[str, str]]:
         what = "any number of" if several else "classes"
         told = [f"{name} {n:,}" for name, n in zip(train.classes, counts.tolist(), strict=True)]
     more = f" and {len(told) - _MOST:,} more" if len(told) > _MOST else ""
+    metric = metric or headline(test.kind, test.truth)
     return [
         ("labels", data.labels),
         (what, f"{len(told):,}: {', '.join(told[:_MOST])}{more}"),
         ("test split", f"{len(test):,} images, {data.split}; {len(train):,} to learn from"),
+        ("metric", f"{METRICS[metric].words}{led_by(metric, test)}"),
     ]
 
 
