@@ -15,6 +15,7 @@ import yaml
 
 from ssl_vit.configs import flat
 from ssl_vit.configs.metrics import METRICS, shown
+from ssl_vit.configs.networks import NETWORKS
 from ssl_vit.core.signals import REQUEUE
 from ssl_vit.runs import lock
 from ssl_vit.runs.networks import FILES
@@ -257,7 +258,10 @@ def _network(given: dict[str, Any]) -> str:
     name, side, patch = (given.get(f"model.{key}") for key in ("name", "img_size", "patch_size"))
     if name is None:
         return f"of {Path(given['backbone']).name}" if given.get("backbone") else "-"
-    short = re.sub(r"_patch\d+_\d+.*", "", str(name))
+    width, depth, heads = (given.get(f"model.{key}") for key in ("width", "depth", "heads"))
+    sizes = {(n.width, n.depth, n.heads): n.name for n in NETWORKS.values()}
+    other = sizes.get((width, depth, heads)) or (f"{depth} x {width}" if width and depth else None)
+    short = other or re.sub(r"_patch\d+_\d+.*", "", str(name))
     return f"{short}{f'/{patch}' if patch else ''}{f', {side} px' if side else ''}"
 
 

@@ -355,3 +355,19 @@ def test_a_run_that_ends_too_early_says_how(how: str, status: int | None, why: s
         assert not (run / lock.ENDED).exists()
     else:
         assert json.loads((run / lock.ENDED).read_text()) == {"status": status, "why": why, "job": "12"}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        ({}, "vit_tiny/4, 32 px"),
+        ({"width": 192, "depth": 12, "heads": 3}, "vit_tiny/4, 32 px"),
+        ({"width": 64, "depth": 4, "heads": 4}, "vit_micro/4, 32 px"),
+        ({"width": 64, "depth": 3, "heads": 4}, "3 x 64/4, 32 px"),
+    ],
+)
+def test_a_network_is_told_by_its_sizes(tmp_path: Path, sizes: dict[str, int], words: str) -> None:
+    made(tmp_path / "run", model=CONFIG["model"] | sizes)
+    run = read(tmp_path / "run")
+    assert isinstance(run, Run)
+    assert run.network == words
