@@ -40,11 +40,12 @@ from ssl_vit.objectives.mae import MAE
 point, words = sys.argv[1], sys.argv[2:]
 
 def after_step(self, clock):
-    if clock.step == 5 and point in ("inside", "signal"):
-        os.kill(os.getppid(), signal.SIGKILL if point == "inside" else signal.SIGTERM)
+    if clock.step == 5 and point in ("inside", "signal", "time is over"):
+        kind = {"inside": signal.SIGKILL, "signal": signal.SIGTERM, "time is over": signal.SIGUSR2}[point]
+        os.kill(os.getppid(), kind)
         if point == "inside":
             os.kill(os.getpid(), signal.SIGKILL)
-        while signal.getsignal(signal.SIGTERM).__self__.received is None:  # the sweep passes its signal on
+        while signal.getsignal(signal.SIGTERM).__self__.received is None:  # the sweep, or the job, passes it on
             time.sleep(0.01)
 
 MAE.after_step = after_step
@@ -53,6 +54,25 @@ with open("started", "a") as file:
 from ssl_vit.console import main
 main(words)
 """
+
+SUBMITTED = """
+import os, sys
+import ssl_vit.sweep.places as places
+import submitit
+
+class FirstJob(places.Command):
+    def __call__(self):
+        import ssl_vit.sweep.places as places
+        places.PROGRAM = (sys.executable, os.path.abspath("child.py"), "time is over")
+        return super().__call__()
+
+submit = submitit.AutoExecutor.submit
+submitit.AutoExecutor.submit = lambda self, command: submit(self, FirstJob(command.words, command.log))
+sys.argv = ["sweep.py", *sys.argv[1:]]
+from ssl_vit.core.started import module_of
+module_of("recipes/sweep.py").command()
+"""
+"""A sweep whose first jobs are told at step 5 that their time is over; jobs that go on are the project's own."""
 
 
 def scripts(folder: Path) -> Path:
@@ -101,6 +121,24 @@ def test_a_sweep_that_was_ended_goes_on_and_repeats_nothing(
     third = launched(script, "never", *words, cwd=tmp_path)
     assert third.returncode == 0, third.stderr
     assert len(started(tmp_path)) == sum(runs)
+
+
+def test_jobs_of_a_scheduler_whose_time_is_over_go_on(
+    whole: dict[str, str], launched, tmp_path: Path, small: list[str]
+) -> None:
+    scripts(tmp_path)
+    (tmp_path / "submitted.py").write_text(SUBMITTED)
+    words = ["mae", *small, *TRAIN, *GRID, "--submit", "local", "--job", "timeout_min=60"]
+    done = launched(tmp_path / "submitted.py", *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sorted(started(tmp_path)) == sorted(whole)
+    assert metrics(tmp_path) == whole
+    for name in whole:
+        assert "continues after step" in (tmp_path / "sweep" / "logs" / f"{name}.log").read_text()
+    jobs = {path.name for path in (tmp_path / "sweep" / "jobs").iterdir()}
+    again = launched(tmp_path / "submitted.py", *words, cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert {path.name for path in (tmp_path / "sweep" / "jobs").iterdir()} == jobs
 
 
 def test_runs_are_judged_where_they_may_be_chosen_and_failures_are_listed(
