@@ -259,7 +259,7 @@ def _network(given: dict[str, Any]) -> str:
     if name is None:
         return f"of {Path(given['backbone']).name}" if given.get("backbone") else "-"
     width, depth, heads = (given.get(f"model.{key}") for key in ("width", "depth", "heads"))
-    sizes = {(n.width, n.depth, n.heads): n.name for n in NETWORKS.values()}
+    sizes: dict[tuple[Any, ...], str] = {(n.width, n.depth, n.heads): n.name for n in NETWORKS.values()}
     other = sizes.get((width, depth, heads)) or (f"{depth} x {width}" if width and depth else None)
     short = other or re.sub(r"_patch\d+_\d+.*", "", str(name))
     return f"{short}{f'/{patch}' if patch else ''}{f', {side} px' if side else ''}"

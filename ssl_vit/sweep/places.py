@@ -114,7 +114,7 @@ class Command:
 
     def checkpoint(self) -> Any:
         """Called by submitit before the time is over: the command saves, and the same one goes on in another job."""
-        import submitit  # pyright: ignore[reportMissingImports] - the extra
+        import submitit
 
         if self._process is not None:
             self._process.send_signal(signal.SIGTERM)
@@ -185,7 +185,7 @@ def submitted(cluster: str, parameters: dict[str, Any], out: Path, at_once: int 
         UserError: Without submitit, without the scheduler, and for parameters that it does not know.
     """
     try:
-        import submitit  # pyright: ignore[reportMissingImports] - the extra
+        import submitit
     except ImportError:
         raise UserError(f"--submit {cluster} needs submitit: pip install 'ssl_vit[slurm]'") from None
     folder = out / "jobs"
