@@ -124,7 +124,7 @@ def _reduced(plane: Float[np.ndarray, "H W"]) -> Float[np.ndarray, "32 32"]:
 def near_duplicates(thumbnails: UInt8[np.ndarray, "n 32 32"]) -> Pairs:
     """All pairs of one collection that look alike, and much more so than its images do anyway.
 
-    Flips, turns and inversion are looked through; cuts and borders are not, as this is of every pair.
+    Flips, turns, inversion and one-colour borders are looked through; cuts are not, as this is of every pair.
 
     Args:
         thumbnails: Of all that show anything, of exact duplicates only one.
@@ -135,7 +135,7 @@ def near_duplicates(thumbnails: UInt8[np.ndarray, "n 32 32"]) -> Pairs:
 def near_copies(asked: UInt8[np.ndarray, "n 32 32"], stored: UInt8[np.ndarray, "m 32 32"]) -> Pairs:
     """All pairs of an image (``first``) and a copy of it in another collection (``second``), as ``near_duplicates``.
 
-    Cuts, borders and shifts are looked through, too, unless there are more than two thousand million pairs.
+    Cuts, other borders and shifts are looked through, too, unless there are more than two thousand million pairs.
     """
     return _found(asked, stored, within=False, windows=len(asked) * len(stored) <= _MANY)
 
