@@ -224,7 +224,7 @@ def cell(seed: int, grain: float) -> np.ndarray:
     along, across = (np.cos(a) * (y - down) + np.sin(a) * (x - right) for a in (angle, angle + np.pi / 2))
     blob = np.exp(-((along / long) ** 2) - (across / wide) ** 2)
     noise = gaussian_filter(rng.normal(size=(40, 40)), 1.0)
-    return (2000 + 8000 * blob * (1 + grain * noise / noise.std())).astype(np.uint16)[None]
+    return np.asarray(2000 + 8000 * blob * (1 + grain * noise / noise.std()), dtype=np.uint16)[None]
 
 
 CELLS = {
