@@ -30,7 +30,7 @@ from ssl_vit.leaks.registering import (
     weights_of,
 )
 
-FARTHEST = 0.45
+FARTHEST = 0.35
 """Near copies differ by at most this share of their contrast, in register."""
 BY_CHANCE = 5e-4
 """Near copies are so near that chance would give fewer such pairs than this in all that are compared."""
