@@ -19,6 +19,9 @@ from ssl_vit.configs.protocols import by_method
 from ssl_vit.core.errors import UserError
 from ssl_vit.runs.identity import differences, digest
 
+ENDINGS = (".csv", ".md", ".tex")
+"""What a file of a table may end in; they say its form."""
+
 
 @dataclass(frozen=True)
 class Result:
