@@ -78,8 +78,8 @@ def test_a_picture_of_pillow_is_read_as_its_file(mode: str, tmp_path: Path) -> N
     grey = Image.fromarray(COLOUR[0, :, :, 0])
     deep = Image.fromarray(np.asarray(grey).astype(np.uint16) * 200)
     image = deep if mode == "I;16" else Image.fromarray(COLOUR[0]).convert(mode)
-    file = tmp_path / ("0.tif" if mode in ("CMYK", "YCbCr") else "0.png")
-    image.save(file)
+    file = tmp_path / ("0.tif" if mode == "CMYK" else "0.png")
+    (image.convert("RGB") if mode == "YCbCr" else image).save(file)  # Pillow 12 does not read its own TIFF of YCbCr
     from_file = open_pool(PoolConfig(path=str(tmp_path)), LabelledDataConfig())[0]
     from_object = pool([image])
     assert from_object.form == from_file.form
