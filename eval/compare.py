@@ -19,7 +19,7 @@ def main(results: list[str], out: str | Path | None, two: bool = False) -> None:
         out: Where the table goes, as Markdown, LaTeX or CSV by its ending; None for the screen alone.
         two: Whether to test two checkpoints against each other instead.
     """
-    path = None if out is None else check_out(str(out), ENDINGS)
+    path = None if out is None else check_out(str(out), ENDINGS, folders=True)
     read = read_results(results)  # a wrong path is told before anything heavy is imported
     if two:
         from ssl_vit.report.findings.checkpoints import between_two
@@ -59,7 +59,7 @@ def command(words: list[str] | None = None) -> None:
     if options.mcnemar and options.out:
         parser.error("--mcnemar prints a sentence and writes no table; leave out --out")
     with mistakes_told(2):
-        out = None if options.out is None else check_out(options.out, ENDINGS)
+        out = None if options.out is None else check_out(options.out, ENDINGS, folders=True)
     with mistakes_told():
         main(options.results, out, options.mcnemar)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +35,7 @@ os.environ["OMP_NUM_THREADS"] = "1"  # a worker per core; and sums of one order,
 if "SSL_VIT_CACHE" not in os.environ:  # what the leak guard found is kept for one run of the tests, and all its workers
     _kept = tempfile.TemporaryDirectory(prefix="ssl_vit_cache_")
     os.environ["SSL_VIT_CACHE"] = _kept.name
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also where the tests themselves run under nohup
 CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
 
 for name, examples in {"quick": 10, "thorough": 200}.items():

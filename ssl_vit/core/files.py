@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Sequence
@@ -32,20 +33,24 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def check_out(out: str, endings: Sequence[str]) -> Path:
+def check_out(out: str, endings: Sequence[str], *, folders: bool = False) -> Path:
     """The file that ``--out`` names, before anything is computed for it.
 
     Args:
         out: What was given.
         endings: What it may end in, in small letters.
+        folders: Whether those that do not exist are made.
 
     Raises:
-        UserError: For another ending, or a folder that does not exist.
+        UserError: For another ending, or a folder that does not exist or cannot be made.
     """
     path = Path(out).expanduser()
     if path.suffix.lower() not in endings:
         *first, last = endings
         raise UserError(f"--out {out} must end in {', '.join(first)}{' or ' if first else ''}{last}")
+    if folders:
+        with contextlib.suppress(OSError):  # told below
+            path.resolve().parent.mkdir(parents=True, exist_ok=True)
     if path.is_dir() or not path.resolve().parent.is_dir():
         raise UserError(f"--out {out} cannot be written: name a file in a folder that exists")
     return path
