@@ -6,9 +6,10 @@
 Changes: of every set, changed copies of some images are looked for among up to 1,200 images of it, a change at a time.
 Alarms: two parts of a set that share no image (and, where groups are known, no group) are compared, 100 images each,
 many times over; whatever is found is an alarm. Alarms that turn out to be the same picture twice in the set, looked at
-one by one, are named in results/leaks_copies.json, and told apart. Time: seconds of a search, without decoding. Made
-pictures are strokes like handwriting, pieces of one texture, blank tiles, and one blob somewhere. Each part replaces
-its own section of results/leaks.json and leaks.md.
+one by one, are named in results/leaks_copies.json, and told apart: photographs kept twice, a tile photographed
+several times, and two made blobs that mirror each other to a thousandth of a pixel. Time: seconds of a search, without
+decoding. Made pictures are strokes like handwriting, pieces of one texture, blank tiles, and one blob somewhere. Each
+part replaces its own section of results/leaks.json and leaks.md.
 """
 
 from __future__ import annotations

@@ -50,6 +50,8 @@ _MOST = 128  # copies of an image that are looked for
 _AT_ONCE = 6  # of them; more where any of these is one
 _ALIKE = 0.4  # cosine below which nothing is brought into register
 _CUT = 0.04  # share of a side by which a picture counts as cut or shifted
+_TOGETHER = 0.5  # correlation from which grain is taken to follow what is coarse wherever pairs are very near
+_WHOLE = 1 - 1e-6  # cosine above which rounding decides
 _UNLIKELY = 1e-2  # grain that agrees is taken to do so by chance this often at least
 _ITSELF = 1 - 1e-5  # cosine above which a neighbour is the image itself, or tells as little
 _ROWS, _COLUMNS = 1024, 2048  # images compared at a time
@@ -279,7 +281,9 @@ class _Crowd:
         """How likely it is by chance that the grain of some pairs agrees as much as it does, at least ``_UNLIKELY``.
 
         A logistic distribution around what is usual among pairs that are as much alike in what is coarser; its tail is
-        heavier than a normal one's. Where nothing is finer, or it goes with what is coarser, nothing is unlikely.
+        heavier than a normal one's. Where nothing is finer, or it goes with what is coarser, nothing is unlikely: of
+        two strokes that nearly lie on each other the edges do, too, and as closely. What is usual is known of pairs
+        that are further apart, so the more grain goes with the rest there, the more it is taken to keep up nearby.
         """
         if len(self.thumbnails) < _FEWEST or not len(told):
             return np.ones(len(told))
@@ -290,6 +294,8 @@ class _Crowd:
         coarse, grain = known - middle
         slope = (coarse * grain).mean() / max((coarse**2).mean(), 1e-6)
         deviation = max((grain - slope * coarse).std(), 0.02)
+        together = slope * coarse.std() / max(grain.std(), 1e-6)
+        slope += max(1 - slope, 0) * float(np.clip(together / _TOGETHER, 0, 1))
         coarse, grain = _agreement(found)[:, told] - middle
         above = (grain - slope * coarse) / deviation
         return np.clip(2 / (1 + np.exp(np.clip(above * np.pi / 3**0.5, 0, 50))), _UNLIKELY, 1)
@@ -342,7 +348,7 @@ class _Crowd:
 
 def _agreement(found: Registered) -> Float[np.ndarray, "2 p"]:
     """How much pairs agree in what is coarse, and in their grain: cosines as Fisher's z, which spreads evenly."""
-    return np.arctanh(np.clip([found.score, found.grain], -0.999, 0.999))
+    return np.arctanh(np.clip([found.score, found.grain], -_WHOLE, _WHOLE))
 
 
 def _spread(count: int, most: int) -> Int[np.ndarray, " m"]:

@@ -264,6 +264,9 @@ def test_grain_is_no_evidence_where_it_goes_with_the_rest() -> None:
     assert crowd.likelihood(pair, np.array([0]))[0] > 0.5
     crowd.known[True] = (1.0, np.stack([coarse, own]))
     assert crowd.likelihood(pair, np.array([0]))[0] == duplicates._UNLIKELY
+    # Where it partly follows among pairs that are further apart, it does so wholly in pairs that nearly lie on another.
+    crowd.known[True] = (1.0, np.stack([coarse, coarse / 2 + rng.normal(0, 0.17, 500)]))
+    assert crowd.likelihood(pair._replace(grain=np.array([0.97])), np.array([0]))[0] == 1
 
 
 @pytest.mark.parametrize("value", [0, 255])
