@@ -52,8 +52,9 @@ class BackboneRecipe:
 
     BARE: ClassVar[tuple[str, ...]] = ("backbone", "eval.data.path")
     backbone: str = ""
-    """RUN, the folder of a run that trained a network, or RUN/backbone in it; any folder that timm saved serves as
-    well."""
+    """RUN, the folder of a run that trained a network, or RUN/backbone in it; any folder that timm saved, a ViT or
+    ViTMAE folder of transformers, a file of MAE, DINO, DINOv2 or DINOv3, or a name of timm's
+    (vit_small_patch14_dinov2.lvd142m). With @PIXELS behind it, another side of the input."""
 
 
 @dataclass(frozen=True)

@@ -174,4 +174,6 @@ def _check_same(path: Path, values: dict[str, Any], recipe: type[Any], fingerpri
     if environment.exists():
         made_of = json.loads(environment.read_text()).get("data_fingerprint")
         if made_of not in (None, fingerprint):
-            raise UserError(f"--run.dir {path} holds a run on other images (they have changed); name another folder")
+            raise UserError(
+                f"--run.dir {path} holds a run on other images or weights (they have changed); name another folder"
+            )

@@ -18,7 +18,7 @@ from ssl_vit.configs.metrics import METRICS, shown
 from ssl_vit.configs.networks import NETWORKS
 from ssl_vit.core.signals import REQUEUE
 from ssl_vit.runs import lock
-from ssl_vit.runs.networks import FILES
+from ssl_vit.runs.networks import FILES, RELEASED
 
 State = Literal["running", "done", "stopped", "crashed", "waiting"]
 DEPTH = 4
@@ -89,6 +89,8 @@ def find(folder: Path) -> Iterator[Run | Unread]:
     if (folder / "sweep.json").exists():
         folder = folder / "runs"
     for place in _folders(folder):
+        if place.name == RELEASED:  # weights from elsewhere
+            continue
         found = list(_below(place, DEPTH))
         yield from found or [Unread(place, "holds no run (no config.yaml)")]
 

@@ -18,6 +18,7 @@ from ssl_vit.configs import (
     ModelConfig,
     PretrainingRecipe,
     ResolvedAugment,
+    ResolvedModel,
     ResolvedPretraining,
     networks,
     presets,
@@ -33,7 +34,7 @@ from ssl_vit.data.scale import PixelScale, measure_scale
 from ssl_vit.data.sources.opening import Labelled, labels_here, open_pool
 from ssl_vit.data.sources.told import label_lines, print_lines, unnamed_table
 from ssl_vit.exports.origin import recorded_data
-from ssl_vit.exports.timm_folder import export_backbone
+from ssl_vit.exports.timm_folder import Exported, export_backbone
 from ssl_vit.leaks.guard import Guarded, guard_pool
 from ssl_vit.methods import Facts, Method
 from ssl_vit.methods.method import imported
@@ -41,6 +42,7 @@ from ssl_vit.models.batchnorm import takes_batch_statistics
 from ssl_vit.models.build import build_backbone, model_facts
 from ssl_vit.models.families import ours
 from ssl_vit.objectives.base import Built, Objective
+from ssl_vit.released.starts import for_images, layout_of, network_of_weights, read_start
 from ssl_vit.runs.directory import RunDir, open_run
 from ssl_vit.training import launch, loop
 from ssl_vit.training.forecast import lighter_networks, network_of, within_an_hour
@@ -89,8 +91,9 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
     watched = imported("ssl_vit.evaluation.watching:open_watch")(cfg, begun.pool.form) if cfg.fit.watch else None
     pool = begun.pool.on_canvas(cfg.data.canvas, size, cfg.data.window)
     crops = _crops(method, cfg, pool)
-    scale = measure_scale(pool)
-    backbone = build_backbone(cfg.model, pool.form.channels)
+    start = _start(cfg.model, pool)
+    scale = start.scale if start else measure_scale(pool)
+    backbone = start.backbone if start else build_backbone(cfg.model, pool.form.channels)
     dtype = launch.DTYPES.get(cfg.fit.precision, torch.float32)
     built: Built = imported(method.build)(cfg, backbone, scale, dtype)
     objective = built.objective
@@ -102,14 +105,17 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
         repeats=getattr(getattr(cfg, "augment", None), "repeats", 1),
     )  # fmt: skip
     launch.use_cores(accelerator, size)
+    made_of = [*([start.weights_hash] if start else []), begun.pool.fingerprint]
     run = open_run(
-        method.name, cfg, data=cfg.data.path, fingerprint=begun.pool.fingerprint,
+        method.name, cfg, data=cfg.data.path, fingerprint="-".join(made_of),
         writes=accelerator.is_main_process, accelerator=launch.describe(accelerator),
     )  # fmt: skip
     follow(run, cfg)
     if accelerator.is_main_process:
         if begun.guarded.omission:
             begun.guarded.omission.write(run.path)
+        if start:
+            run.record("started_from", _told_of(start, cfg.model))
         _warn(method, built, cfg, begun.judged)
         print_lines(_first_lines(begun, cfg))
     sees = f"{begun.note}; preset {cfg.preset}, {built.sees}"
@@ -126,7 +132,7 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
         lighter=partial(lighter_networks, method, cfg, begun.side, pool.form),
     )  # fmt: skip
     if accelerator.is_main_process:
-        _export(method, objective, cfg, begun, scale, run)
+        _export(method, objective, cfg, begun, scale, run, start)
         seen = ""
         if method.picture:
             path = run.path / "figures" / f"{method.picture.partition(':')[0].rpartition('.')[2]}.png"
@@ -139,7 +145,9 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
 
 def _begin(method: Method, cfg: PretrainingRecipe) -> Beginning:
     """Joins the other processes, opens the images and chooses the network; a wrong model name comes before data."""
-    if cfg.model.name is not None:
+    if cfg.model.weights is not None:
+        network_of_weights(cfg.model, method.needs)
+    elif cfg.model.name is not None:
         model_facts(*networks.wanted(cfg.model), needs=method.needs)
     accelerator = launch.join(cfg.fit.precision, cfg.seed)
     pool, note = open_pool(cfg.data, cfg.eval.data)
@@ -158,6 +166,20 @@ def _begin(method: Method, cfg: PretrainingRecipe) -> Beginning:
     return Beginning(accelerator, guarded, note, side, facts, preset, cfg.preset, judged, cfg)
 
 
+def _start(model: ResolvedModel, pool: ImageSet) -> Exported | None:
+    """What ``--model.weights`` names, for the images; None for random weights."""
+    if model.weights is None:
+        return None
+    found = read_start(model.weights, "--model.weights")
+    return for_images(found, pool, img_size=model.img_size, patch_size=model.patch_size)
+
+
+def _told_of(start: Exported, model: ResolvedModel) -> dict[str, Any]:
+    """Which weights a run went on from."""
+    what = start.about.get("objective", "weights of timm")
+    return {"weights": model.weights, "hash": start.weights_hash, "objective": what, **layout_of(start)}
+
+
 def _crops(method: Method, cfg: ResolvedPretraining, pool: ImageSet) -> FileCrops | None:
     """Crops that loader processes cut: of methods that see one of an image."""
     augment = getattr(cfg, "augment", None)
@@ -174,7 +196,8 @@ def _first_lines(begun: Beginning, cfg: ResolvedPretraining) -> list[tuple[str, 
     """Labels, which training does not read, and the network."""
     lines = [] if begun.judged is None else label_lines(begun.judged)
     lines = [(name, f"{text} (training reads none)" if name == "labels" else text) for name, text in lines]
-    return [*lines, ("network", networks.words_of(cfg.model)), ("input", f"{cfg.model.img_size} px")]
+    begins = f"; goes on from {cfg.model.weights}" if cfg.model.weights else ""
+    return [*lines, ("network", networks.words_of(cfg.model) + begins), ("input", f"{cfg.model.img_size} px")]
 
 
 def _warn(method: Method, built: Built, cfg: ResolvedPretraining, judged: Labelled | None) -> None:
@@ -191,7 +214,13 @@ def _warn(method: Method, built: Built, cfg: ResolvedPretraining, judged: Labell
 
 
 def _export(
-    method: Method, objective: Objective, cfg: ResolvedPretraining, begun: Beginning, scale: PixelScale, run: RunDir
+    method: Method,
+    objective: Objective,
+    cfg: ResolvedPretraining,
+    begun: Beginning,
+    scale: PixelScale,
+    run: RunDir,
+    start: Exported | None,
 ) -> None:
     """Writes RUN/backbone with what evaluation must know of its origin."""
     recorded: dict[str, Any] = {
@@ -204,6 +233,8 @@ def _export(
         "guarded": begun.guarded.about,
         **recorded_data(cfg.data, cfg.eval.data),
     }
+    if start:
+        recorded["started_from"] = _told_of(start, cfg.model)
     if omission := begun.guarded.omission:
         recorded["left_out"] = {"images": len(omission.images), "of": omission.total}
     if begun.facts.network.plain:
@@ -240,7 +271,8 @@ def _what_next(cfg: ResolvedPretraining, begun: Beginning, run: RunDir, seen: st
 
 def _baseline_options(cfg: ResolvedPretraining, begun: Beginning) -> list[str]:
     """The options with which the labelled baseline uses the same images and network."""
-    side, named, model, network = begun.side, begun.named, cfg.model, begun.facts.network
+    side, named, network = begun.side, begun.named, begun.facts.network
+    model = replace(cfg.model, weights=None)
     name = None if model.name == networks.wanted(ModelConfig(), side, named)[0] else model.name
     usual: ModelConfig = networks.resolve_model(ModelConfig(name), side, network, named)
     if cfg.eval.data.path not in (None, cfg.data.path):  # other images would choose another network: name all of it
