@@ -52,7 +52,7 @@ def find_network(given: str, option: str = "--backbone") -> Place:
     if place.is_file():
         if place.suffix not in ENDINGS:
             raise UserError(
-                f"{option} {given} is no exported network and no file of weights ({' '.join(ENDINGS)}); give RUN, or one"
+                f"{option} {given} is no exported network and no file of weights ({' '.join(ENDINGS)}); give RUN"
             )
         return Place("file", place, size)
     if name.strip() and _of_transformers(place):

@@ -114,7 +114,7 @@ def test_fine_tuned_mae_has_its_norm_behind_the_mean(tmp_path: Path) -> None:
 @pytest.mark.parametrize("gated", [False, True])
 def test_dinov2(gated: bool, chunks: bool, tmp_path: Path) -> None:
     name = "vit_giant_patch14_dinov2" if gated else "vit_small_patch14_dinov2"
-    model = network(name)
+    model = network(name, **({"mlp_ratio": 5.5} if gated else {}))
     state = dict(model.state_dict())
     if gated:
         state = {name.replace("fc1", "w12").replace("fc2", "w3"): value for name, value in state.items()}
