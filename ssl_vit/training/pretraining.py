@@ -114,8 +114,8 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
     if accelerator.is_main_process:
         if begun.guarded.omission:
             begun.guarded.omission.write(run.path)
-        if start:
-            run.record("started_from", _told_of(start, cfg.model))
+        if start and run.about is not None:
+            run.about["started_from"] = _told_of(start, cfg.model)
         _warn(method, built, cfg, begun.judged)
         print_lines(_first_lines(begun, cfg))
     sees = f"{begun.note}; preset {cfg.preset}, {built.sees}"

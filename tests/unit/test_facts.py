@@ -19,7 +19,7 @@ from ssl_vit.verdict.options import verdict_recipe
 
 ALL = (*known_recipes(), verdict_recipe())
 SAME_RUN_WITH_ANOTHER = {
-    "preset", "dry_run", "run.dir", "run.log_with",
+    "preset", "dry_run", "run.dir", "run.log_with", "model.weights",
     "data.workers", "data.cache", "data.facts", "data.on_leak", "data.transductive",
     "eval.data.on_leak",
     "eval.batch_size", "eval.precision", "eval.compile", "eval.keep_features", "eval.baselines", "eval.metric",
@@ -32,7 +32,7 @@ SAME_RUN_WITH_ANOTHER = {
 """The names of run directories, and which runs continue which, depend on this list: an option may join it when it is
 new, and none may leave."""
 SAME_PROTOCOL_WITH_ANOTHER = {
-    "dry_run", "run.dir", "run.log_with", "data.cache", "data.workers", "data.facts",
+    "dry_run", "run.dir", "run.log_with", "model.weights", "data.cache", "data.workers", "data.facts",
     "eval.batch_size", "eval.baselines", "eval.metric",
     "fit.micro_batch", "fit.statistics_batch", "fit.recompute", "fit.channels_last", "fit.compile", "fit.profile",
     "fit.log_every", "fit.checkpoint_steps", "fit.checkpoint_minutes", "fit.keep_checkpoints",
