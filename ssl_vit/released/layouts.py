@@ -231,7 +231,7 @@ def _dinov3(state: State, given: str) -> Network:
     periods = state.pop("rope_embed.periods", None)
     name, side = f"vit_{word}_patch16_dinov3{'_qkvb' if biased else ''}", max(1, 256 // patch) * patch
     args: dict[str, Any] = {
-        "img_size": side, "patch_size": patch, "in_chans": sizes["channels"], "embed_dim": width,
+        "patch_size": patch, "in_chans": sizes["channels"], "embed_dim": width,
         "depth": sizes["depth"], "num_heads": _rotated(periods, width, given),
         "num_reg_tokens": state["storage_tokens"].shape[1], "global_pool": "token",
         **({} if hidden is None else {"mlp_ratio": hidden.shape[0] / width}),

@@ -118,3 +118,25 @@ def test_mistakes(words: list[str], expected: str, official: str, script) -> Non
     assert status == 1
     assert err.startswith("error: ") and expected in err
     assert err.strip().count("\n") == 0
+
+
+def test_dinov3_is_timms_own_network(official: str, script) -> None:
+    args = {"patch_size": 4, "embed_dim": 64, "depth": 2, "num_heads": 4, "num_classes": 0, "num_reg_tokens": 4}
+    model = timm.create_model("vit_small_patch16_dinov3", **args)
+    names = {"gamma_1": "ls1.gamma", "gamma_2": "ls2.gamma", "reg_token": "storage_tokens"}
+    state = model.state_dict()
+    for own, theirs in names.items():
+        state = {name.replace(own, theirs): value for name, value in state.items()}
+    torch.save(state, "dinov3.pth")
+    words = ["--model.weights", "dinov3.pth", "--model.img_size", "16", *STEPS, *SMALL_HEADS["dino"]]
+    status, out, err = script("recipes/dino.py", *words, "--crops.local_crops", "0", "--run.dir", "run")
+    assert status == 0, err
+    assert "ViT of 2 blocks of width 64, patches of 4 px at 16 px; goes on from dinov3.pth" in out
+    config = json.loads(Path("run/backbone/config.json").read_text())
+    assert config["pretrained_cfg"]["input_size"] == [1, 16, 16]
+    assert timm.create_model("local-dir:run/backbone", pretrained=True)(torch.zeros(2, 1, 16, 16)).shape == (2, 64)
+    status, _, err = script("eval/knn.py", "run", "--eval.labels", "20")
+    assert status == 0, err
+    status, _, err = script("recipes/mae.py", *words[:4])
+    assert status == 1
+    assert "--model.weights vit_small_patch16_dinov3 is not a plain VisionTransformer: it is a Eva" in err
