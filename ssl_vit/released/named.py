@@ -6,6 +6,7 @@ from typing import Any
 
 import huggingface_hub
 import timm
+from huggingface_hub.errors import GatedRepoError
 
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.data.scale import PixelScale
@@ -46,6 +47,10 @@ def read_named(name: str, option: str) -> Network:
     try:
         ask_hub(lambda timeout: huggingface_hub.HfApi().model_info(str(released.hf_hub_id), timeout=timeout))
         model: Any = timm.create_model(name, pretrained=True, num_classes=0)
+    except GatedRepoError as error:
+        raise UserError(
+            f"{option}: {name} needs a login to the Hugging Face Hub: hf auth login, then repeat"
+        ) from error
     except Exception as error:  # whatever the network, the hub or a cache raise
         raise UserError(
             f"{option}: {name} could not be downloaded and is not in the cache; name a folder that timm saved, or the "

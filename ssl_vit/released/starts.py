@@ -16,6 +16,7 @@ from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.scale import PixelScale, measure_scale
 from ssl_vit.exports.timm_folder import Exported, export_backbone, load_backbone, stored
+from ssl_vit.methods.starts import titles
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.models.build import adapt, check_shape, make_backbone, model_facts
 from ssl_vit.models.vit import ViTBackbone
@@ -25,7 +26,7 @@ from ssl_vit.released.layouts import Network, converted
 from ssl_vit.released.named import read_named
 from ssl_vit.runs.networks import RELEASED, Place, find_network
 
-PUBLIC_WEIGHTS = "public weights"
+PUBLIC_WEIGHTS = titles()["public"]
 """What tables call weights that were made elsewhere."""
 _UNTOLD = PixelScale((0.5,), (0.5,), 8)
 """Stands where nobody says how pixels are standardised; the images are then measured."""

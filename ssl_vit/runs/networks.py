@@ -87,7 +87,7 @@ def network_folder(given: str, option: str = "--backbone") -> Path:
         runs = [p.parent.name for p in place.parent.glob("*/backbone")]
         close = did_you_mean(place.name, runs)
         tagged = "; timm's weights are named with their tag, as vit_small_patch14_dinov2.lvd142m"
-        close = close or (tagged if re.fullmatch(r"[a-z0-9]+_[a-z0-9_]+", given) else "")
+        close = close or (tagged if re.fullmatch(r"[a-z]\w*[0-9_]\w*", given) else "")
         raise UserError(f"{option} {given} does not exist; give RUN, the folder of a pre-training run{close}")
     for folder in (place / "backbone", place):
         if all((folder / file).is_file() for file in FILES):

@@ -23,6 +23,7 @@ from ssl_vit.models.positions import sincos_2d
 from ssl_vit.released import named
 from ssl_vit.released.layouts import PHOTOGRAPHS, Network
 from ssl_vit.released.starts import check_whole, for_images, load_start, read_start
+from ssl_vit.runs.networks import find_network
 from torch import Tensor, nn
 
 WIDTH, SIDE, PATCH = 64, 16, 4
@@ -270,6 +271,7 @@ def test_names_that_timm_does_not_know_or_cannot_have(monkeypatch: pytest.Monkey
     def unreachable(*_: Any, **__: Any) -> None:
         raise OSError("no route")
 
+    assert all(find_network(name).kind == "timm name" for name in timm.list_pretrained())
     monkeypatch.setattr(named, "ask_hub", lambda question: None)
     monkeypatch.setattr(timm, "create_model", unreachable)
     with pytest.raises(
