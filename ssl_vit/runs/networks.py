@@ -17,8 +17,8 @@ RELEASED = "released"
 """Below runs/: weights from elsewhere as folders that timm loads, with their results."""
 ENDINGS = (".pth", ".pt", ".bin", ".safetensors")
 """Of files of weights."""
-_NAMED = re.compile(r"[a-z0-9_]+\.[a-z0-9_]+")
-"""How timm writes names of weights: model and tag."""
+_NAMED = re.compile(r"[a-z0-9_]+\.(?!(pth|bin|safetensors)$)[a-z0-9_]+")
+"""How timm writes names of weights: model and tag, of which pt is one."""
 _SIZED = re.compile(r"(.+)@(\d{1,4})")
 
 
@@ -57,7 +57,7 @@ def find_network(given: str, option: str = "--backbone") -> Place:
         return Place("file", place, size)
     if name.strip() and _of_transformers(place):
         return Place("transformers", place, size)
-    if _NAMED.fullmatch(name) and place.suffix not in ENDINGS and not place.exists():
+    if _NAMED.fullmatch(name) and not place.exists():
         return Place("timm name", place, size)
     return Place("timm folder", network_folder(name, option), size)
 
