@@ -128,6 +128,7 @@ def one(run: Run) -> str:
         ("run", str(run.path)),
         ("state", run.told),
         ("trains", f"{run.method}: {run.network}; images {run.data} ({run.about.get('data_fingerprint', '-')})"),
+        ("went on from", str((run.about.get("started_from") or {}).get("weights", ""))),
         ("last line", ", ".join(trained)),
         ("command", str(run.about.get("command", "-"))),
         ("made with", f"ssl_vit {versions.get('ssl_vit', '-')}{commit}, torch {versions.get('torch', '-')}, "

@@ -49,6 +49,7 @@ def test_every_method_goes_on_from_it(method: str, official: str, script) -> Non
         "weights": official, "hash": weights_hash, "objective": "public weights", "layout": "DINOv2",
         "beside": ["mask_token"],
     }  # fmt: skip
+    assert "| begins with | official.pth (DINOv2) |" in Path("run/backbone/README.md").read_text()
     assert told["data_fingerprint"].startswith(f"{weights_hash}-")
     assert yaml.safe_load(Path("run/config.yaml").read_text())["model"]["width"] == 64
 
