@@ -21,7 +21,7 @@ from ssl_vit.models.backbone import Backbone
 from ssl_vit.models.build import adapt, make_backbone
 from ssl_vit.models.positions import sincos_2d
 from ssl_vit.released import named
-from ssl_vit.released.layouts import PHOTOGRAPHS, Network
+from ssl_vit.released.layouts import PHOTOGRAPHS, Network, converted
 from ssl_vit.released.starts import check_whole, for_images, load_start, read_start
 from ssl_vit.runs.networks import find_network
 from torch import Tensor, nn
@@ -163,6 +163,48 @@ def test_dinov3(biased: bool, gated: bool, tmp_path: Path) -> None:
     save(path, {**state, "rope_embed.periods": 2 * periods})
     with pytest.raises(UserError, match="rotary positions of other periods"):
         read_start(str(path))
+
+
+def theirs(name: str, state: State) -> State:
+    """Names of DINOv2's and DINOv3's authors for what timm calls otherwise; shapes alone are right."""
+    pairs = [("gamma_1", "ls1.gamma"), ("gamma_2", "ls2.gamma"), ("reg_token", "storage_tokens")]
+    if "dinov2" in name:
+        pairs = [("reg_token", "register_tokens")] + ([("fc1", "w12"), ("fc2", "w3")] if "giant" in name else [])
+    elif "fc1_g" in " ".join(state):
+        pairs += [("fc1_g", "w1"), ("fc1_x", "w2"), ("fc2", "w3")]
+    for own, other in pairs:
+        state = {key.replace(own, other): value for key, value in state.items()}
+    if "register_tokens" in state:
+        row = state["pos_embed"][:, :1]
+        state["pos_embed"] = torch.cat([row, state["pos_embed"]], dim=1)
+    return state
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "vit_base_patch16_224", "vit_large_patch16_224", "vit_huge_patch14_224",  # MAE
+        "vit_tiny_patch16_224", "vit_small_patch16_224", "vit_small_patch8_224", "vit_base_patch8_224",  # DeiT, DINO
+        *(f"vit_{size}_patch14{reg}_dinov2" for size in ("small", "base", "large", "giant") for reg in ("", "_reg4")),
+        *(f"vit_{size}_patch16_dinov3" for size in ("small", "small_plus", "base", "large", "huge_plus", "7b")),
+    ],
+)  # fmt: skip
+def test_published_sizes(name: str) -> None:
+    with torch.device("meta"):
+        model: Any = timm.create_model(name, num_classes=0, global_pool="token")
+    shapes = {key: value.shape for key, value in model.state_dict().items()}
+    state = theirs(name, {key: torch.zeros(1).expand(shape) for key, shape in shapes.items()})
+    heads = model.blocks[0].attn.num_heads
+    if "dinov3" in name:
+        count = model.embed_dim // heads // 4
+        state["rope_embed.periods"] = 100.0 ** (torch.arange(count) / count)
+    found = converted(state, "it")
+    with torch.device("meta"):
+        built: Any = timm.create_model(found.architecture, num_classes=0, **found.args)
+    assert {key: value.shape for key, value in found.state.items()} == shapes
+    assert {key: value.shape for key, value in built.state_dict().items()} == shapes
+    assert built.blocks[0].attn.num_heads == heads
+    assert found.size == (256 if "dinov3" in name else model.patch_embed.img_size[0])
 
 
 def transformers_folder(folder: Path, kind: str) -> Any:
