@@ -144,6 +144,8 @@ def _read(path: Path) -> Run:
     given = flat(config)
     last = last_line(path / "metrics.jsonl")
     step, steps = int(last.get("step", 0)), _whole(given, last)
+    if passed := (about.get("drift") or {}).get("passed"):  # the alarm has ended it there
+        steps = passed["step"]
     saved = max(
         (int(file.stem[5:]) for file in path.glob("checkpoints/step_*.pt") if file.stem[5:].isdigit()), default=0
     )

@@ -18,6 +18,7 @@ from ssl_vit.configs import (
     ModelConfig,
     PretrainingRecipe,
     ResolvedAugment,
+    ResolvedContinued,
     ResolvedPretraining,
     networks,
     presets,
@@ -33,7 +34,7 @@ from ssl_vit.data.scale import PixelScale, measure_scale
 from ssl_vit.data.sources.opening import Labelled, labels_here, open_pool
 from ssl_vit.data.sources.told import label_lines, print_lines, unnamed_table
 from ssl_vit.exports.origin import recorded_data
-from ssl_vit.exports.timm_folder import export_backbone
+from ssl_vit.exports.timm_folder import Exported, export_backbone
 from ssl_vit.leaks.guard import Guarded, guard_pool
 from ssl_vit.methods import Facts, Method
 from ssl_vit.methods.method import imported
@@ -43,6 +44,8 @@ from ssl_vit.models.families import ours
 from ssl_vit.objectives.base import Built, Objective
 from ssl_vit.runs.directory import RunDir, open_run
 from ssl_vit.training import launch, loop
+from ssl_vit.training.continuing import Continuing, begin_with
+from ssl_vit.training.drift import Drift
 from ssl_vit.training.forecast import lighter_networks, network_of, within_an_hour
 from ssl_vit.training.health import Health
 from ssl_vit.training.trackers import follow
@@ -76,12 +79,15 @@ class Beginning(NamedTuple):
         return self.guarded.images
 
 
-def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
+def pretrain(method: Method, asked: PretrainingRecipe, start: Exported | None = None) -> RunDir:
     """Images in, RUN/backbone out, by an entry of ``methods.METHODS``; continues where an earlier start ended.
+
+    Weights to ``start`` with are loaded, and of the network that the options name. Where they drift too far while they
+    are trained (``training.drift``), the run ends there, and what is exported is the best-known state before.
 
     UserError for options, images and networks that do not go together.
     """
-    begun = _begin(method, asked)
+    begun = _begin(method, asked, started=start is not None)
     accelerator, facts = begun.accelerator, begun.facts
     cfg: ResolvedPretraining = method.resolve(begun.asked, facts, begun.preset)
     size = cfg.model.img_size
@@ -89,12 +95,18 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
     watched = imported("ssl_vit.evaluation.watching:open_watch")(cfg, begun.pool.form) if cfg.fit.watch else None
     pool = begun.pool.on_canvas(cfg.data.canvas, size, cfg.data.window)
     crops = _crops(method, cfg, pool)
-    scale = measure_scale(pool)
+    scale = measure_scale(pool) if start is None else start.scale
     backbone = build_backbone(cfg.model, pool.form.channels)
+    if start is not None:
+        begin_with(backbone, start.backbone)
     dtype = launch.DTYPES.get(cfg.fit.precision, torch.float32)
     built: Built = imported(method.build)(cfg, backbone, scale, dtype)
     objective = built.objective
     taken = takes_batch_statistics(backbone) or objective.batch_statistics
+    continuing = None
+    if isinstance(cfg.continued, ResolvedContinued):
+        micro = launch.micro_batch_size(cfg.fit, accelerator.num_processes)
+        continuing = Continuing(objective, cfg.continued, Drift(cfg.continued, pool, scale, cfg.model.pool, micro))
     cfg = replace(cfg, fit=launch.with_statistics(cfg.fit, accelerator.num_processes, taken))
     loader = Loader(
         pool, batch_size=cfg.fit.batch_size, micro_batch=launch.micro_batch_size(cfg.fit, accelerator.num_processes),
@@ -102,8 +114,9 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
         repeats=getattr(getattr(cfg, "augment", None), "repeats", 1),
     )  # fmt: skip
     launch.use_cores(accelerator, size)
+    made_of = [begun.pool.fingerprint, *([] if start is None else [start.weights_hash])]
     run = open_run(
-        method.name, cfg, data=cfg.data.path, fingerprint=begun.pool.fingerprint,
+        method.name, cfg, data=cfg.data.path, fingerprint="-".join(made_of),
         writes=accelerator.is_main_process, accelerator=launch.describe(accelerator),
     )  # fmt: skip
     follow(run, cfg)
@@ -114,7 +127,10 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
         print_lines(_first_lines(begun, cfg))
     sees = f"{begun.note}; preset {cfg.preset}, {built.sees}"
     launch.summarise(objective, loader, cfg.fit, cfg.optim, sees, accelerator)
-    words = objective.describe(launch.count_steps(cfg.fit, loader))
+    steps = launch.count_steps(cfg.fit, loader)
+    words = objective.describe(steps)
+    if continuing is not None:
+        words = "\n".join(filter(None, (words, continuing.describe(steps, cfg.optim.layer_decay))))
     watch = None if watched is None else watched(scale)
     if watch is not None:
         words = "\n".join(filter(None, (words, watch.describe(cfg.fit.watch_percent))))
@@ -122,22 +138,33 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
         print(words, flush=True)
     loop.fit(
         objective, loader, built.view, fit=cfg.fit, optim=cfg.optim, run=run, accelerator=accelerator, seed=cfg.seed,
-        health=Health(loader, scale, cfg.model.pool), watch=watch,
+        health=Health(loader, scale, cfg.model.pool), watch=watch, continuing=continuing,
         lighter=partial(lighter_networks, method, cfg, begun.side, pool.form),
     )  # fmt: skip
+    drift = None if continuing is None else continuing.drift
     if accelerator.is_main_process:
-        _export(method, objective, cfg, begun, scale, run)
+        made: dict[str, Any] = {}
+        if start is not None and drift is not None:
+            drift.leave(objective.exported())
+            made["continued"] = {
+                "from": start.weights_hash,
+                "objective": start.about.get("objective"),
+                **drift.record(),
+            }
+            run.record("drift", drift.record())
+            print(drift.words(), flush=True)
+        _export(method, objective, cfg, begun, scale, run, made)
         seen = ""
-        if method.picture:
+        if method.picture and (drift is None or drift.passed is None):  # its other parts are of a later step
             path = run.path / "figures" / f"{method.picture.partition(':')[0].rpartition('.')[2]}.png"
             imported(method.picture)(objective, loader.images, scale, path, cfg)  # plotting takes time to import
-            run.show(path, launch.count_steps(cfg.fit, loader))
+            run.show(path, steps)
             seen = f"Picture: {path}   "
         print(_what_next(cfg, begun, run, seen))
     return run
 
 
-def _begin(method: Method, cfg: PretrainingRecipe) -> Beginning:
+def _begin(method: Method, cfg: PretrainingRecipe, *, started: bool = False) -> Beginning:
     """Joins the other processes, opens the images and chooses the network; a wrong model name comes before data."""
     if cfg.model.name is not None:
         model_facts(*networks.wanted(cfg.model), needs=method.needs)
@@ -150,11 +177,12 @@ def _begin(method: Method, cfg: PretrainingRecipe) -> Beginning:
         if judged is None and cfg.eval.data.path is None and (hint := unnamed_table(pool)):
             say_once(hint)
     side = cfg.data.window or pool.sizes.short_side
-    if accelerator.device.type == "cpu":
+    if accelerator.device.type == "cpu" and not started:
         cfg, chosen = within_an_hour(method, cfg, len(pool), side, pool.form)
         if chosen and accelerator.is_main_process:
             print(chosen, flush=True)
     facts, preset = network_of(method, cfg, len(pool), side)
+    facts = facts._replace(started=started)
     return Beginning(accelerator, guarded, note, side, facts, preset, cfg.preset, judged, cfg)
 
 
@@ -191,9 +219,10 @@ def _warn(method: Method, built: Built, cfg: ResolvedPretraining, judged: Labell
 
 
 def _export(
-    method: Method, objective: Objective, cfg: ResolvedPretraining, begun: Beginning, scale: PixelScale, run: RunDir
-) -> None:
-    """Writes RUN/backbone with what evaluation must know of its origin."""
+    method: Method, objective: Objective, cfg: ResolvedPretraining, begun: Beginning, scale: PixelScale, run: RunDir,
+    made: dict[str, Any],
+) -> None:  # fmt: skip
+    """Writes RUN/backbone with what evaluation must know of its origin, and with how it was ``made`` of another."""
     recorded: dict[str, Any] = {
         "objective": ", ".join(filter(None, (method.title, objective.export_note))),
         "method": method.name,
@@ -203,6 +232,7 @@ def _export(
         "transductive": cfg.data.transductive,
         "guarded": begun.guarded.about,
         **recorded_data(cfg.data, cfg.eval.data),
+        **made,
     }
     if omission := begun.guarded.omission:
         recorded["left_out"] = {"images": len(omission.images), "of": omission.total}
