@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from ssl_vit.configs import ResolvedContinued
 from ssl_vit.core.dist import rank_and_world, sum_over_ranks
@@ -79,6 +79,11 @@ def _hsic(k: Float[np.ndarray, "n n"], m: Float[np.ndarray, "n n"]) -> float:
     return float(((k * m).sum() + every - 2 / (n - 2) * (k.sum(axis=0) @ m.sum(axis=0))) / (n * (n - 3)))
 
 
+def kept_positions(images: int) -> Int[np.ndarray, " n"]:
+    """Positions of at most 512 of so many images: the first of a hashed order that no seed changes."""
+    return permutation(0, "drift", n=images).numpy()[:_MOST]
+
+
 class Drift:
     """Looks at what a run would export, on kept images of its pool, and keeps the best-known state.
 
@@ -112,8 +117,7 @@ class Drift:
 
     @cached_property
     def _batch(self) -> Batch:
-        chosen = permutation(0, "drift", n=len(self.images)).numpy()[:_MOST]
-        batch = chosen_images(self.images, chosen, torch.device("cpu"))[0]
+        batch = chosen_images(self.images, kept_positions(len(self.images)), torch.device("cpu"))[0]
         if len(batch.index) < _LEAST:
             raise UserError(f"{len(batch.index)} images are too few to see drift: pre-train on at least {_LEAST}")
         return batch
