@@ -30,8 +30,8 @@ WORDS = (
          "beat.", "labelled baseline|baseline|from scratch"),
     Word("budget", "The time that a verdict may take; it is planned for before anything is trained."),
     Word("canvas", "The common size that images are decoded to before crops are cut from them."),
-    Word("CKA", "How alike the vectors of two networks are for the same images, however they are turned: 1 for the same, "
-         "about 0 for unrelated ones."),
+    Word("CKA", "How alike the vectors of two networks are for the same images, however they are turned: 1 for the "
+         "same, about 0 for unrelated ones."),
     Word("CNN", "A convolutional network, here a ResNet: what one would train if there were no Vision Transformers."),
     Word("collapse", "A failure of training without labels: all images get the same vector, and the loss looks fine.",
          "collapse|collapses|collapsed"),

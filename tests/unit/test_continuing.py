@@ -290,7 +290,8 @@ def test_a_stopped_run_is_done_and_says_what_it_exports(continued, tiny_run: Pat
     assert about["passed"]["agreement"] < 0.9 <= about["exported"]["agreement"]
     assert json.loads((run.path / "environment.json").read_text())["drift"]["passed"] == about["passed"]
     found = listing.read(run.path)
-    assert isinstance(found, listing.Run) and found.state == "done" and found.step == about["passed"]["step"]
+    assert isinstance(found, listing.Run) and found.told.endswith("(ended by its drift alarm)")
+    assert (found.state, found.step) == ("done", about["passed"]["step"])
     weights = (run.backbone / "model.safetensors").read_bytes()
     continued("mae", optim=OptimConfig(lr=0.5), **wild)
     assert "is already complete: its drift alarm ended it" in capsys.readouterr().out
