@@ -33,10 +33,11 @@ class ContinuedConfig:
     least_agreement: Annotated[float | None, Range(0, 1), LATER] = None
     """Drift alarm: of the 10 nearest neighbours that each of at most 512 kept images of the pool had by the starting
     network, the share that it must still have. Where fewer are left, training stops, and the last state that was looked
-    at before is exported. 0 never stops; default: 0.25."""
+    at before is exported. 0 never stops; default: 0.5, what a network shares with another that was trained from scratch
+    (docs/runs.md)."""
     least_cka: Annotated[float | None, Range(0, 1), LATER] = None
     """Drift alarm, as least_agreement: the least similarity (linear CKA) of the kept images' features to those of the
-    starting network. 0 never stops; default: 0.25."""
+    starting network. 0 never stops; default: 0.5."""
     look_percent: Annotated[float | None, Range(0.1, 100), LATER] = None
     """Per cent of all steps from one look of the drift alarm to the next; default: 5."""
 
@@ -64,7 +65,7 @@ def resolve_continued(cfg: ContinuedConfig, started: bool) -> ContinuedConfig:
             )
         return cfg
     return fill(
-        ResolvedContinued, cfg, rate=0.1, length=0.1, heads_first=0.1, least_agreement=0.25, least_cka=0.25,
+        ResolvedContinued, cfg, rate=0.1, length=0.1, heads_first=0.1, least_agreement=0.5, least_cka=0.5,
         look_percent=5.0,
     )  # fmt: skip
 
