@@ -146,10 +146,14 @@ def _read(path: Path) -> Run:
     given = flat(config)
     last = last_line(path / "metrics.jsonl")
     step, steps = int(last.get("step", 0)), _whole(given, last)
+    passed = (about.get("drift") or {}).get("passed")
+    if passed:  # the alarm has ended it there
+        steps = passed["step"]
     saved = max(
         (int(file.stem[5:]) for file in path.glob("checkpoints/step_*.pt") if file.stem[5:].isdigit()), default=0
     )
     state, told = _state(path, method, holder, step, saved, steps)
+    told += " (ended by its drift alarm)" if passed and state == "done" else ""
     files = [file for name in ("metrics.jsonl", "environment.json") if (file := path / name).exists()]
     return Run(
         path, method, _data(path, given), _network(given), state, told, step, saved, steps, _knn(path),

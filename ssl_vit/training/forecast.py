@@ -72,7 +72,7 @@ def network_of(method: Method, asked: PretrainingRecipe, images: int, side: int)
     """
     if asked.model.weights is not None:
         shape, model = network_of_weights(asked.model, method.needs)
-        return Facts(images, model, shape), presets.preset_for(asked.preset, model.img_size)
+        return Facts(images, model, shape, started=True), presets.preset_for(asked.preset, model.img_size)
     shape = model_facts(*networks.wanted(asked.model, side, asked.preset), needs=method.needs)
     model = networks.resolve_model(asked.model, side, shape, asked.preset, method.positions)
     check_shape(model)

@@ -18,6 +18,7 @@ from ssl_vit.configs import (
     ModelConfig,
     PretrainingRecipe,
     ResolvedAugment,
+    ResolvedContinued,
     ResolvedModel,
     ResolvedPretraining,
     networks,
@@ -45,6 +46,8 @@ from ssl_vit.objectives.base import Built, Objective
 from ssl_vit.released.starts import for_images, layout_of, network_of_weights, read_start
 from ssl_vit.runs.directory import RunDir, open_run
 from ssl_vit.training import launch, loop
+from ssl_vit.training.continuing import Continuing
+from ssl_vit.training.drift import Drift
 from ssl_vit.training.forecast import lighter_networks, network_of, within_an_hour
 from ssl_vit.training.health import Health
 from ssl_vit.training.trackers import follow
@@ -81,6 +84,9 @@ class Beginning(NamedTuple):
 def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
     """Images in, RUN/backbone out, by an entry of ``methods.METHODS``; continues where an earlier start ended.
 
+    Where weights that it goes on from (``--model.weights``) drift too far while they are trained (``training.drift``),
+    the run ends there, and what is exported is the best-known state before.
+
     UserError for options, images and networks that do not go together.
     """
     begun = _begin(method, asked)
@@ -98,6 +104,10 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
     built: Built = imported(method.build)(cfg, backbone, scale, dtype)
     objective = built.objective
     taken = takes_batch_statistics(backbone) or objective.batch_statistics
+    continuing = None
+    if isinstance(cfg.continued, ResolvedContinued):
+        micro = launch.micro_batch_size(cfg.fit, accelerator.num_processes)
+        continuing = Continuing(objective, cfg.continued, Drift(cfg.continued, pool, scale, cfg.model.pool, micro))
     cfg = replace(cfg, fit=launch.with_statistics(cfg.fit, accelerator.num_processes, taken))
     loader = Loader(
         pool, batch_size=cfg.fit.batch_size, micro_batch=launch.micro_batch_size(cfg.fit, accelerator.num_processes),
@@ -120,7 +130,10 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
         print_lines(_first_lines(begun, cfg))
     sees = f"{begun.note}; preset {cfg.preset}, {built.sees}"
     launch.summarise(objective, loader, cfg.fit, cfg.optim, sees, accelerator)
-    words = objective.describe(launch.count_steps(cfg.fit, loader))
+    steps = launch.count_steps(cfg.fit, loader)
+    words = objective.describe(steps)
+    if continuing is not None:
+        words = "\n".join(filter(None, (words, continuing.describe(steps, cfg.optim.layer_decay))))
     watch = None if watched is None else watched(scale)
     if watch is not None:
         words = "\n".join(filter(None, (words, watch.describe(cfg.fit.watch_percent))))
@@ -128,16 +141,25 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
         print(words, flush=True)
     loop.fit(
         objective, loader, built.view, fit=cfg.fit, optim=cfg.optim, run=run, accelerator=accelerator, seed=cfg.seed,
-        health=Health(loader, scale, cfg.model.pool), watch=watch,
+        health=Health(loader, scale, cfg.model.pool), watch=watch, continuing=continuing,
         lighter=partial(lighter_networks, method, cfg, begun.side, pool.form),
     )  # fmt: skip
+    drift = None if continuing is None else continuing.drift
     if accelerator.is_main_process:
-        _export(method, objective, cfg, begun, scale, run, start)
+        made: dict[str, Any] = {}
+        if start is not None:
+            made["started_from"] = _told_of(start, cfg.model)
+        if drift is not None:
+            drift.leave(objective.exported())
+            made["continued"] = drift.record()
+            run.record("drift", drift.record())
+            print(drift.words(), flush=True)
+        _export(method, objective, cfg, begun, scale, run, made)
         seen = ""
-        if method.picture:
+        if method.picture and (drift is None or drift.passed is None):  # its other parts are of a later step
             path = run.path / "figures" / f"{method.picture.partition(':')[0].rpartition('.')[2]}.png"
             imported(method.picture)(objective, loader.images, scale, path, cfg)  # plotting takes time to import
-            run.show(path, launch.count_steps(cfg.fit, loader))
+            run.show(path, steps)
             seen = f"Picture: {path}   "
         print(_what_next(cfg, begun, run, seen))
     return run
@@ -158,7 +180,7 @@ def _begin(method: Method, cfg: PretrainingRecipe) -> Beginning:
         if judged is None and cfg.eval.data.path is None and (hint := unnamed_table(pool)):
             say_once(hint)
     side = cfg.data.window or pool.sizes.short_side
-    if accelerator.device.type == "cpu":
+    if accelerator.device.type == "cpu" and cfg.model.weights is None:
         cfg, chosen = within_an_hour(method, cfg, len(pool), side, pool.form)
         if chosen and accelerator.is_main_process:
             print(chosen, flush=True)
@@ -214,15 +236,10 @@ def _warn(method: Method, built: Built, cfg: ResolvedPretraining, judged: Labell
 
 
 def _export(
-    method: Method,
-    objective: Objective,
-    cfg: ResolvedPretraining,
-    begun: Beginning,
-    scale: PixelScale,
-    run: RunDir,
-    start: Exported | None,
-) -> None:
-    """Writes RUN/backbone with what evaluation must know of its origin."""
+    method: Method, objective: Objective, cfg: ResolvedPretraining, begun: Beginning, scale: PixelScale, run: RunDir,
+    made: dict[str, Any],
+) -> None:  # fmt: skip
+    """Writes RUN/backbone with what evaluation must know of its origin, and with how it was ``made`` of another."""
     recorded: dict[str, Any] = {
         "objective": ", ".join(filter(None, (method.title, objective.export_note))),
         "method": method.name,
@@ -233,9 +250,8 @@ def _export(
         "transductive": cfg.data.transductive,
         "guarded": begun.guarded.about,
         **recorded_data(cfg.data, cfg.eval.data),
+        **made,
     }
-    if start:
-        recorded["started_from"] = _told_of(start, cfg.model)
     if omission := begun.guarded.omission:
         recorded["left_out"] = {"images": len(omission.images), "of": omission.total}
     if begun.facts.network.plain:

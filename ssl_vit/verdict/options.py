@@ -111,7 +111,7 @@ def _recipe(methods: tuple[Method, ...]) -> type[Comparison]:
     for method in methods:
         usual = method.recipe()
         own = type(getattr(usual, method.name))
-        left = {f.name for f in fields(usual)} - {*shared, "dry_run", method.name}
+        left = {f.name for f in fields(usual)} - {*shared, "dry_run", "continued", method.name}
         further = {f.name: getattr(usual, f.name) for f in fields(usual) if f.name in left}
         inner = [(name, type(value), field(default=value)) for name, value in further.items()]
         options = make_dataclass(f"{own.__name__}InVerdict", inner, bases=(own,), frozen=True)
