@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ssl_vit.configs import ExportRecipe
 from ssl_vit.core.errors import UserError
-from ssl_vit.runs.networks import classifier_folder, network_folder
+from ssl_vit.runs.networks import classifier_folder, find_network
 from ssl_vit.script import run_script
 
 
@@ -23,7 +23,7 @@ def check(cfg: ExportRecipe) -> None:
     if bool(cfg.backbone) == bool(cfg.classifier):
         raise UserError("name one network: --backbone RUN (vectors) or --classifier RUN (answers)")
     if cfg.backbone:
-        network_folder(cfg.backbone)
+        find_network(cfg.backbone)
     else:
         classifier_folder(cfg.classifier)
 

@@ -21,18 +21,18 @@ def main(cfg: FiguresRecipe) -> None:
     Args:
         cfg: What ``--help`` lists.
     """
-    from ssl_vit.exports.timm_folder import load_backbone
     from ssl_vit.figures.attention import save_attention
     from ssl_vit.figures.pca import save_components
     from ssl_vit.figures.positions import save_position_similarities
     from ssl_vit.figures.shown import open_shown
     from ssl_vit.models.backbone import TokenBackbone
+    from ssl_vit.released.starts import load_start
 
-    exported = load_backbone(cfg.backbone)
-    backbone, about = exported.backbone, exported.about
-    run = exported.folder.parent
+    exported = load_start(cfg.backbone)
+    about, run = exported.about, exported.folder.parent
     folder = Path(cfg.out).expanduser() if cfg.out else run / "figures"
     shown = open_shown(exported, cfg.images, cfg.figures)
+    backbone = shown.backbone
     made = [folder / "pca.png"]
     save_components(backbone, shown, made[0])
     if isinstance(backbone, TokenBackbone) and backbone.class_token:

@@ -132,7 +132,8 @@ def load_backbone(backbone: Run | str | os.PathLike[str]) -> Exported:
     Example: ``m = ssl_vit.load_backbone(run); m.backbone.forward_pooled(m.preprocess("image.png"), pool=m.pool)``
 
     Args:
-        backbone: What ``pretrain`` returned, a run's directory, or any folder that timm saved.
+        backbone: What ``pretrain`` returned, or what ``--backbone`` takes: a run's directory, a folder or file of
+            weights, a name of timm's.
 
     Returns:
         ``backbone`` (the module), ``scale`` (pixel statistics), ``pool``, ``size`` in pixels, ``about``, ``folder``,
@@ -141,9 +142,9 @@ def load_backbone(backbone: Run | str | os.PathLike[str]) -> Exported:
     Raises:
         UserError: Where there is none.
     """
-    from ssl_vit.exports.timm_folder import load_backbone as load
+    from ssl_vit.released.starts import read_start
 
-    return load(_place(backbone))
+    return read_start(_place(backbone))
 
 
 def embed(backbone: Run | Exported | str | os.PathLike[str], images: Source | None = None, **options: Any) -> Embedding:

@@ -19,7 +19,7 @@ from ssl_vit.core.started import module_of, options_of, scripts, told, usage_nam
 from ssl_vit.methods import METHODS
 from ssl_vit.methods.method import imported
 from ssl_vit.runs import lock
-from ssl_vit.runs.networks import classifier_folder, network_folder
+from ssl_vit.runs.networks import classifier_folder, find_network
 
 R = TypeVar("R")
 
@@ -100,7 +100,9 @@ def check_options(config: object) -> None:
     if facts is not None and not dry:
         raise UserError(f"--data.facts {facts} stands for images in a --dry_run; add that, or leave it out")
     if isinstance(config, BackboneRecipe) and (config.backbone or not dry):
-        network_folder(config.backbone)
+        find_network(config.backbone)
+    if weights := getattr(getattr(config, "model", None), "weights", None):
+        find_network(weights, "--model.weights")
     if isinstance(config, PredictRecipe):
         classifier_folder(config.classifier)
     check_paths(config)
@@ -113,9 +115,16 @@ def check_values(config: object) -> None:
         config: A recipe.
 
     Raises:
-        UserError: For numbers out of range, trackers that cannot be used, and a watch over training on labels.
+        UserError: For numbers out of range, trackers that cannot be used, a watch over training on labels, and weights
+            to go on from where random ones are what is compared with.
     """
     check_ranges(config)
+    weights = getattr(getattr(config, "model", None), "weights", None)
+    if weights is not None and not isinstance(config, PretrainingRecipe):
+        raise UserError(
+            f"--model.weights {weights} is for pre-training ({', '.join(METHODS)}); to train such weights on labels, "
+            "use finetune --backbone, and in a verdict --verdict.public"
+        )
     watch = getattr(getattr(config, "fit", None), "watch", None)
     if watch is not None and not isinstance(config, PretrainingRecipe):
         raise UserError(

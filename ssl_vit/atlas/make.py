@@ -11,7 +11,8 @@ from ssl_vit.atlas.page import page
 from ssl_vit.configs import AtlasRecipe
 from ssl_vit.core.files import write_atomically
 from ssl_vit.evaluation.embedding import Embedded, embed_images, in_words
-from ssl_vit.exports.timm_folder import Exported, load_backbone
+from ssl_vit.exports.timm_folder import Exported
+from ssl_vit.released.starts import load_start
 from ssl_vit.training import launch
 
 
@@ -26,7 +27,7 @@ def make_atlas(cfg: AtlasRecipe, path: Path) -> Atlas:
         UserError: For images that do not fit the network, and for a map that is not installed.
     """
     chosen_way(cfg.atlas.map, 0)  # before anything is computed
-    exported, accelerator = load_backbone(cfg.backbone), launch.join("fp32")
+    exported, accelerator = load_start(cfg.backbone), launch.join("fp32")
     launch.use_cores(accelerator, exported.size)
     began = time.monotonic()
     found = embed_images(exported, cfg.data, cfg.embed, device=accelerator.device)

@@ -7,6 +7,8 @@ from ssl_vit.configs.cli import from_dict as from_dict
 from ssl_vit.configs.cli import parse as parse
 from ssl_vit.configs.cli import to_dict as to_dict
 from ssl_vit.configs.cli import to_yaml as to_yaml
+from ssl_vit.configs.continued import ContinuedConfig as ContinuedConfig
+from ssl_vit.configs.continued import ResolvedContinued as ResolvedContinued
 from ssl_vit.configs.data import OBJECT as OBJECT
 from ssl_vit.configs.data import AugmentConfig as AugmentConfig
 from ssl_vit.configs.data import CropsConfig as CropsConfig

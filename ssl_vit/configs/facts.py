@@ -58,12 +58,22 @@ SAME_PROTOCOL = Effect(protocol=False)
 
 
 @dataclass(frozen=True)
+class Later:
+    """The option came when there were runs without it: while it is open (None), no hash knows of it."""
+
+
+LATER = Later()
+
+
+@dataclass(frozen=True)
 class Option:
     """What is declared of one option: its type without facts, where its numbers must lie, what it changes."""
 
     type: Any
     range: Range | None = None
     effect: Effect = Effect()
+    later: bool = False
+    """Whether it is left out of hashes while it is open (``Later``)."""
 
 
 @cache
@@ -76,26 +86,26 @@ def options(group: type[Any]) -> Mapping[str, Option]:
     found: dict[str, Option] = {}
     declared = _declared(group)
     for name in (field.name for field in fields(group)):
-        kind, limits, effect = declared[name]
+        kind, limits, effect, later = declared[name]
         if is_dataclass(kind):
             for key, option in options(cast("type[Any]", kind)).items():
                 found[f"{name}.{key}"] = option if effect is None else replace(option, effect=effect)
         else:
-            found[name] = Option(kind, limits, effect or Effect())
+            found[name] = Option(kind, limits, effect or Effect(), later)
     return MappingProxyType(found)
 
 
-def _declared(group: type[Any]) -> dict[str, tuple[Any, Range | None, Effect | None]]:
+def _declared(group: type[Any]) -> dict[str, tuple[Any, Range | None, Effect | None, bool]]:
     """Every field with its facts; a class that only narrows a type keeps the facts of the class above it."""
-    found: dict[str, tuple[Any, Range | None, Effect | None]] = {}
+    found: dict[str, tuple[Any, Range | None, Effect | None, bool]] = {}
     for base in reversed(group.__mro__):
         hints = get_type_hints(base, include_extras=True)
         for name in hints.keys() & inspect.get_annotations(base).keys():
-            _, limits, effect = found.get(name, (None, None, None))
+            _, limits, effect, later = found.get(name, (None, None, None, False))
             kind, *beside = get_args(hints[name]) if get_origin(hints[name]) is Annotated else [hints[name]]
             limits = next((fact for fact in beside if isinstance(fact, Range)), limits)
             effect = next((fact for fact in beside if isinstance(fact, Effect)), effect)
-            found[name] = (kind, limits, effect)
+            found[name] = (kind, limits, effect, later or LATER in beside)
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from ssl_vit.configs.facts import Range
+from ssl_vit.configs.facts import NO_EFFECT, Range
 from ssl_vit.configs.settled import OPEN, Resolved
 
 
@@ -45,6 +45,11 @@ class ModelConfig:
     args: dict[str, Any] | None = None
     """Of a model that is no plain ViT: further arguments of timm's constructor, such as '{"embed_dim": 48, "depths":
     [2, 2, 2], "num_heads": [2, 4, 8]}'. Default: those of the short name, else timm's own."""
+    weights: Annotated[str | None, NO_EFFECT] = None
+    """Weights to go on from, and with them the network: RUN, a folder that timm saved, a ViT or ViTMAE folder of
+    transformers, a file of MAE, DINO, DINOv2 or DINOv3, or a name of timm's (vit_small_patch14_dinov2.lvd142m).
+    Channels are adapted; of the options here only img_size, patch_size and pool may be given beside it. A run is known
+    by what the weights are, not by where they lie. Default: random weights."""
 
 
 @dataclass(frozen=True)

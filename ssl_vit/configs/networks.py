@@ -268,9 +268,9 @@ def check_pool(pool: str, class_token: bool, option: str = "--linear.pool") -> N
 
 def in_words(timm_name: str, args: Mapping[str, Any], size: int) -> str:
     """A network at an input of ``size`` pixels as people read it; ``args`` are those that its folder records."""
-    if "embed_dim" in args and "global_pool" in args:  # recorded of plain ViTs alone
+    if {"embed_dim", "depth", "patch_size", "global_pool"} <= args.keys():  # recorded of transformers of one width
         blocks = f"ViT of {args['depth']} blocks of width {args['embed_dim']}"
-        return f"{blocks}, patches of {args['patch_size']} px at {args['img_size']} px"
+        return f"{blocks}, patches of {args['patch_size']} px at {size} px"
     short_names = [
         f.name for f in FAMILIES.values()
         if f.timm_name == timm_name and all(args.get(key) == value for key, value in f.args.items())

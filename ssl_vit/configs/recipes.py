@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
+from ssl_vit.configs.continued import ContinuedConfig
 from ssl_vit.configs.data import AugmentConfig, DataConfig, LoadingConfig, PoolConfig, ResolvedAugment
 from ssl_vit.configs.evaluation import AtlasConfig, EmbedConfig, EvalConfig, FiguresConfig, JudgedConfig, PredictConfig
 from ssl_vit.configs.facts import NO_EFFECT, SAME_RUN, Range
@@ -31,6 +32,7 @@ class PretrainingRecipe:
     run: RunConfig = field(default_factory=RunConfig)
     data: PoolConfig = field(default_factory=PoolConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
+    continued: ContinuedConfig = field(default_factory=ContinuedConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     fit: FitConfig = field(default_factory=FitConfig)
     eval: JudgedConfig = field(default_factory=JudgedConfig)
@@ -52,8 +54,9 @@ class BackboneRecipe:
 
     BARE: ClassVar[tuple[str, ...]] = ("backbone", "eval.data.path")
     backbone: str = ""
-    """RUN, the folder of a run that trained a network, or RUN/backbone in it; any folder that timm saved serves as
-    well."""
+    """RUN, the folder of a run that trained a network, or RUN/backbone in it; any folder that timm saved, a ViT or
+    ViTMAE folder of transformers, a file of MAE, DINO, DINOv2 or DINOv3, or a name of timm's
+    (vit_small_patch14_dinov2.lvd142m). With @PIXELS behind it, another side of the input."""
 
 
 @dataclass(frozen=True)

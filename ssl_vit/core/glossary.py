@@ -30,11 +30,14 @@ WORDS = (
          "beat.", "labelled baseline|baseline|from scratch"),
     Word("budget", "The time that a verdict may take; it is planned for before anything is trained."),
     Word("canvas", "The common size that images are decoded to before crops are cut from them."),
+    Word("CKA", "How alike the vectors of two networks are for the same images, however they are turned: 1 for the "
+         "same, about 0 for unrelated ones."),
     Word("CNN", "A convolutional network, here a ResNet: what one would train if there were no Vision Transformers."),
     Word("collapse", "A failure of training without labels: all images get the same vector, and the loss looks fine.",
          "collapse|collapses|collapsed"),
     Word("DINO", "Caron et al. 2021: crops of one image have to get the same answer, from the network and from a slow "
          "average of itself."),
+    Word("drift", "How far a network's vectors have moved from those that its training began with."),
     Word("draw", "One random choice of which images have labels. Several draws show how much of a result is luck.",
          "draws?"),
     Word("effective batch", "The images of one step, over all processes and all passes that add up to it.",

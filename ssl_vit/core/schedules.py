@@ -55,3 +55,16 @@ def teacher_temperature(epoch: float, *, start: float, final: float, warmup_epoc
     if whole >= warmup_epochs:
         return final
     return start + (final - start) * min(1.0, whole / max(1.0, warmup_epochs - 1.0))
+
+
+def is_look(done: int, before: int, steps: int, percent: float) -> bool:
+    """Whether a look falls due after so many steps: at the end, and wherever another ``percent`` of all is over.
+
+    Args:
+        done: Steps taken.
+        before: Steps at the last chance to look.
+        steps: Of the whole run.
+        percent: From one look to the next, of all steps.
+    """
+    looks, earlier = (int(100 * step / (percent * steps) + 1e-9) for step in (done, before))
+    return looks > earlier or done == steps

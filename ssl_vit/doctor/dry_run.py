@@ -17,10 +17,10 @@ from ssl_vit.core.text import aligned, note
 from ssl_vit.data.decoding.formats import Format
 from ssl_vit.evaluation.labelled_run import facts_of_backbone
 from ssl_vit.evaluation.protocols.augmented import PROBES, resolve_probe
-from ssl_vit.exports.timm_folder import load_backbone
 from ssl_vit.methods import METHODS, Facts, supervised
 from ssl_vit.methods.supervised import FinetuneRecipe, SupervisedRecipe
 from ssl_vit.models.build import adapt, model_facts
+from ssl_vit.released.starts import read_start
 from ssl_vit.training.forecast import network_of, within_an_hour
 from ssl_vit.training.optim import peak_learning_rate, warmup_steps, warn_of_rate
 
@@ -110,7 +110,7 @@ def _on_backbone(config: FinetuneRecipe | LinearRecipe, found: Stated, paper: Pa
     """Fine-tuning or a probe, of the backbone that is given or the paper's."""
     size = config.model.img_size if isinstance(config, FinetuneRecipe) else None
     if config.backbone:
-        exported = load_backbone(config.backbone)
+        exported = read_start(config.backbone)
         backbone, preset = exported.backbone, exported.preset(size or exported.size)
         if isinstance(config, FinetuneRecipe):
             backbone = adapt(backbone, img_size=size, patch_size=config.model.patch_size)

@@ -17,9 +17,10 @@ from ssl_vit.data.sources.known import KnownLabels, open_known
 from ssl_vit.data.sources.opening import roots_with, same_source
 from ssl_vit.evaluation.feature_table import write_features
 from ssl_vit.evaluation.features import backbone_extractor, images_at_once
-from ssl_vit.evaluation.session import check_format
+from ssl_vit.evaluation.session import fitted
 from ssl_vit.evaluation.store import identity_of, kept_features
-from ssl_vit.exports.timm_folder import Exported, load_backbone
+from ssl_vit.exports.timm_folder import Exported
+from ssl_vit.released.starts import load_start
 from ssl_vit.training import launch
 
 
@@ -57,7 +58,7 @@ def embed_images(
     images, known = open_known(source_of(exported, asked))
     own = exported.about.get("data", {})  # decoded as the training images were, unless asked otherwise
     images = images.on_canvas(asked.canvas or own.get("canvas"), exported.size, asked.window or own.get("window"))
-    check_format(images, exported)
+    exported = fitted(images, exported)
     backbone, scale, size = exported.backbone, exported.scale, exported.size
     how = {"size": size, "pool": exported.pool}
     bf16 = (launch.auto_precision() if cfg.precision == "auto" else cfg.precision) == "bf16"
@@ -81,7 +82,7 @@ def embed_to(path: Path, cfg: EmbedRecipe) -> None:
     Raises:
         UserError: As ``embed_images``, and where there is no network.
     """
-    exported, accelerator = load_backbone(cfg.backbone), launch.join("fp32")
+    exported, accelerator = load_start(cfg.backbone), launch.join("fp32")
     launch.use_cores(accelerator, exported.size)
     main = accelerator.is_main_process
     found = embed_images(exported, cfg.data, cfg.embed, device=accelerator.device, writes=main)

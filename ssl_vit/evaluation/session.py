@@ -30,9 +30,10 @@ from ssl_vit.evaluation.features import (
 from ssl_vit.evaluation.few_label import HELD_OUT, held_out_inside, labelled_draw
 from ssl_vit.evaluation.store import identity_of, kept_features
 from ssl_vit.exports.origin import made_with, own_data
-from ssl_vit.exports.timm_folder import Exported, load_backbone, network_words
+from ssl_vit.exports.timm_folder import Exported, network_words
 from ssl_vit.leaks.guard import Omission, guard_labelled, on_leak, seen_in_pre_training
 from ssl_vit.models.backbone import Backbone
+from ssl_vit.released.starts import for_images, load_start
 from ssl_vit.runs.directory import RunDir
 from ssl_vit.runs.identity import digest, with_meaning
 from ssl_vit.runs.results import held_out_of
@@ -180,11 +181,12 @@ def open_session(
         UserError: Wrong paths, missing labels, other channels than the backbone was built for, or a metric that does
             not fit the labels.
     """
-    exported = load_backbone(backbone)
+    exported = load_start(backbone)
     data, named = own_data(exported.about, cfg.data)
     size = img_size or exported.size
     labelled, omission = labelled_for(data, replace(cfg, data=named), device)
     found = on_canvas(labelled, data.canvas, size, data.window)
+    exported = fitted(found.train, exported)
     check_format(found.test, exported)
     metric = chosen_metric(cfg.metric, found.test.kind, found.test.truth)
     if main:
@@ -208,6 +210,18 @@ def open_session(
         sys.stderr.write(told)
     path = Path(run.dir).expanduser() if run.dir else exported.folder.parent
     return Session(exported, found, RunDir(path, main), cfg, metric, seen, named, omission)
+
+
+def fitted(images: ImageSet, exported: Exported) -> Exported:
+    """Weights from elsewhere for images of other channels and bits; a network of this project is for its run's kind.
+
+    Raises:
+        UserError: For images of another kind than a run's, or that the network cannot be adapted to.
+    """
+    if "data" in exported.about:
+        check_format(images, exported)
+        return exported
+    return for_images(exported, images)
 
 
 def check_format(images: ImageSet, exported: Exported) -> None:

@@ -82,6 +82,7 @@ def model_card(
         registered=about.get("import"),
         odd=about.get("bits", 8) != 8 or channels not in (1, 3),
         form=form,
+        begins=_begins_with(about),
         training=_training(about, options, run),
         results=_section(config, run, weights, judged),
     )
@@ -147,6 +148,13 @@ def _trains(result: Result) -> bool:
     """Whether the run that wrote a result trained the network it is about."""
     protocol = by_method(result.method)
     return result.method == "supervised" or (protocol is not None and protocol.use == "train")
+
+
+def _begins_with(about: dict[str, Any]) -> str | None:
+    """Whose weights these are or went on from, where they were made elsewhere."""
+    start = about.get("started_from") or {"weights": about.get("public"), "layout": about.get("layout")}
+    layout = f" ({start['layout']})" if start.get("layout") else ""
+    return start["weights"] and f"{_last(start['weights'])}{layout}"
 
 
 def _training(about: dict[str, Any], options: dict[str, Any], run: Path | None) -> dict[str, str]:

@@ -21,7 +21,7 @@ from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically
 from ssl_vit.exports.card import model_card, read_config
 from ssl_vit.exports.classifier import load_classifier
-from ssl_vit.exports.timm_folder import load_backbone
+from ssl_vit.released.starts import load_start
 from ssl_vit.runs.networks import weights_hash
 
 CLOSE = 1e-5
@@ -54,7 +54,7 @@ def export(cfg: ExportRecipe) -> Path:
         trained = load_classifier(cfg.classifier)
         exported, expected = trained.exported, trained.net.eval()
     else:
-        exported = load_backbone(cfg.backbone)
+        exported = load_start(cfg.backbone)
         expected = partial(exported.backbone.eval().forward_pooled, pool=exported.pool)
     run = exported.folder.parent
     out = Path(cfg.out).expanduser() if cfg.out else run / f"export-{cfg.format}"

@@ -146,7 +146,8 @@ def _looked_into(gallery: _Gallery, key: str, start: Start) -> Iterator[Entry]:
     chosen = spread_over_classes(test.truth, _LOOKED_INTO)
     batch, _ = chosen_images(test, chosen, next(backbone.parameters()).device)
     words = f"{start.name}: {len(batch.index)} of {len(test):,} test images at {exported.size} px"
-    shown = Shown(eval_images(batch, exported.scale, exported.size, torch.float32), exported.scale, words)
+    pixels = eval_images(batch, exported.scale, exported.size, torch.float32)
+    shown = Shown(pixels, exported.scale, words, backbone)
     if isinstance(backbone, TokenBackbone) and backbone.class_token:
         path = gallery.path(key, "attention")
         save_attention(backbone, shown, path)

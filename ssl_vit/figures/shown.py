@@ -15,7 +15,7 @@ from ssl_vit.core.errors import UserError
 from ssl_vit.data.loading.loader import some_images
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.data.sources.opening import open_images, same_source
-from ssl_vit.evaluation.session import check_format
+from ssl_vit.evaluation.session import fitted
 from ssl_vit.exports.timm_folder import Exported
 from ssl_vit.models.backbone import Backbone, TokenBackbone
 from ssl_vit.views.evaluation import eval_images
@@ -29,6 +29,8 @@ class Shown(NamedTuple):
     scale: PixelScale
     words: str
     """How many of which images at which size."""
+    backbone: Backbone
+    """What sees them, for as many channels as they have."""
 
 
 def open_shown(exported: Exported, given: str | None, cfg: FiguresConfig) -> Shown:
@@ -69,13 +71,13 @@ def open_shown(exported: Exported, given: str | None, cfg: FiguresConfig) -> Sho
         ) from error
     # A larger input sees more of an image of which windows are cut.
     images = images.on_canvas(own.canvas, size, max(own.window, size) if own.window else None)
-    check_format(images, exported)
+    exported = fitted(images, exported)
     batch, unreadable = some_images(images, cfg.count, torch.device("cpu"))
     for reason in unreadable:
         sys.stderr.write(f"warning: {reason}; it is left out\n")
     name = Path(images.name).name or images.name
     words = f"{len(batch.index)} of {len(images):,} images of {name} at {size} px"
-    return Shown(eval_images(batch, exported.scale, size, torch.float32), exported.scale, words)
+    return Shown(eval_images(batch, exported.scale, size, torch.float32), exported.scale, words, exported.backbone)
 
 
 def network(backbone: Backbone, rows: int, columns: int) -> str:

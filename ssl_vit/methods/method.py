@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Literal, NamedTuple, TypeVar
 
+from ssl_vit.configs.continued import ResolvedContinued, lowered_downwards, resolve_continued
 from ssl_vit.configs.fit import ResolvedFit, ResolvedOptim
 from ssl_vit.configs.model import ResolvedModel
 from ssl_vit.configs.networks import ModelFacts, Needs
@@ -28,6 +29,8 @@ class Facts(NamedTuple):
     """Default sizes of the network, and whether it is a plain ViT."""
     kind: str = "class"
     """What labels are, where there are any (``data.targets.Kind``)."""
+    started: bool = False
+    """Whether pre-training begins with a network's weights."""
 
     @property
     def width(self) -> int:
@@ -130,12 +133,17 @@ def settle_recipe(
     """A recipe without open values: network, rate, length and batch by the rule of every method, ``groups`` its own."""
     epochs = float(min(own.epochs[1], max(own.epochs[0], round(own.images / facts.images))))
     batch = batch_for(facts.images, own.batch)
+    optim = fill(ResolvedOptim, cfg.optim, base_lr=own.base_lr)
+    continued = resolve_continued(cfg.continued, facts.started)
+    if isinstance(continued, ResolvedContinued):
+        epochs, optim = max(1.0, continued.length * epochs), lowered_downwards(optim)
     return settle(
         kind,
         cfg,
         preset=preset.name,
         model=facts.model,
-        optim=fill(ResolvedOptim, cfg.optim, base_lr=own.base_lr),
+        optim=optim,
+        continued=continued,
         fit=fill(ResolvedFit, cfg.fit, epochs=epochs, batch_size=batch, min_steps=0),
         **groups,
     )

@@ -13,6 +13,7 @@ import timm
 import torch
 from timm.layers.attention import Attention
 from timm.layers.patch_embed import PatchEmbed, resample_patch_embed
+from timm.models import adapt_input_conv
 from timm.models.vision_transformer import Block, VisionTransformer
 
 from ssl_vit.configs import ModelConfig, ResolvedModel
@@ -264,22 +265,29 @@ def check_shape(cfg: ModelConfig) -> None:
         raise UserError(f"--model.positions factorised needs an even --model.width, got {width}")
 
 
-def adapt(backbone: Backbone, *, img_size: int | None = None, patch_size: int | None = None) -> Backbone:
-    """The same network for another input or patch size: what fine-tuning on larger images starts from.
+def adapt(
+    backbone: Backbone, *, img_size: int | None = None, patch_size: int | None = None, channels: int | None = None
+) -> Backbone:
+    """The same network for another input or patch size, or other channels: what training on other images starts from.
 
     Positions are interpolated to the new grid (ViT, section 3.2) while rows of class and register tokens stay. The
     patch projection is multiplied by the pseudo-inverse of the resizing of patches (Beyer et al. 2023, "FlexiViT",
     section 3.4), so that an enlarged patch gives the token of the original one. A model that is no plain ViT reads
-    images of another size as it is, or not at all.
+    images of another size as it is, or not at all. Channels follow timm's rule: for one, the weights of the first layer
+    are added up; for other numbers they are repeated in turn, times old over new.
 
     Args:
         backbone: Left as it is; it comes back where nothing changes.
         img_size: Side of the input in pixels; None for the backbone's own.
         patch_size: Side of a patch in pixels; None for the backbone's own.
+        channels: C of the images; None for the backbone's own.
 
     Raises:
-        UserError: When the image size is no multiple of the patch size, or cannot be read, or there are no patches.
+        UserError: When the image size is no multiple of the patch size, or cannot be read, or there are no patches, or
+            timm's rule does not fit the first layer.
     """
+    if channels is not None and channels != backbone.channels:
+        backbone = _with_channels(backbone, channels)
     name, size = backbone.architecture, img_size or backbone.img_size
     if not isinstance(backbone, ViTBackbone):
         if patch_size is not None:
@@ -303,4 +311,21 @@ def adapt(backbone: Backbone, *, img_size: int | None = None, patch_size: int | 
     if "pos_embed" in state:
         state["pos_embed"] = resample(state["pos_embed"], backbone.grid, new.grid, prefix=backbone.embedded_prefix)
     new.load_timm_state(state)
+    return new
+
+
+def _with_channels(backbone: Backbone, channels: int) -> Backbone:
+    """The same network with another first layer."""
+    name, state = backbone.architecture, dict(backbone.timm_state())
+    cfg: Any = getattr(_on_meta(name, {}), "pretrained_cfg", {})
+    first = f"{cfg.get('first_conv')}.weight"
+    new = make_backbone(name, {**backbone.model_args, "in_chans": channels}, img_size=backbone.img_size)
+    try:
+        state[first] = adapt_input_conv(channels, state[first], base_chans=backbone.channels)
+        new.load_timm_state(state)
+    except (KeyError, NotImplementedError, RuntimeError) as error:
+        raise UserError(
+            f"{name} reads {backbone.channels} channel(s), and its first layer cannot be adapted to {channels}; use "
+            "another network, or images of that kind"
+        ) from error
     return new

@@ -49,6 +49,8 @@ class ViTBackbone(TokenBackbone):
         self.embed_dim = vit.embed_dim
         self.depth = len(vit.blocks)
         self.channels = vit.patch_embed.proj.in_channels
+        blocks: Any = vit.blocks
+        self.heads = int(blocks[0].attn.num_heads)
         self.patch_size = vit.patch_embed.proj.kernel_size[0]
         self.img_size = int(vit.patch_embed.img_size[0])
         self.grid: tuple[int, int] = vit.patch_embed.grid_size

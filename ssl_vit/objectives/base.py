@@ -66,6 +66,10 @@ class Objective(nn.Module, ABC):
         """The backbone that evaluation loads: where nothing else is said, what is called ``backbone``."""
         return cast(Backbone, self.backbone)
 
+    def trunk(self) -> Backbone:
+        """The backbone that gradients reach: the exported one, where nothing else is said."""
+        return self.exported()
+
     def layer_id(self, name: str) -> int:
         """Depth of a parameter for layer-wise learning-rate decay; the largest id keeps the full rate."""
         return 0

@@ -101,6 +101,10 @@ class DINO(Objective):
         """The backbone of the teacher, or of the student where that was asked for."""
         return (self.student if self.cfg.export == "student" else self.teacher).backbone
 
+    def trunk(self) -> Backbone:
+        """The student's, also where the teacher's is exported."""
+        return self.student.backbone
+
     def momentum(self, clock: Clock) -> float:
         """Share of its weights that the teacher keeps after this step: a cosine to 1 (section 3.1)."""
         base = base_momentum(self.batch_size, clock.total_steps) if self.cfg.momentum is None else self.cfg.momentum

@@ -174,4 +174,8 @@ def _check_same(path: Path, values: dict[str, Any], recipe: type[Any], fingerpri
     if environment.exists():
         made_of = json.loads(environment.read_text()).get("data_fingerprint")
         if made_of not in (None, fingerprint):
-            raise UserError(f"--run.dir {path} holds a run on other images (they have changed); name another folder")
+            same_images = (
+                str(made_of).rpartition("-")[2] == fingerprint.rpartition("-")[2]
+            )  # what is before are weights
+            other = "from other weights" if same_images else "on other images"
+            raise UserError(f"--run.dir {path} holds a run {other} (they have changed); name another folder")

@@ -9,7 +9,7 @@ from copy import deepcopy
 from typing import Any, cast
 
 from ssl_vit.configs import flat
-from ssl_vit.configs.facts import options
+from ssl_vit.configs.facts import Option, options
 from ssl_vit.methods import known_recipes
 
 
@@ -28,19 +28,23 @@ def remove(tree: dict[str, Any], dotted: str) -> None:
 
 def identity(config: dict[str, Any], recipe: type[Any]) -> dict[str, Any]:
     """The part of a config, as it stands in config.yaml of a recipe of that class, that changes results."""
-    return _without(config, (name for name, option in options(recipe).items() if not option.effect.run))
+    return _without(config, ((name, option, option.effect.run) for name, option in options(recipe).items()))
 
 
 def with_meaning(config: dict[str, Any]) -> dict[str, Any]:
     """The part of a config, or of some groups of one or several, that gives a number its meaning."""
     known = (item for recipe in known_recipes() for item in options(recipe).items())
-    return _without(config, (name for name, option in known if not option.effect.protocol))
+    return _without(config, ((name, option, option.effect.protocol) for name, option in known))
 
 
-def _without(config: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    copy = deepcopy(config)
-    for name in names:
-        remove(copy, name)
+def _without(config: dict[str, Any], known: Iterable[tuple[str, Option, bool]]) -> dict[str, Any]:
+    """A copy without options that do not count, and without later ones that are open, as is their group."""
+    copy, given = deepcopy(config), flat(config)
+    for name, option, counts in known:
+        if not counts or (option.later and given.get(name) is None):
+            remove(copy, name)
+            if option.later and copy.get(group := name.partition(".")[0]) == {}:
+                del copy[group]
     return copy
 
 

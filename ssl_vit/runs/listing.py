@@ -18,7 +18,7 @@ from ssl_vit.configs.metrics import METRICS, shown
 from ssl_vit.configs.networks import NETWORKS
 from ssl_vit.core.signals import REQUEUE
 from ssl_vit.runs import lock
-from ssl_vit.runs.networks import FILES
+from ssl_vit.runs.networks import FILES, RELEASED
 
 State = Literal["running", "done", "stopped", "crashed", "waiting"]
 DEPTH = 4
@@ -89,6 +89,8 @@ def find(folder: Path) -> Iterator[Run | Unread]:
     if (folder / "sweep.json").exists():
         folder = folder / "runs"
     for place in _folders(folder):
+        if place.name == RELEASED:  # weights from elsewhere
+            continue
         found = list(_below(place, DEPTH))
         yield from found or [Unread(place, "holds no run (no config.yaml)")]
 
@@ -144,10 +146,14 @@ def _read(path: Path) -> Run:
     given = flat(config)
     last = last_line(path / "metrics.jsonl")
     step, steps = int(last.get("step", 0)), _whole(given, last)
+    passed = (about.get("drift") or {}).get("passed")
+    if passed:  # the alarm has ended it there
+        steps = passed["step"]
     saved = max(
         (int(file.stem[5:]) for file in path.glob("checkpoints/step_*.pt") if file.stem[5:].isdigit()), default=0
     )
     state, told = _state(path, method, holder, step, saved, steps)
+    told += " (ended by its drift alarm)" if passed and state == "done" else ""
     files = [file for name in ("metrics.jsonl", "environment.json") if (file := path / name).exists()]
     return Run(
         path, method, _data(path, given), _network(given), state, told, step, saved, steps, _knn(path),

@@ -3,39 +3,99 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.core.files import sha256
 
 FILES = ("config.json", "model.safetensors")
 """What timm saves of a network."""
+RELEASED = "released"
+"""Below runs/: weights from elsewhere as folders that timm loads, with their results."""
+ENDINGS = (".pth", ".pt", ".bin", ".safetensors")
+"""Of files of weights."""
+_NAMED = re.compile(r"[a-z0-9_]+\.(?!(pth|bin|safetensors)$)[a-z0-9_]+")
+"""How timm writes names of weights: model and tag, of which pt is one."""
+_SIZED = re.compile(r"(.+)@(\d{1,4})")
 
 
-def network_folder(given: str) -> Path:
+class Place(NamedTuple):
+    """Where a network lies, and in which layout."""
+
+    kind: Literal["timm folder", "file", "transformers", "timm name"]
+    path: Path
+    size: int | None
+    """Side of the input in pixels, where it was asked for behind the name."""
+
+    @property
+    def name(self) -> str:
+        """timm's, of weights that it knows; else empty."""
+        return self.path.name if self.kind == "timm name" else ""
+
+
+def find_network(given: str, option: str = "--backbone") -> Place:
+    """What an option names: RUN, a folder, a file of weights or a name of timm's, each perhaps with @PIXELS behind it.
+
+    Args:
+        given: As typed.
+        option: Which option.
+
+    Raises:
+        UserError: Where there is none. Whether timm knows a name, and what a file holds, is not looked at.
+    """
+    sized = None if Path(given).expanduser().exists() else _SIZED.fullmatch(given)
+    name, size = (sized[1], int(sized[2])) if sized else (given, None)
+    place = Path(name).expanduser()
+    if place.is_file():
+        if place.suffix not in ENDINGS:
+            raise UserError(
+                f"{option} {given} is no exported network and no file of weights ({' '.join(ENDINGS)}); give RUN"
+            )
+        return Place("file", place, size)
+    if name.strip() and _of_transformers(place):
+        return Place("transformers", place, size)
+    if _NAMED.fullmatch(name) and not place.exists():
+        return Place("timm name", place, size)
+    return Place("timm folder", network_folder(name, option), size)
+
+
+def _of_transformers(folder: Path) -> bool:
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        return "model_type" in config and "architecture" not in config
+    except (OSError, ValueError, TypeError):
+        return False
+
+
+def network_folder(given: str, option: str = "--backbone") -> Path:
     """The folder that holds a network: RUN/backbone for RUN and for itself, and any folder that timm saved.
 
     Args:
-        given: ``--backbone``.
+        given: As typed.
+        option: Which option.
 
     Raises:
         UserError: Where there is none.
     """
     if not given.strip():
-        raise UserError("--backbone is missing; give RUN, the folder of a pre-training run, or RUN/backbone in it")
+        raise UserError(f"{option} is missing; give RUN, the folder of a pre-training run, or RUN/backbone in it")
     place = Path(given).expanduser()
     if not place.exists():
         runs = [p.parent.name for p in place.parent.glob("*/backbone")]
         close = did_you_mean(place.name, runs)
-        raise UserError(f"--backbone {given} does not exist; give RUN, the folder of a pre-training run{close}")
+        tagged = "; timm's weights are named with their tag, as vit_small_patch14_dinov2.lvd142m"
+        close = close or (tagged if re.fullmatch(r"[a-z]\w*[0-9_]\w*", given) else "")
+        raise UserError(f"{option} {given} does not exist; give RUN, the folder of a pre-training run{close}")
     for folder in (place / "backbone", place):
         if all((folder / file).is_file() for file in FILES):
             return folder
     if (place / "config.yaml").exists():
-        raise UserError(f"--backbone {given} holds no network: the run there has not finished; start it again")
+        raise UserError(f"{option} {given} holds no network: the run there has not finished; start it again")
     runs = sorted(p.parent.name for p in place.glob("*/backbone")) if place.is_dir() else []
     named = f"; it holds the runs {', '.join(runs[:5])}: name one of them" if runs else ""
-    raise UserError(f"--backbone {given} is no exported network: it holds no {' and '.join(FILES)}{named}")
+    raise UserError(f"{option} {given} is no exported network: it holds no {' and '.join(FILES)}{named}")
 
 
 def weights_hash(folder: Path) -> str:

@@ -124,10 +124,12 @@ def one(run: Run) -> str:
     last, speed = last_line(run.path / "metrics.jsonl"), last_line(run.path / "timing.jsonl")
     trained = [f"loss {last['loss']:.4g}"] if isinstance(last.get("loss"), float) else []
     trained += [f"{speed['images_per_second']:,.0f} images/s"] if speed.get("images_per_second") else []
+    started: dict[str, Any] = run.about.get("started_from") or {}
     facts = [
         ("run", str(run.path)),
         ("state", run.told),
         ("trains", f"{run.method}: {run.network}; images {run.data} ({run.about.get('data_fingerprint', '-')})"),
+        ("went on from", str(started.get("weights", ""))),
         ("last line", ", ".join(trained)),
         ("command", str(run.about.get("command", "-"))),
         ("made with", f"ssl_vit {versions.get('ssl_vit', '-')}{commit}, torch {versions.get('torch', '-')}, "

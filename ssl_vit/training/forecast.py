@@ -27,6 +27,7 @@ from ssl_vit.methods import Facts, Method
 from ssl_vit.methods.method import imported
 from ssl_vit.models.build import build_backbone, check_shape, model_facts
 from ssl_vit.objectives.base import Built
+from ssl_vit.released.starts import network_of_weights, started_backbone
 from ssl_vit.training.metering import try_pass
 
 HOUR = 3600.0
@@ -69,6 +70,9 @@ def network_of(method: Method, asked: PretrainingRecipe, images: int, side: int)
         images: How many.
         side: Median short side of the images, or of a window, in pixels.
     """
+    if asked.model.weights is not None:
+        shape, model = network_of_weights(asked.model, method.needs)
+        return Facts(images, model, shape, started=True), presets.preset_for(asked.preset, model.img_size)
     shape = model_facts(*networks.wanted(asked.model, side, asked.preset), needs=method.needs)
     model = networks.resolve_model(asked.model, side, shape, asked.preset, method.positions)
     check_shape(model)
@@ -102,7 +106,8 @@ def build_for(method: Method, cfg: ResolvedPretraining, form: Format) -> Built:
     """
     scale = PixelScale((0.5,) * form.channels, (0.25,) * form.channels, form.bits)
     with torch.random.fork_rng(devices=[]):
-        return imported(method.build)(cfg, build_backbone(cfg.model, form.channels), scale, torch.float32)
+        build = started_backbone if cfg.model.weights else build_backbone
+        return imported(method.build)(cfg, build(cfg.model, form.channels), scale, torch.float32)
 
 
 def numbers_of(inputs: dict[str, torch.Tensor]) -> float:
@@ -152,7 +157,9 @@ def within_an_hour(method: Method, asked: PretrainingRecipe, images: int, side: 
         side: Median short side of the images, or of a window, in pixels.
         form: Channels and bits of the images.
     """
-    named = any(getattr(asked.model, name) is not None for name in ("name", "width", "depth", "heads", "args"))
+    named = any(
+        getattr(asked.model, name) is not None for name in ("name", "width", "depth", "heads", "args", "weights")
+    )
     long = asked.fit.epochs is not None or asked.fit.min_steps is not None
     if asked.preset is not None or (named and long):
         return Fitted(asked, "")
@@ -214,6 +221,8 @@ def lighter_networks(method: Method, cfg: ResolvedPretraining, side: int, form: 
         side: Median short side of the images, or of a window, in pixels.
         form: Channels and bits of the images.
     """
+    if cfg.model.weights:  # they are of one network
+        return {}
     model, own = cfg.model, count(method, cfg, form).operations
     below = [network.name for network in NETWORKS.values() if model.width and network.width < model.width]
     found: dict[str, float] = {}

@@ -15,11 +15,13 @@ from accelerate import Accelerator
 from ssl_vit.configs import ResolvedFit, ResolvedOptim
 from ssl_vit.core.dist import gather_rows
 from ssl_vit.core.errors import Collapsed, UserError
+from ssl_vit.core.schedules import is_look
 from ssl_vit.data.loading.loader import Batch, Loader
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.objectives.base import Clock, Objective
 from ssl_vit.runs.directory import RunDir
 from ssl_vit.training.checkpoint import load_checkpoint, save_checkpoint
+from ssl_vit.training.continuing import Continuing
 from ssl_vit.training.forecast import Forecast, none_lighter
 from ssl_vit.training.health import Health
 from ssl_vit.training.launch import count_steps
@@ -50,6 +52,7 @@ def fit(
     health: Health | None = None,
     watch: Callable[[Backbone], dict[str, float]] | None = None,
     lighter: Callable[[], dict[str, float]] = none_lighter,
+    continuing: Continuing | None = None,
 ) -> None:
     """Trains an objective; continues where the run directory's newest checkpoint ends.
 
@@ -65,6 +68,7 @@ def fit(
         health: Looks at features now and then; None for a backbone that is not trained.
         watch: Says what the features are worth, where ``is_watched``; only the main process asks it, the others wait.
         lighter: Other networks and their share of the time, for the forecast of a long run.
+        continuing: Of a run that begins with weights, which the objective holds; None for any other.
 
     Raises:
         UserError: When the loss stops being a number, or the run is already longer than asked for.
@@ -72,10 +76,13 @@ def fit(
     steps = count_steps(fit, loader)
     rates = partial(learning_rate, optim, peak_learning_rate(optim, loader.batch_size), loader.steps_per_epoch)
     rates(0, steps)  # a warm-up that is too long is told before anything is prepared
-    stepper = Stepper(objective, fit=fit, optim=optim, accelerator=accelerator)
+    stepper = Stepper(objective, fit=fit, optim=optim, accelerator=accelerator, continuing=continuing)
+    drift = None if continuing is None else continuing.drift
+    if drift is not None:
+        drift.begin(objective.exported())
     done = _resume(stepper, accelerator, run, steps, rates)
     objective.train()
-    if done == steps:
+    if done == steps or (drift is not None and drift.passed is not None):
         return
     main, alone = accelerator.is_main_process, accelerator.num_processes == 1
     profile = StepProfile(run.path / "profile", accelerator.device) if fit.profile and main else None
@@ -117,16 +124,19 @@ def fit(
                 observed = objective.observed()
                 if health is not None and main and health.is_due(clock):
                     observed |= health.look(objective.exported())
+                if drift is not None and drift.is_due(step + 1, steps):
+                    observed |= drift.look(objective.exported(), step + 1)
+                over = step + 1 == steps or (drift is not None and drift.passed is not None)
                 log.note(step + 1, logged, observed)
                 if profile is not None:
                     profile.end_step()
                 done = step + 1
-                if done % fit.log_every == 0 or done == steps:
+                if done % fit.log_every == 0 or over:
                     log.begin_line(done, rate, logged, watched() if is_watched(done, steps, fit) else {})
                 every = fit.checkpoint_steps is not None and done % fit.checkpoint_steps == 0
                 due = time.monotonic() - saved_time > 60 * fit.checkpoint_minutes
                 reason, wish = objective.stop_reason(), stop.heard()
-                everybody = every or done == steps or (reason or wish) is not None  # the same on every process
+                everybody = every or over or (reason or wish) is not None  # the same on every process
                 if everybody or (main and due):
                     sound = log.is_sound(stepper.trained, everybody)
                     if not sound and (everybody or alone):
@@ -137,7 +147,9 @@ def fit(
                     saved_time = time.monotonic()
                 if reason:
                     raise Collapsed(f"{reason} (step {done:,} is saved)")
-                if wish and done < steps:
+                if over:
+                    break
+                if wish:
                     leave(wish, done, main)
     except RuntimeError as error:
         if not out_of_memory(error):
@@ -159,9 +171,7 @@ def is_watched(done: int, steps: int, fit: ResolvedFit) -> bool:
 
     It is the first line at or after every ``watch_percent``, and the last.
     """
-    before = (done - 1) // fit.log_every * fit.log_every
-    looks, earlier = (int(100 * step / (fit.watch_percent * steps) + 1e-9) for step in (done, before))
-    return looks > earlier or done == steps
+    return is_look(done, (done - 1) // fit.log_every * fit.log_every, steps, fit.watch_percent)
 
 
 def _measured(
@@ -183,6 +193,8 @@ def _measured(
 def _save(run: RunDir, step: int, steps: int, stepper: Stepper) -> None:
     own, optimizer = stepper.objective.state_dict(), stepper.optimizer.state_dict()
     state = {"objective": own, "optimizer": optimizer, "total_steps": steps}
+    if stepper.continuing is not None:
+        state["drift"] = stepper.continuing.drift.state()
     if stepper.accelerator.scaler is not None:
         state |= {"scaler": stepper.accelerator.scaler.state_dict(), "skipped_steps": int(stepper.skipped)}
     save_checkpoint(run.path / "checkpoints", step, state, stepper.fit.keep_checkpoints)
@@ -202,13 +214,19 @@ def _resume(
     if state is not None:
         stepper.objective.load_state_dict(state["objective"])
         restore(stepper.optimizer, state["optimizer"])
+        if stepper.continuing is not None:
+            stepper.continuing.drift.load(state["drift"])
         if accelerator.scaler is not None and "scaler" in state:
             accelerator.scaler.load_state_dict(state["scaler"])
             stepper.skipped = cast(int, state.get("skipped_steps", 0))
         if accelerator.is_main_process:
-            what = "is already complete" if done == steps else f"continues after step {done:,} of {steps:,}"
+            ended = stepper.continuing is not None and stepper.continuing.drift.passed is not None
+            over = done == steps or ended
+            what = "is already complete" if over else f"continues after step {done:,} of {steps:,}"
             before = cast(int, state.get("total_steps", steps))
-            if before != steps and done == steps:
+            if ended:
+                what += f": its drift alarm ended it after step {done:,}"
+            elif before != steps and over:
                 what += f", though its learning rate follows a schedule of {before:,} steps"
             elif before != steps:
                 what += (
@@ -216,7 +234,7 @@ def _resume(
                     f"{rates(done - 1, before):.3g} at the last step, {rates(done, steps):.3g} at the next; so does "
                     "everything else that is scheduled"
                 )
-            if (run.backbone / "config.json").exists() and done < steps:
+            if (run.backbone / "config.json").exists() and not over:
                 what += "; the backbone will be replaced"
             print(f"the run in {run.path} {what}", flush=True)
     if len(set(gather_rows(torch.tensor([done], device=accelerator.device)).tolist())) > 1:

@@ -106,7 +106,7 @@ def clip_each(parameters: Iterable[nn.Parameter], largest: float) -> None:
 
 def make_optimizer(groups: list[dict[str, Any]], cfg: ResolvedOptim) -> torch.optim.Optimizer:
     """The optimiser that ``--optim.name`` says; learning rates are set by the loop before every step."""
-    clean = [{k: v for k, v in g.items() if k not in ("names", "decays")} for g in groups]
+    clean = [{k: v for k, v in g.items() if k not in ("names", "decays", "held")} for g in groups]
     match cfg.name:
         case "adamw":
             fused = clean[0]["params"][0].dtype in (torch.float32, torch.float64)

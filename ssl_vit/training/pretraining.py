@@ -18,6 +18,8 @@ from ssl_vit.configs import (
     ModelConfig,
     PretrainingRecipe,
     ResolvedAugment,
+    ResolvedContinued,
+    ResolvedModel,
     ResolvedPretraining,
     networks,
     presets,
@@ -33,7 +35,7 @@ from ssl_vit.data.scale import PixelScale, measure_scale
 from ssl_vit.data.sources.opening import Labelled, labels_here, open_pool
 from ssl_vit.data.sources.told import label_lines, print_lines, unnamed_table
 from ssl_vit.exports.origin import recorded_data
-from ssl_vit.exports.timm_folder import export_backbone
+from ssl_vit.exports.timm_folder import Exported, export_backbone
 from ssl_vit.leaks.guard import Guarded, guard_pool
 from ssl_vit.methods import Facts, Method
 from ssl_vit.methods.method import imported
@@ -41,8 +43,11 @@ from ssl_vit.models.batchnorm import takes_batch_statistics
 from ssl_vit.models.build import build_backbone, model_facts
 from ssl_vit.models.families import ours
 from ssl_vit.objectives.base import Built, Objective
+from ssl_vit.released.starts import for_images, layout_of, network_of_weights, read_start
 from ssl_vit.runs.directory import RunDir, open_run
 from ssl_vit.training import launch, loop
+from ssl_vit.training.continuing import Continuing
+from ssl_vit.training.drift import Drift
 from ssl_vit.training.forecast import lighter_networks, network_of, within_an_hour
 from ssl_vit.training.health import Health
 from ssl_vit.training.trackers import follow
@@ -79,6 +84,9 @@ class Beginning(NamedTuple):
 def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
     """Images in, RUN/backbone out, by an entry of ``methods.METHODS``; continues where an earlier start ended.
 
+    Where weights that it goes on from (``--model.weights``) drift too far while they are trained (``training.drift``),
+    the run ends there, and what is exported is the best-known state before.
+
     UserError for options, images and networks that do not go together.
     """
     begun = _begin(method, asked)
@@ -89,12 +97,17 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
     watched = imported("ssl_vit.evaluation.watching:open_watch")(cfg, begun.pool.form) if cfg.fit.watch else None
     pool = begun.pool.on_canvas(cfg.data.canvas, size, cfg.data.window)
     crops = _crops(method, cfg, pool)
-    scale = measure_scale(pool)
-    backbone = build_backbone(cfg.model, pool.form.channels)
+    start = _start(cfg.model, pool)
+    scale = start.scale if start else measure_scale(pool)
+    backbone = start.backbone if start else build_backbone(cfg.model, pool.form.channels)
     dtype = launch.DTYPES.get(cfg.fit.precision, torch.float32)
     built: Built = imported(method.build)(cfg, backbone, scale, dtype)
     objective = built.objective
     taken = takes_batch_statistics(backbone) or objective.batch_statistics
+    continuing = None
+    if isinstance(cfg.continued, ResolvedContinued):
+        micro = launch.micro_batch_size(cfg.fit, accelerator.num_processes)
+        continuing = Continuing(objective, cfg.continued, Drift(cfg.continued, pool, scale, cfg.model.pool, micro))
     cfg = replace(cfg, fit=launch.with_statistics(cfg.fit, accelerator.num_processes, taken))
     loader = Loader(
         pool, batch_size=cfg.fit.batch_size, micro_batch=launch.micro_batch_size(cfg.fit, accelerator.num_processes),
@@ -102,19 +115,25 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
         repeats=getattr(getattr(cfg, "augment", None), "repeats", 1),
     )  # fmt: skip
     launch.use_cores(accelerator, size)
+    made_of = [*([start.weights_hash] if start else []), begun.pool.fingerprint]
     run = open_run(
-        method.name, cfg, data=cfg.data.path, fingerprint=begun.pool.fingerprint,
+        method.name, cfg, data=cfg.data.path, fingerprint="-".join(made_of),
         writes=accelerator.is_main_process, accelerator=launch.describe(accelerator),
     )  # fmt: skip
     follow(run, cfg)
     if accelerator.is_main_process:
         if begun.guarded.omission:
             begun.guarded.omission.write(run.path)
+        if start and run.about is not None:
+            run.about["started_from"] = _told_of(start, cfg.model)
         _warn(method, built, cfg, begun.judged)
         print_lines(_first_lines(begun, cfg))
     sees = f"{begun.note}; preset {cfg.preset}, {built.sees}"
     launch.summarise(objective, loader, cfg.fit, cfg.optim, sees, accelerator)
-    words = objective.describe(launch.count_steps(cfg.fit, loader))
+    steps = launch.count_steps(cfg.fit, loader)
+    words = objective.describe(steps)
+    if continuing is not None:
+        words = "\n".join(filter(None, (words, continuing.describe(steps, cfg.optim.layer_decay))))
     watch = None if watched is None else watched(scale)
     if watch is not None:
         words = "\n".join(filter(None, (words, watch.describe(cfg.fit.watch_percent))))
@@ -122,16 +141,25 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
         print(words, flush=True)
     loop.fit(
         objective, loader, built.view, fit=cfg.fit, optim=cfg.optim, run=run, accelerator=accelerator, seed=cfg.seed,
-        health=Health(loader, scale, cfg.model.pool), watch=watch,
+        health=Health(loader, scale, cfg.model.pool), watch=watch, continuing=continuing,
         lighter=partial(lighter_networks, method, cfg, begun.side, pool.form),
     )  # fmt: skip
+    drift = None if continuing is None else continuing.drift
     if accelerator.is_main_process:
-        _export(method, objective, cfg, begun, scale, run)
+        made: dict[str, Any] = {}
+        if start is not None:
+            made["started_from"] = _told_of(start, cfg.model)
+        if drift is not None:
+            drift.leave(objective.exported())
+            made["continued"] = drift.record()
+            run.record("drift", drift.record())
+            print(drift.words(), flush=True)
+        _export(method, objective, cfg, begun, scale, run, made)
         seen = ""
-        if method.picture:
+        if method.picture and (drift is None or drift.passed is None):  # its other parts are of a later step
             path = run.path / "figures" / f"{method.picture.partition(':')[0].rpartition('.')[2]}.png"
             imported(method.picture)(objective, loader.images, scale, path, cfg)  # plotting takes time to import
-            run.show(path, launch.count_steps(cfg.fit, loader))
+            run.show(path, steps)
             seen = f"Picture: {path}   "
         print(_what_next(cfg, begun, run, seen))
     return run
@@ -139,7 +167,9 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
 
 def _begin(method: Method, cfg: PretrainingRecipe) -> Beginning:
     """Joins the other processes, opens the images and chooses the network; a wrong model name comes before data."""
-    if cfg.model.name is not None:
+    if cfg.model.weights is not None:
+        network_of_weights(cfg.model, method.needs)
+    elif cfg.model.name is not None:
         model_facts(*networks.wanted(cfg.model), needs=method.needs)
     accelerator = launch.join(cfg.fit.precision, cfg.seed)
     pool, note = open_pool(cfg.data, cfg.eval.data)
@@ -150,12 +180,26 @@ def _begin(method: Method, cfg: PretrainingRecipe) -> Beginning:
         if judged is None and cfg.eval.data.path is None and (hint := unnamed_table(pool)):
             say_once(hint)
     side = cfg.data.window or pool.sizes.short_side
-    if accelerator.device.type == "cpu":
+    if accelerator.device.type == "cpu" and cfg.model.weights is None:
         cfg, chosen = within_an_hour(method, cfg, len(pool), side, pool.form)
         if chosen and accelerator.is_main_process:
             print(chosen, flush=True)
     facts, preset = network_of(method, cfg, len(pool), side)
     return Beginning(accelerator, guarded, note, side, facts, preset, cfg.preset, judged, cfg)
+
+
+def _start(model: ResolvedModel, pool: ImageSet) -> Exported | None:
+    """What ``--model.weights`` names, for the images; None for random weights."""
+    if model.weights is None:
+        return None
+    found = read_start(model.weights, "--model.weights")
+    return for_images(found, pool, img_size=model.img_size, patch_size=model.patch_size)
+
+
+def _told_of(start: Exported, model: ResolvedModel) -> dict[str, Any]:
+    """Which weights a run went on from."""
+    what = start.about.get("objective", "weights of timm")
+    return {"weights": model.weights, "hash": start.weights_hash, "objective": what, **layout_of(start)}
 
 
 def _crops(method: Method, cfg: ResolvedPretraining, pool: ImageSet) -> FileCrops | None:
@@ -174,7 +218,8 @@ def _first_lines(begun: Beginning, cfg: ResolvedPretraining) -> list[tuple[str, 
     """Labels, which training does not read, and the network."""
     lines = [] if begun.judged is None else label_lines(begun.judged)
     lines = [(name, f"{text} (training reads none)" if name == "labels" else text) for name, text in lines]
-    return [*lines, ("network", networks.words_of(cfg.model)), ("input", f"{cfg.model.img_size} px")]
+    begins = f"; goes on from {cfg.model.weights}" if cfg.model.weights else ""
+    return [*lines, ("network", networks.words_of(cfg.model) + begins), ("input", f"{cfg.model.img_size} px")]
 
 
 def _warn(method: Method, built: Built, cfg: ResolvedPretraining, judged: Labelled | None) -> None:
@@ -191,9 +236,10 @@ def _warn(method: Method, built: Built, cfg: ResolvedPretraining, judged: Labell
 
 
 def _export(
-    method: Method, objective: Objective, cfg: ResolvedPretraining, begun: Beginning, scale: PixelScale, run: RunDir
-) -> None:
-    """Writes RUN/backbone with what evaluation must know of its origin."""
+    method: Method, objective: Objective, cfg: ResolvedPretraining, begun: Beginning, scale: PixelScale, run: RunDir,
+    made: dict[str, Any],
+) -> None:  # fmt: skip
+    """Writes RUN/backbone with what evaluation must know of its origin, and with how it was ``made`` of another."""
     recorded: dict[str, Any] = {
         "objective": ", ".join(filter(None, (method.title, objective.export_note))),
         "method": method.name,
@@ -204,6 +250,7 @@ def _export(
         "transductive": cfg.data.transductive,
         "guarded": begun.guarded.about,
         **recorded_data(cfg.data, cfg.eval.data),
+        **made,
     }
     if omission := begun.guarded.omission:
         recorded["left_out"] = {"images": len(omission.images), "of": omission.total}
@@ -241,7 +288,8 @@ def _what_next(cfg: ResolvedPretraining, begun: Beginning, run: RunDir, seen: st
 
 def _baseline_options(cfg: ResolvedPretraining, begun: Beginning) -> list[str]:
     """The options with which the labelled baseline uses the same images and network."""
-    side, named, model, network = begun.side, begun.named, cfg.model, begun.facts.network
+    side, named, network = begun.side, begun.named, begun.facts.network
+    model = replace(cfg.model, weights=None)
     name = None if model.name == networks.wanted(ModelConfig(), side, named)[0] else model.name
     usual: ModelConfig = networks.resolve_model(ModelConfig(name), side, network, named)
     if cfg.eval.data.path not in (None, cfg.data.path):  # other images would choose another network: name all of it

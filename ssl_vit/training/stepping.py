@@ -17,6 +17,7 @@ from ssl_vit.core.errors import UserError
 from ssl_vit.core.schedules import warmup_cosine
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.objectives.base import Clock, Objective, StepOutput
+from ssl_vit.training.continuing import Continuing
 from ssl_vit.training.launch import DTYPES
 from ssl_vit.training.optim import clip_each, make_optimizer, parameter_groups, warmup_steps
 
@@ -31,23 +32,34 @@ class Stepper:
     """Trains an objective, one call per optimiser step; nothing in it waits for the device."""
 
     def __init__(
-        self, objective: Objective, *, fit: ResolvedFit, optim: ResolvedOptim, accelerator: Accelerator
+        self,
+        objective: Objective,
+        *,
+        fit: ResolvedFit,
+        optim: ResolvedOptim,
+        accelerator: Accelerator,
+        continuing: Continuing | None = None,
     ) -> None:
-        """Moves the objective to the device and makes its optimiser."""
+        """Moves the objective to the device and makes its optimiser, of a run that begins with weights its own."""
         objective.to(accelerator.device, dtype=DTYPES.get(fit.precision))
         self.objective, self.fit, self.optim = objective, fit, optim
         self.accelerator, self.accumulation, self.graphs = accelerator, 1, False
+        self.continuing = continuing
         self.skipped: Tensor | int = 0
         """Steps of fp16 that were not taken, because a gradient was too large for it."""
-        groups = parameter_groups(
-            objective.named_parameters(),
-            weight_decay=optim.weight_decay,
-            layer_decay=optim.layer_decay,
-            layer_id=objective.layer_id,
-            top_layer=objective.top_layer,
-            decays_tokens=objective.decays_tokens,
+        groups = (
+            parameter_groups(
+                objective.named_parameters(),
+                weight_decay=optim.weight_decay,
+                layer_decay=optim.layer_decay,
+                layer_id=objective.layer_id,
+                top_layer=objective.top_layer,
+                decays_tokens=objective.decays_tokens,
+            )
+            if continuing is None
+            else continuing.groups(objective, optim)
         )
-        self._scales = [(group["lr_scale"], group["decays"]) for group in groups]
+        self._scales = [(group["lr_scale"], group["decays"], "held" in group) for group in groups]
         self.model: Any = objective
         self.optimizer: Any = make_optimizer(groups, optim)
         self.trained = [p for p in objective.parameters() if p.requires_grad]
@@ -104,6 +116,8 @@ class Stepper:
                 logged[name] = logged[name] + share if name in logged else share
         with span("optimiser"):
             self.objective.after_backward(clock)
+            if self.continuing is not None:
+                self.continuing.after_backward(clock)
             self._clip()
             scaler: Any = self.accelerator.scaler
             before = None if scaler is None else scaler._scale.clone()
@@ -118,8 +132,9 @@ class Stepper:
 
     def _schedule(self, clock: Clock, rate: float) -> None:
         decay = _weight_decay(self.optim, clock.step, clock.total_steps)
-        for group, (scale, decays) in zip(self.optimizer.param_groups, self._scales, strict=True):
-            group["lr"] = rate * scale
+        pace = 1.0 if self.continuing is None else self.continuing.pace(clock)
+        for group, (scale, decays, held) in zip(self.optimizer.param_groups, self._scales, strict=True):
+            group["lr"] = rate * scale * (pace if held else 1.0)
             if decays:
                 group["weight_decay"] = decay
 

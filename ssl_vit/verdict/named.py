@@ -35,6 +35,10 @@ def named_runs(cfg: Comparison, pool: ImageSet) -> tuple[dict[str, tuple[str, ..
             start, _ = method_of(about).name, config["model"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(f"--verdict.backbones {name} is no finished run of a method ({error})") from error
+        if weights := config["model"].get("weights"):
+            raise UserError(
+                f"--verdict.backbones {name} went on from {weights}; what is compared begins with random weights"
+            )
         if made_of != pool.fingerprint:
             raise UserError(
                 f"--verdict.backbones {name} was pre-trained on other images than --data.path {cfg.data.path} (or the "

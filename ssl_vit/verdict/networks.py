@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
-import huggingface_hub
-import timm
-import torch
-
 from ssl_vit.configs import ModelConfig
-from ssl_vit.core.errors import UserError, did_you_mean
+from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.scale import PixelScale, measure_scale
-from ssl_vit.data.sources.hub import ask_hub
 from ssl_vit.exports.origin import recorded_data
-from ssl_vit.exports.timm_folder import export_backbone, load_backbone
-from ssl_vit.models.build import make_backbone, model_facts
-from ssl_vit.models.vit import ViTBackbone
+from ssl_vit.exports.timm_folder import export_backbone
+from ssl_vit.models.build import model_facts
+from ssl_vit.released.named import check_named
+from ssl_vit.released.starts import PUBLIC_WEIGHTS, for_images, layout_of, read_start
+from ssl_vit.runs.networks import find_network
 from ssl_vit.verdict.study import Study
 
 _RESNETS = {
@@ -52,14 +46,14 @@ def cnn_for(name: str | None, parameters: int, size: int, window: int | None = N
 def prepare_public(study: Study, pool: ImageSet, *, asked: bool) -> str | None:
     """Puts public weights where evaluation finds them.
 
-    They may have been ``asked`` for, or only wanted where they can be had. For grey images the first layer's RGB
-    weights are added up, as timm does it.
+    They may have been ``asked`` for, or only wanted where they can be had. They are adapted to the images as those of
+    ``--backbone`` are.
 
     Returns:
         Why they cannot take part; None where they do.
 
     Raises:
-        UserError: For a name or a folder that was given and is none.
+        UserError: For weights that were given and cannot be had.
     """
     place, given = study.folder / "runs" / "public" / "backbone", study.recipe.verdict.public
     if (place / "config.json").exists():
@@ -67,46 +61,25 @@ def prepare_public(study: Study, pool: ImageSet, *, asked: bool) -> str | None:
     size = study.model.img_size or 0
     if not asked and size < _LEAST:
         return f"networks for photographs of 224 px cost much on images of {size} px; name one with --verdict.public"
-    about = recorded_data(study.recipe.data, study.recipe.eval.data)
-    about |= {"objective": "public weights", "public": given or PUBLIC}
-    if given and Path(given).expanduser().exists():
-        exported = load_backbone(given)
-        if exported.backbone.channels != pool.form.channels:
-            raise UserError(
-                f"--verdict.public {given} reads {exported.backbone.channels} channel(s), the images have "
-                f"{pool.form.channels}; name a timm model, whose first layer is adapted"
-            )
-        if why := _too_large(study, given, exported.size):
+    name, option = given or PUBLIC, "--verdict.public"
+    where = find_network(name, option)
+    if where.kind == "timm name":  # its size is told before anything is downloaded
+        size = where.size or check_named(where.name, option)
+        if why := _too_large(study, name, size):
             return why
-        scale = exported.scale if exported.scale.bits == pool.form.bits else own_scale(study, pool, exported.size)
-        export_backbone(exported.backbone, place, scale, "cls" if exported.pool == "cls" else "mean", about)
-        return None
-    name = given or PUBLIC
-    if name not in timm.list_pretrained():
-        close = did_you_mean(name, timm.list_pretrained(f"*{name.partition('.')[0]}*") or timm.list_pretrained())
-        raise UserError(f"--verdict.public {name} is neither a folder nor a timm model with pretrained weights{close}")
-    released: Any = timm.get_pretrained_cfg(name)
-    if why := _too_large(study, name, released.input_size[-1]):
-        return why
     try:
-        ask_hub(lambda timeout: huggingface_hub.HfApi().model_info(str(released.hf_hub_id), timeout=timeout))
-        model: Any = timm.create_model(name, pretrained=True, num_classes=0, in_chans=pool.form.channels)
-    except Exception as error:  # whatever the network, the hub or a cache raise
-        why = f"{name} could not be downloaded and is not in the cache"
+        start = read_start(name, option)
+    except UserError as error:
         if given:
-            raise UserError(f"--verdict.public: {why}; name a folder that timm saved") from error
+            raise
+        return str(error).removeprefix(f"{option}: ").partition(";")[0]
+    if why := _too_large(study, name, start.size):
         return why
-    cfg = model.pretrained_cfg
-    size = cfg["input_size"][-1]
-    args = {"in_chans": pool.form.channels} | ({"img_size": size} if cfg.get("fixed_input_size") else {})
-    backbone = make_backbone(name.partition(".")[0], args, img_size=size)
-    backbone.load_timm_state({k: v for k, v in model.state_dict().items() if k in backbone.timm_state()})
-    scale = PixelScale(tuple(cfg["mean"]), tuple(cfg["std"]), 8)
-    if (pool.form.channels, pool.form.bits) != (3, 8):  # no photographs
-        scale = own_scale(study, pool, backbone.img_size)
-    token = isinstance(backbone, ViTBackbone) and backbone.class_token
-    with torch.no_grad():
-        export_backbone(backbone, place, scale, "cls" if token else "mean", about)
+    data = study.recipe.data
+    found = for_images(start, pool.on_canvas(data.canvas, start.size, data.window))
+    about = recorded_data(data, study.recipe.eval.data)
+    about |= {"objective": PUBLIC_WEIGHTS, "public": name, **layout_of(start)}
+    export_backbone(found.backbone, place, found.scale, "cls" if found.pool == "cls" else "mean", about)
     return None
 
 

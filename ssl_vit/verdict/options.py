@@ -56,8 +56,8 @@ class VerdictConfig:
     """Finished pre-training runs to judge instead of making new ones, joined by commas: of any method on the same pool,
     several seeds of each where they are there."""
     public: str | None = None
-    """Public weights: the name of a timm model with a pretrained tag, or a folder that timm saved. Default: DINO's
-    ViT-S/16 for images of at least 64 pixels, where it can be downloaded or is in the cache."""
+    """Public weights, as --backbone takes them: a name of timm's with its tag, a folder, or their authors' file.
+    Default: DINO's ViT-S/16 for images of at least 64 pixels, where it can be downloaded or is in the cache."""
     cnn: str | None = None
     """The timm model that stands for CNNs; default: the ResNet with the number of parameters nearest to the ViT's."""
     jobs: Annotated[int | None, Range(0), SAME_RUN] = None
@@ -111,7 +111,7 @@ def _recipe(methods: tuple[Method, ...]) -> type[Comparison]:
     for method in methods:
         usual = method.recipe()
         own = type(getattr(usual, method.name))
-        left = {f.name for f in fields(usual)} - {*shared, "dry_run", method.name}
+        left = {f.name for f in fields(usual)} - {*shared, "dry_run", "continued", method.name}
         further = {f.name: getattr(usual, f.name) for f in fields(usual) if f.name in left}
         inner = [(name, type(value), field(default=value)) for name, value in further.items()]
         options = make_dataclass(f"{own.__name__}InVerdict", inner, bases=(own,), frozen=True)

@@ -32,7 +32,7 @@ BY_HAND = {
 }
 """Words that the README explains in its own sentences."""
 NAMES = (
-    "AMD AMX AUROC Adam AdamW Ampere Any Apple CIFAR CPU CPUs Class ClassLabel CutMix DINOv2 DeiT EPYC Face "
+    "AMD AMX AUROC Adam AdamW Ampere Any Apple CIFAR CPU CPUs Class ClassLabel CutMix DINOv2 DINOv3 DeiT EPYC Face "
     "Fair-baseline FlexiViT Free GPU GPUs Gaussian Hub Hugging III ImageNet Intel LARS Latin LayerNorm LeCun Linux "
     "Literal MLflow Mac NVIDIA None PyTorch Python RandAugment ResNet SGD SIGReg Sinkhorn Sinkhorn-Knopp SwAV Torch "
     "TorchScript WebDataset Xie a-d arXiv k-means t-SNE "

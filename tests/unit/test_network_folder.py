@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from ssl_vit.core.errors import UserError
-from ssl_vit.runs.networks import FILES, network_folder
+from ssl_vit.runs.networks import FILES, find_network, network_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -69,3 +69,42 @@ assert "torch" not in sys.modules
     lines = done.stdout.splitlines()
     assert len(lines) == 6
     assert all("1 error: --backbone nowhere does not exist; give RUN" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "size"),
+    [
+        ("run", "timm folder", None),
+        ("run@32", "timm folder", 32),
+        ("weights.pth", "file", None),
+        ("weights.pth@224", "file", 224),
+        ("transformed", "transformers", None),
+        ("vit_small_patch14_dinov2.lvd142m", "timm name", None),
+        ("vit_small_patch14_dinov2.lvd142m@224", "timm name", 224),
+    ],
+)
+def test_kinds_of_places(given: str, kind: str, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    network(tmp_path / "run" / "backbone")
+    (tmp_path / "weights.pth").touch()
+    (network(tmp_path / "transformed") / "config.json").write_text('{"model_type": "vit"}')
+    found = find_network(given)
+    assert (found.kind, found.size) == (kind, size)
+    assert found.name == ("vit_small_patch14_dinov2.lvd142m" if kind == "timm name" else "")
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("weights.npz", "is no exported network and no file of weights (.pth .pt .bin .safetensors)"),
+        ("other.pth", "--model.weights other.pth does not exist"),
+        ("vit_small_patch14_dinov2", "timm's weights are named with their tag, as vit_small_patch14_dinov2.lvd142m"),
+        ("", "--model.weights is missing"),
+    ],
+)
+def test_places_that_are_none(given: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "weights.npz").touch()
+    with pytest.raises(UserError) as told:
+        find_network(given, "--model.weights")
+    assert expected in str(told.value)

@@ -86,7 +86,7 @@ def test_every_image_stands_beside_its_colours(
     backbone = make_backbone("vit_tiny_patch16_224", args)
     scale = PixelScale((0.5,) * channels, (0.25,) * channels, bits)
     path = tmp_path / "new" / "pca.png"
-    shown = Shown(torch.randn(images, channels, 12, 12), scale, "some images")
+    shown = Shown(torch.randn(images, channels, 12, 12), scale, "some images", backbone)
     save_components(backbone, shown, path)
     save_components(backbone, shown, tmp_path / "again.png")
     with Image.open(path) as picture, Image.open(tmp_path / "again.png") as again:

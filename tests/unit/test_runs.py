@@ -15,6 +15,7 @@ import yaml
 from ssl_vit.core.started import module_of
 from ssl_vit.runs import lock, telling
 from ssl_vit.runs.listing import Run, Unread, find, last_line, read
+from ssl_vit.runs.networks import RELEASED
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG: dict[str, Any] = {
@@ -148,6 +149,7 @@ def test_damaged_and_foreign_folders_are_one_line_each(tmp_path: Path) -> None:
         (made(tmp_path / name) / file).write_text(text)
     (made(tmp_path / "without") / "environment.json").unlink()
     (tmp_path / "photos" / "deep").mkdir(parents=True)
+    (tmp_path / RELEASED / "dinov2-1c50aa" / "backbone").mkdir(parents=True)  # weights from elsewhere: no run
     (tmp_path / "notes.txt").write_text("")
     found = list(find(tmp_path))
     assert [one.path.name for one in found if isinstance(one, Run)] == ["good"]

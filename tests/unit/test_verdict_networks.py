@@ -8,10 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import timm
+import torch
 from ssl_vit.configs import PoolConfig, ResolvedModel, parse, presets
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.decoding.formats import Format
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
+from ssl_vit.data.scale import measure_scale
+from ssl_vit.exports.timm_folder import load_backbone
 from ssl_vit.methods import Facts
 from ssl_vit.methods.supervised import SupervisedRecipe
 from ssl_vit.models.build import ModelFacts
@@ -57,6 +60,21 @@ def test_public_weights_for_larger_images_than_windows_are_left_out(tmp_path: Pa
     why = prepare_public(study, pool, asked=given is not None)
     assert why == f"{given or PUBLIC} reads 224 px, and windows of 96 px (--data.window) are not enlarged"
     assert not list(tmp_path.iterdir())
+
+
+def test_public_weights_of_their_authors_file(tmp_path: Path) -> None:
+    args = {"img_size": 16, "patch_size": 8, "embed_dim": 64, "depth": 1, "num_heads": 1, "num_classes": 0}
+    torch.save(timm.create_model("vit_small_patch16_224", **args).state_dict(), tmp_path / "dino.pth")
+    recipe = verdict_recipe()(verdict=VerdictConfig(public=str(tmp_path / "dino.pth")))
+    model = ResolvedModel("vit_tiny_patch16_224", 16, pool="mean")
+    study = replace(STUDY, folder=tmp_path / "v", model=model, recipe=recipe)
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 1, 16, 16)).astype(np.uint8)
+    pool = ImageSet("pool", ArrayRows(pixels, "pool"), np.arange(4), Format(1, 8), Sizes((16, 16), 16), "p")
+    assert prepare_public(study, pool, asked=True) is None
+    made = load_backbone(str(tmp_path / "v" / "runs" / "public"))
+    assert (made.backbone.channels, made.pool, made.scale) == (1, "cls", measure_scale(pool))
+    assert (made.about["objective"], made.about["public"]) == ("public weights", str(tmp_path / "dino.pth"))
+    assert not Path("runs/released").exists()
 
 
 def test_draws_are_nested_in_pre_training_seeds() -> None:

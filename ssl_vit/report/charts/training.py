@@ -31,6 +31,8 @@ _PANELS = {
     **{f"{_WATCHED}{name}": ("k-NN on held-out training labels", metric.heading) for name, metric in METRICS.items()},
     "effective_rank": ("Effective rank of the features", "directions in use"),
     "feature_std": ("Spread of the features", "share of their length"),
+    "drift/agreement": ("Neighbours of the start kept", "share"),
+    "drift/cka": ("Likeness to the start", "linear CKA"),
     "teacher_entropy": ("Entropy of the teacher's answers", "nats"),
 }
 """Title and name of the y axis by the key of a line."""
