@@ -31,6 +31,8 @@ PUBLIC_WEIGHTS = titles()["public"]
 _UNTOLD = PixelScale((0.5,), (0.5,), 8)
 """Stands where nobody says how pixels are standardised; the images are then measured."""
 _SHOWN = 5
+_ODD = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""What code raises that was written for other shapes."""
 
 
 def read_start(given: str, option: str = "--backbone") -> Exported:
@@ -87,19 +89,20 @@ def load_start(given: str, option: str = "--backbone") -> Exported:
 
 def _assembled(given: str, place: Place, option: str) -> Exported:
     """Weights of another layout in timm's network."""
-    match place.kind:
-        case "timm name":
-            network = read_named(place.name, option)
-        case "transformers":
-            network = read_transformers(place.path)
-        case _:
-            network = converted(read_state(place.path), str(place.path))
     try:
+        match place.kind:
+            case "timm name":
+                network = read_named(place.name, option)
+            case "transformers":
+                network = read_transformers(place.path)
+            case _:
+                network = converted(read_state(place.path), str(place.path))
         backbone = make_backbone(network.architecture, network.args, img_size=network.size)
     except UserError:
         raise
-    except (ValueError, TypeError, RuntimeError, AssertionError) as error:
-        raise UserError(f"{option} {given}: timm cannot build a {network.layout} of these sizes ({error})") from error
+    except _ODD as error:
+        line = str(error).strip().partition("\n")[0]
+        raise UserError(f"{option} {given}: timm has no network of such weights ({line}); save them again") from error
     check_whole(network, backbone, f"{option} {given}")
     backbone.load_timm_state(network.state)
     about: dict[str, Any] = {

@@ -378,6 +378,18 @@ def test_what_is_missing_or_left_over_is_named(tmp_path: Path) -> None:
     check_whole(whole, backbone, "it")
 
 
+@pytest.mark.parametrize("name", ["vit_small_patch16_224", "vit_small_patch14_reg4_dinov2", "vit_small_patch16_dinov3"])
+def test_tensors_of_odd_shapes_end_in_one_line(name: str, tmp_path: Path) -> None:
+    more = {"num_reg_tokens": 4, "patch_size": 16} if "dinov3" in name else {}
+    state = theirs(name, dict(network(name, depth=1, **more).state_dict()))
+    tokens = ("cls_token", "pos_embed", "register_tokens", "storage_tokens")
+    for key in {*tokens, "patch_embed.proj.weight", "blocks.0.mlp.fc1.weight"} & {*state}:
+        for odd in (torch.ones(()), torch.ones(1, 5, 7)):
+            with pytest.raises(UserError) as told:
+                read_start(str(save(tmp_path / "odd.pth", {**state, key: odd})))
+            assert "\n" not in str(told.value)
+
+
 class Runs:
     """What a pickle would run."""
 
