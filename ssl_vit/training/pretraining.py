@@ -114,7 +114,7 @@ def pretrain(method: Method, asked: PretrainingRecipe, start: Exported | None = 
         repeats=getattr(getattr(cfg, "augment", None), "repeats", 1),
     )  # fmt: skip
     launch.use_cores(accelerator, size)
-    made_of = [begun.pool.fingerprint, *([] if start is None else [start.weights_hash])]
+    made_of = [*([start.weights_hash] if start else []), begun.pool.fingerprint]
     run = open_run(
         method.name, cfg, data=cfg.data.path, fingerprint="-".join(made_of),
         writes=accelerator.is_main_process, accelerator=launch.describe(accelerator),
