@@ -37,9 +37,9 @@ WORDS = (
          "collapse|collapses|collapsed"),
     Word("DINO", "Caron et al. 2021: crops of one image have to get the same answer, from the network and from a slow "
          "average of itself."),
-    Word("drift", "How far a network's vectors have moved from those that its training began with."),
     Word("draw", "One random choice of which images have labels. Several draws show how much of a result is luck.",
          "draws?"),
+    Word("drift", "How far a network's vectors have moved from those that its training began with."),
     Word("effective batch", "The images of one step, over all processes and all passes that add up to it.",
          "effective batch(?: size)?"),
     Word("epoch", "As many steps as it takes to visit every image once."),

@@ -146,7 +146,8 @@ def _read(path: Path) -> Run:
     given = flat(config)
     last = last_line(path / "metrics.jsonl")
     step, steps = int(last.get("step", 0)), _whole(given, last)
-    passed = (about.get("drift") or {}).get("passed")
+    drift: dict[str, Any] = about.get("drift") or {}
+    passed = drift.get("passed")
     if passed:  # the alarm has ended it there
         steps = passed["step"]
     saved = max(

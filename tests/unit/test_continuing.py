@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -83,7 +84,7 @@ class Spied(Drift):
 
 
 def trained(
-    run: Path, cfg: ResolvedContinued, *, lr: float = 1e-3, breaks_after: int | None = None, **fit: object
+    run: Path, cfg: ResolvedContinued, *, lr: float = 1e-3, breaks_after: int | None = None, **fit: Any
 ) -> tuple[SimMIM, Spied]:
     """SimMIM on 160 digits, 40 steps."""
     objective = SimMIM(network())
@@ -97,7 +98,13 @@ def trained(
 
     run.mkdir(exist_ok=True)
     drift = Spied(cfg, POOL, SCALE, "mean", 64)
-    options = {"epochs": 2.0, "min_steps": 0, "batch_size": 8, "precision": "fp32", "log_every": 1} | fit
+    options: dict[str, Any] = {
+        "epochs": 2.0,
+        "min_steps": 0,
+        "batch_size": 8,
+        "precision": "fp32",
+        "log_every": 1,
+    } | fit
     loop.fit(
         objective, loader, view, fit=ResolvedFit(**options), optim=ResolvedOptim(lr=lr, base_lr=1e-3, layer_decay=0.5),
         run=RunDir(run, True), accelerator=launch.join("fp32"), seed=0, continuing=Continuing(objective, cfg, drift),
@@ -249,7 +256,7 @@ def test_resuming_is_exact(lr: float, breaks_after: int, tmp_path: Path) -> None
 def continued(tiny_run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., RunDir]:
     monkeypatch.chdir(tmp_path)
 
-    def run(name: str, fit: FitConfig | None = None, optim: OptimConfig | None = None, **more: object) -> RunDir:
+    def run(name: str, fit: FitConfig | None = None, optim: OptimConfig | None = None, **more: Any) -> RunDir:
         method = METHODS[name]
         asked = method.recipe(
             model=ModelConfig(weights=str(tiny_run)), run=RunConfig(dir=name),
