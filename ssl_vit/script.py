@@ -17,9 +17,10 @@ from ssl_vit.core import signals, slurm
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.core.started import module_of, options_of, scripts, told, usage_name
 from ssl_vit.methods import METHODS
+from ssl_vit.methods.distill import DistillRecipe
 from ssl_vit.methods.method import imported
 from ssl_vit.runs import lock
-from ssl_vit.runs.networks import classifier_folder, network_folder
+from ssl_vit.runs.networks import classifier_folder, network_folder, told_as
 
 R = TypeVar("R")
 
@@ -101,6 +102,9 @@ def check_options(config: object) -> None:
         raise UserError(f"--data.facts {facts} stands for images in a --dry_run; add that, or leave it out")
     if isinstance(config, BackboneRecipe) and (config.backbone or not dry):
         network_folder(config.backbone)
+    if isinstance(config, DistillRecipe):
+        with told_as("--teacher"):
+            network_folder(config.distill.teacher)
     if isinstance(config, PredictRecipe):
         classifier_folder(config.classifier)
     check_paths(config)

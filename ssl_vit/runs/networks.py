@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ssl_vit.core.errors import UserError, did_you_mean
 
 FILES = ("config.json", "model.safetensors")
 """What timm saves of a network."""
+
+
+@contextmanager
+def told_as(option: str) -> Generator[None, None, None]:
+    """Within it, what is wrong with ``--backbone`` is told of another option that names a network."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(str(error).replace("--backbone", option)) from error
 
 
 def network_folder(given: str) -> Path:
