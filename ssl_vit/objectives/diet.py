@@ -61,8 +61,9 @@ class _OwnClass(torch.autograd.Function):
                 with torch.autocast(x.device.type, enabled=False):
                     grad_w = change.T @ x if grad_w is None else grad_w.addmm_(change.T, x)
         ctx.grads = [None if g is None else g.div_(images) for g in (grad_x, grad_w)]
+        right /= images
         ctx.mark_non_differentiable(right)
-        return loss / images, right / images
+        return loss / images, right
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
