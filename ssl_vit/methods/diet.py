@@ -19,7 +19,7 @@ from ssl_vit.methods.method import BUDGET, CROP, Facts, Method, MethodPreset, li
 
 @dataclass(frozen=True)
 class DIETConfig:
-    """Every image is a class of its own (Ibrahim, Klindt and Balestriero 2024, arXiv 2406.10743)."""
+    """Every image is a class of its own (Ibrahim et al. 2024, arXiv 2406.10743)."""
 
     label_smoothing: Annotated[float, Range(0, 0.999)] = 0.8
     """Probability mass moved from an image's own class to all classes, in [0, 1); the paper's 0.8."""

@@ -32,7 +32,7 @@ class DistillConfig:
     map_weight: Annotated[float, Range(0)] = 1.0
     """Weight of the distance of feature maps, the teacher's resized to the student's places; 0 leaves it out."""
     teacher_weights: str | None = None
-    """Not for typing: the beginning of the SHA-256 of the teacher's weights. A run goes on with no other teacher."""
+    """Not for typing: a hash of the teacher's weights. A run goes on with no others."""
 
 
 @dataclass(frozen=True)
