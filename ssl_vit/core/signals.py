@@ -74,6 +74,11 @@ def leaving() -> Generator[None, None, None]:
     try:
         with handled(_leave):
             yield
+    except SystemExit as end:
+        if end.code == REQUEUE:  # a launcher ends those that are still leaving: their status must stay what it is
+            for number in ENDING:
+                signal.signal(number, signal.SIG_IGN)
+        raise
     finally:
         signal.set_wakeup_fd(before)
         os.close(write)

@@ -23,7 +23,7 @@ from ssl_vit.doctor.groups import examine_groups
 from ssl_vit.doctor.headers import Headers, examine_headers, read_headers
 from ssl_vit.doctor.labels import examine_labels
 from ssl_vit.doctor.page import page
-from ssl_vit.doctor.risks import examine_risks
+from ssl_vit.doctor.risks import advised, examine_risks
 from ssl_vit.doctor.sample import decode_some, examine_sample
 from ssl_vit.methods import METHODS, method_named
 from ssl_vit.training import launch
@@ -99,8 +99,9 @@ def _pixels(
     kind, classes = opened.parts[0][1].kind, opened.parts[0][1].classes
     labels = opened.labels
     own = None if labels is None else labels[sample.places]
-    found.append(_told(examine_risks(sample, own, classes, kind, run.cfg)))
-    following = examine_following(run)
+    risks = _told(examine_risks(sample, own, classes, kind, run.cfg))
+    found.append(risks)
+    following = examine_following(run, advised(risks.warnings))
     if cfg.out:
         following.shown += grid(run)
     found.append(_told(following))

@@ -109,15 +109,16 @@ def follow(cfg: DoctorRecipe, method: Method, accelerator: Accelerator) -> Follo
     return Followed(method, typed, resolved, pool, note, chosen, scale, built, side, cost, parameters)
 
 
-def examine_following(run: Followed) -> Findings:
+def examine_following(run: Followed, advice: str = "") -> Findings:
     """Preset, network, views and length.
 
     Args:
         run: Resolved.
+        advice: Options that warnings ask for; the command has them, what is said of views does not.
     """
     found, cfg = Findings("what follows"), run.cfg
     model, fit = cfg.model, cfg.fit
-    found.say("command", as_command(run.method.script, run.asked))
+    found.say("command", f"{as_command(run.method.script, run.asked)} {advice}".strip())
     found.say("pool", f"{len(run.pool):,} images, {run.note}")
     found.say("preset", f"{cfg.preset}; {run.built.sees}")
     name = next((n.name for n in NETWORKS.values() if (n.width, n.depth) == (model.width, model.depth)), model.name)
@@ -125,7 +126,7 @@ def examine_following(run: Followed) -> Findings:
     found.say("network", f"{name}{inner}, {run.parameters:,} parameters, {run.cost.flops / 1e9:.2g} GFLOP an image")
     for line in run.built.notes:
         found.say("note", line.removeprefix("note: "))
-    found.say("views", _views(cfg))
+    found.say("views", f"{_views(cfg)}{', without what the command adds' if advice else ''}")
     steps = _steps(run)
     found.say("length", f"{fit.epochs:g} epochs in batches of {fit.batch_size}, {steps:,} steps; base learning rate "
               f"{cfg.optim.base_lr:g} per 256 images")  # fmt: skip

@@ -104,6 +104,15 @@ def _mirrors(
               + (": mirrored ones look like other classes" if changes else ""), use)  # fmt: skip
 
 
+def advised(warnings: Sequence[str]) -> str:
+    """The options that warnings ask for, each once, as they are typed.
+
+    Args:
+        warnings: Of ``examine_risks``.
+    """
+    return " ".join(dict.fromkeys(w.rpartition("; use ")[2] for w in warnings if "; use --" in w))
+
+
 def _told(found: Findings, what: str, use: str) -> None:
     """Warns where images are mirrored, and only says so where they are not."""
     if use:

@@ -29,7 +29,7 @@ HOW: dict[How, str] = {
 }  # fmt: skip
 """How two images are told to be the same picture, the surest first."""
 
-_VERSION = 1  # of what is found; another one looks again
+_VERSION = 2  # of what is found; another one looks again
 _SAMPLE = 16  # images of either set whose bytes tell whether they are still what was looked at
 _LONG = 20_000  # images from which it is said that looking takes a while
 

@@ -178,7 +178,7 @@ def within_an_hour(method: Method, asked: PretrainingRecipe, images: int, side: 
         return Fitted(asked, "")
     fitted = replace(asked, model=replace(asked.model, name=name), fit=replace(asked.fit, epochs=kept))
     network = "the named network" if named else preset.network
-    some = f"{cores()} core{'s' * (cores() > 1)}"
+    some = f"{cores()} idle core{'s' * (cores() > 1)}"
     what = [] if name == asked.model.name else [name or ""]
     what += [] if long else [f"{epochs if kept is None else kept:g} epochs"]
     return Fitted(

@@ -83,7 +83,7 @@ class TrainingLog:
         loss = values.pop("loss")
         self.run.log({**where, "loss": loss, "lr": line.rate, **values, **line.watched})
         self.run.log({"step": line.step, **line.timing}, "timing.jsonl")
-        self.progress.show(line.step, loss, line.timing)
+        self.progress.show(line.step, loss, line.timing, int(values.get("skipped_steps", 0)))
         self._logged = line.step
 
     def is_sound(self, trained: list[torch.nn.Parameter], together: bool) -> bool:

@@ -71,12 +71,19 @@ class TrainingProgress:
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
 
-    def show(self, step: int, loss: float, timing: dict[str, Any]) -> None:
-        """Shows a step's loss, and of ``metering.Meter``'s timing waiting, arithmetic (MFU) and memory."""
+    def show(self, step: int, loss: float, timing: dict[str, Any], skipped: int = 0) -> None:
+        """Shows a step's loss, and of ``metering.Meter``'s timing waiting, arithmetic (MFU) and memory.
+
+        Args:
+            step: Taken so far.
+            loss: Of it.
+            timing: Of the steps since the last line.
+            skipped: Steps that fp16 has left out.
+        """
         if not self.shown:
             return
         shares = f"data {100 * timing['data_wait']:.0f} %  mfu {100 * timing['mfu']:.0f} %"
-        shares += f"  {timing['peak_memory'] / 2**30:.1f} GB"
+        shares += f"  {timing['peak_memory'] / 2**30:.1f} GB{f'  {skipped:,} skipped' if skipped else ''}"
         speed = f"{self.rate(step):,.0f} images/s"
         if self.bar is not None:
             self.bar.update(self.task, completed=step, text=f"loss {loss:.4f}  {speed}  {shares}")

@@ -35,6 +35,8 @@ from ssl_vit.verdict.runner import Runner, Task, clock
 from ssl_vit.verdict.study import Study
 from ssl_vit.verdict.tuning import Candidate, best, candidates, nearest
 
+_LONG = 86400.0  # seconds of a plan without a budget above which one is proposed
+
 
 def give_verdict(cfg: Comparison, began: float | None = None) -> Path | None:
     """Makes what is not there yet, and writes everything that the report stands on.
@@ -129,6 +131,7 @@ def describe(plan: Plan, opened: Opened, jobs: int) -> str:
     width = max(len(line.what) for line in plan.lines)
     rows = [f"  {line.what:<{width}}  {line.units:>4} x {line.seconds:7.1f} s" for line in plan.lines]
     limit = "" if opened.budget is None else f" of {clock(opened.budget)}"
+    long = opened.budget is None and plan.seconds > _LONG
     at_once = f", {jobs} at a time" if jobs > 1 else ""
     return "\n".join([
         f"labels    {', '.join(f'{n:,}' for n in study.labels)}; judged on {len(opened.data.test):,} test images: "
@@ -136,6 +139,7 @@ def describe(plan: Plan, opened: Opened, jobs: int) -> str:
         *(f"note      {note}" for note in opened.notes),
         *(f"left out  {titles()[start]}: {why}" for start, why in opened.left_out.items()),
         f"plan      {clock(plan.seconds)}{limit}{at_once}, from measured steps of each kind",
+        *["note      --verdict.budget 2h fits a plan into two hours, and says what it leaves out"] * long,
         *rows,
         *(f"cut       {note}" for note in plan.notes),
     ])  # fmt: skip

@@ -38,7 +38,10 @@ def test_a_folder_is_looked_at(method: str, scans: Path, script: InProcess) -> N
     assert told["unreadable"].startswith("1: scans/good/patient7_x99.png (not an image that Pillow can read)")
     assert told["classes"] == "2 classes: good 25, crack 24"
     assert "--data.group" in out
-    assert told["command"].endswith(f"recipes/{method}.py --data.path scans")
+    command, *more = told["command"].partition(" --data.path scans")
+    assert command.endswith(f"recipes/{method}.py")
+    assert more[1].split() == [word for option in re.findall(r"; use (--\S+ \S+)", " ".join(out.split()))
+                               for word in option.split()]  # fmt: skip
     assert told["time"].startswith("about ")
     assert out.rstrip().endswith("Page: d.html")
     page = Path("d.html").read_text()

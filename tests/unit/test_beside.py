@@ -238,8 +238,23 @@ def test_a_table_that_nobody_named_is_offered(cells: Path) -> None:
     Path("labels.csv").unlink()
     table(Path("notes.csv"), ("what", "when"), ("000.png", "today"), ("nothing", "else"))
     assert offered() == ""
+    # What this project itself writes of images are guesses and vectors.
+    table(Path("a.csv"), ("file", "prediction", "certainty", "x"), *((f"{name}", "x", ".5", ".5") for name in EXPECTED))
+    table(Path("b.csv"), ("path", "label", "v0", "v1"), *((f"cells/{name}", "", "1", "2") for name in EXPECTED))
+    assert offered() == ""
     table(cells / "table.tsv", ("name",), ("cells/004.png",), ("cells/005.png",))
     assert "--data.labels cells/table.tsv" in offered()
+    table(Path("more.csv"), ("name",), ("004.png",), ("005.png",))
+    assert offered().startswith("note: more.csv, cells/table.tsv name images of cells; --data.labels more.csv ")
+
+
+def test_a_table_of_labels_that_seems_to_have_none_is_refused(cells: Path) -> None:
+    table(Path("few.csv"), ("name", "finding"), ("000.png", "a"), ("001.png", "b"), ("002.png", "c"))
+    with pytest.raises(
+        UserError, match=r"no column of few\.csv looks like labels, .*: finding \(a, b, c\)\. Name one: --"
+    ):
+        opened(labels="few.csv")
+    assert opened(labels="few.csv", label_column="finding")["all"].labels is not None
 
 
 def test_the_first_lines_of_a_run(cells: Path) -> None:

@@ -196,7 +196,7 @@ def test_a_pair_is_always_as_near_as_one_of_them_asks() -> None:
     start, length = rng.uniform(-0.1, 0.2, (500, 2)), rng.uniform(0.75, 1.25, (500, 2))
     none = np.zeros(500, dtype=np.int64)
     ways = Ways(none.astype(np.float32), none, none, none, none)
-    through, whole = duplicates._compared_whole(ways, Registered(ways.score, start, length))
+    through, whole = duplicates._compared_whole(ways, Registered(ways.score, start, length, ways.score))
     assert (through | whole).all()
     inside = ((start > 0) & (start + length < 1)).all(axis=1) & (length < 0.95).all(axis=1)
     assert inside.any()
@@ -214,3 +214,69 @@ def test_sizes_do_not_matter() -> None:
         pair = small(large)[[0]], small(other.astype(np.uint8))[[0]]
         score = register(*pair, best_ways(*pair, windows=False)).score
         assert score[0] > 0.9
+
+
+def cell(seed: int, grain: float) -> np.ndarray:
+    """A smooth blob, like many others, with a grain of its own: uint16 [1, 40, 40]."""
+    rng = np.random.default_rng(seed)
+    (y, x), (down, right), (long, wide) = np.mgrid[:40, :40] - 19.5, rng.uniform(-2, 2, 2), rng.uniform(6, 10, 2)
+    angle = rng.uniform(0, np.pi)
+    along, across = (np.cos(a) * (y - down) + np.sin(a) * (x - right) for a in (angle, angle + np.pi / 2))
+    blob = np.exp(-((along / long) ** 2) - (across / wide) ** 2)
+    noise = gaussian_filter(rng.normal(size=(40, 40)), 1.0)
+    return np.asarray(2000 + 8000 * blob * (1 + grain * noise / noise.std()), dtype=np.uint16)[None]
+
+
+CELLS = {
+    "shifted by a pixel": lambda p: np.pad(p, ((0, 0), (1, 0), (0, 1)), mode="edge")[:, :40, 1:],
+    "shifted by two pixels": lambda p: np.pad(p, ((0, 0), (0, 2), (2, 0)), mode="edge")[:, 2:, :40],
+    "four fifths of either side": lambda p: p[:, 3:35, 5:37],
+    "a white border": lambda p: np.pad(p, ((0, 0), (4, 4), (4, 4)), constant_values=65535),
+    "a black border, turned": lambda p: np.pad(np.rot90(p, 1, (1, 2)), ((0, 0), (2, 2), (2, 2))),
+}
+
+
+@pytest.mark.parametrize("change", CELLS)
+def test_grain_tells_copies_of_smooth_cells(change: str) -> None:
+    pool = [cell(i, 0.1) for i in range(200)]
+    copies = [CELLS[change](pool[i]) for i in range(0, 200, 10)]
+    others = [cell(1000 + i, 0.1) for i in range(20)]
+    found = near_copies(small(*copies, *others), small(*pool))
+    pairs = set(zip(found.first.tolist(), found.second.tolist(), strict=True))
+    assert pairs <= {(i, 10 * i) for i in range(20)}
+    assert len(pairs) >= 15
+
+
+def test_cells_without_grain_are_no_copies() -> None:
+    for seed in (0, 1000, 2000):
+        cells = [cell(seed + i, 0.0) for i in range(160)]
+        assert not len(near_copies(small(*cells[:80]), small(*cells[80:])).first)
+
+
+def test_grain_is_no_evidence_where_it_goes_with_the_rest() -> None:
+    """Of pictures in which what is fine follows from what is coarse, agreement in both counts once."""
+    rng = np.random.default_rng(0)
+    crowd = duplicates._Crowd(small(*(scene(i) for i in range(40))), windows=True)
+    coarse, own = rng.normal(0.8, 0.2, 500), rng.normal(0, 0.05, 500)
+    many = np.array([0.99])
+    pair = Registered(many, np.zeros((1, 2)), np.ones((1, 2)), many)
+    crowd.known[True] = (1.0, np.stack([coarse, coarse + own]))
+    assert crowd.likelihood(pair, np.array([0]))[0] > 0.5
+    crowd.known[True] = (1.0, np.stack([coarse, own]))
+    assert crowd.likelihood(pair, np.array([0]))[0] == duplicates._UNLIKELY
+
+
+@pytest.mark.parametrize("value", [0, 255])
+@pytest.mark.parametrize("sides", [(4, 4, 4, 4), (5, 5, 0, 0), (2, 0, 0, 3), (0, 2, 3, 0), (0, 2, 0, 3), (0, 0, 0, 0)])
+def test_frames_of_one_colour_are_taken_off(sides: tuple[int, int, int, int], value: int) -> None:
+    picture = np.random.default_rng(0).integers(1, 255, (3, 40, 30)).astype(np.uint8)
+    framed = np.pad(picture, ((0, 0), sides[:2], sides[2:]), constant_values=value)
+    assert np.array_equal(duplicates._unframed(framed), picture)
+
+
+def test_the_background_of_a_drawing_is_no_frame() -> None:
+    drawing = np.zeros((1, 40, 40), np.uint8)
+    drawing[0, 4:36, 18:22] = 200
+    drawing[0, 18:22, 4:36] = 200
+    assert np.array_equal(duplicates._unframed(drawing), drawing)
+    assert duplicates._unframed(np.full((1, 5, 5), 7, np.uint8)).shape == (1, 5, 5)

@@ -66,7 +66,7 @@ def test_the_usual_run_on_a_cpu_is_cut_to_an_hour(images: int, side: int, cores:
     assert replace(found, model=asked.model, fit=asked.fit) == asked  # nothing else was touched
     assert found.model.name in note
     assert f"{found.fit.epochs:g} epochs" in note
-    assert "an hour at most on 2 cores" in note
+    assert "an hour at most on 2 idle cores" in note
     assert within_an_hour(MAE, asked, images, side, RGB) == (found, note)
 
 

@@ -16,12 +16,13 @@ def test_lines_say_how_the_time_was_spent(capsys: pytest.CaptureFixture[str]) ->
     for step in range(1, 5):
         progress.update(step)
         if step > 1:
-            progress.show(step, 0.25, TIMING)
+            progress.show(step, 0.25, TIMING, skipped=step - 2)
     progress.close()
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2  # one for every tenth of the run
     shares = r"data 3 %  mfu 42 %  1\.5 GB"
     assert re.fullmatch(rf"step 2/20  loss 0\.2500  [\d,]+ images/s  {shares}  \d+ s left", lines[0])
+    assert f"{shares}  2 skipped".replace("\\", "") in lines[1]  # by fp16
 
 
 def test_the_bar_says_so_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ from scipy.ndimage import gaussian_filter
 from ssl_vit.leaks.registering import (
     CENTRE,
     INSIDE,
+    NATURAL,
     SIDE,
     TURNS,
     best_ways,
@@ -17,6 +18,7 @@ from ssl_vit.leaks.registering import (
     register,
     resemblance,
     turned,
+    weights_of,
 )
 
 
@@ -114,3 +116,33 @@ def test_windows_by_number() -> None:
         other = turned(torch.from_numpy(picture), turn).contiguous().numpy()
         assert torch.allclose(described(other, windows=True)[0, CENTRE].abs().sort().values.sum(),
                               middle.abs().sort().values.sum(), atol=1e-4)  # fmt: skip
+
+
+@pytest.mark.parametrize("blur", [1.5, 2.0])
+def test_frequencies_of_many_pictures_count_alike(blur: float) -> None:
+    """However smooth these are; of few pictures they count as in photographs."""
+    rng = np.random.default_rng(0)
+    smooth = gaussian_filter(rng.normal(size=(500, SIDE, SIDE)), (0, blur, blur))
+    smooth = np.clip(128 + 28 * smooth / smooth.std(axis=(1, 2), keepdims=True), 0, 255).astype(np.uint8)
+    weights = weights_of(smooth)
+    assert weights.shape == NATURAL.shape
+    assert torch.equal(weights, weights.T)
+    assert weights[0, 0] == 0
+    across = projections(torch.tensor(0.0), torch.tensor(1.0))
+    plain = across @ (torch.from_numpy(smooth).float() - 128) @ across.T
+    even = lambda w: (p := (plain * w[:8, :8]).square().mean(0)[1:, 1:]).max() / p.min()  # noqa: E731
+    assert even(weights) < 3
+    assert even(NATURAL) > 2 * even(weights)
+    assert torch.allclose(weights_of(smooth[:0])[0, 1:], NATURAL[0, 1:], rtol=0.25)
+
+
+def test_grain_agrees_in_copies_only() -> None:
+    """Of pictures that have the coarse structure in common, and one of them everything."""
+    rng = np.random.default_rng(0)
+    coarse, *fine = (gaussian_filter(rng.normal(size=(6, SIDE, SIDE)), (0, blur, blur)) for blur in (4, 0.8, 0.8))
+    coarse /= coarse.std()
+    one, other = (np.clip(128 + 28 * (coarse + 0.1 * f / f.std()), 0, 255).astype(np.uint8) for f in fine)
+    for second, same in ((one[:, ::-1].copy(), True), (other[:, ::-1].copy(), False)):
+        found = register(one, second, best_ways(one, second, windows=True))
+        assert (found.score > 0.9).all()
+        assert (found.grain > 0.9).all() if same else (np.abs(found.grain) < 0.5).all()

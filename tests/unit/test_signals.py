@@ -76,3 +76,12 @@ def test_where_something_else_takes_signals_they_are_its_own(tmp_path: Path) -> 
 def test_helpers_leave_signals_to_who_started_them(tmp_path: Path) -> None:
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT):
         assert ended(tmp_path, number, inside="signals.ignore()") == (0, "went on\n", "")
+
+
+def test_a_signal_while_it_leaves_changes_nothing(tmp_path: Path) -> None:
+    late = "import atexit, os; atexit.register(lambda: os.kill(os.getpid(), signal.SIGTERM))"
+    assert ended(tmp_path, signal.SIGUSR1, inside=late)[0] == 75
+    noted = f"{late}; signal.signal(signal.SIGUSR1, lambda *_: None)"  # as training does, which then leaves by itself
+    for variables in ({}, {"WORLD_SIZE": "2"}):
+        found = ended(tmp_path, signal.SIGUSR1, f"{IN_PYTHON}; raise SystemExit(75)", inside=noted, **variables)
+        assert found[0] == 75

@@ -141,12 +141,25 @@ def _label_columns(
     if len(classes) == 1 or (not classes and len(numbers) == 1):
         return classes or numbers, ", the only one that can hold labels"
     if not classes + numbers:
+        if cfg.labels is not None:
+            raise UserError(
+                f"no column of {place} looks like labels, whose values several images share: "
+                f"{_first_cells(data, others)}. Name one: --data.label_column COLUMN (--eval.data.label_column)"
+            )
         return [], ""
     listed = "; ".join(f"{c} ({', '.join(some.examples)})" for c in classes + numbers if (some := able[c]))
     raise UserError(
         f"{len(classes + numbers)} columns of {place} can hold labels: {listed}. Name one: --data.label_column "
         f"{(classes + numbers)[0]} (--eval.data.label_column)"
     )
+
+
+def _first_cells(data: datasets.Dataset, columns: list[str]) -> str:
+    """Columns with what stands in their first rows."""
+    told = [
+        f"{column} ({', '.join(map(str, cells(data.select(range(min(3, len(data)))), column)))})" for column in columns
+    ]
+    return "; ".join(told) or "it has none but names"
 
 
 class _Able(NamedTuple):

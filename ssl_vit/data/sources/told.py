@@ -19,6 +19,8 @@ _MOST = 8
 _TEXT = (".csv", ".tsv")
 _READ = 1_000_000
 """Characters of a table that are looked at."""
+_OWN = ({"file", "prediction", "certainty"}, {"path", "v0", "v1"})
+"""Columns of the tables that ``ssl-vit predict`` and ``ssl-vit embed`` write: guesses and vectors are no labels."""
 
 
 def label_lines(data: Labelled, metric: str | None = None) -> list[tuple[str, str]]:
@@ -59,13 +61,16 @@ def unnamed_table(pool: ImageSet) -> str:
         return ""
     names = {Path(pool.where(i)).name for i in range(len(pool))}
     names |= {Path(name).stem for name in names}
+    found: list[str] = []
     for file in sorted(f for place in (folder, folder / "..") for ending in _TEXT for f in place.glob(f"*{ending}")):
         with file.open(encoding="utf-8", errors="replace") as text:
             words = set(re.split(r'[,;\t\r\n"/\\]+', text.read(_READ)))
-        if len(words & names) > 1:
-            place = Path(os.path.normpath(file))
-            return f"note: {place} names images of {folder}; --data.labels {place} takes labels from it"
-    return ""
+        if len(words & names) > 1 and not any(own <= words for own in _OWN):
+            found.append(os.path.normpath(file))
+    if not found:
+        return ""
+    verb = "names" if len(found) == 1 else "name"
+    return f"note: {', '.join(found)} {verb} images of {folder}; --data.labels {found[0]} takes labels from it"
 
 
 def print_lines(lines: Iterable[tuple[str, str]]) -> None:
