@@ -4,11 +4,14 @@ python eval/compare.py runs/mae-digits-* runs/supervised-*/results/*.json --out 
 python eval/compare.py RUN/results/knn.json OTHER/results/knn.json --mcnemar: two checkpoints, answer by answer
 """
 
-from ssl_vit.runs.results import compare, read_results
+from pathlib import Path
+
+from ssl_vit.core.files import check_out
+from ssl_vit.runs.results import ENDINGS, compare, read_results
 from ssl_vit.script import WordsParser, mistakes_told
 
 
-def main(results: list[str], out: str | None, two: bool = False) -> None:
+def main(results: list[str], out: str | Path | None, two: bool = False) -> None:
     """Result files in, table on screen and as a file out.
 
     Args:
@@ -16,23 +19,18 @@ def main(results: list[str], out: str | None, two: bool = False) -> None:
         out: Where the table goes, as Markdown, LaTeX or CSV by its ending; None for the screen alone.
         two: Whether to test two checkpoints against each other instead.
     """
+    path = None if out is None else check_out(str(out), ENDINGS)
     read = read_results(results)  # a wrong path is told before anything heavy is imported
     if two:
         from ssl_vit.report.findings.checkpoints import between_two
 
         print(between_two(read))
         return
-    from pathlib import Path
-
     from rich.console import Console
     from rich.table import Table
 
-    from ssl_vit.core.errors import UserError
-    from ssl_vit.report.written import ENDINGS, of_comparison
+    from ssl_vit.report.written import of_comparison
 
-    path = None if out is None else Path(out).expanduser()
-    if path is not None and path.suffix.lower() not in ENDINGS:
-        raise UserError(f"--out {out} must end in {', '.join(ENDINGS)}")
     found = compare(read)
     table = Table(title=found.title, title_justify="left")
     for i, heading in enumerate(found.headings):
@@ -60,8 +58,10 @@ def command(words: list[str] | None = None) -> None:
     options = parser.parse_args(words)
     if options.mcnemar and options.out:
         parser.error("--mcnemar prints a sentence and writes no table; leave out --out")
+    with mistakes_told(2):
+        out = None if options.out is None else check_out(options.out, ENDINGS)
     with mistakes_told():
-        main(options.results, options.out, options.mcnemar)
+        main(options.results, out, options.mcnemar)
 
 
 if __name__ == "__main__":

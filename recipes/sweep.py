@@ -128,8 +128,9 @@ def command(words: list[str] | None = None) -> None:
     Args:
         words: Behind the name of the command; default: ``sys.argv[1:]``.
     """
-    with mistakes_told():
+    with mistakes_told(2):
         plan, how = asked_for(words)
+    with mistakes_told():
         main(plan, **how)
 
 

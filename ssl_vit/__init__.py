@@ -22,14 +22,15 @@ if TYPE_CHECKING:
     from ssl_vit.face import evaluate as evaluate
     from ssl_vit.face import load_backbone as load_backbone
     from ssl_vit.face import pretrain as pretrain
+    from ssl_vit.face import push_to_hub as push_to_hub
     from ssl_vit.face import show as show
     from ssl_vit.face import verdict as verdict
 
 __version__ = "0.2.0.dev0"
 
 _FACE = (
-    "Embedding", "Evaluation", "Run", "VerdictResult", "embed", "evaluate", "load_backbone", "pretrain", "show",
-    "verdict",
+    "Embedding", "Evaluation", "Run", "VerdictResult", "embed", "evaluate", "load_backbone", "pretrain", "push_to_hub",
+    "show", "verdict",
 )  # fmt: skip
 
 

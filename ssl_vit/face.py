@@ -15,7 +15,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ssl_vit.configs import OBJECT
 from ssl_vit.configs.cli import from_options
@@ -25,6 +25,7 @@ from ssl_vit.core.errors import Stopped, UserError, did_you_mean
 from ssl_vit.core.started import module_of, options_of, scripts
 from ssl_vit.methods import method_named
 from ssl_vit.runs.lock import holding
+from ssl_vit.runs.networks import answers
 from ssl_vit.script import check_values
 
 if TYPE_CHECKING:
@@ -225,6 +226,40 @@ def show(found: Embedding, title: str | None = None) -> Figure:
     from ssl_vit.atlas.figure import map_of
 
     return map_of(found.vectors, found.labels, title)
+
+
+def push_to_hub(
+    network: Run | str | os.PathLike[str],
+    name: str,
+    *,
+    format: Literal["timm", "hf", "onnx", "torchscript"] | None = None,
+    out: str | os.PathLike[str] | None = None,
+) -> str:
+    """Sends a network with its model card to the Hugging Face hub, as ``ssl-vit export --push OWNER/NAME`` does.
+
+    Example: ``ssl_vit.push_to_hub(run, "owner/cells-mae", format="hf")``, after ``hf auth login``.
+
+    Args:
+        network: What ``pretrain`` returned or a run's directory, whose backbone is sent; or RUN/classifier, or a folder
+            that ``ssl-vit export`` wrote.
+        name: OWNER/NAME on the hub; made where it is not there.
+        format: Exports for this library first, and compares; default: timm for a run, and a folder is sent as it is.
+        out: The folder to export to; default: RUN/export-FORMAT.
+
+    Returns:
+        Its address.
+
+    Raises:
+        UserError: As the command does: without a login or network, or where there is no network to send.
+    """
+    from ssl_vit.exports.formats import push
+
+    place = Path(os.fspath(network.path if isinstance(network, Run) else network)).expanduser()
+    if format is None and out is None and (place / "config.json").is_file():
+        return push(place, name)
+    kind = "classifier" if answers(place) else "backbone"
+    options = {kind: str(place), "format": format or "timm"} | ({} if out is None else {"out": os.fspath(out)})
+    return push(_call("eval/export.py", options), name)
 
 
 def verdict(

@@ -153,8 +153,12 @@ def check_words(words: Sequence[str]) -> None:
 
 
 @contextmanager
-def mistakes_told() -> Generator[None, None, None]:
-    """Ends the process with one line where a person can mend what is wrong, and after a signal."""
+def mistakes_told(status: int = 1) -> Generator[None, None, None]:
+    """Ends the process with one line where a person can mend what is wrong, and after a signal.
+
+    Args:
+        status: Of the process after a mistake; 2 for one in the words that were typed.
+    """
     # Large tensors in pages of 2 MB: torch reads this once, and the system makes small pages one by one.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     try:
@@ -163,7 +167,7 @@ def mistakes_told() -> Generator[None, None, None]:
     except UserError as error:
         rank = os.environ.get("RANK", "0")
         sys.stderr.write(f"{'' if rank == '0' else f'[process {rank}] '}error: {error}\n")
-        sys.exit(1)
+        sys.exit(status)
     except KeyboardInterrupt:
         sys.stderr.write("interrupted; the same command continues from the last checkpoint\n")
         sys.exit(130)

@@ -16,7 +16,7 @@ import numpy as np
 
 from ssl_vit.configs.metrics import METRICS
 from ssl_vit.methods.starts import starts
-from ssl_vit.report.charts import drawing
+from ssl_vit.report.charts import drawing, plots
 from ssl_vit.report.charts.canvas import HEIGHT, WIDTH, Chart, Key, Panel, make_chart
 from ssl_vit.report.charts.drawing import Line, Mark
 from ssl_vit.report.charts.placing import has_room
@@ -105,7 +105,9 @@ def differences(text: str) -> Chart:
               for use, own in groups.items()]  # fmt: skip
     order = [name for name in LOOKS if name in known.values()]
     titles = {start: short for short, start in known.items()}
-    return make_chart("differences", panels, legend=[Key(titles[name], LOOKS[name], line=False) for name in order])
+    return make_chart(
+        "differences", panels, legend=[Key(titles[name], LOOKS[name], line=False) for name in order], note=plots.HOLLOW
+    )
 
 
 def saved(text: str) -> tuple[Chart, str] | None:
@@ -137,7 +139,10 @@ def cells() -> list[Chart]:
                 for name, (start, counts) in CONFUSED.items()]  # fmt: skip
     draw = partial(drawing.balance, names=CELLS, train=[675, 675, 675, 454, 84], test=[225, 225, 225, 152, 28])
     balance = Panel("Images per class", draw, "", 2.0)
-    return [make_chart("confusion", matrices, columns=2), make_chart("classes", [balance])]
+    return [
+        make_chart("confusion", matrices, columns=2, note=plots.confusion_words(len(CELLS))),
+        make_chart("classes", [balance]),
+    ]
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from ssl_vit.evaluation.answers import Answers, save_answers
 from ssl_vit.evaluation.metrics import columns
 from ssl_vit.evaluation.printing import conclusion, print_table
 from ssl_vit.evaluation.session import announce, open_session
+from ssl_vit.exports.card import tell_results
 from ssl_vit.leaks.guard import Omission
 from ssl_vit.methods.method import imported
 from ssl_vit.methods.supervised import FinetuneRecipe
@@ -102,10 +103,11 @@ def finish(
     name: str,
     omission: Omission | None = None,
 ) -> Evaluated:
-    """Writes ``result``, the answers and what was left out; prints table and conclusion; on the main process alone."""
+    """Writes ``result``, the answers, what was left out and the model cards; prints; on the main process alone."""
     path = run.write_result(name, result | ({"selection": judged.selection} if judged.selection else {}))
     if not run.writes:
         return Evaluated(path, [], metric, run)
+    tell_results(run.path)
     if omission:
         omission.write(run.path)
     save_answers(path, judged.answers)

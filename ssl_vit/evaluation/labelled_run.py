@@ -196,7 +196,7 @@ def train_and_judge(
     left = ""
     if main:  # a head that timm's model has a place for makes a classifier
         objective, recorded = trained.objective, {k: v for k, v in given.recorded.items() if k != "classifier"}
-        recorded["labels"] = given.data.labels
+        recorded |= {"labels": given.data.labels, "images": len(train)}
         export_backbone(objective.exported(), run.backbone, scale, _pool(cfg), recorded)
         classifier = run.path / "classifier"
         written = export_classifier(objective.classifier(), classifier, scale, _labelling(train), recorded)

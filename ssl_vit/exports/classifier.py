@@ -80,7 +80,7 @@ def export_classifier(
         config["model_args"]["fc_norm"] = fresh
     write_weights(part, state)
     write_atomically(part / "config.json", json.dumps(config, indent=1) + "\n")
-    write_atomically(part / "README.md", model_card(config))
+    write_atomically(part / "README.md", model_card(config, run=folder.parent, judged=False))
     shutil.rmtree(folder, ignore_errors=True)
     part.rename(folder)
     return True

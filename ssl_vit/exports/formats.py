@@ -22,6 +22,7 @@ from ssl_vit.core.files import write_atomically
 from ssl_vit.exports.card import model_card, read_config
 from ssl_vit.exports.classifier import load_classifier
 from ssl_vit.exports.timm_folder import load_backbone
+from ssl_vit.runs.networks import weights_hash
 
 CLOSE = 1e-5
 """Outputs of what was exported differ from the network's by at most this share of the largest."""
@@ -78,7 +79,7 @@ def export_as(
         source: A folder that timm loads: a run's backbone or classifier.
         out: Where the folder goes; one that is there must be an export, and is replaced.
         expected: What this project makes of standardised images.
-        run: The run whose results the model card tells.
+        run: The run whose options and results the model card tells.
 
     Returns:
         ``out``.
@@ -112,9 +113,10 @@ def export_as(
             raise UserError(
                 f"--format {name}: what {name} makes of the export differs by {apart:.1e}; nothing was written"
             )
+        card = model_card(config, form=name, run=run, weights=weights_hash(part))
         if not form.keeps:
             (part / "model.safetensors").unlink()
-        write_atomically(part / "README.md", model_card(config, form=name, run=run))
+        write_atomically(part / "README.md", card)
         shutil.rmtree(out, ignore_errors=True)
         part.rename(out)
     finally:
@@ -144,8 +146,8 @@ def push(folder: Path, name: str) -> str:
     except Exception as error:  # whatever the network, the login or the hub raise
         line = str(error).strip().partition("\n")[0]
         raise UserError(
-            f"--push {name}: the hub could not be reached or refused ({line}); log in with `hf auth login`; the export "
-            f"is in {folder}"
+            f"{name} was not sent: the hub could not be reached or refused ({line}); log in with `hf auth login`; what "
+            f"to send is in {folder}"
         ) from error
     return where
 

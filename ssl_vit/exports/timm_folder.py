@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -28,13 +27,8 @@ from ssl_vit.models.backbone import Backbone, Pool
 from ssl_vit.models.build import make_backbone
 from ssl_vit.models.families import ours
 from ssl_vit.models.vit import ViTBackbone
-from ssl_vit.runs.networks import network_folder
+from ssl_vit.runs.networks import network_folder, weights_hash
 from ssl_vit.views.evaluation import eval_images
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 class Exported(NamedTuple):
@@ -153,7 +147,8 @@ def export_backbone(backbone: Backbone, folder: Path, scale: PixelScale, pool: s
         "ssl_vit": {**about, "pool": pool, "bits": scale.bits, **needed, **_not_for_timm(scale)},
     }
     write_atomically(part / "config.json", json.dumps(config, indent=1) + "\n")
-    write_atomically(part / "README.md", model_card(config))
+    card = model_card(config, run=folder.parent, weights=weights_hash(part), judged=False)
+    write_atomically(part / "README.md", card)
     shutil.rmtree(folder, ignore_errors=True)
     part.rename(folder)
 
@@ -199,5 +194,4 @@ def load_backbone(given: str) -> Exported:
         raise UserError(f"the weights in {folder} do not fit {config['architecture']}: {', '.join(wrong[:5])}")
     backbone.load_timm_state(weights)
     pool = about.get("pool", "cls" if backbone.class_token else "mean")
-    weights_hash = _sha256(folder / "model.safetensors")[:16]
-    return Exported(backbone, scale, pool, backbone.img_size, about, weights_hash, folder)
+    return Exported(backbone, scale, pool, backbone.img_size, about, weights_hash(folder), folder)

@@ -18,7 +18,6 @@ from ssl_vit.report.page.render import plain
 from ssl_vit.runs.results import Comparison
 from ssl_vit.statistics.paired import SEEDS, interval
 
-ENDINGS = (".csv", ".md", ".tex")
 INTERVALS = (
     "with the mean's 95 % interval by Student's t over draws of labels and seeds; chance in the choice of test images "
     f"is not in it, and with fewer than {SEEDS} pre-training seeds it is about those networks only"
@@ -87,7 +86,7 @@ class Written(NamedTuple):
         """Writes the form that the file's ending names: the old file or the new one is there, never half of one.
 
         Args:
-            path: Ends in one of ``ENDINGS``.
+            path: Ends in one of ``runs.results.ENDINGS``.
         """
         write_atomically(path, {".csv": as_csv, ".md": as_markdown, ".tex": as_latex}[path.suffix.lower()](self))
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ssl_vit.core.errors import UserError, did_you_mean
+from ssl_vit.core.files import sha256
 
 FILES = ("config.json", "model.safetensors")
 """What timm saves of a network."""
@@ -48,6 +49,11 @@ def network_folder(given: str) -> Path:
     raise UserError(f"--backbone {given} is no exported network: it holds no {' and '.join(FILES)}{named}")
 
 
+def weights_hash(folder: Path) -> str:
+    """What results call the weights of an exported folder: 16 digits of the hash of model.safetensors."""
+    return sha256(folder / "model.safetensors")[:16]
+
+
 def classifier_folder(given: str) -> Path:
     """The folder that holds a classifier: RUN/classifier for RUN and for itself.
 
@@ -70,9 +76,9 @@ def classifier_folder(given: str) -> Path:
         )
     run = place.parent if place.name == "backbone" else place
     for folder in (run / "classifier", place):
-        if _answers(folder):
+        if answers(folder):
             return folder
-    tuned = sorted(folder for folder in run.glob("finetune/*/classifier") if _answers(folder))
+    tuned = sorted(folder for folder in run.glob("finetune/*/classifier") if answers(folder))
     if len(tuned) == 1:
         return tuned[0]
     if tuned:
@@ -86,7 +92,7 @@ def classifier_folder(given: str) -> Path:
     )
 
 
-def _answers(folder: Path) -> bool:
+def answers(folder: Path) -> bool:
     """Whether a folder holds an exported classifier."""
     try:
         return "classifier" in json.loads((folder / "config.json").read_text(encoding="utf-8"))["ssl_vit"]

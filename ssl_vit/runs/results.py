@@ -19,6 +19,9 @@ from ssl_vit.configs.protocols import by_method
 from ssl_vit.core.errors import UserError
 from ssl_vit.runs.identity import differences, digest
 
+ENDINGS = (".csv", ".md", ".tex")
+"""What a file of a table may end in; they say its form."""
+
 
 @dataclass(frozen=True)
 class Result:
@@ -61,13 +64,16 @@ def read_results(paths: Iterable[str | Path]) -> list[Result]:
         place = Path(given).expanduser()
         if not place.exists():
             raise UserError(f"there is no file or folder {given}; give result files or run directories")
-        found = [place]
-        if place.is_dir():
-            found = sorted([*place.glob("results/*.json"), *place.glob("finetune/*/results/*.json")])
-            if not found:
-                raise UserError(f"{given} holds no results/*.json; judge it first: eval/knn.py --backbone {given}")
+        found = result_files(place) if place.is_dir() else [place]
+        if not found:
+            raise UserError(f"{given} holds no results/*.json; judge it first: eval/knn.py --backbone {given}")
         files |= {file.resolve(): file for file in found}
     return [_read(file) for file in files.values()]
+
+
+def result_files(run: Path) -> list[Path]:
+    """The result files in a run's directory and in its fine-tunings."""
+    return sorted([*run.glob("results/*.json"), *run.glob("finetune/*/results/*.json")])
 
 
 def _read(path: Path) -> Result:

@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 
-from ssl_vit.core.files import write_atomically
-from ssl_vit.exports.timm_folder import _sha256
+from ssl_vit.core.files import sha256, write_atomically
 
 
 def save_checkpoint(folder: Path, step: int, state: dict[str, Any], keep: int) -> None:
@@ -33,7 +32,7 @@ def save_checkpoint(folder: Path, step: int, state: dict[str, Any], keep: int) -
         file.flush()
         os.fsync(file.fileno())
     part.replace(path)
-    write_atomically(path.with_suffix(".sha256"), _sha256(path) + "\n")
+    write_atomically(path.with_suffix(".sha256"), sha256(path) + "\n")
     found = sorted(folder.glob("step_*.pt"))
     # Later steps than this one are damaged ones that were passed over when the run continued.
     for old in [*found[: found.index(path) + 1][:-keep], *found[found.index(path) + 1 :]]:
@@ -45,7 +44,7 @@ def load_checkpoint(folder: Path) -> dict[str, Any] | None:
     """What ``save_checkpoint`` was given, and ``step``, of the newest whole checkpoint; damaged ones are named."""
     for path in sorted(folder.glob("step_*.pt"), reverse=True):
         written = path.with_suffix(".sha256")
-        if written.exists() and written.read_text().strip() == _sha256(path):
+        if written.exists() and written.read_text().strip() == sha256(path):
             return torch.load(path, map_location="cpu", weights_only=True)
         sys.stderr.write(f"warning: the checkpoint {path} is damaged or incomplete; an older one is used\n")
     return None

@@ -202,6 +202,7 @@ def _export(
         "method": method.name,
         "preset": cfg.preset,
         "pool_fingerprint": begun.pool.fingerprint,
+        "images": len(begun.pool),
         "seed": cfg.seed,
         "transductive": cfg.data.transductive,
         "guarded": begun.guarded.about,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -40,7 +41,8 @@ def outputs(cell: Any, kind: str) -> list[Any]:
 @pytest.mark.filterwarnings("ignore")  # of what runs notebooks
 def test_the_tutorial_runs_as_it_stands(tmp_path: Path) -> None:
     content = nbformat.read(NOTEBOOK, as_version=4)
-    nbclient.NotebookClient(content, timeout=1200, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    client = nbclient.NotebookClient(content, timeout=1200, resources={"metadata": {"path": str(tmp_path)}})
+    client.execute(env=os.environ | {"PYTHONWARNINGS": "ignore"})  # tqdm asks for widgets
     code = [cell for cell in content.cells if cell.cell_type == "code"]
     first, kinds, again, refused, picture, network = code
     (shown,) = outputs(first, "execute_result")

@@ -89,6 +89,7 @@ def test_knn_and_linear_probe_on_the_runs_own_data(pretrained, script) -> None:
         pixels = next(r for r in result["rows"] if r["method"] == "raw pixels")
         assert pixels["top1"] > 90
         assert set(pixels["per_class"]) == set("0123456789")
+        assert f"| MAE | {name} |" in (run / "backbone" / "README.md").read_text()
 
 
 def test_few_labels_of_a_draw(pretrained, script, tmp_path: Path) -> None:
@@ -108,6 +109,11 @@ def test_finetune_and_the_labelled_baseline(pretrained, script, small: list[str]
     assert status == 0, err
     assert "fine-tuned" in out
     tuned = next((run / "finetune").iterdir())
+    for folder in (tuned / "classifier", tuned / "backbone", run / "backbone"):
+        card = (folder / "README.md").read_text()
+        assert "| finetune |" in card and "judged it yet" not in card and "Not judged yet" not in card
+    trained = (tuned / "classifier" / "README.md").read_text()
+    assert "| number of images | 50 |" in trained and ", 30 steps |" in trained
     assert json.loads((tuned / "results" / "finetune.json").read_text())["rows"][0]["steps"] == 30
     assert timm.create_model(f"local-dir:{tuned / 'backbone'}", pretrained=True) is not None
     status, out, err = script("recipes/supervised.py", *small, *short, "--run.dir", "scratch")

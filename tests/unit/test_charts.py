@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
@@ -30,7 +32,7 @@ from ssl_vit.report.charts.drawing import (
     to_rgb,
 )
 from ssl_vit.report.charts.placing import End, falls_early, has_room, is_wide, name_ends, round_numbers, spread, wrapped
-from ssl_vit.report.charts.training import curve, read_lines, training_chart
+from ssl_vit.report.charts.training import curve, read_lines, told_apart, training_chart
 from ssl_vit.report.findings.conclusions import find
 from ssl_vit.report.findings.records import read_verdict
 from ssl_vit.report.look import INK, LONGER, PAPER, palette
@@ -89,6 +91,11 @@ def test_boxes_of_many_heights_never_lie_over_each_other_and_stay_inside() -> No
 def test_names_have_room_or_they_have_not() -> None:
     assert wrapped("from scratch, at the cost of pre-training") == "from scratch, at\nthe cost of\npre-training"
     assert wrapped("mae-my_images-1a2b3c4d") == "mae-my_images-\n1a2b3c4d"
+    assert wrapped("optim.base_lr=0.002-seed-1") == "optim.base_lr=\n0.002-seed-1"
+    assert wrapped("base_lr=0.001-seed-0, seed-1") == "base_lr=0.001-\nseed-0, seed-1"
+    assert (
+        wrapped("a_name-of_parts,b") == "a_name-of_parts,b" and wrapped("a_long_name_of-all") == "a_long_name_of-\nall"
+    )
     assert wrapped("a " + "b" * 20) == "a\n" + "b" * 17 + "\nbbb"
     assert has_room(["MAE", "from scratch", "from scratch, at the cost of pre-training"], 2.3)
     assert not has_room([f"a run of some length {i}" for i in range(9)], 2.3)
@@ -289,10 +296,58 @@ def test_lines_of_a_run_that_goes_on_are_read_up_to_half_a_line(tmp_path: Path) 
 def test_curves_of_runs_are_one_picture_with_their_names(tmp_path: Path) -> None:
     chart = training_chart([a_run(tmp_path / "one", watch=True), a_run(tmp_path / "two", steps=400)])
     assert len(chart.svgs) == 5  # loss, rate, watch, rank, spread
-    assert all(">one<" in svg for svg in chart.svgs) and not chart.legend
+    assert all(">one<" in svg for svg in chart.svgs[:3]) and not chart.legend
+    assert all(">one, two<" in svg for svg in chart.svgs[3:])  # the same line
     assert "k-NN on held-out training labels" in chart.svgs[2] and ">two<" not in chart.svgs[2]
     assert chart.png.startswith(b"\x89PNG")
     assert ">one<" not in training_chart([tmp_path / "one"]).svgs[0]
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (["optim.base_lr=0.001-seed-0", "optim.base_lr=0.002-seed-1"],
+         ["base_lr=0.001-seed-0", "base_lr=0.002-seed-1"]),
+        (["optim.base_lr=1e-05+fit.epochs=9-seed-0", "optim.base_lr=2e-05+fit.epochs=9-seed-0"],
+         ["base_lr=1e-05", "base_lr=2e-05"]),
+        (["mae-my_images_of_cells-1a2b3c4d", "dino-my_images_of_cells-5e6f7a8b"], ["mae-1a2b3c4d", "dino-5e6f7a8b"]),
+        (["a.rate=1+b.rate=3-seed-0", "a.rate=2+b.rate=4-seed-0"], ["a.rate=1+b.rate=3", "a.rate=2+b.rate=4"]),
+        (["a-name-of-some-length", "a-name-of-some-length-of"], ["a-name-of-some-length", "a-name-of-some-length-of"]),
+        (["mae-cells-1", "mae-cells-2"], ["mae-cells-1", "mae-cells-2"]),  # short enough as they are
+        (["mae-my_images_of_cells-1a2b3c4d"], ["mae-my_images_of_cells-1a2b3c4d"]),
+    ],
+)  # fmt: skip
+def test_long_names_lose_what_all_of_them_have(names: list[str], told: list[str]) -> None:
+    assert told_apart(names) == told
+
+
+def test_lines_that_are_equal_are_named_once(tmp_path: Path) -> None:
+    names = [f"optim.base_lr={rate}-seed-{seed}" for rate in (0.001, 0.002) for seed in range(2)]
+    chart = training_chart([a_run(tmp_path / name, steps=200 + 100 * ("0.002" in name)) for name in names])
+    words = [re.findall(r">([^<>\n]*(?:seed|lr=)[^<>\n]*)<", svg) for svg in chart.svgs]
+    assert sorted(words[1]) == ["base_lr=0.001-", "base_lr=0.002-", "seed-0, seed-1", "seed-0, seed-1"]
+    five = training_chart([a_run(tmp_path / f"five-{i}") for i in range(5)])
+    assert ">five-0, 4 more<" in five.svgs[1]
+
+
+def test_every_name_has_a_line_that_leads_to_it() -> None:
+    def draw(axis: Axes):
+        axis.set(xlim=(0, 1), ylim=(0, 100))
+        return name_ends(axis, [End(f"name {i}", 1.0, 10.0, LOOKS[i]) for i in range(8)])
+
+    with styled():
+        (leads,) = figure_of([Panel("", draw, "")], 1).axes[0].collections[:1]
+    assert isinstance(leads, LineCollection)
+    assert len(leads.get_segments()) == 8
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_a_note_below_the_panels_is_whole(columns: int) -> None:
+    panels = [panel for name, panel in drawn_panels() if name in ("confusion-5", "confusion-12")][:columns]
+    with styled():
+        figure = figure_of(panels, columns, note=plots.confusion_words(5))
+        check_words_lie_well(figure)
+    assert any(words.startswith("Upper number: percentage of the true class") for words, _ in boxes(figure))
 
 
 def test_what_is_no_run_is_told_with_what_is_near(tmp_path: Path) -> None:

@@ -72,6 +72,20 @@ def test_commands_that_pages_show_can_be_typed(page: Path, tmp_path: Path, monke
             check_words([word for word in words if word != "--print_config"])
 
 
+def test_the_batch_scripts_of_the_page_are_what_their_commands_print(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: name)  # where the program lies is the machine's
+    text = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
+    shown = re.findall(
+        r"```bash\n(?:ssl-vit slurm (.*?) > job\.sbatch\n.*?)```\n\n```bash\n(#!.*?)```", text, re.DOTALL
+    )
+    assert ["--nodes 4" in typed for typed, _ in shown] == [False, True]
+    for typed, printed in shown:
+        module_of("eval/slurm.py").command(shlex.split(typed))
+        assert capsys.readouterr().out == printed
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_that_pages_name_exist(page: Path) -> None:
     known = {path.stem.replace("_", "-") for room in ("recipes", "eval") for path in (ROOT / room).glob("*.py")}

@@ -6,6 +6,7 @@ import io
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import matplotlib
 import numpy as np
 import pytest
@@ -14,9 +15,13 @@ import torch
 from matplotlib.figure import Figure
 from PIL import Image
 from ssl_vit import face
+from ssl_vit.configs import ResolvedModel
 from ssl_vit.core import started
 from ssl_vit.core.errors import Stopped, UserError
+from ssl_vit.data.scale import PixelScale
 from ssl_vit.data.sources import objects
+from ssl_vit.exports.timm_folder import export_backbone
+from ssl_vit.models.build import build_backbone
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (20, 8, 8), dtype=np.uint8)
 
@@ -116,3 +121,39 @@ def test_a_map_has_a_point_per_image(labels: list[Any] | None, words: list[str])
     assert shown[: len(words)] == words
     picture = Image.open(io.BytesIO(figure._repr_png_()))  # pyright: ignore[reportAttributeAccessIssue]
     assert picture.size[0] > 400
+
+
+class Hub:
+    """What ``huggingface_hub.HfApi`` is asked for."""
+
+    sent: dict[str, list[str]]
+
+    def create_repo(self, name: str, exist_ok: bool) -> str:
+        if "/" not in name:
+            raise ValueError("no owner\nand more")
+        return f"https://hub/{name}"
+
+    def upload_folder(self, repo_id: str, folder_path: str) -> None:
+        Hub.sent[repo_id] = sorted(path.name for path in Path(folder_path).iterdir())
+
+
+def test_a_network_is_sent_with_its_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub, "HfApi", Hub)
+    monkeypatch.setattr(Hub, "sent", {}, raising=False)
+    run = tmp_path / "run"
+    torch.manual_seed(0)
+    backbone = build_backbone(ResolvedModel("vit_small_patch16_224", 8, 4, 32, 1, 2, "sincos", "mean"), 1)
+    export_backbone(backbone, run / "backbone", PixelScale((0.5,), (0.2,), 8), "mean", {"objective": "MAE"})
+    files = ["README.md", "config.json", "model.safetensors"]
+    assert ssl_vit.push_to_hub(run / "backbone", "me/as_it_is") == "https://hub/me/as_it_is"
+    assert not (run / "export-timm").exists()
+    assert ssl_vit.push_to_hub(ssl_vit.Run(run, run / "backbone", {}), "me/run") == "https://hub/me/run"
+    ssl_vit.push_to_hub(str(run), "me/script", format="torchscript", out=tmp_path / "out")
+    assert Hub.sent == {
+        "me/as_it_is": files, "me/run": files, "me/script": ["README.md", "config.json", "model.pt"]
+    }  # fmt: skip
+    assert (run / "export-timm").is_dir() and (tmp_path / "out" / "model.pt").is_file()
+    with pytest.raises(UserError, match=r"nobody was not sent: .*\(no owner\); log in with `hf auth login`"):
+        ssl_vit.push_to_hub(run / "backbone", "nobody")
+    with pytest.raises(UserError, match="does not exist"):
+        ssl_vit.push_to_hub(tmp_path / "nowhere", "me/x")

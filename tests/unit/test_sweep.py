@@ -423,6 +423,7 @@ def test_cores_and_gpus_are_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     [
         (["mae", "--out", "o", "--at_once", "0"], "--at_once 0 must be at least 1"),
         (["mae", "--out", "o", "--job", "timeout_min=5"], "--job timeout_min=5 is for submitted runs"),
+        (["mae", "--out", "o", "--over", "optim.base_lr=1e-3,oops"], "--optim.base_lr: expected a number, got oops"),
         (["mae", "--out", "o", "--over", "fit.epoch=1"], "did you mean fit.epochs"),
         (["mae", "--out", "o", "--on_tst"], "unknown option --on_tst; did you mean --on_test"),
         (["finetune", "--out", "o"], "--backbone is missing"),
@@ -436,7 +437,7 @@ def test_the_command_tells_mistakes_in_one_line(
     with pytest.raises(SystemExit) as left:
         module_of("recipes/sweep.py").command(words)
     err = capsys.readouterr().err
-    assert left.value.code == 1
+    assert left.value.code == 2
     assert (err.startswith("error: "), err.count("\n")) == (True, 1)
     assert said in err
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -94,8 +96,24 @@ def test_the_command_writes_what_the_ending_names(
         main([str(path) for path in results], str(tmp_path / name))
         assert (tmp_path / name).read_text().startswith(begins)
         assert f"Table: {tmp_path / name}" in capsys.readouterr().out
-    with pytest.raises(UserError, match=r"--out t\.xlsx must end in \.csv, \.md, \.tex"):
+    with pytest.raises(UserError, match=r"--out t\.xlsx must end in \.csv, \.md or \.tex"):
         main([str(results[0])], "t.xlsx")
+
+
+def test_a_wrong_ending_is_told_before_anything_is_read(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "from ssl_vit.core.started import module_of\n"
+        "try:\n"
+        "    module_of('eval/compare.py').command(sys.argv[1:])\n"
+        "finally:\n"
+        "    assert not {'numpy', 'torch', 'rich.table'} & set(sys.modules), 'heavy'\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "no-run", "--out", "t.txt"], capture_output=True, text=True, check=False,
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (2, "error: --out t.txt must end in .csv, .md or .tex\n")
 
 
 def test_an_interrupted_table_leaves_the_old_one(

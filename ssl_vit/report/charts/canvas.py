@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import textwrap
 import warnings
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -35,6 +36,9 @@ _STYLE: dict[str, Any] = {
 }  # fmt: skip
 WIDTH, HEIGHT, LOW = 4.1, 3.1, 2.6
 """Of a panel, and the height of a low one, in inches: letters are legible where the page is as narrow as a phone."""
+
+_NOTED = 15
+"""Letters of a note in an inch."""
 
 
 class Panel(NamedTuple):
@@ -88,11 +92,16 @@ def styled() -> Generator[None, None, None]:
         yield
 
 
-def make_chart(name: str, panels: Sequence[Panel], *, legend: Sequence[Key] = (), columns: int = 3) -> Chart:
-    """Draws panels twice: each alone for the page, and all of them beside each other in one picture under a legend."""
+def make_chart(
+    name: str, panels: Sequence[Panel], *, legend: Sequence[Key] = (), columns: int = 3, note: str = ""
+) -> Chart:
+    """Draws panels twice: each alone for the page, and all of them beside each other in one picture under a legend.
+
+    The note stands below that picture; a page has its own.
+    """
     with styled():
         svgs = tuple(_svg(panel, f"{name}-{i}") for i, panel in enumerate(panels))
-        png = _png(panels, legend, columns)
+        png = _png(panels, legend, columns, note)
     return Chart(name, " ".join(panel.alt for panel in panels), svgs, png, legend)
 
 
@@ -102,20 +111,23 @@ def _svg(panel: Panel, name: str) -> str:
     return for_page(file.getvalue(), name, f"{panel.title}: {panel.alt}")
 
 
-def _png(panels: Sequence[Panel], legend: Sequence[Key], columns: int) -> bytes:
-    figure, file = figure_of(panels, columns, legend), io.BytesIO()
+def _png(panels: Sequence[Panel], legend: Sequence[Key], columns: int, note: str) -> bytes:
+    figure, file = figure_of(panels, columns, legend, note), io.BytesIO()
     figure.savefig(file, format="png", dpi=150, facecolor="white", metadata={"Software": None})
     return file.getvalue()
 
 
-def figure_of(panels: Sequence[Panel], columns: int = 3, legend: Sequence[Key] = ()) -> Figure:
-    """Panels in rows of up to so many under a legend, laid out; within ``styled``."""
+def figure_of(panels: Sequence[Panel], columns: int = 3, legend: Sequence[Key] = (), note: str = "") -> Figure:
+    """Panels in rows of up to so many between a legend and a note, laid out; within ``styled``."""
     columns = min(columns, len(panels))
     rows = ceil(len(panels) / columns)
     across = max(1, min(len(legend), int(WIDTH * columns / 1.9)))
     above = 0.12 + 0.23 * ceil(len(legend) / across) if legend else 0.0
-    size = (WIDTH * columns, max(panel.height for panel in panels) * rows + above)
+    noted = textwrap.wrap(note, int(_NOTED * WIDTH * columns))
+    size = (WIDTH * columns, max(panel.height for panel in panels) * rows + above + 0.15 * len(noted))
     figure = Figure(figsize=size, layout="constrained")
+    if noted:
+        figure.supxlabel("\n".join(noted), x=0.012, ha="left", fontsize=8.0, color=MUTED)
     if legend:
         looks: list[dict[str, Any]] = [
             look_of(key.look) | ({} if key.line else {"linestyle": "none"}) for key in legend

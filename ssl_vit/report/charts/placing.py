@@ -24,8 +24,8 @@ _LEAST = 8
 """Letters of a line below which no word is broken."""
 _AWAY = 18.0
 """Points from an axis to the names beside it: a line leads there."""
-_NEAR = 2.5
-"""Lines of letters that a name may have moved away for a line to lead to it."""
+_BREAKS = (r"(?<=[=,+/])|(?<=-)(?=seed)", r"(?<=-)(?!-)", r"(?<=_)(?!_)")
+"""Where a word that is too long is broken: between options, names and seeds; else behind hyphens; else behind _."""
 _APART = 4.0
 """Points between two ticks' names, at least."""
 _NICE = ((1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9), (1, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,))
@@ -44,11 +44,10 @@ class End(NamedTuple):
 
 
 def wrapped(name: str, letters: int = _LETTERS) -> str:
-    """A name in lines of at most so many letters; longer words are broken behind their hyphens, or anywhere."""
+    """A name in lines of at most so many letters; longer words are broken between their parts, or anywhere."""
     lines = [""]
     for word in name.split():
-        parts = re.findall(r"[^-_/]+[-_/]*|[-_/]+", word) if len(word) > letters else [word]
-        for number, part in enumerate(parts):
+        for number, part in enumerate(_parts(word, letters, _BREAKS)):
             gap = " " if lines[-1] and not number else ""
             if len(lines[-1] + gap + part) > letters and lines[-1]:
                 lines.append("")
@@ -57,6 +56,13 @@ def wrapped(name: str, letters: int = _LETTERS) -> str:
             while len(lines[-1]) > letters:
                 lines[-1:] = [lines[-1][:letters], lines[-1][letters:]]
     return "\n".join(lines)
+
+
+def _parts(word: str, letters: int, breaks: Sequence[str]) -> list[str]:
+    """Parts of a word of at most so many letters, where its breaks leave such."""
+    if len(word) <= letters or not breaks:
+        return [word]
+    return [small for part in re.split(breaks[0], word) if part for small in _parts(part, letters, breaks[1:])]
 
 
 def has_room(names: Iterable[str], height: float) -> bool:
@@ -87,7 +93,7 @@ def spread(wanted: Sequence[float], heights: Sequence[float], low: float, high: 
 
 
 def name_ends(axis: Axes, ends: Sequence[End]) -> Placing:
-    """Writes names to the right of an axis, each with its line's marker; a line leads to those near their ends."""
+    """Writes names to the right of an axis, each with its line's marker; a line leads from its end to it."""
     texts = [
         axis.annotate(wrapped(end.name), (1.0, end.y), (_AWAY, 0.0), ("axes fraction", "data"), "offset points",
                       va="center", fontsize=_SIZE, color=INK, linespacing=1.15, annotation_clip=False)
@@ -106,15 +112,14 @@ def name_ends(axis: Axes, ends: Sequence[End]) -> Placing:
         places = [np.add(axis.transData.transform((end.x, end.y)), (end.aside * point, 0.0)) for end in ends]
         heights = [_LINE * point * (text.get_text().count("\n") + 1) for text in texts]
         middles = spread([y for _, y in places], heights, box.y0, box.y1 + 0.5 * _LINE * point)
-        lines: list[tuple[End, list[tuple[float, float]]]] = []
-        for end, text, mark, (x, y), middle in zip(ends, texts, marks, places, middles, strict=True):
+        lines: list[list[tuple[float, float]]] = []
+        for text, mark, (x, y), middle in zip(texts, marks, places, middles, strict=True):
             text.xyann = (_AWAY, float(middle - y) / point)
             there = (1 + (_AWAY - 5.0) * point / box.width, (middle - box.y0) / box.height)
             mark.set_offsets([there])
-            if abs(middle - y) <= _NEAR * _LINE * point:
-                lines.append((end, [((x - box.x0) / box.width, (y - box.y0) / box.height), there]))
-        leads.set_segments([line for _, line in lines])
-        leads.set_color([end.look.light for end, _ in lines])
+            lines.append([((x - box.x0) / box.width, (y - box.y0) / box.height), there])
+        leads.set_segments(lines)
+        leads.set_color([end.look.light for end in ends])
 
     return place
 

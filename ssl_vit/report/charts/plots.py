@@ -25,6 +25,7 @@ from ssl_vit.report.look import LONGER, Look, looks
 from ssl_vit.statistics.paired import Interval
 
 _HEADS = {"train": "All weights trained", "linear": "Linear probe", "knn": "k-NN"}
+HOLLOW = "Hollow marks: differences that chance can explain."
 _MOST_CLASSES = 30
 """Classes that a confusion matrix can show."""
 
@@ -105,7 +106,7 @@ def differences(verdict: Verdict, findings: Findings) -> Chart | None:
         panels.append(Panel(_HEADS[use], draw, words, height))
     compared = {d.start for d in found}
     keys = [Key(verdict.name(start), look[start], line=False) for start in verdict.starts if start in compared]
-    return make_chart("differences", panels, legend=keys)
+    return make_chart("differences", panels, legend=keys, note=HOLLOW)
 
 
 def saved(verdict: Verdict, findings: Findings) -> Chart | None:
@@ -169,14 +170,15 @@ def confusion_chart(verdict: Verdict) -> Chart | None:
         words = f"{100 * (counts.trace() / max(counts.sum(), 1)):.1f} % on the diagonal{often if off.max() else ''}."
         draw = partial(drawing.confusion, counts=counts, names=[*map(_short, names)], look=look[one.start])
         panels.append(Panel(one.name, draw, words, WIDTH))
-    return make_chart("confusion", panels, columns=2)
+    return make_chart("confusion", panels, columns=2, note=confusion_words(len(names)))
 
 
 def confusion_words(classes: int) -> str:
-    """What a confusion matrix of so many classes has room for."""
+    """What stands in the cells of a confusion matrix of so many classes, in a sentence."""
     if classes <= drawing.COUNTED:
-        return "the upper number is the percentage of the row, the lower one counts test images over all draws."
-    return "numbers are percentages of the row." if classes <= drawing.NUMBERED else "colour is the share of the row."
+        return "Upper number: percentage of the true class; lower number: test images, over all draws."
+    what = "Numbers are percentages" if classes <= drawing.NUMBERED else "Colour is the share"
+    return f"{what} of the true class."
 
 
 def class_balance(verdict: Verdict) -> Chart | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from functools import partial
 from itertools import cycle, islice
@@ -18,7 +19,7 @@ from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.core.text import shortened
 from ssl_vit.report.charts.canvas import HEIGHT, Chart, Key, Panel, make_chart
 from ssl_vit.report.charts.drawing import scaled
-from ssl_vit.report.charts.placing import End, Placing, has_room, name_ends
+from ssl_vit.report.charts.placing import End, Placing, has_room, name_ends, wrapped
 from ssl_vit.report.look import Look, palette
 
 FILES = ("metrics.jsonl", "health.jsonl")
@@ -33,6 +34,10 @@ _PANELS = {
     "teacher_entropy": ("Entropy of the teacher's answers", "nats"),
 }
 """Title and name of the y axis by the key of a line."""
+_JOINTS = "-+/,"
+"""What stands between the parts of a run's name."""
+_TOGETHER = 3
+"""Names of one line that are all told."""
 _POINTS = 300
 """Of a line: as good as a million."""
 Curve = tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]
@@ -98,7 +103,27 @@ def _draw(axis: Axes, curves: dict[str, Curve], look: dict[str, Look], key: str,
     axis.set(xlabel="epoch", ylabel=_PANELS[key][1])
     if not named:
         return None
-    return name_ends(axis, [End(name, float(x[-1]), float(y[-1]), look[name]) for name, (x, y) in curves.items()])
+    ends = [(names, *curves[names[-1]]) for names in _alike(curves)]  # of which the last is seen
+    return name_ends(axis, [End(_together(names), float(x[-1]), float(y[-1]), look[names[-1]]) for names, x, y in ends])
+
+
+def _alike(curves: dict[str, Curve]) -> list[list[str]]:
+    """Names of the same line together: the learning rate of several seeds."""
+    found: list[list[str]] = []
+    for name, own in curves.items():
+        same = (names for names in found if all(map(np.array_equal, curves[names[0]], own)))
+        if (group := next(same, None)) is None:
+            found.append([name])
+        else:
+            group.append(name)
+    return found
+
+
+def _together(names: Sequence[str]) -> str:
+    """Several names as one: the first, and of the others what they do not share with it."""
+    first = _tokens(names[0])
+    rest = ["".join(part for part in _tokens(name) if part not in first) or name for name in names[1:]]
+    return ", ".join([names[0], *rest] if len(names) <= _TOGETHER else [names[0], f"{len(rest)} more"])
 
 
 def _told(key: str, curves: dict[str, Curve]) -> str:
@@ -122,7 +147,33 @@ def _names(folders: Sequence[Path]) -> list[str]:
     """What each run is called: its folder, with those above it where that is not enough."""
     whole = [folder.resolve().parts for folder in folders]
     for depth in range(1, max(map(len, whole)) + 1):
-        names = [shortened("/".join(parts[-depth:]), 40) for parts in whole]
+        names = [shortened(name, 40) for name in told_apart(["/".join(parts[-depth:]) for parts in whole])]
         if len(set(names)) == len(names):
             return names
     raise UserError("a run is named twice; name every run once")
+
+
+def told_apart(names: Sequence[str]) -> list[str]:
+    """Names without the parts that all of them have, where one is longer than a line and that leaves them different.
+
+    Args:
+        names: Such as ``optim.base_lr=0.001+fit.epochs=9-seed-0``, of which seeds and options with values are parts.
+
+    Returns:
+        Such as ``base_lr=0.001-seed-0``: an option's group goes where one group alone has an option of that name.
+    """
+    if len(names) < 2 or not any("\n" in wrapped(name) for name in names):
+        return list(names)
+    parts = [_tokens(name) for name in names]
+    common = set.intersection(*({part.rstrip(_JOINTS) for part in own} for own in parts))
+    own = [[part for part in some if part.rstrip(_JOINTS) not in common] for some in parts]
+    options = {part.partition("=")[0] for some in own for part in some if "=" in part}
+    if len({option.rpartition(".")[2] for option in options}) == len(options):
+        own = [[re.sub(r"^[^=]*\.(?=[^=.]*=)", "", part) for part in some] for some in own]
+    found = ["".join(some).rstrip(_JOINTS) for some in own]
+    return found if all(found) and len(set(found)) == len(set(names)) else list(names)
+
+
+def _tokens(name: str) -> list[str]:
+    """Parts of a run's name, each with what joins it to the next; a seed is one, and so is a number like 1e-05."""
+    return [part for part in re.split(r"(?<=[+/,])(?<!\de\+)|(?<=-)(?<!seed-)(?<!\de-)", name) if part]

@@ -142,7 +142,7 @@ def _left_out(verdict: Verdict) -> list[Words]:
 def _confusion(verdict: Verdict) -> list[Block]:
     chart = plots.confusion_chart(verdict)
     if chart is not None:
-        note = "Rows are true classes: " + plots.confusion_words(len(verdict.about["classes"]))
+        note = "Rows are true classes. " + plots.confusion_words(len(verdict.about["classes"]))
         return [chart, Words(note, note=True)]
     rows = ([t, p, count(n), percent(share)] for t, p, n, share in classes.most_confused(verdict))
     return [table(("true class", "taken for", "images, all draws", "of the class"), rows, 2)]
