@@ -17,6 +17,7 @@ from ssl_vit.core import signals, slurm
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.core.started import module_of, options_of, scripts, told, usage_name
 from ssl_vit.methods import METHODS
+from ssl_vit.methods.distill import DistillRecipe
 from ssl_vit.methods.method import imported
 from ssl_vit.runs import lock
 from ssl_vit.runs.networks import classifier_folder, find_network
@@ -103,6 +104,8 @@ def check_options(config: object) -> None:
         find_network(config.backbone)
     if weights := getattr(getattr(config, "model", None), "weights", None):
         find_network(weights, "--model.weights")
+    if isinstance(config, DistillRecipe):
+        find_network(config.distill.teacher, "--teacher")
     if isinstance(config, PredictRecipe):
         classifier_folder(config.classifier)
     check_paths(config)

@@ -148,19 +148,20 @@ class AugmentConfig:
     """Width over height of a crop (least, most), drawn on a logarithmic scale."""
     flip: bool | None = None
     """Mirror half of the images left to right; default: only above 16 pixels."""
-    policy: Literal["none", "3-augment", "randaugment"] | None = None
+    policy: Literal["none", "3-augment", "jitter", "randaugment"] | None = None
     """Changes of intensity, colour and (RandAugment) geometry: RandAugment as MAE fine-tunes with (2 of 15 operations,
-    each applied with a chance of one half), or DeiT III's 3-Augment (one of grey, solarise, blur) with brightness and
-    contrast jitter. Default: randaugment when training on labels above 16 pixels, else none. Operations that make no
-    sense for the images (not RGB, not 8-bit) are left out."""
+    each applied with a chance of one half), DeiT III's 3-Augment (one of grey, solarise, blur) with brightness and
+    contrast jitter, or DIET's jitter (brightness, contrast, saturation and hue of three images in ten; a fifth become
+    grey, a fifth are blurred). Default: randaugment when training on labels above 16 pixels, jitter for DIET, else
+    none. Operations that make no sense for the images (not RGB, not 8-bit) are left out."""
     magnitude: Annotated[float, Range(0, 10)] = 9.0
     """RandAugment's mean magnitude; every operation draws its own with deviation 0.5."""
     repeats: Annotated[int, Range(1)] = 1
     """How often an image occurs in a batch, each time varied anew (repeated augmentation; DeiT: 3). An epoch stays as
     many samples as there are images, so that it takes as many epochs to see all of them."""
     erasing: Annotated[float | None, Range(0, 1)] = None
-    """Chance that a box of an image (2 % to a third of its area) becomes noise, only when training on labels;
-    default: MAE's 0.25 above 16 pixels, else 0."""
+    """Chance that a box of an image (2 % to a third of its area) becomes noise, only when training on labels and for
+    DIET; default: MAE's 0.25 above 16 pixels, else 0."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,7 @@ class ResolvedAugment(AugmentConfig, Resolved):
 
     crop_scale: tuple[float, float] = OPEN
     flip: bool = OPEN
-    policy: Literal["none", "3-augment", "randaugment"] = OPEN
+    policy: Literal["none", "3-augment", "jitter", "randaugment"] = OPEN
     erasing: float = OPEN
 
 

@@ -45,7 +45,7 @@ def named(words: Sequence[str], known: Mapping[str, Option], bare: Sequence[str]
         if word == "-h" or name in _ALONE:
             found.append(word.partition("=")[0])
             continue
-        name = _option(name, known)
+        name = _option(name, known, bare)
         given.add(name)
         takes = name != "dry_run" or rest[:1] in (["true"], ["false"])
         if not equals and takes and rest and not rest[0].startswith("--"):
@@ -60,8 +60,12 @@ def named(words: Sequence[str], known: Mapping[str, Option], bare: Sequence[str]
     return found + [f"--{name}={word}" for name, word in zip(free, alone, strict=False)]
 
 
-def _option(name: str, known: Mapping[str, Option]) -> str:
-    """The option that a name means: itself, the path of its group, or an entry of an option that holds several."""
+def _option(name: str, known: Mapping[str, Option], bare: Sequence[str] = ()) -> str:
+    """The option that a name means: itself, the path of its group, an entry of an option that holds several.
+
+    The first of the options that need no name (``--teacher`` for ``distill.teacher``) needs no group either, where no
+    other option ends like it.
+    """
     if name in known or name == _CONFIG:
         return name
     if f"{name}.path" in known:
@@ -73,6 +77,8 @@ def _option(name: str, known: Mapping[str, Option]) -> str:
         some = ", ".join(inside[:4]) + (", ..." if len(inside) > 4 else "")
         raise UserError(f"--{name} is a group of options, which takes no value itself; write one of {some}")
     last = [f"--{key}" for key in known if key.rpartition(".")[2] == name]
+    if last == [f"--{key}" for key in bare[:1]]:
+        return bare[0]
     close = did_you_mean(f"--{name}", [f"--{key}" for key in (*known, _CONFIG, *_ALONE)])
     close = f"; did you mean {', '.join(last[:3])}?" if last else close
     raise UserError(f"unknown option --{name}{close} (--help lists all)")

@@ -35,8 +35,12 @@ WORDS = (
     Word("CNN", "A convolutional network, here a ResNet: what one would train if there were no Vision Transformers."),
     Word("collapse", "A failure of training without labels: all images get the same vector, and the loss looks fine.",
          "collapse|collapses|collapsed"),
+    Word("DIET", "Ibrahim et al. 2024: every image is a class of its own, which a classifier tells from all others, "
+         "however it is varied."),
     Word("DINO", "Caron et al. 2021: crops of one image have to get the same answer, from the network and from a slow "
          "average of itself."),
+    Word("distillation", "A network learns to give images the vectors of another one, its teacher, which is trained "
+         "already."),
     Word("draw", "One random choice of which images have labels. Several draws show how much of a result is luck.",
          "draws?"),
     Word("drift", "How far a network's vectors have moved from those that its training began with."),
@@ -67,7 +71,7 @@ WORDS = (
          "is.", "linear probes?|linear-probe|probes?"),
     Word("MAE", "Masked autoencoder (He et al. 2022): the network sees a part of an image and paints the rest.",
          "MAE|masked autoencoders?"),
-    Word("method", "A way to pre-train: MAE, SimMIM, DINO, LeJEPA."),
+    Word("method", "A way to pre-train: MAE, SimMIM, DINO, LeJEPA, DIET, distillation."),
     Word("micro-batch", "The images that go through the network at once; several of them may make one step.",
          "micro-batch(?:es)?"),
     Word("multi-crop", "Two large and several small crops of every image, which have to get the same answer."),

@@ -175,7 +175,7 @@ def examine_needs(run: Followed, accelerator: Accelerator, seconds: float) -> Fi
     memory = _memory(run, accelerator, place.kind)
     if seconds:
         each = _seconds_an_image(run, accelerator, seconds)
-        lighter = partial(lighter_networks, run.method, cfg, run.side, run.pool.form)
+        lighter = partial(lighter_networks, run.method, cfg, run.asked, len(run.pool), run.side, run.pool.form)
         found.say("time", Forecast(device.type, cfg.fit.epochs, lighter).words(images * each)
                   + f" ({two_digits(1 / each)} images a second in tried steps)")  # fmt: skip
     elif device.type == "cpu":

@@ -111,6 +111,12 @@ class Backbone(nn.Module, ABC):
     def feature_map(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D h w"]:
         """Features of every place of the image after the last layer, D channels."""
 
+    def pooled_and_map(
+        self, images: Float[Tensor, "B C H W"], *, pool: Literal["cls", "mean"]
+    ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B D h w"]]:
+        """``forward_pooled`` and ``feature_map`` from one pass, without stochastic depth."""
+        return self.forward_pooled(images, pool=pool), self.feature_map(images)
+
 
 class TokenBackbone(Backbone):
     """A backbone that also gives its tokens and can leave some out: what masked modelling needs."""
@@ -172,6 +178,14 @@ class TokenBackbone(Backbone):
         """Patch tokens after the final norm; see ``Backbone.feature_map``."""
         tokens = self.forward_tokens(images)
         return tokens.patches.transpose(1, 2).unflatten(2, tokens.grid)
+
+    def pooled_and_map(
+        self, images: Float[Tensor, "B C H W"], *, pool: Literal["cls", "mean"]
+    ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B D h w"]]:
+        """Both of the tokens after the final norm; see ``Backbone.pooled_and_map``."""
+        tokens = self.forward_tokens(images)
+        pooled = tokens.prefix[:, 0] if pool == "cls" else tokens.patches.mean(dim=1)
+        return pooled, tokens.patches.transpose(1, 2).unflatten(2, tokens.grid)
 
 
 def pooled_views(

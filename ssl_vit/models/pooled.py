@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import isqrt
-from typing import Any
+from typing import Any, Literal
 
 import timm
 import torch
@@ -146,7 +146,20 @@ class PooledBackbone(Backbone):
     def feature_map(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D h w"]:
         """The last feature map; see ``Backbone.feature_map``."""
         model: Any = self.model
+        return self._as_map(model.forward_features(images), images)
+
+    def pooled_and_map(
+        self, images: Float[Tensor, "B C H W"], *, pool: Literal["cls", "mean"]
+    ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B D h w"]]:
+        """The model's features, and what its head makes of them; see ``Backbone.pooled_and_map``."""
+        if pool != "mean":
+            raise ValueError(f"pool {pool}, but {self.architecture} has only one pooled feature, called mean")
+        model: Any = self.model
         x = model.forward_features(images)
+        return model.forward_head(x), self._as_map(x, images)
+
+    def _as_map(self, x: Any, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D h w"]:
+        model: Any = self.model
         if isinstance(x, (tuple, list)):  # of several resolutions: the deepest
             x = x[-1]
         if x.ndim == 4:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from types import MappingProxyType
+from typing import Any, NamedTuple, cast
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -54,6 +56,9 @@ class Objective(nn.Module, ABC):
 
     export_note: str = ""
     """What is told behind the method's title of an exported backbone that is not the usual one."""
+
+    origin: Mapping[str, Any] = MappingProxyType({})
+    """What an exported backbone owes to other networks, recorded beside it."""
 
     smaller: tuple[str, ...] = ()
     """Options of its own that save memory, for the message where there is too little."""
@@ -120,3 +125,7 @@ class Built(NamedTuple):
     """What the network sees of an image, in words."""
     notes: tuple[str, ...] = ()
     """What the user should know beside it."""
+    reads: int = 0
+    """Side in pixels that the view cuts, where that is more than the network's input."""
+    settled: Any = None
+    """The method's own options with what only building could tell; None: as they were."""

@@ -15,6 +15,7 @@ _OTHERS = {
     "other-1": Look("#a33b5c", "#ffb3c4", "<", (4.0, 2.0)),
     "other-2": Look("#4a8a8f", "#57c3c9", ">", (2.0, 2.0)),
     "other-3": Look("#7d2a10", "#d4694a", "*", (6.0, 2.0, 2.0, 2.0)),
+    "other-4": Look("#8a33e6", "#9a44ff", "d", (4.0, 1.4, 1.2, 1.4)),
 }
 INK, MUTED, RULE, PAPER = "#1b1b1c", "#66666b", "#d9d9de", "#fefefe"
 """Of text, lesser text, lines and ground in pictures; every colour occurs for one meaning only, so that a page can
@@ -24,7 +25,7 @@ DARK = "#e9e9ec", "#161618"
 
 
 def looks(starts: Iterable[str]) -> dict[str, Look]:
-    """One look each; starts with names of their own (ordinary runs) share four."""
+    """One look each; starts with names of their own (ordinary runs) share five."""
     known, others = palette(), cycle(_OTHERS.values())
     return {start: known[start] if start in known else next(others) for start in starts}
 

@@ -212,12 +212,16 @@ def rounded_down(number: float) -> float:
     return float(f"{math.floor(number / step * (1 + 1e-12)) * step:.6g}")
 
 
-def lighter_networks(method: Method, cfg: ResolvedPretraining, side: int, form: Format) -> dict[str, float]:
+def lighter_networks(
+    method: Method, cfg: ResolvedPretraining, asked: PretrainingRecipe, images: int, side: int, form: Format
+) -> dict[str, float]:
     """Narrower networks of the same input, by what each takes of the time.
 
     Args:
         method: What is trained.
         cfg: Resolved.
+        asked: The same as given.
+        images: How many.
         side: Median short side of the images, or of a window, in pixels.
         form: Channels and bits of the images.
     """
@@ -228,9 +232,9 @@ def lighter_networks(method: Method, cfg: ResolvedPretraining, side: int, form: 
     found: dict[str, float] = {}
     for name in below[::-1]:
         open_sizes = replace(method.recipe().model, name=name, img_size=model.img_size, patch_size=model.patch_size)
-        asked = replace(method.recipe(), model=open_sizes, preset=cfg.preset, data=cfg.data)
-        facts, preset = network_of(method, asked, 1, side)
-        smaller: ResolvedPretraining = method.resolve(asked, facts, preset)
+        other = replace(asked, model=open_sizes, preset=cfg.preset)
+        facts, preset = network_of(method, other, images, side)
+        smaller: ResolvedPretraining = method.resolve(other, facts, preset)
         found[name] = count(method, smaller, form).operations / own
     return found
 

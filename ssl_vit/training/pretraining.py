@@ -96,13 +96,16 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
     # What judges is above this room, and imported only where it is asked for.
     watched = imported("ssl_vit.evaluation.watching:open_watch")(cfg, begun.pool.form) if cfg.fit.watch else None
     pool = begun.pool.on_canvas(cfg.data.canvas, size, cfg.data.window)
-    crops = _crops(method, cfg, pool)
     start = _start(cfg.model, pool)
     scale = start.scale if start else measure_scale(pool)
     backbone = start.backbone if start else build_backbone(cfg.model, pool.form.channels)
     dtype = launch.DTYPES.get(cfg.fit.precision, torch.float32)
     built: Built = imported(method.build)(cfg, backbone, scale, dtype)
     objective = built.objective
+    if built.reads > size:  # by another network beside it
+        pool = begun.pool.on_canvas(cfg.data.canvas, built.reads, cfg.data.window)
+    crops = _crops(method, cfg, pool, max(size, built.reads))
+    cfg = replace(cfg, **({} if built.settled is None else {method.name: built.settled}))
     taken = takes_batch_statistics(backbone) or objective.batch_statistics
     continuing = None
     if isinstance(cfg.continued, ResolvedContinued):
@@ -142,7 +145,7 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
     loop.fit(
         objective, loader, built.view, fit=cfg.fit, optim=cfg.optim, run=run, accelerator=accelerator, seed=cfg.seed,
         health=Health(loader, scale, cfg.model.pool), watch=watch, continuing=continuing,
-        lighter=partial(lighter_networks, method, cfg, begun.side, pool.form),
+        lighter=partial(lighter_networks, method, cfg, asked, len(pool), begun.side, pool.form),
     )  # fmt: skip
     drift = None if continuing is None else continuing.drift
     if accelerator.is_main_process:
@@ -202,11 +205,11 @@ def _told_of(start: Exported, model: ResolvedModel) -> dict[str, Any]:
     return {"weights": model.weights, "hash": start.weights_hash, "objective": what, **layout_of(start)}
 
 
-def _crops(method: Method, cfg: ResolvedPretraining, pool: ImageSet) -> FileCrops | None:
-    """Crops that loader processes cut: of methods that see one of an image."""
+def _crops(method: Method, cfg: ResolvedPretraining, pool: ImageSet, side: int) -> FileCrops | None:
+    """Crops of that side in pixels that loader processes cut: of methods that see one of an image."""
     augment = getattr(cfg, "augment", None)
     if isinstance(augment, ResolvedAugment):
-        return file_crops(cfg.data, pool, augment, cfg.model.img_size)
+        return file_crops(cfg.data, pool, augment, side)
     if cfg.data.crop_from == "file":
         raise UserError(
             f"--data.crop_from file: {method.title} cuts several crops of every decoded image; leave it out"
@@ -254,6 +257,7 @@ def _export(
     }
     if omission := begun.guarded.omission:
         recorded["left_out"] = {"images": len(omission.images), "of": omission.total}
+    recorded |= objective.origin
     if begun.facts.network.plain:
         recorded |= {"positions": cfg.model.positions, "init": cfg.model.init}
     export_backbone(objective.exported(), run.backbone, scale, cfg.model.pool, recorded)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ssl_vit.core.randomness import Key, uniform
 from ssl_vit.data.boxes import SMALL
+from ssl_vit.data.constants import constant
 from ssl_vit.data.decoding.resize import Interpolation, resize_bytes
 
 _REACH = {"bicubic": 2.0, "bilinear": 1.0}
@@ -162,6 +163,17 @@ def crop_resize(
         return crops.view(result)
     vertical, horizontal = vertical[..., :height].unflatten(0, shape), horizontal[..., :width].unflatten(0, shape)
     return _products(images, vertical, horizontal).view(result)
+
+
+def resized(
+    images: Float[Tensor, "B C H W"], out: int, interpolation: Interpolation = "bicubic"
+) -> Float[Tensor, "B C O O"]:
+    """Whole images as squares of that side; as they are where they have it."""
+    height, width = images.shape[2:]
+    if (height, width) == (out, out):
+        return images
+    whole = constant((0.0, 0.0, float(height), float(width)), images.dtype, images.device)
+    return crop_resize(images, whole.expand(len(images), 4), out, interpolation=interpolation)
 
 
 def crops_in_bytes(images: Shaped[Tensor, "B C H W"], out: int) -> bool:

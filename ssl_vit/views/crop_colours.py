@@ -6,7 +6,7 @@ Pixels are in [0, 1]. Crops are grouped by the operation of a step: what a crop 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ssl_vit.configs import ResolvedCrops
+from ssl_vit.core.randomness import Key, uniform
 from ssl_vit.data.constants import sent
 from ssl_vit.views import colour
 
@@ -44,14 +45,20 @@ class Draws(NamedTuple):
     """By how much each operation would change the crop: a factor, turns of hue, pixels of blur; 0 for the others."""
 
 
-def draw(u: Float[Tensor, "N numbers"], view: Int[Tensor, " N"], cfg: ResolvedCrops, names: tuple[str, ...]) -> Draws:
+def draw(
+    u: Float[Tensor, "N numbers"],
+    view: Int[Tensor, " N"],
+    cfg: ResolvedCrops,
+    names: tuple[str, ...],
+    jitter: Mapping[str, float] = _JITTER,
+) -> Draws:
     """From uniform numbers to operations and amounts.
 
     ``view`` is 0 for the first global crop, 1 for the second, more for local ones: their chances differ. ``names`` may
-    be drawn, as ``operations`` has it.
+    be drawn, as ``operations`` has it; ``jitter`` is the largest change of each part of it at strength 1.
     """
     amount, order, chance = u[:, :5].T, u[:, 5:9], u[:, 9:].T
-    most = {name: change * cfg.jitter for name, change in _JITTER.items()}
+    most = {name: change * cfg.jitter for name, change in jitter.items()}
     ranges = [(-m, m) if name == "hue" else (max(0.0, 1.0 - m), 1.0 + m) for name, m in most.items()]
     ends = zip([*ranges, cfg.blur_sigma], amount, strict=True)
     values = [low + (high - low) * drawn for (low, high), drawn in ends]
@@ -61,7 +68,7 @@ def draw(u: Float[Tensor, "N numbers"], view: Int[Tensor, " N"], cfg: ResolvedCr
     blurred = chance[2] < first * (view == 0) + second * (view == 1) + local * (view > 1)
     steps: list[Tensor] = []
     if cfg.jitter:
-        several = sum(name in names for name in _JITTER)  # those that may be drawn stand first
+        several = sum(name in names for name in jitter)  # those that may be drawn stand first
         places = order[:, :several].argsort(dim=1).T
         steps += list(torch.where(chance[0] < cfg.jitter_chance, places, _NOTHING))
     for name, applied in (
@@ -107,3 +114,25 @@ def apply(
         for change, value, crops in zip(changes, values.unbind(), groups, strict=True):
             if len(crops):
                 images[crops] = change(images.index_select(0, crops), value.index_select(0, crops))
+
+
+_EVEN = {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.2}
+_SOME = ResolvedCrops(
+    global_scale=(1.0, 1.0), local_scale=(1.0, 1.0), local_crops=0, local_size=1, flip=False, jitter=1.0,
+    jitter_chance=0.3, grey=0.2, blur=(0.2, 0.0, 0.0), blur_sigma=(0.1, 2.0), solarise=0.0,
+)  # fmt: skip
+
+
+def jitter_some(key: Key, images: Float[Tensor, "B C S S"], *, bits: int, host: Key) -> Float[Tensor, "B C S S"]:
+    """In place: three images in ten are jittered, a fifth become grey and a fifth are blurred.
+
+    Args:
+        key: One random stream per sample.
+        images: Pixels in [0, 1].
+        bits: Bits per channel of the files.
+        host: The same streams on the host, so that the device need not be waited for.
+    """
+    names = operations(images.shape[1], bits)
+    drawn, told = (draw(uniform(k, NUMBERS), torch.zeros_like(k.low), _SOME, names, _EVEN) for k in (key, host))
+    apply(images, drawn.values, group(told.steps, images.device), bits=bits, widest=_SOME.blur_sigma[1])
+    return images

@@ -15,6 +15,7 @@ from ssl_vit.data.constants import constant
 from ssl_vit.data.loading.loader import Batch
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.views import augment, colour
+from ssl_vit.views.crop_colours import jitter_some
 from ssl_vit.views.randaugment import rand_augment
 
 View = Callable[[Batch, int], dict[str, Tensor]]
@@ -79,7 +80,7 @@ def train_images(
 ) -> Float[Tensor, "B C S S"]:
     """Training images, cropped, varied as the policy says, normalised; where nothing varies a CPU works in pieces."""
     cut, count = geometry(batch, seed, scale, cfg, size, dtype), len(batch.index)
-    if cfg.policy not in ("3-augment", "randaugment") and batch.images.device.type == "cpu":
+    if cfg.policy == "none" and batch.images.device.type == "cpu":
         images = torch.empty((count, batch.images.shape[1], size, size), dtype=dtype)
         at_once = max(1, _AT_ONCE // images[0].numel())
         for part in (slice(start, start + at_once) for start in range(0, count, at_once)):
@@ -88,6 +89,8 @@ def train_images(
     images, key = cut(slice(None)), sample_key(seed, "colour", batch)
     if cfg.policy == "3-augment":
         images = colour.three_augment(key, images, bits=scale.bits)
+    elif cfg.policy == "jitter":
+        images = jitter_some(key, images, bits=scale.bits, host=host_key(seed, "colour", batch))
     elif cfg.policy == "randaugment":
         fill, host = constant(scale.mean, images.dtype, images.device), host_key(seed, "colour", batch)
         images = rand_augment(key, images, magnitude=cfg.magnitude, fill=fill, bits=scale.bits, host=host)

@@ -32,8 +32,10 @@ from ssl_vit.data.targets import TargetScale
 from ssl_vit.evaluation.features import backbone_extractor, extract_features, pixel_extractor
 from ssl_vit.evaluation.knn import knn_scores
 from ssl_vit.evaluation.labelled_run import predict
+from ssl_vit.exports.timm_folder import Exported
 from ssl_vit.figures.reconstructions import save_reconstructions
 from ssl_vit.methods.dino import ResolvedDINO
+from ssl_vit.methods.distill import DistillConfig
 from ssl_vit.methods.lejepa import ResolvedLeJEPA
 from ssl_vit.methods.mae import MAERecipe, ResolvedMAE, resolve
 from ssl_vit.methods.method import Facts
@@ -42,7 +44,9 @@ from ssl_vit.models.build import ModelFacts, build_backbone
 from ssl_vit.models.stochastic_depth import linear_rates
 from ssl_vit.models.vit import ViTBackbone
 from ssl_vit.objectives.base import Clock, Objective
+from ssl_vit.objectives.diet import DIET, diet_view
 from ssl_vit.objectives.dino import DINO
+from ssl_vit.objectives.distill import Distillation, distill_view
 from ssl_vit.objectives.lejepa import LeJEPA
 from ssl_vit.objectives.mae import MAE, mae_view
 from ssl_vit.objectives.probe import AttentiveHead, FrozenProbe, linear_head, probe_view
@@ -162,6 +166,18 @@ def dino(scale: PixelScale, centring: Any) -> tuple[Objective, View]:
     return DINO(model(20), cfg, pool="cls", batch_size=16), view
 
 
+def diet(scale: PixelScale) -> tuple[Objective, View]:
+    augment = ResolvedAugment(crop_scale=(0.3, 1.0), flip=True, policy="jitter", erasing=0.5)
+    objective = DIET(model(20), classes=32, smoothing=0.8, pool="cls")
+    return objective, diet_view(scale, augment, size=20, classes=32, dtype=torch.float32)
+
+
+def distill(scale: PixelScale) -> tuple[Objective, View]:
+    teacher = Exported(model(12), PixelScale((0.4,), (0.3,), 8), "mean", 12, {}, "", Path())
+    objective = Distillation(model(20), teacher.backbone, DistillConfig(), pool="cls", taught_pool="mean")
+    return objective, distill_view(scale, RICH, teacher, size=20, dtype=torch.float32)
+
+
 CASES: dict[str, tuple[int, Callable[[PixelScale], tuple[Objective, View]]]] = {
     "mae": (8, lambda scale: mae(scale, 8, PLAIN, "sincos")),
     "mae-augmented": (20, lambda scale: mae(scale, 20, RICH, "factorised")),
@@ -174,6 +190,8 @@ CASES: dict[str, tuple[int, Callable[[PixelScale], tuple[Objective, View]]]] = {
     "dino-sinkhorn": (20, lambda scale: dino(scale, "sinkhorn")),
     "simmim": (20, simmim),
     "lejepa": (20, lejepa),
+    "diet": (20, diet),
+    "distill": (20, distill),
     "linear-aug": (8, lambda scale: probe(scale, linear_head(16, 10, standardise=True), "cls")),
     "attentive": (8, lambda scale: probe(scale, AttentiveHead(16, 10, 2), "tokens")),
 }

@@ -10,13 +10,16 @@ from ssl_vit.configs import ResolvedModel
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.masking import random_mask
 from ssl_vit.methods.dino import ResolvedDINO
+from ssl_vit.methods.distill import DistillConfig
 from ssl_vit.methods.lejepa import ResolvedLeJEPA
 from ssl_vit.methods.mae import ResolvedMAE
 from ssl_vit.methods.supervised import ResolvedSupervised
 from ssl_vit.models.backbone import Backbone, TokenBackbone
 from ssl_vit.models.build import build_backbone
 from ssl_vit.objectives.base import Clock, Objective
+from ssl_vit.objectives.diet import DIET
 from ssl_vit.objectives.dino import DINO
+from ssl_vit.objectives.distill import Distillation
 from ssl_vit.objectives.lejepa import LeJEPA
 from ssl_vit.objectives.mae import MAE, images_from_patches, normalise_targets, pixel_patches
 from ssl_vit.objectives.probe import AttentiveHead, FrozenProbe, linear_head
@@ -89,6 +92,21 @@ def lejepa(net: Backbone | None = None, size: int = 16) -> tuple[Objective, dict
     return objective, {name: value.double() for name, value in inputs.items()}
 
 
+def diet(net: Backbone | None = None, size: int = 16) -> tuple[Objective, dict[str, Tensor]]:
+    net, pool = net or backbone(), "mean" if net else "cls"
+    torch.manual_seed(3)
+    objective = DIET(net, classes=9, smoothing=0.8, pool=pool).double()
+    return objective, {"images": torch.randn(6, 2, size, size).double(), "own": torch.tensor([3, 1, 0, 8, 3, 5])}
+
+
+def distill(net: Backbone | None = None, size: int = 16) -> tuple[Objective, dict[str, Tensor]]:
+    net, pool, teacher = net or backbone(), "mean" if net else "cls", resnet()
+    torch.manual_seed(3)
+    objective = Distillation(net, teacher, DistillConfig(), pool=pool, taught_pool="mean").double()
+    inputs = {"images": torch.randn(6, 2, size, size), "taught": torch.randn(6, 2, 32, 32)}
+    return objective, {name: value.double() for name, value in inputs.items()}
+
+
 def resnet() -> Backbone:
     torch.manual_seed(1)
     return build_backbone(ResolvedModel("test_resnet", 32, pool="mean"), 2)
@@ -115,6 +133,8 @@ MAKERS: dict[str, Callable[[], tuple[Objective, dict[str, Tensor]]]] = {
     "dino-in-chunks": lambda: dino(loss_chunk=2),
     "supervised-without-average": lambda: supervised(decay=0.0),
     "simmim": simmim,
+    "diet": diet,
+    "distill": distill,
 }
 
 
@@ -140,6 +160,8 @@ NORMED: dict[str, Callable[[], tuple[Objective, dict[str, Tensor]]]] = {
     "simmim-resnet": lambda: simmim(resnet()),
     "lejepa": lejepa,
     "lejepa-resnet": lambda: lejepa(resnet(), 32),
+    "diet-resnet": lambda: diet(resnet(), 32),
+    "distill-resnet": lambda: distill(resnet(), 32),
 }
 """A batch behind batch normalisation, or under a loss on its distribution, is more than its halves."""
 

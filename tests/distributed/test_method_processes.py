@@ -1,4 +1,4 @@
-"""SimMIM and LeJEPA on one process against two, in double precision; and a run that ends and goes on."""
+"""Methods on one process against two, in double precision; and a run that ends and goes on."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from pathlib import Path
 import pytest
 import torch
 
+from made_teacher import save_teacher
+
 SMALL = ["--model.width", "16", "--model.depth", "2", "--model.heads", "2"]
 COMMON = ["--fit.batch_size", "32", "--fit.epochs", "0.2", "--fit.log_every", "1", "--fit.precision", "fp64"]
 CASES = {
     "simmim": SMALL,
     "simmim-resnet": ["--model.name", "test_resnet"],
     "lejepa": [*SMALL, "--crops.local_crops", "2", "--lejepa.drop_path", "0.1", "--lejepa.slices", "32"],
+    "diet": [*SMALL, "--augment.erasing", "0.5"],
+    "distill": [*SMALL, "--teacher", "teacher"],
 }
 
 
@@ -20,6 +24,7 @@ CASES = {
 def test_two_processes_train_what_one_trains(case: str, tmp_path: Path, launch, losses) -> None:
     """Losses, weights, statistics of batch normalisation and the looks at features."""
     states, script = [], f"recipes/{case.partition('-')[0]}.py"
+    save_teacher(tmp_path / "teacher")
     for processes in (1, 2):
         done = launch(processes, script, *CASES[case], *COMMON, "--run.dir", str(processes), cwd=tmp_path)
         assert done.returncode == 0, done.stderr
@@ -33,9 +38,10 @@ def test_two_processes_train_what_one_trains(case: str, tmp_path: Path, launch, 
         assert (value - states[1][name]).abs().max() <= 1e-8, name
 
 
-@pytest.mark.parametrize("case", ["simmim", "lejepa"])
+@pytest.mark.parametrize("case", ["simmim", "lejepa", "diet", "distill"])
 def test_a_run_that_was_cut_off_goes_on_bit_for_bit(case: str, tmp_path: Path, launch) -> None:
     """Everything after the newest checkpoint is lost, as after SIGKILL, and made again."""
+    save_teacher(tmp_path / "teacher")
     words = [
         *CASES[case],
         *COMMON,
