@@ -77,7 +77,7 @@ def judged(run: Path, name: str, way: str, images: dict[str, Any], options: argp
                 shared = {"set": name, "labels": labels, "draw": draw, "protocol": protocol}
                 rows += [
                     {**shared, "way": row["method"] if row["method"] in BESIDE else way, "value": row[found.metric]}
-                    for row in found.rows if row.get("headline")
+                    for row in found.rows if row.get("headline", protocol != "knn")
                 ]  # fmt: skip
     return rows
 
