@@ -12,7 +12,6 @@ SCRIPT = """
 import json, sys
 from dataclasses import replace
 from ssl_vit.configs import ContinuedConfig, FitConfig, ModelConfig, OptimConfig, RunConfig
-from ssl_vit.exports.timm_folder import load_backbone
 from ssl_vit.methods import METHODS
 from ssl_vit.training.pretraining import pretrain
 
@@ -20,12 +19,12 @@ name, start, run, more = sys.argv[1:]
 more, method = json.loads(more), METHODS[name]
 usual = method.recipe()
 asked = replace(
-    usual, model=ModelConfig(width=16, depth=2, heads=2, positions="sincos"), run=RunConfig(dir=run),
+    usual, model=ModelConfig(weights=start), run=RunConfig(dir=run),
     fit=replace(usual.fit, epochs=0.3, batch_size=32, precision="fp64", log_every=1, checkpoint_steps=4,
                 keep_checkpoints=9),
     optim=replace(usual.optim, **more.pop("optim", {})), continued=ContinuedConfig(look_percent=10.0, **more),
 )
-pretrain(method, asked, load_backbone(start))
+pretrain(method, asked)
 """
 
 
