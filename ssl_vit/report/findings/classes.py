@@ -14,6 +14,8 @@ from ssl_vit.report.cells import NOTHING, Cell, Row, Table, count, span, table
 from ssl_vit.report.findings.comparisons import USES, baseline_curve
 from ssl_vit.report.findings.records import PER_CLASS, Score, Verdict
 from ssl_vit.report.findings.tables import method_name
+from ssl_vit.report.look import PRETRAINED, kind_of
+from ssl_vit.statistics.advice import Way
 
 _proportion = cast("Any", _untyped_proportion)
 
@@ -30,15 +32,15 @@ def compared(verdict: Verdict) -> list[Shown]:
     """What is looked at class by class, with all labels: the best pre-trained method by its mean, and the baseline."""
     labels, better = max(verdict.about["labels"]), METRICS[verdict.about["metric"]].sign
     found = [
-        Shown(start, method_name(verdict, start, use), scores)
-        for start in verdict.starts if start not in ("scratch", "cnn", "pixels", "random")
+        Shown(start, method_name(verdict, Way(start, use)), scores)
+        for start in verdict.starts if kind_of(start) in PRETRAINED
         for use in USES if (scores := verdict.of(start, use, labels))
     ]  # fmt: skip
     best = sorted(found, key=lambda one: -better * mean(score.value for score in one.scores))[:1]
     baseline = baseline_curve(verdict).get(labels)
     if baseline is None:
         return best
-    name = method_name(verdict, "scratch", "train", matched=baseline.matched)
+    name = method_name(verdict, Way("scratch+" if baseline.matched else "scratch", "train"))
     return [*best, Shown("scratch", name, [baseline.scores[draw] for draw in sorted(baseline.scores)])]
 
 

@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 
 from ssl_vit.core.glossary import PATTERNS, Word, words_in
 from ssl_vit.report.cells import NOTHING
-from ssl_vit.report.look import palette
+from ssl_vit.report.look import KINDS, palette
 from ssl_vit.report.page.blocks import Glossary, Page, Section
 
 _TAG = re.compile(r"<[^>]*>")
@@ -28,8 +28,8 @@ _INTERVAL = re.compile(r"(\([^()]*95 % interval[^()]*\))")
 def html(report: Page) -> str:
     """The text of the page; a house word leads to its meaning where it first stands."""
     template = _environment().get_template("report.html.j2")
-    words = words_in(_TAG.sub(" ", _UNREAD.sub("", template.render(page=report, palette=palette()))))
-    return _linked(template.render(page=_explained(report, words), palette=palette()), words)
+    words = words_in(_TAG.sub(" ", _UNREAD.sub("", template.render(page=report))))
+    return _linked(template.render(page=_explained(report, words)), words)
 
 
 def markdown(report: Page) -> str:
@@ -70,6 +70,7 @@ def _environment() -> Environment:
         "typeset": typeset, "data_uri": _data_uri, "svg": Markup, "breakable": _breakable, "plain": plain,
         "quoted": _quoted, "kind": lambda block: type(block).__name__,
     }  # fmt: skip
+    made.globals |= {"palette": palette(), "kinds": KINDS}
     return made
 
 
