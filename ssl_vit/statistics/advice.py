@@ -229,8 +229,8 @@ def _without_failures(
 ) -> tuple[list[Tried], tuple[tuple[Way, int, int], ...]]:
     """What learned, and of which ways how many trainings failed."""
     lost = [failures(one.units.mean(1), guess) for one in tried]
-    failed = tuple((one.way, int(l.sum()), len(l)) for one, l in zip(tried, lost, strict=True) if l.any())
-    return [one.at(~l) for one, l in zip(tried, lost, strict=True)], failed
+    pairs = list(zip(tried, lost, strict=True))
+    return [one.at(~bad) for one, bad in pairs], tuple((one.way, int(b.sum()), len(b)) for one, b in pairs if b.any())
 
 
 def _cheapest(ways: Sequence[Tried], means: Float[np.ndarray, " K"], indifferent: float) -> Tried:
@@ -281,7 +281,7 @@ def _stacked(found: Sequence[Estimates]) -> Estimates:
 def _unlikely_to_change(
     advised: Tried, best: Tried, others: Sequence[Tried], most: int, indifferent: float
 ) -> bool:
-    """Whether the draws of a plan that are still to come would hardly lead to other advice.
+    """Whether the draws of a plan that are still to come, or as many as one likes, would hardly change the advice.
 
     A cheaper way would have to come within ``indifferent`` of the best, a dearer one to be ahead by more than that.
     """
@@ -293,7 +293,8 @@ def _unlikely_to_change(
         rows = (_on(one, draws).units - _on(advised, draws).units).mean(1)
         cheaper = one.effort < advised.effort
         rise = (best.mean - indifferent - one.mean) if cheaper else indifferent - (one.mean - advised.mean)
-        spread = np.sqrt(rows.var(ddof=1) * max(0.0, 1 / len(rows) - 1 / max(most, len(rows))))
+        still = 1 / len(rows) - (1 / most if most > len(rows) else 0.0)
+        spread = np.sqrt(rows.var(ddof=1) * still)
         chance += float(_stats.t.sf(rise / spread, len(rows) - 1)) if spread else float(rise < 0)
     return chance <= CHANGES
 
