@@ -1,11 +1,11 @@
 """Comparisons that are made together: Holm's adjustment, and spreads that know of each other. Needs no torch.
 
-An adjustment reads p-values as small as 0.05 divided by the number of comparisons. So far out, a spread that three seeds
-gave is believed too easily. Comparisons with the same number of labels tell of each other, though: there the variance by
-replicates is the larger of those between pre-training seeds and between draws, counts as no less than its mean over
-those comparisons, and as known with more degrees of freedom: 1.5 times as many where there are two, twice where there
-are three, up to three times where there are five or more. A comparison that stands alone gets the fewest degrees of
-freedom that any of its variances has. benchmarks/statistics_advice.py measures what this holds and what it finds.
+An adjustment reads p-values as small as 0.05 divided by the number of comparisons. So far out, a spread that three
+seeds gave is believed too easily. Comparisons with the same number of labels tell of each other, though: there the
+variance by replicates is the larger of those between pre-training seeds and between draws, counts as no less than its
+mean over those comparisons, and as known with more degrees of freedom: 1.5 times as many where there are two, twice
+where there are three, up to three times where there are five or more. A comparison that stands alone gets the fewest
+degrees of freedom that any of its variances has. benchmarks/statistics_advice.py measures what this holds.
 """
 
 from __future__ import annotations

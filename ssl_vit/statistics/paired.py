@@ -224,11 +224,11 @@ def labels_needed(
 ) -> Needed:
     """The fewest labels with which a method reaches another one's level, with a 95 % confidence set.
 
-    Between label counts at most a factor 4 apart the curve is a straight line over the logarithm of the labels, image by
-    image; between others nothing is read off, and the larger count is what is reached. The confidence
-    set is the test turned round: below its lower end the interval of method less level lies under 0 at every number of
-    labels, above its upper end over 0 up to the last one. So an end is open where the first or the last count says
-    nothing clear, or the wrong thing. Where a curve is flat that is much, as it should be.
+    Between label counts at most a factor 4 apart the curve is a straight line over the logarithm of the labels, image
+    by image; between others nothing is read off, and the larger count is what is reached. The confidence set is the
+    test turned round: below its lower end the interval of method less level lies under 0 at every number of labels,
+    above its upper end over 0 up to the last one. So an end is open where the first or the last count says nothing
+    clear, or the wrong thing. Where a curve is flat that is much, as it should be.
 
     Args:
         curve: Units of the method by number of labels; larger is better.
@@ -241,7 +241,7 @@ def labels_needed(
     means = [float(gap.mean()) for gap in gaps]
     first = next((i for i, mean in enumerate(means) if mean >= 0), None)
     reached = None if first is None else float(counts[first])
-    at_once = first == 0 or first is not None and counts[first] > APART * counts[first - 1]
+    at_once = first == 0 or (first is not None and counts[first] > APART * counts[first - 1])
     if first and not at_once:
         weight = means[first - 1] / (means[first - 1] - means[first])
         reached = counts[first - 1] * (counts[first] / counts[first - 1]) ** weight

@@ -25,7 +25,7 @@ def made(
     levels: dict[Way, float], *, draws: int = 5, images: int = 400, seeds: int = 3, seed: int = 0, noise: float = 0.3,
     spread: float = 0.05,
 ) -> list[Tried]:  # fmt: skip
-    """Ways of these accuracies in percent; ``noise`` is that of networks, ``spread`` that of draws, beside images' 1."""
+    """Ways of these accuracies in percent; ``noise`` is that of networks, ``spread`` of draws, 1 that of images."""
     rng = np.random.default_rng(seed)
     hard, drawn, whole = rng.standard_normal(images), spread * rng.standard_normal((draws, 1)), 1 + noise**2
     found: list[Tried] = []

@@ -236,8 +236,8 @@ def _alike(verdict: Verdict, advice: Sequence[Advice]) -> list[str]:
             found.append(f"With {one.labels:,} labels this is {one.reason}.")
         elif others:
             doubt = "" if one.settled else "; more draws may change this"
-            found.append(f"With {one.labels:,} labels these cannot be told from the best: "
-                         f"{"; ".join([_way(verdict, one.advised), *others])}{doubt}.")  # fmt: skip
+            names = "; ".join([_way(verdict, one.advised), *others])
+            found.append(f"With {one.labels:,} labels these cannot be told from the best: {names}{doubt}.")
     return found
 
 
