@@ -225,7 +225,7 @@ def cover(world: World, times: int, rng: np.random.Generator) -> dict[str, Any]:
             margin = found.margin if margin is None else margin
             covered.setdefault(name, []).append(np.abs(found.estimate - truth) <= margin * (1 + 1e-12))
 
-        found = estimate_many(matrices, seeds, clusters, 100.0)
+        found = estimate_many(matrices, seeds, clusters)
         if world.failing:
             add("failures averaged", found)
             found = _learned(ours, theirs, seeds, clusters)
@@ -242,10 +242,10 @@ def cover(world: World, times: int, rng: np.random.Generator) -> dict[str, Any]:
         rows = matrices.mean(-1, keepdims=True)
         add("test images as given", estimate_many(rows, seeds, None))
         if clusters is not None:
-            add("groups forgotten", estimate_many(matrices, seeds, None, 100.0))
+            add("groups forgotten", estimate_many(matrices, seeds, None))
         if world.seeds > 2:
             if world.seeds < world.draws:
-                add("nesting forgotten", estimate_many(matrices, None, clusters, 100.0))
+                add("nesting forgotten", estimate_many(matrices, None, clusters))
             means = np.stack([rows[:, seeds == s, 0].mean(1) for s in range(world.seeds)], axis=1)
             covered.setdefault("bootstrap over seeds", []).append(_bootstrap(means, truth, rng))
         if not world.gain:
@@ -264,7 +264,7 @@ def _learned(ours: Hits, theirs: Hits, seeds: np.ndarray, clusters: np.ndarray |
         kept = ~(failures(100.0 * one.mean(1), 10.0) | failures(100.0 * other.mean(1), 10.0))
         if kept.sum() >= DRAWS and len(np.unique(seeds[kept])) >= SEEDS:
             gap = 100.0 * (one[kept].astype(np.float64) - other[kept])
-            found.append(estimate_many(gap[None], seeds[kept], clusters, 100.0))
+            found.append(estimate_many(gap[None], seeds[kept], clusters))
     return Estimates(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
 
 
@@ -299,7 +299,7 @@ def whole_curve(world: World, times: int, rng: np.random.Generator) -> dict[str,
     for _ in range(max(1, times // BATCH)):
         ours, theirs, _ = simulate(world, BATCH, rng, rises, rises)
         matrices = 100.0 * (np.mean(ours, axis=0) - np.mean(theirs, axis=0))
-        found = estimate_many(matrices, seeds, clusters, 100.0)
+        found = estimate_many(matrices, seeds, clusters)
         inside.append(np.abs(found.estimate) <= found.margin)
         widths.append(found.margin)
     covered = 100 * float(np.concatenate(inside).mean())

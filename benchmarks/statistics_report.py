@@ -58,7 +58,7 @@ def report(parts: dict[str, Any], out: Path, doc: str | None) -> None:
         ), "",
         "## Few draws, seeds and images, high accuracies, one large group, failed trainings", "",
         "With fewer than three draws or seeds the truth is that of these backbones, and nothing is claimed. Where",
-        "trainings fail, those that did are left out; so are simulations that are left with fewer than three draws.", "",
+        "trainings fail, those that did are left out, and so are simulations with fewer than three draws left.", "",
         *_table(
             (*_DESIGN, "± points", *_NEW),
             [
