@@ -157,7 +157,7 @@ def advise(
     total = max(most, *(len(one.draws) for one in learned)) if most else 0
     behind = _told(best, others, groups, 0.0, alpha, total)
     among = [best, *(one for one, told in zip(others, behind, strict=True) if not told)]
-    advised = _cheapest(among, np.array([one.mean for one in among]), indifferent)
+    advised = among[_cheapest(np.array([one.mean for one in among]), _ranks(among), indifferent)]
     rest = [one for one in (best, *others) if one.way != advised.way]
     proven = bool(rest) and bool(_told(advised, rest, groups, -indifferent, alpha, total).all())
     reason = too_few([advised, best])
@@ -237,10 +237,15 @@ def _without_failures(
     return [one.at(~bad) for one, bad in pairs], tuple((one.way, int(b.sum()), len(b)) for one, b in pairs if b.any())
 
 
-def _cheapest(ways: Sequence[Tried], means: Float[np.ndarray, " K"], indifferent: float) -> Tried:
-    """Of those that are hardly behind the best."""
+def _ranks(ways: Sequence[Tried]) -> Int[np.ndarray, " K"]:
+    """The place of each, the cheapest first."""
+    return np.argsort(sorted(range(len(ways)), key=lambda k: ways[k].effort))
+
+
+def _cheapest(means: Float[np.ndarray, " K"], ranks: Int[np.ndarray, " K"], indifferent: float) -> int:
+    """Of those that are hardly behind the best, by place."""
     near = np.flatnonzero(means >= means.max() - indifferent)
-    return min((ways[i] for i in near), key=lambda one: one.effort)
+    return int(near[np.argmin(ranks[near])])
 
 
 def _told(
@@ -324,7 +329,7 @@ def _crossed(
         units[k, has] = one.at(where).units[np.argsort(one.draws[where])][np.argsort(np.argsort(draws[has]))]
     if len(ways) == 1:
         return units[0]
-    folds = blocks_of(units.shape[2], groups) % _FOLDS
+    folds, ranks = blocks_of(units.shape[2], groups) % _FOLDS, _ranks(ways)
     there, found = ~np.isnan(units[:, :, 0]), np.empty(units.shape[1:])
     sums = np.stack([np.nansum(units[:, :, folds == f], axis=2) for f in range(_FOLDS)], axis=2)  # [K S F]
     sizes = np.bincount(folds, minlength=_FOLDS)
@@ -334,6 +339,6 @@ def _crossed(
         weight = there[:, rows].sum(1) * sizes[columns].sum()
         means = np.full(len(ways), -np.inf)
         np.divide(sums[:, rows][:, :, columns].sum((1, 2)), weight, out=means, where=(weight > 0) & there[:, r])
-        chosen = next(k for k, one in enumerate(ways) if one is _cheapest(ways, means, indifferent))
+        chosen = _cheapest(means, ranks, indifferent)
         found[r, folds == f] = units[chosen, r, folds == f]
     return found
