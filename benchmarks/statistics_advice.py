@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +118,7 @@ def simulate(world: Tables, rng: np.random.Generator) -> tuple[dict[int, list[An
     return table, truth, clusters
 
 
-def judge(world: Tables, times: int, made: int, rng: np.random.Generator) -> dict[str, Any]:
+def judge(world: Tables, made: int, rng: np.random.Generator, times: int) -> dict[str, Any]:
     """Advice after so many draws: how good it is, by which rule, and whether its intervals hold the truth."""
     from dataclasses import replace
 
@@ -175,7 +177,7 @@ def _seeds(one: Any) -> np.ndarray | None:
     return None if one.seeds is None else one.seeds[_kept(one)]
 
 
-def look(world: Tables, times: int, most: int, rng: np.random.Generator) -> dict[str, Any]:
+def look(world: Tables, most: int, rng: np.random.Generator, times: int) -> dict[str, Any]:
     """Draws until the advice is settled: how many trainings it takes, and how often what is said is false."""
     from dataclasses import replace
 
@@ -223,7 +225,7 @@ def look(world: Tables, times: int, most: int, rng: np.random.Generator) -> dict
     }  # fmt: skip
 
 
-def attributed(world: Tables, times: int, made: int, rng: np.random.Generator) -> dict[str, Any]:
+def attributed(world: Tables, made: int, rng: np.random.Generator, times: int) -> dict[str, Any]:
     """Attribution: bias and coverage, against choosing on the images and draws that are judged."""
     from dataclasses import replace
 
@@ -258,22 +260,26 @@ def attributed(world: Tables, times: int, made: int, rng: np.random.Generator) -
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--times", type=int, default=200, help="tables of every row")
+    parser.add_argument("--times", type=int, default=100, help="tables of every row")
     parser.add_argument("--out", default=str(RESULTS))
     options = parser.parse_args()
     began, times = time.perf_counter(), options.times
-    numbers = iter(np.random.default_rng(0).spawn(6 * len(TABLES)))
-    parts: dict[str, Any] = {
-        "about": about("python benchmarks/statistics_advice.py"),
-        "times": times,
-        "advice": [judge(world, times, made, next(numbers)) for world in TABLES for made in (3, 5)],
-        "looks": [look(world, times, most, next(numbers)) for world in TABLES for most in (5, 10)],
-        "attribution": [attributed(world, times, 5, next(numbers)) for world in TABLES],
-    }
+    parts: dict[str, Any] = {"about": about("python benchmarks/statistics_advice.py"), "times": times}
+    parts |= {name: [one(times) for one in rows] for name, rows in tasks().items()}
     parts["about"]["seconds"] = round(time.perf_counter() - began)
     lines = report(parts)
     write(Path(options.out), "statistics_advice", parts, lines)
     print("\n".join(lines))
+
+
+def tasks() -> dict[str, list[Callable[[int], dict[str, Any]]]]:
+    """Every row of every table, to be made from how many tables of ways it should stand on."""
+    numbers = iter(np.random.default_rng(0).spawn(5 * len(TABLES)))
+    return {
+        "advice": [partial(judge, world, made, next(numbers)) for world in TABLES for made in (3, 5)],
+        "looks": [partial(look, world, most, next(numbers)) for world in TABLES for most in (5, 10)],
+        "attribution": [partial(attributed, world, 5, next(numbers)) for world in TABLES],
+    }
 
 
 def report(parts: dict[str, Any]) -> list[str]:

@@ -153,7 +153,7 @@ def advise(
         span: How much a single unit can differ, as in ``interval``.
     """
     learned, failed = _without_failures(tried, guess)
-    best, *others = sorted(learned, key=lambda one: -one.mean)
+    best, *others = sorted(learned, key=lambda one: (-one.mean, one.way))
     total = max(most, *(len(one.draws) for one in learned)) if most else 0
     behind = _told(best, others, groups, 0.0, alpha, total)
     among = [best, *(one for one, told in zip(others, behind, strict=True) if not told)]
@@ -188,7 +188,7 @@ def attribute(
         guess: As in ``advise``.
     """
     sides = [_without_failures(side, guess)[0] for side in (trained, others)]
-    leading = [max(side, key=lambda one: one.mean) for side in sides]
+    leading = [min(side, key=lambda one: (-one.mean, one.way)) for side in sides]
     draws = np.intersect1d(*(one.draws for one in leading))
     ways = {"way": leading[0].way, "against": leading[1].way}
     if reason := too_few(leading) or (
@@ -239,7 +239,7 @@ def _without_failures(
 
 def _ranks(ways: Sequence[Tried]) -> Int[np.ndarray, " K"]:
     """The place of each, the cheapest first."""
-    return np.argsort(sorted(range(len(ways)), key=lambda k: ways[k].effort))
+    return np.argsort(sorted(range(len(ways)), key=lambda k: (ways[k].effort, ways[k].way)))
 
 
 def _cheapest(means: Float[np.ndarray, " K"], ranks: Int[np.ndarray, " K"], indifferent: float) -> int:
