@@ -144,7 +144,7 @@ def judge(world: Tables, made: int, rng: np.random.Generator, times: int) -> dic
             rules = {
                 "advice": found.advised,
                 GIVEN_UP: max(mean, key=mean.__getitem__),
-                "cheapest of all that are among": min(found.among, key=lambda way: by_way[way].effort),
+                "cheapest of all that are among": min(found.among, key=lambda way: (*by_way[way].effort, -by_way[way].mean)),
             }
             for name, way in rules.items():
                 add(f"regret, {name}", true[top] - true[way])

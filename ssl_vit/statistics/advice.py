@@ -69,9 +69,9 @@ class Tried(NamedTuple):
         return float(self.units.mean())
 
     @property
-    def effort(self) -> tuple[int, float, float]:
+    def effort(self) -> tuple[int, float]:
         """What the cheapest has least of."""
-        return _EFFORT.index(self.way.use), self.cost, -self.mean
+        return _EFFORT.index(self.way.use), self.cost
 
 
 class Advice(NamedTuple):
@@ -238,14 +238,15 @@ def _without_failures(
 
 
 def _ranks(ways: Sequence[Tried]) -> Int[np.ndarray, " K"]:
-    """The place of each, the cheapest first."""
-    return np.argsort(sorted(range(len(ways)), key=lambda k: (ways[k].effort, ways[k].way)))
+    """The place of each, the cheapest first; ways of one effort share theirs."""
+    order = sorted({one.effort for one in ways})
+    return np.array([order.index(one.effort) for one in ways])
 
 
 def _cheapest(means: Float[np.ndarray, " K"], ranks: Int[np.ndarray, " K"], indifferent: float) -> int:
-    """Of those that are hardly behind the best, by place."""
+    """Of those that are hardly behind the best, by place; of one effort the better one."""
     near = np.flatnonzero(means >= means.max() - indifferent)
-    return int(near[np.argmin(ranks[near])])
+    return int(near[np.lexsort((-means[near], ranks[near]))[0]])
 
 
 def _told(

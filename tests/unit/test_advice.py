@@ -197,8 +197,8 @@ def test_what_to_expect_holds_the_truth_after_the_choice_too() -> None:
 
 def test_the_best_is_rarely_told_to_be_worse() -> None:
     levels = {PROBE: 70.0, KNN: 70.0, TUNED: 70.0, PIXELS: 70.0, SCRATCH: 70.0, CNN: 70.0}
-    lost = [bool(one.worse) for one in many(300, levels, images=150)]
-    assert np.mean(lost) <= 0.06
+    lost = [PROBE in one.worse for one in many(300, levels, images=150)]
+    assert np.mean(lost) <= 0.05
 
 
 # Looks
@@ -210,7 +210,7 @@ def test_looks_together_spend_what_there_is() -> None:
 
 
 def test_a_settled_number_of_labels_needs_no_more_draws_and_others_only_of_what_is_left() -> None:
-    clear, close = made({PROBE: 80, PIXELS: 40}), made({PROBE: 80, KNN: 80, PIXELS: 40}, spread=0.3)
+    clear, close = made({PROBE: 80, PIXELS: 40}), made({PROBE: 80, KNN: 80, PIXELS: 40}, seed=4)
     found = worth_a_draw({10: clear, 100: close}, 10)
     assert found[10] == frozenset() and found[100] == {PROBE, KNN}
     assert worth_a_draw({10: [one.at(np.arange(2)) for one in clear]}, 10)[10] == {PROBE, PIXELS}
