@@ -191,14 +191,16 @@ def attribute(
     leading = [min(side, key=lambda one: (-one.mean, one.way)) for side in sides]
     draws = np.intersect1d(*(one.draws for one in leading))
     ways = {"way": leading[0].way, "against": leading[1].way}
-    if reason := too_few(leading) or (
-        "" if len(draws) >= DRAWS else f"too few to tell: {_draws(len(draws))} in common"
-    ):
+    reason = too_few(leading)
+    if not reason and len(draws) < DRAWS:
+        reason = f"too few to tell: {_draws(len(draws))} in common"
+    if reason:
         return Attribution(labels, None, refused=reason, **ways)
     ours, theirs = (_crossed(side, draws, groups, 0.0) for side in sides)
     found = interval(ours - theirs, _seeds_of(leading, draws), groups)
-    return Attribution(labels, found.estimate, found.low, found.high, found.p, found.note if found.low is None else "",
-                       **ways)  # fmt: skip
+    if found.low is None:
+        return Attribution(labels, None, refused=found.note, **ways)
+    return Attribution(labels, found.estimate, found.low, found.high, found.p, **ways)
 
 
 def spent(draws: int, most: int) -> float:
@@ -274,7 +276,8 @@ def _difference(one: Tried, other: Tried, groups: Int[np.ndarray, " U"] | None) 
 
 
 def _on(one: Tried, draws: Int[np.ndarray, " S"]) -> Tried:
-    return one.at(np.array([int(np.flatnonzero(one.draws == draw)[0]) for draw in draws]))
+    order = np.argsort(one.draws)
+    return one.at(order[np.searchsorted(one.draws, draws, sorter=order)])
 
 
 def _seeds_of(ways: Sequence[Tried], draws: Int[np.ndarray, " S"]) -> Int[np.ndarray, " S"] | None:
@@ -326,8 +329,8 @@ def _crossed(
     """
     units = np.full((len(ways), len(draws), ways[0].units.shape[1]), np.nan)
     for k, one in enumerate(ways):
-        has, where = np.isin(draws, one.draws), np.isin(one.draws, draws)
-        units[k, has] = one.at(where).units[np.argsort(one.draws[where])][np.argsort(np.argsort(draws[has]))]
+        _, ours, theirs = np.intersect1d(draws, one.draws, return_indices=True)
+        units[k, ours] = one.units[theirs]
     if len(ways) == 1:
         return units[0]
     folds, ranks = blocks_of(units.shape[2], groups) % _FOLDS, _ranks(ways)
