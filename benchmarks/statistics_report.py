@@ -119,7 +119,7 @@ def _design(row: dict[str, Any]) -> tuple[str, ...]:
     groups = f"{row['groups']}" if row["groups"] else ""
     return (
         row["world"],
-        f"{100 * row['accuracy']:g} %",
+        f"{100 * row['accuracy']:.3g} %",
         f"{row['seeds']}, {row['draws']}",
         f"{row['images']:,}",
         groups,
