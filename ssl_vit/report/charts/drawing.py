@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Literal, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -171,17 +171,12 @@ def confusion(axis: Axes, counts: np.ndarray, names: Sequence[str], look: Look) 
 def legible(look: Look, alpha: float) -> str:
     """The colour of letters, ink's or paper's, that is read best on so much of a colour, by day and by night."""
 
-    def least(name: Literal["ink", "paper"]) -> float:
-        found: list[float] = []
-        for colour, (ink, paper) in ((look.light, (INK, PAPER)), (look.dark, DARK)):
-            ground = alpha * to_rgb(colour) + (1 - alpha) * to_rgb(paper)
-            light, dark = sorted(
-                (_luminance(ground), _luminance(to_rgb(ink if name == "ink" else paper))), reverse=True
-            )
-            found.append((light + 0.05) / (dark + 0.05))
-        return min(found)
+    def least(letters: int) -> float:
+        grounds = ((look.light, (INK, PAPER)), (look.dark, DARK))
+        mixed = ((alpha * to_rgb(colour) + (1 - alpha) * to_rgb(two[1]), two) for colour, two in grounds)
+        return min(contrast(ground, to_rgb(two[letters])) for ground, two in mixed)
 
-    return INK if least("ink") >= least("paper") else PAPER
+    return INK if least(0) >= least(1) else PAPER
 
 
 def to_rgb(colour: str) -> np.ndarray:
@@ -189,9 +184,12 @@ def to_rgb(colour: str) -> np.ndarray:
     return np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
 
 
-def _luminance(rgb: np.ndarray) -> float:
-    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    return float(linear @ np.array([0.2126, 0.7152, 0.0722]))
+def contrast(one: np.ndarray, other: np.ndarray) -> float:
+    """Of two colours as numbers in [0, 1], by WCAG: 1 for equal ones, 21 for black on white."""
+    both = np.array([one, other])
+    linear = np.where(both <= 0.04045, both / 12.92, ((both + 0.055) / 1.055) ** 2.4)
+    dark, light = np.sort(linear @ np.array([0.2126, 0.7152, 0.0722]))
+    return float((light + 0.05) / (dark + 0.05))
 
 
 def balance(axis: Axes, names: Sequence[str], train: Sequence[int], test: Sequence[int]) -> None:
