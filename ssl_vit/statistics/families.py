@@ -48,15 +48,28 @@ def adjusted(family: Sequence[Interval], labels: Sequence[int | None]) -> list[f
     return [None if value is None or one.p is None else max(value, one.p) for value, one in pairs]
 
 
-def sheltered(found: Estimates, groups: Int[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
-    """p-values, not yet adjusted, in which no spread counts as less than is usual in its group of comparisons."""
+def shared_spread(found: Estimates, groups: Int[np.ndarray, " N"] | None = None) -> Estimates:
+    """The same comparisons, with no spread by replicates below what is usual in its group.
+
+    Args:
+        found: Comparisons.
+        groups: Which of them know of each other; None for all.
+    """
+    if groups is None:
+        groups = np.zeros(len(found.estimate), dtype=np.int64)
     sizes = np.bincount(groups)
     spread = np.maximum(found.replicates, found.draws)
     usual = np.bincount(groups, weights=spread) / np.maximum(sizes, 1)
-    together = found._replace(
-        replicates=np.maximum(spread, usual[groups]), df=found.df * np.minimum(sizes[groups] + 1, 6) / 2
+    several = sizes[groups] > 1
+    return found._replace(
+        replicates=np.where(several, np.maximum(spread, usual[groups]), found.replicates),
+        df=found.df * np.where(several, np.minimum(sizes[groups] + 1, 6) / 2, 1.0),
     )
-    floor = two_sided(found.estimate, np.sqrt(found.fixed), found.clusters)
+
+
+def sheltered(found: Estimates, groups: Int[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
+    """p-values, not yet adjusted, in which no spread counts as less than is usual in its group of comparisons."""
+    together = shared_spread(found, groups)
     fewest = np.where(found.fixed > 0, np.minimum(found.df, found.clusters), found.df)
     alone = two_sided(found.estimate, found.error, fewest)
-    return np.maximum(np.where(sizes[groups] > 1, together.p, alone), floor)
+    return np.where(np.bincount(groups)[groups] > 1, together.p, alone)

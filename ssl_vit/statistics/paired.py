@@ -47,10 +47,10 @@ class Estimates(NamedTuple):
     """Variance by seeds and draws."""
     draws: Float[np.ndarray, " N"]
     """The same as though every draw had a pre-training seed of its own, as the baseline's have."""
-    images: Float[np.ndarray, " N"]
-    """Variance by test images that is not in the one by replicates."""
     fixed: Float[np.ndarray, " N"]
     """Variance by test images where the networks are taken as they are."""
+    both: Float[np.ndarray, " N"]
+    """What the two hold in common: the noise of single networks on single images."""
     df: Float[np.ndarray, " N"]
     """Of the variance by replicates."""
     clusters: Float[np.ndarray, " N"]
@@ -59,13 +59,18 @@ class Estimates(NamedTuple):
     @property
     def error(self) -> Float[np.ndarray, " N"]:
         """Standard error, replicates and test images together."""
-        return np.sqrt(self.replicates + self.images)
+        return np.sqrt(self.fixed + self._beyond)
+
+    @property
+    def _beyond(self) -> Float[np.ndarray, " N"]:
+        """Variance by replicates beyond what is in that by test images already."""
+        return np.maximum(self.replicates - self.both, 0)
 
     @property
     def share(self) -> Float[np.ndarray, " N"]:
         """Of replicates in the squared standard error, 0 to 1."""
-        whole = self.replicates + self.images
-        return np.divide(self.replicates, whole, out=np.ones_like(whole), where=whole != 0)
+        whole = self.fixed + self._beyond
+        return np.divide(self._beyond, whole, out=np.ones_like(whole), where=whole != 0)
 
     @property
     def freedom(self) -> Float[np.ndarray, " N"]:
@@ -303,4 +308,4 @@ def _estimates(
     clusters = max(1.0, float(design.sizes.sum() ** 2 / (design.sizes**2).sum()) - 1)
     replicates, draws, fixed = (np.maximum(variance, 0) for variance in (replicates, draws, fixed))
     df, others = (np.full(mean.shape, value) for value in (design.df, clusters))
-    return Estimates(mean, replicates, draws, np.maximum(fixed - both, 0), fixed, df, others)
+    return Estimates(mean, replicates, draws, fixed, np.minimum(both, fixed), df, others)
