@@ -122,7 +122,7 @@ def test_a_leak_is_told_at_the_top(seen: Seen) -> None:
 
 def test_charts_take_their_colours_from_the_page(page: str) -> None:
     charts = re.findall(r'<svg viewBox="[^"]+" role="img".*?</svg>', page, flags=re.S)
-    assert len(charts) >= 7 and not [chart for chart in charts if re.search(r"#[0-9a-f]{6}\b", chart)]
+    assert len(charts) >= 5 and not [chart for chart in charts if re.search(r"#[0-9a-f]{6}\b", chart)]
     assert all("<text" in chart and 'aria-label="' in chart for chart in charts)
     assert "prefers-color-scheme: dark" in page and "@media print" in page
 
@@ -134,7 +134,7 @@ def test_a_name_that_looks_like_a_colour_stays_one() -> None:
 
 def test_markdown_names_pictures_that_exist(hostile: Path) -> None:
     pictures = re.findall(r"!\[(.*?)\]\((.*?)\)", (hostile / "report.md").read_text())
-    assert len(pictures) >= 5
+    assert len(pictures) >= 4
     for alt, path in pictures:
         assert len(alt) > 20 and (hostile / path).read_bytes().startswith(b"\x89PNG")
 
@@ -164,7 +164,7 @@ def test_a_report_without_what_is_optional(tmp_path: Path, options: dict[str, An
     page, seen, markdown = written(small(tmp_path / "v", **options))
     words = "".join(seen.words)
     check_words(words, markdown)
-    assert ("What is taken for what" in words) == (options.get("kind", "class") == "class")
+    assert ("Rows are true classes" in words) == (options.get("kind", "class") == "class")
     assert ("transductive" in words) == bool(options.get("transductive"))
     assert page.count('<li style="--ground') == len(options.get("labels", (10, 100)))  # always a recommendation
 

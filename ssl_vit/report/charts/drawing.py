@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -23,6 +23,10 @@ _NAMED = 40
 """Classes up to which the balance names each."""
 _ASIDE = 7.0
 """Points that a single mark stands right of its place: there it would lie on a line's."""
+_RING: dict[str, Any] = {
+    "linestyle": "none", "marker": "o", "markersize": 11.0, "markerfacecolor": "none", "markeredgecolor": INK,
+    "markeredgewidth": 1.0,
+}  # fmt: skip
 
 
 class Mark(NamedTuple):
@@ -83,8 +87,8 @@ def curves(
                 if known[0]:
                     axis.vlines(where, low, high, color=colour, linewidth=1.2, transform=aside, clip_on=False)
             axis.plot(where, values, clip_on=False, **look)
-            ring = {"linestyle": "none", "marker": "o", "markersize": 11, "markerfacecolor": "none", "color": INK}
-            axis.plot(where, values, markevery=np.flatnonzero(ringed).tolist(), clip_on=False, **ring)
+            if any(ringed):
+                axis.plot(where, values, markevery=np.flatnonzero(ringed).tolist(), clip_on=False, **(look | _RING))
     return name_ends(axis, [_end(line, counts) for line in lines])
 
 

@@ -156,7 +156,9 @@ def _other_rules(verdict: Verdict, start: str) -> list[str]:
     for score in verdict.trained(start) if first is not None else ():
         if score.result.protocol_hash != first.protocol_hash:
             fields = differences(first.protocol, score.result.protocol)
-            return [f"the protocols of {verdict.name(start)} fine-tuning and of the labelled baseline differ ({fields})"]
+            return [
+                f"the protocols of {verdict.name(start)} fine-tuning and of the labelled baseline differ ({fields})"
+            ]
     return []
 
 
