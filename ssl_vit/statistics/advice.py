@@ -138,6 +138,7 @@ def advise(
     alpha: float = ALPHA,
     most: int = 0,
     indifferent: float = INDIFFERENT,
+    span: float = 0.0,
 ) -> Advice:
     """What to use with one number of labels; there is an answer however little was tried.
 
@@ -149,19 +150,20 @@ def advise(
         alpha: Of any false word here, all looks together: a table's, divided by its numbers of labels.
         most: Draws that a plan has, where it looks after each of them; 0 where no more will be made.
         indifferent: What a cheaper way may cost, in the metric's unit.
+        span: How much a single unit can differ, as in ``interval``.
     """
     learned, failed = _without_failures(tried, guess)
     best, *others = sorted(learned, key=lambda one: -one.mean)
     total = max(most, *(len(one.draws) for one in learned)) if most else 0
-    behind = _told(best, others, groups, 0.0, alpha, total)
+    behind = _told(best, others, groups, span, 0.0, alpha, total)
     among = [best, *(one for one, told in zip(others, behind, strict=True) if not told)]
     advised = _cheapest(among, np.array([one.mean for one in among]), indifferent)
     rest = [one for one in (best, *others) if one.way != advised.way]
-    proven = bool(rest) and bool(_told(advised, rest, groups, -indifferent, alpha, total).all())
+    proven = bool(rest) and bool(_told(advised, rest, groups, span, -indifferent, alpha, total).all())
     reason = too_few([advised, best])
     open_ = [one for one in among if one.way != advised.way]
     settled = not reason and (not rest or proven or _unlikely_to_change(advised, best, open_, most, indifferent))
-    expected, low, high = _expected(advised, among, groups, indifferent)
+    expected, low, high = _expected(advised, among, groups, span, indifferent)
     return Advice(
         labels, advised.way, expected, low, high, tuple(one.way for one in among),
         tuple(one.way for one, told in zip(others, behind, strict=True) if told), settled, reason, failed, proven,
@@ -175,6 +177,7 @@ def attribute(
     groups: Int[np.ndarray, " U"] | None = None,
     *,
     guess: float | None = None,
+    span: float = 0.0,
 ) -> Attribution:
     """The best with pre-training less the best without, each chosen on other images and draws than it is judged on.
 
@@ -184,15 +187,18 @@ def attribute(
         others: The same without.
         groups: As in ``advise``.
         guess: As in ``advise``.
+        span: As in ``advise``.
     """
     sides = [_without_failures(side, guess)[0] for side in (trained, others)]
     leading = [max(side, key=lambda one: one.mean) for side in sides]
     draws = np.intersect1d(*(one.draws for one in leading))
     ways = {"way": leading[0].way, "against": leading[1].way}
-    if reason := too_few(leading) or ("" if len(draws) >= DRAWS else f"too few to tell: {_draws(len(draws))} in common"):
+    if reason := too_few(leading) or (
+        "" if len(draws) >= DRAWS else f"too few to tell: {_draws(len(draws))} in common"
+    ):
         return Attribution(labels, None, refused=reason, **ways)
     ours, theirs = (_crossed(side, draws, groups, 0.0) for side in sides)
-    found = interval(ours - theirs, _seeds_of(leading, draws), groups)
+    found = interval(ours - theirs, _seeds_of(leading, draws), groups, span)
     return Attribution(labels, found.estimate, found.low, found.high, found.p, found.note if found.low is None else "",
                        **ways)  # fmt: skip
 
@@ -240,14 +246,15 @@ def _cheapest(ways: Sequence[Tried], means: Float[np.ndarray, " K"], indifferent
 
 
 def _told(
-    one: Tried, others: Sequence[Tried], groups: Int[np.ndarray, " U"] | None, least: float, alpha: float, most: int
-) -> Bool[np.ndarray, " K"]:
+    one: Tried, others: Sequence[Tried], groups: Int[np.ndarray, " U"] | None, span: float, least: float, alpha: float,
+    most: int,
+) -> Bool[np.ndarray, " K"]:  # fmt: skip
     """Which of the others are behind the one by more than ``least``, adjusted for how many they are."""
     told, common = np.zeros(len(others), dtype=np.bool_), [len(_shared(one, other)) for other in others]
     known = [i for i, other in enumerate(others) if common[i] >= DRAWS and not too_few([one, other])]
     if known:
         level = np.array([alpha * spent(common[i], most) / len(others) for i in known])
-        found = shared_spread(_stacked([_difference(one, others[i], groups) for i in known]))
+        found = shared_spread(_stacked([_difference(one, others[i], groups, span) for i in known]))
         gap = found.estimate - least
         ratio = np.divide(gap, found.error, out=np.zeros_like(gap), where=found.error > 0)
         told[known] = _stats.t.sf(ratio, found.freedom) < level
@@ -258,10 +265,10 @@ def _shared(one: Tried, other: Tried) -> Int[np.ndarray, " S"]:
     return np.intersect1d(one.draws, other.draws)
 
 
-def _difference(one: Tried, other: Tried, groups: Int[np.ndarray, " U"] | None) -> Estimates:
+def _difference(one: Tried, other: Tried, groups: Int[np.ndarray, " U"] | None, span: float) -> Estimates:
     draws = _shared(one, other)
     gap = _on(one, draws).units - _on(other, draws).units
-    return estimate_many(gap[None], _seeds_of((one, other), draws), groups)
+    return estimate_many(gap[None], _seeds_of((one, other), draws), groups, span)
 
 
 def _on(one: Tried, draws: Int[np.ndarray, " S"]) -> Tried:
@@ -278,9 +285,7 @@ def _stacked(found: Sequence[Estimates]) -> Estimates:
     return Estimates(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
 
 
-def _unlikely_to_change(
-    advised: Tried, best: Tried, others: Sequence[Tried], most: int, indifferent: float
-) -> bool:
+def _unlikely_to_change(advised: Tried, best: Tried, others: Sequence[Tried], most: int, indifferent: float) -> bool:
     """Whether the draws of a plan that are still to come, or as many as one likes, would hardly change the advice.
 
     A cheaper way would have to come within ``indifferent`` of the best, a dearer one to be ahead by more than that.
@@ -300,10 +305,10 @@ def _unlikely_to_change(
 
 
 def _expected(
-    advised: Tried, among: Sequence[Tried], groups: Int[np.ndarray, " U"] | None, indifferent: float
+    advised: Tried, among: Sequence[Tried], groups: Int[np.ndarray, " U"] | None, span: float, indifferent: float
 ) -> tuple[float, float | None, float | None]:
     """The metric of what is chosen, on images and draws that did not choose it; as wide as the advised way's own."""
-    own = interval(advised.units, advised.seeds, groups)
+    own = interval(advised.units, advised.seeds, groups, span)
     value = float(_crossed(among, advised.draws, groups, indifferent).mean())
     if own.low is None or own.high is None:
         return value, None, None

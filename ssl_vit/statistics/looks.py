@@ -21,6 +21,7 @@ def worth_a_draw(
     *,
     guess: float | None = None,
     indifferent: float = INDIFFERENT,
+    span: float = 0.0,
 ) -> dict[int, frozenset[Way]]:
     """Ways of which one more draw could change what is advised, by number of labels; none where it is settled.
 
@@ -30,9 +31,11 @@ def worth_a_draw(
         groups: As in ``advise``.
         guess: As in ``advise``.
         indifferent: As in ``advise``.
+        span: As in ``advise``.
     """
     found = [
-        advise(n, tried, groups, guess=guess, alpha=ALPHA / len(table), most=most, indifferent=indifferent)
-        for n, tried in table.items()
-    ]
+        advise(labels, tried, groups, guess=guess, alpha=ALPHA / len(table), most=most, indifferent=indifferent,
+               span=span)
+        for labels, tried in table.items()
+    ]  # fmt: skip
     return {one.labels: frozenset(() if one.settled else one.among) for one in found}

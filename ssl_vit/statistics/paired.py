@@ -15,7 +15,7 @@ power of the replicates' share: 2 is too hopeful where the share itself is an es
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, cast
 
@@ -30,8 +30,12 @@ LEVEL = 0.95
 """Coverage of all intervals."""
 _POWER = 1.25
 """Of the replicates' share of the variance, in the degrees of freedom; Satterthwaite's is 2."""
+RARE = 1.0
+"""Test images that are taken to have gone the other way, for rare events (as Agresti & Coull 1998 add some)."""
 _STEPS = 65
 """Points between two label counts at which labels saved are tested."""
+APART = 4.0
+"""Factor between two label counts above which nothing is said of what lies between: no line is straight so far."""
 _ONE_DRAW = "One draw: nothing says how much of it is chance."
 _SAME = "It is the same in every draw: no interval."
 _ALIKE = "Nothing differs in any draw, on any test image; that is no proof that nothing ever would."
@@ -113,7 +117,7 @@ class Needed(NamedTuple):
     labels: float | None
     """Fewest at which its curve is there; None where it never is."""
     at_once: bool
-    """Whether that is the smallest count there is: fewer might do."""
+    """Whether fewer might do, because nothing was tried between that and a quarter of it."""
     low: float | None
     """Of the 95 % confidence set; None where it reaches below the smallest count."""
     high: float | None
@@ -149,6 +153,7 @@ def interval(
     differences: Float[np.ndarray, "R U"],
     seeds: Int[np.ndarray, " R"] | None = None,
     clusters: Int[np.ndarray, " U"] | None = None,
+    span: float = 0.0,
 ) -> Interval:
     """The mean of paired differences, with a 95 % interval and a p-value.
 
@@ -156,8 +161,10 @@ def interval(
         differences: One method's units less the other's, paired by draw; one column where only values are known.
         seeds: The pre-training seed of every replicate; None where nothing was pre-trained (all are independent).
         clusters: The group of every unit; None where each is its own.
+        span: How much a single unit can differ, 100 where units are right and wrong answers in percent; 0 where
+            nobody knows. Near 0 and 100 % few test images say how much chance is in all of them.
     """
-    found = estimate_many(differences[None], seeds, clusters)
+    found = estimate_many(differences[None], seeds, clusters, span)
     estimate, error = float(found.estimate[0]), float(found.error[0])
     groups = differences.shape[1] if clusters is None else len(np.unique(clusters))
     words = "draws" if conditional(seeds) or seeds is None else "pre-training seeds and draws"
@@ -189,11 +196,13 @@ def estimate_many(
     differences: Float[np.ndarray, "N R U"],
     seeds: Int[np.ndarray, " R"] | None = None,
     clusters: Int[np.ndarray, " U"] | None = None,
+    span: float = 0.0,
 ) -> Estimates:
     """As ``interval``, for many matrices of one design at once, without words."""
     _, replicates, units = differences.shape
     design = _designed(replicates, units, seeds, clusters)
-    return _estimates(design, *_moments(differences, design))
+    mean, between, draws, fixed, both = _moments(differences, design)
+    return _estimates(design, mean, between, draws, fixed + RARE * (span / units) ** 2 * (units > 1), both)
 
 
 def mcnemar(first: Bool[np.ndarray, " I"], second: Bool[np.ndarray, " I"]) -> McNemar:
@@ -215,10 +224,11 @@ def labels_needed(
 ) -> Needed:
     """The fewest labels with which a method reaches another one's level, with a 95 % confidence set.
 
-    Between label counts the curve is a straight line over the logarithm of the labels, image by image. The confidence
-    set is the test turned round: below its lower end the interval of method less level lies under 0 at every number of
-    labels, above its upper end over 0 up to the last one. So an end is open where the first or the last count says
-    nothing clear, or the wrong thing. Where a curve is flat that is much, as it should be.
+    Between label counts at most a factor 4 apart the curve is a straight line over the logarithm of the labels, image
+    by image; between others nothing is read off, and the larger count is what is reached. The confidence set is the
+    test turned round: below its lower end the interval of method less level lies under 0 at every number of labels,
+    above its upper end over 0 up to the last one. So an end is open where the first or the last count says nothing
+    clear, or the wrong thing. Where a curve is flat that is much, as it should be.
 
     Args:
         curve: Units of the method by number of labels; larger is better.
@@ -230,30 +240,40 @@ def labels_needed(
     gaps = [curve[count] - level for count in counts]
     means = [float(gap.mean()) for gap in gaps]
     first = next((i for i, mean in enumerate(means) if mean >= 0), None)
-    reached = None if first is None else float(counts[0])
-    if first:
+    reached = None if first is None else float(counts[first])
+    at_once = first == 0 or (first is not None and counts[first] > APART * counts[first - 1])
+    if first and not at_once:
         weight = means[first - 1] / (means[first - 1] - means[first])
         reached = counts[first - 1] * (counts[first] / counts[first - 1]) ** weight
     design = _designed(len(level), level.shape[1], seeds, clusters)
     if not design.df:
-        return Needed(reached, first == 0, None, None, _ONE_DRAW)
-    weights = np.linspace(0, 1, _STEPS)
-    # Means and variances are polynomials of the second degree between two counts: three points say everything.
-    basis = np.stack([(2 * weights - 1) * (weights - 1), 4 * weights * (1 - weights), weights * (2 * weights - 1)])
+        return Needed(reached, at_once, None, None, _ONE_DRAW)
     places, signs = list[float](), list[float]()
     steps = [*pairwise(zip(counts, gaps, strict=True))] or [((counts[0], gaps[0]), (counts[0], gaps[0]))]
     for (a, left), (b, right) in steps:
+        weights = np.linspace(0, 1, 2 if b > APART * a else _STEPS)
+        # Means and variances are polynomials of the second degree between two counts: three points say everything.
+        basis = np.stack([(2 * weights - 1) * (weights - 1), 4 * weights * (1 - weights), weights * (2 * weights - 1)])
         moments = _moments(np.stack([left, (left + right) / 2, right]), design)
         found = _estimates(design, *(moment @ basis for moment in moments))
         places += [float(v) for v in a * (b / a) ** weights]
         signs += [float(v) for v in np.sign(found.estimate) * (np.abs(found.estimate) > found.margin)]
-    # A line that crosses without any doubt may do so between two points: the crossing itself is always inside.
+    # A line that crosses without any doubt may do so between two points: the crossing itself is always inside, and all
+    # between two counts that are far apart.
     inside = [] if reached is None else [reached]
     below = next((i for i, sign in enumerate(signs) if sign >= 0), None)
     above = next((i for i in reversed(range(len(signs))) if signs[i] <= 0), None)
-    low = float(counts[-1]) if below is None else min([places[below], *inside]) if below else None
-    high = float(counts[0]) if above is None else max([places[above], *inside]) if signs[-1] > 0 else None
-    return Needed(reached, first == 0, low, high, "")
+    low = float(counts[-1]) if below is None else min([_outside(places, below, -1), *inside]) if below else None
+    high = float(counts[0]) if above is None else None
+    if above is not None and signs[-1] > 0:
+        high = max([_outside(places, above, 1), *inside])
+    return Needed(reached, at_once, low, high, "")
+
+
+def _outside(places: Sequence[float], at: int, step: int) -> float:
+    """The place there, or the next one where nothing was tried between."""
+    near, far = places[at], places[at + step]
+    return far if max(near, far) > APART * min(near, far) else near
 
 
 def _designed(

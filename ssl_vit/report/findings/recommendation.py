@@ -55,6 +55,8 @@ class Asked(NamedTuple):
     indifferent: float
     most: int
     """Draws of a plan that looked after each of them; 0 where none did."""
+    span: float
+    """How much a single test image can differ; 0 where nobody knows."""
 
 
 def recommend(verdict: Verdict) -> Recommendation:
@@ -62,7 +64,7 @@ def recommend(verdict: Verdict) -> Recommendation:
     asked, sign = asked_of(verdict), METRICS[verdict.about["metric"]].sign
     advice = [
         advise(labels, tried, asked.groups, guess=asked.guess, alpha=ALPHA / len(asked.table), most=asked.most,
-               indifferent=asked.indifferent)
+               indifferent=asked.indifferent, span=asked.span)
         for labels, tried in asked.table.items()
     ]  # fmt: skip
     advice = [one if sign > 0 else _mirrored(one) for one in advice]
@@ -89,7 +91,9 @@ def asked_of(verdict: Verdict) -> Asked:
     groups = groups if groups is not None and {len(groups)} == sizes else None
     top = max((abs(score.value) for score in verdict.scores), default=1.0)
     indifferent = INDIFFERENT if metric.percent else _SHARE * top
-    return Asked(table, groups, guess_of(verdict), indifferent, int(verdict.told("plan").get("looks") or 0))
+    looks = int(verdict.told("plan").get("looks") or 0)
+    span = float(np.ptp(metric.bounds)) if by_image and metric.per_image and np.isfinite(metric.bounds).all() else 0.0
+    return Asked(table, groups, guess_of(verdict), indifferent, looks, span)
 
 
 def guess_of(verdict: Verdict) -> float | None:
@@ -142,7 +146,7 @@ def _attributions(verdict: Verdict, asked: Asked) -> list[Attribution]:
         if refused:
             found.append(Attribution(labels, None, refused="; ".join(dict.fromkeys(refused))))
             continue
-        one = attribute(labels, trained, others, asked.groups, guess=asked.guess)
+        one = attribute(labels, trained, others, asked.groups, guess=asked.guess, span=asked.span)
         if not one.refused and one.way is not None:
             leak = leaking.reason(verdict, one.way.start, one.low, one.high)
             one = one._replace(gain=None, low=None, high=None, p=None, refused=leak) if leak else one
@@ -232,8 +236,8 @@ def _alike(verdict: Verdict, advice: Sequence[Advice]) -> list[str]:
             found.append(f"With {one.labels:,} labels this is {one.reason}.")
         elif others:
             doubt = "" if one.settled else "; more draws may change this"
-            found.append(f"With {one.labels:,} labels these cannot be told from the best: "
-                         f"{enumerated([_way(verdict, one.advised), *others])}{doubt}.")  # fmt: skip
+            names = "; ".join([_way(verdict, one.advised), *others])
+            found.append(f"With {one.labels:,} labels these cannot be told from the best: {names}{doubt}.")
     return found
 
 
