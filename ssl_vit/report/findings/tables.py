@@ -94,17 +94,16 @@ def _minor(*words: str) -> tuple[str, ...]:
 def attribution_rows(verdict: Verdict, found: Sequence[Attribution]) -> Table:
     """The best with pre-training less the best without, at every number of labels; positive is better."""
     metric, rows = verdict.about["metric"], list[Row]()
-    for one in found:
+    for one in (one for one in found if one.gain is not None):
         clear = not one.refused and one.p is not None and one.p < 0.05
         claim = "no clear difference" if not clear else "a gain" if (one.gain or 0) > 0 else "a loss"
         rows.append([
             f"{one.labels:,}", method_cell(verdict, one.way), method_cell(verdict, one.against),
-            Cell(f"nothing is claimed: {one.refused}" if one.refused else claim, strong=clear),
-            Cell(NOTHING if one.gain is None else signed_value(metric, one.gain),
-                 _minor(span(metric, one.low, one.high, sign=True)), strong=clear),
+            Cell(one.refused or claim, strong=clear),
+            Cell(signed_value(metric, one.gain or 0), _minor(span(metric, one.low, one.high, sign=True)), strong=clear),
             p_value(one.p),
         ])  # fmt: skip
-    heads = ("labels", "with pre-training", "without", "claim", f"difference, {unit_of(metric)}", "p (Holm)")
+    heads = ("labels", "with pre-training", "without", "what is found", f"difference, {unit_of(metric)}", "p (Holm)")
     return table(heads, rows, 4)
 
 

@@ -75,7 +75,7 @@ def build(verdict: Verdict, found: Recommendation | None = None) -> Page:
     return Page(
         title=str(verdict.about.get("title") or "runs"),
         sentence=" ".join(found.sentences),
-        beside=tuple(sentence for sentence in (found.pays, *limits(verdict)) if sentence),
+        beside=(*((found.pays,) if found.pays else found.refused), *limits(verdict)),
         refused=False,
         sections=[section for section in made if section.blocks],
         strip=Strip(_choice(verdict, one) for one in found.advice),
@@ -101,20 +101,15 @@ def _curves(verdict: Verdict, found: Recommendation) -> list[Block | None]:
         plots.curves(verdict, found.advice),
         Words(_BANDS, note=True),
         tables.all_numbers(verdict, found.advice),
-        *map(Words, found.more),
+        *map(Words, found.failed),
         *_left_out(verdict),
     ]
 
 
 def _attribution(verdict: Verdict, found: Recommendation) -> list[Block | None]:
     chart = plots.attribution(verdict, found.attributions)
-    saved = tables.savings_rows(verdict, savings(verdict))
-    return [
-        chart,
-        Words(_COMPARED, note=True) if chart else None,
-        tables.attribution_rows(verdict, found.attributions),
-        saved,
-    ]
+    rows, saved = tables.attribution_rows(verdict, found.attributions), tables.savings_rows(verdict, savings(verdict))
+    return [chart, Words(_COMPARED, note=True) if chart else None, rows, *map(Words, found.refused), saved]
 
 
 def _left_out(verdict: Verdict) -> list[Words]:

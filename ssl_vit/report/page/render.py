@@ -23,7 +23,7 @@ _UNREAD = re.compile(
     re.DOTALL,
 )
 """Parts of a page in which no word is explained."""
-_INTERVAL = re.compile(r"(\([^()]*95 % interval[^()]*\))")
+_INTERVAL = re.compile(r"(\([^()]*(?:95 % interval|\d to \d)[^()]*\))")
 
 
 def html(report: Page) -> str:
