@@ -22,7 +22,6 @@ from ssl_vit.report.charts.canvas import Panel, figure_of, styled
 from ssl_vit.report.charts.drawing import (
     Line,
     Mark,
-    balance,
     confusion,
     contrast,
     curves,
@@ -166,12 +165,6 @@ def drawn_panels() -> Iterator[tuple[str, Panel]]:
             f"confusion-{size}",
             Panel(title, lambda axis, c=counts, n=names: confusion(axis, c, n, LOOKS[0]), "", 4.1),
         )
-        yield f"balance-{size}", Panel("Images per class", lambda axis, n=names: balance(
-            axis, n, [709] * len(n), [1] * len(n)), "", float(np.clip(0.8 + 0.24 * size, 1.6, 6.0)))  # fmt: skip
-    yield (
-        "balance-100",
-        Panel("Images per class", lambda axis: balance(axis, [""] * 100, range(100), range(100)), "", 6),
-    )
 
 
 @pytest.mark.parametrize("name", [name for name, _ in drawn_panels()])
@@ -229,7 +222,7 @@ def test_differences_are_filled_where_something_is_claimed(tmp_path: Path) -> No
     told = (Attribution(10, 30.0, 20.0, 40.0, 0.001, "", way, Way("scratch+", "train")),
             Attribution(100, None, refused="not tuned"))  # fmt: skip
     chart = plots.attribution(verdict, told)
-    assert chart is not None and chart.alt == "+30 with 10 labels." and "fill: var(--c-mae)" in chart.svgs[0]
+    assert chart is not None and chart.alt == "+30.0 with 10 labels." and "fill: var(--c-mae)" in chart.svgs[0]
     hollow = plots.attribution(verdict, [told[0]._replace(p=0.2)])
     assert hollow is not None and "fill: var(--c-mae)" not in hollow.svgs[0]
     assert plots.attribution(verdict, told[1:]) is None

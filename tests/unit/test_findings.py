@@ -49,13 +49,14 @@ def test_fewer_labels_reach_the_level_of_all(made: Callable[..., Verdict]) -> No
     found = saved(verdict, 1000)
     assert found.level == pytest.approx(np.mean([s.value for s in verdict.of("scratch", "train", 1000)]))
     assert found.needed and found.low and found.high and 10 < found.low < found.needed < found.high < 1000
-    assert found.shares == pytest.approx((found.needed / 10, found.low / 10, found.high / 10))
+    minor = savings_rows(verdict, [found]).rows[0][1].minor
+    assert minor == (f"{found.low:,.0f} to {found.high:,.0f}",)
 
 
 def test_a_level_that_is_not_reached_says_so(made: Callable[..., Verdict]) -> None:
     verdict = made((35.0, 50.0, 70.0))
     found = saved(verdict, 1000)
-    assert found.needed is None and found.shares[0] is None and found.low == 1000 and found.high is None
+    assert found.needed is None and found.low == 1000 and found.high is None
     assert cells(verdict)[0][-1] == "not reached"
 
 

@@ -15,12 +15,10 @@ from matplotlib.transforms import ScaledTranslation
 
 from ssl_vit.report.charts.canvas import look_of
 from ssl_vit.report.charts.placing import End, Placing, falls_early, is_wide, logarithmic, name_ends
-from ssl_vit.report.look import DARK, INK, MUTED, PAPER, RULE, Look
+from ssl_vit.report.look import DARK, INK, PAPER, Look
 
 COUNTED, NUMBERED = 12, 15
 """Classes up to which a confusion matrix has room for counts and percentages, and for percentages."""
-_NAMED = 40
-"""Classes up to which the balance names each."""
 _ASIDE = 7.0
 """Points that a single mark stands right of its place: there it would lie on a line's."""
 _RING: dict[str, Any] = {
@@ -194,25 +192,3 @@ def contrast(one: np.ndarray, other: np.ndarray) -> float:
     linear = np.where(both <= 0.04045, both / 12.92, ((both + 0.055) / 1.055) ** 2.4)
     dark, light = np.sort(linear @ np.array([0.2126, 0.7152, 0.0722]))
     return float((light + 0.05) / (dark + 0.05))
-
-
-def balance(axis: Axes, names: Sequence[str], train: Sequence[int], test: Sequence[int]) -> None:
-    """Training images (filled) and test images (outlined) per class; without names where there are too many."""
-    size = len(names)
-    places = np.arange(size)
-    if size <= _NAMED:
-        axis.barh(places - 0.19, train, height=0.36, color=MUTED)
-        axis.barh(places + 0.19, test, height=0.36, color=PAPER, edgecolor=MUTED, linewidth=0.7)
-        axis.set_yticks(places, names, fontsize=float(np.clip(300 / size, 5.0, 8.5)))
-    else:
-        edges = np.arange(size + 1) - 0.5
-        axis.stairs(train, edges, orientation="horizontal", fill=True, color=RULE)
-        axis.stairs(test, edges, orientation="horizontal", baseline=None, color=MUTED)
-        axis.set_yticks([])
-        axis.set_ylabel(f"{size} classes, largest first")
-    axis.set_ylim(size - 0.4, -0.6)
-    axis.grid(axis="x")
-    axis.spines["left"].set_visible(False)
-    axis.set_xlabel("images: training filled, test outlined")
-    axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))

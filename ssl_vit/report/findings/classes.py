@@ -58,12 +58,13 @@ def class_rows(verdict: Verdict, shown_at_most: int = 12) -> Table:
     for name in ordered:
         size = _tests_of(verdict, name) if kind == "class" else 0
         cells = [NOTHING if v is None else Cell(shown(metric, v), _wilson(v, size)) for v in found[name]]
-        rows.append([name, *cells, count((told.get(name) or {}).get("test"))])
+        images = told.get(name) or {}
+        rows.append([name, *cells, count(images.get("train")), count(images.get("test"))])
     if len(rows) > shown_at_most:
         half = shown_at_most // 2
-        rows[half:-half] = [["...", *[""] * (len(methods) + 1)]]
+        rows[half:-half] = [["...", *[""] * (len(methods) + 2)]]
     what = {"class": "recall %", "multilabel": "average precision %"}.get(kind, METRICS[metric].heading)
-    heads = ("class", *(f"{one.name}, {what}" for one in methods), "test images")
+    heads = ("class", *(f"{one.name}, {what}" for one in methods), "training images", "test images")
     groups = "groups of test images" if verdict.clusters is not None else "test images"
     note = f"With {labels:,} labels, mean over draws."
     if kind == "class":

@@ -46,12 +46,6 @@ class Saving:
     whole: int
     """All labels there are."""
 
-    @property
-    def shares(self) -> tuple[float | None, float | None, float | None]:
-        """Needed and its bounds in percent of all labels."""
-        share, low, high = (None if n is None else 100 * n / self.whole for n in (self.needed, self.low, self.high))
-        return share, low, high
-
 
 class _Cell(NamedTuple):
     """A method at one number of labels: a score per draw."""

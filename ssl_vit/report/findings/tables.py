@@ -114,26 +114,20 @@ def savings_rows(verdict: Verdict, savings: Sequence[Saving]) -> Table:
     found = {(Way(s.start, s.use), s.labels): s for s in savings}
     heads = ("labels needed for", *(f"the baseline's {levels[labels]} with {labels:,}" for labels in counts))
     note = (
-        "Labels, their share of all, and the 95 % interval of that share. Between numbers of labels, curves are "
-        "straight over the logarithm of the labels."
+        "Labels, and their 95 % interval. Between neighbouring numbers of labels, curves are straight over the logarithm "
+        "of the labels."
     )
     return table(heads, _by_labels(verdict, found, counts, _saving_cell), 1, note, "Labels saved")
 
 
 def _saving_cell(s: Saving) -> Cell:
     """A confidence set has an end that may lie beyond what was tried."""
-    share, low, high = (None if v is None else f"{v:.2g} %" if v < 9.5 else f"{v:.0f} %" for v in s.shares)
-    if s.note:
-        ends = ""
-    elif s.needed is None and s.low is not None and (s.shares[1] or 0) >= 100:
-        ends = "not even by all"
-    elif low and high:
-        ends = f"{low} to {high}"
-    else:
-        ends = f"{low} or more" if low else f"{high} or less" if high else "without ends"
-    if s.needed is None:
-        return Cell("not reached", _minor(ends))
-    return Cell(f"{s.needed:,.0f}{' or fewer' if s.at_once else ''}", _minor(f"{share} of all", ends))
+    low, high = (None if end is None else f"{end:,.0f}" for end in (s.low, s.high))
+    needed = "not reached" if s.needed is None else f"{s.needed:,.0f}{' or fewer' if s.at_once else ''}"
+    ends = (
+        f"{low} to {high}" if low and high else f"{low} or more" if low else f"{high} or fewer" if high else "no ends"
+    )
+    return Cell(needed, _minor("" if s.note or ends == needed or (s.needed, s.low) == (None, s.whole) else ends))
 
 
 def cost_rows(verdict: Verdict) -> Table:

@@ -63,7 +63,7 @@ def build(verdict: Verdict, found: Recommendation | None = None) -> Page:
         ("leaks", "Leak guard", leak_blocks(verdict.leaks)),
         ("pictures", "Pictures", _pictures(verdict)),
         ("classes", "Class by class", [classes.class_rows(verdict), *_confusion(verdict)]),
-        ("data", "Data", [facts.data_rows(verdict), plots.class_balance(verdict)]),
+        ("data", "Data", [facts.data_rows(verdict)]),
         ("training", "Training", [*_plan(verdict), *_tuning(verdict), plots.loss_curves(verdict)]),
         ("contract", "Fair-baseline contract", [Checks((*check(verdict), *counted(verdict)))]),
         ("provenance", "Provenance",
