@@ -57,7 +57,7 @@ def test_of_those_that_are_as_good_the_cheapest_is_advised() -> None:
 
 
 def test_what_cannot_be_told_apart_but_looks_worse_is_not_advised_for_being_cheap() -> None:
-    tried = made({PROBE: 76, KNN: 70}, images=40)
+    tried = made({PROBE: 76, KNN: 70}, images=40, noise=2.0)
     found = advise(10, tried)
     assert tried[0].mean - tried[1].mean > 1 and found.among == (PROBE, KNN) and found.advised == PROBE
     assert advise(10, tried, indifferent=30.0).advised == KNN

@@ -33,7 +33,7 @@ _T = TypeVar("_T")
 
 def way_of(score: Score) -> Way:
     """What was done for a number."""
-    return Way("scratch+" if score.matched else score.start, score.use)
+    return Way(score.start + "+" * score.matched, score.use)
 
 
 def method_name(verdict: Verdict, way: Way) -> str:
