@@ -10,10 +10,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from ssl_vit.report.findings.comparisons import interval_of
 from ssl_vit.report.findings.recommendation import Recommendation
 from ssl_vit.report.findings.records import Score, Verdict, read_verdict
-from ssl_vit.report.findings.tables import method_name, way_of
+from ssl_vit.report.findings.tables import interval_of, method_name, way_of
 from ssl_vit.report.page.write import write_report
 from ssl_vit.runs.identity import digest
 from ssl_vit.statistics.advice import Advice, Attribution, Way

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_verdict import DIGITS, SMALL, Curves, make_verdict, no_leaks
 from ssl_vit.methods.starts import titles
 from ssl_vit.report.findings.recommendation import Recommendation, asked_of, recommend
 from ssl_vit.report.findings.records import Verdict, read_verdict
 from ssl_vit.statistics.advice import Way
+
+from made_verdict import DIGITS, SMALL, Curves, make_verdict, no_leaks
 
 TWO = (10, 100)
 PROBED: Curves = {

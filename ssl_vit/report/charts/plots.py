@@ -18,9 +18,8 @@ from ssl_vit.report.charts.drawing import Line, Mark
 from ssl_vit.report.charts.placing import room
 from ssl_vit.report.charts.training import curve, read_lines
 from ssl_vit.report.findings.classes import confusions
-from ssl_vit.report.findings.comparisons import interval_of
 from ssl_vit.report.findings.records import Verdict
-from ssl_vit.report.findings.tables import method_name
+from ssl_vit.report.findings.tables import interval_of, method_name
 from ssl_vit.report.look import LONGER, Look, looks
 from ssl_vit.statistics.advice import Advice, Attribution, Way
 from ssl_vit.statistics.paired import Interval

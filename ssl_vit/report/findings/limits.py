@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from ssl_vit.report.cells import enumerated, percent, seconds, upper
-from ssl_vit.report.findings.comparisons import interval_of
 from ssl_vit.report.findings.contract import tuned_counts
 from ssl_vit.report.findings.recommendation import guess_of
 from ssl_vit.report.findings.records import Score, Verdict
-from ssl_vit.report.findings.tables import way_of
+from ssl_vit.report.findings.tables import interval_of, way_of
 from ssl_vit.statistics.advice import Way
 
 

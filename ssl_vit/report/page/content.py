@@ -12,12 +12,12 @@ from ssl_vit.methods.starts import starts
 from ssl_vit.report.cells import count, percent, seconds, span, table
 from ssl_vit.report.charts import plots
 from ssl_vit.report.findings import classes, facts, tables
-from ssl_vit.report.findings.comparisons import USES, savings
 from ssl_vit.report.findings.contract import check, counted
 from ssl_vit.report.findings.leaking import bound_sentence
 from ssl_vit.report.findings.limits import limits
 from ssl_vit.report.findings.recommendation import Recommendation, recommend
 from ssl_vit.report.findings.records import Verdict
+from ssl_vit.report.findings.saved import savings, savings_rows
 from ssl_vit.report.look import LONGER, kind_of, looks
 from ssl_vit.report.page.blocks import (
     Block,
@@ -108,7 +108,7 @@ def _curves(verdict: Verdict, found: Recommendation) -> list[Block | None]:
 
 def _attribution(verdict: Verdict, found: Recommendation) -> list[Block | None]:
     chart = plots.attribution(verdict, found.attributions)
-    rows, saved = tables.attribution_rows(verdict, found.attributions), tables.savings_rows(verdict, savings(verdict))
+    rows, saved = tables.attribution_rows(verdict, found.attributions), savings_rows(verdict, savings(verdict))
     return [chart, Words(_COMPARED, note=True) if chart else None, rows, *map(Words, found.refused), saved]
 
 
@@ -155,7 +155,7 @@ def _tuning(verdict: Verdict) -> list[Block]:
     if not told:
         return []
     space = Words(f"{told.get('trials', 'Some')} trials for every method: {told.get('space', 'options not recorded')}.")
-    trials = [found for use in USES if (found := facts.tuning_rows(verdict, use))]
+    trials = [found for use in tables.USES if (found := facts.tuning_rows(verdict, use))]
     return [space, *([Fold("Every trial", trials)] if trials else [])]
 
 
