@@ -133,7 +133,7 @@ def judge(world: Tables, times: int, made: int, rng: np.random.Generator) -> dic
         table, truth, clusters = simulate(replace(world, draws=made), rng)
         wrong = False
         for labels, tried in table.items():
-            found = advise(labels, tried, clusters, guess=GUESS, alpha=ALPHA / len(LABELS))
+            found = advise(labels, tried, clusters, guess=GUESS, alpha=ALPHA / len(LABELS), span=100.0)
             true = truth[labels]
             top, by_way = max(true, key=true.__getitem__), {one.way: one for one in tried}
             wrong |= top in found.worse
@@ -201,7 +201,7 @@ def look(world: Tables, times: int, most: int, rng: np.random.Generator) -> dict
         taken.append(sum(n for (_, way), n in has.items() if way.use == "train"))
         wrong = bad = False
         for labels, tried in now.items():
-            one = advise(labels, tried, clusters, guess=GUESS, alpha=ALPHA / len(LABELS), most=most)
+            one = advise(labels, tried, clusters, guess=GUESS, alpha=ALPHA / len(LABELS), most=most, span=100.0)
             true = truth[labels]
             top = max(true, key=true.__getitem__)
             wrong |= top in one.worse and true[top] - max(true[w] for w in one.among) > 1
@@ -210,7 +210,7 @@ def look(world: Tables, times: int, most: int, rng: np.random.Generator) -> dict
             near.append(true[top] - true[one.advised] <= 1)
             settled.append(one.settled)
             proven.append(one.proven or len(one.among) == 1)
-            whole = advise(labels, table[labels], clusters, guess=GUESS, alpha=ALPHA / len(LABELS))
+            whole = advise(labels, table[labels], clusters, guess=GUESS, alpha=ALPHA / len(LABELS), span=100.0)
             fixed.append(true[top] - true[whole.advised] <= 1)
         false.append(bad)
         lost.append(wrong)

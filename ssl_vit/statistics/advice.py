@@ -155,11 +155,11 @@ def advise(
     learned, failed = _without_failures(tried, guess)
     best, *others = sorted(learned, key=lambda one: -one.mean)
     total = max(most, *(len(one.draws) for one in learned)) if most else 0
-    behind = _told(best, others, groups, span, 0.0, alpha, total)
+    behind = _told(best, others, groups, 0.0, alpha, total)
     among = [best, *(one for one, told in zip(others, behind, strict=True) if not told)]
-    advised = _cheapest(among, np.array([one.mean for one in among]), indifferent)
+    advised = among[_cheapest(np.array([one.mean for one in among]), _ranks(among), indifferent)]
     rest = [one for one in (best, *others) if one.way != advised.way]
-    proven = bool(rest) and bool(_told(advised, rest, groups, span, -indifferent, alpha, total).all())
+    proven = bool(rest) and bool(_told(advised, rest, groups, -indifferent, alpha, total).all())
     reason = too_few([advised, best])
     open_ = [one for one in among if one.way != advised.way]
     settled = not reason and (not rest or proven or _unlikely_to_change(advised, best, open_, most, indifferent))
@@ -177,7 +177,6 @@ def attribute(
     groups: Int[np.ndarray, " U"] | None = None,
     *,
     guess: float | None = None,
-    span: float = 0.0,
 ) -> Attribution:
     """The best with pre-training less the best without, each chosen on other images and draws than it is judged on.
 
@@ -187,7 +186,6 @@ def attribute(
         others: The same without.
         groups: As in ``advise``.
         guess: As in ``advise``.
-        span: As in ``advise``.
     """
     sides = [_without_failures(side, guess)[0] for side in (trained, others)]
     leading = [max(side, key=lambda one: one.mean) for side in sides]
@@ -198,7 +196,7 @@ def attribute(
     ):
         return Attribution(labels, None, refused=reason, **ways)
     ours, theirs = (_crossed(side, draws, groups, 0.0) for side in sides)
-    found = interval(ours - theirs, _seeds_of(leading, draws), groups, span)
+    found = interval(ours - theirs, _seeds_of(leading, draws), groups)
     return Attribution(labels, found.estimate, found.low, found.high, found.p, found.note if found.low is None else "",
                        **ways)  # fmt: skip
 
@@ -239,14 +237,19 @@ def _without_failures(
     return [one.at(~bad) for one, bad in pairs], tuple((one.way, int(b.sum()), len(b)) for one, b in pairs if b.any())
 
 
-def _cheapest(ways: Sequence[Tried], means: Float[np.ndarray, " K"], indifferent: float) -> Tried:
-    """Of those that are hardly behind the best."""
+def _ranks(ways: Sequence[Tried]) -> Int[np.ndarray, " K"]:
+    """The place of each, the cheapest first."""
+    return np.argsort(sorted(range(len(ways)), key=lambda k: ways[k].effort))
+
+
+def _cheapest(means: Float[np.ndarray, " K"], ranks: Int[np.ndarray, " K"], indifferent: float) -> int:
+    """Of those that are hardly behind the best, by place."""
     near = np.flatnonzero(means >= means.max() - indifferent)
-    return min((ways[i] for i in near), key=lambda one: one.effort)
+    return int(near[np.argmin(ranks[near])])
 
 
 def _told(
-    one: Tried, others: Sequence[Tried], groups: Int[np.ndarray, " U"] | None, span: float, least: float, alpha: float,
+    one: Tried, others: Sequence[Tried], groups: Int[np.ndarray, " U"] | None, least: float, alpha: float,
     most: int,
 ) -> Bool[np.ndarray, " K"]:  # fmt: skip
     """Which of the others are behind the one by more than ``least``, adjusted for how many they are."""
@@ -254,10 +257,8 @@ def _told(
     known = [i for i, other in enumerate(others) if common[i] >= DRAWS and not too_few([one, other])]
     if known:
         level = np.array([alpha * spent(common[i], most) / len(others) for i in known])
-        found = shared_spread(_stacked([_difference(one, others[i], groups, span) for i in known]))
-        gap = found.estimate - least
-        ratio = np.divide(gap, found.error, out=np.zeros_like(gap), where=found.error > 0)
-        told[known] = _stats.t.sf(ratio, found.freedom) < level
+        found = shared_spread(_stacked([_difference(one, others[i], groups) for i in known]))
+        told[known] = found.beyond(found.estimate - least) < level
     return told
 
 
@@ -265,10 +266,10 @@ def _shared(one: Tried, other: Tried) -> Int[np.ndarray, " S"]:
     return np.intersect1d(one.draws, other.draws)
 
 
-def _difference(one: Tried, other: Tried, groups: Int[np.ndarray, " U"] | None, span: float) -> Estimates:
+def _difference(one: Tried, other: Tried, groups: Int[np.ndarray, " U"] | None) -> Estimates:
     draws = _shared(one, other)
     gap = _on(one, draws).units - _on(other, draws).units
-    return estimate_many(gap[None], _seeds_of((one, other), draws), groups, span)
+    return estimate_many(gap[None], _seeds_of((one, other), draws), groups)
 
 
 def _on(one: Tried, draws: Int[np.ndarray, " S"]) -> Tried:
@@ -328,7 +329,7 @@ def _crossed(
         units[k, has] = one.at(where).units[np.argsort(one.draws[where])][np.argsort(np.argsort(draws[has]))]
     if len(ways) == 1:
         return units[0]
-    folds = blocks_of(units.shape[2], groups) % _FOLDS
+    folds, ranks = blocks_of(units.shape[2], groups) % _FOLDS, _ranks(ways)
     there, found = ~np.isnan(units[:, :, 0]), np.empty(units.shape[1:])
     sums = np.stack([np.nansum(units[:, :, folds == f], axis=2) for f in range(_FOLDS)], axis=2)  # [K S F]
     sizes = np.bincount(folds, minlength=_FOLDS)
@@ -338,6 +339,6 @@ def _crossed(
         weight = there[:, rows].sum(1) * sizes[columns].sum()
         means = np.full(len(ways), -np.inf)
         np.divide(sums[:, rows][:, :, columns].sum((1, 2)), weight, out=means, where=(weight > 0) & there[:, r])
-        chosen = next(k for k, one in enumerate(ways) if one is _cheapest(ways, means, indifferent))
+        chosen = _cheapest(means, ranks, indifferent)
         found[r, folds == f] = units[chosen, r, folds == f]
     return found

@@ -10,7 +10,8 @@ V(replicates) is the variance of the mean between pre-training seeds (fewer than
 V(test images) the one between clusters of test images, V(both) what of it is noise of single networks on single images,
 which the first term holds already (Dorfman, Berbaum & Metz 1992; Obuchowski & Rockette 1995; Hillis 2007). Cluster sums
 are corrected for unequal sizes (CR2: Bell & McCaffrey 2002). Degrees of freedom are Satterthwaite's (1946), but for the
-power of the replicates' share: 2 is too hopeful where the share itself is an estimate from three seeds.
+power of the replicates' share, which is an estimate itself. Interval and p-value come from this one variance, and from
+the floor under both: three seeds lie close together by luck, and nothing is surer than chance in the test images alone.
 """
 
 from __future__ import annotations
@@ -28,10 +29,12 @@ SEEDS = 3
 """Pre-training seeds from which on the spread between them can be measured."""
 LEVEL = 0.95
 """Coverage of all intervals."""
-_POWER = 1.25
-"""Of the replicates' share of the variance, in the degrees of freedom; Satterthwaite's is 2."""
-RARE = 1.0
-"""Test images that are taken to have gone the other way, for rare events (as Agresti & Coull 1998 add some)."""
+_POWER, _POWER_OF_ONE = 1.25, 0.6
+"""Of the replicates' share of the variance, in the degrees of freedom, Satterthwaite's is 2; and with one degree."""
+_NOISE = 0.2
+"""Part of the common noise that is not counted to that share, with more than one degree of freedom."""
+_RARE = 0.25
+"""Test images that are taken to have gone the other way, where that is rare (as Agresti & Coull 1998 add some)."""
 _STEPS = 65
 """Points between two label counts at which labels saved are tested."""
 APART = 4.0
@@ -58,38 +61,60 @@ class Estimates(NamedTuple):
     df: Float[np.ndarray, " N"]
     """Of the variance by replicates."""
     clusters: Float[np.ndarray, " N"]
-    """Degrees of freedom of the variances by test images."""
+    """Degrees of freedom of the variances by test images; clusters of unequal sizes are worth fewer."""
+    floor: Float[np.ndarray, " N"]
+    """Degrees of freedom of the floor: clusters less one."""
+
+    @property
+    def images(self) -> Float[np.ndarray, " N"]:
+        """Variance by test images that is not in the one by replicates."""
+        return np.maximum(self.fixed - self.both, 0)
 
     @property
     def error(self) -> Float[np.ndarray, " N"]:
         """Standard error, replicates and test images together."""
-        return np.sqrt(self.fixed + self._beyond)
-
-    @property
-    def _beyond(self) -> Float[np.ndarray, " N"]:
-        """Variance by replicates beyond what is in that by test images already."""
-        return np.maximum(self.replicates - self.both, 0)
+        return np.sqrt(self.replicates + self.images)
 
     @property
     def share(self) -> Float[np.ndarray, " N"]:
         """Of replicates in the squared standard error, 0 to 1."""
-        whole = self.fixed + self._beyond
-        return np.divide(self._beyond, whole, out=np.ones_like(whole), where=whole != 0)
+        return self._of_error(self.replicates)
+
+    def _of_error(self, part: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
+        whole = self.replicates + self.images
+        return np.divide(part, whole, out=np.ones_like(whole), where=whole != 0)
 
     @property
     def freedom(self) -> Float[np.ndarray, " N"]:
         """Degrees of freedom of the standard error."""
-        return 1 / (self.share**_POWER / self.df + (1 - self.share) ** 2 / self.clusters)
+        one = self.df <= 1
+        own = self._of_error(np.maximum(self.replicates - np.where(one, 0, _NOISE) * self.both, 0))
+        return 1 / (own ** np.where(one, _POWER_OF_ONE, _POWER) / self.df + (1 - own) ** 2 / self.clusters)
 
     @property
     def margin(self) -> Float[np.ndarray, " N"]:
         """Half the width of the interval."""
-        return self.error * _stats.t.ppf((1 + LEVEL) / 2, self.freedom)
+        level = (1 + LEVEL) / 2
+        return np.maximum(
+            self.error * _stats.t.ppf(level, self.freedom), np.sqrt(self.fixed) * _stats.t.ppf(level, self.floor)
+        )
 
     @property
     def p(self) -> Float[np.ndarray, " N"]:
         """Two-sided, of no difference: below 0.05 where the interval does not hold 0."""
-        return two_sided(self.estimate, self.error, self.freedom)
+        return 2 * self.beyond(np.abs(self.estimate))
+
+    def beyond(self, gap: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
+        """One-sided p-values of estimates that lie so far above what is asked."""
+        return np.maximum(_upper_tail(gap, self.error, self.freedom), _upper_tail(gap, np.sqrt(self.fixed), self.floor))
+
+
+def _upper_tail(
+    gap: Float[np.ndarray, " N"], error: Float[np.ndarray, " N"], df: Float[np.ndarray, " N"]
+) -> Float[np.ndarray, " N"]:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(gap == 0, 0.0, gap / error)  # certain where nothing varies
+    return _stats.t.sf(ratio, df)
 
 
 class Interval(NamedTuple):
@@ -165,26 +190,17 @@ def interval(
             nobody knows. Near 0 and 100 % few test images say how much chance is in all of them.
     """
     found = estimate_many(differences[None], seeds, clusters, span)
-    estimate, error = float(found.estimate[0]), float(found.error[0])
+    estimate, margin = float(found.estimate[0]), float(found.margin[0])
     groups = differences.shape[1] if clusters is None else len(np.unique(clusters))
     words = "draws" if conditional(seeds) or seeds is None else "pre-training seeds and draws"
     images = "test images" if clusters is None else "groups of test images"
     note = "" if groups > 1 else "Chance in the choice of test images is not in it."
-    if np.isnan(error) or error <= 1e-12 * abs(estimate):  # also 0 <= 0
-        why = _ONE_DRAW if np.isnan(error) else _SAME if estimate else _ALIKE
+    if np.isnan(margin) or margin <= 1e-12 * abs(estimate):  # also 0 <= 0
+        why = _ONE_DRAW if np.isnan(margin) else _SAME if estimate else _ALIKE
         return Interval(estimate or 0.0, None, None, 1.0 if why == _ALIKE else None, None, {}, why)
-    margin, df, p, share = (float(v[0]) for v in (found.margin, found.freedom, found.p, 100 * found.share))
+    df, p, share = (float(v[0]) for v in (found.freedom, found.p, 100 * found.share))
     shares = {words: share} | ({images: 100 - share} if groups > 1 else {})
     return Interval(estimate, estimate - margin, estimate + margin, p, df, shares, note, found)
-
-
-def two_sided(
-    estimate: Float[np.ndarray, " N"], error: Float[np.ndarray, " N"], df: Float[np.ndarray, " N"]
-) -> Float[np.ndarray, " N"]:
-    """p-values of no difference by Student's t, of mean differences, their standard errors and degrees of freedom."""
-    size = np.abs(estimate)
-    ratio = np.divide(size, error, out=np.where(size > 0, np.inf, 0.0), where=error != 0)
-    return 2 * _stats.t.sf(ratio, df)
 
 
 def conditional(seeds: Int[np.ndarray, " R"] | None) -> bool:
@@ -202,7 +218,7 @@ def estimate_many(
     _, replicates, units = differences.shape
     design = _designed(replicates, units, seeds, clusters)
     mean, between, draws, fixed, both = _moments(differences, design)
-    return _estimates(design, mean, between, draws, fixed + RARE * (span / units) ** 2 * (units > 1), both)
+    return _estimates(design, mean, between, draws, fixed + _RARE * (span / units) ** 2 * (units > 1), both)
 
 
 def mcnemar(first: Bool[np.ndarray, " I"], second: Bool[np.ndarray, " I"]) -> McNemar:
@@ -323,9 +339,10 @@ def _estimates(
     design: _Design, mean: np.ndarray, replicates: np.ndarray, draws: np.ndarray, fixed: np.ndarray, both: np.ndarray
 ) -> Estimates:
     if not design.df:
-        return Estimates(mean, *(np.full(mean.shape, np.nan) for _ in range(6)))
+        return Estimates(mean, *(np.full(mean.shape, np.nan) for _ in range(7)))
     # Clusters of unequal sizes are worth fewer.
     clusters = max(1.0, float(design.sizes.sum() ** 2 / (design.sizes**2).sum()) - 1)
     replicates, draws, fixed = (np.maximum(variance, 0) for variance in (replicates, draws, fixed))
-    df, others = (np.full(mean.shape, value) for value in (design.df, clusters))
-    return Estimates(mean, replicates, draws, fixed, np.minimum(both, fixed), df, others)
+    floor = max(1.0, len(design.sizes) - 1.0)
+    df, others, floors = (np.full(mean.shape, value) for value in (design.df, clusters, floor))
+    return Estimates(mean, replicates, draws, fixed, both, df, others, floors)

@@ -91,7 +91,7 @@ def _choice(verdict: Verdict, one: Advice) -> Choice:
     as_good = f"{others} other{'s' * (others > 1)} may be as good" if others > 0 else "nothing else is as good"
     unit = " %" if METRICS[metric].percent else ""
     return Choice(
-        one.labels, one.advised.start, name, use, kind, shown(metric, one.expected) + unit,
+        one.labels, one.advised.start, name, use or "trained on the labels", kind, shown(metric, one.expected) + unit,
         span(metric, one.low, one.high), as_good, one.reason or ("" if one.settled else "more draws may change this"),
     )  # fmt: skip
 
