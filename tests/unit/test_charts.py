@@ -33,7 +33,7 @@ from ssl_vit.report.charts.drawing import (
 from ssl_vit.report.charts.placing import End, falls_early, is_wide, name_ends, room, round_numbers, spread, wrapped
 from ssl_vit.report.charts.training import curve, read_lines, told_apart, training_chart
 from ssl_vit.report.findings.records import read_verdict
-from ssl_vit.report.look import DARK, INK, KINDS, LONGER, PAPER, kind_of, palette
+from ssl_vit.report.look import DARK, INK, KINDS, LONGER, PAPER, kind_of, looks, palette
 from ssl_vit.statistics.advice import Advice, Attribution, Way
 
 from made_verdict import DIGITS, make_verdict
@@ -249,6 +249,12 @@ def test_letters_are_read_on_the_ground_of_every_kind(kind: str) -> None:
 )  # fmt: skip
 def test_a_start_is_of_a_kind_whatever_its_network(start: str, kind: str) -> None:
     assert kind_of(start) == kind
+
+
+def test_a_method_on_another_network_has_its_colour_and_another_marker() -> None:
+    found = looks(["mae", "mae@cnn", "scratch", "hybrid"])
+    assert found["mae"].light == found["mae@cnn"].light != found["hybrid"].light
+    assert len({(look.light, look.marker, look.dash) for look in found.values()}) == 4
 
 
 def test_looks_differ_for_every_eye() -> None:
