@@ -359,15 +359,6 @@ def test_every_name_has_a_line_that_leads_to_it() -> None:
     assert len(leads.get_segments()) == 8
 
 
-@pytest.mark.parametrize("columns", [1, 2])
-def test_a_note_below_the_panels_is_whole(columns: int) -> None:
-    panels = [panel for name, panel in drawn_panels() if name in ("confusion-5", "confusion-12")][:columns]
-    with styled():
-        figure = figure_of(panels, columns, note=plots.confusion_words(5))
-        check_words_lie_well(figure)
-    assert any(words.startswith("Upper number: percentage of the true class") for words, _ in boxes(figure))
-
-
 def test_what_is_no_run_is_told_with_what_is_near(tmp_path: Path) -> None:
     a_run(tmp_path / "runs" / "mae-1")
     (tmp_path / "runs" / "new").mkdir()

@@ -143,7 +143,7 @@ def confusion_chart(verdict: Verdict) -> Chart | None:
         words = f"{100 * (counts.trace() / max(counts.sum(), 1)):.1f} % on the diagonal{often if off.max() else ''}."
         draw = partial(drawing.confusion, counts=counts, names=[*map(_short, names)], look=look[one.start])
         panels.append(Panel(one.name, draw, words, WIDTH))
-    return make_chart("confusion", panels, columns=2, note=confusion_words(len(names)))
+    return make_chart("confusion", panels, columns=2)
 
 
 def confusion_words(classes: int) -> str:
