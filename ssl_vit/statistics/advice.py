@@ -69,9 +69,9 @@ class Tried(NamedTuple):
         return float(self.units.mean())
 
     @property
-    def effort(self) -> tuple[int, float, float]:
+    def effort(self) -> tuple[int, float]:
         """What the cheapest has least of."""
-        return _EFFORT.index(self.way.use), self.cost, -self.mean
+        return _EFFORT.index(self.way.use), self.cost
 
 
 class Advice(NamedTuple):
@@ -153,7 +153,7 @@ def advise(
         span: How much a single unit can differ, as in ``interval``.
     """
     learned, failed = _without_failures(tried, guess)
-    best, *others = sorted(learned, key=lambda one: -one.mean)
+    best, *others = sorted(learned, key=lambda one: (-one.mean, one.way))
     total = max(most, *(len(one.draws) for one in learned)) if most else 0
     behind = _told(best, others, groups, 0.0, alpha, total)
     among = [best, *(one for one, told in zip(others, behind, strict=True) if not told)]
@@ -188,17 +188,19 @@ def attribute(
         guess: As in ``advise``.
     """
     sides = [_without_failures(side, guess)[0] for side in (trained, others)]
-    leading = [max(side, key=lambda one: one.mean) for side in sides]
+    leading = [min(side, key=lambda one: (-one.mean, one.way)) for side in sides]
     draws = np.intersect1d(*(one.draws for one in leading))
     ways = {"way": leading[0].way, "against": leading[1].way}
-    if reason := too_few(leading) or (
-        "" if len(draws) >= DRAWS else f"too few to tell: {_draws(len(draws))} in common"
-    ):
+    reason = too_few(leading)
+    if not reason and len(draws) < DRAWS:
+        reason = f"too few to tell: {_draws(len(draws))} in common"
+    if reason:
         return Attribution(labels, None, refused=reason, **ways)
     ours, theirs = (_crossed(side, draws, groups, 0.0) for side in sides)
     found = interval(ours - theirs, _seeds_of(leading, draws), groups)
-    return Attribution(labels, found.estimate, found.low, found.high, found.p, found.note if found.low is None else "",
-                       **ways)  # fmt: skip
+    if found.low is None:
+        return Attribution(labels, None, refused=found.note, **ways)
+    return Attribution(labels, found.estimate, found.low, found.high, found.p, **ways)
 
 
 def spent(draws: int, most: int) -> float:
@@ -238,14 +240,15 @@ def _without_failures(
 
 
 def _ranks(ways: Sequence[Tried]) -> Int[np.ndarray, " K"]:
-    """The place of each, the cheapest first."""
-    return np.argsort(sorted(range(len(ways)), key=lambda k: ways[k].effort))
+    """The place of each, the cheapest first; ways of one effort share theirs."""
+    order = sorted({one.effort for one in ways})
+    return np.array([order.index(one.effort) for one in ways])
 
 
 def _cheapest(means: Float[np.ndarray, " K"], ranks: Int[np.ndarray, " K"], indifferent: float) -> int:
-    """Of those that are hardly behind the best, by place."""
+    """Of those that are hardly behind the best, by place; of one effort the better one."""
     near = np.flatnonzero(means >= means.max() - indifferent)
-    return int(near[np.argmin(ranks[near])])
+    return int(near[np.lexsort((-means[near], ranks[near]))[0]])
 
 
 def _told(
@@ -273,7 +276,8 @@ def _difference(one: Tried, other: Tried, groups: Int[np.ndarray, " U"] | None) 
 
 
 def _on(one: Tried, draws: Int[np.ndarray, " S"]) -> Tried:
-    return one.at(np.array([int(np.flatnonzero(one.draws == draw)[0]) for draw in draws]))
+    order = np.argsort(one.draws)
+    return one.at(order[np.searchsorted(one.draws, draws, sorter=order)])
 
 
 def _seeds_of(ways: Sequence[Tried], draws: Int[np.ndarray, " S"]) -> Int[np.ndarray, " S"] | None:
@@ -325,8 +329,8 @@ def _crossed(
     """
     units = np.full((len(ways), len(draws), ways[0].units.shape[1]), np.nan)
     for k, one in enumerate(ways):
-        has, where = np.isin(draws, one.draws), np.isin(one.draws, draws)
-        units[k, has] = one.at(where).units[np.argsort(one.draws[where])][np.argsort(np.argsort(draws[has]))]
+        _, ours, theirs = np.intersect1d(draws, one.draws, return_indices=True)
+        units[k, ours] = one.units[theirs]
     if len(ways) == 1:
         return units[0]
     folds, ranks = blocks_of(units.shape[2], groups) % _FOLDS, _ranks(ways)

@@ -31,7 +31,7 @@ LEVEL = 0.95
 """Coverage of all intervals."""
 _POWER, _POWER_OF_ONE = 1.25, 0.6
 """Of the replicates' share of the variance, in the degrees of freedom, Satterthwaite's is 2; and with one degree."""
-_NOISE = 0.2
+_NOISE = 0.15
 """Part of the common noise that is not counted to that share, with more than one degree of freedom."""
 _RARE = 0.25
 """Test images that are taken to have gone the other way, where that is rare (as Agresti & Coull 1998 add some)."""

@@ -93,10 +93,10 @@ def test_a_way_with_too_few_draws_stays_among_and_hurts_no_other() -> None:
     assert not found.settled and not found.reason
 
 
-@given(st.permutations(range(5)), st.floats(-50, 50), st.permutations(range(60)))
+@given(st.permutations(range(5)), st.integers(-50, 50), st.permutations(range(60)))
 @settings(max_examples=25, deadline=None)
 def test_order_of_ways_and_images_and_a_shift_of_all_change_nothing(
-    order: list[int], shift: float, images: list[int]
+    order: list[int], shift: int, images: list[int]
 ) -> None:
     tried = made({PROBE: 80, KNN: 77, PIXELS: 60, SCRATCH: 45, CNN: 75}, images=60)
     groups = np.arange(60) // 2
@@ -197,8 +197,8 @@ def test_what_to_expect_holds_the_truth_after_the_choice_too() -> None:
 
 def test_the_best_is_rarely_told_to_be_worse() -> None:
     levels = {PROBE: 70.0, KNN: 70.0, TUNED: 70.0, PIXELS: 70.0, SCRATCH: 70.0, CNN: 70.0}
-    lost = [bool(one.worse) for one in many(300, levels, images=150)]
-    assert np.mean(lost) <= 0.06
+    lost = [PROBE in one.worse for one in many(300, levels, images=150)]
+    assert np.mean(lost) <= 0.05
 
 
 # Looks
@@ -210,7 +210,7 @@ def test_looks_together_spend_what_there_is() -> None:
 
 
 def test_a_settled_number_of_labels_needs_no_more_draws_and_others_only_of_what_is_left() -> None:
-    clear, close = made({PROBE: 80, PIXELS: 40}), made({PROBE: 80, KNN: 78.5, PIXELS: 40}, images=100)
+    clear, close = made({PROBE: 80, PIXELS: 40}), made({PROBE: 80, KNN: 80, PIXELS: 40}, seed=4)
     found = worth_a_draw({10: clear, 100: close}, 10)
     assert found[10] == frozenset() and found[100] == {PROBE, KNN}
     assert worth_a_draw({10: [one.at(np.arange(2)) for one in clear]}, 10)[10] == {PROBE, PIXELS}
