@@ -46,9 +46,15 @@ DARK = "#e9e9ec", "#161618"
 
 
 def looks(starts: Iterable[str]) -> dict[str, Look]:
-    """One look each; starts with names of their own (ordinary runs, methods on further networks) share five."""
-    known, others = palette(), cycle(_OTHERS.values())
-    return {start: known[start] if start in known else next(others) for start in starts}
+    """One look each; a method on another network has its colour with another marker and dash.
+
+    Starts with names of their own (ordinary runs) share five.
+    """
+    known, others, found = palette(), cycle(_OTHERS.values()), dict[str, Look]()
+    for start in starts:
+        own, spare = known.get(start.partition("@")[0]), known.get(start) or next(others)
+        found[start] = own._replace(marker=spare.marker, dash=spare.dash) if own else spare
+    return found
 
 
 def kind_of(start: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import textwrap
 import warnings
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -34,9 +33,6 @@ _STYLE: dict[str, Any] = {
 }  # fmt: skip
 WIDTH, HEIGHT, LOW = 4.1, 3.1, 2.6
 """Of a panel, and the height of a low one, in inches: letters are legible where the page is as narrow as a phone."""
-
-_NOTED = 15
-"""Letters of a note in an inch."""
 
 
 class Panel(NamedTuple):
@@ -79,14 +75,11 @@ def styled() -> Generator[None, None, None]:
         yield
 
 
-def make_chart(name: str, panels: Sequence[Panel], *, columns: int = 3, note: str = "") -> Chart:
-    """Draws panels twice: each alone for the page, and all of them beside each other in one picture.
-
-    The note stands below that picture; a page has its own.
-    """
+def make_chart(name: str, panels: Sequence[Panel], columns: int = 3) -> Chart:
+    """Draws panels twice: each alone for the page, and all of them beside each other in one picture."""
     with styled():
         svgs = tuple(_svg(panel, f"{name}-{i}") for i, panel in enumerate(panels))
-        png = _png(panels, columns, note)
+        png = _png(panels, columns)
     return Chart(name, " ".join(panel.alt for panel in panels), svgs, png)
 
 
@@ -96,21 +89,17 @@ def _svg(panel: Panel, name: str) -> str:
     return for_page(file.getvalue(), name, f"{panel.title}: {panel.alt}")
 
 
-def _png(panels: Sequence[Panel], columns: int, note: str) -> bytes:
-    figure, file = figure_of(panels, columns, note), io.BytesIO()
+def _png(panels: Sequence[Panel], columns: int) -> bytes:
+    figure, file = figure_of(panels, columns), io.BytesIO()
     figure.savefig(file, format="png", dpi=150, facecolor="white", metadata={"Software": None})
     return file.getvalue()
 
 
-def figure_of(panels: Sequence[Panel], columns: int = 3, note: str = "") -> Figure:
-    """Panels in rows of up to so many above a note, laid out; within ``styled``."""
+def figure_of(panels: Sequence[Panel], columns: int = 3) -> Figure:
+    """Panels in rows of up to so many, laid out; within ``styled``."""
     columns = min(columns, len(panels))
     rows = ceil(len(panels) / columns)
-    noted = textwrap.wrap(note, int(_NOTED * WIDTH * columns))
-    size = (WIDTH * columns, max(panel.height for panel in panels) * rows + 0.15 * len(noted))
-    figure = Figure(figsize=size, layout="constrained")
-    if noted:
-        figure.supxlabel("\n".join(noted), x=0.012, ha="left", fontsize=8.0, color=MUTED)
+    figure = Figure((WIDTH * columns, max(panel.height for panel in panels) * rows), layout="constrained")
     titles: dict[Axes, Text] = {}
     placings: list[Placing | None] = []
     for axis, panel in zip_longest(figure.subplots(rows, columns, squeeze=False).ravel(), panels):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Literal, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -15,14 +15,16 @@ from matplotlib.transforms import ScaledTranslation
 
 from ssl_vit.report.charts.canvas import look_of
 from ssl_vit.report.charts.placing import End, Placing, falls_early, is_wide, logarithmic, name_ends
-from ssl_vit.report.look import DARK, INK, MUTED, PAPER, RULE, Look
+from ssl_vit.report.look import DARK, INK, PAPER, Look
 
 COUNTED, NUMBERED = 12, 15
 """Classes up to which a confusion matrix has room for counts and percentages, and for percentages."""
-_NAMED = 40
-"""Classes up to which the balance names each."""
 _ASIDE = 7.0
 """Points that a single mark stands right of its place: there it would lie on a line's."""
+_RING: dict[str, Any] = {
+    "linestyle": "none", "marker": "o", "markersize": 11.0, "markerfacecolor": "none", "markeredgecolor": INK,
+    "markeredgewidth": 1.0,
+}  # fmt: skip
 
 
 class Mark(NamedTuple):
@@ -83,8 +85,8 @@ def curves(
                 if known[0]:
                     axis.vlines(where, low, high, color=colour, linewidth=1.2, transform=aside, clip_on=False)
             axis.plot(where, values, clip_on=False, **look)
-            ring = {"linestyle": "none", "marker": "o", "markersize": 11, "markerfacecolor": "none", "color": INK}
-            axis.plot(where, values, markevery=np.flatnonzero(ringed).tolist(), clip_on=False, **ring)
+            if any(ringed):
+                axis.plot(where, values, markevery=np.flatnonzero(ringed).tolist(), clip_on=False, **(look | _RING))
     return name_ends(axis, [_end(line, counts) for line in lines])
 
 
@@ -171,17 +173,12 @@ def confusion(axis: Axes, counts: np.ndarray, names: Sequence[str], look: Look) 
 def legible(look: Look, alpha: float) -> str:
     """The colour of letters, ink's or paper's, that is read best on so much of a colour, by day and by night."""
 
-    def least(name: Literal["ink", "paper"]) -> float:
-        found: list[float] = []
-        for colour, (ink, paper) in ((look.light, (INK, PAPER)), (look.dark, DARK)):
-            ground = alpha * to_rgb(colour) + (1 - alpha) * to_rgb(paper)
-            light, dark = sorted(
-                (_luminance(ground), _luminance(to_rgb(ink if name == "ink" else paper))), reverse=True
-            )
-            found.append((light + 0.05) / (dark + 0.05))
-        return min(found)
+    def least(letters: int) -> float:
+        grounds = ((look.light, (INK, PAPER)), (look.dark, DARK))
+        mixed = ((alpha * to_rgb(colour) + (1 - alpha) * to_rgb(two[1]), two) for colour, two in grounds)
+        return min(contrast(ground, to_rgb(two[letters])) for ground, two in mixed)
 
-    return INK if least("ink") >= least("paper") else PAPER
+    return INK if least(0) >= least(1) else PAPER
 
 
 def to_rgb(colour: str) -> np.ndarray:
@@ -189,28 +186,9 @@ def to_rgb(colour: str) -> np.ndarray:
     return np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
 
 
-def _luminance(rgb: np.ndarray) -> float:
-    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    return float(linear @ np.array([0.2126, 0.7152, 0.0722]))
-
-
-def balance(axis: Axes, names: Sequence[str], train: Sequence[int], test: Sequence[int]) -> None:
-    """Training images (filled) and test images (outlined) per class; without names where there are too many."""
-    size = len(names)
-    places = np.arange(size)
-    if size <= _NAMED:
-        axis.barh(places - 0.19, train, height=0.36, color=MUTED)
-        axis.barh(places + 0.19, test, height=0.36, color=PAPER, edgecolor=MUTED, linewidth=0.7)
-        axis.set_yticks(places, names, fontsize=float(np.clip(300 / size, 5.0, 8.5)))
-    else:
-        edges = np.arange(size + 1) - 0.5
-        axis.stairs(train, edges, orientation="horizontal", fill=True, color=RULE)
-        axis.stairs(test, edges, orientation="horizontal", baseline=None, color=MUTED)
-        axis.set_yticks([])
-        axis.set_ylabel(f"{size} classes, largest first")
-    axis.set_ylim(size - 0.4, -0.6)
-    axis.grid(axis="x")
-    axis.spines["left"].set_visible(False)
-    axis.set_xlabel("images: training filled, test outlined")
-    axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+def contrast(one: np.ndarray, other: np.ndarray) -> float:
+    """Of two colours as numbers in [0, 1], by WCAG: 1 for equal ones, 21 for black on white."""
+    both = np.array([one, other])
+    linear = np.where(both <= 0.04045, both / 12.92, ((both + 0.055) / 1.055) ** 2.4)
+    dark, light = np.sort(linear @ np.array([0.2126, 0.7152, 0.0722]))
+    return float((light + 0.05) / (dark + 0.05))

@@ -11,16 +11,15 @@ import numpy as np
 from ssl_vit.configs.metrics import METRICS, shown
 from ssl_vit.core.text import shortened
 from ssl_vit.methods.starts import BASELINE
-from ssl_vit.report.cells import heading, unit_of
+from ssl_vit.report.cells import heading, signed_value, unit_of
 from ssl_vit.report.charts import drawing
 from ssl_vit.report.charts.canvas import HEIGHT, LOW, WIDTH, Chart, Panel, make_chart
 from ssl_vit.report.charts.drawing import Line, Mark
 from ssl_vit.report.charts.placing import room
 from ssl_vit.report.charts.training import curve, read_lines
 from ssl_vit.report.findings.classes import confusions
-from ssl_vit.report.findings.comparisons import interval_of
 from ssl_vit.report.findings.records import Verdict
-from ssl_vit.report.findings.tables import method_name
+from ssl_vit.report.findings.tables import interval_of, method_name
 from ssl_vit.report.look import LONGER, Look, looks
 from ssl_vit.statistics.advice import Advice, Attribution, Way
 from ssl_vit.statistics.paired import Interval
@@ -90,8 +89,9 @@ def attribution(verdict: Verdict, found: Sequence[Attribution]) -> Chart | None:
         )
         for one in known
     }  # fmt: skip
-    words = "; ".join(f"{one.gain:+.3g} with {one.labels:,} labels" for one in known)
-    heading = f"{unit_of(verdict.about['metric'])}, right of the line: better with pre-training"
+    metric = verdict.about["metric"]
+    words = "; ".join(f"{signed_value(metric, one.gain or 0)} with {one.labels:,} labels" for one in known)
+    heading = f"{unit_of(metric)}, right of the line: better with pre-training"
     draw = partial(drawing.forest, rows=rows, heading=heading)
     panel = Panel("With less without pre-training", draw, f"{words}.", 0.95 + 0.28 * len(rows))
     return make_chart("attribution", [panel])
@@ -143,7 +143,7 @@ def confusion_chart(verdict: Verdict) -> Chart | None:
         words = f"{100 * (counts.trace() / max(counts.sum(), 1)):.1f} % on the diagonal{often if off.max() else ''}."
         draw = partial(drawing.confusion, counts=counts, names=[*map(_short, names)], look=look[one.start])
         panels.append(Panel(one.name, draw, words, WIDTH))
-    return make_chart("confusion", panels, columns=2, note=confusion_words(len(names)))
+    return make_chart("confusion", panels, columns=2)
 
 
 def confusion_words(classes: int) -> str:
@@ -152,16 +152,3 @@ def confusion_words(classes: int) -> str:
         return "Upper number: percentage of the true class; lower number: test images, over all draws."
     what = "Numbers are percentages" if classes <= drawing.NUMBERED else "Colour is the share"
     return f"{what} of the true class."
-
-
-def class_balance(verdict: Verdict) -> Chart | None:
-    """Training and test images of every class."""
-    told = verdict.told("data").get("per_class")
-    if not told:
-        return None
-    ordered = sorted(told, key=lambda name: -(told[name].get("train") or 0))
-    train, test = ([int(told[name].get(part) or 0) for name in ordered] for part in ("train", "test"))
-    words = f"{ordered[0]} has most training images ({train[0]:,}), {ordered[-1]} fewest ({train[-1]:,})."
-    draw = partial(drawing.balance, names=[*map(_short, ordered)], train=train, test=test)
-    height = float(np.clip(0.8 + 0.24 * len(ordered), 1.6, 6.0))
-    return make_chart("classes", [Panel("Images per class", draw, words, height)])

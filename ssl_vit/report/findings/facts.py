@@ -9,9 +9,8 @@ from collections import Counter
 from ssl_vit.configs import flat
 from ssl_vit.configs.metrics import shown
 from ssl_vit.report.cells import NOTHING, Cell, Row, Table, count, heading, seconds, table, upper
-from ssl_vit.report.findings.comparisons import USES
 from ssl_vit.report.findings.records import Verdict
-from ssl_vit.report.findings.tables import method_cell, way_of
+from ssl_vit.report.findings.tables import USES, method_cell, way_of
 from ssl_vit.statistics.advice import Way
 
 _OPTIONS = {

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from ssl_vit.report.cells import enumerated, percent, seconds, upper
-from ssl_vit.report.findings.comparisons import interval_of
 from ssl_vit.report.findings.contract import tuned_counts
+from ssl_vit.report.findings.recommendation import guess_of
 from ssl_vit.report.findings.records import Score, Verdict
+from ssl_vit.report.findings.tables import interval_of, way_of
+from ssl_vit.statistics.advice import Way
 
 
 def limits(verdict: Verdict) -> tuple[str, ...]:
@@ -18,14 +18,9 @@ def limits(verdict: Verdict) -> tuple[str, ...]:
 
 def _guessing(verdict: Verdict) -> str:
     """That nothing which was tried is clearly above guessing."""
-    kind, metric, labels = verdict.about["kind"], verdict.about["metric"], verdict.told("test").get("labels")
-    if kind != "class" or not labels:
-        return ""
-    counts = Counter(labels)
-    levels = {"top1": 100.0 * max(counts.values()) / len(labels), "balanced": 100.0 / len(counts), "auroc": 50.0}
-    level, found = levels.get(metric), dict[tuple[str, str, int, bool], list[Score]]()
-    for one in verdict.scores:
-        found.setdefault((one.start, one.use, one.labels, one.matched), []).append(one)
+    level, found = guess_of(verdict), dict[tuple[Way, int], list[Score]]()
+    for one in verdict.scores if level is not None else ():
+        found.setdefault((way_of(one), one.labels), []).append(one)
     intervals = (interval_of(scores, verdict.clusters) for scores in found.values())
     if level is None or any((one.estimate if one.low is None else one.low) > level + 1e-6 for one in intervals):
         return ""

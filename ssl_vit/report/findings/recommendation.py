@@ -16,7 +16,7 @@ from jaxtyping import Int
 
 from ssl_vit.configs.metrics import METRICS, shown
 from ssl_vit.methods.starts import BASELINE
-from ssl_vit.report.cells import enumerated, p_value, signed_value, span, upper
+from ssl_vit.report.cells import enumerated, span
 from ssl_vit.report.findings import leaking
 from ssl_vit.report.findings.contract import broken, check, tuned_counts
 from ssl_vit.report.findings.records import Score, Verdict
@@ -41,8 +41,10 @@ class Recommendation(NamedTuple):
     """The first line of report and terminal: "With 10 labels: MAE, linear probe (65 %, 61 to 70)." and so on."""
     pays: str
     """The sentence after them: "Pre-training pays only below about 20 labels."; empty where nothing is known."""
-    more: tuple[str, ...]
-    """What else is to be said: who cannot be told apart, failed trainings, refused attributions."""
+    refused: tuple[str, ...] = ()
+    """Why it is not said whether pre-training pays, a sentence for every reason."""
+    failed: tuple[str, ...] = ()
+    """Trainings that failed."""
 
 
 class Asked(NamedTuple):
@@ -69,10 +71,10 @@ def recommend(verdict: Verdict) -> Recommendation:
     ]  # fmt: skip
     advice = [one if sign > 0 else _mirrored(one) for one in advice]
     attributions = _attributions(verdict, asked)
-    more = [*_alike(verdict, advice), *_failed(verdict, advice), *_attributed(verdict, attributions)]
     return Recommendation(
-        tuple(advice), tuple(attributions), _sentences(verdict, advice), _pays(attributions), tuple(more)
-    )
+        tuple(advice), tuple(attributions), _sentences(verdict, advice), _pays(attributions), _refused(attributions),
+        _failed(verdict, advice),
+    )  # fmt: skip
 
 
 def asked_of(verdict: Verdict) -> Asked:
@@ -227,44 +229,21 @@ def _numbers(counts: Sequence[int]) -> str:
     return enumerated([f"{count:,}" for count in counts])
 
 
-def _alike(verdict: Verdict, advice: Sequence[Advice]) -> list[str]:
-    """Who cannot be told from the best, and where too little was made to tell."""
-    found: list[str] = []
-    for one in advice:
-        others = [_way(verdict, way) for way in one.among if way != one.advised]
-        if one.reason:
-            found.append(f"With {one.labels:,} labels this is {one.reason}.")
-        elif others:
-            doubt = "" if one.settled else "; more draws may change this"
-            names = "; ".join([_way(verdict, one.advised), *others])
-            found.append(f"With {one.labels:,} labels these cannot be told from the best: {names}{doubt}.")
-    return found
-
-
-def _failed(verdict: Verdict, advice: Sequence[Advice]) -> list[str]:
-    return [
+def _failed(verdict: Verdict, advice: Sequence[Advice]) -> tuple[str, ...]:
+    return tuple(
         f"With {one.labels:,} labels {failed} of {made} trainings of {_way(verdict, way)} failed: they learned next to "
         "nothing, and are in no mean."
         for one in advice for way, failed, made in one.failed
-    ]  # fmt: skip
+    )  # fmt: skip
 
 
-def _attributed(verdict: Verdict, found: Sequence[Attribution]) -> list[str]:
-    """Every attribution, and why there is none."""
-    metric, said = verdict.about["metric"], list[str]()
-    for one in found:
-        if not one.refused and one.gain is not None and one.way is not None and one.against is not None:
-            p = "" if one.p is None else f", p {'' if one.p < 0.001 else '= '}{p_value(one.p)}"
-            said.append(
-                f"With {one.labels:,} labels the best with pre-training ({_way(verdict, one.way)}) is "
-                f"{signed_value(metric, one.gain)} ({span(metric, one.low, one.high, sign=True)}{p}) against the best "
-                f"without ({_way(verdict, one.against)})."
-            )
+def _refused(found: Sequence[Attribution]) -> tuple[str, ...]:
     refused: dict[str, list[int]] = {}
     for one in found:
         if one.refused:
             refused.setdefault(one.refused, []).append(one.labels)
-    for reason, counts in refused.items():
-        where = "any number of" if len(counts) == len(found) else _numbers(counts)
-        said.append(upper(f"whether pre-training pays with {where} labels is not said: {reason.rstrip('.')}."))
-    return said
+    return tuple(
+        f"Whether pre-training pays{'' if len(counts) == len(found) else f' with {_numbers(counts)} labels'} is not "
+        f"said: {reason.rstrip('.')}."
+        for reason, counts in refused.items()
+    )

@@ -6,6 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import mean
 from typing import Any, TypeVar
 
+import numpy as np
+from jaxtyping import Int
+
 from ssl_vit.configs.metrics import shown
 from ssl_vit.report.cells import (
     NOTHING,
@@ -23,12 +26,14 @@ from ssl_vit.report.cells import (
     table,
     unit_of,
 )
-from ssl_vit.report.findings.comparisons import USES, Saving, interval_of, primary_use
 from ssl_vit.report.findings.records import Score, Verdict
 from ssl_vit.report.look import kind_of
 from ssl_vit.statistics.advice import Advice, Attribution, Way
+from ssl_vit.statistics.paired import Interval, interval
 
 _T = TypeVar("_T")
+USES = {"train": "all weights trained", "linear": "linear probe", "knn": "k-NN"}
+"""In words, in the order of the report."""
 
 
 def way_of(score: Score) -> Way:
@@ -55,7 +60,7 @@ def method_cell(verdict: Verdict, way: Way | None) -> Cell:
     return Cell(NOTHING) if way is None else Cell(method_name(verdict, way), start=way.start)
 
 
-def _by_labels(
+def by_labels(
     verdict: Verdict, found: Mapping[tuple[Way, int], _T], counts: Sequence[int], cell: Callable[[_T], Cell]
 ) -> list[Row]:
     """A row per method of which anything was found, a column per number of labels."""
@@ -65,6 +70,17 @@ def _by_labels(
         [method_cell(verdict, way), *(NOTHING if one is None else cell(one) for one in own)]
         for way, own in rows if any(one is not None for one in own)
     ]  # fmt: skip
+
+
+def interval_of(scores: Sequence[Score], clusters: Int[np.ndarray, " U"] | None) -> Interval:
+    """The mean of at least one number with its 95 % interval, over pre-training seeds, draws and (groups of) images."""
+    sizes = {None if score.units is None else len(score.units) for score in scores}
+    by_image = len(sizes) == 1 and None not in sizes
+    matrix = np.array([score.units if by_image else [score.value] for score in scores], dtype=np.float64)
+    seeds = [score.pretraining for score in scores]
+    # Units that are blocks of images keep groups together already.
+    groups = clusters if clusters is not None and len(clusters) == matrix.shape[1] else None
+    return interval(matrix, None if None in seeds else np.array(seeds), groups)
 
 
 def all_numbers(verdict: Verdict, advice: Sequence[Advice]) -> Table:
@@ -84,7 +100,7 @@ def all_numbers(verdict: Verdict, advice: Sequence[Advice]) -> Table:
     note = f"{heading(metric)}: mean over draws, and its 95 % interval."
     if advice:
         note += " Bold: cannot be told from the best with as many labels; advised is the cheapest of those."
-    return table(heads, _by_labels(verdict, found, counts, cell), 1, note)
+    return table(heads, by_labels(verdict, found, counts, cell), 1, note)
 
 
 def _minor(*words: str) -> tuple[str, ...]:
@@ -94,56 +110,26 @@ def _minor(*words: str) -> tuple[str, ...]:
 def attribution_rows(verdict: Verdict, found: Sequence[Attribution]) -> Table:
     """The best with pre-training less the best without, at every number of labels; positive is better."""
     metric, rows = verdict.about["metric"], list[Row]()
-    for one in found:
+    for one in (one for one in found if one.gain is not None):
         clear = not one.refused and one.p is not None and one.p < 0.05
         claim = "no clear difference" if not clear else "a gain" if (one.gain or 0) > 0 else "a loss"
         rows.append([
             f"{one.labels:,}", method_cell(verdict, one.way), method_cell(verdict, one.against),
-            Cell(f"nothing is claimed: {one.refused}" if one.refused else claim, strong=clear),
-            Cell(NOTHING if one.gain is None else signed_value(metric, one.gain),
-                 _minor(span(metric, one.low, one.high, sign=True)), strong=clear),
+            Cell(one.refused or claim, strong=clear),
+            Cell(signed_value(metric, one.gain or 0), _minor(span(metric, one.low, one.high, sign=True)), strong=clear),
             p_value(one.p),
         ])  # fmt: skip
-    heads = ("labels", "with pre-training", "without", "claim", f"difference, {unit_of(metric)}", "p (Holm)")
+    heads = ("labels", "with pre-training", "without", "what is found", f"difference, {unit_of(metric)}", "p (Holm)")
     return table(heads, rows, 4)
-
-
-def savings_rows(verdict: Verdict, savings: Sequence[Saving]) -> Table:
-    """Labels needed for what the baseline reaches."""
-    levels = {s.labels: shown(verdict.about["metric"], s.level) for s in savings}
-    counts = sorted(levels)
-    found = {(Way(s.start, s.use), s.labels): s for s in savings}
-    heads = ("labels needed for", *(f"the baseline's {levels[labels]} with {labels:,}" for labels in counts))
-    note = (
-        "Labels, their share of all, and the 95 % interval of that share. Between numbers of labels, curves are "
-        "straight over the logarithm of the labels."
-    )
-    return table(heads, _by_labels(verdict, found, counts, _saving_cell), 1, note, "Labels saved")
-
-
-def _saving_cell(s: Saving) -> Cell:
-    """A confidence set has an end that may lie beyond what was tried."""
-    share, low, high = (None if v is None else f"{v:.2g} %" if v < 9.5 else f"{v:.0f} %" for v in s.shares)
-    if s.note:
-        ends = ""
-    elif s.needed is None and s.low is not None and (s.shares[1] or 0) >= 100:
-        ends = "not even by all"
-    elif low and high:
-        ends = f"{low} to {high}"
-    else:
-        ends = f"{low} or more" if low else f"{high} or less" if high else "without ends"
-    if s.needed is None:
-        return Cell("not reached", _minor(ends))
-    return Cell(f"{s.needed:,.0f}{' or fewer' if s.at_once else ''}", _minor(f"{share} of all", ends))
 
 
 def cost_rows(verdict: Verdict) -> Table:
     """What every method costs."""
     rows: list[Row] = []
-    for way in (Way(start + more, primary_use(verdict, start)) for start in verdict.starts for more in ("", "+")):
-        start = way.start.removesuffix("+")
+    for start, more in ((start, more) for start in verdict.starts for more in ("", "+")):
+        way = Way(start + more, next(use for use in USES if verdict.of(start, use)))
         runs = verdict.runs(start)
-        costs = [score.cost for score in verdict.of(start, way.use, matched=start != way.start) if score.cost]
+        costs = [score.cost for score in verdict.of(start, way.use, matched=bool(more)) if score.cost]
         if not costs:
             continue
         busy = _busy(runs) + _busy(costs)

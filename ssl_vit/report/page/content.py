@@ -12,12 +12,12 @@ from ssl_vit.methods.starts import starts
 from ssl_vit.report.cells import count, percent, seconds, span, table
 from ssl_vit.report.charts import plots
 from ssl_vit.report.findings import classes, facts, tables
-from ssl_vit.report.findings.comparisons import USES, savings
 from ssl_vit.report.findings.contract import check, counted
 from ssl_vit.report.findings.leaking import bound_sentence
 from ssl_vit.report.findings.limits import limits
 from ssl_vit.report.findings.recommendation import Recommendation, recommend
 from ssl_vit.report.findings.records import Verdict
+from ssl_vit.report.findings.saved import savings, savings_rows
 from ssl_vit.report.look import LONGER, kind_of, looks
 from ssl_vit.report.page.blocks import (
     Block,
@@ -63,7 +63,7 @@ def build(verdict: Verdict, found: Recommendation | None = None) -> Page:
         ("leaks", "Leak guard", leak_blocks(verdict.leaks)),
         ("pictures", "Pictures", _pictures(verdict)),
         ("classes", "Class by class", [classes.class_rows(verdict), *_confusion(verdict)]),
-        ("data", "Data", [facts.data_rows(verdict), plots.class_balance(verdict)]),
+        ("data", "Data", [facts.data_rows(verdict)]),
         ("training", "Training", [*_plan(verdict), *_tuning(verdict), plots.loss_curves(verdict)]),
         ("contract", "Fair-baseline contract", [Checks((*check(verdict), *counted(verdict)))]),
         ("provenance", "Provenance",
@@ -75,7 +75,7 @@ def build(verdict: Verdict, found: Recommendation | None = None) -> Page:
     return Page(
         title=str(verdict.about.get("title") or "runs"),
         sentence=" ".join(found.sentences),
-        beside=tuple(sentence for sentence in (found.pays, *limits(verdict)) if sentence),
+        beside=(*((found.pays,) if found.pays else found.refused), *limits(verdict)),
         refused=False,
         sections=[section for section in made if section.blocks],
         strip=Strip(_choice(verdict, one) for one in found.advice),
@@ -91,7 +91,7 @@ def _choice(verdict: Verdict, one: Advice) -> Choice:
     as_good = f"{others} other{'s' * (others > 1)} may be as good" if others > 0 else "nothing else is as good"
     unit = " %" if METRICS[metric].percent else ""
     return Choice(
-        one.labels, one.advised.start, name, use, kind, shown(metric, one.expected) + unit,
+        one.labels, one.advised.start, name, use or "trained on the labels", kind, shown(metric, one.expected) + unit,
         span(metric, one.low, one.high), as_good, one.reason or ("" if one.settled else "more draws may change this"),
     )  # fmt: skip
 
@@ -101,20 +101,15 @@ def _curves(verdict: Verdict, found: Recommendation) -> list[Block | None]:
         plots.curves(verdict, found.advice),
         Words(_BANDS, note=True),
         tables.all_numbers(verdict, found.advice),
-        *map(Words, found.more),
+        *map(Words, found.failed),
         *_left_out(verdict),
     ]
 
 
 def _attribution(verdict: Verdict, found: Recommendation) -> list[Block | None]:
     chart = plots.attribution(verdict, found.attributions)
-    saved = tables.savings_rows(verdict, savings(verdict))
-    return [
-        chart,
-        Words(_COMPARED, note=True) if chart else None,
-        tables.attribution_rows(verdict, found.attributions),
-        saved,
-    ]
+    rows, saved = tables.attribution_rows(verdict, found.attributions), savings_rows(verdict, savings(verdict))
+    return [chart, Words(_COMPARED, note=True) if chart else None, rows, *map(Words, found.refused), saved]
 
 
 def _left_out(verdict: Verdict) -> list[Words]:
@@ -160,7 +155,7 @@ def _tuning(verdict: Verdict) -> list[Block]:
     if not told:
         return []
     space = Words(f"{told.get('trials', 'Some')} trials for every method: {told.get('space', 'options not recorded')}.")
-    trials = [found for use in USES if (found := facts.tuning_rows(verdict, use))]
+    trials = [found for use in tables.USES if (found := facts.tuning_rows(verdict, use))]
     return [space, *([Fold("Every trial", trials)] if trials else [])]
 
 

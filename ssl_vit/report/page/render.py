@@ -11,6 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from ssl_vit.core.glossary import PATTERNS, Word, words_in
+from ssl_vit.core.text import aligned
 from ssl_vit.report.cells import NOTHING
 from ssl_vit.report.look import KINDS, palette
 from ssl_vit.report.page.blocks import Glossary, Page, Section
@@ -22,7 +23,7 @@ _UNREAD = re.compile(
     re.DOTALL,
 )
 """Parts of a page in which no word is explained."""
-_INTERVAL = re.compile(r"(\([^()]*95 % interval[^()]*\))")
+_INTERVAL = re.compile(r"(\([^()]*(?:95 % interval|\d to \d)[^()]*\))")
 
 
 def html(report: Page) -> str:
@@ -37,6 +38,14 @@ def markdown(report: Page) -> str:
     template = _environment().get_template("report.md.j2")
     report = _explained(report, words_in(template.render(page=report)))
     return template.render(page=report).strip() + "\n"
+
+
+def terminal(report: Page) -> str:
+    """The first of it for a screen: what to use, for every number of labels, and what stands beside it."""
+    rows = [(f"{one.labels:,}", ", ".join(filter(None, (one.name, one.use))), one.value, one.span or NOTHING,
+             "; ".join(filter(None, (one.beside, one.doubt)))) for one in report.strip]  # fmt: skip
+    strip = [aligned([("labels", "use", "expect", "95 % interval", ""), *rows])] if rows else []
+    return "\n".join([report.sentence, *strip, *report.beside])
 
 
 def _explained(report: Page, words: Sequence[Word]) -> Page:
