@@ -319,14 +319,18 @@ def _rivals(advised: Tried, best: Tried, others: Sequence[Tried], most: int, clo
 
 
 def _expected(
-    advised: Tried, among: Sequence[Tried], groups: Int[np.ndarray, " U"] | None, span: float, indifferent: float
+    advised: Tried, among: Sequence[Tried], groups: Int[np.ndarray, " U"] | None, span: float, close: float
 ) -> tuple[float, float | None, float | None]:
-    """The metric of what is chosen, on images and draws that did not choose it; as wide as the advised way's own."""
-    own = interval(advised.units, advised.seeds, groups, span)
-    value = float(_crossed(among, advised.draws, groups, indifferent).mean())
-    if own.low is None or own.high is None:
-        return value, None, None
-    return value, own.low + value - own.estimate, own.high + value - own.estimate
+    """The metric of what is chosen, on images and draws that did not choose it.
+
+    Its interval is as wide as the advised way's own spread makes it, which counts as no less than the usual one of all
+    that are among.
+    """
+    value = float(_crossed(among, advised.draws, groups, close).mean())
+    known = [advised, *(one for one in among if one.way != advised.way and len(one.draws) > 1)]
+    found = _stacked([estimate_many(one.units[None], one.seeds, groups, span) for one in known])
+    margin = float(shared_spread(found).margin[0])
+    return (value, None, None) if np.isnan(margin) or not margin else (value, value - margin, value + margin)
 
 
 def _crossed(
