@@ -21,12 +21,13 @@ def main(given: list[str], out: str | None) -> None:
     for place in given:
         if not Path(place).expanduser().exists():
             raise UserError(f"{missing(place)}; give one verdict's folder, or run directories")
+    from ssl_vit.report.page.render import terminal
     from ssl_vit.report.page.write import open_numbers, write_report
 
     verdict = open_numbers(given)
     report = write_report(verdict, out)
     folder = Path(out).expanduser() if out else verdict.folder
-    print(report.sentence, *report.beside)
+    print(terminal(report))
     print(f"Report: {folder / 'report.html'}   {folder / 'report.md'}")
 
 

@@ -1,4 +1,4 @@
-"""Does pre-training pay on these images, by how much, and how many labels does it save?
+"""What should I do with these images: what to use with how many labels, and does pre-training pay?
 
 Without options: scikit-learn's digits, planned for ten minutes. On own images:
 accelerate launch eval/verdict.py --data.path POOL --eval.data.path LABELLED --verdict.budget 2h
@@ -38,10 +38,11 @@ def main(cfg: Comparison) -> tuple[Path, Page] | None:
     if folder is None:
         return None
     from ssl_vit.report.findings.records import read_verdict
+    from ssl_vit.report.page.render import terminal
     from ssl_vit.report.page.write import write_report
 
     report = write_report(read_verdict(folder))
-    print("\n" + "\n".join([report.sentence, *report.beside]))
+    print("\n" + terminal(report))
     print(f"\nReport: {folder / 'report.html'}   {folder / 'report.md'}")
     return folder, report
 

@@ -92,11 +92,11 @@ class VerdictResult:
     path: Path
     """The verdict's directory."""
     sentence: str
-    """The answer, with its interval."""
+    """What to use with how many labels, with what to expect and its intervals."""
     beside: tuple[str, ...]
-    """Answers on other methods, and what the verdict stands on."""
+    """Whether pre-training pays, and what was cut short."""
     report: Path
-    """The page with all numbers, differences, leaks, costs and pictures."""
+    """The page with all numbers, costs, leaks and pictures."""
 
 
 def pretrain(
@@ -271,7 +271,7 @@ def verdict(
     out: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> VerdictResult:
-    """Whether pre-training pays on these images, by how much, and how many labels it saves: ``ssl-vit verdict``.
+    """What to use on these images with how many labels, and whether pre-training pays: ``ssl-vit verdict``.
 
     Example: ``ssl_vit.verdict(data="pool", labels="labelled", budget="2h").sentence``
 

@@ -10,9 +10,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-from ssl_vit.report.findings.records import read_verdict
+from ssl_vit.report.findings.recommendation import Recommendation
+from ssl_vit.report.findings.records import Score, Verdict, read_verdict
+from ssl_vit.report.findings.tables import interval_of, method_name, way_of
 from ssl_vit.report.page.write import write_report
 from ssl_vit.runs.identity import digest
+from ssl_vit.statistics.advice import Advice, Attribution, Way
 
 from made_verdict import SMALL, make_verdict, no_leaks
 
@@ -59,6 +62,24 @@ class Seen(HTMLParser):
 def small(folder: Path, curves: Any = SMALL, **options: Any) -> Path:
     given = {"labels": (10, 100), "images": 30, "classes": CLASSES, "draws": (3, 3), "leaks": no_leaks()}
     return make_verdict(folder, curves, **(given | options))
+
+
+def recommended(verdict: Verdict) -> Recommendation:
+    """The best by its mean with any number of labels, and nothing claimed of pre-training."""
+    advice: list[Advice] = []
+    for labels in verdict.about["labels"]:
+        scores: dict[Way, list[Score]] = {}
+        for score in verdict.scores:
+            if score.labels == labels:
+                scores.setdefault(way_of(score), []).append(score)
+        found = {way: interval_of(some, verdict.clusters) for way, some in scores.items()}
+        best, *others = sorted(found, key=lambda way: -found[way].estimate)
+        value, reason = found[best], "" if len(scores[best]) > 2 else "too few to tell"
+        told = (value.estimate, value.low, value.high, (best, *others[:1]), tuple(others[1:]), not reason, reason)
+        advice.append(Advice(labels, best, *told))
+    sentences = tuple(f"With {one.labels:,} labels: {method_name(verdict, one.advised)}." for one in advice)
+    refused = tuple(Attribution(one.labels, None, refused="nothing was looked at") for one in advice)
+    return Recommendation(tuple(advice), refused, sentences, "Pre-training pays.", ("Nothing failed.",))
 
 
 def written(folder: Path) -> tuple[str, Seen, str]:

@@ -94,7 +94,8 @@ WORDS = (
     Word("stochastic depth", "In training, blocks of the network are left out at random, so that none is relied on."),
     Word("top-1", "The share of test images whose class is the first guess.", "top-1"),
     Word("trial", "One set of options that is tried when a method is tuned."),
-    Word("verdict", "The answer whether pre-training pays on given images, by how much, and how sure that is."),
+    Word("verdict", "The answer what to use on given images with how many labels, how sure that is, and whether "
+         "pre-training pays."),
     Word("ViT", "Vision Transformer: a network that reads an image as a row of patches.",
          "ViTs?(?:-(?:Ti|S|B|L|H))?|Vision Transformers?"),
     Word("warm-up", "The first steps of a training, in which the learning rate rises to its peak.", "warm-ups?"),

@@ -137,3 +137,13 @@ def count(value: float | int | None) -> str:
 def several(counts: Iterable[int]) -> str:
     """Some whole numbers."""
     return ", ".join(map(count, counts))
+
+
+def enumerated(words: Sequence[str]) -> str:
+    """Some words with commas, and an "and" before the last."""
+    return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else "".join(words)
+
+
+def upper(sentence: str) -> str:
+    """With a capital letter."""
+    return sentence[:1].upper() + sentence[1:]

@@ -1,12 +1,11 @@
-"""p-values of comparisons that are made together. Needs no torch.
+"""Comparisons that are made together: Holm's adjustment, and spreads that know of each other. Needs no torch.
 
-Holm (1979) reads p-values as small as 0.05 divided by the number of comparisons. So far out, a spread that three seeds
-gave is believed too easily. Comparisons with the same number of labels tell of each other, though, so for adjusted
-p-values the variance by replicates is the larger of those between pre-training seeds and between draws, counts as no
-less than its mean over those comparisons, and as known with more degrees of freedom: 1.5 times as many where there are
-two, twice where there are three, up to three times where there are five or more. A comparison that stands alone gets
-the fewest degrees of freedom that any of its variances has. None is below that over test images with the networks as
-they are. benchmarks/bench_statistics.py measures what this holds and what it finds.
+An adjustment reads p-values as small as 0.05 divided by the number of comparisons. So far out, a spread that three
+seeds gave is believed too easily. Comparisons with the same number of labels tell of each other, though: there the
+variance by replicates is the larger of those between pre-training seeds and between draws, counts as no less than its
+mean over those comparisons, and as known with more degrees of freedom: 1.5 times as many where there are two, twice
+where there are three, up to three times where there are five or more. A comparison that stands alone gets the fewest
+degrees of freedom that any of its variances has. benchmarks/statistics_advice.py measures what this holds.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from statsmodels.stats import multitest as _untyped_multitest  # pyright: ignore[reportMissingTypeStubs]
 
-from ssl_vit.statistics.paired import Estimates, Interval, two_sided
+from ssl_vit.statistics.paired import Estimates
 
 _multitest = cast("Any", _untyped_multitest)
 
@@ -30,33 +29,21 @@ def holm(p: Sequence[float | None]) -> list[float | None]:
     return [None if value is None else next(adjusted) for value in p]
 
 
-def adjusted(family: Sequence[Interval], labels: Sequence[int | None]) -> list[float | None]:
-    """Holm's p-values of a family of comparisons; none is below the comparison's own.
+def shared_spread(found: Estimates, groups: Int[np.ndarray, " N"] | None = None) -> Estimates:
+    """The same comparisons, with no spread by replicates below what is usual in its group.
 
     Args:
-        family: What was found, each by itself.
-        labels: The number of labels of each, None for a whole curve: those that are the same know of each other.
+        found: Comparisons.
+        groups: Which of them know of each other; None for all.
     """
-    p = [one.p for one in family]
-    known = [(i, one.estimates) for i, one in enumerate(family) if one.estimates is not None]
-    if sum(value is not None for value in p) > 1 and known:
-        stacked = Estimates(*(np.concatenate(parts) for parts in zip(*(e for _, e in known), strict=True)))
-        groups = np.unique([labels[i] or 0 for i, _ in known], return_inverse=True)[1]
-        for (i, _), value in zip(known, sheltered(stacked, groups), strict=True):
-            p[i] = float(value)
-    pairs = zip(holm(p), family, strict=True)
-    return [None if value is None or one.p is None else max(value, one.p) for value, one in pairs]
-
-
-def sheltered(found: Estimates, groups: Int[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
-    """p-values, not yet adjusted, in which no spread counts as less than is usual in its group of comparisons."""
+    if groups is None:
+        groups = np.zeros(len(found.estimate), dtype=np.int64)
     sizes = np.bincount(groups)
     spread = np.maximum(found.replicates, found.draws)
     usual = np.bincount(groups, weights=spread) / np.maximum(sizes, 1)
-    together = found._replace(
-        replicates=np.maximum(spread, usual[groups]), df=found.df * np.minimum(sizes[groups] + 1, 6) / 2
+    several = sizes[groups] > 1
+    return found._replace(
+        replicates=np.where(several, np.maximum(spread, usual[groups]), found.replicates),
+        df=found.df * np.where(several, np.minimum(sizes[groups] + 1, 6) / 2, 1.0),
+        clusters=np.where(several, found.clusters, np.minimum(found.df, found.clusters)),
     )
-    floor = two_sided(found.estimate, np.sqrt(found.fixed), found.clusters)
-    fewest = np.where(found.fixed > 0, np.minimum(found.df, found.clusters), found.df)
-    alone = two_sided(found.estimate, found.error, fewest)
-    return np.maximum(np.where(sizes[groups] > 1, together.p, alone), floor)

@@ -10,12 +10,13 @@ V(replicates) is the variance of the mean between pre-training seeds (fewer than
 V(test images) the one between clusters of test images, V(both) what of it is noise of single networks on single images,
 which the first term holds already (Dorfman, Berbaum & Metz 1992; Obuchowski & Rockette 1995; Hillis 2007). Cluster sums
 are corrected for unequal sizes (CR2: Bell & McCaffrey 2002). Degrees of freedom are Satterthwaite's (1946), but for the
-power of the replicates' share: 2 is too hopeful where the share itself is an estimate from three seeds.
+power of the replicates' share, which is an estimate itself. Interval and p-value come from this one variance, and from
+the floor under both: three seeds lie close together by luck, and nothing is surer than chance in the test images alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, cast
 
@@ -28,10 +29,16 @@ SEEDS = 3
 """Pre-training seeds from which on the spread between them can be measured."""
 LEVEL = 0.95
 """Coverage of all intervals."""
-_POWER = 1.25
-"""Of the replicates' share of the variance, in the degrees of freedom; Satterthwaite's is 2."""
+_POWER, _POWER_OF_ONE = 1.25, 0.6
+"""Of the replicates' share of the variance, in the degrees of freedom, Satterthwaite's is 2; and with one degree."""
+_NOISE = 0.15
+"""Part of the common noise that is not counted to that share, with more than one degree of freedom."""
+_RARE = 0.25
+"""Test images that are taken to have gone the other way, where that is rare (as Agresti & Coull 1998 add some)."""
 _STEPS = 65
 """Points between two label counts at which labels saved are tested."""
+APART = 4.0
+"""Factor between two label counts above which nothing is said of what lies between: no line is straight so far."""
 _ONE_DRAW = "One draw: nothing says how much of it is chance."
 _SAME = "It is the same in every draw: no interval."
 _ALIKE = "Nothing differs in any draw, on any test image; that is no proof that nothing ever would."
@@ -47,14 +54,21 @@ class Estimates(NamedTuple):
     """Variance by seeds and draws."""
     draws: Float[np.ndarray, " N"]
     """The same as though every draw had a pre-training seed of its own, as the baseline's have."""
-    images: Float[np.ndarray, " N"]
-    """Variance by test images that is not in the one by replicates."""
     fixed: Float[np.ndarray, " N"]
     """Variance by test images where the networks are taken as they are."""
+    both: Float[np.ndarray, " N"]
+    """What the two hold in common: the noise of single networks on single images."""
     df: Float[np.ndarray, " N"]
     """Of the variance by replicates."""
     clusters: Float[np.ndarray, " N"]
-    """Degrees of freedom of the variances by test images."""
+    """Degrees of freedom of the variances by test images; clusters of unequal sizes are worth fewer."""
+    floor: Float[np.ndarray, " N"]
+    """Degrees of freedom of the floor: clusters less one."""
+
+    @property
+    def images(self) -> Float[np.ndarray, " N"]:
+        """Variance by test images that is not in the one by replicates."""
+        return np.maximum(self.fixed - self.both, 0)
 
     @property
     def error(self) -> Float[np.ndarray, " N"]:
@@ -64,23 +78,43 @@ class Estimates(NamedTuple):
     @property
     def share(self) -> Float[np.ndarray, " N"]:
         """Of replicates in the squared standard error, 0 to 1."""
+        return self._of_error(self.replicates)
+
+    def _of_error(self, part: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
         whole = self.replicates + self.images
-        return np.divide(self.replicates, whole, out=np.ones_like(whole), where=whole != 0)
+        return np.divide(part, whole, out=np.ones_like(whole), where=whole != 0)
 
     @property
     def freedom(self) -> Float[np.ndarray, " N"]:
         """Degrees of freedom of the standard error."""
-        return 1 / (self.share**_POWER / self.df + (1 - self.share) ** 2 / self.clusters)
+        one = self.df <= 1
+        own = self._of_error(np.maximum(self.replicates - np.where(one, 0, _NOISE) * self.both, 0))
+        return 1 / (own ** np.where(one, _POWER_OF_ONE, _POWER) / self.df + (1 - own) ** 2 / self.clusters)
 
     @property
     def margin(self) -> Float[np.ndarray, " N"]:
         """Half the width of the interval."""
-        return self.error * _stats.t.ppf((1 + LEVEL) / 2, self.freedom)
+        level = (1 + LEVEL) / 2
+        return np.maximum(
+            self.error * _stats.t.ppf(level, self.freedom), np.sqrt(self.fixed) * _stats.t.ppf(level, self.floor)
+        )
 
     @property
     def p(self) -> Float[np.ndarray, " N"]:
         """Two-sided, of no difference: below 0.05 where the interval does not hold 0."""
-        return two_sided(self.estimate, self.error, self.freedom)
+        return 2 * self.beyond(np.abs(self.estimate))
+
+    def beyond(self, gap: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
+        """One-sided p-values of estimates that lie so far above what is asked."""
+        return np.maximum(_upper_tail(gap, self.error, self.freedom), _upper_tail(gap, np.sqrt(self.fixed), self.floor))
+
+
+def _upper_tail(
+    gap: Float[np.ndarray, " N"], error: Float[np.ndarray, " N"], df: Float[np.ndarray, " N"]
+) -> Float[np.ndarray, " N"]:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(gap == 0, 0.0, gap / error)  # certain where nothing varies
+    return _stats.t.sf(ratio, df)
 
 
 class Interval(NamedTuple):
@@ -108,7 +142,7 @@ class Needed(NamedTuple):
     labels: float | None
     """Fewest at which its curve is there; None where it never is."""
     at_once: bool
-    """Whether that is the smallest count there is: fewer might do."""
+    """Whether fewer might do, because nothing was tried between that and a quarter of it."""
     low: float | None
     """Of the 95 % confidence set; None where it reaches below the smallest count."""
     high: float | None
@@ -144,6 +178,7 @@ def interval(
     differences: Float[np.ndarray, "R U"],
     seeds: Int[np.ndarray, " R"] | None = None,
     clusters: Int[np.ndarray, " U"] | None = None,
+    span: float = 0.0,
 ) -> Interval:
     """The mean of paired differences, with a 95 % interval and a p-value.
 
@@ -151,28 +186,21 @@ def interval(
         differences: One method's units less the other's, paired by draw; one column where only values are known.
         seeds: The pre-training seed of every replicate; None where nothing was pre-trained (all are independent).
         clusters: The group of every unit; None where each is its own.
+        span: How much a single unit can differ, 100 where units are right and wrong answers in percent; 0 where
+            nobody knows. Near 0 and 100 % few test images say how much chance is in all of them.
     """
-    found = estimate_many(differences[None], seeds, clusters)
-    estimate, error = float(found.estimate[0]), float(found.error[0])
+    found = estimate_many(differences[None], seeds, clusters, span)
+    estimate, margin = float(found.estimate[0]), float(found.margin[0])
     groups = differences.shape[1] if clusters is None else len(np.unique(clusters))
     words = "draws" if conditional(seeds) or seeds is None else "pre-training seeds and draws"
     images = "test images" if clusters is None else "groups of test images"
     note = "" if groups > 1 else "Chance in the choice of test images is not in it."
-    if np.isnan(error) or error <= 1e-12 * abs(estimate):  # also 0 <= 0
-        why = _ONE_DRAW if np.isnan(error) else _SAME if estimate else _ALIKE
+    if np.isnan(margin) or margin <= 1e-12 * abs(estimate):  # also 0 <= 0
+        why = _ONE_DRAW if np.isnan(margin) else _SAME if estimate else _ALIKE
         return Interval(estimate or 0.0, None, None, 1.0 if why == _ALIKE else None, None, {}, why)
-    margin, df, p, share = (float(v[0]) for v in (found.margin, found.freedom, found.p, 100 * found.share))
+    df, p, share = (float(v[0]) for v in (found.freedom, found.p, 100 * found.share))
     shares = {words: share} | ({images: 100 - share} if groups > 1 else {})
     return Interval(estimate, estimate - margin, estimate + margin, p, df, shares, note, found)
-
-
-def two_sided(
-    estimate: Float[np.ndarray, " N"], error: Float[np.ndarray, " N"], df: Float[np.ndarray, " N"]
-) -> Float[np.ndarray, " N"]:
-    """p-values of no difference by Student's t, of mean differences, their standard errors and degrees of freedom."""
-    size = np.abs(estimate)
-    ratio = np.divide(size, error, out=np.where(size > 0, np.inf, 0.0), where=error != 0)
-    return 2 * _stats.t.sf(ratio, df)
 
 
 def conditional(seeds: Int[np.ndarray, " R"] | None) -> bool:
@@ -184,11 +212,13 @@ def estimate_many(
     differences: Float[np.ndarray, "N R U"],
     seeds: Int[np.ndarray, " R"] | None = None,
     clusters: Int[np.ndarray, " U"] | None = None,
+    span: float = 0.0,
 ) -> Estimates:
     """As ``interval``, for many matrices of one design at once, without words."""
     _, replicates, units = differences.shape
     design = _designed(replicates, units, seeds, clusters)
-    return _estimates(design, *_moments(differences, design))
+    mean, between, draws, fixed, both = _moments(differences, design)
+    return _estimates(design, mean, between, draws, fixed + _RARE * (span / units) ** 2 * (units > 1), both)
 
 
 def mcnemar(first: Bool[np.ndarray, " I"], second: Bool[np.ndarray, " I"]) -> McNemar:
@@ -210,10 +240,11 @@ def labels_needed(
 ) -> Needed:
     """The fewest labels with which a method reaches another one's level, with a 95 % confidence set.
 
-    Between label counts the curve is a straight line over the logarithm of the labels, image by image. The confidence
-    set is the test turned round: below its lower end the interval of method less level lies under 0 at every number of
-    labels, above its upper end over 0 up to the last one. So an end is open where the first or the last count says
-    nothing clear, or the wrong thing. Where a curve is flat that is much, as it should be.
+    Between label counts at most a factor 4 apart the curve is a straight line over the logarithm of the labels, image
+    by image; between others nothing is read off, and the larger count is what is reached. The confidence set is the
+    test turned round: below its lower end the interval of method less level lies under 0 at every number of labels,
+    above its upper end over 0 up to the last one. So an end is open where the first or the last count says nothing
+    clear, or the wrong thing. Where a curve is flat that is much, as it should be.
 
     Args:
         curve: Units of the method by number of labels; larger is better.
@@ -225,30 +256,40 @@ def labels_needed(
     gaps = [curve[count] - level for count in counts]
     means = [float(gap.mean()) for gap in gaps]
     first = next((i for i, mean in enumerate(means) if mean >= 0), None)
-    reached = None if first is None else float(counts[0])
-    if first:
+    reached = None if first is None else float(counts[first])
+    at_once = first == 0 or (first is not None and counts[first] > APART * counts[first - 1])
+    if first and not at_once:
         weight = means[first - 1] / (means[first - 1] - means[first])
         reached = counts[first - 1] * (counts[first] / counts[first - 1]) ** weight
     design = _designed(len(level), level.shape[1], seeds, clusters)
     if not design.df:
-        return Needed(reached, first == 0, None, None, _ONE_DRAW)
-    weights = np.linspace(0, 1, _STEPS)
-    # Means and variances are polynomials of the second degree between two counts: three points say everything.
-    basis = np.stack([(2 * weights - 1) * (weights - 1), 4 * weights * (1 - weights), weights * (2 * weights - 1)])
+        return Needed(reached, at_once, None, None, _ONE_DRAW)
     places, signs = list[float](), list[float]()
     steps = [*pairwise(zip(counts, gaps, strict=True))] or [((counts[0], gaps[0]), (counts[0], gaps[0]))]
     for (a, left), (b, right) in steps:
+        weights = np.linspace(0, 1, 2 if b > APART * a else _STEPS)
+        # Means and variances are polynomials of the second degree between two counts: three points say everything.
+        basis = np.stack([(2 * weights - 1) * (weights - 1), 4 * weights * (1 - weights), weights * (2 * weights - 1)])
         moments = _moments(np.stack([left, (left + right) / 2, right]), design)
         found = _estimates(design, *(moment @ basis for moment in moments))
         places += [float(v) for v in a * (b / a) ** weights]
         signs += [float(v) for v in np.sign(found.estimate) * (np.abs(found.estimate) > found.margin)]
-    # A line that crosses without any doubt may do so between two points: the crossing itself is always inside.
+    # A line that crosses without any doubt may do so between two points: the crossing itself is always inside, and all
+    # between two counts that are far apart.
     inside = [] if reached is None else [reached]
     below = next((i for i, sign in enumerate(signs) if sign >= 0), None)
     above = next((i for i in reversed(range(len(signs))) if signs[i] <= 0), None)
-    low = float(counts[-1]) if below is None else min([places[below], *inside]) if below else None
-    high = float(counts[0]) if above is None else max([places[above], *inside]) if signs[-1] > 0 else None
-    return Needed(reached, first == 0, low, high, "")
+    low = float(counts[-1]) if below is None else min([_outside(places, below, -1), *inside]) if below else None
+    high = float(counts[0]) if above is None else None
+    if above is not None and signs[-1] > 0:
+        high = max([_outside(places, above, 1), *inside])
+    return Needed(reached, at_once, low, high, "")
+
+
+def _outside(places: Sequence[float], at: int, step: int) -> float:
+    """The place there, or the next one where nothing was tried between."""
+    near, far = places[at], places[at + step]
+    return far if max(near, far) > APART * min(near, far) else near
 
 
 def _designed(
@@ -298,9 +339,10 @@ def _estimates(
     design: _Design, mean: np.ndarray, replicates: np.ndarray, draws: np.ndarray, fixed: np.ndarray, both: np.ndarray
 ) -> Estimates:
     if not design.df:
-        return Estimates(mean, *(np.full(mean.shape, np.nan) for _ in range(6)))
+        return Estimates(mean, *(np.full(mean.shape, np.nan) for _ in range(7)))
     # Clusters of unequal sizes are worth fewer.
     clusters = max(1.0, float(design.sizes.sum() ** 2 / (design.sizes**2).sum()) - 1)
     replicates, draws, fixed = (np.maximum(variance, 0) for variance in (replicates, draws, fixed))
-    df, others = (np.full(mean.shape, value) for value in (design.df, clusters))
-    return Estimates(mean, replicates, draws, np.maximum(fixed - both, 0), fixed, df, others)
+    floor = max(1.0, len(design.sizes) - 1.0)
+    df, others, floors = (np.full(mean.shape, value) for value in (design.df, clusters, floor))
+    return Estimates(mean, replicates, draws, fixed, both, df, others, floors)

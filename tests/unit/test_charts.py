@@ -22,20 +22,19 @@ from ssl_vit.report.charts.canvas import Panel, figure_of, styled
 from ssl_vit.report.charts.drawing import (
     Line,
     Mark,
-    balance,
     confusion,
+    contrast,
     curves,
     forest,
     legible,
     losses,
-    shares,
     to_rgb,
 )
-from ssl_vit.report.charts.placing import End, falls_early, has_room, is_wide, name_ends, round_numbers, spread, wrapped
+from ssl_vit.report.charts.placing import End, falls_early, is_wide, name_ends, room, round_numbers, spread, wrapped
 from ssl_vit.report.charts.training import curve, read_lines, told_apart, training_chart
-from ssl_vit.report.findings.conclusions import find
 from ssl_vit.report.findings.records import read_verdict
-from ssl_vit.report.look import INK, LONGER, PAPER, palette
+from ssl_vit.report.look import DARK, INK, KINDS, LONGER, PAPER, kind_of, looks, palette
+from ssl_vit.statistics.advice import Advice, Attribution, Way
 
 from made_verdict import DIGITS, make_verdict
 
@@ -56,7 +55,7 @@ NAN = float("nan")
 def test_a_line_is_broken_where_a_number_of_labels_is_left_out(labels: list[int], stretches: list[list[int]]) -> None:
     axis = Figure().add_subplot()
     points = {n: Mark(LONGER, float(n), float(n), float(n)) for n in labels}
-    curves(axis, [Line("a", LONGER, points)], COUNTS, (0.0, 100.0), "top-1 %", named=True)
+    curves(axis, [Line("a", LONGER, points)], COUNTS, (0.0, 100.0), "top-1 %")
     assert [list(line.get_xdata()) for line in axis.lines] == stretches
 
 
@@ -88,7 +87,7 @@ def test_boxes_of_many_heights_never_lie_over_each_other_and_stay_inside() -> No
         assert (np.diff(wanted[order]) >= -1e-9).all()  # the order of the ends
 
 
-def test_names_have_room_or_they_have_not() -> None:
+def test_names_are_broken_and_take_room() -> None:
     assert wrapped("from scratch, at the cost of pre-training") == "from scratch, at\nthe cost of\npre-training"
     assert wrapped("mae-my_images-1a2b3c4d") == "mae-my_images-\n1a2b3c4d"
     assert wrapped("optim.base_lr=0.002-seed-1") == "optim.base_lr=\n0.002-seed-1"
@@ -97,8 +96,8 @@ def test_names_have_room_or_they_have_not() -> None:
         wrapped("a_name-of_parts,b") == "a_name-of_parts,b" and wrapped("a_long_name_of-all") == "a_long_name_of-\nall"
     )
     assert wrapped("a " + "b" * 20) == "a\n" + "b" * 17 + "\nbbb"
-    assert has_room(["MAE", "from scratch", "from scratch, at the cost of pre-training"], 2.3)
-    assert not has_room([f"a run of some length {i}" for i in range(9)], 2.3)
+    assert room(["MAE", "from scratch", "from scratch, at the cost of pre-training"]) < 2.3  # five lines
+    assert room([f"a run of some length {i}" for i in range(9)]) == pytest.approx(18 * 11 / 54)
 
 
 def boxes(figure: Figure) -> list[tuple[str, Bbox]]:
@@ -142,25 +141,21 @@ def drawn_panels() -> Iterator[tuple[str, Panel]]:
     many = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 12_800)
     points = {n: Mark(LOOKS[0], 50.0, 40.0, 60.0) for n in many}
     yield "curves-of-many-counts", Panel("k-NN", lambda axis: curves(
-        axis, [Line("random weights", LOOKS[0], points)], many, (0.0, 100.0), "top-1 %", named=True), "")  # fmt: skip
+        axis, [Line("random weights", LOOKS[0], points)], many, (0.0, 100.0), "top-1 %"), "")  # fmt: skip
     for count, at in ((1, 50.0), (5, 99.5), (8, 99.5), (8, 3.0)):
         yield f"curves-{count}-{at}", Panel("All weights trained", lambda axis, c=count, a=at: curves(
-            axis, many_lines(c, a), COUNTS, (0.0, 100.0), "balanced %", named=True), "")  # fmt: skip
-    rows = {f"{n:,}": [Mark(look, v, v - 3, v + 3) for look, v in zip(LOOKS[:7], range(-30, 40, 10), strict=False)]
-            for n in (10, 641, 12_563)}  # fmt: skip
-    heading = "difference, points (right of the line: better)"
-    yield "forest", Panel("k-NN", lambda axis: forest(axis, rows, (-40.0, 40.0), heading), "")
-    told = {
-        "MAE, fine-tuned": (NAN, 80.0, NAN), "random weights, linear probe": (NAN, NAN, NAN),
-        "MAE, k-NN": (NAN, 20.0, NAN), "raw pixels, k-NN": (4.0, NAN, 20.0), "DINO, k-NN": (100.0, 90.0, NAN),
-    }  # fmt: skip
-    bars = [(name, Mark(LOOKS[0], *values)) for name, values in told.items()]
-    yield "shares", Panel("To reach the baseline", lambda axis: shares(axis, bars, "labels needed, % of all 2,563"), "",
-                          0.95 + 0.36 * 5)  # fmt: skip
+            axis, many_lines(c, a), COUNTS, (0.0, 100.0), "balanced %"), "")  # fmt: skip
+    twelve = [Line(f"a run of some length {i}", LOOKS[0], points) for i in range(12)]
+    yield "curves-of-twelve", Panel("k-NN", lambda axis: curves(
+        axis, twelve, many, (0.0, 100.0), "top-1 %"), "", 0.8 + room(line.name for line in twelve))  # fmt: skip
+    rows = {f"{n:,}": Mark(look, v, v - 3, v + 3)
+            for n, look, v in zip((10, 641, 12_563), LOOKS, (-30.0, 1.0, 30.0), strict=False)}  # fmt: skip
+    heading = "points, right of the line: better with pre-training"
+    yield "forest", Panel("With less without pre-training", lambda axis: forest(axis, rows, heading), "", 1.8)
     steps = np.arange(10.0, 2000, 10)
     runs = [(f"seed {i}", steps, 0.3 + (1 + i / 9) * np.exp(-steps / 60)) for i in range(3)]
     seeds = [(f"seed {i}", steps, 0.3 + (1 + i / 9) * np.exp(-steps / 60)) for i in range(30)]
-    yield "losses-of-many-seeds", Panel("", lambda axis: losses(axis, seeds, LOOKS[0]), "", 2.6)
+    yield "losses-of-many-seeds", Panel("", lambda axis: losses(axis, seeds, LOOKS[0]), "", 7.0)
     yield "losses", Panel("MAE pre-training", lambda axis: losses(axis, runs, LOOKS[0]), "", 2.6)
     for size in (2, 5, 12, 15, 30):
         names = [f"{long[i % 5][:16]} {i}" for i in range(size)]
@@ -170,12 +165,6 @@ def drawn_panels() -> Iterator[tuple[str, Panel]]:
             f"confusion-{size}",
             Panel(title, lambda axis, c=counts, n=names: confusion(axis, c, n, LOOKS[0]), "", 4.1),
         )
-        yield f"balance-{size}", Panel("Images per class", lambda axis, n=names: balance(
-            axis, n, [709] * len(n), [1] * len(n)), "", float(np.clip(0.8 + 0.24 * size, 1.6, 6.0)))  # fmt: skip
-    yield (
-        "balance-100",
-        Panel("Images per class", lambda axis: balance(axis, [""] * 100, range(100), range(100)), "", 6),
-    )
 
 
 @pytest.mark.parametrize("name", [name for name, _ in drawn_panels()])
@@ -191,7 +180,7 @@ def test_titles_of_one_endless_word_are_broken_and_end() -> None:
 
 
 def test_panels_beside_each_other_keep_their_words_apart() -> None:
-    panels = [panel for name, panel in drawn_panels() if name in ("curves-8-99.5", "confusion-5", "shares")]
+    panels = [panel for name, panel in drawn_panels() if name in ("curves-8-99.5", "confusion-5", "forest")]
     with styled():
         check_words_lie_well(figure_of(panels, 3))
 
@@ -210,26 +199,33 @@ def test_every_name_is_beside_the_axis_and_near_its_end_where_there_is_room() ->
         assert (box.y0 + box.y1) / 2 == pytest.approx(axis.transData.transform((1.0, value))[1], abs=2.0)
 
 
-def test_what_does_not_reach_the_baseline_is_drawn_and_said(tmp_path: Path) -> None:
-    low = {("scratch", "train"): (40.0, 60.0, 90.0), ("mae", "train"): (50.0, 62.0, 70.0),
-           ("pixels", "knn"): (60.0, 95.0, 99.0)}  # fmt: skip
-    verdict = read_verdict(make_verdict(tmp_path / "v", low, labels=(10, 100, 1000), longer=None))
-    chart = plots.saved(verdict, find(verdict, []))
-    assert chart is not None
-    assert "MAE, fine-tuned not reached" in chart.alt
-    assert "raw pixels, k-NN 9" in chart.alt or "raw pixels, k-NN 1" in chart.alt
-    assert "not reached" in chart.svgs[0]
-
-
-def test_names_stand_at_the_lines_and_else_in_a_legend(tmp_path: Path) -> None:
-    few = {key: values[:2] for key, values in DIGITS.items() if key[0] in ("scratch", "mae", "cnn")}
-    verdict = read_verdict(make_verdict(tmp_path / "few", few, labels=(10, 100)))
-    chart = plots.curves(verdict)
-    assert chart is not None and not chart.legend and ">MAE<" in chart.svgs[0]
+def test_names_stand_at_the_lines_however_many(tmp_path: Path) -> None:
     starts = {f"run {i} of a long name": (60.0 + i, 80.0) for i in range(12)}
     many = {(start, "train"): values for start, values in starts.items()}
     chart = plots.curves(read_verdict(make_verdict(tmp_path / "many", many, labels=(10, 100), longer=None)))
-    assert chart is not None and len(chart.legend) == 12
+    assert chart is not None and all(f">run {i} of a long<" in chart.svgs[0] for i in range(12))
+
+
+def test_what_is_advised_has_a_ring(tmp_path: Path) -> None:
+    few = {key: values[:2] for key, values in DIGITS.items() if key[0] in ("scratch", "mae")}
+    verdict = read_verdict(make_verdict(tmp_path / "few", few, labels=(10, 100)))
+    way = Way("mae", "linear")
+    chart = plots.curves(verdict, [Advice(10, way, 70.0, 60.0, 80.0, (way,), (), True)])
+    assert chart is not None
+    plain = plots.curves(verdict)
+    assert plain is not None and [a == b for a, b in zip(chart.svgs, plain.svgs, strict=True)] == [True, False, True]
+
+
+def test_differences_are_filled_where_something_is_claimed(tmp_path: Path) -> None:
+    few = {key: values[:2] for key, values in DIGITS.items() if key[0] in ("scratch", "mae")}
+    verdict, way = read_verdict(make_verdict(tmp_path / "few", few, labels=(10, 100))), Way("mae", "linear")
+    told = (Attribution(10, 30.0, 20.0, 40.0, 0.001, "", way, Way("scratch+", "train")),
+            Attribution(100, None, refused="not tuned"))  # fmt: skip
+    chart = plots.attribution(verdict, told)
+    assert chart is not None and chart.alt == "+30.0 with 10 labels." and "fill: var(--c-mae)" in chart.svgs[0]
+    hollow = plots.attribution(verdict, [told[0]._replace(p=0.2)])
+    assert hollow is not None and "fill: var(--c-mae)" not in hollow.svgs[0]
+    assert plots.attribution(verdict, told[1:]) is None
 
 
 def test_letters_are_read_on_every_share_of_every_colour() -> None:
@@ -237,6 +233,28 @@ def test_letters_are_read_on_every_share_of_every_colour() -> None:
     for look in LOOKS:
         shares = [legible(look, alpha) for alpha in np.linspace(0.06, 1.0, 30)]
         assert shares == sorted(shares, key=[INK, PAPER].index)  # one change from one to the other, if any
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_letters_are_read_on_the_ground_of_every_kind(kind: str) -> None:
+    by_day, by_night = (INK, "#8a5a00"), (DARK[0], "#e3b341")  # as in report.css
+    for ground, letters in ((KINDS[kind].light, by_day), (KINDS[kind].dark, by_night)):
+        assert [c for c in letters if contrast(to_rgb(ground), to_rgb(c)) < 4.5] == []
+
+
+@pytest.mark.parametrize(
+    ("start", "kind"),
+    [("mae", "made"), ("dino@cnn", "made"), ("mae (mae.mask_ratio 0.5)", "made"), ("public", "public"),
+     ("scratch+", "scratch"), ("cnn", "scratch"), ("pixels", "none"), ("random", "none")],
+)  # fmt: skip
+def test_a_start_is_of_a_kind_whatever_its_network(start: str, kind: str) -> None:
+    assert kind_of(start) == kind
+
+
+def test_a_method_on_another_network_has_its_colour_and_another_marker() -> None:
+    found = looks(["mae", "mae@cnn", "scratch", "hybrid"])
+    assert found["mae"].light == found["mae@cnn"].light != found["hybrid"].light
+    assert len({(look.light, look.marker, look.dash) for look in found.values()}) == 4
 
 
 def test_looks_differ_for_every_eye() -> None:
@@ -296,7 +314,7 @@ def test_lines_of_a_run_that_goes_on_are_read_up_to_half_a_line(tmp_path: Path) 
 def test_curves_of_runs_are_one_picture_with_their_names(tmp_path: Path) -> None:
     chart = training_chart([a_run(tmp_path / "one", watch=True), a_run(tmp_path / "two", steps=400)])
     assert len(chart.svgs) == 5  # loss, rate, watch, rank, spread
-    assert all(">one<" in svg for svg in chart.svgs[:3]) and not chart.legend
+    assert all(">one<" in svg for svg in chart.svgs[:3])
     assert all(">one, two<" in svg for svg in chart.svgs[3:])  # the same line
     assert "k-NN on held-out training labels" in chart.svgs[2] and ">two<" not in chart.svgs[2]
     assert chart.png.startswith(b"\x89PNG")
@@ -339,15 +357,6 @@ def test_every_name_has_a_line_that_leads_to_it() -> None:
         (leads,) = figure_of([Panel("", draw, "")], 1).axes[0].collections[:1]
     assert isinstance(leads, LineCollection)
     assert len(leads.get_segments()) == 8
-
-
-@pytest.mark.parametrize("columns", [1, 2])
-def test_a_note_below_the_panels_is_whole(columns: int) -> None:
-    panels = [panel for name, panel in drawn_panels() if name in ("confusion-5", "confusion-12")][:columns]
-    with styled():
-        figure = figure_of(panels, columns, note=plots.confusion_words(5))
-        check_words_lie_well(figure)
-    assert any(words.startswith("Upper number: percentage of the true class") for words, _ in boxes(figure))
 
 
 def test_what_is_no_run_is_told_with_what_is_near(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import textwrap
 import warnings
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -16,7 +15,6 @@ from typing import Any, NamedTuple, cast
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
 from ssl_vit.report.charts.placing import Placing, settle
@@ -31,14 +29,10 @@ _STYLE: dict[str, Any] = {
     "axes.axisbelow": True, "xtick.color": RULE, "ytick.color": RULE, "xtick.labelcolor": MUTED,
     "ytick.labelcolor": MUTED, "xtick.labelsize": 9.0, "ytick.labelsize": 9.0, "xtick.major.size": 3.0,
     "ytick.major.size": 0.0, "xtick.minor.size": 0.0, "ytick.minor.size": 0.0, "grid.color": RULE,
-    "grid.linewidth": 0.6, "lines.linewidth": 1.8, "legend.frameon": False,
-    "legend.fontsize": 9.0,
+    "grid.linewidth": 0.6, "lines.linewidth": 1.8,
 }  # fmt: skip
 WIDTH, HEIGHT, LOW = 4.1, 3.1, 2.6
 """Of a panel, and the height of a low one, in inches: letters are legible where the page is as narrow as a phone."""
-
-_NOTED = 15
-"""Letters of a note in an inch."""
 
 
 class Panel(NamedTuple):
@@ -53,15 +47,6 @@ class Panel(NamedTuple):
     """In inches."""
 
 
-class Key(NamedTuple):
-    """A name above the panels, and what stands for it there."""
-
-    name: str
-    look: Look
-    line: bool = True
-    """Whether it is a line; else single marks."""
-
-
 class Chart(NamedTuple):
     """Panels that belong together."""
 
@@ -69,8 +54,6 @@ class Chart(NamedTuple):
     alt: str
     svgs: tuple[str, ...]
     png: bytes
-    legend: Sequence[Key]
-    """Above the panels, where names do not stand at the lines."""
 
 
 def look_of(kind: Look) -> dict[str, Any]:
@@ -92,17 +75,12 @@ def styled() -> Generator[None, None, None]:
         yield
 
 
-def make_chart(
-    name: str, panels: Sequence[Panel], *, legend: Sequence[Key] = (), columns: int = 3, note: str = ""
-) -> Chart:
-    """Draws panels twice: each alone for the page, and all of them beside each other in one picture under a legend.
-
-    The note stands below that picture; a page has its own.
-    """
+def make_chart(name: str, panels: Sequence[Panel], columns: int = 3) -> Chart:
+    """Draws panels twice: each alone for the page, and all of them beside each other in one picture."""
     with styled():
         svgs = tuple(_svg(panel, f"{name}-{i}") for i, panel in enumerate(panels))
-        png = _png(panels, legend, columns, note)
-    return Chart(name, " ".join(panel.alt for panel in panels), svgs, png, legend)
+        png = _png(panels, columns)
+    return Chart(name, " ".join(panel.alt for panel in panels), svgs, png)
 
 
 def _svg(panel: Panel, name: str) -> str:
@@ -111,34 +89,17 @@ def _svg(panel: Panel, name: str) -> str:
     return for_page(file.getvalue(), name, f"{panel.title}: {panel.alt}")
 
 
-def _png(panels: Sequence[Panel], legend: Sequence[Key], columns: int, note: str) -> bytes:
-    figure, file = figure_of(panels, columns, legend, note), io.BytesIO()
+def _png(panels: Sequence[Panel], columns: int) -> bytes:
+    figure, file = figure_of(panels, columns), io.BytesIO()
     figure.savefig(file, format="png", dpi=150, facecolor="white", metadata={"Software": None})
     return file.getvalue()
 
 
-def figure_of(panels: Sequence[Panel], columns: int = 3, legend: Sequence[Key] = (), note: str = "") -> Figure:
-    """Panels in rows of up to so many between a legend and a note, laid out; within ``styled``."""
+def figure_of(panels: Sequence[Panel], columns: int = 3) -> Figure:
+    """Panels in rows of up to so many, laid out; within ``styled``."""
     columns = min(columns, len(panels))
     rows = ceil(len(panels) / columns)
-    across = max(1, min(len(legend), int(WIDTH * columns / 1.9)))
-    above = 0.12 + 0.23 * ceil(len(legend) / across) if legend else 0.0
-    noted = textwrap.wrap(note, int(_NOTED * WIDTH * columns))
-    size = (WIDTH * columns, max(panel.height for panel in panels) * rows + above + 0.15 * len(noted))
-    figure = Figure(figsize=size, layout="constrained")
-    if noted:
-        figure.supxlabel("\n".join(noted), x=0.012, ha="left", fontsize=8.0, color=MUTED)
-    if legend:
-        looks: list[dict[str, Any]] = [
-            look_of(key.look) | ({} if key.line else {"linestyle": "none"}) for key in legend
-        ]
-        marks = [Line2D([], [], **look, label=key.name) for look, key in zip(looks, legend, strict=True)]
-        figure.legend(
-            handles=marks,
-            loc="outside upper left",
-            ncols=across,
-            handlelength=3.2 if any(key.line for key in legend) else 1.0,
-        )
+    figure = Figure((WIDTH * columns, max(panel.height for panel in panels) * rows), layout="constrained")
     titles: dict[Axes, Text] = {}
     placings: list[Placing | None] = []
     for axis, panel in zip_longest(figure.subplots(rows, columns, squeeze=False).ravel(), panels):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Literal, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,18 +13,18 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 from matplotlib.transforms import ScaledTranslation
 
-from ssl_vit.report.charts.canvas import LOW, look_of
-from ssl_vit.report.charts.placing import End, Placing, falls_early, has_room, is_wide, logarithmic, name_ends, wrapped
-from ssl_vit.report.look import DARK, INK, MUTED, PAPER, RULE, Look
+from ssl_vit.report.charts.canvas import look_of
+from ssl_vit.report.charts.placing import End, Placing, falls_early, is_wide, logarithmic, name_ends
+from ssl_vit.report.look import DARK, INK, PAPER, Look
 
 COUNTED, NUMBERED = 12, 15
 """Classes up to which a confusion matrix has room for counts and percentages, and for percentages."""
-_NAMED = 40
-"""Classes up to which the balance names each."""
 _ASIDE = 7.0
 """Points that a single mark stands right of its place: there it would lie on a line's."""
-_BESIDE = 18
-"""Letters of a row's name in a line."""
+_RING: dict[str, Any] = {
+    "linestyle": "none", "marker": "o", "markersize": 11.0, "markerfacecolor": "none", "markeredgecolor": INK,
+    "markeredgewidth": 1.0,
+}  # fmt: skip
 
 
 class Mark(NamedTuple):
@@ -34,8 +34,8 @@ class Mark(NamedTuple):
     value: float
     low: float
     high: float
-    filled: bool = True
-    """Whether it is significant."""
+    stressed: bool = False
+    """Whether it is advised, or significant: ringed on a line, filled in a row."""
 
 
 class Line(NamedTuple):
@@ -63,12 +63,9 @@ def label_axis(axis: Axes, counts: Sequence[int]) -> None:
 
 
 def curves(
-    axis: Axes, lines: Sequence[Line], counts: Sequence[int], limits: tuple[float, float], heading: str, *, named: bool
-) -> Placing | None:
-    """Label-efficiency curves with bands, the last line on top; each is broken where it lacks a number of labels.
-
-    Where they are ``named``, their names stand at their ends.
-    """
+    axis: Axes, lines: Sequence[Line], counts: Sequence[int], limits: tuple[float, float], heading: str
+) -> Placing:
+    """Curves over the number of labels with bands and names, the last on top; broken where one lacks a number."""
     label_axis(axis, counts)
     axis.set_ylim(*limits)
     axis.grid(axis="y")
@@ -79,7 +76,7 @@ def curves(
     )
     for line in lines:
         for where in line.stretches(counts):
-            _, values, low, high, _ = zip(*(line.points[n] for n in where), strict=True)
+            _, values, low, high, ringed = zip(*(line.points[n] for n in where), strict=True)
             colour, look, known = line.look.light, look_of(line.look), np.isfinite(low).tolist()
             if len(where) > 1:
                 axis.fill_between(where, low, high, where=known, color=colour, alpha=0.15, linewidth=0)
@@ -88,8 +85,8 @@ def curves(
                 if known[0]:
                     axis.vlines(where, low, high, color=colour, linewidth=1.2, transform=aside, clip_on=False)
             axis.plot(where, values, clip_on=False, **look)
-    if not named:
-        return None
+            if any(ringed):
+                axis.plot(where, values, markevery=np.flatnonzero(ringed).tolist(), clip_on=False, **(look | _RING))
     return name_ends(axis, [_end(line, counts) for line in lines])
 
 
@@ -99,64 +96,23 @@ def _end(line: Line, counts: Sequence[int]) -> End:
     return End(line.name, float(last[-1]), line.points[last[-1]].value, line.look, aside)
 
 
-def forest(axis: Axes, rows: Mapping[str, Sequence[Mark]], limits: tuple[float, float], heading: str) -> None:
-    """Differences with intervals by row, those of one row beside each other, and the line of none."""
+def forest(axis: Axes, rows: Mapping[str, Mark], heading: str) -> None:
+    """Differences with intervals by row, and the line of none."""
     axis.axvline(0.0, color=INK, linewidth=1.0)
-    for r, group in enumerate(rows.values()):
-        step = min(0.24, 0.7 / len(group))
-        for i, mark in enumerate(group):
-            y, colour = r + step * (i - (len(group) - 1) / 2), mark.look.light
-            if np.isfinite(mark.low):
-                axis.plot([mark.low, mark.high], [y, y], color=colour, linewidth=1.6, solid_capstyle="round")
-            axis.plot(
-                [mark.value], [y], linestyle="none", marker=mark.look.marker, markersize=5.5, markeredgewidth=1.2,
-                markerfacecolor=colour if mark.filled else PAPER, markeredgecolor=colour,
-            )  # fmt: skip
-        if r:
-            axis.axhline(r - 0.5, color=RULE, linewidth=0.6)
-    _rows(axis, list(rows))
-    axis.set(xlim=limits, xlabel=heading, ylabel="labelled training images")
-    axis.xaxis.set_major_locator(MaxNLocator(5))
-
-
-def shares(axis: Axes, bars: Sequence[tuple[str, Mark]], heading: str) -> None:
-    """Bars from nothing to 100 % with intervals by row; an end beyond what was tried is an arrow.
-
-    A value that is none (NaN) was not reached: an arrow beyond 100 %, and words.
-    """
-    for y, (_, bar) in enumerate(bars):
-        colour, reached = bar.look.light, bool(np.isfinite(bar.value))
-        low, high = (end if np.isfinite(end) else edge for end, edge in ((bar.low, 0.0), (bar.high, 100.0)))
-        if reached:
-            axis.barh(y, bar.value, height=0.52, color=colour, alpha=0.3, linewidth=0)
-        else:
-            low = min(bar.low, 100.0) if np.isfinite(bar.low) else 100.0
-            level = "center" if low > 96 else "bottom"  # on the line's place, or above it
-            axis.text(96.0, y, "not reached", ha="right", va=level, fontsize=8.5, color=MUTED)
-        axis.plot([low, high], [y, y], color=colour, linewidth=1.6)
-        ends = ((bar.low, 0.0, "<"), (bar.high, 100.0, ">")) if reached else ((np.nan, 100.0, ">"),)
-        for end, edge, marker in ends:
-            if not np.isfinite(end):
-                axis.plot([edge], [y], marker=marker, color=colour, markersize=5, clip_on=False, linestyle="none")
-        if reached:
-            axis.plot([bar.value], [y], clip_on=False, **{**look_of(bar.look), "linestyle": "none"})
-    _rows(axis, ["\n".join(wrapped(part, _BESIDE) for part in _parts(name)) for name, _ in bars])
-    axis.set(xlim=(0, 100), xlabel=heading)
-    axis.xaxis.set_major_locator(MaxNLocator(4))
-    axis.tick_params(axis="y", pad=7)  # beyond the arrows
-
-
-def _parts(name: str) -> list[str]:
-    """A start and its use, where they are too long for one line."""
-    start, comma, use = name.partition(", ")
-    return [start + ",", use] if comma and len(name) > _BESIDE else [name]
-
-
-def _rows(axis: Axes, names: Sequence[str]) -> None:
-    axis.set_yticks(range(len(names)), names)
-    axis.set_ylim(len(names) - 0.5, -0.5)
+    for y, mark in enumerate(rows.values()):
+        colour = mark.look.light
+        if np.isfinite(mark.low):
+            axis.plot([mark.low, mark.high], [y, y], color=colour, linewidth=1.6, solid_capstyle="round")
+        axis.plot(
+            [mark.value], [y], linestyle="none", marker=mark.look.marker, markersize=6.5, markeredgewidth=1.2,
+            markerfacecolor=colour if mark.stressed else PAPER, markeredgecolor=colour,
+        )  # fmt: skip
+    axis.set_yticks(range(len(rows)), [*rows])
+    axis.set(ylim=(len(rows) - 0.5, -0.5), xlabel=heading, ylabel="labels")
     axis.spines["left"].set_visible(False)
     axis.grid(axis="x")
+    axis.margins(x=0.08)
+    axis.xaxis.set_major_locator(MaxNLocator(5))
 
 
 def losses(axis: Axes, runs: Sequence[tuple[str, np.ndarray, np.ndarray]], look: Look) -> Placing | None:
@@ -165,7 +121,7 @@ def losses(axis: Axes, runs: Sequence[tuple[str, np.ndarray, np.ndarray]], look:
         axis.plot(steps, values, color=look.light, linewidth=1.2, alpha=max(0.25, 1 - 0.3 * i))
     scaled(axis, [run[1:] for run in runs])
     axis.set(xlabel="step", ylabel="loss")
-    if len(runs) == 1 or not has_room((name for name, _, _ in runs), LOW - 0.8):
+    if len(runs) == 1:
         return None
     return name_ends(axis, [End(name, float(steps[-1]), float(values[-1]), look) for name, steps, values in runs])
 
@@ -217,17 +173,12 @@ def confusion(axis: Axes, counts: np.ndarray, names: Sequence[str], look: Look) 
 def legible(look: Look, alpha: float) -> str:
     """The colour of letters, ink's or paper's, that is read best on so much of a colour, by day and by night."""
 
-    def least(name: Literal["ink", "paper"]) -> float:
-        found: list[float] = []
-        for colour, (ink, paper) in ((look.light, (INK, PAPER)), (look.dark, DARK)):
-            ground = alpha * to_rgb(colour) + (1 - alpha) * to_rgb(paper)
-            light, dark = sorted(
-                (_luminance(ground), _luminance(to_rgb(ink if name == "ink" else paper))), reverse=True
-            )
-            found.append((light + 0.05) / (dark + 0.05))
-        return min(found)
+    def least(letters: int) -> float:
+        grounds = ((look.light, (INK, PAPER)), (look.dark, DARK))
+        mixed = ((alpha * to_rgb(colour) + (1 - alpha) * to_rgb(two[1]), two) for colour, two in grounds)
+        return min(contrast(ground, to_rgb(two[letters])) for ground, two in mixed)
 
-    return INK if least("ink") >= least("paper") else PAPER
+    return INK if least(0) >= least(1) else PAPER
 
 
 def to_rgb(colour: str) -> np.ndarray:
@@ -235,28 +186,9 @@ def to_rgb(colour: str) -> np.ndarray:
     return np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
 
 
-def _luminance(rgb: np.ndarray) -> float:
-    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    return float(linear @ np.array([0.2126, 0.7152, 0.0722]))
-
-
-def balance(axis: Axes, names: Sequence[str], train: Sequence[int], test: Sequence[int]) -> None:
-    """Training images (filled) and test images (outlined) per class; without names where there are too many."""
-    size = len(names)
-    places = np.arange(size)
-    if size <= _NAMED:
-        axis.barh(places - 0.19, train, height=0.36, color=MUTED)
-        axis.barh(places + 0.19, test, height=0.36, color=PAPER, edgecolor=MUTED, linewidth=0.7)
-        axis.set_yticks(places, names, fontsize=float(np.clip(300 / size, 5.0, 8.5)))
-    else:
-        edges = np.arange(size + 1) - 0.5
-        axis.stairs(train, edges, orientation="horizontal", fill=True, color=RULE)
-        axis.stairs(test, edges, orientation="horizontal", baseline=None, color=MUTED)
-        axis.set_yticks([])
-        axis.set_ylabel(f"{size} classes, largest first")
-    axis.set_ylim(size - 0.4, -0.6)
-    axis.grid(axis="x")
-    axis.spines["left"].set_visible(False)
-    axis.set_xlabel("images: training filled, test outlined")
-    axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    axis.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+def contrast(one: np.ndarray, other: np.ndarray) -> float:
+    """Of two colours as numbers in [0, 1], by WCAG: 1 for equal ones, 21 for black on white."""
+    both = np.array([one, other])
+    linear = np.where(both <= 0.04045, both / 12.92, ((both + 0.055) / 1.055) ** 2.4)
+    dark, light = np.sort(linear @ np.array([0.2126, 0.7152, 0.0722]))
+    return float((light + 0.05) / (dark + 0.05))

@@ -65,9 +65,9 @@ def _parts(word: str, letters: int, breaks: Sequence[str]) -> list[str]:
     return [small for part in re.split(breaks[0], word) if part for small in _parts(part, letters, breaks[1:])]
 
 
-def has_room(names: Iterable[str], height: float) -> bool:
-    """Whether names fit one below the other beside an axis of so many inches, with half of it to move in."""
-    return _LINE * sum(wrapped(name).count("\n") + 1 for name in names) <= 0.75 * 72 * height
+def room(names: Iterable[str]) -> float:
+    """Inches beside an axis for names one below the other, of which they take three quarters."""
+    return _LINE * sum(wrapped(name).count("\n") + 1 for name in names) / (0.75 * 72)
 
 
 def spread(wanted: Sequence[float], heights: Sequence[float], low: float, high: float) -> list[float]:

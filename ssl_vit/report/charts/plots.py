@@ -10,67 +10,61 @@ import numpy as np
 
 from ssl_vit.configs.metrics import METRICS, shown
 from ssl_vit.core.text import shortened
-from ssl_vit.report.cells import heading, unit_of
+from ssl_vit.methods.starts import BASELINE
+from ssl_vit.report.cells import heading, signed_value, unit_of
 from ssl_vit.report.charts import drawing
-from ssl_vit.report.charts.canvas import HEIGHT, LOW, WIDTH, Chart, Key, Panel, make_chart
+from ssl_vit.report.charts.canvas import HEIGHT, LOW, WIDTH, Chart, Panel, make_chart
 from ssl_vit.report.charts.drawing import Line, Mark
-from ssl_vit.report.charts.placing import has_room
+from ssl_vit.report.charts.placing import room
 from ssl_vit.report.charts.training import curve, read_lines
 from ssl_vit.report.findings.classes import confusions
-from ssl_vit.report.findings.comparisons import interval_of
-from ssl_vit.report.findings.conclusions import Findings
 from ssl_vit.report.findings.records import Verdict
-from ssl_vit.report.findings.tables import method_name
+from ssl_vit.report.findings.tables import interval_of, method_name
 from ssl_vit.report.look import LONGER, Look, looks
+from ssl_vit.statistics.advice import Advice, Attribution, Way
 from ssl_vit.statistics.paired import Interval
 
 _HEADS = {"train": "All weights trained", "linear": "Linear probe", "knn": "k-NN"}
-HOLLOW = "Hollow marks: differences that chance can explain."
 _MOST_CLASSES = 30
 """Classes that a confusion matrix can show."""
 
 
-def curves(verdict: Verdict) -> Chart | None:
-    """Label-efficiency curves, a panel per use; the baseline is in all of them."""
+def curves(verdict: Verdict, advice: Sequence[Advice] = ()) -> Chart | None:
+    """Means over the number of labels, a panel per use, with rings where it is advised; the baseline is in all."""
     metric, counts, look = verdict.about["metric"], verdict.about["labels"], looks(verdict.starts)
-    drawn: dict[str, list[tuple[str, Line]]] = {}
-    for use in _HEADS:
-        # The baseline is what frozen features are compared with, too.
-        own = [(start, use, False) for start in verdict.starts if (start, use) != ("scratch", "train")]
-        both = [("scratch", "train", matched) for matched in (True, False)]
-        if not any(verdict.of(start, use) for start in verdict.starts):
-            continue
-        for start, way, matched in own + both:
-            groups = verdict.by_labels(start, way, matched=matched)
-            if groups:
-                colours = LONGER if matched else look[start]
-                points = {n: _mark(colours, interval_of(g, verdict.clusters), metric) for n, g in groups.items()}
-                name = method_name(verdict, start, way, matched=matched)
-                first, last = (shown(metric, points[n].value) for n in (min(points), max(points)))
-                short = name if matched else verdict.name(start)
-                drawn.setdefault(use, []).append((f"{name} from {first} to {last}", Line(short, colours, points)))
+    advised, drawn = {(one.advised, one.labels) for one in advice}, dict[str, dict[str, Line]]()
+    for use in (use for use in _HEADS if any(verdict.of(start, use) for start in verdict.starts)):
+        own = [Way(start, use) for start in verdict.starts if (start, use) != (BASELINE, "train")]
+        for way in (*own, Way(f"{BASELINE}+", "train"), Way(BASELINE, "train")):
+            start = way.start.removesuffix("+")
+            if groups := verdict.by_labels(start, way.use, matched=start != way.start):
+                colours = LONGER if start != way.start else look[start]
+                intervals = {n: interval_of(scores, verdict.clusters) for n, scores in groups.items()}
+                points = {n: _mark(colours, found, metric, (way, n) in advised) for n, found in intervals.items()}
+                name = verdict.name(start) if start == way.start else method_name(verdict, way)
+                drawn.setdefault(use, {})[method_name(verdict, way)] = Line(name, colours, points)
     if not drawn:
         return None
-    marks = [mark for panel in drawn.values() for _, line in panel for mark in line.points.values()]
+    marks = [mark for panel in drawn.values() for line in panel.values() for mark in line.points.values()]
     what, ends = heading(metric), _limits([v for mark in marks for v in mark[1:4]], metric)
-    lines = {use: [line for _, line in found] for use, found in drawn.items()}
-    named = all(has_room((line.name for line in found), HEIGHT - 0.8) for found in lines.values())
-    draw = partial(drawing.curves, counts=counts, limits=ends, heading=what, named=named)
-    panels = [
-        Panel(_HEADS[use], partial(draw, lines=lines[use]),
-              f"{what} over {counts[0]:,} to {counts[-1]:,} labels: {'; '.join(told for told, _ in found)}.")
-        for use, found in drawn.items()
-    ]  # fmt: skip
-    every = {line.name: line for found in lines.values() for line in found}.values()
-    keys = [Key(line.name, line.look, any(len(part) > 1 for part in line.stretches(counts))) for line in every]
-    return make_chart("curves", panels, legend=() if named else keys)
+    height = max(HEIGHT, *(0.8 + room(line.name for line in panel.values()) for panel in drawn.values()))
+    panels: list[Panel] = []
+    for use, lines in drawn.items():
+        told = "; ".join(
+            f"{name} from {shown(metric, one.points[min(one.points)].value)} to "
+            f"{shown(metric, one.points[max(one.points)].value)}" for name, one in lines.items()
+        )  # fmt: skip
+        draw = partial(drawing.curves, lines=[*lines.values()], counts=counts, limits=ends, heading=what)
+        alt = f"{what} over {counts[0]:,} to {counts[-1]:,} labels: {told}."
+        panels.append(Panel(_HEADS[use], draw, alt, height))
+    return make_chart("curves", panels)
 
 
-def _mark(look: Look, found: Interval, metric: str) -> Mark:
+def _mark(look: Look, found: Interval, metric: str, advised: bool) -> Mark:
     if found.low is None or found.high is None:
-        return Mark(look, found.estimate, float("nan"), float("nan"))
+        return Mark(look, found.estimate, float("nan"), float("nan"), advised)
     least, most = METRICS[metric].bounds
-    return Mark(look, found.estimate, max(found.low, least), min(found.high, most))
+    return Mark(look, found.estimate, max(found.low, least), min(found.high, most), advised)
 
 
 def _limits(values: Sequence[float], metric: str) -> tuple[float, float]:
@@ -82,47 +76,25 @@ def _limits(values: Sequence[float], metric: str) -> tuple[float, float]:
     return (0.0 if 0 <= low < 0.25 * high else low), high
 
 
-def differences(verdict: Verdict, findings: Findings) -> Chart | None:
-    """Differences to the baseline with their intervals, a panel per use."""
-    found, look = findings.table, looks(verdict.starts)
-    if not found:
+def attribution(verdict: Verdict, found: Sequence[Attribution]) -> Chart | None:
+    """The best with pre-training less the best without, with intervals, by the number of labels."""
+    known = [one for one in found if one.gain is not None]
+    if not known:
         return None
-    ends = [v for d in found for v in (d.interval.estimate, d.interval.low, d.interval.high) if v is not None]
-    low, high = min(*ends, 0.0), max(*ends, 0.0)
-    margin = 0.05 * (high - low) or 1.0
-    limits = (low - margin, high + margin)
-    across = f"difference, {unit_of(verdict.about['metric'])} (right of the line: better)"
-    rows: dict[str, dict[str, list[Mark]]] = {use: {} for use in _HEADS}
-    for d in sorted(found, key=lambda d: (d.labels or 0, verdict.starts.index(d.start))):
-        mark = Mark(look[d.start], d.interval.estimate, _end(d.interval.low), _end(d.interval.high), bool(d.sign))
-        rows[d.use].setdefault(f"{d.labels:,}", []).append(mark)
-    rows = {use: groups for use, groups in rows.items() if groups}
-    height = max(0.95 + len(groups) * (0.16 + 0.12 * max(map(len, groups.values()))) for groups in rows.values())
-    panels: list[Panel] = []
-    for use, groups in rows.items():
-        values = [mark.value for group in groups.values() for mark in group]
-        words = f"{len(values)} differences to the labelled baseline, from {min(values):+.3g} to {max(values):+.3g}."
-        draw = partial(drawing.forest, rows=groups, limits=limits, heading=across)
-        panels.append(Panel(_HEADS[use], draw, words, height))
-    compared = {d.start for d in found}
-    keys = [Key(verdict.name(start), look[start], line=False) for start in verdict.starts if start in compared]
-    return make_chart("differences", panels, legend=keys, note=HOLLOW)
-
-
-def saved(verdict: Verdict, findings: Findings) -> Chart | None:
-    """Share of the labels that every method needs for what the baseline reaches with all of them."""
-    whole, look = max(verdict.about["labels"]), looks(verdict.starts)
-    known = [s for s in findings.savings if s.labels == whole]
-    if not any(s.needed is not None for s in known):
-        return None
-    known.sort(key=lambda s: (list(_HEADS).index(s.use), verdict.starts.index(s.start)))
-    bars: list[tuple[str, Mark]] = []
-    for s in known:
-        value, low, high = map(_end, s.shares)
-        bars.append((shortened(method_name(verdict, s.start, s.use), 36), Mark(look[s.start], value, low, high)))
-    words = "; ".join(f"{n} {f'{bar.value:.0f} %' if np.isfinite(bar.value) else 'not reached'}" for n, bar in bars)
-    draw = partial(drawing.shares, bars=bars, heading=f"labels needed, % of all {whole:,}")
-    return make_chart("saved", [Panel("To reach the baseline", draw, f"{words}.", 0.95 + 0.36 * len(bars))])
+    look = looks(verdict.starts)
+    rows = {
+        f"{one.labels:,}": Mark(
+            look[one.way.start] if one.way else LONGER, one.gain or 0.0, _end(one.low), _end(one.high),
+            not one.refused and one.p is not None and one.p < 0.05,
+        )
+        for one in known
+    }  # fmt: skip
+    metric = verdict.about["metric"]
+    words = "; ".join(f"{signed_value(metric, one.gain or 0)} with {one.labels:,} labels" for one in known)
+    heading = f"{unit_of(metric)}, right of the line: better with pre-training"
+    draw = partial(drawing.forest, rows=rows, heading=heading)
+    panel = Panel("With less without pre-training", draw, f"{words}.", 0.95 + 0.28 * len(rows))
+    return make_chart("attribution", [panel])
 
 
 def _short(name: str) -> str:
@@ -146,7 +118,8 @@ def loss_curves(verdict: Verdict) -> Chart | None:
             ends = ", ".join(f"{values[-1]:.3g}" for *_, values in known)
             words = f"{len(known)} {'run' if len(known) == 1 else 'runs'}; the loss ends at {ends}."
             draw = partial(drawing.losses, runs=known, look=look[start])
-            panels.append(Panel(f"{verdict.name(start)} pre-training", draw, words, LOW))
+            height = max(LOW, 0.8 + room(name for name, _ in runs))
+            panels.append(Panel(f"{verdict.name(start)} pre-training", draw, words, height))
     return make_chart("losses", panels) if panels else None
 
 
@@ -170,7 +143,7 @@ def confusion_chart(verdict: Verdict) -> Chart | None:
         words = f"{100 * (counts.trace() / max(counts.sum(), 1)):.1f} % on the diagonal{often if off.max() else ''}."
         draw = partial(drawing.confusion, counts=counts, names=[*map(_short, names)], look=look[one.start])
         panels.append(Panel(one.name, draw, words, WIDTH))
-    return make_chart("confusion", panels, columns=2, note=confusion_words(len(names)))
+    return make_chart("confusion", panels, columns=2)
 
 
 def confusion_words(classes: int) -> str:
@@ -179,16 +152,3 @@ def confusion_words(classes: int) -> str:
         return "Upper number: percentage of the true class; lower number: test images, over all draws."
     what = "Numbers are percentages" if classes <= drawing.NUMBERED else "Colour is the share"
     return f"{what} of the true class."
-
-
-def class_balance(verdict: Verdict) -> Chart | None:
-    """Training and test images of every class."""
-    told = verdict.told("data").get("per_class")
-    if not told:
-        return None
-    ordered = sorted(told, key=lambda name: -(told[name].get("train") or 0))
-    train, test = ([int(told[name].get(part) or 0) for name in ordered] for part in ("train", "test"))
-    words = f"{ordered[0]} has most training images ({train[0]:,}), {ordered[-1]} fewest ({train[-1]:,})."
-    draw = partial(drawing.balance, names=[*map(_short, ordered)], train=train, test=test)
-    height = float(np.clip(0.8 + 0.24 * len(ordered), 1.6, 6.0))
-    return make_chart("classes", [Panel("Images per class", draw, words, height)])

@@ -17,9 +17,9 @@ from matplotlib.axes import Axes
 from ssl_vit.configs.metrics import METRICS
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.core.text import shortened
-from ssl_vit.report.charts.canvas import HEIGHT, Chart, Key, Panel, make_chart
+from ssl_vit.report.charts.canvas import HEIGHT, Chart, Panel, make_chart
 from ssl_vit.report.charts.drawing import scaled
-from ssl_vit.report.charts.placing import End, Placing, has_room, name_ends, wrapped
+from ssl_vit.report.charts.placing import End, Placing, name_ends, room, wrapped
 from ssl_vit.report.look import Look, palette
 
 FILES = ("metrics.jsonl", "health.jsonl")
@@ -85,16 +85,15 @@ def training_chart(runs: Sequence[str | Path]) -> Chart:
     found = {key: {name: own for name, told in lines.items() if len((own := curve(told, key, "epoch"))[0])}
              for key in _PANELS}  # fmt: skip
     look = dict(zip(lines, islice(cycle(palette().values()), len(lines)), strict=False))
-    named = len(lines) > 1 and has_room(lines, HEIGHT - 0.8)
+    height = max(HEIGHT, 0.8 + room(lines))
     panels = [
-        Panel(_PANELS[key][0], partial(_draw, curves=curves, look=look, key=key, named=named), _told(key, curves))
+        Panel(_PANELS[key][0], partial(_draw, curves=curves, look=look, key=key), _told(key, curves), height)
         for key, curves in found.items() if curves
     ]  # fmt: skip
-    keys = [] if named or len(lines) == 1 else [Key(name, look[name]) for name in lines]
-    return make_chart("training", panels, legend=keys)
+    return make_chart("training", panels)
 
 
-def _draw(axis: Axes, curves: dict[str, Curve], look: dict[str, Look], key: str, named: bool) -> Placing | None:
+def _draw(axis: Axes, curves: dict[str, Curve], look: dict[str, Look], key: str) -> Placing | None:
     for name, (epochs, values) in curves.items():
         # Few points are places where somebody looked; between many nothing was left out.
         marker = look[name].marker if len(epochs) <= 40 else "none"
@@ -103,7 +102,7 @@ def _draw(axis: Axes, curves: dict[str, Curve], look: dict[str, Look], key: str,
         )
     scaled(axis, list(curves.values()), early=False, wide=key == "loss")
     axis.set(xlabel="epoch", ylabel=_PANELS[key][1])
-    if not named:
+    if len(look) == 1:
         return None
     ends = [(names, *curves[names[-1]]) for names in _alike(curves)]  # of which the last is seen
     return name_ends(axis, [End(_together(names), float(x[-1]), float(y[-1]), look[names[-1]]) for names, x, y in ends])

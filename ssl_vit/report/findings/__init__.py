@@ -1,1 +1,1 @@
-"""From numbers to what may be said: comparisons, contract, sentences, tables."""
+"""From numbers to what may be said: advice, contract, sentences, tables."""

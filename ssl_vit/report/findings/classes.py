@@ -10,10 +10,12 @@ import numpy as np
 from statsmodels.stats import proportion as _untyped_proportion  # pyright: ignore[reportMissingTypeStubs]
 
 from ssl_vit.configs.metrics import METRICS, shown
+from ssl_vit.methods.starts import BASELINE
 from ssl_vit.report.cells import NOTHING, Cell, Row, Table, count, span, table
-from ssl_vit.report.findings.comparisons import USES, baseline_curve
 from ssl_vit.report.findings.records import PER_CLASS, Score, Verdict
-from ssl_vit.report.findings.tables import method_name
+from ssl_vit.report.findings.tables import USES, method_name
+from ssl_vit.report.look import PRETRAINED, kind_of
+from ssl_vit.statistics.advice import Way
 
 _proportion = cast("Any", _untyped_proportion)
 
@@ -29,17 +31,14 @@ class Shown(NamedTuple):
 def compared(verdict: Verdict) -> list[Shown]:
     """What is looked at class by class, with all labels: the best pre-trained method by its mean, and the baseline."""
     labels, better = max(verdict.about["labels"]), METRICS[verdict.about["metric"]].sign
+    learned = [Way(start, use) for start in verdict.starts if kind_of(start) in PRETRAINED for use in USES]
     found = [
-        Shown(start, method_name(verdict, start, use), scores)
-        for start in verdict.starts if start not in ("scratch", "cnn", "pixels", "random")
-        for use in USES if (scores := verdict.of(start, use, labels))
+        [Shown(start, method_name(verdict, way), scores) for way in side
+         for start in [way.start.removesuffix("+")]
+         if (scores := verdict.of(start, way.use, labels, matched=start != way.start))]
+        for side in (learned, [Way(BASELINE, "train"), Way(f"{BASELINE}+", "train")])
     ]  # fmt: skip
-    best = sorted(found, key=lambda one: -better * mean(score.value for score in one.scores))[:1]
-    baseline = baseline_curve(verdict).get(labels)
-    if baseline is None:
-        return best
-    name = method_name(verdict, "scratch", "train", matched=baseline.matched)
-    return [*best, Shown("scratch", name, [baseline.scores[draw] for draw in sorted(baseline.scores)])]
+    return [max(side, key=lambda one: better * mean(s.value for s in one.scores)) for side in found if side]
 
 
 def class_rows(verdict: Verdict, shown_at_most: int = 12) -> Table:
@@ -56,12 +55,13 @@ def class_rows(verdict: Verdict, shown_at_most: int = 12) -> Table:
     for name in ordered:
         size = _tests_of(verdict, name) if kind == "class" else 0
         cells = [NOTHING if v is None else Cell(shown(metric, v), _wilson(v, size)) for v in found[name]]
-        rows.append([name, *cells, count((told.get(name) or {}).get("test"))])
+        images = told.get(name) or {}
+        rows.append([name, *cells, count(images.get("train")), count(images.get("test"))])
     if len(rows) > shown_at_most:
         half = shown_at_most // 2
-        rows[half:-half] = [["...", *[""] * (len(methods) + 1)]]
+        rows[half:-half] = [["...", *[""] * (len(methods) + 2)]]
     what = {"class": "recall %", "multilabel": "average precision %"}.get(kind, METRICS[metric].heading)
-    heads = ("class", *(f"{one.name}, {what}" for one in methods), "test images")
+    heads = ("class", *(f"{one.name}, {what}" for one in methods), "training images", "test images")
     groups = "groups of test images" if verdict.clusters is not None else "test images"
     note = f"With {labels:,} labels, mean over draws."
     if kind == "class":

@@ -11,7 +11,6 @@ from typing import Any
 from ssl_vit.methods import METHODS
 from ssl_vit.methods.starts import BASELINE, pretrained
 from ssl_vit.report.cells import percent, several
-from ssl_vit.report.findings.comparisons import Difference
 from ssl_vit.report.findings.records import Verdict
 from ssl_vit.runs.identity import differences
 
@@ -46,21 +45,16 @@ def check(verdict: Verdict) -> tuple[Item, ...]:
     return (*items, *_leaks(verdict), _tuning_labels(verdict))
 
 
-def counted(verdict: Verdict, primary: Sequence[Difference]) -> tuple[Item, ...]:
-    """Whether there are as many draws and pre-training seeds as there should be, in the primary comparisons."""
+def counted(verdict: Verdict) -> tuple[Item, ...]:
+    """Whether there are as many draws and pre-training seeds as there should be."""
     items: list[Item] = []
-    least = min((d.seeds for d in primary if d.start in METHODS), default=None)
-    if least is not None:
-        backbones = "these backbones" if least > 1 else "this one backbone"
-        words = " each" if least >= SEEDS else f": every sentence is conditional on {backbones}"
-        items.append(Item(f"At least {SEEDS} pre-training seeds", least >= SEEDS, f"{least}{words}"))
-    probes, made = _least_draws(verdict, ("knn", "linear")), _least_draws(verdict, ("train",))
-    if probes:
-        items.append(Item(f"At least {PROBES} draws of labels for probes", probes >= PROBES, f"{probes}"))
-    used = min((d.draws for d in primary if d.use == "train"), default=0)
-    if used:
-        words = f"{used}" if used == made else f"{used} that both sides have, of {made}"
-        items.append(Item(f"At least {TRAININGS} draws of labels for trained networks", used >= TRAININGS, words))
+    seeds = {(s.start, s.pretraining) for s in verdict.scores if s.start.partition("@")[0] in METHODS}
+    if seeds:
+        least = min(Counter(start for start, _ in seeds).values())
+        items.append(Item(f"At least {SEEDS} pre-training seeds", least >= SEEDS, f"{least}"))
+    for words, uses, enough in (("probes", ("knn", "linear"), PROBES), ("trained networks", ("train",), TRAININGS)):
+        if least := _least_draws(verdict, uses):
+            items.append(Item(f"At least {enough} draws of labels for {words}", least >= enough, f"{least}"))
     return tuple(items)
 
 

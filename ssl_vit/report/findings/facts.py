@@ -8,11 +8,10 @@ from collections import Counter
 
 from ssl_vit.configs import flat
 from ssl_vit.configs.metrics import shown
-from ssl_vit.report.cells import NOTHING, Cell, Row, Table, count, heading, seconds, table
-from ssl_vit.report.findings.comparisons import USES
+from ssl_vit.report.cells import NOTHING, Cell, Row, Table, count, heading, seconds, table, upper
 from ssl_vit.report.findings.records import Verdict
-from ssl_vit.report.findings.sentences import upper
-from ssl_vit.report.findings.tables import method_cell
+from ssl_vit.report.findings.tables import USES, method_cell, way_of
+from ssl_vit.statistics.advice import Way
 
 _OPTIONS = {
     "lr": "learning rate", "rate": "learning rate", "weight_decay": "weight decay", "decay": "weight decay",
@@ -30,7 +29,7 @@ def tuning_rows(verdict: Verdict, use: str) -> Table:
         for i, trial in enumerate(study["trials"]):
             chosen, score = i == study.get("chosen"), trial.get("score")
             rows.append([
-                method_cell(verdict, study["start"], use),
+                method_cell(verdict, Way(study["start"], use)),
                 count(study.get("labels")),
                 *(_option(trial.get(key)) for key in options),
                 Cell("diverged" if score is None else f"{score:.4g}", strong=chosen),
@@ -127,7 +126,7 @@ def commands(verdict: Verdict) -> Table:
         for start in verdict.methods for run in verdict.runs(start) if run.get("command")
     ]  # fmt: skip
     for s in sorted(verdict.scores, key=lambda s: (order.index(s.start), s.use, s.matched, s.labels, s.draw)):
-        name = method_cell(verdict, s.start, s.use, matched=s.matched)
+        name = method_cell(verdict, way_of(s))
         command = Cell(typed(s.command), code=True) if s.command else NOTHING
         rows.append([name, count(s.labels), count(s.draw), shown(metric, s.value), command])
     return table(("number", "labels", "draw", heading(metric), "command"), rows, 1)

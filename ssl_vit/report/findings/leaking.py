@@ -1,19 +1,17 @@
-"""Test images among the images to pre-train on: how much they can change, and whether a verdict stands all the same.
+"""Test images among the images to pre-train on: how much they can change, and whether a claim stands all the same.
 
 Whatever a pre-trained network answers to one test image, the leading metric changes by no more than that image weighs.
-What pre-training saw changes no answer of the labelled baseline, so the sum of the weights is the most by which this
-leak changes a difference. A verdict stands where that is little beside the interval's width and no interval of a gain
-or a loss would reach zero with it. (A copy among the training images is another leak, which both sides have.)
+What pre-training saw changes no answer of a network trained on labels alone, so the sum of the weights is the most by
+which this leak changes a difference. A claim stands where that is little beside the interval's width and the interval
+of a gain or a loss would not reach zero with it. (A copy among the training images is another leak, which both have.)
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
 
 from ssl_vit.methods import METHODS
-from ssl_vit.report.findings.comparisons import Difference
 from ssl_vit.report.findings.contract import pool_leaks
 from ssl_vit.report.findings.records import Verdict
 
@@ -40,35 +38,30 @@ def most(verdict: Verdict) -> float | None:
     return sum(100.0 / (len(counts) * counts[label]) for label in seen)
 
 
-def reason(verdict: Verdict, one: Difference, said: Sequence[Difference]) -> str:
-    """Why there is no verdict on a start because of test images in the pool; empty where there is one.
+def reason(verdict: Verdict, start: str, low: float | None, high: float | None) -> str:
+    """Why nothing is claimed of a pre-trained start because of test images in the pool; empty where it may be.
 
     Args:
         verdict: All numbers.
-        one: The start against the labelled baseline.
-        said: What else is said of it: the same at single numbers of labels, and its probes.
+        start: That of the difference.
+        low: Of the difference's interval.
+        high: Of the same.
     """
-    if one.start not in METHODS or verdict.about.get("transductive") or not pool_leaks(verdict):
+    made = start.partition("@")[0] in METHODS
+    if not made or verdict.about.get("transductive") or not pool_leaks(verdict):
         return ""
     words, bound = "test images are among the images to pre-train on", most(verdict)
-    low, high = one.interval.low, one.interval.high
-    if bound is None or low is None or high is None:
+    if bound is None or low is None or high is None or bound > LITTLE * (high - low):
         return words
-    clear = [d for d in (one, *said) if d.sign]
-    margins = [(d.interval.low or 0.0) if d.sign > 0 else -(d.interval.high or 0.0) for d in clear]
-    return "" if bound <= LITTLE * (high - low) and all(margin > bound for margin in margins) else words
+    return words if 0 < low <= bound or -bound <= high < 0 else ""
 
 
-def bound_sentence(verdict: Verdict, primary: Sequence[Difference], judged: Sequence[str]) -> str:
-    """How much a leak can change of the primary comparisons that are judged; empty where there is none of both."""
-    names = " and ".join(verdict.name(one.start) for one in primary if one.start in METHODS and one.start in judged)
+def bound_sentence(verdict: Verdict) -> str:
+    """How much leaks can change of what pre-trained networks reach; empty where nothing can be said."""
     bound = most(verdict)
     # What relatives in the pool change has no bound.
     related = any(one["kind"] == "group" and one["between"] == "test-pool" for one in verdict.leaking)
-    if not names or not bound or related or verdict.about.get("transductive"):
+    if not bound or related or verdict.about.get("transductive"):
         return ""
     points = f"{math.ceil(10 * bound - 1e-9) / 10:.1f}"
-    return (
-        f"Those among the images to pre-train on can change a difference of {names} by at most {points} points, less "
-        "than a tenth of its interval's width."
-    )
+    return f"Those among the images to pre-train on can change what is said of pre-training by at most {points} points."

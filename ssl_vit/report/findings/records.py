@@ -130,9 +130,14 @@ def read_verdict(folder: str | Path) -> Verdict:
     what = f"lacks {lacks}" if about.get("format") == 1 else f"has format {about.get('format')}, not format 1"
     if lacks or about.get("format") != 1:
         raise UserError(f"{path} {what}: another version wrote it, or it is damaged; run eval/verdict.py again")
-    scores = [_score(result, about["metric"]) for result in read_results([place])]
+    scores = read_scores(place, about["metric"])
     found = place / "leaks.json"
-    return Verdict(place, about, tuple(scores), _json(found) if found.exists() else None)
+    return Verdict(place, about, scores, _json(found) if found.exists() else None)
+
+
+def read_scores(folder: Path, metric: str) -> tuple[Score, ...]:
+    """Every number in a verdict's folder, also while more are made."""
+    return tuple(_score(result, metric) for result in read_results([folder]))
 
 
 def _json(path: Path) -> dict[str, Any]:

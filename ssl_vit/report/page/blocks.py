@@ -22,6 +22,31 @@ class Words(NamedTuple):
     """Whether it is about what stands above it."""
 
 
+class Choice(NamedTuple):
+    """What to use with a number of labels."""
+
+    labels: int
+    start: str
+    """Whose marker stands in front."""
+    name: str
+    """Of the start."""
+    use: str
+    """How its labels are used."""
+    kind: str
+    """Of ``look.KINDS``: the colour of the cell, and words in it."""
+    value: str
+    span: str
+    """What to expect, and its interval; empty for none."""
+    beside: str
+    """How many others may be as good, in words."""
+    doubt: str
+    """Why it is weak; empty where it is not."""
+
+
+class Strip(tuple[Choice, ...]):
+    """What to use with any number of labels, the fewest first."""
+
+
 class Bullets(tuple[str, ...]):
     """Sentences, each for itself."""
 
@@ -73,7 +98,7 @@ class Glossary(tuple[Word, ...]):
     """House words, each with its meaning."""
 
 
-Block = Words | Bullets | Table | Chart | Checks | Gallery | Pairs | Thumbnails | Code | Fold | Glossary
+Block = Words | Strip | Bullets | Table | Chart | Checks | Gallery | Pairs | Thumbnails | Code | Fold | Glossary
 
 
 class Section(NamedTuple):
@@ -89,15 +114,17 @@ class Page(NamedTuple):
 
     title: str
     sentence: str
-    """The verdict."""
+    """What it says, first."""
     beside: tuple[str, ...]
-    """The verdict on other starts, and what it stands on."""
+    """What it says further, and what that stands on."""
     refused: bool
-    """Whether there is no verdict on anything."""
+    """Whether something was stopped."""
     sections: Sequence[Section]
+    strip: Strip = Strip()
+    """Below the sentence."""
     notes: Sequence[Words] = ()
     numbers: Sequence[tuple[str, str]] = ()
     """Values and what they are."""
     looks: Mapping[str, Look] = MappingProxyType({})
-    question: str = "Does pre-training pay?"
+    question: str = "What should I do with these images?"
     """What it is about, whatever the images."""

@@ -7,126 +7,109 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from ssl_vit.configs.metrics import shown
-from ssl_vit.methods.starts import pretrained, starts
-from ssl_vit.report.cells import count, heading, percent, seconds, table
+from ssl_vit.configs.metrics import METRICS, shown
+from ssl_vit.methods.starts import starts
+from ssl_vit.report.cells import count, percent, seconds, span, table
 from ssl_vit.report.charts import plots
 from ssl_vit.report.findings import classes, facts, tables
-from ssl_vit.report.findings.comparisons import USES, interval_of
-from ssl_vit.report.findings.conclusions import Findings, find, limits
-from ssl_vit.report.findings.contract import broken, check, counted
+from ssl_vit.report.findings.contract import check, counted
 from ssl_vit.report.findings.leaking import bound_sentence
+from ssl_vit.report.findings.limits import limits
+from ssl_vit.report.findings.recommendation import Recommendation, recommend
 from ssl_vit.report.findings.records import Verdict
-from ssl_vit.report.look import LONGER, looks
-from ssl_vit.report.page.blocks import Block, Bullets, Checks, Code, Fold, Gallery, Page, Picture, Section, Words
+from ssl_vit.report.findings.saved import savings, savings_rows
+from ssl_vit.report.look import LONGER, kind_of, looks
+from ssl_vit.report.page.blocks import (
+    Block,
+    Bullets,
+    Checks,
+    Choice,
+    Code,
+    Fold,
+    Gallery,
+    Page,
+    Picture,
+    Section,
+    Strip,
+    Words,
+)
 from ssl_vit.report.page.guard import leak_blocks
+from ssl_vit.statistics.advice import Advice
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _BANDS = (
     "Lines are means over draws of labels; bands are 95 % intervals over pre-training seeds, draws and test images. "
-    "From scratch, which is what pre-training is compared with, stands in every panel."
+    "From scratch stands in every panel. Rings: what is advised."
 )
-_MARKS = (
-    "Differences are turned so that positive is better. Filled marks are significant after Holm's adjustment, hollow "
-    "ones are not."
+_COMPARED = (
+    "The best with pre-training less the best without, where the baseline had as many FLOPs as pre-training and "
+    "fine-tuning together. Filled marks: p below 0.05 after Holm's adjustment over this table."
 )
 
 
-def build(verdict: Verdict) -> Page:
-    """All of a report."""
-    items = check(verdict)
-    findings = find(verdict, broken(items), {start: broken(items, start) for start in pretrained()})
-    items = (*items, *counted(verdict, findings.primary))
+def build(verdict: Verdict, found: Recommendation | None = None) -> Page:
+    """All of a report.
+
+    Args:
+        verdict: All numbers.
+        found: What they advise; None to find it out.
+    """
+    found = found or recommend(verdict)
     commands = facts.commands(verdict)
     sections: list[tuple[str, str, Iterable[Block | None]]] = [
-        ("curves", "Label efficiency", _curves(verdict, findings)),
-        ("differences", "Differences to the baseline", _differences(verdict, findings)),
-        ("saved", "Labels saved",
-         [plots.saved(verdict, findings), tables.savings_rows(verdict, findings.savings)]),
-        ("numbers", "All methods beside each other", [tables.all_numbers(verdict), *_left_out(verdict)]),
-        ("contract", "Fair-baseline contract", [Checks(items)]),
+        ("curves", "Over the number of labels", _curves(verdict, found)),
+        ("attribution", "Is it pre-training?", _attribution(verdict, found)),
+        ("cost", "Cost", [tables.cost_rows(verdict)]),
         ("leaks", "Leak guard", leak_blocks(verdict.leaks)),
-        ("cost", "Cost", [tables.cost_rows(verdict, findings.primary)]),
-        ("classes", "Best and worst classes", [classes.class_rows(verdict)]),
-        ("confusion", "What is taken for what", _confusion(verdict)),
         ("pictures", "Pictures", _pictures(verdict)),
-        ("losses", "Pre-training losses", [plots.loss_curves(verdict)]),
-        ("tuning", "Tuning", _tuning(verdict)),
-        ("data", "Data", [facts.data_rows(verdict), plots.class_balance(verdict)]),
-        ("plan", "Plan and budget", _plan(verdict)),
-        ("provenance", "Provenance", _provenance(verdict)),
-        ("reproduce", "Reproduce a number",
-         [Fold(f"{len(commands.rows):,} commands", [commands])] if commands else []),
+        ("classes", "Class by class", [classes.class_rows(verdict), *_confusion(verdict)]),
+        ("data", "Data", [facts.data_rows(verdict)]),
+        ("training", "Training", [*_plan(verdict), *_tuning(verdict), plots.loss_curves(verdict)]),
+        ("contract", "Fair-baseline contract", [Checks((*check(verdict), *counted(verdict)))]),
+        ("provenance", "Provenance",
+         [*_provenance(verdict), Fold(f"{len(commands.rows):,} commands", [commands]) if commands else None]),
     ]  # fmt: skip
     made = [Section(key, title, [block for block in blocks if block]) for key, title, blocks in sections]
-    first, *others = re.split(r"(?<=\.) (?=[A-Z])", findings.headline)
+    leaks = [str(one["sentence"]) for one in verdict.leaking]
+    words = [*leaks, "Scores on these images mean less.", bound_sentence(verdict)]
     return Page(
         title=str(verdict.about.get("title") or "runs"),
-        sentence=first,
-        beside=(*others, *limits(verdict, [one.start for one in findings.primary])),
-        refused=not findings.judged,
+        sentence=" ".join(found.sentences),
+        beside=(*((found.pays,) if found.pays else found.refused), *limits(verdict)),
+        refused=False,
         sections=[section for section in made if section.blocks],
-        notes=_notes(verdict, findings),
-        numbers=_strip(verdict, findings),
-        looks=looks(verdict.starts) | {"longer": LONGER},
+        strip=Strip(_choice(verdict, one) for one in found.advice),
+        notes=[Words(" ".join(words), warning=True)] if leaks else [],
+        looks=looks(verdict.starts) | {"longer": LONGER, "scratch+": LONGER},
     )
 
 
-def _notes(verdict: Verdict, findings: Findings) -> list[Words]:
-    """What must be known to read the sentence; refusals and declarations stand in the sentence itself."""
-    leaks = [str(one["sentence"]) for one in verdict.leaking]
-    bound = bound_sentence(verdict, findings.primary, findings.judged)
-    words = [*leaks, "Scores on these images mean less.", *([bound] if bound else [])]
-    return [Words(" ".join(words), warning=True)] if leaks else []
+def _choice(verdict: Verdict, one: Advice) -> Choice:
+    """What to use with a number of labels, in few words."""
+    metric, others = verdict.about["metric"], len(one.among) - 1
+    (name, use), kind = tables.name_and_use(verdict, one.advised), kind_of(one.advised.start)
+    as_good = f"{others} other{'s' * (others > 1)} may be as good" if others > 0 else "nothing else is as good"
+    unit = " %" if METRICS[metric].percent else ""
+    return Choice(
+        one.labels, one.advised.start, name, use or "trained on the labels", kind, shown(metric, one.expected) + unit,
+        span(metric, one.low, one.high), as_good, one.reason or ("" if one.settled else "more draws may change this"),
+    )  # fmt: skip
 
 
-def _strip(verdict: Verdict, findings: Findings) -> list[tuple[str, str]]:
-    metric, labels = verdict.about["metric"], max(verdict.about["labels"])
-    data = verdict.told("data")
-    told = {"pool": "images to pre-train on", "test": "test images"}
-    found = [(count(data[key]), words) for key, words in told.items() if data.get(key) is not None]
-    found += _averages(verdict, findings)
-    if not findings.primary:
-        for one in reversed(classes.compared(verdict)):
-            value = interval_of(one.scores, verdict.clusters).estimate
-            found.append((shown(metric, value), f"{heading(metric)}, {one.name}, {labels:,} labels"))
-    taken = verdict.told("plan").get("taken")
-    return found if taken is None else [*found, (seconds(taken), "for all of it")]
-
-
-def _averages(verdict: Verdict, findings: Findings) -> list[tuple[str, str]]:
-    """What the differences of the sentences at the top are between, over the same labels: the baseline first."""
-    metric, found = verdict.about["metric"], dict[str, str]()
-    for one in findings.primary:
-        counts = one.over
-        first = f"on average over {min(counts):,} {'and' if len(counts) == 2 else 'to'} " if len(counts) > 1 else ""
-        words, other = (
-            f"{heading(metric)}, {tables.method_name(verdict, start, use)}, {first}{max(counts):,} labels"
-            for start, use in ((one.start, one.use), (one.against_start, one.against_use))
-        )
-        level = shown(metric, one.against_value)
-        if found.setdefault(other, level) == level:  # else it is over other draws
-            found[words] = shown(metric, one.value)
-    return [(value, words) for words, value in found.items()]
-
-
-def _curves(verdict: Verdict, findings: Findings) -> list[Block]:
-    chart = plots.curves(verdict)
-    return [chart, Words(_BANDS, note=True), Bullets(findings.more)] if chart else []
-
-
-def _differences(verdict: Verdict, findings: Findings) -> list[Block]:
-    chart = plots.differences(verdict, findings)
-    if chart is None:
-        return [Words("No method and the labelled baseline have draws of labels in common.")]
+def _curves(verdict: Verdict, found: Recommendation) -> list[Block | None]:
     return [
-        tables.difference_rows(verdict, findings.primary, "What the verdict stands on"),
-        tables.difference_rows(verdict, findings.observed, "Observed only: the other numbers of labels"),
-        chart,
-        Words(_MARKS, note=True),
-        tables.differences_by_labels(verdict, findings.table, "At every number of labels"),
-        tables.difference_rows(verdict, findings.secondary, "Probes against untrained features, and the CNN"),
+        plots.curves(verdict, found.advice),
+        Words(_BANDS, note=True),
+        tables.all_numbers(verdict, found.advice),
+        *map(Words, found.failed),
+        *_left_out(verdict),
     ]
+
+
+def _attribution(verdict: Verdict, found: Recommendation) -> list[Block | None]:
+    chart = plots.attribution(verdict, found.attributions)
+    rows, saved = tables.attribution_rows(verdict, found.attributions), savings_rows(verdict, savings(verdict))
+    return [chart, Words(_COMPARED, note=True) if chart else None, rows, *map(Words, found.refused), saved]
 
 
 def _left_out(verdict: Verdict) -> list[Words]:
@@ -172,7 +155,7 @@ def _tuning(verdict: Verdict) -> list[Block]:
     if not told:
         return []
     space = Words(f"{told.get('trials', 'Some')} trials for every method: {told.get('space', 'options not recorded')}.")
-    trials = [found for use in USES if (found := facts.tuning_rows(verdict, use))]
+    trials = [found for use in tables.USES if (found := facts.tuning_rows(verdict, use))]
     return [space, *([Fold("Every trial", trials)] if trials else [])]
 
 

@@ -11,8 +11,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from ssl_vit.core.glossary import PATTERNS, Word, words_in
+from ssl_vit.core.text import aligned
 from ssl_vit.report.cells import NOTHING
-from ssl_vit.report.look import palette
+from ssl_vit.report.look import KINDS, palette
 from ssl_vit.report.page.blocks import Glossary, Page, Section
 
 _TAG = re.compile(r"<[^>]*>")
@@ -22,14 +23,14 @@ _UNREAD = re.compile(
     re.DOTALL,
 )
 """Parts of a page in which no word is explained."""
-_INTERVAL = re.compile(r"(\([^()]*95 % interval[^()]*\))")
+_INTERVAL = re.compile(r"(\([^()]*(?:95 % interval|\d to \d)[^()]*\))")
 
 
 def html(report: Page) -> str:
     """The text of the page; a house word leads to its meaning where it first stands."""
     template = _environment().get_template("report.html.j2")
-    words = words_in(_TAG.sub(" ", _UNREAD.sub("", template.render(page=report, palette=palette()))))
-    return _linked(template.render(page=_explained(report, words), palette=palette()), words)
+    words = words_in(_TAG.sub(" ", _UNREAD.sub("", template.render(page=report))))
+    return _linked(template.render(page=_explained(report, words)), words)
 
 
 def markdown(report: Page) -> str:
@@ -37,6 +38,14 @@ def markdown(report: Page) -> str:
     template = _environment().get_template("report.md.j2")
     report = _explained(report, words_in(template.render(page=report)))
     return template.render(page=report).strip() + "\n"
+
+
+def terminal(report: Page) -> str:
+    """The first of it for a screen: what to use, for every number of labels, and what stands beside it."""
+    rows = [(f"{one.labels:,}", ", ".join(filter(None, (one.name, one.use))), one.value, one.span or NOTHING,
+             "; ".join(filter(None, (one.beside, one.doubt)))) for one in report.strip]  # fmt: skip
+    strip = [aligned([("labels", "use", "expect", "95 % interval", ""), *rows])] if rows else []
+    return "\n".join([report.sentence, *strip, *report.beside])
 
 
 def _explained(report: Page, words: Sequence[Word]) -> Page:
@@ -70,6 +79,7 @@ def _environment() -> Environment:
         "typeset": typeset, "data_uri": _data_uri, "svg": Markup, "breakable": _breakable, "plain": plain,
         "quoted": _quoted, "kind": lambda block: type(block).__name__,
     }  # fmt: skip
+    made.globals |= {"palette": palette(), "kinds": KINDS}
     return made
 
 

@@ -1,0 +1,249 @@
+"""The two claims of a verdict in plain sentences: what to use with how many labels, and whether it is pre-training.
+
+A recommendation is always given, however weak. An attribution is refused, at single numbers of labels, where the
+baseline was not tuned or not trained at the FLOPs of pre-training, and of starts with which the contract was not kept.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+
+from ssl_vit.configs.metrics import METRICS, shown
+from ssl_vit.methods.starts import BASELINE
+from ssl_vit.report.cells import enumerated, span
+from ssl_vit.report.findings import leaking
+from ssl_vit.report.findings.contract import broken, check, tuned_counts
+from ssl_vit.report.findings.records import Score, Verdict
+from ssl_vit.report.findings.tables import method_name, way_of
+from ssl_vit.report.look import PRETRAINED, kind_of
+from ssl_vit.runs.identity import differences
+from ssl_vit.statistics.advice import ALPHA, INDIFFERENT, Advice, Attribution, Tried, Way, advise, attribute
+from ssl_vit.statistics.families import holm
+
+_SHARE = 0.01
+"""What counts as a point where a metric is no percentage: a share of the best value."""
+
+
+class Recommendation(NamedTuple):
+    """Both claims, as numbers and in words."""
+
+    advice: tuple[Advice, ...]
+    """By number of labels, ascending."""
+    attributions: tuple[Attribution, ...]
+    """The same numbers of labels."""
+    sentences: tuple[str, ...]
+    """The first line of report and terminal: "With 10 labels: MAE, linear probe (65 %, 61 to 70)." and so on."""
+    pays: str
+    """The sentence after them: "Pre-training pays only below about 20 labels."; empty where nothing is known."""
+    refused: tuple[str, ...] = ()
+    """Why it is not said whether pre-training pays, a sentence for every reason."""
+    failed: tuple[str, ...] = ()
+    """Trainings that failed."""
+
+
+class Asked(NamedTuple):
+    """What ``advise`` and ``attribute`` take of a verdict."""
+
+    table: dict[int, list[Tried]]
+    """By number of labels, ascending."""
+    groups: Int[np.ndarray, " U"] | None
+    guess: float | None
+    indifferent: float
+    most: int
+    """Draws of a plan that looked after each of them; 0 where none did."""
+    span: float
+    """How much a single test image can differ; 0 where nobody knows."""
+
+
+def recommend(verdict: Verdict) -> Recommendation:
+    """What the numbers of a verdict advise, and what of it is due to pre-training."""
+    asked, sign = asked_of(verdict), METRICS[verdict.about["metric"]].sign
+    advice = [
+        advise(labels, tried, asked.groups, guess=asked.guess, alpha=ALPHA / len(asked.table), most=asked.most,
+               indifferent=asked.indifferent, span=asked.span)
+        for labels, tried in asked.table.items()
+    ]  # fmt: skip
+    advice = [one if sign > 0 else _mirrored(one) for one in advice]
+    attributions = _attributions(verdict, asked)
+    return Recommendation(
+        tuple(advice), tuple(attributions), _sentences(verdict, advice), _pays(attributions), _refused(attributions),
+        _failed(verdict, advice),
+    )  # fmt: skip
+
+
+def asked_of(verdict: Verdict) -> Asked:
+    """Every way at every number of labels as arrays; also of a verdict that is still being made."""
+    metric = METRICS[verdict.about["metric"]]
+    found: dict[int, dict[Way, list[Score]]] = {}
+    for score in sorted(verdict.scores, key=lambda s: (s.labels, s.draw)):
+        found.setdefault(score.labels, {}).setdefault(way_of(score), []).append(score)
+    sizes = {None if s.units is None else len(s.units) for s in verdict.scores}
+    by_image = len(sizes) == 1 and None not in sizes
+    table = {
+        labels: [_tried(verdict, way, scores, metric.sign, by_image) for way, scores in ways.items()]
+        for labels, ways in found.items()
+    }
+    groups = verdict.clusters if by_image else None
+    groups = groups if groups is not None and {len(groups)} == sizes else None
+    top = max((abs(score.value) for score in verdict.scores), default=1.0)
+    indifferent = INDIFFERENT if metric.percent else _SHARE * top
+    looks = int(verdict.told("plan").get("looks") or 0)
+    span = float(np.ptp(metric.bounds)) if by_image and metric.per_image and np.isfinite(metric.bounds).all() else 0.0
+    return Asked(table, groups, guess_of(verdict), indifferent, looks, span)
+
+
+def guess_of(verdict: Verdict) -> float | None:
+    """What guessing gives, in the leading metric; None where nobody knows."""
+    labels = verdict.told("test").get("labels")
+    if verdict.about.get("kind") != "class" or not labels:
+        return None
+    counts = Counter(labels)
+    levels = {"top1": 100.0 * max(counts.values()) / len(labels), "balanced": 100.0 / len(counts), "auroc": 50.0}
+    return levels.get(verdict.about["metric"])
+
+
+def _tried(verdict: Verdict, way: Way, scores: Sequence[Score], sign: float, by_image: bool) -> Tried:
+    units = sign * np.array([s.units if by_image else [s.value] for s in scores], dtype=np.float64)
+    made = [s.pretraining for s in scores if s.pretraining is not None and kind_of(s.start) != "public"]
+    seeds = np.array(made, dtype=np.int64) if len(made) == len(scores) else None
+    costs = [float(run.get("flops") or run.get("seconds") or 0.0) for run in verdict.runs(scores[0].start)]
+    if scores[0].matched:
+        costs = [float(s.cost.get("flops") or 0.0) for s in scores]
+    draws = np.array([s.draw for s in scores], dtype=np.int64)
+    return Tried(way, units, draws, seeds, float(np.mean(costs)) if costs else 0.0)
+
+
+def _mirrored(one: Advice) -> Advice:
+    """Of a metric of which less is better, as it is shown."""
+    low, high = (None if end is None else -end for end in (one.high, one.low))
+    return one._replace(expected=-one.expected, low=low, high=high)
+
+
+def _attributions(verdict: Verdict, asked: Asked) -> list[Attribution]:
+    items = check(verdict)
+    general = broken(items)
+    starts = [start for start in verdict.starts if kind_of(start) in PRETRAINED]
+    why = {start: [*broken(items, start), *_other_rules(verdict, start)] for start in starts}
+    fair = [start for start in starts if not why[start]]
+    longer, tuned = verdict.by_labels(BASELINE, "train", matched=True), tuned_counts(verdict)
+    found: list[Attribution] = []
+    for labels, tried in asked.table.items():
+        trained = [one for one in tried if one.way.start in fair]
+        others = [one for one in tried if kind_of(one.way.start.removesuffix("+")) not in PRETRAINED]
+        refused = list(general)
+        if not refused and not trained:
+            refused = [reason for reasons in why.values() for reason in reasons] or ["nothing was pre-trained"]
+        elif not refused and not others:
+            refused = ["there is nothing without pre-training"]
+        elif not refused and labels not in tuned:
+            refused = ["the baseline was not tuned"]
+        elif not refused and labels not in longer:
+            refused = ["the baseline was not trained at the FLOPs of pre-training and fine-tuning"]
+        if refused:
+            found.append(Attribution(labels, None, refused="; ".join(dict.fromkeys(refused))))
+            continue
+        one = attribute(labels, trained, others, asked.groups, guess=asked.guess)
+        if not one.refused and one.way is not None:
+            leak = leaking.reason(verdict, one.way.start, one.low, one.high)
+            one = one._replace(gain=None, low=None, high=None, p=None, refused=leak) if leak else one
+        found.append(one)
+    return [one._replace(p=p) for one, p in zip(found, holm([one.p for one in found]), strict=True)]
+
+
+def _other_rules(verdict: Verdict, start: str) -> list[str]:
+    """That a start was trained by other rules than the baseline, in words."""
+    first = next((score.result for score in verdict.trained(BASELINE)), None)
+    for score in verdict.trained(start) if first is not None else ():
+        if score.result.protocol_hash != first.protocol_hash:
+            fields = differences(first.protocol, score.result.protocol)
+            return [
+                f"the protocols of {verdict.name(start)} fine-tuning and of the labelled baseline differ ({fields})"
+            ]
+    return []
+
+
+def _sentences(verdict: Verdict, advice: Sequence[Advice]) -> tuple[str, ...]:
+    """A sentence for every stretch of numbers of labels with the same advice."""
+    stretches = [list(some) for _, some in groupby(advice, key=lambda one: one.advised)]
+    last = advice[-1].labels if advice else 0
+    return tuple(
+        f"{_with(stretch, last, single=len(stretches) == 1)}: {_way(verdict, stretch[0].advised)} "
+        f"({_expected(verdict, stretch)})."
+        for stretch in stretches
+    )
+
+
+def _with(stretch: Sequence[Advice], last: int, *, single: bool) -> str:
+    least, most = stretch[0].labels, stretch[-1].labels
+    if least == most:
+        return f"With {least:,} label{'s' * (least > 1)}"
+    return f"With {least:,} or more labels" if most == last and not single else f"With {least:,} to {most:,} labels"
+
+
+def _expected(verdict: Verdict, stretch: Sequence[Advice]) -> str:
+    """What to expect at both ends of a stretch."""
+    metric = METRICS[verdict.about["metric"]]
+    unit, ends = " %" if metric.percent else "", [stretch[0], *stretch[-1:][: len(stretch) - 1]]
+
+    def words(one: Advice) -> str:
+        own = span(metric.name, one.low, one.high) or "without an interval"
+        return f"{shown(metric.name, one.expected)}{unit}{f' with {one.labels:,}' if len(ends) > 1 else ''}, {own}"
+
+    said = "; ".join(map(words, ends))
+    return said if metric.name == "top1" else f"{metric.words} {said}"
+
+
+def _way(verdict: Verdict, way: Way) -> str:
+    name = method_name(verdict, way)
+    return "training from scratch" if name == "from scratch" else name
+
+
+def _pays(found: Sequence[Attribution]) -> str:
+    """Where pre-training pays, of the numbers of labels at which that may be said."""
+    judged = [one for one in found if not one.refused and one.gain is not None and one.p is not None]
+    if not judged:
+        return ""
+    pays = [one.labels for one in judged if (one.p or 0) < 0.05 and (one.gain or 0) > 0]
+    harms = [one.labels for one in judged if (one.p or 0) < 0.05 and (one.gain or 0) < 0]
+    rest = [one.labels for one in judged if one.labels not in pays]
+    where = "" if len(judged) == len(found) else " of those at which this may be said"
+    if not pays:
+        loss = f"; with {_numbers(harms)} it costs accuracy" if harms else ""
+        return f"No gain from pre-training was found with any number of labels{where}{loss}."
+    if not rest:
+        return f"Pre-training pays with every number of labels{where}."
+    if max(pays) < min(rest):
+        sure = all((one.gain or 0) <= INDIFFERENT for one in judged if one.labels == min(rest))
+        words = "Pre-training pays only" if sure else "Pre-training pays clearly only"
+        return f"{words} below about {min(rest):,} labels."
+    return f"Pre-training pays with {_numbers(pays)} labels, and not clearly with {_numbers(rest)}."
+
+
+def _numbers(counts: Sequence[int]) -> str:
+    return enumerated([f"{count:,}" for count in counts])
+
+
+def _failed(verdict: Verdict, advice: Sequence[Advice]) -> tuple[str, ...]:
+    return tuple(
+        f"With {one.labels:,} labels {failed} of {made} trainings of {_way(verdict, way)} failed: they learned next to "
+        "nothing, and are in no mean."
+        for one in advice for way, failed, made in one.failed
+    )  # fmt: skip
+
+
+def _refused(found: Sequence[Attribution]) -> tuple[str, ...]:
+    refused: dict[str, list[int]] = {}
+    for one in found:
+        if one.refused:
+            refused.setdefault(one.refused, []).append(one.labels)
+    return tuple(
+        f"Whether pre-training pays{'' if len(counts) == len(found) else f' with {_numbers(counts)} labels'} is not "
+        f"said: {reason.rstrip('.')}."
+        for reason, counts in refused.items()
+    )

@@ -1,0 +1,146 @@
+"""What a verdict's folder advises, and what of it is pre-training, as numbers and in sentences."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ssl_vit.report.findings.recommendation import Recommendation, asked_of, recommend
+from ssl_vit.report.findings.records import Verdict, read_verdict
+from ssl_vit.statistics.advice import Way
+
+from made_verdict import DIGITS, SMALL, Curves, make_verdict, no_leaks
+
+TWO = (10, 100)
+PROBED: Curves = {
+    ("scratch", "train"): (30.0, 92.0), ("mae", "train"): (40.0, 82.0), ("mae", "linear"): (80.0, 84.0),
+    ("pixels", "knn"): (50.0, 60.0),
+}  # fmt: skip
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Callable[..., Verdict]:
+    def make(curves: Curves = PROBED, **options: Any) -> Verdict:
+        for name in ("results", "pictures"):
+            (tmp_path / name).mkdir(exist_ok=True)
+        given = {"labels": TWO, "images": 300, "leaks": no_leaks()}
+        return read_verdict(make_verdict(tmp_path, curves, **(given | options)) and tmp_path)
+
+    return make
+
+
+@pytest.fixture
+def found(read: Callable[..., Verdict]) -> Callable[..., Recommendation]:
+    return lambda *args, **options: recommend(read(*args, **options))
+
+
+def changed(verdict: Verdict, **about: Any) -> Verdict:
+    return replace(verdict, about=verdict.about | about)
+
+
+def test_every_number_of_labels_has_its_advice_in_a_sentence(found: Callable[..., Recommendation]) -> None:
+    said = found()
+    assert [one.advised for one in said.advice] == [Way("mae", "linear"), Way("scratch", "train")]
+    assert [one.labels for one in said.advice] == [10, 100]
+    first, second = said.sentences
+    assert first.startswith("With 10 labels: MAE, linear probe (") and " to " in first and first.endswith(").")
+    assert second.startswith("With 100 labels: training from scratch (")
+    assert said.pays == "Pre-training pays only below about 100 labels."
+
+
+def test_numbers_of_labels_with_one_advice_share_a_sentence(found: Callable[..., Recommendation]) -> None:
+    labels = (10, 20, 50, 100)
+    said = found({("scratch", "train"): (30, 40, 50, 96), ("mae", "linear"): (80, 82, 84, 86)}, labels=labels)
+    assert [one.advised.start for one in said.advice] == ["mae", "mae", "mae", "scratch"]
+    assert said.sentences[0].startswith("With 10 to 50 labels: MAE, linear probe (")
+    assert " with 10, " in said.sentences[0] and " with 50, " in said.sentences[0]
+    whole = found({("scratch", "train"): (30, 40, 50, 60), ("mae", "linear"): (80, 82, 84, 86)}, labels=labels)
+    assert whole.sentences[0].startswith("With 10 to 100 labels: MAE") and len(whole.sentences) == 1
+    assert whole.pays == "Pre-training pays with every number of labels."
+
+
+def test_what_was_not_tuned_or_matched_is_not_attributed_but_still_recommended(read: Callable[..., Verdict]) -> None:
+    whole = read()
+    one = replace(whole, scores=tuple(s for s in whole.scores if not (s.matched and s.labels == 10)))
+    said = recommend(one)
+    assert [a.refused for a in said.attributions] == [
+        "the baseline was not trained at the FLOPs of pre-training and fine-tuning", ""
+    ]  # fmt: skip
+    assert said.attributions[0].gain is None and said.attributions[1].gain is not None
+    assert said.advice[0].advised == Way("mae", "linear")
+    studies = [{**study, "labels": 100} for study in whole.told("tuning")["studies"]]
+    untuned = recommend(changed(whole, tuning=whole.told("tuning") | {"studies": studies}))
+    assert [bool(a.refused) for a in untuned.attributions] == [True, False]
+    assert untuned.attributions[0].refused == "the baseline was not tuned"
+    assert any("with 10 labels is not said: the baseline was not tuned." in line for line in untuned.refused)
+
+
+def test_a_broken_contract_refuses_attribution_only(found: Callable[..., Recommendation]) -> None:
+    said = found(longer=None)
+    assert all("FLOPs" in one.refused for one in said.attributions) and said.pays == ""
+    assert len(said.sentences) == 2
+    other = found(protocols={"mae": "another"})
+    assert all("protocols of MAE" in one.refused for one in other.attributions)
+
+
+def test_a_leak_refuses_attribution_where_it_could_change_it(found: Callable[..., Recommendation]) -> None:
+    leak = {"between": "test-pool", "kind": "exact", "leak": True, "test": list(range(60)), "sentence": "60 leak."}
+    said = found(leaks=no_leaks() | {"findings": [leak]})
+    assert all("test images are among" in one.refused and one.gain is None for one in said.attributions)
+
+
+def test_too_few_draws_say_so_and_advise_all_the_same(found: Callable[..., Recommendation]) -> None:
+    said = found(draws=(2, 2))
+    assert all(one.reason == "too few to tell: 2 draws and 2 pre-training seeds" for one in said.advice[:1])
+    assert said.sentences[0].startswith("With 10 labels: MAE, linear probe (")
+    assert said.pays == "" and all(one.refused for one in said.attributions)
+
+
+def test_failed_trainings_are_named(read: Callable[..., Verdict]) -> None:
+    whole = read()
+    scores = tuple(
+        replace(s, value=9.0, units=(s.units if s.units is None else s.units * 0))
+        if (s.start, s.use, s.labels, s.draw) == ("mae", "train", 100, 1)
+        else s
+        for s in whole.scores
+    )
+    said = recommend(replace(whole, scores=scores))
+    assert said.advice[1].failed == ((Way("mae", "train"), 1, 5),)
+    assert any(line.startswith("With 100 labels 1 of 5 trainings of MAE, fine-tuned failed") for line in said.failed)
+
+
+def test_a_smaller_error_is_better_and_shown_as_an_error(found: Callable[..., Recommendation]) -> None:
+    said = found(kind="regression", metric="mean_absolute_error")
+    assert all(one.expected > 0 and (one.low or 0) <= one.expected for one in said.advice)
+    assert said.advice[0].advised == Way("scratch", "train"), "the smallest number is the best"
+    assert all(one.low is None or one.high is None or one.low <= one.high for one in said.advice)
+
+
+def test_values_alone_are_advice_too(found: Callable[..., Recommendation]) -> None:
+    said = found(units=False)
+    assert len(said.sentences) == 2 and said.advice[0].low is not None
+
+
+def test_the_digits_of_the_examples_are_read_as_they_should_be(found: Callable[..., Recommendation]) -> None:
+    said = found(DIGITS, labels=(10, 20, 50, 100, 1438), images=359)
+    assert [one.advised.start for one in said.advice] == ["mae", "mae", "pixels", "pixels", "pixels"]
+    assert said.attributions[0].gain is not None and said.attributions[0].gain > 5
+    assert "below about 20 labels" in said.pays
+
+
+def test_groups_and_costs_reach_the_statistics(read: Callable[..., Verdict]) -> None:
+    asked = asked_of(read(SMALL, grouped=True, images=200))
+    assert asked.groups is not None and len(asked.groups) == 200 and asked.guess == pytest.approx(10, abs=1)
+    ways = {one.way: one for one in asked.table[10]}
+    assert ways[Way("mae", "train")].cost > 0 == ways[Way("scratch", "train")].cost
+    assert ways[Way("scratch", "train")].seeds is None and ways[Way("mae", "train")].seeds is not None
+
+
+def test_a_recommendation_says_the_same_of_a_folder_that_was_written_again(read: Callable[..., Verdict]) -> None:
+    first = read()
+    assert recommend(first) == recommend(read_verdict(first.folder))
+    assert json.loads((first.folder / "verdict.json").read_text())["labels"] == list(TWO)
