@@ -167,6 +167,7 @@ def test_a_report_without_what_is_optional(tmp_path: Path, options: dict[str, An
     assert ("Rows are true classes" in words) == (options.get("kind", "class") == "class")
     assert ("transductive" in words) == bool(options.get("transductive"))
     assert page.count('<li style="--ground') == len(options.get("labels", (10, 100)))  # always a recommendation
+    assert ("nothing else was tried" in words) == (("mae", "knn") in options.get("curves", {}))
 
 
 def test_bare_numbers_make_a_report(tmp_path: Path) -> None:
