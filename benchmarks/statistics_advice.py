@@ -272,7 +272,7 @@ def digits_draws(draws: int) -> dict[int, list[Any]]:
             )
             for start, (own, judged) in features.items():
                 spread = own.std(0) + 1e-6
-                for use, model in (("knn", KNeighborsClassifier(1)), ("linear", LogisticRegression(max_iter=200))):
+                for use, model in (("knn", KNeighborsClassifier(1)), ("linear", LogisticRegression(max_iter=3000))):
                     said = model.fit(own[some] / spread, y_rest[some]).predict(judged / spread)
                     hits.setdefault((labels, Way(start, use)), []).append(said == y_test)
             for start, model in (
