@@ -15,12 +15,14 @@ from ssl_vit.core.files import write_atomically
 from ssl_vit.exports.timm_folder import load_backbone
 from ssl_vit.methods import METHODS
 from ssl_vit.methods.starts import starts, titles
+from ssl_vit.report.findings.records import FORMAT, places
 from ssl_vit.runs.identity import digest
 from ssl_vit.runs.provenance import command, commit, hardware, versions
 from ssl_vit.verdict.opening import Opened, facts
 from ssl_vit.verdict.plan import Plan
 from ssl_vit.verdict.study import Study
 from ssl_vit.verdict.tuning import SPACE
+from ssl_vit.verdict.work import key_of
 
 
 class Made(NamedTuple):
@@ -47,8 +49,12 @@ def write_about(opened: Opened, made: Made, note: str, seconds: float, sessions:
     kept = judged_positions(study.folder / "results", len(test))
     by_image = METRICS[study.metric].per_image  # units of other metrics are blocks of images
     groups = None if test.groups is None or not by_image else test.groups[kept].tolist()
+    longer = (
+        min(v.matched_draws, made.draws) if any(c["flops"] for own in made.pretraining.values() for c in own) else 0
+    )
+    draws = {"probes": v.probe_draws, "train": made.draws, "matched": {str(n): longer for n in study.matched if longer}}
     about: dict[str, Any] = {
-        "format": 1, "title": opened.data.test.name, "kind": study.kind, "metric": study.metric,
+        "format": FORMAT, "title": opened.data.test.name, "kind": study.kind, "metric": study.metric,
         "classes": list(test.classes), "labels": list(study.labels),
         "data": facts(opened, note) | {"unreadable": len(test) - len(kept)},
         "test": {"positions": None if len(kept) == len(test) else kept.tolist(),
@@ -56,7 +62,7 @@ def write_about(opened: Opened, made: Made, note: str, seconds: float, sessions:
                  "names": [test.where(int(i)) for i in kept] if study.kind == "class" else []},
         "transductive": study.recipe.data.transductive,
         "methods": {start: _method(study, start, made) for start in study.starts},
-        "left_out": made.left_out, "draws": {"probes": v.probe_draws, "train": made.draws},
+        "left_out": made.left_out, "draws": draws, "failed": _failed(study, draws),
         "tuning": {"trials": v.trials, "space": SPACE, "studies": made.studies},
         "plan": {
             "budget": opened.budget, "expected": plan.seconds, "taken": seconds, "jobs": max(1, jobs),
@@ -74,7 +80,9 @@ def write_about(opened: Opened, made: Made, note: str, seconds: float, sessions:
 
 def _method(study: Study, start: str, made: Made) -> dict[str, Any]:
     runs, pixels = study.runs(start), start == "pixels"
-    unknown: dict[str, Any] = dict.fromkeys(("images", "flops", "seconds", "peak_memory", "device", "devices"))
+    unknown: dict[str, Any] = dict.fromkeys(
+        ("steps", "planned", "images", "flops", "seconds", "peak_memory", "device", "devices")
+    )
     costs = [unknown] if start == "public" else made.pretraining.get(start, [])
     backbone = (study.folder / "runs" / "cnn-trained" if start == "cnn" else runs[0]) / "backbone"
     known = (backbone / "config.json").exists()  # no CNN where its training with all labels diverged
@@ -91,11 +99,26 @@ def _method(study: Study, start: str, made: Made) -> dict[str, Any]:
         "architecture_hash": digest([config["architecture"], args]) if known and not pixels else None,
         "pretraining": [
             {"run": str(run), "seed": _about(run).get("seed"), "weights": load_backbone(str(run)).weights_hash,
-             "checkpoint": "as released" if start == "public" else "last step",
-             "command": _command(study, start, k), **cost}
+             "command": _command(study, start, k), **cost, **_exported(start, _about(run), cost)}
             for k, (run, cost) in enumerate(zip(runs, costs, strict=False))
         ],
     }  # fmt: skip
+
+
+def _exported(start: str, about: dict[str, Any], cost: dict[str, Any]) -> dict[str, Any]:
+    """Which step's weights are used, by what the run itself wrote down, and the look that a drift alarm stopped at."""
+    if start == "public":
+        return {"exported": None, "drift": None, "checkpoint": "as released"}
+    step, planned, drift = about.get("step"), cost["planned"], (about.get("continued") or {}).get("passed")
+    words = "step not recorded" if None in (step, planned) else f"step {step:,} of {planned:,}"
+    return {"exported": step, "drift": drift, "checkpoint": words}
+
+
+def _failed(study: Study, draws: dict[str, Any]) -> list[list[Any]]:
+    """Numbers that were to be made and are not there, because training diverged: start, use, labels, draw, matched."""
+    wanted = places({start: starts()[start].uses for start in study.starts}, study.labels, draws)
+    keys = {p: key_of(p.start, p.use, p.labels, p.draw, matched=p.matched) for p in wanted}
+    return [list(place) for place, key in keys.items() if not (study.folder / "results" / f"{key}.json").exists()]
 
 
 def _about(run: Path) -> dict[str, Any]:

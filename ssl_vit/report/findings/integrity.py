@@ -1,0 +1,393 @@
+"""What is checked when a verdict is read: that its files agree with each other, and that its tuning was none in name.
+
+Much of a verdict is written down twice, by different hands or as a whole and as its parts. ``FOLDER`` compares such
+pairs: a folder whose files contradict each other is not read at all, because nobody can know which of them is right.
+``CLAIMS`` looks at what was done to be fair; where that was not done, the numbers stand, and no gain is claimed. Who
+writes all of it anew so that it fits is not found out: these checks are against accidents and mended numbers, not
+against forgery.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ssl_vit.configs.metrics import METRICS
+from ssl_vit.core.errors import UserError
+from ssl_vit.methods import METHODS
+from ssl_vit.methods.starts import BASELINE
+from ssl_vit.report.findings.records import Score, Verdict, places
+from ssl_vit.runs.identity import differences
+from ssl_vit.runs.networks import weights_hash
+from ssl_vit.statistics.contributions import accuracy_units, balanced_units
+
+_TRAINED = ("lr", "weight_decay", "layer_decay")
+_LEVEL = {"lr": 20.0, "weight_decay": 20.0, "steps": 1.5}
+"""By what factor the middle of a search may lie off the baseline's: rates and decays of their own, lengths alike."""
+_TRIALS, _SPAN = 4, 2.0
+"""From so many trials on, rate, decay and length are tried over at least this factor."""
+
+
+class Check(NamedTuple):
+    """Something that is to be so."""
+
+    name: str
+    lacks: Callable[[Verdict], Iterator[str]]
+    """A sentence for everything that is not."""
+
+    def find(self, verdict: Verdict) -> list[str]:
+        """All of them; what cannot be looked at, because it is missing or something else, is not so either."""
+        try:
+            return list(self.lacks(verdict))
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError, OSError) as error:
+            return [f"what it looks at is damaged or missing ({type(error).__name__}: {error})"]
+
+
+def sound(verdict: Verdict) -> Verdict:
+    """The verdict, unless its files contradict each other.
+
+    Raises:
+        UserError: What does, by the name of the check.
+    """
+    for check in FOLDER:
+        if found := check.find(verdict):
+            more = f" (and {len(found) - 1:,} more)" if len(found) > 1 else ""
+            raise UserError(
+                f"{verdict.folder} is not read, because its files contradict each other; {check.name}: {found[0]}{more}; "
+                "take away what was changed or added, and run eval/verdict.py again, which makes what is missing"
+            )
+    return verdict
+
+
+def _once(verdict: Verdict) -> Iterator[str]:
+    there: dict[Any, Score] = {}
+    for score in verdict.scores:
+        if (other := there.setdefault(score.place, score)) is not score:
+            yield f"{other.result.path.name} and {score.result.path.name} are both {score.place.words()}"
+
+
+def _complete(verdict: Verdict) -> Iterator[str]:
+    about = verdict.about
+    wanted = places({s: told["uses"] for s, told in verdict.methods.items()}, about["labels"], about["draws"])
+    there, failed = {score.place for score in verdict.scores}, {tuple(place) for place in about["failed"]}
+    yield from (f"there is no result of {p.words()}" for p in wanted if p not in there and p not in failed)
+    yield from (f"{p.words()} was not made by this verdict" for p in sorted(there - set(wanted)))
+    yield from (f"{p.words()} failed by verdict.json, and has a result" for p in sorted(there) if p in failed)
+
+
+def _answered(verdict: Verdict) -> Iterator[str]:
+    for score in verdict.scores:
+        if score.units is None or (verdict.about["kind"] == "class" and score.predicted is None):
+            yield f"{score.result.path.name} has no answers of single test images beside it"
+
+
+def _value(verdict: Verdict) -> Iterator[str]:
+    for score in verdict.scores:
+        units = np.asarray(score.units, dtype=np.float64)
+        if not abs(score.value - units.mean()) <= 1e-5 * max(abs(score.value), np.abs(units).max()):
+            yield f"{score.result.path.name} says {score.value:.6g}, and its answers {units.mean():.6g}"
+
+
+def _right(verdict: Verdict) -> Iterator[str]:
+    """Units of accuracies, and recalls of classes, follow from what was predicted."""
+    about, metric = verdict.about, verdict.about["metric"]
+    if about["kind"] != "class":
+        return
+    truth = np.asarray(about["test"]["labels"])
+    for score in verdict.scores:
+        hits = np.asarray(score.predicted) == truth
+        units = accuracy_units(hits) if metric == "top1" else balanced_units(hits, truth)
+        if METRICS[metric].per_image and not np.allclose(np.asarray(score.units), units, rtol=1e-5, atol=1e-3):
+            yield f"{score.result.path.name}: predictions and {metric} of single test images differ"
+        for i, name in enumerate(about["classes"]):
+            told, own = (score.row.get("per_class") or {}).get(name), hits[truth == i]
+            if told is not None and not abs(told - 100 * own.mean()) <= 1e-3:
+                yield f"{score.result.path.name} says {told:.1f} % for {name}, and its answers {100 * own.mean():.1f} %"
+
+
+def _test_images(verdict: Verdict) -> Iterator[str]:
+    about, data = verdict.about, verdict.about["data"]
+    positions = about["test"].get("positions")
+    kept = np.arange(data["test"]) if positions is None else np.asarray(positions)
+    labels = about["test"]["labels"]
+    if labels is not None and len(labels) != len(kept):
+        yield f"verdict.json has labels of {len(labels):,} test images, and {len(kept):,} were judged"
+    for score in verdict.scores:
+        name, own = score.result.path.name, score.result.protocol
+        if own["test"]["fingerprint"] != data["fingerprints"]["test"] or own["test"]["images"] != data["test"]:
+            yield f"{name} was judged on other test images ({own['test']['fingerprint']})"
+        elif (own["kind"], own["metric"]) != (about["kind"], about["metric"]):
+            yield f"{name} is about {own['kind']} by {own['metric']}"
+        elif not np.array_equal(score.answers["positions"], kept) or score.row["images"] != len(kept):
+            yield f"{name} leaves out other test images than verdict.json says"
+
+
+def _groups(verdict: Verdict) -> Iterator[str]:
+    about = verdict.about
+    if not METRICS[about["metric"]].per_image:  # units are blocks of whole groups
+        return
+    told = about["test"]["clusters"]
+    if about["data"].get("group") is not None and told is None:
+        yield f"test images are grouped by {about['data']['group']}, and verdict.json has no groups"
+    for score in verdict.scores:
+        own = score.answers.get("clusters")
+        if (own is None) != (told is None) or (own is not None and not np.array_equal(own, np.asarray(told))):
+            yield f"{score.result.path.name} has other groups of test images than verdict.json"
+
+
+def _labels(verdict: Verdict) -> Iterator[str]:
+    """Numbers of one draw stand on the same labels, whatever the method."""
+    given: dict[tuple[int, int], Score] = {}
+    for score in verdict.scores:
+        path, protocol = score.result.path.name, score.result.protocol
+        if protocol["train"] != verdict.about["data"]["fingerprints"]["train"]:
+            yield f"{path} draws its labels from other training images ({protocol['train']})"
+        first = given.setdefault((score.labels, score.draw), score)
+        if first.result.data["train"] != score.result.data["train"]:
+            yield f"{path} was given other labels than {first.result.path.name}"
+
+
+def _seeded(verdict: Verdict) -> Iterator[str]:
+    for score in verdict.scores:
+        if score.result.seed != score.draw or score.result.draw not in (None, score.draw):
+            yield f"{score.result.path.name} is called draw {score.draw}, and was made with seed {score.result.seed}"
+
+
+def _copies(verdict: Verdict) -> Iterator[str]:
+    """Two trainings never answer alike to the last digit, but a longer baseline that is as long as the usual one."""
+    there: dict[str, Score] = {}
+    for score in (score for score in verdict.scores if score.use == "train"):
+        answers = np.asarray(score.answers.get("confidence", score.units))
+        if np.ptp(answers) == 0:
+            continue
+        other = there.setdefault(hashlib.sha256(answers.tobytes()).hexdigest(), score)
+        if other.place[:4] != score.place[:4]:
+            yield f"{other.result.path.name} and {score.result.path.name} hold the same answers to the last digit"
+
+
+def _weights(verdict: Verdict) -> Iterator[str]:
+    seen: dict[str, str] = {}
+    for start in verdict.methods:
+        runs = verdict.runs(start)
+        for run in runs:
+            if (other := seen.setdefault(run["weights"], run["run"])) is not run["run"]:
+                yield f"{other} and {run['run']} have the same weights ({run['weights']})"
+        seeds = [run["seed"] for run in runs if start in METHODS]
+        if len(set(seeds)) < len(seeds):
+            yield f"pre-trainings of {verdict.name(start)} have one seed ({', '.join(map(str, seeds))})"
+        if start in METHODS and not runs:
+            yield f"no pre-training of {verdict.name(start)} is recorded"
+    for score in verdict.scores:
+        runs, name = verdict.runs(score.start), score.result.path.name
+        if score.pretraining != (score.draw % len(runs) if runs else None):
+            yield f"{name}, draw {score.draw}, is of pre-training {score.pretraining}, and draws take them in turn"
+        elif runs and (own := (score.result.backbone or {}).get("weights")) != runs[score.draw % len(runs)]["weights"]:
+            yield f"{name} is of other weights ({own}) than pre-training {score.pretraining} ended with"
+
+
+def _pool(verdict: Verdict) -> Iterator[str]:
+    about = verdict.about
+    for score in (score for score in verdict.scores if score.start in METHODS):
+        own, name = score.result.backbone or {}, score.result.path.name
+        if own.get("pool_fingerprint") != about["data"]["fingerprints"]["pool"]:
+            yield f"{name} is of a network that was pre-trained on other images ({own.get('pool_fingerprint')})"
+        if own.get("transductive") and not about["transductive"]:
+            yield f"{name} is of a network that was pre-trained on test images, which verdict.json does not declare"
+        if score.seen and not about["transductive"] and not any(o["between"] == "test-pool" for o in verdict.leaking):
+            yield f"{name} says that pre-training saw {score.seen:,} test images, and leaks.json knows of none"
+
+
+def _leaks(verdict: Verdict) -> Iterator[str]:
+    if verdict.leaks is None:  # the contract has words for that
+        return
+    of = {name: prints[0] for name, prints in (verdict.leaks.get("of") or {}).items()}
+    if of != verdict.about["data"]["fingerprints"]:
+        yield "leaks.json is of other images than the verdict"
+    if bool(verdict.leaks["transductive"]) != bool(verdict.about["transductive"]):
+        yield "leaks.json and verdict.json differ in whether test images in the pool are declared"
+    found = {position for one in verdict.leaking for position in one["test"]}
+    if found != set(verdict.leaks["affected"]):
+        yield f"leaks.json names {len(verdict.leaks['affected']):,} test images, and finds leaks of {len(found):,}"
+
+
+def _probes(verdict: Verdict) -> Iterator[str]:
+    """A network of another kind may read another size of image."""
+    network = verdict.methods.get(BASELINE, {}).get("architecture_hash")
+    for use in ("knn", "linear"):
+        scores = sorted((s for s in verdict.scores if s.use == use), key=lambda s: verdict.starts.index(s.start))
+        for score in scores:
+            same = verdict.methods[score.start].get("architecture_hash") in (None, network)
+            rules, first = (
+                {k: v for k, v in one.result.protocol.items() if k != "view" or same} for one in (score, scores[-1])
+            )
+            if rules != first:
+                names = f"{score.result.path.name} follows other rules than {scores[-1].result.path.name}"
+                yield f"{names} ({differences(rules, first)})"
+
+
+def _costs(verdict: Verdict) -> Iterator[str]:
+    """An image costs one network the same in every training, and a batch is as large for all."""
+    network = verdict.methods.get(BASELINE, {}).get("architecture_hash")
+    own = {start for start, told in verdict.methods.items() if told.get("architecture_hash") == network}
+    scores = [s for s in verdict.scores if s.use == "train"]
+    images = {s.place: s.cost["flops"] / s.cost["images"] for s in scores if s.start in own and s.cost["flops"]}
+    for place, flops in images.items():
+        if not math.isclose(flops, (first := next(iter(images.values()))), rel_tol=0.01):
+            yield f"{place.words()} took {flops:.3g} FLOPs for an image, and others of its network {first:.3g}"
+    batches: dict[int, float] = {}
+    for score in scores:
+        batch = score.cost["images"] / score.cost["steps"]
+        if batches.setdefault(score.labels, batch) != batch:
+            yield f"{score.place.words()} saw {batch:g} images in a step, and others {batches[score.labels]:g}"
+    for start in verdict.methods:
+        each = [run["flops"] / run["images"] for run in verdict.runs(start) if run.get("flops")]
+        if each and not math.isclose(min(each), max(each), rel_tol=0.01):
+            yield f"pre-trainings of {verdict.name(start)} took {min(each):.3g} to {max(each):.3g} FLOPs for an image"
+
+
+def _runs(verdict: Verdict) -> Iterator[str]:
+    """What is still there of pre-training runs, also where the verdict's folder was moved."""
+    for run in (run for start in METHODS for run in verdict.runs(start)):
+        place = verdict.folder / "runs" / Path(run["run"]).name
+        if not place.is_dir():
+            place = Path(run["run"])  # made before this verdict
+        if not place.is_dir() or not (place.is_absolute() or place.is_relative_to(verdict.folder)):
+            continue  # a relative path is of where the command was given
+        lines = (place / "metrics.jsonl").read_text().splitlines() if (place / "metrics.jsonl").exists() else []
+        told, about = _told(place / "environment.json"), _told(place / "backbone/config.json").get("ssl_vit", {})
+        if lines and json.loads(lines[-1])["step"] != run["steps"]:
+            yield f"{place} ended after step {json.loads(lines[-1])['step']:,}, and verdict.json says {run['steps']:,}"
+        if told.get("steps", run["planned"]) != run["planned"] or about.get("step", run["exported"]) != run["exported"]:
+            yield f"{place} was to end, or was exported, after another step than verdict.json says"
+        if told.get("flops_per_image") and not math.isclose(
+            told["flops_per_image"] * run["images"], run["flops"] or 0.0, rel_tol=0.01
+        ):
+            yield f"{place} took {told['flops_per_image'] * run['images']:.3g} FLOPs, and verdict.json says {run['flops']}"
+        if about and (own := weights_hash(place / "backbone")) != run["weights"]:
+            yield f"{place} holds other weights ({own}) than it ended with ({run['weights']})"
+
+
+def _told(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+FOLDER = (
+    Check("one file for every number", _once),
+    Check("every number that was made", _complete),
+    Check("answers beside every number", _answered),
+    Check("the same test images", _test_images),
+    Check("a number is the mean of its answers", _value),
+    Check("answers follow from predictions", _right),
+    Check("the same groups of test images", _groups),
+    Check("the same draws of labels for all", _labels),
+    Check("every draw has its own seed", _seeded),
+    Check("no training counts twice", _copies),
+    Check("weights of every pre-training seed", _weights),
+    Check("the pool that was pre-trained on", _pool),
+    Check("leaks.json of the same images", _leaks),
+    Check("one protocol for all probes", _probes),
+    Check("FLOPs add up", _costs),
+    Check("what the runs themselves recorded", _runs),
+)
+"""What makes a folder be read or not; earlier ones may be relied on by later ones."""
+
+
+def _trainings(verdict: Verdict) -> list[dict[str, Any]]:
+    return [study for study in verdict.studies if study["use"] == "train"]
+
+
+def _best(verdict: Verdict) -> Iterator[str]:
+    for study in verdict.studies:
+        scores = [-math.inf if trial["score"] is None else trial["score"] for trial in study["trials"]]
+        chosen = study["chosen"]
+        if not 0 <= chosen < len(scores) or scores[chosen] != max(scores):
+            where = f"{verdict.name(study['start'])} with {study['labels']:,} labels"
+            yield f"of the trials of {where} the best one was not chosen"
+
+
+def _searched(verdict: Verdict) -> Iterator[str]:
+    """As wide for one method as for another, and around values that a network can be trained with."""
+    for labels, group in groupby(sorted(_trainings(verdict), key=lambda s: s["labels"]), key=lambda s: s["labels"]):
+        by_start = {study["start"]: study["trials"] for study in group}
+        for option, level in _LEVEL.items():
+            found = {start: _span([trial[option] for trial in trials]) for start, trials in by_start.items()}
+            widest = max(span for span, _ in found.values())
+            middle = found.get(BASELINE, (0.0, 0.0))[1]
+            for start, (span, centre) in found.items():
+                least = max(math.log(_SPAN if len(by_start[start]) >= _TRIALS else 1.01), widest / 2)
+                where = f"{verdict.name(start)} with {labels:,} labels"
+                if not span >= least - 1e-6:
+                    yield (
+                        f"the search for {where} was one in name: {option.replace('_', ' ')} was varied by a factor of "
+                        f"{math.exp(span):.3g} only"
+                    )
+                elif BASELINE in found and not abs(centre - middle) <= math.log(level) + 1e-6:
+                    yield (
+                        f"the search for {where} was elsewhere than the baseline's: {option.replace('_', ' ')} around "
+                        f"{math.exp(centre):.3g} and around {math.exp(middle):.3g}"
+                    )
+
+
+def _span(values: Sequence[float]) -> tuple[float, float]:
+    """Of the logarithms: how far apart they are, and their middle."""
+    logs = np.log(np.asarray(values, dtype=np.float64))
+    return float(np.ptp(logs)), float(logs.mean())
+
+
+def _used(verdict: Verdict) -> Iterator[str]:
+    """Trained with what was chosen: from the largest tuning with no more labels, or the usual options below all."""
+    lengths: dict[int, dict[str, float]] = {}
+    for score in (score for score in verdict.scores if score.use == "train"):
+        studies = [study for study in _trainings(verdict) if study["start"] == score.start]
+        if not studies:
+            continue
+        fitting = [study for study in studies if study["labels"] <= score.labels]
+        study = max(fitting, key=lambda s: s["labels"]) if fitting else studies[0]
+        usual, trial = study["trials"][0], study["trials"][study["chosen"] if fitting else 0]
+        where = f"{verdict.name(score.start)} with {score.labels:,} labels, draw {score.draw}"
+        if any(note.startswith(where) and "diverged" in note for note in verdict.told("plan").get("notes", [])):
+            trial = usual
+        own = ((score.row.get("trained_with") or {}).get("optim") or {}) | {"steps": score.row.get("steps")}
+        wrong = [name for name in _TRAINED if not _close(own.get(name), trial[name])]
+        if wrong:
+            yield f"{where}: trained with another {wrong[0].replace('_', ' ')} ({own.get(wrong[0])}) than was chosen"
+        elif not score.matched:
+            lengths.setdefault(score.labels, {})[where] = float(own["steps"] or 0) * usual["steps"] / trial["steps"]
+    for found in lengths.values():
+        first = next(iter(found.values()))
+        yield from (
+            f"{w}: trained for other steps than chosen" for w, n in found.items() if abs(n - first) > _off(first)
+        )
+
+
+def _off(steps: float) -> float:
+    """Half a length is rounded to whole steps."""
+    return 2.0 + 0.05 * steps
+
+
+def _close(one: float | None, other: float) -> bool:
+    return one is not None and math.isclose(one, other, rel_tol=1e-6)
+
+
+def _failed(verdict: Verdict) -> Iterator[str]:
+    failed = Counter((start, labels) for start, _, labels, _, _ in verdict.about.get("failed") or [])
+    for (start, labels), many in failed.items():
+        yield f"{many:,} of {verdict.name(start)} with {labels:,} labels diverged and {'have' if many > 1 else 'has'} no number"
+
+
+CLAIMS = (
+    Check("The best trial was chosen", _best),
+    Check("Searches were as wide for every method, around values of one size", _searched),
+    Check("Networks were trained with the options that were chosen", _used),
+)
+"""What nobody may claim a gain without."""
+TOLD = (Check("No training failed", _failed),)
+"""What is said in the report."""
