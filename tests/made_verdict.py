@@ -123,6 +123,7 @@ def make_verdict(
                 steps = round(STEPS * longer)
                 if use == "train":
                     row |= {"steps": steps, "trained_with": {"optim": dict(zip(OPTIONS[:3], CHOSEN[:3], strict=True))}}
+                row |= PROBE if use == "linear" else {}
                 backbone = {
                     "weights": f"{start}{draw % seeds}",
                     "pool_fingerprint": "p001",
@@ -187,6 +188,7 @@ def _write(folder: Path, key: str, arrays: dict[str, np.ndarray], content: dict[
 
 OPTIONS = ("lr", "weight_decay", "layer_decay", "steps", "score")
 CHOSEN = (1e-3, 0.3, 0.65, STEPS)
+PROBE = {"pool": "mean", "rate": 1.0, "decay": 1e-4}
 
 
 def _about(curves: Curves, labels: tuple[int, ...], draws: tuple[int, int], seeds: int, longer: bool) -> dict[str, Any]:
@@ -214,9 +216,11 @@ def _about(curves: Curves, labels: tuple[int, ...], draws: tuple[int, int], seed
     return {
         "format": 2, "labels": list(labels), "methods": methods,
         "left_out": {} if "public" in methods else {"public": "there are no public weights for images of 8 px"},
-        "draws": {"probes": draws[0], "train": draws[1],
-                  "matched": {str(n): draws[1] for n in labels if longer}},
-        "failed": [],
+        "draws": {"probes": draws[0], "train": draws[1]},
+        "numbers": {
+            line: {str(n): list(range(draws["train" in line])) for n in labels}
+            for line in (*(f"{s}-{u}" for s, u in curves), *["scratch-train-matched"] * longer)
+        },
         "tuning": {
             "trials": len(trials),
             "space": "learning rate 5e-4 to 2e-3, weight decay 0.05 or 0.3, layer decay 0.65 to 1, 400 or 800 steps",
@@ -224,6 +228,10 @@ def _about(curves: Curves, labels: tuple[int, ...], draws: tuple[int, int], seed
                 {"start": start, "use": use, "labels": labels[0], "trials": trials, "chosen": 3,
                  "selection": "cross-validation inside the labels of the first draw"}
                 for start, use in curves if use == "train"
+            ] + [
+                {"start": start, "use": use, "labels": n, "trials": [PROBE | {"score": 60.0}], "chosen": 0,
+                 "selection": "cross-validation inside the labels of the first draw"}
+                for start, use in curves if use == "linear" for n in labels
             ],
         },
         "plan": {

@@ -15,14 +15,13 @@ from ssl_vit.core.files import write_atomically
 from ssl_vit.exports.timm_folder import load_backbone
 from ssl_vit.methods import METHODS
 from ssl_vit.methods.starts import starts, titles
-from ssl_vit.report.findings.records import FORMAT, places
+from ssl_vit.report.findings.records import FORMAT, Place
 from ssl_vit.runs.identity import digest
 from ssl_vit.runs.provenance import command, commit, hardware, versions
 from ssl_vit.verdict.opening import Opened, facts
 from ssl_vit.verdict.plan import Plan
 from ssl_vit.verdict.study import Study
 from ssl_vit.verdict.tuning import SPACE
-from ssl_vit.verdict.work import key_of
 
 
 class Made(NamedTuple):
@@ -49,10 +48,6 @@ def write_about(opened: Opened, made: Made, note: str, seconds: float, sessions:
     kept = judged_positions(study.folder / "results", len(test))
     by_image = METRICS[study.metric].per_image  # units of other metrics are blocks of images
     groups = None if test.groups is None or not by_image else test.groups[kept].tolist()
-    longer = (
-        min(v.matched_draws, made.draws) if any(c["flops"] for own in made.pretraining.values() for c in own) else 0
-    )
-    draws = {"probes": v.probe_draws, "train": made.draws, "matched": {str(n): longer for n in study.matched if longer}}
     about: dict[str, Any] = {
         "format": FORMAT, "title": opened.data.test.name, "kind": study.kind, "metric": study.metric,
         "classes": list(test.classes), "labels": list(study.labels),
@@ -62,7 +57,8 @@ def write_about(opened: Opened, made: Made, note: str, seconds: float, sessions:
                  "names": [test.where(int(i)) for i in kept] if study.kind == "class" else []},
         "transductive": study.recipe.data.transductive,
         "methods": {start: _method(study, start, made) for start in study.starts},
-        "left_out": made.left_out, "draws": draws, "failed": _failed(study, draws),
+        "left_out": made.left_out, "draws": {"probes": v.probe_draws, "train": made.draws},
+        "numbers": _numbers(study.folder / "results"),
         "tuning": {"trials": v.trials, "space": SPACE, "studies": made.studies},
         "plan": {
             "budget": opened.budget, "expected": plan.seconds, "taken": seconds, "jobs": max(1, jobs),
@@ -114,11 +110,14 @@ def _exported(start: str, about: dict[str, Any], cost: dict[str, Any]) -> dict[s
     return {"exported": step, "drift": drift, "checkpoint": words}
 
 
-def _failed(study: Study, draws: dict[str, Any]) -> list[list[Any]]:
-    """Numbers that were to be made and are not there, because training diverged: start, use, labels, draw, matched."""
-    wanted = places({start: starts()[start].uses for start in study.starts}, study.labels, draws)
-    keys = {p: key_of(p.start, p.use, p.labels, p.draw, matched=p.matched) for p in wanted}
-    return [list(place) for place, key in keys.items() if not (study.folder / "results" / f"{key}.json").exists()]
+def _numbers(results: Path) -> dict[str, dict[str, list[int]]]:
+    """Draws that there is a number of, by method and number of labels."""
+    found: dict[str, dict[str, list[int]]] = {}
+    for told in (json.loads(path.read_text()) for path in results.glob("*.json")):
+        own = told["verdict"]
+        place = Place(own["start"], own["use"], told["labels_used"], own["draw"], own["matched"])
+        found.setdefault(place.line, {}).setdefault(str(place.labels), []).append(place.draw)
+    return {line: {n: sorted(own[n]) for n in sorted(own, key=int)} for line, own in sorted(found.items())}
 
 
 def _about(run: Path) -> dict[str, Any]:

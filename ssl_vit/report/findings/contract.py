@@ -232,11 +232,15 @@ def _looked_at(verdict: Verdict) -> list[Item]:
     """What ``integrity`` looks at without refusing to read a verdict."""
     if verdict.from_runs:
         return []
+    looked = [
+        (check, check.find(verdict), refuses) for part, refuses in ((CLAIMS, True), (TOLD, False)) for check in part
+    ]
     return [
-        Item(check.name, not found, "; ".join(found) or "in all that is recorded", found[0] if found and refuses else "")
-        for checks, refuses in ((CLAIMS, True), (TOLD, False)) for check in checks
-        for found in [check.find(verdict)]
-    ]  # fmt: skip
+        Item(
+            check.name, not found, "; ".join(found) or "in all that is recorded", found[0] if refuses and found else ""
+        )
+        for check, found, refuses in looked
+    ]
 
 
 def _leaks(verdict: Verdict) -> list[Item]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -24,11 +23,12 @@ from ssl_vit.configs.metrics import METRICS
 from ssl_vit.core.errors import UserError
 from ssl_vit.methods import METHODS
 from ssl_vit.methods.starts import BASELINE
-from ssl_vit.report.findings.records import Score, Verdict, places
+from ssl_vit.report.findings.records import Place, Score, Verdict
 from ssl_vit.runs.identity import differences
 from ssl_vit.runs.networks import weights_hash
 from ssl_vit.statistics.contributions import accuracy_units, balanced_units
 
+_PUBLIC = "public"
 _TRAINED = ("lr", "weight_decay", "layer_decay")
 _LEVEL = {"lr": 20.0, "weight_decay": 20.0, "steps": 1.5}
 """By what factor the middle of a search may lie off the baseline's: rates and decays of their own, lengths alike."""
@@ -61,7 +61,7 @@ def sound(verdict: Verdict) -> Verdict:
         if found := check.find(verdict):
             more = f" (and {len(found) - 1:,} more)" if len(found) > 1 else ""
             raise UserError(
-                f"{verdict.folder} is not read, because its files contradict each other; {check.name}: {found[0]}{more}; "
+                f"{verdict.folder} is not read, its files contradict each other; {check.name}: {found[0]}{more}; "
                 "take away what was changed or added, and run eval/verdict.py again, which makes what is missing"
             )
     return verdict
@@ -75,12 +75,46 @@ def _once(verdict: Verdict) -> Iterator[str]:
 
 
 def _complete(verdict: Verdict) -> Iterator[str]:
-    about = verdict.about
-    wanted = places({s: told["uses"] for s, told in verdict.methods.items()}, about["labels"], about["draws"])
-    there, failed = {score.place for score in verdict.scores}, {tuple(place) for place in about["failed"]}
-    yield from (f"there is no result of {p.words()}" for p in wanted if p not in there and p not in failed)
-    yield from (f"{p.words()} was not made by this verdict" for p in sorted(there - set(wanted)))
-    yield from (f"{p.words()} failed by verdict.json, and has a result" for p in sorted(there) if p in failed)
+    """As many as when the verdict was written; of draws in between, and whole methods, none is missing unexplained."""
+    told, labels = verdict.about["numbers"], verdict.about["labels"]
+    noted = {(line, int(n), draw) for line, own in told.items() for n, draws in own.items() for draw in draws}
+    there = {(score.place.line, score.labels, score.draw): score.place for score in verdict.scores}
+    uses = {(start, use) for start, method in verdict.methods.items() for use in method["uses"]}
+    for line, n, draw in sorted(noted - there.keys()):
+        yield f"there is no result of {line} with {n:,} labels, draw {draw}"
+    for key, place in there.items():
+        if key not in noted or (place.start, place.use) not in uses or place.labels not in labels:
+            yield f"{place.words()} was not made by this verdict"
+    wanted = [(start, use, False, n) for start, use in sorted(uses) for n in labels]
+    wanted += [(start, use, True, n) for start, use in sorted(uses) for n in labels if n in _counts(told, start, use)]
+    for start, use, matched, n in wanted:
+        draws = _counts(told, start, use, matched=matched).get(n, [])
+        for draw in sorted(set(range(max(draws, default=0) + 1)) - {*draws}):
+            place = Place(start, use, n, draw, matched)
+            if not _diverged(verdict, place):
+                yield f"nothing says why there is no {place.words()}"
+
+
+def _diverged(verdict: Verdict, place: Place) -> bool:
+    """Whether a note says so."""
+    where = (
+        f"{verdict.name(place.start)} with {place.labels:,} labels, draw {place.draw}{', at' if place.matched else ':'}"
+    )
+    return any(note.startswith(where) and "diverged" in note for note in verdict.told("plan").get("notes", []))
+
+
+def _units(verdict: Verdict) -> Iterator[str]:
+    """What single tasks returned, where that is still there: their files, values, trials, costs of pre-training."""
+    now: dict[str, dict[str, Any]] = {score.result.path.stem: {"value": score.value} for score in verdict.scores}
+    now |= {f"trial-{s['start']}-{s['labels']}-{j}": t for s in _trainings(verdict) for j, t in enumerate(s["trials"])}
+    now |= {f"pretrain-{start}-{k}": run for start in verdict.methods for k, run in enumerate(verdict.runs(start))}
+    for path in sorted((verdict.folder / "units").glob("*.json")):
+        returned, own = _told(path)["returned"], now.get(path.stem, {})
+        gone = [name for name in returned.get("files", ()) if not (verdict.folder / name).exists()]
+        yield from (f"{name} was made, and is gone" for name in gone[:1])
+        for name in ("value", "score", "steps", "images", "flops"):
+            if name in own and name in returned and returned[name] != own[name]:
+                yield f"{path.stem} returned a {name} of {returned[name]}, and it is {own[name]} now"
 
 
 def _answered(verdict: Verdict) -> Iterator[str]:
@@ -137,6 +171,9 @@ def _groups(verdict: Verdict) -> Iterator[str]:
     told = about["test"]["clusters"]
     if about["data"].get("group") is not None and told is None:
         yield f"test images are grouped by {about['data']['group']}, and verdict.json has no groups"
+    known = ((verdict.leaks or {}).get("of") or {}).get("test", [None, None])[1]
+    if known and told and about["test"]["positions"] is None and known != _digest(np.asarray(told, dtype=np.int64)):
+        yield "leaks.json is of other groups of test images than verdict.json"
     for score in verdict.scores:
         own = score.answers.get("clusters")
         if (own is None) != (told is None) or (own is not None and not np.array_equal(own, np.asarray(told))):
@@ -164,13 +201,22 @@ def _seeded(verdict: Verdict) -> Iterator[str]:
 def _copies(verdict: Verdict) -> Iterator[str]:
     """Two trainings never answer alike to the last digit, but a longer baseline that is as long as the usual one."""
     there: dict[str, Score] = {}
-    for score in (score for score in verdict.scores if score.use == "train"):
-        answers = np.asarray(score.answers.get("confidence", score.units))
-        if np.ptp(answers) == 0:
+    for score in (score for score in verdict.scores if score.use == "train" and "confidence" in score.answers):
+        answers = score.answers["confidence"]
+        if np.ptp(answers) == 0:  # a network that says the same of all
             continue
-        other = there.setdefault(hashlib.sha256(answers.tobytes()).hexdigest(), score)
+        other = there.setdefault(_digest(answers), score)
         if other.place[:4] != score.place[:4]:
             yield f"{other.result.path.name} and {score.result.path.name} hold the same answers to the last digit"
+
+
+def _digest(values: np.ndarray) -> str:
+    return hashlib.sha256(values.tobytes()).hexdigest()[:16]
+
+
+def _made(start: str) -> bool:
+    """Whether a method pre-trained it here, on whatever network (``mae@cnn``)."""
+    return start.partition("@")[0] in METHODS
 
 
 def _weights(verdict: Verdict) -> Iterator[str]:
@@ -180,10 +226,10 @@ def _weights(verdict: Verdict) -> Iterator[str]:
         for run in runs:
             if (other := seen.setdefault(run["weights"], run["run"])) is not run["run"]:
                 yield f"{other} and {run['run']} have the same weights ({run['weights']})"
-        seeds = [run["seed"] for run in runs if start in METHODS]
+        seeds = [run["seed"] for run in runs if _made(start)]
         if len(set(seeds)) < len(seeds):
             yield f"pre-trainings of {verdict.name(start)} have one seed ({', '.join(map(str, seeds))})"
-        if start in METHODS and not runs:
+        if _made(start) and not runs:
             yield f"no pre-training of {verdict.name(start)} is recorded"
     for score in verdict.scores:
         runs, name = verdict.runs(score.start), score.result.path.name
@@ -195,7 +241,7 @@ def _weights(verdict: Verdict) -> Iterator[str]:
 
 def _pool(verdict: Verdict) -> Iterator[str]:
     about = verdict.about
-    for score in (score for score in verdict.scores if score.start in METHODS):
+    for score in (score for score in verdict.scores if _made(score.start)):
         own, name = score.result.backbone or {}, score.result.path.name
         if own.get("pool_fingerprint") != about["data"]["fingerprints"]["pool"]:
             yield f"{name} is of a network that was pre-trained on other images ({own.get('pool_fingerprint')})"
@@ -219,29 +265,27 @@ def _leaks(verdict: Verdict) -> Iterator[str]:
 
 
 def _probes(verdict: Verdict) -> Iterator[str]:
-    """A network of another kind may read another size of image."""
-    network = verdict.methods.get(BASELINE, {}).get("architecture_hash")
+    """A network of another kind may read another size of image; all else is the same."""
+    network = verdict.methods[BASELINE].get("architecture_hash")
     for use in ("knn", "linear"):
         scores = sorted((s for s in verdict.scores if s.use == use), key=lambda s: verdict.starts.index(s.start))
-        for score in scores:
-            same = verdict.methods[score.start].get("architecture_hash") in (None, network)
-            rules, first = (
-                {k: v for k, v in one.result.protocol.items() if k != "view" or same} for one in (score, scores[-1])
-            )
-            if rules != first:
-                names = f"{score.result.path.name} follows other rules than {scores[-1].result.path.name}"
-                yield f"{names} ({differences(rules, first)})"
+        alike = [s for s in scores if verdict.methods[s.start].get("architecture_hash") in (None, network)]
+        for group, free in ((alike, ""), (scores, "view")):
+            for score in group:
+                own, other = ({**one.result.protocol, free: None} for one in (score, group[-1]))
+                if own != other:
+                    names = f"{score.result.path.name} follows other rules than {group[-1].result.path.name}"
+                    yield f"{names} ({differences(own, other)})"
 
 
 def _costs(verdict: Verdict) -> Iterator[str]:
     """An image costs one network the same in every training, and a batch is as large for all."""
-    network = verdict.methods.get(BASELINE, {}).get("architecture_hash")
-    own = {start for start, told in verdict.methods.items() if told.get("architecture_hash") == network}
-    scores = [s for s in verdict.scores if s.use == "train"]
-    images = {s.place: s.cost["flops"] / s.cost["images"] for s in scores if s.start in own and s.cost["flops"]}
-    for place, flops in images.items():
-        if not math.isclose(flops, (first := next(iter(images.values()))), rel_tol=0.01):
-            yield f"{place.words()} took {flops:.3g} FLOPs for an image, and others of its network {first:.3g}"
+    scores, first = [s for s in verdict.scores if s.use == "train"], dict[Any, float]()
+    for score in (s for s in scores if s.cost["flops"] and s.start != _PUBLIC):  # that may read other sizes
+        flops = score.cost["flops"] / score.cost["images"]
+        other = first.setdefault(verdict.methods[score.start]["architecture_hash"], flops)
+        if not math.isclose(flops, other, rel_tol=0.01):
+            yield f"{score.place.words()} took {flops:.3g} FLOPs for an image, and others of its network {other:.3g}"
     batches: dict[int, float] = {}
     for score in scores:
         batch = score.cost["images"] / score.cost["steps"]
@@ -255,7 +299,7 @@ def _costs(verdict: Verdict) -> Iterator[str]:
 
 def _runs(verdict: Verdict) -> Iterator[str]:
     """What is still there of pre-training runs, also where the verdict's folder was moved."""
-    for run in (run for start in METHODS for run in verdict.runs(start)):
+    for run in (run for start in verdict.methods if _made(start) for run in verdict.runs(start)):
         place = verdict.folder / "runs" / Path(run["run"]).name
         if not place.is_dir():
             place = Path(run["run"])  # made before this verdict
@@ -267,10 +311,9 @@ def _runs(verdict: Verdict) -> Iterator[str]:
             yield f"{place} ended after step {json.loads(lines[-1])['step']:,}, and verdict.json says {run['steps']:,}"
         if told.get("steps", run["planned"]) != run["planned"] or about.get("step", run["exported"]) != run["exported"]:
             yield f"{place} was to end, or was exported, after another step than verdict.json says"
-        if told.get("flops_per_image") and not math.isclose(
-            told["flops_per_image"] * run["images"], run["flops"] or 0.0, rel_tol=0.01
-        ):
-            yield f"{place} took {told['flops_per_image'] * run['images']:.3g} FLOPs, and verdict.json says {run['flops']}"
+        flops, noted = (told.get("flops_per_image") or 0.0) * run["images"], run["flops"] or 0.0
+        if not math.isclose(flops, noted, rel_tol=0.01) and flops:
+            yield f"{place} took {flops:.3g} FLOPs, and verdict.json says {noted:.3g}"
         if about and (own := weights_hash(place / "backbone")) != run["weights"]:
             yield f"{place} holds other weights ({own}) than it ended with ({run['weights']})"
 
@@ -282,6 +325,7 @@ def _told(path: Path) -> dict[str, Any]:
 FOLDER = (
     Check("one file for every number", _once),
     Check("every number that was made", _complete),
+    Check("what single tasks returned", _units),
     Check("answers beside every number", _answered),
     Check("the same test images", _test_images),
     Check("a number is the mean of its answers", _value),
@@ -300,6 +344,11 @@ FOLDER = (
 """What makes a folder be read or not; earlier ones may be relied on by later ones."""
 
 
+def _counts(numbers: dict[str, Any], start: str, use: str, *, matched: bool = True) -> dict[int, list[int]]:
+    """Draws of a method by its numbers of labels; usually of the longer baseline."""
+    return {int(n): draws for n, draws in numbers.get(Place(start, use, 0, 0, matched).line, {}).items()}
+
+
 def _trainings(verdict: Verdict) -> list[dict[str, Any]]:
     return [study for study in verdict.studies if study["use"] == "train"]
 
@@ -316,7 +365,12 @@ def _best(verdict: Verdict) -> Iterator[str]:
 def _searched(verdict: Verdict) -> Iterator[str]:
     """As wide for one method as for another, and around values that a network can be trained with."""
     for labels, group in groupby(sorted(_trainings(verdict), key=lambda s: s["labels"]), key=lambda s: s["labels"]):
-        by_start = {study["start"]: study["trials"] for study in group}
+        studies = list(group)
+        by_start = {study["start"]: study["trials"] for study in studies}
+        if len(by_start) < len(studies):
+            yield f"one method was tuned twice with {labels:,} labels"
+        for start in (start for start in verdict.starts if verdict.of(start, "train") and start not in by_start):
+            yield f"{verdict.name(start)} was not tuned with {labels:,} labels, and others were"
         for option, level in _LEVEL.items():
             found = {start: _span([trial[option] for trial in trials]) for start, trials in by_start.items()}
             widest = max(span for span, _ in found.values())
@@ -353,7 +407,7 @@ def _used(verdict: Verdict) -> Iterator[str]:
         study = max(fitting, key=lambda s: s["labels"]) if fitting else studies[0]
         usual, trial = study["trials"][0], study["trials"][study["chosen"] if fitting else 0]
         where = f"{verdict.name(score.start)} with {score.labels:,} labels, draw {score.draw}"
-        if any(note.startswith(where) and "diverged" in note for note in verdict.told("plan").get("notes", [])):
+        if _diverged(verdict, score.place):
             trial = usual
         own = ((score.row.get("trained_with") or {}).get("optim") or {}) | {"steps": score.row.get("steps")}
         wrong = [name for name in _TRAINED if not _close(own.get(name), trial[name])]
@@ -368,6 +422,14 @@ def _used(verdict: Verdict) -> Iterator[str]:
         )
 
 
+def _probed(verdict: Verdict) -> Iterator[str]:
+    chosen = {(s["start"], s["labels"]): s["trials"][s["chosen"]] for s in verdict.studies if s["use"] == "linear"}
+    for score in (score for score in verdict.scores if score.use == "linear"):
+        trial = chosen[score.start, score.labels]
+        if any(score.row[name] != trial[name] for name in ("pool", "rate", "decay")):
+            yield f"{score.place.words()}: probed with other options than were chosen inside the labels"
+
+
 def _off(steps: float) -> float:
     """Half a length is rounded to whole steps."""
     return 2.0 + 0.05 * steps
@@ -378,15 +440,14 @@ def _close(one: float | None, other: float) -> bool:
 
 
 def _failed(verdict: Verdict) -> Iterator[str]:
-    failed = Counter((start, labels) for start, _, labels, _, _ in verdict.about.get("failed") or [])
-    for (start, labels), many in failed.items():
-        yield f"{many:,} of {verdict.name(start)} with {labels:,} labels diverged and {'have' if many > 1 else 'has'} no number"
+    yield from (note for note in verdict.told("plan").get("notes", []) if "diverged" in note)
 
 
 CLAIMS = (
     Check("The best trial was chosen", _best),
     Check("Searches were as wide for every method, around values of one size", _searched),
     Check("Networks were trained with the options that were chosen", _used),
+    Check("Linear probes have the options that were chosen", _probed),
 )
 """What nobody may claim a gain without."""
 TOLD = (Check("No training failed", _failed),)

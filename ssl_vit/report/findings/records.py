@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -12,7 +12,6 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ssl_vit.core.errors import UserError
-from ssl_vit.methods.starts import BASELINE
 from ssl_vit.methods.starts import starts as all_starts
 from ssl_vit.runs.results import Result, read_results
 
@@ -31,22 +30,15 @@ class Place(NamedTuple):
     draw: int
     matched: bool
 
+    @property
+    def line(self) -> str:
+        """The method, as ``numbers`` of verdict.json calls it."""
+        return f"{self.start}-{self.use}{'-matched' * self.matched}"
+
     def words(self) -> str:
         """As far as it tells numbers apart."""
         longer = " at the FLOPs of pre-training" if self.matched else ""
         return f"{self.start} ({self.use}){longer} with {self.labels:,} labels, draw {self.draw}"
-
-
-def places(uses: Mapping[str, Sequence[str]], labels: Sequence[int], draws: Mapping[str, Any]) -> list[Place]:
-    """Every number of a verdict, by the uses of its starts and its draws: ``probes``, ``train``, ``matched`` by labels."""
-    found = [
-        Place(start, use, n, draw, False)
-        for start, own in uses.items() for use in own for n in labels
-        for draw in range(draws["train" if use == "train" else "probes"])
-    ]  # fmt: skip
-    return found + [
-        Place(BASELINE, "train", int(n), d, True) for n, many in draws["matched"].items() for d in range(many)
-    ]
 
 
 @dataclass(frozen=True)
@@ -192,7 +184,7 @@ _TOLD = {"start", "use", "draw", "pretraining", "matched", "command", "cost"}
 def _score(result: Result, metric: str) -> Score:
     content = _json(result.path)
     told, row = content.get("verdict") or {}, result.rows[0] if result.rows else {}
-    if not _TOLD <= told.keys() or not isinstance(row.get(metric), int | float):
+    if not _TOLD.issubset(told) or not isinstance(row.get(metric), int | float):
         raise UserError(f"{result.path} is no result of a verdict; remove it, and run eval/verdict.py again")
     arrays = answers_beside(result.path)
     return Score(
