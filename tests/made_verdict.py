@@ -283,6 +283,6 @@ def no_leaks(**changes: Any) -> dict[str, Any]:
     return {
         "of": {"pool": ["p001", None], "train": ["tr41n", None], "test": ["t3st", None]},
         "format": 1, "images": {"pool": 1438, "train": 1438, "test": 359, "different": 1797}, "unreadable": [],
-        "on_leak": "stop", "transductive": False, "findings": [], "affected": [],
+        "on_leak": "stop", "transductive": False, "findings": [], "affected": [], "affected_images": [],
         "sentences": ["No image occurs twice, as it is or nearly, within or between the sets."], "examples": [],
     } | changes  # fmt: skip

@@ -182,6 +182,8 @@ CONTRADICTIONS: list[tuple[str, str, Callable[[Files], object]]] = [
     ("every number", "scratch-train-matched with 10 labels", lambda f: f.take("scratch-train-10-*-longer")),
     ("every number", "mae (train) with 10 labels, draw 3 was not made by this verdict",
      lambda f: as_draw(f, 3, seed=3)),
+    ("every number", "draw 3 was not made", lambda f: (  # one more, and said so
+        as_draw(f, 3, seed=3), f.about(lambda a: a["numbers"]["mae-train"]["10"].append(3)))),
     ("every number", "was not made", lambda f: f.about(lambda a: a.update(labels=[100]))),  # where it looks better
     ("every number", "cnn (train) with 10 labels, draw 0 was not made",  # a rival that wins
      lambda f: f.about(lambda a: a["methods"].pop("cnn"))),
@@ -192,7 +194,8 @@ CONTRADICTIONS: list[tuple[str, str, Callable[[Files], object]]] = [
     ("single tasks", "mae-train-10-0 returned a value of 12.5", lambda f: unit(f, "mae-train-10-0", value=12.5)),
     ("single tasks", "trial-scratch-10-0 returned a score of 88.0, and it is 60.0 now",
      lambda f: unit(f, "trial-scratch-10-0", score=88.0)),
-    ("single tasks", "pretrain-mae-0 returned a flops of 990000000000000.0", lambda f: unit(f, "pretrain-mae-0", flops=9.9e14)),
+    ("single tasks", "pretrain-mae-0 returned a flops of 990000000000000.0",
+     lambda f: unit(f, "pretrain-mae-0", flops=9.9e14)),
     ("answers beside", "mae-knn-10-0.json has no answers", lambda f: (f.folder / "results/mae-knn-10-0.npz").unlink()),
     ("answers beside", "has no answers", lambda f: f.answers("mae-knn-10-0", lambda a: a.pop("predicted"))),
     ("same test images", "was judged on other test images (easy)",
@@ -249,9 +252,11 @@ CONTRADICTIONS: list[tuple[str, str, Callable[[Files], object]]] = [
      lambda f: f.result("mae-knn-10-0", lambda r: r.update(test_images_seen_in_pre_training=7))),
     ("leaks.json", "is of other images", lambda f: f.edit("leaks.json", lambda t: t["of"]["pool"].reverse())),
     ("leaks.json", "is of other images", lambda f: f.edit("leaks.json", lambda t: t.pop("of"))),
-    ("leaks.json", "names 1 test images, and finds leaks of 0",  # what was found, taken out by hand
+    ("leaks.json", "lists 1 test images that leak, names 0, and finds 0",  # what was found, taken out by hand
      lambda f: f.edit("leaks.json", lambda t: t.update(affected=[3]))),
-    ("leaks.json", "finds leaks of 1", lambda f: f.edit("leaks.json", lambda t: t.update(findings=[LEAK]))),
+    ("leaks.json", "lists 0 test images that leak, names 1, and finds 0",
+     lambda f: f.edit("leaks.json", lambda t: t.update(affected_images=["a.png"], findings=[LEAK | {"leak": False}]))),
+    ("leaks.json", "lists 0 test images that leak, names 0, and finds 1", lambda f: f.edit("leaks.json", lambda t: t.update(findings=[LEAK]))),
     ("leaks.json", "differ in whether", lambda f: f.edit("leaks.json", lambda t: t.update(transductive=True))),
     ("one protocol for all probes", "mae-knn-10-0.json follows other rules than random-knn-100-3.json (k 1 -> None)",
      lambda f: f.result("mae-knn-*", lambda r: r["protocol"].update(k=1))),
@@ -349,6 +354,12 @@ def test_a_training_that_diverged_is_told(files: Files) -> None:
     files.about(lambda a: a["plan"]["notes"].append(note))
     item, reasons = promise(files, "No training failed")
     assert item.kept is False and item.detail == note and reasons == ()
+
+
+def test_a_last_draw_that_one_method_lacks_is_told(files: Files) -> None:
+    quietly(files, "mae-train", 2)
+    item, reasons = promise(files, "As many draws")
+    assert item.kept is False and item.detail == "mae-train: 2 of 3" and reasons == ()
 
 
 def test_usual_options_stand_in_where_the_chosen_ones_diverged(files: Files) -> None:

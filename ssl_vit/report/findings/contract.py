@@ -12,8 +12,8 @@ from ssl_vit.methods import METHODS
 from ssl_vit.methods.starts import BASELINE, pretrained
 from ssl_vit.report.cells import percent, several
 from ssl_vit.report.findings.comparisons import Difference
-from ssl_vit.report.findings.integrity import CLAIMS, TOLD
 from ssl_vit.report.findings.records import Verdict
+from ssl_vit.report.findings.tuned import CLAIMS, TOLD
 from ssl_vit.runs.identity import differences
 
 PROBES, TRAININGS, SEEDS = 10, 5, 3
@@ -229,7 +229,7 @@ def _last_step(verdict: Verdict, own: Sequence[str]) -> Item:
 
 
 def _looked_at(verdict: Verdict) -> list[Item]:
-    """What ``integrity`` looks at without refusing to read a verdict."""
+    """What was tuned and failed; files that contradict each other were refused before (``integrity``)."""
     if verdict.from_runs:
         return []
     looked = [

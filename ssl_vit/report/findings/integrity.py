@@ -1,10 +1,8 @@
-"""What is checked when a verdict is read: that its files agree with each other, and that its tuning was none in name.
+"""Whether a verdict's files agree with each other, which is looked at whenever one is read.
 
-Much of a verdict is written down twice, by different hands or as a whole and as its parts. ``FOLDER`` compares such
-pairs: a folder whose files contradict each other is not read at all, because nobody can know which of them is right.
-``CLAIMS`` looks at what was done to be fair; where that was not done, the numbers stand, and no gain is claimed. Who
-writes all of it anew so that it fits is not found out: these checks are against accidents and mended numbers, not
-against forgery.
+Much of a verdict is written down twice: by different hands, or as a whole and as its parts. A folder whose files
+contradict each other is not read at all, because nobody can know which of them is right. Who writes all of it anew so
+that it fits is not found out: these checks are against accidents and mended numbers, not against forgery.
 """
 
 from __future__ import annotations
@@ -12,8 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,11 +26,6 @@ from ssl_vit.runs.networks import weights_hash
 from ssl_vit.statistics.contributions import accuracy_units, balanced_units
 
 _PUBLIC = "public"
-_TRAINED = ("lr", "weight_decay", "layer_decay")
-_LEVEL = {"lr": 20.0, "weight_decay": 20.0, "steps": 1.5}
-"""By what factor the middle of a search may lie off the baseline's: rates and decays of their own, lengths alike."""
-_TRIALS, _SPAN = 4, 2.0
-"""From so many trials on, rate, decay and length are tried over at least this factor."""
 
 
 class Check(NamedTuple):
@@ -83,7 +75,13 @@ def _complete(verdict: Verdict) -> Iterator[str]:
     for line, n, draw in sorted(noted - there.keys()):
         yield f"there is no result of {line} with {n:,} labels, draw {draw}"
     for key, place in there.items():
-        if key not in noted or (place.start, place.use) not in uses or place.labels not in labels:
+        there_are = verdict.about["draws"]["train" if place.use == "train" else "probes"]
+        if (
+            key not in noted
+            or (place.start, place.use) not in uses
+            or place.labels not in labels
+            or not 0 <= place.draw < there_are
+        ):
             yield f"{place.words()} was not made by this verdict"
     wanted = [(start, use, False, n) for start, use in sorted(uses) for n in labels]
     wanted += [(start, use, True, n) for start, use in sorted(uses) for n in labels if n in _counts(told, start, use)]
@@ -91,22 +89,32 @@ def _complete(verdict: Verdict) -> Iterator[str]:
         draws = _counts(told, start, use, matched=matched).get(n, [])
         for draw in sorted(set(range(max(draws, default=0) + 1)) - {*draws}):
             place = Place(start, use, n, draw, matched)
-            if not _diverged(verdict, place):
+            if not diverged(verdict, place):
                 yield f"nothing says why there is no {place.words()}"
 
 
-def _diverged(verdict: Verdict, place: Place) -> bool:
-    """Whether a note says so."""
+def _counts(numbers: dict[str, Any], start: str, use: str, *, matched: bool = True) -> dict[int, list[int]]:
+    """Draws of a method by its numbers of labels; usually of the longer baseline."""
+    return {int(n): draws for n, draws in numbers.get(Place(start, use, 0, 0, matched).line, {}).items()}
+
+
+def diverged(verdict: Verdict, place: Place) -> bool:
+    """Whether a note says so of the options that were chosen, or of all."""
     where = (
         f"{verdict.name(place.start)} with {place.labels:,} labels, draw {place.draw}{', at' if place.matched else ':'}"
     )
     return any(note.startswith(where) and "diverged" in note for note in verdict.told("plan").get("notes", []))
 
 
+def trainings(verdict: Verdict) -> list[dict[str, Any]]:
+    """Searches for the options of training all weights."""
+    return [study for study in verdict.studies if study["use"] == "train"]
+
+
 def _units(verdict: Verdict) -> Iterator[str]:
     """What single tasks returned, where that is still there: their files, values, trials, costs of pre-training."""
     now: dict[str, dict[str, Any]] = {score.result.path.stem: {"value": score.value} for score in verdict.scores}
-    now |= {f"trial-{s['start']}-{s['labels']}-{j}": t for s in _trainings(verdict) for j, t in enumerate(s["trials"])}
+    now |= {f"trial-{s['start']}-{s['labels']}-{j}": t for s in trainings(verdict) for j, t in enumerate(s["trials"])}
     now |= {f"pretrain-{start}-{k}": run for start in verdict.methods for k, run in enumerate(verdict.runs(start))}
     for path in sorted((verdict.folder / "units").glob("*.json")):
         returned, own = _told(path)["returned"], now.get(path.stem, {})
@@ -260,8 +268,9 @@ def _leaks(verdict: Verdict) -> Iterator[str]:
     if bool(verdict.leaks["transductive"]) != bool(verdict.about["transductive"]):
         yield "leaks.json and verdict.json differ in whether test images in the pool are declared"
     found = {position for one in verdict.leaking for position in one["test"]}
-    if found != set(verdict.leaks["affected"]):
-        yield f"leaks.json names {len(verdict.leaks['affected']):,} test images, and finds leaks of {len(found):,}"
+    listed, named = (len(verdict.leaks[part]) for part in ("affected", "affected_images"))
+    if found != {*verdict.leaks["affected"]} or listed != named:
+        yield f"leaks.json lists {listed:,} test images that leak, names {named:,}, and finds {len(found):,}"
 
 
 def _probes(verdict: Verdict) -> Iterator[str]:
@@ -342,113 +351,3 @@ FOLDER = (
     Check("what the runs themselves recorded", _runs),
 )
 """What makes a folder be read or not; earlier ones may be relied on by later ones."""
-
-
-def _counts(numbers: dict[str, Any], start: str, use: str, *, matched: bool = True) -> dict[int, list[int]]:
-    """Draws of a method by its numbers of labels; usually of the longer baseline."""
-    return {int(n): draws for n, draws in numbers.get(Place(start, use, 0, 0, matched).line, {}).items()}
-
-
-def _trainings(verdict: Verdict) -> list[dict[str, Any]]:
-    return [study for study in verdict.studies if study["use"] == "train"]
-
-
-def _best(verdict: Verdict) -> Iterator[str]:
-    for study in verdict.studies:
-        scores = [-math.inf if trial["score"] is None else trial["score"] for trial in study["trials"]]
-        chosen = study["chosen"]
-        if not 0 <= chosen < len(scores) or scores[chosen] != max(scores):
-            where = f"{verdict.name(study['start'])} with {study['labels']:,} labels"
-            yield f"of the trials of {where} the best one was not chosen"
-
-
-def _searched(verdict: Verdict) -> Iterator[str]:
-    """As wide for one method as for another, and around values that a network can be trained with."""
-    for labels, group in groupby(sorted(_trainings(verdict), key=lambda s: s["labels"]), key=lambda s: s["labels"]):
-        studies = list(group)
-        by_start = {study["start"]: study["trials"] for study in studies}
-        if len(by_start) < len(studies):
-            yield f"one method was tuned twice with {labels:,} labels"
-        for start in (start for start in verdict.starts if verdict.of(start, "train") and start not in by_start):
-            yield f"{verdict.name(start)} was not tuned with {labels:,} labels, and others were"
-        for option, level in _LEVEL.items():
-            found = {start: _span([trial[option] for trial in trials]) for start, trials in by_start.items()}
-            widest = max(span for span, _ in found.values())
-            middle = found.get(BASELINE, (0.0, 0.0))[1]
-            for start, (span, centre) in found.items():
-                least = max(math.log(_SPAN if len(by_start[start]) >= _TRIALS else 1.01), widest / 2)
-                where = f"{verdict.name(start)} with {labels:,} labels"
-                if not span >= least - 1e-6:
-                    yield (
-                        f"the search for {where} was one in name: {option.replace('_', ' ')} was varied by a factor of "
-                        f"{math.exp(span):.3g} only"
-                    )
-                elif BASELINE in found and not abs(centre - middle) <= math.log(level) + 1e-6:
-                    yield (
-                        f"the search for {where} was elsewhere than the baseline's: {option.replace('_', ' ')} around "
-                        f"{math.exp(centre):.3g} and around {math.exp(middle):.3g}"
-                    )
-
-
-def _span(values: Sequence[float]) -> tuple[float, float]:
-    """Of the logarithms: how far apart they are, and their middle."""
-    logs = np.log(np.asarray(values, dtype=np.float64))
-    return float(np.ptp(logs)), float(logs.mean())
-
-
-def _used(verdict: Verdict) -> Iterator[str]:
-    """Trained with what was chosen: from the largest tuning with no more labels, or the usual options below all."""
-    lengths: dict[int, dict[str, float]] = {}
-    for score in (score for score in verdict.scores if score.use == "train"):
-        studies = [study for study in _trainings(verdict) if study["start"] == score.start]
-        if not studies:
-            continue
-        fitting = [study for study in studies if study["labels"] <= score.labels]
-        study = max(fitting, key=lambda s: s["labels"]) if fitting else studies[0]
-        usual, trial = study["trials"][0], study["trials"][study["chosen"] if fitting else 0]
-        where = f"{verdict.name(score.start)} with {score.labels:,} labels, draw {score.draw}"
-        if _diverged(verdict, score.place):
-            trial = usual
-        own = ((score.row.get("trained_with") or {}).get("optim") or {}) | {"steps": score.row.get("steps")}
-        wrong = [name for name in _TRAINED if not _close(own.get(name), trial[name])]
-        if wrong:
-            yield f"{where}: trained with another {wrong[0].replace('_', ' ')} ({own.get(wrong[0])}) than was chosen"
-        elif not score.matched:
-            lengths.setdefault(score.labels, {})[where] = float(own["steps"] or 0) * usual["steps"] / trial["steps"]
-    for found in lengths.values():
-        first = next(iter(found.values()))
-        yield from (
-            f"{w}: trained for other steps than chosen" for w, n in found.items() if abs(n - first) > _off(first)
-        )
-
-
-def _probed(verdict: Verdict) -> Iterator[str]:
-    chosen = {(s["start"], s["labels"]): s["trials"][s["chosen"]] for s in verdict.studies if s["use"] == "linear"}
-    for score in (score for score in verdict.scores if score.use == "linear"):
-        trial = chosen[score.start, score.labels]
-        if any(score.row[name] != trial[name] for name in ("pool", "rate", "decay")):
-            yield f"{score.place.words()}: probed with other options than were chosen inside the labels"
-
-
-def _off(steps: float) -> float:
-    """Half a length is rounded to whole steps."""
-    return 2.0 + 0.05 * steps
-
-
-def _close(one: float | None, other: float) -> bool:
-    return one is not None and math.isclose(one, other, rel_tol=1e-6)
-
-
-def _failed(verdict: Verdict) -> Iterator[str]:
-    yield from (note for note in verdict.told("plan").get("notes", []) if "diverged" in note)
-
-
-CLAIMS = (
-    Check("The best trial was chosen", _best),
-    Check("Searches were as wide for every method, around values of one size", _searched),
-    Check("Networks were trained with the options that were chosen", _used),
-    Check("Linear probes have the options that were chosen", _probed),
-)
-"""What nobody may claim a gain without."""
-TOLD = (Check("No training failed", _failed),)
-"""What is said in the report."""
