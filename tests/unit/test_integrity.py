@@ -255,8 +255,10 @@ CONTRADICTIONS: list[tuple[str, str, Callable[[Files], object]]] = [
     ("leaks.json", "lists 1 test images that leak, names 0, and finds 0",  # what was found, taken out by hand
      lambda f: f.edit("leaks.json", lambda t: t.update(affected=[3]))),
     ("leaks.json", "lists 0 test images that leak, names 1, and finds 0",
-     lambda f: f.edit("leaks.json", lambda t: t.update(affected_images=["a.png"], findings=[LEAK | {"leak": False}]))),
-    ("leaks.json", "lists 0 test images that leak, names 0, and finds 1", lambda f: f.edit("leaks.json", lambda t: t.update(findings=[LEAK]))),
+     lambda f: f.edit("leaks.json", lambda t: t.update(
+         affected_images=["a.png"], findings=[LEAK | {"leak": False}]))),
+    ("leaks.json", "lists 0 test images that leak, names 0, and finds 1",
+     lambda f: f.edit("leaks.json", lambda t: t.update(findings=[LEAK]))),
     ("leaks.json", "differ in whether", lambda f: f.edit("leaks.json", lambda t: t.update(transductive=True))),
     ("one protocol for all probes", "mae-knn-10-0.json follows other rules than random-knn-100-3.json (k 1 -> None)",
      lambda f: f.result("mae-knn-*", lambda r: r["protocol"].update(k=1))),
@@ -358,7 +360,7 @@ def test_a_training_that_diverged_is_told(files: Files) -> None:
 
 def test_a_last_draw_that_one_method_lacks_is_told(files: Files) -> None:
     quietly(files, "mae-train", 2)
-    item, reasons = promise(files, "As many draws")
+    item, reasons = promise(files, "fewer numbers")
     assert item.kept is False and item.detail == "mae-train: 2 of 3" and reasons == ()
 
 

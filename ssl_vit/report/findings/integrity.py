@@ -75,13 +75,9 @@ def _complete(verdict: Verdict) -> Iterator[str]:
     for line, n, draw in sorted(noted - there.keys()):
         yield f"there is no result of {line} with {n:,} labels, draw {draw}"
     for key, place in there.items():
-        there_are = verdict.about["draws"]["train" if place.use == "train" else "probes"]
-        if (
-            key not in noted
-            or (place.start, place.use) not in uses
-            or place.labels not in labels
-            or not 0 <= place.draw < there_are
-        ):
+        made = verdict.about["draws"]["train" if place.use == "train" else "probes"]
+        known = key in noted and (place.start, place.use) in uses and place.labels in labels
+        if not known or not 0 <= place.draw < made:
             yield f"{place.words()} was not made by this verdict"
     wanted = [(start, use, False, n) for start, use in sorted(uses) for n in labels]
     wanted += [(start, use, True, n) for start, use in sorted(uses) for n in labels if n in _counts(told, start, use)]
@@ -89,7 +85,7 @@ def _complete(verdict: Verdict) -> Iterator[str]:
         draws = _counts(told, start, use, matched=matched).get(n, [])
         for draw in sorted(set(range(max(draws, default=0) + 1)) - {*draws}):
             place = Place(start, use, n, draw, matched)
-            if not diverged(verdict, place):
+            if not diverged(verdict, place, "so there is no number"):
                 yield f"nothing says why there is no {place.words()}"
 
 
@@ -98,12 +94,11 @@ def _counts(numbers: dict[str, Any], start: str, use: str, *, matched: bool = Tr
     return {int(n): draws for n, draws in numbers.get(Place(start, use, 0, 0, matched).line, {}).items()}
 
 
-def diverged(verdict: Verdict, place: Place) -> bool:
-    """Whether a note says so of the options that were chosen, or of all."""
-    where = (
-        f"{verdict.name(place.start)} with {place.labels:,} labels, draw {place.draw}{', at' if place.matched else ':'}"
-    )
-    return any(note.startswith(where) and "diverged" in note for note in verdict.told("plan").get("notes", []))
+def diverged(verdict: Verdict, place: Place, so: str) -> bool:
+    """Whether a note of the training says that it diverged, and what became of that."""
+    where = f"{verdict.name(place.start)} with {place.labels:,} labels, draw {place.draw}"
+    where += ", at" if place.matched else ":"
+    return any(note.startswith(where) and note.endswith(so) for note in verdict.told("plan").get("notes", []))
 
 
 def trainings(verdict: Verdict) -> list[dict[str, Any]]:
@@ -231,7 +226,7 @@ def _weights(verdict: Verdict) -> Iterator[str]:
     seen: dict[str, str] = {}
     for start in verdict.methods:
         runs = verdict.runs(start)
-        for run in runs:
+        for run in (run for run in runs if not run.get("drift")):  # which may leave the weights it began with
             if (other := seen.setdefault(run["weights"], run["run"])) is not run["run"]:
                 yield f"{other} and {run['run']} have the same weights ({run['weights']})"
         seeds = [run["seed"] for run in runs if _made(start)]
@@ -292,7 +287,7 @@ def _costs(verdict: Verdict) -> Iterator[str]:
     scores, first = [s for s in verdict.scores if s.use == "train"], dict[Any, float]()
     for score in (s for s in scores if s.cost["flops"] and s.start != _PUBLIC):  # that may read other sizes
         flops = score.cost["flops"] / score.cost["images"]
-        other = first.setdefault(verdict.methods[score.start]["architecture_hash"], flops)
+        other = first.setdefault(verdict.methods[score.start]["architecture_hash"] or score.start, flops)
         if not math.isclose(flops, other, rel_tol=0.01):
             yield f"{score.place.words()} took {flops:.3g} FLOPs for an image, and others of its network {other:.3g}"
     batches: dict[int, float] = {}
