@@ -29,6 +29,8 @@ CHANGES = 0.1
 """Chance that the draws still to come change an advice, below which they are not worth their time."""
 _EFFORT = ("knn", "linear", "train")
 _FOLDS = 4
+_SHOWN = 0.5
+"""Part of what a cheaper way may cost that it may cost in these draws; what it costs in truth may be more."""
 _LEARNED, _LEAST = 1 / 3, 15.0
 """A training failed that is below this share of the way from guessing to the best draw, which is this far from it."""
 
@@ -79,7 +81,7 @@ class Advice(NamedTuple):
 
     labels: int
     advised: Way
-    """The cheapest of ``among`` that is at most a point behind the best of these draws."""
+    """The cheapest of ``among`` that is at most half a point behind the best of these draws."""
     expected: float
     """The metric to expect of it, on images that did not choose it."""
     low: float | None
@@ -90,13 +92,15 @@ class Advice(NamedTuple):
     worse: tuple[Way, ...]
     """Told to be worse, the best first."""
     settled: bool
-    """Whether the draws still to come could no longer change the advice."""
+    """Whether the draws still to come would hardly change the advice: ``rivals`` is empty."""
     reason: str = ""
     """Why it is weak: ``too few to tell: 2 draws``; empty where it is not."""
     failed: tuple[tuple[Way, int, int], ...] = ()
     """Ways of which trainings failed: how many, of how many. They are in no mean."""
     proven: bool = False
     """Whether no other way is more than a point better, told as surely as all else."""
+    rivals: tuple[Way, ...] = ()
+    """Ways that more draws could bring into the advice."""
 
 
 class Attribution(NamedTuple):
@@ -157,16 +161,17 @@ def advise(
     total = max(most, *(len(one.draws) for one in learned)) if most else 0
     behind = _told(best, others, groups, 0.0, alpha, total)
     among = [best, *(one for one, told in zip(others, behind, strict=True) if not told)]
-    advised = among[_cheapest(np.array([one.mean for one in among]), _ranks(among), indifferent)]
+    close = _SHOWN * indifferent
+    advised = among[_cheapest(np.array([one.mean for one in among]), _ranks(among), close)]
     rest = [one for one in (best, *others) if one.way != advised.way]
     proven = bool(rest) and bool(_told(advised, rest, groups, -indifferent, alpha, total).all())
     reason = too_few([advised, best])
-    open_ = [one for one in among if one.way != advised.way]
-    settled = not reason and (not rest or proven or _unlikely_to_change(advised, best, open_, most, indifferent))
-    expected, low, high = _expected(advised, among, groups, span, indifferent)
+    rivals = () if proven else _rivals(advised, best, [one for one in among if one.way != advised.way], most, close)
+    expected, low, high = _expected(advised, among, groups, span, close)
     return Advice(
         labels, advised.way, expected, low, high, tuple(one.way for one in among),
-        tuple(one.way for one, told in zip(others, behind, strict=True) if told), settled, reason, failed, proven,
+        tuple(one.way for one, told in zip(others, behind, strict=True) if told), not reason and not rivals, reason,
+        failed, proven, rivals,
     )  # fmt: skip
 
 
@@ -290,34 +295,42 @@ def _stacked(found: Sequence[Estimates]) -> Estimates:
     return Estimates(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
 
 
-def _unlikely_to_change(advised: Tried, best: Tried, others: Sequence[Tried], most: int, indifferent: float) -> bool:
-    """Whether the draws of a plan that are still to come, or as many as one likes, would hardly change the advice.
+def _rivals(advised: Tried, best: Tried, others: Sequence[Tried], most: int, close: float) -> tuple[Way, ...]:
+    """Ways that the draws still to come, of a plan or as many as one likes, could bring into the advice.
 
-    A cheaper way would have to come within ``indifferent`` of the best, a dearer one to be ahead by more than that.
+    A cheaper way would have to come ``close`` to the best, a dearer one to be ahead by more than that. Where all
+    together hardly would there are none.
     """
-    chance = 0.0
+    chances: list[float] = []
     for one in others:
         draws = _shared(advised, one)
         if len(draws) < DRAWS:
-            return False
+            chances.append(1.0)
+            continue
         rows = (_on(one, draws).units - _on(advised, draws).units).mean(1)
         cheaper = one.effort < advised.effort
-        rise = (best.mean - indifferent - one.mean) if cheaper else indifferent - (one.mean - advised.mean)
+        rise = best.mean - close - one.mean if cheaper else advised.mean + close - one.mean
         still = 1 / len(rows) - (1 / most if most > len(rows) else 0.0)
         spread = np.sqrt(rows.var(ddof=1) * still)
-        chance += float(_stats.t.sf(rise / spread, len(rows) - 1)) if spread else float(rise < 0)
-    return chance <= CHANGES
+        chances.append(float(_stats.t.sf(rise / spread, len(rows) - 1)) if spread else float(rise < 0))
+    if sum(chances) <= CHANGES:
+        return ()
+    return tuple(one.way for one, chance in zip(others, chances, strict=True) if chance > CHANGES / len(others))
 
 
 def _expected(
-    advised: Tried, among: Sequence[Tried], groups: Int[np.ndarray, " U"] | None, span: float, indifferent: float
+    advised: Tried, among: Sequence[Tried], groups: Int[np.ndarray, " U"] | None, span: float, close: float
 ) -> tuple[float, float | None, float | None]:
-    """The metric of what is chosen, on images and draws that did not choose it; as wide as the advised way's own."""
-    own = interval(advised.units, advised.seeds, groups, span)
-    value = float(_crossed(among, advised.draws, groups, indifferent).mean())
-    if own.low is None or own.high is None:
-        return value, None, None
-    return value, own.low + value - own.estimate, own.high + value - own.estimate
+    """The metric of what is chosen, on images and draws that did not choose it.
+
+    Its interval is as wide as the advised way's own spread makes it, which counts as no less than the usual one of all
+    that are among.
+    """
+    value = float(_crossed(among, advised.draws, groups, close).mean())
+    known = [advised, *(one for one in among if one.way != advised.way and len(one.draws) > 1)]
+    found = _stacked([estimate_many(one.units[None], one.seeds, groups, span) for one in known])
+    margin = float(shared_spread(found).margin[0])
+    return (value, None, None) if np.isnan(margin) or not margin else (value, value - margin, value + margin)
 
 
 def _crossed(

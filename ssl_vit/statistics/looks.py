@@ -38,4 +38,4 @@ def worth_a_draw(
                span=span)
         for labels, tried in table.items()
     ]  # fmt: skip
-    return {one.labels: frozenset(() if one.settled else one.among) for one in found}
+    return {one.labels: frozenset(() if one.settled else (one.advised, *one.rivals)) for one in found}

@@ -60,7 +60,7 @@ def test_what_cannot_be_told_apart_but_looks_worse_is_not_advised_for_being_chea
     tried = made({PROBE: 76, KNN: 70}, images=40, noise=2.0)
     found = advise(10, tried)
     assert tried[0].mean - tried[1].mean > 1 and found.among == (PROBE, KNN) and found.advised == PROBE
-    assert advise(10, tried, indifferent=30.0).advised == KNN
+    assert advise(10, tried, indifferent=2.1 * (tried[0].mean - tried[1].mean)).advised == KNN
 
 
 def test_one_way_is_advised_and_settled_and_nothing_is_claimed() -> None:
@@ -213,6 +213,8 @@ def test_a_settled_number_of_labels_needs_no_more_draws_and_others_only_of_what_
     clear, close = made({PROBE: 80, PIXELS: 40}), made({PROBE: 80, KNN: 80, PIXELS: 40}, seed=4)
     found = worth_a_draw({10: clear, 100: close}, 10)
     assert found[10] == frozenset() and found[100] == {PROBE, KNN}
+    advice = advise(100, close, alpha=ALPHA / 2, most=10)
+    assert found[100] == {advice.advised, *advice.rivals} and not advice.settled
     assert worth_a_draw({10: [one.at(np.arange(2)) for one in clear]}, 10)[10] == {PROBE, PIXELS}
 
 
