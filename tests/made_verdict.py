@@ -126,6 +126,7 @@ def make_verdict(
                 row |= PROBE if use == "linear" else {}
                 backbone = {
                     "weights": f"{start}{draw % seeds}",
+                    "seed": draw % seeds,
                     "pool_fingerprint": "p001",
                     "transductive": transductive,
                 }
