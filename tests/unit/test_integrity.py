@@ -13,6 +13,7 @@ import pytest
 from ssl_vit.core.errors import UserError
 from ssl_vit.report.findings.contract import Item, broken, check
 from ssl_vit.report.findings.integrity import FOLDER
+from ssl_vit.report.findings.tuned import CLAIMS
 from ssl_vit.report.page.write import open_numbers
 from ssl_vit.runs.identity import digest
 from ssl_vit.runs.networks import weights_hash
@@ -109,6 +110,23 @@ def promise(files: Files, claim: str) -> tuple[Item, tuple[str, ...]]:
 def test_nothing_is_refused_of_what_was_not_touched(files: Files) -> None:
     items = check(open_numbers([files.folder]))
     assert [item.claim for item in items if not item.kept] == [] and broken(items) == ()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"tuned": 100}, {"longer": None}, {"metric": "balanced", "grouped": True}, {"metric": "auroc"}, {"seeds": 1},
+        {"kind": "multilabel", "metric": "average_precision"}, {"kind": "regression", "metric": "r2"},
+        {"transductive": True, "leaks": no_leaks(transductive=True)}, {"draws": (1, 1)}, {"labels": (10,)},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_honest_ones_of_other_kinds_are_read(tmp_path: Path, options: dict[str, Any]) -> None:
+    curves = {key: means[: len(options.get("labels", (10, 100)))] for key, means in CURVES.items()}
+    given = {"labels": (10, 100), "draws": (4, 3), "images": 40, "leaks": no_leaks()} | options
+    items = check(open_numbers([make_verdict(tmp_path / "v", curves, **given)]))
+    tuned = ("best trial", "Searches", "Networks were", "All other", "Linear probes", "last step")
+    assert all(item.kept for item in items if any(word in item.claim for word in tuned))
 
 
 def test_a_folder_that_was_moved_is_the_same(files: Files, tmp_path: Path) -> None:
@@ -288,8 +306,11 @@ def test_files_that_contradict_each_other_are_not_read(
     assert name in said.split(": ")[0] and words in said and "\n" not in said
 
 
-def test_every_check_has_an_attack() -> None:
+def test_every_check_has_an_attack_and_is_documented() -> None:
     assert {c.name for c in FOLDER if not any(name in c.name for name, _, _ in CONTRADICTIONS)} == set()
+    assert {c.name for c in CLAIMS if not any(name in c.name for name, _, _ in UNFAIR)} == set()
+    page = (Path(__file__).resolve().parents[2] / "docs/verdict.md").read_text()
+    assert [c.name for c in FOLDER if f"\n| {c.name} | " not in page] == []
 
 
 def trials(files: Files, start: str, **change: Callable[[float], float]) -> None:
