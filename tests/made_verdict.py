@@ -59,6 +59,7 @@ def make_verdict(
     draws: tuple[int, int] = (10, 5),
     seeds: int = 3,
     longer: tuple[float, ...] | None = (),
+    tuned: int | None = None,
     protocols: Mapping[str, str] | None = None,
     kind: str = "class",
     metric: str = "top1",
@@ -81,6 +82,8 @@ def make_verdict(
         seeds: Of pre-training.
         longer: Means of the baseline at the cost of pre-training; empty for a little more than the usual one's, None
             for no such training.
+        tuned: The number of labels that options were searched with; below it all take their usual ones. None for the
+            fewest.
         protocols: Rules of training by start, where they are not the same for all.
         kind: Of labels; only "class" has predictions.
         metric: The leading one.
@@ -119,13 +122,15 @@ def make_verdict(
                     "evaluation": use, "kind": kind, "metric": metric, "rules": (protocols or {}).get(start, "one"),
                     "train": "tr41n", "test": {"images": images, "fingerprint": "t3st", "split": "a fifth"},
                 }  # fmt: skip
-                longer = (PRETRAINING + TRAINING) / TRAINING if matched else 1.0
-                steps = round(STEPS * longer)
+                factor = (PRETRAINING + TRAINING) / TRAINING if matched else 1.0
+                steps = round(STEPS * factor)
+                own = USUAL if tuned and count < tuned else CHOSEN
                 if use == "train":
-                    row |= {"steps": steps, "trained_with": {"optim": dict(zip(OPTIONS[:3], CHOSEN[:3], strict=True))}}
+                    row |= {"steps": steps, "trained_with": {"optim": dict(zip(OPTIONS[:3], own[:3], strict=True))}}
                 row |= PROBE if use == "linear" else {}
                 backbone = {
                     "weights": f"{start}{draw % seeds}",
+                    "seed": draw % seeds,
                     "pool_fingerprint": "p001",
                     "transductive": transductive,
                 }
@@ -133,7 +138,7 @@ def make_verdict(
                     "start": start, "use": use, "draw": draw, "matched": matched, "share": 100 * count / labels[-1],
                     "pretraining": draw % seeds if start in _OWN else None,
                     "command": f"accelerate launch eval/{_SCRIPTS[use]}.py --eval.labels {count} --eval.draw {draw}",
-                    "cost": {"seconds": 14.0, "flops": TRAINING * longer, "images": steps * BATCH, "steps": steps,
+                    "cost": {"seconds": 14.0, "flops": TRAINING * factor, "images": steps * BATCH, "steps": steps,
                              "planned": steps, "peak_memory": 4.1e8, "devices": 1},
                 }  # fmt: skip
                 whole = count == labels[-1]
@@ -143,7 +148,7 @@ def make_verdict(
                     "data": {"name": title, "train": "tr41n" if whole else f"{count} by draw {draw}"},
                     "backbone": backbone if start in _OWN else None, "verdict": place,
                 })  # fmt: skip
-    about = _about(curves, labels, draws, seeds, bool(longer)) | {
+    about = _about(curves, labels, draws, seeds, tuned or labels[0], bool(longer)) | {
         "title": title, "kind": kind, "metric": metric, "classes": list(classes), "transductive": transductive,
         "test": {
             "positions": None, "labels": truth.tolist() if kind == "class" else None,
@@ -187,13 +192,15 @@ def _write(folder: Path, key: str, arrays: dict[str, np.ndarray], content: dict[
 
 
 OPTIONS = ("lr", "weight_decay", "layer_decay", "steps", "score")
-CHOSEN = (1e-3, 0.3, 0.65, STEPS)
+USUAL, CHOSEN = (1e-3, 0.05, 0.75, 400), (1e-3, 0.3, 0.65, STEPS)
 PROBE = {"pool": "mean", "rate": 1.0, "decay": 1e-4}
 
 
-def _about(curves: Curves, labels: tuple[int, ...], draws: tuple[int, int], seeds: int, longer: bool) -> dict[str, Any]:
+def _about(
+    curves: Curves, labels: tuple[int, ...], draws: tuple[int, int], seeds: int, tuned: int, longer: bool
+) -> dict[str, Any]:
     """What does not depend on the images."""
-    tried = [(1e-3, 0.05, 0.75, 400), (2e-3, 0.05, 1.0, 400), (5e-4, 0.3, 1.0, 800), CHOSEN]
+    tried = [USUAL, (2e-3, 0.05, 1.0, 400), (5e-4, 0.3, 1.0, 800), CHOSEN]
     trials = [dict(zip(OPTIONS, (*values, 60.0 + i), strict=True)) for i, values in enumerate(tried)]
     methods = {
         start: {
@@ -225,7 +232,7 @@ def _about(curves: Curves, labels: tuple[int, ...], draws: tuple[int, int], seed
             "trials": len(trials),
             "space": "learning rate 5e-4 to 2e-3, weight decay 0.05 or 0.3, layer decay 0.65 to 1, 400 or 800 steps",
             "studies": [
-                {"start": start, "use": use, "labels": labels[0], "trials": trials, "chosen": 3,
+                {"start": start, "use": use, "labels": tuned, "trials": trials, "chosen": 3,
                  "selection": "cross-validation inside the labels of the first draw"}
                 for start, use in curves if use == "train"
             ] + [

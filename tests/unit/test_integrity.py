@@ -13,6 +13,7 @@ import pytest
 from ssl_vit.core.errors import UserError
 from ssl_vit.report.findings.contract import Item, broken, check
 from ssl_vit.report.findings.integrity import FOLDER
+from ssl_vit.report.findings.tuned import CLAIMS
 from ssl_vit.report.page.write import open_numbers
 from ssl_vit.runs.identity import digest
 from ssl_vit.runs.networks import weights_hash
@@ -109,6 +110,23 @@ def promise(files: Files, claim: str) -> tuple[Item, tuple[str, ...]]:
 def test_nothing_is_refused_of_what_was_not_touched(files: Files) -> None:
     items = check(open_numbers([files.folder]))
     assert [item.claim for item in items if not item.kept] == [] and broken(items) == ()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"tuned": 100}, {"longer": None}, {"metric": "balanced", "grouped": True}, {"metric": "auroc"}, {"seeds": 1},
+        {"kind": "multilabel", "metric": "average_precision"}, {"kind": "regression", "metric": "r2"},
+        {"transductive": True, "leaks": no_leaks(transductive=True)}, {"draws": (1, 1)}, {"labels": (10,)},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_honest_ones_of_other_kinds_are_read(tmp_path: Path, options: dict[str, Any]) -> None:
+    curves = {key: means[: len(options.get("labels", (10, 100)))] for key, means in CURVES.items()}
+    given = {"labels": (10, 100), "draws": (4, 3), "images": 40, "leaks": no_leaks()} | options
+    items = check(open_numbers([make_verdict(tmp_path / "v", curves, **given)]))
+    tuned = ("best trial", "Searches", "Networks were", "All other", "Linear probes", "last step")
+    assert all(item.kept for item in items if any(word in item.claim for word in tuned))
 
 
 def test_a_folder_that_was_moved_is_the_same(files: Files, tmp_path: Path) -> None:
@@ -242,6 +260,8 @@ CONTRADICTIONS: list[tuple[str, str, Callable[[Files], object]]] = [
     ("weights of every", "is of pre-training 0, and draws take them in turn",
      lambda f: f.result("mae-train-*", lambda r: r["verdict"].update(pretraining=0))),
     ("weights of every", "is of other weights", lambda f: of_seed(f, 1)),  # the best of three
+    ("weights of every", "is of other weights",
+     lambda f: f.result("mae-knn-10-1", lambda r: r["backbone"].update(seed=0))),
     ("weights of every", "no pre-training of MAE is recorded",
      lambda f: f.about(lambda a: a["methods"]["mae"].update(pretraining=[]))),
     ("pool", "pre-trained on other images (with test images)",
@@ -286,8 +306,11 @@ def test_files_that_contradict_each_other_are_not_read(
     assert name in said.split(": ")[0] and words in said and "\n" not in said
 
 
-def test_every_check_has_an_attack() -> None:
+def test_every_check_has_an_attack_and_is_documented() -> None:
     assert {c.name for c in FOLDER if not any(name in c.name for name, _, _ in CONTRADICTIONS)} == set()
+    assert {c.name for c in CLAIMS if not any(name in c.name for name, _, _ in UNFAIR)} == set()
+    page = (Path(__file__).resolve().parents[2] / "docs/verdict.md").read_text()
+    assert [c.name for c in FOLDER if f"\n| {c.name} | " not in page] == []
 
 
 def trials(files: Files, start: str, **change: Callable[[float], float]) -> None:
@@ -330,6 +353,10 @@ UNFAIR: list[tuple[str, str, Callable[[Files], object]]] = [
     ("Searches", "from scratch was not tuned with 10 labels, and others were",
      lambda f: f.about(lambda a: a["tuning"]["studies"].pop(0))),
     ("Searches", "tuned twice", lambda f: f.about(lambda a: a["tuning"]["studies"].append(a["tuning"]["studies"][1]))),
+    ("All other options", "scratch (train) with 10 labels, draw 0 has other options than cnn (train) with 10 labels",
+     lambda f: f.result("scratch-train-10-0", lambda r: r["rows"][0]["trained_with"].update(supervised={"ema": 0}))),
+    ("All other options", "pre-training 1 of MAE has other options than pre-training 0 of MAE (fit.epochs 800 -> None)",
+     lambda f: f.result("mae-knn-10-1", lambda r: r["backbone"].update(options={"seed": 1, "fit": {"epochs": 800}}))),
     ("Linear probes", "mae (linear) with 10 labels, draw 1: probed with other options",
      lambda f: f.result("mae-linear-10-1", row(rate=100.0))),
     ("Networks were trained", "from scratch with 10 labels, draw 0: trained with another lr (9.0)",

@@ -238,8 +238,11 @@ def _weights(verdict: Verdict) -> Iterator[str]:
         runs, name = verdict.runs(score.start), score.result.path.name
         if score.pretraining != (score.draw % len(runs) if runs else None):
             yield f"{name}, draw {score.draw}, is of pre-training {score.pretraining}, and draws take them in turn"
-        elif runs and (own := (score.result.backbone or {}).get("weights")) != runs[score.draw % len(runs)]["weights"]:
-            yield f"{name} is of other weights ({own}) than pre-training {score.pretraining} ended with"
+        elif runs:
+            run, own = runs[score.draw % len(runs)], score.result.backbone or {}
+            if (own.get("weights"), own.get("seed")) != (run["weights"], run["seed"]):
+                weights = own.get("weights")
+                yield f"{name} is of other weights ({weights}) than pre-training {score.pretraining} ended with"
 
 
 def _pool(verdict: Verdict) -> Iterator[str]:

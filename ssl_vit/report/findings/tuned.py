@@ -8,14 +8,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 
 from ssl_vit.methods.starts import BASELINE
 from ssl_vit.report.findings.integrity import Check, diverged, trainings
 from ssl_vit.report.findings.records import Verdict
+from ssl_vit.runs.identity import differences
 
 _OPTIONS = ("lr", "weight_decay", "layer_decay")
+_FREE: dict[str, tuple[str, ...]] = {
+    "optim": ("base_lr", *_OPTIONS), "fit": ("min_steps", "log_every"), "supervised": ("pool", "drop_path"),
+    "augment": (),
+}  # fmt: skip
+"""Options of training on labels that must agree, by group, and those in them that are tuned or follow the network."""
 _LEVEL = {"lr": 20.0, "weight_decay": 20.0, "steps": 1.5}
 """By what factor the middle of a search may lie off the baseline's: rates and decays of their own, lengths alike."""
 _TRIALS, _SPAN = 4, 2.0
@@ -91,6 +98,25 @@ def _used(verdict: Verdict) -> Iterator[str]:
         )
 
 
+def _alike(verdict: Verdict) -> Iterator[str]:
+    """Trainings at one number of labels, but for what is tuned; pre-trainings of one method, but for their seeds."""
+    first: dict[object, tuple[str, dict[str, Any]]] = {}
+
+    def other(key: object, name: str, own: dict[str, Any]) -> Iterator[str]:
+        before, rules = first.setdefault(key, (name, own))
+        if own != rules:
+            yield f"{name} has other options than {before} ({differences(own, rules)})"
+
+    for score in verdict.scores:
+        made = (score.result.backbone or {}).get("options") or {}
+        options = {group: values for group, values in made.items() if group not in ("seed", "data", "eval")}
+        yield from other(score.start, f"pre-training {score.pretraining} of {verdict.name(score.start)}", options)
+        if score.use == "train":
+            told = score.row["trained_with"]
+            own = {g: {k: v for k, v in told.get(g, {}).items() if k not in free} for g, free in _FREE.items()}
+            yield from other(score.labels, score.place.words(), own)
+
+
 def _probed(verdict: Verdict) -> Iterator[str]:
     chosen = {(s["start"], s["labels"]): s["trials"][s["chosen"]] for s in verdict.studies if s["use"] == "linear"}
     for score in (score for score in verdict.scores if score.use == "linear"):
@@ -124,6 +150,7 @@ CLAIMS = (
     Check("The best trial was chosen", _best),
     Check("Searches were as wide for every method, around values of one size", _searched),
     Check("Networks were trained with the options that were chosen", _used),
+    Check("All other options are the same: of training on labels, and of the seeds of pre-training", _alike),
     Check("Linear probes have the options that were chosen", _probed),
 )
 """What nobody may claim a gain without."""
