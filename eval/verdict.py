@@ -37,11 +37,10 @@ def main(cfg: Comparison) -> tuple[Path, Page] | None:
     folder = give_verdict(cfg, BEGAN)
     if folder is None:
         return None
-    from ssl_vit.report.findings.records import read_verdict
     from ssl_vit.report.page.render import terminal
-    from ssl_vit.report.page.write import write_report
+    from ssl_vit.report.page.write import open_numbers, write_report
 
-    report = write_report(read_verdict(folder))
+    report = write_report(open_numbers([folder]))
     print("\n" + terminal(report))
     print(f"\nReport: {folder / 'report.html'}   {folder / 'report.md'}")
     return folder, report

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import norm
 from ssl_vit.runs.identity import digest
+from ssl_vit.statistics.contributions import balanced_units
 
 Curves = Mapping[tuple[str, str], tuple[float, ...]]
 
@@ -44,6 +45,8 @@ NAMES = {
 _OWN = ("mae", "dino")
 PRETRAINING, TRAINING = 3.1e13, 5.6e11
 """FLOPs of one run."""
+STEPS, BATCH = 800, 16
+"""Of one training on labels."""
 _NETWORKS = {"cnn": "ResNet of 4 blocks, 96 wide", "pixels": "64 pixels"}
 _SCRIPTS = {"knn": "knn", "linear": "linear-cached", "train": "finetune"}
 
@@ -56,6 +59,7 @@ def make_verdict(
     draws: tuple[int, int] = (10, 5),
     seeds: int = 3,
     longer: tuple[float, ...] | None = (),
+    tuned: int | None = None,
     protocols: Mapping[str, str] | None = None,
     kind: str = "class",
     metric: str = "top1",
@@ -78,6 +82,8 @@ def make_verdict(
         seeds: Of pre-training.
         longer: Means of the baseline at the cost of pre-training; empty for a little more than the usual one's, None
             for no such training.
+        tuned: The number of labels that options were searched with; below it all take their usual ones. None for the
+            fewest.
         protocols: Rules of training by start, where they are not the same for all.
         kind: Of labels; only "class" has predictions.
         metric: The leading one.
@@ -101,34 +107,51 @@ def make_verdict(
             for draw in range(draws[use == "train"]):
                 eta = norm.ppf(mean / 100) * 1.5 + hard + spread * rng.standard_normal()
                 hits = rng.random(images) < norm.cdf(eta / 0.5)
-                predicted = np.where(hits, truth, (truth + rng.choice([1, 2, 5], size=images)) % len(classes))
-                arrays: dict[str, np.ndarray] = {"units": (100.0 * hits).astype(np.float32)} if units else {}
+                missed = np.maximum(1, rng.choice([1, 2, 5], size=images) % len(classes))  # another class, however few
+                predicted = np.where(hits, truth, (truth + missed) % len(classes))
+                each = balanced_units(hits, truth) if metric == "balanced" else 100.0 * hits
+                arrays: dict[str, np.ndarray] = {"positions": np.arange(images, dtype=np.int32)}
+                arrays |= {"units": each.astype(np.float32)} if units else {}
+                arrays |= {"clusters": np.arange(images) // 4} if grouped and metric in ("top1", "balanced") else {}
                 if kind == "class":
                     arrays["predicted"] = predicted.astype(np.int32)
                     arrays["confidence"] = rng.random(images).astype(np.float32)
-                row = {"method": NAMES.get(start, start), "images": images, metric: 100.0 * float(hits.mean())}
+                row = {"method": NAMES.get(start, start), "images": images, metric: float(each.mean())}
                 row |= _by_class(kind, classes, truth, hits)
                 rules = {
                     "evaluation": use, "kind": kind, "metric": metric, "rules": (protocols or {}).get(start, "one"),
-                    "test": {"images": images, "fingerprint": "t3st", "split": "a fifth"},
+                    "train": "tr41n", "test": {"images": images, "fingerprint": "t3st", "split": "a fifth"},
                 }  # fmt: skip
-                flops = PRETRAINING + TRAINING if matched else TRAINING
+                factor = (PRETRAINING + TRAINING) / TRAINING if matched else 1.0
+                steps = round(STEPS * factor)
+                own = USUAL if tuned and count < tuned else CHOSEN
+                if use == "train":
+                    row |= {"steps": steps, "trained_with": {"optim": dict(zip(OPTIONS[:3], own[:3], strict=True))}}
+                row |= PROBE if use == "linear" else {}
+                backbone = {
+                    "weights": f"{start}{draw % seeds}",
+                    "seed": draw % seeds,
+                    "pool_fingerprint": "p001",
+                    "transductive": transductive,
+                }
                 place = {
                     "start": start, "use": use, "draw": draw, "matched": matched, "share": 100 * count / labels[-1],
                     "pretraining": draw % seeds if start in _OWN else None,
                     "command": f"accelerate launch eval/{_SCRIPTS[use]}.py --eval.labels {count} --eval.draw {draw}",
-                    "cost": {"seconds": 14.0, "flops": flops, "images": 12600, "peak_memory": 4.1e8, "devices": 1},
+                    "cost": {"seconds": 14.0, "flops": TRAINING * factor, "images": steps * BATCH, "steps": steps,
+                             "planned": steps, "peak_memory": 4.1e8, "devices": 1},
                 }  # fmt: skip
                 whole = count == labels[-1]
                 _write(folder, f"{start}-{use}-{count}-{draw}{'-longer' * matched}", arrays, {
                     "method": _SCRIPTS[use], "rows": [row], "protocol": rules, "protocol_hash": digest(rules),
                     "labels_used": count, "draw": None if whole else draw, "seed": draw,
-                    "data": {"name": title}, "verdict": place,
+                    "data": {"name": title, "train": "tr41n" if whole else f"{count} by draw {draw}"},
+                    "backbone": backbone if start in _OWN else None, "verdict": place,
                 })  # fmt: skip
-    about = _about(curves, labels, draws, seeds) | {
+    about = _about(curves, labels, draws, seeds, tuned or labels[0], bool(longer)) | {
         "title": title, "kind": kind, "metric": metric, "classes": list(classes), "transductive": transductive,
         "test": {
-            "labels": truth.tolist() if kind == "class" else None,
+            "positions": None, "labels": truth.tolist() if kind == "class" else None,
             "clusters": (np.arange(images) // 4).tolist() if grouped else None,
             "names": [f"{title}/{i}.png" for i in range(images)],
         },
@@ -168,11 +191,17 @@ def _write(folder: Path, key: str, arrays: dict[str, np.ndarray], content: dict[
         np.savez(path.with_suffix(".npz"), **arrays)
 
 
-def _about(curves: Curves, labels: tuple[int, ...], draws: tuple[int, int], seeds: int) -> dict[str, Any]:
+OPTIONS = ("lr", "weight_decay", "layer_decay", "steps", "score")
+USUAL, CHOSEN = (1e-3, 0.05, 0.75, 400), (1e-3, 0.3, 0.65, STEPS)
+PROBE = {"pool": "mean", "rate": 1.0, "decay": 1e-4}
+
+
+def _about(
+    curves: Curves, labels: tuple[int, ...], draws: tuple[int, int], seeds: int, tuned: int, longer: bool
+) -> dict[str, Any]:
     """What does not depend on the images."""
-    tried = [(1e-3, 0.05, 0.75, 400), (2e-3, 0.05, 1.0, 400), (5e-4, 0.3, 1.0, 800), (1e-3, 0.3, 0.65, 800)]
-    options = ("lr", "weight_decay", "layer_decay", "steps", "score")
-    trials = [dict(zip(options, (*values, 60.0 + i), strict=True)) for i, values in enumerate(tried)]
+    tried = [USUAL, (2e-3, 0.05, 1.0, 400), (5e-4, 0.3, 1.0, 800), CHOSEN]
+    trials = [dict(zip(OPTIONS, (*values, 60.0 + i), strict=True)) for i, values in enumerate(tried)]
     methods = {
         start: {
             "name": NAMES.get(start, start), "uses": [use for s, use in curves if s == start],
@@ -181,9 +210,10 @@ def _about(curves: Curves, labels: tuple[int, ...], draws: tuple[int, int], seed
             "architecture_hash": start if start in _NETWORKS else "vit",
             "pretraining": [
                 {
-                    "run": f"runs/{start}-{i}", "seed": i, "images": 575_200, "flops": PRETRAINING, "seconds": 31.0,
+                    "run": f"runs/{start}-{i}", "seed": i, "steps": 1800, "planned": 1800, "exported": 1800,
+                    "drift": None, "images": 575_200, "flops": PRETRAINING, "seconds": 31.0,
                     "peak_memory": 5.2e8, "device": "cpu", "devices": 1, "weights": f"{start}{i}",
-                    "command": f"accelerate launch recipes/{start}.py --seed {i}", "checkpoint": "last step",
+                    "command": f"accelerate launch recipes/{start}.py --seed {i}", "checkpoint": "step 1,800 of 1,800",
                 }
                 for i in range(seeds)
             ] if start in _OWN else [],
@@ -191,16 +221,24 @@ def _about(curves: Curves, labels: tuple[int, ...], draws: tuple[int, int], seed
         for start in dict.fromkeys(start for start, _ in curves)
     }  # fmt: skip
     return {
-        "format": 1, "labels": list(labels), "methods": methods,
+        "format": 2, "labels": list(labels), "methods": methods,
         "left_out": {} if "public" in methods else {"public": "there are no public weights for images of 8 px"},
         "draws": {"probes": draws[0], "train": draws[1]},
+        "numbers": {
+            line: {str(n): list(range(draws["train" in line])) for n in labels}
+            for line in (*(f"{s}-{u}" for s, u in curves), *["scratch-train-matched"] * longer)
+        },
         "tuning": {
             "trials": len(trials),
             "space": "learning rate 5e-4 to 2e-3, weight decay 0.05 or 0.3, layer decay 0.65 to 1, 400 or 800 steps",
             "studies": [
-                {"start": start, "use": use, "labels": labels[0], "trials": trials, "chosen": 3,
+                {"start": start, "use": use, "labels": tuned, "trials": trials, "chosen": 3,
                  "selection": "cross-validation inside the labels of the first draw"}
                 for start, use in curves if use == "train"
+            ] + [
+                {"start": start, "use": use, "labels": n, "trials": [PROBE | {"score": 60.0}], "chosen": 0,
+                 "selection": "cross-validation inside the labels of the first draw"}
+                for start, use in curves if use == "linear" for n in labels
             ],
         },
         "plan": {
@@ -250,7 +288,8 @@ def png(colour: tuple[int, int, int], width: int, height: int) -> bytes:
 def no_leaks(**changes: Any) -> dict[str, Any]:
     """What the leak guard writes where it finds nothing, with changes."""
     return {
+        "of": {"pool": ["p001", None], "train": ["tr41n", None], "test": ["t3st", None]},
         "format": 1, "images": {"pool": 1438, "train": 1438, "test": 359, "different": 1797}, "unreadable": [],
-        "on_leak": "stop", "transductive": False, "findings": [], "affected": [],
+        "on_leak": "stop", "transductive": False, "findings": [], "affected": [], "affected_images": [],
         "sentences": ["No image occurs twice, as it is or nearly, within or between the sets."], "examples": [],
     } | changes  # fmt: skip

@@ -92,6 +92,7 @@ def fit(
             settle_micro_batch(objective, loader, view, fit=fit, accelerator=accelerator, seed=seed)
         batches, meter = _measured(loader.batches(done, steps), objective, view, seed, accelerator)
         run.record("flops_per_image", meter.flops)
+        run.record("steps", steps)
         stepper.prepare(loader.accumulation, meter.least_seconds(loader.micro_batch))
         forecast = Forecast(accelerator.device.type, fit.epochs if steps > fit.min_steps else None, lighter)
 

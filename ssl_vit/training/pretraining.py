@@ -149,7 +149,7 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
     )  # fmt: skip
     drift = None if continuing is None else continuing.drift
     if accelerator.is_main_process:
-        made: dict[str, Any] = {}
+        made: dict[str, Any] = {"step": steps if drift is None or drift.passed is None else drift.kept["step"]}
         if start is not None:
             made["started_from"] = _told_of(start, cfg.model)
         if drift is not None:

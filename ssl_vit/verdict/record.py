@@ -15,6 +15,7 @@ from ssl_vit.core.files import write_atomically
 from ssl_vit.exports.timm_folder import load_backbone
 from ssl_vit.methods import METHODS
 from ssl_vit.methods.starts import starts, titles
+from ssl_vit.report.findings.records import FORMAT, Place
 from ssl_vit.runs.identity import digest
 from ssl_vit.runs.provenance import command, commit, hardware, versions
 from ssl_vit.verdict.opening import Opened, facts
@@ -48,7 +49,7 @@ def write_about(opened: Opened, made: Made, note: str, seconds: float, sessions:
     by_image = METRICS[study.metric].per_image  # units of other metrics are blocks of images
     groups = None if test.groups is None or not by_image else test.groups[kept].tolist()
     about: dict[str, Any] = {
-        "format": 1, "title": opened.data.test.name, "kind": study.kind, "metric": study.metric,
+        "format": FORMAT, "title": opened.data.test.name, "kind": study.kind, "metric": study.metric,
         "classes": list(test.classes), "labels": list(study.labels),
         "data": facts(opened, note) | {"unreadable": len(test) - len(kept)},
         "test": {"positions": None if len(kept) == len(test) else kept.tolist(),
@@ -57,6 +58,7 @@ def write_about(opened: Opened, made: Made, note: str, seconds: float, sessions:
         "transductive": study.recipe.data.transductive,
         "methods": {start: _method(study, start, made) for start in study.starts},
         "left_out": made.left_out, "draws": {"probes": v.probe_draws, "train": made.draws},
+        "numbers": _numbers(study.folder / "results"),
         "tuning": {"trials": v.trials, "space": SPACE, "studies": made.studies},
         "plan": {
             "budget": opened.budget, "expected": plan.seconds, "taken": seconds, "jobs": max(1, jobs),
@@ -74,7 +76,9 @@ def write_about(opened: Opened, made: Made, note: str, seconds: float, sessions:
 
 def _method(study: Study, start: str, made: Made) -> dict[str, Any]:
     runs, pixels = study.runs(start), start == "pixels"
-    unknown: dict[str, Any] = dict.fromkeys(("images", "flops", "seconds", "peak_memory", "device", "devices"))
+    unknown: dict[str, Any] = dict.fromkeys(
+        ("steps", "planned", "images", "flops", "seconds", "peak_memory", "device", "devices")
+    )
     costs = [unknown] if start == "public" else made.pretraining.get(start, [])
     backbone = (study.folder / "runs" / "cnn-trained" if start == "cnn" else runs[0]) / "backbone"
     known = (backbone / "config.json").exists()  # no CNN where its training with all labels diverged
@@ -91,11 +95,29 @@ def _method(study: Study, start: str, made: Made) -> dict[str, Any]:
         "architecture_hash": digest([config["architecture"], args]) if known and not pixels else None,
         "pretraining": [
             {"run": str(run), "seed": _about(run).get("seed"), "weights": load_backbone(str(run)).weights_hash,
-             "checkpoint": "as released" if start == "public" else "last step",
-             "command": _command(study, start, k), **cost}
+             "command": _command(study, start, k), **cost, **_exported(start, _about(run), cost)}
             for k, (run, cost) in enumerate(zip(runs, costs, strict=False))
         ],
     }  # fmt: skip
+
+
+def _exported(start: str, about: dict[str, Any], cost: dict[str, Any]) -> dict[str, Any]:
+    """Which step's weights are used, by what the run itself wrote down, and the look that a drift alarm stopped at."""
+    if start == "public":
+        return {"exported": None, "drift": None, "checkpoint": "as released"}
+    step, planned, drift = about.get("step"), cost["planned"], (about.get("continued") or {}).get("passed")
+    words = "step not recorded" if None in (step, planned) else f"step {step:,} of {planned:,}"
+    return {"exported": step, "drift": drift, "checkpoint": words}
+
+
+def _numbers(results: Path) -> dict[str, dict[str, list[int]]]:
+    """Draws that there is a number of, by method and number of labels."""
+    found: dict[str, dict[str, list[int]]] = {}
+    for told in (json.loads(path.read_text()) for path in results.glob("*.json")):
+        own = told["verdict"]
+        place = Place(own["start"], own["use"], told["labels_used"], own["draw"], own["matched"])
+        found.setdefault(place.line, {}).setdefault(str(place.labels), []).append(place.draw)
+    return {line: {n: sorted(own[n]) for n in sorted(own, key=int)} for line, own in sorted(found.items())}
 
 
 def _about(run: Path) -> dict[str, Any]:

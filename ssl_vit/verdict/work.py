@@ -58,7 +58,10 @@ def pretrain(study: Study, start: str, number: int) -> dict[str, Any]:
 
 
 def cost_of(run: Path) -> dict[str, Any]:
-    """What a run took: images seen, FLOPs, seconds of training, peak memory in bytes, devices."""
+    """What a run took: steps done and planned, images seen, FLOPs, seconds of training, peak memory in bytes, devices.
+
+    ``planned`` is None for a run of an earlier version, which did not record it.
+    """
     lines, timing = _lines(run / "metrics.jsonl"), _lines(run / "timing.jsonl")
     about = json.loads((run / "environment.json").read_text())
     batch = yaml.safe_load((run / "config.yaml").read_text())["fit"]["batch_size"]
@@ -66,6 +69,7 @@ def cost_of(run: Path) -> dict[str, Any]:
     seconds = float((steps * batch / np.array([line["images_per_second"] for line in timing])).sum())
     images = lines[-1]["step"] * batch
     return {
+        "steps": lines[-1]["step"], "planned": about.get("steps"),
         "images": images, "seconds": seconds, "flops": about.get("flops_per_image", 0) * images or None,
         "peak_memory": max(line["peak_memory"] for line in timing), "device": about["hardware"].get("device"),
         "devices": about["hardware"].get("processes", 1), "last_loss": lines[-1]["loss"],

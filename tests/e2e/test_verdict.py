@@ -61,6 +61,11 @@ def test_one_command_makes_everything(verdict) -> None:
     about = told(made / "verdict.json")
     assert about["labels"] == [10, 96]
     assert about["draws"] == {"probes": 2, "train": 2}
+    both = {"10": [0, 1], "96": [0, 1]}
+    assert about["numbers"]["mae-knn"] == about["numbers"]["scratch-train-matched"] == both
+    (run,) = about["methods"]["mae"]["pretraining"]
+    last = json.loads((made / "runs/mae-0/metrics.jsonl").read_text().splitlines()[-1])["step"]
+    assert run["steps"] == run["planned"] == run["exported"] == last and run["drift"] is None
     assert (about["data"]["test"], about["data"]["unreadable"]) == (24, 1)
     assert len(about["test"]["labels"]) == len(about["test"]["names"]) == 23
     assert about["test"]["positions"] == [i for i in range(24) if i != 3]  # what the leak guard counts by

@@ -56,7 +56,7 @@ def test_a_line_is_broken_where_a_number_of_labels_is_left_out(labels: list[int]
     axis = Figure().add_subplot()
     points = {n: Mark(LONGER, float(n), float(n), float(n)) for n in labels}
     curves(axis, [Line("a", LONGER, points)], COUNTS, (0.0, 100.0), "top-1 %")
-    assert [list(line.get_xdata()) for line in axis.lines] == stretches
+    assert [np.asarray(line.get_xdata()).tolist() for line in axis.lines] == stretches
 
 
 @pytest.mark.parametrize(

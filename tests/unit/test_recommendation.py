@@ -72,7 +72,11 @@ def test_what_was_not_tuned_or_matched_is_not_attributed_but_still_recommended(r
     ]  # fmt: skip
     assert said.attributions[0].gain is None and said.attributions[1].gain is not None
     assert said.advice[0].advised == Way("mae", "linear")
-    studies = [{**study, "labels": 100} for study in whole.told("tuning")["studies"]]
+    usual = {"labels": 100, "chosen": 0}  # where nothing is tuned, the first trial's options are taken
+    studies = [
+        study | (usual | {"trials": study["trials"][::-1]} if study["use"] == "train" else {})
+        for study in whole.studies
+    ]  # fmt: skip
     untuned = recommend(changed(whole, tuning=whole.told("tuning") | {"studies": studies}))
     assert [bool(a.refused) for a in untuned.attributions] == [True, False]
     assert untuned.attributions[0].refused == "the baseline was not tuned"

@@ -167,6 +167,7 @@ def test_a_report_without_what_is_optional(tmp_path: Path, options: dict[str, An
     assert ("Rows are true classes" in words) == (options.get("kind", "class") == "class")
     assert ("transductive" in words) == bool(options.get("transductive"))
     assert page.count('<li style="--ground') == len(options.get("labels", (10, 100)))  # always a recommendation
+    assert ("nothing else was tried" in words) == (("mae", "knn") in options.get("curves", {}))
 
 
 def test_bare_numbers_make_a_report(tmp_path: Path) -> None:
@@ -218,8 +219,8 @@ def test_cost_counts_all_devices_of_pre_training_and_of_training(tmp_path: Path)
         told["verdict"]["cost"]["devices"] = 4
         path.write_text(json.dumps(told))
     rows = {row[0].text: [cell.text for cell in row[1:]] for row in tables.cost_rows(read_verdict(folder)).rows}
-    assert rows["from scratch"] == ["56 s", "12,600", "560 GFLOP", "0.41 GB"]  # 4 x 14 s
-    assert rows["MAE, fine-tuned"] == ["87 s", "587,800", "31.6 TFLOP", "0.52 GB"]  # and 31 s
+    assert rows["from scratch"] == ["56 s", "12,800", "560 GFLOP", "0.41 GB"]  # 4 x 14 s
+    assert rows["MAE, fine-tuned"] == ["87 s", "588,000", "31.6 TFLOP", "0.52 GB"]  # and 31 s
     assert rows["from scratch, at the cost of pre-training"][2] == "31.6 TFLOP"
 
 

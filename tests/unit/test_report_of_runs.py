@@ -90,7 +90,7 @@ def test_wrong_inputs_are_one_line(tmp_path: Path) -> None:
     single = a_run(tmp_path / "single", "knn", {"mae": 70.0}, weights="w")
     cases = [
         (["nothing/there"], "there is no file or folder"), ([tmp_path / "empty"], "holds no results"),
-        ([tmp_path / "broken"], "cannot be read as JSON"), ([tmp_path / "old"], "format 1"),
+        ([tmp_path / "broken"], "cannot be read as JSON"), ([tmp_path / "old"], "format 0, not format 2"),
         ([folder, single], "cannot be mixed"), ([folder, folder], "cannot be mixed"),
     ]  # fmt: skip
     for given, words in cases:

@@ -12,6 +12,7 @@ from ssl_vit.methods import METHODS
 from ssl_vit.methods.starts import BASELINE, pretrained
 from ssl_vit.report.cells import percent, several
 from ssl_vit.report.findings.records import Verdict
+from ssl_vit.report.findings.tuned import CLAIMS, TOLD
 from ssl_vit.runs.identity import differences
 
 PROBES, TRAININGS, SEEDS = 10, 5, 3
@@ -42,7 +43,7 @@ def check(verdict: Verdict) -> tuple[Item, ...]:
     items = [_architecture(verdict, begun), _protocol(verdict, begun), *_tuning(verdict, (BASELINE, *begun))]
     items += [_matched(verdict, own)] if begun else []
     items += [_last_step(verdict, own)] if own else []
-    return (*items, *_leaks(verdict), _tuning_labels(verdict))
+    return (*items, *_leaks(verdict), _tuning_labels(verdict), *_looked_at(verdict))
 
 
 def counted(verdict: Verdict) -> tuple[Item, ...]:
@@ -206,12 +207,34 @@ def _matched(verdict: Verdict, own: Sequence[str]) -> Item:
 
 
 def _last_step(verdict: Verdict, own: Sequence[str]) -> Item:
+    """Of pre-training, and of training on labels; a drift alarm chooses an earlier one by a rule without labels."""
     claim = "Checkpoints are the last step, not the best on test images"
-    told = [(start, run.get("checkpoint")) for start in own for run in verdict.runs(start)]
-    if not told or None in (words for _, words in told):
+    told = [(verdict.name(start), run) for start in own for run in verdict.runs(start)]
+    steps = {f"{name}, seed {run.get('seed')}": [run.get(k) for k in ("exported", "steps", "planned")]
+             for name, run in told if not run.get("drift")}  # fmt: skip
+    steps |= {s.place.words(): [s.row.get("steps"), s.cost.get("steps")] for s in verdict.scores if s.use == "train"}
+    if not told or any(None in each for each in steps.values()):
         return Item(claim, None, "not recorded")
-    others = sorted({f"{verdict.name(start)}: {words}" for start, words in told if words != "last step"})
-    return Item(claim, not others, "; ".join(others) or f"{len(told)} of {len(told)} pre-trainings")
+    others = [f"{what}: step {each[0]:,} of {each[-1]:,}" for what, each in steps.items() if len({*each}) > 1]
+    alarms = [f"{name}, seed {run.get('seed')}: {run.get('checkpoint')}, the last before its drift alarm"
+              for name, run in told if run.get("drift")]  # fmt: skip
+    words = f"{len(told)} of {len(told)} pre-trainings" if not alarms else ""
+    return Item(claim, not others, "; ".join(filter(None, [*others, *alarms, words if not others else ""])))
+
+
+def _looked_at(verdict: Verdict) -> list[Item]:
+    """What was tuned and failed; files that contradict each other were refused before (``integrity``)."""
+    if verdict.from_runs:
+        return []
+    looked = [
+        (check, check.find(verdict), refuses) for part, refuses in ((CLAIMS, True), (TOLD, False)) for check in part
+    ]
+    return [
+        Item(
+            check.name, not found, "; ".join(found) or "in all that is recorded", found[0] if refuses and found else ""
+        )
+        for check, found, refuses in looked
+    ]
 
 
 def _leaks(verdict: Verdict) -> list[Item]:

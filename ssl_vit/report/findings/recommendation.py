@@ -158,10 +158,10 @@ def _attributions(verdict: Verdict, asked: Asked) -> list[Attribution]:
 
 def _other_rules(verdict: Verdict, start: str) -> list[str]:
     """That a start was trained by other rules than the baseline, in words."""
-    first = next((score.result for score in verdict.trained(BASELINE)), None)
-    for score in verdict.trained(start) if first is not None else ():
-        if score.result.protocol_hash != first.protocol_hash:
-            fields = differences(first.protocol, score.result.protocol)
+    theirs = [score.result for score in verdict.trained(BASELINE)][:1]
+    for first, other in ((first, score.result) for first in theirs for score in verdict.trained(start)):
+        if other.protocol_hash != first.protocol_hash:
+            fields = differences(first.protocol, other.protocol)
             return [
                 f"the protocols of {verdict.name(start)} fine-tuning and of the labelled baseline differ ({fields})"
             ]

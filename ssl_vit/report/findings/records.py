@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -14,8 +15,30 @@ from ssl_vit.core.errors import UserError
 from ssl_vit.methods.starts import starts as all_starts
 from ssl_vit.runs.results import Result, read_results
 
+FORMAT = 2
+"""Of verdict.json."""
 PER_CLASS = ("per_class", "per_label", "per_target")
 """What rows of results call the part that tells of single classes, labels or numbers."""
+
+
+class Place(NamedTuple):
+    """What a number is of."""
+
+    start: str
+    use: str
+    labels: int
+    draw: int
+    matched: bool
+
+    @property
+    def line(self) -> str:
+        """The method, as ``numbers`` of verdict.json calls it."""
+        return f"{self.start}-{self.use}{'-matched' * self.matched}"
+
+    def words(self) -> str:
+        """As far as it tells numbers apart."""
+        longer = " at the FLOPs of pre-training" if self.matched else ""
+        return f"{self.start} ({self.use}){longer} with {self.labels:,} labels, draw {self.draw}"
 
 
 @dataclass(frozen=True)
@@ -42,6 +65,15 @@ class Score:
     cost: dict[str, Any]
     row: dict[str, Any]
     """All metrics."""
+    answers: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """All that is kept of the answers: positions of test images, groups, confidences."""
+    seen: int | None = None
+    """Test images that pre-training saw; None where that is not known."""
+
+    @property
+    def place(self) -> Place:
+        """What the number is of."""
+        return Place(self.start, self.use, self.labels, self.draw, self.matched)
 
 
 @dataclass(frozen=True)
@@ -127,8 +159,9 @@ def read_verdict(folder: str | Path) -> Verdict:
         raise UserError(f"{folder} holds no verdict.json; give the folder that eval/verdict.py wrote")
     about = _json(path)
     lacks = ", ".join(n for n in ("metric", "kind", "labels", "methods", "data", "test") if n not in about)
-    what = f"lacks {lacks}" if about.get("format") == 1 else f"has format {about.get('format')}, not format 1"
-    if lacks or about.get("format") != 1:
+    same = about.get("format") == FORMAT
+    if lacks or not same:
+        what = f"lacks {lacks}" if same else f"has format {about.get('format')}, not format {FORMAT}"
         raise UserError(f"{path} {what}: another version wrote it, or it is damaged; run eval/verdict.py again")
     scores = read_scores(place, about["metric"])
     found = place / "leaks.json"
@@ -150,17 +183,20 @@ def _json(path: Path) -> dict[str, Any]:
     return cast("dict[str, Any]", content)
 
 
+_TOLD = {"start", "use", "draw", "pretraining", "matched", "command", "cost"}
+
+
 def _score(result: Result, metric: str) -> Score:
-    told = _json(result.path).get("verdict")
-    row = result.rows[0] if result.rows else {}
-    if told is None or row.get(metric) is None:
+    content = _json(result.path)
+    told, row = content.get("verdict") or {}, result.rows[0] if result.rows else {}
+    if not _TOLD.issubset(told) or not isinstance(row.get(metric), int | float):
         raise UserError(f"{result.path} is no result of a verdict; remove it, and run eval/verdict.py again")
     arrays = answers_beside(result.path)
     return Score(
         start=told["start"], use=told["use"], labels=result.labels_used, draw=told["draw"],
         pretraining=told["pretraining"], matched=told["matched"], value=float(row[metric]),
         units=arrays.get("units"), predicted=arrays.get("predicted"), result=result, command=told["command"],
-        cost=told["cost"], row=row,
+        cost=told["cost"], row=row, answers=arrays, seen=content.get("test_images_seen_in_pre_training"),
     )  # fmt: skip
 
 

@@ -99,7 +99,9 @@ def all_numbers(verdict: Verdict, advice: Sequence[Advice]) -> Table:
     heads = ("method", *(f"{labels:,} labels" for labels in counts))
     note = f"{heading(metric)}: mean over draws, and its 95 % interval."
     if advice:
-        note += " Bold: cannot be told from the best with as many labels; advised is the cheapest of those."
+        note += (
+            " Bold: cannot be told from the best with as many labels; advised is the cheapest that did nearly as well."
+        )
     return table(heads, by_labels(verdict, found, counts, cell), 1, note)
 
 

@@ -88,7 +88,9 @@ def _choice(verdict: Verdict, one: Advice) -> Choice:
     """What to use with a number of labels, in few words."""
     metric, others = verdict.about["metric"], len(one.among) - 1
     (name, use), kind = tables.name_and_use(verdict, one.advised), kind_of(one.advised.start)
-    as_good = f"{others} other{'s' * (others > 1)} may be as good" if others > 0 else "nothing else is as good"
+    as_good = f"{others} other{'s' * (others > 1)} may be as good"
+    if others <= 0:
+        as_good = "nothing else is as good" if one.worse else "nothing else was tried"
     unit = " %" if METRICS[metric].percent else ""
     return Choice(
         one.labels, one.advised.start, name, use or "trained on the labels", kind, shown(metric, one.expected) + unit,

@@ -8,6 +8,7 @@ from pathlib import Path
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically, write_bytes_atomically
 from ssl_vit.report.charts.canvas import Chart
+from ssl_vit.report.findings.integrity import sound
 from ssl_vit.report.findings.records import Verdict, read_verdict
 from ssl_vit.report.findings.runs import read_runs
 from ssl_vit.report.page.blocks import Page
@@ -19,7 +20,8 @@ def open_numbers(given: Sequence[str | Path]) -> Verdict:
     """One verdict's folder, or any number of run directories.
 
     Raises:
-        UserError: For several verdicts, or a verdict beside runs, and as ``read_verdict`` and ``read_runs`` do.
+        UserError: For several verdicts, or a verdict beside runs, for one whose files contradict each other, and as
+            ``read_verdict`` and ``read_runs`` do.
     """
     verdicts = [one for one in given if (Path(one).expanduser() / "verdict.json").exists()]
     unfinished = [one for one in given if (Path(one).expanduser() / "plan.json").exists() and one not in verdicts]
@@ -32,7 +34,7 @@ def open_numbers(given: Sequence[str | Path]) -> Verdict:
             f"{verdicts[0]} is a verdict, with draws and tuning of its own, and cannot be mixed with anything else; "
             "give one verdict, or run directories"
         )
-    return read_verdict(given[0])
+    return sound(read_verdict(given[0]))
 
 
 def write_report(verdict: Verdict, out: str | Path | None = None) -> Page:
