@@ -7,25 +7,29 @@ Options of the sweep and of the command may stand in any order. The same command
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from ssl_vit.configs import ModelConfig, networks
 from ssl_vit.configs.facts import options
 from ssl_vit.core.errors import UserError, did_you_mean
+from ssl_vit.engines.elsewhere import EXECUTORS, Executor, check_executor, elsewhere
+from ssl_vit.engines.local import Local
 from ssl_vit.methods import METHODS, known_recipes
 from ssl_vit.script import WordsParser, check_options, mistakes_told
 from ssl_vit.sweep.plan import JUDGES, Asked, Plan, make_plan, remember
 
 
-def main(plan: Plan, at_once: int | None = None, submit: str | None = None, job: dict[str, Any] | None = None) -> None:
+def main(plan: Plan, at_once: int | None = None, executor: Executor = "local", job: Sequence[str] = ()) -> None:
     """A plan in; runs, table.csv, table.md and table.tex out.
 
     Args:
         plan: The runs.
-        at_once: Runs at the same time; None for one, or for all that are submitted.
-        submit: The scheduler that submitit hands runs to; None for processes of this machine.
-        job: What submitit asks it for.
+        at_once: Runs at the same time; None for one on this machine, and for as many as another engine takes.
+        executor: Where they run.
+        job: NAME=VALUE each, what every run asks of submitit or Ray.
 
     Raises:
         SystemExit: With status 1 where a run has failed, and after a signal.
@@ -33,17 +37,19 @@ def main(plan: Plan, at_once: int | None = None, submit: str | None = None, job:
     from ssl_vit.runs import lock
     from ssl_vit.sweep.course import Course
     from ssl_vit.sweep.outcome import FILES, outcome
-    from ssl_vit.sweep.places import local, submitted
+    from ssl_vit.sweep.places import shares
 
     _check_networks(plan)
     out = plan.asked.out
     lock.hold_for_results(out, "--out")
     remember(plan)
-    place = local(1 if at_once is None else at_once) if submit is None else submitted(submit, job or {}, out, at_once)
-    course = Course(plan, place, lambda line: print(line, flush=True))
+    here = executor == "local"
+    engine = Local(shares(at_once or 1)) if here else elsewhere(executor, job, out / "jobs", at_once)
+    course = Course(plan, engine, lambda line: print(line, flush=True))
     judged = "; judged on a fifth of the training labels, for choosing without the test images" * plan.held_out
     print(f"{len(plan.children)} runs in {out / 'runs'}, {len(plan.settings)} setting(s){judged}", flush=True)
-    course.run()
+    with closing(engine):
+        course.run()
     found = outcome(plan, course.failed)
     for name in FILES:
         found.written.write(out / name)
@@ -92,10 +98,12 @@ def asked_for(words: list[str] | None = None) -> tuple[Plan, dict[str, Any]]:
     parser.add_argument(
         "--on_test", action="store_true", help="judge several settings on the test images, not on held-out labels"
     )
-    parser.add_argument("--at_once", type=int, metavar="N", help="runs at the same time (default: 1; submitted: all)")
-    parser.add_argument("--submit", choices=("slurm", "local"), help="hand runs to a scheduler, by submitit")
+    parser.add_argument("--at_once", type=int, metavar="N", help="runs at the same time (default: 1; elsewhere: all)")
     parser.add_argument(
-        "--job", action="append", default=[], metavar="NAME=VALUE", help="of submitted jobs: timeout_min=720"
+        "--executor", choices=EXECUTORS, default="local", help="where runs go: this machine, jobs of SLURM, Ray"
+    )
+    parser.add_argument(
+        "--job", action="append", default=[], metavar="NAME=VALUE", help="of jobs: timeout_min=720; of Ray: num_gpus=1"
     )
     given, others = parser.parse_known_args(sys.argv[1:] if words is None else words)
     own = [name[2:] for action in parser._actions for name in action.option_strings]
@@ -111,12 +119,8 @@ def asked_for(words: list[str] | None = None) -> tuple[Plan, dict[str, Any]]:
     )  # fmt: skip
     for child in plan.children:
         check_options(child.config)
-    job = {
-        name: int(value) if value.isdigit() else value for name, _, value in (one.partition("=") for one in given.job)
-    }
-    if job and given.submit is None:
-        raise UserError(f"--job {given.job[0]} is for submitted runs; give --submit slurm as well")
-    return plan, {"at_once": given.at_once, "submit": given.submit, "job": job}
+    check_executor(given.executor, given.job)
+    return plan, {"at_once": given.at_once, "executor": given.executor, "job": given.job}
 
 
 check_words = asked_for  # what is asked before a job waits for it

@@ -10,6 +10,7 @@ from typing import Any
 
 import psutil
 from ssl_vit.core.errors import UserError
+from ssl_vit.core.signals import status_of
 from ssl_vit.training.stopping import stop_requests
 
 
@@ -30,23 +31,31 @@ def stopping(place: Path, number: int) -> dict[str, Any]:
     raise SystemExit(143)
 
 
-def killed(place: Path) -> dict[str, Any]:
-    os.kill(os.getpid(), signal.SIGKILL)
-    return {}
+def killed(place: Path, times: int) -> dict[str, Any]:
+    """Its process is killed while it works, so many times."""
+    with (place / "tries").open("a") as tries:
+        tries.write("once more\n")
+    if (place / "tries").read_text().count("\n") <= times:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"tries": times + 1}
 
 
 def mistaken(place: Path) -> dict[str, Any]:
     raise UserError("the images are blue")
 
 
-def _trains_until_told(place: Path, cause: Callable[[], None]) -> dict[str, Any]:
+def wrong(place: Path) -> dict[str, Any]:
+    return {"share": 1 / (place / "nowhere").exists()}
+
+
+def _trains_until_told(place: Path, cause: Callable[[], object]) -> dict[str, Any]:
     """What training does when it is told to stop, after something that leads to it."""
     with stop_requests() as stop:
         cause()
         while stop.received is None:
             pass
         (place / "saved").write_text("whole")  # another signal ends a process that does not wait for it
-        raise SystemExit(128 + stop.received)
+        raise SystemExit(status_of(stop.received))
 
 
 def bereft(place: Path, number: int) -> dict[str, Any]:
@@ -71,3 +80,39 @@ def interrupted_late(place: Path) -> dict[str, Any]:
         (place / "saved").write_text("whole")
     while True:
         signal.pause()
+
+
+def told(place: Path, driver: int, number: int) -> dict[str, Any]:
+    """The first time, whoever waits for it gets a signal while it trains."""
+    counted(place, 0)
+    if (place / "saved").exists():
+        return {"goes on": True}
+    return _trains_until_told(place, lambda: os.kill(driver, number))
+
+
+def out_of_time(place: Path) -> dict[str, Any]:
+    """The first time, its job of submitit is told that the time is over while it trains."""
+    counted(place, 1)
+    if (place / "saved").exists():
+        return {"goes on": True}
+    return _trains_until_told(place, lambda: os.kill(os.getppid(), signal.SIGUSR2))
+
+
+def left_behind(place: Path, driver: int) -> dict[str, Any]:
+    """Whoever waits for it is told to stop; it goes on until the next one waits for it, too."""
+    counted(place, 2)
+    os.kill(driver, signal.SIGTERM)
+    while not (place / "waiting").exists():
+        pass
+    return {"by": os.getpid()}
+
+
+def says(path: Path) -> int:
+    """What a process of an engine is."""
+    path.write_text(f"{os.getpid()} {os.environ.get('SLOT')}")
+    return 3
+
+
+def dies(path: Path) -> int:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return 0

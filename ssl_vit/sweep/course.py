@@ -2,46 +2,17 @@
 
 from __future__ import annotations
 
-import signal
 import time
-from collections import deque
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from types import FrameType
-from typing import Protocol, runtime_checkable
 
-from ssl_vit.core import signals
 from ssl_vit.core.text import duration
-from ssl_vit.runs import lock
+from ssl_vit.engines.driver import Driver
+from ssl_vit.engines.unit import Engine, Unit
 from ssl_vit.runs.listing import Run, read
+from ssl_vit.sweep.commands import run_command
 from ssl_vit.sweep.plan import Child, Plan
-
-_PAUSE = 0.1
-"""Seconds between looks at what runs."""
-
-
-@runtime_checkable
-class Job(Protocol):
-    """A command that was started somewhere."""
-
-    def status(self) -> int | None:
-        """Its exit status; None while it runs."""
-        ...
-
-    def stop(self, number: int) -> None:
-        """Passes a signal on."""
-        ...
-
-
-@runtime_checkable
-class Place(Protocol):
-    """Where commands run."""
-
-    at_once: int
-
-    def start(self, words: tuple[str, ...], log: Path) -> Job:
-        """Starts ``ssl-vit WORDS``, and has it write what it says to a file."""
-        ...
 
 
 def next_stage(child: Child) -> tuple[str, ...]:
@@ -69,25 +40,21 @@ def _as_long(run: Run, child: Child) -> bool:
                for name, given in (("epochs", asked.epochs), ("min_steps", asked.min_steps)))  # fmt: skip
 
 
-class Course:
+class Course(Driver[Child]):
     """What has become of every child."""
 
-    def __init__(self, plan: Plan, place: Place, say: Callable[[str], object]) -> None:
+    def __init__(self, plan: Plan, engine: Engine, say: Callable[[str], object]) -> None:
         """Nothing is started yet.
 
         Args:
             plan: The runs.
-            place: Where they run.
+            engine: Where they run.
             say: Is told what happens, a line at a time.
         """
-        self.plan, self.place, self.say = plan, place, say
-        self.failed: dict[Child, str] = {}
-        """Why a child cannot go on."""
-        self._stopped: int | None = None
-        self._running: dict[Child, tuple[Job, tuple[str, ...], int]] = {}
+        super().__init__(engine, say)
+        self.plan = plan
         self._began: dict[Child, float] = {}
         self._done = 0
-        self._waited: set[Child] = set()
 
     def run(self) -> None:
         """Runs all children; one that fails does not end the others.
@@ -95,92 +62,40 @@ class Course:
         Raises:
             SystemExit: After a signal, once every child that runs has saved and ended.
         """
-        whole = len(self.plan.children)
-        todo = deque(child for child in self.plan.children if next_stage(child))
-        self._done = whole - len(todo)
+        left = [child for child in self.plan.children if next_stage(child)]
+        self._done = len(self.plan.children) - len(left)
         if self._done:
-            self.say(f"{self._done} of {whole} runs are finished already")
-        with signals.handled(self._stop, (*signals.ENDING, signal.SIGINT)):
-            while self._running or (todo and self._stopped is None):
-                if self._stopped is None:
-                    self._start_some(todo)
-                for child in [child for child, (job, *_) in self._running.items() if job.status() is not None]:
-                    self._ended(child, todo)
-                time.sleep(_PAUSE)
-        if self._stopped is not None:
-            self.say("stopped; the same command goes on")
-            raise SystemExit(signals.status_of(self._stopped))
+            self.say(f"{self._done} of {len(self.plan.children)} runs are finished already")
+        self.drive(left)
 
-    def _stop(self, number: int, frame: FrameType | None) -> None:
-        """A signal for the sweep is one for all that runs."""
-        self._stopped = number
-        for job, *_ in self._running.values():
-            job.stop(number)
+    def unit(self, work: Child) -> Unit | None:
+        """A command of the project."""
+        words, log = next_stage(work), self.plan.asked.out / "logs" / f"{work.folder.name}.log"
+        return Unit(f"{log.stem}-{words[0]}", partial(run_command, words, log.resolve()), log) if words else None
 
-    def _start_some(self, todo: deque[Child]) -> None:
-        for _ in range(len(todo)):
-            if len(self._running) >= self.place.at_once:
-                return
-            child = todo.popleft()
-            if (holder := _held_by(child)) is not None:  # a sweep that was killed left it behind, and it goes on
-                if child not in self._waited:
-                    self._waited.add(child)
-                    self.say(f"{child.name}: waiting for {holder}")
-                todo.append(child)
-            elif stage := next_stage(child):
-                log = self.plan.asked.out / "logs" / f"{child.folder.name}.log"
-                what = "training" if stage == child.words else stage[0]
-                self.say(f"[{self._done}/{len(self.plan.children)}] {child.name}: {what} (log: {log})")
-                self._began.setdefault(child, time.monotonic())
-                self._running[child] = self.place.start(stage, log), stage, _saved(child)
-                if self._stopped is not None:  # while it was started
-                    self._running[child][0].stop(self._stopped)
-                    return
-            else:
-                self._finish(child)
+    def folder(self, work: Child) -> Path:
+        """The run's directory."""
+        return work.folder
 
-    def _ended(self, child: Child, todo: deque[Child]) -> None:
-        job, stage, saved = self._running.pop(child)
-        status = job.status()
-        if status == signals.REQUEUE and self._stopped is None and _saved(child) > saved:
-            self.say(f"{child.name}: was stopped and has saved; it goes on later")
-            todo.append(child)
-        elif status and self._stopped is None and _held_by(child) is not None:
-            todo.append(child)  # who was left behind had not yet taken its directory when this one was started
-        elif status and self._stopped is None:
-            self.failed[child] = why = _reason(self.plan.asked.out / "logs" / f"{child.folder.name}.log", status)
-            self.say(f"{child.name}: FAILED, {why}")
-        elif not status and next_stage(child) == stage:
-            self.failed[child] = "ended without leaving what it should"
-            self.say(f"{child.name}: FAILED, it {self.failed[child]}")
-        elif not status and next_stage(child):
-            todo.appendleft(child)
-        elif not status:
-            self._finish(child)
+    def called(self, work: Child) -> str:
+        """Setting and seed."""
+        return work.name
 
-    def _finish(self, child: Child) -> None:
+    def saved(self, work: Child) -> int:
+        """The last step that is saved."""
+        run = read(work.folder)
+        return run.saved if isinstance(run, Run) else -1
+
+    def begins(self, work: Child, unit: Unit) -> None:
+        """Says what is run."""
+        stage = next_stage(work)
+        what = "training" if stage == work.words else stage[0]
+        self.say(f"[{self._done}/{len(self.plan.children)}] {work.name}: {what} (log: {unit.log})")
+        self._began.setdefault(work, time.monotonic())
+
+    def finished(self, work: Child) -> None:
+        """Says how long it took."""
         self._done += 1
-        began = self._began.get(child)
+        began = self._began.get(work)
         took = "" if began is None else f" after {duration(time.monotonic() - began)}"
-        self.say(f"[{self._done}/{len(self.plan.children)}] {child.name}: finished{took}")
-
-
-def _held_by(child: Child) -> lock.Owner | None:
-    holder = lock.holder(child.folder)
-    return holder[0] if holder is not None and holder[1] else None
-
-
-def _saved(child: Child) -> int:
-    run = read(child.folder)
-    return run.saved if isinstance(run, Run) else -1
-
-
-def _reason(log: Path, status: int) -> str:
-    """The last line of a log that tells of a mistake, or the last one at all."""
-    try:
-        lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    except OSError:
-        lines = []
-    told = next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1] if lines else "")
-    how = f"ended by {signal.Signals(-status).name}" if status < 0 else f"status {status}"
-    return f"{how}: {told.removeprefix('error: ')} (log: {log})"
+        self.say(f"[{self._done}/{len(self.plan.children)}] {work.name}: finished{took}")

@@ -19,6 +19,8 @@ from ssl_vit.core import dist
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically
 from ssl_vit.data.sources.told import label_lines, print_lines
+from ssl_vit.engines.elsewhere import elsewhere
+from ssl_vit.engines.unit import Engine
 from ssl_vit.methods import METHODS
 from ssl_vit.methods.starts import BASELINE, starts, titles
 from ssl_vit.runs.directory import open_run
@@ -64,8 +66,8 @@ def give_verdict(cfg: Comparison, began: float | None = None) -> Path | None:
             *label_lines(data, opened.study.metric), ("network", networks.words_of(model)),
             ("input", f"{model.img_size} px"),
         ])  # fmt: skip
-    jobs = _jobs(cfg.verdict, accelerator)
-    runner = Runner(run.path, jobs, accelerator.is_main_process, began)
+    jobs, engine = _engine(cfg.verdict, accelerator, run.path)
+    runner = Runner(run.path, jobs, accelerator.is_main_process, began, engine)
     try:
         plan = _plan(opened, runner, jobs)
         if accelerator.is_main_process:
@@ -81,11 +83,14 @@ def give_verdict(cfg: Comparison, began: float | None = None) -> Path | None:
     return run.path if accelerator.is_main_process else None
 
 
-def _jobs(cfg: VerdictConfig, accelerator: Accelerator) -> int:
-    """Tasks at the same time; 0: here, by all processes together."""
+def _engine(cfg: VerdictConfig, accelerator: Accelerator, folder: Path) -> tuple[int, Engine | None]:
+    """Tasks at the same time (0: here, by all processes together), and where they run if not on this machine."""
+    if cfg.executor != "local":
+        engine = elsewhere(cfg.executor, cfg.job, folder / "jobs", cfg.jobs or None)
+        return engine.at_once, engine
     if accelerator.device.type != "cpu" or accelerator.num_processes > 1:
-        return 0
-    return (psutil.cpu_count(logical=False) or os.cpu_count() or 1) if cfg.jobs is None else cfg.jobs
+        return 0, None
+    return (psutil.cpu_count(logical=False) or os.cpu_count() or 1) if cfg.jobs is None else cfg.jobs, None
 
 
 def _plan(opened: Opened, runner: Runner, jobs: int) -> Plan:

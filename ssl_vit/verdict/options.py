@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from functools import lru_cache
@@ -11,6 +12,7 @@ from typing import Annotated, Any, ClassVar
 from ssl_vit.configs import FitConfig, JudgedMetricConfig, ModelConfig, PoolConfig, PretrainingRecipe, RunConfig
 from ssl_vit.configs.facts import SAME_RUN, Effect, Range
 from ssl_vit.core.errors import UserError, did_you_mean
+from ssl_vit.engines.elsewhere import Executor, asked_of, check_executor
 from ssl_vit.methods import METHODS, Method
 from ssl_vit.methods.starts import BASELINE, starts
 
@@ -62,7 +64,14 @@ class VerdictConfig:
     """The timm model that stands for CNNs; default: the ResNet with the number of parameters nearest to the ViT's."""
     jobs: Annotated[int | None, Range(0), SAME_RUN] = None
     """Runs at the same time on a CPU, each in a process of its own with one thread; 0 runs one after the other in this
-    one, as a GPU and several processes do. Default: one per core."""
+    one, as a GPU and several processes do. Default: one per core; with submitit to be given, the most jobs that SLURM
+    may run at once; with ray as many as there is room for."""
+    executor: Annotated[Executor, SAME_RUN] = "local"
+    """Where runs go: processes of this machine, jobs of SLURM by submitit, or tasks of Ray; a GPU there is used. Every
+    machine must see the same folders."""
+    job: Annotated[tuple[str, ...], SAME_RUN] = ()
+    """What every run asks for: of submitit such as [timeout_min=120,gpus_per_node=1,slurm_partition=gpu] (cluster=local
+    for processes in the manner of SLURM), of Ray such as [num_cpus=4,num_gpus=1]."""
     plan_only: Annotated[bool, SAME_RUN] = False
     """Measure a few steps, print the plan, and stop."""
 
@@ -153,6 +162,16 @@ def check_verdict(recipe: Comparison) -> None:
     methods_of(cfg.methods)
     if cfg.budget is not None:
         seconds_of(cfg.budget)
+    check_executor(cfg.executor, cfg.job, "verdict.")
+    if cfg.executor != "local" and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UserError(f"--verdict.executor {cfg.executor} starts processes by itself; write --processes 1")
+    for name in ("nodes", "tasks_per_node"):
+        if asked_of(cfg.job).get(name, 1) != 1:
+            raise UserError(
+                f"--verdict.job {name}: every run of a verdict is one process, and uses one GPU; leave it out"
+            )
+    if cfg.executor == "submitit" and not cfg.jobs:
+        raise UserError("--verdict.executor submitit needs --verdict.jobs N: how many jobs may run at once, for a plan")
     if recipe.run.log_with is not None:
         raise UserError("--run.log_with: a verdict trains many runs and tracks none; give it to single runs")
     for name in filter(None, map(str.strip, (cfg.backbones or "").split(","))):

@@ -1,27 +1,23 @@
-"""Runs tasks of work, several at a time on a CPU, and remembers which are done: an interrupted verdict continues."""
+"""Runs tasks of work, several at a time, and remembers which are done: an interrupted verdict continues."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import multiprocessing
-import os
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+import traceback
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-import psutil
-import torch
 
 from ssl_vit.core import dist
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically
+from ssl_vit.engines.driver import Driver
+from ssl_vit.engines.local import Local
+from ssl_vit.engines.unit import Engine, Unit
 from ssl_vit.runs import lock
 from ssl_vit.training.launch import forget_what_was
 
@@ -44,17 +40,18 @@ class Task:
 class Runner:
     """Does what is not done yet."""
 
-    def __init__(self, folder: Path, jobs: int, main: bool, began: float | None = None) -> None:
+    def __init__(
+        self, folder: Path, jobs: int, main: bool, began: float | None = None, engine: Engine | None = None
+    ) -> None:
         """Goes on with the clock.
 
         ``jobs`` tasks run at the same time, each in a process of its own; 0 runs them here, one after the other.
-        ``began`` is when this session began (``time.monotonic()``); None for now.
+        ``began`` is when this session began (``time.monotonic()``); None for now. ``engine`` is where they run; None
+        for processes of this machine with one thread each.
         """
         self.folder, self.jobs, self.main = folder, jobs, main
         self.began = time.monotonic() if began is None else began
-        # Each of these processes is a job of its own, whatever launched this one.
-        spawn = multiprocessing.get_context("spawn")
-        self.pool = ProcessPoolExecutor(jobs, mp_context=spawn, initializer=_begin) if jobs else None
+        self.engine = engine if engine or not jobs else Local([{"OMP_NUM_THREADS": "1"}] * jobs)
         self.before, self.worked = (0.0, 0), False
         with contextlib.suppress(OSError, ValueError, KeyError):
             told = json.loads((folder / "time.json").read_text())
@@ -83,81 +80,78 @@ class Runner:
 
         Raises:
             UserError: Of a task, with its name.
+            SystemExit: After a signal, once everything that runs has saved and ended.
         """
         todo = [task for task in tasks if not self.is_done(task)]
         self.worked = self.worked or bool(todo)
         dist.meet()  # all processes have looked before any is done
-        if self.pool is None:
+        if self.engine is None:
             for task in todo:
-                self._done(task, *_call(self.folder, task, quiet=self.main))
+                try:
+                    returned, seconds = _call(self.folder, task, quiet=self.main)
+                except UserError as error:
+                    raise UserError(f"{task.key}: {error}") from None
+                if self.main:
+                    _mark(self.folder, task, returned, seconds)
+                    self.note_time()
         elif todo:
-            self._in_pool(self.pool, todo)
+            course = Tasks(self, self.engine, todo)
+            course.drive(course.tasks)
+            for key, why in course.failed.items():  # the first has ended the others
+                raise UserError(f"{key}: {why}")
         dist.meet()
-        return {task.key: self._told(task)["returned"] for task in tasks}
+        return {task.key: _told(self.folder, task)["returned"] for task in tasks}
 
     def is_done(self, task: Task) -> bool:
         """Whether it was finished, now or before, and the ``files`` it returned are still there."""
-        try:
-            returned = self._told(task)["returned"]
-        except FileNotFoundError:
-            return False
-        return all((self.folder / name).exists() for name in returned.get("files", ()))
+        return is_done(self.folder, task)
 
     def took(self, task: Task) -> float:
         """Seconds that a finished task took."""
-        return float(self._told(task)["seconds"])
+        return float(_told(self.folder, task)["seconds"])
 
     def begun(self) -> list[str]:
         """Keys of all tasks that are done."""
         return [path.stem for path in (self.folder / "units").glob("*.json")]
 
-    def _in_pool(self, pool: ProcessPoolExecutor, todo: Sequence[Task]) -> None:
-        try:
-            with _started_in_peace():
-                waiting: dict[Future[tuple[dict[str, Any], float]], Task] = {
-                    pool.submit(_work, self.folder, task): task for task in todo
-                }
-            for future in as_completed(waiting):
-                self._done(waiting[future], *future.result())
-        except BrokenProcessPool as error:
-            self.close()
-            raise UserError(
-                "a process of the verdict was killed, perhaps because memory did not suffice; the same command "
-                "continues, with --verdict.jobs 1 one run at a time"
-            ) from error
-        except BaseException:
-            self.close()
-            raise
-
-    def _done(self, task: Task, returned: dict[str, Any], seconds: float) -> None:
-        if self.main:
-            write_atomically(self._marker(task), json.dumps({"returned": returned, "seconds": seconds}) + "\n")
-            self._note_time()
-
-    def _note_time(self) -> None:
+    def note_time(self) -> None:
+        """Writes how long all sessions have worked."""
         if self.main:
             told = {"seconds": self.elapsed(), "sessions": self.sessions}
             write_atomically(self.folder / "time.json", json.dumps(told) + "\n")
 
-    def _marker(self, task: Task) -> Path:
-        return self.folder / "units" / f"{task.key}.json"
-
-    def _told(self, task: Task) -> dict[str, Any]:
-        return json.loads(self._marker(task).read_text())
-
     def close(self) -> None:
-        """Ends the processes and waits for them; those that are training save and stop."""
+        """Ends the engine's processes."""
         if self.worked:  # a command that was refused, or had nothing to do, is no session
-            self._note_time()
-        if self.pool is not None:
-            pool, self.pool = self.pool, None
-            ending = threading.Thread(target=pool.shutdown, kwargs={"cancel_futures": True})
-            ending.start()
-            while ending.is_alive():  # told again: a training that was at its last step has gone on to what follows it
-                for child in psutil.Process().children():
-                    with contextlib.suppress(psutil.Error):
-                        child.send_signal(signal.SIGTERM)
-                ending.join(1)
+            self.note_time()
+        if self.engine is not None:
+            self.engine.close()
+
+
+class Tasks(Driver[str]):
+    """The tasks of a verdict on an engine, by key."""
+
+    together = True
+
+    def __init__(self, runner: Runner, engine: Engine, tasks: Sequence[Task]) -> None:
+        """Nothing is started yet."""
+        super().__init__(engine, runner.say)
+        self.runner, self.tasks = runner, {task.key: task for task in tasks}
+
+    def unit(self, work: str) -> Unit | None:
+        """The task, as long as it is not done."""
+        folder, task = self.runner.folder, self.tasks[work]
+        return None if is_done(folder, task) else Unit(work, partial(_work, folder, task), _log(folder, task))
+
+    def folder(self, work: str) -> Path:
+        """A directory of its own."""
+        return _place(self.runner.folder, self.tasks[work])
+
+    def finished(self, work: str) -> None:
+        """Notes the time."""
+        with contextlib.suppress(OSError):
+            self.folder(work).rmdir()
+        self.runner.note_time()
 
 
 def clock(seconds: float) -> str:
@@ -167,65 +161,60 @@ def clock(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
 
 
-_STOPPED = threading.Event()
-"""In a process of the pool: whether it was told to stop."""
-
-
-@contextlib.contextmanager
-def _started_in_peace() -> Iterator[None]:
-    """Processes that start here do not see Ctrl-C before they can deal with it; this process sees it afterwards."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+def is_done(folder: Path, task: Task) -> bool:
+    """Whether a task was finished in a verdict's folder, and the ``files`` it returned are still there."""
     try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        returned = _told(folder, task)["returned"]
+    except FileNotFoundError:
+        return False
+    return all((folder / name).exists() for name in returned.get("files", ()))
 
 
-def _begin() -> None:
-    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):  # reach all; the main process tells those that wait
-        signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
-        os.environ.pop(name, None)
-    torch.set_num_threads(1)
-    multiprocessing.set_start_method(None, force=True)  # loader processes start as they do elsewhere
-    threading.Thread(target=_follow, daemon=True).start()
+def _told(folder: Path, task: Task) -> dict[str, Any]:
+    return json.loads((folder / "units" / f"{task.key}.json").read_text())
 
 
-def _follow() -> None:
-    """Where the process that began this one is gone, what is training saves and stops."""
-    if (parent := multiprocessing.parent_process()) is not None:
-        parent.join()
-        os.kill(os.getpid(), signal.SIGTERM)
+def _mark(folder: Path, task: Task, returned: dict[str, Any], seconds: float) -> None:
+    content = json.dumps({"returned": returned, "seconds": seconds})
+    write_atomically(folder / "units" / f"{task.key}.json", content + "\n")
 
 
-def _work(folder: Path, task: Task) -> tuple[dict[str, Any], float]:
-    """A task in a process of the pool; what already waits in its queue is not begun after it was told to stop."""
-    if _STOPPED.is_set():
-        raise SystemExit(128 + signal.SIGTERM)
+def _log(folder: Path, task: Task) -> Path:
+    (folder / "logs").mkdir(parents=True, exist_ok=True)
+    return folder / "logs" / f"{task.key}.log"
+
+
+def _place(folder: Path, task: Task) -> Path:
+    return folder / "units" / task.key
+
+
+def _work(folder: Path, task: Task) -> int:
+    """A task in a process of an engine, which writes down itself that it is done; a status as of a command."""
     try:
-        return _call(folder, task, quiet=True)
-    except (KeyboardInterrupt, SystemExit):
-        _STOPPED.set()
-        raise
-    finally:
-        parent = multiprocessing.parent_process()
-        if parent is not None and not parent.is_alive():
-            os._exit(128 + signal.SIGTERM)
+        with lock.holding():
+            with _log(folder, task).open("a") as said, contextlib.redirect_stderr(said):
+                lock.hold_for_results(_place(folder, task))
+            if not is_done(folder, task):  # as another process may have seen to meanwhile
+                _mark(folder, task, *_call(folder, task, quiet=True))
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 1
+    except Exception as error:
+        with _log(folder, task).open("a") as said:
+            said.write(f"error: {error}\n" if isinstance(error, UserError) else traceback.format_exc())
+        return 1
 
 
 def _call(folder: Path, task: Task, *, quiet: bool) -> tuple[dict[str, Any], float]:
     """What a task returns, and how many seconds it took; what it prints goes to LOGS/KEY.log."""
-    began, log = time.monotonic(), folder / "logs" / f"{task.key}.log"
+    began = time.monotonic()
     forget_what_was()  # the arithmetic of the task before is not that of this one
     with contextlib.ExitStack() as stack:
         if quiet:
-            log.parent.mkdir(parents=True, exist_ok=True)
-            text = stack.enter_context(log.open("w"))
+            text = stack.enter_context(_log(folder, task).open("w"))
             stack.enter_context(contextlib.redirect_stdout(text))
             stack.enter_context(contextlib.redirect_stderr(text))
-        try:
-            with lock.holding():
-                return task.function(*task.args), time.monotonic() - began
-        except UserError as error:
-            raise UserError(f"{task.key}: {error}") from None
+        stack.enter_context(lock.holding())
+        return task.function(*task.args), time.monotonic() - began

@@ -14,27 +14,29 @@ GRID = ["--over", "optim.base_lr=1e-3,2e-3", "--out", "sweep"]
 
 SWEEP = """
 import os, signal, sys
-import ssl_vit.sweep.places as places
+import ssl_vit.sweep.commands as commands
 from ssl_vit.sweep.course import Course
 
-point, words = sys.argv[1], sys.argv[2:]
-places.PROGRAM = (sys.executable, "child.py", point)
-finish = Course._finish
+if __name__ != "__main__":  # in the process that runs commands
+    commands.PROGRAM = (sys.executable, "child.py", os.environ["POINT"])
+else:
+    os.environ["POINT"], *words = sys.argv[1:]
+    finish = Course.finished
 
-def finished(self, child):
-    finish(self, child)
-    if point == "between":
-        os.kill(os.getpid(), signal.SIGKILL)
+    def finished(self, child):
+        finish(self, child)
+        if os.environ["POINT"] == "between":
+            os.kill(os.getpid(), signal.SIGKILL)
 
-Course._finish = finished
-sys.argv = ["sweep.py", *words]
-from ssl_vit.core.started import module_of
-module_of("recipes/sweep.py").command()
+    Course.finished = finished
+    sys.argv = ["sweep.py", *words]
+    from ssl_vit.core.started import module_of
+    module_of("recipes/sweep.py").command()
 """
 
 CHILD = """
 import os, signal, sys, time
-from pathlib import Path
+import psutil
 from ssl_vit.objectives.mae import MAE
 
 point, words = sys.argv[1], sys.argv[2:]
@@ -42,7 +44,7 @@ point, words = sys.argv[1], sys.argv[2:]
 def after_step(self, clock):
     if clock.step == 5 and point in ("inside", "signal", "time is over"):
         kind = {"inside": signal.SIGKILL, "signal": signal.SIGTERM, "time is over": signal.SIGUSR2}[point]
-        os.kill(os.getppid(), kind)
+        psutil.Process().parent().parent().send_signal(kind)
         if point == "inside":
             os.kill(os.getpid(), signal.SIGKILL)
         while signal.getsignal(signal.SIGTERM).__self__.received is None:  # the sweep, or the job, passes it on
@@ -55,19 +57,30 @@ from ssl_vit.console import main
 main(words)
 """
 
-SUBMITTED = """
+FIRST = """
 import os, sys
-import ssl_vit.sweep.places as places
-import submitit
+import ssl_vit.sweep.commands as commands
 
-class FirstJob(places.Command):
+def run(words, log):
+    commands.PROGRAM = (sys.executable, os.path.abspath("child.py"), "time is over")
+    return commands.run_command(words, log)
+"""
+SUBMITTED = """
+import os, pickle, sys
+from functools import partial
+sys.path.insert(0, os.getcwd())
+import first
+import submitit
+from ssl_vit.engines.elsewhere import Submission
+from ssl_vit.engines.local import Local
+
+class FirstJob(Submission):
     def __call__(self):
-        import ssl_vit.sweep.places as places
-        places.PROGRAM = (sys.executable, os.path.abspath("child.py"), "time is over")
-        return super().__call__()
+        self._job = Local().run(partial(first.run, *pickle.loads(self.content).args))
+        return self._job.wait()
 
 submit = submitit.AutoExecutor.submit
-submitit.AutoExecutor.submit = lambda self, command: submit(self, FirstJob(command.words, command.log))
+submitit.AutoExecutor.submit = lambda self, job: submit(self, FirstJob(job.content))
 sys.argv = ["sweep.py", *sys.argv[1:]]
 from ssl_vit.core.started import module_of
 module_of("recipes/sweep.py").command()
@@ -127,8 +140,20 @@ def test_jobs_of_a_scheduler_whose_time_is_over_go_on(
     whole: dict[str, str], launched, tmp_path: Path, small: list[str]
 ) -> None:
     scripts(tmp_path)
+    (tmp_path / "first.py").write_text(FIRST)
     (tmp_path / "submitted.py").write_text(SUBMITTED)
-    words = ["mae", *small, *TRAIN, *GRID, "--submit", "local", "--job", "timeout_min=60"]
+    words = [
+        "mae",
+        *small,
+        *TRAIN,
+        *GRID,
+        "--executor",
+        "submitit",
+        "--job",
+        "cluster=local",
+        "--job",
+        "timeout_min=60",
+    ]
     done = launched(tmp_path / "submitted.py", *words, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert sorted(started(tmp_path)) == sorted(whole)

@@ -168,6 +168,45 @@ def test_the_report_is_made_again_without_torch(verdict, tmp_path: Path) -> None
         assert (tmp_path / "again" / name).read_text() == (folder / "v" / name).read_text()
 
 
+ELSEWHERE = [
+    "--data.path", "images", "--verdict.methods", "pixels", "--verdict.labels", "[10]", "--verdict.seeds", "1",
+    "--verdict.train_draws", "1", "--verdict.probe_draws", "1", "--verdict.trials", "1", "--verdict.matched_draws", "0",
+    "--verdict.length", "0.02", "--verdict.budget", "1d", "--verdict.jobs", "2",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory, launched) -> Path:
+    """A small verdict made by processes of this machine."""
+    folder = tmp_path_factory.mktemp("here")
+    save_images(folder / "images", {"a": 30, "b": 30}, side=8)
+    done = launched("eval/verdict.py", *ELSEWHERE, *TINY, "--run.dir", "v", cwd=folder)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder
+
+
+@pytest.mark.parametrize("executor", [["submitit", "--verdict.job", "[cluster=local,timeout_min=60]"], ["ray"]])
+def test_an_engine_makes_the_same_numbers(executor: list[str], here: Path, launched) -> None:
+    words = [*ELSEWHERE, *TINY, "--run.dir", executor[0], "--verdict.executor", *executor]
+    for _ in range(5):
+        done = launched("eval/verdict.py", *words, cwd=here)
+        if "Ray cannot be reached or started" not in done.stderr:  # it gives up where the machine is busy
+            break
+    assert done.returncode == 0, done.stderr[-3000:]
+    expected, made = here / "v" / "results", here / executor[0] / "results"
+    names = sorted(path.name for path in expected.iterdir())
+    assert names == sorted(path.name for path in made.iterdir())
+    for name in names:
+        if name.endswith(".json"):
+            assert told(made / name)["rows"] == told(expected / name)["rows"]
+        else:
+            assert (made / name).read_bytes() == (expected / name).read_bytes()
+    units = {path: path.stat().st_mtime_ns for path in (here / executor[0] / "units").iterdir()}
+    again = launched("eval/verdict.py", *words, cwd=here)
+    assert again.returncode == 0, again.stderr[-3000:]
+    assert {path: path.stat().st_mtime_ns for path in (here / executor[0] / "units").iterdir()} == units
+
+
 PLAN = ["--verdict.plan_only", "true", "--verdict.jobs", "0", "--verdict.methods", "pixels", *TINY]
 
 

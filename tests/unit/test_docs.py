@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from pathlib import Path
@@ -59,6 +60,8 @@ def test_commands_that_pages_show_can_be_typed(page: Path, tmp_path: Path, monke
         (tmp_path / run / "config.json").write_text('{"ssl_vit": {"classifier": {}}}')
     (tmp_path / "my.yaml").write_text("seed: 1\n")
     monkeypatch.setattr("ssl_vit.configs.facts.trackers_in", lambda names: ())  # whose packages are extras
+    (tmp_path / "srun").touch(mode=0o755)  # this is a cluster
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     known = scripts()
     for words in commands(page):
         if words[0] == EXAMPLE.rstrip("."):

@@ -27,7 +27,7 @@ SAME_RUN_WITH_ANOTHER = {
     "fit.profile", "fit.log_every", "fit.checkpoint_steps", "fit.checkpoint_minutes", "fit.keep_checkpoints",
     "fit.watch", "fit.watch_percent",
     "dino.export", "dino.on_collapse", "dino.collapse_patience", "dino.check_steps", "dino.loss_chunk",
-    "verdict.budget", "verdict.jobs", "verdict.plan_only",
+    "verdict.budget", "verdict.jobs", "verdict.executor", "verdict.job", "verdict.plan_only",
 }  # fmt: skip
 """The names of run directories, and which runs continue which, depend on this list: an option may join it when it is
 new, and none may leave."""

@@ -13,9 +13,11 @@ from pathlib import Path
 import psutil
 import pytest
 from ssl_vit.core.errors import UserError
-from ssl_vit.verdict.runner import Runner, Task
+from ssl_vit.core.signals import REQUEUE
+from ssl_vit.engines.driver import AGAIN
+from ssl_vit.verdict.runner import Runner, Task, _work
 
-from made_tasks import counted, killed, mistaken, stopping, writing
+from made_tasks import counted, killed, mistaken, stopping, told, writing, wrong
 
 
 def calls(place: Path) -> list[str]:
@@ -48,9 +50,8 @@ def test_a_task_is_done_once(tmp_path: Path, jobs: int) -> None:
     assert (tmp_path / "logs" / "count-3.log").read_text() == "task 3 speaks\n"
 
 
-@pytest.mark.parametrize("jobs", [0, pytest.param(1, marks=pytest.mark.processes)])
-def test_what_was_interrupted_continues(tmp_path: Path, jobs: int) -> None:
-    runner = Runner(tmp_path, jobs, True)
+def test_what_was_interrupted_continues(tmp_path: Path) -> None:
+    runner = Runner(tmp_path, 0, True)
     with pytest.raises(SystemExit) as left:
         runner.run(
             [*tasks(tmp_path, range(2)), Task("count-2", stopping, (tmp_path, 2), 1.0), *tasks(tmp_path, range(3, 4))]
@@ -68,6 +69,23 @@ def test_what_was_interrupted_continues(tmp_path: Path, jobs: int) -> None:
     for number in "01":  # what was finished before is not repeated
         assert now.count(number) == before.count(number) == 1
     assert now.count("2") == 2
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, REQUEUE), (signal.SIGINT, 130)])
+def test_a_signal_lets_what_trains_save_and_the_same_command_goes_on(number: int, status: int, tmp_path: Path) -> None:
+    first = [*tasks(tmp_path, range(1, 3)), Task("told", told, (tmp_path, os.getpid(), number), 1.0)]
+    runner = Runner(tmp_path, 1, True)
+    with pytest.raises(SystemExit) as left:
+        runner.run([*first, *tasks(tmp_path, range(3, 4))])
+    runner.close()
+    assert left.value.code == status
+    assert (tmp_path / "saved").read_text() == "whole"
+    assert calls(tmp_path) == ["0", "1", "2"]
+    again = Runner(tmp_path, 1, True)
+    assert again.run([*first, *tasks(tmp_path, range(3, 4))])["told"] == {"goes on": True}
+    again.close()
+    assert calls(tmp_path) == ["0", "0", "1", "2", "3"]
 
 
 def test_a_task_is_done_again_where_its_files_are_gone(tmp_path: Path) -> None:
@@ -143,10 +161,44 @@ def test_a_mistake_names_the_task(tmp_path: Path) -> None:
 
 
 @pytest.mark.processes
-def test_a_process_that_was_killed_is_told_in_one_line(tmp_path: Path) -> None:
-    runner = Runner(tmp_path, 1, True)
-    with pytest.raises(UserError, match=r"a process of the verdict was killed.* --verdict.jobs 1"):
-        runner.run([Task("killed", killed, (tmp_path,), 1.0), *tasks(tmp_path, range(2))])
+def test_a_mistake_ends_all_and_is_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for key, function, said in (
+        ("trial-7", mistaken, r"^trial-7: the images are blue \(log: .*trial-7.log\)$"),
+        ("trial-8", wrong, r"^trial-8: ZeroDivisionError: division by zero \(log: .*trial-8.log\)$"),
+    ):
+        runner = Runner(tmp_path, 1, True)
+        with pytest.raises(UserError, match=said):
+            runner.run([Task(key, function, (tmp_path,), 1.0), *tasks(tmp_path, range(2))])
+        runner.close()
+    assert capsys.readouterr() == ("", "")
+    assert not (tmp_path / "calls").exists()
+
+
+@pytest.mark.processes
+def test_a_task_whose_process_was_killed_is_done_again_and_no_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runner = Runner(tmp_path, 2, True)
+    found = runner.run([*tasks(tmp_path, range(2)), Task("lost", killed, (tmp_path, AGAIN), 1.0)])
+    assert found["lost"] == {"tries": AGAIN + 1}
+    assert calls(tmp_path) == ["0", "1"]
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split("  ")[-1] for line in said] == [
+        "lost: its process was lost (SIGKILL; where memory does not suffice, run fewer at a time); begun again "
+        f"({n} of {AGAIN})" for n in range(1, AGAIN + 1)
+    ]  # fmt: skip
+    (tmp_path / "tries").unlink()
+    with pytest.raises(UserError, match=r"^always: its process was lost \(SIGKILL; where memory"):
+        runner.run([Task("always", killed, (tmp_path, AGAIN + 1), 1.0), *tasks(tmp_path, range(2))])
+    runner.close()
+    assert (tmp_path / "tries").read_text().count("\n") == AGAIN + 1
+    assert calls(tmp_path) == ["0", "1"]
+
+
+def test_what_another_process_has_finished_meanwhile_is_not_done_again(tmp_path: Path) -> None:
+    (task,) = tasks(tmp_path, range(1))
+    assert _work(tmp_path, task) == _work(tmp_path, task) == 0
+    assert calls(tmp_path) == ["0"]
 
 
 def test_other_processes_write_nothing(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import csv
 import json
 import os
 import signal
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,8 @@ import pytest
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.signals import REQUEUE
 from ssl_vit.core.started import module_of
+from ssl_vit.engines.driver import AGAIN
+from ssl_vit.engines.unit import LOST, Unit
 from ssl_vit.runs import lock
 from ssl_vit.runs.identity import digest
 from ssl_vit.script import check_words
@@ -160,39 +161,39 @@ def finish(child: Child, top1: float = 80.0) -> None:
 
 
 class Scripted:
-    """A place whose commands do what a test says, at once."""
+    """An engine whose commands do what a test says, at once."""
+
+    pause = 0.0
 
     def __init__(self, does: Callable[[tuple[str, ...]], int], at_once: int = 1) -> None:
         self.does, self.at_once, self.started = does, at_once, list[tuple[str, ...]]()
         self.most, self.alive = 0, 0
 
-    def start(self, words: tuple[str, ...], log: Path) -> ScriptedJob:
+    def start(self, unit: Unit) -> ScriptedJob:
+        words = unit.run.args[0]
         self.started.append(words)
-        log.parent.mkdir(exist_ok=True)
+        unit.log.parent.mkdir(exist_ok=True)
         self.alive += 1
         self.most = max(self.most, self.alive)
-        return ScriptedJob(self, words, log)
+        return ScriptedJob(self, words)
+
+    def close(self) -> None:
+        pass
 
 
 class ScriptedJob:
-    def __init__(self, place: Scripted, words: tuple[str, ...], log: Path) -> None:
-        self.place, self.words, self.log, self.looked, self.code = place, words, log, 0, 0
-        self.signals: list[int] = []
+    def __init__(self, place: Scripted, words: tuple[str, ...]) -> None:
+        self.place, self.words, self.looked, self.code, self.told = place, words, 0, 0, False
 
     def status(self) -> int | None:
         self.looked += 1
         if self.looked == 2:
             self.place.alive -= 1
-            self.code = REQUEUE if self.signals else self.place.does(self.words)
+            self.code = REQUEUE if self.told else self.place.does(self.words)
         return self.code if self.looked > 1 else None
 
-    def stop(self, number: int) -> None:
-        self.signals.append(number)
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ssl_vit.sweep.course._PAUSE", 0.0)
+    def stop(self) -> None:
+        self.told = True
 
 
 def doing(plan: Plan, unless: Callable[[Child], int | None] = lambda child: None) -> Callable[[tuple[str, ...]], int]:
@@ -243,7 +244,7 @@ def test_a_failing_run_does_not_end_the_others_and_is_listed(tmp_path: Path) -> 
     course = Course(plan, Scripted(doing(plan, unless)), lambda line: None)
     course.run()
     assert list(course.failed) == [bad]
-    assert course.failed[bad].startswith("status 1: the loss stopped being a finite number (log: ")
+    assert course.failed[bad].startswith("the loss stopped being a finite number (log: ")
     assert all(not next_stage(child) for child in plan.children if child != bad)
     found = outcome(plan, course.failed).written
     assert [row[1].text for row in found.shown.rows] == ["1 of 1", "0 of 1", "1 of 1"]
@@ -252,9 +253,24 @@ def test_a_failing_run_does_not_end_the_others_and_is_listed(tmp_path: Path) -> 
 
 def test_what_ends_well_and_leaves_nothing_is_no_endless_loop(tmp_path: Path) -> None:
     plan = planned(tmp_path)
-    course = Course(plan, Scripted(lambda words: 0), lambda line: None)
+    place = Scripted(lambda words: 0)
+    course = Course(plan, place, lambda line: None)
     course.run()
     assert "without leaving" in course.failed[plan.children[0]]
+    assert len(place.started) == 1 + AGAIN
+
+
+def test_a_run_whose_process_is_lost_is_begun_again_so_often_and_the_finished_never(tmp_path: Path) -> None:
+    plan, said = planned(tmp_path, seeds=3), list[str]()
+    _, lost, hopeless = plan.children
+    tries = {lost: iter([LOST] * AGAIN), hopeless: iter([LOST] * (AGAIN + 1))}
+    place = Scripted(doing(plan, lambda child: next(tries.get(child, iter([])), None)), 2)
+    course = Course(plan, place, said.append)
+    course.run()
+    assert [place.started.count(child.words) for child in plan.children] == [1, 1 + AGAIN, 1 + AGAIN]
+    assert list(course.failed) == [hopeless]
+    assert course.failed[hopeless].startswith("its process was lost (SIGKILL; where memory does not suffice")
+    assert sum(f"begun again ({AGAIN} of {AGAIN})" in line for line in said) == 2
 
 
 def test_a_run_that_was_stopped_goes_on_as_long_as_it_saves_more(tmp_path: Path) -> None:
@@ -281,7 +297,7 @@ def test_a_run_that_was_stopped_goes_on_as_long_as_it_saves_more(tmp_path: Path)
         path.unlink()
     stuck = Course(plan, Scripted(lambda words: REQUEUE), lambda line: None)
     stuck.run()
-    assert stuck.failed[child].startswith(f"status {REQUEUE}")
+    assert stuck.failed[child].startswith(f"ended with status {REQUEUE}")
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, REQUEUE), (signal.SIGINT, 130)])
@@ -289,8 +305,8 @@ def test_a_signal_reaches_what_runs_and_starts_nothing_more(number: int, status:
     plan = planned(tmp_path, seeds=3)
 
     class Stopped(Scripted):
-        def start(self, words: tuple[str, ...], log: Path) -> ScriptedJob:
-            job = super().start(words, log)
+        def start(self, unit: Unit) -> ScriptedJob:
+            job = super().start(unit)
             os.kill(os.getpid(), number)
             return job
 
@@ -314,7 +330,7 @@ def test_what_a_killed_sweep_left_running_is_waited_for(tmp_path: Path, monkeypa
             return None
         return replace(lock._this_process(), pid=7), True
 
-    monkeypatch.setattr("ssl_vit.sweep.course.lock.holder", holder)
+    monkeypatch.setattr("ssl_vit.engines.driver.lock.holder", holder)
     place, said = Scripted(doing(plan)), list[str]()
     Course(plan, place, said.append).run()
     assert place.started == [second.words]
@@ -334,7 +350,7 @@ def test_who_was_left_behind_and_takes_its_directory_late_is_waited_for(
             finish(child)
         return (lock._this_process(), True) if len(asked) == 2 else None  # after the start, and not before
 
-    monkeypatch.setattr("ssl_vit.sweep.course.lock.holder", holder)
+    monkeypatch.setattr("ssl_vit.engines.driver.lock.holder", holder)
     place = Scripted(lambda words: 1)  # "is in use by process ..."
     course = Course(plan, place, lambda line: None)
     course.run()
@@ -395,34 +411,26 @@ def test_runs_that_nothing_judged_have_a_loss_alone(tmp_path: Path) -> None:
     assert "--judge knn" in said[0]
 
 
-def test_cores_and_gpus_are_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    environments: list[dict[str, str]] = []
-
-    class Process(subprocess.Popen[bytes]):
-        def __init__(self, words: list[str], env: dict[str, str], **more: Any) -> None:
-            environments.append(env)
-
-        def poll(self) -> None:
-            return None
-
-    monkeypatch.setattr(places.subprocess, "Popen", Process)
+def test_cores_and_gpus_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(places, "_cores", lambda: 8)
+    monkeypatch.setattr(places, "_gpus", lambda: ["0", "1", "2", "3"])
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    for place in (places.Local(1), places.Local(2, ("0", "1", "2", "3"))):
-        for _ in range(place.at_once):
-            place.start(("mae",), tmp_path / "logs" / "log")
-    alone, first, second = ({k: e.get(k) for k in ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")} for e in environments)
-    assert alone == {"OMP_NUM_THREADS": None, "CUDA_VISIBLE_DEVICES": None}  # as though it had been typed
-    assert first == {"OMP_NUM_THREADS": "4", "CUDA_VISIBLE_DEVICES": "0,2"}
-    assert second == {"OMP_NUM_THREADS": "4", "CUDA_VISIBLE_DEVICES": "1,3"}
+    assert places.shares(1) == [{}]  # as though it had been typed
+    assert places.shares(2) == [
+        {"OMP_NUM_THREADS": "4", "CUDA_VISIBLE_DEVICES": "0,2"}, {"OMP_NUM_THREADS": "4", "CUDA_VISIBLE_DEVICES": "1,3"}
+    ]  # fmt: skip
+    with pytest.raises(UserError, match=r"--at_once 5: this machine has 4 GPU\(s\)"):
+        places.shares(5)
+    monkeypatch.setattr(places, "_gpus", list)
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert places.shares(2) == [{"OMP_NUM_THREADS": "3"}] * 2
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["mae", "--out", "o", "--at_once", "0"], "--at_once 0 must be at least 1"),
-        (["mae", "--out", "o", "--job", "timeout_min=5"], "--job timeout_min=5 is for submitted runs"),
+        (["mae", "--out", "o", "--job", "timeout_min=5"], "--job timeout_min=5 is for submitit and ray"),
         (["mae", "--out", "o", "--over", "optim.base_lr=1e-3,oops"], "--optim.base_lr: expected a number, got oops"),
         (["mae", "--out", "o", "--over", "fit.epoch=1"], "did you mean fit.epochs"),
         (["mae", "--out", "o", "--on_tst"], "unknown option --on_tst; did you mean --on_test"),
@@ -462,7 +470,7 @@ def test_options_of_sweep_and_command_may_be_mixed(tmp_path: Path, monkeypatch: 
     words = ["--seeds", "2", "mae", "--data.path", "cells", "--over=optim.base_lr=1e-3", "--out", "o", "--fit.epochs=3"]
     plan, how = module_of("recipes/sweep.py").asked_for([*words, "--at_once", "2"])
     assert plan.asked.words == ("--data.path", "cells", "--fit.epochs=3")
-    assert how == {"at_once": 2, "submit": None, "job": {}}
+    assert how == {"at_once": 2, "executor": "local", "job": []}
     check_words(["sweep", *words])
     with pytest.raises(UserError, match=r"did you mean --?fit\.epochs|did you mean fit\.epochs"):
         check_words(["sweep", *words, "--over", "fit.epoch=1"])

@@ -1,0 +1,1 @@
+"""Where units of a sweep and of a verdict run: this machine's processes, jobs of a scheduler, Ray; needs no torch."""

@@ -1,0 +1,273 @@
+"""Engines that others wrote: submitit hands units to a scheduler as jobs, Ray spreads them as tasks over its nodes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal, get_args
+
+from ssl_vit.core.errors import UserError
+from ssl_vit.core.files import write_bytes_atomically
+from ssl_vit.core.signals import ENDING, REQUEUE
+from ssl_vit.engines.local import Local, LocalJob
+from ssl_vit.engines.unit import LOST, Unit
+
+Executor = Literal["local", "submitit", "ray"]
+EXECUTORS: tuple[Executor, ...] = get_args(Executor)
+_EXTRAS = {"submitit": "slurm", "ray": "ray"}
+_ALL = 10_000
+
+
+def asked_of(job: Sequence[str]) -> dict[str, Any]:
+    """What every unit asks of an engine.
+
+    Args:
+        job: NAME=VALUE each.
+    """
+    return {name: _number(value) for name, _, value in (one.partition("=") for one in job)}
+
+
+def _number(value: str) -> int | float | str:
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(value)
+    return value
+
+
+def check_executor(executor: Executor, job: Sequence[str], group: str = "") -> None:
+    """Tells what is wrong with an engine before there is work for it.
+
+    Args:
+        executor: Which.
+        job: NAME=VALUE each.
+        group: Before the names of both options, such as ``verdict.``.
+
+    Raises:
+        UserError: Without its package, without the scheduler, and for what it cannot be asked for.
+    """
+    if executor == "local":
+        if job:
+            raise UserError(f"--{group}job {job[0]} is for submitit and ray; give --{group}executor as well")
+        return
+    option = f"--{group}executor {executor}"
+    if find_spec(executor) is None:
+        raise UserError(f"{option} needs the package {executor}: pip install 'ssl_vit[{_EXTRAS[executor]}]'")
+    try:
+        if executor == "submitit":
+            with TemporaryDirectory() as folder:
+                _submitting(Path(folder), asked_of(job))
+        else:
+            _remote(asked_of(job))
+    except (RuntimeError, TypeError, ValueError, NameError) as error:
+        raise UserError(f"{option}: {' '.join(str(error).split())}") from error
+
+
+def elsewhere(executor: Executor, job: Sequence[str], folder: Path, at_once: int | None) -> Submitted | Ray:
+    """An engine that ``check_executor`` has nothing against.
+
+    Args:
+        executor: submitit or ray.
+        job: NAME=VALUE each, what every unit asks for.
+        folder: Where it may keep what it needs.
+        at_once: Most units that wait or run; None for all that submitit is given, or that Ray has room for.
+    """
+    asked = asked_of(job)
+    if executor == "submitit":
+        return Submitted(_submitting(folder, asked), folder, _ALL if at_once is None else at_once)
+    return Ray(asked, at_once)
+
+
+def _submitting(folder: Path, asked: Mapping[str, Any]) -> Any:
+    import submitit
+
+    asked = {"name": "ssl_vit", "timeout_min": 240, **asked}
+    # A unit may need more jobs than submitit would let it have.
+    executor = submitit.AutoExecutor(folder, cluster=asked.pop("cluster", "slurm"), slurm_max_num_timeout=1000)
+    executor.update_parameters(**asked)
+    return executor
+
+
+class Submission:
+    """What a job of submitit does: a unit, in a process of its own that saves while submitit puts the job back."""
+
+    def __init__(self, content: bytes) -> None:
+        """Takes what a unit runs as pickle has it, for that process alone to read."""
+        self.content = content
+        self._job: LocalJob | None = None
+
+    def __call__(self) -> int:
+        """Runs it and returns its status."""
+        self._job = Local().run(partial(_unpacked, self.content))
+        return self._job.wait()
+
+    def checkpoint(self) -> Any:
+        """Called by submitit before the time is over: the unit saves, and goes on in another job."""
+        import submitit
+
+        if self._job is not None:
+            self._job.end()
+        return submitit.helpers.DelayedSubmission(Submission(self.content))
+
+
+def _unpacked(content: bytes) -> int:
+    return pickle.loads(content)()
+
+
+@dataclass
+class SubmittedJob:
+    """A job of submitit."""
+
+    job: Any
+    log: Path
+    left: bool = False
+
+    def status(self) -> int | None:
+        """What its unit returned; None while it waits or runs, REQUEUE where this session has left it to itself."""
+        if self.left or not self.job.done():
+            return REQUEUE if self.left else None
+        try:
+            return max((int(one) for one in self.job.results()), key=abs)
+        except Exception as error:  # whatever happens to jobs
+            return _lost(self.log, error)
+
+    def stop(self) -> None:
+        """Leaves the job, which goes on, and which the same command finds again."""
+        self.left = True
+
+
+def _lost(log: Path, error: Exception) -> int:
+    with log.open("a", encoding="utf-8") as said:
+        said.write(f"error: {' '.join(str(error).split())}\n")
+    return LOST
+
+
+@dataclass
+class Submitted:
+    """Jobs that a scheduler runs when it can."""
+
+    executor: Any
+    folder: Path
+    at_once: int
+    """Jobs that wait or run."""
+    pause = 0.2
+
+    def start(self, unit: Unit) -> SubmittedJob:
+        """Submits a unit, or finds the job that an earlier session submitted for it.
+
+        Raises:
+            UserError: Where the scheduler takes no job.
+        """
+        unit.log.parent.mkdir(parents=True, exist_ok=True)
+        record = self.folder / f"{unit.name}.job"
+        with suppress(OSError, EOFError, pickle.UnpicklingError):
+            before = pickle.loads(record.read_bytes())
+            if not before.done():
+                return SubmittedJob(before, unit.log)
+        try:
+            job = self.executor.submit(Submission(pickle.dumps(unit.run)))
+        except RuntimeError as error:
+            raise UserError(f"{unit.name} cannot be submitted: {' '.join(str(error).split())}") from error
+        write_bytes_atomically(record, pickle.dumps(job))
+        return SubmittedJob(job, unit.log)
+
+    def close(self) -> None:
+        """Jobs end by themselves."""
+
+
+def _remote(asked: Mapping[str, Any]) -> Any:
+    """A function that Ray runs somewhere. What is lost is begun again by one rule for all engines, not by Ray's."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody is told unless a person wants it
+    import ray
+
+    return ray.remote(max_retries=0, **asked)(_there)
+
+
+def _there(folder: str, run: Callable[[], int]) -> int:
+    os.chdir(folder)
+    return run()
+
+
+@dataclass
+class RayJob:
+    """A task of Ray."""
+
+    task: Any
+    log: Path
+
+    def status(self) -> int | None:
+        """What its unit returned; None while it waits or runs."""
+        import ray
+        from ray.exceptions import RayError, TaskCancelledError
+
+        if not ray.wait([self.task], timeout=0)[0]:
+            return None
+        try:
+            return ray.get(self.task)
+        except TaskCancelledError:
+            return REQUEUE
+        except RayError as error:
+            return _lost(self.log, error)
+
+    def stop(self) -> None:
+        """Raises what Ctrl-C raises, where it runs."""
+        import ray
+
+        ray.cancel(self.task)
+
+
+class Ray:
+    """The Ray that RAY_ADDRESS names, or that runs on this machine, or one that is started here."""
+
+    pause = 0.05
+
+    def __init__(self, asked: Mapping[str, Any], at_once: int | None) -> None:
+        """Joins it.
+
+        Args:
+            asked: Of Ray for every unit: num_cpus, num_gpus, ...
+            at_once: Most units that wait or run; None for as many as there is room for.
+
+        Raises:
+            UserError: Where it cannot be had, or there is no room for one.
+        """
+        self._remote = _remote(asked)
+        import ray
+
+        self._own = not ray.is_initialized()
+        if self._own:
+            before = {number: signal.getsignal(number) for number in (*ENDING, signal.SIGINT)}
+            try:
+                ray.init(log_to_driver=False, include_dashboard=False, logging_level=logging.ERROR)
+            except Exception as error:  # whatever keeps it from starting
+                raise UserError(f"Ray cannot be reached or started: {' '.join(str(error).split())}") from error
+            for number, handler in before.items():  # Ray's own would end this process before its units have saved
+                signal.signal(number, handler)
+        there = ray.cluster_resources()
+        needed = {"CPU": asked.get("num_cpus", 1), "GPU": asked.get("num_gpus", 0)}
+        room = min((int(there.get(name, 0) // count) for name, count in needed.items() if count), default=1)
+        if not room:
+            self.close()
+            has = ", ".join(f"{there.get(name, 0):g} {name}s" for name in needed)
+            raise UserError(f"this Ray has {has}, fewer than a unit asks for ({needed['CPU']} and {needed['GPU']})")
+        self.at_once = room if at_once is None else at_once
+
+    def start(self, unit: Unit) -> RayJob:
+        """Hands a unit to Ray."""
+        unit.log.parent.mkdir(parents=True, exist_ok=True)
+        return RayJob(self._remote.remote(str(Path.cwd()), unit.run), unit.log)
+
+    def close(self) -> None:
+        """Leaves Ray, and ends it where it was started here."""
+        import ray
+
+        if self._own:
+            ray.shutdown()
