@@ -1,6 +1,6 @@
 """Does pre-training pay on these images, by how much, and how many labels does it save?
 
-Without options: scikit-learn's digits, planned for ten minutes. On own images:
+Without options: scikit-learn's digits, planned for eight minutes. On own images:
 accelerate launch eval/verdict.py --data.path POOL --eval.data.path LABELLED --verdict.budget 2h
 Pre-trains what is not there yet, judges everything alike, and writes report.html, report.md and the raw results. An
 interrupted verdict continues with the same command.
