@@ -14,6 +14,7 @@ import torch
 from ssl_vit.configs import DataConfig, EvalConfig, LabelledDataConfig, LabelsConfig, RunConfig
 from ssl_vit.configs.evaluation import DrawConfig
 from ssl_vit.core.errors import UserError
+from ssl_vit.core.notices import say_once
 from ssl_vit.data.boxes import judged_share
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.leading import chosen_metric
@@ -213,15 +214,24 @@ def open_session(
 
 
 def fitted(images: ImageSet, exported: Exported) -> Exported:
-    """Weights from elsewhere for images of other channels and bits; a network of this project is for its run's kind.
+    """A network for images of other channels and bits than its own; that of a run is told to be so.
 
     Raises:
-        UserError: For images of another kind than a run's, or that the network cannot be adapted to.
+        UserError: For images that the network cannot be adapted to.
     """
+    own = exported.backbone.channels, exported.scale.bits
     if "data" in exported.about:
-        check_format(images, exported)
-        return exported
+        if images.form == own:
+            return exported
+        say_once(
+            f"note: the backbone was trained on {_kind(*own)}; for {images.name}, {_kind(*images.form)}, its first "
+            "layer is adapted, and pixels are standardised by these images' own statistics"
+        )
     return for_images(exported, images)
+
+
+def _kind(channels: int, bits: int) -> str:
+    return f"images of {channels} channel(s) and {bits} bits"
 
 
 def check_format(images: ImageSet, exported: Exported) -> None:

@@ -113,8 +113,8 @@ def distill_view(scale: PixelScale, cfg: ResolvedAugment, teacher: Exported, *, 
     """One view of every image as both networks read it, cut at the larger of their inputs.
 
     Grey images reach a teacher of RGB as three equal channels. Images of other bits than the teacher's are standardised
-    by their own statistics: brightness in one range says nothing in the other. So are all where a teacher from elsewhere
-    does not say how pixels are to be standardised.
+    by their own statistics: brightness in one range says nothing in the other. So are all where a teacher from
+    elsewhere does not say how pixels are to be standardised.
 
     Args:
         scale: Pixel statistics of the student.

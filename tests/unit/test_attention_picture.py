@@ -61,7 +61,7 @@ def test_every_patch_is_one_square_of_its_colour(tmp_path: Path) -> None:
     plain = make()
     path = tmp_path / "new" / "attention.png"
     backbone = Planted(plain.vit, plain.architecture, plain.model_args)
-    save_attention(backbone, Shown(torch.randn(3, 3, 8, 8), SCALE, "some images"), path)
+    save_attention(backbone, Shown(torch.randn(3, 3, 8, 8), SCALE, "some images", backbone), path)
     for row in panels(path, across=4, down=3):
         _, _, peaked, even = row
         half = len(peaked) // 2
@@ -75,7 +75,9 @@ def test_every_patch_is_one_square_of_its_colour(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("heads", "channels", "columns"), [(1, 3, 3), (4, 1, 6), (8, 3, 8), (2, 6, 7)])
 def test_one_column_per_plane_head_and_their_mean(heads: int, channels: int, columns: int, tmp_path: Path) -> None:
     scale = PixelScale((0.5,) * channels, (0.25,) * channels, 8)
-    save_attention(make(heads, channels), Shown(torch.randn(2, channels, 16, 16), scale, "images"), tmp_path / "a.png")
+    backbone = make(heads, channels)
+    shown = Shown(torch.randn(2, channels, 16, 16), scale, "images", backbone)
+    save_attention(backbone, shown, tmp_path / "a.png")
     with Image.open(tmp_path / "a.png") as picture:
         side = min(2.3, max(1.15, 6.9 / columns))
         assert picture.width / 160 == pytest.approx(0.2 + columns * (side + 0.08) - 0.08 + 1.05, abs=0.02)
@@ -84,10 +86,9 @@ def test_one_column_per_plane_head_and_their_mean(heads: int, channels: int, col
 def test_without_class_token_there_is_no_picture(tmp_path: Path) -> None:
     args = {"img_size": 8, "patch_size": 4, "embed_dim": 24, "depth": 1, "num_heads": 2, "class_token": False,
             "global_pool": "avg", "fc_norm": False}  # fmt: skip
+    backbone = make_backbone("vit_tiny_patch16_224", args)
     with pytest.raises(ValueError, match="no class token"):
-        save_attention(
-            make_backbone("vit_tiny_patch16_224", args), Shown(torch.zeros(1, 3, 8, 8), SCALE, ""), tmp_path / "a"
-        )
+        save_attention(backbone, Shown(torch.zeros(1, 3, 8, 8), SCALE, "", backbone), tmp_path / "a")
     assert not list(tmp_path.iterdir())
 
 
