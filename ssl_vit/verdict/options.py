@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from ssl_vit.configs import FitConfig, JudgedMetricConfig, ModelConfig, PoolConfig, PretrainingRecipe, RunConfig
-from ssl_vit.configs.facts import LATER, SAME_RUN, Effect, Range
+from ssl_vit.configs.facts import SAME_RUN, Effect, Range
 from ssl_vit.configs.networks import FAMILIES
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.methods import METHODS, Method
@@ -27,7 +27,7 @@ class VerdictConfig:
     """What takes part, joined by commas: scratch (always there), any method of pre-training by the name of its
     command, public, random, pixels, cnn. Default: all that pays within the budget; what is named here stays, for
     shorter training."""
-    networks: Annotated[str | None, LATER] = None
+    networks: str | None = None
     """Networks that take part, joined by commas, each from scratch and with every method that it can carry: vit
     (always there, the network of --model), cnn (--verdict.cnn), hybrid or another family that --preset lists, in the
     ViT's size, or any timm model. Results call them cnn, and mae@cnn with a method. Default: vit and cnn, on which

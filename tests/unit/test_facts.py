@@ -41,7 +41,7 @@ SAME_PROTOCOL_WITH_ANOTHER = {
 """Results that are there already stand in one table by this list."""
 LEFT_OUT_WHILE_OPEN = {
     "continued.rate", "continued.length", "continued.heads_first", "continued.blocks", "continued.least_agreement",
-    "continued.least_cka", "continued.look_percent", "verdict.networks",
+    "continued.least_cka", "continued.look_percent",
 }  # fmt: skip
 """Options that came when there were runs without them: while they are open, names and protocols are as before."""
 
