@@ -1,6 +1,6 @@
 """What should I do with these images: what to use with how many labels, and does pre-training pay?
 
-Without options: scikit-learn's digits, planned for ten minutes. On own images:
+Without options: scikit-learn's digits, planned for eight minutes. On own images:
 accelerate launch eval/verdict.py --data.path POOL --eval.data.path LABELLED --verdict.budget 2h
 Pre-trains what is not there yet, judges everything alike, and writes report.html, report.md and the raw results. An
 interrupted verdict continues with the same command.

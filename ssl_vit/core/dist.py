@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ssl_vit.core import started
 from ssl_vit.core.errors import UserError
+from ssl_vit.core.machine import usable_cores
 
 
 def rank_and_world() -> tuple[int, int]:
@@ -125,14 +126,14 @@ def use_idle_cores(processes: int) -> None:
     cores where ``ssl-vit`` started them.
     """
     if started.threads_open:
-        torch.set_num_threads(max(1, (psutil.cpu_count(logical=False) or 1) // local_processes()))
+        torch.set_num_threads(max(1, usable_cores() // local_processes()))
         return
     launcher = _accelerate_launcher()
     if launcher is None or processes != 1:
         return
     options, environment = launcher
     if "num_cpu_threads_per_process" not in options and "OMP_NUM_THREADS" not in environment:
-        torch.set_num_threads(psutil.cpu_count(logical=False) or 1)
+        torch.set_num_threads(usable_cores())
 
 
 def check_world_size(actual: int) -> None:

@@ -108,4 +108,5 @@ METHOD = Method(
     presets=table,
     build="ssl_vit.objectives.lejepa:build",
     positions="learnable",
+    unasked_elsewhere=True,
 )

@@ -91,6 +91,8 @@ class Method:
     """None: one of those that are left over."""
     unasked: bool = False
     """Whether a verdict has it take part without being told to."""
+    unasked_elsewhere: bool = False
+    """The same on networks that are no plain ViTs, and from public weights."""
 
     @property
     def script(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ssl_vit.methods import METHODS
@@ -9,6 +10,12 @@ from ssl_vit.methods.method import Look
 
 BASELINE = "scratch"
 """The start that all others are compared with."""
+VIT, PUBLIC = "vit", "public"
+"""Networks of a verdict: that of ``--model``, and that of public weights."""
+WORTH = ("mae", "cnn", "public", "lejepa@cnn", "lejepa@public", "dino")
+"""What takes part unasked beside the baseline and untrained features, what pays first before what pays later. A CNN
+costs no pre-training, and beats the ViT from scratch wherever it was tried; public weights cost none either. DINO costs
+several times MAE's compute, and gained no more (benchmarks/results)."""
 _PROBED, _TRAINED = ("knn", "linear"), ("train",)
 
 
@@ -22,14 +29,21 @@ class Start:
     uses: tuple[str, ...]
     """``train`` (all weights), ``linear``, ``knn``: the first that was run is what sentences are about."""
     look: Look | None = None
-    made: bool = False
-    """Whether a verdict pre-trains it itself, by the method of that name."""
+    method: str = ""
+    """By which a verdict pre-trains it itself; empty where it does not."""
+    network: str = VIT
+    """By its name in ``--verdict.networks``, or ``public``."""
     pretrained: bool = False
     """Whether anything was pre-trained."""
     unasked: bool = True
     """Whether a verdict has it take part without being told to."""
     was: str = ""
     """How a sentence begins that tells of it: ``Raw pixels were``."""
+
+    @property
+    def made(self) -> bool:
+        """Whether a verdict pre-trains it itself."""
+        return bool(self.method)
 
     @property
     def subject(self) -> str:
@@ -39,32 +53,46 @@ class Start:
 
 _OTHERS = (
     Start("public", "public weights", ("train", "linear", "knn"),
-          Look("#007a57", "#3fd6a6", "D", (7.0, 1.6, 1.5, 1.6)), pretrained=True, was="Public weights were"),
+          Look("#007a57", "#3fd6a6", "D", (7.0, 1.6, 1.5, 1.6)), network=PUBLIC, pretrained=True,
+          was="Public weights were"),
     Start(BASELINE, "from scratch", _TRAINED, Look("#222223", "#ececed", "X", (2.6, 1.6))),
-    Start("cnn", "CNN from scratch", _TRAINED, Look("#7d2377", "#d583c8", "^", (1.2, 1.4)), was="The CNN was"),
+    Start("cnn", "CNN from scratch", _TRAINED, Look("#7d2377", "#d583c8", "^", (1.2, 1.4)), network="cnn",
+          was="The CNN was"),
     Start("pixels", "raw pixels", _PROBED, Look("#665a00", "#e6d24a", "v", (5.0, 1.4, 1.2, 1.4, 1.2, 1.4)),
           was="Raw pixels were"),
     Start("random", "random weights", _PROBED, Look("#7d7d82", "#8d8d92", "P", (1.0, 2.4)), was="Random weights were"),
 )  # fmt: skip
 
 
-def starts() -> dict[str, Start]:
-    """Every start by name, in the order of reports: methods first."""
-    own = (
-        Start(m.name, m.title, ("train", "linear", "knn"), m.look, made=True, pretrained=True, unasked=m.unasked)
-        for m in METHODS.values()
-    )
-    return {start.name: start for start in (*own, *_OTHERS)}
+def starts(named: Iterable[str] = ()) -> dict[str, Start]:
+    """Every start by name, in the order of reports: methods first, then those of ``named`` that no table has."""
+    names = dict.fromkeys((*METHODS, *(start.name for start in _OTHERS), *named))
+    return {name: start_called(name) for name in names}
 
 
-def titles() -> dict[str, str]:
-    """What people call every start."""
-    return {name: start.title for name, start in starts().items()}
+def start_called(name: str) -> Start:
+    """One start: of the table, ``mae@cnn`` for a method on another network, or another network from scratch."""
+    for start in _OTHERS:
+        if start.name == name:
+            return start
+    method, _, network = name.partition("@")
+    if method not in METHODS:
+        return Start(name, f"{name} from scratch", _TRAINED, network=name)
+    own, uses = METHODS[method], ("train", "linear", "knn")
+    if not network:
+        return Start(name, own.title, uses, own.look, name, pretrained=True, unasked=own.unasked)
+    where = {"cnn": "on a CNN", PUBLIC: "from public weights"}.get(network, f"on {network}")
+    return Start(name, f"{own.title} {where}", uses, None, method, network, pretrained=True)
 
 
-def pretrained() -> tuple[str, ...]:
-    """Starts of which something was pre-trained."""
-    return tuple(name for name, start in starts().items() if start.pretrained)
+def titles(named: Iterable[str] = ()) -> dict[str, str]:
+    """What people call every start; ``named`` as in ``starts``."""
+    return {name: start.title for name, start in starts(named).items()}
+
+
+def pretrained(named: Iterable[str] = ()) -> tuple[str, ...]:
+    """Starts of which something was pre-trained; ``named`` as in ``starts``."""
+    return tuple(name for name, start in starts(named).items() if start.pretrained)
 
 
 def untrained() -> tuple[str, ...]:

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-import psutil
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ssl_vit.configs import PretrainingRecipe, ResolvedPretraining, networks, presets
 from ssl_vit.configs.networks import NETWORKS
+from ssl_vit.core.machine import usable_cores
 from ssl_vit.core.text import duration
 from ssl_vit.data.decoding.formats import Format
 from ssl_vit.data.loading.batch import Batch
@@ -49,6 +49,10 @@ class Cost(NamedTuple):
     """Operations of products, forwards and backwards."""
     numbers: float
     """Channels x pixels in all views of it."""
+    kept: float = 0.0
+    """Bytes that the forward pass keeps for the backward pass."""
+    weights: float = 0.0
+    """Bytes of weights, gradients and AdamW's two moments, whatever the number of images."""
 
     @property
     def operations(self) -> float:
@@ -57,8 +61,8 @@ class Cost(NamedTuple):
 
 
 def cores() -> int:
-    """Cores of this machine that the rule counts."""
-    return min(_MOST_CORES, psutil.cpu_count(logical=False) or 1)
+    """Cores that the rule counts."""
+    return min(_MOST_CORES, usable_cores())
 
 
 def network_of(method: Method, asked: PretrainingRecipe, images: int, side: int) -> tuple[Facts, presets.Preset]:
@@ -129,8 +133,9 @@ def count(method: Method, cfg: ResolvedPretraining, form: Format) -> Cost:
     if "drop" in inputs:
         inputs["drop"] = torch.ones_like(inputs["drop"])
     with sdpa_kernel(SDPBackend.MATH):
-        flops = try_pass(built.objective, inputs, torch.autocast("cpu", enabled=False)).flops
-    return Cost(flops / _TRIED, numbers_of(inputs))
+        tried = try_pass(built.objective, inputs, torch.autocast("cpu", enabled=False))
+    weights = sum(p.numel() * p.element_size() * (4 if p.requires_grad else 1) for p in built.objective.parameters())
+    return Cost(tried.flops / _TRIED, numbers_of(inputs), tried.kept / _TRIED, weights)
 
 
 class Fitted(NamedTuple):

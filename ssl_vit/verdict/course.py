@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-import psutil
 from accelerate import Accelerator
 
 from ssl_vit.configs import networks
 from ssl_vit.core import dist
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically
+from ssl_vit.core.machine import usable_cores
 from ssl_vit.data.sources.told import label_lines, print_lines
 from ssl_vit.engines.elsewhere import elsewhere
 from ssl_vit.engines.unit import Engine
-from ssl_vit.methods import METHODS
-from ssl_vit.methods.starts import BASELINE, starts, titles
+from ssl_vit.methods.starts import PUBLIC, start_called
 from ssl_vit.runs.directory import open_run
 from ssl_vit.training import launch
 from ssl_vit.verdict import probing, work
-from ssl_vit.verdict.draws import Tuned, make_draws
+from ssl_vit.verdict.draws import Tuned, make_draws, probe_tasks
+from ssl_vit.verdict.fitting import guesses, lighter, pace_of_public
 from ssl_vit.verdict.leaks import keep_apart, look_for_leaks
 from ssl_vit.verdict.opening import Opened, open_images, open_study
 from ssl_vit.verdict.options import Comparison, VerdictConfig
 from ssl_vit.verdict.pictures import draw_pictures
-from ssl_vit.verdict.plan import Pace, Plan, make_plan, plan_as_json, read_plan
+from ssl_vit.verdict.plan import DONE, Pace, Plan, Terms, could_be_left_out, make_plan, plan_as_json, read_plan
 from ssl_vit.verdict.record import Made, write_about
 from ssl_vit.verdict.runner import Runner, Task, clock
 from ssl_vit.verdict.study import Study
@@ -59,7 +59,9 @@ def give_verdict(cfg: Comparison, began: float | None = None) -> Path | None:
         writes=accelerator.is_main_process, accelerator=launch.describe(accelerator),
     )  # fmt: skip
     look_for_leaks(cfg.data, run, pool, data, accelerator.device, omissions)
-    opened = open_study(cfg, run.path, pool, data)
+    jobs = _jobs(cfg.verdict, accelerator)
+    on_cpu = accelerator.device.type == "cpu" and accelerator.num_processes == 1
+    opened = open_study(cfg, run.path, pool, data, jobs if on_cpu else None)
     if accelerator.is_main_process:
         model = opened.study.model
         print_lines([
@@ -74,7 +76,7 @@ def give_verdict(cfg: Comparison, began: float | None = None) -> Path | None:
             print(describe(plan, opened, jobs), flush=True)
         if cfg.verdict.plan_only:
             return None
-        made = _make(opened, plan, runner)
+        made = _make(opened, plan, runner, max(1, jobs))
         runner.run([Task("pictures", draw_pictures, (made.plan.study,), 0.0)])
         if accelerator.is_main_process:
             write_about(opened, made, note, *runner.taken(), jobs)
@@ -90,24 +92,72 @@ def _engine(cfg: VerdictConfig, accelerator: Accelerator, folder: Path) -> tuple
         return engine.at_once, engine
     if accelerator.device.type != "cpu" or accelerator.num_processes > 1:
         return 0, None
-    return (psutil.cpu_count(logical=False) or os.cpu_count() or 1) if cfg.jobs is None else cfg.jobs, None
+    return usable_cores() if cfg.jobs is None else cfg.jobs, None
 
 
 def _plan(opened: Opened, runner: Runner, jobs: int) -> Plan:
     """The plan that is there, or a new one."""
     study, path = opened.study, opened.study.folder / "plan.json"
     planned = _planned(path, opened.budget, runner)
-    tried = [s for s in study.starts if "train" in starts()[s].uses and s not in study.given]
-    found = runner.run([Task(f"measure-{s}", work.measure, (study, s), 10.0) for s in tried])
     if planned is not None:
         return read_plan(study, planned)
-    paces = {s: Pace(**found[f"measure-{s}"]) for s in tried}
     known = {s: mean(work.cost_of(run)["flops"] or 0.0 for run in study.runs(s)) for s in study.given}
-    plan = make_plan(study, paces, len(opened.pool), opened.budget, max(1, jobs), known, runner.agreed())
+    terms = Terms({}, len(opened.pool), opened.budget, max(1, jobs), known, 0.0)
+    first = [s for s in study.starts if "train" in study.uses(s) and s not in study.given and s != PUBLIC]
+    later = [s for s in could_be_left_out(study, opened.asked) if s in first and opened.costs[s].cost is not None]
+    paces = _measured(study, [s for s in first if s not in later], runner, terms.jobs)
+    if PUBLIC in study.starts:
+        paces[PUBLIC] = pace_of_public(study)
+    if later and opened.budget is not None:  # what would not be kept even if it were rather fast is not tried
+        guessed = replace(terms, paces={**guesses(opened.costs, paces, later), **paces}, spent=runner.agreed())
+        kept = make_plan(study, guessed, opened.asked).study.starts
+        study = replace(study, starts=tuple(s for s in study.starts if s in kept or s not in later))
+    paces |= _measured(study, [s for s in later if s in study.starts], runner, terms.jobs)
+    terms = replace(terms, paces=paces, spent=runner.agreed())
+
+    def others() -> dict[str, float]:
+        return lighter(study.recipe, len(opened.pool), opened.side, opened.pool.form)
+
+    return _written(make_plan(study, terms, opened.asked, others, opened.study), terms, path, runner)
+
+
+def _measured(study: Study, tried: Sequence[str], runner: Runner, jobs: int) -> dict[str, Pace]:
+    """The paces of some starts, told as they come."""
+    paces = dict[str, Pace]()
+    for group in (tried[i : i + jobs] for i in range(0, len(tried), jobs)):
+        found = runner.run([Task(f"measure-{s}", work.measure, (study, s), 10.0) for s in group])
+        paces |= {s: Pace(**found[f"measure-{s}"]) for s in group}
+        told = [f"{start_called(s).title} {paces[s].images_per_second:,.0f}" for s in group]
+        runner.say(f"measured, images per second: {', '.join(told)}")
+    return paces
+
+
+def _written(plan: Plan, terms: Terms, path: Path, runner: Runner) -> Plan:
     if runner.main:
-        write_atomically(path, json.dumps(plan_as_json(plan, paces, opened.budget), indent=1) + "\n")
+        write_atomically(path, json.dumps(plan_as_json(plan, terms), indent=1) + "\n")
     dist.meet()  # nobody reads the plan before it is there
     return plan
+
+
+def _again(opened: Opened, plan: Plan, runner: Runner, jobs: int, flops: Mapping[str, float]) -> Plan:
+    """The plan once pre-training and probes are done: training gets the time that is left, at the pace seen so far."""
+    path, study = plan.study.folder / "plan.json", plan.study
+    told = json.loads(path.read_text())
+    if told["begun"] or opened.budget is None:
+        return plan
+    paces = {start: Pace(**pace) for start, pace in told["paces"].items()}
+    own = [s for s in flops if s in paces and s not in study.given]
+    took = sum(work.cost_of(run)["seconds"] for s in own for run in study.runs(s))
+    images = {s: study.epochs[s] * study.length(s) * len(opened.pool) * len(study.runs(s)) for s in own}
+    slower = took / sum(images[s] / paces[s].images_per_second for s in own) if own else 1.0
+    paces = {s: pace._replace(images_per_second=pace.images_per_second / slower) for s, pace in paces.items()}
+    terms = Terms(paces, len(opened.pool), opened.budget, jobs, flops, runner.agreed(), begun=True)
+    asked = replace(opened.study.recipe.verdict, probe_draws=study.recipe.verdict.probe_draws)
+    tuned = tuple(n for n in opened.study.tuned if n in study.labels)
+    study = replace(study, recipe=replace(study.recipe, verdict=asked), tuned=tuned)
+    again = make_plan(study, terms, whole=opened.study)
+    done = [line for line in plan.lines if line.what.endswith(DONE)]
+    return _written(replace(again, lines=(*done, *again.lines)), terms, path, runner)
 
 
 def _planned(path: Path, budget: float | None, runner: Runner) -> dict[str, Any] | None:
@@ -142,7 +192,7 @@ def describe(plan: Plan, opened: Opened, jobs: int) -> str:
         f"labels    {', '.join(f'{n:,}' for n in study.labels)}; judged on {len(opened.data.test):,} test images: "
         f"{opened.data.split}",
         *(f"note      {note}" for note in opened.notes),
-        *(f"left out  {titles()[start]}: {why}" for start, why in opened.left_out.items()),
+        *(f"left out  {start_called(start).title}: {why}" for start, why in opened.left_out.items()),
         f"plan      {clock(plan.seconds)}{limit}{at_once}, from measured steps of each kind",
         *["note      --verdict.budget 2h fits a plan into two hours, and says what it leaves out"] * long,
         *rows,
@@ -150,68 +200,83 @@ def describe(plan: Plan, opened: Opened, jobs: int) -> str:
     ])  # fmt: skip
 
 
-def _make(opened: Opened, plan: Plan, runner: Runner) -> Made:
+def _make(opened: Opened, plan: Plan, runner: Runner, jobs: int) -> Made:
     left_out = dict(opened.left_out)
     pretraining, study = _pretrain(plan.study, runner, left_out)
     runner.say("pre-trained")
-    chosen, studies, swept = _tune(study, runner)
-    runner.say("tuned")
+    studies = _probe(study, runner)
+    runner.say("probed")
     flops = {start: max(cost["flops"] or 0.0 for cost in costs) for start, costs in pretraining.items()}
-    pace = json.loads((study.folder / "plan.json").read_text())["paces"][BASELINE]
-    tuned = Tuned(chosen, swept, flops, float(pace["flops_per_image"]))
-    draws, more = make_draws(study, tuned, runner, opened.budget)
+    plan = _again(opened, replace(plan, study=study), runner, jobs, flops)
+    study = plan.study
+    chosen, trials = _tune(study, runner)
+    studies += trials
+    if trials:
+        runner.say("tuned")
+    paces = json.loads((study.folder / "plan.json").read_text())["paces"]
+    tuned = Tuned(chosen, flops, {start: float(pace["flops_per_image"]) for start, pace in paces.items()})
+    draws, more = make_draws(study, tuned, runner, opened.budget, opened.study.recipe.verdict.train_draws)
     return Made(replace(plan, study=study), pretraining, studies, left_out, [*plan.notes, *more], draws)
 
 
 def _pretrain(study: Study, runner: Runner, left_out: dict[str, str]) -> tuple[dict[str, list[dict[str, Any]]], Study]:
     """What every pre-training run took, by method; one of which a run failed is left out."""
-    keys = {
-        start: [f"pretrain-{start}-{k}" for k in range(len(study.runs(start)))]
-        for start in reversed(METHODS) if start in study.starts and start not in study.given
-    }  # fmt: skip
-    tasks = [Task(key, work.pretrain, (study, s, k), 0.0) for s, own in keys.items() for k, key in enumerate(own)]
-    tasks += [task for start in study.starts if start not in METHODS for task in _tuning_tasks(study, start)]
+    methods = [start for start in study.starts if start_called(start).made]
+    keys = {s: [f"pretrain-{s}-{k}" for k in range(len(study.runs(s)))] for s in methods if s not in study.given}
+    tasks = [Task(key, work.pretrain, (study, s, k), 0.0) for s in keys for k, key in enumerate(keys[s])][::-1]
+    # What needs no pre-training fills processes that would wait for the last run.
+    tasks += [task for start in study.starts if start not in methods for task in _sweeps(study, start)]
     returned = runner.run(tasks)
     costs = {
         start: [returned[key] for key in keys[start]] if start in keys else [*map(work.cost_of, study.runs(start))]
-        for start in METHODS if start in study.starts
+        for start in methods
     }  # fmt: skip
     for start, failed in {s: [c["failed"] for c in own if "failed" in c] for s, own in costs.items()}.items():
         if failed:
             left_out[start] = failed[0]
-            sys.stderr.write(f"warning: {titles()[start]} is left out: {failed[0]}\n")
+            sys.stderr.write(f"warning: {start_called(start).title} is left out: {failed[0]}\n")
             del costs[start]
     return costs, replace(study, starts=tuple(s for s in study.starts if s not in left_out))
 
 
-def _tuning_tasks(study: Study, start: str) -> list[Task]:
-    """Trials of training, and the choice of the linear probe's options."""
-    found: list[Task] = []
-    if "train" in starts()[start].uses:
-        found += [
-            Task(f"trial-{start}-{n}-{j}", work.trial, (study, start, n, j, candidate), float(n))
-            for n in study.tuned for j, candidate in enumerate(_candidates(study, start, n))
-        ]  # fmt: skip
-    if "linear" in starts()[start].uses:
-        found.append(Task(f"sweep-{start}", probing.sweep, (study, start), float("inf")))
-    return found
+def _sweeps(study: Study, start: str) -> list[Task]:
+    """The choice of the linear probe's options."""
+    return [Task(f"sweep-{start}", probing.sweep, (study, start), 1.0)] if "linear" in study.uses(start) else []
+
+
+def _trials(study: Study, start: str) -> list[Task]:
+    """Trials of options of training."""
+    return [
+        Task(f"trial-{start}-{n}-{j}", work.trial, (study, start, n, j, candidate), float(n))
+        for n in (study.tuned if "train" in study.uses(start) else ())
+        for j, candidate in enumerate(_candidates(study, start, n))
+    ]  # fmt: skip
+
+
+def _probe(study: Study, runner: Runner) -> list[dict[str, Any]]:
+    """Options of linear probes, chosen once, and k-NN and probes of all draws."""
+    chosen = runner.run([task for start in study.starts for task in _sweeps(study, start)])
+    swept = {start: chosen[f"sweep-{start}"] for start in study.starts if "linear" in study.uses(start)}
+    runner.run(sorted(probe_tasks(study, swept), key=lambda task: -task.seconds))
+    return [
+        {"start": start, "use": "linear", "labels": int(n), "chosen": 0, "selection": own["selection"],
+         "trials": [{k: own[k] for k in ("pool", "rate", "decay", "score")}]}
+        for start, of in swept.items() for n, own in of.items()
+    ]  # fmt: skip
 
 
 def _candidates(study: Study, start: str, labels: int) -> list[Candidate]:
     return candidates(study.usual(start, labels), study.recipe.verdict.trials, seed=labels)
 
 
-def _tune(
-    study: Study, runner: Runner
-) -> tuple[dict[tuple[str, int], Candidate], list[dict[str, Any]], dict[str, dict[str, Any]]]:
-    """What was chosen for every method: options of training by number of labels, those of the linear probe."""
-    tasks = [task for start in study.starts for task in _tuning_tasks(study, start)]
+def _tune(study: Study, runner: Runner) -> tuple[dict[tuple[str, int], Candidate], list[dict[str, Any]]]:
+    """What was chosen for every method, by number of labels; the usual options where nothing is tuned."""
+    tasks = [task for start in study.starts for task in _trials(study, start)]
     returned = runner.run(sorted(tasks, key=lambda task: -task.seconds))
     won: dict[tuple[str, int], Candidate] = {}
-    swept: dict[str, dict[str, Any]] = {}
     studies: list[dict[str, Any]] = []
     for start in study.starts:
-        trained = "train" in starts()[start].uses
+        trained = "train" in study.uses(start)
         for n in study.tuned if trained else ():
             tried = _candidates(study, start, n)
             scores = [returned[f"trial-{start}-{n}-{j}"]["score"] for j in range(len(tried))]
@@ -227,11 +292,4 @@ def _tune(
         for n in study.labels if trained else ():
             at = nearest(n, study.tuned)
             won.setdefault((start, n), study.usual(start, n) if at is None else won[start, at])
-        if "linear" in starts()[start].uses:
-            swept[start] = returned[f"sweep-{start}"]
-            studies += [
-                {"start": start, "use": "linear", "labels": int(n), "chosen": 0, "selection": own["selection"],
-                 "trials": [{k: own[k] for k in ("pool", "rate", "decay", "score")}]}
-                for n, own in swept[start].items()
-            ]  # fmt: skip
-    return won, studies, swept
+    return won, studies

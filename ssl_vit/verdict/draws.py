@@ -1,4 +1,4 @@
-"""All weights trained, and frozen features probed, on one draw of labels after another, as long as there is time."""
+"""All weights trained on one draw of labels after another, as long as there is time; probes of frozen features."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 
 from scipy.optimize import nnls
 
-from ssl_vit.methods.starts import starts
+from ssl_vit.methods.starts import BASELINE
 from ssl_vit.verdict import probing, work
 from ssl_vit.verdict.plan import END
 from ssl_vit.verdict.runner import Runner, Task
 from ssl_vit.verdict.study import Study
 from ssl_vit.verdict.tuning import Candidate
 
-_LEAST = 2
-"""Draws without which there is no interval."""
+_LEAST = 3
+"""Draws without which nothing can be recommended."""
 
 
 class Tuned(NamedTuple):
@@ -25,40 +25,39 @@ class Tuned(NamedTuple):
 
     chosen: Mapping[tuple[str, int], Candidate]
     """Options of training, by start and number of labels."""
-    swept: Mapping[str, dict[str, Any]]
-    """Options of the linear probe, by start."""
     flops: Mapping[str, float]
-    """Of one pre-training run, by method."""
-    flops_per_image: float
-    """Of training the baseline."""
+    """Of one pre-training run, by start."""
+    flops_per_image: Mapping[str, float]
+    """Of training a network from scratch, by start."""
 
 
-def make_draws(study: Study, tuned: Tuned, runner: Runner, budget: float | None) -> tuple[int, list[str]]:
-    """Trains and probes on every draw; those that would end after the budget (in seconds) are left out, unless begun.
+def make_draws(study: Study, tuned: Tuned, runner: Runner, budget: float | None, total: int) -> tuple[int, list[str]]:
+    """Trains on every draw; those that would end after the budget (in seconds) are left out, unless begun.
 
+    At most ``total``, even if fewer were planned: a plan leaves room, and its work may take less than expected.
     Where several tasks run at the same time, as many draws do: what takes long in one runs beside the rest of another.
 
     Returns:
         How many draws were made, and what is to be said about them.
     """
-    total, at_once = study.recipe.verdict.train_draws, max(1, runner.jobs)
-    tasks, notes = [_training_tasks(study, draw, tuned) for draw in range(total)], list[str]()
+    at_once, notes = max(1, runner.jobs), list[str]()
+    tasks = [_training_tasks(study, draw, tuned) for draw in range(total)]
     # What was begun before an interruption has left results, and half a draw is none.
     begun = max((draw + 1 for draw, group in enumerate(tasks) if any(map(runner.is_done, group))), default=0)
     made, must = 0, min(total, max(_LEAST, begun))
     while made < total:
-        left = math.inf if budget is None or made < must else budget - END - runner.agreed()
-        most = min(at_once, must - made) if made < must else at_once
+        left = math.inf if budget is None else budget - END - runner.agreed()
+        most = at_once if made else min(at_once, must)  # of the first ones nobody knows how long they take
         groups = {size: [*chain(*tasks[made : made + size])] for size in range(min(most, total - made), 0, -1)}
         before = [*chain(*tasks[:made])]
         size = next((size for size, group in groups.items() if _expected(group, before, runner) <= left), 0)
+        size = size or max(0, min(at_once, must - made))
         if not size:
             which = f"draw {total}" if made + 1 == total else f"draws {made + 1} to {total}"
             verb = "was" if made + 1 == total else "were"
             notes.append(f"{which} of training all weights {verb} left out to keep the budget")
             break
-        todo = groups[size] + (_probe_tasks(study, tuned.swept) if made == 0 else [])
-        returned = runner.run(sorted(todo, key=lambda task: -task.seconds))
+        returned = runner.run(sorted(groups[size], key=lambda task: -task.seconds))
         notes += [told["note"] for told in returned.values() if "note" in told]
         made += size
         runner.say(f"draw {made} of {total}")
@@ -80,32 +79,33 @@ def _expected(tasks: Sequence[Task], before: Sequence[Task], runner: Runner) -> 
 
 def _training_tasks(study: Study, draw: int, tuned: Tuned) -> list[Task]:
     """All weights trained on one draw, with every method and number of labels."""
-    tasks, compared = list[Task](), tuned.flops_per_image and any(tuned.flops.values())
+    tasks, longer = list[Task](), study.matched_starts()
     for start, n in product(study.starts, study.labels):
-        if "train" in starts()[start].uses:
+        if "train" in study.uses(start):
             own = tuned.chosen[start, n]
             args = (study, start, n, draw, own)
             seen = study.steps(n) * own.length * study.batch(n)
             tasks.append(Task(work.key_of(start, "train", n, draw), work.training, args, seen))
-            matched = start == "scratch" and n in study.matched and draw < study.recipe.verdict.matched_draws
-            if matched and compared:
-                steps = matched_steps(study, n, tuned)
+            matched = start in longer and n in study.matched and draw < study.recipe.verdict.matched_draws
+            if matched and tuned.flops_per_image.get(start) and any(tuned.flops.values()):
+                steps = matched_steps(study, n, tuned, start)
                 key = work.key_of(start, "train", n, draw, matched=True)
                 tasks.append(Task(key, work.training, (*args, steps), float(steps * study.batch(n))))
     return tasks
 
 
-def matched_steps(study: Study, labels: int, tuned: Tuned) -> int:
-    """Steps of the baseline that take no fewer FLOPs than any method's pre-training and fine-tuning together."""
-    usual, per_step = study.steps(labels), tuned.flops_per_image * study.batch(labels)
-    each = [of / per_step + usual * tuned.chosen[start, labels].length for start, of in tuned.flops.items()]
-    return math.ceil(max(usual * tuned.chosen["scratch", labels].length, *each))
+def matched_steps(study: Study, labels: int, tuned: Tuned, start: str = BASELINE) -> int:
+    """Steps of a network from scratch that take no fewer FLOPs than any method's pre-training and fine-tuning of it."""
+    usual, per_step = study.steps(labels), tuned.flops_per_image[start] * study.batch(labels)
+    own = {other: flops for other, flops in tuned.flops.items() if study.baseline(other) == start}
+    each = [of / per_step + usual * tuned.chosen[other, labels].length for other, of in own.items()]
+    return math.ceil(max(usual * tuned.chosen[start, labels].length, *each))
 
 
-def _probe_tasks(study: Study, swept: Mapping[str, dict[str, Any]]) -> list[Task]:
+def probe_tasks(study: Study, swept: Mapping[str, dict[str, Any]]) -> list[Task]:
     """k-NN and linear probes of all draws, by set of features."""
     tasks, draws = list[Task](), range(study.recipe.verdict.probe_draws)
-    for start in (s for s in study.starts if "linear" in starts()[s].uses):
+    for start in (s for s in study.starts if "linear" in study.uses(s)):
         own = {"random": len(draws), "pixels": 1}.get(start, len(study.runs(start)))
         for k in range(min(own, len(draws))):
             args = (study, start, k, tuple(draws[k::own]), swept[start])

@@ -1,8 +1,9 @@
-"""Networks beside the Vision Transformer: a ResNet of its size, and public weights."""
+"""Networks beside the Vision Transformer: a ResNet and others of its size, and public weights."""
 
 from __future__ import annotations
 
-from ssl_vit.configs import ModelConfig
+from ssl_vit.configs import ModelConfig, ResolvedModel
+from ssl_vit.configs.networks import wanted
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.scale import PixelScale, measure_scale
@@ -12,6 +13,7 @@ from ssl_vit.models.build import model_facts
 from ssl_vit.released.named import check_named
 from ssl_vit.released.starts import PUBLIC_WEIGHTS, for_images, layout_of, read_start
 from ssl_vit.runs.networks import find_network
+from ssl_vit.verdict.options import VerdictConfig, family_member, networks_of
 from ssl_vit.verdict.study import Study
 
 _RESNETS = {
@@ -25,11 +27,13 @@ _LEAST = 64
 """Pixels from which public weights of photographs at 224 px are worth their price unasked."""
 
 
-def cnn_for(name: str | None, parameters: int, size: int, window: int | None = None) -> ModelConfig:
+def cnn_for(
+    name: str | None, parameters: int, size: int, window: int | None = None, *, small: bool = False
+) -> ModelConfig:
     """The ResNet that stands for CNNs; small images are enlarged for it, because it halves them five times.
 
     Without a name it is the one whose number of parameters is nearest to the Vision Transformer's (in ratio). The input
-    has ``size`` pixels a side; windows (a side in pixels, too) are not enlarged.
+    has ``size`` pixels a side; windows (a side in pixels, too) are not enlarged, and ``small`` ones little.
 
     Raises:
         UserError: For a name that timm does not know.
@@ -39,8 +43,32 @@ def cnn_for(name: str | None, parameters: int, size: int, window: int | None = N
         model_facts(name)
     except UserError as error:
         raise UserError(str(error).replace("--model.name", "--verdict.cnn")) from error
-    enlarged = max(32 if size <= 16 else 64, size)
+    enlarged = max(32 if size <= 16 or small else 64, size)
     return ModelConfig(name, img_size=enlarged if window is None else min(enlarged, window), pool="mean")
+
+
+def networks_beside(
+    cfg: VerdictConfig, vit: ResolvedModel, parameters: int, window: int | None, *, small: bool = False
+) -> dict[str, ModelConfig]:
+    """The networks of ``--verdict.networks``, with the Vision Transformer's input but for CNNs, which enlarge it.
+
+    Where time made the Vision Transformer ``small``, CNNs enlarge less.
+
+    Raises:
+        UserError: For a name that neither timm nor the project knows.
+    """
+    found: dict[str, ModelConfig] = {}
+    for name in networks_of(cfg):
+        if name == "cnn":
+            found[name] = cnn_for(cfg.cnn, parameters, vit.img_size, window, small=small)
+            continue
+        model = ModelConfig(family_member(name, parameters), img_size=vit.img_size, pool="mean")
+        try:
+            model_facts(*wanted(model))
+        except UserError as error:
+            raise UserError(str(error).replace("--model.name", "--verdict.networks")) from error
+        found[name] = model
+    return found
 
 
 def prepare_public(study: Study, pool: ImageSet, *, asked: bool) -> str | None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from ssl_vit.configs import networks, presets
+from ssl_vit.configs import ModelConfig, presets, to_dict
+from ssl_vit.configs import networks as network_options
 from ssl_vit.configs.metrics import METRICS
 from ssl_vit.configs.networks import Needs, meets
 from ssl_vit.core.dist import gather_lists
 from ssl_vit.core.errors import UserError
+from ssl_vit.core.files import write_atomically
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.leading import chosen_metric
 from ssl_vit.data.sources.opening import Labelled, open_labelled, open_pool
@@ -22,13 +25,16 @@ from ssl_vit.evaluation.features import RAW_SIDE, candidate_pools
 from ssl_vit.evaluation.few_label import held_out_inside, labelled_draw
 from ssl_vit.exports.origin import recorded_data
 from ssl_vit.exports.timm_folder import export_backbone
-from ssl_vit.methods import METHODS, Facts
+from ssl_vit.methods import METHODS
+from ssl_vit.methods.starts import PUBLIC, start_called
 from ssl_vit.methods.supervised import labelled_rate
 from ssl_vit.models.backbone import Pool
 from ssl_vit.models.build import build_backbone, model_facts
+from ssl_vit.released.starts import network_of_weights
+from ssl_vit.verdict.fitting import Counted, cannot, counted, fitted
 from ssl_vit.verdict.named import named_runs
-from ssl_vit.verdict.networks import cnn_for, own_scale, prepare_public
-from ssl_vit.verdict.options import Comparison, label_counts, methods_of, seconds_of
+from ssl_vit.verdict.networks import networks_beside, own_scale, prepare_public
+from ssl_vit.verdict.options import Comparison, label_counts, seconds_of, starts_of
 from ssl_vit.verdict.study import Study
 from ssl_vit.verdict.tuning import tuned_counts
 from ssl_vit.verdict.work import is_main
@@ -46,6 +52,12 @@ class Opened(NamedTuple):
     """Numbers of labels that were left out, and why."""
     budget: float | None
     """Seconds."""
+    side: int
+    """What chose the preset: median short side of the images, or of a window, in pixels."""
+    asked: tuple[str, ...]
+    """Starts that were named: no budget leaves them out."""
+    costs: dict[str, Counted]
+    """Of pre-training, by start."""
 
 
 def open_images(cfg: Comparison) -> tuple[ImageSet, str, Labelled]:
@@ -64,54 +76,106 @@ def open_images(cfg: Comparison) -> tuple[ImageSet, str, Labelled]:
     return pool, note, data
 
 
-def open_study(cfg: Comparison, folder: Path, pool: ImageSet, data: Labelled) -> Opened:
-    """Decides what takes part."""
+def open_study(cfg: Comparison, folder: Path, pool: ImageSet, data: Labelled, jobs: int | None) -> Opened:
+    """Decides what takes part, with what network.
+
+    ``jobs`` runs are made at a time; None where this is no CPU, of which nothing is counted.
+    """
     train, test = data.train, data.test
     metric = chosen_metric(cfg.eval.metric, test.kind, test.truth)
     _check_defined(metric, data)
+    digits = cfg.data.path == "digits" and not cfg.eval.data.path
+    budget = cfg.verdict.budget or ("8m" if digits else "30m" if jobs is not None else None)
+    limit = None if budget is None else seconds_of(budget)
     given, model = named_runs(cfg, pool)
     cfg = replace(cfg, model=model)
     short = cfg.data.window or pool.sizes.short_side
-    shape = model_facts(*networks.wanted(model, short, cfg.preset))
-    resolved = networks.resolve_model(model, short, shape, cfg.preset)
+    wanted = starts_of(cfg.verdict)
+    notes = list[str]()
+    if jobs is not None and not given:
+        first = next((s for s in wanted if s in METHODS), next(iter(METHODS)))
+        fit = fitted(cfg, first, len(pool), short, pool.form, limit, max(1, jobs), folder)
+        cfg, notes = replace(cfg, model=fit.model), [fit.note] if fit.note else []
+    model = cfg.model
+    shape = model_facts(*network_options.wanted(model, short, cfg.preset))
+    resolved = network_options.resolve_model(model, short, shape, cfg.preset)
     preset = presets.preset_for(cfg.preset, resolved.img_size)
     classes = len(np.unique(train.truth)) if train.kind == "class" else None
-    digits = cfg.data.path == "digits" and not cfg.eval.data.path
-    counts, notes = label_counts(cfg.verdict, len(train), classes, digits)
-    notes += _small_classes(cfg, train)
+    counts, lost = label_counts(cfg.verdict, len(train), classes, digits)
+    notes += lost + _small_classes(cfg, train)
     tuned = tuned_counts(counts, {n: _held_out(train, n) for n in counts})
     backbone = build_backbone(resolved, pool.form.channels)
     rates = {start: labelled_rate(preset, backbone.embed_dim, start) for start in preset.base_lr}
     parameters = sum(p.numel() for p in backbone.parameters())
     widths = sum(backbone.pooled_width(cast(Pool, name)) for name in candidate_pools(backbone)[1])
     raw = min(RAW_SIDE, resolved.img_size) ** 2 * pool.form.channels
-    starts = list(methods_of(cfg.verdict.methods))
-    if cfg.verdict.backbones is not None and cfg.verdict.methods is None:
-        starts = [s for s in starts if s not in METHODS or s in given]
-    left_out = _lacking(starts, resolved.name, shape.offers, asked=cfg.verdict.methods is not None)
-    starts = [s for s in starts if s not in left_out]
+    starts = list(wanted)
+    if cfg.verdict.backbones is not None:
+        starts = [s for s in starts if s in given or not start_called(s).made or (wanted[s] and s in METHODS)]
+    left_out = _lacking([s for s in starts if s in METHODS], resolved.name, shape.offers, wanted)
+    usual = network_options.NETWORKS[preset.network].width
+    small = limit is not None and jobs is not None and (resolved.width or usual) < usual
+    beside = networks_beside(cfg.verdict, resolved, parameters, cfg.data.window, small=small)
+    starts = [s for s in starts if s not in left_out and _carried(s, beside)]
     study = Study(
         folder=folder, recipe=cfg, kind=train.kind, metric=metric, labels=counts, starts=tuple(starts),
         preset=preset.name, model=resolved,
-        cnn=cnn_for(cfg.verdict.cnn, parameters, resolved.img_size, cfg.data.window),
-        epochs=_epochs(cfg, starts, Facts(len(pool), resolved, shape), preset),
-        given=given, tuned=tuned, matched=tuple(sorted({counts[0], counts[-1]})),
+        networks=beside, epochs={}, given=given, tuned=tuned, matched=tuple(sorted({counts[0], counts[-1]})),
         judged=len(train) + len(test), heads=(widths * len(train.classes), raw * len(train.classes)),
         base_lr=rates | {"public": preset.base_lr["finetune"]},  # public networks are wide ones
     )  # fmt: skip
     if is_main():
-        if not (folder / "units").exists():  # what an earlier start left that ended here may be of other options
-            for name in ("untrained", "public"):
-                shutil.rmtree(folder / "runs" / name, ignore_errors=True)
+        _forget(study)
         _export_untrained(study, pool)
     if "public" in starts:
         asked = cfg.verdict.methods is not None or cfg.verdict.public is not None
         why = gather_lists([prepare_public(study, pool, asked=asked) or ""] if is_main() else [])[0]
         if why:
             left_out["public"] = why
-            study = replace(study, starts=tuple(s for s in study.starts if s != "public"))
-    budget = cfg.verdict.budget or ("10m" if digits else None)
-    return Opened(study, pool, data, left_out, notes, None if budget is None else seconds_of(budget))
+        lacks = [s for s in starts if start_called(s).network == PUBLIC and (why or not _goes_on(study, s))]
+        study = replace(study, starts=tuple(s for s in study.starts if s not in lacks))
+    costs = counted(study, pool, short, cpu=jobs is not None)
+    study = replace(study, epochs={start: cost.epochs for start, cost in costs.items()})
+    if jobs is not None:
+        study, more = _feasible(study, cannot(study, costs, len(pool), limit, jobs), wanted)
+        left_out |= more
+    asked = tuple(s for s in study.starts if wanted[s])
+    return Opened(study, pool, data, left_out, notes, limit, short, asked, costs)
+
+
+def _carried(start: str, networks: Mapping[str, ModelConfig]) -> bool:
+    """Whether another network than the ViT offers what a method needs; public weights are looked at later."""
+    known = start_called(start)
+    if not known.made or known.network not in networks:
+        return True
+    return meets(model_facts(*network_options.wanted(networks[known.network])).offers, METHODS[known.method].needs)
+
+
+def _goes_on(study: Study, start: str) -> bool:
+    """Whether a method can go on from the public weights."""
+    known = start_called(start)
+    if not known.made:
+        return True
+    try:
+        network_of_weights(study.whole(start).model, METHODS[known.method].needs)
+    except UserError:
+        return False
+    return True
+
+
+def _feasible(study: Study, cannot: Mapping[str, str], wanted: Mapping[str, bool]) -> tuple[Study, dict[str, str]]:
+    """The study without what takes more than there is, and why.
+
+    Raises:
+        UserError: For what was named.
+    """
+    for start, why in cannot.items():
+        if wanted[start]:
+            jobs = "; --verdict.jobs 1 leaves more memory for each" if "GB" in why else ""
+            raise UserError(
+                f"--verdict.methods {start}: {why}; leave it out, give more budget or a smaller network{jobs}"
+            )
+    return replace(study, starts=tuple(s for s in study.starts if s not in cannot)), dict(cannot)
 
 
 _LACKS = {
@@ -120,16 +184,15 @@ _LACKS = {
 }
 
 
-def _lacking(starts: Sequence[str], network: str, offers: Needs, *, asked: bool) -> dict[str, str]:
+def _lacking(starts: Sequence[str], network: str, offers: Needs, wanted: Mapping[str, bool]) -> dict[str, str]:
     """Methods that use more of a network than it offers, and why.
 
     Raises:
         UserError: For the first of them, where methods were named.
     """
-    lacking = [METHODS[s] for s in starts if s in METHODS and not meets(offers, METHODS[s].needs)]
+    lacking = [METHODS[s] for s in starts if not meets(offers, METHODS[s].needs)]
     why = {m.name: f"{m.title} {_LACKS[m.needs].format(network)}" for m in lacking}
-    if why and asked:
-        start, reason = next(iter(why.items()))
+    for start, reason in ((s, reason) for s, reason in why.items() if wanted[s]):
         raise UserError(
             f"--verdict.methods {start}: {reason}; leave it out, or name a plain ViT, for example --model.name vit_tiny"
         )
@@ -167,12 +230,17 @@ def _held_out(train: ImageSet, labels: int) -> int:
     return 0 if parts is None else len(parts[1])
 
 
-def _epochs(cfg: Comparison, starts: Sequence[str], facts: Facts, preset: presets.Preset) -> dict[str, float]:
-    """The whole length of pre-training of every method that takes part."""
-    return {
-        name: METHODS[name].resolve(cfg.of(METHODS[name]), facts, preset).fit.epochs
-        for name in starts if name in METHODS
-    }  # fmt: skip
+def _forget(study: Study) -> None:
+    """Removes what an earlier start left that ended here: of other options, or of another budget's network."""
+    units, told = study.folder / "units", study.folder / "network.json"
+    now = json.dumps(to_dict(study.model) | {name: to_dict(model) for name, model in study.networks.items()})
+    if units.exists() and told.exists() and told.read_text() == now:
+        return
+    for name in ("untrained", "public"):
+        shutil.rmtree(study.folder / "runs" / name, ignore_errors=True)
+    for path in units.glob("measure-*.json"):
+        path.unlink()
+    write_atomically(told, now)
 
 
 def _export_untrained(study: Study, pool: ImageSet) -> None:

@@ -11,10 +11,11 @@ from typing import Annotated, Any, ClassVar
 
 from ssl_vit.configs import FitConfig, JudgedMetricConfig, ModelConfig, PoolConfig, PretrainingRecipe, RunConfig
 from ssl_vit.configs.facts import SAME_RUN, Effect, Range
+from ssl_vit.configs.networks import FAMILIES
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.engines.elsewhere import Executor, asked_of, check_executor
 from ssl_vit.methods import METHODS, Method
-from ssl_vit.methods.starts import BASELINE, starts
+from ssl_vit.methods.starts import BASELINE, PUBLIC, VIT, starts
 
 SHARES = (1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0)
 DIGITS = (10, 20, 50, 100)
@@ -26,11 +27,17 @@ class VerdictConfig:
 
     methods: str | None = None
     """What takes part, joined by commas: scratch (always there), any method of pre-training by the name of its
-    command, public, random, pixels, cnn. Default: all that can be had here; a short budget leaves out all methods but
-    the first, then cnn, and those named here stay, for shorter training."""
+    command, public, random, pixels, cnn. Default: all that pays within the budget; what is named here stays, for
+    shorter training."""
+    networks: str | None = None
+    """Networks that take part, joined by commas, each from scratch and with every method that it can carry: vit
+    (always there, the network of --model), cnn (--verdict.cnn), hybrid or another family that --preset lists, in the
+    ViT's size, or any timm model. Results call them cnn, and mae@cnn with a method. Default: vit and cnn, on which
+    LeJEPA takes part where the budget allows it; those named here stay."""
     budget: Annotated[str | None, SAME_RUN] = None
-    """Time the whole verdict may take, such as 90s, 10m, 2h or 1.5d: the plan is cut to it, and says what was cut.
-    Default: 10m for digits, else as long as the plan takes (printed before anything is trained)."""
+    """Time the whole verdict may take, such as 90s, 10m, 2h or 1.5d: network and input, and what the plan adds, are
+    chosen by it. Default: 8m for digits, 30m on other CPUs, else as long as the plan takes (printed before anything is
+    trained)."""
     shares: tuple[float, ...] | None = None
     """Per cent of the training labels to judge at; default: 1, 2, 5, 10, 25, 50 and 100 (digits: 10, 20, 50 and 100
     labels, and all). All labels are always among them."""
@@ -159,7 +166,7 @@ def check_verdict(recipe: Comparison) -> None:
         UserError: Naming the option.
     """
     cfg = recipe.verdict
-    methods_of(cfg.methods)
+    starts_of(cfg)
     if cfg.budget is not None:
         seconds_of(cfg.budget)
     check_executor(cfg.executor, cfg.job, "verdict.")
@@ -202,6 +209,44 @@ def methods_of(given: str | None) -> tuple[str, ...]:
         if word not in known:
             raise UserError(f"--verdict.methods {word} is none of {', '.join(known)}{did_you_mean(word, known)}")
     return tuple(name for name in known if name in (BASELINE, *words))
+
+
+def networks_of(cfg: VerdictConfig) -> tuple[str, ...]:
+    """``--verdict.networks`` beside the Vision Transformer; a CNN where nobody named networks or methods."""
+    if cfg.networks is None:
+        return ("cnn",) if "cnn" in methods_of(cfg.methods) else ()
+    return tuple(dict.fromkeys(word for word in map(str.strip, cfg.networks.split(",")) if word not in ("", VIT)))
+
+
+def starts_of(cfg: VerdictConfig) -> dict[str, bool]:
+    """What takes part, in the order of reports, and whether it was asked for: then no budget leaves it out.
+
+    What a network cannot carry is still among it.
+
+    Raises:
+        UserError: For a name that is none.
+    """
+    words, asked, networks = methods_of(cfg.methods), cfg.methods is not None, networks_of(cfg)
+    for name in (*METHODS, PUBLIC, BASELINE, "pixels", "random"):
+        if name in networks:
+            raise UserError(f"--verdict.networks {name} is no network; methods and features are --verdict.methods")
+    found = {word: asked for word in words if word in METHODS}
+    for network in (*networks, *([PUBLIC] if PUBLIC in words else [])):
+        own = [w for w in words if w in METHODS] if asked else [m.name for m in METHODS.values() if m.unasked_elsewhere]
+        found |= {f"{method}@{network}": asked and network != PUBLIC for method in own}
+    found |= {word: asked or word in (BASELINE, "pixels", "random") for word in words if word not in (*found, "cnn")}
+    found |= dict.fromkeys(networks, asked or cfg.networks is not None)
+    places = {name: place for place, name in enumerate(starts())}
+    return dict(sorted(found.items(), key=lambda item: places.get(item[0], len(METHODS) - 0.5)))
+
+
+def family_member(name: str, parameters: int) -> str:
+    """The network of a family whose size is nearer to a number of parameters; other names are as they are."""
+    return f"{name}_{'micro' if parameters < _MICRO else 'mini'}" if f"{name}_mini" in FAMILIES else name
+
+
+_MICRO = 500_000
+"""Parameters between those of micro and of mini."""
 
 
 def label_counts(

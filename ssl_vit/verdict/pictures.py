@@ -9,7 +9,7 @@ import numpy as np
 
 from ssl_vit.figures.gallery import Start, save_gallery
 from ssl_vit.figures.mistakes import Answers
-from ssl_vit.methods.starts import starts, titles
+from ssl_vit.methods.starts import start_called
 from ssl_vit.verdict.probing import Bank
 from ssl_vit.verdict.study import Study
 from ssl_vit.verdict.work import is_main, key_of
@@ -20,8 +20,8 @@ def draw_pictures(study: Study) -> dict[str, Any]:
     pixels = Bank(study, "pixels", 0)
     data, shown = pixels.session.data, dict[str, Start]()
     for start in study.starts:
-        shown[start] = Start(titles()[start])
-        if "knn" in starts()[start].uses and start != "random":
+        shown[start] = Start(start_called(start).title)
+        if "knn" in study.uses(start) and start != "random":
             bank = pixels if start == "pixels" else Bank(study, start, 0)
             columns = bank.pools[bank.own_pool]
             train, test = (replace(features, x=features.x[:, columns]) for features in (bank.train, bank.test))

@@ -1,23 +1,30 @@
-"""How much is done: from a few measured steps to a table of tasks and seconds, cut to a budget where there is one."""
+"""How much is done: from a few measured steps to a table of tasks and seconds that keeps a budget.
+
+A plan begins with the least that can recommend anything (``least``), and adds to it in the order of ``MORE`` what still
+fits. Network and input were chosen before, by counting (``fitting``).
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import Any, NamedTuple
 
 from ssl_vit.configs import LinearConfig, to_dict
-from ssl_vit.methods import METHODS
-from ssl_vit.methods.starts import BASELINE, pretrained, starts, titles
+from ssl_vit.core.errors import UserError
+from ssl_vit.core.text import duration
+from ssl_vit.methods.starts import BASELINE, PUBLIC, WORTH, start_called
 from ssl_vit.verdict.study import Study
 from ssl_vit.verdict.tuning import nearest
 
-FULL = 0.9
-"""Share of the budget that a plan may fill: measuring a few steps is no more exact than that."""
+FULL, PRETRAINING = 0.9, 0.5
+"""Shares of the budget that a plan may fill, because measuring a few steps is no more exact than that, and that
+pre-training may take of it."""
 END = 20.0
 """Seconds for pictures and the report."""
+LEAST_EPOCHS, LEAST_SHARE = 20.0, 0.1
+"""Of pre-training, at least: the larger of both, but never more than all of it."""
 _PROBE = 0.2
 """Seconds of a k-NN and a linear probe at one number of labels, beside the arithmetic of linear heads."""
 _THIN = 2.0
@@ -26,33 +33,35 @@ _FORWARD = 3.0
 """How much faster images pass a network forwards only."""
 _LENGTHS = 1.7
 """Length that tuning chooses, of 0.5, 1 and 2: where training is short, mostly the longest."""
-_EPOCHS = 20
-"""Of pre-training, at least."""
 
-_CUTS: tuple[tuple[str, Any], ...] = (
-    ("trials", 5), ("length", 0.7), ("pretraining", 0.7), ("trials", 4), ("length", 0.5), ("labels", 5),
-    ("tuned", None), ("length", 0.42), ("trials", 3), ("length", 0.35), ("pretraining", 0.6), ("length", 0.3),
-    ("unasked", "methods"), ("length", 0.25), ("matched_draws", 3), ("unasked", "cnn"), ("length", 0.21),
-    ("pretraining", 0.5), ("length", 0.18), ("train_draws", 3), ("length", 0.15), ("pretraining", 0.42),
-    ("length", 0.12), ("pretraining", 0.35), ("length", 0.1), ("labels", 3), ("pretraining", 0.3),
-    ("pretraining", 0.25), ("matched", None), ("pretraining", 0.18), ("pretraining", 0.12), ("pretraining", 0.08),
-    ("matched_draws", 2), ("pretraining", 0.05), ("pretraining", 0.025), ("cnn", None), ("methods", None),
-    ("probe_draws", 5), ("seeds", 1), ("labels", 2), ("length", 0.05), ("matched_draws", 0), ("train_draws", 2),
+_LEAST: Mapping[str, Any] = {"length": 0.2, "trials": 1, "probe_draws": 5, "train_draws": 3, "matched_draws": 0}
+"""Options of the least plan; what is asked for smaller stays so. Fewer than three draws recommend nothing."""
+_LEAST_LENGTH, _NUMBERS = 0.1, 3
+"""Of training on labels where a plan goes wrong; numbers of labels to begin with."""
+_FINER = 0.93
+"""From one length of training that is tried to the next."""
+MORE: tuple[tuple[str, float], ...] = (
+    ("start", 1), ("pretraining", PRETRAINING),
+    ("labels", 5), ("probe_draws", 10), ("length", 0.35),
+    ("start", 1), ("labels", 10), ("frozen", 0), ("length", 0.5),
+    ("claim", 3), ("pretraining", PRETRAINING),
+    ("start", 1), ("length", 1.0), ("claim", 6),
+    ("start", 1), ("train_draws", 5),
+    ("start", 1), ("start", 1), ("pretraining", 1.0), ("all", 1),
 )  # fmt: skip
-"""What is cut, in this order, until a plan fits. Pre-training is what is judged, so most else is cut first; methods
-behind the first of the table are left out before it is trained too short to be judged, unless they were asked for.
-Draws of training come down to those of the longer baseline, which the verdict stands on anyway; fewer, and fewer seeds,
-come last."""
+"""What is added, in this order, where it fits. ``start``: the next of ``WORTH``. ``pretraining``: as long as it fills
+at most that share of the budget, each run as many seconds as every other, up to its whole length. ``labels``: so many
+numbers of them. ``frozen``: public weights are fine-tuned, too. ``claim``: what an attribution needs, so many trials of
+options for everything that is trained, and as many draws of baselines at the FLOPs of pre-training. ``all``: whatever
+was asked for beyond that."""
 
 _WORDS: dict[str, Callable[[Any], str]] = {
     "length": lambda v: f"training on labels is {v:.2g} times as long as usual",
-    "pretraining": lambda v: f"pre-training is {v:.2g} times as long as usual",
     "matched_draws": lambda v: f"{v} draws of the baseline at the FLOPs of pre-training" if v
     else "no baseline at the FLOPs of pre-training, so no gain can be claimed",
-    "trials": lambda v: f"{v} tuning trials for every method",
+    "trials": lambda v: f"{v} tuning trials for every method" if v > 1 else "options are not tuned",
     "probe_draws": lambda v: f"{v} draws for probes",
-    "train_draws": lambda v: f"{v} draws where all weights are trained",
-    "seeds": lambda v: f"{v} pre-training seed",
+    "train_draws": lambda v: f"{v} draws or more where all weights are trained",
 }  # fmt: skip
 
 
@@ -87,67 +96,220 @@ class Plan:
     """What was cut, in words."""
 
 
+@dataclass(frozen=True)
+class Terms:
+    """What a plan is made by."""
+
+    paces: Mapping[str, Pace]
+    """By start: of methods of pre-training, else of training on labels; fine-tuning goes at the pace of training the
+    same network from scratch."""
+    pool: int
+    """Images to pre-train on."""
+    budget: float | None
+    """Seconds; None for no limit."""
+    jobs: int
+    """Tasks at a time."""
+    known: Mapping[str, float]
+    """FLOPs of one pre-training run, where it is there."""
+    spent: float
+    """Seconds that opening, looking for leaks and measuring took."""
+    begun: bool = False
+    """Whether pre-training and probes are done, so that only training on labels is still open."""
+
+    def seconds(self, study: Study) -> float:
+        """Of the whole verdict."""
+        lines = self.lines(study)
+        return (
+            self.spent + END + (sum(line.units * line.seconds for line in lines) + _idle(lines, self.jobs)) / self.jobs
+        )
+
+    def lines(self, study: Study) -> list[Line]:
+        """Tasks that are still to be done."""
+        lines = estimate(study, self.paces, self.pool, self.known)
+        return [line for line in lines if not (self.begun and line.what.endswith(DONE))]
+
+    def fits(self, study: Study) -> bool:
+        """Whether it keeps the budget."""
+        return self.budget is None or self.seconds(study) <= FULL * self.budget
+
+
 def make_plan(
-    study: Study, paces: Mapping[str, Pace], pool: int, budget: float | None, jobs: int,
-    known: Mapping[str, float] | None = None, spent: float = 0.0,
+    study: Study, terms: Terms, asked: Sequence[str] = (), lighter: Callable[[], Mapping[str, float]] = dict,
+    whole: Study | None = None,
 ) -> Plan:  # fmt: skip
-    """The plan for a study, cut until it fits.
+    """The plan for a study: all of it where that fits, else the least, and more in the order of ``MORE``.
 
-    ``paces`` are by start: of methods of pre-training, else of training on labels; fine-tuning goes at the pace of
-    training from scratch. There are ``pool`` images to pre-train on; ``known`` are FLOPs of one pre-training run, where
-    runs were there before; opening, looking for leaks and measuring took the seconds ``spent`` of the ``budget``.
+    ``asked`` are starts that stay whatever they take; ``lighter`` are networks by their share of this one's time, asked
+    where a plan is refused; ``whole`` is what was asked for before a first plan, for what is said of cuts.
+
+    Raises:
+        UserError: Where not even the least fits, with a budget that would do, or a network.
     """
+    made = study
+    if not terms.fits(study):
+        made = least(study, asked, terms)
+        if not terms.fits(made) and not terms.begun:
+            raise UserError(_refusal(made, terms, lighter()))
+        for step, value in MORE:
+            wider = _wider(made, study, step, value, terms)
+            made = wider if terms.fits(wider) else made
+    return Plan(
+        made, tuple(terms.lines(made)), terms.seconds(made), (*_differences(whole or study, made), *_light(made))
+    )
 
-    def seconds(cut: Study) -> float:
-        lines = estimate(cut, paces, pool, known or {})
-        return spent + END + (sum(line.units * line.seconds for line in lines) + _idle(lines, jobs)) / jobs
 
-    limit, taken = math.inf if budget is None else budget, list[tuple[str, Any]]()
-    for step in _CUTS:
-        if seconds(_cut(study, taken)) > FULL * limit:
-            taken.append(step)
-    # A coarse step may have made finer ones before it needless.
-    for step in taken[::-1]:
-        without = [other for other in taken if other is not step]
-        if seconds(_cut(study, without)) <= FULL * limit:
-            taken = without
-    final = _cut(study, taken)
-    least = ["the budget is too short even for the least that can be done"] if seconds(final) > limit else []
-    lines = tuple(estimate(final, paces, pool, known or {}))
-    return Plan(final, lines, seconds(final), (*_differences(study, final), *_light(final), *least))
+def least(study: Study, asked: Sequence[str], terms: Terms) -> Study:
+    """The least that can recommend: one method, untrained features and the baseline, at three numbers of labels."""
+    v = study.recipe.verdict
+    small = dict(_LEAST, length=_LEAST_LENGTH) if terms.begun else _LEAST
+    cut = _with(study, **{name: min(getattr(v, name), value) for name, value in small.items()})
+    if terms.begun:
+        return _untuned(cut)
+    more = (*could_be_left_out(study, asked), *(s for s in WORTH if s not in asked and not start_called(s).made))
+    frozen = tuple(s for s in study.starts if start_called(s).network == PUBLIC and s not in more)
+    cut = replace(cut, starts=tuple(s for s in study.starts if s not in more), frozen=frozen)
+    return _untuned(_numbers(_with_lengths(cut, 0.0, terms), study, _NUMBERS))
+
+
+def could_be_left_out(study: Study, asked: Sequence[str]) -> tuple[str, ...]:
+    """Pre-training that a plan can do without: all that was not asked for but the first of it."""
+    methods = [s for s in study.starts if start_called(s).made]
+    first = [s for s in (*asked, *WORTH, *methods) if s in methods][:1]
+    return tuple(s for s in methods if s not in (*asked, *first))
+
+
+def _untuned(study: Study) -> Study:
+    return replace(study, tuned=()) if study.recipe.verdict.trials == 1 else study
+
+
+def _wider(made: Study, study: Study, step: str, value: float, terms: Terms) -> Study:
+    """The plan with one step more of what was asked for; the same where there is no more."""
+    asked, now = study.recipe.verdict, made.recipe.verdict
+    if step in ("labels", "pretraining", "start") and terms.begun:
+        return made
+    if step == "labels":
+        return _numbers(made, study, int(value))
+    if step == "pretraining":
+        return _longest(made, value, terms)
+    if step == "start":
+        return _another(made, study, terms)
+    if step == "frozen":
+        return replace(made, frozen=study.frozen)
+    if step == "length":
+        tried = (_with(made, length=float(f"{min(asked.length, value) * _FINER**i:.3g}")) for i in range(20))
+        longer = (one for one in tried if one.recipe.verdict.length > now.length)
+        return next((one for one in longer if terms.fits(one)), made)
+    if step == "claim":
+        more = {"trials": min(asked.trials, int(value)), "matched_draws": min(asked.matched_draws, now.train_draws)}
+    elif step == "all":
+        more = {name: getattr(asked, name) for name in _LEAST}
+    else:
+        more = {step: min(getattr(asked, step), int(value))}
+    wider = _with(made, **{name: max(getattr(now, name), most) for name, most in more.items()})
+    tuned = tuple(n for n in study.tuned if n in made.labels)
+    return replace(wider, tuned=tuned if wider.recipe.verdict.trials > 1 else ())
+
+
+def _with(study: Study, **options: float) -> Study:
+    """With other options of the verdict."""
+    return replace(study, recipe=replace(study.recipe, verdict=replace(study.recipe.verdict, **options)))
+
+
+def _numbers(made: Study, study: Study, count: int) -> Study:
+    """With so many numbers of labels: the fewest and all of them, and others as evenly between them as can be."""
+    last, count = len(study.labels) - 1, min(count, len(study.labels))
+    labels = tuple(study.labels[round(last * i / max(1, count - 1))] for i in range(count))
+    tuned, matched = (tuple(n for n in numbers if n in labels) for numbers in (study.tuned, study.matched))
+    return replace(made, labels=labels, matched=matched, tuned=tuned if made.recipe.verdict.trials > 1 else ())
+
+
+def _another(made: Study, study: Study, terms: Terms) -> Study:
+    """With the first of ``WORTH`` that still fits, fine-tuned where that fits too."""
+    for start in (s for s in dict.fromkeys((*WORTH, *study.starts)) if s in study.starts and s not in made.starts):
+        begun = max((_run(made, s, terms) for s in made.starts if s in made.lengths), default=0.0)
+        wider = replace(made, starts=tuple(s for s in study.starts if s in (*made.starts, start)))
+        own = _with_lengths(wider, begun, terms).lengths
+        wider = replace(wider, lengths={**own, **made.lengths})
+        for found in (wider, replace(wider, frozen=(*wider.frozen, start))):
+            if terms.fits(found) and (found is wider or "linear" in start_called(start).uses):
+                return found
+    return made
+
+
+def _run(study: Study, start: str, terms: Terms) -> float:
+    """Seconds of one pre-training run's steps."""
+    return study.epochs[start] * study.length(start) * terms.pool / terms.paces[start].images_per_second
+
+
+def _with_lengths(study: Study, seconds: float, terms: Terms) -> Study:
+    """With so many seconds of steps for each pre-training run, but at least the least and at most its whole length."""
+    found, most = dict[str, float](), study.recipe.verdict.pretraining
+    for start in (s for s in study.starts if start_called(s).made and s in terms.paces and s not in terms.known):
+        whole = _run(replace(study, lengths={start: 1.0}), start, terms)
+        fewest = max(LEAST_SHARE, LEAST_EPOCHS / study.epochs[start])
+        found[start] = float(f"{min(most, max(fewest, seconds / whole)):.3g}")
+    return replace(study, lengths=found)
+
+
+def _longest(made: Study, share: float, terms: Terms) -> Study:
+    """With pre-training as long as it may be where it fills at most that share of the budget, and everything fits."""
+    if terms.budget is None:
+        return made
+    low, high = 0.0, max((_run(replace(made, lengths={s: 1.0}), s, terms) for s in made.lengths), default=0.0)
+    for wanted in (high, *[None] * 9):
+        middle = (low + high) / 2 if wanted is None else wanted
+        longer = _with_lengths(made, middle, terms)
+        first = [line for line in terms.lines(longer) if line.what.endswith(_FIRST)]
+        fits = sum(line.units * line.seconds for line in first) <= share * terms.budget * terms.jobs
+        if any(longer.lengths[s] < length for s, length in made.lengths.items()):
+            low = middle
+        elif fits and terms.fits(longer):
+            made, low = longer, middle
+        else:
+            high = middle
+    return made
+
+
+def _refusal(study: Study, terms: Terms, lighter: Mapping[str, float]) -> str:
+    """Why nothing is begun, and what would do."""
+    took, budget, fixed = terms.seconds(study), terms.budget or 0.0, terms.spent + END
+    enough = [name for name, share in lighter.items() if fixed + share * (took - fixed) <= FULL * budget]
+    network = f", or a network that fits: --model.name {enough[0]}" if enough else ""
+    minutes = math.ceil(took / FULL / 60)
+    return (
+        f"--verdict.budget: {duration(budget)} is too short to recommend anything; the least that can takes about "
+        f"{duration(took)} here (three draws at {len(study.labels)} numbers of labels); give --verdict.budget "
+        f"{minutes}m{network}"
+    )
 
 
 def _idle(lines: Sequence[Line], jobs: int) -> float:
-    """Seconds that processes, taken together, wait for the last pre-training run.
-
-    Trials that need no pre-training run meanwhile.
-    """
+    """Seconds that processes, taken together, wait for the last pre-training run."""
     first = [line for line in lines if line.what.endswith(_FIRST)]
-    until = max((math.ceil(line.units / jobs) * line.seconds for line in first), default=0.0)
-    beside = {f"{titles()[start]}{_TRIALS}" for start in (BASELINE, "cnn")}
-    busy = sum(line.units * line.seconds for line in lines if line in first or line.what in beside)
-    return max(0.0, jobs * until - busy)
+    runs = sorted((line.seconds for line in first for _ in range(line.units)), reverse=True)
+    until = [0.0] * jobs
+    for run in runs:  # as processes take them: the longest first, each by the one that is free first
+        until[until.index(min(until))] += run
+    return jobs * max(until) - sum(runs)
 
 
-_FIRST, _TRIALS = ": pre-training", ": trials"
-
-
-def _cut(study: Study, steps: Sequence[tuple[str, Any]]) -> Study:
-    return reduce(_smaller, steps, study)
+_FIRST, _PROBES, _TUNED, _TRIALS = ": pre-training", ": k-NN and linear probe", ", fine-tuned", ": trials"
+DONE = (_FIRST, _PROBES)
+"""How lines of work end that comes before any training on labels."""
 
 
 def _differences(asked: Study, cut: Study) -> list[str]:
     """What was cut, in words."""
     before, after = vars(asked.recipe.verdict), vars(cut.recipe.verdict)
-    notes = [words(after[name]) for name, words in _WORDS.items() if name in after and before[name] != after[name]]
+    notes = [words(after[name]) for name, words in _WORDS.items() if before[name] != after[name]]
+    notes += [
+        f"{start_called(s).title}: pre-training is {share:.2g} times as long as usual"
+        for s, share in cut.lengths.items() if share < asked.recipe.verdict.pretraining
+    ]  # fmt: skip
     lost = [n for n in asked.labels if n not in cut.labels]
     notes += [f"no numbers with {', '.join(f'{n:,}' for n in lost)} labels"] if lost else []
-    notes += [f"no {titles()[start]}" for start in asked.starts if start not in cut.starts]
-    for name, words in (("matched", "the baseline gets the FLOPs of pre-training"), ("tuned", "options are tuned")):
-        kept = getattr(cut, name)
-        if kept != tuple(n for n in getattr(asked, name) if n in cut.labels):
-            notes.append(f"{words} with {', '.join(f'{n:,}' for n in kept)} labels only")
-    return notes
+    notes += [f"no {start_called(start).title}" for start in asked.starts if start not in cut.starts]
+    return notes + [f"{start_called(start).title}: not fine-tuned" for start in cut.frozen if start not in asked.frozen]
 
 
 def _light(study: Study) -> list[str]:
@@ -158,56 +320,37 @@ def _light(study: Study) -> list[str]:
     return ["training so short has crops and mirror images alone, no RandAugment, erasing, mixup or CutMix"]
 
 
-def _smaller(study: Study, step: tuple[str, Any]) -> Study:
-    """The study with one thing cut, or as it is where that is not more than there is."""
-    (name, value), verdict = step, study.recipe.verdict
-    own = [start for start in study.starts if start in METHODS]
-    if name == "unasked":
-        name = value if verdict.methods is None and own else "asked"
-    if name in ("methods", "cnn", "asked"):
-        left = {"methods": [start for start in own[1:] if start not in study.given], "cnn": ["cnn"], "asked": []}[name]
-        return replace(study, starts=tuple(s for s in study.starts if s not in left))
-    if name == "labels":
-        kept = study.labels[::-1][::2][::-1] if len(study.labels) > value else study.labels
-        tuned, matched = (tuple(n for n in numbers if n in kept) for numbers in (study.tuned, study.matched))
-        return replace(study, labels=kept, tuned=tuned, matched=matched)
-    if name in ("matched", "tuned"):
-        return replace(study, **{name: getattr(study, name)[-1:]})
-    if name == "pretraining":
-        value = max(value, _EPOCHS / min(study.epochs.values(), default=_EPOCHS))
-    least = min(value, getattr(verdict, name))
-    return replace(study, recipe=replace(study.recipe, verdict=replace(verdict, **{name: least})))
-
-
 def estimate(study: Study, paces: Mapping[str, Pace], pool: int, known: Mapping[str, float]) -> list[Line]:
-    """Tasks and seconds of every kind of work."""
-    v, lines = study.recipe.verdict, []
-    flops = dict(known)
-    for start in (s for s in study.starts if s in METHODS and s in paces and s not in known):
-        images, pace = study.epochs[start] * v.pretraining * pool, paces[start]
+    """Tasks and seconds of every kind of work, in the order in which it is done."""
+    v, flops, first = study.recipe.verdict, dict(known), list[Line]()
+    for start in (s for s in study.starts if start_called(s).made and s in paces and s not in known):
+        images, pace = study.epochs[start] * study.length(start) * pool, paces[start]
         flops[start] = images * pace.flops_per_image
-        lines.append(Line(f"{titles()[start]}{_FIRST}", v.seeds, images / pace.images_per_second + pace.overhead))
+        title = start_called(start).title
+        first.append(Line(f"{title}{_FIRST}", v.seeds, images / pace.images_per_second + pace.overhead))
+    probes, trials, draws = list[Line](), list[Line](), list[Line]()
     for start in study.starts:
-        if "train" in starts()[start].uses:
-            pace = paces.get(start if start in ("scratch", "cnn", "public") else "scratch", paces["scratch"])
-            each = {n: _training(study, pace, n) for n in study.labels}
-            tuned = [0.7 * each[n] for n in study.tuned]
-            name = titles()[start] + (", fine-tuned" if start in pretrained() else "")
-            if tuned:
-                lines.append(Line(f"{name}{_TRIALS}", v.trials * len(tuned), sum(tuned) / len(tuned)))
-            lines.append(Line(name, v.train_draws * len(each), sum(each.values()) / len(each)))
-            if start == "scratch" and flops and v.matched_draws:
-                rate = pace.images_per_second * pace.flops_per_image
-                more = max(flops.values()) / rate if rate else 0.0
-                whole, what = [each[n] + more for n in study.matched], f"{name} at the FLOPs of pre-training"
-                lines.append(Line(what, min(v.matched_draws, v.train_draws) * len(whole), sum(whole) / len(whole)))
-        if "linear" in starts()[start].uses:
-            pace = paces.get(start if start == "public" else "scratch", paces["scratch"])
+        title, pace = start_called(start).title, paces.get(study.baseline(start), paces[BASELINE])
+        if "linear" in study.uses(start):
             seconds = sum(_linear(study, start, pace, n) for n in study.labels)
             networks = {"random": v.probe_draws, "pixels": 0}.get(start, len(study.runs(start)))
             seconds += (networks + 1) * study.judged / (_FORWARD * pace.images_per_second) / v.probe_draws
-            lines.append(Line(f"{titles()[start]}: k-NN and linear probe", v.probe_draws, seconds))
-    return lines
+            probes.append(Line(f"{title}{_PROBES}", v.probe_draws, seconds))
+        if "train" not in study.uses(start):
+            continue
+        each = {n: _training(study, pace, n) for n in study.labels}
+        name = title + (_TUNED if start_called(start).pretrained else "")
+        if study.tuned:
+            tuned = [0.7 * each[n] for n in study.tuned]
+            trials.append(Line(f"{name}{_TRIALS}", v.trials * len(tuned), sum(tuned) / len(tuned)))
+        draws.append(Line(name, v.train_draws * len(each), sum(each.values()) / len(each)))
+        own = [of for other, of in flops.items() if study.baseline(other) == start and start != other]
+        if own and v.matched_draws and study.matched:
+            rate = pace.images_per_second * pace.flops_per_image
+            more = max(own) / rate if rate else 0.0
+            whole, what = [each[n] + more for n in study.matched], f"{name} at the FLOPs of pre-training"
+            draws.append(Line(what, min(v.matched_draws, v.train_draws) * len(whole), sum(whole) / len(whole)))
+    return [*first, *probes, *trials, *draws]
 
 
 def _linear(study: Study, start: str, pace: Pace, labels: int) -> float:
@@ -221,20 +364,22 @@ def _linear(study: Study, start: str, pace: Pace, labels: int) -> float:
 
 
 def _training(study: Study, pace: Pace, labels: int) -> float:
-    images = study.steps(labels) * study.batch(labels) * (_LENGTHS if nearest(labels, study.tuned) else 1.0)
+    tuned = nearest(labels, study.tuned) is not None
+    images = study.steps(labels) * study.batch(labels) * (_LENGTHS if tuned else 1.0)
     return images / pace.images_per_second + pace.overhead
 
 
-_COUNTS = ("starts", "labels", "tuned", "matched")
+_COUNTS = ("starts", "labels", "tuned", "matched", "frozen")
 
 
-def plan_as_json(plan: Plan, paces: Mapping[str, Pace], budget: float | None) -> dict[str, Any]:
+def plan_as_json(plan: Plan, terms: Terms) -> dict[str, Any]:
     """A plan and what it was made from, as plan.json holds it."""
     study = plan.study
     return {
         "verdict": to_dict(study.recipe.verdict), **{name: getattr(study, name) for name in _COUNTS},
-        "budget": budget, "lines": plan.lines, "seconds": plan.seconds, "notes": plan.notes,
-        "paces": {start: pace._asdict() for start, pace in paces.items()},
+        "lengths": study.lengths, "model": to_dict(study.recipe.model), "budget": terms.budget, "lines": plan.lines,
+        "seconds": plan.seconds, "notes": plan.notes, "begun": terms.begun,
+        "paces": {start: pace._asdict() for start, pace in terms.paces.items()},
     }  # fmt: skip
 
 
@@ -242,5 +387,5 @@ def read_plan(study: Study, told: dict[str, Any]) -> Plan:
     """The plan that plan.json tells of, for a study as it is asked for now: what was cut once stays cut."""
     cut = {name: told["verdict"][name] for name in _WORDS}
     recipe = replace(study.recipe, verdict=replace(study.recipe.verdict, **cut))
-    study = replace(study, recipe=recipe, **{name: tuple(told[name]) for name in _COUNTS})
+    study = replace(study, recipe=recipe, lengths=told["lengths"], **{name: tuple(told[name]) for name in _COUNTS})
     return Plan(study, tuple(Line(*line) for line in told["lines"]), told["seconds"], tuple(told["notes"]))

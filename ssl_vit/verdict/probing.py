@@ -18,7 +18,7 @@ from ssl_vit.evaluation.knn import by_neighbours
 from ssl_vit.evaluation.linear_cached import CachedFit, linear_cached
 from ssl_vit.evaluation.metrics import judge
 from ssl_vit.evaluation.session import Session, contestants, extract_both, open_session, result_of
-from ssl_vit.methods.starts import pretrained, titles
+from ssl_vit.methods.starts import start_called
 from ssl_vit.runs.provenance import commit, hardware, versions
 from ssl_vit.training import launch
 from ssl_vit.verdict.study import Study
@@ -90,7 +90,7 @@ class Bank:
         ``chosen`` are options of the linear probe, as ``sweep`` returns them.
         """
         study, session, test = self.study, self.session, self.session.data.test
-        row = {"method": titles()[self.start], **{k: v for k, v in chosen.items() if k != "score"},
+        row = {"method": start_called(self.start).title, **{k: v for k, v in chosen.items() if k != "score"},
                **judge(study.kind, scores, self.test.labels, test.classes, only=study.metric),
                "unreadable_test_images": list(self.test.left_out)}  # fmt: skip
         cfg = replace(study.extraction(), labels=labels, draw=draw)
@@ -106,8 +106,8 @@ class Bank:
             linear = LinearConfig(pool=pool, rates=(chosen["rate"],), decays=(chosen["decay"],))
             command = study.command("eval/linear_probe.py", LinearRecipe(self.run, draw, eval=cfg, linear=linear))
         told = {
-            "pretraining": self.number if self.start in pretrained() else None,
-            "command": command + (f"   # the row {titles()[self.start]}" if self.untrained else ""),
+            "pretraining": self.number if start_called(self.start).pretrained else None,
+            "command": command + (f"   # the row {start_called(self.start).title}" if self.untrained else ""),
             "cost": {"seconds": seconds, "flops": None, "images": None, "peak_memory": None},
         }  # fmt: skip
         data = session.data._replace(train=labelled_draw(session.data.train, labels, draw))

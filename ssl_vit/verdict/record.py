@@ -14,7 +14,7 @@ from ssl_vit.configs.metrics import METRICS
 from ssl_vit.core.files import write_atomically
 from ssl_vit.exports.timm_folder import load_backbone
 from ssl_vit.methods import METHODS
-from ssl_vit.methods.starts import starts, titles
+from ssl_vit.methods.starts import start_called
 from ssl_vit.report.findings.records import FORMAT, Place
 from ssl_vit.runs.identity import digest
 from ssl_vit.runs.provenance import command, commit, hardware, versions
@@ -62,7 +62,8 @@ def write_about(opened: Opened, made: Made, note: str, seconds: float, sessions:
         "tuning": {"trials": v.trials, "space": SPACE, "studies": made.studies},
         "plan": {
             "budget": opened.budget, "expected": plan.seconds, "taken": seconds, "jobs": max(1, jobs),
-            "sessions": sessions, "pretraining": v.pretraining, "length": v.length,
+            "sessions": sessions, "pretraining": min(study.lengths.values(), default=v.pretraining), "length": v.length,
+            "lengths": study.lengths,
             "rows": [line._asdict() for line in plan.lines],
             "notes": [*opened.notes, *made.notes],
         },
@@ -80,18 +81,19 @@ def _method(study: Study, start: str, made: Made) -> dict[str, Any]:
         ("steps", "planned", "images", "flops", "seconds", "peak_memory", "device", "devices")
     )
     costs = [unknown] if start == "public" else made.pretraining.get(start, [])
-    backbone = (study.folder / "runs" / "cnn-trained" if start == "cnn" else runs[0]) / "backbone"
+    own = study.networks.get(start)
+    backbone = (study.folder / "runs" / f"{start}-trained" if own else runs[0]) / "backbone"
     known = (backbone / "config.json").exists()  # no CNN where its training with all labels diverged
     config = json.loads((backbone / "config.json").read_text()) if known else {}
-    if start == "cnn" and study.cnn is not None:
-        network = f"{study.cnn.name} at {study.cnn.img_size} px"
+    if own:
+        network = f"{own.name} at {own.img_size} px"
     else:
         size = config["pretrained_cfg"]["input_size"][-1]
         network = networks.in_words(config["architecture"], config["model_args"], size)
     args = {k: v for k, v in config.get("model_args", {}).items() if k != "global_pool"}
     return {
-        "name": titles()[start], "network": "raw pixels" if pixels else network,
-        "parameters": 0 if pixels else _parameters(backbone) if known else None, "uses": list(starts()[start].uses),
+        "name": start_called(start).title, "network": "raw pixels" if pixels else network,
+        "parameters": 0 if pixels else _parameters(backbone) if known else None, "uses": list(study.uses(start)),
         "architecture_hash": digest([config["architecture"], args]) if known and not pixels else None,
         "pretraining": [
             {"run": str(run), "seed": _about(run).get("seed"), "weights": load_backbone(str(run)).weights_hash,
@@ -130,7 +132,7 @@ def _command(study: Study, start: str, number: int) -> str:
         return str(_about(run).get("public"))
     if start in study.given:
         return str(json.loads((run / "environment.json").read_text()).get("command"))
-    return study.command(METHODS[start].script, study.pretraining(start, number))
+    return study.command(METHODS[start_called(start).method].script, study.pretraining(start, number))
 
 
 def _parameters(backbone: Path) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from ssl_vit.configs import (
 )
 from ssl_vit.data.targets import Kind
 from ssl_vit.methods import METHODS
-from ssl_vit.methods.starts import BASELINE, pretrained
+from ssl_vit.methods.starts import BASELINE, PUBLIC, VIT, start_called
 from ssl_vit.methods.supervised import FinetuneRecipe, SupervisedConfig, SupervisedRecipe, mixing
 from ssl_vit.verdict.options import Comparison
 from ssl_vit.verdict.tuning import Candidate
@@ -51,7 +51,8 @@ class Study:
     preset: str
     model: ResolvedModel
     """The Vision Transformer, resolved."""
-    cnn: ModelConfig | None
+    networks: dict[str, ModelConfig]
+    """Those beside it, by their names in ``--verdict.networks``."""
     epochs: dict[str, float]
     """Of pre-training, by start, at full length."""
     base_lr: dict[str, float]
@@ -66,30 +67,58 @@ class Study:
     """Labelled images, training and test."""
     heads: tuple[int, int]
     """Weights of one linear head on a network's features, all poolings together, and on raw pixels."""
+    lengths: dict[str, float] = field(default_factory=dict)
+    """Share of its whole length that pre-training has, by start, where a plan cut it."""
+    frozen: tuple[str, ...] = ()
+    """Starts that are not fine-tuned, because that costs too much."""
+
+    def uses(self, start: str) -> tuple[str, ...]:
+        """How labels are used with a start."""
+        return tuple(use for use in start_called(start).uses if use != "train" or start not in self.frozen)
+
+    def length(self, start: str) -> float:
+        """Of pre-training, as a share of the whole length."""
+        return self.lengths.get(start, self.recipe.verdict.pretraining)
+
+    def baseline(self, start: str) -> str:
+        """Training from scratch of the same network; of public weights, which no network here is trained as, itself."""
+        network = start_called(start).network
+        return {VIT: BASELINE}.get(network, network)
+
+    def matched_starts(self) -> tuple[str, ...]:
+        """Networks from scratch that are also trained at the FLOPs of pre-training: those that methods pre-train."""
+        carried = {self.baseline(start) for start in self.starts if start_called(start).made}
+        return tuple(start for start in self.starts if start in carried and not start_called(start).pretrained)
 
     def runs(self, start: str) -> tuple[Path, ...]:
         """Folders of what a method's features come from, by number of the pre-training seed."""
         if start in self.given:
             return tuple(Path(path) for path in self.given[start])
-        if start in METHODS:
+        if start_called(start).made:
             return tuple(self.folder / "runs" / f"{start}-{k}" for k in range(self.recipe.verdict.seeds))
         return (self.folder / "runs" / ("public" if start == "public" else "untrained"),)
 
     def number(self, start: str, draw: int) -> int | None:
         """Which pre-training seed a draw of labels goes with; None for methods without."""
-        return draw % len(self.runs(start)) if start in pretrained() else None
+        return draw % len(self.runs(start)) if start_called(start).pretrained else None
 
     def pretraining(self, start: str, number: int) -> PretrainingRecipe:
         """The recipe of one pre-training run; fields that the options leave open stay open."""
-        cfg = self.recipe
-        base = cfg.of(METHODS[start])
-        fit = replace(base.fit, epochs=round(self.epochs[start] * cfg.verdict.pretraining, 3))
-        # Named, so that every method has the network of this study whatever an hour allows.
-        model = replace(cfg.model, name=cfg.model.name or presets.named(self.preset).network)
-        return replace(
-            base, seed=cfg.seed + number, preset=cfg.preset, data=cfg.data, model=model, fit=fit,
-            eval=JudgedConfig(cfg.eval.data), run=RunConfig(str(self.runs(start)[number])),
-        )  # fmt: skip
+        base = self.whole(start)
+        fit = replace(base.fit, epochs=round(self.epochs[start] * self.length(start), 3))
+        return replace(base, seed=self.recipe.seed + number, fit=fit, run=RunConfig(str(self.runs(start)[number])))
+
+    def whole(self, start: str) -> PretrainingRecipe:
+        """The same at its whole length, which may be open."""
+        cfg, known = self.recipe, start_called(start)
+        if known.network == VIT:  # named, so that every method has the network of this study whatever an hour allows
+            model, preset = replace(cfg.model, name=cfg.model.name or presets.named(self.preset).network), cfg.preset
+        elif known.network == PUBLIC:
+            model, preset = ModelConfig(weights=str(self.runs(PUBLIC)[0])), self.preset
+        else:
+            model, preset = self.networks[known.network], self.preset
+        own = cfg.of(METHODS[known.method])
+        return replace(own, preset=preset, data=cfg.data, model=model, eval=JudgedConfig(cfg.eval.data))
 
     def batch(self, labels: int) -> int:
         """Images per step of training on so many labels."""
@@ -102,8 +131,9 @@ class Study:
 
     def usual(self, start: str, labels: int) -> Candidate:
         """What is taken where the labels are too few to tune: the recipes' own options."""
-        scratch = start in (BASELINE, "cnn")
-        rate = self.base_lr["scratch" if scratch else "public" if start == "public" else "finetune"] * 64 / 256
+        known = start_called(start)
+        scratch = not known.pretrained
+        rate = self.base_lr["scratch" if scratch else "public" if known.network == PUBLIC else "finetune"] * 64 / 256
         optim = (SupervisedRecipe() if scratch else FinetuneRecipe()).optim
         return Candidate(rate, optim.weight_decay, optim.layer_decay, 1.0)
 
@@ -139,8 +169,10 @@ class Study:
             ),
         }  # fmt: skip
         tuned = {"lr": chosen.lr, "weight_decay": chosen.weight_decay, "layer_decay": chosen.layer_decay}
-        if (model := {BASELINE: self.model, "cnn": self.cnn}.get(start)) is not None:
-            data = GuardedConfig(**{field.name: getattr(cfg.data, field.name) for field in fields(GuardedConfig)})
+        known = start_called(start)
+        if not known.pretrained:
+            model = self.model if known.network == VIT else self.networks[known.network]
+            data = GuardedConfig(**{f.name: getattr(cfg.data, f.name) for f in fields(GuardedConfig)})
             data = replace(data, split=None)  # that is the pool's; labelled images are --eval.data.split's for all
             usual = SupervisedRecipe(preset=self.preset, data=data, model=model, **shared)
             return "recipes/supervised.py", replace(usual, optim=replace(usual.optim, **tuned))

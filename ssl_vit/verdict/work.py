@@ -23,7 +23,7 @@ from ssl_vit.core.files import write_atomically
 from ssl_vit.core.started import main_of
 from ssl_vit.evaluation.answers import Answers, save_answers
 from ssl_vit.methods import METHODS
-from ssl_vit.methods.starts import titles
+from ssl_vit.methods.starts import start_called
 from ssl_vit.methods.supervised import SupervisedRecipe
 from ssl_vit.runs.identity import digest, remove
 from ssl_vit.verdict.study import LIGHT_BELOW, Study
@@ -51,7 +51,7 @@ def pretrain(study: Study, start: str, number: int) -> dict[str, Any]:
     """
     config = study.pretraining(start, number)
     try:
-        _run(METHODS[start].script, config)
+        _run(METHODS[start_called(start).method].script, config)
     except (Collapsed, Diverged) as error:
         return {"failed": str(error)}
     return cost_of(Path(config.run.dir or "")) if is_main() else {}
@@ -109,12 +109,14 @@ def measure(study: Study, start: str) -> dict[str, Any]:
     Tried at least twice: the first time also imports and compiles what all runs use, and tells little of how many steps
     the time is enough for.
     """
-    if start in METHODS:
+    if method := start_called(start).method:
         config: Any = study.pretraining(start, 0)
-        script = METHODS[start].script
-        own = getattr(config, start)
+        script = METHODS[method].script
+        own = getattr(config, method)
         if hasattr(own, "on_collapse"):  # so few steps say nothing of it
-            config = replace(config, **{start: replace(own, on_collapse="warn")})
+            config = replace(config, **{method: replace(own, on_collapse="warn")})
+        if config.model.weights:  # nor of drift
+            config = replace(config, continued=replace(config.continued, least_agreement=0.0, least_cka=0.0))
     else:
         script, config = study.training(start, study.labels[-1], 0, study.usual(start, study.labels[-1]), study.folder)
     steps, found, folder = _LINES, dict[str, Any](), study.folder / "work" / f"measure-{start}"
@@ -152,7 +154,7 @@ def training(
     """
     matched = steps is not None
     key = key_of(start, "train", labels, draw, matched=matched)
-    where = f"{titles()[start]} with {labels:,} labels, draw {draw}"
+    where = f"{start_called(start).title} with {labels:,} labels, draw {draw}"
     where += ", at the FLOPs of pre-training" if matched else ""
     found: dict[str, Any] = {"failed": "diverged", "note": f"{where}: training diverged, so there is no number"}
     folders = {chosen: study.folder / "work" / key}
@@ -187,7 +189,11 @@ def _keep_training(
         "tuning": {"trials": v.trials, "length": v.length, "at": list(study.tuned), "judged by": "a held-out fifth"},
         "mixing": f"as preset {study.preset}, at {LIGHT_BELOW:g} of the usual length or more",
     }  # fmt: skip
-    row["method"] = titles()[start] if isinstance(config, SupervisedRecipe) else f"{titles()[start]}, fine-tuned"
+    row["method"] = (
+        start_called(start).title
+        if isinstance(config, SupervisedRecipe)
+        else f"{start_called(start).title}, fine-tuned"
+    )
     result |= {"protocol": protocol, "protocol_hash": digest(protocol)}
     told = {"pretraining": study.number(start, draw), "command": study.command(script, config), "cost": cost_of(folder)}
     answers = next((folder / "results").glob("*.npz"), None)

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -98,3 +100,14 @@ def test_the_suite_for_a_gpu_runs_whole_on_a_cpu_with_toys(tmp_path: Path) -> No
     for part in result.values():
         timed = {row["program"] for row in part["rows"] if "ms" in row}
         assert {"eager, bare step", "eager, end to end"} <= timed
+
+
+def test_advice_is_looked_at_in_hindsight(tmp_path: Path) -> None:
+    pytest.importorskip("ssl_vit.report.findings.recommendation")
+    words = ["--tiny", "--only", "digits", "--work", str(tmp_path / "v"), "--out", str(tmp_path)]
+    ran(sys.executable, "benchmarks/bench_verdict.py", *words)
+    result = json.loads((tmp_path / "verdict.json").read_text())
+    cells = result["rows"]["digits"]["cells"]
+    assert [one["labels"] for one in cells] == [10, 100, 1438]
+    assert all(one["advised"] and 0 <= one["realised"] <= 100 and 0 <= one["best"] <= 100 for one in cells)
+    assert f"Made by `{result['about']['command']}`" in (tmp_path / "verdict.md").read_text()

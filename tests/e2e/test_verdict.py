@@ -207,6 +207,50 @@ def test_an_engine_makes_the_same_numbers(executor: list[str], here: Path, launc
     assert {path: path.stat().st_mtime_ns for path in (here / executor[0] / "units").iterdir()} == units
 
 
+def test_networks_and_public_weights_on_images_that_leak(script, launched, tmp_path: Path) -> None:
+    save_images(tmp_path / "images" / "train", {"a": 40, "b": 40})
+    save_images(tmp_path / "images" / "test", {"a": 12, "b": 12}, seed=1)
+    copied = tmp_path / "images" / "train" / "a" / "00.png"
+    copied.write_bytes((tmp_path / "images" / "test" / "b" / "03.png").read_bytes())
+    status, _, err = script("recipes/mae.py", "--data.path", "images", "--fit.epochs", "1", "--run.dir", "run", *TINY)
+    assert status == 0, err
+    words = [*SHORT, *TINY, "--verdict.networks", "vit,hybrid", "--verdict.methods", "lejepa,public,pixels",
+             "--verdict.public", "run/backbone"]  # fmt: skip
+    done = launched("eval/verdict.py", *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    made = tmp_path / "v"
+    about = told(made / "verdict.json")
+    # The image that shows a test image is left out, and the verdict goes on.
+    assert (about["data"]["pool"], about["data"]["train"], about["data"]["test"]) == (79, 79, 24)
+    leaks = told(made / "leaks.json")
+    assert (leaks["affected"], leaks["findings"]) == ([], [])
+    assert "test image" not in " ".join(
+        item for item in (made / "report.md").read_text().splitlines() if "refused" in item
+    )
+    starts = {"lejepa", "lejepa@hybrid", "lejepa@public", "public", "scratch", "hybrid", "pixels"}
+    assert set(about["methods"]) == starts and not about["left_out"]
+    assert about["methods"]["lejepa@hybrid"]["network"].startswith("hybrid_m")
+    results = {path.stem for path in (made / "results").glob("*.json")}
+    trained = {f"{s}-train-79-labels-draw-0" for s in starts - {"pixels"}}
+    probed = {f"{s}-{use}-10-labels-draw-1" for s in starts - {"scratch", "hybrid"} for use in ("knn", "linear")}
+    assert trained | probed | {f"{s}-train-matched-79-labels-draw-1" for s in ("scratch", "hybrid")} <= results
+    runs = about["methods"]["lejepa@public"]["pretraining"]
+    assert len(runs) == 1 and "--model.weights" in runs[0]["command"]
+    flops = [told(made / "results" / f"{name}-79-labels-draw-0.json")["verdict"]["cost"]["flops"]
+             for name in ("hybrid-train-matched", "lejepa@hybrid-train")]  # fmt: skip
+    assert flops[0] >= flops[1] + about["methods"]["lejepa@hybrid"]["pretraining"][0]["flops"]
+    assert (made / "report.html").exists()
+
+
+def test_a_budget_that_is_too_short_is_refused_by_name(script, tmp_path: Path) -> None:
+    save_images(tmp_path / "images", {"a": 30, "b": 30})
+    words = ["--data.path", "images", "--run.dir", "v", *PLAN, "--verdict.methods", "mae", "--verdict.budget", "5s"]
+    status, _, err = script("eval/verdict.py", *words)
+    assert status == 1
+    assert "--verdict.budget: 5 s is too short to recommend anything" in err
+    assert "give --verdict.budget " in err and not (tmp_path / "v" / "plan.json").exists()
+
+
 PLAN = ["--verdict.plan_only", "true", "--verdict.jobs", "0", "--verdict.methods", "pixels", *TINY]
 
 
@@ -388,7 +432,9 @@ def test_public_weights_from_a_folder_or_left_out(script, launched, monkeypatch,
         (["--verdict.methods", "mea"], "--verdict.methods mea is none of"),
         (["--verdict.labels", "[5000]"], "5,000 labels are asked for, but there are 1,438 training labels"),
         (["--verdict.methods", "public", "--verdict.public", "vit_smal.dino"], "is neither a folder nor a timm model"),
-        (["--verdict.cnn", "resnet5"], "--verdict.cnn resnet5 is not a timm model"),
+        (["--verdict.methods", "cnn", "--verdict.cnn", "resnet5"], "--verdict.cnn resnet5 is not a timm model"),
+        (["--verdict.networks", "vit,resnet5"], "--verdict.networks resnet5 is not a timm model"),
+        (["--verdict.networks", "vit,mae"], "--verdict.networks mae is no network; methods and features are"),
         (["--mae.fit.min_steps", "5"], "--mae.fit.min_steps: give the length of pre-training as --mae.fit.epochs"),
         (["--dino.momentum", "1.5"], "--dino.momentum 1.5 must be at least 0 and at most 1"),
         (["--verdict.trials", "0"], "--verdict.trials 0 must be at least 1"),

@@ -18,6 +18,7 @@ import pytest
 import torch
 from PIL import Image
 from ssl_vit.configs import DataConfig, LabelledDataConfig
+from ssl_vit.core import machine
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.decoding.formats import Format
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
@@ -232,8 +233,8 @@ def test_an_array_needs_no_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_free_memory_is_that_of_the_narrowest_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
-    monkeypatch.setattr(shared, "_GROUPS", tmp_path)
-    monkeypatch.setattr(shared, "_OWN_GROUP", tmp_path / "own")
+    monkeypatch.setattr(machine, "_GROUPS", tmp_path)
+    monkeypatch.setattr(machine, "_OWN_GROUP", tmp_path / "own")
     assert free_memory() == 1000
     (tmp_path / "own").write_text("9:name=systemd:/x\n0::/job/step\n")
     assert free_memory() == 1000
@@ -340,7 +341,7 @@ def test_processes_follow_from_the_cores_that_may_be_used(tmp_path: Path, monkey
     images = deep_set(tmp_path)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     for cores, expected in ((64, (16, 16)), (9, (3, 4)), (2, (1, 1))):
-        monkeypatch.setattr(workers, "_cores", lambda cores=cores: cores)
+        monkeypatch.setattr(workers, "threads", lambda cores=cores: cores)
         assert tuple(workers.loader_processes(images, None, busy=busy) for busy in (True, False)) == expected
     assert workers.loader_processes(images, 0) == 0
     assert workers.loader_processes(images, 5) == 5

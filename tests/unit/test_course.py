@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ssl_vit.configs import ResolvedModel
+from ssl_vit.configs import ModelConfig, ResolvedModel
 from ssl_vit.core.errors import UserError
 from ssl_vit.verdict.course import _planned
 from ssl_vit.verdict.draws import Tuned, matched_steps
@@ -18,7 +19,7 @@ from ssl_vit.verdict.tuning import Candidate
 MODEL = ResolvedModel("vit_tiny_patch16_224", 8, pool="mean")
 STUDY = Study(
     folder=Path("v"), recipe=verdict_recipe()(verdict=VerdictConfig(length=0.5)), kind="class", metric="top1",
-    labels=(20, 6400), starts=("scratch", "mae", "dino"), preset="digits", model=MODEL, cnn=None, given={},
+    labels=(20, 6400), starts=("scratch", "mae", "dino"), preset="digits", model=MODEL, networks={}, given={},
     epochs={"mae": 139.0, "dino": 139.0}, base_lr={"scratch": 4e-3, "finetune": 2e-3}, tuned=(6400,), matched=(6400,),
     judged=7000, heads=(5120, 640),
 )  # fmt: skip
@@ -49,11 +50,23 @@ def test_the_baseline_gets_the_flops_of_the_most_expensive_method(
     per_image = 10.0
     assert STUDY.steps(6400) == USUAL
     flops = {"mae": mae, "dino": dino}
-    found = matched_steps(STUDY, 6400, Tuned(of_lengths(**lengths), {}, flops, per_image))
+    found = matched_steps(STUDY, 6400, Tuned(of_lengths(**lengths), flops, {"scratch": per_image}))
     assert found == steps
     for start in ("mae", "dino"):
         own = USUAL * lengths[start] * 64 * per_image
         assert found * 64 * per_image >= flops[start] + own
+
+
+def test_every_network_that_is_pre_trained_has_a_baseline_with_all_the_flops() -> None:
+    study = replace(STUDY, starts=("mae", "lejepa@cnn", "scratch", "cnn"), networks={"cnn": ModelConfig("test_resnet")})
+    assert study.matched_starts() == ("scratch", "cnn")
+    assert replace(study, starts=("mae", "scratch", "cnn")).matched_starts() == ("scratch",)
+    chosen = {(start, 6400): Candidate(1e-3, 0.05, 1.0, 1.0) for start in study.starts}
+    tuned = Tuned(chosen, {"mae": 64e4, "lejepa@cnn": 64e5}, {"scratch": 10.0, "cnn": 20.0})
+    for start, flops in (("scratch", 64e4), ("cnn", 64e5)):  # each with the FLOPs of what pre-trains it
+        rate = tuned.flops_per_image[start]
+        most = flops + USUAL * 64 * rate
+        assert most <= matched_steps(study, 6400, tuned, start) * 64 * rate < most + 64 * rate
 
 
 def finished() -> dict[str, int]:

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import timm
 import torch
-from ssl_vit.configs import PoolConfig, ResolvedModel, parse, presets
+from ssl_vit.configs import ModelConfig, PoolConfig, ResolvedModel, parse
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.decoding.formats import Format
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
 from ssl_vit.data.scale import measure_scale
 from ssl_vit.exports.timm_folder import load_backbone
-from ssl_vit.methods import Facts
+from ssl_vit.methods.lejepa import LeJEPARecipe
 from ssl_vit.methods.supervised import SupervisedRecipe
-from ssl_vit.models.build import ModelFacts
-from ssl_vit.verdict.networks import _RESNETS, PUBLIC, cnn_for, prepare_public
-from ssl_vit.verdict.opening import _epochs
+from ssl_vit.training.forecast import Cost
+from ssl_vit.verdict import fitting
+from ssl_vit.verdict.fitting import Counted, counted
+from ssl_vit.verdict.networks import _RESNETS, PUBLIC, cnn_for, networks_beside, prepare_public
 from ssl_vit.verdict.options import VerdictConfig, verdict_recipe
+from ssl_vit.verdict.plan import Pace
 from ssl_vit.verdict.tuning import Candidate
 
 from made_study import STUDY
@@ -42,6 +46,7 @@ def test_the_resnet_of_a_vits_size(parameters: int, name: str) -> None:
 
 def test_small_images_are_enlarged_for_it() -> None:
     assert [cnn_for(None, 10**6, side).img_size for side in (8, 16, 32, 64, 224)] == [32, 32, 64, 64, 224]
+    assert [cnn_for(None, 10**6, side, small=True).img_size for side in (8, 32, 40, 64)] == [32, 32, 40, 64]
     with pytest.raises(UserError, match=r"--verdict.cnn resnet19 is not a timm model; did you mean resnet18"):
         cnn_for("resnet19", 10**6, 32)
 
@@ -136,14 +141,107 @@ def test_further_options_reach_the_recipe() -> None:
 
 def test_epochs_among_further_options_are_a_length_that_is_cut() -> None:
     words = "--mae.fit.epochs 50 --dino.fit.epochs 30 --verdict.pretraining 0.5"
-    recipe, facts = (
-        parse(verdict_recipe(), "", words.split()),
-        Facts(1438, STUDY.model, ModelFacts(224, 16, 192, 12, 3)),
-    )
-    epochs = _epochs(recipe, ("mae", "scratch", "dino"), facts, presets.named("digits"))
+    study = replace(STUDY, recipe=parse(verdict_recipe(), "", words.split()), starts=("mae", "scratch", "dino"))
+    epochs = {start: found.epochs for start, found in counted(study, images_of(8), 8, cpu=False).items()}
     assert epochs == {"mae": 50.0, "dino": 30.0}
-    study = replace(STUDY, recipe=recipe, epochs=epochs)
+    study = replace(study, epochs=epochs)
     assert [study.pretraining(start, 0).fit.epochs for start in ("mae", "dino")] == [25.0, 15.0]
+
+
+def images_of(side: int, count: int = 1438) -> ImageSet:
+    pixels = np.zeros((count, 1, side, side), dtype=np.uint8)
+    return ImageSet("pool", ArrayRows(pixels, "pool"), np.arange(count), Format(1, 8), Sizes((side, side), side), "p")
+
+
+def test_a_method_on_another_network_and_from_public_weights() -> None:
+    study = replace(STUDY, epochs={"lejepa@cnn": 100.0, "lejepa@public": 10.0}, lengths={"lejepa@cnn": 0.3})
+    config = study.pretraining("lejepa@cnn", 1)
+    assert isinstance(config, LeJEPARecipe)
+    assert (config.model, config.preset, config.seed) == (ModelConfig("test_resnet", 32), "digits", 1)
+    assert (config.fit.epochs, config.run.dir) == (30.0, "v/runs/lejepa@cnn-1")
+    script, tuned = study.training("lejepa@cnn", 20, 4, study.usual("lejepa@cnn", 20), Path("w"))
+    assert (script, tuned.backbone) == ("eval/finetune.py", "v/runs/lejepa@cnn-1")
+    config = study.pretraining("lejepa@public", 0)
+    assert (config.model, config.fit.epochs) == (ModelConfig(weights="v/runs/public"), 10.0)
+    assert [study.baseline(s) for s in ("mae", "lejepa@cnn", "cnn", "public", "lejepa@public")] == [
+        "scratch", "cnn", "cnn", "public", "public"
+    ]  # fmt: skip
+
+
+def test_networks_are_a_list_in_the_size_of_the_vit() -> None:
+    def found(names: str, parameters: int) -> dict[str, str | None]:
+        cfg = VerdictConfig(networks=names)
+        return {name: model.name for name, model in networks_beside(cfg, STUDY.model, parameters, None).items()}
+
+    assert found("vit", 200_000) == {}
+    assert found("vit,cnn,hybrid,resnet18", 200_000) == {
+        "cnn": "test_resnet", "hybrid": "hybrid_micro", "resnet18": "resnet18"
+    }  # fmt: skip
+    assert found("swin, pvt_micro", 1_200_000) == {"swin": "swin_mini", "pvt_micro": "pvt_micro"}
+    with pytest.raises(UserError, match=r"--verdict.networks resnet19 is not a timm model; did you mean resnet18"):
+        found("resnet19", 200_000)
+
+
+@pytest.mark.parametrize(("bytes_free", "left_out"), [(10**12, set()), (10**9, {"dino"})])
+def test_what_does_not_fit_into_memory_is_not_tried(bytes_free: int, left_out: set[str], monkeypatch) -> None:
+    monkeypatch.setattr(fitting, "free_memory", lambda: bytes_free)
+    costs = {"mae": Counted(100.0, Cost(1e7, 1e3, kept=1e5, weights=1e6), 128),
+             "dino": Counted(100.0, Cost(1e7, 1e3, kept=4e7, weights=1e6), 128)}  # fmt: skip
+    why = fitting.cannot(STUDY, costs, 1000, 600.0, 1)
+    assert set(why) == left_out
+    assert why.get("dino", "").startswith("a run needs about 5.7 GB" if left_out else "")
+
+
+def test_what_takes_too_long_however_fast_the_machine_is_not_tried(monkeypatch) -> None:
+    monkeypatch.setattr(fitting, "free_memory", lambda: 10**12)
+    costs = {"mae": Counted(100.0, Cost(1e7, 0.0), 128), "dino": Counted(100.0, Cost(1e10, 0.0), 128)}
+    # Three runs of 20 epochs of 1,000 images, at 80e9 operations a second and core: 7,500 s.
+    assert fitting.cannot(STUDY, costs, 1000, 14_000.0, 1) == {"dino": "20 epochs would take 2.1 h or more"}
+    assert fitting.cannot(STUDY, costs, 1000, 14_000.0, 2) == fitting.cannot(STUDY, costs, 1000, None, 1) == {}
+
+
+def test_what_was_not_measured_is_taken_to_be_rather_fast() -> None:
+    costs = {"mae": Counted(9.0, Cost(1e7, 0.0), 128), "dino": Counted(9.0, Cost(4e7, 0.0), 64)}
+    found = fitting.guesses(costs, {"mae": Pace(4000.0, 1.0, 1e7, 128.0)}, ["dino"])
+    assert found == {"dino": Pace(1.5 * 1000.0, 1.0, 4e7, 64.0)}
+    assert fitting.guesses(costs, {}, ["dino"])["dino"].images_per_second == pytest.approx(1.5 * 80e9 / 4e7)
+
+
+def test_memory_that_is_counted_is_what_a_pass_keeps() -> None:
+    study = replace(STUDY, starts=("mae", "lejepa@cnn", "scratch"), epochs={})
+    found = counted(study, images_of(8), 8, cpu=True)
+    assert set(found) == {"mae", "lejepa@cnn"}
+    for one in found.values():
+        assert one.cost is not None and one.cost.flops > 0 and one.cost.kept > 0 and one.batch == 128
+    assert found["mae"].cost.weights > 4 * 4 * 200_000  # of 203,456 weights and the decoder's
+
+
+def test_a_budget_shrinks_the_network_that_nobody_named(tmp_path: Path, monkeypatch) -> None:
+    cfg = replace(STUDY.recipe, verdict=VerdictConfig())
+
+    def chosen(seconds: float | None, **options: Any) -> ModelConfig:
+        asked = replace(cfg, model=replace(cfg.model, **options))
+        return fitting.fitted(asked, "mae", 4000, 32, Format(3, 8), seconds, 2, tmp_path).model
+
+    assert chosen(None) == chosen(1e9) == cfg.model  # the preset's: vit_tiny
+    assert [chosen(seconds).name for seconds in (1800.0, 60.0)] == ["vit_micro", "vit_micro"]
+    assert chosen(1e5).name in ("vit_mini", None)
+    assert chosen(1800.0, name="vit_small").name == "vit_small"
+    assert chosen(1800.0, img_size=24) == replace(cfg.model, name="vit_micro", img_size=24)
+    told = {"budget": 1800.0, "model": {"name": "vit_mini", "img_size": None}}
+    (tmp_path / "plan.json").write_text(json.dumps(told))
+    assert chosen(1800.0).name == "vit_mini"  # a plan that is there keeps its network, whatever the machine is now
+
+
+def test_a_large_input_is_shrunk_before_the_network(tmp_path: Path) -> None:
+    chosen = list[tuple[str | None, int | None]]()
+    for seconds in (1e9, 1e7, 3e6):
+        found = fitting.fitted(STUDY.recipe, "mae", 4000, 300, Format(3, 8), seconds, 2, tmp_path).model
+        chosen.append((found.name, found.img_size))
+    assert chosen[0] == (None, None)
+    assert (None, 128) in chosen
+    small = fitting.fitted(STUDY.recipe, "mae", 2562, 40, Format(3, 16), 1800.0, 2, tmp_path).model
+    assert (small.name, small.img_size) == ("vit_micro", 32)  # 64 patches instead of 100
 
 
 @pytest.mark.parametrize("start", ["scratch", "cnn"])

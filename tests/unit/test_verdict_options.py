@@ -19,6 +19,7 @@ from ssl_vit.verdict.options import (
     label_counts,
     methods_of,
     seconds_of,
+    starts_of,
     verdict_recipe,
 )
 
@@ -42,6 +43,35 @@ def test_the_baseline_always_takes_part() -> None:
     assert methods_of("dino, mae") == ("mae", "dino", "scratch")
     with pytest.raises(UserError, match="did you mean dino"):
         methods_of("dinno")
+
+
+def test_networks_take_part_from_scratch_and_with_what_they_may_carry() -> None:
+    def found(**options: str) -> dict[str, bool]:
+        return starts_of(VerdictConfig(**options))
+
+    usual = found()
+    assert list(usual)[:2] == ["mae", "dino"] and list(usual)[-4:] == ["scratch", "cnn", "pixels", "random"]
+    assert {"lejepa@cnn", "lejepa@public", "public"} < set(usual)
+    assert [name for name, asked in usual.items() if asked] == ["scratch", "pixels", "random"]
+    assert found(methods="mae,pixels") == {"mae": True, "scratch": True, "pixels": True}
+    assert found(methods="lejepa,cnn") == {"lejepa": True, "lejepa@cnn": True, "scratch": True, "cnn": True}
+    several = found(networks="vit,cnn,hybrid", methods="mae,dino")
+    assert set(several) == {
+        "mae",
+        "dino",
+        "mae@cnn",
+        "dino@cnn",
+        "mae@hybrid",
+        "dino@hybrid",
+        "scratch",
+        "cnn",
+        "hybrid",
+    }
+    assert all(several.values())
+    assert found(networks="vit")["scratch"] and "cnn" not in found(networks="vit")
+    assert found(methods="mae,public")["mae@public"] is False  # goes on from them where the budget allows it
+    with pytest.raises(UserError, match=r"--verdict.networks pixels is no network"):
+        found(networks="vit,pixels")
 
 
 def test_usual_numbers_of_labels() -> None:

@@ -13,21 +13,12 @@ from typing import Any
 import numpy as np
 import psutil
 
-_GROUPS, _OWN_GROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+from ssl_vit.core.machine import own_groups
 
 
 def free_memory() -> int:
     """Bytes that can be had: of the machine, or of the container or job that this process is confined to (cgroup 2)."""
-    free = psutil.virtual_memory().available
-    try:
-        lines = _OWN_GROUP.read_text().splitlines()
-    except OSError:
-        return free
-    for group in (_GROUPS / line.removeprefix("0::/") for line in lines if line.startswith("0::/")):
-        while group.is_relative_to(_GROUPS):
-            free = min(free, _free_in(group))
-            group = group.parent
-    return free
+    return min([psutil.virtual_memory().available, *map(_free_in, own_groups())])
 
 
 def _free_in(group: Path) -> int:

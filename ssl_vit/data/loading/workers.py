@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
@@ -20,6 +19,7 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 from ssl_vit.core import signals
 from ssl_vit.core.dist import gather_lists, local_processes
 from ssl_vit.core.errors import UserError
+from ssl_vit.core.machine import threads
 from ssl_vit.core.randomness import make_key, uniform
 from ssl_vit.data.decoding.formats import Pixels, Unreadable
 from ssl_vit.data.images import ArrayRows, ImageSet, reads_here
@@ -170,12 +170,7 @@ def loader_processes(images: ImageSet, asked: int | None, *, busy: bool = True) 
     """How many processes decode for this one (``asked``: ``--data.workers``), which may be busy itself meanwhile."""
     if isinstance(images.rows, ArrayRows) or (asked is None and reads_here(images.rows)):
         return 0
-    return asked if asked is not None else max(1, min(16, _cores() // local_processes() - busy))
-
-
-def _cores() -> int:
-    """CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    return asked if asked is not None else max(1, min(16, threads() // local_processes() - busy))
 
 
 def _has_room(batch: int, count: int) -> bool:
