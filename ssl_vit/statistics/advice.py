@@ -194,18 +194,18 @@ def attribute(
     """
     sides = [_without_failures(side, guess)[0] for side in (trained, others)]
     leading = [min(side, key=lambda one: (-one.mean, one.way)) for side in sides]
-    draws = np.intersect1d(*(one.draws for one in leading))
-    ways = {"way": leading[0].way, "against": leading[1].way}
+    draws: Int[np.ndarray, " d"] = np.intersect1d(leading[0].draws, leading[1].draws)
+    way, against = (one.way for one in leading)
     reason = too_few(leading)
     if not reason and len(draws) < DRAWS:
         reason = f"too few to tell: {_draws(len(draws))} in common"
     if reason:
-        return Attribution(labels, None, refused=reason, **ways)
+        return Attribution(labels, None, refused=reason, way=way, against=against)
     ours, theirs = (_crossed(side, draws, groups, 0.0) for side in sides)
     found = interval(ours - theirs, _seeds_of(leading, draws), groups)
     if found.low is None:
-        return Attribution(labels, None, refused=found.note, **ways)
-    return Attribution(labels, found.estimate, found.low, found.high, found.p, **ways)
+        return Attribution(labels, None, refused=found.note, way=way, against=against)
+    return Attribution(labels, found.estimate, found.low, found.high, found.p, way=way, against=against)
 
 
 def spent(draws: int, most: int) -> float:

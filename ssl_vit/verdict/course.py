@@ -59,18 +59,17 @@ def give_verdict(cfg: Comparison, began: float | None = None) -> Path | None:
         writes=accelerator.is_main_process, accelerator=launch.describe(accelerator),
     )  # fmt: skip
     look_for_leaks(cfg.data, run, pool, data, accelerator.device, omissions)
-    jobs = _jobs(cfg.verdict, accelerator)
-    on_cpu = accelerator.device.type == "cpu" and accelerator.num_processes == 1
-    opened = open_study(cfg, run.path, pool, data, jobs if on_cpu else None)
-    if accelerator.is_main_process:
-        model = opened.study.model
-        print_lines([
-            *label_lines(data, opened.study.metric), ("network", networks.words_of(model)),
-            ("input", f"{model.img_size} px"),
-        ])  # fmt: skip
     jobs, engine = _engine(cfg.verdict, accelerator, run.path)
     runner = Runner(run.path, jobs, accelerator.is_main_process, began, engine)
+    here = engine is None and accelerator.device.type == "cpu" and accelerator.num_processes == 1
     try:
+        opened = open_study(cfg, run.path, pool, data, jobs if here else None)
+        if accelerator.is_main_process:
+            model = opened.study.model
+            print_lines([
+                *label_lines(data, opened.study.metric), ("network", networks.words_of(model)),
+                ("input", f"{model.img_size} px"),
+            ])  # fmt: skip
         plan = _plan(opened, runner, jobs)
         if accelerator.is_main_process:
             print(describe(plan, opened, jobs), flush=True)
