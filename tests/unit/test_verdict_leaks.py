@@ -110,8 +110,8 @@ def test_an_untrained_network_of_other_options_does_not_stay(tmp_path: Path) -> 
     )  # fmt: skip
     pool, _, data = open_images(cfg)
     with pytest.raises(UserError, match="neither a folder nor a timm model"):
-        open_study(cfg, tmp_path / "v", pool, data)
+        open_study(cfg, tmp_path / "v", pool, data, None)
     wider = replace(cfg, model=replace(model, width=32), verdict=VerdictConfig(methods="pixels"))
-    open_study(wider, tmp_path / "v", pool, data)
+    open_study(wider, tmp_path / "v", pool, data, None)
     about = json.loads((tmp_path / "v" / "runs" / "untrained" / "backbone" / "config.json").read_text())
     assert about["model_args"]["embed_dim"] == 32
