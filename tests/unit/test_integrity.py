@@ -282,6 +282,9 @@ CONTRADICTIONS: list[tuple[str, str, Callable[[Files], object]]] = [
     ("leaks.json", "differ in whether", lambda f: f.edit("leaks.json", lambda t: t.update(transductive=True))),
     ("one protocol for all probes", "mae-knn-10-0.json follows other rules than random-knn-100-3.json (k 1 -> None)",
      lambda f: f.result("mae-knn-*", lambda r: r["protocol"].update(k=1))),
+    ("one protocol for all probes", ", and called one of r",
+     lambda f: f.result("*-knn-*", lambda r: r["verdict"].update(
+         start={"pixels": "random", "random": "pixels"}.get(r["verdict"]["start"], "mae")))),
     ("FLOPs add up", "FLOPs for an image", lambda f: costing(f, flops=10)),
     ("FLOPs add up", "images in a step", lambda f: costing(f, flops=10, images=10)),
     ("FLOPs add up", "pre-trainings of MAE took",

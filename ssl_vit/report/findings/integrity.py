@@ -19,7 +19,7 @@ import numpy as np
 from ssl_vit.configs.metrics import METRICS
 from ssl_vit.core.errors import UserError
 from ssl_vit.methods import METHODS
-from ssl_vit.methods.starts import BASELINE
+from ssl_vit.methods.starts import BASELINE, titles, untrained
 from ssl_vit.report.findings.records import Place, Score, Verdict
 from ssl_vit.runs.identity import differences
 from ssl_vit.runs.networks import weights_hash
@@ -273,7 +273,10 @@ def _leaks(verdict: Verdict) -> Iterator[str]:
 
 def _probes(verdict: Verdict) -> Iterator[str]:
     """A network of another kind may read another size of image; all else is the same."""
-    network = verdict.methods[BASELINE].get("architecture_hash")
+    network, known = verdict.methods[BASELINE].get("architecture_hash"), titles()
+    for score in (score for score in verdict.scores if score.start in untrained()):
+        if score.row["method"] != known[score.start]:
+            yield f"{score.result.path.name} is of {score.row['method']}, and called one of {known[score.start]}"
     for use in ("knn", "linear"):
         scores = sorted((s for s in verdict.scores if s.use == use), key=lambda s: verdict.starts.index(s.start))
         alike = [s for s in scores if verdict.methods[s.start].get("architecture_hash") in (None, network)]
