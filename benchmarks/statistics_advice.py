@@ -32,6 +32,8 @@ COST = {"mae": 1.0, "dino": 3.0, "scratch+": 1.0}
 RISE = {"knn": (-0.2, 0.1, 0.5, 0.7, 1.0), "linear": (-0.2, 0.1, 0.5, 0.8, 1.3), "train": (-0.7, -0.3, 0.3, 0.8, 1.7)}
 """The usual probit of a use over the numbers of labels, in standard deviations of everything."""
 GUESS = 10.0
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+Floats = np.ndarray[Any, np.dtype[np.float64]]
 GIVEN_UP = "highest mean"
 
 
@@ -42,8 +44,8 @@ class Tables:
     name: str
     apart: float = 0.3
     """Of ways around the usual curve of their use, in standard deviations of everything."""
-    rise: bool = True
-    """Whether uses differ; else all ways are around one curve."""
+    level: float | None = None
+    """Of all ways, with any number of labels, in standard deviations of everything; None where it is their use's."""
     images: int = 366
     groups: int = 0
     draws: int = 10
@@ -54,6 +56,8 @@ class Tables:
     image: float = 1.0
     own_image: float = 0.4
     group: float = 0.0
+    largest: float = 0.0
+    """Share of the images that the first group has."""
     failing: float = 0.0
     """Of trainings that learn nothing."""
 
@@ -63,11 +67,21 @@ class Tables:
         parts = (self.seed, self.draw, self.both_draw, self.image, self.own_image, self.group, 1.0)
         return float(np.sqrt(np.square(parts).sum()))
 
+    @property
+    def clusters(self) -> Ints | None:
+        """The group of every image."""
+        if not self.groups:
+            return None
+        first, place = int(self.images * self.largest), np.arange(self.images)
+        if not first:
+            return place * self.groups // self.images
+        return np.where(place < first, 0, 1 + (place - first) * (self.groups - 1) // (self.images - first))
+
 
 TABLES = [
     Tables("apart"),
     Tables("hardly apart", apart=0.08),
-    Tables("all alike", apart=0.0, rise=False),
+    Tables("all alike", apart=0.0, level=0.5),
     Tables("apart, few images", images=60),
     Tables("apart, many images", images=2000),
     Tables("apart, groups", images=720, groups=36, group=0.5),
@@ -76,6 +90,12 @@ TABLES = [
     Tables("draws", draw=0.3),
     Tables("apart, 15 % fail", failing=0.15),
     Tables("hardly apart, 15 % fail", apart=0.08, failing=0.15),
+    Tables("hardly apart, 20 images", apart=0.08, images=20),
+    Tables("hardly apart, 50 images", apart=0.08, images=50),
+    Tables("around 98 %", apart=0.08, level=2.05),
+    Tables("around 99.5 %", apart=0.08, level=2.58),
+    Tables("one group of 60 %", images=720, groups=36, group=0.5, largest=0.6),
+    Tables("hardly apart, one group of 60 %", apart=0.08, images=720, groups=36, group=0.5, largest=0.6),
 ]
 
 
@@ -84,7 +104,7 @@ def simulate(world: Tables, rng: np.random.Generator) -> tuple[dict[int, list[An
     from scipy.stats import norm
     from ssl_vit.statistics.advice import Tried, Way
 
-    clusters = np.arange(world.images) * world.groups // world.images if world.groups else None
+    clusters = world.clusters
 
     def some(sd: float, *shape: int) -> np.ndarray:
         return np.float32(sd) * rng.standard_normal(shape, dtype=np.float32)
@@ -103,7 +123,7 @@ def simulate(world: Tables, rng: np.random.Generator) -> tuple[dict[int, list[An
         drawn = some(world.both_draw, world.draws, 1)
         table[labels], truth[labels] = [], {}
         for start, use in WAYS:
-            usual = RISE[use][k] if world.rise else RISE["linear"][k]
+            usual = RISE[use][k] if world.level is None else world.level
             level = (usual + offsets[start, use] + 0.5 * world.apart * rng.standard_normal()) * world.spread
             seed = begun[start][seeds, None] if start in METHODS else some(world.seed, world.draws, 1)
             ability = level + common + own[start] + seed + drawn + some(world.draw, world.draws, 1)
@@ -188,25 +208,25 @@ def look(world: Tables, most: int, rng: np.random.Generator, times: int) -> dict
 def follow(table: dict[int, list[Any]], truth: dict[int, dict[Any, float]], clusters: Any, most: int) -> dict[str, Any]:
     """One table, looked at after every draw."""
     from ssl_vit.statistics.advice import ALPHA, DRAWS, advise
-    from ssl_vit.statistics.looks import worth_a_draw
+    from ssl_vit.statistics.looks import undecided
 
-    open_ = {labels: frozenset(one.way for one in tried) for labels, tried in table.items()}
-    has = {(labels, one.way): 0 for labels, tried in table.items() for one in tried}
-    now = table
-    for draw in range(most):
-        for labels, ways in open_.items():
-            has |= {(labels, way): draw + 1 for way in ways}
-        now = {n: [one.at(np.arange(has[n, one.way])) for one in tried] for n, tried in table.items()}
-        if draw + 1 >= DRAWS:
-            found = worth_a_draw(now, most, clusters, guess=GUESS)
-            open_ = {labels: found[labels] & open_[labels] for labels in open_}
-        if not any(open_.values()):
-            break
+    alpha = ALPHA / len(table)
+    has: dict[tuple[int, Any], int] = {}
+    said: dict[int, Any] = {}
+    for labels, tried in table.items():
+        wanted, now = frozenset(one.way for one in tried), tried
+        for draw in range(most):
+            has |= {(labels, way): draw + 1 for way in wanted}
+            if draw + 1 >= DRAWS:
+                now = [one.at(np.arange(has[labels, one.way])) for one in tried]
+                said[labels] = advise(labels, now, clusters, guess=GUESS, alpha=alpha, most=most)
+                wanted = undecided(said[labels]) & wanted
+            if not wanted:
+                break
     told: dict[str, Any] = {name: [] for name in ("near", "near, all draws", "settled", "called best")}
     told |= {"false": False, "lost": False}
-    alpha = ALPHA / len(table)
-    for labels, tried in now.items():
-        one, true = advise(labels, tried, clusters, guess=GUESS, alpha=alpha, most=most), truth[labels]
+    for labels, one in said.items():
+        true = truth[labels]
         whole = advise(labels, table[labels], clusters, guess=GUESS, alpha=alpha)
         top = max(true, key=true.__getitem__)
         # Called the best: nothing is left beside it, or all others are at most a point better.
