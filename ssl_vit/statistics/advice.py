@@ -25,7 +25,7 @@ DRAWS = 3
 """Draws, and pre-training seeds, below which nothing is told."""
 INDIFFERENT = 1.0
 """Points that nobody should pay for with a dearer way."""
-CHANGES = 0.1
+CHANGES = 0.2
 """Chance that the draws still to come change an advice, below which they are not worth their time."""
 _EFFORT = ("knn", "linear", "train")
 _FOLDS = 4
@@ -188,8 +188,9 @@ def attribute(
 ) -> Attribution:
     """How much better the best with pre-training is than the best without, over new seeds, draws and test images.
 
-    Each side is chosen on other images and draws than it is judged on. The choice is noise, too: where it differs from
-    part to part, the spread counts as no less than is usual of the pairs that were chosen.
+    Each side is chosen on other images and draws than it is judged on. Choices that differ from part to part are noise
+    of which that mean's own spread shows too little. So the interval has the spread of the two ways that lead, which
+    counts as no less than is usual of all pairs that were chosen anywhere.
 
     Args:
         labels: The number of labels.
@@ -210,11 +211,9 @@ def attribute(
         return Attribution(labels, None, refused=reason, way=way, against=against)
     (ours, first), (theirs, second) = (_crossed(side, draws, groups, 0.0) for side in sides)
     pairs = [leading, *([one, other] for one in first for other in second if (one.way, other.way) != (way, against))]
-    gaps = [gap for one, other in pairs if len((gap := _less(one, other)).draws) >= DRAWS]
-    found = _estimates(gaps, groups, span)
-    found = (shared_spread(found) if len(found.df) > 1 else found)._replace(
-        estimate=np.full_like(found.estimate, ours - theirs)
-    )
+    gaps = [gap for pair in pairs if len((gap := _less(*pair)).draws) >= DRAWS]
+    found = shared_spread(_estimates(gaps, groups, span))
+    found = found._replace(estimate=np.full_like(found.estimate, ours - theirs))
     gain, margin, p = (float(part[0]) for part in (found.estimate, found.margin, found.p))
     if not margin:
         return Attribution(labels, None, refused="the difference is the same in every draw", way=way, against=against)
