@@ -254,8 +254,12 @@ def _trials(study: Study, start: str) -> list[Task]:
 
 def _probe(study: Study, runner: Runner) -> list[dict[str, Any]]:
     """Options of linear probes, chosen once, and k-NN and probes of all draws."""
-    chosen = runner.run([task for start in study.starts for task in _sweeps(study, start)])
-    swept = {start: chosen[f"sweep-{start}"] for start in study.starts if "linear" in study.uses(start)}
+    sweeps = {start: task for start in study.starts for task in _sweeps(study, start)}
+    done = [task for task in sweeps.values() if runner.is_done(task)]
+    known = {start: runner.run([task])[task.key] for start, task in sweeps.items() if task in done}
+    # What is chosen already is probed beside the choices that are still open.
+    chosen = runner.run([*(task for task in sweeps.values() if task not in done), *probe_tasks(study, known)])
+    swept = {s: known[s] if s in known else chosen[task.key] for s, task in sweeps.items()}
     runner.run(sorted(probe_tasks(study, swept), key=lambda task: -task.seconds))
     return [
         {"start": start, "use": "linear", "labels": int(n), "chosen": 0, "selection": own["selection"],

@@ -103,9 +103,9 @@ def matched_steps(study: Study, labels: int, tuned: Tuned, start: str = BASELINE
 
 
 def probe_tasks(study: Study, swept: Mapping[str, dict[str, Any]]) -> list[Task]:
-    """k-NN and linear probes of all draws, by set of features."""
+    """k-NN and linear probes of all draws, by set of features, of those whose options are chosen."""
     tasks, draws = list[Task](), range(study.recipe.verdict.probe_draws)
-    for start in (s for s in study.starts if "linear" in study.uses(s)):
+    for start in (s for s in study.starts if s in swept):
         own = {"random": len(draws), "pixels": 1}.get(start, len(study.runs(start)))
         for k in range(min(own, len(draws))):
             args = (study, start, k, tuple(draws[k::own]), swept[start])
