@@ -17,7 +17,7 @@ from scipy import stats as _untyped_stats  # pyright: ignore[reportMissingTypeSt
 
 from ssl_vit.statistics.contributions import blocks_of
 from ssl_vit.statistics.families import shared_spread
-from ssl_vit.statistics.paired import SEEDS, Estimates, estimate_many, interval
+from ssl_vit.statistics.paired import SEEDS, Estimates, estimate_many
 
 ALPHA = 0.05
 """Of any false word in a table: the best is told to be worse, or what is called settled costs more than is said."""
@@ -25,7 +25,7 @@ DRAWS = 3
 """Draws, and pre-training seeds, below which nothing is told."""
 INDIFFERENT = 1.0
 """Points that nobody should pay for with a dearer way."""
-CHANGES = 0.1
+CHANGES = 0.2
 """Chance that the draws still to come change an advice, below which they are not worth their time."""
 _EFFORT = ("knn", "linear", "train")
 _FOLDS = 4
@@ -166,7 +166,9 @@ def advise(
     rest = [one for one in (best, *others) if one.way != advised.way]
     proven = bool(rest) and bool(_told(advised, rest, groups, -indifferent, alpha, total).all())
     reason = too_few([advised, best])
-    rivals = () if proven else _rivals(advised, best, [one for one in among if one.way != advised.way], most, close)
+    rivals = (
+        () if proven else _rivals(advised, best, [one for one in among if one.way != advised.way], most, indifferent)
+    )
     expected, low, high = _expected(advised, among, groups, span, close)
     return Advice(
         labels, advised.way, expected, low, high, tuple(one.way for one in among),
@@ -182,8 +184,13 @@ def attribute(
     groups: Int[np.ndarray, " U"] | None = None,
     *,
     guess: float | None = None,
+    span: float = 0.0,
 ) -> Attribution:
-    """The best with pre-training less the best without, each chosen on other images and draws than it is judged on.
+    """How much better the best with pre-training is than the best without, over new seeds, draws and test images.
+
+    Each side is chosen on other images and draws than it is judged on. Choices that differ from part to part are noise
+    of which that mean's own spread shows too little. So the interval has the spread of the two ways that lead, which
+    counts as no less than is usual of all pairs that were chosen anywhere.
 
     Args:
         labels: The number of labels.
@@ -191,6 +198,7 @@ def attribute(
         others: The same without.
         groups: As in ``advise``.
         guess: As in ``advise``.
+        span: As in ``advise``.
     """
     sides = [_without_failures(side, guess)[0] for side in (trained, others)]
     leading = [min(side, key=lambda one: (-one.mean, one.way)) for side in sides]
@@ -201,11 +209,15 @@ def attribute(
         reason = f"too few to tell: {_draws(len(draws))} in common"
     if reason:
         return Attribution(labels, None, refused=reason, way=way, against=against)
-    ours, theirs = (_crossed(side, draws, groups, 0.0) for side in sides)
-    found = interval(ours - theirs, _seeds_of(leading, draws), groups)
-    if found.low is None:
-        return Attribution(labels, None, refused=found.note, way=way, against=against)
-    return Attribution(labels, found.estimate, found.low, found.high, found.p, way=way, against=against)
+    (ours, first), (theirs, second) = (_crossed(side, draws, groups, 0.0) for side in sides)
+    pairs = [leading, *([one, other] for one in first for other in second if (one.way, other.way) != (way, against))]
+    gaps = [gap for pair in pairs if len((gap := _less(*pair)).draws) >= DRAWS]
+    found = shared_spread(_estimates(gaps, groups, span))
+    found = found._replace(estimate=np.full_like(found.estimate, ours - theirs))
+    gain, margin, p = (float(part[0]) for part in (found.estimate, found.margin, found.p))
+    if not margin:
+        return Attribution(labels, None, refused="the difference is the same in every draw", way=way, against=against)
+    return Attribution(labels, gain, gain - margin, gain + margin, p, way=way, against=against)
 
 
 def spent(draws: int, most: int) -> float:
@@ -261,11 +273,11 @@ def _told(
     most: int,
 ) -> Bool[np.ndarray, " K"]:  # fmt: skip
     """Which of the others are behind the one by more than ``least``, adjusted for how many they are."""
-    told, common = np.zeros(len(others), dtype=np.bool_), [len(_shared(one, other)) for other in others]
-    known = [i for i, other in enumerate(others) if common[i] >= DRAWS and not too_few([one, other])]
+    told, gaps = np.zeros(len(others), dtype=np.bool_), [_less(one, other) for other in others]
+    known = [i for i, gap in enumerate(gaps) if len(gap.draws) >= DRAWS and not too_few([one, others[i]])]
     if known:
-        level = np.array([alpha * spent(common[i], most) / len(others) for i in known])
-        found = shared_spread(_stacked([_difference(one, others[i], groups) for i in known]))
+        level = np.array([alpha * spent(len(gaps[i].draws), most) / len(others) for i in known])
+        found = shared_spread(_estimates([gaps[i] for i in known], groups))
         told[known] = found.beyond(found.estimate - least) < level
     return told
 
@@ -274,10 +286,11 @@ def _shared(one: Tried, other: Tried) -> Int[np.ndarray, " S"]:
     return np.intersect1d(one.draws, other.draws)
 
 
-def _difference(one: Tried, other: Tried, groups: Int[np.ndarray, " U"] | None) -> Estimates:
+def _less(one: Tried, other: Tried) -> Tried:
+    """The difference of two ways, on the draws that both have."""
     draws = _shared(one, other)
     gap = _on(one, draws).units - _on(other, draws).units
-    return estimate_many(gap[None], _seeds_of((one, other), draws), groups)
+    return Tried(one.way, gap, draws, _seeds_of((one, other), draws))
 
 
 def _on(one: Tried, draws: Int[np.ndarray, " S"]) -> Tried:
@@ -291,15 +304,24 @@ def _seeds_of(ways: Sequence[Tried], draws: Int[np.ndarray, " S"]) -> Int[np.nda
     return np.unique(np.stack(used, axis=1), axis=0, return_inverse=True)[1] if used else None
 
 
-def _stacked(found: Sequence[Estimates]) -> Estimates:
-    return Estimates(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+def _estimates(ways: Sequence[Tried], groups: Int[np.ndarray, " U"] | None, span: float = 0.0) -> Estimates:
+    """Of each, in their order; those of one design are made at once."""
+    designs: dict[tuple[int, bytes], list[int]] = {}
+    for k, one in enumerate(ways):
+        designs.setdefault((len(one.draws), b"" if one.seeds is None else one.seeds.tobytes()), []).append(k)
+    found = [
+        estimate_many(np.stack([ways[k].units for k in some]), ways[some[0]].seeds, groups, span)
+        for some in designs.values()
+    ]
+    order = np.argsort(np.concatenate(list(designs.values())))
+    return Estimates(*(np.concatenate(parts)[order] for parts in zip(*found, strict=True)))
 
 
-def _rivals(advised: Tried, best: Tried, others: Sequence[Tried], most: int, close: float) -> tuple[Way, ...]:
+def _rivals(advised: Tried, best: Tried, others: Sequence[Tried], most: int, indifferent: float) -> tuple[Way, ...]:
     """Ways that the draws still to come, of a plan or as many as one likes, could bring into the advice.
 
-    A cheaper way would have to come ``close`` to the best, a dearer one to be ahead by more than that. Where all
-    together hardly would there are none.
+    A cheaper way would have to come close to the best, another one to be ahead by more than what is indifferent. Where
+    all together hardly would there are none.
     """
     chances: list[float] = []
     for one in others:
@@ -309,7 +331,7 @@ def _rivals(advised: Tried, best: Tried, others: Sequence[Tried], most: int, clo
             continue
         rows = (_on(one, draws).units - _on(advised, draws).units).mean(1)
         cheaper = one.effort < advised.effort
-        rise = best.mean - close - one.mean if cheaper else advised.mean + close - one.mean
+        rise = (best.mean - _SHOWN * indifferent if cheaper else advised.mean + indifferent) - one.mean
         still = 1 / len(rows) - (1 / most if most > len(rows) else 0.0)
         spread = np.sqrt(rows.var(ddof=1) * still)
         chances.append(float(_stats.t.sf(rise / spread, len(rows) - 1)) if spread else float(rise < 0))
@@ -326,36 +348,39 @@ def _expected(
     Its interval is as wide as the advised way's own spread makes it, which counts as no less than the usual one of all
     that are among.
     """
-    value = float(_crossed(among, advised.draws, groups, close).mean())
+    value, _ = _crossed(among, advised.draws, groups, close)
     known = [advised, *(one for one in among if one.way != advised.way and len(one.draws) > 1)]
-    found = _stacked([estimate_many(one.units[None], one.seeds, groups, span) for one in known])
-    margin = float(shared_spread(found).margin[0])
+    margin = float(shared_spread(_estimates(known, groups, span)).margin[0])
     return (value, None, None) if np.isnan(margin) or not margin else (value, value - margin, value + margin)
 
 
 def _crossed(
     ways: Sequence[Tried], draws: Int[np.ndarray, " S"], groups: Int[np.ndarray, " U"] | None, indifferent: float
-) -> Float[np.ndarray, "S U"]:
-    """Units of what is chosen for every draw and fold of the images, by the other draws and folds.
+) -> tuple[float, list[Tried]]:
+    """The metric of what is chosen for every draw and fold of the images, by the others; and what was chosen.
 
-    The only draw that there is chooses, too.
+    Draws of the same pre-training do not choose for each other where there are several, and the only draw that there is
+    chooses for itself.
     """
-    units = np.full((len(ways), len(draws), ways[0].units.shape[1]), np.nan)
+    images = ways[0].units.shape[1]
+    folds, ranks = blocks_of(images, groups) % _FOLDS, _ranks(ways)
+    folded = (folds[:, None] == np.unique(folds)).astype(np.float64)  # [U F]
+    there = np.zeros((len(ways), len(draws)), dtype=np.bool_)
+    seeds, sums = np.full(there.shape, np.nan), np.zeros((*there.shape, folded.shape[1]))
     for k, one in enumerate(ways):
         _, ours, theirs = np.intersect1d(draws, one.draws, return_indices=True)
-        units[k, ours] = one.units[theirs]
-    if len(ways) == 1:
-        return units[0]
-    folds, ranks = blocks_of(units.shape[2], groups) % _FOLDS, _ranks(ways)
-    there, found = ~np.isnan(units[:, :, 0]), np.empty(units.shape[1:])
-    sums = np.stack([np.nansum(units[:, :, folds == f], axis=2) for f in range(_FOLDS)], axis=2)  # [K S F]
-    sizes = np.bincount(folds, minlength=_FOLDS)
-    for r, f in ((r, f) for r in range(len(draws)) for f in np.flatnonzero(sizes)):
-        rows = np.arange(len(draws)) != r if len(draws) > 1 else np.ones(1, dtype=np.bool_)
-        columns = np.arange(_FOLDS) != f if sizes[f] < sizes.sum() else sizes > 0
+        there[k, ours], sums[k, ours] = True, one.units[theirs] @ folded
+        seeds[k, ours] = np.nan if one.seeds is None else one.seeds[theirs]
+    sizes, value, chosen = folded.sum(0), 0.0, set[int]()
+    for r, f in np.ndindex(sums.shape[1:]):
+        rows = others = np.arange(len(draws)) != r
+        rows = rows & ~(seeds == seeds[:, [r]]).any(0)
+        rows = rows if rows.any() else others if others.any() else ~others
+        columns = np.arange(len(sizes)) != f if len(sizes) > 1 else np.ones(1, dtype=np.bool_)
         weight = there[:, rows].sum(1) * sizes[columns].sum()
         means = np.full(len(ways), -np.inf)
         np.divide(sums[:, rows][:, :, columns].sum((1, 2)), weight, out=means, where=(weight > 0) & there[:, r])
-        chosen = _cheapest(means, ranks, indifferent)
-        found[r, folds == f] = units[chosen, r, folds == f]
-    return found
+        best = _cheapest(means, ranks, indifferent)
+        value += float(sums[best, r, f])
+        chosen.add(best)
+    return value / (len(draws) * images), [ways[k] for k in sorted(chosen)]

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Int
 
-from ssl_vit.statistics.advice import ALPHA, INDIFFERENT, Tried, Way, advise
+from ssl_vit.statistics.advice import ALPHA, INDIFFERENT, Advice, Tried, Way, advise
 
 
 def worth_a_draw(
@@ -38,4 +38,9 @@ def worth_a_draw(
                span=span)
         for labels, tried in table.items()
     ]  # fmt: skip
-    return {one.labels: frozenset(() if one.settled else (one.advised, *one.rivals)) for one in found}
+    return {one.labels: undecided(one) for one in found}
+
+
+def undecided(advice: Advice) -> frozenset[Way]:
+    """The ways of which one more draw could change this advice."""
+    return frozenset(() if advice.settled else (advice.advised, *advice.rivals))

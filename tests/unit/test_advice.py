@@ -146,17 +146,21 @@ def test_failed_is_what_stayed_near_guessing_while_others_learned(values: list[f
 def test_a_gain_is_attributed_to_the_best_against_the_best() -> None:
     found = attribute(10, made({PROBE: 80, TUNED: 60}), made({PIXELS: 50, SCRATCH: 40, LONGER: 45}, seed=1))
     assert (found.way, found.against) == (PROBE, PIXELS) and not found.refused
-    assert found.gain == pytest.approx(30, abs=6) and found.p is not None and found.p < 0.01
+    assert found.gain is not None and abs(found.gain - 30) < 6 and found.p is not None and found.p < 0.01
     mirrored = attribute(10, made({PIXELS: 50, SCRATCH: 40, LONGER: 45}, seed=1), made({PROBE: 80, TUNED: 60}))
     assert mirrored.gain == pytest.approx(-found.gain) and mirrored.p == pytest.approx(found.p)
 
 
-def test_one_way_on_each_side_is_the_paired_interval() -> None:
+def test_one_way_on_each_side_is_the_paired_difference_and_no_surer() -> None:
     from ssl_vit.statistics.paired import interval
 
-    ours, theirs = made({PROBE: 80, SCRATCH: 70})
-    found, expected = attribute(10, [ours], [theirs]), interval(ours.units - theirs.units, ours.seeds)
-    assert (found.gain, found.low, found.high, found.p) == (expected.estimate, expected.low, expected.high, expected.p)
+    for seed in range(20):
+        ours, theirs = made({PROBE: 80, SCRATCH: 70}, seed=seed)
+        found, plain = attribute(10, [ours], [theirs]), interval(ours.units - theirs.units, ours.seeds)
+        assert found.gain == pytest.approx(plain.estimate) and found.p is not None and found.low is not None
+        assert plain.p is not None and plain.low is not None
+        assert found.p >= plain.p - 1e-12 and found.low <= plain.low + 1e-9
+        assert (found.low > 0) == (found.p < ALPHA), "one variance for both"
 
 
 def test_sides_without_three_draws_in_common_are_refused() -> None:
@@ -177,6 +181,27 @@ def test_the_better_of_two_equal_baselines_is_not_favoured_by_the_images_it_is_j
         naive.append(ours.mean - max(one.mean for one in theirs))
     assert np.mean(naive) < -1.2, "the simulation notices what choosing does"
     assert abs(np.mean(crossed)) < 3 * np.std(crossed) / np.sqrt(150) + 0.1
+
+
+def test_draws_of_one_pretraining_do_not_choose_for_each_other() -> None:
+    """A lucky pre-training seed would otherwise choose itself: its way would be judged at 60."""
+    seeds, flat = np.repeat([0, 1, 2], 2), np.ones((6, 40))
+    lucky = Tried(PROBE, np.where(seeds == 0, 100.0, 40.0)[:, None] * flat, np.arange(6), seeds)
+    steady, other = Tried(TUNED, 50.0 * flat, np.arange(6), seeds), Tried(PIXELS, 30.0 * flat, np.arange(6))
+    found = attribute(10, [lucky, steady], [other])
+    assert found.way == PROBE and found.gain == pytest.approx((50 + 40 + 40) / 3 - 30)
+
+
+@pytest.mark.parametrize(("draws", "images"), [(3, 150), (5, 40)])
+def test_an_attribution_holds_the_truth_where_the_choice_is_noise(draws: int, images: int) -> None:
+    inside: list[bool] = []
+    for seed in range(200):
+        ways = [Way(f"mae@{k}", "linear") for k in range(3)] + [Way(f"cnn@{k}", "train") for k in range(4)]
+        tried = made(dict.fromkeys(ways, 70.0), draws=draws, images=images, noise=0.8, seed=seed)
+        found = attribute(10, tried[:3], tried[3:], span=100.0)
+        assert found.low is not None and found.high is not None
+        inside.append(found.low <= 0 <= found.high)
+    assert np.mean(inside) >= 0.93
 
 
 # What intervals and sets hold

@@ -148,7 +148,7 @@ def _attributions(verdict: Verdict, asked: Asked) -> list[Attribution]:
         if refused:
             found.append(Attribution(labels, None, refused="; ".join(dict.fromkeys(refused))))
             continue
-        one = attribute(labels, trained, others, asked.groups, guess=asked.guess)
+        one = attribute(labels, trained, others, asked.groups, guess=asked.guess, span=asked.span)
         if not one.refused and one.way is not None:
             leak = leaking.reason(verdict, one.way.start, one.low, one.high)
             one = one._replace(gain=None, low=None, high=None, p=None, refused=leak) if leak else one
