@@ -225,7 +225,7 @@ class RayJob:
 
 
 class Ray:
-    """The Ray that RAY_ADDRESS names, or that runs on this machine, or one that is started here."""
+    """The Ray that RAY_ADDRESS names, or one that is started here."""
 
     pause = 0.05
 
@@ -246,7 +246,9 @@ class Ray:
         if self._own:
             before = {number: signal.getsignal(number) for number in (*ENDING, signal.SIGINT)}
             try:
-                ray.init(log_to_driver=False, include_dashboard=False, logging_level=logging.ERROR)
+                # Left to itself Ray waits for minutes for a cluster of this machine that was killed.
+                address = None if os.environ.get("RAY_ADDRESS") else "local"
+                ray.init(address, log_to_driver=False, include_dashboard=False, logging_level=logging.ERROR)
             except Exception as error:  # whatever keeps it from starting
                 raise UserError(f"Ray cannot be reached or started: {' '.join(str(error).split())}") from error
             for number, handler in before.items():  # Ray's own would end this process before its units have saved

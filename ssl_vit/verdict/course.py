@@ -23,16 +23,18 @@ from ssl_vit.engines.elsewhere import elsewhere
 from ssl_vit.engines.unit import Engine
 from ssl_vit.methods.starts import PUBLIC, start_called
 from ssl_vit.runs.directory import open_run
+from ssl_vit.statistics.advice import Way
 from ssl_vit.training import launch
 from ssl_vit.verdict import probing, work
 from ssl_vit.verdict.draws import Tuned, make_draws, probe_tasks
 from ssl_vit.verdict.fitting import guesses, lighter, pace_of_public
 from ssl_vit.verdict.leaks import keep_apart, look_for_leaks
+from ssl_vit.verdict.looking import worth_more
 from ssl_vit.verdict.opening import Opened, open_images, open_study
 from ssl_vit.verdict.options import Comparison, VerdictConfig
 from ssl_vit.verdict.pictures import draw_pictures
 from ssl_vit.verdict.plan import DONE, Pace, Plan, Terms, could_be_left_out, make_plan, plan_as_json, read_plan
-from ssl_vit.verdict.record import Made, write_about
+from ssl_vit.verdict.record import Made, judged_images, write_about
 from ssl_vit.verdict.runner import Runner, Task, clock
 from ssl_vit.verdict.study import Study
 from ssl_vit.verdict.tuning import Candidate, best, candidates, nearest
@@ -214,8 +216,13 @@ def _make(opened: Opened, plan: Plan, runner: Runner, jobs: int) -> Made:
         runner.say("tuned")
     paces = json.loads((study.folder / "plan.json").read_text())["paces"]
     tuned = Tuned(chosen, flops, {start: float(pace["flops_per_image"]) for start, pace in paces.items()})
-    draws, more = make_draws(study, tuned, runner, opened.budget, opened.study.recipe.verdict.train_draws)
-    return Made(replace(plan, study=study), pretraining, studies, left_out, [*plan.notes, *more], draws)
+    most = opened.study.recipe.verdict.train_draws
+
+    def worth(made: int) -> dict[int, frozenset[Way]]:
+        return worth_more(study, made, most, flops, judged_images(study, opened.data.test))
+
+    draws, more = make_draws(study, tuned, runner, opened.budget, most, worth)
+    return Made(replace(plan, study=study), pretraining, studies, left_out, [*plan.notes, *more], draws, most)
 
 
 def _pretrain(study: Study, runner: Runner, left_out: dict[str, str]) -> tuple[dict[str, list[dict[str, Any]]], Study]:
@@ -254,8 +261,12 @@ def _trials(study: Study, start: str) -> list[Task]:
 
 def _probe(study: Study, runner: Runner) -> list[dict[str, Any]]:
     """Options of linear probes, chosen once, and k-NN and probes of all draws."""
-    chosen = runner.run([task for start in study.starts for task in _sweeps(study, start)])
-    swept = {start: chosen[f"sweep-{start}"] for start in study.starts if "linear" in study.uses(start)}
+    sweeps = {start: task for start in study.starts for task in _sweeps(study, start)}
+    done = [task for task in sweeps.values() if runner.is_done(task)]
+    known = {start: runner.run([task])[task.key] for start, task in sweeps.items() if task in done}
+    # What is chosen already is probed beside the choices that are still open.
+    chosen = runner.run([*(task for task in sweeps.values() if task not in done), *probe_tasks(study, known)])
+    swept = {s: known[s] if s in known else chosen[task.key] for s, task in sweeps.items()}
     runner.run(sorted(probe_tasks(study, swept), key=lambda task: -task.seconds))
     return [
         {"start": start, "use": "linear", "labels": int(n), "chosen": 0, "selection": own["selection"],

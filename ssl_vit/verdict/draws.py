@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, product
 from typing import Any, NamedTuple
 
 from scipy.optimize import nnls
 
 from ssl_vit.methods.starts import BASELINE
+from ssl_vit.statistics.advice import Way
 from ssl_vit.verdict import probing, work
 from ssl_vit.verdict.plan import END
 from ssl_vit.verdict.runner import Runner, Task
@@ -18,6 +19,9 @@ from ssl_vit.verdict.tuning import Candidate
 
 _LEAST = 3
 """Draws without which nothing can be recommended."""
+
+Wanted = Mapping[int, frozenset[Way]]
+"""Ways of which another draw could change what is advised, by number of labels."""
 
 
 class Tuned(NamedTuple):
@@ -31,10 +35,14 @@ class Tuned(NamedTuple):
     """Of training a network from scratch, by start."""
 
 
-def make_draws(study: Study, tuned: Tuned, runner: Runner, budget: float | None, total: int) -> tuple[int, list[str]]:
+def make_draws(
+    study: Study, tuned: Tuned, runner: Runner, budget: float | None, total: int,
+    worth: Callable[[int], Wanted] | None = None,
+) -> tuple[int, list[str]]:  # fmt: skip
     """Trains on every draw; those that would end after the budget (in seconds) are left out, unless begun.
 
     At most ``total``, even if fewer were planned: a plan leaves room, and its work may take less than expected.
+    ``worth`` looks at what so many draws have shown: what cannot change the advice is trained on no more of them.
     Where several tasks run at the same time, as many draws do: what takes long in one runs beside the rest of another.
 
     Returns:
@@ -42,6 +50,7 @@ def make_draws(study: Study, tuned: Tuned, runner: Runner, budget: float | None,
     """
     at_once, notes = max(1, runner.jobs), list[str]()
     tasks = [_training_tasks(study, draw, tuned) for draw in range(total)]
+    first_look = max(_LEAST, study.recipe.verdict.matched_draws if study.matched else 0)  # a claim needs all of these
     # What was begun before an interruption has left results, and half a draw is none.
     begun = max((draw + 1 for draw, group in enumerate(tasks) if any(map(runner.is_done, group))), default=0)
     made, must = 0, min(total, max(_LEAST, begun))
@@ -60,7 +69,13 @@ def make_draws(study: Study, tuned: Tuned, runner: Runner, budget: float | None,
         returned = runner.run(sorted(groups[size], key=lambda task: -task.seconds))
         notes += [told["note"] for told in returned.values() if "note" in told]
         made += size
-        runner.say(f"draw {made} of {total}")
+        runner.say(f"draw {made} of {'at most ' * (worth is not None)}{total}")
+        if worth is not None and first_look <= made < total:
+            wanted = worth(made)
+            tasks = [*tasks[:made], *(_training_tasks(study, draw, tuned, wanted) for draw in range(made, total))]
+            if not any(tasks[made:]):
+                runner.say("settled: more draws would hardly change the advice")
+                break
     return made, notes
 
 
@@ -77,11 +92,11 @@ def _expected(tasks: Sequence[Task], before: Sequence[Task], runner: Runner) -> 
     return max(max(expected), sum(expected) / max(1, runner.jobs))
 
 
-def _training_tasks(study: Study, draw: int, tuned: Tuned) -> list[Task]:
-    """All weights trained on one draw, with every method and number of labels."""
+def _training_tasks(study: Study, draw: int, tuned: Tuned, wanted: Wanted | None = None) -> list[Task]:
+    """All weights trained on one draw, with every method and number of labels, or those that are still ``wanted``."""
     tasks, longer = list[Task](), study.matched_starts()
     for start, n in product(study.starts, study.labels):
-        if "train" in study.uses(start):
+        if "train" in study.uses(start) and (wanted is None or Way(start, "train") in wanted.get(n, ())):
             own = tuned.chosen[start, n]
             args = (study, start, n, draw, own)
             seen = study.steps(n) * own.length * study.batch(n)
@@ -103,9 +118,9 @@ def matched_steps(study: Study, labels: int, tuned: Tuned, start: str = BASELINE
 
 
 def probe_tasks(study: Study, swept: Mapping[str, dict[str, Any]]) -> list[Task]:
-    """k-NN and linear probes of all draws, by set of features."""
+    """k-NN and linear probes of all draws, by set of features, of those whose options are chosen."""
     tasks, draws = list[Task](), range(study.recipe.verdict.probe_draws)
-    for start in (s for s in study.starts if "linear" in study.uses(s)):
+    for start in (s for s in study.starts if s in swept):
         own = {"random": len(draws), "pixels": 1}.get(start, len(study.runs(start)))
         for k in range(min(own, len(draws))):
             args = (study, start, k, tuple(draws[k::own]), swept[start])

@@ -15,7 +15,7 @@ from ssl_vit.verdict.study import Study
 
 
 def worth_more(
-    study: Study, made: int, flops: Mapping[str, float], test: Mapping[str, Any]
+    study: Study, made: int, most: int, flops: Mapping[str, float], test: Mapping[str, Any]
 ) -> dict[int, frozenset[Way]]:
     """Ways of which another draw could change what is advised, by number of labels; every process must call.
 
@@ -24,6 +24,7 @@ def worth_more(
     Args:
         study: What is compared.
         made: Draws of training that are whole.
+        most: Draws after which no more are made.
         flops: Of one pre-training run, by start.
         test: What verdict.json will tell of the test images: ``labels`` and ``clusters``.
     """
@@ -36,7 +37,7 @@ def worth_more(
                  "methods": methods}  # fmt: skip
         asked = asked_of(Verdict(study.folder, about, kept))
         found = worth_a_draw(
-            asked.table, study.recipe.verdict.train_draws, asked.groups, guess=asked.guess,
+            asked.table, most, asked.groups, guess=asked.guess,
             indifferent=asked.indifferent, span=asked.span,
         )  # fmt: skip
         told = json.dumps([[labels, sorted(ways)] for labels, ways in found.items()])

@@ -49,8 +49,9 @@ class VerdictConfig:
     """Pre-training runs of each method; with fewer than 3 the verdict is conditional on them, and says so."""
     probe_draws: Annotated[int, Range(1)] = 10
     """Draws of labels for k-NN and linear probes."""
-    train_draws: Annotated[int, Range(1)] = 5
-    """Draws of labels where all weights are trained."""
+    train_draws: Annotated[int, Range(1)] = 10
+    """Draws of labels where all weights are trained, at most: from the third on, what can no longer change the advice
+    is trained on no more of them."""
     matched_draws: Annotated[int, Range(0)] = 5
     """Draws for the baseline at the FLOPs of pre-training and fine-tuning together; 0 leaves it out, and then no gain
     is claimed."""

@@ -41,8 +41,7 @@ _LEAST_LENGTH, _NUMBERS = 0.1, 3
 _FINER = 0.93
 """From one length of training that is tried to the next."""
 MORE: tuple[tuple[str, float], ...] = (
-    ("start", 1), ("pretraining", PRETRAINING),
-    ("labels", 5), ("probe_draws", 10), ("length", 0.35),
+    ("start", 1), ("labels", 5), ("pretraining", PRETRAINING), ("probe_draws", 10), ("length", 0.35),
     ("start", 1), ("labels", 10), ("frozen", 0), ("length", 0.5),
     ("claim", 3), ("pretraining", PRETRAINING),
     ("start", 1), ("length", 1.0), ("claim", 6),

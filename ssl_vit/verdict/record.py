@@ -12,6 +12,7 @@ import safetensors
 from ssl_vit.configs import networks, to_dict
 from ssl_vit.configs.metrics import METRICS
 from ssl_vit.core.files import write_atomically
+from ssl_vit.data.images import ImageSet
 from ssl_vit.exports.timm_folder import load_backbone
 from ssl_vit.methods import METHODS
 from ssl_vit.methods.starts import start_called
@@ -36,6 +37,8 @@ class Made(NamedTuple):
     notes: list[str]
     draws: int
     """Draws where all weights were trained."""
+    looks: int
+    """Draws after which none would have been made, whatever the looks at earlier ones had shown."""
 
 
 def write_about(opened: Opened, made: Made, note: str, seconds: float, sessions: int, jobs: int) -> None:
@@ -45,16 +48,13 @@ def write_about(opened: Opened, made: Made, note: str, seconds: float, sessions:
     """
     study, v = made.plan.study, made.plan.study.recipe.verdict
     test, plan = opened.data.test, made.plan
-    kept = judged_positions(study.folder / "results", len(test))
-    by_image = METRICS[study.metric].per_image  # units of other metrics are blocks of images
-    groups = None if test.groups is None or not by_image else test.groups[kept].tolist()
+    images = judged_images(study, test)
+    unreadable = 0 if images["positions"] is None else len(test) - len(images["positions"])
     about: dict[str, Any] = {
         "format": FORMAT, "title": opened.data.test.name, "kind": study.kind, "metric": study.metric,
         "classes": list(test.classes), "labels": list(study.labels),
-        "data": facts(opened, note) | {"unreadable": len(test) - len(kept)},
-        "test": {"positions": None if len(kept) == len(test) else kept.tolist(),
-                 "labels": test.truth[kept].tolist() if study.kind == "class" else None, "clusters": groups,
-                 "names": [test.where(int(i)) for i in kept] if study.kind == "class" else []},
+        "data": facts(opened, note) | {"unreadable": unreadable},
+        "test": images,
         "transductive": study.recipe.data.transductive,
         "methods": {start: _method(study, start, made) for start in study.starts},
         "left_out": made.left_out, "draws": {"probes": v.probe_draws, "train": made.draws},
@@ -63,7 +63,7 @@ def write_about(opened: Opened, made: Made, note: str, seconds: float, sessions:
         "plan": {
             "budget": opened.budget, "expected": plan.seconds, "taken": seconds, "jobs": max(1, jobs),
             "sessions": sessions, "pretraining": min(study.lengths.values(), default=v.pretraining), "length": v.length,
-            "lengths": study.lengths,
+            "lengths": study.lengths, "looks": made.looks,
             "rows": [line._asdict() for line in plan.lines],
             "notes": [*opened.notes, *made.notes],
         },
@@ -73,6 +73,18 @@ def write_about(opened: Opened, made: Made, note: str, seconds: float, sessions:
         },
     }  # fmt: skip
     write_atomically(study.folder / "verdict.json", json.dumps(about, indent=1) + "\n")
+
+
+def judged_images(study: Study, test: ImageSet) -> dict[str, Any]:
+    """What verdict.json tells of the test images, of those that could be read."""
+    kept = judged_positions(study.folder / "results", len(test))
+    by_image = METRICS[study.metric].per_image  # units of other metrics are blocks of images
+    return {
+        "positions": None if len(kept) == len(test) else kept.tolist(),
+        "labels": test.truth[kept].tolist() if study.kind == "class" else None,
+        "clusters": None if test.groups is None or not by_image else test.groups[kept].tolist(),
+        "names": [test.where(int(i)) for i in kept] if study.kind == "class" else [],
+    }
 
 
 def _method(study: Study, start: str, made: Made) -> dict[str, Any]:

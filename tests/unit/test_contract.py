@@ -111,9 +111,9 @@ def test_below_the_labels_of_tuning_options_are_the_usual_ones(tmp_path: Path) -
 
 
 def test_few_draws_are_printed(tmp_path: Path) -> None:
-    folder = make_verdict(tmp_path / "v", SMALL, labels=(10, 100), draws=(9, 4), seeds=2, images=40, leaks=no_leaks())
+    folder = make_verdict(tmp_path / "v", SMALL, labels=(10, 100), draws=(9, 2), seeds=2, images=40, leaks=no_leaks())
     found = items(folder)
-    assert [(item.kept, item.detail) for item in found if "draws" in item.claim] == [(False, "9"), (False, "4")]
+    assert [(item.kept, item.detail) for item in found if "draws" in item.claim] == [(False, "9"), (False, "2")]
     assert one(found, "pre-training seeds").detail == "2"
     assert broken(found) == ()
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from ssl_vit.configs import ResolvedModel
+from ssl_vit.statistics.advice import Way
 from ssl_vit.verdict import draws
-from ssl_vit.verdict.draws import Tuned, make_draws
+from ssl_vit.verdict.draws import Tuned, Wanted, make_draws
 from ssl_vit.verdict.options import verdict_recipe
 from ssl_vit.verdict.runner import Runner, Task
 from ssl_vit.verdict.study import Study
+from ssl_vit.verdict.tuning import Candidate
 
 MODEL = ResolvedModel("vit_tiny_patch16_224", 8, pool="mean")
 STUDY = Study(
@@ -18,6 +21,7 @@ STUDY = Study(
     preset="digits", model=MODEL, networks={}, given={}, epochs={}, base_lr={}, tuned=(), matched=(),
     judged=100, heads=(5120, 640),
 )  # fmt: skip
+TASKS = draws._training_tasks
 LONG, SHORT = 100.0, 20.0
 """Work of a draw's two tasks; one per second."""
 
@@ -48,8 +52,9 @@ def nothing() -> dict[str, int]:
 
 @pytest.fixture(autouse=True)
 def light(monkeypatch: pytest.MonkeyPatch) -> None:
-    def tasks(study: Study, draw: int, tuned: Tuned) -> list[Task]:
-        return [Task(f"short-{draw}", nothing, (), SHORT), Task(f"long-{draw}", nothing, (), LONG)]
+    def tasks(study: Study, draw: int, tuned: Tuned, wanted: Wanted | None = None) -> list[Task]:
+        both = {"short": Task(f"short-{draw}", nothing, (), SHORT), "long": Task(f"long-{draw}", nothing, (), LONG)}
+        return [task for name, task in both.items() if wanted is None or Way(name, "train") in wanted[20]]
 
     monkeypatch.setattr(draws, "_training_tasks", tasks)
 
@@ -102,6 +107,36 @@ def test_a_draw_that_was_begun_is_finished(tmp_path: Path) -> None:
     again = Timed(tmp_path, 1, already=1e6)
     assert make(again, 510.0, 5) == (4, ["draw 5 of training all weights was left out to keep the budget"])
     assert [key for keys in again.ran for key in keys] == ["long-3"]
+
+
+def test_no_more_draws_of_what_cannot_change_the_advice(tmp_path: Path) -> None:
+    runner, looks = Timed(tmp_path, 1), list[int]()
+
+    def worth(made: int) -> Wanted:
+        looks.append(made)
+        return {20: frozenset({Way("short", "train")} if made < 5 else ())}
+
+    assert make_draws(STUDY, Tuned({}, {}, {}), runner, None, 10, worth) == (5, [])
+    assert looks == [3, 4, 5], "two draws are too few to tell, and after the last there is nothing to decide"
+    assert [key for keys in runner.ran for key in keys] == [
+        "long-0", "short-0", "long-1", "short-1", "long-2", "short-2", "short-3", "short-4"
+    ]  # fmt: skip
+    again = Timed(tmp_path, 1)
+    assert make_draws(STUDY, Tuned({}, {}, {}), again, None, 10, worth)[0] == 5
+    assert not any(again.ran), "what was decided once is decided again"
+
+
+def test_draws_that_a_claim_needs_are_made_whatever_the_advice(tmp_path: Path) -> None:
+    recipe = replace(STUDY.recipe, verdict=replace(STUDY.recipe.verdict, matched_draws=4))
+    study, none = replace(STUDY, recipe=recipe, matched=(20,)), {20: frozenset[Way]()}
+    assert make_draws(study, Tuned({}, {}, {}), Timed(tmp_path, 1), None, 10, lambda made: none)[0] == 4
+
+
+def test_a_task_is_wanted_by_its_way_and_number_of_labels(tmp_path: Path) -> None:
+    tuned = Tuned({("scratch", 20): Candidate(1e-3, 0.05, 1.0, 1.0)}, {}, {})
+    assert len(TASKS(STUDY, 0, tuned)) == 1
+    for wanted, count in (({20: {Way("scratch", "train")}}, 1), ({20: {Way("scratch", "knn")}}, 0), ({}, 0)):
+        assert len(TASKS(STUDY, 0, tuned, {n: frozenset(ways) for n, ways in wanted.items()})) == count
 
 
 def test_what_tasks_take_by_themselves_is_told_from_what_images_take(tmp_path: Path) -> None:

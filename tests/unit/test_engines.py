@@ -6,6 +6,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import tempfile
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -101,6 +102,16 @@ def test_a_task_of_ray_that_trains_saves_where_the_verdict_is_told_to_stop(tmp_p
     said = on(tmp_path, "ray", line, line)
     assert said == ["stopped; the same command goes on", "status 75", "[('told', {'goes on': True})]"]
     assert (tmp_path / "saved").read_text() == "whole"
+
+
+@pytest.mark.processes
+def test_a_ray_that_was_killed_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:  # Ray's sockets have to have short names
+        monkeypatch.setenv("RAY_TMPDIR", short)
+        left = Path(short) / "ray" / "ray_current_cluster"
+        left.parent.mkdir()
+        left.write_text("127.0.0.1:1")
+        assert on(tmp_path, "ray", "session(('count-2', counted, (place, 2)))") == ["[('count-2', {'square': 4})]"]
 
 
 @pytest.mark.processes

@@ -65,7 +65,7 @@ def test_without_a_budget_nothing_is_cut() -> None:
     lines = {line.what: line for line in plan.lines}
     assert lines["MAE: pre-training"].units == 3
     assert lines["MAE: pre-training"].seconds == pytest.approx(139 * 1438 / 3500 + 1)
-    assert lines["from scratch"].units == 25
+    assert lines["from scratch"].units == 50
     assert lines["from scratch: trials"].units == lines["MAE, fine-tuned: trials"].units == 12
     # Every network that a method pre-trains has such a baseline, with the most FLOPs of these, at its own speed.
     for start, title, most in (("scratch", "from scratch", 6.4e7), ("cnn", "CNN from scratch", 5e7)):

@@ -15,7 +15,7 @@ from ssl_vit.report.findings.records import Verdict
 from ssl_vit.report.findings.tuned import CLAIMS, TOLD
 from ssl_vit.runs.identity import differences
 
-PROBES, TRAININGS, SEEDS = 10, 5, 3
+PROBES, TRAININGS, SEEDS = 10, 3, 3
 """Draws of labels and pre-training seeds that a verdict should have."""
 ENOUGH = 0.98
 """Share of the FLOPs of pre-training and fine-tuning that counts as all: training ends with a whole step."""

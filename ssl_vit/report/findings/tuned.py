@@ -114,7 +114,11 @@ def _alike(verdict: Verdict) -> Iterator[str]:
         if score.use == "train":
             told = score.row["trained_with"]
             own = {g: {k: v for k, v in told.get(g, {}).items() if k not in free} for g, free in _FREE.items()}
+            statistics = own.get("fit", {}).pop("statistics_batch", None)
             yield from other(score.labels, score.place.words(), own)
+            if statistics is not None:  # of networks with batch normalisation only
+                one = {"fit": {"statistics_batch": statistics}}
+                yield from other((score.labels, "statistics"), score.place.words(), one)
 
 
 def _probed(verdict: Verdict) -> Iterator[str]:
