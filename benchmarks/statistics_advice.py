@@ -31,7 +31,7 @@ WAYS = (
 COST = {"mae": 1.0, "dino": 3.0, "scratch+": 1.0}
 RISE = {"knn": (-0.2, 0.1, 0.5, 0.7, 1.0), "linear": (-0.2, 0.1, 0.5, 0.8, 1.3), "train": (-0.7, -0.3, 0.3, 0.8, 1.7)}
 """The usual probit of a use over the numbers of labels, in standard deviations of everything."""
-SHARE = {"advice": 1.0, "looks": 0.5, "recorded": 0.5, "attribution": 5.0}
+SHARE = {"advice": 1.0, "looks": 0.2, "recorded": 0.2, "attribution": 2.0}
 """Of the tables of a row."""
 GUESS = 10.0
 Ints = np.ndarray[Any, np.dtype[np.int64]]
@@ -393,7 +393,7 @@ def short(parts: dict[str, Any]) -> list[tuple[str, ...]]:
 
     def ends(part: str, name: str, sign: str = "") -> str:
         values = [row[name] for row in parts[part] if name in row]
-        return f"{min(values):{sign}.1f} to {max(values):{sign}.1f}"
+        return " to ".join(f"{round(end, 1) + 0:{sign}.1f}" for end in (min(values), max(values)))
 
     def most(name: str, *some: str) -> str:
         worst = max(row[name] for part in some for row in parts[part])
@@ -436,7 +436,7 @@ def report(parts: dict[str, Any]) -> list[str]:
     rules, followed = ("advice", GIVEN_UP, "cheapest of all that are among"), (*parts["looks"], *parts["recorded"])
     return [
         "# Is the advice right?", "", *(__doc__ or "").strip().split("\n\n", 2)[2].splitlines(), "",
-        f"{parts['times']:,} tables a row (half as many where it is looked after every draw, five times as many of "
+        f"{parts['times']:,} tables a row (a fifth where it is looked after every draw, twice as many of "
         "attribution), five numbers of labels each. Numbers are percent or points.", "",
         "## In short", "", *table(("question", "result"), short(parts)), "",
         "## Advice", "",
