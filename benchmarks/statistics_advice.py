@@ -285,7 +285,7 @@ def digits_draws(draws: int) -> dict[int, list[Any]]:
     features: dict[str, tuple[Floats, Floats]] = {"pixels": (rest, test)}
     weights = np.random.default_rng(0).standard_normal((64, 200))
     features["random"] = (np.maximum(rest @ weights, 0), np.maximum(test @ weights, 0))
-    centres = MiniBatchKMeans(100, random_state=0, n_init=3).fit(rest)
+    centres = MiniBatchKMeans(100, random_state=0).fit(rest)
     features["mae"] = (centres.transform(rest), centres.transform(test))
     hits: dict[tuple[int, Any], list[np.ndarray]] = {}
     for labels in (10, 20, 50, 100, 500):
