@@ -94,3 +94,11 @@ def test_commands_that_pages_name_exist(page: Path) -> None:
     known = {path.stem.replace("_", "-") for room in ("recipes", "eval") for path in (ROOT / room).glob("*.py")}
     named = set(re.findall(r"\bssl-vit ([a-z][a-z-]*)", page.read_text(encoding="utf-8")))
     assert not named - known - {EXAMPLE.rstrip(".")}
+
+
+def test_what_the_statistics_page_says_of_advice_is_in_the_result_file() -> None:
+    results = (ROOT / "benchmarks" / "results" / "statistics_advice.md").read_text(encoding="utf-8")
+    short = results.partition("## In short")[2].partition("\n## ")[0].splitlines()
+    rows = [row for row in short if row.startswith("| ")][2:]
+    page = (ROOT / "docs" / "statistics.md").read_text(encoding="utf-8").splitlines()
+    assert len(rows) > 5 and not [row for row in rows if row not in page]
