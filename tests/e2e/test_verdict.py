@@ -78,7 +78,7 @@ def test_one_command_makes_everything(verdict) -> None:
             assert f"scratch-train-matched-{labels}-labels-draw-{draw}" in results
     assert len(results) == 2 * 2 * 8 + 4
     assert results == {path.stem for path in (made / "results").glob("*.npz")}
-    assert "MAE pre-training" in done.stdout
+    assert "With 10 labels: " in done.stdout and "With 96 labels: " in done.stdout
     assert "Report: v/report.html" in done.stdout
     assert not list((made / "work").iterdir())
     trained = told(made / "runs" / "mae-trained" / "classifier" / "config.json")
