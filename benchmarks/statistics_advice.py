@@ -181,8 +181,11 @@ def judge(world: Tables, made: int, rng: np.random.Generator, times: int) -> dic
                 add("bias, plain", plain.estimate - at)
                 add("width", (found.high - found.low) / 2)
             add("among", len(found.among))
+            add("named failed", sum(failed for _, failed, _ in found.failed))
+            add("trainings", made * len(tried))
         lost.append(wrong)
-    means = {name: float(np.mean(values)) for name, values in kept.items()}
+    counts = {name: int(sum(kept.pop(name))) for name in ("named failed", "trainings")}
+    means = {name: float(np.mean(values)) for name, values in kept.items()} | counts
     return {"name": world.name, "draws": made, "best told to be worse": 100 * float(np.mean(lost)), **means}
 
 
@@ -405,11 +408,14 @@ def short(parts: dict[str, Any]) -> list[tuple[str, ...]]:
     made = [row["compute"] for row in parts["looks"]]
     near, whole = (np.mean([row[name] for row in parts["looks"]]) for name in ("near", "near, all draws"))
     real = parts["recorded"][0]
+    sound = [row for row in parts["advice"] if "fail" not in row["name"]]
+    named, all_made = (sum(row[name] for row in sound) for name in ("named failed", "trainings"))
     return [
         ("tables of 13 ways at five numbers of labels in which the best is told to be worse anywhere",
          most("best told to be worse", "advice")),
         ("advice within one point of the best, three or five draws",
          f"{ends('advice', 'near, advice')} % of cases (the highest mean {ends('advice', f'near, {GIVEN_UP}')} %)"),
+        ("trainings and probes that are called failed where none failed", f"{named:,} of {all_made:,}"),
         ("how often the interval of what to expect holds the truth",
          f"{ends('advice', 'covered, crossed')} % (by its own mean and spread {ends('advice', 'covered, plain')} %)"),
         ("what to expect less the truth, on average",

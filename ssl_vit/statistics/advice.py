@@ -31,8 +31,10 @@ _EFFORT = ("knn", "linear", "train")
 _FOLDS = 4
 _SHOWN = 0.5
 """Part of what a cheaper way may cost that it may cost in these draws; what it costs in truth may be more."""
-_LEARNED, _LEAST = 1 / 3, 15.0
+_LEARNED, _LEAST = 1 / 4, 15.0
 """A training failed that is below this share of the way from guessing to the best draw, which is this far from it."""
+_APART, _USUAL = 2.0, 5.0
+"""And apart from all that learned: by so many of their standard deviations, which count as no less than so much."""
 
 _stats = cast("Any", _untyped_stats)
 
@@ -124,13 +126,21 @@ class Attribution(NamedTuple):
 def failures(values: Float[np.ndarray, " R"], guess: float | None) -> Bool[np.ndarray, " R"]:
     """Trainings that learned next to nothing where others of the same way did: no number is a mean of both.
 
+    With few labels draws differ a lot, so a low value alone is no failure: it has to lie apart from the others.
+
     Args:
         values: The metric of every draw, larger is better.
         guess: What guessing gives; None where nobody knows, and nothing counts as failed.
     """
+    none = np.zeros(len(values), dtype=np.bool_)
     if guess is None or (learned := float(values.max()) - guess) < _LEAST:
-        return np.zeros(len(values), dtype=np.bool_)
-    return values < guess + _LEARNED * learned
+        return none
+    for highest in sorted(values[values < guess + _LEARNED * learned], reverse=True):
+        rest = values[values > highest]
+        spread = float(rest.std(ddof=1)) if len(rest) > 1 else 0.0
+        if rest.min() - highest > _APART * max(spread, _USUAL):
+            return values <= highest
+    return none
 
 
 def advise(

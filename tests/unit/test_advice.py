@@ -133,7 +133,9 @@ def test_a_training_that_learned_nothing_is_reported_and_in_no_mean() -> None:
 
 @pytest.mark.parametrize(("values", "lost"), [
     ([80, 81, 10, 79], [0, 0, 1, 0]), ([80, 10, 10], [0, 1, 1]), ([14, 10, 12], [0, 0, 0]), ([35, 27, 43], [0, 0, 0]),
-    ([98, 97, 40], [0, 0, 0]), ([98, 97, 30], [0, 0, 1]),
+    ([98, 97, 40], [0, 0, 0]), ([98, 97, 30], [0, 0, 1]), ([52, 40, 28, 19], [0, 0, 0, 0]),
+    ([40, 38, 42, 14], [0, 0, 0, 1]), ([30, 18, 14], [0, 0, 0]),
+    ([60, 11, 58, 9, 55, 50, 62], [0, 1, 0, 1, 0, 0, 0]),
 ])  # fmt: skip
 def test_failed_is_what_stayed_near_guessing_while_others_learned(values: list[float], lost: list[int]) -> None:
     assert failures(np.array(values, dtype=np.float64), 10.0).tolist() == [bool(one) for one in lost]
