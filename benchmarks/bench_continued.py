@@ -23,7 +23,8 @@ import ssl_vit
 
 from reports import RESULTS, about, made_by, paragraph, same_command
 
-SETS = {"cifar10": "photographs of 32 px", "cells16": "cells in flow, 40 px, three channels of 16 bits",
+SETS = {"cifar10": "photographs of 32 px", "cifar10-4000": "photographs of 32 px, 4,000 of them",
+        "cells16": "cells in flow, 40 px, three channels of 16 bits",
         "magtile": "magnetic tiles of many sizes, grey"}  # fmt: skip
 CARELESS: dict[str, Any] = {
     "continued": {"rate": 1.0, "heads_first": 0.0, "least_agreement": 0.0, "least_cka": 0.0},
