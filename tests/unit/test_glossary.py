@@ -27,7 +27,7 @@ BY_HAND = {
     "raw pixels": "against raw pixels",
     "MAE": "masked autoencoder (MAE)",
     "run": "RUN is the folder that pre-training names at its end",
-    "verdict": "One command pre-trains, tunes every",
+    "verdict": "One command says what to use with how many labels",
     "group": "groups (patient, slide) that stay together",
 }
 """Words that the README explains in its own sentences."""
