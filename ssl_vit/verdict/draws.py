@@ -42,7 +42,8 @@ def make_draws(
     """Trains on every draw; those that would end after the budget (in seconds) are left out, unless begun.
 
     At most ``total``, even if fewer were planned: a plan leaves room, and its work may take less than expected.
-    ``worth`` looks at what so many draws have shown: what cannot change the advice is trained on no more of them.
+    ``worth`` looks at what so many draws have shown: what cannot change the advice is trained on no more of them, also
+    if a later look would have it again.
     Where several tasks run at the same time, as many draws do: what takes long in one runs beside the rest of another.
 
     Returns:
@@ -53,7 +54,7 @@ def make_draws(
     first_look = max(_LEAST, study.recipe.verdict.matched_draws if study.matched else 0)  # a claim needs all of these
     # What was begun before an interruption has left results, and half a draw is none.
     begun = max((draw + 1 for draw, group in enumerate(tasks) if any(map(runner.is_done, group))), default=0)
-    made, must = 0, min(total, max(_LEAST, begun))
+    made, must, wanted = 0, min(total, max(_LEAST, begun)), dict[int, frozenset[Way]]()
     while made < total:
         left = math.inf if budget is None else budget - END - runner.agreed()
         most = at_once if made else min(at_once, must)  # of the first ones nobody knows how long they take
@@ -71,7 +72,8 @@ def make_draws(
         made += size
         runner.say(f"draw {made} of {'at most ' * (worth is not None)}{total}")
         if worth is not None and first_look <= made < total:
-            wanted = worth(made)
+            # What was left out once stays so: else its draws would have gaps, and more false words could be said.
+            wanted = {n: ways & wanted.get(n, ways) for n, ways in worth(made).items()}
             tasks = [*tasks[:made], *(_training_tasks(study, draw, tuned, wanted) for draw in range(made, total))]
             if not any(tasks[made:]):
                 runner.say("settled: more draws would hardly change the advice")

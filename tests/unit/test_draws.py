@@ -126,6 +126,18 @@ def test_no_more_draws_of_what_cannot_change_the_advice(tmp_path: Path) -> None:
     assert not any(again.ran), "what was decided once is decided again"
 
 
+def test_what_was_left_out_once_has_no_later_draws(tmp_path: Path) -> None:
+    """Else its draws would have gaps, and whoever reads the verdict would not know why."""
+    runner, both = Timed(tmp_path, 1), frozenset({Way("long", "train"), Way("short", "train")})
+
+    def worth(made: int) -> Wanted:
+        return {20: both - {Way("long", "train")} if made == 3 else both}
+
+    assert make_draws(STUDY, Tuned({}, {}, {}), runner, None, 6, worth) == (6, [])
+    later = [key for keys in runner.ran for key in keys][6:]
+    assert later == ["short-3", "short-4", "short-5"]
+
+
 def test_draws_that_a_claim_needs_are_made_whatever_the_advice(tmp_path: Path) -> None:
     recipe = replace(STUDY.recipe, verdict=replace(STUDY.recipe.verdict, matched_draws=4))
     study, none = replace(STUDY, recipe=recipe, matched=(20,)), {20: frozenset[Way]()}
