@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ssl_vit.configs import ModelConfig, ResolvedModel
-from ssl_vit.configs.networks import wanted
-from ssl_vit.core.errors import UserError
+from ssl_vit.configs.networks import FAMILIES, wanted
+from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.scale import PixelScale, measure_scale
 from ssl_vit.exports.origin import recorded_data
@@ -66,7 +66,9 @@ def networks_beside(
         try:
             model_facts(*wanted(model))
         except UserError as error:
-            raise UserError(str(error).replace("--model.name", "--verdict.networks")) from error
+            known = ("vit", "cnn", *dict.fromkeys(family.rpartition("_")[0] for family in FAMILIES))
+            line = str(error).replace("--model.name", "--verdict.networks")
+            raise UserError(line + ("" if "did you mean" in line else did_you_mean(name, known))) from error
         found[name] = model
     return found
 

@@ -180,6 +180,8 @@ def test_networks_are_a_list_in_the_size_of_the_vit() -> None:
     assert found("swin, pvt_micro", 1_200_000) == {"swin": "swin_mini", "pvt_micro": "pvt_micro"}
     with pytest.raises(UserError, match=r"--verdict.networks resnet19 is not a timm model; did you mean resnet18"):
         found("resnet19", 200_000)
+    with pytest.raises(UserError, match=r"--verdict.networks cn is not a timm model; did you mean cnn"):
+        found("cn", 200_000)
 
 
 @pytest.mark.parametrize(("bytes_free", "left_out"), [(10**12, set()), (10**9, {"dino"})])
