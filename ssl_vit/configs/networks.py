@@ -142,7 +142,7 @@ FAMILIES = {
 
 Needs = Literal["pooled", "tokens", "dropping"]
 """What an objective uses of a network, and what a network offers, each with all before it: one vector per image, its
-tokens (some of them replaced), or tokens of which some are left out."""
+tokens, or tokens of patches of which some are hidden, left out or replaced, so that nothing shows what they were."""
 
 
 def meets(offers: Needs, needs: Needs) -> bool:
@@ -170,6 +170,8 @@ class ModelFacts(NamedTuple):
     drop_path: bool = True
     """Whether it has places for stochastic depth."""
     offers: Needs = "dropping"
+    lacks: str = ""
+    """Why it offers no more; empty where it offers everything."""
 
 
 def wanted(model: ModelConfig, short_side: int = 1, preset: str | None = None) -> tuple[str, dict[str, Any] | None]:

@@ -33,9 +33,10 @@ from ssl_vit.exports.origin import recorded_data
 from ssl_vit.exports.timm_folder import Exported, export_backbone
 from ssl_vit.methods import Facts, supervised
 from ssl_vit.methods.supervised import FinetuneRecipe, SupervisedRecipe
-from ssl_vit.models.backbone import Backbone, TokenBackbone
+from ssl_vit.models.backbone import Backbone
 from ssl_vit.models.batchnorm import takes_batch_statistics
 from ssl_vit.models.build import ModelFacts, adapt, build_backbone, model_facts
+from ssl_vit.models.vit import ViTBackbone
 from ssl_vit.objectives.supervised import Supervised, supervised_view
 from ssl_vit.runs.directory import RunDir, open_run
 from ssl_vit.runs.identity import digest, identity
@@ -152,7 +153,7 @@ def facts_of_backbone(backbone: Backbone, exported: Exported, size: int | None, 
         kind: Of their labels.
     """
     size, width = size or exported.size, backbone.embed_dim
-    patch = backbone.patch_size if isinstance(backbone, TokenBackbone) else None
+    patch = backbone.patch_size if isinstance(backbone, ViTBackbone) else None
     shape = ModelFacts(
         size, patch or 1, width, backbone.depth, 1, backbone.class_token, plain=patch is not None,
         drop_path=backbone.draws_drop_path,

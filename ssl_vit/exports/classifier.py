@@ -17,8 +17,8 @@ from ssl_vit.data.scale import PixelScale
 from ssl_vit.data.targets import Kind, TargetScale
 from ssl_vit.exports.card import model_card
 from ssl_vit.exports.timm_folder import Exported, export_backbone, load_backbone, stored, write_weights
-from ssl_vit.models.backbone import TokenBackbone
 from ssl_vit.models.heads import Classifier
+from ssl_vit.models.vit import ViTBackbone
 from ssl_vit.runs.networks import classifier_folder
 
 
@@ -76,7 +76,7 @@ def export_classifier(
     config = cast("dict[str, Any]", json.loads((part / "config.json").read_text()))
     config["num_classes"] = config["pretrained_cfg"]["num_classes"] = len(labelling.names)
     config["label_names"] = list(labelling.names)
-    if isinstance(net.backbone, TokenBackbone):
+    if isinstance(net.backbone, ViTBackbone):
         config["model_args"]["fc_norm"] = fresh
     write_weights(part, state)
     write_atomically(part / "config.json", json.dumps(config, indent=1) + "\n")

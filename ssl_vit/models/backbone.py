@@ -124,6 +124,7 @@ class TokenBackbone(Backbone):
     patch_size: int
     grid: tuple[int, int]
     drops_tokens: bool
+    """Whether patches can be left out or replaced without being seen: no stem looks beyond each of them."""
     prefix_tokens: int
     """Class token and registers, which come first."""
 
@@ -138,7 +139,7 @@ class TokenBackbone(Backbone):
         *,
         keep_ids: Int[Tensor, "B K"] | None = None,
         replace: Replace | None = None,
-        drop: Float[Tensor, "B L 2"] | None = None,
+        drop: Float[Tensor, " B *L"] | None = None,
         norm: bool = True,
     ) -> Tokens:
         """Tokens of every image.
@@ -147,8 +148,11 @@ class TokenBackbone(Backbone):
             images: Normalised pixels.
             keep_ids: Only these patches (row-major numbers) are embedded and attended to; None for all.
             replace: Patches that are hidden; None for none. Their pixels have no influence on anything.
-            drop: Stochastic-depth factors per block and residual branch; None for none.
+            drop: Stochastic-depth factors of every place that ``drop_rates`` gives a rate of; None for none.
             norm: Apply the final norm.
+
+        Raises:
+            ValueError: For ``keep_ids`` or ``replace`` where ``drops_tokens`` is False.
         """
 
     @abstractmethod
@@ -162,6 +166,11 @@ class TokenBackbone(Backbone):
             wanted: The M tokens that attend.
         """
 
+    @property
+    def reads_class_token(self) -> bool:
+        """Whether there is a class token whose attention can be read."""
+        return self.class_token
+
     def attention(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B heads N"]:
         """How much the class token attends to every patch in the last block, per head.
 
@@ -170,7 +179,7 @@ class TokenBackbone(Backbone):
         Raises:
             ValueError: Without a class token.
         """
-        if not self.class_token:
+        if not self.reads_class_token:
             raise ValueError(f"{self.architecture} has no class token whose attention could be read")
         return self.attentions(images, slice(0, 1))[-1][:, :, 0, self.prefix_tokens :]
 
@@ -216,7 +225,7 @@ def with_tokens(backbone: Backbone, what: str) -> TokenBackbone:
     """
     if not isinstance(backbone, TokenBackbone):
         raise UserError(
-            f"{what} needs the tokens of a plain ViT, and {backbone.architecture} gives one vector per image; "
-            "use a plain ViT, for example vit_small_patch16_224"
+            f"{what} needs the tokens of an image, and {backbone.architecture} gives one vector per image; "
+            "use a plain ViT, for example vit_small_patch16_224, or beit_micro, relative_micro, deit_micro"
         )
     return backbone
