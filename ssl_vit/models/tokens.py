@@ -236,9 +236,7 @@ def _query_key_value(attn: Any, h: Float[Tensor, "B L D"]) -> tuple[Tensor, Tens
     return q, k, v
 
 
-def _rows(
-    block: Any, x: Float[Tensor, "B L D"], bias: Tensor | None, wanted: slice
-) -> Float[Tensor, "B heads M L"]:
+def _rows(block: Any, x: Float[Tensor, "B L D"], bias: Tensor | None, wanted: slice) -> Float[Tensor, "B heads M L"]:
     """Softmax rows of the wanted tokens, which fused attention does not return."""
     if isinstance(block, Block):
         return attention_rows(block, x, wanted)
