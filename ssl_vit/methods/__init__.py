@@ -15,13 +15,21 @@ from ssl_vit.configs import (
 )
 from ssl_vit.configs.doctor import DoctorRecipe
 from ssl_vit.core.errors import UserError, did_you_mean
-from ssl_vit.methods import diet, dino, distill, lejepa, mae, simmim
+from ssl_vit.methods import beit, diet, dino, distill, lejepa, mae, simmim
 from ssl_vit.methods.method import Facts, Look, Method
 from ssl_vit.methods.supervised import FinetuneRecipe, SupervisedRecipe
 
 METHODS: dict[str, Method] = {
     method.name: method
-    for method in (mae.METHOD, dino.METHOD, simmim.METHOD, lejepa.METHOD, diet.METHOD, distill.METHOD)
+    for method in (
+        mae.METHOD,
+        dino.METHOD,
+        simmim.METHOD,
+        beit.METHOD,
+        lejepa.METHOD,
+        diet.METHOD,
+        distill.METHOD,
+    )  # fmt: skip
 }
 """By name, in the order of reports; a new method is one more entry here."""
 

@@ -106,8 +106,8 @@ class PooledBackbone(Backbone):
                 self.model_args = {**self.model_args, "img_size": size}
         if self.width_at(size) != self.embed_dim:
             raise UserError(
-                f"--model.img_size {size}: this {self.architecture} cannot read images of that size; leave it out, they "
-                f"are then resized to {self.img_size} pixels"
+                f"--model.img_size {size}: this {self.architecture} cannot read images of that size; leave it out, "
+                f"they are then resized to {self.img_size} pixels"
             )
         self.img_size = size
 
