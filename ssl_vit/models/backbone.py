@@ -111,11 +111,15 @@ class Backbone(nn.Module, ABC):
     def feature_map(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D h w"]:
         """Features of every place of the image after the last layer, D channels."""
 
+    @abstractmethod
     def pooled_and_map(
-        self, images: Float[Tensor, "B C H W"], *, pool: Literal["cls", "mean"]
+        self,
+        images: Float[Tensor, "B C H W"],
+        *,
+        pool: Literal["cls", "mean", "mean_prenorm"],
+        drop: Float[Tensor, " B *L"] | None = None,
     ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B D h w"]]:
-        """``forward_pooled`` and ``feature_map`` from one pass, without stochastic depth."""
-        return self.forward_pooled(images, pool=pool), self.feature_map(images)
+        """``forward_pooled`` and ``feature_map`` from one pass; both before the final norm with ``mean_prenorm``."""
 
 
 class TokenBackbone(Backbone):
@@ -189,10 +193,14 @@ class TokenBackbone(Backbone):
         return tokens.patches.transpose(1, 2).unflatten(2, tokens.grid)
 
     def pooled_and_map(
-        self, images: Float[Tensor, "B C H W"], *, pool: Literal["cls", "mean"]
+        self,
+        images: Float[Tensor, "B C H W"],
+        *,
+        pool: Literal["cls", "mean", "mean_prenorm"],
+        drop: Float[Tensor, " B *L"] | None = None,
     ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B D h w"]]:
-        """Both of the tokens after the final norm; see ``Backbone.pooled_and_map``."""
-        tokens = self.forward_tokens(images)
+        """Both of the tokens; see ``Backbone.pooled_and_map``."""
+        tokens = self.forward_tokens(images, drop=drop, norm=pool != "mean_prenorm")
         pooled = tokens.prefix[:, 0] if pool == "cls" else tokens.patches.mean(dim=1)
         return pooled, tokens.patches.transpose(1, 2).unflatten(2, tokens.grid)
 

@@ -173,13 +173,17 @@ class PooledBackbone(Backbone):
         return self._as_map(model.forward_features(images), images)
 
     def pooled_and_map(
-        self, images: Float[Tensor, "B C H W"], *, pool: Literal["cls", "mean"]
+        self,
+        images: Float[Tensor, "B C H W"],
+        *,
+        pool: Literal["cls", "mean", "mean_prenorm"],
+        drop: Float[Tensor, " B *L"] | None = None,
     ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B D h w"]]:
         """The model's features, and what its head makes of them; see ``Backbone.pooled_and_map``."""
         if pool != "mean":
             raise ValueError(f"pool {pool}, but {self.architecture} has only one pooled feature, called mean")
         model: Any = self.model
-        x = model.forward_features(images)
+        x = self.places.run(model.forward_features, images, drop)
         return model.forward_head(x), self._as_map(x, images)
 
     def _as_map(self, x: Any, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D h w"]:

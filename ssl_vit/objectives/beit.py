@@ -40,8 +40,8 @@ class BEiT(Objective):
         super().__init__()
         if not backbone.drops_tokens:
             raise UserError(
-                f"BEiT replaces patches, and the stem of {backbone.architecture} looks beyond each of them; use SimMIM, "
-                "which hides pixels, or a network such as beit_micro"
+                f"BEiT replaces patches, and the stem of {backbone.architecture} looks beyond each of them; use "
+                "SimMIM, which hides pixels, or a network such as beit_micro"
             )
         self.backbone, self.cfg = backbone, cfg
         train_all(backbone, freeze_positions)

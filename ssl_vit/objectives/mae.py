@@ -59,8 +59,8 @@ class MAE(Objective):
         super().__init__()
         if not backbone.drops_tokens:
             raise UserError(
-                f"MAE needs a backbone that can leave out patches, and the stem of {backbone.architecture} looks beyond "
-                "each of them; use SimMIM, which hides pixels, or a plain ViT"
+                f"MAE needs a backbone that can leave out patches, and the stem of {backbone.architecture} looks "
+                "beyond each of them; use SimMIM, which hides pixels, or a plain ViT"
             )
         width, depth, heads = cfg.decoder_width, cfg.decoder_depth, cfg.decoder_heads
         if width % heads or width % 4:
