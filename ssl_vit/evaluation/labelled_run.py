@@ -109,7 +109,9 @@ def from_scratch(cfg: SupervisedRecipe) -> Evaluated:
     shape = model_facts(*networks.wanted(cfg.model, short, cfg.preset))
     model = networks.resolve_model(cfg.model, short, shape, cfg.preset)
     size, preset = model.img_size, presets.preset_for(cfg.preset, model.img_size)
-    data = on_canvas(data, cfg.data.canvas, max(size, teacher.exported.size if teacher else 0), cfg.data.window)
+    train, data = data.train, on_canvas(data, cfg.data.canvas, size, cfg.data.window)
+    if teacher is not None and teacher.exported.size > size:
+        data = replace(data, train=train.on_canvas(cfg.data.canvas, teacher.exported.size, cfg.data.window))
     launch.use_cores(accelerator, size)
     if accelerator.is_main_process:
         print_lines([
@@ -277,10 +279,8 @@ def train_on_labels(
     torch.manual_seed(cfg.seed)
     cut = size
     if teacher is not None and isinstance(cfg, taught.ResolvedTaughtRecipe):
-        order, cut = (
-            order_of_classes(teacher.labelling, names, kind, cfg.taught.teacher),
-            max(size, teacher.exported.size),
-        )
+        order = order_of_classes(teacher.labelling, names, kind, cfg.taught.teacher)
+        cut = max(size, teacher.exported.size)
         objective = Taught(backbone, len(names), loss, cfg.taught, teacher, order)
     else:
         objective = Supervised(backbone, len(names), loss, kind)
