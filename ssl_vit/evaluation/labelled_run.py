@@ -111,7 +111,7 @@ def from_scratch(cfg: SupervisedRecipe) -> Evaluated:
     size, preset = model.img_size, presets.preset_for(cfg.preset, model.img_size)
     train, data = data.train, on_canvas(data, cfg.data.canvas, size, cfg.data.window)
     if teacher is not None and teacher.exported.size > size:
-        data = replace(data, train=train.on_canvas(cfg.data.canvas, teacher.exported.size, cfg.data.window))
+        data = data._replace(train=train.on_canvas(cfg.data.canvas, teacher.exported.size, cfg.data.window))
     launch.use_cores(accelerator, size)
     if accelerator.is_main_process:
         print_lines([

@@ -15,8 +15,10 @@ from ssl_vit.methods.supervised import ResolvedSupervisedRecipe, SupervisedRecip
 
 @dataclass(frozen=True)
 class TaughtConfig:
-    """What a trained classifier, the teacher, adds to the labels: (1 - weight) x the loss on labels + weight x the
-    distance to the teacher (DeiT, Touvron et al. 2021) + token_weight x that of every place (Jiang et al. 2021).
+    """What a trained classifier, the teacher, adds to the labels.
+
+    The loss is (1 - weight) x that on labels + weight x the distance to the teacher (DeiT, Touvron et al. 2021) +
+    token_weight x that of every place (token labelling, Jiang et al. 2021).
     """
 
     teacher: str = ""
