@@ -114,11 +114,12 @@ def check_args(name: str, args: Mapping[str, Any]) -> None:
     """Refuses (``UserError``) arguments that the constructor of a timm model does not have or cannot be built with."""
     kind = type(_on_meta(name, {}))
     names, more = _arguments(kind)
+    names = [*(n for n in _of_entry(name) if n not in names), *names]
     known = [key for key in names if key not in (*_OURS, "cfg") and not key.endswith("drop_rate")]
     for key in args:
         if key in _OURS or key.endswith("drop_rate"):
             raise UserError(f"--model.args: {key} cannot be given, {_OURS.get(key, 'dropout is off in every network')}")
-        if key not in known and not more:
+        if key not in known and (not more or not _builds(name, {key: args[key]})):
             raise UserError(
                 f"--model.args: {kind.__name__} ({name}) has no {key}, it has {', '.join(known)}"
                 f"{did_you_mean(key, known)}"
@@ -128,6 +129,23 @@ def check_args(name: str, args: Mapping[str, Any]) -> None:
             _on_meta(name, args)
         except Exception as error:  # whatever a constructor raises at values that are none
             raise UserError(f"--model.args {json.dumps(args)}: timm cannot build {name} so ({error})") from error
+
+
+def _of_entry(name: str) -> list[str]:
+    """Names that the function which timm calls for a model takes itself, beside what it hands on."""
+    parameters = inspect.signature(timm.models.model_entrypoint(name.partition(".")[0])).parameters.values()
+    return [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.name != "pretrained"]
+
+
+def _builds(name: str, args: Mapping[str, Any]) -> bool:
+    """Whether a model whose constructor takes any argument knows what to do with these."""
+    try:
+        _on_meta(name, args)
+    except TypeError:
+        return False
+    except Exception:  # a value that is none: told with all of them
+        return True
+    return True
 
 
 def _takes(model: torch.nn.Module, argument: str) -> bool:
