@@ -26,10 +26,10 @@ METHODS: dict[str, Method] = {
         mae.METHOD,
         dino.METHOD,
         simmim.METHOD,
-        beit.METHOD,
         lejepa.METHOD,
         diet.METHOD,
         distill.METHOD,
+        beit.METHOD,
     )
 }
 """By name, in the order of reports; a new method is one more entry here."""

@@ -192,8 +192,8 @@ def order_of_classes(teacher: Labelling, classes: tuple[str, ...], kind: str, gi
         ]  # fmt: skip
         close = did_you_mean(lacking[0], more) if lacking and more else ""
         raise UserError(
-            f"--teacher {given} was trained on other classes than these {len(classes)}: {'; '.join(parts)}{close}; "
-            "give a run on the same classes"
+            f"--teacher {given} was trained on other classes than these {len(classes)}: {'; '.join(parts)}; "
+            f"give a run on the same classes{close}"
         )
     return torch.tensor([teacher.names.index(name) for name in classes])
 

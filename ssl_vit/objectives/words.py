@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ssl_vit.core.files import write_bytes_atomically
-from ssl_vit.core.randomness import permutation
+from ssl_vit.core.randomness import make_key, permutation, uniform
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loading.loader import chosen_images
 from ssl_vit.data.scale import PixelScale
@@ -39,15 +39,14 @@ def nearest(patches: Float[Tensor, "*B P"], words: Float[Tensor, "V P"]) -> Int[
 
 
 def fit_words(patches: Float[Tensor, "n P"], count: int, seed: int) -> Float[Tensor, "V P"]:
-    """Lloyd's k-means from patches that the seed chooses; a word that no patch is nearest to moves to the worst one.
+    """Lloyd's k-means; a word that no patch is nearest to moves to the patch that is farthest from its own.
 
     Args:
         patches: At least one, in double precision.
         count: V, words. Where there are fewer different patches, some words stay equal and all but the first unused.
-        seed: Of the run.
+        seed: Of the run: says where it begins.
     """
-    order = permutation(seed, "words", n=len(patches))
-    words = patches[order.repeat(ceil(count / len(order)))[:count]].clone()
+    words = _spread(patches, count, seed)
     found: Tensor | None = None
     for _ in range(_ROUNDS):
         before, found = found, nearest(patches, words)
@@ -62,6 +61,19 @@ def fit_words(patches: Float[Tensor, "n P"], count: int, seed: int) -> Float[Ten
         worst = worst[apart[worst] > 0]
         words[empty[: len(worst)]] = patches[worst]
     return words
+
+
+def _spread(patches: Float[Tensor, "n P"], count: int, seed: int) -> Float[Tensor, "V P"]:
+    """Where k-means begins (Arthur and Vassilvitskii 2007, k-means++): far patches are more likely to be taken."""
+    u = uniform(make_key(seed, "words"), count)[0].to(patches.dtype)
+    chosen = int(u[0] * len(patches))
+    words, nearest_one = [patches[chosen]], torch.full((len(patches),), torch.inf, dtype=patches.dtype)
+    for place in u[1:]:
+        nearest_one = torch.minimum(nearest_one, (patches - words[-1]).square().sum(dim=1))
+        reached = nearest_one.cumsum(dim=0)
+        chosen = int(torch.searchsorted(reached, place * reached[-1], right=True).clamp(max=len(patches) - 1))
+        words.append(patches[chosen])
+    return torch.stack(words)
 
 
 def patches_of(patches: Float[Tensor, "*B P"], norm_pix: bool) -> Float[Tensor, "*B P"]:

@@ -38,7 +38,6 @@ def test_distillation(base: str, kind: str) -> None:
 
 def with_truth(wanted: Tensor, truth: Tensor) -> Tensor:
     """Scores mixed with the label: .9 of them where their first class is another one, else .5."""
-    truth = truth.expand_as(wanted)
     share = 0.9 - 0.4 * (wanted.argmax(-1) == truth.argmax(-1)).double()[..., None]
     return share * wanted + (1 - share) * truth
 
@@ -55,16 +54,16 @@ def with_truth(wanted: Tensor, truth: Tensor) -> Tensor:
     ],
 )
 def test_token_labelling(name: str, box: int, truth: bool, weights: tuple[float, float]) -> None:
-    """The class target alone is mixed, by the share of the box in the patches; places have their own image's."""
+    """The class target alone is mixed, by the share of the box in the patches, and with the label."""
     outputs, places = (TOKENS[key].clone().requires_grad_() for key in ("output", "aux_output"))
     if name.startswith("flat"):
         wanted = TOKENS["target2"]
         of_places = wanted[:, None].expand(-1, places.shape[1], -1)
     else:
         given = TOKENS["target3"].transpose(1, 2)
-        label, wanted, of_places = given[:, :1], given[:, 1], given[:, 2:]
+        label, wanted, of_places = given[:, 0], given[:, 1], given[:, 2:]
         if truth:
-            wanted, of_places = with_truth(wanted, label[:, 0]), with_truth(of_places, label)
+            wanted = with_truth(wanted, label)
     share = 1.0 - box / places.shape[1]
     mixed = share * wanted + (1.0 - share) * wanted.flip(0)
     loss = weights[0] * soft_cross_entropy(outputs, mixed) + weights[1] * soft_cross_entropy(places, of_places)

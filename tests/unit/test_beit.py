@@ -20,7 +20,7 @@ from ssl_vit.training.pretraining import pretrain
 
 
 def test_words_of_separate_clusters_are_their_means() -> None:
-    """Also where the seed begins with two patches of one cluster: a word without patches moves to the worst one."""
+    """Whatever the seed."""
     torch.manual_seed(0)
     centres = torch.tensor([[0.0, 0], [10, 0], [0, 10], [10, 10]], dtype=torch.float64)
     patches = (centres.repeat_interleave(50, dim=0) + 0.1 * torch.randn(200, 2, dtype=torch.float64))[

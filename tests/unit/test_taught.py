@@ -179,7 +179,10 @@ def test_two_heads_are_exported_for_timm(tmp_path: Path) -> None:
 def test_teachers_that_do_not_fit() -> None:
     for names, words in (
         (("cat", "dog"), "trained on other classes than these 3: it does not know owl; give a run on the same"),
-        (("cat", "dog", "owls"), "it does not know owl; it knows besides owls .did you mean owls"),
+        (
+            ("cat", "dog", "owls"),
+            "it does not know owl; it knows besides owls; give a run on the same classes; did you mean owls",
+        ),
         (("cat", "dog", "owl", "ant", "bee", "cow", "elk"), "it knows besides ant, bee, cow and others; give"),
     ):
         with pytest.raises(UserError, match=words) as told:
