@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import torch
@@ -10,6 +11,7 @@ from ssl_vit.configs import ModelConfig
 from ssl_vit.configs.networks import FAMILIES, NETWORKS, ModelFacts, meets, resolve_model, wanted
 from ssl_vit.methods import LABELLED, METHODS
 from ssl_vit.models.build import build_backbone, model_facts
+from ssl_vit.models.families import ours
 
 PAGE = Path(__file__).with_name("networks.md")
 SIDE, PRESET = 32, "px32"
@@ -31,8 +33,8 @@ Why not:
 SIZES = f"""
 ## Sizes for small images
 
-Parameters of a network for RGB images of {SIDE} pixels, without a classifier. Most of them come from timm; those that
-say so are the project's own, and `import ssl_vit.families` comes before plain timm loads an export of one. Sizes are
+Parameters of a network for RGB images of {SIDE} pixels, without a classifier. Most of them come from timm; those with
+"own" are the project's, and `import ssl_vit.families` comes before plain timm loads an export of one. Sizes are
 reasoned: within a fifth of the Vision Transformer's. `relpos_micro` and `distilled_micro` are older names of
 `relative_micro` and `deit_micro`.
 
@@ -62,7 +64,8 @@ def _cells(name: str, facts: ModelFacts, notes: list[str]) -> list[str]:
         if meets(facts.offers, method.needs):
             cells.append("yes")
             continue
-        reason = f"Patches are hidden, and {facts.lacks}."
+        lacks = re.sub(r"^it is an? \w+, whose", "its", facts.lacks)
+        reason = f"The method leaves out or replaces patches one by one, and the network cannot: {lacks}."
         if reason not in notes:
             notes.append(reason)
         cells.append(f"no ({notes.index(reason) + 1})")
@@ -73,7 +76,8 @@ def _sizes() -> list[list[str]]:
     rows = [["network", "parameters", "timm's name", "what it is"], ["---", "---:", "---", "---"]]
     plain = [(n.name, n.timm_name, n.source) for n in NETWORKS.values()]
     for name, timm_name, source in [*plain[:2], *((f.name, f.timm_name, f.source) for f in FAMILIES.values())]:
-        rows.append([f"`{name}`", f"{_parameters(name):,}", f"`{timm_name}`", source])
+        own = " (own)" if ours(timm_name) else ""
+        rows.append([f"`{name}`", f"{_parameters(name):,}", f"`{timm_name}`{own}", source])
     return rows
 
 

@@ -62,7 +62,12 @@ def model_facts(name: str, args: dict[str, Any] | None = None, *, needs: Needs =
 def _offers(model: Any) -> tuple[Needs, str]:
     """What a model that is no plain ViT offers, and why no more."""
     if not gives_tokens(model):
-        return "pooled", f"it is a {type(model).__name__}, whose tokens cannot be left out or replaced one by one"
+        strides = {stage["reduction"] for stage in getattr(model, "feature_info", None) or ()}
+        tied = len(strides) > 1 or type(model).__module__.startswith(f"{families.__name__}.")
+        what = (
+            "convolutions, windows or stages tie neighbouring places together" if tied else "tokens are not made here"
+        )
+        return "pooled", f"it is a {type(model).__name__}, whose {what}"
     if looks_beyond(model):
         kind = type(model.patch_embed).__name__
         return "tokens", f"its stem, a {kind}, looks beyond each patch, so hidden pixels would leak into visible tokens"
