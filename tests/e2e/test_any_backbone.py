@@ -75,7 +75,10 @@ def test_what_needs_tokens_says_so(run: str, script) -> None:
     status, _, err = script("eval/linear_probe.py", *words, "--linear.pool", "cls")
     assert status == 1
     assert "--linear.pool cls needs a class token" in err
-    for name, why in (("resnet50", "it is a ResNet"), ("hybrid_micro", "its stem, a HybridEmbed, looks beyond")):
+    for name, why in (
+        ("resnet50", "it is a ResNet, whose convolutions"),
+        ("hybrid_micro", "its stem, a HybridEmbed, looks beyond"),
+    ):
         status, _, err = script("recipes/mae.py", "--model.name", name)
         assert status == 1
         assert f"does not go with a method that hides patches: {why}" in err
