@@ -79,8 +79,7 @@ def test_reading_images_layers_and_a_round_trip(name: str, tmp_path: Path) -> No
     pooled = net.forward_pooled(images, pool="mean")
     places = net.feature_map(images)
     assert pooled.shape == (2, net.embed_dim)
-    assert places.shape[:1] + places.shape[2:] == (2, 8, 8) or name in ("cvt_micro", "dat_micro", "swin_micro")
-    assert len({*places.shape[2:]}) == 1 and places.shape[2] >= 4
+    assert places.shape[:1] == (2,) and places.shape[2] == places.shape[3] in (4, 8)
     layers = {n: net.layer_id(n) for n, _ in net.named_parameters()}
     assert set(range(net.depth + 1)) <= set(layers.values()) <= set(range(net.depth + 2))
     export_backbone(net, tmp_path / "run" / "backbone", SCALE, "mean", {})
@@ -280,9 +279,13 @@ def allowed(name: str, method: str) -> bool:
 
 
 PAIRS = [(name, method) for name in NAMES for method in METHODS]
+QUICK = ("vit_micro", "beit_micro", "hybrid_micro")
+"""What the quick tier looks at."""
 
 
-@pytest.mark.parametrize(("name", "method"), PAIRS)
+@pytest.mark.parametrize(
+    ("name", "method"), [pytest.param(n, m, marks=() if n in QUICK else pytest.mark.slow) for n, m in PAIRS]
+)
 def test_a_step_lowers_the_loss_or_the_pair_is_refused(name: str, method: str, tmp_path: Path) -> None:
     """A small step against the gradient, on the same views; every trained parameter has one, as DDP asks."""
     if not allowed(name, method):
