@@ -129,12 +129,12 @@ _FAMILIES = [
     ),
     ("t2t", _T2T, "tokens for 4 x 4 px from overlapping neighbours", _t2t(64, 4), _t2t(128, 6)),
     (
-        "mobilevit", _MOBILEVIT, "a place for 4 x 4 px, convolutions around transformers of two widths",
+        "mobilevit", _MOBILEVIT, "convolutions around transformers, on places of 4 x 4 px",
         {"widths": [16, 32, 48], "dims": [48, 64], "depths": [2, 2]},
         {"widths": [32, 64, 96], "dims": [96, 128], "depths": [2, 4]},
     ),
     (
-        "resnet", _RESNET, "a place for 4 x 4 px, eight blocks of 3 x 3 convolutions, the first on single pixels",
+        "resnet", _RESNET, "eight residual blocks, from single pixels to places of 4 x 4 px",
         {"channels": [24, 32, 40, 48]}, {"channels": [32, 64, 96, 144]},
     ),
     (

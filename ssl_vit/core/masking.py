@@ -74,13 +74,14 @@ def block_mask(key: Key, grid: tuple[int, int], hidden: int) -> Mask:
     """
     rows, columns = grid
     patches = rows * columns
-    area, aspect, top, left = uniform(key, 4 * _BLOCKS).unflatten(1, (4, _BLOCKS)).unbind(dim=1)
+    u = uniform(key, 4 * _BLOCKS)
+    area, aspect, top, left = (u[:, i : i + _BLOCKS] for i in range(0, 4 * _BLOCKS, _BLOCKS))
     least = max(1.0, _LEAST_BLOCK * patches)
     area = least + area * max(0.0, hidden - least)
     aspect = torch.exp(math.log(_ASPECT) * (1.0 - 2.0 * aspect))
     high = (area * aspect).sqrt().round().clamp(1, rows)
     wide = (area / aspect).sqrt().round().clamp(1, columns)
-    top, left = ((u * (side - size + 1)).floor() for u, side, size in ((top, rows, high), (left, columns, wide)))
+    top, left = ((v * (side - size + 1)).floor() for v, side, size in ((top, rows, high), (left, columns, wide)))
     y = torch.arange(patches, device=key.low.device) // columns
     x = torch.arange(patches, device=key.low.device) % columns
     inside = [

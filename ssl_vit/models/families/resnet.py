@@ -23,13 +23,14 @@ class SmallImageResNet(ResNet):
             in_chans: C of the images.
             **kwargs: timm's.
         """
-        super().__init__(BasicBlock, layers, in_chans=in_chans, channels=channels, **{"output_stride": 16, **kwargs})
-        made = {"device": kwargs.get("device"), "dtype": kwargs.get("dtype")}
-        self.conv1 = nn.Conv2d(in_chans, 64, 3, padding=1, bias=False, **made)
+        block: Any = BasicBlock
+        super().__init__(block, layers, in_chans=in_chans, channels=channels, **{"output_stride": 16, **kwargs})
+        device, dtype = kwargs.get("device"), kwargs.get("dtype")
+        self.conv1 = nn.Conv2d(in_chans, 64, 3, padding=1, bias=False, device=device, dtype=dtype)
         nn.init.kaiming_normal_(self.conv1.weight, mode="fan_out", nonlinearity="relu")
         self.maxpool = nn.Identity()
         for stage in self.feature_info:
-            stage["reduction"] = max(1, stage["reduction"] // 4)
+            stage["reduction"] = max(1, int(stage["reduction"]) // 4)
 
 
 default_cfgs = generate_default_cfgs(
