@@ -125,11 +125,19 @@ def from_scratch(cfg: SupervisedRecipe) -> Evaluated:
     facts = Facts(len(data.train), model, shape, data.train.kind)
     title, made_of, resolve = "from scratch", (data.train.fingerprint,), supervised.resolve
     if teacher is not None:
-        known, name = teacher.exported.weights_hash, teacher.exported.backbone.architecture
+        about, known, name = (
+            teacher.exported.about,
+            teacher.exported.weights_hash,
+            teacher.exported.backbone.architecture,
+        )
         title, made_of, resolve = f"taught by {name}", (known, *made_of), taught.resolve
         recorded["teacher"] = {"architecture": name, "weights": known}
-        if teacher.exported.about.get("transductive"):  # what it saw of test images, the student sees
+        recorded["teacher"] |= {key: about[key] for key in ("objective", "data", "labels", "images") if key in about}
+        if about.get("transductive"):  # what it saw of test images, the student sees
             recorded["transductive"] = True
+        if accelerator.is_main_process:
+            labels = f", trained on {about['images']:,} labelled images" if "images" in about else ""
+            print_lines([("teacher", f"{name} {known}{labels}")])
     given = Ingredients(
         title, build_backbone(model, data.train.form.channels), data, None, metric, facts, preset, made_of, recorded,
         teacher=teacher,
