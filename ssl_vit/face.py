@@ -111,7 +111,7 @@ def pretrain(
     Example: ``run = ssl_vit.pretrain("mae", data="my_images", fit={"epochs": 100}, seed=1)``
 
     Args:
-        method: mae, dino, ... (labels are not read), or supervised, the labelled baseline.
+        method: mae, dino, ... (labels are not read), or supervised, the labelled baseline, or taught, with a teacher.
         data: The images; default: scikit-learn's digits.
         out: The run's directory; default: below runs/.
         **options: Further options of the method.
@@ -119,7 +119,7 @@ def pretrain(
     Raises:
         UserError: As the command does: for unknown methods and options, paths and data that cannot be used.
     """
-    script = "recipes/supervised.py" if method == "supervised" else method_named(method).script
+    script = f"recipes/{method}.py" if method in ("supervised", "taught") else method_named(method).script
     left = _call(script, {**_images("data", data), **_folder(out), **options})
     run: RunDir = getattr(left, "run", left)  # the baseline is judged, too
     lines = (run.path / "metrics.jsonl").read_text().splitlines()

@@ -19,6 +19,7 @@ from ssl_vit.core.started import module_of, options_of, scripts, told, usage_nam
 from ssl_vit.methods import METHODS
 from ssl_vit.methods.distill import DistillRecipe
 from ssl_vit.methods.method import imported
+from ssl_vit.methods.taught import TaughtRecipe
 from ssl_vit.runs import lock
 from ssl_vit.runs.networks import classifier_folder, find_network
 
@@ -106,6 +107,8 @@ def check_options(config: object) -> None:
         find_network(weights, "--model.weights")
     if isinstance(config, DistillRecipe):
         find_network(config.distill.teacher, "--teacher")
+    if isinstance(config, TaughtRecipe) and (config.taught.teacher or not dry):
+        classifier_folder(config.taught.teacher, "--teacher")
     if isinstance(config, PredictRecipe):
         classifier_folder(config.classifier)
     check_paths(config)

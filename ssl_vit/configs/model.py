@@ -16,7 +16,7 @@ class ModelConfig:
     name: str | None = None
     """A timm model that is a plain ViT, e.g. vit_small_patch16_224, with the image and patch size in its name; or a
     network alone, with sizes from the images: vit_micro, vit_mini (for CPUs), vit_tiny, vit_small, vit_base,
-    vit_large, vit_huge. Without MAE also any other timm model that makes one vector of an image: resnet50,
+    vit_large, vit_huge. Without MAE and BEiT also any other timm model that makes one vector of an image: resnet50,
     swin_tiny_patch4_window7_224, mobilevit_s; or such a family in the size of vit_micro and vit_mini by a
     short name: swin_micro, cct_mini and others, which --preset lists. Default: the preset's."""
     img_size: Annotated[int | None, Range(1)] = None

@@ -136,6 +136,7 @@ _PROTOCOLS = [
     Protocol("attentive", "attentive", "linear", f"{_HERE}.augmented:judge", (*_linear("heads"), *_TRAINED)),
     Protocol("finetune", "finetune", "train", "ssl_vit.evaluation.labelled_run:fine_tuned"),
     Protocol("supervised", "supervised", "train", ""),  # the labelled baseline begins with no backbone
+    Protocol("taught", "taught", "train", ""),  # nor does what a teacher is added to
 ]  # fmt: skip
 PROTOCOLS = {protocol.name: protocol for protocol in _PROTOCOLS}
 """By name; of several linear probes a report takes the first."""

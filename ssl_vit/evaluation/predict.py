@@ -32,6 +32,7 @@ from ssl_vit.evaluation.session import check_format
 from ssl_vit.exports.classifier import Labelling, TrainedClassifier, load_classifier
 from ssl_vit.exports.origin import own_data
 from ssl_vit.exports.timm_folder import Exported, network_words
+from ssl_vit.methods import LABELLED
 from ssl_vit.runs.results import read_results
 from ssl_vit.training import launch
 from ssl_vit.views.evaluation import eval_images
@@ -149,7 +150,7 @@ def _judged(exported: Exported) -> str:
     """What the classifier's run has on record of its test images."""
     results = exported.folder.parent / "results"
     try:
-        result = read_results(file for file in results.glob("*.json") if file.stem in ("finetune", "supervised"))[0]
+        result = read_results(file for file in results.glob("*.json") if file.stem in LABELLED)[0]
     except (UserError, IndexError):
         return ""
     about, test = METRICS[result.protocol["metric"]], result.protocol["test"]

@@ -17,8 +17,8 @@ from ssl_vit.data.scale import PixelScale
 from ssl_vit.data.targets import Kind, TargetScale
 from ssl_vit.exports.card import model_card
 from ssl_vit.exports.timm_folder import Exported, export_backbone, load_backbone, stored, write_weights
-from ssl_vit.models.backbone import TokenBackbone
 from ssl_vit.models.heads import Classifier
+from ssl_vit.models.vit import ViTBackbone
 from ssl_vit.runs.networks import classifier_folder
 
 
@@ -63,6 +63,8 @@ def export_classifier(
         return False
     part = folder.with_name(folder.name + ".new")
     meaning = {"kind": labelling.kind, "names": list(labelling.names), "pool": net.pool}
+    if net.second is not None:
+        meaning["heads"] = 2
     if labelling.scale is not None:
         meaning |= {"target_mean": list(labelling.scale.mean), "target_std": list(labelling.scale.std)}
     pool = "cls" if net.pool == "cls" else "mean"
@@ -71,12 +73,12 @@ def export_classifier(
     state = safetensors.torch.load_file(part / "model.safetensors")
     if fresh:
         state = {k: v for k, v in state.items() if not k.startswith("norm.")}
-    added = [("fc_norm", net.fc_norm), *((name, net.head) for name in net.backbone.classifier)]
+    added = [("fc_norm", net.fc_norm), *net.timm_heads().items()]
     state |= {f"{name}.{k}": stored(v).clone() for name, m in added for k, v in m.state_dict().items()}
     config = cast("dict[str, Any]", json.loads((part / "config.json").read_text()))
     config["num_classes"] = config["pretrained_cfg"]["num_classes"] = len(labelling.names)
     config["label_names"] = list(labelling.names)
-    if isinstance(net.backbone, TokenBackbone):
+    if isinstance(net.backbone, ViTBackbone):
         config["model_args"]["fc_norm"] = fresh
     write_weights(part, state)
     write_atomically(part / "config.json", json.dumps(config, indent=1) + "\n")
@@ -86,18 +88,20 @@ def export_classifier(
     return True
 
 
-def load_classifier(given: str) -> TrainedClassifier:
-    """Loads an exported classifier from its folder, or the run directory around it.
+def load_classifier(given: str, option: str = "--classifier") -> TrainedClassifier:
+    """Loads an exported classifier from its folder, or the run directory around it; ``option`` names what was typed.
 
     Raises:
         UserError: When there is none.
     """
-    folder = classifier_folder(given)
+    folder = classifier_folder(given, option)
     exported = load_backbone(str(folder))
     meaning = exported.about["classifier"]
-    net = Classifier(exported.backbone, len(meaning["names"]), pool=meaning["pool"])
+    net = Classifier(
+        exported.backbone, len(meaning["names"]), pool=meaning["pool"], two_heads=meaning.get("heads") == 2
+    )
     weights = safetensors.torch.load_file(folder / "model.safetensors")
-    parts = {f"{exported.backbone.classifier[0]}.": net.head}
+    parts = {f"{name}.": head for name, head in net.timm_heads().items()}
     if net.pool == "mean_prenorm":
         parts["fc_norm."] = net.fc_norm
     for name, module in parts.items():

@@ -131,17 +131,17 @@ class ResolvedFinetuneRecipe(ResolvedLabelled, FinetuneRecipe):
 
 def resolve(cfg: SupervisedRecipe, facts: Facts, preset: Preset) -> ResolvedSupervisedRecipe:
     """Pooling, mixing, augmentation, length and rate of training from scratch; UserError as ``resolve_supervised``."""
-    taken = _labelled(cfg, facts, preset, "scratch")
+    taken = labelled_groups(cfg, facts, preset, "scratch")
     return settle(ResolvedSupervisedRecipe, cfg, preset=preset.name, model=facts.model, **taken)
 
 
 def resolve_finetuning(cfg: FinetuneRecipe, facts: Facts, preset: Preset) -> ResolvedFinetuneRecipe:
     """The same of fine-tuning: ``facts`` tell size and patch of the backbone, the preset is that of its run."""
     model = AdaptConfig(facts.model.img_size, facts.model.patch_size)
-    return settle(ResolvedFinetuneRecipe, cfg, model=model, **_labelled(cfg, facts, preset, "finetune"))
+    return settle(ResolvedFinetuneRecipe, cfg, model=model, **labelled_groups(cfg, facts, preset, "finetune"))
 
 
-def _labelled(cfg: LabelledRecipe, facts: Facts, preset: Preset, start: LabelledStart) -> dict[str, Any]:
+def labelled_groups(cfg: LabelledRecipe, facts: Facts, preset: Preset, start: LabelledStart) -> dict[str, Any]:
     """The groups that both have, resolved alike but for the learning rate."""
     batch, steps = labelled_batch(facts.images, preset.labelled_batch), least_steps(cfg.fit)
     epochs, rate = float(preset.labelled_epochs), labelled_rate(preset, facts.width, start)

@@ -19,12 +19,14 @@ from timm.models.vision_transformer import Block, VisionTransformer
 from ssl_vit.configs import ModelConfig, ResolvedModel
 from ssl_vit.configs.networks import ModelFacts, Needs, meets
 from ssl_vit.core.errors import UserError, did_you_mean
+from ssl_vit.methods import METHODS
 from ssl_vit.models import families as families  # registered with timm
 from ssl_vit.models.backbone import Backbone, with_tokens
 from ssl_vit.models.blocks import init_weights
 from ssl_vit.models.pooled import PooledBackbone
 from ssl_vit.models.positions import resample
 from ssl_vit.models.stochastic_depth import LARGEST
+from ssl_vit.models.tokens import FamilyTokens, gives_tokens, looks_beyond
 from ssl_vit.models.vit import ViTBackbone
 
 
@@ -40,8 +42,7 @@ def model_facts(name: str, args: dict[str, Any] | None = None, *, needs: Needs =
             f"--model.name {name} is not a timm model{did_you_mean(name.partition('.')[0], timm.list_models())}"
         )
     model, args = _on_meta(name, {}), args or {}
-    reason = _why_not_plain(model)
-    if reason is None:
+    if _why_not_plain(model) is None:
         vit: Any = model
         return ModelFacts(
             vit.patch_embed.img_size[0], vit.patch_embed.proj.kernel_size[0], vit.embed_dim, len(vit.blocks),
@@ -50,11 +51,27 @@ def model_facts(name: str, args: dict[str, Any] | None = None, *, needs: Needs =
     check_args(name, args)
     facts = _pooled_facts(name, args)
     if not meets(facts.offers, needs):
+        fitting = ", ".join(method for method, entry in METHODS.items() if meets(facts.offers, entry.needs))
         raise UserError(
-            f"--model.name {name} is not a plain VisionTransformer: {reason}. "
-            "Plain ones are, for example, vit_tiny_patch16_224, vit_small_patch16_224, vit_base_patch16_224"
+            f"--model.name {name} does not go with a method that hides patches: {facts.lacks}. It goes with {fitting}; "
+            "patches are hidden from, for example, vit_small_patch16_224, beit_micro, relative_micro, deit_micro"
         )
     return facts
+
+
+def _offers(model: Any) -> tuple[Needs, str]:
+    """What a model that is no plain ViT offers, and why no more."""
+    if not gives_tokens(model):
+        strides = {stage["reduction"] for stage in getattr(model, "feature_info", None) or ()}
+        tied = len(strides) > 1 or type(model).__module__.startswith(f"{families.__name__}.")
+        what = (
+            "convolutions, windows or stages tie neighbouring places together" if tied else "tokens are not made here"
+        )
+        return "pooled", f"it is a {type(model).__name__}, whose {what}"
+    if looks_beyond(model):
+        kind = type(model.patch_embed).__name__
+        return "tokens", f"its stem, a {kind}, looks beyond each patch, so hidden pixels would leak into visible tokens"
+    return "dropping", ""
 
 
 def _on_meta(name: str, args: Mapping[str, Any]) -> torch.nn.Module:
@@ -81,12 +98,13 @@ def _pooled_facts(name: str, args: dict[str, Any]) -> ModelFacts:
         model: Any = _create(name, args)
     own, info = model.pretrained_cfg["input_size"][-1], getattr(model, "feature_info", None)
     stride = info[-1]["reduction"] if info else 1
-    backbone = PooledBackbone(model, name, args, own)
+    backbone = _without_sizes(model, name, args, own)
+    offers, lacks = _offers(model)
     flexible = _takes(model, "strict_img_size") or backbone.width_at(own + stride) == backbone.embed_dim
     sized = _takes(model, "img_size") and bool(model.pretrained_cfg.get("fixed_input_size"))
     return ModelFacts(
         own, stride, backbone.embed_dim, backbone.depth, 1, False, plain=False, flexible=flexible,
-        sized=sized, drop_path=backbone.draws_drop_path, offers="pooled",
+        sized=sized, drop_path=backbone.draws_drop_path, offers=offers, lacks=lacks,
     )  # fmt: skip
 
 
@@ -101,11 +119,12 @@ def check_args(name: str, args: Mapping[str, Any]) -> None:
     """Refuses (``UserError``) arguments that the constructor of a timm model does not have or cannot be built with."""
     kind = type(_on_meta(name, {}))
     names, more = _arguments(kind)
+    names = [*(n for n in _of_entry(name) if n not in names), *names]
     known = [key for key in names if key not in (*_OURS, "cfg") and not key.endswith("drop_rate")]
     for key in args:
         if key in _OURS or key.endswith("drop_rate"):
             raise UserError(f"--model.args: {key} cannot be given, {_OURS.get(key, 'dropout is off in every network')}")
-        if key not in known and not more:
+        if key not in known and (not more or not _builds(name, {key: args[key]})):
             raise UserError(
                 f"--model.args: {kind.__name__} ({name}) has no {key}, it has {', '.join(known)}"
                 f"{did_you_mean(key, known)}"
@@ -115,6 +134,23 @@ def check_args(name: str, args: Mapping[str, Any]) -> None:
             _on_meta(name, args)
         except Exception as error:  # whatever a constructor raises at values that are none
             raise UserError(f"--model.args {json.dumps(args)}: timm cannot build {name} so ({error})") from error
+
+
+def _of_entry(name: str) -> list[str]:
+    """Names that the function which timm calls for a model takes itself, beside what it hands on."""
+    parameters = inspect.signature(timm.models.model_entrypoint(name.partition(".")[0])).parameters.values()
+    return [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.name != "pretrained"]
+
+
+def _builds(name: str, args: Mapping[str, Any]) -> bool:
+    """Whether a model whose constructor takes any argument knows what to do with these."""
+    try:
+        _on_meta(name, args)
+    except TypeError:
+        return False
+    except Exception:  # a value that is none: told with all of them
+        return True
+    return True
 
 
 def _takes(model: torch.nn.Module, argument: str) -> bool:
@@ -190,7 +226,7 @@ def make_backbone(
     architecture: str, model_args: dict[str, Any], *, positions: str = "learnable", img_size: int | None = None,
     init: Literal["xavier", "trunc_normal"] = "xavier",
 ) -> Backbone:  # fmt: skip
-    """A backbone by timm's name and arguments: with tokens for a plain ViT, else one vector per image.
+    """A backbone by timm's name and arguments: with tokens where timm's class is known, else one vector per image.
 
     Args:
         architecture: timm's model name.
@@ -207,7 +243,7 @@ def make_backbone(
     model: Any = _create(architecture, model_args)
     if _why_not_plain(model) is not None:
         own = model_args.get("img_size", model.pretrained_cfg["input_size"][-1])
-        return PooledBackbone(model, architecture, model_args, img_size or own)
+        return _without_sizes(model, architecture, model_args, img_size or own)
     init_weights(model, init)
     backbone = ViTBackbone(model, architecture, model_args)
     if positions == "sincos":
@@ -215,6 +251,12 @@ def make_backbone(
     elif positions == "factorised":
         backbone.set_factorised_positions()
     return backbone
+
+
+def _without_sizes(model: torch.nn.Module, architecture: str, args: dict[str, Any], size: int) -> PooledBackbone:
+    """A backbone of a model that is no plain ViT: with tokens, where they can be had."""
+    kind = FamilyTokens if gives_tokens(model) else PooledBackbone
+    return kind(model, architecture, args, size)
 
 
 def check_sizes(backbone: Backbone, sizes: Sequence[int]) -> None:
@@ -292,14 +334,9 @@ def adapt(
     if not isinstance(backbone, ViTBackbone):
         if patch_size is not None:
             raise UserError(f"--model.patch_size {patch_size} is for plain ViTs; {name} has no patches")
-        if size != backbone.img_size:
-            if not isinstance(backbone, PooledBackbone) or backbone.width_at(size) != backbone.embed_dim:
-                raise UserError(
-                    f"--model.img_size {size}: this {name} cannot read images of that size; leave it out, "
-                    f"they are then resized to {backbone.img_size} pixels"
-                )
+        if isinstance(backbone, PooledBackbone) and size != backbone.img_size:
             backbone = copy.deepcopy(backbone)
-            backbone.img_size = size
+            backbone.read_at(size)
         return backbone
     patch = patch_size or backbone.patch_size
     if (size, patch) == (backbone.img_size, backbone.patch_size):

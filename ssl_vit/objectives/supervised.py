@@ -43,6 +43,8 @@ class Supervised(Objective):
         classes: int,
         cfg: ResolvedSupervised,
         kind: Literal["class", "multilabel", "regression"] = "class",
+        *,
+        two_heads: bool = False,
     ) -> None:
         """Puts a classifier on a backbone.
 
@@ -51,10 +53,11 @@ class Supervised(Objective):
             classes: K, number of classes, labels or numbers to predict.
             cfg: Resolved.
             kind: One class, several labels or numbers per image.
+            two_heads: See ``Classifier``.
         """
         super().__init__()
         backbone.requires_grad_(True)
-        self.net = Classifier(backbone, classes, pool=cfg.pool, hidden=cfg.head_hidden)
+        self.net = Classifier(backbone, classes, pool=cfg.pool, hidden=cfg.head_hidden, two_heads=two_heads)
         self.kind = kind
         self.decay = cfg.ema_decay
         self.average = copy.deepcopy(self.net).requires_grad_(False) if cfg.ema_decay else None

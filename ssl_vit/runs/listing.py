@@ -17,6 +17,7 @@ from ssl_vit.configs import flat
 from ssl_vit.configs.metrics import METRICS, shown
 from ssl_vit.configs.networks import NETWORKS
 from ssl_vit.core.signals import REQUEUE
+from ssl_vit.methods import LABELLED
 from ssl_vit.runs import lock
 from ssl_vit.runs.networks import FILES, RELEASED
 
@@ -243,7 +244,7 @@ def _is_done(path: Path, method: str, step: int, steps: int | None) -> bool:
     """Whether everything is there that the command leaves at its end."""
     if method == "verdict":
         return (path / "report.html").exists()
-    labelled = method in ("supervised", "finetune")
+    labelled = method in LABELLED
     judged = not labelled or (path / "results" / f"{method}.json").exists()
     trained = steps is not None and step >= steps
     return trained and judged and all((path / "backbone" / name).exists() for name in FILES)

@@ -17,12 +17,10 @@ from ssl_vit.configs.facts import options
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.core.files import write_atomically
 from ssl_vit.core.started import module_of, options_of, scripts
-from ssl_vit.methods import METHODS
+from ssl_vit.methods import LABELLED, METHODS
 from ssl_vit.runs import lock
 from ssl_vit.runs.identity import differences, digest, identity, remove
 
-LABELLED = ("supervised", "finetune")
-"""Commands whose runs judge themselves."""
 JUDGES = ("knn", "linear-probe")
 RECORD = "sweep.json"
 _OWN = {"seed": "--seeds says how many there are, from --seed on", "run.dir": "--out names the folder of all runs"}

@@ -131,6 +131,7 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
             run.about["started_from"] = _told_of(start, cfg.model)
         _warn(method, built, cfg, begun.judged)
         print_lines(_first_lines(begun, cfg))
+    objective.prepare(pool, scale, run.path, cfg.seed)
     sees = f"{begun.note}; preset {cfg.preset}, {built.sees}"
     launch.summarise(objective, loader, cfg.fit, cfg.optim, sees, accelerator)
     steps = launch.count_steps(cfg.fit, loader)

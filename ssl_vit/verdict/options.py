@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar
 
 from ssl_vit.configs import FitConfig, JudgedMetricConfig, ModelConfig, PoolConfig, PretrainingRecipe, RunConfig
 from ssl_vit.configs.facts import SAME_RUN, Effect, Range
-from ssl_vit.configs.networks import FAMILIES
+from ssl_vit.configs.networks import FAMILIES, short_name
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.engines.elsewhere import Executor, asked_of, check_executor
 from ssl_vit.methods import METHODS, Method
@@ -243,7 +243,8 @@ def starts_of(cfg: VerdictConfig) -> dict[str, bool]:
 
 def family_member(name: str, parameters: int) -> str:
     """The network of a family whose size is nearer to a number of parameters; other names are as they are."""
-    return f"{name}_{'micro' if parameters < _MICRO else 'mini'}" if f"{name}_mini" in FAMILIES else name
+    member = short_name(f"{name}_{'micro' if parameters < _MICRO else 'mini'}")
+    return member if member in FAMILIES else name
 
 
 _MICRO = 500_000

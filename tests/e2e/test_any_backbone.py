@@ -62,7 +62,7 @@ def test_what_needs_tokens_says_so(run: str, script) -> None:
     words = ["--backbone", run]
     status, _, err = script("eval/linear_probe.py", *words, "--linear.protocol", "attentive")
     assert status == 1
-    assert "needs the tokens of a plain ViT, and test_resnet gives one vector per image" in err
+    assert "needs the tokens of an image, and test_resnet gives one vector per image" in err
     assert err.strip().count("\n") == 0
     status, out, err = script("eval/figures.py", *words)
     assert status == 0, err
@@ -75,10 +75,15 @@ def test_what_needs_tokens_says_so(run: str, script) -> None:
     status, _, err = script("eval/linear_probe.py", *words, "--linear.pool", "cls")
     assert status == 1
     assert "--linear.pool cls needs a class token" in err
-    for name in ("resnet50", "deit_tiny_distilled_patch16_224"):
+    for name, why in (
+        ("resnet50", "it is a ResNet, whose convolutions"),
+        ("hybrid_micro", "its stem, a HybridEmbed, looks beyond"),
+    ):
         status, _, err = script("recipes/mae.py", "--model.name", name)
         assert status == 1
-        assert err.startswith(f"error: --model.name {name} is not a plain VisionTransformer: it is a ")
+        assert f"does not go with a method that hides patches: {why}" in err
+        assert "It goes with dino, simmim, lejepa" in err
+        assert err.strip().count("\n") == 0
 
 
 def test_running_statistics_are_saved_and_resumed(script) -> None:
