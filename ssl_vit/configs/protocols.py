@@ -174,4 +174,4 @@ def probe_named(name: str) -> Protocol:
 
 def by_method(method: str) -> Protocol | None:
     """The protocol behind a result's ``method``; None for what this table does not know."""
-    return next((one for one in PROTOCOLS.values() if one.method == method), None)
+    return next((one for one in (*PROTOCOLS.values(), SOUP) if one.method == method), None)

@@ -156,6 +156,21 @@ def test_a_suite_file_says_it_for_each_set(folder: Path) -> None:
     assert isinstance(again.entries[0].config, KNNRecipe) and again.entries[0].config.knn.k == 9
 
 
+def test_the_suite_file_that_the_page_shows(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "transfer.md").read_text(encoding="utf-8")
+    (tmp_path / "my_suite.yaml").write_text(page.partition("```yaml\n")[2].partition("```")[0])
+    found = by_name(suite(tmp_path / "my_suite.yaml"))
+    shown = {name: (entry.protocol.name, entry.group, entry.most) for name, entry in found.items()}
+    assert shown == {"cells": ("finetune", "mine", 500), "birds": ("knn", "mine", 100), "pets": ("knn", "natural", 500)}
+    cells, birds = found["cells"].config, found["birds"].config
+    assert isinstance(cells, FinetuneRecipe) and isinstance(birds, KNNRecipe)
+    assert (cells.fit.epochs, cells.eval.metric, cells.eval.data.label_column) == (20, "balanced", "phase")
+    assert birds.eval.precision == "fp32"
+    for name, known in SUITES.items():
+        listed = page.partition(f"| `{name}` | ")[2].partition(" |")[0]
+        assert listed == ("these 19" if name == "vtab" else ", ".join(known.sets))
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [

@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from accelerate import Accelerator
 
 from ssl_vit.configs import RunConfig, TransferRecipe, to_dict
 from ssl_vit.configs.metrics import shown
-from ssl_vit.core.dist import gather_rows, meet
-from ssl_vit.core.errors import UserError
+from ssl_vit.core.dist import gather_rows, rank_and_world
+from ssl_vit.core.errors import UserError, reason
 from ssl_vit.core.files import write_atomically, write_bytes_atomically
 from ssl_vit.data.sources.opening import Labelled, open_labelled
 from ssl_vit.evaluation.judging import evaluate
@@ -53,7 +52,7 @@ def judge_suite(cfg: TransferRecipe, suite: Suite) -> Transfer | None:
         UserError: For a backbone that cannot be used; at the end, on the main process, where sets have failed.
     """
     exported, accelerator = load_start(cfg.backbone), launch.join(seed=cfg.seed)
-    main = accelerator.is_main_process
+    main, device = accelerator.is_main_process, accelerator.device
     root = Path(cfg.run.dir).expanduser() if cfg.run.dir else exported.folder.parent
     if main:
         lock.hold_for_results(root)
@@ -64,8 +63,8 @@ def judge_suite(cfg: TransferRecipe, suite: Suite) -> Transfer | None:
             print(f"\n{what}: {entry.protocol.method} on {entry.path}", flush=True)
         launch.forget_what_was()  # a set after another is as if it were alone
         try:
-            rows.append(_judged(entry, exported, root, cfg.run, accelerator))
-        except UserError as error:
+            rows.append(_judged(entry, exported, root, cfg.run, device))
+        except (UserError, OSError) as error:
             why = _one_line(error)
             rows.append(Row(entry.name, entry.group, entry.protocol.method, failed=why))
             if main:
@@ -88,21 +87,23 @@ def _called(exported: Exported) -> str:
     return folder.parent.name if folder.name == "backbone" else folder.name
 
 
-def _one_line(error: UserError) -> str:
+def _one_line(error: UserError | OSError) -> str:
     """What is wrong, without the list that some errors end with."""
+    if isinstance(error, OSError):
+        return f"{error.filename or 'its files'}: {reason(error)}"
     first, _, more = str(error).partition("\n")
     return first.removesuffix(":") if more else first
 
 
-def _judged(entry: Entry, exported: Exported, root: Path, run: RunConfig, accelerator: Accelerator) -> Row:
+def _judged(entry: Entry, exported: Exported, root: Path, run: RunConfig, device: torch.device) -> Row:
     """One set: its kept result, or a new one (every process must call it)."""
     data, named = own_data(exported.about, entry.config.eval.data)
     opened = open_labelled(data, named)
     config = _capped(entry, len(opened.train))
     name = f"{entry.slug}-{_key(entry, config, opened, exported.weights_hash)[:8]}"
     path = root / "results" / FOLDER / "sets" / f"{name}.json"
-    found = torch.tensor([_is_there(path)], device=accelerator.device)
-    kept, main = bool(gather_rows(found).all()), accelerator.is_main_process  # all must go the same way
+    found = torch.tensor([_is_there(path)], device=device)
+    kept, main = bool(gather_rows(found).all()), rank_and_world()[0] == 0  # all must go the same way
     if not kept:
         trains = entry.protocol.use == "train"
         place = root / FOLDER / name if trains else root
@@ -111,8 +112,7 @@ def _judged(entry: Entry, exported: Exported, root: Path, run: RunConfig, accele
         if main and judged.path != path:  # answers first, so that a result that is there is whole
             write_bytes_atomically(path.with_suffix(".npz"), judged.path.with_suffix(".npz").read_bytes())
             write_atomically(path, judged.path.read_text(encoding="utf-8"))
-        meet()
-    if not main:
+    if not main:  # and no process waits for it: what it alone can find wrong must not keep the others
         return Row(entry.name, entry.group, entry.protocol.method)
     if kept:
         print(f"kept from before: {path}", flush=True)

@@ -13,7 +13,7 @@ import yaml
 from ssl_vit.configs import KNNRecipe, LinearRecipe, TransferRecipe, flat
 from ssl_vit.configs.cli import from_options
 from ssl_vit.configs.facts import options
-from ssl_vit.configs.paths import missing, on_hub
+from ssl_vit.configs.paths import folders, missing, on_hub
 from ssl_vit.configs.protocols import SOUP, Protocol, suite_protocol
 from ssl_vit.configs.suites import SETS, SUITES
 from ssl_vit.configs.words import TABLES
@@ -273,7 +273,7 @@ def _told(name: str, spec: Any, file: Path) -> _Told:
                         f"({_known()})")  # fmt: skip
     for key in ("eval.data.labels", "eval.data.root"):
         if isinstance(own.get(key), str):
-            own[key] = _from(file, own[key])
+            own[key] = ",".join(str(file.parent / one) for one in folders(own[key]))
     found = base if base is not None and path is None else _Told(_from(file, str(path)))
     real = told.get("real")
     return replace(
@@ -282,13 +282,13 @@ def _told(name: str, spec: Any, file: Path) -> _Told:
         options={**found.options, **own},
         protocol=None if told.get("protocol") is None else str(told["protocol"]),
         labels=_count(told.get("labels"), f"{where}: labels"),
-        real=None if real is None else _from(file, str(real)),
+        real=None if real is None else str(file.parent / Path(str(real)).expanduser()),
         imagenet=base is not None and base.imagenet,
     )
 
 
 def _from(file: Path, path: str) -> str:
-    """A path that begins at the suite file, where something is there; names on the hub stay."""
+    """Images whose path begins at the suite file; names on the hub stay."""
     place = file.parent / Path(path).expanduser()
     return str(place) if place.exists() or not (path == "digits" or on_hub(path)) else path
 

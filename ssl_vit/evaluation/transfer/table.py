@@ -43,20 +43,20 @@ class Row:
     """Whether it was there before."""
 
 
-def row_of(name: str, group: str, result: Any, **told: Any) -> Row:
+def row_of(name: str, group: str, judged: Any, **told: Any) -> Row:
     """A set's row from its result file.
 
     Args:
         name: Of the set.
         group: Its group.
-        result: A ``runs.results.Result``.
+        judged: A ``runs.results.Result``.
         **told: Other fields.
     """
-    metric, first = str(result.protocol["metric"]), result.rows[0]
+    metric, first = str(judged.protocol["metric"]), judged.rows[0]
     about, value = METRICS[metric], first.get(metric)
     return Row(
-        name, group, result.method, about.heading, value, "not defined" if value is None else shown(metric, value),
-        about.percent, result.labels_used, int(first.get("images") or 0), **told,
+        name, group, judged.method, about.heading, value, "not defined" if value is None else shown(metric, value),
+        about.percent, judged.labels_used, int(first.get("images") or 0), **told,
     )  # fmt: skip
 
 
