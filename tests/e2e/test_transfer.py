@@ -87,13 +87,13 @@ def test_a_folder_of_sets_of_which_one_fails(backbone: str, sets: Path, script, 
     status, out, err = script(*words)
     assert status == 1
     assert [line.split(":")[0] for line in err.splitlines() if not line.startswith("note")] == ["failed", "error"]
-    assert "failed: wrecks: " in err and "cannot be read" in err
+    assert "failed: wrecks: no image in " in err
     assert "error: 1 of 3 sets failed (wrecks); the same command judges these alone, and keeps the others" in err
     results = Path("run/results/transfer")
     table = json.loads((results / "sets.json").read_text())
     rows = {row["name"]: row for row in table["sets"]}
     assert list(rows) == ["birds", "stones", "wrecks"]
-    assert rows["wrecks"]["value"] is None and "cannot be read" in rows["wrecks"]["failed"]
+    assert rows["wrecks"]["value"] is None and "no image in " in rows["wrecks"]["failed"]
     assert table["means"] == [{"group": "", "value": (rows["birds"]["value"] + rows["stones"]["value"]) / 2, "sets": 2,
                                "of": 3}]  # fmt: skip
     assert rows["birds"]["value"] > 60
