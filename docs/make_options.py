@@ -152,6 +152,8 @@ def words_of(kind: Any) -> str:
     if get_origin(kind) is tuple:
         each, *others = get_args(kind)
         return f"{words_of(each)}s" if others == [...] else f"{len(others) + 1} {words_of(each)}s"
+    if get_origin(kind) is dict:
+        return "names and values"
     if kind in _KINDS:
         return _KINDS[kind]
     return " or ".join(words_of(part) for part in get_args(kind) if part is not type(None))

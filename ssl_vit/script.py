@@ -182,3 +182,13 @@ def mistakes_told(status: int = 1) -> Generator[None, None, None]:
     except KeyboardInterrupt:
         sys.stderr.write("interrupted; the same command continues from the last checkpoint\n")
         sys.exit(130)
+    except RuntimeError as error:  # a process that another has left says nothing that this one has not told
+        if "WORLD_SIZE" not in os.environ or not _LOST.search(str(error)):
+            raise
+        rank = os.environ.get("RANK", "0")
+        sys.stderr.write(f"{'' if rank == '0' else f'[process {rank}] '}ended, because another process has ended\n")
+        sys.exit(1)
+
+
+_LOST = re.compile(r"gloo.*(Connection (closed|reset) by peer|Socket closed)", re.DOTALL)
+"""What gloo says in a process that waits for one which is gone."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from ssl_vit.configs.data import LabelledDataConfig
-from ssl_vit.configs.facts import NO_EFFECT, SAME_RUN, Range
+from ssl_vit.configs.facts import NO_EFFECT, POSITIVE, SAME_RUN, Range
 from ssl_vit.configs.metrics import Leading
 
 
@@ -111,6 +111,36 @@ class AtlasConfig:
     are those that stand out and a sample of the others. 4,000 are about 10 MB."""
     neighbours: Annotated[int, Range(1, 60)] = 18
     """Neighbours shown of an image."""
+
+
+@dataclass(frozen=True)
+class TransferConfig:
+    """How the sets of a suite are judged; a suite file may say it for each set."""
+
+    protocol: str = "cached"
+    """knn, a linear probe (cached, logistic, aug-mae, aug-dino, attentive), finetune, or soup: a weight average of
+    several fine-tunings."""
+    labels: Annotated[int | None, Range(1)] = None
+    """Use at most so many training labels of each set, one draw of them; default: all, and 1,000 in the suites of
+    VTAB."""
+    options: dict[str, Any] | None = None
+    """Further options of the protocols as their own commands have them, such as '{"linear.folds": 3,
+    "eval.precision": "fp32"}'. Each reaches the sets whose protocol has it."""
+    real: str | None = None
+    """Several right answers for each test image of the set imagenet (Beyer et al. 2020): their real.json, or a file of
+    that form. An answer counts where it is among them; images without any are left out."""
+
+
+@dataclass(frozen=True)
+class SoupConfig:
+    """A weight average of several fine-tunings (Wortsman et al. 2022), chosen by held-out labels."""
+
+    kind: Literal["uniform", "greedy"] = "greedy"
+    """uniform: the average of all; greedy: beginning with the best, each is taken in that does not make the average
+    worse on the held-out labels. Where an average is worse there than the best single network, that one is taken."""
+    rates: Annotated[tuple[float, ...], POSITIVE] = (0.5, 1.0, 2.0)
+    """One fine-tuning for each: multiples of the learning rate that fine-tuning alone would have. Each has a seed of
+    its own, too, so that [1, 1, 1] averages over seeds."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from ssl_vit.configs.settled import OPEN, Resolved
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The Vision Transformer; channels come from the data."""
+    """The network, a Vision Transformer unless another is named; channels come from the data."""
 
     name: str | None = None
     """A timm model that is a plain ViT, e.g. vit_small_patch16_224, with the image and patch size in its name; or a

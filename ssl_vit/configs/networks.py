@@ -286,17 +286,30 @@ def check_pool(pool: str, class_token: bool, option: str = "--linear.pool") -> N
         raise UserError(f"{option} {pool} needs a class token, which this backbone lacks; use mean")
 
 
+def short_name(timm_name: str, args: Mapping[str, Any] | None) -> str | None:
+    """What ``--model.name`` calls a network of another family; None where it has no name but timm's.
+
+    Args:
+        timm_name: timm's.
+        args: What its constructor is given; more than the short name stands for may be among it.
+    """
+    given = args or {}
+    return next(
+        (
+            family.name for family in FAMILIES.values()
+            if family.timm_name == timm_name and all(given.get(key) == value for key, value in family.args.items())
+        ),
+        None,
+    )  # fmt: skip
+
+
 def in_words(timm_name: str, args: Mapping[str, Any], size: int) -> str:
     """A network at an input of ``size`` pixels as people read it; ``args`` are those that its folder records."""
     if {"embed_dim", "depth", "patch_size", "global_pool"} <= args.keys():  # recorded of transformers of one width
         blocks = f"ViT of {args['depth']} blocks of width {args['embed_dim']}"
         return f"{blocks}, patches of {args['patch_size']} px at {size} px"
-    short_names = [
-        f.name for f in FAMILIES.values()
-        if f.timm_name == timm_name and all(args.get(key) == value for key, value in f.args.items())
-    ]  # fmt: skip
-    if short_names:
-        return f"{short_names[0]} ({timm_name}) at {size} px"
+    if short := short_name(timm_name, args):
+        return f"{short} ({timm_name}) at {size} px"
     of_images = ("in_chans", "img_size", "strict_img_size", "dynamic_img_size")
     own = {key: value for key, value in args.items() if key not in of_images}
     return f"{timm_name} at {size} px" + (f" with {json.dumps(own)}" if own else "")

@@ -141,6 +141,25 @@ _PROTOCOLS = [
 PROTOCOLS = {protocol.name: protocol for protocol in _PROTOCOLS}
 """By name; of several linear probes a report takes the first."""
 
+SOUP = Protocol("soup", "soup", "train", "ssl_vit.evaluation.transfer.soup:judge")
+"""A weight average of fine-tunings: a protocol of transfer suites alone, which give it the folder for its runs."""
+
+
+def suite_protocol(name: str, option: str = "--transfer.protocol") -> Protocol:
+    """The protocol that a transfer suite names.
+
+    Args:
+        name: As given.
+        option: What named it.
+
+    Raises:
+        UserError: For a name that is none.
+    """
+    known = {one.name: one for one in (*PROTOCOLS.values(), SOUP) if one.run}
+    if name not in known:
+        raise UserError(f"{option} {name} is none of {', '.join(known)}{did_you_mean(name, known)}")
+    return known[name]
+
 
 def probe_named(name: str) -> Protocol:
     """The protocol that ``--linear.protocol`` names.
@@ -156,4 +175,4 @@ def probe_named(name: str) -> Protocol:
 
 def by_method(method: str) -> Protocol | None:
     """The protocol behind a result's ``method``; None for what this table does not know."""
-    return next((one for one in PROTOCOLS.values() if one.method == method), None)
+    return next((one for one in (*PROTOCOLS.values(), SOUP) if one.method == method), None)

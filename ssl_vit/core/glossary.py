@@ -93,7 +93,9 @@ WORDS = (
          "RUN|run director(?:y|ies)|run's folder"),
     Word("seed", "The number that all random choices follow from: the same seed makes the same run."),
     Word("SimMIM", "Xie et al. 2022: masked patches are replaced by a placeholder, and their pixels are guessed."),
+    Word("soup", "The average of the weights of several fine-tunings (Wortsman et al. 2022)."),
     Word("stochastic depth", "In training, blocks of the network are left out at random, so that none is relied on."),
+    Word("suite", "Several labelled sets that one network is judged on, with one table of them."),
     Word("top-1", "The share of test images whose class is the first guess.", "top-1"),
     Word("trial", "One set of options that is tried when a method is tuned."),
     Word("verdict", "The answer what to use on given images with how many labels, how sure that is, and whether "

@@ -61,8 +61,13 @@ class Evaluated(NamedTuple):
     """Where it was made."""
 
 
-def evaluate(cfg: KNNRecipe | LinearRecipe | FinetuneRecipe, protocol: Protocol) -> Evaluated:
+def evaluate(cfg: KNNRecipe | LinearRecipe | FinetuneRecipe, protocol: Protocol, name: str | None = None) -> Evaluated:
     """Judges a backbone, and what stands beside it, by one protocol of ``configs.protocols.PROTOCOLS``.
+
+    Args:
+        cfg: Options of the protocol.
+        protocol: Which.
+        name: Of the result file below results/, where it is not the usual one; of what has no run of its own.
 
     Raises:
         UserError: For a backbone, images or options that the protocol cannot use.
@@ -88,10 +93,10 @@ def evaluate(cfg: KNNRecipe | LinearRecipe | FinetuneRecipe, protocol: Protocol)
         announce(session, size)
     judged: Judged = imported(protocol.run)(cfg, session, accelerator)
     result = session.result(protocol.method, judged.rows, judged.options, cfg.seed, size=judged.size)
-    run, name = judged.run, protocol.result
+    run, file = judged.run, protocol.result
     if run is None:
-        run, name = session.run, f"{name}{session.suffix(cfg.seed)}"
-    return finish(judged, result, data.test, session.metric, run, name, session.omission)
+        run, file = session.run, name or f"{file}{session.suffix(cfg.seed)}"
+    return finish(judged, result, data.test, session.metric, run, file, session.omission)
 
 
 def finish(

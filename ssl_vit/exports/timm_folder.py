@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from ssl_vit.configs import networks
 from ssl_vit.configs.presets import PRESETS, Preset, for_side
-from ssl_vit.core.errors import UserError
+from ssl_vit.core.errors import UserError, reason
 from ssl_vit.core.files import write_atomically, write_bytes_atomically
 from ssl_vit.data.boxes import judged_share
 from ssl_vit.data.decoding.decode import decode
@@ -60,7 +60,7 @@ class Exported(NamedTuple):
         try:
             pixels, size = decode(path.read_bytes(), form, None)
         except (OSError, Unreadable) as error:
-            raise UserError(f"{path} cannot be read: {error}") from error
+            raise UserError(f"{path} cannot be read: {reason(error)}") from error
         whole = torch.from_numpy(pixels.astype(np.int32))[None]
         nothing = torch.zeros(1, dtype=torch.int64)
         batch = Batch(whole, nothing, nothing, torch.tensor([size], dtype=torch.float32), native=True, labels=None)

@@ -12,6 +12,7 @@ from ssl_vit.configs import (
     KNNRecipe,
     LinearRecipe,
     PredictRecipe,
+    TransferRecipe,
 )
 from ssl_vit.configs.doctor import DoctorRecipe
 from ssl_vit.core.errors import UserError, did_you_mean
@@ -46,7 +47,7 @@ LABELLED: dict[str, type[LabelledRecipe]] = {
 def known_recipes() -> tuple[type[Any], ...]:
     """Every recipe but the verdict's: files of runs are read by what is declared beside their options."""
     methods = (method.recipe for method in METHODS.values())
-    judging = (KNNRecipe, LinearRecipe, PredictRecipe, EmbedRecipe, AtlasRecipe, FiguresRecipe)
+    judging = (KNNRecipe, LinearRecipe, PredictRecipe, EmbedRecipe, AtlasRecipe, FiguresRecipe, TransferRecipe)
     return (*methods, *LABELLED.values(), *judging, ExportRecipe, DoctorRecipe)
 
 

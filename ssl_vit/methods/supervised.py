@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from ssl_vit.configs.data import AugmentConfig, GuardedConfig, LoadingConfig, ResolvedAugment
-from ssl_vit.configs.evaluation import LabelsConfig
+from ssl_vit.configs.evaluation import LabelsConfig, SoupConfig
 from ssl_vit.configs.facts import NO_EFFECT, SAME_RUN, Range
 from ssl_vit.configs.fit import FitConfig, OptimConfig, ResolvedFit, ResolvedOptim, RunConfig
 from ssl_vit.configs.model import AdaptConfig, ModelConfig, ResolvedModel
@@ -104,6 +104,13 @@ class FinetuneRecipe(BackboneRecipe, LabelledRecipe):
     data: LoadingConfig = field(default_factory=LoadingConfig)
     model: AdaptConfig = field(default_factory=AdaptConfig)
     optim: OptimConfig = field(default_factory=lambda: replace(_OPTIM, layer_decay=0.75))
+
+
+@dataclass(frozen=True)
+class SoupRecipe(FinetuneRecipe):
+    """Several fine-tunings whose weights are averaged: what a transfer suite hands to each of its sets."""
+
+    soup: SoupConfig = field(default_factory=SoupConfig)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import yaml
 
 from ssl_vit.configs import flat
 from ssl_vit.configs.metrics import METRICS, shown
-from ssl_vit.configs.networks import NETWORKS
+from ssl_vit.configs.networks import NETWORKS, short_name
 from ssl_vit.core.signals import REQUEUE
 from ssl_vit.methods import LABELLED
 from ssl_vit.runs import lock
@@ -81,11 +81,13 @@ def find(folder: Path) -> Iterator[Run | Unread]:
     """What lies in a folder: itself where it is a run, else runs below it; every other folder right in it is told.
 
     Args:
-        folder: Exists. A run's fine-tunings are runs; what a verdict made for itself is part of the verdict.
+        folder: Exists. A run's fine-tunings are runs, those for a transfer suite, too; what a verdict made for itself
+            is part of the verdict.
     """
     if _may_be_run(folder):
         yield read(folder)
-        yield from (read(place) for place in _folders(folder / "finetune") if _may_be_run(place))
+        trained = [p for name in ("finetune", "transfer") for p in _folders(folder / name)]
+        yield from (read(place) for place in trained if _may_be_run(place))
         return
     if (folder / "sweep.json").exists():
         folder = folder / "runs"
@@ -158,7 +160,7 @@ def _read(path: Path) -> Run:
     told += " (ended by its drift alarm)" if passed and state == "done" else ""
     files = [file for name in ("metrics.jsonl", "environment.json") if (file := path / name).exists()]
     return Run(
-        path, method, _data(path, given), _network(given), state, told, step, saved, steps, _knn(path),
+        path, method, _data(path, given), _network(path, config), state, told, step, saved, steps, _knn(path),
         files[0].stat().st_mtime, config, about,
     )  # fmt: skip
 
@@ -250,27 +252,67 @@ def _is_done(path: Path, method: str, step: int, steps: int | None) -> bool:
     return trained and judged and all((path / "backbone" / name).exists() for name in FILES)
 
 
+def _exported(path: Path, backbone: str | None) -> dict[str, Any]:
+    """config.json of the network that a run ended with, or began with; empty where there is none to be found."""
+    around = path.parent.parent if path.parent.name in ("finetune", "transfer") else path
+    given = [Path(backbone).expanduser() / "backbone", Path(backbone).expanduser()] if backbone else []
+    for folder in (path / "backbone", around / "backbone", *given):
+        try:
+            found = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(found, dict):
+            return cast("dict[str, Any]", found)
+    return {}
+
+
+def _of(backbone: str) -> str:
+    """Stands where nothing is known but the run that the network is of."""
+    place = Path(backbone)
+    return f"of {place.parent.name if place.name == 'backbone' else place.name}"
+
+
 def _data(path: Path, given: dict[str, Any]) -> str:
     """Where its images are; a fine-tuning without options of its own has those of its backbone."""
-    name = given.get("data.path") or given.get("eval.data.path")
-    if name is None and given.get("backbone"):
-        try:
-            name = json.loads((path / "backbone" / "config.json").read_text())["ssl_vit"]["eval_data"]["path"]
-        except (OSError, ValueError, KeyError, TypeError):
-            name = None
-        name = name or f"of {Path(given['backbone']).name}"
+    name, backbone = given.get("data.path") or given.get("eval.data.path"), given.get("backbone")
+    if name is None and backbone:
+        about = flat(_exported(path, str(backbone)))
+        name = about.get("ssl_vit.eval_data.path") or about.get("ssl_vit.data.path") or _of(str(backbone))
     return str(name or "-")
 
 
-def _network(given: dict[str, Any]) -> str:
-    name, side, patch = (given.get(f"model.{key}") for key in ("name", "img_size", "patch_size"))
+def _network(path: Path, config: dict[str, Any]) -> str:
+    """A network in a few letters; a fine-tuning's is that of its backbone, at its own input."""
+    model: dict[str, Any] = config.get("model") or {}
+    backbone = config.get("backbone")
+    if model.get("name") is None and backbone:
+        model = _recorded(_exported(path, str(backbone))) | {k: v for k, v in model.items() if v is not None}
+        if "name" not in model:
+            return _of(str(backbone))
+    name, side, patch, args = (model.get(key) for key in ("name", "img_size", "patch_size", "args"))
     if name is None:
-        return f"of {Path(given['backbone']).name}" if given.get("backbone") else "-"
-    width, depth, heads = (given.get(f"model.{key}") for key in ("width", "depth", "heads"))
+        return "-"
+    if family := short_name(str(name), args):
+        return f"{family}{f', {side} px' if side else ''}"
+    width, depth, heads = (model.get(key) for key in ("width", "depth", "heads"))
     sizes: dict[tuple[Any, ...], str] = {(n.width, n.depth, n.heads): n.name for n in NETWORKS.values()}
     other = sizes.get((width, depth, heads)) or (f"{depth} x {width}" if width and depth else None)
     short = other or re.sub(r"_patch\d+_\d+.*", "", str(name))
     return f"{short}{f'/{patch}' if patch else ''}{f', {side} px' if side else ''}"
+
+
+def _recorded(exported: dict[str, Any]) -> dict[str, Any]:
+    """A network's options as ``--model`` has them, from config.json of its folder; empty where that tells none."""
+    args, name = exported.get("model_args"), exported.get("architecture")
+    if not isinstance(name, str) or not isinstance(args, dict):
+        return {}
+    given = cast("dict[str, Any]", args)
+    size: Any = flat(exported).get("pretrained_cfg.input_size")
+    side = {"img_size": size[-1]} if isinstance(size, list) and size else {}
+    if not {"embed_dim", "depth", "patch_size"} <= given.keys() or not isinstance(given["depth"], int):
+        return {"name": name, "args": given, **side}
+    named = {"width": "embed_dim", "depth": "depth", "heads": "num_heads", "patch_size": "patch_size"}
+    return {"name": name, **side, **{ours: given.get(timms) for ours, timms in named.items()}}
 
 
 def _knn(path: Path) -> Score | None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, cast
 from ssl_vit.configs import flat
 from ssl_vit.configs.metrics import METRICS, shown
 from ssl_vit.configs.protocols import by_method
-from ssl_vit.core.errors import UserError
+from ssl_vit.core.errors import UserError, reason
 from ssl_vit.runs.identity import differences, digest
 
 ENDINGS = (".csv", ".md", ".tex")
@@ -80,7 +80,9 @@ def _read(path: Path) -> Result:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read as JSON ({error}); repeat the evaluation that wrote it") from error
+        raise UserError(
+            f"{path} cannot be read as JSON ({reason(error)}); repeat the evaluation that wrote it"
+        ) from error
     if not isinstance(content, dict) or not {"method", "rows", "protocol"} <= set(content):
         raise UserError(f"{path} is no result file of an evaluation; give RUN/results/NAME.json")
     values = cast("dict[str, Any]", content)

@@ -151,6 +151,7 @@ def _products(path: Path) -> list[tuple[str, ...]]:
     names = {
         "backbone": "the network", "classifier": "the network with its head", "checkpoints": "", "figures": "",
         "features": "vectors that evaluation keeps", "tensorboard": "", "profile": "", "finetune": "runs",
+        "transfer": "runs of a suite",
     }  # fmt: skip
     rows = list[tuple[str, ...]]()
     for name in [*names, *sorted(p.name for p in path.glob("export-*"))]:

@@ -295,10 +295,15 @@ def _baseline_options(cfg: ResolvedPretraining, begun: Beginning) -> list[str]:
     """The options with which the labelled baseline uses the same images and network."""
     side, named, network = begun.side, begun.named, begun.facts.network
     model = replace(cfg.model, weights=None)
+    if short := networks.short_name(model.name, model.args):  # as it was typed
+        own = networks.FAMILIES[short].args
+        model = replace(model, name=short, args=None if model.args == own else model.args)
     name = None if model.name == networks.wanted(ModelConfig(), side, named)[0] else model.name
     usual: ModelConfig = networks.resolve_model(ModelConfig(name), side, network, named)
     if cfg.eval.data.path not in (None, cfg.data.path):  # other images would choose another network: name all of it
         name, usual = None, ModelConfig()
+    elif short:
+        model = replace(model, name=usual.name)  # it is named already
     words = [w for option, value in (("preset", named), ("model.name", name)) if value for w in (f"--{option}", value)]
     groups = [("data", cfg.data, GuardedConfig()), ("eval.data", cfg.eval.data, LabelledDataConfig())]
     for group, given, default in [*groups, ("model", model, usual)]:

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from ssl_vit.configs import ModelConfig
-from ssl_vit.core.errors import UserError
+from ssl_vit.core.errors import UserError, reason
 from ssl_vit.data.images import ImageSet
 from ssl_vit.methods import METHODS, method_of
 from ssl_vit.runs.identity import differences, identity
@@ -34,7 +34,9 @@ def named_runs(cfg: Comparison, pool: ImageSet) -> tuple[dict[str, tuple[str, ..
             config = yaml.safe_load((run / "config.yaml").read_text())
             start, _ = method_of(about).name, config["model"]
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(f"--verdict.backbones {name} is no finished run of a method ({error})") from error
+            raise UserError(
+                f"--verdict.backbones {name} is no finished run of a method ({_why(run, error)})"
+            ) from error
         if weights := config["model"].get("weights"):
             raise UserError(
                 f"--verdict.backbones {name} went on from {weights}; what is compared begins with random weights"
@@ -58,6 +60,17 @@ def named_runs(cfg: Comparison, pool: ImageSet) -> tuple[dict[str, tuple[str, ..
         _check_replicates(runs, METHODS[start].recipe)
     model = ModelConfig(**plain[0]) if cfg.model == ModelConfig() and plain else cfg.model
     return {start: tuple(runs) for start, runs in found.items()}, model
+
+
+def _why(run: Path, error: Exception) -> str:
+    """What is wrong with a folder that should be a run, in words for people."""
+    if not run.is_dir():
+        return "there is no such folder"
+    if isinstance(error, (FileNotFoundError, NotADirectoryError)):
+        return f"it holds no {Path(str(error.filename)).relative_to(run)}"
+    if isinstance(error, KeyError):
+        return f"its files record no {error.args[0]}"
+    return "its files are damaged" if isinstance(error, TypeError) else reason(error)
 
 
 def _check_replicates(runs: dict[str, dict[str, Any]], recipe: type[Any]) -> None:

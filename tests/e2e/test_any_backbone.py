@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
 import timm
 import torch
+import yaml
+from ssl_vit.configs import parse
+from ssl_vit.configs.networks import wanted
+from ssl_vit.methods.supervised import SupervisedRecipe
 
 SHORT = ["--eval.labels", "30", "--fit.epochs", "1", "--fit.min_steps", "3", "--fit.batch_size", "16"]
 
@@ -26,6 +31,25 @@ def test_resnet_on_digits(script) -> None:
     status, out, err = script("eval/knn.py", *words)
     assert status == 0, err
     assert json.loads(Path("run/results/knn-20-labels-draw-0.json").read_text())["rows"][0]["images"] == 359
+
+
+@pytest.mark.parametrize("more", [[], ["--eval.data.path", "labelled"], ["--model.args", '{"kernel_size": 3}']])
+def test_what_is_to_be_typed_next_names_a_family_as_it_was_typed(
+    more: list[str], script, save_photos, tmp_path: Path
+) -> None:
+    """cct_micro, not timm's name with a line of arguments; and the command makes the same network."""
+    if "labelled" in more:
+        save_photos(tmp_path).rename(tmp_path / "labelled")
+    short = ["--model.name", "cct_micro", "--fit.batch_size", "16", "--fit.epochs", "0.01", "--fit.min_steps", "1"]
+    status, out, err = script("recipes/simmim.py", *short, *more, "--run.dir", "run")
+    assert status == 0, err
+    line = out.partition("and the same network without pre-training:\n")[2].splitlines()[0]
+    words = shlex.split(line.partition("recipes/supervised.py")[2])
+    assert words.count("--model.name") == 1 and words[words.index("--model.name") + 1] == "cct_micro"
+    assert ("--model.args" in words) == ("--model.args" in more)
+    model = wanted(parse(SupervisedRecipe, "", words).model)
+    made = yaml.safe_load(Path("run/config.yaml").read_text())["model"]
+    assert model == (made["name"], made["args"])
 
 
 @pytest.fixture

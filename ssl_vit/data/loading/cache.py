@@ -188,7 +188,7 @@ def _decode_all(
         raise ValueError("images of many sizes must be brought to a canvas")
     channels, bits = images.form
     together = together and bits == 8 and max(shape) > SMALL
-    rank, _ = rank_and_world()
+    rank, world = rank_and_world()
     machines = gather_lists([socket.gethostname()])
     peers = [r for r, name in enumerate(machines) if name == machines[rank]]
     one = (*shape, channels) if together else (channels, *shape)
@@ -203,7 +203,7 @@ def _decode_all(
     try:
         parts = in_processes(work, stretches, loader_processes(images, workers, busy=False))
         for bad in _reported(parts, len(stretches), shown=rank == 0):
-            log.add(bad, TAKEN)
+            log.add(bad, TAKEN, stops=world == 1)
         log.gather()  # from here on everything is decoded
     finally:
         pixels.close()

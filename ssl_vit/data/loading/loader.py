@@ -130,7 +130,7 @@ def _described(images: ImageSet, part: Decoded) -> Fields:
 
 def eval_batches(
     images: ImageSet, batch_size: int, device: torch.device, log: UnreadableLog, workers: int | None = None, *,
-    alone: bool = False,
+    alone: bool = False, stops: bool = True,
 ) -> Iterator[Batch]:  # fmt: skip
     """This process's share of a set, in order: every readable image of the set on exactly one process, once.
 
@@ -141,6 +141,7 @@ def eval_batches(
         log: Gets the unreadable images, which are left out; raises a UserError above 1 %.
         workers: Loader processes; None chooses.
         alone: All of the set on this process, because others do not take part.
+        stops: Whether ``log`` may do so here; else its ``gather`` does.
     """
     rank, world = (0, 1) if alone else rank_and_world()
     first, last = (len(images) * r // world for r in (rank, rank + 1))
@@ -149,7 +150,7 @@ def eval_batches(
 
     def readable() -> Generator[Fields, None, None]:
         for part in decoded(images, wanted, workers, replace=False, pinned=device.type == "cuda"):
-            log.add(part.bad, "it is left out")
+            log.add(part.bad, "it is left out", stops=stops)
             if len(part.index):
                 yield _described(images, part)
 

@@ -200,14 +200,23 @@ class UnreadableLog:
         """Names and reasons, in the order of the set."""
         return [f"{self.images.where(i)} cannot be read ({reason})" for i, reason in sorted(self.reasons.items())]
 
-    def add(self, bad: list[tuple[int, str]], consequence: str) -> None:
-        """Counts images and warns about new ones; a UserError lists them all when there are too many."""
+    def add(self, bad: list[tuple[int, str]], consequence: str, *, stops: bool = True) -> None:
+        """Counts images and warns about new ones; a UserError lists them all when there are too many.
+
+        Where that is left to ``gather``, several processes stop all together, and can go on with something else: one
+        that stopped alone would leave the others waiting for it.
+
+        Args:
+            bad: Positions and reasons.
+            consequence: What becomes of them, for the warning.
+            stops: Whether there may be too many already.
+        """
         new = {i: reason for i, reason in bad if i not in self.reasons}
         self.reasons |= new
         allowed = max(1, int(_TOLERATED * len(self.images)))
         for i, reason in new.items() if not self.silent and len(self.reasons) <= allowed else ():
             sys.stderr.write(f"warning: {self.images.where(i)} cannot be read ({reason}); {consequence}\n")
-        if (len(self.reasons) > allowed or len(self.reasons) == len(self.images)) and not self.silent:
+        if stops and not self.silent and (len(self.reasons) > allowed or len(self.reasons) == len(self.images)):
             listing = "\n  ".join(self.listing())
             raise UserError(
                 f"{len(self.reasons)} of {len(self.images):,} images cannot be read, more than {_TOLERATED:.0%}; "

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from jaxtyping import Float, Int
 
-from ssl_vit.core.errors import UserError
+from ssl_vit.core.errors import UserError, reason
 from ssl_vit.methods.starts import starts as all_starts
 from ssl_vit.runs.results import Result, read_results
 
@@ -177,7 +177,9 @@ def _json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read as JSON ({error}); run eval/verdict.py again, it continues") from error
+        raise UserError(
+            f"{path} cannot be read as JSON ({reason(error)}); run eval/verdict.py again, it continues"
+        ) from error
     if not isinstance(content, dict):
         raise UserError(f"{path} holds no JSON object; run eval/verdict.py again, it continues")
     return cast("dict[str, Any]", content)
