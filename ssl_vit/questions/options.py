@@ -32,8 +32,8 @@ class QuestionsConfig:
     """Draws of labels, each with seeds of its own for training and pre-training; with fewer than 3 intervals are very
     wide."""
     labels: Annotated[tuple[int, ...] | None, Range(1)] = None
-    """Numbers of labels to judge at; all labels are always among them. Default: 20 and 100 and others up to all,
-    as many as fit."""
+    """Numbers of labels to judge at; all labels are always among them. Default: 2, 10, 30, 100, 500 and 2,000
+    for each class, as many of these as fit and there are twice as many labels for."""
     jobs: Annotated[int | None, Range(0), SAME_RUN] = None
     """Trainings at the same time on a CPU, each in a process with one thread; 0 trains one after the other in this one,
     as a GPU does. Default: one per core."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ssl_vit.questions.numbers import Finding, Numbers
 from ssl_vit.questions.scope import Look, Scope, Training
@@ -44,8 +44,10 @@ class Question:
     """All on which it stands; those of other questions among them are made once."""
     judge: Callable[[Scope, Numbers], Finding]
     """Numbers to what is drawn and said, as JSON."""
+    stands_on: Callable[[Finding], list[dict[str, Any]]]
+    """Of the comparisons those that decide whether it is as the literature says."""
     answer: Callable[[Finding], str]
-    """One or two sentences."""
+    """One or two sentences about them."""
     figures: Callable[[Finding], list[Figure]]
     looks: Callable[[Scope], list[Look]] = _no_looks
     """What is read off its networks."""

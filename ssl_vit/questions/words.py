@@ -75,21 +75,20 @@ def unchanged(claim: str, comparisons: Sequence[Mapping[str, Any]]) -> str:
 
 
 def reply(comparisons: Sequence[Mapping[str, Any]]) -> str:
-    """The first word of an answer, from the comparisons that it stands on.
+    """How an answer begins, from the comparisons that it stands on.
 
     Args:
         comparisons: Of ``numbers.judged``.
     """
-    kinds = [one["outcome"] for one in comparisons]
-    known = [kind for kind in kinds if kind != "unknown"]
+    known = [one["outcome"] for one in comparisons if one["outcome"] != "unknown"]
     if not known:
         return "This cannot be told from these trainings"
     if all(kind == "seen" for kind in known):
-        return "Yes"
+        return "As the literature says"
     if all(kind == "opposite" for kind in known):
-        return "No, the opposite is seen"
+        return "The opposite of what the literature says"
     if "seen" in known:
-        return "In part"
+        return "In part as the literature says"
     return "Not seen here, and in part the opposite" if "opposite" in known else "Not seen here"
 
 

@@ -104,7 +104,7 @@ def pretrain(study: Study, pretraining: Pretraining) -> dict[str, Any]:
         main_of(METHODS[pretraining.method].script)(config)
     except (Collapsed, Diverged) as error:
         return {"failed": str(error)}
-    return {"cost": cost_of(study.run(pretraining))}
+    return {"cost": cost_of(study.run(pretraining)), "files": [f"runs/{pretraining.key}/backbone/config.json"]}
 
 
 def train(study: Study, training: Training) -> dict[str, Any]:

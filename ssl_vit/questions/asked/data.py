@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ssl_vit.questions.drawing import Line, lines_panel, net_look
 from ssl_vit.questions.numbers import Finding, Numbers, contrast, judged, mean_of, of_claim
 from ssl_vit.questions.question import Figure, Question
 from ssl_vit.questions.scope import METHODS, NETS, OTHERS, SCRATCH, VIT, Scope, Training, start_title
-from ssl_vit.questions.words import reply, told
+from ssl_vit.questions.words import told
 
 _FEW, _SHRINKS = "few", "shrinks"
 CLAIMS = {
@@ -82,7 +84,12 @@ def judge(scope: Scope, numbers: Numbers) -> Finding:
     return {"labels": list(scope.labels), "metric": numbers.metric, "rows": rows, "comparisons": judged(contrasts)}
 
 
-def _resnet(finding: Finding) -> list[dict]:
+def stands_on(finding: Finding) -> list[dict[str, Any]]:
+    """The ResNet's lead, and how it shrinks.
+
+    Args:
+        finding: Of ``judge``.
+    """
     return [one for one in finding["comparisons"] if one["name"] == NETS["resnet"].title]
 
 
@@ -92,10 +99,10 @@ def answer(finding: Finding) -> str:
     Args:
         finding: Of ``judge``.
     """
-    own, few, most = _resnet(finding), finding["labels"][0], finding["labels"][-1]
+    own, few, most = stands_on(finding), finding["labels"][0], finding["labels"][-1]
     first = told(f"a CNN of the ViT's size ahead with {few:,} labels", own[:1])
     second = told(f"that lead smaller with all {most:,} labels", own[1:])
-    return f"{reply(own)}. {first} {second}".strip()
+    return f"{first} {second}".strip()
 
 
 def figures(finding: Finding) -> list[Figure]:
@@ -108,7 +115,7 @@ def figures(finding: Finding) -> list[Figure]:
 
     labels, few, most = finding["labels"], finding["labels"][0], finding["labels"][-1]
 
-    def panel(title: str, rows: list[dict]) -> list:
+    def panel(title: str, rows: list[dict[str, Any]]) -> list:
         lines = [Line(row["name"], net_look(row["net"], row["start"]), labels, row["points"]) for row in rows]
         return [
             lines_panel(
@@ -147,6 +154,7 @@ QUESTION = Question(
     claims=CLAIMS,
     trainings=trainings,
     judge=judge,
+    stands_on=stands_on,
     answer=answer,
     figures=figures,
 )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ssl_vit.questions.drawing import forest_panel, net_look
 from ssl_vit.questions.numbers import Finding, Numbers, contrast, judged, mean_of, of_claim
 from ssl_vit.questions.question import Figure, Question
 from ssl_vit.questions.scope import NETS, OTHERS, PERMUTED, VIT, Scope, Training
-from ssl_vit.questions.words import reply, told, unchanged
+from ssl_vit.questions.words import told, unchanged
 
 _WORDS = {
     "patches": "patches permuted", "pixels": "pixels permuted inside every patch", "all": "all pixels permuted",
@@ -71,14 +73,22 @@ def judge(scope: Scope, numbers: Numbers) -> Finding:
     }  # fmt: skip
 
 
+def stands_on(finding: Finding) -> list[dict[str, Any]]:
+    """What others lose more than the ViT.
+
+    Args:
+        finding: Of ``judge``.
+    """
+    return of_claim(finding, _MORE)
+
+
 def answer(finding: Finding) -> str:
     """Who loses more than the ViT when patches change places.
 
     Args:
         finding: Of ``judge``.
     """
-    more = of_claim(finding, _MORE)
-    return f"{reply(more)}. {told('a larger loss than the ViT where patches are permuted', more)}"
+    return told("a larger loss than the ViT where patches are permuted", stands_on(finding))
 
 
 def figures(finding: Finding) -> list[Figure]:
@@ -114,6 +124,7 @@ QUESTION = Question(
     claims=CLAIMS,
     trainings=trainings,
     judge=judge,
+    stands_on=stands_on,
     answer=answer,
     figures=figures,
 )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ssl_vit.questions.drawing import LOOKS, Line, lines_panel
 from ssl_vit.questions.numbers import Contrast, Finding, Numbers, judged, mean_of, of_claim
 from ssl_vit.questions.question import Figure, Question
 from ssl_vit.questions.scope import METHODS, SCRATCH, TITLES, VIT, Look, Scope, Training
-from ssl_vit.questions.words import reply, told
+from ssl_vit.questions.words import told
 
 MEASURES = {
     "distance": ("Attention distance", "pixels"),
@@ -80,15 +82,23 @@ def judge(scope: Scope, numbers: Numbers) -> Finding:
     return {"depth": scope.depth, "rows": rows, "comparisons": judged(contrasts)}
 
 
-def answer(finding: Finding) -> str:
-    """How the methods differ from MAE.
+def stands_on(finding: Finding) -> list[dict[str, Any]]:
+    """How DINO differs from MAE, which is what the literature compares.
 
     Args:
         finding: Of ``judge``.
     """
-    first = [one for one in finding["comparisons"] if one["name"] == TITLES["dino"]]
-    words = " ".join(told(_CLAIM_WORDS[name], of_claim({"comparisons": first}, name)) for name in MEASURES)
-    return f"As in the literature, DINO against MAE? {reply(first)}. {words}"
+    return [one for one in finding["comparisons"] if one["name"] == TITLES["dino"]]
+
+
+def answer(finding: Finding) -> str:
+    """How DINO differs from MAE.
+
+    Args:
+        finding: Of ``judge``.
+    """
+    own = {"comparisons": stands_on(finding)}
+    return " ".join(told(_CLAIM_WORDS[name], of_claim(own, name)) for name in MEASURES)
 
 
 def figures(finding: Finding) -> list[Figure]:
@@ -123,6 +133,7 @@ QUESTION = Question(
     claims=CLAIMS,
     trainings=trainings,
     judge=judge,
+    stands_on=stands_on,
     answer=answer,
     figures=figures,
     looks=looks,

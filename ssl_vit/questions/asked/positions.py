@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ssl_vit.questions.drawing import LOOKS, forest_panel, maps_panel
 from ssl_vit.questions.numbers import Finding, Numbers, contrast, judged, mean_of, of_claim
 from ssl_vit.questions.question import Figure, Question
 from ssl_vit.questions.scope import POSITIONS, RELATIVE, VIT, Look, Scope, Training
-from ssl_vit.questions.words import number, reply, told, unchanged
+from ssl_vit.questions.words import number, told, unchanged
 
 TITLES = {
     "none": "none", "learnable": "1-D, learnable", "factorised": "2-D, learnable", "sincos": "sine-cosine",
@@ -73,14 +75,23 @@ def judge(scope: Scope, numbers: Numbers) -> Finding:
     }  # fmt: skip
 
 
+def stands_on(finding: Finding) -> list[dict[str, Any]]:
+    """What positions bring, and that their kind brings nothing more.
+
+    Args:
+        finding: Of ``judge``.
+    """
+    return [*of_claim(finding, _SOME), *of_claim(finding, _ALIKE)]
+
+
 def answer(finding: Finding) -> str:
     """What positions bring, and whether their kind matters.
 
     Args:
         finding: Of ``judge``.
     """
-    some = of_claim(finding, _SOME)
-    return f"{reply(some)}. {told('better than no positions', some)}"
+    alike = unchanged("no difference from 1-D positions", of_claim(finding, _ALIKE))
+    return f"{told('better than no positions', of_claim(finding, _SOME))} {alike}".strip()
 
 
 def figures(finding: Finding) -> list[Figure]:
@@ -94,8 +105,7 @@ def figures(finding: Finding) -> list[Figure]:
     panel = forest_panel("Gain over no positions", some, looks_of, f"{finding['unit']}, right of the line: better")
     none = next(row for row in finding["rows"] if row["kind"] == "none")
     known = f" Without positions: {number(none['value'], 'points', sign=False)}." if none["value"] is not None else ""
-    alike = unchanged("no difference from 1-D positions", of_claim(finding, _ALIKE))
-    found = [Figure("positions", [panel], f"{told('better than no positions', some)} {alike}{known}")]
+    found = [Figure("positions", [panel], f"{answer(finding)}{known}")]
     if finding["maps"]:
         panels = [
             maps_panel(
@@ -159,6 +169,7 @@ QUESTION = Question(
     claims=CLAIMS,
     trainings=trainings,
     judge=judge,
+    stands_on=stands_on,
     answer=answer,
     figures=figures,
     looks=looks,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from ssl_vit.questions.drawing import LOOKS, Line, forest_panel, lines_panel
 from ssl_vit.questions.numbers import Finding, Numbers, contrast, judged, mean_of, of_claim
 from ssl_vit.questions.question import Figure, Question
 from ssl_vit.questions.scope import SCRATCH, Scope, Training, start_title
-from ssl_vit.questions.words import reply, told
+from ssl_vit.questions.words import told
 from ssl_vit.report.cells import heading, operations, seconds
 
 _STARTS = (SCRATCH, "mae")
@@ -90,14 +91,23 @@ def judge(scope: Scope, numbers: Numbers) -> Finding:
     return {"metric": numbers.metric, "counts": list(_counts(scope)), "rows": rows, "comparisons": judged(contrasts)}
 
 
+def stands_on(finding: Finding) -> list[dict[str, Any]]:
+    """What a doubling adds after pre-training, and that it adds more than from scratch.
+
+    Args:
+        finding: Of ``judge``.
+    """
+    slopes = [one for one in of_claim(finding, _SLOPE) if one["name"].endswith(start_title("mae"))]
+    return [*slopes, *of_claim(finding, _HELPS)]
+
+
 def answer(finding: Finding) -> str:
     """Whether doublings add something, from scratch and after pre-training.
 
     Args:
         finding: Of ``judge``.
     """
-    slopes = of_claim(finding, _SLOPE)
-    return f"{reply(slopes)}. {told('a gain by every doubling', slopes)}"
+    return told("a gain by every doubling", of_claim(finding, _SLOPE))
 
 
 def _costs(finding: Finding, axis: str) -> str:
@@ -173,6 +183,7 @@ QUESTION = Question(
     claims=CLAIMS,
     trainings=trainings,
     judge=judge,
+    stands_on=stands_on,
     answer=answer,
     figures=figures,
 )

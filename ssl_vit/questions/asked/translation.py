@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from jaxtyping import Float
 
@@ -9,7 +11,7 @@ from ssl_vit.questions.drawing import Line, lines_panel, net_look
 from ssl_vit.questions.numbers import Contrast, Finding, Numbers, judged, mean_of, of_claim
 from ssl_vit.questions.question import Figure, Question
 from ssl_vit.questions.scope import NETS, OTHERS, VIT, Look, Scope, Training
-from ssl_vit.questions.words import reply, told
+from ssl_vit.questions.words import told
 
 _NETS = (VIT, *OTHERS)
 _LESS, _LEARNT = "less", "learnt"
@@ -86,15 +88,23 @@ def judge(scope: Scope, numbers: Numbers) -> Finding:
     }  # fmt: skip
 
 
+def stands_on(finding: Finding) -> list[dict[str, Any]]:
+    """What others change less than the ViT.
+
+    Args:
+        finding: Of ``judge``.
+    """
+    return of_claim(finding, _LESS)
+
+
 def answer(finding: Finding) -> str:
     """Who changes less than the ViT.
 
     Args:
         finding: Of ``judge``.
     """
-    less = of_claim(finding, _LESS)
-    pixels = f"{finding['middle']} px"
-    return f"{reply(less)}. {told(f'trained features that change less than the ViT under a shift of {pixels}', less)}"
+    words = f"trained features that change less than the ViT's under a shift of {finding['middle']} px"
+    return told(words, stands_on(finding))
 
 
 def figures(finding: Finding) -> list[Figure]:
@@ -134,6 +144,7 @@ QUESTION = Question(
     claims=CLAIMS,
     trainings=trainings,
     judge=judge,
+    stands_on=stands_on,
     answer=answer,
     figures=figures,
     looks=looks,
