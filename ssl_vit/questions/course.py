@@ -37,7 +37,7 @@ from ssl_vit.questions.plan import (
     read_plan,
     tried,
 )
-from ssl_vit.questions.scope import DOUBLINGS, METHODS, NETS, Pretraining, Scope, Training
+from ssl_vit.questions.scope import METHODS, NETS, Pretraining, Scope, Training
 from ssl_vit.questions.study import Study
 from ssl_vit.questions.table import QUESTIONS, looks, pretrainings, trainings
 from ssl_vit.runs.directory import open_run
@@ -139,9 +139,10 @@ def _opened(cfg: Questions, folder: Path, pool: ImageSet, data: Labelled, accele
     labels = label_counts(len(train), classes, asked.labels)
     assert model.patch_size and model.width and model.depth
     preset = presets.for_side(model.img_size)
+    steps = max(2, round(asked.length * max(_STEPS, _EPOCHS * len(train) // 64)))
     augmented = preset.labelled_crop != (1.0, 1.0) or preset.flip
     scope = Scope(
-        asked_for(asked), labels, asked.draws, max(_STEPS, _EPOCHS * len(train) // 64), math.inf, DOUBLINGS,
+        asked_for(asked), labels, asked.draws, steps, math.inf, asked.doublings,
         size=asked.size, img_size=model.img_size, patch=model.patch_size, width=model.width, depth=model.depth,
         augmented=augmented,
     )  # fmt: skip
@@ -151,7 +152,7 @@ def _opened(cfg: Questions, folder: Path, pool: ImageSet, data: Labelled, accele
         method, own = ALL_METHODS[name], study.pretrains(Pretraining(name, 0))
         facts, filled = network_of(method, own, len(pool), side)
         resolved = method.resolve(own, facts, filled)
-        whole[name], batches[name] = float(resolved.fit.epochs), float(resolved.fit.batch_size)
+        whole[name], batches[name] = asked.length * float(resolved.fit.epochs), float(resolved.fit.batch_size)
     on_cpu = accelerator.device.type == "cpu"
     budget = asked.budget or (BUDGET if on_cpu else None)
     return Opened(

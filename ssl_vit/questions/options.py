@@ -34,6 +34,11 @@ class QuestionsConfig:
     labels: Annotated[tuple[int, ...] | None, Range(1)] = None
     """Numbers of labels to judge at; all labels are always among them. Default: 2, 10, 30, 100, 500 and 2,000
     for each class, as many of these as fit and there are twice as many labels for."""
+    length: Annotated[float, Range(1e-6)] = 1.0
+    """Length of all training, as a factor of the most that time may allow: 100 epochs of all labels and at least 1,000
+    steps on labels, and the preset's length of pre-training."""
+    doublings: Annotated[int, Range(1, 4)] = 4
+    """How often width and depth are doubled, from an eighth of the usual width and from one block on, at most."""
     jobs: Annotated[int | None, Range(0), SAME_RUN] = None
     """Trainings at the same time on a CPU, each in a process with one thread; 0 trains one after the other in this one,
     as a GPU does. Default: one per core."""
