@@ -37,6 +37,7 @@ from ssl_vit.models.backbone import Backbone, Pool, TokenBackbone
 from ssl_vit.models.build import build_backbone, model_facts
 from ssl_vit.models.vit import ViTBackbone
 from ssl_vit.questions.asked.positions import shown
+from ssl_vit.questions.memory import in_memory
 from ssl_vit.questions.metrics import (
     amplitudes,
     attention_distance,
@@ -45,7 +46,7 @@ from ssl_vit.questions.metrics import (
     shifted,
 )
 from ssl_vit.questions.permuting import permuted
-from ssl_vit.questions.scope import Look, Pretraining, Training
+from ssl_vit.questions.scope import Images, Look, Pretraining, Training
 from ssl_vit.questions.study import Study
 from ssl_vit.runs.directory import open_run
 from ssl_vit.training import launch
@@ -56,15 +57,6 @@ LOOKED = 128
 """Test images that networks are looked at with."""
 _LINES, _SECONDS, _MOST, _TIMES = 6, 1.5, 60, 3
 """Parts that measured steps are timed in, how long they should take, how many they are and how often at most."""
-
-
-def opened(study: Study) -> Labelled:
-    """The labelled images of a study.
-
-    Args:
-        study: Of whose options.
-    """
-    return labelled(study.recipe.data, study.recipe.eval.data)
 
 
 @lru_cache(maxsize=2)
@@ -78,14 +70,40 @@ def labelled(data: PoolConfig, judged_on: LabelledDataConfig) -> Labelled:
     return guard_labelled(open_labelled(data, judged_on), on_leak(data, judged_on), data.workers)[0]
 
 
-def _scale(study: Study) -> PixelScale:
-    """Statistics of all training images, as every network from scratch has them; a permutation changes none."""
-    return _measured(study.recipe.data, study.recipe.eval.data, study.scope.img_size)
+@lru_cache(maxsize=2)
+def _held(data: PoolConfig, judged_on: LabelledDataConfig, size: int) -> Labelled:
+    """The same as the ViT has them, in memory."""
+    found = on_canvas(labelled(data, judged_on), data.canvas, size, None)
+    return found._replace(train=in_memory(found.train), test=in_memory(found.test))
+
+
+@lru_cache(maxsize=2)
+def _permuted(
+    data: PoolConfig, judged_on: LabelledDataConfig, kind: Images, side: int, patch: int, seed: int
+) -> Labelled:
+    """The same as squares, permuted."""
+    found = _held(data, judged_on, side)
+    train, test = (in_memory(permuted(part, kind, side, patch, seed)) for part in (found.train, found.test))
+    return found._replace(train=train, test=test)
+
+
+def opened(study: Study, images: Images | None = None) -> Labelled:
+    """The labelled images of a study.
+
+    Args:
+        study: Of whose options.
+        images: How their squares are permuted; None for images that are not made squares.
+    """
+    cfg, scope = study.recipe, study.scope
+    if images is None:
+        return _held(cfg.data, cfg.eval.data, scope.img_size)
+    return _permuted(cfg.data, cfg.eval.data, images, scope.img_size, scope.patch, cfg.seed)
 
 
 @lru_cache(maxsize=2)
 def _measured(data: PoolConfig, judged_on: LabelledDataConfig, size: int) -> PixelScale:
-    return measure_scale(labelled(data, judged_on).train.on_canvas(data.canvas, size))
+    """Statistics of all training images, as every network from scratch has them; a permutation changes none."""
+    return measure_scale(_held(data, judged_on, size).train)
 
 
 def pretrain(study: Study, pretraining: Pretraining) -> dict[str, Any]:
@@ -132,15 +150,9 @@ def train(study: Study, training: Training) -> dict[str, Any]:
 
 def _images(study: Study, training: Training, size: int) -> Labelled:
     """Training images of a draw and all test images, permuted where that is asked for."""
-    data, scope, cfg = opened(study), study.scope, study.recipe
-    data = data._replace(train=labelled_draw(data.train, training.labels, training.draw))
-    if training.plain or training.images != "whole":
-        train, test = (
-            permuted(part, training.images, scope.img_size, scope.patch, cfg.seed) for part in (data.train, data.test)
-        )
-        data = data._replace(train=train, test=test)
-        return on_canvas(data, None, size, None)
-    return on_canvas(data, cfg.data.canvas, size, None)
+    found = opened(study, training.images if training.plain or training.images != "whole" else None)
+    found = found._replace(train=labelled_draw(found.train, training.labels, training.draw))
+    return on_canvas(found, None, size, None)
 
 
 def _begun(
@@ -160,7 +172,12 @@ def _begun(
     facts = Facts(count, model, shape, kind)
     cfg = supervised.resolve(asked, facts, presets.named(study.preset))
     torch.manual_seed(asked.seed)
-    return build_backbone(model, opened(study).train.form.channels), _scale(study), cfg, model.img_size
+    return (
+        build_backbone(model, opened(study).train.form.channels),
+        _measured(study.recipe.data, study.recipe.eval.data, side),
+        cfg,
+        model.img_size,
+    )
 
 
 def _train(study: Study, training: Training, folder: Path, steps: int, *, keep: bool) -> dict[str, Any]:
@@ -236,9 +253,8 @@ def look(study: Study, wanted: Look) -> dict[str, Any]:
     backbone, scale, pool, size = found
     launch.use_cores(accelerator, size)
     backbone = backbone.to(accelerator.device)
-    scope, test = study.scope, opened(study).test
-    square = permuted(test, "whole", scope.img_size, scope.patch)
-    batch, _ = chosen_images(square, looked_at(test), accelerator.device)
+    scope, test = study.scope, opened(study, "whole").test
+    batch, _ = chosen_images(test, looked_at(test), accelerator.device)
     with torch.inference_mode():
         if wanted.what == "shifts":
             arrays = _shifts(backbone, batch, scale, pool, size, scope.patch)

@@ -10,9 +10,11 @@ import torch
 from jaxtyping import TypeCheckError
 from ssl_vit.configs import DataConfig
 from ssl_vit.configs.data import LabelledDataConfig
+from ssl_vit.data.images import ArrayRows
 from ssl_vit.data.sources.opening import open_labelled
 from ssl_vit.models.build import make_backbone
 from ssl_vit.models.vit import ViTBackbone
+from ssl_vit.questions.memory import in_memory
 from ssl_vit.questions.metrics import (
     amplitudes,
     attention_distance,
@@ -148,6 +150,17 @@ def test_permuted_images_hold_the_same_pixels_and_labels() -> None:
 def test_images_of_another_size_become_squares(photos_of_many_sizes) -> None:
     square = permuted(photos_of_many_sizes, "whole", 16, 4)
     assert {square.read(i)[0].shape for i in range(3)} == {(3, 16, 16)} and square.shape == (16, 16)
+
+
+def test_images_are_held_as_they_are_decoded(photos_of_many_sizes) -> None:
+    images = photos_of_many_sizes.on_canvas(None, 16)
+    held = in_memory(images)
+    assert isinstance(held.rows, ArrayRows) and held.shape == images.shape and (held.truth == images.truth).all()
+    assert all((held.read(i)[0] == images.read(i)[0]).all() for i in range(len(images)))
+    assert in_memory(held) is held
+    assert in_memory(photos_of_many_sizes) is photos_of_many_sizes  # of many sizes
+    assert in_memory(images, most=100) is images
+    assert isinstance(in_memory(permuted(images, "patches", 16, 4)).rows, ArrayRows)
 
 
 @pytest.fixture

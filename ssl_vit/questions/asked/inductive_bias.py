@@ -30,8 +30,8 @@ def trainings(scope: Scope) -> list[Training]:
     """
     return [
         training
-        for net in _NETS
         for images in ("whole", *PERMUTED)
+        for net in _NETS
         for training in scope.each_draw(scope.training(net, images=images, plain=True))
     ]
 
