@@ -34,7 +34,7 @@ def made_numbers(
     hard = rng.random((scope.draws, IMAGES))
     scores = {one.key: 100.0 * (hard[one.draw] < right(one)) for one in trainings(scope)}
     costs = {
-        one.key: {"seconds": 2.0 * max(1, one.width), "flops": 1e9 * max(1, one.width)}
+        one.key: {"seconds": 2.0 * (one.width or 64) * (one.depth or 4), "flops": 1e9 * (one.width or 64) ** 2}
         for one in (*trainings(scope), *pretrainings(scope))
     }
     seen: dict[str, dict[str, np.ndarray]] = {}

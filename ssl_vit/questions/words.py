@@ -28,17 +28,29 @@ def number(value: float, unit: str, *, sign: bool = True) -> str:
 
 
 def sized(one: Mapping[str, Any]) -> str:
-    """A comparison's number: difference, and its interval.
+    """A comparison's number: difference, and its interval in brackets; the unit is told before.
 
     Args:
         one: Of ``numbers.judged``.
     """
     if one["estimate"] is None:
-        return "not measured, because a training diverged"
-    words = f"{number(one['estimate'], one['unit'])} {one['unit']}".strip()
+        return "not measured"
+    words = number(one["estimate"], one["unit"])
     if one["low"] is None or one["high"] is None:
         return f"{words} (no interval)"
     return f"{words} ({number(one['low'], one['unit'])} to {number(one['high'], one['unit'])})"
+
+
+def _by_outcome(claim: str, comparisons: Sequence[Mapping[str, Any]], words: Mapping[str, str]) -> str:
+    parts: list[str] = []
+    for kind, said in words.items():
+        own = [f"{one['name']} {sized(one)}" for one in comparisons if one["outcome"] == kind]
+        if own:
+            parts.append(f"{said} for {enumerated(own)}")
+    if not parts:
+        return ""
+    unit = comparisons[0]["unit"]
+    return f"{upper(claim)}{f', in {unit}' if unit else ''}: {'; '.join(parts)}."
 
 
 def told(claim: str, comparisons: Sequence[Mapping[str, Any]]) -> str:
@@ -46,14 +58,9 @@ def told(claim: str, comparisons: Sequence[Mapping[str, Any]]) -> str:
 
     Args:
         claim: A whole clause about them all: "more accurate than the ViT with 20 labels".
-        comparisons: Of ``numbers.judged``.
+        comparisons: Of ``numbers.judged``, all in one unit.
     """
-    parts: list[str] = []
-    for kind, words in OUTCOMES.items():
-        own = [f"{one['name']}, {sized(one)}" for one in comparisons if one["outcome"] == kind]
-        if own:
-            parts.append(f"{words} for {enumerated(own)}")
-    return f"{upper(claim)}: {'; '.join(parts)}." if parts else ""
+    return _by_outcome(claim, comparisons, OUTCOMES)
 
 
 def unchanged(claim: str, comparisons: Sequence[Mapping[str, Any]]) -> str:
@@ -61,17 +68,12 @@ def unchanged(claim: str, comparisons: Sequence[Mapping[str, Any]]) -> str:
 
     Args:
         claim: A whole clause: "no change of the ViT's accuracy".
-        comparisons: Of ``numbers.judged``.
+        comparisons: Of ``numbers.judged``, all in one unit.
     """
     words = {
         "seen": "nothing contradicts it", "opposite": "the opposite is seen", "unknown": "it cannot be told",
     }  # fmt: skip
-    parts: list[str] = []
-    for kind, said in words.items():
-        own = [f"{one['name']}, {sized(one)}" for one in comparisons if one["outcome"] == kind]
-        if own:
-            parts.append(f"{said} for {enumerated(own)}")
-    return f"{upper(claim)}: {'; '.join(parts)}." if parts else ""
+    return _by_outcome(claim, comparisons, words)
 
 
 def reply(comparisons: Sequence[Mapping[str, Any]]) -> str:

@@ -67,8 +67,7 @@ def test_all_questions_in_one_command(script: Script) -> None:
     text, plain = ((folder / f"questions.{kind}").read_text() for kind in ("html", "md"))
     assert "<script" not in text and 'src="http' not in text
     figures = {path.stem for path in (folder / "figures").glob("*.png")}
-    assert {"data-networks", "data-pretrained", "bias-patches", "translation", "positions", "positions-maps",
-            "learned-distance", "learned-information", "learned-amplitude", "scale-width", "scale-depth",
+    assert {"data", "bias", "translation", "positions", "positions-maps", "learned", "scale-width", "scale-depth",
             "scale-slopes"} <= figures  # fmt: skip
     assert all(f"figures/{name}.png" in plain for name in figures)
     learned = measured["questions"]["learned"]["rows"]

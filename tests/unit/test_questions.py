@@ -6,7 +6,9 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -107,9 +109,7 @@ def test_one_draw_says_nothing_of_chance_and_a_missing_training_is_told() -> Non
     assert [one["outcome"] for one in found] == ["unknown", "unknown"]
     assert (found[0]["estimate"], found[0]["low"]) == (1.0, None) and found[1]["estimate"] is None
     sentence = told("better", found)
-    assert sentence == (
-        "Better: cannot be told for one, +1.0 points (no interval) and none, not measured, because a training diverged."
-    )
+    assert sentence == ("Better, in points: cannot be told for one +1.0 (no interval) and none not measured.")
 
 
 def test_smaller_errors_are_better() -> None:
@@ -128,13 +128,13 @@ def row(name: str, said: str, estimate: float = 1.25, expected: int = 1) -> dict
 def test_a_sentence_tells_what_is_seen_what_is_not_and_the_opposite() -> None:
     rows = [row("A", "seen"), row("B", "not seen", 0.04), row("C", "opposite", -3.0), row("D", "seen", 2.0)]
     assert told("ahead with 20 labels", rows) == (
-        "Ahead with 20 labels: seen for A, +1.2 points (+0.2 to +2.2) and D, +2.0 points (+1.0 to +3.0); not seen here "
-        "for B, +0.0 points (-1.0 to +1.0); the opposite is seen for C, -3.0 points (-4.0 to -2.0)."
+        "Ahead with 20 labels, in points: seen for A +1.2 (+0.2 to +2.2) and D +2.0 (+1.0 to +3.0); not seen here for "
+        "B +0.0 (-1.0 to +1.0); the opposite is seen for C -3.0 (-4.0 to -2.0)."
     )
     assert told("ahead", []) == ""
     same = [row("A", "seen", 0.5, 0), row("B", "opposite", 5.0, 0)]
     assert unchanged("no change", same) == (
-        "No change: nothing contradicts it for A, +0.5 points (-0.5 to +1.5); the opposite is seen for B, +5.0 points "
+        "No change, in points: nothing contradicts it for A +0.5 (-0.5 to +1.5); the opposite is seen for B +5.0 "
         "(+4.0 to +6.0)."
     )
 
@@ -321,3 +321,22 @@ def test_folders_without_finished_numbers_are_told(tmp_path: Path) -> None:
     (tmp_path / MEASURED).write_text("{")
     with pytest.raises(UserError, match="is damaged"):
         read_measured(tmp_path)
+
+
+def test_a_made_page_is_put_among_the_documentation(tmp_path: Path) -> None:
+    loader = SourceFileLoader("make_questions", str(Path(__file__).parents[2] / "docs" / "make_questions.py"))
+    loader.exec_module(script := ModuleType(loader.name, ""))
+    (run := tmp_path / "run").mkdir()
+    (place := tmp_path / "pages").mkdir()
+    assert "None yet." in script.listing(place)
+    (run / MEASURED).write_text(json.dumps(measured()))
+    to = script.add(run, "digits", place)
+    plain = (to / "questions.md").read_text()
+    assert {path.name for path in (to / "figures").iterdir()} == {
+        word.partition(")")[0] for word in plain.split("](figures/")[1:]
+    }
+    listed = (place / "README.md").read_text()
+    assert "[digits](digits/questions.md), 1,438 training labels | 10 min | As the literature says: " in listed
+    assert json.loads((to / MEASURED).read_text()) == measured()
+    with pytest.raises(ValueError, match="is no name for a folder"):
+        script.add(run, "../elsewhere", place)

@@ -9,6 +9,8 @@ from ssl_vit.questions.numbers import Finding, Numbers, contrast, judged, mean_o
 from ssl_vit.questions.question import Figure, Question
 from ssl_vit.questions.scope import METHODS, NETS, OTHERS, SCRATCH, VIT, Scope, Training, start_title
 from ssl_vit.questions.words import told
+from ssl_vit.report.cells import heading
+from ssl_vit.report.charts.canvas import Panel
 
 _FEW, _SHRINKS = "few", "shrinks"
 CLAIMS = {
@@ -111,35 +113,24 @@ def figures(finding: Finding) -> list[Figure]:
     Args:
         finding: Of ``judge``.
     """
-    from ssl_vit.report.cells import heading
-
     labels, few, most = finding["labels"], finding["labels"][0], finding["labels"][-1]
 
-    def panel(title: str, rows: list[dict[str, Any]]) -> list:
-        lines = [Line(row["name"], net_look(row["net"], row["start"]), labels, row["points"]) for row in rows]
-        return [
-            lines_panel(
-                title, lines, x="labelled training images", y=heading(finding["metric"]), ticks=labels, log=True
-            )
-        ]
-
-    rows = finding["rows"]
-    made = [
-        ("networks", "From scratch, networks of one size", [row for row in rows if row["start"] == SCRATCH]),
-        ("pretrained", "The ViT after pre-training", [row for row in rows if row["net"] == VIT]),
-    ]
-    found: list[Figure] = []
-    for name, title, own in made:
+    y, panels, sentences = heading(finding["metric"]), list[Panel](), list[str]()
+    for title, own in (
+        ("From scratch, networks of one size", [row for row in finding["rows"] if row["start"] == SCRATCH]),
+        ("The ViT after pre-training", [row for row in finding["rows"] if row["net"] == VIT]),
+    ):
+        lines = [Line(row["name"], net_look(row["net"], row["start"]), labels, row["points"]) for row in own]
+        panels.append(lines_panel(title, lines, x="labelled training images", y=y, ticks=labels, log=True))
         names = {row["name"] for row in own}
-        sentences = [
+        sentences += [
             told(words, [one for one in of_claim(finding, claim) if one["name"] in names])
             for claim, words in (
                 (_FEW, f"ahead of the ViT from scratch with {few:,} labels"),
                 (_SHRINKS, f"that lead smaller with all {most:,} labels"),
             )
         ]
-        found.append(Figure(f"data-{name}", panel(title, own), " ".join(filter(None, sentences))))
-    return found
+    return [Figure("data", panels, " ".join(filter(None, sentences)), columns=2)]
 
 
 QUESTION = Question(

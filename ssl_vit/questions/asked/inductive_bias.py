@@ -9,6 +9,7 @@ from ssl_vit.questions.numbers import Finding, Numbers, contrast, judged, mean_o
 from ssl_vit.questions.question import Figure, Question
 from ssl_vit.questions.scope import NETS, OTHERS, PERMUTED, VIT, Scope, Training
 from ssl_vit.questions.words import told, unchanged
+from ssl_vit.report.charts.canvas import Panel
 
 _WORDS = {
     "patches": "patches permuted", "pixels": "pixels permuted inside every patch", "all": "all pixels permuted",
@@ -97,19 +98,16 @@ def figures(finding: Finding) -> list[Figure]:
     Args:
         finding: Of ``judge``.
     """
-    found: list[Figure] = []
+    panels, sentences = list[Panel](), list[str]()
+    names = {NETS[net].title: net for net in _NETS}
     for kind, words in _WORDS.items():
-        others, vit = of_claim(finding, kind), [o for o in of_claim(finding, _VIT) if o["name"] == words]
+        others, vit = of_claim(finding, kind), [one for one in of_claim(finding, _VIT) if one["name"] == words]
         rows = [{**one, "name": NETS[VIT].title} for one in vit] + others
-        names = {NETS[net].title: net for net in _NETS}
-        heading = f"{finding['unit']} lost"
-        panel = forest_panel(words.capitalize(), rows, [net_look(names[row["name"]]) for row in rows], heading)
-        sentence = told(f"a loss with {words}", others)
-        if vit:
-            same = unchanged("no change of the ViT, whose positions and weights are learnt from nothing", vit)
-            sentence = f"{same} {sentence}"
-        found.append(Figure(f"bias-{kind}", [panel], sentence))
-    return found
+        looks_of = [net_look(names[row["name"]]) for row in rows]
+        panels.append(forest_panel(words.capitalize(), rows, looks_of, f"{finding['unit']} lost"))
+        sentences.append(told(f"a loss with {words}", others))
+    same = unchanged("no change of the ViT, which learns positions and patches from nothing", of_claim(finding, _VIT))
+    return [Figure("bias", panels, " ".join([same, *sentences]))]
 
 
 QUESTION = Question(

@@ -9,13 +9,14 @@ from ssl_vit.questions.numbers import Contrast, Finding, Numbers, judged, mean_o
 from ssl_vit.questions.question import Figure, Question
 from ssl_vit.questions.scope import METHODS, SCRATCH, TITLES, VIT, Look, Scope, Training
 from ssl_vit.questions.words import told
+from ssl_vit.report.charts.canvas import Panel
 
 MEASURES = {
-    "distance": ("Attention distance", "pixels"),
-    "information": ("Normalised mutual information of attention", ""),
-    "amplitude": ("Amplitude of the highest frequency", "log"),
+    "distance": ("Attention distance", "pixels", "mean distance in pixels"),
+    "information": ("Mutual information of attention", "", "normalised, 0 to 1"),
+    "amplitude": ("Amplitude of the highest frequency", "", "logarithm, against the mean"),
 }
-"""Array, what it is called, its unit."""
+"""Array: what it is called, the unit of its differences, what stands beside its axis."""
 _CLAIM_WORDS = {
     "distance": "attention that reaches further than MAE's in the last block",
     "information": "attention that depends less on the query than MAE's in the last block",
@@ -73,7 +74,7 @@ def judge(scope: Scope, numbers: Numbers) -> Finding:
         for (what, name), matrix in found.items()
     ]  # fmt: skip
     contrasts: list[Contrast] = []
-    for group, (name, (_, unit)) in enumerate(MEASURES.items()):
+    for group, (name, (_, unit, _)) in enumerate(MEASURES.items()):
         mae = found["mae", name]
         for method in (one for one in METHODS if one != "mae"):
             own, further = found[method, name], 1 if name == "distance" else -1
@@ -102,23 +103,22 @@ def answer(finding: Finding) -> str:
 
 
 def figures(finding: Finding) -> list[Figure]:
-    """A figure for each measure, over the blocks.
+    """The three measures over the blocks.
 
     Args:
         finding: Of ``judge``.
     """
     looks_of = {"supervised": LOOKS["scratch"], "random": LOOKS["random"]} | {m: LOOKS[m] for m in METHODS}
     blocks = list(range(1, finding["depth"] + 1))
-    found: list[Figure] = []
-    for name, (title, unit) in MEASURES.items():
+    panels: list[Panel] = []
+    for name, (title, _, axis) in MEASURES.items():
         lines = [
             Line(row["name"], looks_of[row["start"]], blocks, row["points"], dashed=row["start"] == "random")
             for row in finding["rows"] if row["measure"] == name
         ]  # fmt: skip
-        heading = f"{title}, {unit}" if unit else title
-        panel = lines_panel(title, lines, x="block", y=heading, ticks=blocks)
-        found.append(Figure(f"learned-{name}", [panel], told(_CLAIM_WORDS[name], of_claim(finding, name))))
-    return found
+        panels.append(lines_panel(title, lines, x="block", y=axis, ticks=blocks))
+    words = (told(claim, of_claim(finding, name)) for name, claim in _CLAIM_WORDS.items())
+    return [Figure("learned", panels, " ".join(words))]
 
 
 QUESTION = Question(

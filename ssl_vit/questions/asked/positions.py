@@ -109,7 +109,7 @@ def figures(finding: Finding) -> list[Figure]:
     if finding["maps"]:
         panels = [
             maps_panel(
-                TITLES[kind], maps, finding["grid"], LOOKS["relative" if kind == RELATIVE else "scratch"],
+                TITLES[kind], maps, finding["grid"], LOOKS["relative" if kind == RELATIVE else "random"],
                 f"Maps for {len(maps)} patches of how alike positions are, {TITLES[kind]}.",
             )
             for kind, maps in finding["maps"].items()
@@ -154,7 +154,8 @@ def _near(finding: Finding) -> str:
         told_of.append(words)
     return (
         "How much more alike neighbours' positions are than those of other patches (cosine; of relative ones, the bias "
-        f"of the first block as a share of its largest): {', '.join(told_of)}. Dark is alike; one small map per patch."
+        f"of the first block as a share of its largest): {', '.join(told_of)}. Full colour is alike; there "
+        "is one small map for each patch."
     )
 
 

@@ -150,18 +150,19 @@ def figures(finding: Finding) -> list[Figure]:
             f"{told(f'a gain by every doubling of the {axis}', slopes)} {told('more of it after pre-training', helps)}"
         )
         found.append(Figure(f"scale-{axis}", panels, words, columns=2))
+        known = [row for row in own if row["labels"] == finding["counts"][-1]]
         costs = [
             lines_panel(
-                title,
-                [Line(row["name"], looks_of[row["start"]], row[what], row["points"])
-                 for row in own if row["labels"] == finding["counts"][-1] and None not in row[what]],
+                f"{axis.capitalize()}: over {title}",
+                [Line(row["name"], looks_of[row["start"]], [cost / scale for cost in row[what]], row["points"])
+                 for row in known if None not in row[what]],
                 x=x, y=y, log=True,
             )
-            for title, what, x in (
-                (f"{axis.capitalize()}: over operations", "flops", "FLOPs, pre-training and training"),
-                (f"{axis.capitalize()}: over device time", "seconds", "seconds of one device"),
+            for title, what, scale, x in (
+                ("operations", "flops", 1e9, "10^9 operations, with pre-training"),
+                ("device time", "seconds", 1.0, "seconds of one device, with pre-training"),
             )
-            if any(row["labels"] == finding["counts"][-1] and None not in row[what] for row in own)
+            if any(None not in row[what] for row in known)
         ]  # fmt: skip
         if costs:
             found.append(Figure(f"scale-{axis}-cost", costs, _costs(finding, axis), columns=2))
