@@ -1,4 +1,4 @@
-"""Six questions about Vision Transformers, answered on these images: data, bias, shifts, positions, learning, scale.
+"""Six questions about Vision Transformers, answered on these images in figures with intervals.
 
 Without options: scikit-learn's digits, planned for twelve minutes. On own images:
 python eval/questions.py --data.path IMAGES --questions.budget 2h

@@ -22,10 +22,6 @@ from ssl_vit.report.page.blocks import Block, Bullets, Code, Fold, Page, Section
 from ssl_vit.report.page.render import html, markdown
 
 MEASURED = "measured.json"
-_SHORT = {
-    "data": "data needs", "bias": "inductive bias", "translation": "translation", "positions": "positions",
-    "learned": "what is learned", "scale": "scaling",
-}  # fmt: skip
 
 
 def read_measured(folder: str | Path) -> dict[str, Any]:
@@ -98,7 +94,7 @@ def summary(replies: Mapping[str, str]) -> str:
     """
     groups: dict[str, list[str]] = {}
     for name, words in replies.items():
-        groups.setdefault(words, []).append(_SHORT[name])
+        groups.setdefault(words, []).append(QUESTIONS[name].short)
     return f"{'; '.join(f'{words}: {enumerated(names)}' for words, names in groups.items())}."
 
 

@@ -1,7 +1,7 @@
 """How much is done: from a few measured steps to trainings and seconds that keep a budget. Needs no torch.
 
 A plan begins with the least that answers all questions (``LEAST``), and adds to it in the order of ``MORE`` what still
-fits. Where not even the least fits, questions are left out from the dearest on.
+fits. Where not even the least fits, questions are left out from the last on.
 """
 
 from __future__ import annotations
@@ -31,8 +31,6 @@ MORE: tuple[tuple[str, float], ...] = (
 up to its whole length. ``doublings``: of width and depth. ``labels``: numbers of them."""
 _FINER = 0.9
 """From one length that is tried to the next shorter one."""
-DEARER = ("scale", "bias", "data", "positions", "learned", "translation")
-"""What is left out first where the budget is short."""
 
 
 class Pace(NamedTuple):
@@ -206,11 +204,8 @@ def make_plan(asked: Scope, terms: Terms, *, named: bool) -> Plan:
     made = asked
     if not terms.fits(asked):
         made = least(asked)
-        for name in () if named else DEARER:
-            if terms.fits(made):
-                break
-            if name in made.questions and len(made.questions) > 1:
-                made = replace(made, questions=tuple(one for one in made.questions if one != name))
+        while not named and len(made.questions) > 1 and not terms.fits(made):
+            made = replace(made, questions=made.questions[:-1])
         if not terms.fits(made):
             raise UserError(_refusal(made, terms))
         for step, value in MORE:

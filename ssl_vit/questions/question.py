@@ -34,6 +34,8 @@ class Question:
     """Of ``options.NAMES``."""
     title: str
     """As people ask it."""
+    short: str
+    """What it is about, in one or two words."""
     literature: str
     """What is known, with where it stands."""
     judged: str

@@ -6,9 +6,8 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -324,8 +323,9 @@ def test_folders_without_finished_numbers_are_told(tmp_path: Path) -> None:
 
 
 def test_a_made_page_is_put_among_the_documentation(tmp_path: Path) -> None:
-    loader = SourceFileLoader("make_questions", str(Path(__file__).parents[2] / "docs" / "make_questions.py"))
-    loader.exec_module(script := ModuleType(loader.name, ""))
+    spec = spec_from_file_location("make_questions", Path(__file__).parents[2] / "docs" / "make_questions.py")
+    assert spec and spec.loader
+    spec.loader.exec_module(script := module_from_spec(spec))
     (run := tmp_path / "run").mkdir()
     (place := tmp_path / "pages").mkdir()
     assert "None yet." in script.listing(place)

@@ -11,7 +11,6 @@ import pytest
 from ssl_vit.core.errors import UserError
 from ssl_vit.questions.options import NAMES
 from ssl_vit.questions.plan import (
-    DEARER,
     FULL,
     label_counts,
     least,
@@ -60,13 +59,14 @@ def test_a_longer_budget_never_answers_less() -> None:
     )
 
 
-def test_the_dearest_questions_go_first_and_named_ones_stay() -> None:
+def test_the_last_questions_go_first_and_named_ones_stay() -> None:
     asked = made_scope()
     whole = made_terms(asked, None).seconds(least(asked))
     terms = made_terms(asked, 0.9 * whole / FULL)
     plan = make_plan(asked, terms, named=False)
-    assert DEARER[0] not in plan.scope.questions and plan.scope.questions
-    assert any("no answer to" in note and DEARER[0] in note for note in plan.notes)
+    kept = len(plan.scope.questions)
+    assert 0 < kept < len(NAMES) and plan.scope.questions == NAMES[:kept]
+    assert f"no answer to {', '.join(NAMES[kept:])}: the budget is too short" in plan.notes
     with pytest.raises(UserError, match=r"--questions\.budget: .* is too short") as refused:
         make_plan(asked, terms, named=True)
     enough = re.search(r"give --questions.budget (\d+)m", str(refused.value))
@@ -76,7 +76,7 @@ def test_the_dearest_questions_go_first_and_named_ones_stay() -> None:
 
 def test_a_budget_for_nothing_is_refused() -> None:
     asked = made_scope()
-    with pytest.raises(UserError, match="the least that answers translation"):
+    with pytest.raises(UserError, match="the least that answers data"):
         make_plan(asked, made_terms(asked, 10.0), named=False)
 
 

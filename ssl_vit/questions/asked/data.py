@@ -136,6 +136,7 @@ def figures(finding: Finding) -> list[Figure]:
 QUESTION = Question(
     name="data",
     title="Does a ViT need more data than a CNN?",
+    short="data needs",
     literature="With few images ViTs fall behind CNNs of the same size, and overtake them with very many (Dosovitskiy "
     "et al. 2021, figures 3 and 4). Networks that put some convolution back, and pre-training without labels, close "
     "the gap (Hassani et al. 2021; He et al. 2022).",

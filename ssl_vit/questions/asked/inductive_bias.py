@@ -113,6 +113,7 @@ def figures(finding: Finding) -> list[Figure]:
 QUESTION = Question(
     name="bias",
     title="Why? What does each network take for granted?",
+    short="inductive bias",
     literature="Convolutions take for granted that neighbouring pixels belong together; a ViT has to learn it "
     "(Dosovitskiy et al. 2021, section 3.1). With positions and weights drawn independently, a ViT cannot know the "
     "order of patches, nor of pixels inside them: permuted by one fixed rule, images are as good to it as before.",

@@ -124,6 +124,7 @@ def figures(finding: Finding) -> list[Figure]:
 QUESTION = Question(
     name="learned",
     title="What do self-supervised ViTs learn?",
+    short="what is learned",
     literature="Methods that compare views look at the whole image: in late blocks their attention reaches far, is "
     "alike for all queries, and high frequencies are lost. Masked modelling keeps attention local and high frequencies "
     "(Park et al. 2023, of MoCo v3 and SimMIM).",

@@ -162,6 +162,7 @@ def _near(finding: Finding) -> str:
 QUESTION = Question(
     name="positions",
     title="Do positions matter, and which kind?",
+    short="positions",
     literature="Without positions a ViT sees a bag of patches and is clearly worse; which kind it has makes hardly a "
     "difference (Dosovitskiy et al. 2021, appendix D.4: 1-D, 2-D and relative ones within 0.3 points).",
     judged="The same ViT is trained on all labels without positions, with one learnable row per patch (1-D), with a "

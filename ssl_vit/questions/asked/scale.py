@@ -176,6 +176,7 @@ def figures(finding: Finding) -> list[Figure]:
 QUESTION = Question(
     name="scale",
     title="Does bigger keep improving?",
+    short="scaling",
     literature="ViTs gain with every doubling as long as data grow with them; on few images larger ones gain nothing "
     "without pre-training (Dosovitskiy et al. 2021, section 4.4; Zhai et al. 2022; He et al. 2022, table 3).",
     judged="The ViT's width and its depth are doubled, one with the other at its usual value, and trained at two "

@@ -135,6 +135,7 @@ def figures(finding: Finding) -> list[Figure]:
 QUESTION = Question(
     name="translation",
     title="Do features stay where an image is shifted?",
+    short="translation",
     literature="Convolutions move with an image, and what reads their mean does not notice (LeCun et al. 1989), but "
     "for their strides (Zhang 2019). A ViT cuts an image at fixed places: moved by less than a patch, every patch is "
     "another.",
