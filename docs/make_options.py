@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args, get_origin
 from ssl_vit.configs import flat, to_dict
 from ssl_vit.configs.facts import Effect, Option, options
 from ssl_vit.methods import known_recipes
+from ssl_vit.questions.options import Questions
 from ssl_vit.verdict.options import verdict_recipe
 
 PAGE = Path(__file__).with_name("options.md")
@@ -168,4 +169,4 @@ def _listed(names: Iterable[str]) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page((*known_recipes(), verdict_recipe())), encoding="utf-8")
+    PAGE.write_text(page((*known_recipes(), verdict_recipe(), Questions)), encoding="utf-8")

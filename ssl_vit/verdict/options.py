@@ -148,15 +148,15 @@ def _remade(values: dict[str, Any]) -> Comparison:
     return replace(usual, **{k: replace(getattr(usual, k), **v) if k in METHODS else v for k, v in values.items()})
 
 
-def seconds_of(budget: str) -> float:
-    """A length of time such as 90s, 10m, 2h or 1.5d in seconds.
+def seconds_of(budget: str, option: str = "--verdict.budget") -> float:
+    """A length of time such as 90s, 10m, 2h or 1.5d in seconds; ``option`` is what it was given as.
 
     Raises:
         UserError: For anything else.
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d)", budget.strip())
     if not found or not float(found[1]):
-        raise UserError(f"--verdict.budget {budget} is no length of time; write 90s, 10m, 2h or 1.5d")
+        raise UserError(f"{option} {budget} is no length of time; write 90s, 10m, 2h or 1.5d")
     return float(found[1]) * {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}[found[2]]
 
 

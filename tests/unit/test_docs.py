@@ -11,6 +11,7 @@ import pytest
 from ssl_vit.configs.facts import options
 from ssl_vit.core.started import module_of, scripts
 from ssl_vit.methods import known_recipes
+from ssl_vit.questions.options import Questions
 from ssl_vit.script import check_words
 from ssl_vit.verdict.options import verdict_recipe
 
@@ -34,7 +35,7 @@ def test_links_lead_to_files_of_the_repository(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_options_that_pages_name_exist(page: Path) -> None:
-    known = {name for recipe in (*known_recipes(), verdict_recipe()) for name in options(recipe)}
+    known = {name for recipe in (*known_recipes(), verdict_recipe(), Questions) for name in options(recipe)}
     named = set(re.findall(r"--([a-z_]+(?:\.[a-z_0-9]+)+)", page.read_text(encoding="utf-8")))
     assert not {name for name in named - known if not name.startswith(EXAMPLE)}
 
