@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Int
 
 from ssl_vit.core.errors import UserError
-from ssl_vit.data.decoding import jpeg
+from ssl_vit.data.decoding import current, jpeg
 from ssl_vit.data.decoding.decode import decode, read_header
 from ssl_vit.data.decoding.formats import Format, Pixels, Raw, Unreadable
 from ssl_vit.data.targets import Kind
@@ -142,7 +142,8 @@ class ImageSet(Known):
         return digest.hexdigest()[:16]
 
     def raw(self, i: int) -> Raw:
-        """What the source has of image i; ``Unreadable`` where it cannot be opened."""
+        """What the source has of image i; ``Unreadable`` where it cannot be opened, or is in quarantine."""
+        current.begin(self.where, i)
         try:
             return self.rows.raw(int(self.ids[i]))
         except OSError as error:

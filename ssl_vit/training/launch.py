@@ -18,6 +18,7 @@ from ssl_vit.configs.presets import TINY
 from ssl_vit.core import notices
 from ssl_vit.core.dist import check_world_size, use_idle_cores
 from ssl_vit.core.errors import UserError
+from ssl_vit.data.decoding import current
 from ssl_vit.data.loading.loader import Loader
 from ssl_vit.objectives.base import Objective
 from ssl_vit.training.joining import joined
@@ -61,6 +62,7 @@ def forget_what_was() -> None:
     """Begins as a process does that has done nothing: precision, notices and peak memory of work before are gone."""
     AcceleratorState._reset_state()
     notices.forget()
+    current.quarantined.clear()
     forget_peak()
 
 
