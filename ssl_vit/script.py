@@ -20,6 +20,7 @@ from ssl_vit.methods import METHODS
 from ssl_vit.methods.distill import DistillRecipe
 from ssl_vit.methods.method import imported
 from ssl_vit.runs import lock
+from ssl_vit.runs.disk import disk_told
 from ssl_vit.runs.networks import classifier_folder, find_network
 
 R = TypeVar("R")
@@ -170,7 +171,7 @@ def mistakes_told(status: int = 1) -> Generator[None, None, None]:
     # Large tensors in pages of 2 MB: torch reads this once, and the system makes small pages one by one.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     try:
-        with signals.leaving(), lock.holding():
+        with signals.leaving(), lock.holding(), disk_told():
             yield
     except UserError as error:
         rank = os.environ.get("RANK", "0")

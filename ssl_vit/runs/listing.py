@@ -6,7 +6,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
@@ -16,6 +16,7 @@ import yaml
 from ssl_vit.configs import flat
 from ssl_vit.configs.metrics import METRICS, shown
 from ssl_vit.configs.networks import NETWORKS
+from ssl_vit.core.reading import read_yaml
 from ssl_vit.core.signals import REQUEUE
 from ssl_vit.runs import lock
 from ssl_vit.runs.networks import FILES, RELEASED
@@ -25,7 +26,6 @@ DEPTH = 4
 """Folders below the named one in which runs are looked for."""
 _TAIL = 1 << 16
 """Bytes at the end of a file that hold its last line."""
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Score(NamedTuple):
@@ -127,6 +127,8 @@ def read(path: Path) -> Run | Unread:
         return Unread(path, str(error))
     except OSError as error:
         return Unread(path, f"cannot be read: {error.strerror}")
+    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError):
+        return Unread(path, "is damaged: its files hold other values than a run writes")
 
 
 class _Damaged(ValueError):
@@ -134,7 +136,7 @@ class _Damaged(ValueError):
 
 
 def _read(path: Path) -> Run:
-    about = _mapping(path / "environment.json", json.loads, "JSON")
+    about = _mapping(path / "environment.json", _from_json, "JSON")
     method = about.get("script")
     if not isinstance(method, str):
         raise _Damaged("is no run of ssl_vit (environment.json names no script)")
@@ -142,7 +144,7 @@ def _read(path: Path) -> Run:
     if holder is not None and holder[1] and not (path / "config.yaml").exists():
         config: dict[str, Any] = {}
     else:
-        config = _mapping(path / "config.yaml", _from_yaml, "YAML")
+        config = _mapping(path / "config.yaml", read_yaml, "YAML")
     given = flat(config)
     last = last_line(path / "metrics.jsonl")
     step, steps = int(last.get("step", 0)), _whole(given, last)
@@ -162,13 +164,13 @@ def _read(path: Path) -> Run:
     )  # fmt: skip
 
 
-def _from_yaml(text: str) -> Any:
-    return yaml.load(text, _LOADER)
+def _from_json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
-def _mapping(path: Path, parse: Any, kind: str) -> dict[str, Any]:
+def _mapping(path: Path, read: Callable[[Path], Any], kind: str) -> dict[str, Any]:
     try:
-        content = parse(path.read_text(encoding="utf-8"))
+        content: object = read(path)
     except FileNotFoundError:
         raise _Damaged(f"is damaged, or no run of ssl_vit: it holds no {path.name}") from None
     except (ValueError, yaml.YAMLError):

@@ -112,6 +112,11 @@ def tell_end(folder: Path) -> None:
     (folder / ENDED).unlink(missing_ok=True)
 
 
+def held() -> list[Path]:
+    """Directories that this process holds."""
+    return list(_held)
+
+
 def hold_for_results(folder: Path, option: str = "--run.dir") -> None:
     """As ``hold``, for a directory that may have to be made.
 

@@ -62,7 +62,7 @@ def fitted(
         jobs: Runs at a time.
         folder: The verdict's.
     """
-    with suppress(OSError, ValueError, KeyError):
+    with suppress(OSError, ValueError, KeyError, TypeError):
         told = json.loads((folder / "plan.json").read_text())
         if told["budget"] == seconds:
             return Fitted(replace(cfg.model, **{k: told["model"][k] for k in ("name", "img_size")}), "")

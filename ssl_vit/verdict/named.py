@@ -10,6 +10,7 @@ import yaml
 
 from ssl_vit.configs import ModelConfig
 from ssl_vit.core.errors import UserError
+from ssl_vit.core.reading import read_yaml
 from ssl_vit.data.images import ImageSet
 from ssl_vit.methods import METHODS, method_of
 from ssl_vit.runs.identity import differences, identity
@@ -31,9 +32,9 @@ def named_runs(cfg: Comparison, pool: ImageSet) -> tuple[dict[str, tuple[str, ..
         try:
             about = json.loads((run / "backbone" / "config.json").read_text())["ssl_vit"]
             made_of = json.loads((run / "environment.json").read_text())["data_fingerprint"]
-            config = yaml.safe_load((run / "config.yaml").read_text())
+            config = read_yaml(run / "config.yaml")
             start, _ = method_of(about).name, config["model"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
             raise UserError(f"--verdict.backbones {name} is no finished run of a method ({error})") from error
         if weights := config["model"].get("weights"):
             raise UserError(

@@ -1,7 +1,8 @@
-"""Loader processes that die: their work is done again, an image that ends two of them is left out, and nothing hangs."""
+"""Loader processes that die: their work is done again, an image that ends two is left out, and nothing hangs."""
 
 from __future__ import annotations
 
+import faulthandler
 import multiprocessing
 import os
 import signal
@@ -55,6 +56,7 @@ class Deadly:
                     (self.marks / f"{row}-{n}").touch(exist_ok=False)
                 except FileExistsError:
                     continue
+                faulthandler.disable()  # the tests' own
                 if isinstance(self.how, signal.Signals):
                     os.kill(os.getpid(), self.how)
                 os._exit(self.how)
@@ -141,7 +143,7 @@ def test_evaluation_leaves_out_an_image_that_ends_processes(tmp_path: Path) -> N
 
 
 def test_many_images_that_end_processes_stop_the_run(tmp_path: Path) -> None:
-    images = image_set(tmp_path / "images", {i: 2 for i in range(5)})
+    images = image_set(tmp_path / "images", dict.fromkeys(range(5), 2))
     with pytest.raises(UserError, match=r"of 30 images cannot be read, more than 1%.*\n .*00\.png.*ended by SIGKILL"):
         load(images, 2, "ram")
 
@@ -231,9 +233,13 @@ def main():
 def processes_of(end: str) -> tuple[int, list[psutil.Process], str]:
     """Status of a program that has started two loader processes and ends so, what they were, and what it said."""
     done = subprocess.Popen(
-        [sys.executable, "-c", f"{BEGINS}\n{end}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )  # fmt: skip
+        [sys.executable, "-c", f"{BEGINS}\n{end}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
     assert done.stdin and done.stdout
     workers = [psutil.Process(int(word)) for word in done.stdout.readline().split()]
     _, said = done.communicate("\n", timeout=300)

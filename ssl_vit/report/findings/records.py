@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 
 from ssl_vit.core.errors import UserError
 from ssl_vit.methods.starts import starts as all_starts
+from ssl_vit.runs.arrays import read_arrays
 from ssl_vit.runs.results import Result, read_results
 
 FORMAT = 2
@@ -209,8 +210,4 @@ def answers_beside(result: Path) -> dict[str, np.ndarray]:
     beside = result.with_suffix(".npz")
     if not beside.exists():
         return {}
-    try:
-        with np.load(beside) as file:
-            return {name: file[name] for name in file.files}
-    except (OSError, ValueError) as error:
-        raise UserError(f"{beside} is damaged; remove it and {result.name}, and make that result again") from error
+    return read_arrays(beside, f"remove it and {result.name}, and make that result again")
