@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import safetensors.torch
@@ -16,15 +16,18 @@ from ssl_vit.configs import networks
 from ssl_vit.configs.presets import PRESETS, Preset, for_side
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically, write_bytes_atomically
+from ssl_vit.core.reading import read_object
 from ssl_vit.data.boxes import judged_share
 from ssl_vit.data.decoding.decode import decode
 from ssl_vit.data.decoding.formats import Format, Unreadable
 from ssl_vit.data.loading.batch import Batch
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.exports.card import model_card
+from ssl_vit.exports.config import check_config
 from ssl_vit.exports.origin import made_with
 from ssl_vit.models.backbone import Backbone, Pool
 from ssl_vit.models.build import make_backbone
+from ssl_vit.models.described import check_described
 from ssl_vit.models.families import ours
 from ssl_vit.models.vit import ViTBackbone
 from ssl_vit.runs.networks import network_folder, weights_hash
@@ -85,7 +88,7 @@ def network_words(exported: Exported) -> str:
     Args:
         exported: What was loaded.
     """
-    config = json.loads((exported.folder / "config.json").read_text())
+    config = read_object(exported.folder / "config.json", "copy or export it again")
     return networks.in_words(config["architecture"], config.get("model_args", {}), exported.size)
 
 
@@ -163,12 +166,12 @@ def load_backbone(given: str) -> Exported:
     """
     folder = network_folder(given)
     try:
-        config = cast("dict[str, Any]", json.loads((folder / "config.json").read_text()))
+        config = check_config(read_object(folder / "config.json", "copy or export it again"))
         weights = safetensors.torch.load_file(folder / "model.safetensors")
-        pretrained = config["pretrained_cfg"]
-        about = config.get("ssl_vit", {})
+        pretrained, about = config["pretrained_cfg"], config.get("ssl_vit", {})
         scale = PixelScale(tuple(pretrained["mean"]), tuple(pretrained["std"]), about.get("bits", 8))
-        args = {k: v for k, v in (config.get("model_args") or {}).items() if k != "num_classes"}  # the head's
+        args = check_described(config["architecture"], config.get("model_args") or {}, weights)
+        args = {k: v for k, v in args.items() if k != "num_classes"}  # the head's
         if isinstance(args.get("img_size"), list):  # as timm saves it
             args["img_size"] = args["img_size"][-1]
         if args.get("fc_norm"):  # a classifier on the mean of patches: its norm is the only one after the blocks
@@ -176,9 +179,7 @@ def load_backbone(given: str) -> Exported:
             weights = {k.replace("fc_norm.", "norm."): v for k, v in weights.items()}
         size = pretrained.get("input_size", [None])[-1]
         backbone = make_backbone(config["architecture"], args, img_size=size)
-    except UserError:
-        raise
-    except (ValueError, KeyError, TypeError, RuntimeError, safetensors.SafetensorError) as error:
+    except (UserError, ValueError, KeyError, TypeError, RuntimeError, OSError, safetensors.SafetensorError) as error:
         raise UserError(
             f"config.json or model.safetensors in {folder} cannot be read, copy or export them again: {error}"
         ) from error
