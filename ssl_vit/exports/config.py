@@ -12,7 +12,6 @@ from ssl_vit.core.errors import UserError
 from ssl_vit.models.backbone import Pool
 
 _MOST_CHANNELS, _LARGEST_SIDE = 4096, 1 << 16
-_POSITIONS = ("sincos", "learnable", "factorised", "none", None)
 _INIT = ("xavier", "trunc_normal", None)
 
 
@@ -33,13 +32,11 @@ def check_config(config: dict[str, Any]) -> dict[str, Any]:
     for name, value, least in (("mean", mean, -math.inf), ("std", std, 0.0)):
         numbers = _list_of(value, lambda one, least=least: math.isfinite(one) and one > least)
         _check(f"pretrained_cfg.{name}", value, numbers, "a list of numbers, one for each channel")
-    _check(
-        "pretrained_cfg.std", std, len(cast("list[float]", std)) == len(cast("list[float]", mean)), "as many as mean"
-    )
+    _check("pretrained_cfg.std", std, len(std or ()) == len(mean or ()), "as many numbers as mean")
     if size is not None:
         sides = _list_of(size, lambda one: isinstance(one, int) and 0 < one <= _LARGEST_SIDE)
         _check("pretrained_cfg.input_size", size, sides and len(size) == 3, "channels, height and width")
-    for name, allowed in (("bits", (8, 16)), ("pool", get_args(Pool)), ("positions", _POSITIONS), ("init", _INIT)):
+    for name, allowed in (("bits", (8, 16)), ("pool", get_args(Pool)), ("init", _INIT)):
         if name in about:
             words = f"one of {', '.join(map(str, allowed))}"
             _check(f"ssl_vit.{name}", about[name], about[name] in allowed, words)
@@ -50,7 +47,7 @@ def check_config(config: dict[str, Any]) -> dict[str, Any]:
             _check(f"ssl_vit.{name}", given, isinstance(given, dict) and given.keys() <= known, "options of images")
             plain = all(value is None or isinstance(value, str | int | float) for value in given.values())
             _check(f"ssl_vit.{name}", given, plain, "options of images")
-    for name in ("objective", "method", "preset", "import", "pool_fingerprint"):
+    for name in ("objective", "method", "preset", "positions", "import", "pool_fingerprint"):
         if name in about:
             _check(f"ssl_vit.{name}", about[name], about[name] is None or isinstance(about[name], str), "text")
     if "classifier" in about:

@@ -63,7 +63,7 @@ def check_described(architecture: object, args: object, weights: Mapping[str, to
         if (most := _greatest(value)) > (len(weights) if _COUNTS.search(str(name)) else _LARGEST):
             raise UserError(f"model_args: {name} {most:,} is more than the {len(weights):,} weights can fill")
     try:
-        sketch = on_meta(architecture, {"num_classes": 0} | dict(args))
+        sketch = on_meta(architecture, {name: value for name, value in args.items() if name != "num_classes"})
     except Exception as error:  # whatever a constructor raises at values that are none
         raise UserError(f"timm cannot build {architecture} with these model_args ({_short(error)})") from error
     needed, there = (sum(w.numel() for w in state.values()) for state in (sketch.state_dict(), weights))
