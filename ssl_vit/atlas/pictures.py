@@ -82,7 +82,7 @@ class _Drawing:
         """UInt8[h w 3], whole and in the image's own shape; empty where it cannot be read any more."""
         canvas = _CANVAS if self.images.sizes.short_side > _LARGE else None
         try:
-            pixels, (height, width) = decode(self.images.raw(i), self.images.form, canvas)
+            pixels, (height, width) = decode(self.images.raw(i), self.images.form, canvas, self.images.most)
         except Unreadable:
             return np.zeros((0, 0, 3), dtype=np.uint8)
         scale = min(1.0, self.side / max(height, width))

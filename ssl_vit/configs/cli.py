@@ -20,6 +20,7 @@ from ssl_vit.configs.facts import Option, check_ranges, options
 from ssl_vit.configs.words import explained, named
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.glossary import words_in
+from ssl_vit.core.reading import check_yaml
 from ssl_vit.core.started import told, usage_name
 from ssl_vit.core.text import hanging
 
@@ -51,6 +52,8 @@ class _ConfigOrPaper(_ConfigFile):
 
     @staticmethod
     def apply_config(parser: Any, cfg: Any, dest: str, value: str) -> None:
+        if (path := papers.place(value)) is not None:
+            check_yaml(path)
         _ConfigFile.apply_config(parser, cfg, dest, papers.options_in(value, parser.recipe))
 
 

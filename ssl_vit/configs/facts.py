@@ -110,12 +110,14 @@ def _declared(group: type[Any]) -> dict[str, tuple[Any, Range | None, Effect | N
 
 
 def check_ranges(config: object) -> None:
-    """Refuses (UserError) numbers outside the range beside their option, and trackers that cannot be used."""
+    """Refuses (UserError) numbers that are endless or outside the range beside their option, and unusable trackers."""
     for name, option in options(type(config)).items():
-        if option.range is None:
-            continue
         value: object = reduce(getattr, name.split("."), config)
         for number in cast("tuple[Any, ...]", value) if isinstance(value, tuple) else (value,):
-            if isinstance(number, (int, float)) and not option.range.holds(number):
+            if not isinstance(number, (int, float)):
+                continue
+            if isinstance(number, float) and not math.isfinite(number):
+                raise UserError(f"--{name} {number} must be a number with an end")
+            if option.range is not None and not option.range.holds(number):
                 raise UserError(f"--{name} {number:.10g} must be {option.range.words}")
     trackers_in(getattr(getattr(config, "run", None), "log_with", None))

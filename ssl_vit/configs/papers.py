@@ -94,11 +94,7 @@ def chosen(words: Sequence[str]) -> Paper | None:
 
 
 def _content(path: Path) -> dict[str, Any]:
-    try:
-        content: object = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
-        return {}  # the parser says what is wrong
-    return cast("dict[str, Any]", content) if isinstance(content, dict) else {}
+    return mapping_in(path) or {}  # the parser says what is wrong
 
 
 def _paper(content: Mapping[str, Any]) -> Paper | None:

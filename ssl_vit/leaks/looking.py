@@ -124,7 +124,7 @@ class _Looking:
             i = int(position[number])
             try:
                 raw = images.raw(i)
-                pixels, size = decode(raw, images.form, images.canvas)
+                pixels, size = decode(raw, images.form, images.canvas, images.most)
             except Unreadable as error:
                 bad.append(f"{images.where(i)} cannot be read ({error})")
                 continue

@@ -55,7 +55,9 @@ class FileCrops:
                     if isinstance(each, Unreadable):
                         raise each
                     current.begin(images.where, i)
-                    crop = decode_crop(*each, images.form, (top, left, height, width), self.side, self.interpolation)
+                    crop = decode_crop(
+                        *each, images.form, (top, left, height, width), self.side, self.interpolation, images.most
+                    )
                     yield crop, (self.side, self.side)
                 except Unreadable as error:
                     yield error
