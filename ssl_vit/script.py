@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TypeVar
 from ssl_vit.configs import BackboneRecipe, PredictRecipe, PretrainingRecipe, networks, papers, parse, presets
 from ssl_vit.configs.facts import check_ranges
 from ssl_vit.configs.paths import check_paths
-from ssl_vit.core import signals, slurm
+from ssl_vit.core import peers, signals, slurm
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.core.started import module_of, options_of, scripts, told, usage_name
 from ssl_vit.methods import METHODS
@@ -177,6 +177,19 @@ def mistakes_told(status: int = 1) -> Generator[None, None, None]:
         rank = os.environ.get("RANK", "0")
         sys.stderr.write(f"{'' if rank == '0' else f'[process {rank}] '}error: {error}\n")
         sys.exit(status)
+    except (RuntimeError, ConnectionError) as error:
+        gone = peers.lost(error)
+        if gone is None:
+            raise
+        if peers.is_first():
+            sys.stderr.write(
+                f"error: {gone}, and a job ends with any of its processes: killed for want of memory, by a person or "
+                "by a scheduler, or after an error of its own that stands above. What is saved is sound; the same "
+                "command continues, and torchrun --max-restarts 3 types it by itself\n"
+            )
+        sys.stderr.flush()
+        sys.stdout.flush()
+        os._exit(1)  # the backend would wait for the dead at Python's end
     except KeyboardInterrupt:
         sys.stderr.write("interrupted; the same command continues from the last checkpoint\n")
         sys.exit(130)

@@ -15,8 +15,8 @@ from accelerate.state import AcceleratorState
 
 from ssl_vit.configs import ResolvedFit, ResolvedOptim
 from ssl_vit.configs.presets import TINY
-from ssl_vit.core import notices
-from ssl_vit.core.dist import check_world_size, use_idle_cores
+from ssl_vit.core import notices, peers
+from ssl_vit.core.dist import check_world_size, gather_lists, use_idle_cores
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.decoding import current
 from ssl_vit.data.loading.loader import Loader
@@ -46,6 +46,7 @@ def join(precision: str = "fp32", seed: int = 0) -> Accelerator:
         if not _joined:
             atexit.register(_leave)
         _joined[:] = [accelerator]  # one that came before, and its network, may go
+        peers.learn(gather_lists([peers.myself(accelerator.process_index)]))
     if resolved == "fp64" and accelerator.device.type == "mps":
         raise UserError("--fit.precision fp64: Apple's GPU (mps) has no fp64; use fp32, or set ACCELERATE_USE_CPU=1")
     check_world_size(accelerator.num_processes)
