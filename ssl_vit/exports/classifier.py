@@ -12,6 +12,7 @@ import safetensors.torch
 from scipy.special import expit, softmax
 from torch import nn
 
+from ssl_vit.core import sums
 from ssl_vit.core.files import write_atomically
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.data.targets import Kind, TargetScale
@@ -19,7 +20,7 @@ from ssl_vit.exports.card import model_card
 from ssl_vit.exports.timm_folder import Exported, export_backbone, load_backbone, stored, write_weights
 from ssl_vit.models.backbone import TokenBackbone
 from ssl_vit.models.heads import Classifier
-from ssl_vit.runs.networks import classifier_folder
+from ssl_vit.runs.networks import FILES, classifier_folder
 
 
 class Labelling(NamedTuple):
@@ -81,6 +82,7 @@ def export_classifier(
     write_weights(part, state)
     write_atomically(part / "config.json", json.dumps(config, indent=1) + "\n")
     write_atomically(part / "README.md", model_card(config, run=folder.parent, judged=False))
+    sums.note(part, FILES)
     shutil.rmtree(folder, ignore_errors=True)
     part.rename(folder)
     return True

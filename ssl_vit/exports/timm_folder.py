@@ -14,6 +14,7 @@ from jaxtyping import Float
 
 from ssl_vit.configs import networks
 from ssl_vit.configs.presets import PRESETS, Preset, for_side
+from ssl_vit.core import sums
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically, write_bytes_atomically
 from ssl_vit.core.reading import read_object
@@ -30,7 +31,7 @@ from ssl_vit.models.build import make_backbone
 from ssl_vit.models.described import check_described
 from ssl_vit.models.families import ours
 from ssl_vit.models.vit import ViTBackbone
-from ssl_vit.runs.networks import network_folder, weights_hash
+from ssl_vit.runs.networks import FILES, network_folder, weights_hash
 from ssl_vit.views.evaluation import eval_images
 
 
@@ -152,6 +153,7 @@ def export_backbone(backbone: Backbone, folder: Path, scale: PixelScale, pool: s
     write_atomically(part / "config.json", json.dumps(config, indent=1) + "\n")
     card = model_card(config, run=folder.parent, weights=weights_hash(part), judged=False)
     write_atomically(part / "README.md", card)
+    sums.note(part, FILES)
     shutil.rmtree(folder, ignore_errors=True)
     part.rename(folder)
 

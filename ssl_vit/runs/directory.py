@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any, cast
 
 from ssl_vit.configs import to_dict, to_yaml
+from ssl_vit.core import sums
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import append_line, write_atomically
 from ssl_vit.core.reading import json_lines, mapping_in, object_in
@@ -109,6 +110,7 @@ class RunDir:
             about = {"versions": versions(), "commit": commit(), "command": command(), "hardware": hardware()}
             about |= {"training_speed": speed} if (speed := self.training_speed()) else {}
             self._write(f"results/{name}", {**result, "made_with": about})
+            sums.note(self.path / "results", [f"{name}.json"])
         for follower in self.followers:
             follower.result(name, result)
         return self.path / "results" / f"{name}.json"
