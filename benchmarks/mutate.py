@@ -4,7 +4,7 @@
 
 Every image file, and every table or tar file, has one damage: flipped bits, a cut, a block of zeros or noise, a block
 twice, noise in its header, or a number in it that becomes as large as it can be. Loader processes open and decode them,
-so that a crash ends one of those, and is counted. A file that takes more than a minute of the processor, or ten minutes,
+so that a crash ends one of those, and is counted. A file that takes a minute of the processor, or ten of the clock,
 counts as a hang. Good ends are three: the image is read, it is named as unreadable, or one line refuses the source.
 Damages follow from --seed, a set's number and a file's place in it. Writes results/mutate.json and results/mutate.md.
 """

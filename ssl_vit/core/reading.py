@@ -27,6 +27,21 @@ class Lines(NamedTuple):
     """Numbers of other lines, counted from 1; half a last line, which a crash leaves, is not one of them."""
 
 
+def loads(text: str | bytes) -> Any:
+    """As ``json.loads``, which runs out of stack where lists hold lists a thousand times.
+
+    Args:
+        text: JSON.
+
+    Raises:
+        ValueError: For what is none.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("lists within lists, too many") from error
+
+
 def json_lines(path: Path) -> Lines:
     """The objects of a file with one in each line; nothing where there is no such file.
 
@@ -42,8 +57,8 @@ def json_lines(path: Path) -> Lines:
     for number, raw in enumerate([*ended, last], 1):
         try:
             text = raw.decode()
-            value: object = json.loads(text)
-        except (ValueError, RecursionError):
+            value: object = loads(text)
+        except ValueError:
             value, text = None, ""
         if isinstance(value, dict):
             found.whole.append(cast("dict[str, Any]", value))
@@ -76,8 +91,8 @@ def object_in(path: Path) -> dict[str, Any] | None:
         path: Where it is.
     """
     try:
-        found: object = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        found: object = loads(path.read_bytes())
+    except (OSError, ValueError):
         return None
     return cast("dict[str, Any]", found) if isinstance(found, dict) else None
 

@@ -29,9 +29,21 @@ def read_arrays(path: Path, remedy: str) -> dict[str, np.ndarray]:
     """
     try:
         with zipfile.ZipFile(path) as archive:
+            _check_end(path, archive)
             return {info.filename.removesuffix(".npy"): _array(archive, info) for info in archive.infolist()}
     except (*_ERRORS, struct.error, zipfile.BadZipFile, zlib.error) as error:
         raise UserError(f"{path} is damaged; {remedy}") from error
+
+
+def _check_end(path: Path, archive: zipfile.ZipFile) -> None:
+    """Refuses a list of contents that is shorter than what was written: zipfile would leave the rest out."""
+    with path.open("rb") as file:
+        file.seek(-22, 2)
+        end = file.read()
+    mark, *_, count, size, start, comment = struct.unpack("<4s4H2LH", end)
+    whole = mark == b"PK\5\6" and not comment and start + size + len(end) == path.stat().st_size
+    if not whole or count != len(archive.infolist()):
+        raise ValueError("a list of contents that does not fit the file")
 
 
 def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:

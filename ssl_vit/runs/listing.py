@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -16,7 +15,7 @@ import yaml
 from ssl_vit.configs import flat
 from ssl_vit.configs.metrics import METRICS, shown
 from ssl_vit.configs.networks import NETWORKS
-from ssl_vit.core.reading import read_yaml
+from ssl_vit.core.reading import loads, read_yaml
 from ssl_vit.core.signals import REQUEUE
 from ssl_vit.runs import lock
 from ssl_vit.runs.networks import FILES, RELEASED
@@ -165,7 +164,7 @@ def _read(path: Path) -> Run:
 
 
 def _from_json(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
+    return loads(path.read_text(encoding="utf-8"))
 
 
 def _mapping(path: Path, read: Callable[[Path], Any], kind: str) -> dict[str, Any]:
@@ -194,7 +193,7 @@ def last_line(path: Path) -> dict[str, Any]:
         return {}
     for text in reversed(lines):
         try:
-            found = json.loads(text)
+            found = loads(text)
         except ValueError:  # half a line from a crash
             continue
         line = cast("dict[str, Any]", found if isinstance(found, dict) else {})
@@ -230,7 +229,7 @@ def _state(
         kept = f" (step {saved:,} is saved)" if step and saved else ""
         return "crashed", f"crashed after step {step:,}{of}{kept}" if step else "crashed before its first logged step"
     try:
-        ended = json.loads((path / lock.ENDED).read_text(encoding="utf-8"))
+        ended = loads((path / lock.ENDED).read_text(encoding="utf-8"))
         status, why, job = int(ended["status"]), str(ended["why"]), ended["job"]
     except (OSError, ValueError, KeyError, TypeError):
         return "stopped", f"stopped {at}".rstrip()
@@ -256,7 +255,7 @@ def _data(path: Path, given: dict[str, Any]) -> str:
     name = given.get("data.path") or given.get("eval.data.path")
     if name is None and given.get("backbone"):
         try:
-            name = json.loads((path / "backbone" / "config.json").read_text())["ssl_vit"]["eval_data"]["path"]
+            name = loads((path / "backbone" / "config.json").read_text())["ssl_vit"]["eval_data"]["path"]
         except (OSError, ValueError, KeyError, TypeError):
             name = None
         name = name or f"of {Path(given['backbone']).name}"
@@ -288,7 +287,7 @@ def score(path: Path) -> Score | None:
         path: RUN/results/NAME.json.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = loads(path.read_text(encoding="utf-8"))
         metric = content["protocol"]["metric"]
         row = next(row for row in content["rows"] if row.get("headline", True))
         return Score(metric, float(row[metric]), str(Path("results", path.name))) if metric in METRICS else None

@@ -15,7 +15,7 @@ from typing import Any
 from ssl_vit.core import dist
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically
-from ssl_vit.core.reading import object_in, read_object
+from ssl_vit.core.reading import loads, object_in, read_object
 from ssl_vit.engines.driver import Driver
 from ssl_vit.engines.local import Local
 from ssl_vit.engines.unit import Engine, Unit
@@ -55,7 +55,7 @@ class Runner:
         self.engine = engine if engine or not jobs else Local([{"OMP_NUM_THREADS": "1"}] * jobs)
         self.before, self.worked = (0.0, 0), False
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            told = json.loads((folder / "time.json").read_text())
+            told = loads((folder / "time.json").read_text())
             self.before = float(told["seconds"]), int(told["sessions"])
         self.sessions = self.before[1] + 1
 
