@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from ssl_vit.core.errors import UserError
 from ssl_vit.data.decoding import current
 from ssl_vit.data.decoding.formats import Format, Unreadable
 from ssl_vit.data.images import ImageSet, Sizes
+from ssl_vit.data.loading import processes
 from ssl_vit.data.loading.cache import Cache
 from ssl_vit.data.loading.loader import Batch, Loader, UnreadableLog, eval_batches
 from ssl_vit.data.loading.processes import in_processes
@@ -191,6 +192,16 @@ def test_keys_and_answers_that_fill_pipes_come_in_order() -> None:
     assert [int(one[-1]) for one in found] == [1, 4, 9, 16, 49, 64, 81]
 
 
+def test_answers_that_nobody_takes_keep_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "_PATIENCE", 1e6)  # they end by themselves, and are not waited for
+    found = in_processes(Squares(), iter([np.full(2_000_000, 2)] * 8), 2)
+    assert next(found)[0] == 4
+    workers = multiprocessing.active_children()
+    assert isinstance(found, Generator)
+    found.close()
+    assert len(workers) == 2 and not multiprocessing.active_children()
+
+
 def test_a_mistake_comes_where_its_answer_would_with_its_place() -> None:
     for wrong, kind, words in ((5, ValueError, "no five"), (6, RuntimeError, "in a loader process:.*six")):
         found = in_processes(Squares(), [np.array([1]), np.array([wrong]), np.array([2])], 1)
@@ -217,6 +228,7 @@ def test_keys_are_taken_when_a_process_is_sent_for_them() -> None:
 BEGINS = """
 import os, signal, sys, multiprocessing
 import numpy as np
+from ssl_vit.data.loading import processes
 from ssl_vit.data.loading.processes import in_processes
 
 class Work:

@@ -8,6 +8,8 @@ that started it can read (``data.loading.processes``).
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import MethodType
+from weakref import WeakMethod
 
 import numpy as np
 
@@ -25,7 +27,7 @@ quarantined: dict[str, str] = {}
 class _Now:
     """What this process does."""
 
-    where: Callable[[int], str] | None = None
+    where: Callable[[], Callable[[int], str] | None] = staticmethod(lambda: None)
     image: int = 0
     slot: np.ndarray | None = None
     over = False
@@ -42,7 +44,8 @@ def begin(where: Callable[[int], str], image: int) -> None:
         Unreadable: Where the image is in quarantine.
         SystemExit: In a loader process that is not needed any more.
     """
-    _Now.where, _Now.image = where, image
+    # Not to keep a set of images in memory that nobody else holds.
+    _Now.where, _Now.image = WeakMethod(where) if isinstance(where, MethodType) else lambda: where, image
     if _Now.slot is None and not quarantined:
         return
     if _Now.over:
@@ -57,7 +60,8 @@ def begin(where: Callable[[int], str], image: int) -> None:
 
 def name() -> str:
     """The image that is being decoded, or was last; empty before the first."""
-    return "" if _Now.where is None else _Now.where(_Now.image)[-_LONGEST:]
+    where = _Now.where()
+    return "" if where is None else where(_Now.image)[-_LONGEST:]
 
 
 def end() -> None:

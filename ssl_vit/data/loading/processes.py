@@ -11,6 +11,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import socket
 import sys
 import traceback
 from collections.abc import Iterable, Iterator
@@ -207,8 +208,8 @@ def _pinning_thread() -> ThreadPoolExecutor:
 def _end(workers: list[_Worker], names: SharedArray, pins: ThreadPoolExecutor | None) -> None:
     """Has all processes end after the image they are at, and ends those that do not."""
     for worker in workers:
-        with suppress(OSError):  # it may have ended
-            worker.pipe.send(None)
+        with suppress(OSError), socket.socket(fileno=os.dup(worker.pipe.fileno())) as end:
+            end.shutdown(socket.SHUT_RDWR)  # closing it would not do: processes that were forked later have it, too
     for worker in workers:
         worker.process.join(_PATIENCE)
         if worker.process.is_alive():
@@ -268,13 +269,10 @@ def _listen(pipe: Connection, tasks: SimpleQueue[Any]) -> None:
         if any(end in ready for end in ends[1:]):
             os._exit(0)
         try:
-            task = pipe.recv()
+            tasks.put(pipe.recv())
         except (EOFError, OSError):
-            task = None
-        if task is None:
             current.leave()
-        tasks.put(task)
-        if task is None:
+            tasks.put(None)
             return
 
 
