@@ -45,7 +45,8 @@ def begin(where: Callable[[int], str], image: int) -> None:
         SystemExit: In a loader process that is not needed any more.
     """
     # Not to keep a set of images in memory that nobody else holds.
-    _Now.where, _Now.image = WeakMethod(where) if isinstance(where, MethodType) else lambda: where, image
+    _Now.where = WeakMethod(where) if isinstance(where, MethodType) else lambda: where
+    _Now.image = image
     if _Now.slot is None and not quarantined:
         return
     if _Now.over:
