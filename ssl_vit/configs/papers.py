@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, cast
 import yaml
 
 from ssl_vit.core import started
+from ssl_vit.core.reading import mapping_in
 
 FOLDER = started.ROOT / "recipes" / "papers"
 
