@@ -178,6 +178,7 @@ def mistakes_told(status: int = 1) -> Generator[None, None, None]:
         sys.stderr.write(f"{'' if rank == '0' else f'[process {rank}] '}error: {error}\n")
         sys.exit(status)
     except (RuntimeError, ConnectionError) as error:
+        signals.hold()
         gone = peers.lost(error)
         if gone is None:
             raise

@@ -56,7 +56,7 @@ def lost(error: BaseException) -> str | None:
     Args:
         error: What a sum over processes, or a wait for them, has raised.
     """
-    if len(_known) < 2 or not _is_of_connection(error):
+    if not may_be(error):
         return None
     me = next((peer for peer in _known if peer.pid == os.getpid() and peer.host == socket.gethostname()), None)
     here = [peer for peer in _known if me is not None and peer.host == me.host and peer is not me]
@@ -72,6 +72,15 @@ def lost(error: BaseException) -> str | None:
     if elsewhere:
         return f"a process on another machine ({', '.join(elsewhere)}) has died or cannot be reached"
     return None
+
+
+def may_be(error: BaseException) -> bool:
+    """Whether an error is such as a lost process leaves behind.
+
+    Args:
+        error: As for ``lost``.
+    """
+    return len(_known) > 1 and _is_of_connection(error)
 
 
 def is_first() -> bool:

@@ -90,11 +90,19 @@ def _leave(number: int, frame: FrameType | None) -> None:
         raise SystemExit(REQUEUE)
 
 
+_on_hold = [False]
+
+
+def hold() -> None:
+    """From now on this process is not ended where it waits: it is about to end, and has something to say."""
+    _on_hold[0] = True
+
+
 def _watch(pipe: int) -> None:
     """Ends one of several processes when a signal comes that is nobody else's."""
     with open(pipe, "rb", buffering=0) as signals:
         while number := signals.read(1):
-            if "WORLD_SIZE" in os.environ and signal.getsignal(number[0]) is _leave:
+            if "WORLD_SIZE" in os.environ and signal.getsignal(number[0]) is _leave and not _on_hold[0]:
                 _tell(number[0])
                 os._exit(REQUEUE)
 
