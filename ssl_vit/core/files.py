@@ -54,6 +54,27 @@ def whole(path: Path) -> Generator[BinaryIO, None, None]:
 
 
 @contextmanager
+def whole_folder(folder: Path, ending: str = ".part") -> Generator[Path, None, None]:
+    """A folder to write into, which gets its name once all of it is there; nothing is left where that fails.
+
+    Args:
+        folder: What is there by that name is replaced.
+        ending: Of the name that it has until then.
+    """
+    part = folder.with_name(folder.name + ending)
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    try:
+        yield part
+        shutil.rmtree(folder, ignore_errors=True)
+        part.rename(folder)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+    sync_folder(folder.parent)
+
+
+@contextmanager
 def naming(path: Path) -> Generator[None, None, None]:
     """Errors of the disk that name no file name this one.
 

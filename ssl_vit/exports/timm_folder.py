@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ from ssl_vit.configs import networks
 from ssl_vit.configs.presets import PRESETS, Preset, for_side
 from ssl_vit.core import sums
 from ssl_vit.core.errors import UserError
-from ssl_vit.core.files import write_atomically, write_bytes_atomically
+from ssl_vit.core.files import whole_folder, write_atomically, write_bytes_atomically
 from ssl_vit.core.reading import read_object
 from ssl_vit.data.boxes import judged_share
 from ssl_vit.data.decoding.decode import decode
@@ -124,10 +123,12 @@ def export_backbone(backbone: Backbone, folder: Path, scale: PixelScale, pool: s
         pool: ``cls`` or ``mean``: what represents an image.
         about: Recorded under ``ssl_vit``; timm ignores it.
     """
+    with whole_folder(folder) as part:
+        _write(part, backbone, scale, pool, about, folder.parent)
+
+
+def _write(part: Path, backbone: Backbone, scale: PixelScale, pool: str, about: dict[str, Any], run: Path) -> None:
     size, names = backbone.img_size, backbone.classifier
-    part = folder.with_name(folder.name + ".part")
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
     state = {k: stored(v) for k, v in backbone.timm_state().items()}
     write_weights(part, state)
     plain = isinstance(backbone, ViTBackbone)
@@ -151,11 +152,9 @@ def export_backbone(backbone: Backbone, folder: Path, scale: PixelScale, pool: s
         "ssl_vit": {**about, "pool": pool, "bits": scale.bits, **needed, **_not_for_timm(scale)},
     }
     write_atomically(part / "config.json", json.dumps(config, indent=1) + "\n")
-    card = model_card(config, run=folder.parent, weights=weights_hash(part), judged=False)
+    card = model_card(config, run=run, weights=weights_hash(part), judged=False)
     write_atomically(part / "README.md", card)
     sums.note(part, FILES)
-    shutil.rmtree(folder, ignore_errors=True)
-    part.rename(folder)
 
 
 def load_backbone(given: str) -> Exported:

@@ -91,6 +91,19 @@ def test_a_checkpoint_that_does_not_fit_leaves_the_ones_before(
     assert found is not None and found["step"] == 1
 
 
+def test_a_folder_of_several_files_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+    folder = tmp_path / "backbone"
+    with files.whole_folder(folder) as part:
+        write_atomically(part / "a", "old")
+        write_atomically(part / "b", "old")
+        assert not folder.exists()
+    with largest(1000), pytest.raises(OSError), files.whole_folder(folder) as part:
+        write_atomically(part / "a", "new")
+        write_atomically(part / "b", "x" * 2000)
+    assert names(tmp_path) == ["backbone"]
+    assert [(folder / name).read_text() for name in names(folder)] == ["old", "old"]
+
+
 def test_a_checkpoint_does_not_bring_a_deleted_run_back(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         save_checkpoint(tmp_path / "gone" / "checkpoints", 1, {}, keep=1)
