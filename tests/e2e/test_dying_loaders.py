@@ -36,18 +36,16 @@ def test_a_run_goes_on_without_a_loader_process_that_died(
     photos: Path, launched, tmp_path: Path, small: list[str], cache: str, times: int
 ) -> None:
     """Killed once, nothing is lost; killed always, the image is as one that cannot be read."""
-    victim = sorted(path for path in photos.rglob("*") if path.is_file())[3]
+    victim = "dark/03.png"
     words = [
         "--data.path", "photos", "--data.on_leak", "warn", "--data.cache", cache, "--data.workers", "2", *small,
         "--fit.batch_size", "16", "--fit.epochs", "3", "--fit.log_every", "1", "--run.dir",
     ]  # fmt: skip
     script = tmp_path / "dying.py"
-    script.write_text(DYING.format(times=times, name=victim.name, words=[str(ROOT / "recipes/mae.py"), *words, "died"]))
+    script.write_text(DYING.format(times=times, name=victim, words=[str(ROOT / "recipes/mae.py"), *words, "died"]))
     died = launched(script, cwd=tmp_path)
     assert died.returncode == 0, died.stderr
-    assert (
-        died.stderr.count(f"a loader process ended while it decoded {Path('photos', victim.relative_to(photos))}") >= 1
-    )
+    assert f"warning: a loader process ended while it decoded photos/{victim}: ended by SIGKILL" in died.stderr
     assert len(list(tmp_path.glob("death-*"))) == min(times, 2)
     if times == 1:
         whole = launched("recipes/mae.py", *words, "whole", cwd=tmp_path)

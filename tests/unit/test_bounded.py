@@ -222,7 +222,7 @@ def test_a_flipped_header_of_a_tiff_does_not_stop_a_run() -> None:
         raw[place // 8] ^= 1 << place % 8
         rows = Memory([whole] * 20 + [bytes(raw)])
         form, _ = measure(rows, "memory")
-        assert form == Format(1, 16), place
+        assert form in (Format(1, 16), Format(3, 16)), place  # the flipped one may call itself colour
         images = ImageSet("memory", rows, np.arange(21), form, Sizes(None, 6), "", canvas=(6, 6))
         try:
             images.read(20)

@@ -110,9 +110,7 @@ def test_nothing_is_fetched_for_a_folder(folder: Path) -> None:
     assert load_backbone(str(folder)).backbone.channels == 2
 
 
-@pytest.mark.parametrize(
-    "name", ["resnet18", "test_vit", "swin_tiny_patch4_window7_224", "efficientnet_b0", "mixer_s32_224"]
-)
+@pytest.mark.parametrize("name", ["resnet18", "swin_tiny_patch4_window7_224", "efficientnet_b0", "mixer_s32_224"])
 def test_what_is_exported_may_be_loaded(tmp_path: Path, name: str) -> None:
     """The list of what may be given holds all that exports of other families write."""
     side = 64 if name in ("resnet18", "efficientnet_b0") else timm.create_model(name).pretrained_cfg["input_size"][-1]

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from ssl_vit.data.decoding import current
 from ssl_vit.data.decoding.formats import Unreadable
 
-_REMARK = re.compile(r"_?[A-Za-z0-9]+: ")
+_REMARK = re.compile(r"(?!(?:warning|note|error): )[\w.]+: ")
 """How lines of libtiff begin; what other threads write meanwhile does not."""
 _told: set[str] = set()
 
