@@ -21,6 +21,7 @@ from ssl_vit.configs.protocols import probe_named, suite_protocol
 from ssl_vit.configs.words import explained, named
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.glossary import words_in
+from ssl_vit.core.reading import check_yaml
 from ssl_vit.core.started import told, usage_name
 from ssl_vit.core.text import hanging
 
@@ -52,6 +53,8 @@ class _ConfigOrPaper(_ConfigFile):
 
     @staticmethod
     def apply_config(parser: Any, cfg: Any, dest: str, value: str) -> None:
+        if (path := papers.place(value)) is not None:
+            check_yaml(path)
         _ConfigFile.apply_config(parser, cfg, dest, papers.options_in(value, parser.recipe))
 
 

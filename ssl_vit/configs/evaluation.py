@@ -54,7 +54,7 @@ class LabelsConfig(DrawConfig):
 class EvalConfig(LabelsConfig):
     """What to judge on."""
 
-    batch_size: Annotated[int | None, Range(1), NO_EFFECT] = None
+    batch_size: Annotated[int | None, Range(1, ceiling=1 << 22), NO_EFFECT] = None
     """Images per process and forward pass when features are extracted, halved where memory does not suffice; default:
     on a CPU 16 for each thread (256 of up to 16 pixels), on a GPU 334 of 224 pixels and up to 4,096 smaller ones."""
     precision: Annotated[Literal["auto", "fp32", "bf16"], SAME_RUN] = "auto"
@@ -73,7 +73,7 @@ class EvalConfig(LabelsConfig):
 class PredictConfig:
     """Applying a classifier."""
 
-    batch_size: Annotated[int, Range(1)] = 256
+    batch_size: Annotated[int, Range(1, ceiling=1 << 22)] = 256
     """Images per process and forward pass."""
     which: Literal["auto", "unlabelled", "all"] = "auto"
     """Images without a label, or all. auto: all that --data.path names; without it those images of the classifier's run
@@ -88,7 +88,7 @@ class PredictConfig:
 class EmbedConfig:
     """How vectors are computed."""
 
-    batch_size: Annotated[int | None, Range(1)] = None
+    batch_size: Annotated[int | None, Range(1, ceiling=1 << 22)] = None
     """Images per process and forward pass, halved where memory does not suffice; default: as --eval.batch_size."""
     precision: Literal["auto", "fp32", "bf16"] = "fp32"
     """Arithmetic of the network; auto: bf16 where the device computes in it, else fp32."""
@@ -147,7 +147,7 @@ class SoupConfig:
 class FiguresConfig:
     """What pictures of a network show."""
 
-    img_size: Annotated[int | None, Range(1)] = None
+    img_size: Annotated[int | None, Range(1, ceiling=1 << 14)] = None
     """Side in pixels at which the backbone sees the images, a multiple of its patch size: larger ones give finer maps,
     with resampled positions. Default: the backbone's own."""
     count: Annotated[int, Range(1, 12)] = 6

@@ -67,22 +67,22 @@ class ResolvedOptim(OptimConfig, Resolved):
 class FitConfig:
     """The training loop."""
 
-    epochs: Annotated[float | None, Range(1e-9), SAME_RUN] = None
+    epochs: Annotated[float | None, Range(1e-9, ceiling=1e8), SAME_RUN] = None
     """Passes over the training images; default: the preset's budget of images, printed. A larger number extends a run,
     finished or not: it continues after its last step, warm-up and cosine are those of the longer run from there on, and
     so the learning rate jumps up again (printed). That is not the same as training that long from the start, and a
     number below what is already trained is refused."""
-    min_steps: Annotated[int | None, Range(0), SAME_RUN] = None
+    min_steps: Annotated[int | None, Range(0, ceiling=10**12), SAME_RUN] = None
     """At least this many optimiser steps, however few the images (batches then cross epoch boundaries); default: 1,000
     on labels where --fit.epochs is not given, else 0."""
-    batch_size: Annotated[int | None, Range(1)] = None
+    batch_size: Annotated[int | None, Range(1, ceiling=1 << 22)] = None
     """Effective batch size: images per optimiser step over all processes and accumulation; default: the preset's
     (MAE: 256, digits 128, fewer where they would make less than four steps an epoch; on labels 64, from 131,072 images
     on more, 1,024 of a million)."""
-    micro_batch: Annotated[int | Literal["auto"] | None, Range(1), NO_EFFECT] = None
+    micro_batch: Annotated[int | Literal["auto"] | None, Range(1, ceiling=1 << 22), NO_EFFECT] = None
     """Images per process and forward pass; the rest of the batch is accumulated. auto: as many as fit into memory,
     found before the first step. Default: batch size / processes."""
-    statistics_batch: Annotated[int | None, Range(1), SAME_PROTOCOL] = None
+    statistics_batch: Annotated[int | None, Range(1, ceiling=1 << 22), SAME_PROTOCOL] = None
     """Not for typing: images whose statistics were taken together (per process and forward pass, times processes),
     where the network (batch normalisation) or the loss (Sinkhorn-Knopp) takes any: they then change the results."""
     precision: Literal["auto", "fp32", "tf32", "bf16", "fp16", "fp64"] = "auto"

@@ -152,7 +152,7 @@ _ALSO = {"relpos": "relative", "distilled": "deit"}
 """What families have been called before."""
 
 
-def short_name(name: str) -> str:
+def known_as(name: str) -> str:
     """The short name that a family goes by, of one that it has or had; other names are as they are."""
     family, _, size = name.rpartition("_")
     return f"{_ALSO[family]}_{size}" if family in _ALSO else name
@@ -197,7 +197,7 @@ def wanted(model: ModelConfig, short_side: int = 1, preset: str | None = None) -
 
     ``short_side`` is the median shorter side of the images in pixels, without effect where the model is named.
     """
-    name = short_name(model.name or preset_for(preset, model.img_size or short_side).network)
+    name = known_as(model.name or preset_for(preset, model.img_size or short_side).network)
     family = FAMILIES.get(name)
     known = family or NETWORKS.get(name)
     args = {**(family.args if family else {}), **(model.args or {})}
@@ -263,7 +263,7 @@ def _resolve_pooled(model: ModelConfig, short_side: int, shape: ModelFacts, pres
     name, args = wanted(model)
     size = shape.img_size
     # A network with positions of one size brings that size, as a plain ViT does, unless it is chosen for the images.
-    if shape.flexible or (shape.sized and (short_name(model.name or "") in FAMILIES or preset)):
+    if shape.flexible or (shape.sized and (known_as(model.name or "") in FAMILIES or preset)):
         size = _input(preset_for(preset, short_side), short_side, shape.patch_size, least=1)
     return settle(ResolvedModel, model, name=name, args=args, img_size=model.img_size or size, pool="mean")
 

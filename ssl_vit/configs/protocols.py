@@ -47,9 +47,9 @@ class LinearConfig:
     """cached: passes over the features."""
     min_steps: Annotated[int, Range(1)] = 1000
     """cached: at least this many steps."""
-    batch_size: Annotated[int, Range(1)] = 256
+    batch_size: Annotated[int, Range(1, ceiling=1 << 22)] = 256
     """cached: features per step; all of them where there are fewer."""
-    folds: Annotated[int, Range(2)] = 5
+    folds: Annotated[int, Range(2, ceiling=1000)] = 5
     """cached, logistic: folds of the cross-validation; classes with fewer labels than this switch it off."""
     grid: Annotated[tuple[float, ...], POSITIVE] = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
     """logistic: candidates for C, the inverse regularisation strength."""

@@ -90,6 +90,14 @@ def _leave(number: int, frame: FrameType | None) -> None:
         raise SystemExit(REQUEUE)
 
 
+_on_hold = [False]
+
+
+def hold() -> None:
+    """From now on this process is not ended where it waits: it is about to end, and has something to say."""
+    _on_hold[0] = True
+
+
 def _watch(pipe: int) -> None:
     """Ends one of several processes when a signal comes that is nobody else's.
 
@@ -101,7 +109,7 @@ def _watch(pipe: int) -> None:
             if "WORLD_SIZE" not in os.environ:
                 continue
             now = signal.getsignal(number[0])
-            if now is _leave:
+            if now is _leave and not _on_hold[0]:
                 _tell(number[0])
                 os._exit(REQUEUE)
             if number[0] == signal.SIGINT and now is signal.default_int_handler and os.environ.get("RANK", "0") != "0":

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from ssl_vit.configs import KNNRecipe, LinearRecipe, flat, to_dict
 from ssl_vit.configs.metrics import KINDS
 from ssl_vit.configs.protocols import PROTOCOLS, Protocol
+from ssl_vit.core import sums
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.leading import led_by
@@ -116,6 +117,7 @@ def finish(
     if omission:
         omission.write(run.path)
     save_answers(path, judged.answers)
+    sums.note(path.parent, [path.with_suffix(".npz").name])
     shown = judged.headings | columns(test.kind, metric)
     heads = [row for row in judged.rows if row.get("headline", True)]
     print_table(f"{test.name}: {judged.title}{led_by(metric, test)}", heads, shown)

@@ -251,7 +251,7 @@ def doubtful(found: Predicted, count: int, names: int = 3) -> list[tuple[str, by
 
 def _thumbnail(images: ImageSet, i: int) -> bytes:
     """A picture of an image, whole and in its own shape."""
-    image = visible(decode(images.raw(i), images.form, None)[0]).convert("RGB")
+    image = visible(decode(images.raw(i), images.form, None, images.most)[0]).convert("RGB")
     if (times := _THUMBNAIL // 2 // max(image.size)) > 1:
         image = image.resize((image.width * times, image.height * times), Image.Resampling.NEAREST)
     image.thumbnail((_THUMBNAIL, _THUMBNAIL), Image.Resampling.BICUBIC)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -12,14 +11,15 @@ import safetensors.torch
 from scipy.special import expit, softmax
 from torch import nn
 
-from ssl_vit.core.files import write_atomically
+from ssl_vit.core import sums
+from ssl_vit.core.files import whole_folder, write_atomically
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.data.targets import Kind, TargetScale
 from ssl_vit.exports.card import model_card
 from ssl_vit.exports.timm_folder import Exported, export_backbone, load_backbone, stored, write_weights
 from ssl_vit.models.heads import Classifier
 from ssl_vit.models.vit import ViTBackbone
-from ssl_vit.runs.networks import classifier_folder
+from ssl_vit.runs.networks import FILES, classifier_folder
 
 
 class Labelling(NamedTuple):
@@ -61,7 +61,14 @@ def export_classifier(
     """
     if not isinstance(net.head, nn.Linear) or not net.backbone.takes_head():
         return False
-    part = folder.with_name(folder.name + ".new")
+    with whole_folder(folder, ".new") as part:
+        _write(part, net, scale, labelling, about, folder.parent)
+    return True
+
+
+def _write(
+    part: Path, net: Classifier, scale: PixelScale, labelling: Labelling, about: dict[str, Any], run: Path
+) -> None:
     meaning = {"kind": labelling.kind, "names": list(labelling.names), "pool": net.pool}
     if net.second is not None:
         meaning["heads"] = 2
@@ -82,10 +89,8 @@ def export_classifier(
         config["model_args"]["fc_norm"] = fresh
     write_weights(part, state)
     write_atomically(part / "config.json", json.dumps(config, indent=1) + "\n")
-    write_atomically(part / "README.md", model_card(config, run=folder.parent, judged=False))
-    shutil.rmtree(folder, ignore_errors=True)
-    part.rename(folder)
-    return True
+    write_atomically(part / "README.md", model_card(config, run=run, judged=False))
+    sums.note(part, FILES)
 
 
 def load_classifier(given: str, option: str = "--classifier") -> TrainedClassifier:

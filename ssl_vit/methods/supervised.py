@@ -44,7 +44,7 @@ class SupervisedConfig:
     families). 0.1 is MAE's for ViT-B; it takes 0.2 for ViT-L and 0.3 for ViT-H."""
     ema_decay: Annotated[float, Range(0, 0.999999)] = 0.999
     """Decay of the weight average that is evaluated and exported; 0 for off, as in MAE's fine-tuning."""
-    head_hidden: Annotated[int, Range(0)] = 0
+    head_hidden: Annotated[int, Range(0, ceiling=1 << 20)] = 0
     """Width of a hidden layer with tanh before the classifier (ViT, section 3.1); 0 for a linear classifier, the only
     kind that is exported for timm and eval/predict.py."""
 

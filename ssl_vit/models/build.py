@@ -41,7 +41,7 @@ def model_facts(name: str, args: dict[str, Any] | None = None, *, needs: Needs =
         raise UserError(
             f"--model.name {name} is not a timm model{did_you_mean(name.partition('.')[0], timm.list_models())}"
         )
-    model, args = _on_meta(name, {}), args or {}
+    model, args = on_meta(name, {}), args or {}
     if _why_not_plain(model) is None:
         vit: Any = model
         return ModelFacts(
@@ -74,8 +74,13 @@ def _offers(model: Any) -> tuple[Needs, str]:
     return "dropping", ""
 
 
-def _on_meta(name: str, args: Mapping[str, Any]) -> torch.nn.Module:
-    """A timm model without weights and classifier, for looking at."""
+def on_meta(name: str, args: Mapping[str, Any]) -> torch.nn.Module:
+    """A timm model without weights and classifier, for looking at.
+
+    Args:
+        name: timm's.
+        args: Arguments of ``timm.create_model``, as they stand in JSON.
+    """
     return _looked_at(name, json.dumps(args, sort_keys=True))
 
 
@@ -87,7 +92,7 @@ def _looked_at(name: str, args: str) -> torch.nn.Module:
 
 def _create(name: str, args: Mapping[str, Any]) -> torch.nn.Module:
     """A timm model without classifier; one that is no plain ViT has places for stochastic depth where it can."""
-    sketch = _on_meta(name, args)
+    sketch = on_meta(name, args)
     places = _why_not_plain(sketch) is not None and _takes(sketch, "drop_path_rate")
     rate = {"drop_path_rate": LARGEST} if places else {}
     return timm.create_model(name, pretrained=False, num_classes=0, **{**args, **rate})
@@ -117,8 +122,8 @@ _OURS = {
 
 def check_args(name: str, args: Mapping[str, Any]) -> None:
     """Refuses (``UserError``) arguments that the constructor of a timm model does not have or cannot be built with."""
-    kind = type(_on_meta(name, {}))
-    names, more = _arguments(kind)
+    kind = type(on_meta(name, {}))
+    names, more = class_arguments(kind)
     names = [*(n for n in _of_entry(name) if n not in names), *names]
     known = [key for key in names if key not in (*_OURS, "cfg") and not key.endswith("drop_rate")]
     for key in args:
@@ -131,7 +136,7 @@ def check_args(name: str, args: Mapping[str, Any]) -> None:
             )
     if args:
         try:
-            _on_meta(name, args)
+            on_meta(name, args)
         except Exception as error:  # whatever a constructor raises at values that are none
             raise UserError(f"--model.args {json.dumps(args)}: timm cannot build {name} so ({error})") from error
 
@@ -145,7 +150,7 @@ def _of_entry(name: str) -> list[str]:
 def _builds(name: str, args: Mapping[str, Any]) -> bool:
     """Whether a model whose constructor takes any argument knows what to do with these."""
     try:
-        _on_meta(name, args)
+        on_meta(name, args)
     except TypeError:
         return False
     except Exception:  # a value that is none: told with all of them
@@ -154,11 +159,15 @@ def _builds(name: str, args: Mapping[str, Any]) -> bool:
 
 
 def _takes(model: torch.nn.Module, argument: str) -> bool:
-    return argument in _arguments(type(model))[0]
+    return argument in class_arguments(type(model))[0]
 
 
-def _arguments(kind: type[torch.nn.Module]) -> tuple[list[str], bool]:
-    """Names that the constructor of a class takes, those it hands on to its base too, and whether it takes others."""
+def class_arguments(kind: type[torch.nn.Module]) -> tuple[list[str], bool]:
+    """Names that the constructor of a class takes, those it hands on to its base too, and whether it takes others.
+
+    Args:
+        kind: Of a network.
+    """
     names: list[str] = []
     for base in kind.__mro__:
         if base is torch.nn.Module:
@@ -186,7 +195,7 @@ def _why_not_plain(model: torch.nn.Module) -> str | None:
 def timm_args(cfg: ResolvedModel, channels: int) -> dict[str, Any]:
     """Arguments of ``timm.create_model`` for a resolved config: no classifier, norm before pooling."""
     if cfg.patch_size is None:  # no plain ViT
-        model: Any = _on_meta(cfg.name, {})
+        model: Any = on_meta(cfg.name, {})
         args: dict[str, Any] = {**(cfg.args or {}), "in_chans": channels}
         if model.pretrained_cfg.get("fixed_input_size"):
             args["img_size"] = cfg.img_size
@@ -354,7 +363,7 @@ def adapt(
 def _with_channels(backbone: Backbone, channels: int) -> Backbone:
     """The same network with another first layer."""
     name, state = backbone.architecture, dict(backbone.timm_state())
-    cfg: Any = getattr(_on_meta(name, {}), "pretrained_cfg", {})
+    cfg: Any = getattr(on_meta(name, {}), "pretrained_cfg", {})
     first = f"{cfg.get('first_conv')}.weight"
     new = make_backbone(name, {**backbone.model_args, "in_chans": channels}, img_size=backbone.img_size)
     try:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
@@ -16,6 +15,7 @@ import yaml
 from ssl_vit.configs import flat
 from ssl_vit.configs.metrics import METRICS, shown
 from ssl_vit.configs.networks import NETWORKS, short_name
+from ssl_vit.core.reading import loads, read_yaml
 from ssl_vit.core.signals import REQUEUE
 from ssl_vit.methods import LABELLED
 from ssl_vit.runs import lock
@@ -26,7 +26,6 @@ DEPTH = 4
 """Folders below the named one in which runs are looked for."""
 _TAIL = 1 << 16
 """Bytes at the end of a file that hold its last line."""
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Score(NamedTuple):
@@ -130,6 +129,8 @@ def read(path: Path) -> Run | Unread:
         return Unread(path, str(error))
     except OSError as error:
         return Unread(path, f"cannot be read: {error.strerror}")
+    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError):
+        return Unread(path, "is damaged: its files hold other values than a run writes")
 
 
 class _Damaged(ValueError):
@@ -137,7 +138,7 @@ class _Damaged(ValueError):
 
 
 def _read(path: Path) -> Run:
-    about = _mapping(path / "environment.json", json.loads, "JSON")
+    about = _mapping(path / "environment.json", _from_json, "JSON")
     method = about.get("script")
     if not isinstance(method, str):
         raise _Damaged("is no run of ssl_vit (environment.json names no script)")
@@ -145,7 +146,7 @@ def _read(path: Path) -> Run:
     if holder is not None and holder[1] and not (path / "config.yaml").exists():
         config: dict[str, Any] = {}
     else:
-        config = _mapping(path / "config.yaml", _from_yaml, "YAML")
+        config = _mapping(path / "config.yaml", read_yaml, "YAML")
     given = flat(config)
     last = last_line(path / "metrics.jsonl")
     step, steps = int(last.get("step", 0)), _whole(given, last)
@@ -165,13 +166,13 @@ def _read(path: Path) -> Run:
     )  # fmt: skip
 
 
-def _from_yaml(text: str) -> Any:
-    return yaml.load(text, _LOADER)
+def _from_json(path: Path) -> Any:
+    return loads(path.read_text(encoding="utf-8"))
 
 
-def _mapping(path: Path, parse: Any, kind: str) -> dict[str, Any]:
+def _mapping(path: Path, read: Callable[[Path], Any], kind: str) -> dict[str, Any]:
     try:
-        content = parse(path.read_text(encoding="utf-8"))
+        content: object = read(path)
     except FileNotFoundError:
         raise _Damaged(f"is damaged, or no run of ssl_vit: it holds no {path.name}") from None
     except (ValueError, yaml.YAMLError):
@@ -195,7 +196,7 @@ def last_line(path: Path) -> dict[str, Any]:
         return {}
     for text in reversed(lines):
         try:
-            found = json.loads(text)
+            found = loads(text)
         except ValueError:  # half a line from a crash
             continue
         line = cast("dict[str, Any]", found if isinstance(found, dict) else {})
@@ -231,7 +232,7 @@ def _state(
         kept = f" (step {saved:,} is saved)" if step and saved else ""
         return "crashed", f"crashed after step {step:,}{of}{kept}" if step else "crashed before its first logged step"
     try:
-        ended = json.loads((path / lock.ENDED).read_text(encoding="utf-8"))
+        ended = loads((path / lock.ENDED).read_text(encoding="utf-8"))
         status, why, job = int(ended["status"]), str(ended["why"]), ended["job"]
     except (OSError, ValueError, KeyError, TypeError):
         return "stopped", f"stopped {at}".rstrip()
@@ -258,7 +259,7 @@ def _exported(path: Path, backbone: str | None) -> dict[str, Any]:
     given = [Path(backbone).expanduser() / "backbone", Path(backbone).expanduser()] if backbone else []
     for folder in (path / "backbone", around / "backbone", *given):
         try:
-            found = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+            found = loads((folder / "config.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue
         if isinstance(found, dict):
@@ -329,7 +330,7 @@ def score(path: Path) -> Score | None:
         path: RUN/results/NAME.json.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = loads(path.read_text(encoding="utf-8"))
         metric = content["protocol"]["metric"]
         row = next(row for row in content["rows"] if row.get("headline", True))
         return Score(metric, float(row[metric]), str(Path("results", path.name))) if metric in METRICS else None

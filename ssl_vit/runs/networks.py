@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.core.files import sha256
+from ssl_vit.core.reading import loads
 
 FILES = ("config.json", "model.safetensors")
 """What timm saves of a network."""
@@ -63,7 +63,7 @@ def find_network(given: str, option: str = "--backbone") -> Place:
 
 def _of_transformers(folder: Path) -> bool:
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config = loads((folder / "config.json").read_text(encoding="utf-8"))
         return "model_type" in config and "architecture" not in config
     except (OSError, ValueError, TypeError):
         return False
@@ -145,6 +145,6 @@ def classifier_folder(given: str, option: str = "--classifier") -> Path:
 def answers(folder: Path) -> bool:
     """Whether a folder holds an exported classifier."""
     try:
-        return "classifier" in json.loads((folder / "config.json").read_text(encoding="utf-8"))["ssl_vit"]
+        return "classifier" in loads((folder / "config.json").read_text(encoding="utf-8"))["ssl_vit"]
     except (OSError, ValueError, KeyError, TypeError):
         return False

@@ -17,6 +17,7 @@ from ssl_vit.configs import flat
 from ssl_vit.configs.metrics import METRICS, shown
 from ssl_vit.configs.protocols import by_method
 from ssl_vit.core.errors import UserError, reason
+from ssl_vit.core.reading import loads
 from ssl_vit.runs.identity import differences, digest
 
 ENDINGS = (".csv", ".md", ".tex")
@@ -78,7 +79,7 @@ def result_files(run: Path) -> list[Path]:
 
 def _read(path: Path) -> Result:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(
             f"{path} cannot be read as JSON ({reason(error)}); repeat the evaluation that wrote it"
@@ -233,7 +234,7 @@ def numbers_of(results: Sequence[Result]) -> list[Number]:
         groups.setdefault((number.evaluation, number.method), []).append(number)
     found: list[Number] = []
     for group in groups.values():
-        made = {n.variant: cast("dict[str, Any]", json.loads(n.variant)) for n in group}
+        made = {n.variant: cast("dict[str, Any]", loads(n.variant)) for n in group}
         values: dict[tuple[Any, ...], float] = {}
         agree = all(values.setdefault((n.labels, *n.sample), n.value) == n.value for n in group)
         baseline = all(n.sample[-1] is None for n in group)

@@ -11,9 +11,10 @@ from types import FrameType
 
 import torch
 
+from ssl_vit.core import peers
 from ssl_vit.core.dist import max_over_ranks, meet, rank_and_world
 from ssl_vit.core.errors import UserError
-from ssl_vit.core.signals import ENDING, handled, status_of
+from ssl_vit.core.signals import ENDING, handled, hold, status_of
 from ssl_vit.runs.lock import finish
 
 _EVERY = 1.0
@@ -61,7 +62,12 @@ def stop_requests(device: torch.device | None = None) -> Iterator[StopRequest]:
     wish = StopRequest(device)
     try:
         with handled(wish.note, (*ENDING, SIGINT)):
-            yield wish
+            try:
+                yield wish
+            except (RuntimeError, ConnectionError) as error:
+                if peers.may_be(error):  # a launcher ends those that are left, which have something to say
+                    hold()
+                raise
     except UserError as error:
         if wish.received is None:
             raise

@@ -23,6 +23,7 @@ from ssl_vit.configs.trackers import trackers_in
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically
 from ssl_vit.core.notices import say_once
+from ssl_vit.core.reading import loads
 from ssl_vit.runs.directory import RunDir
 from ssl_vit.runs.lock import at_end
 
@@ -175,7 +176,7 @@ def _told(run: RunDir, cfg: Any) -> dict[str, bool | int | float | str]:
 
 def _read(path: Path) -> dict[str, str]:
     try:
-        found = json.loads(path.read_text())
+        found = loads(path.read_text())
     except (OSError, ValueError):
         return {}
     return {name: key for name, key in found.items() if isinstance(key, str)} if isinstance(found, dict) else {}

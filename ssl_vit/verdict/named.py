@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import yaml
 
 from ssl_vit.configs import ModelConfig
 from ssl_vit.core.errors import UserError, reason
+from ssl_vit.core.reading import loads, read_yaml
 from ssl_vit.data.images import ImageSet
 from ssl_vit.methods import METHODS, method_of
 from ssl_vit.runs.identity import differences, identity
@@ -29,11 +29,11 @@ def named_runs(cfg: Comparison, pool: ImageSet) -> tuple[dict[str, tuple[str, ..
     for name in filter(None, map(str.strip, cfg.verdict.backbones.split(","))):
         run = Path(name).expanduser().resolve()
         try:
-            about = json.loads((run / "backbone" / "config.json").read_text())["ssl_vit"]
-            made_of = json.loads((run / "environment.json").read_text())["data_fingerprint"]
-            config = yaml.safe_load((run / "config.yaml").read_text())
+            about = loads((run / "backbone" / "config.json").read_text())["ssl_vit"]
+            made_of = loads((run / "environment.json").read_text())["data_fingerprint"]
+            config = read_yaml(run / "config.yaml")
             start, _ = method_of(about).name, config["model"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
             raise UserError(
                 f"--verdict.backbones {name} is no finished run of a method ({_why(run, error)})"
             ) from error
