@@ -120,6 +120,24 @@ class FitConfig:
     keep_checkpoints: Annotated[int, Range(1), NO_EFFECT] = 2
     """How many of the newest checkpoints stay on disk."""
 
+    max_time: Annotated[str | None, NO_EFFECT] = None
+    """Time after which training saves and stops (3h50m, 90m, 2d12h), counted from the start of the process, with exit
+    status 75: the same command goes on. A little less than the scheduler gives; --max_time is the same."""
+    watchdog: Annotated[float | None, POSITIVE, NO_EFFECT] = None
+    """Minutes without a step after which a run counts as hanging: every process writes what all of its threads are
+    doing to RUN/stacks, saves nothing and ends with exit status 75. More than the longest step, look or checkpoint
+    takes. Default: none."""
+    on_divergence: Annotated[Literal["stop", "skip"], NO_EFFECT] = "stop"
+    """Where loss or gradient is no finite number, or spikes (see spike): stop ends the run at its last checkpoint, skip
+    goes back to it and leaves that batch out for good. The run is then, bit for bit, one in which the batch was never
+    drawn, also after a later start; its images are named in RUN/diverged.jsonl. Skip looks at every step before it is
+    taken, which makes the device wait once a step. In fp16 the gradient is not looked at: its scaler does that."""
+    most_skips: Annotated[int, Range(0), NO_EFFECT] = 10
+    """Batches that --fit.on_divergence skip leaves out at most; then the run ends as with stop."""
+    spike: Annotated[float | None, Range(1), NO_EFFECT] = None
+    """With --fit.on_divergence skip: a step whose loss or gradient norm is more than so many times the largest of the
+    (at most 100, at least 20) sound steps before it counts as diverged, too. Default: only what is no finite number."""
+
     @property
     def given_micro_batch(self) -> int | None:
         """The number that was given, if any: auto never takes statistics over fewer images than without it."""

@@ -93,6 +93,9 @@ class Objective(nn.Module, ABC):
     def after_step(self, clock: Clock) -> None:
         """After the optimiser: moving averages."""
 
+    def forget_step(self) -> None:
+        """A step was given up before its ``after_step``, and a checkpoint was loaded: what it left is thrown away."""
+
     def compile_passes(self, mode: str | None) -> None:
         """From now on both passes run compiled, for static shapes; "reduce-overhead" captures CUDA graphs."""
         self.compile(dynamic=False, mode=mode)

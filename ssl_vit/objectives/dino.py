@@ -193,6 +193,11 @@ class DINO(Objective):
             self._health = self._observations.read(self.centre)
             self._look(clock)
 
+    def forget_step(self) -> None:
+        """Sums over micro-batches, and a collapse that was seen after the checkpoint."""
+        self._taught, self._taught_rows, self._observations = (), 0, None
+        self._health, self._complaint = {}, None
+
     def observed(self) -> dict[str, float]:
         """What the last look showed, once; see ``health.Observations.read``."""
         health, self._health = self._health, {}

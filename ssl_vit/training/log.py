@@ -81,7 +81,9 @@ class TrainingLog:
         values = dict(zip(line.names, values, strict=True))
         where = {"step": line.step, "epoch": line.step / self.loader.steps_per_epoch}
         loss = values.pop("loss")
-        self.run.log({**where, "loss": loss, "lr": line.rate, **values, **line.watched})
+        left_out = self.loader.number(line.step - 1) - (line.step - 1)
+        told = {"skipped_batches": left_out} if left_out else {}
+        self.run.log({**where, "loss": loss, "lr": line.rate, **values, **told, **line.watched})
         self.run.log({"step": line.step, **line.timing}, "timing.jsonl")
         self.progress.show(line.step, loss, line.timing, int(values.get("skipped_steps", 0)))
         self._logged = line.step

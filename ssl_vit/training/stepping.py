@@ -92,9 +92,17 @@ class Stepper:
         self.model, self.optimizer = self.accelerator.prepare(self.objective, self.optimizer)
 
     def __call__(
-        self, clock: Clock, rate: float, inputs: Callable[[], dict[str, Tensor]], span: Span = nullcontext
+        self,
+        clock: Clock,
+        rate: float,
+        inputs: Callable[[], dict[str, Tensor]],
+        span: Span = nullcontext,
+        judge: Callable[[Tensor, Tensor], None] | None = None,
     ) -> dict[str, Tensor]:
         """Takes a step with the top layer's learning rate; ``inputs`` gives what each forward pass reads.
+
+        ``judge`` gets loss and norm of the gradient when all of it is there; what it raises keeps the step from being
+        taken.
 
         What comes back are ``loss`` and the objective's metrics: means over the step's micro-batches on this process;
         in fp16 ``skipped_steps`` too, of the whole run.
@@ -118,6 +126,8 @@ class Stepper:
             self.objective.after_backward(clock)
             if self.continuing is not None:
                 self.continuing.after_backward(clock)
+            if judge is not None:
+                judge(logged["loss"], self.gradient_norm())
             self._clip()
             scaler: Any = self.accelerator.scaler
             before = None if scaler is None else scaler._scale.clone()
@@ -129,6 +139,18 @@ class Stepper:
         with span("objective"):
             self.objective.after_step(clock)
         return logged
+
+    def gradient_norm(self) -> Tensor:
+        """Norm of the gradient of all parameters, before clipping; 0 in fp16, whose gradients are scaled."""
+        grads = [p.grad for p in self.trained if p.grad is not None]
+        if self.accelerator.scaler is not None or not grads:
+            return torch.zeros((), device=self.accelerator.device)
+        return torch.nn.utils.get_total_norm(grads)
+
+    def give_up(self) -> None:
+        """Forgets a step that was not taken, before a checkpoint is loaded."""
+        self.optimizer.zero_grad(set_to_none=True)
+        self.objective.forget_step()
 
     def _schedule(self, clock: Clock, rate: float) -> None:
         decay = _weight_decay(self.optim, clock.step, clock.total_steps)
