@@ -30,7 +30,7 @@ _NAME = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]+)")
 _BLOCK = 512
 
 
-@dataclass
+@dataclass(slots=True)
 class _Sample:
     """Where the files of one sample lie: (offset, size) by ending."""
 
@@ -48,7 +48,8 @@ class _TarRows:
     """Int[n]: the shard of every sample."""
     files: np.ndarray
     """Int[n, endings, 2]: where each file starts in its shard, -1 where the sample lacks it, and its bytes."""
-    keys: tuple[str, ...]
+    keys: pyarrow.LargeStringArray
+    """Their names: one array, because a million objects of Python would be counted, and so copied, in every process."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -64,7 +65,7 @@ class _TarRows:
         return found[0] if len(found) == 1 else tuple(found)
 
     def where(self, row: int) -> str:
-        return f"{self.shards[self.place[row]]} {self.keys[row]}"
+        return f"{self.shards[self.place[row]]} {self.keys[row].as_py()}"
 
 
 def open_shards(files: dict[str, list[Path]], cfg: SourceConfig, *, labelled: bool) -> dict[str, Part]:
@@ -80,8 +81,9 @@ def open_shards(files: dict[str, list[Path]], cfg: SourceConfig, *, labelled: bo
     for split, found in samples.items():
         where = np.array([_where(s, endings) for s in found], dtype=np.int64)
         place = np.array([s.shard for s in found], dtype=np.int64)
-        keys = tuple(s.key for s in found)
-        rows = _TarRows(tuple(files[split]), endings or ("image",), place, where, keys)
+        keys = [s.key for s in found]
+        names = pyarrow.array(keys, pyarrow.large_string())
+        rows = _TarRows(tuple(files[split]), endings or ("image",), place, where, names)
         digest = hashlib.sha256("\n".join(keys).encode() + where.tobytes()).hexdigest()
         parts[split] = Part(rows, digest, blocks=place if cfg.stream else None)
     groups = groups_in({split: [s.key for s in part] for split, part in samples.items()}, cfg.group)
