@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from ssl_vit.configs.facts import NO_EFFECT, POSITIVE, SAME_PROTOCOL, SAME_RUN, Range
+from ssl_vit.configs.facts import LATER, NO_EFFECT, POSITIVE, SAME_PROTOCOL, SAME_RUN, Range
 from ssl_vit.configs.settled import OPEN, Resolved
 
 
@@ -100,6 +100,13 @@ class FitConfig:
     recompute: Annotated[bool, NO_EFFECT] = False
     """Activation checkpointing: keep only what enters each block and compute the rest again in the backward pass; less
     memory for a tenth to a third more time (benchmarks/results/scale.md)."""
+    shard: Annotated[bool | None, NO_EFFECT] = None
+    """Several processes hold a part of every weight, gradient and average each, for networks that do not fit otherwise
+    (ViT-L and larger; FSDP2), and write checkpoints together while training goes on; equal up to rounding. Default:
+    whether accelerate config chose FSDP of version 2."""
+    gradient_hook: Annotated[Literal["bf16"] | None, LATER] = None
+    """bf16: several processes sum gradients in bf16, which halves what travels between them and rounds it to 8 bits.
+    Default: they are summed as they are."""
     compile: Annotated[bool, NO_EFFECT] = False
     """Compile forward and backward pass (torch.compile, static shapes): a minute at the start, then faster steps, equal
     up to rounding."""

@@ -8,6 +8,7 @@ import torch
 
 from ssl_vit.core.dist import mean_over_ranks
 from ssl_vit.core.errors import Diverged
+from ssl_vit.core.parts import local
 from ssl_vit.data.loading.loader import Loader
 from ssl_vit.runs.directory import RunDir
 from ssl_vit.training.metering import Meter
@@ -96,7 +97,7 @@ class TrainingLog:
         bad = self._is_bad()
         if not bad:
             self.finish_line()
-        self._finite = self._finite * torch.stack([torch.isfinite(p).all() for p in trained]).all()
+        self._finite = self._finite * torch.stack([torch.isfinite(local(p)).all() for p in trained]).all()
         finite = mean_over_ranks(self._finite.clone()) if together else self._finite
         return bool(finite == 1) and not bad
 

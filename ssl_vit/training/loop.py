@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, nullcontext
 from functools import partial
 from itertools import chain
-from typing import cast
+from typing import TypeVar, cast
 
 import torch
 from accelerate import Accelerator
@@ -24,7 +24,7 @@ from ssl_vit.training.continuing import Continuing
 from ssl_vit.training.divergence import Names, Soundness, Unsound, images_of
 from ssl_vit.training.forecast import Forecast, none_lighter
 from ssl_vit.training.health import Health
-from ssl_vit.training.launch import count_steps
+from ssl_vit.training.launch import DTYPES, count_steps
 from ssl_vit.training.log import TrainingLog
 from ssl_vit.training.metering import Meter, out_of_memory, product_ceiling, try_pass
 from ssl_vit.training.micro_batch import settle_micro_batch
@@ -32,17 +32,21 @@ from ssl_vit.training.optim import peak_learning_rate
 from ssl_vit.training.profiling import StepProfile
 from ssl_vit.training.progress import TrainingProgress
 from ssl_vit.training.saving import Saving
+from ssl_vit.training.sharding import check as check_sharding
+from ssl_vit.training.sharding import is_sharded
 from ssl_vit.training.stepping import Stepper, learning_rate
 from ssl_vit.training.stopping import leave, stop_requests
 from ssl_vit.training.watchdog import Watchdog
 from ssl_vit.views.training import View
+
+T = TypeVar("T", bound=Objective)
 
 _TRIED = 8
 """Images of the pass that counts operations."""
 
 
 def fit(
-    objective: Objective,
+    objective: T,
     loader: Loader,
     view: View,
     *,
@@ -55,7 +59,7 @@ def fit(
     watch: Callable[[Backbone], dict[str, float]] | None = None,
     lighter: Callable[[], dict[str, float]] = none_lighter,
     continuing: Continuing | None = None,
-) -> None:
+) -> T:
     """Trains an objective; continues where the run directory's newest checkpoint ends.
 
     Args:
@@ -72,13 +76,24 @@ def fit(
         lighter: Other networks and their share of the time, for the forecast of a long run.
         continuing: Of a run that begins with weights, which the objective holds; None for any other.
 
+    Returns:
+        The same objective; where processes have a part of it each, a whole one in its place.
+
     Raises:
         UserError: When the loss stops being a number, or the run is already longer than asked for.
     """
     steps = count_steps(fit, loader)
     rates = partial(learning_rate, optim, peak_learning_rate(optim, loader.batch_size), loader.steps_per_epoch)
     rates(0, steps)  # a warm-up that is too long is told before anything is prepared
-    stepper = Stepper(objective, fit=fit, optim=optim, accelerator=accelerator, continuing=continuing)
+    sharded, tried = is_sharded(fit), cast("Meter | None", None)
+    if sharded:
+        check_sharding(fit, optim, continued=continuing is not None, watched=watch is not None)
+        # What is tried on whole weights is tried before they are cut.
+        objective.to(accelerator.device, dtype=DTYPES.get(fit.precision)).train()
+        if fit.micro_batch == "auto":
+            settle_micro_batch(objective, loader, view, fit=fit, accelerator=accelerator, seed=seed)
+        tried = _measured(loader.batches(0, 1), objective, view, seed, accelerator)[1]
+    stepper = Stepper(objective, fit=fit, optim=optim, accelerator=accelerator, continuing=continuing, sharded=sharded)
     drift = None if continuing is None else continuing.drift
     if drift is not None:
         drift.begin(objective.exported())
@@ -87,15 +102,15 @@ def fit(
     done = saving.resume(rates)
     objective.train()
     if done == steps or (drift is not None and drift.passed is not None):
-        return
+        return cast(T, stepper.whole())
     main, alone = accelerator.is_main_process, accelerator.num_processes == 1
     profile = StepProfile(run.path / "profile", accelerator.device) if fit.profile and main else None
     span = nullcontext if profile is None else profile.span
     try:
-        if fit.micro_batch == "auto":
+        if fit.micro_batch == "auto" and tried is None:
             settle_micro_batch(objective, loader, view, fit=fit, accelerator=accelerator, seed=seed)
         source = cast("Generator[Batch, None, None]", loader.batches(done, steps))
-        batches, meter = _measured(source, objective, view, seed, accelerator)
+        batches, meter = (source, tried) if tried else _measured(source, objective, view, seed, accelerator)
         run.record("flops_per_image", meter.flops)
         run.record("steps", steps)
         stepper.prepare(loader.accumulation, meter.least_seconds(loader.micro_batch))
@@ -136,7 +151,7 @@ def fit(
                 before_training()
 
         if done == 0:
-            if soundness is not None:
+            if soundness is not None and (main or sharded):
                 saving.save(0)  # there is something to go back to
             before_training()
         shown = TrainingProgress(steps, done, loader.batch_size, main, forecast)
@@ -157,8 +172,9 @@ def fit(
                     go_back(error)
                     continue
                 observed = objective.observed()
-                if health is not None and main and health.is_due(clock):
-                    observed |= health.look(objective.exported())
+                if health is not None and (main or sharded) and health.is_due(clock):
+                    with stepper.gathered():
+                        observed |= health.look(objective.exported())
                 if drift is not None and drift.is_due(step + 1, steps):
                     observed |= drift.look(objective.exported(), step + 1)
                 over = step + 1 == steps or (drift is not None and drift.passed is not None)
@@ -170,8 +186,9 @@ def fit(
                     log.begin_line(done, rate, logged, watched() if is_watched(done, steps, fit) else {})
                 every = fit.checkpoint_steps is not None and done % fit.checkpoint_steps == 0
                 due = time.monotonic() - saved_time > 60 * fit.checkpoint_minutes
-                reason, wish = objective.stop_reason(), stop.heard()
-                everybody = every or over or (reason or wish) is not None  # the same on every process
+                reason, wish = objective.stop_reason(), stop.heard(main and due)
+                # The same on every process.
+                everybody = every or over or (reason or wish) is not None or (sharded and stop.due)
                 if everybody or (main and due):
                     sound = log.is_sound(stepper.trained, everybody)
                     if not sound and (everybody or alone):
@@ -179,10 +196,12 @@ def fit(
                             raise log.divergence(done, log.saved)
                         go_back(Unsound("a weight is no finite number", math.nan, math.nan))
                         continue
-                    if sound and main:
+                    if sound and (main or sharded):
                         saving.save(done)
                         log.saved = done
                     saved_time = time.monotonic()
+                if reason or over or wish:
+                    saving.finish()
                 if reason:
                     raise Collapsed(f"{reason} (step {done:,} is saved)")
                 if over:
@@ -202,6 +221,7 @@ def fit(
             profile.close()
     run.record("unreadable_images", loader.unreadable.listing())
     accelerator.wait_for_everyone()
+    return cast(T, stepper.whole())
 
 
 def is_watched(done: int, steps: int, fit: ResolvedFit) -> bool:

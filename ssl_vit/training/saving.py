@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 import torch
+from torch import Tensor
 
 from ssl_vit.core.dist import gather_lists, gather_rows
 from ssl_vit.core.errors import Diverged, UserError
+from ssl_vit.core.parts import like
 from ssl_vit.data.loading.loader import Loader
 from ssl_vit.runs import diverged
 from ssl_vit.runs.directory import RunDir
 from ssl_vit.training.checkpoint import load_checkpoint, save_checkpoint
 from ssl_vit.training.divergence import Soundness, Unsound
 from ssl_vit.training.optim import restore
+from ssl_vit.training.sharded_checkpoint import ShardedCheckpoints, newest_whole, read, remove
 from ssl_vit.training.stepping import Stepper
 
 
@@ -37,32 +41,91 @@ class Saving:
         """
         self.stepper, self.run, self.loader, self.steps, self.soundness = stepper, run, loader, steps, soundness
         self.folder = run.path / "checkpoints"
+        sharding, main = stepper.sharding, stepper.accelerator.is_main_process
+        self.together = (
+            None
+            if sharding is None
+            else ShardedCheckpoints(self.folder, sharding.group, stepper.fit.keep_checkpoints, main)
+        )
+        """Writes checkpoints where every process has a part; None where the main process has all."""
         self.saved = 0
         """Steps that the newest checkpoint holds, on the process that knows."""
 
     def save(self, step: int) -> None:
-        """Writes a checkpoint after so many steps; only the main process may.
+        """Writes a checkpoint after so many steps: the main process alone, or all together where each has a part.
 
         Every checkpoint names the batches that were left out before it, beside the record of them.
         """
-        if not self.run.writes:
-            return
         stepper, objective = self.stepper, self.stepper.objective
-        state: dict[str, Any] = {
-            "objective": objective.state_dict(),
-            "optimizer": stepper.optimizer.state_dict(),
-            "total_steps": self.steps,
-        }
+        if not (self.run.writes or self.together):
+            return
+        rest: dict[str, Any] = {"total_steps": self.steps}
         if stepper.continuing is not None:
-            state["drift"] = stepper.continuing.drift.state()
+            rest["drift"] = stepper.continuing.drift.state()
         if stepper.accelerator.scaler is not None:
-            state |= {"scaler": stepper.accelerator.scaler.state_dict(), "skipped_steps": int(stepper.skipped)}
+            rest |= {"scaler": stepper.accelerator.scaler.state_dict(), "skipped_steps": int(stepper.skipped)}
         if self.soundness is not None:
-            state["recent"] = self.soundness.state()
+            rest["recent"] = self.soundness.state()
         if self.loader.left_out:
-            state["left_out"] = list(self.loader.left_out)
-        save_checkpoint(self.folder, step, state, stepper.fit.keep_checkpoints)
+            rest["left_out"] = list(self.loader.left_out)
+        own, optimizer = objective.state_dict(), stepper.optimizer.state_dict()
+        if self.together is None:
+            state = {"objective": own, "optimizer": optimizer, **rest}
+            save_checkpoint(self.folder, step, state, stepper.fit.keep_checkpoints)
+            self._forget_other_kind(step, "step_*.pt", "step_*.shards", remove)
+        else:
+            averages = {
+                f"optimizer.{number}.{name}": value
+                for number, kept in optimizer["state"].items()
+                for name, value in kept.items()
+            }
+            tensors = {**{f"objective.{name}": value for name, value in own.items()}, **averages}
+            self.together.save(step, tensors, rest | {"param_groups": optimizer["param_groups"]})
+            self._forget_other_kind(step, "step_*.shards", "step_*.pt", _remove_file)
         self.saved = step
+
+    def _forget_other_kind(self, step: int, kind: str, other: str, forget: Callable[[Path], object]) -> None:
+        """A run that goes on with another kind of checkpoint keeps the old ones until it has enough new ones."""
+        if self.run.writes and len([*self.folder.glob(kind)]) >= self.stepper.fit.keep_checkpoints:
+            for path in self.folder.glob(other):
+                if int(path.name[5:14]) < step:
+                    forget(path)
+
+    def finish(self) -> None:
+        """Waits for a checkpoint that is being written; every process must call it."""
+        if self.together is not None:
+            self.together.finish()
+
+    def _newest(self) -> dict[str, Any] | None:
+        """The newest sound checkpoint of either kind, laid out as the objective is now."""
+        found = newest_whole(self.folder)
+        state = load_checkpoint(self.folder) if any(self.folder.glob("step_*.pt")) or found is None else None
+        if found is None or (state is not None and cast(int, state["step"]) >= found[0]):
+            return state
+        own, order = self.stepper.objective.state_dict(), self._parameters()
+
+        def room(name: str, size: torch.Size, dtype: torch.dtype) -> Tensor:
+            first, _, rest = name.partition(".")
+            as_it_is = own.get(rest) if first == "objective" else order[int(rest.partition(".")[0])].detach()
+            if as_it_is is None or as_it_is.shape != size:  # the optimiser's counters
+                return torch.empty(size, dtype=dtype)
+            return torch.empty_like(as_it_is, dtype=dtype)
+
+        tensors, rest = read(found[1], room, None if self.together is None else self.together.group)
+        averages: dict[int, dict[str, Tensor]] = {}
+        objective: dict[str, Tensor] = {}
+        for name, value in tensors.items():
+            first, _, inner = name.partition(".")
+            if first == "objective":
+                objective[inner] = value
+            else:
+                number, _, what = inner.partition(".")
+                averages.setdefault(int(number), {})[what] = value
+        optimizer = {"state": averages, "param_groups": rest.pop("param_groups")}
+        return {**rest, "objective": objective, "optimizer": optimizer}
+
+    def _parameters(self) -> list[Tensor]:
+        return [p for group in self.stepper.optimizer.param_groups for p in group["params"]]
 
     def resume(self, rates: Callable[[int, int], float]) -> int:
         """Loads the newest sound checkpoint and returns its step; 0 where there is none.
@@ -77,7 +140,7 @@ class Saving:
         told = [json.dumps(diverged.batches_left_out(run.path))] if self.stepper.accelerator.is_main_process else []
         for batches in gather_lists(told):  # the main process writes it, so it knows
             self.loader.leave_out(json.loads(batches))
-        state = load_checkpoint(self.folder)
+        state = self._newest()
         done = 0 if state is None else cast(int, state["step"])
         if done > steps:
             raise UserError(
@@ -133,8 +196,9 @@ class Saving:
             self.run.record("left_out_batches", len(left_out) + 1)
         self.loader.leave_out([batch])
         self.stepper.give_up()
+        self.finish()
         self.stepper.accelerator.wait_for_everyone()
-        state = load_checkpoint(self.folder)
+        state = self._newest()
         if state is None:
             raise UserError(f"there is no sound checkpoint in {self.folder} to go back to")
         done = cast(int, state["step"])
@@ -151,7 +215,14 @@ class Saving:
         return done
 
     def _restore(self, state: dict[str, Any]) -> None:
-        stepper = self.stepper
+        stepper, order = self.stepper, self._parameters()
+        if self.together is not None:  # a file has whole ones
+            own = stepper.objective.state_dict()
+            state["objective"] = {name: like(value, own[name]) for name, value in state["objective"].items()}
+            for number, kept in state["optimizer"]["state"].items():
+                for name, value in kept.items():
+                    if value.shape == order[number].shape:
+                        kept[name] = like(value, order[number])
         stepper.objective.load_state_dict(state["objective"])
         restore(stepper.optimizer, state["optimizer"])
         if stepper.continuing is not None:
@@ -192,3 +263,8 @@ class Saving:
         if (self.run.backbone / "config.json").exists() and not over:
             what += "; the backbone will be replaced"
         return what
+
+
+def _remove_file(path: Path) -> None:
+    path.with_suffix(".sha256").unlink(missing_ok=True)
+    path.unlink(missing_ok=True)

@@ -41,6 +41,8 @@ class StopRequest:
 
     received: int | None = None
     """By this process."""
+    due = False
+    """Whether any process has said that something else is, when they last told each other."""
 
     def __init__(
         self,
@@ -63,17 +65,25 @@ class StopRequest:
         """Takes a signal."""
         self.received = number
 
-    def heard(self) -> int | None:
-        """The signal that any process has received, the same on all of them (every process must call it every step)."""
+    def heard(self, due: bool = False) -> int | None:
+        """The signal that any process has received, the same on all of them (every process must call it every step).
+
+        Args:
+            due: What is told the others beside it (``due`` of this class).
+        """
         if self._end is not None and self.received is None and self._clock() >= self._end:
             self.received = TIME_OVER
         if rank_and_world()[1] == 1:
+            self.due = due
             return self.received
         self._steps += 1
+        self.due = False
         if self._steps < self._next:
             return None
         taken = (time.monotonic() - self._asked) / self._steps
-        number, slowest = max_over_ranks(torch.tensor([self.received or 0, taken], device=self.device)).tolist()
+        told = torch.tensor([self.received or 0, taken, due], device=self.device)
+        number, slowest, late = max_over_ranks(told).tolist()
+        self.due = bool(late)
         self._asked, self._steps, self._next = time.monotonic(), 0, max(1, int(_EVERY / max(slowest, 1e-6)))
         return int(number) or None
 
