@@ -61,7 +61,7 @@ def test_parts_and_whole_ones_give_the_same_numbers(method: str, tmp_path: Path,
     before, after = weights(tmp_path / "whole"), weights(tmp_path / "parts")
     assert all((before[name] - after[name]).abs().max() <= 1e-6 for name in before)
     health = [(tmp_path / name / "health.jsonl").read_text().splitlines() for name in ("whole", "parts")]
-    for a, b in zip(*map(lambda lines: [json.loads(line) for line in lines], health), strict=True):
+    for a, b in zip(*([json.loads(line) for line in lines] for lines in health), strict=True):
         assert a == pytest.approx(b, abs=1e-5)
 
 

@@ -114,7 +114,7 @@ def _members(shard: Path, number: int) -> tuple[list[_Sample], bool]:
     samples: list[_Sample] = []
     length, end = shard.stat().st_size, 0
     try:
-        with tarfile.open(shard, "r:") as tar:
+        with shard.open("rb") as file, tarfile.open(fileobj=file, mode="r:") as tar:
             for member in tar:
                 end = member.offset_data + -(-member.size // _BLOCK) * _BLOCK
                 if member.offset_data + member.size > length:
@@ -128,7 +128,8 @@ def _members(shard: Path, number: int) -> tuple[list[_Sample], bool]:
                 samples[-1].files[ending] = (member.offset_data, member.size)
     except tarfile.ReadError as error:
         if not end:  # a later header that cannot be read is where the file breaks off
-            packed = tarfile.is_tarfile(shard)
+            with shard.open("rb") as file:
+                packed = tarfile.is_tarfile(file)
             hint = "compressed tar files cannot be read at a position; unpack them to .tar" if packed else str(error)
             raise UserError(f"{shard} cannot be read as a tar file: {hint}") from error
     with shard.open("rb") as file:  # a whole tar file ends with blocks of zeros
