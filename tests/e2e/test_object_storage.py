@@ -51,7 +51,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 WORDS = [
     "--model.width", "16", "--model.depth", "1", "--model.heads", "2", "--model.img_size", "16", "--model.patch_size",
     "8", "--fit.batch_size", "8", "--fit.epochs", "0.000001", "--fit.min_steps", "20", "--fit.checkpoint_steps", "6",
-    "--fit.log_every", "1", "--eval.data.path", "digits",
+    "--fit.log_every", "1",
 ]  # fmt: skip
 
 
@@ -72,6 +72,7 @@ class Faulty(http.server.BaseHTTPRequestHandler):
         there.request(self.command, self.path, body, dict(self.headers))
         answer = there.getresponse()
         content = answer.read()
+        there.close()
         headers = {k: v for k, v in answer.getheaders() if k.lower() not in ("transfer-encoding", "connection")}
         self._answer(answer.status, headers, content)
 
@@ -134,11 +135,10 @@ def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int
         assert one.stdin
         assert one.stdout
         port = int(one.stdout.readline())
-        for place, content in [
-            ("images", b""),
-            *((f"images/shards/{f.name}", f.read_bytes()) for f in folder.iterdir()),
-        ]:
+        objects = {f"images/shards/{file.name}": file.read_bytes() for file in folder.iterdir()}
+        for place, content in {"images": b"", **objects}.items():
             request = urllib.request.Request(f"http://127.0.0.1:{port}/{place}", content, method="PUT")
+            request.add_header("Content-Type", "application/octet-stream")
             urllib.request.urlopen(request).close()
         yield folder, port
         one.stdin.close()
@@ -184,16 +184,14 @@ def test_a_run_on_s3_is_that_on_a_disk_whatever_fails(
     for name in ("metrics.jsonl", "backbone/model.safetensors"):
         assert (tmp_path / "there" / name).read_bytes() == (tmp_path / "here" / name).read_bytes()
     left = [path.stat().st_size for path in (tmp_path / "cache" / "objects").iterdir()]
-    # Every process keeps its own count and looks again when it is over the limit.
-    assert 0 < sum(left) <= 100_000 * (1 + int(workers))
+    # Every process keeps its own count, and counts what is there after every sixteenth.
+    assert 0 < sum(left) <= 100_000 * 1.5
 
 
 def test_a_server_that_never_answers_ends_the_run_with_one_line(
     bucket: tuple[Path, int], faulty: tuple[type[Faulty], str], warm: Warm, tmp_path: Path
 ) -> None:
     kind, address = faulty
-    kind.faults = ("500",)
-    kind.parts = -1
 
     def never(self: Faulty) -> None:
         if "Range" in self.headers:
