@@ -253,7 +253,7 @@ def remote_files(path: str, cache_size: float | None) -> tuple[list[RemoteFile],
     with _asking(path):
         names = _listed(path, place)
     for ending in ENDINGS:
-        files = sorted(name for name in names if name.endswith(ending))
+        files = sorted(name.lstrip("/") for name in names if name.endswith(ending))
         if files:
             return [described(f"{scheme}://{name}", cache_size) for name in files], ending
     some = ", ".join(sorted(name.rpartition("/")[2] for name in names)[:5])
