@@ -59,8 +59,12 @@ class ShardedCheckpoints:
             torch.save({"step": step, **rest}, packed)
             write_bytes_atomically(part / "rest.pt", packed.getvalue())
         torch.distributed.barrier(self.group)
-        # Copied at once: a tensor of the CPU would otherwise be written while the next step changes it.
-        held = {name: value.detach().clone() for name, value in tensors.items()}
+        # What is on a device is copied to the machine before this returns; what is there already is not, and would be
+        # written while the next step changes it.
+        held = {
+            name: value.detach().clone() if value.device.type == "cpu" else value.detach()
+            for name, value in tensors.items()
+        }
         writer = dcp.FileSystemWriter(str(part), sync_files=True)
         future: Any = dcp.async_save(held, storage_writer=writer, process_group=self.group)
         future = getattr(future, "upload_completion", future)
