@@ -16,6 +16,7 @@ from ssl_vit.configs.paths import check_paths
 from ssl_vit.core import peers, signals, slurm
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.core.started import module_of, options_of, scripts, told, usage_name
+from ssl_vit.core.text import seconds
 from ssl_vit.methods import METHODS
 from ssl_vit.methods.distill import DistillRecipe
 from ssl_vit.methods.method import imported
@@ -122,10 +123,12 @@ def check_values(config: object) -> None:
         config: A recipe.
 
     Raises:
-        UserError: For numbers out of range, trackers that cannot be used, a watch over training on labels, and weights
-            to go on from where random ones are what is compared with.
+        UserError: For numbers out of range, times that are none, trackers that cannot be used, a watch over training on
+            labels, and weights to go on from where random ones are what is compared with.
     """
     check_ranges(config)
+    if max_time := getattr(getattr(config, "fit", None), "max_time", None):
+        seconds(max_time)
     weights = getattr(getattr(config, "model", None), "weights", None)
     if weights is not None and not isinstance(config, PretrainingRecipe):
         raise UserError(

@@ -46,7 +46,11 @@ class SourceConfig:
     """Split to judge on; default: test, else validation, else a fifth that is kept out of training."""
     stream: bool | None = None
     """Read parquet and tar shards in place, a block at a time, without converting them or holding them in memory; the
-    order is then shuffled by blocks and within a buffer of some thousand images. Default: false."""
+    order is then shuffled by blocks and within a buffer of some thousand images. A data set of the hub is then not
+    downloaded first. Default: false; true for s3:// and hf://."""
+    cache_size: Annotated[float | None, Range(0), NO_EFFECT] = None
+    """Gigabytes of the local disk for what was read from s3://, hf:// and streamed data sets of the hub; the least
+    recently read goes first. It lies below SSL_VIT_CACHE, else in the user's cache. Default: 20."""
     max_pixels: Annotated[int | None, Range(1, ceiling=1 << 34), LATER] = None
     """Largest image in pixels, width times height times the pages of a TIFF; a larger one counts as unreadable before
     it is decoded, because a small file may hold one that takes all memory. Files that Pillow reads may hold 179 million
@@ -80,8 +84,8 @@ class DataConfig(LoadingConfig, SourceConfig):
 
     path: str = "digits"
     """A folder of images; parquet, arrow, csv or jsonl files or a folder of them; a folder of WebDataset tar shards;
-    what datasets' save_to_disk wrote; a data set of the Hugging Face Hub (owner/name, owner/name:config); or
-    "digits"."""
+    what datasets' save_to_disk wrote; a data set of the Hugging Face Hub (owner/name, owner/name:config); tar shards
+    or parquet files in object storage (s3://BUCKET/FOLDER, hf://datasets/OWNER/NAME/FOLDER); or "digits"."""
     canvas: Annotated[int | None, Range(1, ceiling=1 << 14)] = None
     """Side in pixels of the square that images are decoded to (crops are still drawn in original coordinates).
     Default: images that share a size stay as they are up to twice the model's image size, or become a half, a quarter

@@ -309,7 +309,7 @@ def train_on_labels(
         left_out = notice(data.train.form.channels, scale.bits) if augment.policy == "randaugment" else ""
         if left_out and accelerator.is_main_process:
             print(left_out, flush=True)
-    fit(
+    objective = fit(
         objective, loader, view, fit=cfg.fit, optim=cfg.optim, run=run, accelerator=accelerator, seed=cfg.seed,
         health=Health(loader, scale, _pool(cfg)),
     )  # fmt: skip

@@ -113,6 +113,9 @@ class Objective(nn.Module, ABC):
         """
         return None
 
+    def forget_step(self) -> None:
+        """A step was given up before its ``after_step``, and a checkpoint was loaded: what it left is thrown away."""
+
     def compile_passes(self, mode: str | None) -> None:
         """From now on both passes run compiled, for static shapes; "reduce-overhead" captures CUDA graphs."""
         self.compile(dynamic=False, mode=mode)

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ssl_vit.configs import ResolvedAugment
+from ssl_vit.core.parts import local
 from ssl_vit.core.schedules import ema_decay
 from ssl_vit.data.loading.batch import Batch
 from ssl_vit.data.scale import PixelScale
@@ -95,9 +96,12 @@ class Supervised(Objective):
         """Moves the weight average."""
         if self.average is None:
             return
-        if self._averaged is None:  # looked up once: on small networks this took a tenth of a step
-            self._averaged = tuple([*net.parameters(), *running_statistics(net)] for net in (self.average, self.net))
         with torch.no_grad():
+            if self._averaged is None:  # looked up once: on small networks this took a tenth of a step
+                self._averaged = tuple(
+                    [local(value) for value in (*net.parameters(), *running_statistics(net))]
+                    for net in (self.average, self.net)
+                )
             kept, now = self._averaged
             weight = 1.0 - ema_decay(clock.step, decay=self.decay)
             torch._foreach_lerp_(kept, now, weight)  # pyright: ignore[reportPrivateImportUsage]

@@ -155,7 +155,13 @@ def _read(path: Path) -> Run:
     if passed:  # the alarm has ended it there
         steps = passed["step"]
     saved = max(
-        (int(file.stem[5:]) for file in path.glob("checkpoints/step_*.pt") if file.stem[5:].isdigit()), default=0
+        (
+            int(file.stem[5:])
+            for kind in ("pt", "shards")
+            for file in path.glob(f"checkpoints/step_*.{kind}")
+            if file.stem[5:].isdigit()
+        ),
+        default=0,
     )
     state, told = _state(path, method, holder, step, saved, steps)
     told += " (ended by its drift alarm)" if passed and state == "done" else ""

@@ -69,12 +69,17 @@ def forget_what_was() -> None:
 
 @dataclass
 class OwnBuffers(DistributedDataParallelKwargs):
-    """Every process keeps the buffers it computed, under the name that this version of torch has for it."""
+    """Every process keeps the buffers it computed, under the name that this version of torch has for it.
+
+    Gradients lie in the buckets that are summed, so that there is one copy of them; the graph is the same in every
+    step.
+    """
 
     def to_kwargs(self) -> dict[str, Any]:
         """Arguments for DistributedDataParallel."""
         known = signature(torch.nn.parallel.DistributedDataParallel.__init__).parameters
-        return {"forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers": False}
+        buffers = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+        return {buffers: False, "gradient_as_bucket_view": True, "static_graph": self.static_graph}
 
 
 _joined: list[Accelerator] = []

@@ -143,7 +143,7 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
         words = "\n".join(filter(None, (words, watch.describe(cfg.fit.watch_percent))))
     if accelerator.is_main_process and words:
         print(words, flush=True)
-    loop.fit(
+    objective = loop.fit(
         objective, loader, built.view, fit=cfg.fit, optim=cfg.optim, run=run, accelerator=accelerator, seed=cfg.seed,
         health=Health(loader, scale, cfg.model.pool), watch=watch, continuing=continuing,
         lighter=partial(lighter_networks, method, cfg, asked, len(pool), begun.side, pool.form),

@@ -80,7 +80,11 @@ class Follower:
         place, title = str(run.path), f"{run.path.resolve().name}-{key}"
         kind: Any = LOGGER_TYPE_TO_CLASS[name]
         if name == "tensorboard":
-            steps = [int(path.stem.rpartition("_")[2]) for path in run.path.glob("checkpoints/step_*.pt")]
+            steps = [
+                int(path.stem.rpartition("_")[2])
+                for kind in ("pt", "shards")
+                for path in run.path.glob(f"checkpoints/step_*.{kind}")
+            ]
             # Steps after the checkpoint are taken again.
             self.tracker = kind(name, place, **({"purge_step": max(steps) + 1} if steps else {}))
         elif name == "wandb":
