@@ -257,7 +257,10 @@ def look(study: Study, wanted: Look) -> dict[str, Any]:
     batch, _ = chosen_images(test, looked_at(test), accelerator.device)
     with torch.inference_mode():
         if wanted.what == "shifts":
-            arrays = _shifts(backbone, batch, scale, pool, size, scope.patch)
+            try:
+                arrays = _shifts(backbone, batch, scale, pool, size, scope.patch)
+            except ValueError as error:  # a network that has collapsed
+                return {"failed": str(error)}
         elif wanted.what == "blocks":
             arrays = _blocks(cast(ViTBackbone, backbone), eval_images(batch, scale, size, torch.float32))
         else:
@@ -274,22 +277,21 @@ def _shifts(
     """``change`` [1 + patch, images] under shifts of 0 to one patch."""
 
     def features(images: Tensor) -> Tensor:
-        return backbone.forward_pooled(
-            eval_images(replace(batch, images=images), scale, size, torch.float32), pool=pool
-        )
+        seen = eval_images(replace(batch, images=images), scale, size, torch.float32)
+        return backbone.forward_pooled(seen, pool=pool).cpu()
 
     still = features(batch.images)
     rows = [torch.zeros(len(still), dtype=torch.float64)]
     for pixels in range(1, patch + 1):
         moved = tuple(features(images) for images in shifted(batch.images, pixels))
-        rows.append(relative_change(still, moved).cpu())
+        rows.append(relative_change(still, moved))
     return {"change": torch.stack(rows).numpy()}
 
 
 def _blocks(backbone: ViTBackbone, images: Tensor) -> dict[str, np.ndarray]:
     """Distance, information and amplitude [blocks, images], the means over heads."""
     maps: list[Tensor] = []
-    hooks = [block.register_forward_hook(lambda _, __, out: maps.append(out)) for block in backbone.vit.blocks]
+    hooks = [block.register_forward_hook(lambda _, __, out: maps.append(out.cpu())) for block in backbone.vit.blocks]
     try:
         backbone.forward_tokens(images)
     finally:
@@ -297,13 +299,13 @@ def _blocks(backbone: ViTBackbone, images: Tensor) -> dict[str, np.ndarray]:
             hook.remove()
     grid, patch, prefix = backbone.grid, backbone.patch_size, backbone.prefix_tokens
     squares = [one[:, prefix:].transpose(1, 2).unflatten(2, grid) for one in maps]
-    attended = backbone.attentions(images)
+    attended = [one.cpu() for one in backbone.attentions(images)]  # in double precision, which not every device has
     found = {
         "distance": [attention_distance(one, grid, patch, prefix=prefix).mean(dim=1) for one in attended],
         "information": [attention_information(one, prefix=prefix).mean(dim=1) for one in attended],
         "amplitude": [amplitudes(one)[:, -1] for one in squares],
     }
-    return {name: torch.stack(rows).cpu().numpy() for name, rows in found.items()}
+    return {name: torch.stack(rows).numpy() for name, rows in found.items()}
 
 
 def _positions(backbone: Backbone, grid: int) -> dict[str, np.ndarray]:
@@ -311,16 +313,16 @@ def _positions(backbone: Backbone, grid: int) -> dict[str, np.ndarray]:
     places = [row * grid + column for row, column in shown(grid)]
     table = backbone.patch_positions() if isinstance(backbone, TokenBackbone) else None
     if table is not None:
-        unit = torch.nn.functional.normalize(table.double(), dim=1)
+        unit = torch.nn.functional.normalize(table.cpu().double(), dim=1)
         alike = unit @ unit.T
     else:
         biases = [part for part in backbone.modules() if callable(getattr(part, "get_bias", None))]
         if not biases:
             return {}
-        bias = cast(Any, biases[0]).get_bias().double()[0].mean(dim=0)
+        bias = cast(Any, biases[0]).get_bias().cpu().double()[0].mean(dim=0)
         bias = bias[-grid * grid :, -grid * grid :]
         alike = bias / bias.abs().amax().clamp_min(1e-12)
-    return {"similarity": alike[places].reshape(len(places), grid, grid).cpu().numpy()}
+    return {"similarity": alike[places].reshape(len(places), grid, grid).numpy()}
 
 
 def measure(study: Study, work: Training | Pretraining) -> dict[str, Any]:
