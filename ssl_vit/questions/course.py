@@ -23,7 +23,8 @@ from ssl_vit.data.sources.opening import Labelled, open_pool
 from ssl_vit.data.sources.told import label_lines, print_lines
 from ssl_vit.methods import METHODS as ALL_METHODS
 from ssl_vit.models.build import model_facts
-from ssl_vit.questions import work
+from ssl_vit.questions import looking, work
+from ssl_vit.questions.images import labelled, looked_at
 from ssl_vit.questions.numbers import Numbers
 from ssl_vit.questions.options import BUDGET, Questions, asked_for
 from ssl_vit.questions.page import MEASURED
@@ -78,7 +79,7 @@ def answer(cfg: Questions, began: float | None = None) -> Path | None:
     began = time.monotonic() if began is None else began
     accelerator = launch.join("fp32", cfg.seed)
     pool, _ = open_pool(cfg.data, cfg.eval.data)
-    data = work.labelled(cfg.data, cfg.eval.data)
+    data = labelled(cfg.data, cfg.eval.data)
     run = open_run(
         "questions", cfg, data=data.test.name,
         fingerprint=f"{pool.fingerprint}-{data.whole}-{data.test.fingerprint}", writes=True,
@@ -243,7 +244,7 @@ def make(study: Study, runner: Runner) -> dict[str, dict[str, Any]]:
     runner.say(f"pre-trained {len(before)} networks, trained {len(at_once)} from scratch")
     found |= runner.run(later)
     runner.say(f"fine-tuned {len(later)}")
-    seen = [Task(one.key, work.look, (study, one), 1.0) for one in looks(scope)]
+    seen = [Task(one.key, looking.look, (study, one), 1.0) for one in looks(scope)]
     found |= runner.run(seen)
     runner.say(f"looked at {len(seen)} networks")
     return found
@@ -275,7 +276,7 @@ def judge(study: Study, data: Labelled, returned: Mapping[str, Mapping[str, Any]
             with np.load(study.folder / "looks" / f"{look.key}.npz") as kept:
                 seen[look.key] = {name: kept[name] for name in kept.files}
     costs = {key: one["cost"] for key, one in returned.items() if "cost" in one}
-    groups = None if test.groups is None else test.groups[work.looked_at(test)]
+    groups = None if test.groups is None else test.groups[looked_at(test)]
     numbers = Numbers(study.metric, scores, costs, seen, clusters, groups)
     found = {name: QUESTIONS[name].judge(scope, numbers) for name in scope.questions}
     failed = {key: one["failed"] for key, one in returned.items() if "failed" in one}

@@ -35,7 +35,7 @@ def _over_patches(attention: Float[Tensor, "B H T T"], prefix: int, eps: float) 
 def attention_distance(
     attention: Float[Tensor, "B H T T"], grid: tuple[int, int], patch: int, *, prefix: int
 ) -> Float[Tensor, "B H"]:
-    """How far attention reaches: sum of a x distance, the mean over queries (Park et al. 2023, section 2.1), in pixels.
+    """How far attention reaches: sum of a x distance, the mean over queries (Park et al. 2023, section 2), in pixels.
 
     Args:
         attention: Softmax rows of one block, those of class token and registers first.
@@ -48,7 +48,7 @@ def attention_distance(
 
 
 def attention_information(attention: Float[Tensor, "B H T T"], *, prefix: int) -> Float[Tensor, "B H"]:
-    """Normalised mutual information of queries and keys, 0 to 1 (Park et al. 2023, section 2.1).
+    """Normalised mutual information of queries and keys, 0 to 1 (Park et al. 2023, section 2).
 
     Queries count alike, p(q, k) = a / N; the information is divided by the root of both entropies. 0: all queries
     attend alike, to whatever; 1: every one to a key of its own. Where all attend to one key alone it is 0 / 0, which
@@ -66,7 +66,7 @@ def attention_information(attention: Float[Tensor, "B H T T"], *, prefix: int) -
 
 
 def amplitudes(features: Float[Tensor, "B D h h"]) -> Float[Tensor, "B F"]:
-    """Logarithmic amplitudes along the diagonal of frequencies, less that of the mean (Park et al. 2023, section 2.2).
+    """Logarithmic amplitudes along the diagonal of frequencies, less that of the mean (Park et al. 2023, section 3).
 
     The mean over channels is taken after the logarithm. The first is the mean itself, 0; the last is the highest
     frequency, which figures show. On even grids that is the one before Nyquist's.

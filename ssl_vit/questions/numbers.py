@@ -130,10 +130,9 @@ def weighted(numbers: Numbers, terms: Sequence[tuple[float, Sequence[Training]]]
     Returns:
         None where a training is missing.
     """
-    rows = [numbers.units(trainings) for _, trainings in terms]
-    if any(row is None for row in rows):
-        return None
-    return numbers.sign * sum(weight * row for (weight, _), row in zip(terms, rows, strict=True) if row is not None)
+    found = [(weight, numbers.units(trainings)) for weight, trainings in terms]
+    known = [weight * rows for weight, rows in found if rows is not None]
+    return numbers.sign * np.sum(known, axis=0) if len(known) == len(found) else None
 
 
 def contrast(

@@ -7,7 +7,7 @@ trainings are one key.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from ssl_vit.configs import ModelConfig
 
@@ -19,7 +19,8 @@ METHODS = ("mae", "dino", "lejepa")
 Images = Literal["whole", "patches", "pixels", "all"]
 PERMUTED: tuple[Images, ...] = ("patches", "pixels", "all")
 """Fixed permutations: of patches, of pixels inside every patch alike, of all pixels."""
-POSITIONS = ("none", "learnable", "factorised", "sincos")
+Positions = Literal["none", "learnable", "factorised", "sincos"]
+POSITIONS: tuple[Positions, ...] = ("none", "learnable", "factorised", "sincos")
 """Kinds of a plain ViT's positions; learnable ones are one row per patch (1-D), factorised ones a row and a column
 (2-D)."""
 RELATIVE = "relative"
@@ -54,7 +55,7 @@ _STRIDE = {"hybrid": 4, "cct": 4, "swin": 4, RELATIVE: 4, "resnet": 12}
 """Pixels of the input for one of the ViT's patches. Hybrid, CCT and Swin end in a map as fine as the ViT's patches, and
 relative positions are between as many. A ResNet halves its input five times and would end in nothing; at 12 pixels it
 has the ViT's operations."""
-_RESNET = {
+_RESNET: dict[str, dict[str, Any]] = {
     "micro": {"layers": [1, 1, 1, 1], "channels": [16, 32, 64, 80], "stem_width": 8, "stem_type": "deep"},
     "mini": {"layers": [1, 1, 1, 1], "channels": [40, 80, 160, 200], "stem_width": 20, "stem_type": "deep"},
 }
@@ -92,7 +93,7 @@ class Training:
     images: Images = "whole"
     plain: bool = False
     """Whether images are not varied, where they usually are."""
-    positions: str = "learnable"
+    positions: Positions = "learnable"
     """Of a plain ViT."""
     width: int = 0
     depth: int = 0
@@ -174,14 +175,14 @@ class Scope:
         """Patches along a side."""
         return self.img_size // self.patch
 
-    def training(self, net: str = VIT, **options: object) -> Training:
+    def training(self, net: str = VIT, **options: Any) -> Training:
         """One that is the same for all questions where images are not varied anyway.
 
         Args:
             net: The network.
             options: Further fields of ``Training``; without ``labels``, all of them.
         """
-        made = Training(net, **{"labels": self.labels[-1], **options})  # type: ignore[arg-type]
+        made = Training(net, **{"labels": self.labels[-1], **options})
         return made if self.augmented else replace(made, plain=False)
 
     def each_draw(self, training: Training) -> list[Training]:
@@ -200,7 +201,7 @@ class Scope:
         """From one block on, each twice the one before."""
         return tuple(2**i for i in range(self.doublings + 1))
 
-    def sized(self, width: int = 0, depth: int = 0, **options: object) -> Training:
+    def sized(self, width: int = 0, depth: int = 0, **options: Any) -> Training:
         """A ViT of another size; the usual one where the size is the usual.
 
         Args:
@@ -230,7 +231,7 @@ class Scope:
             return ModelConfig(
                 f"vit_{self.size}", img_size=self.img_size, patch_size=self.patch, width=training.width or self.width,
                 depth=training.depth or self.depth, pool="mean",
-                positions=training.positions if isinstance(training, Training) else "learnable",  # type: ignore[arg-type]
+                positions=training.positions if isinstance(training, Training) else "learnable",
             )  # fmt: skip
         side = _STRIDE[net] * self.grid
         if net == "resnet":

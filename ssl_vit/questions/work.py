@@ -1,4 +1,4 @@
-"""The tasks: pre-train, train on labels, look at a network, measure a pace. Each leaves files that are whole.
+"""The tasks that train: pre-training, training on labels, measuring a pace. Each leaves files that are whole.
 
 Training on labels goes through the one loop (``labelled_run.train_on_labels``), not through the scripts: images are
 opened once for all that a process trains, and permuted ones have no path.
@@ -9,101 +9,35 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from ssl_vit.configs import LabelledDataConfig, PoolConfig, networks, presets
+from ssl_vit.configs import networks, presets
 from ssl_vit.core.errors import Collapsed, Diverged, UserError
 from ssl_vit.core.started import main_of
-from ssl_vit.data.images import ImageSet, evenly
-from ssl_vit.data.loading.batch import Batch
-from ssl_vit.data.loading.loader import chosen_images
-from ssl_vit.data.scale import PixelScale, measure_scale
-from ssl_vit.data.sources.opening import Labelled, open_labelled
+from ssl_vit.data.scale import PixelScale
+from ssl_vit.data.sources.opening import Labelled
 from ssl_vit.evaluation.answers import save_answers
 from ssl_vit.evaluation.few_label import labelled_draw
 from ssl_vit.evaluation.labelled_run import facts_of_backbone, train_on_labels
 from ssl_vit.evaluation.session import on_canvas
 from ssl_vit.exports.timm_folder import export_backbone, load_backbone
-from ssl_vit.leaks.guard import guard_labelled, on_leak
 from ssl_vit.methods import METHODS, Facts, supervised
 from ssl_vit.methods.supervised import FinetuneRecipe, SupervisedRecipe
-from ssl_vit.models.backbone import Backbone, Pool, TokenBackbone
+from ssl_vit.models.backbone import Backbone
 from ssl_vit.models.build import build_backbone, model_facts
-from ssl_vit.models.vit import ViTBackbone
-from ssl_vit.questions.asked.positions import shown
-from ssl_vit.questions.memory import in_memory
-from ssl_vit.questions.metrics import (
-    amplitudes,
-    attention_distance,
-    attention_information,
-    relative_change,
-    shifted,
-)
-from ssl_vit.questions.permuting import permuted
-from ssl_vit.questions.scope import Images, Look, Pretraining, Training
+from ssl_vit.questions.images import opened, pixel_scale
+from ssl_vit.questions.scope import Pretraining, Training
 from ssl_vit.questions.study import Study
 from ssl_vit.runs.directory import open_run
 from ssl_vit.training import launch
 from ssl_vit.verdict.work import cost_of, discard, prepare
-from ssl_vit.views.evaluation import eval_images
 
-LOOKED = 128
-"""Test images that networks are looked at with."""
 _LINES, _SECONDS, _MOST, _TIMES = 6, 1.5, 60, 3
 """Parts that measured steps are timed in, how long they should take, how many they are and how often at most."""
-
-
-@lru_cache(maxsize=2)
-def labelled(data: PoolConfig, judged_on: LabelledDataConfig) -> Labelled:
-    """The labelled images, without training images that show test images; opened once in every process.
-
-    Args:
-        data: ``--data``.
-        judged_on: ``--eval.data``.
-    """
-    return guard_labelled(open_labelled(data, judged_on), on_leak(data, judged_on), data.workers)[0]
-
-
-@lru_cache(maxsize=2)
-def _held(data: PoolConfig, judged_on: LabelledDataConfig, size: int) -> Labelled:
-    """The same as the ViT has them, in memory."""
-    found = on_canvas(labelled(data, judged_on), data.canvas, size, None)
-    return found._replace(train=in_memory(found.train), test=in_memory(found.test))
-
-
-@lru_cache(maxsize=2)
-def _permuted(
-    data: PoolConfig, judged_on: LabelledDataConfig, kind: Images, side: int, patch: int, seed: int
-) -> Labelled:
-    """The same as squares, permuted."""
-    found = _held(data, judged_on, side)
-    train, test = (in_memory(permuted(part, kind, side, patch, seed)) for part in (found.train, found.test))
-    return found._replace(train=train, test=test)
-
-
-def opened(study: Study, images: Images | None = None) -> Labelled:
-    """The labelled images of a study.
-
-    Args:
-        study: Of whose options.
-        images: How their squares are permuted; None for images that are not made squares.
-    """
-    cfg, scope = study.recipe, study.scope
-    if images is None:
-        return _held(cfg.data, cfg.eval.data, scope.img_size)
-    return _permuted(cfg.data, cfg.eval.data, images, scope.img_size, scope.patch, cfg.seed)
-
-
-@lru_cache(maxsize=2)
-def _measured(data: PoolConfig, judged_on: LabelledDataConfig, size: int) -> PixelScale:
-    """Statistics of all training images, as every network from scratch has them; a permutation changes none."""
-    return measure_scale(_held(data, judged_on, size).train)
 
 
 def pretrain(study: Study, pretraining: Pretraining) -> dict[str, Any]:
@@ -155,10 +89,19 @@ def _images(study: Study, training: Training, size: int) -> Labelled:
     return on_canvas(found, None, size, None)
 
 
-def _begun(
+def begun(
     study: Study, training: Training, asked: SupervisedRecipe | FinetuneRecipe
 ) -> tuple[Backbone, PixelScale, Any, int]:
-    """Network, pixel statistics, resolved options and input size of a training."""
+    """What a training begins with.
+
+    Args:
+        study: What it is about.
+        training: Which, on any number of labels.
+        asked: Its options.
+
+    Returns:
+        Network, pixel statistics, resolved options, side of the input in pixels.
+    """
     count = min(training.labels, len(opened(study).train))
     kind = study.kind
     if isinstance(asked, FinetuneRecipe):
@@ -174,7 +117,7 @@ def _begun(
     torch.manual_seed(asked.seed)
     return (
         build_backbone(model, opened(study).train.form.channels),
-        _measured(study.recipe.data, study.recipe.eval.data, side),
+        pixel_scale(study.recipe.data, study.recipe.eval.data, side),
         cfg,
         model.img_size,
     )
@@ -183,7 +126,7 @@ def _begun(
 def _train(study: Study, training: Training, folder: Path, steps: int, *, keep: bool) -> dict[str, Any]:
     accelerator = launch.join("fp32", study.recipe.seed + training.draw)
     asked = study.trains(training, folder, steps)
-    backbone, scale, cfg, size = _begun(study, training, asked)
+    backbone, scale, cfg, size = begun(study, training, asked)
     launch.use_cores(accelerator, size)
     data = _images(study, training, size)
     run = open_run(
@@ -211,116 +154,6 @@ def _train(study: Study, training: Training, folder: Path, steps: int, *, keep: 
 
 def _pool(cfg: Any) -> str:
     return "cls" if cfg.supervised.pool == "cls" else "mean"
-
-
-def _network(study: Study, training: Training) -> tuple[Backbone, PixelScale, Pool, int] | None:
-    """A network to look at: trained, pre-trained, or with random weights; None where there is none."""
-    before = training.pretraining
-    if training.labels or before is not None:
-        place = study.network(training) if before is None else study.run(before)
-        if not (place / "backbone" / "config.json").exists():
-            return None
-        exported = load_backbone(str(place))
-        return exported.backbone.eval(), exported.scale, "mean", exported.size
-    whole = replace(training, labels=study.scope.labels[-1])
-    backbone, scale, _, size = _begun(study, whole, study.trains(whole, study.folder / "work", 1))
-    return backbone.eval(), scale, "mean", size
-
-
-def looked_at(test: ImageSet) -> np.ndarray:
-    """Positions of the test images that networks are looked at with.
-
-    Args:
-        test: All of them.
-    """
-    return evenly(len(test), LOOKED)
-
-
-def look(study: Study, wanted: Look) -> dict[str, Any]:
-    """Reads something off a network, and keeps it.
-
-    Args:
-        study: What it is about.
-        wanted: What, and of which network.
-
-    Returns:
-        ``files``, or ``failed``: why.
-    """
-    accelerator = launch.join("fp32", study.recipe.seed + wanted.of.draw)
-    found = _network(study, wanted.of)
-    if found is None:
-        return {"failed": "there is no such network"}
-    backbone, scale, pool, size = found
-    launch.use_cores(accelerator, size)
-    backbone = backbone.to(accelerator.device)
-    scope, test = study.scope, opened(study, "whole").test
-    batch, _ = chosen_images(test, looked_at(test), accelerator.device)
-    with torch.inference_mode():
-        if wanted.what == "shifts":
-            arrays = _shifts(backbone, batch, scale, pool, size, scope.patch)
-        elif wanted.what == "blocks":
-            arrays = _blocks(cast(ViTBackbone, backbone), eval_images(batch, scale, size, torch.float32))
-        else:
-            arrays = _positions(backbone, scope.grid)
-    name = f"looks/{wanted.key}.npz"
-    (study.folder / "looks").mkdir(parents=True, exist_ok=True)
-    save_answers((study.folder / name).with_suffix(".json"), arrays)
-    return {"files": [name]}
-
-
-def _shifts(
-    backbone: Backbone, batch: Batch, scale: PixelScale, pool: Pool, size: int, patch: int
-) -> dict[str, np.ndarray]:
-    """``change`` [1 + patch, images] under shifts of 0 to one patch."""
-
-    def features(images: Tensor) -> Tensor:
-        return backbone.forward_pooled(
-            eval_images(replace(batch, images=images), scale, size, torch.float32), pool=pool
-        )
-
-    still = features(batch.images)
-    rows = [torch.zeros(len(still), dtype=torch.float64)]
-    for pixels in range(1, patch + 1):
-        moved = tuple(features(images) for images in shifted(batch.images, pixels))
-        rows.append(relative_change(still, moved).cpu())
-    return {"change": torch.stack(rows).numpy()}
-
-
-def _blocks(backbone: ViTBackbone, images: Tensor) -> dict[str, np.ndarray]:
-    """Distance, information and amplitude [blocks, images], the means over heads."""
-    maps: list[Tensor] = []
-    hooks = [block.register_forward_hook(lambda _, __, out: maps.append(out)) for block in backbone.vit.blocks]
-    try:
-        backbone.forward_tokens(images)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    grid, patch, prefix = backbone.grid, backbone.patch_size, backbone.prefix_tokens
-    squares = [one[:, prefix:].transpose(1, 2).unflatten(2, grid) for one in maps]
-    attended = backbone.attentions(images)
-    found = {
-        "distance": [attention_distance(one, grid, patch, prefix=prefix).mean(dim=1) for one in attended],
-        "information": [attention_information(one, prefix=prefix).mean(dim=1) for one in attended],
-        "amplitude": [amplitudes(one)[:, -1] for one in squares],
-    }
-    return {name: torch.stack(rows).cpu().numpy() for name, rows in found.items()}
-
-
-def _positions(backbone: Backbone, grid: int) -> dict[str, np.ndarray]:
-    """``similarity`` [M, grid, grid] of the shown patches with all; nothing for a network that has no such table."""
-    places = [row * grid + column for row, column in shown(grid)]
-    table = backbone.patch_positions() if isinstance(backbone, TokenBackbone) else None
-    if table is not None:
-        unit = torch.nn.functional.normalize(table.double(), dim=1)
-        alike = unit @ unit.T
-    else:
-        biases = [part for part in backbone.modules() if callable(getattr(part, "get_bias", None))]
-        if not biases:
-            return {}
-        bias = cast(Any, biases[0]).get_bias().double()[0].mean(dim=0)
-        bias = bias[-grid * grid :, -grid * grid :]
-        alike = bias / bias.abs().amax().clamp_min(1e-12)
-    return {"similarity": alike[places].reshape(len(places), grid, grid).cpu().numpy()}
 
 
 def measure(study: Study, work: Training | Pretraining) -> dict[str, Any]:

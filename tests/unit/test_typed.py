@@ -160,7 +160,8 @@ def test_every_command_tells_a_wrong_path_before_anything_heavy_is_imported(tmp_
     labelled = ("--eval.data.path", "--data.labels", "--data.root", "--eval.data.labels")
     pages = (("embed", ".csv"), ("atlas", ".html"), ("predict", ".csv"))
     lines = [
-        *([name, "cell"] for name in (*trainings, *of_run, "doctor", "verdict", "embed", "atlas", "predict")),
+        *([name, "cell"] for name in (*trainings, *of_run, "doctor", "verdict", "questions")),
+        *([name, "cell"] for name in ("embed", "atlas", "predict")),
         *([name, option, "cell"] for name in (*trainings, "verdict") for option in labelled),
         *([name, "run", "cell"] for name in (*of_run, "embed", "atlas", "predict")),
         ["figures", "cell"], ["figures", "--backbone", "cell"], ["figures", "--backbone", "run", "--images", "cell"],
