@@ -18,7 +18,7 @@ class KnownSet:
     path: str
     """As ``--eval.data.path`` takes it."""
     group: str = "natural"
-    options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    options: Mapping[str, Any] = field(default_factory=lambda: dict[str, Any]())
     """What has to be said of it, by dotted names."""
     imagenet: bool = False
     """Whether ReaL labels are about its test images."""

@@ -24,6 +24,8 @@ from ssl_vit.runs.networks import FILES, RELEASED
 State = Literal["running", "done", "stopped", "crashed", "waiting"]
 DEPTH = 4
 """Folders below the named one in which runs are looked for."""
+_TRAINED = ("finetune", "transfer")
+"""Folders in a run that hold what was trained from its network."""
 _TAIL = 1 << 16
 """Bytes at the end of a file that hold its last line."""
 
@@ -85,7 +87,8 @@ def find(folder: Path) -> Iterator[Run | Unread]:
     """
     if _may_be_run(folder):
         yield read(folder)
-        trained = [p for name in ("finetune", "transfer") for p in _folders(folder / name)]
+        trained = [p for name in _TRAINED for p in _folders(folder / name)]
+        trained += [member for p in _folders(folder / "transfer") for member in _folders(p)]  # of soups
         yield from (read(place) for place in trained if _may_be_run(place))
         return
     if (folder / "sweep.json").exists():
@@ -261,7 +264,7 @@ def _is_done(path: Path, method: str, step: int, steps: int | None) -> bool:
 
 def _exported(path: Path, backbone: str | None) -> dict[str, Any]:
     """config.json of the network that a run ended with, or began with; empty where there is none to be found."""
-    around = path.parent.parent if path.parent.name in ("finetune", "transfer") else path
+    around = next((p.parent for p in [*path.parents][:2] if p.name in _TRAINED), path)
     given = [Path(backbone).expanduser() / "backbone", Path(backbone).expanduser()] if backbone else []
     for folder in (path / "backbone", around / "backbone", *given):
         try:
@@ -315,7 +318,7 @@ def _recorded(exported: dict[str, Any]) -> dict[str, Any]:
         return {}
     given = cast("dict[str, Any]", args)
     size: Any = flat(exported).get("pretrained_cfg.input_size")
-    side = {"img_size": size[-1]} if isinstance(size, list) and size else {}
+    side: dict[str, Any] = {"img_size": cast("list[Any]", size)[-1]} if isinstance(size, list) and size else {}
     if not {"embed_dim", "depth", "patch_size"} <= given.keys() or not isinstance(given["depth"], int):
         return {"name": name, "args": given, **side}
     named = {"width": "embed_dim", "depth": "depth", "heads": "num_heads", "patch_size": "patch_size"}

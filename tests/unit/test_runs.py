@@ -220,7 +220,11 @@ def test_a_fine_tuning_shows_the_images_and_the_network_of_its_backbone(tmp_path
     assert shown()[1] == ("/cells", "cct_micro, 16 px")
     (run / "backbone" / "config.json").write_text("{")
     assert shown()[1] == ("/cells", "of a")
-    assert [one.path.name for one in find(run)] == ["a", "b", "c"]
+    (run / "backbone" / "config.json").write_text(json.dumps(VIT))
+    made(run / "transfer" / "digits" / "member-0", script="finetune", **given)  # of a soup
+    found = [one for one in find(run) if isinstance(one, Run)]
+    assert [one.path.name for one in found] == ["a", "b", "c", "member-0"]
+    assert (found[-1].data, found[-1].network) == ("digits", "2 x 16/4, 16 px")
 
 
 def test_a_network_of_another_family_has_its_short_name(tmp_path: Path) -> None:
