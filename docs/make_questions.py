@@ -1,7 +1,7 @@
 """Puts a made page of questions among the documentation: ``python docs/make_questions.py RUN NAME``.
 
 RUN is the folder of ``ssl-vit questions``; its Markdown and figures become docs/questions/NAME, drawn again from the
-numbers. The list in docs/questions/README.md is made anew from all that is there.
+numbers. The list at the end of docs/questions.md is made anew from all that is there.
 """
 
 from __future__ import annotations
@@ -16,23 +16,17 @@ from pathlib import Path
 from ssl_vit.core.text import duration
 from ssl_vit.questions.page import MEASURED, write_page
 
-PLACE = Path(__file__).with_name("questions")
-HEAD = """# Questions so far
-
-<!-- made by docs/make_questions.py; edit it instead -->
-
-What `ssl-vit questions` said of real images, whatever it said ([how](../questions.md)). Each folder holds the page as
-Markdown with its figures, and the numbers behind them; command, commit, versions and hardware are at its end.
-"""
+DOCS = Path(__file__).parent
+MARK = "<!-- made by docs/make_questions.py from here on -->"
 
 
-def add(run: Path, name: str, place: Path = PLACE) -> Path:
+def add(run: Path, name: str, docs: Path = DOCS) -> Path:
     """Copies a page with its figures and numbers, and lists it.
 
     Args:
         run: Of finished questions.
         name: What its folder is called: letters, digits, hyphens.
-        place: Where pages are.
+        docs: Where the documentation is.
 
     Returns:
         The new folder.
@@ -43,7 +37,7 @@ def add(run: Path, name: str, place: Path = PLACE) -> Path:
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
         raise ValueError(f"{name} is no name for a folder: small letters, digits and hyphens")
     write_page(run)
-    to = place / name
+    to = docs / "questions" / name
     shutil.rmtree(to, ignore_errors=True)
     (to / "figures").mkdir(parents=True)
     page = (run / "questions.md").read_text(encoding="utf-8")
@@ -51,26 +45,27 @@ def add(run: Path, name: str, place: Path = PLACE) -> Path:
     shutil.copyfile(run / MEASURED, to / MEASURED)
     for figure in sorted(set(re.findall(r"\]\(figures/([\w-]+\.png)\)", page))):
         shutil.copyfile(run / "figures" / figure, to / "figures" / figure)
-    (place / "README.md").write_text(listing(place), encoding="utf-8")
+    told = docs / "questions.md"
+    before = told.read_text(encoding="utf-8").partition(MARK)[0]
+    told.write_text(f"{before}{MARK}\n\n{listing(docs)}\n", encoding="utf-8")
     return to
 
 
-def listing(place: Path = PLACE) -> str:
+def listing(docs: Path = DOCS) -> str:
     """All pages as Markdown: images, time taken, and what the page says first.
 
     Args:
-        place: Where they are.
+        docs: Where the documentation is.
     """
-    rows = []
-    for folder in sorted(path.parent for path in place.glob("*/questions.md")):
+    rows: list[str] = []
+    for folder in sorted(path.parent for path in (docs / "questions").glob("*/questions.md")):
         about = json.loads((folder / MEASURED).read_text(encoding="utf-8"))["about"]
         first = re.search(r"^\*\*(.+)\*\*$", (folder / "questions.md").read_text(encoding="utf-8"), re.MULTILINE)
         rows.append(
-            f"| [{folder.name}]({folder.name}/questions.md), {about['labels'][-1]:,} training labels | "
+            f"| [{folder.name}](questions/{folder.name}/questions.md), {about['labels'][-1]:,} training labels | "
             f"{duration(about['seconds'])} | {first[1] if first else ''} |"
         )
-    table = ["| images | taken | in one sentence |", "| --- | --- | --- |", *rows] if rows else ["None yet."]
-    return "\n".join([HEAD, *table, ""])
+    return "\n".join(["| images | taken | in one sentence |", "| --- | --- | --- |", *rows]) if rows else "None yet."
 
 
 def main(words: Sequence[str] | None = None) -> None:

@@ -78,6 +78,7 @@ def answer(cfg: Questions, began: float | None = None) -> Path | None:
     """
     began = time.monotonic() if began is None else began
     accelerator = launch.join("fp32", cfg.seed)
+    jobs = _jobs(cfg, accelerator)
     pool, _ = open_pool(cfg.data, cfg.eval.data)
     data = labelled(cfg.data, cfg.eval.data)
     run = open_run(
@@ -85,7 +86,6 @@ def answer(cfg: Questions, began: float | None = None) -> Path | None:
         fingerprint=f"{pool.fingerprint}-{data.whole}-{data.test.fingerprint}", writes=True,
         accelerator=launch.describe(accelerator),
     )  # fmt: skip
-    jobs = _jobs(cfg, accelerator)
     runner = Runner(run.path, jobs, True, began)
     try:
         opened = _opened(cfg, run.path, pool, data, accelerator)
@@ -117,7 +117,7 @@ def answer(cfg: Questions, began: float | None = None) -> Path | None:
 
 
 def _jobs(cfg: Questions, accelerator: Accelerator) -> int:
-    """Tasks at a time; 0: one after the other, here."""
+    """Tasks at a time; 0: one after the other, here. UserError under a launcher of several processes."""
     if accelerator.num_processes > 1:
         raise UserError("the questions run in one process, which starts others by itself; leave the launcher out")
     if accelerator.device.type != "cpu":

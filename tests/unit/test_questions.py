@@ -327,16 +327,21 @@ def test_a_made_page_is_put_among_the_documentation(tmp_path: Path) -> None:
     assert spec and spec.loader
     spec.loader.exec_module(script := module_from_spec(spec))
     (run := tmp_path / "run").mkdir()
-    (place := tmp_path / "pages").mkdir()
-    assert "None yet." in script.listing(place)
+    (docs := tmp_path / "docs").mkdir()
+    own = (script.DOCS / "questions.md").read_text()
+    (docs / "questions.md").write_text(own)
+    assert script.listing(docs) == "None yet." and own.endswith(f"{script.MARK}\n\n{script.listing()}\n")
     (run / MEASURED).write_text(json.dumps(measured()))
-    to = script.add(run, "digits", place)
+    to = script.add(run, "digits", docs)
     plain = (to / "questions.md").read_text()
     assert {path.name for path in (to / "figures").iterdir()} == {
         word.partition(")")[0] for word in plain.split("](figures/")[1:]
     }
-    listed = (place / "README.md").read_text()
-    assert "[digits](digits/questions.md), 1,438 training labels | 10 min | As the literature says: " in listed
+    listed = (docs / "questions.md").read_text()
+    assert listed.startswith(own.partition(script.MARK)[0]) and "None yet." not in listed
+    assert (
+        "[digits](questions/digits/questions.md), 1,438 training labels | 10 min | As the literature says: " in listed
+    )
     assert json.loads((to / MEASURED).read_text()) == measured()
     with pytest.raises(ValueError, match="is no name for a folder"):
-        script.add(run, "../elsewhere", place)
+        script.add(run, "../elsewhere", docs)
