@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args, get_origin
 from ssl_vit.configs import flat, to_dict
 from ssl_vit.configs.facts import Effect, Option, options
 from ssl_vit.methods import known_recipes
+from ssl_vit.questions.options import Questions
 from ssl_vit.verdict.options import verdict_recipe
 
 PAGE = Path(__file__).with_name("options.md")
@@ -152,6 +153,8 @@ def words_of(kind: Any) -> str:
     if get_origin(kind) is tuple:
         each, *others = get_args(kind)
         return f"{words_of(each)}s" if others == [...] else f"{len(others) + 1} {words_of(each)}s"
+    if get_origin(kind) is dict:
+        return "names and values"
     if kind in _KINDS:
         return _KINDS[kind]
     return " or ".join(words_of(part) for part in get_args(kind) if part is not type(None))
@@ -166,4 +169,4 @@ def _listed(names: Iterable[str]) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page((*known_recipes(), verdict_recipe())), encoding="utf-8")
+    PAGE.write_text(page((*known_recipes(), verdict_recipe(), Questions)), encoding="utf-8")

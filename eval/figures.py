@@ -35,7 +35,7 @@ def main(cfg: FiguresRecipe) -> None:
     backbone = shown.backbone
     made = [folder / "pca.png"]
     save_components(backbone, shown, made[0])
-    if isinstance(backbone, TokenBackbone) and backbone.class_token:
+    if isinstance(backbone, TokenBackbone) and backbone.reads_class_token:
         made.insert(0, folder / "attention.png")
         save_attention(backbone, shown, made[0])
     else:

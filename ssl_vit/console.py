@@ -22,7 +22,9 @@ from ssl_vit.core import signals, slurm, started
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.script import all_presets, begun, mistakes_told
 
-_ALONE = ("atlas", "compare", "doctor", "export", "figures", "report", "runs", "slurm", "sweep")
+_ALONE = (
+    "atlas", "compare", "doctor", "export", "figures", "questions", "report", "runs", "slurm", "sweep", "verify",
+)  # fmt: skip
 """Commands that work in one process."""
 _OPEN = "SSL_VIT_THREADS_OPEN"
 """Tells the processes of a job that nobody chose a number of threads."""

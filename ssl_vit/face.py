@@ -8,7 +8,6 @@ because the verdict starts processes that read the script again.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from collections.abc import Generator, Mapping
@@ -22,8 +21,10 @@ from ssl_vit.configs.cli import from_options
 from ssl_vit.configs.protocols import PROTOCOLS
 from ssl_vit.core import signals, slurm, started
 from ssl_vit.core.errors import Stopped, UserError, did_you_mean
+from ssl_vit.core.reading import json_lines
 from ssl_vit.core.started import module_of, options_of, scripts
 from ssl_vit.methods import method_named
+from ssl_vit.runs.disk import disk_told
 from ssl_vit.runs.lock import holding
 from ssl_vit.runs.networks import answers
 from ssl_vit.script import check_values
@@ -111,7 +112,7 @@ def pretrain(
     Example: ``run = ssl_vit.pretrain("mae", data="my_images", fit={"epochs": 100}, seed=1)``
 
     Args:
-        method: mae, dino, ... (labels are not read), or supervised, the labelled baseline.
+        method: mae, dino, ... (labels are not read), or supervised, the labelled baseline, or taught, with a teacher.
         data: The images; default: scikit-learn's digits.
         out: The run's directory; default: below runs/.
         **options: Further options of the method.
@@ -119,11 +120,10 @@ def pretrain(
     Raises:
         UserError: As the command does: for unknown methods and options, paths and data that cannot be used.
     """
-    script = "recipes/supervised.py" if method == "supervised" else method_named(method).script
+    script = f"recipes/{method}.py" if method in ("supervised", "taught") else method_named(method).script
     left = _call(script, {**_images("data", data), **_folder(out), **options})
     run: RunDir = getattr(left, "run", left)  # the baseline is judged, too
-    lines = (run.path / "metrics.jsonl").read_text().splitlines()
-    return Run(run.path, run.backbone, json.loads(lines[-1]))
+    return Run(run.path, run.backbone, json_lines(run.path / "metrics.jsonl").whole[-1])
 
 
 def load_backbone(backbone: Run | str | os.PathLike[str]) -> Exported:
@@ -329,7 +329,7 @@ def _as_a_command() -> Generator[None, None, None]:
     if started.threads_open:
         torch.set_num_threads(1)  # as the command begins; where images are large enough, it takes all cores
     try:
-        with holding():
+        with holding(), disk_told():
             yield
     except SystemExit as stopped:
         if stopped.code != signals.status_of(signal.SIGINT):

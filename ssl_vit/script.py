@@ -13,13 +13,16 @@ from typing import Any, NoReturn, TypeVar
 from ssl_vit.configs import BackboneRecipe, PredictRecipe, PretrainingRecipe, networks, papers, parse, presets
 from ssl_vit.configs.facts import check_ranges
 from ssl_vit.configs.paths import check_paths
-from ssl_vit.core import signals, slurm
+from ssl_vit.core import peers, signals, slurm
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.core.started import module_of, options_of, scripts, told, usage_name
+from ssl_vit.core.text import seconds
 from ssl_vit.methods import METHODS
 from ssl_vit.methods.distill import DistillRecipe
 from ssl_vit.methods.method import imported
+from ssl_vit.methods.taught import TaughtRecipe
 from ssl_vit.runs import lock
+from ssl_vit.runs.disk import disk_told
 from ssl_vit.runs.networks import classifier_folder, find_network
 
 R = TypeVar("R")
@@ -106,6 +109,8 @@ def check_options(config: object) -> None:
         find_network(weights, "--model.weights")
     if isinstance(config, DistillRecipe):
         find_network(config.distill.teacher, "--teacher")
+    if isinstance(config, TaughtRecipe) and (config.taught.teacher or not dry):
+        classifier_folder(config.taught.teacher, "--teacher")
     if isinstance(config, PredictRecipe):
         classifier_folder(config.classifier)
     check_paths(config)
@@ -118,10 +123,12 @@ def check_values(config: object) -> None:
         config: A recipe.
 
     Raises:
-        UserError: For numbers out of range, trackers that cannot be used, a watch over training on labels, and weights
-            to go on from where random ones are what is compared with.
+        UserError: For numbers out of range, times that are none, trackers that cannot be used, a watch over training on
+            labels, and weights to go on from where random ones are what is compared with.
     """
     check_ranges(config)
+    if max_time := getattr(getattr(config, "fit", None), "max_time", None):
+        seconds(max_time)
     weights = getattr(getattr(config, "model", None), "weights", None)
     if weights is not None and not isinstance(config, PretrainingRecipe):
         raise UserError(
@@ -170,12 +177,34 @@ def mistakes_told(status: int = 1) -> Generator[None, None, None]:
     # Large tensors in pages of 2 MB: torch reads this once, and the system makes small pages one by one.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     try:
-        with signals.leaving(), lock.holding():
+        with signals.leaving(), lock.holding(), disk_told():
             yield
     except UserError as error:
         rank = os.environ.get("RANK", "0")
         sys.stderr.write(f"{'' if rank == '0' else f'[process {rank}] '}error: {error}\n")
         sys.exit(status)
+    except (RuntimeError, ConnectionError) as error:
+        signals.hold()
+        gone = peers.lost(error)
+        if gone is None:
+            if "WORLD_SIZE" not in os.environ or not _LEFT.search(str(error)):
+                raise
+            rank = os.environ.get("RANK", "0")  # nobody is missing: the other one has told why it ended
+            sys.stderr.write(f"{'' if rank == '0' else f'[process {rank}] '}ended, because another process has ended\n")
+            sys.exit(1)
+        if peers.is_first():
+            sys.stderr.write(
+                f"error: {gone}, and a job ends with any of its processes: killed for want of memory, by a person or "
+                "by a scheduler, or after an error of its own that stands above. What is saved is sound; the same "
+                "command continues, and torchrun --max-restarts 3 types it by itself\n"
+            )
+        sys.stderr.flush()
+        sys.stdout.flush()
+        os._exit(1)  # the backend would wait for the dead at Python's end
     except KeyboardInterrupt:
         sys.stderr.write("interrupted; the same command continues from the last checkpoint\n")
         sys.exit(130)
+
+
+_LEFT = re.compile(r"gloo.*(Connection (closed|reset) by peer|Socket closed)", re.DOTALL)
+"""What gloo says in a process that waits for one which is gone."""

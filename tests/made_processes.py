@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,6 +27,8 @@ from typing import Any
 
 LONGEST = 900
 """Seconds after which a process is ended."""
+GRACE = 30
+"""Seconds that processes get to end after one has failed, as torchrun gives them."""
 LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
 
 
@@ -108,7 +111,7 @@ def _import_everything() -> None:
 
 def _forked(order: dict[str, Any]) -> int | None:
     """The status of all processes together; None in those that are forked."""
-    left, status = set[int](), 0
+    left, status, end = set[int](), 0, 0.0
     for environment in order["environments"]:
         pid = os.fork()
         if not pid:
@@ -116,10 +119,17 @@ def _forked(order: dict[str, Any]) -> int | None:
             return None
         left.add(pid)
     while left:
-        pid, told = os.wait()
+        pid, told = os.waitpid(-1, os.WNOHANG if end else 0)
+        if not pid:
+            if time.monotonic() > end:
+                for other in left:
+                    os.kill(other, signal.SIGKILL)
+                end = float("inf")
+            time.sleep(0.05)
+            continue
         left.discard(pid)
         if told and not status:
-            status = os.waitstatus_to_exitcode(told)
+            status, end = os.waitstatus_to_exitcode(told), time.monotonic() + GRACE
             for other in left:
                 os.kill(other, signal.SIGTERM)
     return status

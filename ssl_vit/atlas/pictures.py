@@ -8,13 +8,13 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int, UInt8
 from PIL import Image
-from torch.utils.data import Dataset
 
 from ssl_vit.data.decoding.decode import decode
 from ssl_vit.data.decoding.formats import Unreadable
 from ssl_vit.data.decoding.visible import visible
 from ssl_vit.data.images import ImageSet
-from ssl_vit.data.loading.workers import in_processes, loader_processes
+from ssl_vit.data.loading.processes import in_processes
+from ssl_vit.data.loading.workers import loader_processes
 
 COLUMNS = 32
 """Pictures beside each other on a sheet; as many lines, so that a phone can draw it."""
@@ -69,7 +69,7 @@ def draw_sheets(images: ImageSet, positions: Int[np.ndarray, " m"], workers: int
     return Sheets(side, sizes, files)
 
 
-class _Drawing(Dataset[list[np.ndarray]]):
+class _Drawing:
     """Draws pictures in a loader process."""
 
     def __init__(self, images: ImageSet, side: int) -> None:
@@ -82,7 +82,7 @@ class _Drawing(Dataset[list[np.ndarray]]):
         """UInt8[h w 3], whole and in the image's own shape; empty where it cannot be read any more."""
         canvas = _CANVAS if self.images.sizes.short_side > _LARGE else None
         try:
-            pixels, (height, width) = decode(self.images.raw(i), self.images.form, canvas)
+            pixels, (height, width) = decode(self.images.raw(i), self.images.form, canvas, self.images.most)
         except Unreadable:
             return np.zeros((0, 0, 3), dtype=np.uint8)
         scale = min(1.0, self.side / max(height, width))

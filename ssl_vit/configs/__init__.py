@@ -28,6 +28,8 @@ from ssl_vit.configs.evaluation import FiguresConfig as FiguresConfig
 from ssl_vit.configs.evaluation import JudgedConfig as JudgedConfig
 from ssl_vit.configs.evaluation import JudgedMetricConfig as JudgedMetricConfig
 from ssl_vit.configs.evaluation import LabelsConfig as LabelsConfig
+from ssl_vit.configs.evaluation import SoupConfig as SoupConfig
+from ssl_vit.configs.evaluation import TransferConfig as TransferConfig
 from ssl_vit.configs.fit import FitConfig as FitConfig
 from ssl_vit.configs.fit import OptimConfig as OptimConfig
 from ssl_vit.configs.fit import ResolvedFit as ResolvedFit
@@ -49,3 +51,4 @@ from ssl_vit.configs.recipes import PredictRecipe as PredictRecipe
 from ssl_vit.configs.recipes import PretrainingRecipe as PretrainingRecipe
 from ssl_vit.configs.recipes import ResolvedLinear as ResolvedLinear
 from ssl_vit.configs.recipes import ResolvedPretraining as ResolvedPretraining
+from ssl_vit.configs.recipes import TransferRecipe as TransferRecipe

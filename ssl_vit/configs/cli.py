@@ -17,9 +17,11 @@ from jsonargparse import ArgumentParser, set_parsing_settings
 
 from ssl_vit.configs import papers, presets
 from ssl_vit.configs.facts import Option, check_ranges, options
+from ssl_vit.configs.protocols import probe_named, suite_protocol
 from ssl_vit.configs.words import explained, named
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.glossary import words_in
+from ssl_vit.core.reading import check_yaml
 from ssl_vit.core.started import told, usage_name
 from ssl_vit.core.text import hanging
 
@@ -51,6 +53,8 @@ class _ConfigOrPaper(_ConfigFile):
 
     @staticmethod
     def apply_config(parser: Any, cfg: Any, dest: str, value: str) -> None:
+        if (path := papers.place(value)) is not None:
+            check_yaml(path)
         _ConfigFile.apply_config(parser, cfg, dest, papers.options_in(value, parser.recipe))
 
 
@@ -91,14 +95,13 @@ def parse(
     parser, bare = _parser(recipe, description), getattr(recipe, "BARE", ())
     try:
         fields = _fields(parser, parser.parse_args(named(sys.argv[1:] if args is None else args, parser.known, bare)))
-        preset = fields.get("preset")
-        if preset == presets.LIST:
+        if fields.get("preset") == presets.LIST:
             if os.environ.get("RANK", "0") == "0":
                 print(listing())
             sys.exit(0)
-        if preset is not None:
-            presets.named(preset)
-        return recipe(**fields)
+        config = recipe(**fields)
+        _check_names(config)
+        return config
     except UserError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
@@ -174,9 +177,18 @@ def from_words(recipe: type[R], words: list[str]) -> R:
     parser = _parser(recipe, "")
     config = recipe(**_fields(parser, parser.parse_args(named(words, parser.known, getattr(recipe, "BARE", ())))))
     check_ranges(config)
+    _check_names(config)
+    return config
+
+
+def _check_names(config: object) -> None:
+    """Refuses values of options that are names of a table: their type cannot list what is in it."""
     if (preset := getattr(config, "preset", None)) is not None:
         presets.named(preset)
-    return config
+    if (linear := getattr(config, "linear", None)) is not None:
+        probe_named(linear.protocol)
+    if (transfer := getattr(config, "transfer", None)) is not None:
+        suite_protocol(transfer.protocol)
 
 
 def as_command(script: str, config: Any) -> str:

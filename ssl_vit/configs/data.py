@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from ssl_vit.configs.facts import NO_EFFECT, SAME_RUN, Range
+from ssl_vit.configs.facts import LATER, NO_EFFECT, SAME_RUN, Range
 from ssl_vit.configs.settled import OPEN, Resolved
 from ssl_vit.core.errors import UserError
 
@@ -46,7 +46,15 @@ class SourceConfig:
     """Split to judge on; default: test, else validation, else a fifth that is kept out of training."""
     stream: bool | None = None
     """Read parquet and tar shards in place, a block at a time, without converting them or holding them in memory; the
-    order is then shuffled by blocks and within a buffer of some thousand images. Default: false."""
+    order is then shuffled by blocks and within a buffer of some thousand images. A data set of the hub is then not
+    downloaded first. Default: false; true for s3:// and hf://."""
+    cache_size: Annotated[float | None, Range(0), NO_EFFECT] = None
+    """Gigabytes of the local disk for what was read from s3://, hf:// and streamed data sets of the hub; the least
+    recently read goes first. It lies below SSL_VIT_CACHE, else in the user's cache. Default: 20."""
+    max_pixels: Annotated[int | None, Range(1, ceiling=1 << 34), LATER] = None
+    """Largest image in pixels, width times height times the pages of a TIFF; a larger one counts as unreadable before
+    it is decoded, because a small file may hold one that takes all memory. Files that Pillow reads may hold 179 million
+    at most. Default: 134 million (134,217,728)."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +71,7 @@ class LoadingConfig:
     (every visit's crop is cut from the file by the processes that decode, at native scale, a large JPEG decoded at a
     part of its size; nothing is kept). Default: file for more than 64 GB of decoded images, else canvas; always canvas
     for windows, padded crops, images in memory and DINO."""
-    workers: Annotated[int | None, Range(0), NO_EFFECT] = None
+    workers: Annotated[int | None, Range(0, ceiling=1024), NO_EFFECT] = None
     """Processes that decode images; default: one fewer than the CPU cores per process, at most 16."""
     facts: Annotated[str | None, NO_EFFECT] = None
     """For --dry_run, which opens no images: how many there are and their median short side in pixels, 1281167x375 for
@@ -76,15 +84,15 @@ class DataConfig(LoadingConfig, SourceConfig):
 
     path: str = "digits"
     """A folder of images; parquet, arrow, csv or jsonl files or a folder of them; a folder of WebDataset tar shards;
-    what datasets' save_to_disk wrote; a data set of the Hugging Face Hub (owner/name, owner/name:config); or
-    "digits"."""
-    canvas: Annotated[int | None, Range(1)] = None
+    what datasets' save_to_disk wrote; a data set of the Hugging Face Hub (owner/name, owner/name:config); tar shards
+    or parquet files in object storage (s3://BUCKET/FOLDER, hf://datasets/OWNER/NAME/FOLDER); or "digits"."""
+    canvas: Annotated[int | None, Range(1, ceiling=1 << 14)] = None
     """Side in pixels of the square that images are decoded to (crops are still drawn in original coordinates).
     Default: images that share a size stay as they are up to twice the model's image size, or become a half, a quarter
     or an eighth of it; others a square between the model's image size and twice that, from their median short side."""
-    window: Annotated[int | None, Range(1)] = None
+    window: Annotated[int | None, Range(1, ceiling=1 << 14)] = None
     """Train on random windows of this many pixels a side, at native scale, for very large images; evaluation then reads
-    the central window. Files are decoded whole at every visit, and those above 179 million pixels are refused."""
+    the central window. Files are decoded whole at every visit, up to --data.max_pixels."""
 
 
 OnLeak = Literal["drop", "stop", "warn"]
@@ -156,7 +164,7 @@ class AugmentConfig:
     none. Operations that make no sense for the images (not RGB, not 8-bit) are left out."""
     magnitude: Annotated[float, Range(0, 10)] = 9.0
     """RandAugment's mean magnitude; every operation draws its own with deviation 0.5."""
-    repeats: Annotated[int, Range(1)] = 1
+    repeats: Annotated[int, Range(1, ceiling=1000)] = 1
     """How often an image occurs in a batch, each time varied anew (repeated augmentation; DeiT: 3). An epoch stays as
     many samples as there are images, so that it takes as many epochs to see all of them."""
     erasing: Annotated[float | None, Range(0, 1)] = None
@@ -187,9 +195,9 @@ class CropsConfig:
     the paper's [0.4, 1]."""
     local_scale: Annotated[tuple[float, float] | None, Range(1e-6, 1)] = None
     """Area of a local crop as a share of the image (least, most). Default: the preset's; the paper's [0.05, 0.4]."""
-    local_crops: Annotated[int | None, Range(0)] = None
+    local_crops: Annotated[int | None, Range(0, ceiling=1000)] = None
     """Local crops per image, 0 for none. Default: the preset's; the paper's 8."""
-    local_size: Annotated[int | None, Range(1)] = None
+    local_size: Annotated[int | None, Range(1, ceiling=1 << 14)] = None
     """Side of a local crop in pixels, in whole patches. Default: the preset's; the paper's 96, of an input of 224."""
     ratio: Annotated[tuple[float, float], Range(0.001, 1000.0)] = (3 / 4, 4 / 3)
     """Width over height of a crop (least, most), drawn on a logarithmic scale; the paper's [3/4, 4/3]."""

@@ -16,7 +16,7 @@ class LooksConfig:
     """What the doctor looks at, and for whom."""
 
     method: str | None = None
-    """The method whose views, length and time are shown: mae, dino, simmim, lejepa, diet; default: mae."""
+    """The method whose views, length and time are shown: mae, dino, simmim, beit, lejepa, diet; default: mae."""
     decoded: Annotated[int, Range(1)] = 10_000
     """Images that are decoded at most, evenly spaced; large ones fewer, so that a look takes seconds. Headers are read
     of all."""

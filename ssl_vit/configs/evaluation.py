@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from ssl_vit.configs.data import LabelledDataConfig
-from ssl_vit.configs.facts import NO_EFFECT, SAME_RUN, Range
+from ssl_vit.configs.facts import NO_EFFECT, POSITIVE, SAME_RUN, Range
 from ssl_vit.configs.metrics import Leading
 
 
@@ -54,7 +54,7 @@ class LabelsConfig(DrawConfig):
 class EvalConfig(LabelsConfig):
     """What to judge on."""
 
-    batch_size: Annotated[int | None, Range(1), NO_EFFECT] = None
+    batch_size: Annotated[int | None, Range(1, ceiling=1 << 22), NO_EFFECT] = None
     """Images per process and forward pass when features are extracted, halved where memory does not suffice; default:
     on a CPU 16 for each thread (256 of up to 16 pixels), on a GPU 334 of 224 pixels and up to 4,096 smaller ones."""
     precision: Annotated[Literal["auto", "fp32", "bf16"], SAME_RUN] = "auto"
@@ -73,7 +73,7 @@ class EvalConfig(LabelsConfig):
 class PredictConfig:
     """Applying a classifier."""
 
-    batch_size: Annotated[int, Range(1)] = 256
+    batch_size: Annotated[int, Range(1, ceiling=1 << 22)] = 256
     """Images per process and forward pass."""
     which: Literal["auto", "unlabelled", "all"] = "auto"
     """Images without a label, or all. auto: all that --data.path names; without it those images of the classifier's run
@@ -88,7 +88,7 @@ class PredictConfig:
 class EmbedConfig:
     """How vectors are computed."""
 
-    batch_size: Annotated[int | None, Range(1)] = None
+    batch_size: Annotated[int | None, Range(1, ceiling=1 << 22)] = None
     """Images per process and forward pass, halved where memory does not suffice; default: as --eval.batch_size."""
     precision: Literal["auto", "fp32", "bf16"] = "fp32"
     """Arithmetic of the network; auto: bf16 where the device computes in it, else fp32."""
@@ -114,10 +114,40 @@ class AtlasConfig:
 
 
 @dataclass(frozen=True)
+class TransferConfig:
+    """How the sets of a suite are judged; a suite file may say it for each set."""
+
+    protocol: str = "cached"
+    """knn, a linear probe (cached, logistic, aug-mae, aug-dino, attentive), finetune, or soup: a weight average of
+    several fine-tunings."""
+    labels: Annotated[int | None, Range(1)] = None
+    """Use at most so many training labels of each set, one draw of them; default: all, and 1,000 in the suites of
+    VTAB."""
+    options: dict[str, Any] | None = None
+    """Further options of the protocols as their own commands have them, such as '{"linear.folds": 3,
+    "eval.precision": "fp32"}'. Each reaches the sets whose protocol has it."""
+    real: str | None = None
+    """Several right answers for each test image of the set imagenet (Beyer et al. 2020): their real.json, or a file of
+    that form. An answer counts where it is among them; images without any are left out."""
+
+
+@dataclass(frozen=True)
+class SoupConfig:
+    """A weight average of several fine-tunings (Wortsman et al. 2022), chosen by held-out labels."""
+
+    kind: Literal["uniform", "greedy"] = "greedy"
+    """uniform: the average of all; greedy: beginning with the best, each is taken in that does not make the average
+    worse on the held-out labels. Where an average is worse there than the best single network, that one is taken."""
+    rates: Annotated[tuple[float, ...], POSITIVE] = (0.5, 1.0, 2.0)
+    """One fine-tuning for each: multiples of the learning rate that fine-tuning alone would have. Each has a seed of
+    its own, too, so that [1, 1, 1] averages over seeds."""
+
+
+@dataclass(frozen=True)
 class FiguresConfig:
     """What pictures of a network show."""
 
-    img_size: Annotated[int | None, Range(1)] = None
+    img_size: Annotated[int | None, Range(1, ceiling=1 << 14)] = None
     """Side in pixels at which the backbone sees the images, a multiple of its patch size: larger ones give finer maps,
     with resampled positions. Default: the backbone's own."""
     count: Annotated[int, Range(1, 12)] = 6

@@ -20,6 +20,8 @@ class Range:
 
     low: int | float
     high: int | float = math.inf
+    ceiling: int | float = math.inf
+    """What nobody means to exceed: told only to those who do, before it takes all memory."""
 
     def holds(self, number: int | float) -> bool:
         """Whether a number lies inside."""
@@ -110,12 +112,21 @@ def _declared(group: type[Any]) -> dict[str, tuple[Any, Range | None, Effect | N
 
 
 def check_ranges(config: object) -> None:
-    """Refuses (UserError) numbers outside the range beside their option, and trackers that cannot be used."""
+    """Refuses (UserError) numbers that are endless or outside the range beside their option, and unusable trackers."""
     for name, option in options(type(config)).items():
-        if option.range is None:
-            continue
         value: object = reduce(getattr, name.split("."), config)
         for number in cast("tuple[Any, ...]", value) if isinstance(value, tuple) else (value,):
-            if isinstance(number, (int, float)) and not option.range.holds(number):
-                raise UserError(f"--{name} {number:.10g} must be {option.range.words}")
+            if not isinstance(number, (int, float)):
+                continue
+            if option.range is not None and not option.range.holds(number):
+                raise UserError(f"--{name} {_short(number)} must be {option.range.words}")
+            ceiling = option.range.ceiling if option.range is not None else math.inf
+            if number > ceiling:
+                raise UserError(f"--{name} {_short(number)} must be at most {ceiling:.10g}")
+            if isinstance(number, float) and not math.isfinite(number):
+                raise UserError(f"--{name} {number} must be a number with an end")
     trackers_in(getattr(getattr(config, "run", None), "log_with", None))
+
+
+def _short(number: int | float) -> str:
+    return "(so many digits)" if isinstance(number, int) and abs(number) > 10**300 else f"{number:.10g}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from ssl_vit.configs.facts import NO_EFFECT, POSITIVE, SAME_PROTOCOL, SAME_RUN, Range
+from ssl_vit.configs.facts import LATER, NO_EFFECT, POSITIVE, SAME_PROTOCOL, SAME_RUN, Range
 from ssl_vit.configs.settled import OPEN, Resolved
 
 
@@ -67,22 +67,22 @@ class ResolvedOptim(OptimConfig, Resolved):
 class FitConfig:
     """The training loop."""
 
-    epochs: Annotated[float | None, Range(1e-9), SAME_RUN] = None
+    epochs: Annotated[float | None, Range(1e-9, ceiling=1e8), SAME_RUN] = None
     """Passes over the training images; default: the preset's budget of images, printed. A larger number extends a run,
     finished or not: it continues after its last step, warm-up and cosine are those of the longer run from there on, and
     so the learning rate jumps up again (printed). That is not the same as training that long from the start, and a
     number below what is already trained is refused."""
-    min_steps: Annotated[int | None, Range(0), SAME_RUN] = None
+    min_steps: Annotated[int | None, Range(0, ceiling=10**12), SAME_RUN] = None
     """At least this many optimiser steps, however few the images (batches then cross epoch boundaries); default: 1,000
     on labels where --fit.epochs is not given, else 0."""
-    batch_size: Annotated[int | None, Range(1)] = None
+    batch_size: Annotated[int | None, Range(1, ceiling=1 << 22)] = None
     """Effective batch size: images per optimiser step over all processes and accumulation; default: the preset's
     (MAE: 256, digits 128, fewer where they would make less than four steps an epoch; on labels 64, from 131,072 images
     on more, 1,024 of a million)."""
-    micro_batch: Annotated[int | Literal["auto"] | None, Range(1), NO_EFFECT] = None
+    micro_batch: Annotated[int | Literal["auto"] | None, Range(1, ceiling=1 << 22), NO_EFFECT] = None
     """Images per process and forward pass; the rest of the batch is accumulated. auto: as many as fit into memory,
     found before the first step. Default: batch size / processes."""
-    statistics_batch: Annotated[int | None, Range(1), SAME_PROTOCOL] = None
+    statistics_batch: Annotated[int | None, Range(1, ceiling=1 << 22), SAME_PROTOCOL] = None
     """Not for typing: images whose statistics were taken together (per process and forward pass, times processes),
     where the network (batch normalisation) or the loss (Sinkhorn-Knopp) takes any: they then change the results."""
     precision: Literal["auto", "fp32", "tf32", "bf16", "fp16", "fp64"] = "auto"
@@ -100,6 +100,13 @@ class FitConfig:
     recompute: Annotated[bool, NO_EFFECT] = False
     """Activation checkpointing: keep only what enters each block and compute the rest again in the backward pass; less
     memory for a tenth to a third more time (benchmarks/results/scale.md)."""
+    shard: Annotated[bool | None, NO_EFFECT] = None
+    """Several processes hold a part of every weight, gradient and average each, for networks that do not fit otherwise
+    (ViT-L and larger; FSDP2), and write checkpoints together while training goes on; equal up to rounding. Default:
+    whether accelerate config chose FSDP of version 2."""
+    gradient_hook: Annotated[Literal["bf16"] | None, LATER] = None
+    """bf16: several processes sum gradients in bf16, which halves what travels between them and rounds it to 8 bits.
+    Default: they are summed as they are."""
     compile: Annotated[bool, NO_EFFECT] = False
     """Compile forward and backward pass (torch.compile, static shapes): a minute at the start, then faster steps, equal
     up to rounding."""
@@ -119,6 +126,24 @@ class FitConfig:
     """Minutes between checkpoints."""
     keep_checkpoints: Annotated[int, Range(1), NO_EFFECT] = 2
     """How many of the newest checkpoints stay on disk."""
+
+    max_time: Annotated[str | None, NO_EFFECT] = None
+    """Time after which training saves and stops (3h50m, 90m, 2d12h), counted from the start of the process, with exit
+    status 75: the same command goes on. A little less than the scheduler gives; --max_time is the same."""
+    watchdog: Annotated[float | None, POSITIVE, NO_EFFECT] = None
+    """Minutes without a step after which a run counts as hanging: every process writes what all of its threads are
+    doing to RUN/stacks, saves nothing and ends with exit status 75. More than the longest step, look or checkpoint
+    takes. Default: none."""
+    on_divergence: Annotated[Literal["stop", "skip"], NO_EFFECT] = "stop"
+    """Where loss or gradient is no finite number, or spikes (see spike): stop ends the run at its last checkpoint, skip
+    goes back to it and leaves that batch out for good. The run is then, bit for bit, one in which the batch was never
+    drawn, also after a later start; its images are named in RUN/diverged.jsonl. Skip looks at every step before it is
+    taken, which makes the device wait once a step. In fp16 the gradient is not looked at: its scaler does that."""
+    most_skips: Annotated[int, Range(0), NO_EFFECT] = 10
+    """Batches that --fit.on_divergence skip leaves out at most; then the run ends as with stop."""
+    spike: Annotated[float | None, Range(1), NO_EFFECT] = None
+    """With --fit.on_divergence skip: a step whose loss or gradient norm is more than so many times the largest of the
+    (at most 100, at least 20) sound steps before it counts as diverged, too. Default: only what is no finite number."""
 
     @property
     def given_micro_batch(self) -> int | None:

@@ -11,25 +11,25 @@ from ssl_vit.configs.settled import OPEN, Resolved
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The Vision Transformer; channels come from the data."""
+    """The network, a Vision Transformer unless another is named; channels come from the data."""
 
     name: str | None = None
     """A timm model that is a plain ViT, e.g. vit_small_patch16_224, with the image and patch size in its name; or a
     network alone, with sizes from the images: vit_micro, vit_mini (for CPUs), vit_tiny, vit_small, vit_base,
-    vit_large, vit_huge. Without MAE also any other timm model that makes one vector of an image: resnet50,
+    vit_large, vit_huge. Without MAE and BEiT also any other timm model that makes one vector of an image: resnet50,
     swin_tiny_patch4_window7_224, mobilevit_s; or such a family in the size of vit_micro and vit_mini by a
     short name: swin_micro, cct_mini and others, which --preset lists. Default: the preset's."""
-    img_size: Annotated[int | None, Range(1)] = None
+    img_size: Annotated[int | None, Range(1, ceiling=1 << 14)] = None
     """Side of the square input in pixels; default: the named model's own, else from the data (as for models that are no
     plain ViT, where they read images of any size)."""
-    patch_size: Annotated[int | None, Range(1)] = None
+    patch_size: Annotated[int | None, Range(1, ceiling=1 << 14)] = None
     """Side of a patch in pixels; an image size that is given must be a multiple, one that comes from the images is
     rounded to one. Default: the named model's own, or from that size."""
-    width: Annotated[int | None, Range(1)] = None
+    width: Annotated[int | None, Range(1, ceiling=1 << 16)] = None
     """Embedding dimension D; default: the named model's own."""
-    depth: Annotated[int | None, Range(1)] = None
+    depth: Annotated[int | None, Range(1, ceiling=1000)] = None
     """Number of transformer blocks; default: the named model's own."""
-    heads: Annotated[int | None, Range(1)] = None
+    heads: Annotated[int | None, Range(1, ceiling=1024)] = None
     """Attention heads, a divisor of the width; default: the named model's own."""
     positions: Literal["sincos", "learnable", "factorised", "none"] | None = None
     """Position embedding: fixed 2-D sine-cosine in MAE's order (trainable once labels are used), learnable with one row
@@ -65,9 +65,9 @@ class ResolvedModel(ModelConfig, Resolved):
 class AdaptConfig:
     """Changes to a pre-trained backbone before it is fine-tuned."""
 
-    img_size: Annotated[int | None, Range(1)] = None
+    img_size: Annotated[int | None, Range(1, ceiling=1 << 14)] = None
     """Side of the square input in pixels, a multiple of the patch size: positions are interpolated to the new grid;
     default: the backbone's own."""
-    patch_size: Annotated[int | None, Range(1)] = None
+    patch_size: Annotated[int | None, Range(1, ceiling=1 << 14)] = None
     """Side of a patch in pixels, of a plain ViT: the patch projection is resampled (FlexiViT); default: the backbone's
     own."""

@@ -96,8 +96,9 @@ _SWIN, _PVT = "swin_tiny_patch4_window7_224", "pvt_v2_b0"
 _CONVNEXT, _HYBRID = "convnext_atto", "vit_tiny_r_s16_p8_224"
 _BEIT, _RELATIVE = "beit_base_patch16_224", "vit_relpos_small_patch16_224"
 _DISTILLED = "deit_tiny_distilled_patch16_224"
+_MOBILEVIT, _RESNET = "mobilevit_small_images", "resnet_small_images"
 _FAMILIES = [
-    ("swin", _SWIN, "patches of 2 px, windows of 4 x 4", _swin(32, [2, 4]), _swin(48, [2, 2, 2])),
+    ("swin", _SWIN, "two stages from patches of 2 px on, windows of 4 x 4", _swin(32, [2, 4]), _swin(64, [2, 5])),
     (
         "convnext", _CONVNEXT, "four stages from single pixels on, the last of 8 x 8 px",
         {"patch_size": 1, "depths": [1, 1, 2, 1], "dims": [16, 32, 64, 112]},
@@ -117,16 +118,25 @@ _FAMILIES = [
     ),
     ("beit", _BEIT, "patches of 4 px, relative positions, layer scale", _tokens(64, 4), _tokens(128, 6)),
     (
-        "relpos", _RELATIVE, "patches of 4 px, relative positions by an MLP, no class token",
+        "relative", _RELATIVE, "patches of 4 px, relative positions by an MLP, no class token",
         _tokens(64, 4), _tokens(128, 6),
     ),
-    ("distilled", _DISTILLED, "patches of 4 px, a second class token", _tokens(64, 4), _tokens(128, 6)),
+    ("deit", _DISTILLED, "patches of 4 px, a second class token", _tokens(64, 4), _tokens(128, 6)),
     ("cct", _CCT, "tokens for 4 x 4 px by two convolutions, no class token", _cct(64, 4), _cct(128, 6)),
     (
         "cvt", _CVT, "two stages, the last of 4 x 4 px, queries and keys by convolutions",
         _cvt([32, 64], [1, 3]), _cvt([64, 128], [1, 5]),
     ),
     ("t2t", _T2T, "tokens for 4 x 4 px from overlapping neighbours", _t2t(64, 4), _t2t(128, 6)),
+    (
+        "mobilevit", _MOBILEVIT, "convolutions around transformers, on places of 4 x 4 px",
+        {"widths": [16, 32, 48], "dims": [48, 64], "depths": [2, 2]},
+        {"widths": [32, 64, 96], "dims": [96, 128], "depths": [2, 4]},
+    ),
+    (
+        "resnet", _RESNET, "eight residual blocks, from single pixels to places of 4 x 4 px",
+        {"channels": [24, 32, 40, 48]}, {"channels": [32, 64, 96, 144]},
+    ),
     (
         "dat", _DAT, "windows of 4 x 4, then deformable attention on 4 x 4 px",
         _dat(32, ["LS", "LDLD"]), _dat(64, ["LS", "LDLDLD"]),
@@ -138,11 +148,19 @@ FAMILIES = {
     for size, args in zip(("micro", "mini"), both, strict=True)
 }
 """By short name. Parameters are within a fifth of vit_micro's (0.21 M) and vit_mini's (1.2 M); all read 8 px."""
+_ALSO = {"relpos": "relative", "distilled": "deit"}
+"""What families have been called before."""
+
+
+def known_as(name: str) -> str:
+    """The short name that a family goes by, of one that it has or had; other names are as they are."""
+    family, _, size = name.rpartition("_")
+    return f"{_ALSO[family]}_{size}" if family in _ALSO else name
 
 
 Needs = Literal["pooled", "tokens", "dropping"]
 """What an objective uses of a network, and what a network offers, each with all before it: one vector per image, its
-tokens (some of them replaced), or tokens of which some are left out."""
+tokens, or tokens of patches of which some are hidden, left out or replaced, so that nothing shows what they were."""
 
 
 def meets(offers: Needs, needs: Needs) -> bool:
@@ -170,6 +188,8 @@ class ModelFacts(NamedTuple):
     drop_path: bool = True
     """Whether it has places for stochastic depth."""
     offers: Needs = "dropping"
+    lacks: str = ""
+    """Why it offers no more; empty where it offers everything."""
 
 
 def wanted(model: ModelConfig, short_side: int = 1, preset: str | None = None) -> tuple[str, dict[str, Any] | None]:
@@ -177,7 +197,7 @@ def wanted(model: ModelConfig, short_side: int = 1, preset: str | None = None) -
 
     ``short_side`` is the median shorter side of the images in pixels, without effect where the model is named.
     """
-    name = model.name or preset_for(preset, model.img_size or short_side).network
+    name = known_as(model.name or preset_for(preset, model.img_size or short_side).network)
     family = FAMILIES.get(name)
     known = family or NETWORKS.get(name)
     args = {**(family.args if family else {}), **(model.args or {})}
@@ -243,7 +263,7 @@ def _resolve_pooled(model: ModelConfig, short_side: int, shape: ModelFacts, pres
     name, args = wanted(model)
     size = shape.img_size
     # A network with positions of one size brings that size, as a plain ViT does, unless it is chosen for the images.
-    if shape.flexible or (shape.sized and (model.name in FAMILIES or preset)):
+    if shape.flexible or (shape.sized and (known_as(model.name or "") in FAMILIES or preset)):
         size = _input(preset_for(preset, short_side), short_side, shape.patch_size, least=1)
     return settle(ResolvedModel, model, name=name, args=args, img_size=model.img_size or size, pool="mean")
 
@@ -266,17 +286,30 @@ def check_pool(pool: str, class_token: bool, option: str = "--linear.pool") -> N
         raise UserError(f"{option} {pool} needs a class token, which this backbone lacks; use mean")
 
 
+def short_name(timm_name: str, args: Mapping[str, Any] | None) -> str | None:
+    """What ``--model.name`` calls a network of another family; None where it has no name but timm's.
+
+    Args:
+        timm_name: timm's.
+        args: What its constructor is given; more than the short name stands for may be among it.
+    """
+    given = args or {}
+    return next(
+        (
+            family.name for family in FAMILIES.values()
+            if family.timm_name == timm_name and all(given.get(key) == value for key, value in family.args.items())
+        ),
+        None,
+    )  # fmt: skip
+
+
 def in_words(timm_name: str, args: Mapping[str, Any], size: int) -> str:
     """A network at an input of ``size`` pixels as people read it; ``args`` are those that its folder records."""
     if {"embed_dim", "depth", "patch_size", "global_pool"} <= args.keys():  # recorded of transformers of one width
         blocks = f"ViT of {args['depth']} blocks of width {args['embed_dim']}"
         return f"{blocks}, patches of {args['patch_size']} px at {size} px"
-    short_names = [
-        f.name for f in FAMILIES.values()
-        if f.timm_name == timm_name and all(args.get(key) == value for key, value in f.args.items())
-    ]  # fmt: skip
-    if short_names:
-        return f"{short_names[0]} ({timm_name}) at {size} px"
+    if short := short_name(timm_name, args):
+        return f"{short} ({timm_name}) at {size} px"
     of_images = ("in_chans", "img_size", "strict_img_size", "dynamic_img_size")
     own = {key: value for key, value in args.items() if key not in of_images}
     return f"{timm_name} at {size} px" + (f" with {json.dumps(own)}" if own else "")

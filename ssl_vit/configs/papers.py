@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, cast
 import yaml
 
 from ssl_vit.core import started
+from ssl_vit.core.reading import mapping_in
 
 FOLDER = started.ROOT / "recipes" / "papers"
 
@@ -94,11 +95,7 @@ def chosen(words: Sequence[str]) -> Paper | None:
 
 
 def _content(path: Path) -> dict[str, Any]:
-    try:
-        content: object = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
-        return {}  # the parser says what is wrong
-    return cast("dict[str, Any]", content) if isinstance(content, dict) else {}
+    return mapping_in(path) or {}  # the parser says what is wrong
 
 
 def _paper(content: Mapping[str, Any]) -> Paper | None:

@@ -13,6 +13,7 @@ from ssl_vit.core.errors import UserError, did_you_mean
 
 HUB = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(:[\w.-]+)?")
 """How the Hugging Face Hub writes names of data sets: owner/name or owner/name:config."""
+_REMOTE = ("s3://", "hf://")
 _IMAGES = ("data.path", "eval.data.path", "images")
 _LABELS = ("data.labels", "eval.data.labels")
 _ROOTS = ("data.root", "eval.data.root")
@@ -30,7 +31,8 @@ def check_paths(config: object) -> None:
     given: dict[str, Any] = {name: reduce(getattr, name.split("."), config) for name in options(type(config))}
     for name in filter(given.get, _IMAGES):
         path = given[name]
-        if path != "digits" and not on_hub(path) and not Path(path).expanduser().exists():
+        known = path == "digits" or is_remote(path) or on_hub(path)
+        if not known and not Path(path).expanduser().exists():
             bare = name in getattr(config, "BARE", ())  # what is typed without its option's name is told without it
             raise UserError(missing(path) if bare else f"--{name}: {missing(path)}")
     for name in filter(given.get, _LABELS):
@@ -39,6 +41,15 @@ def check_paths(config: object) -> None:
         for folder in folders(given[name]):
             if not folder.is_dir():
                 raise UserError(f"--{name} {folder} is no folder; name the folder where file names of tables begin")
+
+
+def is_remote(path: str) -> bool:
+    """Whether a path is an address in object storage.
+
+    Args:
+        path: As given.
+    """
+    return path.startswith(_REMOTE)
 
 
 def on_hub(path: str) -> bool:

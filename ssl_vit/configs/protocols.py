@@ -47,9 +47,9 @@ class LinearConfig:
     """cached: passes over the features."""
     min_steps: Annotated[int, Range(1)] = 1000
     """cached: at least this many steps."""
-    batch_size: Annotated[int, Range(1)] = 256
+    batch_size: Annotated[int, Range(1, ceiling=1 << 22)] = 256
     """cached: features per step; all of them where there are fewer."""
-    folds: Annotated[int, Range(2)] = 5
+    folds: Annotated[int, Range(2, ceiling=1000)] = 5
     """cached, logistic: folds of the cross-validation; classes with fewer labels than this switch it off."""
     grid: Annotated[tuple[float, ...], POSITIVE] = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
     """logistic: candidates for C, the inverse regularisation strength."""
@@ -136,9 +136,29 @@ _PROTOCOLS = [
     Protocol("attentive", "attentive", "linear", f"{_HERE}.augmented:judge", (*_linear("heads"), *_TRAINED)),
     Protocol("finetune", "finetune", "train", "ssl_vit.evaluation.labelled_run:fine_tuned"),
     Protocol("supervised", "supervised", "train", ""),  # the labelled baseline begins with no backbone
+    Protocol("taught", "taught", "train", ""),  # nor does what a teacher is added to
 ]  # fmt: skip
 PROTOCOLS = {protocol.name: protocol for protocol in _PROTOCOLS}
 """By name; of several linear probes a report takes the first."""
+
+SOUP = Protocol("soup", "soup", "train", "ssl_vit.evaluation.transfer.soup:judge")
+"""A weight average of fine-tunings: a protocol of transfer suites alone, which give it the folder for its runs."""
+
+
+def suite_protocol(name: str, option: str = "--transfer.protocol") -> Protocol:
+    """The protocol that a transfer suite names.
+
+    Args:
+        name: As given.
+        option: What named it.
+
+    Raises:
+        UserError: For a name that is none.
+    """
+    known = {one.name: one for one in (*PROTOCOLS.values(), SOUP) if one.run}
+    if name not in known:
+        raise UserError(f"{option} {name} is none of {', '.join(known)}{did_you_mean(name, known)}")
+    return known[name]
 
 
 def probe_named(name: str) -> Protocol:
@@ -155,4 +175,4 @@ def probe_named(name: str) -> Protocol:
 
 def by_method(method: str) -> Protocol | None:
     """The protocol behind a result's ``method``; None for what this table does not know."""
-    return next((one for one in PROTOCOLS.values() if one.method == method), None)
+    return next((one for one in (*PROTOCOLS.values(), SOUP) if one.method == method), None)

@@ -7,7 +7,16 @@ from typing import Annotated, ClassVar, Literal
 
 from ssl_vit.configs.continued import ContinuedConfig
 from ssl_vit.configs.data import AugmentConfig, DataConfig, LoadingConfig, PoolConfig, ResolvedAugment
-from ssl_vit.configs.evaluation import AtlasConfig, EmbedConfig, EvalConfig, FiguresConfig, JudgedConfig, PredictConfig
+from ssl_vit.configs.evaluation import (
+    AtlasConfig,
+    EmbedConfig,
+    EvalConfig,
+    FiguresConfig,
+    JudgedConfig,
+    PredictConfig,
+    SoupConfig,
+    TransferConfig,
+)
 from ssl_vit.configs.facts import NO_EFFECT, SAME_RUN, Range
 from ssl_vit.configs.fit import FitConfig, OptimConfig, ResolvedFit, ResolvedOptim, RunConfig
 from ssl_vit.configs.model import ModelConfig, ResolvedModel
@@ -95,6 +104,22 @@ class ResolvedLinear(LinearRecipe, Resolved):
     augment: ResolvedAugment = OPEN
     linear: ResolvedProbe = OPEN
     fit: ResolvedFit = OPEN
+
+
+@dataclass(frozen=True)
+class TransferRecipe(BackboneRecipe):
+    """Options of eval/transfer.py."""
+
+    BARE: ClassVar[tuple[str, ...]] = ("backbone", "suite")
+    suite: str = ""
+    """What to judge on: a folder that holds a labelled set in each of its folders and tables, a YAML file that tells of
+    sets, or names joined by commas: of sets (cifar10, pets, ...), of suites (small, vtab, vtab-natural, ...), paths, or
+    owner/name on the Hugging Face Hub."""
+    seed: Annotated[int, Range(0, 2**32 - 1)] = 0
+    """Seed of everything that a protocol draws, but of the labels."""
+    run: RunConfig = field(default_factory=RunConfig)
+    transfer: TransferConfig = field(default_factory=TransferConfig)
+    soup: SoupConfig = field(default_factory=SoupConfig)
 
 
 @dataclass(frozen=True)

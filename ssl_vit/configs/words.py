@@ -19,6 +19,8 @@ TABLES = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".arrow")
 _ALONE = ("help", "print_config")
 """Options without a value."""
 _CONFIG = "config"
+_SHORT = {"max_time": "fit.max_time"}
+"""What scripts of jobs name without its group, as other programs do."""
 
 
 def named(words: Sequence[str], known: Mapping[str, Option], bare: Sequence[str]) -> list[str]:
@@ -68,6 +70,8 @@ def _option(name: str, known: Mapping[str, Option], bare: Sequence[str] = ()) ->
     """
     if name in known or name == _CONFIG:
         return name
+    if _SHORT.get(name) in known:
+        return _SHORT[name]
     if f"{name}.path" in known:
         return f"{name}.path"
     if any(name.startswith(f"{key}.") and _holds(option, dict) for key, option in known.items()):

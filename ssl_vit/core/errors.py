@@ -36,6 +36,11 @@ class Collapsed(UserError):
     """Pre-training ended because the objective saw its own collapse."""
 
 
+def reason(error: Exception) -> str:
+    """What an error says, without the number that the system has for it ("[Errno 2]") and without the path."""
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+
+
 def did_you_mean(given: str, known: Iterable[str], n: int = 3) -> str:
     """At most ``n`` close matches as the end of a sentence, "; did you mean a, b?"; empty where there are none."""
     close = difflib.get_close_matches(given, list(known), n=n, cutoff=0.6)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
-from collections.abc import Sequence
+import resource
+import shutil
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from ssl_vit.core.errors import UserError
 
@@ -19,12 +24,122 @@ def write_atomically(path: Path, text: str) -> None:
 def write_bytes_atomically(path: Path, content: bytes) -> None:
     """As ``write_atomically``, for bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    with part.open("wb") as file:
+    check_space(path, len(content))
+    with whole(path) as file:
         file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+
+
+@contextmanager
+def whole(path: Path) -> Generator[BinaryIO, None, None]:
+    """A file to write into, which gets its name once all of it is on the disk; nothing is left where that fails.
+
+    Args:
+        path: In a folder that exists.
+
+    Raises:
+        OSError: Naming the file.
+    """
+    part = path.with_name(path.name + ".part")
+    try:
+        with naming(path), part.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+@contextmanager
+def whole_folder(folder: Path, ending: str = ".part") -> Generator[Path, None, None]:
+    """A folder to write into, which gets its name once all of it is there; nothing is left where that fails.
+
+    Args:
+        folder: What is there by that name is replaced.
+        ending: Of the name that it has until then.
+    """
+    part = folder.with_name(folder.name + ending)
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    try:
+        yield part
+        shutil.rmtree(folder, ignore_errors=True)
+        part.rename(folder)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+    sync_folder(folder.parent)
+
+
+@contextmanager
+def naming(path: Path) -> Generator[None, None, None]:
+    """Errors of the disk that name no file name this one.
+
+    Args:
+        path: What is written.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Has the names in a folder on the disk, too: a file that was renamed may lose its new name with the power.
+
+    Args:
+        folder: Exists.
+    """
+    with contextlib.suppress(OSError):  # not every file system can
+        number = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
+
+
+def check_space(path: Path, size: int) -> None:
+    """Refuses to write what does not fit, before any of it is written.
+
+    Args:
+        path: The file, in a folder that exists.
+        size: Its bytes.
+
+    Raises:
+        OSError: As the disk would at the end of it.
+    """
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    if most != resource.RLIM_INFINITY and size > most:
+        raise OSError(errno.EFBIG, f"{os.strerror(errno.EFBIG)}: {size:,} bytes of {most:,} allowed", str(path))
+    total, _, free = shutil.disk_usage(path.parent)
+    if total and size > free:  # some network disks tell nothing of themselves
+        raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {size:,} bytes are needed, {free:,} free", str(path))
+
+
+def append_line(path: Path, line: str) -> None:
+    """Adds a line to a file; what a full disk has cut off is taken back.
+
+    Args:
+        path: In a folder that exists.
+        line: Without its end.
+
+    Raises:
+        OSError: Naming the file.
+    """
+    with naming(path), path.open("ab", buffering=0) as file:
+        before, content = file.tell(), f"{line}\n".encode()
+        try:
+            while content:  # a file that is nearly too large takes some of it
+                content = content[file.write(content) or 0 :]
+        except OSError:
+            with contextlib.suppress(OSError):
+                file.truncate(before)
+            raise
 
 
 def sha256(path: Path) -> str:

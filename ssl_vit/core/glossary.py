@@ -28,6 +28,8 @@ WORDS = (
          "classes count as much as common ones.", "balanced accuracy|balanced"),
     Word("baseline", "The same network, trained from random weights on the labels alone: what pre-training has to "
          "beat.", "labelled baseline|baseline|from scratch"),
+    Word("BEiT", "Bao et al. 2022: patches are hidden in blocks, and the network says which visual word stands behind "
+         "each; here words are clusters of patches."),
     Word("budget", "The time that a verdict may take; it is planned for before anything is trained."),
     Word("canvas", "The common size that images are decoded to before crops are cut from them."),
     Word("CKA", "How alike the vectors of two networks are for the same images, however they are turned: 1 for the "
@@ -71,7 +73,7 @@ WORDS = (
          "is.", "linear probes?|linear-probe|probes?"),
     Word("MAE", "Masked autoencoder (He et al. 2022): the network sees a part of an image and paints the rest.",
          "MAE|masked autoencoders?"),
-    Word("method", "A way to pre-train: MAE, SimMIM, DINO, LeJEPA, DIET, distillation."),
+    Word("method", "A way to pre-train: MAE, SimMIM, BEiT, DINO, LeJEPA, DIET, distillation."),
     Word("micro-batch", "The images that go through the network at once; several of them may make one step.",
          "micro-batch(?:es)?"),
     Word("multi-crop", "Two large and several small crops of every image, which have to get the same answer."),
@@ -91,7 +93,9 @@ WORDS = (
          "RUN|run director(?:y|ies)|run's folder"),
     Word("seed", "The number that all random choices follow from: the same seed makes the same run."),
     Word("SimMIM", "Xie et al. 2022: masked patches are replaced by a placeholder, and their pixels are guessed."),
+    Word("soup", "The average of the weights of several fine-tunings (Wortsman et al. 2022)."),
     Word("stochastic depth", "In training, blocks of the network are left out at random, so that none is relied on."),
+    Word("suite", "Several labelled sets that one network is judged on, with one table of them."),
     Word("top-1", "The share of test images whose class is the first guess.", "top-1"),
     Word("trial", "One set of options that is tried when a method is tuned."),
     Word("verdict", "The answer what to use on given images with how many labels, how sure that is, and whether "

@@ -90,13 +90,30 @@ def _leave(number: int, frame: FrameType | None) -> None:
         raise SystemExit(REQUEUE)
 
 
+_on_hold = [False]
+
+
+def hold() -> None:
+    """From now on this process is not ended where it waits: it is about to end, and has something to say."""
+    _on_hold[0] = True
+
+
 def _watch(pipe: int) -> None:
-    """Ends one of several processes when a signal comes that is nobody else's."""
+    """Ends one of several processes when a signal comes that is nobody else's.
+
+    Ctrl-C reaches all of them. The main process, which may hold a run, ends as it does alone, and tells; one of the
+    others would wait for it, and end with a traceback about a connection that is lost.
+    """
     with open(pipe, "rb", buffering=0) as signals:
         while number := signals.read(1):
-            if "WORLD_SIZE" in os.environ and signal.getsignal(number[0]) is _leave:
+            if "WORLD_SIZE" not in os.environ:
+                continue
+            now = signal.getsignal(number[0])
+            if now is _leave and not _on_hold[0]:
                 _tell(number[0])
                 os._exit(REQUEUE)
+            if number[0] == signal.SIGINT and now is signal.default_int_handler and os.environ.get("RANK", "0") != "0":
+                os._exit(status_of(signal.SIGINT))
 
 
 def _tell(number: int) -> None:

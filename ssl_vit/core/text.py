@@ -2,7 +2,31 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
+
+from ssl_vit.core.errors import UserError
+
+_UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+
+
+def seconds(text: str, option: str = "--max_time") -> float:
+    """A length of time such as 3h50m, 90s, 1.5h or 2d12h in seconds.
+
+    Args:
+        text: As typed: days, hours, minutes and seconds, in this order.
+        option: What named it.
+
+    Raises:
+        UserError: For anything else, and for no time at all.
+    """
+    found = re.fullmatch("".join(rf"(?:(\d+(?:\.\d+)?){unit})?" for unit in _UNITS), text.replace(" ", ""))
+    total = 0.0
+    if found:
+        total = sum(float(part or 0) * each for part, each in zip(found.groups(), _UNITS.values(), strict=True))
+    if not 0 < total < 1e9:
+        raise UserError(f"{option} {text} is no length of time; write 3h50m, 90m or 2d12h")
+    return total
 
 
 def duration(seconds: float) -> str:

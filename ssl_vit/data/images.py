@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -12,12 +13,13 @@ import numpy as np
 from jaxtyping import Int
 
 from ssl_vit.core.errors import UserError
-from ssl_vit.data.decoding import jpeg
+from ssl_vit.data.decoding import current, jpeg
 from ssl_vit.data.decoding.decode import decode, read_header
-from ssl_vit.data.decoding.formats import Format, Pixels, Raw, Unreadable
+from ssl_vit.data.decoding.formats import MOST, Format, Header, Pixels, Raw, Unreadable
 from ssl_vit.data.targets import Kind
 
 _PROBES = 512  # images whose headers decide a set's format
+_ODD, _FEW = 0.01, 10  # share of images whose channels may be others, and how many usual ones each of them needs
 _USUAL = 0.9  # share of the probed images that make a size the usual one
 _PROBED_BLOCKS = 16  # stretches of files that they come from, where one image costs a whole stretch
 
@@ -116,6 +118,8 @@ class ImageSet(Known):
     """Hashes of all splits of the source, of these and of others."""
     window: int | None = None
     """Side in pixels of the window that is cut from every image at native scale; None takes images whole."""
+    most: int = MOST
+    """Pixels above which an image is not decoded (``--data.max_pixels``)."""
 
     def __len__(self) -> int:
         """Number of images."""
@@ -142,7 +146,8 @@ class ImageSet(Known):
         return digest.hexdigest()[:16]
 
     def raw(self, i: int) -> Raw:
-        """What the source has of image i; ``Unreadable`` where it cannot be opened."""
+        """What the source has of image i; ``Unreadable`` where it cannot be opened, or is in quarantine."""
+        current.begin(self.where, i)
         try:
             return self.rows.raw(int(self.ids[i]))
         except OSError as error:
@@ -154,7 +159,7 @@ class ImageSet(Known):
         ``at`` is where the window lies, as shares in [0, 1] of the free way down and to the right. ``Unreadable`` says
         why there are none.
         """
-        pixels, size = decode(self.raw(i), self.form, self.canvas)
+        pixels, size = decode(self.raw(i), self.form, self.canvas, self.most)
         if self.window is not None:
             return _cut(pixels, self.window, at), (self.window, self.window)
         if self.canvas is None and self.sizes.common not in (None, size):
@@ -264,6 +269,20 @@ def _probed(count: int, blocks: np.ndarray | None) -> np.ndarray:
     return np.concatenate([rows[evenly(len(rows), _PROBES // len(names))] for rows in members])
 
 
+def counted_channels(headers: Sequence[Header]) -> set[int]:
+    """Numbers of channels that count: an image or two among hundreds with others are as ones that cannot be read.
+
+    Args:
+        headers: Of at least one image.
+    """
+    kinds = Counter((1, 3) if h.channels in (1, 3) else (h.channels,) for h in headers)
+    most, times = kinds.most_common(1)[0]
+    odd = len(headers) - times
+    if odd > max(1, _ODD * len(headers)) or _FEW * odd > times:
+        return {h.channels for h in headers}
+    return set(most)
+
+
 def measure(rows: Rows, name: str, blocks: np.ndarray | None = None) -> tuple[Format, Sizes]:
     """Reads headers of up to 512 images, evenly spaced, and decides the format that holds them all.
 
@@ -279,6 +298,9 @@ def measure(rows: Rows, name: str, blocks: np.ndarray | None = None) -> tuple[Fo
             reasons.append(f"{rows.where(row)} ({error})")
     if not headers:
         raise UserError(f"no image in {name} can be read: {'; '.join(reasons[:5])}")
+    counted = counted_channels(headers)
+    headers = [header for header in headers if header.channels in counted]
+    example = {channels: where for channels, where in example.items() if channels in counted}
     if len(example) > 1 and set(example) != {1, 3}:
         found = ", ".join(f"{channels} ({where})" for channels, where in sorted(example.items()))
         raise UserError(

@@ -17,8 +17,9 @@ from ssl_vit.core.text import aligned, note
 from ssl_vit.data.decoding.formats import Format
 from ssl_vit.evaluation.labelled_run import facts_of_backbone
 from ssl_vit.evaluation.protocols.augmented import PROBES, resolve_probe
-from ssl_vit.methods import METHODS, Facts, supervised
+from ssl_vit.methods import METHODS, Facts, supervised, taught
 from ssl_vit.methods.supervised import FinetuneRecipe, SupervisedRecipe
+from ssl_vit.methods.taught import TaughtRecipe
 from ssl_vit.models.build import adapt, model_facts
 from ssl_vit.released.starts import read_start
 from ssl_vit.training.forecast import network_of, within_an_hour
@@ -96,7 +97,8 @@ def resolved(config: Any, found: Stated, paper: Paper | None) -> Any:
         shape = model_facts(*networks.wanted(config.model, found.side, config.preset))
         model = networks.resolve_model(config.model, found.side, shape, config.preset)
         preset = presets.preset_for(config.preset, model.img_size)
-        return supervised.resolve(config, Facts(found.images, model, shape), preset)
+        resolve = taught.resolve if isinstance(config, TaughtRecipe) else supervised.resolve
+        return resolve(config, Facts(found.images, model, shape), preset)
     return _on_backbone(config, found, paper)
 
 

@@ -16,7 +16,7 @@ from PIL import Image
 from ssl_vit.data.decoding import deep
 from ssl_vit.data.decoding.decode import open_image
 from ssl_vit.data.decoding.formats import Header, Raw, Unreadable
-from ssl_vit.data.images import Rows
+from ssl_vit.data.images import Rows, counted_channels
 from ssl_vit.doctor.findings import Findings, listed, share
 from ssl_vit.leaks.relations import counted
 
@@ -164,7 +164,8 @@ def _sizes(read: list[Header]) -> str:
 
 def _refused(found: Findings, headers: Headers, read: list[Header]) -> None:
     """Says what cannot be trained on together."""
-    channels = Counter(one.channels for one in read)
+    known = counted_channels(read) if read else ()
+    channels = Counter(one.channels for one in read if one.channels in known)
     if len(channels) > 1 and set(channels) != {1, 3}:
         rare = min(channels, key=lambda c: channels[c])
         first = next(i for i, one in enumerate(headers.looked) if one.header and one.header.channels == rare)

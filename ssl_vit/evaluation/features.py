@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from ssl_vit.configs.presets import TINY
-from ssl_vit.core.dist import gather_lists, gather_rows
+from ssl_vit.core.dist import gather_rows, rank_and_world
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.boxes import centre_crop, to_canvas
 from ssl_vit.data.images import ImageSet
@@ -150,10 +150,11 @@ def extract_features(
     labels = images.truth
     log = UnreadableLog(images)
     rows, index, at_once = [], [], batch_size
-    for batch in eval_batches(images, batch_size, device, log):
+    for batch in eval_batches(images, batch_size, device, log, stops=rank_and_world()[1] == 1):
         found, at_once = _within_memory(extract, batch, at_once)
         rows += found
         index.append(batch.index)
+    log.gather()
     # A process without images must know how wide the others' features are.
     width = int(gather_rows(torch.tensor([rows[0].shape[1] if rows else 0], device=device)).max())
     x = gather_rows(torch.cat(rows) if rows else torch.empty((0, width), device=device)).cpu().numpy()
@@ -165,7 +166,7 @@ def extract_features(
     if not may_be_constant and len(x) > 1 and float(np.ptp(x, axis=0).max()) == 0.0:
         raise UserError("all images have the same features: the backbone has collapsed or its weights are empty")
     order = np.argsort(where)  # several processes take turns
-    return Features(x[order], labels[where[order]], where[order], tuple(gather_lists(log.listing())))
+    return Features(x[order], labels[where[order]], where[order], tuple(log.listing()))
 
 
 def answers_to(

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from ssl_vit.configs import KNNRecipe, LinearRecipe, flat, to_dict
 from ssl_vit.configs.metrics import KINDS
 from ssl_vit.configs.protocols import PROTOCOLS, Protocol
+from ssl_vit.core import sums
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.leading import led_by
@@ -61,8 +62,13 @@ class Evaluated(NamedTuple):
     """Where it was made."""
 
 
-def evaluate(cfg: KNNRecipe | LinearRecipe | FinetuneRecipe, protocol: Protocol) -> Evaluated:
+def evaluate(cfg: KNNRecipe | LinearRecipe | FinetuneRecipe, protocol: Protocol, name: str | None = None) -> Evaluated:
     """Judges a backbone, and what stands beside it, by one protocol of ``configs.protocols.PROTOCOLS``.
+
+    Args:
+        cfg: Options of the protocol.
+        protocol: Which.
+        name: Of the result file below results/, where it is not the usual one; of what has no run of its own.
 
     Raises:
         UserError: For a backbone, images or options that the protocol cannot use.
@@ -88,10 +94,10 @@ def evaluate(cfg: KNNRecipe | LinearRecipe | FinetuneRecipe, protocol: Protocol)
         announce(session, size)
     judged: Judged = imported(protocol.run)(cfg, session, accelerator)
     result = session.result(protocol.method, judged.rows, judged.options, cfg.seed, size=judged.size)
-    run, name = judged.run, protocol.result
+    run, file = judged.run, protocol.result
     if run is None:
-        run, name = session.run, f"{name}{session.suffix(cfg.seed)}"
-    return finish(judged, result, data.test, session.metric, run, name, session.omission)
+        run, file = session.run, name or f"{file}{session.suffix(cfg.seed)}"
+    return finish(judged, result, data.test, session.metric, run, file, session.omission)
 
 
 def finish(
@@ -111,6 +117,7 @@ def finish(
     if omission:
         omission.write(run.path)
     save_answers(path, judged.answers)
+    sums.note(path.parent, [path.with_suffix(".npz").name])
     shown = judged.headings | columns(test.kind, metric)
     heads = [row for row in judged.rows if row.get("headline", True)]
     print_table(f"{test.name}: {judged.title}{led_by(metric, test)}", heads, shown)

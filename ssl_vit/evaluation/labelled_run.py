@@ -28,15 +28,19 @@ from ssl_vit.evaluation.features import Features, answers_to
 from ssl_vit.evaluation.judging import Evaluated, Judged, finish
 from ssl_vit.evaluation.metrics import judge
 from ssl_vit.evaluation.session import Session, labelled_for, on_canvas, result_of, warn_unlearnable
-from ssl_vit.exports.classifier import Labelling, export_classifier
+from ssl_vit.exports.classifier import Labelling, TrainedClassifier, export_classifier, load_classifier
 from ssl_vit.exports.origin import recorded_data
 from ssl_vit.exports.timm_folder import Exported, export_backbone
-from ssl_vit.methods import Facts, supervised
+from ssl_vit.methods import Facts, supervised, taught
 from ssl_vit.methods.supervised import FinetuneRecipe, SupervisedRecipe
-from ssl_vit.models.backbone import Backbone, TokenBackbone
+from ssl_vit.methods.taught import TaughtRecipe
+from ssl_vit.models.backbone import Backbone
 from ssl_vit.models.batchnorm import takes_batch_statistics
 from ssl_vit.models.build import ModelFacts, adapt, build_backbone, model_facts
+from ssl_vit.models.vit import ViTBackbone
+from ssl_vit.objectives.distill import fits_channels
 from ssl_vit.objectives.supervised import Supervised, supervised_view
+from ssl_vit.objectives.taught import Taught, order_of_classes, taught_view
 from ssl_vit.runs.directory import RunDir, open_run
 from ssl_vit.runs.identity import digest, identity
 from ssl_vit.training import launch
@@ -46,6 +50,7 @@ from ssl_vit.training.trackers import follow
 from ssl_vit.views.randaugment import notice
 
 _Resolved = supervised.ResolvedSupervisedRecipe | supervised.ResolvedFinetuneRecipe
+_GROUPS = ("model", "supervised", "taught", "augment", "optim", "fit")
 _IN_WORDS = {"class": "classes", "multilabel": "labels, any number per image", "regression": "number(s) per image"}
 
 
@@ -70,6 +75,8 @@ class Ingredients(NamedTuple):
     """What exports remember of how they came about."""
     folder: Path | None = None
     """Where the run's folder is made, unless ``--run.dir`` names one; None: in ``runs``."""
+    teacher: TrainedClassifier | None = None
+    """What is learnt from beside the labels."""
 
 
 class Trained(NamedTuple):
@@ -83,6 +90,8 @@ class Trained(NamedTuple):
 def from_scratch(cfg: SupervisedRecipe) -> Evaluated:
     """The labelled baseline: opens images, builds a network with random weights, trains and judges it.
 
+    A ``TaughtRecipe`` adds a teacher to the labels.
+
     Raises:
         UserError: For images, labels and options that cannot be used.
     """
@@ -95,32 +104,64 @@ def from_scratch(cfg: SupervisedRecipe) -> Evaluated:
     metric = chosen_metric(cfg.eval.metric, data.test.kind, data.test.truth)
     if accelerator.is_main_process:
         warn_unlearnable(data)
+    teacher = _teacher(cfg, data.train) if isinstance(cfg, TaughtRecipe) else None
     short = cfg.data.window or data.train.sizes.short_side
     shape = model_facts(*networks.wanted(cfg.model, short, cfg.preset))
     model = networks.resolve_model(cfg.model, short, shape, cfg.preset)
     size, preset = model.img_size, presets.preset_for(cfg.preset, model.img_size)
-    data = on_canvas(data, cfg.data.canvas, size, cfg.data.window)
+    train, data = data.train, on_canvas(data, cfg.data.canvas, size, cfg.data.window)
+    if teacher is not None and teacher.exported.size > size:
+        data = data._replace(train=train.on_canvas(cfg.data.canvas, teacher.exported.size, cfg.data.window))
     launch.use_cores(accelerator, size)
     if accelerator.is_main_process:
         print_lines([
             *label_lines(data, metric),
             ("network", f"{networks.words_of(model)}; random weights"), ("input", f"{size} px"),
         ])  # fmt: skip
-    recorded = {"objective": "supervised", "seed": cfg.seed, "preset": preset.name}
+    script = "supervised" if teacher is None else "taught"
+    recorded: dict[str, Any] = {"objective": script, "seed": cfg.seed, "preset": preset.name}
     recorded |= {"positions": model.positions, "init": model.init} if shape.plain else {}
     recorded |= recorded_data(cfg.data, cfg.eval.data)
     facts = Facts(len(data.train), model, shape, data.train.kind)
+    title, made_of, resolve = "from scratch", (data.train.fingerprint,), supervised.resolve
+    if teacher is not None:
+        about, known, name = (
+            teacher.exported.about,
+            teacher.exported.weights_hash,
+            teacher.exported.backbone.architecture,
+        )
+        title, made_of, resolve = f"taught by {name}", (known, *made_of), taught.resolve
+        recorded["teacher"] = {"architecture": name, "weights": known}
+        recorded["teacher"] |= {key: about[key] for key in ("objective", "data", "labels", "images") if key in about}
+        if about.get("transductive"):  # what it saw of test images, the student sees
+            recorded["transductive"] = True
+        if accelerator.is_main_process:
+            labels = f", trained on {about['images']:,} labelled images" if "images" in about else ""
+            print_lines([("teacher", f"{name} {known}{labels}")])
     given = Ingredients(
-        "from scratch", build_backbone(model, data.train.form.channels), data, None, metric, facts, preset,
-        (data.train.fingerprint,), recorded,
+        title, build_backbone(model, data.train.form.channels), data, None, metric, facts, preset, made_of, recorded,
+        teacher=teacher,
     )  # fmt: skip
-    judged, run = train_and_judge("supervised", cfg, supervised.resolve, given, accelerator)
+    judged, run = train_and_judge(script, cfg, resolve, given, accelerator)
     options = judged.options | {"preset": {"asked": cfg.preset}}
     result = result_of(
-        "supervised", judged.rows, options, data=data, size=size, metric=metric, cfg=cfg.eval, seed=cfg.seed,
+        script, judged.rows, options, data=data, size=size, metric=metric, cfg=cfg.eval, seed=cfg.seed,
         omission=omission,
     )  # fmt: skip
-    return finish(judged, result, data.test, metric, run, "supervised", omission)
+    return finish(judged, result, data.test, metric, run, script, omission)
+
+
+def _teacher(cfg: TaughtRecipe, train: ImageSet) -> TrainedClassifier:
+    """The classifier that ``--teacher`` names, for images of these channels and classes.
+
+    Raises:
+        UserError: Where there is none, or it is for others.
+    """
+    given = cfg.taught.teacher
+    found = load_classifier(given, "--teacher")
+    order_of_classes(found.labelling, train.classes, train.kind, given)
+    fits_channels(found.exported, train.form.channels, given)
+    return found
 
 
 def fine_tuned(cfg: FinetuneRecipe, session: Session, accelerator: Accelerator) -> Judged:
@@ -152,7 +193,7 @@ def facts_of_backbone(backbone: Backbone, exported: Exported, size: int | None, 
         kind: Of their labels.
     """
     size, width = size or exported.size, backbone.embed_dim
-    patch = backbone.patch_size if isinstance(backbone, TokenBackbone) else None
+    patch = backbone.patch_size if isinstance(backbone, ViTBackbone) else None
     shape = ModelFacts(
         size, patch or 1, width, backbone.depth, 1, backbone.class_token, plain=patch is not None,
         drop_path=backbone.draws_drop_path,
@@ -162,7 +203,7 @@ def facts_of_backbone(backbone: Backbone, exported: Exported, size: int | None, 
 
 
 def train_and_judge(
-    script: Literal["supervised", "finetune"],
+    script: Literal["supervised", "taught", "finetune"],
     asked: SupervisedRecipe | FinetuneRecipe,
     resolved: Callable[[Any, Facts, Preset], _Resolved],
     given: Ingredients,
@@ -191,8 +232,9 @@ def train_and_judge(
     follow(run, cfg)
     scale = given.scale or measure_scale(train)
     trained = train_on_labels(
-        given.backbone, given.data, scale, cfg, size=size, run=run, accelerator=accelerator, metric=given.metric
-    )
+        given.backbone, given.data, scale, cfg, size=size, run=run, accelerator=accelerator, metric=given.metric,
+        teacher=given.teacher,
+    )  # fmt: skip
     left = ""
     if main:  # a head that timm's model has a place for makes a classifier
         objective, recorded = trained.objective, {k: v for k, v in given.recorded.items() if k != "classifier"}
@@ -206,13 +248,12 @@ def train_and_judge(
             apply = f"{typed('eval/predict.py')} --classifier {quote(str(run.path))}"
             left += f"\nWhat it says of images without a label:\n  {apply}"
     protocol, came_to = (
-        {k: to_dict(getattr(options, k)) for k in ("model", "supervised", "augment", "optim", "fit")}
-        for options in (asked, cfg)
+        {k: to_dict(getattr(options, k)) for k in _GROUPS if hasattr(options, k)} for options in (asked, cfg)
     )
     row = {"method": given.method, "labels": len(train), "trained_with": came_to, **trained.metrics}
     if taken:
         protocol["batch_statistics"] = {"of": asked.fit.given_micro_batch or "the whole batch"}
-    what = "labelled baseline" if script == "supervised" else "fine-tuning"
+    what = {"supervised": "labelled baseline", "taught": "labels and a teacher", "finetune": "fine-tuning"}[script]
     title, headings = f"{what}, {len(given.data.test):,} test images", {"method": "method", "labels": "labels"}
     selection = "none: fixed options, last step"
     return Judged([row], protocol, title, trained.answers, headings, selection, run, size, left), run
@@ -229,10 +270,12 @@ def train_on_labels(
     accelerator: Accelerator,
     metric: str | None = None,
     quiet: bool = False,
+    teacher: TrainedClassifier | None = None,
 ) -> Trained:
     """Trains a backbone in place, at an input of ``size`` pixels, and judges the last step on the test images.
 
-    ``metric`` is what results lead with, for the answers; default: the headline of the test labels.
+    ``metric`` is what results lead with, for the answers; default: the headline of the test labels. ``teacher`` is
+    learnt from beside the labels.
     """
     labelling = _labelling(data.train)
     kind, names = labelling.kind, labelling.names
@@ -242,23 +285,31 @@ def train_on_labels(
     if (loss.mixup or loss.cutmix) and micro % 2:
         raise UserError(f"mixup and CutMix pair neighbours: --fit.micro_batch {micro} must be even")
     torch.manual_seed(cfg.seed)
-    objective = Supervised(backbone, len(names), loss, kind)
+    cut = size
+    if teacher is not None and isinstance(cfg, taught.ResolvedTaughtRecipe):
+        order = order_of_classes(teacher.labelling, names, kind, cfg.taught.teacher)
+        cut = max(size, teacher.exported.size)
+        objective = Taught(backbone, len(names), loss, cfg.taught, teacher, order)
+    else:
+        objective = Supervised(backbone, len(names), loss, kind)
     loader = Loader(
         data.train, batch_size=cfg.fit.batch_size, micro_batch=micro, seed=cfg.seed, device=accelerator.device,
-        cache=cfg.data.cache, workers=cfg.data.workers, crops=file_crops(cfg.data, data.train, augment, size),
+        cache=cfg.data.cache, workers=cfg.data.workers, crops=file_crops(cfg.data, data.train, augment, cut),
         repeats=augment.repeats,
     )  # fmt: skip
     dtype = launch.DTYPES.get(cfg.fit.precision, torch.float32)
     view = supervised_view(
-        scale, augment, loss, size=size, drop_rates=backbone.drop_rates(loss.drop_path),
+        scale, augment, loss, size=cut, drop_rates=backbone.drop_rates(loss.drop_path),
         classes=len(names), kind=kind, target_scale=labelling.scale, dtype=dtype,
     )  # fmt: skip
+    if teacher is not None:
+        view = taught_view(view, scale, teacher, size=size)
     if not quiet:
         launch.summarise(objective, loader, cfg.fit, cfg.optim, f"{len(names)} {_IN_WORDS[kind]}", accelerator)
         left_out = notice(data.train.form.channels, scale.bits) if augment.policy == "randaugment" else ""
         if left_out and accelerator.is_main_process:
             print(left_out, flush=True)
-    fit(
+    objective = fit(
         objective, loader, view, fit=cfg.fit, optim=cfg.optim, run=run, accelerator=accelerator, seed=cfg.seed,
         health=Health(loader, scale, _pool(cfg)),
     )  # fmt: skip

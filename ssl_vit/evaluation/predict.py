@@ -32,6 +32,7 @@ from ssl_vit.evaluation.session import check_format
 from ssl_vit.exports.classifier import Labelling, TrainedClassifier, load_classifier
 from ssl_vit.exports.origin import own_data
 from ssl_vit.exports.timm_folder import Exported, network_words
+from ssl_vit.methods import LABELLED
 from ssl_vit.runs.results import read_results
 from ssl_vit.training import launch
 from ssl_vit.views.evaluation import eval_images
@@ -149,7 +150,7 @@ def _judged(exported: Exported) -> str:
     """What the classifier's run has on record of its test images."""
     results = exported.folder.parent / "results"
     try:
-        result = read_results(file for file in results.glob("*.json") if file.stem in ("finetune", "supervised"))[0]
+        result = read_results(file for file in results.glob("*.json") if file.stem in LABELLED)[0]
     except (UserError, IndexError):
         return ""
     about, test = METRICS[result.protocol["metric"]], result.protocol["test"]
@@ -250,7 +251,7 @@ def doubtful(found: Predicted, count: int, names: int = 3) -> list[tuple[str, by
 
 def _thumbnail(images: ImageSet, i: int) -> bytes:
     """A picture of an image, whole and in its own shape."""
-    image = visible(decode(images.raw(i), images.form, None)[0]).convert("RGB")
+    image = visible(decode(images.raw(i), images.form, None, images.most)[0]).convert("RGB")
     if (times := _THUMBNAIL // 2 // max(image.size)) > 1:
         image = image.resize((image.width * times, image.height * times), Image.Resampling.NEAREST)
     image.thumbnail((_THUMBNAIL, _THUMBNAIL), Image.Resampling.BICUBIC)

@@ -137,13 +137,26 @@ def labelled_for(data: DataConfig, cfg: DrawConfig, device: torch.device) -> tup
     train = labelled_draw(found.train, cfg.labels, cfg.draw)
     if not (isinstance(cfg, LabelsConfig) and cfg.held_out):
         return found._replace(train=train), omission
-    parts = held_out_inside(train.truth, cfg.draw, train.kind, train.groups)
+    return held_out_part(found._replace(train=train), cfg.draw), omission
+
+
+def held_out_part(data: Labelled, draw: int, who: str = "--eval.held_out") -> Labelled:
+    """Four fifths of the training images to train on, and the last fifth in the place of the test images.
+
+    Args:
+        data: Labelled images.
+        draw: Of labels.
+        who: Asks for it.
+
+    Raises:
+        UserError: For too few labels.
+    """
+    train = data.train
+    parts = held_out_inside(train.truth, draw, train.kind, train.groups)
     if parts is None:
-        raise UserError(
-            f"--eval.held_out: {len(train):,} labels are too few, every class needs {HELD_OUT} to leave one out"
-        )
+        raise UserError(f"{who}: {len(train):,} labels are too few, every class needs {HELD_OUT} to leave one out")
     kept, held = (train.subset(part) for part in parts)
-    return found._replace(train=kept, test=held, split=held_out_of(len(train))), omission
+    return data._replace(train=kept, test=held, split=held_out_of(len(train)))
 
 
 def warn_unlearnable(data: Labelled) -> None:

@@ -16,6 +16,7 @@ from ssl_vit.configs import flat, networks
 from ssl_vit.configs.protocols import by_method
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically
+from ssl_vit.core.reading import json_lines
 from ssl_vit.exports.origin import made_with
 from ssl_vit.runs.networks import weights_hash
 from ssl_vit.runs.results import Result, compare, read_results, result_files
@@ -100,7 +101,9 @@ def tell_results(run: Path) -> None:
     told = [run, run.parent.parent] if run.parent.name == "finetune" else [run]
     for folder in (place / name for place in told for name in ("backbone", "classifier")):
         card = folder / "README.md"
-        with suppress(OSError, ValueError, KeyError):  # no network, or a folder that somebody else owns
+        with suppress(
+            OSError, ValueError, KeyError, TypeError, AttributeError
+        ):  # no network, or a folder that somebody else owns
             before = card.read_text(encoding="utf-8")
             section = _section(read_config(folder), folder.parent, weights_hash(folder), True)
             after = re.sub(f"{_BEGIN}.*?{_END}", lambda _, new=section: new, before, count=1, flags=re.DOTALL)
@@ -185,7 +188,5 @@ def _training(about: dict[str, Any], options: dict[str, Any], run: Path | None) 
 
 def _last_line(run: Path | None) -> dict[str, Any]:
     """The last line of a run's metrics.jsonl; empty where there is none."""
-    try:
-        return json.loads(((run or Path()) / "metrics.jsonl").read_text().splitlines()[-1])
-    except (OSError, ValueError, IndexError):
-        return {}
+    lines = [] if run is None else json_lines(run / "metrics.jsonl").whole
+    return lines[-1] if lines else {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -12,14 +11,15 @@ import safetensors.torch
 from scipy.special import expit, softmax
 from torch import nn
 
-from ssl_vit.core.files import write_atomically
+from ssl_vit.core import sums
+from ssl_vit.core.files import whole_folder, write_atomically
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.data.targets import Kind, TargetScale
 from ssl_vit.exports.card import model_card
 from ssl_vit.exports.timm_folder import Exported, export_backbone, load_backbone, stored, write_weights
-from ssl_vit.models.backbone import TokenBackbone
 from ssl_vit.models.heads import Classifier
-from ssl_vit.runs.networks import classifier_folder
+from ssl_vit.models.vit import ViTBackbone
+from ssl_vit.runs.networks import FILES, classifier_folder
 
 
 class Labelling(NamedTuple):
@@ -61,8 +61,17 @@ def export_classifier(
     """
     if not isinstance(net.head, nn.Linear) or not net.backbone.takes_head():
         return False
-    part = folder.with_name(folder.name + ".new")
+    with whole_folder(folder, ".new") as part:
+        _write(part, net, scale, labelling, about, folder.parent)
+    return True
+
+
+def _write(
+    part: Path, net: Classifier, scale: PixelScale, labelling: Labelling, about: dict[str, Any], run: Path
+) -> None:
     meaning = {"kind": labelling.kind, "names": list(labelling.names), "pool": net.pool}
+    if net.second is not None:
+        meaning["heads"] = 2
     if labelling.scale is not None:
         meaning |= {"target_mean": list(labelling.scale.mean), "target_std": list(labelling.scale.std)}
     pool = "cls" if net.pool == "cls" else "mean"
@@ -71,33 +80,33 @@ def export_classifier(
     state = safetensors.torch.load_file(part / "model.safetensors")
     if fresh:
         state = {k: v for k, v in state.items() if not k.startswith("norm.")}
-    added = [("fc_norm", net.fc_norm), *((name, net.head) for name in net.backbone.classifier)]
+    added = [("fc_norm", net.fc_norm), *net.timm_heads().items()]
     state |= {f"{name}.{k}": stored(v).clone() for name, m in added for k, v in m.state_dict().items()}
     config = cast("dict[str, Any]", json.loads((part / "config.json").read_text()))
     config["num_classes"] = config["pretrained_cfg"]["num_classes"] = len(labelling.names)
     config["label_names"] = list(labelling.names)
-    if isinstance(net.backbone, TokenBackbone):
+    if isinstance(net.backbone, ViTBackbone):
         config["model_args"]["fc_norm"] = fresh
     write_weights(part, state)
     write_atomically(part / "config.json", json.dumps(config, indent=1) + "\n")
-    write_atomically(part / "README.md", model_card(config, run=folder.parent, judged=False))
-    shutil.rmtree(folder, ignore_errors=True)
-    part.rename(folder)
-    return True
+    write_atomically(part / "README.md", model_card(config, run=run, judged=False))
+    sums.note(part, FILES)
 
 
-def load_classifier(given: str) -> TrainedClassifier:
-    """Loads an exported classifier from its folder, or the run directory around it.
+def load_classifier(given: str, option: str = "--classifier") -> TrainedClassifier:
+    """Loads an exported classifier from its folder, or the run directory around it; ``option`` names what was typed.
 
     Raises:
         UserError: When there is none.
     """
-    folder = classifier_folder(given)
+    folder = classifier_folder(given, option)
     exported = load_backbone(str(folder))
     meaning = exported.about["classifier"]
-    net = Classifier(exported.backbone, len(meaning["names"]), pool=meaning["pool"])
+    net = Classifier(
+        exported.backbone, len(meaning["names"]), pool=meaning["pool"], two_heads=meaning.get("heads") == 2
+    )
     weights = safetensors.torch.load_file(folder / "model.safetensors")
-    parts = {f"{exported.backbone.classifier[0]}.": net.head}
+    parts = {f"{name}.": head for name, head in net.timm_heads().items()}
     if net.pool == "mean_prenorm":
         parts["fc_norm."] = net.fc_norm
     for name, module in parts.items():

@@ -6,22 +6,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ssl_vit.configs import DataConfig, LabelledDataConfig, PoolConfig, to_dict
 from ssl_vit.configs.paths import folders
 from ssl_vit.core.errors import UserError
+from ssl_vit.core.reading import mapping_in
 from ssl_vit.data.sources.opening import same_source
 from ssl_vit.runs.identity import with_meaning
 
 
 def made_with(backbone: Path) -> dict[str, Any]:
     """The options of the run around a backbone's folder; empty where there is none."""
-    try:
-        options = yaml.safe_load((backbone.parent / "config.yaml").read_text())
-    except (OSError, ValueError, yaml.YAMLError):
-        return {}
-    if not isinstance(options, dict) or "run" not in options:
+    options = mapping_in(backbone.parent / "config.yaml")
+    if options is None or "run" not in options:
         return {}  # somebody else's config.yaml
     return {group: values for group, values in with_meaning(options).items() if group != "run"}
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import safetensors.torch
@@ -14,20 +13,24 @@ from jaxtyping import Float
 
 from ssl_vit.configs import networks
 from ssl_vit.configs.presets import PRESETS, Preset, for_side
-from ssl_vit.core.errors import UserError
-from ssl_vit.core.files import write_atomically, write_bytes_atomically
+from ssl_vit.core import sums
+from ssl_vit.core.errors import UserError, reason
+from ssl_vit.core.files import whole_folder, write_atomically, write_bytes_atomically
+from ssl_vit.core.reading import read_object
 from ssl_vit.data.boxes import judged_share
 from ssl_vit.data.decoding.decode import decode
 from ssl_vit.data.decoding.formats import Format, Unreadable
 from ssl_vit.data.loading.batch import Batch
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.exports.card import model_card
+from ssl_vit.exports.config import check_config
 from ssl_vit.exports.origin import made_with
 from ssl_vit.models.backbone import Backbone, Pool
 from ssl_vit.models.build import make_backbone
+from ssl_vit.models.described import check_described
 from ssl_vit.models.families import ours
 from ssl_vit.models.vit import ViTBackbone
-from ssl_vit.runs.networks import network_folder, weights_hash
+from ssl_vit.runs.networks import FILES, network_folder, weights_hash
 from ssl_vit.views.evaluation import eval_images
 
 
@@ -60,7 +63,7 @@ class Exported(NamedTuple):
         try:
             pixels, size = decode(path.read_bytes(), form, None)
         except (OSError, Unreadable) as error:
-            raise UserError(f"{path} cannot be read: {error}") from error
+            raise UserError(f"{path} cannot be read: {reason(error)}") from error
         whole = torch.from_numpy(pixels.astype(np.int32))[None]
         nothing = torch.zeros(1, dtype=torch.int64)
         batch = Batch(whole, nothing, nothing, torch.tensor([size], dtype=torch.float32), native=True, labels=None)
@@ -85,7 +88,7 @@ def network_words(exported: Exported) -> str:
     Args:
         exported: What was loaded.
     """
-    config = json.loads((exported.folder / "config.json").read_text())
+    config = read_object(exported.folder / "config.json", "copy or export it again")
     return networks.in_words(config["architecture"], config.get("model_args", {}), exported.size)
 
 
@@ -120,10 +123,12 @@ def export_backbone(backbone: Backbone, folder: Path, scale: PixelScale, pool: s
         pool: ``cls`` or ``mean``: what represents an image.
         about: Recorded under ``ssl_vit``; timm ignores it.
     """
+    with whole_folder(folder) as part:
+        _write(part, backbone, scale, pool, about, folder.parent)
+
+
+def _write(part: Path, backbone: Backbone, scale: PixelScale, pool: str, about: dict[str, Any], run: Path) -> None:
     size, names = backbone.img_size, backbone.classifier
-    part = folder.with_name(folder.name + ".part")
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
     state = {k: stored(v) for k, v in backbone.timm_state().items()}
     write_weights(part, state)
     plain = isinstance(backbone, ViTBackbone)
@@ -147,10 +152,9 @@ def export_backbone(backbone: Backbone, folder: Path, scale: PixelScale, pool: s
         "ssl_vit": {**about, "pool": pool, "bits": scale.bits, **needed, **_not_for_timm(scale)},
     }
     write_atomically(part / "config.json", json.dumps(config, indent=1) + "\n")
-    card = model_card(config, run=folder.parent, weights=weights_hash(part), judged=False)
+    card = model_card(config, run=run, weights=weights_hash(part), judged=False)
     write_atomically(part / "README.md", card)
-    shutil.rmtree(folder, ignore_errors=True)
-    part.rename(folder)
+    sums.note(part, FILES)
 
 
 def load_backbone(given: str) -> Exported:
@@ -163,12 +167,12 @@ def load_backbone(given: str) -> Exported:
     """
     folder = network_folder(given)
     try:
-        config = cast("dict[str, Any]", json.loads((folder / "config.json").read_text()))
+        config = check_config(read_object(folder / "config.json", "copy or export it again"))
         weights = safetensors.torch.load_file(folder / "model.safetensors")
-        pretrained = config["pretrained_cfg"]
-        about = config.get("ssl_vit", {})
+        pretrained, about = config["pretrained_cfg"], config.get("ssl_vit", {})
         scale = PixelScale(tuple(pretrained["mean"]), tuple(pretrained["std"]), about.get("bits", 8))
-        args = {k: v for k, v in (config.get("model_args") or {}).items() if k != "num_classes"}  # the head's
+        args = check_described(config["architecture"], config.get("model_args") or {}, weights)
+        args = {k: v for k, v in args.items() if k != "num_classes"}  # the head's
         if isinstance(args.get("img_size"), list):  # as timm saves it
             args["img_size"] = args["img_size"][-1]
         if args.get("fc_norm"):  # a classifier on the mean of patches: its norm is the only one after the blocks
@@ -176,9 +180,7 @@ def load_backbone(given: str) -> Exported:
             weights = {k.replace("fc_norm.", "norm."): v for k, v in weights.items()}
         size = pretrained.get("input_size", [None])[-1]
         backbone = make_backbone(config["architecture"], args, img_size=size)
-    except UserError:
-        raise
-    except (ValueError, KeyError, TypeError, RuntimeError, safetensors.SafetensorError) as error:
+    except (UserError, ValueError, KeyError, TypeError, RuntimeError, OSError, safetensors.SafetensorError) as error:
         raise UserError(
             f"config.json or model.safetensors in {folder} cannot be read, copy or export them again: {error}"
         ) from error

@@ -148,7 +148,7 @@ def _looked_into(gallery: _Gallery, key: str, start: Start) -> Iterator[Entry]:
     words = f"{start.name}: {len(batch.index)} of {len(test):,} test images at {exported.size} px"
     pixels = eval_images(batch, exported.scale, exported.size, torch.float32)
     shown = Shown(pixels, exported.scale, words, backbone)
-    if isinstance(backbone, TokenBackbone) and backbone.class_token:
+    if isinstance(backbone, TokenBackbone) and backbone.reads_class_token:
         path = gallery.path(key, "attention")
         save_attention(backbone, shown, path)
         caption = "Where the class token looks in the last block, with each head and on average."

@@ -18,6 +18,7 @@ from ssl_vit.data.sources.opening import open_images, same_source
 from ssl_vit.evaluation.session import fitted
 from ssl_vit.exports.timm_folder import Exported
 from ssl_vit.models.backbone import Backbone, TokenBackbone
+from ssl_vit.models.vit import ViTBackbone
 from ssl_vit.views.evaluation import eval_images
 
 
@@ -84,4 +85,6 @@ def network(backbone: Backbone, rows: int, columns: int) -> str:
     """A backbone in the title of a picture, with as many patches as the picture shows."""
     if not isinstance(backbone, TokenBackbone):
         return backbone.architecture
+    if not isinstance(backbone, ViTBackbone):
+        return f"{backbone.architecture}, {rows} x {columns} patches of {backbone.patch_size} px"
     return f"ViT {backbone.embed_dim} x {backbone.depth}, {rows} x {columns} patches of {backbone.patch_size} px"

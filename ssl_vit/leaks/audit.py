@@ -203,7 +203,9 @@ def _example(sets: dict[str, ImageSet], finding: Finding, twin: Twin) -> Example
     shown: list[Shown] = []
     for name, i in (twin.first, twin.second):
         images = sets[name]
-        whole = decode(images.raw(i), images.form, None)[0]  # in its own size, whatever the set is decoded to
+        whole = decode(images.raw(i), images.form, None, images.most)[
+            0
+        ]  # in its own size, whatever the set is decoded to
         shown.append(Shown(name, i, images.where(i), base64.b64encode(picture(whole)).decode()))
     return Example(finding.kind, finding.between, twin.distance, twin.change, twin.same_file, *shown)
 

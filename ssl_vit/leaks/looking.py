@@ -9,13 +9,13 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Bool, Int, UInt8
-from torch.utils.data import Dataset
 
 from ssl_vit.core.dist import gather_lists, gather_rows, rank_and_world
 from ssl_vit.data.decoding.decode import decode
 from ssl_vit.data.decoding.formats import Format, Unreadable
 from ssl_vit.data.images import ImageSet, Sizes
-from ssl_vit.data.loading.workers import in_processes, loader_processes
+from ssl_vit.data.loading.processes import in_processes
+from ssl_vit.data.loading.workers import loader_processes
 from ssl_vit.leaks.duplicates import thumbnail
 from ssl_vit.leaks.registering import SIDE
 
@@ -111,7 +111,7 @@ class _Report(NamedTuple):
     unreadable: list[str]
 
 
-class _Looking(Dataset[_Report]):
+class _Looking:
     """Looks at images of one set, by number, in a loader process."""
 
     def __init__(self, sets: dict[str, ImageSet], rows: Rows) -> None:
@@ -124,7 +124,7 @@ class _Looking(Dataset[_Report]):
             i = int(position[number])
             try:
                 raw = images.raw(i)
-                pixels, size = decode(raw, images.form, images.canvas)
+                pixels, size = decode(raw, images.form, images.canvas, images.most)
             except Unreadable as error:
                 bad.append(f"{images.where(i)} cannot be read ({error})")
                 continue

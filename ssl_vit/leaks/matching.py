@@ -15,6 +15,7 @@ import torch
 
 from ssl_vit.core.dist import gather_lists, rank_and_world
 from ssl_vit.core.files import write_atomically
+from ssl_vit.core.reading import loads
 from ssl_vit.data.decoding.formats import Unreadable
 from ssl_vit.data.images import ImageSet, evenly
 from ssl_vit.data.sources.part import file_of
@@ -69,10 +70,10 @@ def matches(images: ImageSet, test: ImageSet, workers: int | None, device: torch
         found = _matches(images, test, workers, device)
         kept = gather_lists([json.dumps(found)] if main else [])[0]
         if main:
-            about = {"sample": _sample(images, test), "matches": json.loads(kept)}
+            about = {"sample": _sample(images, test), "matches": loads(kept)}
             with suppress(OSError):  # a home that cannot be written to costs time and no result
                 write_atomically(path, json.dumps(about))
-    return [Match(*one) for one in json.loads(kept)]
+    return [Match(*one) for one in loads(kept)]
 
 
 def _matches(images: ImageSet, test: ImageSet, workers: int | None, device: torch.device) -> list[Match]:
@@ -149,7 +150,7 @@ def _key(images: ImageSet, test: ImageSet) -> str:
 def _read(path: Path, images: ImageSet, test: ImageSet) -> str:
     """What was found before, as JSON; empty where nothing was, or where files were changed in place since."""
     try:
-        about = json.loads(path.read_text())
+        about = loads(path.read_text())
         return json.dumps(about["matches"]) if about["sample"] == _sample(images, test) else ""
     except (OSError, ValueError, KeyError, TypeError):
         return ""

@@ -20,15 +20,15 @@ from ssl_vit.methods.method import BUDGET, Facts, Look, Method, MethodPreset, li
 class DINOConfig:
     """Self-distillation without labels (Caron et al. 2021)."""
 
-    out_dim: Annotated[int | None, Range(2)] = None
+    out_dim: Annotated[int | None, Range(2, ceiling=1 << 24)] = None
     """Outputs K that teacher and student agree on; the paper's 65,536 is for a million images. Default: the preset's,
     fewer for fewer images."""
-    head_hidden: Annotated[int | None, Range(1)] = None
+    head_hidden: Annotated[int | None, Range(1, ceiling=1 << 20)] = None
     """Width of the head's hidden layers; default: the paper's 2,048, less for narrow networks."""
-    head_bottleneck: Annotated[int | None, Range(1)] = None
+    head_bottleneck: Annotated[int | None, Range(1, ceiling=1 << 20)] = None
     """Width of what the head compares with its K outputs, normalised to length 1; default: the paper's 256, less for
     narrow networks."""
-    head_layers: Annotated[int, Range(1)] = 3
+    head_layers: Annotated[int, Range(1, ceiling=100)] = 3
     """Linear layers of the head before its last one, at least 1."""
     norm_last_layer: bool = True
     """Keep the last layer's rows at length 1 (the paper's choice except for ViT-S, where false gains a little)."""

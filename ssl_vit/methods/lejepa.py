@@ -21,13 +21,13 @@ class LeJEPAConfig:
 
     weight: Annotated[float, Range(0, 1)] = 0.02
     """Share of SIGReg in the loss, in [0, 1]; the rest is agreement. The authors' smallest example has 0.02."""
-    out_dim: Annotated[int, Range(1)] = 16
+    out_dim: Annotated[int, Range(1, ceiling=1 << 20)] = 16
     """Numbers in an embedding; the authors' smallest example has 16."""
-    head_hidden: Annotated[int | None, Range(1)] = None
+    head_hidden: Annotated[int | None, Range(1, ceiling=1 << 20)] = None
     """Width of the projector's hidden layers; default: the authors' 2,048, less for narrow networks."""
-    head_layers: Annotated[int, Range(1)] = 3
+    head_layers: Annotated[int, Range(1, ceiling=100)] = 3
     """Linear layers of the projector, at least 1."""
-    slices: Annotated[int, Range(1)] = 256
+    slices: Annotated[int, Range(1, ceiling=1 << 20)] = 256
     """Directions along which embeddings are compared with a normal, drawn anew in every step."""
     drop_path: Annotated[float | None, Range(0, 0.999)] = None
     """Stochastic depth: rate at the last block, growing linearly from 0 at the first. Default: as DINO's."""

@@ -24,11 +24,11 @@ class MAEConfig:
     norm_pix: bool | None = None
     """Reconstruct pixels normalised by each patch's own mean and variance (the paper's better targets); default: only
     above 16 pixels, where patches are large enough to have a shape of their own."""
-    decoder_width: Annotated[int | None, Range(4)] = None
+    decoder_width: Annotated[int | None, Range(4, ceiling=1 << 16)] = None
     """Decoder dimension; default: 512 for ViT-B and larger, else half the encoder's, at least 32."""
-    decoder_depth: Annotated[int | None, Range(1)] = None
+    decoder_depth: Annotated[int | None, Range(1, ceiling=1000)] = None
     """Decoder blocks; default: 8 for ViT-B and larger, 4 for ViT-Ti and ViT-S, 2 below."""
-    decoder_heads: Annotated[int | None, Range(1)] = None
+    decoder_heads: Annotated[int | None, Range(1, ceiling=1024)] = None
     """Decoder attention heads; default: 16 for ViT-B and larger, else the decoder's width / 32, at least 2."""
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from ssl_vit.configs.data import AugmentConfig, GuardedConfig, LoadingConfig, ResolvedAugment
-from ssl_vit.configs.evaluation import LabelsConfig
+from ssl_vit.configs.evaluation import LabelsConfig, SoupConfig
 from ssl_vit.configs.facts import NO_EFFECT, SAME_RUN, Range
 from ssl_vit.configs.fit import FitConfig, OptimConfig, ResolvedFit, ResolvedOptim, RunConfig
 from ssl_vit.configs.model import AdaptConfig, ModelConfig, ResolvedModel
@@ -44,7 +44,7 @@ class SupervisedConfig:
     families). 0.1 is MAE's for ViT-B; it takes 0.2 for ViT-L and 0.3 for ViT-H."""
     ema_decay: Annotated[float, Range(0, 0.999999)] = 0.999
     """Decay of the weight average that is evaluated and exported; 0 for off, as in MAE's fine-tuning."""
-    head_hidden: Annotated[int, Range(0)] = 0
+    head_hidden: Annotated[int, Range(0, ceiling=1 << 20)] = 0
     """Width of a hidden layer with tanh before the classifier (ViT, section 3.1); 0 for a linear classifier, the only
     kind that is exported for timm and eval/predict.py."""
 
@@ -107,6 +107,13 @@ class FinetuneRecipe(BackboneRecipe, LabelledRecipe):
 
 
 @dataclass(frozen=True)
+class SoupRecipe(FinetuneRecipe):
+    """Several fine-tunings whose weights are averaged: what a transfer suite hands to each of its sets."""
+
+    soup: SoupConfig = field(default_factory=SoupConfig)
+
+
+@dataclass(frozen=True)
 class ResolvedLabelled(LabelledRecipe, Resolved):
     """Training on labels without open values."""
 
@@ -131,17 +138,17 @@ class ResolvedFinetuneRecipe(ResolvedLabelled, FinetuneRecipe):
 
 def resolve(cfg: SupervisedRecipe, facts: Facts, preset: Preset) -> ResolvedSupervisedRecipe:
     """Pooling, mixing, augmentation, length and rate of training from scratch; UserError as ``resolve_supervised``."""
-    taken = _labelled(cfg, facts, preset, "scratch")
+    taken = labelled_groups(cfg, facts, preset, "scratch")
     return settle(ResolvedSupervisedRecipe, cfg, preset=preset.name, model=facts.model, **taken)
 
 
 def resolve_finetuning(cfg: FinetuneRecipe, facts: Facts, preset: Preset) -> ResolvedFinetuneRecipe:
     """The same of fine-tuning: ``facts`` tell size and patch of the backbone, the preset is that of its run."""
     model = AdaptConfig(facts.model.img_size, facts.model.patch_size)
-    return settle(ResolvedFinetuneRecipe, cfg, model=model, **_labelled(cfg, facts, preset, "finetune"))
+    return settle(ResolvedFinetuneRecipe, cfg, model=model, **labelled_groups(cfg, facts, preset, "finetune"))
 
 
-def _labelled(cfg: LabelledRecipe, facts: Facts, preset: Preset, start: LabelledStart) -> dict[str, Any]:
+def labelled_groups(cfg: LabelledRecipe, facts: Facts, preset: Preset, start: LabelledStart) -> dict[str, Any]:
     """The groups that both have, resolved alike but for the learning rate."""
     batch, steps = labelled_batch(facts.images, preset.labelled_batch), least_steps(cfg.fit)
     epochs, rate = float(preset.labelled_epochs), labelled_rate(preset, facts.width, start)

@@ -111,11 +111,15 @@ class Backbone(nn.Module, ABC):
     def feature_map(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D h w"]:
         """Features of every place of the image after the last layer, D channels."""
 
+    @abstractmethod
     def pooled_and_map(
-        self, images: Float[Tensor, "B C H W"], *, pool: Literal["cls", "mean"]
+        self,
+        images: Float[Tensor, "B C H W"],
+        *,
+        pool: Literal["cls", "mean", "mean_prenorm"],
+        drop: Float[Tensor, " B *L"] | None = None,
     ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B D h w"]]:
-        """``forward_pooled`` and ``feature_map`` from one pass, without stochastic depth."""
-        return self.forward_pooled(images, pool=pool), self.feature_map(images)
+        """``forward_pooled`` and ``feature_map`` from one pass; both before the final norm with ``mean_prenorm``."""
 
 
 class TokenBackbone(Backbone):
@@ -124,6 +128,7 @@ class TokenBackbone(Backbone):
     patch_size: int
     grid: tuple[int, int]
     drops_tokens: bool
+    """Whether patches can be left out or replaced without being seen: no stem looks beyond each of them."""
     prefix_tokens: int
     """Class token and registers, which come first."""
 
@@ -138,7 +143,7 @@ class TokenBackbone(Backbone):
         *,
         keep_ids: Int[Tensor, "B K"] | None = None,
         replace: Replace | None = None,
-        drop: Float[Tensor, "B L 2"] | None = None,
+        drop: Float[Tensor, " B *L"] | None = None,
         norm: bool = True,
     ) -> Tokens:
         """Tokens of every image.
@@ -147,8 +152,11 @@ class TokenBackbone(Backbone):
             images: Normalised pixels.
             keep_ids: Only these patches (row-major numbers) are embedded and attended to; None for all.
             replace: Patches that are hidden; None for none. Their pixels have no influence on anything.
-            drop: Stochastic-depth factors per block and residual branch; None for none.
+            drop: Stochastic-depth factors of every place that ``drop_rates`` gives a rate of; None for none.
             norm: Apply the final norm.
+
+        Raises:
+            ValueError: For ``keep_ids`` or ``replace`` where ``drops_tokens`` is False.
         """
 
     @abstractmethod
@@ -162,6 +170,11 @@ class TokenBackbone(Backbone):
             wanted: The M tokens that attend.
         """
 
+    @property
+    def reads_class_token(self) -> bool:
+        """Whether there is a class token whose attention can be read."""
+        return self.class_token
+
     def attention(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B heads N"]:
         """How much the class token attends to every patch in the last block, per head.
 
@@ -170,7 +183,7 @@ class TokenBackbone(Backbone):
         Raises:
             ValueError: Without a class token.
         """
-        if not self.class_token:
+        if not self.reads_class_token:
             raise ValueError(f"{self.architecture} has no class token whose attention could be read")
         return self.attentions(images, slice(0, 1))[-1][:, :, 0, self.prefix_tokens :]
 
@@ -180,10 +193,14 @@ class TokenBackbone(Backbone):
         return tokens.patches.transpose(1, 2).unflatten(2, tokens.grid)
 
     def pooled_and_map(
-        self, images: Float[Tensor, "B C H W"], *, pool: Literal["cls", "mean"]
+        self,
+        images: Float[Tensor, "B C H W"],
+        *,
+        pool: Literal["cls", "mean", "mean_prenorm"],
+        drop: Float[Tensor, " B *L"] | None = None,
     ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B D h w"]]:
-        """Both of the tokens after the final norm; see ``Backbone.pooled_and_map``."""
-        tokens = self.forward_tokens(images)
+        """Both of the tokens; see ``Backbone.pooled_and_map``."""
+        tokens = self.forward_tokens(images, drop=drop, norm=pool != "mean_prenorm")
         pooled = tokens.prefix[:, 0] if pool == "cls" else tokens.patches.mean(dim=1)
         return pooled, tokens.patches.transpose(1, 2).unflatten(2, tokens.grid)
 
@@ -216,7 +233,7 @@ def with_tokens(backbone: Backbone, what: str) -> TokenBackbone:
     """
     if not isinstance(backbone, TokenBackbone):
         raise UserError(
-            f"{what} needs the tokens of a plain ViT, and {backbone.architecture} gives one vector per image; "
-            "use a plain ViT, for example vit_small_patch16_224"
+            f"{what} needs the tokens of an image, and {backbone.architecture} gives one vector per image; "
+            "use a plain ViT, for example vit_small_patch16_224, or beit_micro, relative_micro, deit_micro"
         )
     return backbone

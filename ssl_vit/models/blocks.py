@@ -32,7 +32,19 @@ def run_block(
     """
     if drop is None and wanted is None:
         return block(x)
-    block = cast(Block, block)
+    run = getattr(block, "run_as_forward", None)  # where weights are only there during a forward pass
+    return run_parts(cast(Block, block), x, drop, wanted) if run is None else run(x, drop, wanted)
+
+
+def is_block(module: nn.Module) -> bool:
+    """Whether a module is a transformer block as ``run_block`` runs it."""
+    return isinstance(module, Block)
+
+
+def run_parts(
+    block: Block, x: Float[Tensor, "B L D"], drop: Float[Tensor, "B 2"] | None, wanted: slice | None
+) -> Float[Tensor, "B M D"]:
+    """What ``run_block`` does with the parts of a block, instead of its own forward pass."""
     first, second = (None, None) if drop is None else drop.unbind(dim=1)
     attend = block.attn if wanted is None else partial(_attend, block.attn, wanted=wanted)
     x = _add(x, first, lambda part: block.ls1(attend(block.norm1(part))), wanted or slice(None))

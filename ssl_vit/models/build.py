@@ -19,12 +19,14 @@ from timm.models.vision_transformer import Block, VisionTransformer
 from ssl_vit.configs import ModelConfig, ResolvedModel
 from ssl_vit.configs.networks import ModelFacts, Needs, meets
 from ssl_vit.core.errors import UserError, did_you_mean
+from ssl_vit.methods import METHODS
 from ssl_vit.models import families as families  # registered with timm
 from ssl_vit.models.backbone import Backbone, with_tokens
 from ssl_vit.models.blocks import init_weights
 from ssl_vit.models.pooled import PooledBackbone
 from ssl_vit.models.positions import resample
 from ssl_vit.models.stochastic_depth import LARGEST
+from ssl_vit.models.tokens import FamilyTokens, gives_tokens, looks_beyond
 from ssl_vit.models.vit import ViTBackbone
 
 
@@ -39,9 +41,8 @@ def model_facts(name: str, args: dict[str, Any] | None = None, *, needs: Needs =
         raise UserError(
             f"--model.name {name} is not a timm model{did_you_mean(name.partition('.')[0], timm.list_models())}"
         )
-    model, args = _on_meta(name, {}), args or {}
-    reason = _why_not_plain(model)
-    if reason is None:
+    model, args = on_meta(name, {}), args or {}
+    if _why_not_plain(model) is None:
         vit: Any = model
         return ModelFacts(
             vit.patch_embed.img_size[0], vit.patch_embed.proj.kernel_size[0], vit.embed_dim, len(vit.blocks),
@@ -50,15 +51,36 @@ def model_facts(name: str, args: dict[str, Any] | None = None, *, needs: Needs =
     check_args(name, args)
     facts = _pooled_facts(name, args)
     if not meets(facts.offers, needs):
+        fitting = ", ".join(method for method, entry in METHODS.items() if meets(facts.offers, entry.needs))
         raise UserError(
-            f"--model.name {name} is not a plain VisionTransformer: {reason}. "
-            "Plain ones are, for example, vit_tiny_patch16_224, vit_small_patch16_224, vit_base_patch16_224"
+            f"--model.name {name} does not go with a method that hides patches: {facts.lacks}. It goes with {fitting}; "
+            "patches are hidden from, for example, vit_small_patch16_224, beit_micro, relative_micro, deit_micro"
         )
     return facts
 
 
-def _on_meta(name: str, args: Mapping[str, Any]) -> torch.nn.Module:
-    """A timm model without weights and classifier, for looking at."""
+def _offers(model: Any) -> tuple[Needs, str]:
+    """What a model that is no plain ViT offers, and why no more."""
+    if not gives_tokens(model):
+        strides = {stage["reduction"] for stage in getattr(model, "feature_info", None) or ()}
+        tied = len(strides) > 1 or type(model).__module__.startswith(f"{families.__name__}.")
+        what = (
+            "convolutions, windows or stages tie neighbouring places together" if tied else "tokens are not made here"
+        )
+        return "pooled", f"it is a {type(model).__name__}, whose {what}"
+    if looks_beyond(model):
+        kind = type(model.patch_embed).__name__
+        return "tokens", f"its stem, a {kind}, looks beyond each patch, so hidden pixels would leak into visible tokens"
+    return "dropping", ""
+
+
+def on_meta(name: str, args: Mapping[str, Any]) -> torch.nn.Module:
+    """A timm model without weights and classifier, for looking at.
+
+    Args:
+        name: timm's.
+        args: Arguments of ``timm.create_model``, as they stand in JSON.
+    """
     return _looked_at(name, json.dumps(args, sort_keys=True))
 
 
@@ -70,7 +92,7 @@ def _looked_at(name: str, args: str) -> torch.nn.Module:
 
 def _create(name: str, args: Mapping[str, Any]) -> torch.nn.Module:
     """A timm model without classifier; one that is no plain ViT has places for stochastic depth where it can."""
-    sketch = _on_meta(name, args)
+    sketch = on_meta(name, args)
     places = _why_not_plain(sketch) is not None and _takes(sketch, "drop_path_rate")
     rate = {"drop_path_rate": LARGEST} if places else {}
     return timm.create_model(name, pretrained=False, num_classes=0, **{**args, **rate})
@@ -81,12 +103,13 @@ def _pooled_facts(name: str, args: dict[str, Any]) -> ModelFacts:
         model: Any = _create(name, args)
     own, info = model.pretrained_cfg["input_size"][-1], getattr(model, "feature_info", None)
     stride = info[-1]["reduction"] if info else 1
-    backbone = PooledBackbone(model, name, args, own)
+    backbone = _without_sizes(model, name, args, own)
+    offers, lacks = _offers(model)
     flexible = _takes(model, "strict_img_size") or backbone.width_at(own + stride) == backbone.embed_dim
     sized = _takes(model, "img_size") and bool(model.pretrained_cfg.get("fixed_input_size"))
     return ModelFacts(
         own, stride, backbone.embed_dim, backbone.depth, 1, False, plain=False, flexible=flexible,
-        sized=sized, drop_path=backbone.draws_drop_path, offers="pooled",
+        sized=sized, drop_path=backbone.draws_drop_path, offers=offers, lacks=lacks,
     )  # fmt: skip
 
 
@@ -99,30 +122,52 @@ _OURS = {
 
 def check_args(name: str, args: Mapping[str, Any]) -> None:
     """Refuses (``UserError``) arguments that the constructor of a timm model does not have or cannot be built with."""
-    kind = type(_on_meta(name, {}))
-    names, more = _arguments(kind)
+    kind = type(on_meta(name, {}))
+    names, more = class_arguments(kind)
+    names = [*(n for n in _of_entry(name) if n not in names), *names]
     known = [key for key in names if key not in (*_OURS, "cfg") and not key.endswith("drop_rate")]
     for key in args:
         if key in _OURS or key.endswith("drop_rate"):
             raise UserError(f"--model.args: {key} cannot be given, {_OURS.get(key, 'dropout is off in every network')}")
-        if key not in known and not more:
+        if key not in known and (not more or not _builds(name, {key: args[key]})):
             raise UserError(
                 f"--model.args: {kind.__name__} ({name}) has no {key}, it has {', '.join(known)}"
                 f"{did_you_mean(key, known)}"
             )
     if args:
         try:
-            _on_meta(name, args)
+            on_meta(name, args)
         except Exception as error:  # whatever a constructor raises at values that are none
             raise UserError(f"--model.args {json.dumps(args)}: timm cannot build {name} so ({error})") from error
 
 
+def _of_entry(name: str) -> list[str]:
+    """Names that the function which timm calls for a model takes itself, beside what it hands on."""
+    parameters = inspect.signature(timm.models.model_entrypoint(name.partition(".")[0])).parameters.values()
+    return [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.name != "pretrained"]
+
+
+def _builds(name: str, args: Mapping[str, Any]) -> bool:
+    """Whether a model whose constructor takes any argument knows what to do with these."""
+    try:
+        on_meta(name, args)
+    except TypeError:
+        return False
+    except Exception:  # a value that is none: told with all of them
+        return True
+    return True
+
+
 def _takes(model: torch.nn.Module, argument: str) -> bool:
-    return argument in _arguments(type(model))[0]
+    return argument in class_arguments(type(model))[0]
 
 
-def _arguments(kind: type[torch.nn.Module]) -> tuple[list[str], bool]:
-    """Names that the constructor of a class takes, those it hands on to its base too, and whether it takes others."""
+def class_arguments(kind: type[torch.nn.Module]) -> tuple[list[str], bool]:
+    """Names that the constructor of a class takes, those it hands on to its base too, and whether it takes others.
+
+    Args:
+        kind: Of a network.
+    """
     names: list[str] = []
     for base in kind.__mro__:
         if base is torch.nn.Module:
@@ -150,7 +195,7 @@ def _why_not_plain(model: torch.nn.Module) -> str | None:
 def timm_args(cfg: ResolvedModel, channels: int) -> dict[str, Any]:
     """Arguments of ``timm.create_model`` for a resolved config: no classifier, norm before pooling."""
     if cfg.patch_size is None:  # no plain ViT
-        model: Any = _on_meta(cfg.name, {})
+        model: Any = on_meta(cfg.name, {})
         args: dict[str, Any] = {**(cfg.args or {}), "in_chans": channels}
         if model.pretrained_cfg.get("fixed_input_size"):
             args["img_size"] = cfg.img_size
@@ -190,7 +235,7 @@ def make_backbone(
     architecture: str, model_args: dict[str, Any], *, positions: str = "learnable", img_size: int | None = None,
     init: Literal["xavier", "trunc_normal"] = "xavier",
 ) -> Backbone:  # fmt: skip
-    """A backbone by timm's name and arguments: with tokens for a plain ViT, else one vector per image.
+    """A backbone by timm's name and arguments: with tokens where timm's class is known, else one vector per image.
 
     Args:
         architecture: timm's model name.
@@ -207,7 +252,7 @@ def make_backbone(
     model: Any = _create(architecture, model_args)
     if _why_not_plain(model) is not None:
         own = model_args.get("img_size", model.pretrained_cfg["input_size"][-1])
-        return PooledBackbone(model, architecture, model_args, img_size or own)
+        return _without_sizes(model, architecture, model_args, img_size or own)
     init_weights(model, init)
     backbone = ViTBackbone(model, architecture, model_args)
     if positions == "sincos":
@@ -215,6 +260,12 @@ def make_backbone(
     elif positions == "factorised":
         backbone.set_factorised_positions()
     return backbone
+
+
+def _without_sizes(model: torch.nn.Module, architecture: str, args: dict[str, Any], size: int) -> PooledBackbone:
+    """A backbone of a model that is no plain ViT: with tokens, where they can be had."""
+    kind = FamilyTokens if gives_tokens(model) else PooledBackbone
+    return kind(model, architecture, args, size)
 
 
 def check_sizes(backbone: Backbone, sizes: Sequence[int]) -> None:
@@ -292,14 +343,9 @@ def adapt(
     if not isinstance(backbone, ViTBackbone):
         if patch_size is not None:
             raise UserError(f"--model.patch_size {patch_size} is for plain ViTs; {name} has no patches")
-        if size != backbone.img_size:
-            if not isinstance(backbone, PooledBackbone) or backbone.width_at(size) != backbone.embed_dim:
-                raise UserError(
-                    f"--model.img_size {size}: this {name} cannot read images of that size; leave it out, "
-                    f"they are then resized to {backbone.img_size} pixels"
-                )
+        if isinstance(backbone, PooledBackbone) and size != backbone.img_size:
             backbone = copy.deepcopy(backbone)
-            backbone.img_size = size
+            backbone.read_at(size)
         return backbone
     patch = patch_size or backbone.patch_size
     if (size, patch) == (backbone.img_size, backbone.patch_size):
@@ -317,7 +363,7 @@ def adapt(
 def _with_channels(backbone: Backbone, channels: int) -> Backbone:
     """The same network with another first layer."""
     name, state = backbone.architecture, dict(backbone.timm_state())
-    cfg: Any = getattr(_on_meta(name, {}), "pretrained_cfg", {})
+    cfg: Any = getattr(on_meta(name, {}), "pretrained_cfg", {})
     first = f"{cfg.get('first_conv')}.weight"
     new = make_backbone(name, {**backbone.model_args, "in_chans": channels}, img_size=backbone.img_size)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import OrderedDict
 from itertools import pairwise
 
@@ -10,13 +11,15 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ssl_vit.models.backbone import Backbone, Pool
+from ssl_vit.models.backbone import Backbone, Pool, TokenBackbone, with_tokens
 
 
 class Classifier(nn.Module):
     """A backbone, its pooling and a head: images to logits."""
 
-    def __init__(self, backbone: Backbone, classes: int, *, pool: Pool, hidden: int = 0) -> None:
+    def __init__(
+        self, backbone: Backbone, classes: int, *, pool: Pool, hidden: int = 0, two_heads: bool = False
+    ) -> None:
         """Puts a head on a backbone.
 
         Args:
@@ -24,6 +27,7 @@ class Classifier(nn.Module):
             classes: K.
             pool: What the head reads; ``mean_prenorm`` adds the fresh LayerNorm that MAE calls fc_norm.
             hidden: Tanh units of a hidden layer in the head (ViT, section 3.1); 0 for a linear one.
+            two_heads: A second head on the distillation token (DeiT, section 5.2), of a backbone that has one.
         """
         super().__init__()
         self.backbone = backbone
@@ -41,12 +45,34 @@ class Classifier(nn.Module):
         if hidden:
             first = nn.Linear(backbone.embed_dim, hidden)
             self.head = nn.Sequential(OrderedDict(pre_logits=first, tanh=nn.Tanh(), logits=last))
+        self.second = copy.deepcopy(last) if two_heads else None
 
     def forward(
         self, images: Float[Tensor, "B C H W"], drop: Float[Tensor, " B *L"] | None = None
     ) -> Float[Tensor, "B K"]:
-        """Logits of every class."""
+        """Logits of every class; those of two heads are averaged."""
+        if self.second is not None:
+            one, other, _ = self.both(images, drop)
+            return (one + other) / 2
         return self.head(self.fc_norm(self.backbone.forward_pooled(images, pool=self.pool, drop=drop)))
+
+    def both(
+        self, images: Float[Tensor, "B C H W"], drop: Float[Tensor, " B *L"] | None = None
+    ) -> tuple[Float[Tensor, "B K"], Float[Tensor, "B K"], Float[Tensor, "B N D"]]:
+        """What each of two heads says, of class and distillation token, and the tokens of patches."""
+        assert self.second is not None
+        tokens = with_tokens(self.backbone, "a second head").forward_tokens(images, drop=drop)
+        return self.head(tokens.prefix[:, 0]), self.second(tokens.prefix[:, 1]), tokens.patches
+
+    def timm_heads(self) -> dict[str, nn.Module]:
+        """The head, or both of them, by timm's names; timm averages what several say."""
+        names = self.backbone.classifier
+        return dict.fromkeys(names, self.head) if self.second is None else {names[0]: self.head, names[1]: self.second}
+
+
+def has_distillation_token(backbone: Backbone) -> bool:
+    """Whether a backbone has a second token, with a head of its own in timm's model."""
+    return isinstance(backbone, TokenBackbone) and backbone.prefix_tokens == 2 and len(backbone.classifier) == 2
 
 
 class ProjectionHead(nn.Module):

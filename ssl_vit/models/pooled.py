@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from contextlib import suppress
 from math import isqrt
 from typing import Any, Literal
 
@@ -87,6 +89,28 @@ class PooledBackbone(Backbone):
             self.model.train(training)
         return found.shape[1] if isinstance(found, Tensor) and found.ndim == 2 else None
 
+    def read_at(self, size: int) -> None:
+        """Has the model read images of another size from now on.
+
+        Args:
+            size: Side in pixels.
+
+        Raises:
+            UserError: Where it cannot: it is as timm built it for its own size, and timm cannot change that.
+        """
+        change = getattr(self.model, "set_input_size", None)
+        if self.width_at(size) != self.embed_dim and change is not None and "img_size" in self.model_args:
+            with suppress(*_FAILS), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch's, about how timm interpolates a bias
+                change(img_size=(size, size))
+                self.model_args = {**self.model_args, "img_size": size}
+        if self.width_at(size) != self.embed_dim:
+            raise UserError(
+                f"--model.img_size {size}: this {self.architecture} cannot read images of that size; leave it out, "
+                f"they are then resized to {self.img_size} pixels"
+            )
+        self.img_size = size
+
     def takes_head(self) -> bool:
         """Whether timm's classifier of this model is a linear layer on the pooled vector and nothing else."""
         with torch.device("meta"):
@@ -149,13 +173,17 @@ class PooledBackbone(Backbone):
         return self._as_map(model.forward_features(images), images)
 
     def pooled_and_map(
-        self, images: Float[Tensor, "B C H W"], *, pool: Literal["cls", "mean"]
+        self,
+        images: Float[Tensor, "B C H W"],
+        *,
+        pool: Literal["cls", "mean", "mean_prenorm"],
+        drop: Float[Tensor, " B *L"] | None = None,
     ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B D h w"]]:
         """The model's features, and what its head makes of them; see ``Backbone.pooled_and_map``."""
         if pool != "mean":
             raise ValueError(f"pool {pool}, but {self.architecture} has only one pooled feature, called mean")
         model: Any = self.model
-        x = model.forward_features(images)
+        x = self.places.run(model.forward_features, images, drop)
         return model.forward_head(x), self._as_map(x, images)
 
     def _as_map(self, x: Any, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D h w"]:

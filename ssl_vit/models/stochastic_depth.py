@@ -81,12 +81,12 @@ class DropPlaces:
         """From now on the residual blocks of the model keep what enters them alone, and compute the rest again."""
         for child in model.children():
             if type(child) in self._blocks:
-                child.forward = partial(_recomputed, child.forward, self)
+                child.forward = partial(recomputed, child.forward, self)
             else:
                 self.recompute(child)
 
 
-def _recomputed(forward: Callable[..., Any], running: DropPlaces, *args: Any, **options: Any) -> Any:
+def recomputed(forward: Callable[..., Any], running: DropPlaces, *args: Any, **options: Any) -> Any:
     """A block under activation checkpointing, computed again with the factors of its own pass."""
     if not torch.is_grad_enabled():
         return forward(*args, **options)

@@ -34,6 +34,61 @@ def gather_patches(x: Float[Tensor, "B N E"], ids: Int[Tensor, "B K"]) -> Float[
     return x.gather(1, ids[:, :, None].expand(-1, -1, x.shape[2]))
 
 
+def embed_patches(
+    embed: Any, size: int, images: Float[Tensor, "B C H W"], keep_ids: Int[Tensor, "B K"] | None,
+    replace: Replace | None,
+) -> tuple[Float[Tensor, "B L D"], tuple[int, int]]:  # fmt: skip
+    """Embeddings of patches without positions, and the grid that they stand on: eq. 1 of ViT.
+
+    Args:
+        embed: timm's ``PatchEmbed``.
+        size: Side of a patch in pixels.
+        images: Normalised pixels.
+        keep_ids: Only these patches; None for all.
+        replace: Patches that are hidden; None for none.
+    """
+    if images.shape[2] % size or images.shape[3] % size:
+        raise ValueError(f"images of {tuple(images.shape[2:])} pixels are no multiple of the patch size {size}")
+    grid = (images.shape[2] // size, images.shape[3] // size)
+    patches = patchify(images, size)
+    if keep_ids is not None:
+        patches = gather_patches(patches, keep_ids)
+    x = embed.norm(F.linear(patches, embed.proj.weight.flatten(1), embed.proj.bias))
+    if replace is not None:
+        hidden, instead = replace
+        instead = instead.expand(hidden.shape[0], hidden.shape[1], -1).to(x.dtype)
+        if keep_ids is not None:
+            hidden, instead = hidden.gather(1, keep_ids), gather_patches(instead, keep_ids)
+        x = torch.where(hidden[:, :, None], instead, x)
+    return x, grid
+
+
+def add_positions(
+    x: Float[Tensor, "B L D"], prefix: list[Tensor], table: Float[Tensor, "1 R D"] | None, embedded_prefix: int,
+    old: tuple[int, int], new: tuple[int, int], keep_ids: Int[Tensor, "B K"] | None, *, antialias: bool = True,
+) -> tuple[Float[Tensor, "B L D"], list[Tensor]]:  # fmt: skip
+    """Adds every patch's position, and those of prefix tokens that have one.
+
+    Args:
+        x: Embeddings of patches.
+        prefix: Class token and others, of every image.
+        table: Positions; None for none.
+        embedded_prefix: Rows of it that belong to prefix tokens.
+        old: Grid of the table.
+        new: Grid of the images.
+        keep_ids: Which patches ``x`` holds; None for all.
+        antialias: See ``positions.resample``.
+    """
+    if table is None:
+        return x, prefix
+    positions = resample(table, old, new, prefix=embedded_prefix, antialias=antialias)
+    where = positions[:, embedded_prefix:]
+    x = x + (where if keep_ids is None else where[0][keep_ids])
+    if prefix and embedded_prefix:
+        prefix = [torch.cat(prefix, 1) + positions[:, :embedded_prefix]]
+    return x, prefix
+
+
 class ViTBackbone(TokenBackbone):
     """The equations of ViT (Dosovitskiy et al. 2021, eqs. 1-4), with token dropping between eq. 1 and eq. 2."""
 
@@ -120,27 +175,11 @@ class ViTBackbone(TokenBackbone):
         self, images: Float[Tensor, "B C H W"], keep_ids: Int[Tensor, "B K"] | None, replace: Replace | None = None
     ) -> tuple[Float[Tensor, "B L D"], tuple[int, int]]:
         vit, size = self.vit, self.patch_size
-        if images.shape[2] % size or images.shape[3] % size:
-            raise ValueError(f"images of {tuple(images.shape[2:])} pixels are no multiple of the patch size {size}")
-        grid = (images.shape[2] // size, images.shape[3] // size)
-        patches = patchify(images, size)
-        if keep_ids is not None:
-            patches = gather_patches(patches, keep_ids)
-        x = vit.patch_embed.norm(F.linear(patches, vit.patch_embed.proj.weight.flatten(1), vit.patch_embed.proj.bias))
-        if replace is not None:
-            hidden, instead = replace
-            instead = instead.expand(hidden.shape[0], hidden.shape[1], -1).to(x.dtype)
-            if keep_ids is not None:
-                hidden, instead = hidden.gather(1, keep_ids), gather_patches(instead, keep_ids)
-            x = torch.where(hidden[:, :, None], instead, x)
+        x, grid = embed_patches(vit.patch_embed, size, images, keep_ids, replace)
         prefix = [t.expand(len(x), -1, -1) for t in (vit.cls_token, vit.reg_token) if t is not None]
-        table = self.position_table()
-        if table is not None:
-            positions = resample(table, self.grid, grid, prefix=self.embedded_prefix, antialias=self.antialias)
-            where = positions[:, self.embedded_prefix :]
-            x = x + (where if keep_ids is None else where[0][keep_ids])
-            if prefix and self.embedded_prefix:
-                prefix = [torch.cat(prefix, 1) + positions[:, : self.embedded_prefix]]
+        x, prefix = add_positions(
+            x, prefix, self.position_table(), self.embedded_prefix, self.grid, grid, keep_ids, antialias=self.antialias
+        )
         return vit.norm_pre(torch.cat([*prefix, x], dim=1) if prefix else x), grid
 
     def forward_tokens(

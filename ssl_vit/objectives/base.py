@@ -5,12 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from ssl_vit.data.images import ImageSet
+from ssl_vit.data.scale import PixelScale
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.views.training import View
 
@@ -92,6 +95,26 @@ class Objective(nn.Module, ABC):
 
     def after_step(self, clock: Clock) -> None:
         """After the optimiser: moving averages."""
+
+    def prepare(self, images: ImageSet, scale: PixelScale, folder: Path, seed: int) -> None:
+        """Before the first step of every start, on every process: what is made of the images once and then kept.
+
+        Args:
+            images: What is trained on.
+            scale: Pixel statistics.
+            folder: The run's directory, which the main process may write to.
+            seed: Of the run.
+        """
+
+    def encoded(self, inputs: dict[str, Tensor]) -> Tensor | None:
+        """All that the network makes of what it may see, where parts of an image are hidden; else None.
+
+        What hidden pixels show has no influence on it.
+        """
+        return None
+
+    def forget_step(self) -> None:
+        """A step was given up before its ``after_step``, and a checkpoint was loaded: what it left is thrown away."""
 
     def compile_passes(self, mode: str | None) -> None:
         """From now on both passes run compiled, for static shapes; "reduce-overhead" captures CUDA graphs."""

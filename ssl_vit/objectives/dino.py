@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ssl_vit.core.dist import rank_and_world, sum_over_ranks
+from ssl_vit.core.parts import local
 from ssl_vit.core.schedules import base_momentum, teacher_temperature, warmup_cosine
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.methods.dino import ResolvedDINO, ResolvedDINORecipe
@@ -184,7 +185,7 @@ class DINO(Objective):
             # Only what is trained: a frozen table is equal in both.
             pairs = zip(self.teacher.parameters(), self.student.parameters(), strict=True)
             moved: list[tuple[Tensor, Tensor]] = [(t, s) for t, s in pairs if s.requires_grad]
-            kept, now = [t for t, _ in moved], [s for _, s in moved]
+            kept, now = [local(t) for t, _ in moved], [local(s) for _, s in moved]
             torch._foreach_lerp_(kept, now, 1.0 - self.momentum(clock))  # pyright: ignore[reportPrivateImportUsage]
             mean = sum_over_ranks(reduce(torch.add, self._taught)) / (self._taught_rows * rank_and_world()[1])
             self.centre.lerp_(mean.to(self.centre.dtype), 1.0 - self.cfg.centre_momentum)
@@ -192,6 +193,11 @@ class DINO(Objective):
         if self._observations is not None:
             self._health = self._observations.read(self.centre)
             self._look(clock)
+
+    def forget_step(self) -> None:
+        """Sums over micro-batches, and a collapse that was seen after the checkpoint."""
+        self._taught, self._taught_rows, self._observations = (), 0, None
+        self._health, self._complaint = {}, None
 
     def observed(self) -> dict[str, float]:
         """What the last look showed, once; see ``health.Observations.read``."""

@@ -123,16 +123,27 @@ def distill_view(scale: PixelScale, cfg: ResolvedAugment, teacher: Exported, *, 
         size: S, side of the student's input in pixels.
         dtype: Arithmetic of the images.
     """
-    whole, channels = max(size, teacher.size), teacher.backbone.channels
+    whole = max(size, teacher.size)
 
     def view(batch: Batch, seed: int) -> dict[str, Tensor]:
         images = train_images(batch, seed, scale, cfg, whole, dtype)
-        taught = resized(images, teacher.size)
-        if teacher.scale.bits == scale.bits and not teacher.about.get("untold_scale"):
-            taught = teacher.scale.normalise(scale.restore(taught).clamp_(0.0, 1.0).expand(-1, channels, -1, -1))
-        return {"images": resized(images, size), "taught": taught.expand(-1, channels, -1, -1)}
+        return {"images": resized(images, size), "taught": as_read_by(teacher, images, scale)}
 
     return view
+
+
+def as_read_by(teacher: Exported, images: Float[Tensor, "B C H W"], scale: PixelScale) -> Float[Tensor, "B c T T"]:
+    """A student's images at the input of its teacher, as ``distill_view`` says.
+
+    Args:
+        teacher: With its own statistics and size.
+        images: Normalised by the student's.
+        scale: Pixel statistics of the student.
+    """
+    channels, taught = teacher.backbone.channels, resized(images, teacher.size)
+    if teacher.scale.bits == scale.bits and not teacher.about.get("untold_scale"):
+        taught = teacher.scale.normalise(scale.restore(taught).clamp_(0.0, 1.0).expand(-1, channels, -1, -1))
+    return taught.expand(-1, channels, -1, -1)
 
 
 def load_teacher(cfg: DistillConfig, channels: int) -> Exported:
@@ -147,13 +158,27 @@ def load_teacher(cfg: DistillConfig, channels: int) -> Exported:
             f"--teacher {cfg.teacher} has the weights {found.weights_hash}, and --distill.teacher_weights names "
             f"{cfg.teacher_weights}; give the folder of those weights, or leave --distill.teacher_weights out"
         )
-    own = found.backbone.channels
+    fits_channels(found, channels, cfg.teacher)
+    return found
+
+
+def fits_channels(teacher: Exported, channels: int, given: str) -> None:
+    """Refuses a teacher that cannot read images of so many channels.
+
+    Args:
+        teacher: RGB ones read grey images, too.
+        channels: C of the images.
+        given: ``--teacher``.
+
+    Raises:
+        UserError: Naming both numbers.
+    """
+    own = teacher.backbone.channels
     if channels not in (1 if own == 3 else own, own):
         raise UserError(
-            f"--teacher {cfg.teacher} reads images of {own} channel(s), and these have {channels}; give a teacher that "
-            "was trained on such images"
+            f"--teacher {given} reads images of {own} channel(s), and these have {channels}; give a teacher that was "
+            "trained on such images"
         )
-    return found
 
 
 def build(cfg: ResolvedDistillRecipe, backbone: Backbone, scale: PixelScale, dtype: torch.dtype) -> Built:

@@ -58,7 +58,10 @@ class MAE(Objective):
         """Adds a decoder, whose sizes must divide, to a backbone that can leave tokens out (else UserError)."""
         super().__init__()
         if not backbone.drops_tokens:
-            raise UserError("MAE needs a backbone that can leave out patches; use a plain ViT, or another objective")
+            raise UserError(
+                f"MAE needs a backbone that can leave out patches, and the stem of {backbone.architecture} looks "
+                "beyond each of them; use SimMIM, which hides pixels, or a plain ViT"
+            )
         width, depth, heads = cfg.decoder_width, cfg.decoder_depth, cfg.decoder_heads
         if width % heads or width % 4:
             raise UserError(f"--mae.decoder_width {width} must be a multiple of 4 and of --mae.decoder_heads {heads}")
@@ -111,6 +114,11 @@ class MAE(Objective):
             wanted = normalise_targets(wanted)
         # Every sample hides as many patches as the next, so the plain mean is the mean over hidden patches.
         return StepOutput((predicted.to(wanted.dtype) - wanted).square().mean(), {})
+
+    def encoded(self, inputs: dict[str, Tensor]) -> Float[Tensor, "B L D"]:
+        """See ``Objective.encoded``."""
+        tokens = self.encode(inputs["images"], inputs["keep_ids"])
+        return torch.cat([tokens.prefix, tokens.patches], dim=1)
 
 
 def mae_view(

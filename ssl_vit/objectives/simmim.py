@@ -76,9 +76,17 @@ class SimMIM(Objective):
 
     def predict(self, images: Float[Tensor, "B C S S"], hidden: Bool[Tensor, "B 1 S S"]) -> Float[Tensor, "B C S S"]:
         """Every pixel, from normalised images with the learned patch in the place of the hidden ones."""
+        return self.shuffle(self.decoder(self.encode(images, hidden)))
+
+    def encode(self, images: Float[Tensor, "B C S S"], hidden: Bool[Tensor, "B 1 S S"]) -> Float[Tensor, "B D h w"]:
+        """The feature map of images with the learned patch in the place of the hidden pixels."""
         places = images.shape[2] // self.stride
-        seen = torch.where(hidden, self.patch.repeat(1, places, places), images)
-        return self.shuffle(self.decoder(self.backbone.feature_map(seen)))
+        return self.backbone.feature_map(torch.where(hidden, self.patch.repeat(1, places, places), images))
+
+    def encoded(self, inputs: dict[str, Tensor]) -> Float[Tensor, "B D h w"]:
+        """See ``Objective.encoded``."""
+        images = inputs["images"]
+        return self.encode(images, hidden_pixels(inputs["hidden"], images.shape[2]))
 
     def forward(self, inputs: dict[str, Tensor]) -> StepOutput:
         """The loss of ``images`` Float[B C S S] (normalised) and ``hidden`` Bool[B g g], the hidden squares."""

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ssl_vit.configs import ResolvedAugment
+from ssl_vit.core.parts import local
 from ssl_vit.core.schedules import ema_decay
 from ssl_vit.data.loading.batch import Batch
 from ssl_vit.data.scale import PixelScale
@@ -43,6 +44,8 @@ class Supervised(Objective):
         classes: int,
         cfg: ResolvedSupervised,
         kind: Literal["class", "multilabel", "regression"] = "class",
+        *,
+        two_heads: bool = False,
     ) -> None:
         """Puts a classifier on a backbone.
 
@@ -51,10 +54,11 @@ class Supervised(Objective):
             classes: K, number of classes, labels or numbers to predict.
             cfg: Resolved.
             kind: One class, several labels or numbers per image.
+            two_heads: See ``Classifier``.
         """
         super().__init__()
         backbone.requires_grad_(True)
-        self.net = Classifier(backbone, classes, pool=cfg.pool, hidden=cfg.head_hidden)
+        self.net = Classifier(backbone, classes, pool=cfg.pool, hidden=cfg.head_hidden, two_heads=two_heads)
         self.kind = kind
         self.decay = cfg.ema_decay
         self.average = copy.deepcopy(self.net).requires_grad_(False) if cfg.ema_decay else None
@@ -92,9 +96,12 @@ class Supervised(Objective):
         """Moves the weight average."""
         if self.average is None:
             return
-        if self._averaged is None:  # looked up once: on small networks this took a tenth of a step
-            self._averaged = tuple([*net.parameters(), *running_statistics(net)] for net in (self.average, self.net))
         with torch.no_grad():
+            if self._averaged is None:  # looked up once: on small networks this took a tenth of a step
+                self._averaged = tuple(
+                    [local(value) for value in (*net.parameters(), *running_statistics(net))]
+                    for net in (self.average, self.net)
+                )
             kept, now = self._averaged
             weight = 1.0 - ema_decay(clock.step, decay=self.decay)
             torch._foreach_lerp_(kept, now, weight)  # pyright: ignore[reportPrivateImportUsage]

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ssl_vit.core.errors import UserError
+from ssl_vit.core.reading import read_object
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.released.files import State, read_state
 from ssl_vit.released.layouts import Network, beginnings, shapes_of, vit_args
@@ -47,9 +48,9 @@ def read_transformers(folder: Path) -> Network:
     Raises:
         UserError: For other networks than ViT and ViTMAE, or files that are missing or cannot be read.
     """
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = read_object(folder / "config.json", "download or copy it again")
     kind = config.get("model_type")
-    if kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in _KINDS:
         raise UserError(
             f"{folder} is a {kind} of transformers; read are {' and '.join(_KINDS)}. Give its authors' file, or timm's "
             "name of the same weights"
@@ -57,7 +58,8 @@ def read_transformers(folder: Path) -> Network:
     file = next((folder / name for name in _FILES if (folder / name).is_file()), None)
     if file is None:
         raise UserError(f"{folder} holds no {' and no '.join(_FILES)}; weights in several parts are not read")
-    if config.get("hidden_act", "gelu") != "gelu" or config.get("layer_norm_eps", 0) > _LARGEST_EPS:
+    eps = config.get("layer_norm_eps", 0)
+    if config.get("hidden_act", "gelu") != "gelu" or not isinstance(eps, int | float) or eps > _LARGEST_EPS:
         raise UserError(
             f"{folder}: timm's ViT has gelu and layer norms of 1e-6, and config.json says {config.get('hidden_act')} "
             f"and {config.get('layer_norm_eps')}; such a network is not read"
@@ -66,7 +68,9 @@ def read_transformers(folder: Path) -> Network:
     left = [name for name in whole if name.startswith(_BESIDE)]
     state = _merged({_renamed(name): value for name, value in whole.items() if name not in left})
     sizes, side = shapes_of(state, str(folder)), _side(config.get("image_size", 224), folder)
-    heads = int(config.get("num_attention_heads", 12))
+    heads = config.get("num_attention_heads", 12)
+    if not isinstance(heads, int) or not 0 < heads <= 1024:
+        raise UserError(f"{folder}: num_attention_heads in config.json must be a number of heads, not {heads}")
     return Network(
         _KINDS[kind], "vit_base_patch16_224", vit_args(state, sizes, side, heads), side, state, beginnings(left),
         "sincos" if kind == "vit_mae" else "learnable", scale=_scale(folder),
@@ -95,7 +99,9 @@ def _merged(state: State) -> State:
 
 
 def _side(size: Any, folder: Path) -> int:
-    sides = size if isinstance(size, list) else [size, size]
+    sides = size if isinstance(size, list) and len(size) == 2 else [size, size]
+    if not all(isinstance(side, int) and 0 < side <= 1 << 16 for side in sides):
+        raise UserError(f"{folder}: image_size in config.json must be a number of pixels, not {size}")
     if sides[0] != sides[1]:
         raise UserError(f"{folder} reads images of {sides[0]} x {sides[1]} px; only square inputs are read")
     return int(sides[0])

@@ -19,6 +19,7 @@ _OTHERS = {
     "other-2": Look("#4a8a8f", "#57c3c9", ">", (2.0, 2.0)),
     "other-3": Look("#7d2a10", "#d4694a", "*", (6.0, 2.0, 2.0, 2.0)),
     "other-4": Look("#8a33e6", "#9a44ff", "d", (4.0, 1.4, 1.2, 1.4)),
+    "other-5": Look("#6aa51e", "#a5e187", "8", (3.0, 3.0)),
 }
 
 
@@ -48,7 +49,7 @@ DARK = "#e9e9ec", "#161618"
 def looks(starts: Iterable[str]) -> dict[str, Look]:
     """One look each; a method on another network has its colour with another marker and dash.
 
-    Starts with names of their own (ordinary runs) share five.
+    Starts with names of their own (ordinary runs) share six.
     """
     known, others, found = palette(), cycle(_OTHERS.values()), dict[str, Look]()
     for start in starts:

@@ -6,16 +6,17 @@ Reading and writing it needs no torch, so reports can be made anywhere.
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any, cast
 
-import yaml
-
 from ssl_vit.configs import to_dict, to_yaml
+from ssl_vit.core import sums
 from ssl_vit.core.errors import UserError
-from ssl_vit.core.files import write_atomically
+from ssl_vit.core.files import append_line, write_atomically
+from ssl_vit.core.reading import json_lines, mapping_in, object_in
 from ssl_vit.runs import lock
 from ssl_vit.runs.identity import differences, digest, identity
 from ssl_vit.runs.provenance import command, commit, hardware, versions
@@ -42,8 +43,7 @@ class RunDir:
     def log(self, record: dict[str, Any], file: str = "metrics.jsonl") -> None:
         """Appends one JSON object as a line."""
         if self.writes:
-            with (self.path / file).open("a", encoding="utf-8") as lines:
-                lines.write(json.dumps(record) + "\n")
+            append_line(self.path / file, json.dumps(record))
         for follower in self.followers:
             follower.line(record, file)
 
@@ -59,14 +59,13 @@ class RunDir:
         lock.tell_end(self.path)
         before = self._environment()
         if self.has_started() and before:
-            self._write("environment", before | {"continued": [*before.get("continued", []), self.about]})
+            self._write("environment", before | {"continued": [*_list(before.get("continued")), self.about]})
         else:
             self._write("environment", self.about or {})
         write_atomically(self.path / "config.yaml", self.config)
 
     def _environment(self) -> dict[str, Any]:
-        path = self.path / "environment.json"
-        return json.loads(path.read_text()) if path.exists() else {}
+        return object_in(self.path / "environment.json") or {}
 
     def _write(self, name: str, content: dict[str, Any]) -> None:
         write_atomically(self.path / f"{name}.json", json.dumps(content, indent=1) + "\n")
@@ -76,11 +75,19 @@ class RunDir:
         return any((self.path / name).exists() for name in ("checkpoints", "metrics.jsonl", "units"))
 
     def rewind(self, step: int) -> None:
-        """Forgets what was logged after a step, because training continues from there."""
+        """Forgets what was logged after a step, because training continues from there; tells of lines that are lost."""
         for path in (self.path / file for file in ("metrics.jsonl", "timing.jsonl", "health.jsonl")):
-            if self.writes and path.exists():
-                kept = [line for line in path.read_text().splitlines() if step and _step_of(line) <= step]
-                write_atomically(path, "".join(line + "\n" for line in kept))
+            if not self.writes or not path.exists():
+                continue
+            lines = json_lines(path)
+            if lines.damaged and step:
+                places = ", ".join(map(str, lines.damaged[:5])) + (", ..." if len(lines.damaged) > 5 else "")
+                sys.stderr.write(
+                    f"warning: {len(lines.damaged)} line(s) of {path} cannot be read ({places}) and are left out; "
+                    "training does not need them\n"
+                )
+            kept = [t for t, line in zip(lines.texts, lines.whole, strict=True) if step and _step_of(line) <= step]
+            write_atomically(path, "".join(line + "\n" for line in kept))
 
     def record(self, key: str, value: object) -> None:
         """Adds something that became known during the run to environment.json."""
@@ -90,10 +97,11 @@ class RunDir:
     def training_speed(self) -> dict[str, float]:
         """Medians of timing.jsonl, and the most memory; empty where nothing was trained."""
         path = self.path / "timing.jsonl"
-        lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        lines = [line for line in json_lines(path).whole if isinstance(line.get("peak_memory"), int | float)]
         if not lines:
             return {}
-        medians = {name: median(line[name] for line in lines) for name in lines[0].keys() - {"step", "watch_seconds"}}
+        known = set[str].intersection(*map(set, lines)) - {"step", "watch_seconds"}
+        medians = {name: median(line[name] for line in lines) for name in sorted(known)}
         return medians | {"peak_memory": max(line["peak_memory"] for line in lines)}
 
     def write_result(self, name: str, result: dict[str, Any]) -> Path:
@@ -102,16 +110,19 @@ class RunDir:
             about = {"versions": versions(), "commit": commit(), "command": command(), "hardware": hardware()}
             about |= {"training_speed": speed} if (speed := self.training_speed()) else {}
             self._write(f"results/{name}", {**result, "made_with": about})
+            sums.note(self.path / "results", [f"{name}.json"])
         for follower in self.followers:
             follower.result(name, result)
         return self.path / "results" / f"{name}.json"
 
 
-def _step_of(line: str) -> float:
-    try:
-        return float(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError):
-        return float("inf")  # half a line from a crash
+def _list(value: object) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
+def _step_of(line: dict[str, Any]) -> float:
+    step = line.get("step")
+    return float(step) if isinstance(step, int | float) else float("inf")
 
 
 def open_run(
@@ -137,12 +148,13 @@ def open_run(
     about = {
         "command": command(), "versions": versions(), "commit": commit(),
         "hardware": {**hardware(), **accelerator}, "script": script, "data_fingerprint": fingerprint,
+        "options": digest(identity(values, recipe)),
     }  # fmt: skip
     run = RunDir(path, writes, to_yaml(config), about)
     if not writes:
         return run
     stored = path / "config.yaml"
-    if not stored.exists() and path.is_dir() and any(file.name not in _BEGUN for file in path.iterdir()):
+    if not stored.exists() and path.is_dir() and not all(_is_begun(file.name) for file in path.iterdir()):
         raise UserError(f"--run.dir {path} is not empty and holds no run (no config.yaml); name a new folder")
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -156,26 +168,44 @@ def open_run(
     return run
 
 
-_BEGUN = (lock.NAME, lock.ENDED, "environment.json", "environment.json.part", "config.yaml.part")
-"""What a start leaves that was killed before it had written its config."""
+def _is_begun(name: str) -> bool:
+    """Whether a file is one that a start leaves that was killed before it had written its config."""
+    begun = (lock.NAME, lock.ENDED, "environment.json", "config.yaml")
+    return name.removesuffix(".part") in begun or name.startswith(f"{lock.NAME}.")
 
 
 def _check_same(path: Path, values: dict[str, Any], recipe: type[Any], fingerprint: str) -> None:
-    stored, environment = path / "config.yaml", path / "environment.json"
-    try:
-        before = cast("dict[str, Any]", yaml.safe_load(stored.read_text()) or {})
-    except yaml.YAMLError as error:
-        raise UserError(f"{stored} is not valid YAML; name a new --run.dir") from error
-    if changed := differences(identity(before, recipe), identity(values, recipe)):
+    about = object_in(path / "environment.json")
+    before = mapping_in(path / "config.yaml")
+    wanted = identity(values, recipe)
+    if before is None:
+        # What it said is known by its hash where the other file is whole.
+        if about is None or about.get("options") != digest(wanted):
+            raise UserError(
+                f"{path / 'config.yaml'} is damaged, and whether these are the options of the run cannot be told; name "
+                "a new --run.dir, or put the file back"
+            )
+        sys.stderr.write(f"warning: {path / 'config.yaml'} is damaged; it is written anew, as these are its options\n")
+    elif changed := _changed(before, wanted, recipe):
         raise UserError(
             f"--run.dir {path} already holds a run with another config ({changed}); "
             "name another folder, or repeat its command to continue it"
         )
-    if environment.exists():
-        made_of = json.loads(environment.read_text()).get("data_fingerprint")
-        if made_of not in (None, fingerprint):
-            same_images = (
-                str(made_of).rpartition("-")[2] == fingerprint.rpartition("-")[2]
-            )  # what is before are weights
-            other = "from other weights" if same_images else "on other images"
-            raise UserError(f"--run.dir {path} holds a run {other} (they have changed); name another folder")
+    if about is None and (path / "environment.json").exists():
+        sys.stderr.write(
+            f"warning: {path / 'environment.json'} is damaged and begins anew: what it told of earlier starts is lost, "
+            "and whether the images are still the same cannot be told\n"
+        )
+    made_of = None if about is None else about.get("data_fingerprint")
+    if made_of not in (None, fingerprint):
+        same_images = str(made_of).rpartition("-")[2] == fingerprint.rpartition("-")[2]  # what is before are weights
+        other = "from other weights" if same_images else "on other images"
+        raise UserError(f"--run.dir {path} holds a run {other} (they have changed); name another folder")
+
+
+def _changed(before: dict[str, Any], wanted: dict[str, Any], recipe: type[Any]) -> str:
+    """What differs between the options of a run and others, in words; empty where nothing does."""
+    try:
+        return differences(identity(before, recipe), wanted)
+    except (AttributeError, KeyError, TypeError, ValueError):  # groups that are values, or the other way round
+        return "config.yaml is no config of this command"

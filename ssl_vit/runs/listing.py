@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
@@ -15,17 +14,20 @@ import yaml
 
 from ssl_vit.configs import flat
 from ssl_vit.configs.metrics import METRICS, shown
-from ssl_vit.configs.networks import NETWORKS
+from ssl_vit.configs.networks import NETWORKS, short_name
+from ssl_vit.core.reading import loads, read_yaml
 from ssl_vit.core.signals import REQUEUE
+from ssl_vit.methods import LABELLED
 from ssl_vit.runs import lock
 from ssl_vit.runs.networks import FILES, RELEASED
 
 State = Literal["running", "done", "stopped", "crashed", "waiting"]
 DEPTH = 4
 """Folders below the named one in which runs are looked for."""
+_TRAINED = ("finetune", "transfer")
+"""Folders in a run that hold what was trained from its network."""
 _TAIL = 1 << 16
 """Bytes at the end of a file that hold its last line."""
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Score(NamedTuple):
@@ -80,11 +82,14 @@ def find(folder: Path) -> Iterator[Run | Unread]:
     """What lies in a folder: itself where it is a run, else runs below it; every other folder right in it is told.
 
     Args:
-        folder: Exists. A run's fine-tunings are runs; what a verdict made for itself is part of the verdict.
+        folder: Exists. A run's fine-tunings are runs, those for a transfer suite, too; what a verdict made for itself
+            is part of the verdict.
     """
     if _may_be_run(folder):
         yield read(folder)
-        yield from (read(place) for place in _folders(folder / "finetune") if _may_be_run(place))
+        trained = [p for name in _TRAINED for p in _folders(folder / name)]
+        trained += [member for p in _folders(folder / "transfer") for member in _folders(p)]  # of soups
+        yield from (read(place) for place in trained if _may_be_run(place))
         return
     if (folder / "sweep.json").exists():
         folder = folder / "runs"
@@ -127,6 +132,8 @@ def read(path: Path) -> Run | Unread:
         return Unread(path, str(error))
     except OSError as error:
         return Unread(path, f"cannot be read: {error.strerror}")
+    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError):
+        return Unread(path, "is damaged: its files hold other values than a run writes")
 
 
 class _Damaged(ValueError):
@@ -134,7 +141,7 @@ class _Damaged(ValueError):
 
 
 def _read(path: Path) -> Run:
-    about = _mapping(path / "environment.json", json.loads, "JSON")
+    about = _mapping(path / "environment.json", _from_json, "JSON")
     method = about.get("script")
     if not isinstance(method, str):
         raise _Damaged("is no run of ssl_vit (environment.json names no script)")
@@ -142,7 +149,7 @@ def _read(path: Path) -> Run:
     if holder is not None and holder[1] and not (path / "config.yaml").exists():
         config: dict[str, Any] = {}
     else:
-        config = _mapping(path / "config.yaml", _from_yaml, "YAML")
+        config = _mapping(path / "config.yaml", read_yaml, "YAML")
     given = flat(config)
     last = last_line(path / "metrics.jsonl")
     step, steps = int(last.get("step", 0)), _whole(given, last)
@@ -151,24 +158,30 @@ def _read(path: Path) -> Run:
     if passed:  # the alarm has ended it there
         steps = passed["step"]
     saved = max(
-        (int(file.stem[5:]) for file in path.glob("checkpoints/step_*.pt") if file.stem[5:].isdigit()), default=0
+        (
+            int(file.stem[5:])
+            for kind in ("pt", "shards")
+            for file in path.glob(f"checkpoints/step_*.{kind}")
+            if file.stem[5:].isdigit()
+        ),
+        default=0,
     )
     state, told = _state(path, method, holder, step, saved, steps)
     told += " (ended by its drift alarm)" if passed and state == "done" else ""
     files = [file for name in ("metrics.jsonl", "environment.json") if (file := path / name).exists()]
     return Run(
-        path, method, _data(path, given), _network(given), state, told, step, saved, steps, _knn(path),
+        path, method, _data(path, given), _network(path, config), state, told, step, saved, steps, _knn(path),
         files[0].stat().st_mtime, config, about,
     )  # fmt: skip
 
 
-def _from_yaml(text: str) -> Any:
-    return yaml.load(text, _LOADER)
+def _from_json(path: Path) -> Any:
+    return loads(path.read_text(encoding="utf-8"))
 
 
-def _mapping(path: Path, parse: Any, kind: str) -> dict[str, Any]:
+def _mapping(path: Path, read: Callable[[Path], Any], kind: str) -> dict[str, Any]:
     try:
-        content = parse(path.read_text(encoding="utf-8"))
+        content: object = read(path)
     except FileNotFoundError:
         raise _Damaged(f"is damaged, or no run of ssl_vit: it holds no {path.name}") from None
     except (ValueError, yaml.YAMLError):
@@ -192,7 +205,7 @@ def last_line(path: Path) -> dict[str, Any]:
         return {}
     for text in reversed(lines):
         try:
-            found = json.loads(text)
+            found = loads(text)
         except ValueError:  # half a line from a crash
             continue
         line = cast("dict[str, Any]", found if isinstance(found, dict) else {})
@@ -228,7 +241,7 @@ def _state(
         kept = f" (step {saved:,} is saved)" if step and saved else ""
         return "crashed", f"crashed after step {step:,}{of}{kept}" if step else "crashed before its first logged step"
     try:
-        ended = json.loads((path / lock.ENDED).read_text(encoding="utf-8"))
+        ended = loads((path / lock.ENDED).read_text(encoding="utf-8"))
         status, why, job = int(ended["status"]), str(ended["why"]), ended["job"]
     except (OSError, ValueError, KeyError, TypeError):
         return "stopped", f"stopped {at}".rstrip()
@@ -243,33 +256,73 @@ def _is_done(path: Path, method: str, step: int, steps: int | None) -> bool:
     """Whether everything is there that the command leaves at its end."""
     if method == "verdict":
         return (path / "report.html").exists()
-    labelled = method in ("supervised", "finetune")
+    labelled = method in LABELLED
     judged = not labelled or (path / "results" / f"{method}.json").exists()
     trained = steps is not None and step >= steps
     return trained and judged and all((path / "backbone" / name).exists() for name in FILES)
 
 
+def _exported(path: Path, backbone: str | None) -> dict[str, Any]:
+    """config.json of the network that a run ended with, or began with; empty where there is none to be found."""
+    around = next((p.parent for p in [*path.parents][:2] if p.name in _TRAINED), path)
+    given = [Path(backbone).expanduser() / "backbone", Path(backbone).expanduser()] if backbone else []
+    for folder in (path / "backbone", around / "backbone", *given):
+        try:
+            found = loads((folder / "config.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(found, dict):
+            return cast("dict[str, Any]", found)
+    return {}
+
+
+def _of(backbone: str) -> str:
+    """Stands where nothing is known but the run that the network is of."""
+    place = Path(backbone)
+    return f"of {place.parent.name if place.name == 'backbone' else place.name}"
+
+
 def _data(path: Path, given: dict[str, Any]) -> str:
     """Where its images are; a fine-tuning without options of its own has those of its backbone."""
-    name = given.get("data.path") or given.get("eval.data.path")
-    if name is None and given.get("backbone"):
-        try:
-            name = json.loads((path / "backbone" / "config.json").read_text())["ssl_vit"]["eval_data"]["path"]
-        except (OSError, ValueError, KeyError, TypeError):
-            name = None
-        name = name or f"of {Path(given['backbone']).name}"
+    name, backbone = given.get("data.path") or given.get("eval.data.path"), given.get("backbone")
+    if name is None and backbone:
+        about = flat(_exported(path, str(backbone)))
+        name = about.get("ssl_vit.eval_data.path") or about.get("ssl_vit.data.path") or _of(str(backbone))
     return str(name or "-")
 
 
-def _network(given: dict[str, Any]) -> str:
-    name, side, patch = (given.get(f"model.{key}") for key in ("name", "img_size", "patch_size"))
+def _network(path: Path, config: dict[str, Any]) -> str:
+    """A network in a few letters; a fine-tuning's is that of its backbone, at its own input."""
+    model: dict[str, Any] = config.get("model") or {}
+    backbone = config.get("backbone")
+    if model.get("name") is None and backbone:
+        model = _recorded(_exported(path, str(backbone))) | {k: v for k, v in model.items() if v is not None}
+        if "name" not in model:
+            return _of(str(backbone))
+    name, side, patch, args = (model.get(key) for key in ("name", "img_size", "patch_size", "args"))
     if name is None:
-        return f"of {Path(given['backbone']).name}" if given.get("backbone") else "-"
-    width, depth, heads = (given.get(f"model.{key}") for key in ("width", "depth", "heads"))
+        return "-"
+    if family := short_name(str(name), args):
+        return f"{family}{f', {side} px' if side else ''}"
+    width, depth, heads = (model.get(key) for key in ("width", "depth", "heads"))
     sizes: dict[tuple[Any, ...], str] = {(n.width, n.depth, n.heads): n.name for n in NETWORKS.values()}
     other = sizes.get((width, depth, heads)) or (f"{depth} x {width}" if width and depth else None)
     short = other or re.sub(r"_patch\d+_\d+.*", "", str(name))
     return f"{short}{f'/{patch}' if patch else ''}{f', {side} px' if side else ''}"
+
+
+def _recorded(exported: dict[str, Any]) -> dict[str, Any]:
+    """A network's options as ``--model`` has them, from config.json of its folder; empty where that tells none."""
+    args, name = exported.get("model_args"), exported.get("architecture")
+    if not isinstance(name, str) or not isinstance(args, dict):
+        return {}
+    given = cast("dict[str, Any]", args)
+    size: Any = flat(exported).get("pretrained_cfg.input_size")
+    side: dict[str, Any] = {"img_size": cast("list[Any]", size)[-1]} if isinstance(size, list) and size else {}
+    if not {"embed_dim", "depth", "patch_size"} <= given.keys() or not isinstance(given["depth"], int):
+        return {"name": name, "args": given, **side}
+    named = {"width": "embed_dim", "depth": "depth", "heads": "num_heads", "patch_size": "patch_size"}
+    return {"name": name, **side, **{ours: given.get(timms) for ours, timms in named.items()}}
 
 
 def _knn(path: Path) -> Score | None:
@@ -286,7 +339,7 @@ def score(path: Path) -> Score | None:
         path: RUN/results/NAME.json.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = loads(path.read_text(encoding="utf-8"))
         metric = content["protocol"]["metric"]
         row = next(row for row in content["rows"] if row.get("headline", True))
         return Score(metric, float(row[metric]), str(Path("results", path.name))) if metric in METRICS else None

@@ -27,6 +27,7 @@ from ssl_vit.core import slurm
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically
 from ssl_vit.core.notices import say_once
+from ssl_vit.core.reading import loads
 from ssl_vit.runs.provenance import command
 
 NAME = "run.lock"
@@ -110,6 +111,11 @@ def tell_end(folder: Path) -> None:
     """
     _told.add(folder.resolve())
     (folder / ENDED).unlink(missing_ok=True)
+
+
+def held() -> list[Path]:
+    """Directories that this process holds."""
+    return list(_held)
 
 
 def hold_for_results(folder: Path, option: str = "--run.dir") -> None:
@@ -314,7 +320,7 @@ def _owner(path: Path) -> Owner | None:
 def _parsed(content: bytes) -> Owner | None:
     """The owner that a file names; None where it names none, as after a crash in the moment of taking it."""
     try:
-        return Owner(**json.loads(content.partition(b"\n")[0]))
+        return Owner(**loads(content.partition(b"\n")[0]))
     except (ValueError, TypeError):
         return None
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.core.files import sha256
+from ssl_vit.core.reading import loads
 
 FILES = ("config.json", "model.safetensors")
 """What timm saves of a network."""
@@ -63,7 +63,7 @@ def find_network(given: str, option: str = "--backbone") -> Place:
 
 def _of_transformers(folder: Path) -> bool:
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config = loads((folder / "config.json").read_text(encoding="utf-8"))
         return "model_type" in config and "architecture" not in config
     except (OSError, ValueError, TypeError):
         return False
@@ -103,25 +103,26 @@ def weights_hash(folder: Path) -> str:
     return sha256(folder / "model.safetensors")[:16]
 
 
-def classifier_folder(given: str) -> Path:
+def classifier_folder(given: str, option: str = "--classifier") -> Path:
     """The folder that holds a classifier: RUN/classifier for RUN and for itself.
 
     A pre-training run stands for its fine-tuning, where there is one.
 
     Args:
-        given: ``--classifier``.
+        given: As typed.
+        option: Which option.
 
     Raises:
         UserError: Where there is none, or several.
     """
     if not given.strip():
-        raise UserError("--classifier is missing; give RUN, a run of eval/finetune.py or recipes/supervised.py")
+        raise UserError(f"{option} is missing; give RUN, a run of eval/finetune.py or recipes/supervised.py")
     place = Path(given).expanduser()
     if not place.exists():
         runs = [p.parent.name for p in place.parent.glob("*/classifier")]
         close = did_you_mean(place.name, runs)
         raise UserError(
-            f"--classifier {given} does not exist; give a run of eval/finetune.py or recipes/supervised.py{close}"
+            f"{option} {given} does not exist; give a run of eval/finetune.py or recipes/supervised.py{close}"
         )
     run = place.parent if place.name == "backbone" else place
     for folder in (run / "classifier", place):
@@ -131,12 +132,12 @@ def classifier_folder(given: str) -> Path:
     if len(tuned) == 1:
         return tuned[0]
     if tuned:
-        named = " or ".join(f"--classifier {folder.parent}" for folder in tuned[:5])
-        raise UserError(f"--classifier {given} was fine-tuned {len(tuned)} times; name one: {named}")
+        named = " or ".join(f"{option} {folder.parent}" for folder in tuned[:5])
+        raise UserError(f"{option} {given} was fine-tuned {len(tuned)} times; name one: {named}")
     if (run / "backbone").is_dir() and not (run / "results" / "supervised.json").exists():
-        raise UserError(f"--classifier {given} holds no classifier yet; eval/finetune.py --backbone {run} makes one")
+        raise UserError(f"{option} {given} holds no classifier yet; eval/finetune.py --backbone {run} makes one")
     raise UserError(
-        f"--classifier {given} holds no classifier; give a finished run of eval/finetune.py or "
+        f"{option} {given} holds no classifier; give a finished run of eval/finetune.py or "
         "recipes/supervised.py with a linear head (--supervised.head_hidden 0)"
     )
 
@@ -144,6 +145,6 @@ def classifier_folder(given: str) -> Path:
 def answers(folder: Path) -> bool:
     """Whether a folder holds an exported classifier."""
     try:
-        return "classifier" in json.loads((folder / "config.json").read_text(encoding="utf-8"))["ssl_vit"]
+        return "classifier" in loads((folder / "config.json").read_text(encoding="utf-8"))["ssl_vit"]
     except (OSError, ValueError, KeyError, TypeError):
         return False

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple, cast
 from ssl_vit.configs import flat
 from ssl_vit.configs.metrics import METRICS, shown
 from ssl_vit.configs.protocols import by_method
-from ssl_vit.core.errors import UserError
+from ssl_vit.core.errors import UserError, reason
+from ssl_vit.core.reading import loads
 from ssl_vit.runs.identity import differences, digest
 
 ENDINGS = (".csv", ".md", ".tex")
@@ -78,9 +79,11 @@ def result_files(run: Path) -> list[Path]:
 
 def _read(path: Path) -> Result:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read as JSON ({error}); repeat the evaluation that wrote it") from error
+        raise UserError(
+            f"{path} cannot be read as JSON ({reason(error)}); repeat the evaluation that wrote it"
+        ) from error
     if not isinstance(content, dict) or not {"method", "rows", "protocol"} <= set(content):
         raise UserError(f"{path} is no result file of an evaluation; give RUN/results/NAME.json")
     values = cast("dict[str, Any]", content)
@@ -231,7 +234,7 @@ def numbers_of(results: Sequence[Result]) -> list[Number]:
         groups.setdefault((number.evaluation, number.method), []).append(number)
     found: list[Number] = []
     for group in groups.values():
-        made = {n.variant: cast("dict[str, Any]", json.loads(n.variant)) for n in group}
+        made = {n.variant: cast("dict[str, Any]", loads(n.variant)) for n in group}
         values: dict[tuple[Any, ...], float] = {}
         agree = all(values.setdefault((n.labels, *n.sample), n.value) == n.value for n in group)
         baseline = all(n.sample[-1] is None for n in group)

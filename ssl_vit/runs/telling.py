@@ -16,8 +16,7 @@ from ssl_vit.configs.protocols import by_method
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.started import typed
 from ssl_vit.core.text import aligned, duration
-from ssl_vit.methods import METHODS
-from ssl_vit.methods.supervised import FinetuneRecipe, SupervisedRecipe
+from ssl_vit.methods import LABELLED, METHODS
 from ssl_vit.runs.identity import differences
 from ssl_vit.runs.listing import Run, Unread, last_line
 from ssl_vit.runs.results import Result, protocol_words, read_results
@@ -152,6 +151,7 @@ def _products(path: Path) -> list[tuple[str, ...]]:
     names = {
         "backbone": "the network", "classifier": "the network with its head", "checkpoints": "", "figures": "",
         "features": "vectors that evaluation keeps", "tensorboard": "", "profile": "", "finetune": "runs",
+        "transfer": "runs of a suite",
     }  # fmt: skip
     rows = list[tuple[str, ...]]()
     for name in [*names, *sorted(p.name for p in path.glob("export-*"))]:
@@ -281,8 +281,7 @@ def between(first: Run, second: Run) -> dict[str, list[Difference]]:
 
 
 def _declared(method: str) -> Any:
-    recipes = {"supervised": SupervisedRecipe, "finetune": FinetuneRecipe}
-    recipes |= {name: entry.recipe for name, entry in METHODS.items()}
+    recipes: dict[str, Any] = {**LABELLED} | {name: entry.recipe for name, entry in METHODS.items()}
     return options(recipes[method]) if method in recipes else {}
 
 

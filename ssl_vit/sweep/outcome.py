@@ -11,13 +11,14 @@ import numpy as np
 
 from ssl_vit.configs.metrics import METRICS, shown
 from ssl_vit.core.started import typed
+from ssl_vit.methods import LABELLED
 from ssl_vit.report.cells import NOTHING, Cell, signed_value, span, table
 from ssl_vit.report.written import Written, mean_of
 from ssl_vit.runs.listing import Run, last_line, read
 from ssl_vit.runs.results import Result, is_held_out
 from ssl_vit.runs.telling import numbers
 from ssl_vit.statistics.paired import interval
-from ssl_vit.sweep.plan import LABELLED, Child, Plan
+from ssl_vit.sweep.plan import Child, Plan
 
 FILES = ("table.csv", "table.md", "table.tex")
 _NOTES = (

@@ -16,13 +16,12 @@ from ssl_vit.configs.cli import from_words
 from ssl_vit.configs.facts import options
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.core.files import write_atomically
+from ssl_vit.core.reading import read_object
 from ssl_vit.core.started import module_of, options_of, scripts
-from ssl_vit.methods import METHODS
+from ssl_vit.methods import LABELLED, METHODS
 from ssl_vit.runs import lock
 from ssl_vit.runs.identity import differences, digest, identity, remove
 
-LABELLED = ("supervised", "finetune")
-"""Commands whose runs judge themselves."""
 JUDGES = ("knn", "linear-probe")
 RECORD = "sweep.json"
 _OWN = {"seed": "--seeds says how many there are, from --seed on", "run.dir": "--out names the folder of all runs"}
@@ -214,10 +213,7 @@ def remember(plan: Plan) -> None:
         remove(common, name)
     now = {"command": plan.asked.command, "over": sorted(names), "judge": plan.asked.judge, "options": common}
     if path.exists():
-        try:
-            before = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise UserError(f"{path} is damaged ({error}); give --out another folder") from error
+        before = read_object(path, "give --out another folder")
         ours = ("command", "over", "options")
         if changed := differences({k: before.get(k) for k in ours}, {k: now[k] for k in ours}):
             raise UserError(f"--out {plan.asked.out} holds another sweep ({changed}); give --out another folder")

@@ -1,15 +1,20 @@
-"""Checkpoints that survive a crash."""
+"""Checkpoints that survive a crash, and a disk that gives back other bytes than it was given."""
 
 from __future__ import annotations
 
-import os
+import re
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 
-from ssl_vit.core.files import sha256, write_atomically
+from ssl_vit.core.files import check_space, sha256, whole, write_atomically
+
+_NAME = re.compile(r"step_(\d{9,})\.pt")
+_BESIDE = 1 << 20
+"""Bytes of a checkpoint beside its tensors, at most."""
 
 
 def save_checkpoint(folder: Path, step: int, state: dict[str, Any], keep: int) -> None:
@@ -19,32 +24,86 @@ def save_checkpoint(folder: Path, step: int, state: dict[str, Any], keep: int) -
     matching hash is never used.
 
     Args:
-        folder: Where checkpoints of the run are.
+        folder: Where checkpoints of the run are; made in a folder that exists.
         step: Optimiser steps taken.
         state: Tensors, numbers and containers of them.
         keep: At least 1.
+
+    Raises:
+        OSError: Where it cannot be written, or there is no room for it; the ones before are as they were.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(exist_ok=True)  # in a run directory that was deleted meanwhile, nothing begins again
     path = folder / f"step_{step:09d}.pt"
-    part = path.with_suffix(".part")
-    with part.open("wb") as file:
-        torch.save({"step": step, **state}, file)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+    if path.is_dir():
+        path.rename(path.with_suffix(".folder"))
+    held = {storage.data_ptr(): storage.nbytes() for storage in (t.untyped_storage() for t in _tensors(state))}
+    check_space(path, sum(held.values()) + _BESIDE)
+    with whole(path) as file:
+        kept = _Kept(file)
+        try:
+            torch.save({"step": step, **state}, kept)
+        except Exception as error:
+            if kept.error is None or error is kept.error:
+                raise
+            raise kept.error from error
     write_atomically(path.with_suffix(".sha256"), sha256(path) + "\n")
-    found = sorted(folder.glob("step_*.pt"))
+    found = _found(folder)
     # Later steps than this one are damaged ones that were passed over when the run continued.
     for old in [*found[: found.index(path) + 1][:-keep], *found[found.index(path) + 1 :]]:
         old.with_suffix(".sha256").unlink(missing_ok=True)
         old.unlink()
 
 
+class _Kept:
+    """A file that remembers its error: torch tells of it in other words."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        try:
+            return self.file.write(data)
+        except OSError as error:
+            self.error = error
+            raise
+
+    def flush(self) -> None:
+        self.file.flush()
+
+
+def _tensors(state: Any) -> Iterator[torch.Tensor]:
+    if isinstance(state, torch.Tensor):
+        yield state
+    elif isinstance(state, Mapping):
+        for value in state.values():
+            yield from _tensors(value)
+    elif isinstance(state, list | tuple):
+        for value in state:
+            yield from _tensors(value)
+
+
+def _found(folder: Path) -> list[Path]:
+    """The files of checkpoints, by their step."""
+    named = {path: match for path in folder.glob("step_*.pt") if (match := _NAME.fullmatch(path.name))}
+    return sorted((path for path in named if path.is_file()), key=lambda path: int(named[path][1]))
+
+
 def load_checkpoint(folder: Path) -> dict[str, Any] | None:
     """What ``save_checkpoint`` was given, and ``step``, of the newest whole checkpoint; damaged ones are named."""
-    for path in sorted(folder.glob("step_*.pt"), reverse=True):
-        written = path.with_suffix(".sha256")
-        if written.exists() and written.read_text().strip() == sha256(path):
-            return torch.load(path, map_location="cpu", weights_only=True)
+    for path in reversed(_found(folder)):
+        state = _sound(path)
+        if state is not None:
+            return state
         sys.stderr.write(f"warning: the checkpoint {path} is damaged or incomplete; an older one is used\n")
     return None
+
+
+def _sound(path: Path) -> dict[str, Any] | None:
+    try:
+        if path.with_suffix(".sha256").read_bytes().strip() != sha256(path).encode():
+            return None
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception:  # a disk that cannot be read, or a file of something else with the right hash
+        return None
+    return state if isinstance(state, dict) and f"step_{state.get('step', -1):09d}.pt" == path.name else None

@@ -15,9 +15,10 @@ from accelerate.state import AcceleratorState
 
 from ssl_vit.configs import ResolvedFit, ResolvedOptim
 from ssl_vit.configs.presets import TINY
-from ssl_vit.core import notices
-from ssl_vit.core.dist import check_world_size, use_idle_cores
+from ssl_vit.core import notices, peers
+from ssl_vit.core.dist import check_world_size, gather_lists, use_idle_cores
 from ssl_vit.core.errors import UserError
+from ssl_vit.data.decoding import current
 from ssl_vit.data.loading.loader import Loader
 from ssl_vit.objectives.base import Objective
 from ssl_vit.training.joining import joined
@@ -45,6 +46,7 @@ def join(precision: str = "fp32", seed: int = 0) -> Accelerator:
         if not _joined:
             atexit.register(_leave)
         _joined[:] = [accelerator]  # one that came before, and its network, may go
+        peers.learn(gather_lists([peers.myself(accelerator.process_index)]))
     if resolved == "fp64" and accelerator.device.type == "mps":
         raise UserError("--fit.precision fp64: Apple's GPU (mps) has no fp64; use fp32, or set ACCELERATE_USE_CPU=1")
     check_world_size(accelerator.num_processes)
@@ -61,17 +63,23 @@ def forget_what_was() -> None:
     """Begins as a process does that has done nothing: precision, notices and peak memory of work before are gone."""
     AcceleratorState._reset_state()
     notices.forget()
+    current.quarantined.clear()
     forget_peak()
 
 
 @dataclass
 class OwnBuffers(DistributedDataParallelKwargs):
-    """Every process keeps the buffers it computed, under the name that this version of torch has for it."""
+    """Every process keeps the buffers it computed, under the name that this version of torch has for it.
+
+    Gradients lie in the buckets that are summed, so that there is one copy of them; the graph is the same in every
+    step.
+    """
 
     def to_kwargs(self) -> dict[str, Any]:
         """Arguments for DistributedDataParallel."""
         known = signature(torch.nn.parallel.DistributedDataParallel.__init__).parameters
-        return {"forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers": False}
+        buffers = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+        return {buffers: False, "gradient_as_bucket_view": True, "static_graph": self.static_graph}
 
 
 _joined: list[Accelerator] = []

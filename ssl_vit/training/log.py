@@ -8,6 +8,7 @@ import torch
 
 from ssl_vit.core.dist import mean_over_ranks
 from ssl_vit.core.errors import Diverged
+from ssl_vit.core.parts import local
 from ssl_vit.data.loading.loader import Loader
 from ssl_vit.runs.directory import RunDir
 from ssl_vit.training.metering import Meter
@@ -81,7 +82,9 @@ class TrainingLog:
         values = dict(zip(line.names, values, strict=True))
         where = {"step": line.step, "epoch": line.step / self.loader.steps_per_epoch}
         loss = values.pop("loss")
-        self.run.log({**where, "loss": loss, "lr": line.rate, **values, **line.watched})
+        left_out = self.loader.number(line.step - 1) - (line.step - 1)
+        told = {"skipped_batches": left_out} if left_out else {}
+        self.run.log({**where, "loss": loss, "lr": line.rate, **values, **told, **line.watched})
         self.run.log({"step": line.step, **line.timing}, "timing.jsonl")
         self.progress.show(line.step, loss, line.timing, int(values.get("skipped_steps", 0)))
         self._logged = line.step
@@ -94,7 +97,7 @@ class TrainingLog:
         bad = self._is_bad()
         if not bad:
             self.finish_line()
-        self._finite = self._finite * torch.stack([torch.isfinite(p).all() for p in trained]).all()
+        self._finite = self._finite * torch.stack([torch.isfinite(local(p)).all() for p in trained]).all()
         finite = mean_over_ranks(self._finite.clone()) if together else self._finite
         return bool(finite == 1) and not bad
 

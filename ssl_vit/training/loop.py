@@ -2,45 +2,51 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, nullcontext
 from functools import partial
 from itertools import chain
-from typing import cast
+from typing import TypeVar, cast
 
 import torch
 from accelerate import Accelerator
 
 from ssl_vit.configs import ResolvedFit, ResolvedOptim
-from ssl_vit.core.dist import gather_rows
 from ssl_vit.core.errors import Collapsed, UserError
 from ssl_vit.core.schedules import is_look
 from ssl_vit.data.loading.loader import Batch, Loader
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.objectives.base import Clock, Objective
 from ssl_vit.runs.directory import RunDir
-from ssl_vit.training.checkpoint import load_checkpoint, save_checkpoint
 from ssl_vit.training.continuing import Continuing
+from ssl_vit.training.divergence import Names, Soundness, Unsound, images_of
 from ssl_vit.training.forecast import Forecast, none_lighter
 from ssl_vit.training.health import Health
-from ssl_vit.training.launch import count_steps
+from ssl_vit.training.launch import DTYPES, count_steps
 from ssl_vit.training.log import TrainingLog
 from ssl_vit.training.metering import Meter, out_of_memory, product_ceiling, try_pass
 from ssl_vit.training.micro_batch import settle_micro_batch
-from ssl_vit.training.optim import peak_learning_rate, restore
+from ssl_vit.training.optim import peak_learning_rate
 from ssl_vit.training.profiling import StepProfile
 from ssl_vit.training.progress import TrainingProgress
+from ssl_vit.training.saving import Saving
+from ssl_vit.training.sharding import check as check_sharding
+from ssl_vit.training.sharding import is_sharded
 from ssl_vit.training.stepping import Stepper, learning_rate
 from ssl_vit.training.stopping import leave, stop_requests
+from ssl_vit.training.watchdog import Watchdog
 from ssl_vit.views.training import View
+
+T = TypeVar("T", bound=Objective)
 
 _TRIED = 8
 """Images of the pass that counts operations."""
 
 
 def fit(
-    objective: Objective,
+    objective: T,
     loader: Loader,
     view: View,
     *,
@@ -53,7 +59,7 @@ def fit(
     watch: Callable[[Backbone], dict[str, float]] | None = None,
     lighter: Callable[[], dict[str, float]] = none_lighter,
     continuing: Continuing | None = None,
-) -> None:
+) -> T:
     """Trains an objective; continues where the run directory's newest checkpoint ends.
 
     Args:
@@ -70,36 +76,53 @@ def fit(
         lighter: Other networks and their share of the time, for the forecast of a long run.
         continuing: Of a run that begins with weights, which the objective holds; None for any other.
 
+    Returns:
+        The same objective; where processes have a part of it each, a whole one in its place.
+
     Raises:
         UserError: When the loss stops being a number, or the run is already longer than asked for.
     """
     steps = count_steps(fit, loader)
     rates = partial(learning_rate, optim, peak_learning_rate(optim, loader.batch_size), loader.steps_per_epoch)
     rates(0, steps)  # a warm-up that is too long is told before anything is prepared
-    stepper = Stepper(objective, fit=fit, optim=optim, accelerator=accelerator, continuing=continuing)
+    sharded, tried = is_sharded(fit), cast("Meter | None", None)
+    if sharded:
+        check_sharding(fit, optim, continued=continuing is not None, watched=watch is not None)
+        # What is tried on whole weights is tried before they are cut.
+        objective.to(accelerator.device, dtype=DTYPES.get(fit.precision)).train()
+        if fit.micro_batch == "auto":
+            settle_micro_batch(objective, loader, view, fit=fit, accelerator=accelerator, seed=seed)
+        tried = _measured(loader.batches(0, 1), objective, view, seed, accelerator)[1]
+    stepper = Stepper(objective, fit=fit, optim=optim, accelerator=accelerator, continuing=continuing, sharded=sharded)
     drift = None if continuing is None else continuing.drift
     if drift is not None:
         drift.begin(objective.exported())
-    done = _resume(stepper, accelerator, run, steps, rates)
+    soundness = Soundness(fit.spike) if fit.on_divergence == "skip" else None
+    saving = Saving(stepper, run, loader, steps, soundness)
+    done = saving.resume(rates)
     objective.train()
     if done == steps or (drift is not None and drift.passed is not None):
-        return
+        return cast(T, stepper.whole())
     main, alone = accelerator.is_main_process, accelerator.num_processes == 1
     profile = StepProfile(run.path / "profile", accelerator.device) if fit.profile and main else None
     span = nullcontext if profile is None else profile.span
     try:
-        if fit.micro_batch == "auto":
+        if fit.micro_batch == "auto" and tried is None:
             settle_micro_batch(objective, loader, view, fit=fit, accelerator=accelerator, seed=seed)
-        batches, meter = _measured(loader.batches(done, steps), objective, view, seed, accelerator)
+        source = cast("Generator[Batch, None, None]", loader.batches(done, steps))
+        batches, meter = (source, tried) if tried else _measured(source, objective, view, seed, accelerator)
         run.record("flops_per_image", meter.flops)
         run.record("steps", steps)
         stepper.prepare(loader.accumulation, meter.least_seconds(loader.micro_batch))
         forecast = Forecast(accelerator.device.type, fit.epochs if steps > fit.min_steps else None, lighter)
+        drawn: list[Names] = []
 
         def feed() -> dict[str, torch.Tensor]:
             started = time.perf_counter()
             with span("data"):
                 batch = next(batches)
+            if soundness is not None:
+                drawn.append(batch.names())
             meter.waited += time.perf_counter() - started
             with span("view"):
                 return view(batch, seed)
@@ -110,21 +133,48 @@ def fit(
             with meter.aside():
                 return watch(objective.exported())
 
-        if done == 0 and (found := watched()):
-            run.log({"step": 0, "epoch": 0.0, **found})
+        def before_training() -> None:
+            if found := watched():
+                run.log({"step": 0, "epoch": 0.0, **found})
+
+        def go_back(error: Unsound) -> None:
+            """On from the newest checkpoint, without the batch of the step that was about to be ``done``."""
+            nonlocal source, batches, log, done, saved_time
+            source.close()  # its processes read on in the old order
+            images = images_of(drawn, loader.images)
+            done = saving.go_back(step, error, {"seed": seed, "images": images}, fit.most_skips, shown.tell)
+            batches = source = cast("Generator[Batch, None, None]", loader.batches(done, steps))
+            log, saved_time = TrainingLog(run, loader, shown, meter, done), time.monotonic()
+            if profile is not None:
+                profile.end_step()
+            if done == 0:
+                before_training()
+
+        if done == 0:
+            if soundness is not None and (main or sharded):
+                saving.save(0)  # there is something to go back to
+            before_training()
         shown = TrainingProgress(steps, done, loader.batch_size, main, forecast)
-        with stop_requests(accelerator.device) as stop, closing(shown):
-            log = TrainingLog(run, loader, shown, meter, done)
-            saved_time = time.monotonic()
-            for step in range(done, steps):
+        log, saved_time, step = TrainingLog(run, loader, shown, meter, done), time.monotonic(), done
+        watchdog = Watchdog(fit.watchdog, run.path)
+        with stop_requests(accelerator.device, fit.max_time) as stop, closing(shown), watchdog:
+            while done < steps:
+                step = done
+                watchdog.beat(step)
                 if profile is not None:
                     profile.begin_step()
                 clock = Clock(step, steps, loader.steps_per_epoch)
                 rate = rates(step, steps)
-                logged = stepper(clock, rate, feed, span)
+                drawn.clear()
+                try:
+                    logged = stepper(clock, rate, feed, span, None if soundness is None else soundness.judge)
+                except Unsound as error:
+                    go_back(error)
+                    continue
                 observed = objective.observed()
-                if health is not None and main and health.is_due(clock):
-                    observed |= health.look(objective.exported())
+                if health is not None and (main or sharded) and health.is_due(clock):
+                    with stepper.gathered():
+                        observed |= health.look(objective.exported())
                 if drift is not None and drift.is_due(step + 1, steps):
                     observed |= drift.look(objective.exported(), step + 1)
                 over = step + 1 == steps or (drift is not None and drift.passed is not None)
@@ -136,16 +186,22 @@ def fit(
                     log.begin_line(done, rate, logged, watched() if is_watched(done, steps, fit) else {})
                 every = fit.checkpoint_steps is not None and done % fit.checkpoint_steps == 0
                 due = time.monotonic() - saved_time > 60 * fit.checkpoint_minutes
-                reason, wish = objective.stop_reason(), stop.heard()
-                everybody = every or over or (reason or wish) is not None  # the same on every process
+                reason, wish = objective.stop_reason(), stop.heard(main and due)
+                # The same on every process.
+                everybody = every or over or (reason or wish) is not None or (sharded and stop.due)
                 if everybody or (main and due):
                     sound = log.is_sound(stepper.trained, everybody)
                     if not sound and (everybody or alone):
-                        raise log.divergence(done, log.saved)
-                    if sound and main:
-                        _save(run, done, steps, stepper)
+                        if soundness is None:
+                            raise log.divergence(done, log.saved)
+                        go_back(Unsound("a weight is no finite number", math.nan, math.nan))
+                        continue
+                    if sound and (main or sharded):
+                        saving.save(done)
                         log.saved = done
                     saved_time = time.monotonic()
+                if reason or over or wish:
+                    saving.finish()
                 if reason:
                     raise Collapsed(f"{reason} (step {done:,} is saved)")
                 if over:
@@ -165,6 +221,7 @@ def fit(
             profile.close()
     run.record("unreadable_images", loader.unreadable.listing())
     accelerator.wait_for_everyone()
+    return cast(T, stepper.whole())
 
 
 def is_watched(done: int, steps: int, fit: ResolvedFit) -> bool:
@@ -189,58 +246,3 @@ def _measured(
     dtype = half.get(accelerator.mixed_precision, next(objective.parameters()).dtype)
     meter = Meter(accelerator.device, flops, product_ceiling(accelerator.device, dtype, torch.get_num_threads()))
     return chain([first], batches), meter
-
-
-def _save(run: RunDir, step: int, steps: int, stepper: Stepper) -> None:
-    own, optimizer = stepper.objective.state_dict(), stepper.optimizer.state_dict()
-    state = {"objective": own, "optimizer": optimizer, "total_steps": steps}
-    if stepper.continuing is not None:
-        state["drift"] = stepper.continuing.drift.state()
-    if stepper.accelerator.scaler is not None:
-        state |= {"scaler": stepper.accelerator.scaler.state_dict(), "skipped_steps": int(stepper.skipped)}
-    save_checkpoint(run.path / "checkpoints", step, state, stepper.fit.keep_checkpoints)
-
-
-def _resume(
-    stepper: Stepper, accelerator: Accelerator, run: RunDir, steps: int, rates: Callable[[int, int], float]
-) -> int:
-    """Loads the newest sound checkpoint and returns its step; 0 where there is none."""
-    state = load_checkpoint(run.path / "checkpoints")
-    done = 0 if state is None else cast(int, state["step"])
-    if done > steps:
-        raise UserError(
-            f"{run.path} has already trained {done:,} steps, more than the {steps:,} asked for; a run can be extended "
-            "but not shortened: give at least its --fit.epochs, or another --run.dir"
-        )
-    if state is not None:
-        stepper.objective.load_state_dict(state["objective"])
-        restore(stepper.optimizer, state["optimizer"])
-        if stepper.continuing is not None:
-            stepper.continuing.drift.load(state["drift"])
-        if accelerator.scaler is not None and "scaler" in state:
-            accelerator.scaler.load_state_dict(state["scaler"])
-            stepper.skipped = cast(int, state.get("skipped_steps", 0))
-        if accelerator.is_main_process:
-            ended = stepper.continuing is not None and stepper.continuing.drift.passed is not None
-            over = done == steps or ended
-            what = "is already complete" if over else f"continues after step {done:,} of {steps:,}"
-            before = cast(int, state.get("total_steps", steps))
-            if ended:
-                what += f": its drift alarm ended it after step {done:,}"
-            elif before != steps and over:
-                what += f", though its learning rate follows a schedule of {before:,} steps"
-            elif before != steps:
-                what += (
-                    f"; the learning rate follows the schedule of {steps:,} steps instead of {before:,} from here on: "
-                    f"{rates(done - 1, before):.3g} at the last step, {rates(done, steps):.3g} at the next; so does "
-                    "everything else that is scheduled"
-                )
-            if (run.backbone / "config.json").exists() and not over:
-                what += "; the backbone will be replaced"
-            print(f"the run in {run.path} {what}", flush=True)
-    if len(set(gather_rows(torch.tensor([done], device=accelerator.device)).tolist())) > 1:
-        raise UserError(f"the processes find different checkpoints in {run.path}; it must be on a disk they share")
-    run.confirm()
-    run.rewind(done)
-    accelerator.wait_for_everyone()
-    return done

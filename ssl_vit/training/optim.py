@@ -12,6 +12,7 @@ from ssl_vit.configs import ResolvedOptim
 from ssl_vit.configs.resolve import LARGEST_RATE
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.notices import say_once
+from ssl_vit.core.parts import local, norms
 
 _TOKENS = ("cls_token", "reg_token", "mask_token", "pos_embed", "pos_embed_x", "pos_embed_y", "pos_embed_prefix")
 
@@ -99,9 +100,8 @@ def clip_each(parameters: Iterable[nn.Parameter], largest: float) -> None:
     """Scales every parameter's own gradient to at most this norm, as DINO's code does (not the global norm)."""
     grads = [p.grad for p in parameters if p.grad is not None]
     if grads:
-        norms = torch.stack(torch._foreach_norm(grads))  # pyright: ignore[reportPrivateImportUsage]
-        factors = list((largest / (norms + 1e-6)).clamp(max=1.0))
-        torch._foreach_mul_(grads, factors)  # pyright: ignore[reportPrivateImportUsage]
+        factors = list((largest / (norms(grads) + 1e-6)).clamp(max=1.0))
+        torch._foreach_mul_([local(g) for g in grads], factors)  # pyright: ignore[reportPrivateImportUsage]
 
 
 def make_optimizer(groups: list[dict[str, Any]], cfg: ResolvedOptim) -> torch.optim.Optimizer:

@@ -131,6 +131,7 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
             run.about["started_from"] = _told_of(start, cfg.model)
         _warn(method, built, cfg, begun.judged)
         print_lines(_first_lines(begun, cfg))
+    objective.prepare(pool, scale, run.path, cfg.seed)
     sees = f"{begun.note}; preset {cfg.preset}, {built.sees}"
     launch.summarise(objective, loader, cfg.fit, cfg.optim, sees, accelerator)
     steps = launch.count_steps(cfg.fit, loader)
@@ -142,7 +143,7 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
         words = "\n".join(filter(None, (words, watch.describe(cfg.fit.watch_percent))))
     if accelerator.is_main_process and words:
         print(words, flush=True)
-    loop.fit(
+    objective = loop.fit(
         objective, loader, built.view, fit=cfg.fit, optim=cfg.optim, run=run, accelerator=accelerator, seed=cfg.seed,
         health=Health(loader, scale, cfg.model.pool), watch=watch, continuing=continuing,
         lighter=partial(lighter_networks, method, cfg, asked, len(pool), begun.side, pool.form),
@@ -294,10 +295,15 @@ def _baseline_options(cfg: ResolvedPretraining, begun: Beginning) -> list[str]:
     """The options with which the labelled baseline uses the same images and network."""
     side, named, network = begun.side, begun.named, begun.facts.network
     model = replace(cfg.model, weights=None)
+    if short := networks.short_name(model.name, model.args):  # as it was typed
+        own = networks.FAMILIES[short].args
+        model = replace(model, name=short, args=None if model.args == own else model.args)
     name = None if model.name == networks.wanted(ModelConfig(), side, named)[0] else model.name
     usual: ModelConfig = networks.resolve_model(ModelConfig(name), side, network, named)
     if cfg.eval.data.path not in (None, cfg.data.path):  # other images would choose another network: name all of it
         name, usual = None, ModelConfig()
+    elif short:
+        model = replace(model, name=usual.name)  # it is named already
     words = [w for option, value in (("preset", named), ("model.name", name)) if value for w in (f"--{option}", value)]
     groups = [("data", cfg.data, GuardedConfig()), ("eval.data", cfg.eval.data, LabelledDataConfig())]
     for group, given, default in [*groups, ("model", model, usual)]:

@@ -64,6 +64,11 @@ class TrainingProgress:
         left = (self.total - step) * self.batch_size / max(1e-9, self.rate(step))
         self._write(f"step {step:,}/{self.total:,}{self._seen}  {duration(left)} left")
 
+    def tell(self, text: str) -> None:
+        """Writes a line beside bar or log, on the main process."""
+        if self.shown:
+            self._write(text)
+
     def _write(self, text: str) -> None:
         if self.bar is not None:
             self.bar.console.print(text, highlight=False)

@@ -10,16 +10,19 @@ from typing import Any, cast
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import DDPCommunicationHookType
 from torch import Tensor
 
 from ssl_vit.configs import ResolvedFit, ResolvedOptim
 from ssl_vit.core.errors import UserError
+from ssl_vit.core.parts import clip_whole, norms
 from ssl_vit.core.schedules import warmup_cosine
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.objectives.base import Clock, Objective, StepOutput
 from ssl_vit.training.continuing import Continuing
 from ssl_vit.training.launch import DTYPES
 from ssl_vit.training.optim import clip_each, make_optimizer, parameter_groups, warmup_steps
+from ssl_vit.training.sharding import Sharding
 
 _LAUNCH_BOUND = 0.01
 """Seconds of arithmetic below which a forward and backward pass waits for its hundreds of kernels to be launched."""
@@ -39,9 +42,14 @@ class Stepper:
         optim: ResolvedOptim,
         accelerator: Accelerator,
         continuing: Continuing | None = None,
+        sharded: bool = False,
     ) -> None:
-        """Moves the objective to the device and makes its optimiser, of a run that begins with weights its own."""
+        """Moves the objective to the device and makes its optimiser, of a run that begins with weights its own.
+
+        ``sharded`` leaves every process a part of everything.
+        """
         objective.to(accelerator.device, dtype=DTYPES.get(fit.precision))
+        self.sharding = Sharding(objective, accelerator, fit.gradient_hook) if sharded else None
         self.objective, self.fit, self.optim = objective, fit, optim
         self.accelerator, self.accumulation, self.graphs = accelerator, 1, False
         self.continuing = continuing
@@ -84,17 +92,32 @@ class Stepper:
             if isinstance(part, Backbone):
                 if self.fit.recompute:
                     part.recompute_activations()
-                if together:
+                if together and self.sharding is None:
                     part.keep_channels_together()
+        if self.sharding is not None:
+            self.optimizer = self.accelerator.prepare_optimizer(self.optimizer, device_placement=False)
+            return
         if self.fit.compile:
             _check_compiler(self.accelerator.device)
             self.objective.compile_passes("reduce-overhead" if self.graphs else None)
+        handler = cast(Any, self.accelerator).ddp_handler
+        handler.static_graph = accumulation == 1  # torch's does not go together with passes that are not summed
+        rounded = self.fit.gradient_hook == "bf16"
+        handler.comm_hook = DDPCommunicationHookType.BF16 if rounded else DDPCommunicationHookType.NO
         self.model, self.optimizer = self.accelerator.prepare(self.objective, self.optimizer)
 
     def __call__(
-        self, clock: Clock, rate: float, inputs: Callable[[], dict[str, Tensor]], span: Span = nullcontext
+        self,
+        clock: Clock,
+        rate: float,
+        inputs: Callable[[], dict[str, Tensor]],
+        span: Span = nullcontext,
+        judge: Callable[[Tensor, Tensor], None] | None = None,
     ) -> dict[str, Tensor]:
         """Takes a step with the top layer's learning rate; ``inputs`` gives what each forward pass reads.
+
+        ``judge`` gets loss and norm of the gradient when all of it is there; what it raises keeps the step from being
+        taken.
 
         What comes back are ``loss`` and the objective's metrics: means over the step's micro-batches on this process;
         in fp16 ``skipped_steps`` too, of the whole run.
@@ -106,9 +129,9 @@ class Stepper:
             given = inputs()
             if self.graphs:
                 torch.compiler.cudagraph_mark_step_begin()
-            with nullcontext() if micro == self.accumulation - 1 else self.accelerator.no_sync(self.model):
+            with self._summed(micro == self.accumulation - 1):
                 with span("forward"):
-                    output: StepOutput = self.model(given)
+                    output = self._pass(given)
                 with span("backward"):
                     self.accelerator.backward(output.loss / self.accumulation)
             for name, value in {"loss": output.loss, **output.metrics}.items():
@@ -118,6 +141,8 @@ class Stepper:
             self.objective.after_backward(clock)
             if self.continuing is not None:
                 self.continuing.after_backward(clock)
+            if judge is not None:
+                judge(logged["loss"], self.gradient_norm())
             self._clip()
             scaler: Any = self.accelerator.scaler
             before = None if scaler is None else scaler._scale.clone()
@@ -129,6 +154,41 @@ class Stepper:
         with span("objective"):
             self.objective.after_step(clock)
         return logged
+
+    def _summed(self, last: bool) -> AbstractContextManager[object]:
+        """Sums gradients over processes in the last pass of a step."""
+        if self.sharding is not None:
+            return self.sharding.last_of_step(last)
+        return nullcontext() if last else self.accelerator.no_sync(self.model)
+
+    def _pass(self, given: dict[str, Tensor]) -> StepOutput:
+        if self.sharding is None:
+            return self.model(given)
+        with self.accelerator.autocast():
+            output: StepOutput = self.objective(given)
+        return StepOutput(output.loss.to(torch.promote_types(output.loss.dtype, torch.float32)), output.metrics)
+
+    def whole(self) -> Objective:
+        """What was trained, with all of its weights, for what comes after; every process must call it."""
+        return (
+            self.objective if self.sharding is None else cast(Objective, self.sharding.whole(self.accelerator.device))
+        )
+
+    def gathered(self) -> AbstractContextManager[object]:
+        """Weights are whole inside, for a look at the network; where they are in parts, every process must look."""
+        return nullcontext() if self.sharding is None else self.sharding.gathered()
+
+    def gradient_norm(self) -> Tensor:
+        """Norm of the gradient of all parameters, before clipping; 0 in fp16, whose gradients are scaled."""
+        grads = [p.grad for p in self.trained if p.grad is not None]
+        if self.accelerator.scaler is not None or not grads:
+            return torch.zeros((), device=self.accelerator.device)
+        return norms(grads).square().sum().sqrt()
+
+    def give_up(self) -> None:
+        """Forgets a step that was not taken, before a checkpoint is loaded."""
+        self.optimizer.zero_grad(set_to_none=True)
+        self.objective.forget_step()
 
     def _schedule(self, clock: Clock, rate: float) -> None:
         decay = _weight_decay(self.optim, clock.step, clock.total_steps)
@@ -145,8 +205,10 @@ class Stepper:
         self.accelerator.unscale_gradients(self.optimizer)
         if each is not None:
             clip_each(self.trained, each)
-        if whole is not None:
+        if whole is not None and self.sharding is None:
             torch.nn.utils.clip_grad_norm_(self.trained, whole)
+        elif whole is not None:
+            clip_whole([p.grad for p in self.trained if p.grad is not None], whole)
 
 
 def _check_compiler(device: torch.device) -> None:

@@ -1,23 +1,37 @@
-"""Termination signals and Ctrl-C as a wish to stop after the current step, so that nothing is lost."""
+"""Termination signals, Ctrl-C and the end of the time as a wish to stop after the current step: nothing is lost."""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from signal import SIGINT
+from signal import SIGALRM, SIGINT
 from types import FrameType
 
+import psutil
 import torch
 
+from ssl_vit.core import peers
 from ssl_vit.core.dist import max_over_ranks, meet, rank_and_world
 from ssl_vit.core.errors import UserError
-from ssl_vit.core.signals import ENDING, handled, status_of
+from ssl_vit.core.signals import ENDING, handled, hold, status_of
+from ssl_vit.core.text import seconds
 from ssl_vit.runs.lock import finish
 
 _EVERY = 1.0
 """Seconds between the steps after which several processes tell each other of signals."""
+TIME_OVER = SIGALRM
+"""Stands for the end of ``--max_time`` among signals; nobody sends it."""
+
+
+def age() -> float:
+    """Seconds since this process began; of one that a launcher may start again, since the launcher did."""
+    process = psutil.Process()
+    if "TORCHELASTIC_RESTART_COUNT" in os.environ and (launcher := process.parent()) is not None:
+        process = launcher
+    return max(0.0, time.time() - process.create_time())
 
 
 class StopRequest:
@@ -28,40 +42,69 @@ class StopRequest:
 
     received: int | None = None
     """By this process."""
+    due = False
+    """Whether any process has said that something else is, when they last told each other."""
 
-    def __init__(self, device: torch.device | None = None) -> None:
-        """Nothing yet; processes add up on ``device``, the CPU by default."""
-        self.device = device
+    def __init__(
+        self,
+        device: torch.device | None = None,
+        left: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Nothing yet.
+
+        Args:
+            device: Where processes add up, the CPU by default.
+            left: Seconds after which it is a wish by itself.
+            clock: Gives seconds.
+        """
+        self.device, self._clock = device, clock
+        self._end = None if left is None else clock() + left
         self._asked, self._steps, self._next = time.monotonic(), 0, 1
 
     def note(self, number: int, frame: FrameType | None) -> None:
         """Takes a signal."""
         self.received = number
 
-    def heard(self) -> int | None:
-        """The signal that any process has received, the same on all of them (every process must call it every step)."""
+    def heard(self, due: bool = False) -> int | None:
+        """The signal that any process has received, the same on all of them (every process must call it every step).
+
+        Args:
+            due: What is told the others beside it (``due`` of this class).
+        """
+        if self._end is not None and self.received is None and self._clock() >= self._end:
+            self.received = TIME_OVER
         if rank_and_world()[1] == 1:
+            self.due = due
             return self.received
         self._steps += 1
+        self.due = False
         if self._steps < self._next:
             return None
         taken = (time.monotonic() - self._asked) / self._steps
-        number, slowest = max_over_ranks(torch.tensor([self.received or 0, taken], device=self.device)).tolist()
+        told = torch.tensor([self.received or 0, taken, due], device=self.device)
+        number, slowest, late = max_over_ranks(told).tolist()
+        self.due = bool(late)
         self._asked, self._steps, self._next = time.monotonic(), 0, max(1, int(_EVERY / max(slowest, 1e-6)))
         return int(number) or None
 
 
 @contextmanager
-def stop_requests(device: torch.device | None = None) -> Iterator[StopRequest]:
-    """While it is entered, signals are noted instead of ending the process.
+def stop_requests(device: torch.device | None = None, max_time: str | None = None) -> Iterator[StopRequest]:
+    """While it is entered, signals are noted instead of ending the process; so is the end of ``max_time``.
 
     SystemExit where a signal came and training failed at the same time: whoever goes on with something else where
     training fails is to stop.
     """
-    wish = StopRequest(device)
+    wish = StopRequest(device, None if max_time is None else seconds(max_time) - age())
     try:
         with handled(wish.note, (*ENDING, SIGINT)):
-            yield wish
+            try:
+                yield wish
+            except (RuntimeError, ConnectionError) as error:
+                if peers.may_be(error):  # a launcher ends those that are left, which have something to say
+                    hold()
+                raise
     except UserError as error:
         if wish.received is None:
             raise
@@ -74,5 +117,6 @@ def leave(number: int, done: int, main: bool) -> None:
     finish()  # trackers may have something to send
     meet()
     if main:
-        sys.stderr.write(f"stopped after step {done:,}, which is saved; the same command continues\n")
+        why = " because --max_time is over" if number == TIME_OVER else ""
+        sys.stderr.write(f"stopped after step {done:,}{why}, which is saved; the same command continues\n")
     raise SystemExit(status_of(number))

@@ -23,6 +23,7 @@ from ssl_vit.configs.trackers import trackers_in
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically
 from ssl_vit.core.notices import say_once
+from ssl_vit.core.reading import loads
 from ssl_vit.runs.directory import RunDir
 from ssl_vit.runs.lock import at_end
 
@@ -79,7 +80,11 @@ class Follower:
         place, title = str(run.path), f"{run.path.resolve().name}-{key}"
         kind: Any = LOGGER_TYPE_TO_CLASS[name]
         if name == "tensorboard":
-            steps = [int(path.stem.rpartition("_")[2]) for path in run.path.glob("checkpoints/step_*.pt")]
+            steps = [
+                int(path.stem.rpartition("_")[2])
+                for kind in ("pt", "shards")
+                for path in run.path.glob(f"checkpoints/step_*.{kind}")
+            ]
             # Steps after the checkpoint are taken again.
             self.tracker = kind(name, place, **({"purge_step": max(steps) + 1} if steps else {}))
         elif name == "wandb":
@@ -175,7 +180,7 @@ def _told(run: RunDir, cfg: Any) -> dict[str, bool | int | float | str]:
 
 def _read(path: Path) -> dict[str, str]:
     try:
-        found = json.loads(path.read_text())
+        found = loads(path.read_text())
     except (OSError, ValueError):
         return {}
     return {name: key for name, key in found.items() if isinstance(key, str)} if isinstance(found, dict) else {}

@@ -18,6 +18,7 @@ from ssl_vit.core import dist
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically
 from ssl_vit.core.machine import usable_cores
+from ssl_vit.core.reading import read_object
 from ssl_vit.data.sources.told import label_lines, print_lines
 from ssl_vit.engines.elsewhere import elsewhere
 from ssl_vit.engines.unit import Engine
@@ -143,7 +144,7 @@ def _written(plan: Plan, terms: Terms, path: Path, runner: Runner) -> Plan:
 def _again(opened: Opened, plan: Plan, runner: Runner, jobs: int, flops: Mapping[str, float]) -> Plan:
     """The plan once pre-training and probes are done: training gets the time that is left, at the pace seen so far."""
     path, study = plan.study.folder / "plan.json", plan.study
-    told = json.loads(path.read_text())
+    told = read_object(path, "give --run.dir another folder")
     if told["begun"] or opened.budget is None:
         return plan
     paces = {start: Pace(**pace) for start, pace in told["paces"].items()}
@@ -169,7 +170,7 @@ def _planned(path: Path, budget: float | None, runner: Runner) -> dict[str, Any]
     """
     if not path.exists():
         return None
-    told = json.loads(path.read_text())
+    told = read_object(path, "give --run.dir another folder")
     if told.get("budget") == budget:
         return told
     if any(not key.startswith("measure-") for key in runner.begun()) or any(path.parent.glob("runs/*-0")):
@@ -214,7 +215,7 @@ def _make(opened: Opened, plan: Plan, runner: Runner, jobs: int) -> Made:
     studies += trials
     if trials:
         runner.say("tuned")
-    paces = json.loads((study.folder / "plan.json").read_text())["paces"]
+    paces = read_object(study.folder / "plan.json", "give --run.dir another folder")["paces"]
     tuned = Tuned(chosen, flops, {start: float(pace["flops_per_image"]) for start, pace in paces.items()})
     most = opened.study.recipe.verdict.train_draws
 

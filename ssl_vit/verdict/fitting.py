@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -13,6 +12,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from ssl_vit.configs import ModelConfig, networks, presets
+from ssl_vit.core.reading import loads
 from ssl_vit.core.text import duration
 from ssl_vit.data.decoding.formats import Format
 from ssl_vit.data.images import ImageSet
@@ -62,8 +62,8 @@ def fitted(
         jobs: Runs at a time.
         folder: The verdict's.
     """
-    with suppress(OSError, ValueError, KeyError):
-        told = json.loads((folder / "plan.json").read_text())
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        told = loads((folder / "plan.json").read_text())
         if told["budget"] == seconds:
             return Fitted(replace(cfg.model, **{k: told["model"][k] for k in ("name", "img_size")}), "")
     method, sizes = METHODS[start], ("name", "width", "depth", "heads", "patch_size", "args")

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
 from ssl_vit.configs import PoolConfig
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically
+from ssl_vit.core.reading import object_in
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.sources.opening import Labelled
 from ssl_vit.leaks.audit import Audit, guard
@@ -68,11 +68,9 @@ def look_for_leaks(
     about = {"of": {name: [s.fingerprint, _groups(s)] for name, s in sets.items()}, "transductive": cfg.transductive}
     for omission in omissions if run.writes else ():
         omission.write(run.path)
-    known: dict[str, Any] = {}
-    with contextlib.suppress(OSError, ValueError):
-        known = json.loads(path.read_text())
+    known = object_in(path) or {}
     same = all(known.get(name) == value for name, value in about.items())
-    if same and not (known["affected"] and {cfg.on_leak, known.get("on_leak")} != {"warn"}):
+    if same and not (known.get("affected") and {cfg.on_leak, known.get("on_leak")} != {"warn"}):
         return
 
     def keep(found: Audit) -> Path | None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from ssl_vit.configs import ModelConfig
-from ssl_vit.core.errors import UserError
+from ssl_vit.core.errors import UserError, reason
+from ssl_vit.core.reading import loads, read_yaml
 from ssl_vit.data.images import ImageSet
 from ssl_vit.methods import METHODS, method_of
 from ssl_vit.runs.identity import differences, identity
@@ -29,12 +29,14 @@ def named_runs(cfg: Comparison, pool: ImageSet) -> tuple[dict[str, tuple[str, ..
     for name in filter(None, map(str.strip, cfg.verdict.backbones.split(","))):
         run = Path(name).expanduser().resolve()
         try:
-            about = json.loads((run / "backbone" / "config.json").read_text())["ssl_vit"]
-            made_of = json.loads((run / "environment.json").read_text())["data_fingerprint"]
-            config = yaml.safe_load((run / "config.yaml").read_text())
+            about = loads((run / "backbone" / "config.json").read_text())["ssl_vit"]
+            made_of = loads((run / "environment.json").read_text())["data_fingerprint"]
+            config = read_yaml(run / "config.yaml")
             start, _ = method_of(about).name, config["model"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(f"--verdict.backbones {name} is no finished run of a method ({error})") from error
+        except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
+            raise UserError(
+                f"--verdict.backbones {name} is no finished run of a method ({_why(run, error)})"
+            ) from error
         if weights := config["model"].get("weights"):
             raise UserError(
                 f"--verdict.backbones {name} went on from {weights}; what is compared begins with random weights"
@@ -58,6 +60,17 @@ def named_runs(cfg: Comparison, pool: ImageSet) -> tuple[dict[str, tuple[str, ..
         _check_replicates(runs, METHODS[start].recipe)
     model = ModelConfig(**plain[0]) if cfg.model == ModelConfig() and plain else cfg.model
     return {start: tuple(runs) for start, runs in found.items()}, model
+
+
+def _why(run: Path, error: Exception) -> str:
+    """What is wrong with a folder that should be a run, in words for people."""
+    if not run.is_dir():
+        return "there is no such folder"
+    if isinstance(error, (FileNotFoundError, NotADirectoryError)):
+        return f"it holds no {Path(str(error.filename)).relative_to(run)}"
+    if isinstance(error, KeyError):
+        return f"its files record no {error.args[0]}"
+    return "its files are damaged" if isinstance(error, TypeError) else reason(error)
 
 
 def _check_replicates(runs: dict[str, dict[str, Any]], recipe: type[Any]) -> None:

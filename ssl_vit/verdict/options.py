@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar
 
 from ssl_vit.configs import FitConfig, JudgedMetricConfig, ModelConfig, PoolConfig, PretrainingRecipe, RunConfig
 from ssl_vit.configs.facts import SAME_RUN, Effect, Range
-from ssl_vit.configs.networks import FAMILIES
+from ssl_vit.configs.networks import FAMILIES, known_as
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.engines.elsewhere import Executor, asked_of, check_executor
 from ssl_vit.methods import METHODS, Method
@@ -45,17 +45,17 @@ class VerdictConfig:
     """Numbers of labels to judge at, instead of shares."""
     per_class: Annotated[tuple[int, ...] | None, Range(1)] = None
     """Numbers of labels per class to judge at, instead of shares."""
-    seeds: Annotated[int, Range(1)] = 3
+    seeds: Annotated[int, Range(1, ceiling=1000)] = 3
     """Pre-training runs of each method; with fewer than 3 the verdict is conditional on them, and says so."""
-    probe_draws: Annotated[int, Range(1)] = 10
+    probe_draws: Annotated[int, Range(1, ceiling=10_000)] = 10
     """Draws of labels for k-NN and linear probes."""
-    train_draws: Annotated[int, Range(1)] = 10
+    train_draws: Annotated[int, Range(1, ceiling=10_000)] = 10
     """Draws of labels where all weights are trained, at most: from the third on, what can no longer change the advice
     is trained on no more of them."""
-    matched_draws: Annotated[int, Range(0)] = 5
+    matched_draws: Annotated[int, Range(0, ceiling=10_000)] = 5
     """Draws for the baseline at the FLOPs of pre-training and fine-tuning together; 0 leaves it out, and then no gain
     is claimed."""
-    trials: Annotated[int, Range(1)] = 6
+    trials: Annotated[int, Range(1, ceiling=10_000)] = 6
     """Tuning trials of every method that trains all weights, at each number of labels where it is tuned."""
     length: Annotated[float, Range(1e-6)] = 1.0
     """Length of training on labels, as a factor of the usual one (100 epochs, at least 1,000 steps); trials vary it by
@@ -70,7 +70,7 @@ class VerdictConfig:
     Default: DINO's ViT-S/16 for images of at least 64 pixels, where it can be downloaded or is in the cache."""
     cnn: str | None = None
     """The timm model that stands for CNNs; default: the ResNet with the number of parameters nearest to the ViT's."""
-    jobs: Annotated[int | None, Range(0), SAME_RUN] = None
+    jobs: Annotated[int | None, Range(0, ceiling=1024), SAME_RUN] = None
     """Runs at the same time on a CPU, each in a process of its own with one thread; 0 runs one after the other in this
     one, as a GPU and several processes do. Default: one per core; with submitit to be given, the most jobs that SLURM
     may run at once; with ray as many as there is room for."""
@@ -148,15 +148,15 @@ def _remade(values: dict[str, Any]) -> Comparison:
     return replace(usual, **{k: replace(getattr(usual, k), **v) if k in METHODS else v for k, v in values.items()})
 
 
-def seconds_of(budget: str) -> float:
-    """A length of time such as 90s, 10m, 2h or 1.5d in seconds.
+def seconds_of(budget: str, option: str = "--verdict.budget") -> float:
+    """A length of time such as 90s, 10m, 2h or 1.5d in seconds; ``option`` is what it was given as.
 
     Raises:
         UserError: For anything else.
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d)", budget.strip())
     if not found or not float(found[1]):
-        raise UserError(f"--verdict.budget {budget} is no length of time; write 90s, 10m, 2h or 1.5d")
+        raise UserError(f"{option} {budget} is no length of time; write 90s, 10m, 2h or 1.5d")
     return float(found[1]) * {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}[found[2]]
 
 
@@ -243,7 +243,8 @@ def starts_of(cfg: VerdictConfig) -> dict[str, bool]:
 
 def family_member(name: str, parameters: int) -> str:
     """The network of a family whose size is nearer to a number of parameters; other names are as they are."""
-    return f"{name}_{'micro' if parameters < _MICRO else 'mini'}" if f"{name}_mini" in FAMILIES else name
+    member = known_as(f"{name}_{'micro' if parameters < _MICRO else 'mini'}")
+    return member if member in FAMILIES else name
 
 
 _MICRO = 500_000

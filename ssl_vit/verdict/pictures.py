@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from ssl_vit.figures.gallery import Start, save_gallery
 from ssl_vit.figures.mistakes import Answers
 from ssl_vit.methods.starts import start_called
+from ssl_vit.report.findings.records import answers_beside
 from ssl_vit.verdict.probing import Bank
 from ssl_vit.verdict.study import Study
 from ssl_vit.verdict.work import is_main, key_of
@@ -29,8 +28,8 @@ def draw_pictures(study: Study) -> dict[str, Any]:
             shown[start] = shown[start]._replace(exported=exported, features=(train, test))
         path = study.folder / "results" / f"{key_of(start, 'train', study.labels[-1], 0)}.npz"
         if study.kind == "class" and path.exists():
-            with np.load(path) as kept:
-                answers = Answers(kept["predicted"], kept["confidence"], pixels.test.index)
+            kept = answers_beside(path)
+            answers = Answers(kept["predicted"], kept["confidence"], pixels.test.index)
             trained = f"trained on all {study.labels[-1]:,} labels, draw 0"
             shown[start] = shown[start]._replace(answers=answers, trained=trained)
     made = save_gallery(shown, data.train, data.test, study.folder / "pictures") if is_main() else []

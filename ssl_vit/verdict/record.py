@@ -12,17 +12,20 @@ import safetensors
 from ssl_vit.configs import networks, to_dict
 from ssl_vit.configs.metrics import METRICS
 from ssl_vit.core.files import write_atomically
+from ssl_vit.core.reading import object_in, read_object
 from ssl_vit.data.images import ImageSet
 from ssl_vit.exports.timm_folder import load_backbone
 from ssl_vit.methods import METHODS
 from ssl_vit.methods.starts import start_called
-from ssl_vit.report.findings.records import FORMAT, Place
+from ssl_vit.report.findings.records import FORMAT, Place, answers_beside
 from ssl_vit.runs.identity import digest
 from ssl_vit.runs.provenance import command, commit, hardware, versions
 from ssl_vit.verdict.opening import Opened, facts
 from ssl_vit.verdict.plan import Plan
 from ssl_vit.verdict.study import Study
 from ssl_vit.verdict.tuning import SPACE
+
+_AGAIN = "remove it, and run eval/verdict.py again"
 
 
 class Made(NamedTuple):
@@ -96,7 +99,7 @@ def _method(study: Study, start: str, made: Made) -> dict[str, Any]:
     own = study.networks.get(start)
     backbone = (study.folder / "runs" / f"{start}-trained" if own else runs[0]) / "backbone"
     known = (backbone / "config.json").exists()  # no CNN where its training with all labels diverged
-    config = json.loads((backbone / "config.json").read_text()) if known else {}
+    config = read_object(backbone / "config.json", _AGAIN) if known else {}
     if own:
         network = f"{own.name} at {own.img_size} px"
     else:
@@ -127,7 +130,7 @@ def _exported(start: str, about: dict[str, Any], cost: dict[str, Any]) -> dict[s
 def _numbers(results: Path) -> dict[str, dict[str, list[int]]]:
     """Draws that there is a number of, by method and number of labels."""
     found: dict[str, dict[str, list[int]]] = {}
-    for told in (json.loads(path.read_text()) for path in results.glob("*.json")):
+    for told in (read_object(path, _AGAIN) for path in results.glob("*.json")):
         own = told["verdict"]
         place = Place(own["start"], own["use"], told["labels_used"], own["draw"], own["matched"])
         found.setdefault(place.line, {}).setdefault(str(place.labels), []).append(place.draw)
@@ -135,7 +138,7 @@ def _numbers(results: Path) -> dict[str, dict[str, list[int]]]:
 
 
 def _about(run: Path) -> dict[str, Any]:
-    return json.loads((run / "backbone" / "config.json").read_text())["ssl_vit"]
+    return read_object(run / "backbone" / "config.json", _AGAIN)["ssl_vit"]
 
 
 def _command(study: Study, start: str, number: int) -> str:
@@ -143,7 +146,7 @@ def _command(study: Study, start: str, number: int) -> str:
     if start == "public":
         return str(_about(run).get("public"))
     if start in study.given:
-        return str(json.loads((run / "environment.json").read_text()).get("command"))
+        return str((object_in(run / "environment.json") or {}).get("command"))
     return study.command(METHODS[start_called(start).method].script, study.pretraining(start, number))
 
 
@@ -155,7 +158,7 @@ def _parameters(backbone: Path) -> int:
 def judged_positions(results: Path, images: int) -> np.ndarray:
     """Which of all test images the numbers in a folder stand on: the readable ones, the same for all methods."""
     for path in sorted(results.glob("*.npz")):
-        with np.load(path) as answers:
-            if "positions" in answers.files:  # an older version did not keep them
-                return answers["positions"].astype(np.int64)
+        answers = answers_beside(path)
+        if "positions" in answers:  # an older version did not keep them
+            return answers["positions"].astype(np.int64)
     return np.arange(images)

@@ -15,6 +15,7 @@ from typing import Any
 from ssl_vit.core import dist
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically
+from ssl_vit.core.reading import loads, object_in, read_object
 from ssl_vit.engines.driver import Driver
 from ssl_vit.engines.local import Local
 from ssl_vit.engines.unit import Engine, Unit
@@ -53,8 +54,8 @@ class Runner:
         self.began = time.monotonic() if began is None else began
         self.engine = engine if engine or not jobs else Local([{"OMP_NUM_THREADS": "1"}] * jobs)
         self.before, self.worked = (0.0, 0), False
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            told = json.loads((folder / "time.json").read_text())
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            told = loads((folder / "time.json").read_text())
             self.before = float(told["seconds"]), int(told["sessions"])
         self.sessions = self.before[1] + 1
 
@@ -163,15 +164,17 @@ def clock(seconds: float) -> str:
 
 def is_done(folder: Path, task: Task) -> bool:
     """Whether a task was finished in a verdict's folder, and the ``files`` it returned are still there."""
-    try:
-        returned = _told(folder, task)["returned"]
-    except FileNotFoundError:
-        return False
-    return all((folder / name).exists() for name in returned.get("files", ()))
+    told = object_in(_unit(folder, task)) or {}  # a damaged one is made again
+    returned = told.get("returned")
+    return isinstance(returned, dict) and all((folder / name).exists() for name in returned.get("files", ()))
+
+
+def _unit(folder: Path, task: Task) -> Path:
+    return folder / "units" / f"{task.key}.json"
 
 
 def _told(folder: Path, task: Task) -> dict[str, Any]:
-    return json.loads((folder / "units" / f"{task.key}.json").read_text())
+    return read_object(_unit(folder, task), "run eval/verdict.py again")
 
 
 def _mark(folder: Path, task: Task, returned: dict[str, Any], seconds: float) -> None:

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from ssl_vit.configs import RunConfig
 from ssl_vit.configs.metrics import METRICS, defined_on_any
 from ssl_vit.core.dist import gather_lists, rank_and_world
-from ssl_vit.core.errors import Collapsed, Diverged
+from ssl_vit.core.errors import Collapsed, Diverged, UserError
 from ssl_vit.core.files import write_atomically
+from ssl_vit.core.reading import json_lines, read_object, read_yaml
 from ssl_vit.core.started import main_of
 from ssl_vit.evaluation.answers import Answers, save_answers
 from ssl_vit.methods import METHODS
@@ -29,6 +29,7 @@ from ssl_vit.runs.identity import digest, remove
 from ssl_vit.verdict.study import LIGHT_BELOW, Study
 from ssl_vit.verdict.tuning import Candidate
 
+_AGAIN = "remove it, and run eval/verdict.py again"
 _LINES, _SECONDS, _MOST_STEPS, _TIMES = 6, 3.0, 120, 3
 """Parts that measured steps are timed in, how long they should take, how many they are and how often at most."""
 
@@ -63,8 +64,8 @@ def cost_of(run: Path) -> dict[str, Any]:
     ``planned`` is None for a run of an earlier version, which did not record it.
     """
     lines, timing = _lines(run / "metrics.jsonl"), _lines(run / "timing.jsonl")
-    about = json.loads((run / "environment.json").read_text())
-    batch = yaml.safe_load((run / "config.yaml").read_text())["fit"]["batch_size"]
+    about = read_object(run / "environment.json", _AGAIN)
+    batch = read_yaml(run / "config.yaml")["fit"]["batch_size"]
     steps = np.diff([0, *[line["step"] for line in timing]])
     seconds = float((steps * batch / np.array([line["images_per_second"] for line in timing])).sum())
     images = lines[-1]["step"] * batch
@@ -77,7 +78,9 @@ def cost_of(run: Path) -> dict[str, Any]:
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    if not (lines := json_lines(path).whole):
+        raise UserError(f"{path} {'is damaged' if path.exists() else 'is missing'}; {_AGAIN}")
+    return lines
 
 
 def trial(study: Study, start: str, labels: int, number: int, chosen: Candidate) -> dict[str, Any]:
@@ -212,7 +215,7 @@ def _run(script: str, config: Any) -> None:
 
 
 def _result(folder: Path) -> dict[str, Any]:
-    return json.loads(next((folder / "results").glob("*.json")).read_text())
+    return read_object(next((folder / "results").glob("*.json")), _AGAIN)
 
 
 def is_main() -> bool:

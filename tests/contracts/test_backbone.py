@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from ssl_vit.configs import ModelConfig, ResolvedModel
 from ssl_vit.core.errors import UserError
 from ssl_vit.evaluation.features import candidate_pools
+from ssl_vit.methods import METHODS
 from ssl_vit.models.backbone import Replace
 from ssl_vit.models.build import build_backbone, check_shape, make_backbone, model_facts, timm_args
 from ssl_vit.models.pooled import PooledBackbone
@@ -392,15 +393,14 @@ def test_every_parameter_has_a_layer(name: str) -> None:
     ("name", "reason"),
     [
         ("resnet18", "ResNet"),
-        ("deit_tiny_distilled_patch16_224", "VisionTransformerDistilled"),
-        ("vit_relpos_small_patch16_224", "VisionTransformerRelPos"),
         ("swin_tiny_patch4_window7_224", "SwinTransformer"),
-        ("vit_small_r26_s32_224", "HybridEmbed"),
-        ("beit_base_patch16_224", "Beit"),
+        ("vit_small_r26_s32_224", "its stem, a HybridEmbed, looks beyond each patch"),
     ],
 )
-def test_where_tokens_are_needed_other_families_are_refused_by_class(name: str, reason: str) -> None:
-    with pytest.raises(UserError, match=f"--model.name {name} is not a plain VisionTransformer: .*{reason}"):
+def test_where_patches_are_hidden_other_families_are_refused_with_the_reason(name: str, reason: str) -> None:
+    able = ", ".join(method for method, entry in METHODS.items() if entry.needs != "dropping")
+    words = f"--model.name {name} does not go with a method that hides patches: .*{reason}.*It goes with {able};"
+    with pytest.raises(UserError, match=words):
         model_facts(name, needs="dropping")
 
 

@@ -32,18 +32,23 @@ from ssl_vit.data.targets import TargetScale
 from ssl_vit.evaluation.features import backbone_extractor, extract_features, pixel_extractor
 from ssl_vit.evaluation.knn import knn_scores
 from ssl_vit.evaluation.labelled_run import predict
+from ssl_vit.exports.classifier import Labelling, TrainedClassifier
 from ssl_vit.exports.timm_folder import Exported
 from ssl_vit.figures.reconstructions import save_reconstructions
+from ssl_vit.methods.beit import ResolvedBEiT
 from ssl_vit.methods.dino import ResolvedDINO
 from ssl_vit.methods.distill import DistillConfig
 from ssl_vit.methods.lejepa import ResolvedLeJEPA
 from ssl_vit.methods.mae import MAERecipe, ResolvedMAE, resolve
 from ssl_vit.methods.method import Facts
 from ssl_vit.methods.supervised import ResolvedSupervised
+from ssl_vit.methods.taught import TaughtConfig
 from ssl_vit.models.build import ModelFacts, build_backbone
+from ssl_vit.models.heads import Classifier
 from ssl_vit.models.stochastic_depth import linear_rates
 from ssl_vit.models.vit import ViTBackbone
 from ssl_vit.objectives.base import Clock, Objective
+from ssl_vit.objectives.beit import BEiT, beit_view
 from ssl_vit.objectives.diet import DIET, diet_view
 from ssl_vit.objectives.dino import DINO
 from ssl_vit.objectives.distill import Distillation, distill_view
@@ -52,6 +57,7 @@ from ssl_vit.objectives.mae import MAE, mae_view
 from ssl_vit.objectives.probe import AttentiveHead, FrozenProbe, linear_head, probe_view
 from ssl_vit.objectives.simmim import SimMIM, simmim_view
 from ssl_vit.objectives.supervised import Supervised, supervised_view
+from ssl_vit.objectives.taught import Taught, taught_view
 from ssl_vit.runs.directory import RunDir
 from ssl_vit.training import joining, launch, loop
 from ssl_vit.training.stepping import Stepper
@@ -178,6 +184,26 @@ def distill(scale: PixelScale) -> tuple[Objective, View]:
     return objective, distill_view(scale, RICH, teacher, size=20, dtype=torch.float32)
 
 
+def beit(scale: PixelScale) -> tuple[Objective, View]:
+    objective = BEiT(model(20), ResolvedBEiT(0.4, 6, True))
+    objective.words.normal_()
+    return objective, beit_view(scale, RICH, size=20, grid=(4, 4), hidden=6, dtype=torch.float32)
+
+
+def taught(scale: PixelScale) -> tuple[Objective, View]:
+    net = model(12)
+    exported = Exported(net, PixelScale((0.4,), (0.3,), 8), "mean", 12, {}, "", Path())
+    teacher = TrainedClassifier(
+        Classifier(net, 10, pool="mean"), exported, Labelling("class", tuple("abcdefghij"), None)
+    )
+    loss = ResolvedSupervised("mean", 0.1, 0.8, 1.0, 0.2, 0.9)
+    objective = Taught(model(20), 10, loss, TaughtConfig("RUN", token_weight=0.5), teacher, torch.arange(10))
+    view = supervised_view(
+        scale, RICH, loss, size=20, drop_rates=linear_rates(2, loss.drop_path), classes=10, dtype=torch.float32
+    )
+    return objective, taught_view(view, scale, teacher, size=20)
+
+
 CASES: dict[str, tuple[int, Callable[[PixelScale], tuple[Objective, View]]]] = {
     "mae": (8, lambda scale: mae(scale, 8, PLAIN, "sincos")),
     "mae-augmented": (20, lambda scale: mae(scale, 20, RICH, "factorised")),
@@ -192,6 +218,8 @@ CASES: dict[str, tuple[int, Callable[[PixelScale], tuple[Objective, View]]]] = {
     "lejepa": (20, lejepa),
     "diet": (20, diet),
     "distill": (20, distill),
+    "beit": (20, beit),
+    "taught": (20, taught),
     "linear-aug": (8, lambda scale: probe(scale, linear_head(16, 10, standardise=True), "cls")),
     "attentive": (8, lambda scale: probe(scale, AttentiveHead(16, 10, 2), "tokens")),
 }

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 from ssl_vit.configs import ResolvedModel
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.masking import random_mask
+from ssl_vit.data.scale import PixelScale
+from ssl_vit.exports.classifier import Labelling, TrainedClassifier
+from ssl_vit.exports.timm_folder import Exported
+from ssl_vit.methods.beit import ResolvedBEiT
 from ssl_vit.methods.dino import ResolvedDINO
 from ssl_vit.methods.distill import DistillConfig
 from ssl_vit.methods.lejepa import ResolvedLeJEPA
 from ssl_vit.methods.mae import ResolvedMAE
 from ssl_vit.methods.supervised import ResolvedSupervised
+from ssl_vit.methods.taught import TaughtConfig
 from ssl_vit.models.backbone import Backbone, TokenBackbone
 from ssl_vit.models.build import build_backbone
+from ssl_vit.models.heads import Classifier
 from ssl_vit.objectives.base import Clock, Objective
+from ssl_vit.objectives.beit import BEiT
 from ssl_vit.objectives.diet import DIET
 from ssl_vit.objectives.dino import DINO
 from ssl_vit.objectives.distill import Distillation
@@ -25,7 +33,8 @@ from ssl_vit.objectives.mae import MAE, images_from_patches, normalise_targets, 
 from ssl_vit.objectives.probe import AttentiveHead, FrozenProbe, linear_head
 from ssl_vit.objectives.simmim import SimMIM
 from ssl_vit.objectives.supervised import Supervised
-from torch import Tensor
+from ssl_vit.objectives.taught import Taught, order_of_classes
+from torch import Tensor, nn
 
 MODEL = ResolvedModel("vit_tiny_patch16_224", 16, 4, 24, 3, 2, "sincos", "mean")
 
@@ -107,6 +116,31 @@ def distill(net: Backbone | None = None, size: int = 16) -> tuple[Objective, dic
     return objective, {name: value.double() for name, value in inputs.items()}
 
 
+def beit() -> tuple[Objective, dict[str, Tensor]]:
+    objective = BEiT(backbone(), ResolvedBEiT(0.4, 5, True)).double()
+    torch.manual_seed(4)
+    objective.words.normal_()
+    hidden = random_mask(torch.rand(6, 16), 10).mask_ids
+    return objective, {"images": torch.randn(6, 2, 16, 16).double(), "mask_ids": hidden}
+
+
+def taught(weight: float = 0.5, token_weight: float = 0.5) -> tuple[Objective, dict[str, Tensor]]:
+    net, names = resnet(), tuple("abcde")
+    torch.manual_seed(3)
+    head = Classifier(net, 5, pool="mean")
+    nn.init.normal_(head.head.weight)  # pyright: ignore[reportArgumentType]
+    teacher = TrainedClassifier(
+        head, Exported(net, PixelScale((0.5,) * 2, (0.2,) * 2, 8), "mean", 32, {}, "", Path()),
+        Labelling("class", names, None),
+    )  # fmt: skip
+    student, cfg = backbone(), TaughtConfig("RUN", "soft", weight, 2.0, token_weight)
+    loss = ResolvedSupervised("mean", 0.1, 0.0, 0.0, 0.0, 0.9)
+    objective = Taught(student, 5, loss, cfg, teacher, order_of_classes(teacher.labelling, names, "class", "RUN"))
+    inputs = {"images": torch.randn(6, 2, 16, 16), "taught": torch.randn(6, 2, 32, 32),
+              "targets": torch.softmax(torch.randn(6, 5), 1)}  # fmt: skip
+    return objective.double(), {name: value.double() for name, value in inputs.items()}
+
+
 def resnet() -> Backbone:
     torch.manual_seed(1)
     return build_backbone(ResolvedModel("test_resnet", 32, pool="mean"), 2)
@@ -135,6 +169,9 @@ MAKERS: dict[str, Callable[[], tuple[Objective, dict[str, Tensor]]]] = {
     "simmim": simmim,
     "diet": diet,
     "distill": distill,
+    "beit": beit,
+    "taught": taught,
+    "taught-hard": lambda: taught(1.0, 0.0),
 }
 
 

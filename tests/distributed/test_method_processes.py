@@ -17,6 +17,7 @@ CASES = {
     "lejepa": [*SMALL, "--crops.local_crops", "2", "--lejepa.drop_path", "0.1", "--lejepa.slices", "32"],
     "diet": [*SMALL, "--augment.erasing", "0.5"],
     "distill": [*SMALL, "--teacher", "teacher"],
+    "beit": [*SMALL, "--beit.words", "16"],
 }
 
 
@@ -38,7 +39,7 @@ def test_two_processes_train_what_one_trains(case: str, tmp_path: Path, launch, 
         assert (value - states[1][name]).abs().max() <= 1e-8, name
 
 
-@pytest.mark.parametrize("case", ["simmim", "lejepa", "diet", "distill"])
+@pytest.mark.parametrize("case", ["simmim", "lejepa", "diet", "distill", "beit"])
 def test_a_run_that_was_cut_off_goes_on_bit_for_bit(case: str, tmp_path: Path, launch) -> None:
     """Everything after the newest checkpoint is lost, as after SIGKILL, and made again."""
     save_teacher(tmp_path / "teacher")

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
 import timm
 import torch
+import yaml
+from ssl_vit.configs import parse
+from ssl_vit.configs.networks import wanted
+from ssl_vit.methods.supervised import SupervisedRecipe
 
 SHORT = ["--eval.labels", "30", "--fit.epochs", "1", "--fit.min_steps", "3", "--fit.batch_size", "16"]
 
@@ -26,6 +31,25 @@ def test_resnet_on_digits(script) -> None:
     status, out, err = script("eval/knn.py", *words)
     assert status == 0, err
     assert json.loads(Path("run/results/knn-20-labels-draw-0.json").read_text())["rows"][0]["images"] == 359
+
+
+@pytest.mark.parametrize("more", [[], ["--eval.data.path", "labelled"], ["--model.args", '{"kernel_size": 3}']])
+def test_what_is_to_be_typed_next_names_a_family_as_it_was_typed(
+    more: list[str], script, save_photos, tmp_path: Path
+) -> None:
+    """cct_micro, not timm's name with a line of arguments; and the command makes the same network."""
+    if "labelled" in more:
+        save_photos(tmp_path).rename(tmp_path / "labelled")
+    short = ["--model.name", "cct_micro", "--fit.batch_size", "16", "--fit.epochs", "0.01", "--fit.min_steps", "1"]
+    status, out, err = script("recipes/simmim.py", *short, *more, "--run.dir", "run")
+    assert status == 0, err
+    line = out.partition("and the same network without pre-training:\n")[2].splitlines()[0]
+    words = shlex.split(line.partition("recipes/supervised.py")[2])
+    assert words.count("--model.name") == 1 and words[words.index("--model.name") + 1] == "cct_micro"
+    assert ("--model.args" in words) == ("--model.args" in more)
+    model = wanted(parse(SupervisedRecipe, "", words).model)
+    made = yaml.safe_load(Path("run/config.yaml").read_text())["model"]
+    assert model == (made["name"], made["args"])
 
 
 @pytest.fixture
@@ -62,7 +86,7 @@ def test_what_needs_tokens_says_so(run: str, script) -> None:
     words = ["--backbone", run]
     status, _, err = script("eval/linear_probe.py", *words, "--linear.protocol", "attentive")
     assert status == 1
-    assert "needs the tokens of a plain ViT, and test_resnet gives one vector per image" in err
+    assert "needs the tokens of an image, and test_resnet gives one vector per image" in err
     assert err.strip().count("\n") == 0
     status, out, err = script("eval/figures.py", *words)
     assert status == 0, err
@@ -75,10 +99,15 @@ def test_what_needs_tokens_says_so(run: str, script) -> None:
     status, _, err = script("eval/linear_probe.py", *words, "--linear.pool", "cls")
     assert status == 1
     assert "--linear.pool cls needs a class token" in err
-    for name in ("resnet50", "deit_tiny_distilled_patch16_224"):
+    for name, why in (
+        ("resnet50", "it is a ResNet, whose convolutions"),
+        ("hybrid_micro", "its stem, a HybridEmbed, looks beyond"),
+    ):
         status, _, err = script("recipes/mae.py", "--model.name", name)
         assert status == 1
-        assert err.startswith(f"error: --model.name {name} is not a plain VisionTransformer: it is a ")
+        assert f"does not go with a method that hides patches: {why}" in err
+        assert "It goes with dino, simmim, lejepa" in err
+        assert err.strip().count("\n") == 0
 
 
 def test_running_statistics_are_saved_and_resumed(script) -> None:

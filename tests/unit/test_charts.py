@@ -206,6 +206,17 @@ def test_names_stand_at_the_lines_however_many(tmp_path: Path) -> None:
     assert chart is not None and all(f">run {i} of a long<" in chart.svgs[0] for i in range(12))
 
 
+def test_one_number_of_labels_is_no_range(tmp_path: Path) -> None:
+    """Not "over 96 to 96 labels", nor from a value to itself."""
+    one = {key: values[:1] for key, values in DIGITS.items() if key[0] in ("scratch", "mae")}
+    chart = plots.curves(read_verdict(make_verdict(tmp_path / "one", one, labels=(96,), longer=None)))
+    assert chart is not None and " with 96 labels: " in chart.alt
+    assert " over " not in chart.alt and not re.search(r" from \d", chart.alt)
+    two = {key: values[:2] for key, values in DIGITS.items() if key[0] in ("scratch", "mae")}
+    chart = plots.curves(read_verdict(make_verdict(tmp_path / "two", two, labels=(10, 96), longer=None)))
+    assert chart is not None and " over 10 to 96 labels: " in chart.alt and re.search(r" from \d", chart.alt)
+
+
 def test_what_is_advised_has_a_ring(tmp_path: Path) -> None:
     few = {key: values[:2] for key, values in DIGITS.items() if key[0] in ("scratch", "mae")}
     verdict = read_verdict(make_verdict(tmp_path / "few", few, labels=(10, 100)))

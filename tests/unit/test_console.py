@@ -61,6 +61,11 @@ def test_every_script_is_a_command_with_one_line(words: tuple[str, ...], command
         (["--processes=0", "mae"], "--processes needs a whole number of at least 1, not 0"),
         (["compare", "--processes", "2", "x"], "--processes 2: ssl-vit compare works in one process; leave it out"),
         (["mae", "--mae.mask_rato", "0.5"], "unknown option --mae.mask_rato; did you mean --mae.mask_ratio?"),
+        (["linear-probe", "x", "--linear.protocol", "cashed"], "--linear.protocol cashed is none of cached, logistic,"),
+        (
+            ["transfer", "x", "digits", "--transfer.protocol", "soop"],
+            "--transfer.protocol soop is none of knn, cached,",
+        ),
         (["knn", "runs/x", "images", "more"], "unexpected word 'more': every option is written --group.name VALUE"),
     ],
 )

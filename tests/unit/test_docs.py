@@ -11,6 +11,7 @@ import pytest
 from ssl_vit.configs.facts import options
 from ssl_vit.core.started import module_of, scripts
 from ssl_vit.methods import known_recipes
+from ssl_vit.questions.options import Questions
 from ssl_vit.script import check_words
 from ssl_vit.verdict.options import verdict_recipe
 
@@ -34,7 +35,7 @@ def test_links_lead_to_files_of_the_repository(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_options_that_pages_name_exist(page: Path) -> None:
-    known = {name for recipe in (*known_recipes(), verdict_recipe()) for name in options(recipe)}
+    known = {name for recipe in (*known_recipes(), verdict_recipe(), Questions) for name in options(recipe)}
     named = set(re.findall(r"--([a-z_]+(?:\.[a-z_0-9]+)+)", page.read_text(encoding="utf-8")))
     assert not {name for name in named - known if not name.startswith(EXAMPLE)}
 
@@ -51,14 +52,15 @@ def commands(page: Path) -> list[list[str]]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_that_pages_show_can_be_typed(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("my_images/1.png", "IMAGES/1.png", "cells/1.png"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+    for name in ("my_images/1.png", "IMAGES/1.png", "cells/1.png", "my_sets/birds/heron/1.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     for run in ("RUN", "runs/cells", "runs/classifier"):
         (tmp_path / run).mkdir(parents=True, exist_ok=True)
         (tmp_path / run / "model.safetensors").touch()
         (tmp_path / run / "config.json").write_text('{"ssl_vit": {"classifier": {}}}')
     (tmp_path / "my.yaml").write_text("seed: 1\n")
+    (tmp_path / "my_suite.yaml").write_text("sets: [pets]\n")
     monkeypatch.setattr("ssl_vit.configs.facts.trackers_in", lambda names: ())  # whose packages are extras
     (tmp_path / "srun").touch(mode=0o755)  # this is a cluster
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)

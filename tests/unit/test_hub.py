@@ -23,13 +23,14 @@ from ssl_vit.data.sources.locate import open_source
 
 SHA = "0" * 39 + "1"
 ASK = """
-import sys
+import os, sys
 from ssl_vit.configs import SourceConfig
 from ssl_vit.data.sources.locate import open_source
 from ssl_vit.core.errors import UserError
+stream = True if "STREAM" in os.environ else None
 for path in sys.argv[1:]:
     try:
-        for name, part in open_source(SourceConfig(path=path), labelled=True).items():
+        for name, part in open_source(SourceConfig(path=path, stream=stream), labelled=True).items():
             print(path, name, len(part.rows), part.rows.raw(0)[:4], part.labels.tolist())
     except UserError as error:
         print("refused:", error)
@@ -48,6 +49,7 @@ class Hub(http.server.BaseHTTPRequestHandler):
     """One data set of one file, one behind a login; all else is unknown."""
 
     files = {"train.parquet": table()}  # noqa: RUF012 - read only
+    ranges: list[tuple[int, int]] = []  # noqa: RUF012 - of all of them
 
     def do_HEAD(self) -> None:
         self.do_GET()
@@ -68,9 +70,19 @@ class Hub(http.server.BaseHTTPRequestHandler):
             return self._say(200, json.dumps(about).encode())
         name = path.rpartition("/")[2]
         if path.startswith(f"/datasets/tiny/pets/resolve/{SHA}/") and name in self.files:
-            return self._say(200, self.files[name], {"ETag": '"abc"', "X-Repo-Commit": SHA})
+            return self._part(self.files[name], {"ETag": '"abc"', "X-Repo-Commit": SHA})
         code = "EntryNotFound" if path.startswith("/datasets/tiny/pets/") else "RepoNotFound"
         return self._say(404, b"{}", {"X-Error-Code": code, "X-Repo-Commit": SHA})
+
+    def _part(self, whole: bytes, headers: dict[str, str]) -> None:
+        """The bytes that were asked for."""
+        wanted = self.headers.get("Range")
+        if wanted is None or self.command == "HEAD":
+            return self._say(200, whole, {**headers, "Accept-Ranges": "bytes"})
+        first, last = (int(number) for number in wanted.removeprefix("bytes=").split("-"))
+        self.ranges.append((first, last))
+        part = whole[first : last + 1]
+        return self._say(206, part, {**headers, "Content-Range": f"bytes {first}-{first + len(part) - 1}/{len(whole)}"})
 
     def _entry(self, name: str) -> dict[str, object]:
         return {"type": "file", "path": name, "size": len(self.files[name]), "oid": "abc"}
@@ -126,6 +138,19 @@ def test_a_hub_that_answers_and_then_is_gone(hub: http.server.ThreadingHTTPServe
     assert gone.startswith("refused: there is no file or folder tiny/cats")
     assert "not in the cache, and the hub cannot be reached" in gone
     assert "no (public) data set" not in gone
+
+
+@pytest.mark.processes
+def test_a_data_set_that_is_streamed_is_not_downloaded(
+    hub: http.server.ThreadingHTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Hub, "ranges", [])
+    environment = {"SSL_VIT_CACHE": str(tmp_path / "blocks"), "STREAM": "1"}
+    (found,) = asked("tiny/pets", endpoint=f"http://127.0.0.1:{hub.server_port}", cwd=tmp_path, **environment)
+    assert found == FOUND
+    assert Hub.ranges == [(0, len(Hub.files["train.parquet"]) - 1)]  # one block, once
+    assert not list((tmp_path / "cache").rglob("*.parquet"))
+    assert len(list((tmp_path / "blocks" / "objects").iterdir())) == 1
 
 
 @pytest.mark.processes

@@ -81,7 +81,7 @@ def test_a_step_of_dino_and_of_training_on_labels(name: str) -> None:
     ("name", "sizes"),
     [
         ("hybrid_micro", (32, 96)),
-        ("distilled_micro", (32, 96, 224)),
+        ("deit_micro", (32, 96, 224)),
         ("swin_micro", (32, 16)),
         ("pvt_micro", (32, 8)),
     ],

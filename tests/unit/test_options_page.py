@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import pytest
 from ssl_vit.configs.facts import NO_EFFECT, Range, options
 from ssl_vit.methods import known_recipes
+from ssl_vit.questions.options import Questions
 from ssl_vit.verdict.options import verdict_recipe
 
 SCRIPT = Path(__file__).parents[2] / "docs" / "make_options.py"
@@ -108,7 +109,7 @@ def test_options_of_another_command_are_told_there() -> None:
     assert "| `both` | [toy](#toy) |" in said
 
 
-@pytest.mark.parametrize("recipe", [*known_recipes(), verdict_recipe()])
+@pytest.mark.parametrize("recipe", [*known_recipes(), verdict_recipe(), Questions])
 def test_every_option_says_what_it_is(recipe: type) -> None:
     found = make_options.entries(recipe)
     assert [entry.name for entry in found] == list(options(recipe))
@@ -117,4 +118,4 @@ def test_every_option_says_what_it_is(recipe: type) -> None:
 
 def test_the_page_in_the_repository_is_of_these_options() -> None:
     written = make_options.PAGE.read_text(encoding="utf-8")
-    assert written == make_options.page((*known_recipes(), verdict_recipe())), "python docs/make_options.py"
+    assert written == make_options.page((*known_recipes(), verdict_recipe(), Questions)), "python docs/make_options.py"

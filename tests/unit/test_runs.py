@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ssl_vit.configs.networks import FAMILIES
 from ssl_vit.core.started import module_of
 from ssl_vit.runs import lock, telling
 from ssl_vit.runs.listing import Run, Unread, find, last_line, read
@@ -31,7 +32,7 @@ def made(
 ) -> Path:  # fmt: skip
     """A run of 2 epochs of 20 steps."""
     path.mkdir(parents=True)
-    config = {group: changes.get(group, value) for group, value in CONFIG.items()}
+    config = CONFIG | changes
     (path / "config.yaml").write_text(yaml.safe_dump(config))
     about = {
         "script": script, "command": command, "commit": "c0ffee" * 6, "data_fingerprint": "f",
@@ -188,6 +189,49 @@ def test_runs_are_found_wherever_they_lie(tmp_path: Path) -> None:
     names = [one.path.name for one in find(tmp_path) if one.path.relative_to(tmp_path).parts[0] != "loop"]
     assert sorted(names) == ["a", "b", "c", "d", "e", "verdict"]
     assert [one.path.name for one in find(sweep)] == ["e"]
+
+
+VIT = {
+    "architecture": "vit_tiny_patch16_224", "pretrained_cfg": {"input_size": [1, 8, 8]},
+    "model_args": {"embed_dim": 16, "depth": 2, "num_heads": 2, "patch_size": 4, "img_size": 8},
+    "ssl_vit": {"data": {"path": "digits"}, "eval_data": {"path": None}},
+}  # fmt: skip
+
+
+def test_a_fine_tuning_shows_the_images_and_the_network_of_its_backbone(tmp_path: Path) -> None:
+    """A recipe that leaves both to its backbone, wherever the command was typed; not "of a" for both."""
+    run = made(tmp_path / "a", done=True)
+    given = {"data": {}, "model": {"img_size": 16, "patch_size": 4}, "backbone": "a"}
+    tuned = made(run / "finetune" / "b", script="finetune", **given)
+    suite = made(run / "transfer" / "c", script="finetune", **given | {"eval": {"data": {"path": "/cells"}}})
+
+    def shown() -> list[tuple[str, str]]:
+        found = [read(place) for place in (tuned, suite)]
+        return [(one.data, one.network) for one in found if isinstance(one, Run)]
+
+    (run / "backbone" / "config.json").write_text(json.dumps(VIT))
+    assert shown() == [("digits", "2 x 16/4, 16 px"), ("/cells", "2 x 16/4, 16 px")]
+    (tuned / "backbone").mkdir()
+    own = VIT | {"ssl_vit": VIT["ssl_vit"] | {"eval_data": {"path": "/somewhere/labelled"}}}
+    (tuned / "backbone" / "config.json").write_text(json.dumps(own))
+    assert shown()[0] == ("/somewhere/labelled", "2 x 16/4, 16 px")
+    family = {**VIT, "architecture": FAMILIES["cct_micro"].timm_name, "model_args": FAMILIES["cct_micro"].args}
+    (run / "backbone" / "config.json").write_text(json.dumps(family))
+    assert shown()[1] == ("/cells", "cct_micro, 16 px")
+    (run / "backbone" / "config.json").write_text("{")
+    assert shown()[1] == ("/cells", "of a")
+    (run / "backbone" / "config.json").write_text(json.dumps(VIT))
+    made(run / "transfer" / "digits" / "member-0", script="finetune", **given)  # of a soup
+    found = [one for one in find(run) if isinstance(one, Run)]
+    assert [one.path.name for one in found] == ["a", "b", "c", "member-0"]
+    assert (found[-1].data, found[-1].network) == ("digits", "2 x 16/4, 16 px")
+
+
+def test_a_network_of_another_family_has_its_short_name(tmp_path: Path) -> None:
+    family = FAMILIES["swin_micro"]
+    model = {"name": family.timm_name, "args": family.args, "img_size": 32, "patch_size": None}
+    found = read(made(tmp_path / "a", model=model))
+    assert isinstance(found, Run) and found.network == "swin_micro, 32 px"
 
 
 def test_the_newest_stands_first_and_names_its_knn(tmp_path: Path) -> None:

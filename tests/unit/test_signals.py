@@ -62,6 +62,29 @@ def test_one_of_several_ends_at_once_wherever_it_waits(rank: str, lines: int, wa
     assert (status, out, err.count("\n")) == (75, "", lines)
 
 
+@pytest.mark.parametrize("waits", ["import threading; threading.Event().wait()", IN_C])
+def test_ctrl_c_ends_the_others_at_once_and_the_main_process_tells(waits: str, tmp_path: Path) -> None:
+    """All of several processes get it; one that waited for the main one would end with a traceback of gloo."""
+    usual = "signal.signal(signal.SIGINT, signal.default_int_handler)"  # shells ignore it behind "&"
+    assert ended(tmp_path, signal.SIGINT, waits, usual, WORLD_SIZE="2", RANK="1") == (130, "", "")
+    told = "interrupted; the same command continues from the last checkpoint\n"
+    assert ended(tmp_path, signal.SIGINT, IN_PYTHON, usual, WORLD_SIZE="2", RANK="0") == (130, "", told)
+    noted = "signal.signal(signal.SIGINT, lambda *_: print('noted', flush=True))"  # where something else takes it
+    for variables in ({}, {"WORLD_SIZE": "2", "RANK": "1"}):
+        assert ended(tmp_path, signal.SIGINT, before=usual, inside=noted, **variables) == (0, "noted\nwent on\n", "")
+
+
+@pytest.mark.parametrize(("rank", "who"), [("0", ""), ("1", "[process 1] ")])
+def test_a_process_that_another_has_left_has_no_traceback(rank: str, who: str, tmp_path: Path) -> None:
+    lost = "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:2958"
+    raises = f"raise RuntimeError('{lost}')"
+    status, _, err = ended(tmp_path, signal.SIGCONT, raises, WORLD_SIZE="2", RANK=rank)
+    assert (status, err) == (1, f"{who}ended, because another process has ended\n")
+    assert "Traceback" in ended(tmp_path, signal.SIGCONT, raises)[2]
+    other = "raise RuntimeError('a bug')"
+    assert "RuntimeError: a bug" in ended(tmp_path, signal.SIGCONT, other, WORLD_SIZE="2", RANK=rank)[2]
+
+
 def test_what_is_ignored_from_the_start_stays_so(tmp_path: Path) -> None:
     before = "signal.signal(signal.SIGHUP, signal.SIG_IGN)"
     assert ended(tmp_path, signal.SIGHUP, before=before) == (0, "went on\n", "")

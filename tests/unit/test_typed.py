@@ -153,17 +153,22 @@ def test_every_command_tells_a_wrong_path_before_anything_heavy_is_imported(tmp_
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "config.json").write_text('{"ssl_vit": {"classifier": {}}}')
         (tmp_path / folder / "model.safetensors").touch()
-    trainings, of_run = ("mae", "dino", "simmim", "lejepa", "diet", "supervised"), ("knn", "linear-probe", "finetune")
+    trainings, of_run = (
+        ("mae", "dino", "simmim", "beit", "lejepa", "diet", "supervised"),
+        ("knn", "linear-probe", "finetune"),
+    )
     labelled = ("--eval.data.path", "--data.labels", "--data.root", "--eval.data.labels")
     pages = (("embed", ".csv"), ("atlas", ".html"), ("predict", ".csv"))
     lines = [
-        *([name, "cell"] for name in (*trainings, *of_run, "doctor", "verdict", "embed", "atlas", "predict")),
+        *([name, "cell"] for name in (*trainings, *of_run, "doctor", "verdict", "questions")),
+        *([name, "cell"] for name in ("embed", "atlas", "predict")),
         *([name, option, "cell"] for name in (*trainings, "verdict") for option in labelled),
         *([name, "run", "cell"] for name in (*of_run, "embed", "atlas", "predict")),
         ["figures", "cell"], ["figures", "--backbone", "cell"], ["figures", "--backbone", "run", "--images", "cell"],
         *([name, "run", "--out", f"no/where{ending}"] for name, ending in pages),
         ["finetune", "run", "--eval.data.labels", "cell"], ["doctor", "cells", "--out", "no/where.html"],
         ["distill", "cell"], ["distill", "--teacher", "cell"], ["distill", "run", "cell"],
+        ["taught", "cell"], ["taught", "--teacher", "cell"], ["taught", "run", "cell"],
         ["export", "cell"], ["export", "--classifier", "cell"], ["verdict", "cells", "--verdict.backbones", "cell"],
         ["compare", "cell"], ["report", "cell"],
     ]  # fmt: skip

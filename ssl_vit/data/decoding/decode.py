@@ -17,7 +17,8 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from ssl_vit.data.decoding import deep, jpeg
-from ssl_vit.data.decoding.formats import Format, Header, Pixels, Raw, Unreadable
+from ssl_vit.data.decoding.formats import MOST, Format, Header, Pixels, Raw, Unreadable, check_area
+from ssl_vit.data.decoding.remarks import told_of
 from ssl_vit.data.decoding.resize import Interpolation, as_tensor, resize_8bit, resize_bytes, resize_planes
 
 T = TypeVar("T")
@@ -103,7 +104,7 @@ class _Found(NamedTuple):
     """Whether it is resized in 8-bit integers."""
 
 
-def decode(raw: Raw, form: Format, canvas: tuple[int, int] | None) -> tuple[Pixels, tuple[int, int]]:
+def decode(raw: Raw, form: Format, canvas: tuple[int, int] | None, most: int = MOST) -> tuple[Pixels, tuple[int, int]]:
     """Decodes one image.
 
     Args:
@@ -111,6 +112,7 @@ def decode(raw: Raw, form: Format, canvas: tuple[int, int] | None) -> tuple[Pixe
         form: Channels and bits of the set.
         canvas: Height and width that the result is resized to (antialiased bicubic, a JPEG of several times its size
             from a decode at 1/2, 1/4 or 1/8); None keeps its size.
+        most: ``--data.max_pixels``: a larger image is not decoded.
 
     Returns:
         Pixels [C, H, W] and the upright image's own height and width.
@@ -118,7 +120,7 @@ def decode(raw: Raw, form: Format, canvas: tuple[int, int] | None) -> tuple[Pixe
     Raises:
         Unreadable: With the reason, for files that are broken or hold what the set's format cannot.
     """
-    pixels, size, step, in_bytes = _find(raw, form, canvas)
+    pixels, size, step, in_bytes = _find(raw, form, canvas, most)
     if canvas in (None, size, pixels.shape[1:]):
         return pixels, size
     if in_bytes:
@@ -133,11 +135,13 @@ def decode_crop(
     box: tuple[int, int, int, int],
     side: int,
     interpolation: Interpolation,
+    most: int = MOST,
 ) -> Pixels:
     """Decodes as much of an image as a crop of it needs: a large JPEG at 1/2, 1/4 or 1/8 where the crop is large, too.
 
     ``opened`` is what ``open_image`` made of it; it cannot be used again. The box is top, left, height and width in
-    pixels of the upright image, inside it; ``side`` is what the crop is resized to, antialiased.
+    pixels of the upright image, inside it; ``side`` is what the crop is resized to, antialiased; ``most`` is as for
+    ``decode``.
 
     Returns:
         Pixels [C, side, side]. The edges of a crop from a part of the size lie on whole pixels of that.
@@ -146,7 +150,7 @@ def decode_crop(
     size = (opened[0].height, opened[0].width)
     # What the whole image would be resized to: a decode at a part of its size must leave that much, as for a canvas.
     wanted = (math.ceil(size[0] * side / height), math.ceil(size[1] * side / width))
-    pixels, found, step, in_bytes = _find(raw, form, wanted, opened[1])
+    pixels, found, step, in_bytes = _find(raw, form, wanted, most, opened[1])
     if found != size:
         raise Unreadable(f"{found[1]} x {found[0]} pixels, but its header says {size[1]} x {size[0]}")
     up, start = round(top / step), round(left / step)
@@ -159,22 +163,27 @@ def decode_crop(
     return resize_planes(inside, (side, side), interpolation)
 
 
-def _find(raw: Raw, form: Format, canvas: tuple[int, int] | None, opened: Image.Image | None = None) -> _Found:
+def _find(
+    raw: Raw, form: Format, canvas: tuple[int, int] | None, most: int, opened: Image.Image | None = None
+) -> _Found:
     """An image's pixels before they are resized; as many as the canvas needs, where that saves work."""
     if isinstance(raw, np.ndarray):
         pixels = _to_format(raw, form, colour=False)
     elif isinstance(raw, tuple):
         # Each part has as many channels as it has by itself.
-        planes = _each_part(raw, lambda part: decode(part, Format(read_header(part).channels, form.bits), None)[0])
+        planes = _each_part(
+            raw, lambda part: decode(part, Format(read_header(part).channels, form.bits), None, most)[0]
+        )
         _check_one_size([p.shape[1:] for p in planes])
         pixels = _to_format(np.concatenate(planes), form, colour=False)
     else:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), told_of(is_tiff=deep.is_tiff(raw)):
             warnings.simplefilter("ignore")
             try:
-                pixels = deep.pixels(raw)
+                pixels = deep.pixels(raw, most)
                 if pixels is None:
                     with opened or _open(raw) as image:
+                        check_area(image.height, image.width, most)
                         _refuse(image, raw)
                         if form.bits == 8 and form.channels in (1, 3) and _is_simple(image):
                             return _decode_8bit(image, raw, form, canvas)

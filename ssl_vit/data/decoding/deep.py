@@ -44,12 +44,17 @@ def header(raw: bytes) -> Header | None:
     return _tiff_header(raw) if ppm is None else ppm[0]
 
 
-def pixels(raw: bytes) -> Pixels | None:
-    """Pixels [C, H, W], upright; None where Pillow reads all that there is; ``Unreadable`` says why there are none."""
+def pixels(raw: bytes, most: int) -> Pixels | None:
+    """Pixels [C, H, W], upright; None where Pillow reads all that there is; ``Unreadable`` says why there are none.
+
+    Args:
+        raw: A file.
+        most: ``--data.max_pixels``.
+    """
     if is_deep_png(raw):
-        return _decode_deep_png(raw)
+        return _decode_deep_png(raw, most)
     ppm = _deep_ppm(raw)
-    return _decode_tiff(raw) if ppm is None else _decode_deep_ppm(raw, *ppm)
+    return _decode_tiff(raw, most) if ppm is None else _decode_deep_ppm(raw, *ppm, most)
 
 
 def is_deep_png(raw: bytes) -> bool:
@@ -62,9 +67,9 @@ def png_channels(raw: bytes) -> int:
     return 1 if raw[25] == 4 else 3
 
 
-def _decode_deep_png(raw: bytes) -> Pixels:
+def _decode_deep_png(raw: bytes, most: int) -> Pixels:
     """Without alpha."""
-    check_area(*struct.unpack(">II", raw[16:24]))
+    check_area(*struct.unpack(">II", raw[16:24]), most)
     data = torch.frombuffer(bytearray(raw), dtype=torch.uint8)
     mode = torchvision.io.ImageReadMode.UNCHANGED
     array = torchvision.io.decode_image(data, mode=mode, apply_exif_orientation=True).numpy()
@@ -78,10 +83,10 @@ def _deep_ppm(raw: bytes) -> tuple[Header, int, int] | None:
     return (Header(3, 16, height, width), top, match.end()) if match and 255 < top < 65536 else None
 
 
-def _decode_deep_ppm(raw: bytes, header: Header, top: int, start: int) -> Pixels:
+def _decode_deep_ppm(raw: bytes, header: Header, top: int, start: int, most: int) -> Pixels:
     """Pixels [3, H, W]; the file's own maximum becomes 65535, as Pillow has it for grey ones."""
     height, width = header[2:]
-    check_area(height, width)
+    check_area(height, width, most)
     if len(raw) - start < 6 * width * height:
         raise Unreadable("the file ends before its pixels do")
     values = np.frombuffer(raw, ">u2", 3 * width * height, start).reshape(height, width, 3).transpose(2, 0, 1)
@@ -117,11 +122,11 @@ def _tiff_header(raw: bytes) -> Header | None:
         return Header(count * len(_kept(series)), 8 if series.dtype in (bool, np.uint8) else 16, *size)
 
 
-def _decode_tiff(raw: bytes) -> Pixels | None:
+def _decode_tiff(raw: bytes, most: int) -> Pixels | None:
     with _opened(raw) as series:
         if series is None:
             return None
-        check_area(*_size(series))
+        check_area(*_size(series), most, _pages(series))
         try:
             array = series.asarray()
         except Exception as error:
@@ -199,6 +204,14 @@ def _size(series: TiffPageSeries) -> tuple[int, int]:
     """Height and width as stored."""
     height, width = (series.shape[series.axes.index(axis)] for axis in "YX")
     return height, width
+
+
+def _pages(series: TiffPageSeries) -> int:
+    """How many planes take memory; the samples of a pixel are one, unless they are more than colours and alpha."""
+    sizes = dict(zip(series.axes, series.shape, strict=True))
+    others = math.prod(size for axis, size in sizes.items() if axis not in "YXS")
+    samples = sizes.get("S", 1)
+    return others * (samples if samples > 4 else 1)
 
 
 def _upright(series: TiffPageSeries) -> tuple[int, int, int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from PIL import Image
 
 Pixels = np.ndarray
 """uint8 or uint16, [C, H, W]."""
@@ -39,9 +38,24 @@ class Header(NamedTuple):
     width: int
 
 
-def check_area(height: int, width: int) -> None:
-    """Refuses sizes without a pixel or above Pillow's limit (179 million) for files that it does not read itself."""
+MOST = 1 << 27
+"""``--data.max_pixels`` where it is not given."""
+
+
+def check_area(height: int, width: int, most: int, pages: int = 1) -> None:
+    """Refuses an image without a pixel, or with more than ``--data.max_pixels``.
+
+    Args:
+        height: In pixels.
+        width: In pixels.
+        most: Pixels of all pages together.
+        pages: Of a TIFF.
+
+    Raises:
+        Unreadable: With both numbers.
+    """
     if not height * width:
         raise Unreadable("no pixels")
-    if Image.MAX_IMAGE_PIXELS is not None and height * width > 2 * Image.MAX_IMAGE_PIXELS:
-        raise Unreadable(f"too large: {width} x {height} pixels, above Pillow's limit of {2 * Image.MAX_IMAGE_PIXELS}")
+    if height * width * pages > most:
+        times = f" in {pages:,} pages" if pages > 1 else ""
+        raise Unreadable(f"too large: {width:,} x {height:,} pixels{times}, above --data.max_pixels {most}")

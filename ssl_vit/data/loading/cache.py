@@ -14,7 +14,6 @@ import torch
 from rich.console import Console
 from rich.progress import track
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from ssl_vit.core.dist import gather_lists, max_over_ranks, rank_and_world
 from ssl_vit.core.errors import UserError
@@ -22,8 +21,9 @@ from ssl_vit.data.boxes import SMALL
 from ssl_vit.data.decoding.formats import Unreadable
 from ssl_vit.data.images import ArrayRows, ImageSet
 from ssl_vit.data.loading.batch import Batch, Fields, describe, finish, narrow
+from ssl_vit.data.loading.processes import in_processes
 from ssl_vit.data.loading.shared import SharedArray, free_memory
-from ssl_vit.data.loading.workers import UnreadableLog, in_processes, loader_processes
+from ssl_vit.data.loading.workers import UnreadableLog, loader_processes
 
 Cache = Literal["auto", "ram", "device", "none"]
 """``--data.cache``."""
@@ -157,7 +157,7 @@ def keep(
 
 
 @dataclass(frozen=True)
-class _Filling(Dataset[list[tuple[int, str]]]):
+class _Filling:
     """Decodes stretches of a set straight into shared memory, in a loader process; returns what is unreadable."""
 
     images: ImageSet
@@ -188,7 +188,7 @@ def _decode_all(
         raise ValueError("images of many sizes must be brought to a canvas")
     channels, bits = images.form
     together = together and bits == 8 and max(shape) > SMALL
-    rank, _ = rank_and_world()
+    rank, world = rank_and_world()
     machines = gather_lists([socket.gethostname()])
     peers = [r for r, name in enumerate(machines) if name == machines[rank]]
     one = (*shape, channels) if together else (channels, *shape)
@@ -203,7 +203,7 @@ def _decode_all(
     try:
         parts = in_processes(work, stretches, loader_processes(images, workers, busy=False))
         for bad in _reported(parts, len(stretches), shown=rank == 0):
-            log.add(bad, TAKEN)
+            log.add(bad, TAKEN, stops=world == 1)
         log.gather()  # from here on everything is decoded
     finally:
         pixels.close()

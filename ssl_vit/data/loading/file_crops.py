@@ -12,6 +12,7 @@ from ssl_vit.configs import LoadingConfig, ResolvedAugment
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.randomness import make_key
 from ssl_vit.data.boxes import random_resized_crop
+from ssl_vit.data.decoding import current
 from ssl_vit.data.decoding.decode import decode_crop, open_image
 from ssl_vit.data.decoding.formats import Header, Pixels, Raw, Unreadable
 from ssl_vit.data.decoding.resize import Interpolation
@@ -49,11 +50,14 @@ class FileCrops:
             sizes = [(1, 1) if isinstance(each, Unreadable) else each[1][0][2:] for each in opened]
             key = make_key(seed, "crop", torch.tensor(epoch[part]), torch.tensor(index[part]))
             boxes = random_resized_crop(key, torch.tensor(sizes, dtype=torch.float32), self.scale, self.ratio)
-            for each, (top, left, height, width) in zip(opened, boxes.int().tolist(), strict=True):
+            for i, each, (top, left, height, width) in zip(index[part], opened, boxes.int().tolist(), strict=True):
                 try:
                     if isinstance(each, Unreadable):
                         raise each
-                    crop = decode_crop(*each, images.form, (top, left, height, width), self.side, self.interpolation)
+                    current.begin(images.where, i)
+                    crop = decode_crop(
+                        *each, images.form, (top, left, height, width), self.side, self.interpolation, images.most
+                    )
                     yield crop, (self.side, self.side)
                 except Unreadable as error:
                     yield error

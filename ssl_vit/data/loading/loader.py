@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 
 import numpy as np
 import torch
@@ -74,6 +74,7 @@ class Loader:
         self.accumulation = batch_size // (micro_batch * self.world)
         self.seed, self.device, self.workers, self.crops = seed, device, workers, crops
         self.unreadable = UnreadableLog(images)
+        self._left_out: list[int] = []
         self._orders: dict[int, np.ndarray] = {}
         place = _FROM_FILES if crops else choose(images, cache, device)
         self.kept = place.why
@@ -85,6 +86,21 @@ class Loader:
     def split(self, micro_batch: int) -> None:
         """Takes another number of images per forward pass, a divisor of this process's share of a batch."""
         self.micro_batch, self.accumulation = micro_batch, self.batch_size // (micro_batch * self.world)
+
+    @property
+    def left_out(self) -> list[int]:
+        """Numbers of the batches that are never drawn, in ascending order."""
+        return self._left_out
+
+    def leave_out(self, batches: Iterable[int]) -> None:
+        """Draws these batches never, whose numbers count from 0 as if none were left out; later ones move up."""
+        self._left_out = sorted({*self._left_out, *batches})
+
+    def number(self, step: int) -> int:
+        """The batch that a step draws: its own number, and one more for every batch left out before."""
+        for batch in self._left_out:
+            step += batch <= step
+        return step
 
     @property
     def steps_per_epoch(self) -> float:
@@ -100,7 +116,9 @@ class Loader:
     def positions(self, step: int, micro: int) -> Wanted:
         """Image positions and their epochs in this process's micro-batch of a step."""
         first = (micro * self.world + self.rank) * self.micro_batch
-        place, visit = np.divmod(step * self.batch_size + np.arange(self.batch_size, dtype=np.int64), self.repeats)
+        place, visit = np.divmod(
+            self.number(step) * self.batch_size + np.arange(self.batch_size, dtype=np.int64), self.repeats
+        )
         own = np.argsort(visit, kind="stable")[first : first + self.micro_batch]
         walk, place = np.divmod(place[own], len(self.images))
         index = np.empty_like(place)
@@ -130,7 +148,7 @@ def _described(images: ImageSet, part: Decoded) -> Fields:
 
 def eval_batches(
     images: ImageSet, batch_size: int, device: torch.device, log: UnreadableLog, workers: int | None = None, *,
-    alone: bool = False,
+    alone: bool = False, stops: bool = True,
 ) -> Iterator[Batch]:  # fmt: skip
     """This process's share of a set, in order: every readable image of the set on exactly one process, once.
 
@@ -141,6 +159,7 @@ def eval_batches(
         log: Gets the unreadable images, which are left out; raises a UserError above 1 %.
         workers: Loader processes; None chooses.
         alone: All of the set on this process, because others do not take part.
+        stops: Whether ``log`` may do so here; else its ``gather`` does.
     """
     rank, world = (0, 1) if alone else rank_and_world()
     first, last = (len(images) * r // world for r in (rank, rank + 1))
@@ -149,7 +168,7 @@ def eval_batches(
 
     def readable() -> Generator[Fields, None, None]:
         for part in decoded(images, wanted, workers, replace=False, pinned=device.type == "cuda"):
-            log.add(part.bad, "it is left out")
+            log.add(part.bad, "it is left out", stops=stops)
             if len(part.index):
                 yield _described(images, part)
 

@@ -1,4 +1,4 @@
-"""Loader processes, which turn bytes into uint8 or uint16 pixels, and the one policy for images that cannot be read."""
+"""What loader processes do: bytes become uint8 or uint16 pixels; and the one policy for images that cannot be read."""
 
 from __future__ import annotations
 
@@ -9,28 +9,24 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, get_worker_info
 
-from ssl_vit.core import signals
 from ssl_vit.core.dist import gather_lists, local_processes
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.machine import threads
 from ssl_vit.core.randomness import make_key, uniform
+from ssl_vit.data.decoding import current
 from ssl_vit.data.decoding.formats import Pixels, Unreadable
 from ssl_vit.data.images import ArrayRows, ImageSet, reads_here
 from ssl_vit.data.loading.file_crops import FileCrops
+from ssl_vit.data.loading.processes import AHEAD, in_processes
 
-_PREFETCHED = 2  # batches that every loader process works ahead
 _SHARED = Path("/dev/shm")  # where torch puts what processes hand to each other
 
 _TOLERATED = 0.01  # share of unreadable images above which a run stops
-
-T = TypeVar("T")
 
 Wanted = tuple[np.ndarray, np.ndarray]
 """Int[B], Int[B]: the images of a batch, and how often each has been visited."""
@@ -48,12 +44,12 @@ class Decoded:
     bad: list[tuple[int, str]]
 
     def pin_memory(self) -> Decoded:
-        """The same with pixels that the device can fetch by itself (called by the loader's thread)."""
+        """The same with pixels that the device can fetch by itself (called by a thread)."""
         return replace(self, pixels=torch.as_tensor(self.pixels).pin_memory())
 
 
 @dataclass(frozen=True)
-class _Decoding(Dataset[Decoded]):
+class _Decoding:
     """Decodes whole batches in a loader process."""
 
     images: ImageSet
@@ -118,7 +114,7 @@ def _room(count: int, first: Pixels, shared: bool) -> Tensor:
     together = first.strides[0] < first.strides[2]
     shape = (count, *first.shape[1:], first.shape[0]) if together else (count, *first.shape)
     size = math.prod(shape) * first.itemsize
-    if shared and get_worker_info() is not None:
+    if shared and current.is_watched():
         storage = torch.UntypedStorage._new_shared(size)  # as torch's own collate function has it
         room = torch.empty(0, dtype=torch.uint8).set_(storage)  # pyright: ignore[reportArgumentType] - torch's stub
     else:
@@ -151,21 +147,6 @@ def decoded(
         yield from in_processes(work, chain([first], wanted), count, pinned)
 
 
-def in_processes(work: Dataset[T], wanted: Iterable[Any], count: int, pinned: bool = False) -> Iterator[T]:
-    """``work[key]`` for every key, in order, computed in that many processes (0: in this one)."""
-    yield from DataLoader(
-        work,
-        sampler=wanted,  # pyright: ignore[reportArgumentType] - any iterable of keys serves
-        batch_size=None,
-        num_workers=count,
-        prefetch_factor=_PREFETCHED if count else None,
-        collate_fn=_as_is,  # no lambda: it is sent to the processes
-        worker_init_fn=_ignore_signals,
-        pin_memory=pinned,
-        generator=torch.Generator(),  # torch's own is for weights, which must not depend on how images are loaded
-    )
-
-
 def loader_processes(images: ImageSet, asked: int | None, *, busy: bool = True) -> int:
     """How many processes decode for this one (``asked``: ``--data.workers``), which may be busy itself meanwhile."""
     if isinstance(images.rows, ArrayRows) or (asked is None and reads_here(images.rows)):
@@ -175,17 +156,8 @@ def loader_processes(images: ImageSet, asked: int | None, *, busy: bool = True) 
 
 def _has_room(batch: int, count: int) -> bool:
     """Whether what all loader processes of this machine hold fits in shared memory: containers often have 64 MB."""
-    held = local_processes() * count * (_PREFETCHED + 1) * batch
+    held = local_processes() * count * (AHEAD + 1) * batch
     return not _SHARED.is_dir() or held < shutil.disk_usage(_SHARED).free // 2
-
-
-def _ignore_signals(worker: int) -> None:
-    """A signal to the whole group is for the main process, which stops after its step and then ends its workers."""
-    signals.ignore()
-
-
-def _as_is(batch: Any) -> Any:
-    return batch
 
 
 class UnreadableLog:
@@ -200,14 +172,23 @@ class UnreadableLog:
         """Names and reasons, in the order of the set."""
         return [f"{self.images.where(i)} cannot be read ({reason})" for i, reason in sorted(self.reasons.items())]
 
-    def add(self, bad: list[tuple[int, str]], consequence: str) -> None:
-        """Counts images and warns about new ones; a UserError lists them all when there are too many."""
+    def add(self, bad: list[tuple[int, str]], consequence: str, *, stops: bool = True) -> None:
+        """Counts images and warns about new ones; a UserError lists them all when there are too many.
+
+        Where that is left to ``gather``, several processes stop all together, and can go on with something else: one
+        that stopped alone would leave the others waiting for it.
+
+        Args:
+            bad: Positions and reasons.
+            consequence: What becomes of them, for the warning.
+            stops: Whether there may be too many already.
+        """
         new = {i: reason for i, reason in bad if i not in self.reasons}
         self.reasons |= new
         allowed = max(1, int(_TOLERATED * len(self.images)))
         for i, reason in new.items() if not self.silent and len(self.reasons) <= allowed else ():
             sys.stderr.write(f"warning: {self.images.where(i)} cannot be read ({reason}); {consequence}\n")
-        if (len(self.reasons) > allowed or len(self.reasons) == len(self.images)) and not self.silent:
+        if stops and not self.silent and (len(self.reasons) > allowed or len(self.reasons) == len(self.images)):
             listing = "\n  ".join(self.listing())
             raise UserError(
                 f"{len(self.reasons)} of {len(self.images):,} images cannot be read, more than {_TOLERATED:.0%}; "

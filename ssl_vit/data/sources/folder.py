@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -12,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from ssl_vit.configs import SourceConfig
+from ssl_vit.core.bounded import within
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.notices import say_once
 from ssl_vit.data.sources.part import SPLITS, Labels, Part, described
@@ -20,6 +22,8 @@ SUFFIXES = (
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp"),
     *(".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".avif"),
 )
+_MATCHING = 10.0
+"""Seconds of the processor that ``--data.group`` may take, and a thousandth for each path."""
 _JUNK = frozenset({"thumbs.db", "desktop.ini"})
 _BEGINNINGS = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"BM", b"II*\0", b"MM\0*", b"RIFF", b"\0\0\0\x0cjP")
 
@@ -41,7 +45,10 @@ class FileRows:
 
     def raw(self, row: int) -> bytes:
         """The file's bytes."""
-        return (self.root / self.paths[row]).read_bytes()
+        path = self.root / self.paths[row]
+        if path.exists() and not path.is_file():  # a pipe would be waited for, a device read for ever
+            raise OSError(errno.EINVAL, "no regular file", str(path))
+        return path.read_bytes()
 
     def where(self, row: int) -> str:
         """The file's path."""
@@ -69,8 +76,15 @@ def groups_in(splits: Mapping[str, Sequence[str]], pattern: str | None) -> dict[
         return {}
     try:
         expression = re.compile(pattern)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise UserError(f"--data.group {pattern} is not a regular expression: {error}") from error
+    count = sum(map(len, splits.values()))
+    endless = f"--data.group {pattern} takes too long on {count:,} paths: name what stands between, as [^/]+ for .+"
+    with within(_MATCHING + count / 1000, endless):
+        return _matched(expression, splits, pattern)
+
+
+def _matched(expression: re.Pattern[str], splits: Mapping[str, Sequence[str]], pattern: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {split: [] for split in splits}
     for split, paths in splits.items():
         for path in paths:
@@ -84,6 +98,8 @@ def groups_in(splits: Mapping[str, Sequence[str]], pattern: str | None) -> dict[
 def _looks_like_an_image(path: Path) -> bool:
     """Whether a file without suffix begins as an image does."""
     try:
+        if not path.is_file():
+            return False
         with path.open("rb") as file:
             return file.read(12).startswith(_BEGINNINGS)
     except OSError:

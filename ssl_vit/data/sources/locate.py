@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from contextlib import suppress
+from dataclasses import replace
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ssl_vit.configs import OBJECT, SourceConfig
-from ssl_vit.configs.paths import missing, on_hub
+from ssl_vit.configs.paths import is_remote, missing, on_hub
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.notices import say_once
 from ssl_vit.data.images import ArrayRows
@@ -53,12 +54,20 @@ def open_source(cfg: SourceConfig, *, labelled: bool, dataset: Any = None) -> di
         return open_handed(cfg, labelled=labelled)
     if not path.strip():
         raise UserError("the path to the images is empty; name a folder, a file, a data set of the hub, or digits")
+    if is_remote(path):
+        from ssl_vit.data.sources.remote import remote_files
+
+        found, suffix = remote_files(path, cfg.cache_size)
+        return _read(_by_split(found, suffix), suffix, replace(cfg, stream=True), labelled)
     place = Path(path).expanduser()
     if not place.exists():
         if not on_hub(path):
             raise UserError(missing(path))
-        from ssl_vit.data.sources.hub import load_hub
+        from ssl_vit.data.sources.hub import load_hub, streamed_files
 
+        if cfg.stream:
+            files, suffix = streamed_files(path, missing(path), cfg.cache_size)
+            return _read(files, suffix, cfg, labelled)
         return _open_dataset(load_hub(path, missing(path)), cfg, labelled)
     if place.is_file():
         return _open_file(place, cfg, labelled)
@@ -116,7 +125,7 @@ def _open_directory(place: Path, cfg: SourceConfig, labelled: bool) -> dict[str,
     return found
 
 
-def _read(files: dict[str, list[Path]], suffix: str, cfg: SourceConfig, labelled: bool) -> dict[str, Part]:
+def _read(files: dict[str, list[Any]], suffix: str, cfg: SourceConfig, labelled: bool) -> dict[str, Part]:
     """Table files or tar shards; what reads them is imported here, because ``datasets`` takes seconds."""
     if suffix == ".tar":
         from ssl_vit.data.sources.shards import open_shards as reader
@@ -195,9 +204,9 @@ def _digits() -> Part:
     return Part(ArrayRows(pixels, "digits"), digest, labels=labels, classes=tuple("0123456789"))
 
 
-def _by_split(files: list[Path], suffix: str) -> dict[str, list[Path]]:
-    """Files by the split that a word of their name says; ``all`` where none does."""
-    splits, kind = dict[str, list[Path]](), suffix.lstrip(".")
+def _by_split(files: list[Any], suffix: str) -> dict[str, list[Any]]:
+    """Files (here or elsewhere) by the split that a word of their name says; ``all`` where none does."""
+    splits, kind = dict[str, list[Any]](), suffix.lstrip(".")
     for file in files:
         words = re.split(r"[^a-z]+", file.stem.lower())
         splits.setdefault(next((SPLITS[w] for w in words if w in SPLITS), "all"), []).append(file)

@@ -13,7 +13,7 @@ from ssl_vit.configs import DataConfig, LabelledDataConfig, PoolConfig, SourceCo
 from ssl_vit.configs.paths import on_hub
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.core.notices import say_once
-from ssl_vit.data.decoding.formats import Format
+from ssl_vit.data.decoding.formats import MOST, Format
 from ssl_vit.data.images import ImageSet, Sizes, measure
 from ssl_vit.data.sources.locate import open_source
 from ssl_vit.data.sources.part import SPLITS, Part, given, join
@@ -43,7 +43,7 @@ def open_pool(data: DataConfig, judged_on: LabelledDataConfig, dataset: Any = No
     """
     parts = open_source(data, labelled=False, dataset=dataset)
     chosen = _trained_splits(parts, data, "--data.split")
-    pool = _image_set(data.path, parts, chosen)
+    pool = _image_set(data, parts, chosen)
     judged = _merged(data, judged_on)
     declared = isinstance(data, PoolConfig) and data.transductive
     same = same_source(judged.path or "", data.path)
@@ -107,11 +107,11 @@ def open_labelled(data: DataConfig, labelled: LabelledDataConfig, dataset: Any =
                 "--eval.data.path"
             )
     images = sum(len(parts[split].rows) for split in {*splits, *([held] if held else [])})
-    whole = _image_set(path, parts, splits, labelled=True)
+    whole = _image_set(cfg, parts, splits, labelled=True)
     if held is not None:
         if held in splits:
             raise UserError(f"the split {held} of {path} cannot be trained on and judged on; name another test split")
-        train, test = whole, _image_set(path, parts, [held], labelled=True)
+        train, test = whole, _image_set(cfg, parts, [held], labelled=True)
         for name, images_of, instead in ((" and ".join(splits), train, option), (held, test, "--data.test_split")):
             if not len(images_of):
                 raise UserError(
@@ -140,7 +140,7 @@ def open_labelled(data: DataConfig, labelled: LabelledDataConfig, dataset: Any =
 def open_images(data: DataConfig) -> ImageSet:
     """Every image of a source without labels, split after split: train, val, test, then others."""
     parts = open_source(data, labelled=False)
-    return _image_set(data.path, parts, shown_splits(parts, data))
+    return _image_set(data, parts, shown_splits(parts, data))
 
 
 def shown_splits(parts: Mapping[str, Part], data: DataConfig) -> list[str]:
@@ -265,15 +265,16 @@ def _one_format(train: ImageSet, test: ImageSet) -> tuple[ImageSet, ImageSet]:
     return replace(train, form=form, sizes=sizes), replace(test, form=form, sizes=sizes)
 
 
-def _image_set(name: str, parts: Mapping[str, Part], chosen: Sequence[str], labelled: bool = False) -> ImageSet:
+def _image_set(cfg: SourceConfig, parts: Mapping[str, Part], chosen: Sequence[str], labelled: bool = False) -> ImageSet:
     """Some splits of a source, joined."""
+    name = cfg.path or ""
     part = join([parts[split] for split in chosen])
     form, sizes = measure(part.rows, name, part.blocks)
     pieces = tuple((p.fingerprint, len(p.rows)) for p in part.joined or (part,))
     found = ImageSet(
         name, part.rows, np.arange(len(part.rows)), form, sizes, part.fingerprint, pieces=pieces,
         splits=frozenset(p.fingerprint for p in parts.values()), groups=part.groups, group_names=part.group_names,
-        blocks=part.blocks,
+        blocks=part.blocks, most=cfg.max_pixels or MOST,
     )  # fmt: skip
     if not labelled or part.labels is None:
         return found

@@ -110,6 +110,11 @@ class JoinedRows:
         part, own = self._find(row)
         return file_of(part, own)
 
+    def called(self, row: int) -> str | None:
+        """What the split that the row belongs to says."""
+        part, own = self._find(row)
+        return _called(part, own)
+
 
 def file_of(rows: Rows, row: int) -> str | None:
     """The path of the file that holds an image; None where a source keeps it otherwise, or in several files.
@@ -120,6 +125,21 @@ def file_of(rows: Rows, row: int) -> str | None:
     """
     own = getattr(rows, "file", None)
     return None if own is None else own(row)
+
+
+def _called(rows: Rows, row: int) -> str | None:
+    own = getattr(rows, "called", None)
+    return None if own is None else own(row)
+
+
+def name_of(rows: Rows, row: int) -> str:
+    """The name of the file that an image is or was, where a source knows it; else what ``where`` says.
+
+    Args:
+        rows: Of a source.
+        row: Which of them.
+    """
+    return file_of(rows, row) or _called(rows, row) or rows.where(row)
 
 
 def join(parts: Sequence[Part]) -> Part:

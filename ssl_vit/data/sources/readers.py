@@ -18,6 +18,7 @@ from datasets.table import InMemoryTable
 
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.sources.folder import SUFFIXES
+from ssl_vit.data.sources.remote import for_arrow
 
 
 def read_table(file: Path) -> datasets.Dataset:
@@ -97,7 +98,7 @@ def _no_column_twice(names: list[str], file: Path) -> None:
 def open_parquet(file: Path) -> pyarrow.parquet.ParquetFile:
     """A parquet file whose end is whole."""
     with not_read(file):
-        found = pyarrow.parquet.ParquetFile(file)
+        found = pyarrow.parquet.ParquetFile(for_arrow(file))
     _no_column_twice(found.schema_arrow.names, file)
     if not found.metadata.num_rows:
         raise UserError(f"{file} has no rows")

@@ -30,7 +30,7 @@ _NAME = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]+)")
 _BLOCK = 512
 
 
-@dataclass
+@dataclass(slots=True)
 class _Sample:
     """Where the files of one sample lie: (offset, size) by ending."""
 
@@ -48,7 +48,8 @@ class _TarRows:
     """Int[n]: the shard of every sample."""
     files: np.ndarray
     """Int[n, endings, 2]: where each file starts in its shard, -1 where the sample lacks it, and its bytes."""
-    keys: tuple[str, ...]
+    keys: pyarrow.LargeStringArray
+    """Their names: one array, because a million objects of Python would be counted, and so copied, in every process."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -64,7 +65,7 @@ class _TarRows:
         return found[0] if len(found) == 1 else tuple(found)
 
     def where(self, row: int) -> str:
-        return f"{self.shards[self.place[row]]} {self.keys[row]}"
+        return f"{self.shards[self.place[row]]} {self.keys[row].as_py()}"
 
 
 def open_shards(files: dict[str, list[Path]], cfg: SourceConfig, *, labelled: bool) -> dict[str, Part]:
@@ -80,8 +81,9 @@ def open_shards(files: dict[str, list[Path]], cfg: SourceConfig, *, labelled: bo
     for split, found in samples.items():
         where = np.array([_where(s, endings) for s in found], dtype=np.int64)
         place = np.array([s.shard for s in found], dtype=np.int64)
-        keys = tuple(s.key for s in found)
-        rows = _TarRows(tuple(files[split]), endings or ("image",), place, where, keys)
+        keys = [s.key for s in found]
+        names = pyarrow.array(keys, pyarrow.large_string())
+        rows = _TarRows(tuple(files[split]), endings or ("image",), place, where, names)
         digest = hashlib.sha256("\n".join(keys).encode() + where.tobytes()).hexdigest()
         parts[split] = Part(rows, digest, blocks=place if cfg.stream else None)
     groups = groups_in({split: [s.key for s in part] for split, part in samples.items()}, cfg.group)
@@ -112,7 +114,7 @@ def _members(shard: Path, number: int) -> tuple[list[_Sample], bool]:
     samples: list[_Sample] = []
     length, end = shard.stat().st_size, 0
     try:
-        with tarfile.open(shard, "r:") as tar:
+        with shard.open("rb") as file, tarfile.open(fileobj=file, mode="r:") as tar:
             for member in tar:
                 end = member.offset_data + -(-member.size // _BLOCK) * _BLOCK
                 if member.offset_data + member.size > length:
@@ -126,7 +128,8 @@ def _members(shard: Path, number: int) -> tuple[list[_Sample], bool]:
                 samples[-1].files[ending] = (member.offset_data, member.size)
     except tarfile.ReadError as error:
         if not end:  # a later header that cannot be read is where the file breaks off
-            packed = tarfile.is_tarfile(shard)
+            with shard.open("rb") as file:
+                packed = tarfile.is_tarfile(file)
             hint = "compressed tar files cannot be read at a position; unpack them to .tar" if packed else str(error)
             raise UserError(f"{shard} cannot be read as a tar file: {hint}") from error
     with shard.open("rb") as file:  # a whole tar file ends with blocks of zeros

@@ -20,6 +20,7 @@ from ssl_vit.data.decoding.formats import Unreadable
 from ssl_vit.data.order import BUFFER
 from ssl_vit.data.sources.part import Part
 from ssl_vit.data.sources.readers import first_line, not_read, open_parquet
+from ssl_vit.data.sources.remote import for_arrow
 from ssl_vit.data.sources.table_files import Opened, fitted, image_columns, image_in, parts_of, print_of, undecoded
 
 _HEAVY = (pyarrow.types.is_binary, pyarrow.types.is_large_binary, pyarrow.types.is_struct)
@@ -45,7 +46,8 @@ class _RowGroups:
         file, group, inside = self.place[row].tolist()
         if (file, group) not in self.held:
             try:
-                table = pyarrow.parquet.ParquetFile(self.files[file]).read_row_group(group, columns=list(self.columns))
+                opened = pyarrow.parquet.ParquetFile(for_arrow(self.files[file]))
+                table = opened.read_row_group(group, columns=list(self.columns))
             except pyarrow.ArrowException as error:
                 raise Unreadable(f"its row group is damaged: {first_line(error)}") from error
             self.held[file, group] = table.to_pylist()

@@ -52,6 +52,11 @@ class _TableRows:
         cell = self.dataset[row][self.columns[0]] if len(self.columns) == 1 else None
         return str(found_in(self.roots, cell)) if isinstance(cell, str) else None
 
+    def called(self, row: int) -> str | None:
+        """The name that is kept beside an image's bytes."""
+        cell = self.dataset[row][self.columns[0]]
+        return cell.get("path") if isinstance(cell, dict) else None
+
 
 def found_in(roots: tuple[Path, ...], name: str) -> Path:
     """Where a file lies: in the first folder that has it, else where it should be in the first of all."""

@@ -163,7 +163,7 @@ def train_probe(
     view = probe_view(scale, cfg.augment, size=size, dtype=DTYPES.get(cfg.fit.precision, torch.float32))
     summarise(objective, loader, cfg.fit, optim, f"head on {reads}", accelerator)
     taken = with_statistics(cfg.fit, accelerator.num_processes, cfg.linear.protocol != "aug-dino")
-    fit(objective, loader, view, fit=taken, optim=optim, run=run, accelerator=accelerator, seed=cfg.seed)
+    objective = fit(objective, loader, view, fit=taken, optim=optim, run=run, accelerator=accelerator, seed=cfg.seed)
     objective.eval()
     dtype = next(objective.head.parameters()).dtype
     found = answers_to(objective.scores, data.test, scale, size=size, dtype=dtype, device=accelerator.device)

@@ -50,14 +50,18 @@ def curves(verdict: Verdict, advice: Sequence[Advice] = ()) -> Chart | None:
     height = max(HEIGHT, *(0.8 + room(line.name for line in panel.values()) for panel in drawn.values()))
     panels: list[Panel] = []
     for use, lines in drawn.items():
-        told = "; ".join(
-            f"{name} from {shown(metric, one.points[min(one.points)].value)} to "
-            f"{shown(metric, one.points[max(one.points)].value)}" for name, one in lines.items()
-        )  # fmt: skip
+        told = "; ".join(f"{name} {_course(metric, one)}" for name, one in lines.items())
         draw = partial(drawing.curves, lines=[*lines.values()], counts=counts, limits=ends, heading=what)
-        alt = f"{what} over {counts[0]:,} to {counts[-1]:,} labels: {told}."
+        several = f"over {counts[0]:,} to {counts[-1]:,} labels"
+        alt = f"{what} {several if len(counts) > 1 else f'with {counts[0]:,} labels'}: {told}."
         panels.append(Panel(_HEADS[use], draw, alt, height))
     return make_chart("curves", panels)
+
+
+def _course(metric: str, line: Line) -> str:
+    """A line's first and last value, or its only one."""
+    first, last = (shown(metric, line.points[end(line.points)].value) for end in (min, max))
+    return f"from {first} to {last}" if len(line.points) > 1 else first
 
 
 def _mark(look: Look, found: Interval, metric: str, advised: bool) -> Mark:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from functools import partial
@@ -16,6 +15,7 @@ from matplotlib.axes import Axes
 
 from ssl_vit.configs.metrics import METRICS
 from ssl_vit.core.errors import UserError, did_you_mean
+from ssl_vit.core.reading import loads
 from ssl_vit.core.text import shortened
 from ssl_vit.report.charts.canvas import HEIGHT, Chart, Panel, make_chart
 from ssl_vit.report.charts.drawing import scaled
@@ -54,7 +54,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
         return []
     for line in text.splitlines():
         try:
-            value = json.loads(line)
+            value = loads(line)
         except ValueError:
             continue
         found += [value] if isinstance(value, dict) else []

@@ -8,7 +8,6 @@ that it fits is not found out: these checks are against accidents and mended num
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ import numpy as np
 
 from ssl_vit.configs.metrics import METRICS
 from ssl_vit.core.errors import UserError
+from ssl_vit.core.reading import json_lines, object_in
 from ssl_vit.methods import METHODS
 from ssl_vit.methods.starts import BASELINE, titles, untrained
 from ssl_vit.report.findings.records import Place, Score, Verdict
@@ -315,10 +315,10 @@ def _runs(verdict: Verdict) -> Iterator[str]:
             place = Path(run["run"])  # made before this verdict
         if not place.is_dir() or not (place.is_absolute() or place.is_relative_to(verdict.folder)):
             continue  # a relative path is of where the command was given
-        lines = (place / "metrics.jsonl").read_text().splitlines() if (place / "metrics.jsonl").exists() else []
+        lines = json_lines(place / "metrics.jsonl").whole
         told, about = _told(place / "environment.json"), _told(place / "backbone/config.json").get("ssl_vit", {})
-        if lines and json.loads(lines[-1])["step"] != run["steps"]:
-            yield f"{place} ended after step {json.loads(lines[-1])['step']:,}, and verdict.json says {run['steps']:,}"
+        if lines and (step := lines[-1].get("step")) != run["steps"]:
+            yield f"{place} ended after step {step}, and verdict.json says {run['steps']:,}"
         if told.get("steps", run["planned"]) != run["planned"] or about.get("step", run["exported"]) != run["exported"]:
             yield f"{place} was to end, or was exported, after another step than verdict.json says"
         flops, noted = (told.get("flops_per_image") or 0.0) * run["images"], run["flops"] or 0.0
@@ -329,7 +329,7 @@ def _runs(verdict: Verdict) -> Iterator[str]:
 
 
 def _told(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text()) if path.exists() else {}
+    return object_in(path) or {}
 
 
 FOLDER = (

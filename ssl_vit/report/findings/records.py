@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,8 +10,10 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from jaxtyping import Float, Int
 
-from ssl_vit.core.errors import UserError
+from ssl_vit.core.errors import UserError, reason
+from ssl_vit.core.reading import loads
 from ssl_vit.methods.starts import starts as all_starts
+from ssl_vit.runs.arrays import read_arrays
 from ssl_vit.runs.results import Result, read_results
 
 FORMAT = 2
@@ -175,9 +176,11 @@ def read_scores(folder: Path, metric: str) -> tuple[Score, ...]:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read as JSON ({error}); run eval/verdict.py again, it continues") from error
+        raise UserError(
+            f"{path} cannot be read as JSON ({reason(error)}); run eval/verdict.py again, it continues"
+        ) from error
     if not isinstance(content, dict):
         raise UserError(f"{path} holds no JSON object; run eval/verdict.py again, it continues")
     return cast("dict[str, Any]", content)
@@ -209,8 +212,4 @@ def answers_beside(result: Path) -> dict[str, np.ndarray]:
     beside = result.with_suffix(".npz")
     if not beside.exists():
         return {}
-    try:
-        with np.load(beside) as file:
-            return {name: file[name] for name in file.files}
-    except (OSError, ValueError) as error:
-        raise UserError(f"{beside} is damaged; remove it and {result.name}, and make that result again") from error
+    return read_arrays(beside, f"remove it and {result.name}, and make that result again")

@@ -1,0 +1,96 @@
+"""Writes docs/networks.md from the tables of networks and methods: ``python docs/make_networks.py``."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import torch
+
+from ssl_vit.configs import ModelConfig
+from ssl_vit.configs.networks import FAMILIES, NETWORKS, ModelFacts, meets, resolve_model, wanted
+from ssl_vit.methods import LABELLED, METHODS
+from ssl_vit.models.build import build_backbone, model_facts
+from ssl_vit.models.families import ours
+
+PAGE = Path(__file__).with_name("networks.md")
+SIDE, PRESET = 32, "px32"
+HEAD = """# Networks and methods
+
+<!-- made by docs/make_networks.py; edit ssl_vit/configs/networks.py and ssl_vit/methods instead -->
+
+What goes with what, and why the rest does not. A row stands for its whole family: `cct_mini`, `cct_7_3x1_32` and
+`cct_14_7x2_224` go with what `cct_micro` goes with. `--model.name` takes all of these names.
+
+"""
+MIDDLE = """
+Whatever other model of timm's makes one vector of an image (`resnet50`, `swin_base_patch4_window7_224`) is a row like
+`swin_micro`. Training on labels takes every network; so does every evaluation.
+
+Why not:
+
+"""
+SIZES = f"""
+## Sizes for small images
+
+Parameters of a network for RGB images of {SIDE} pixels, without a classifier. Most of them come from timm; those with
+"own" are the project's, and `import ssl_vit.families` comes before plain timm loads an export of one. Sizes are
+reasoned: within a fifth of the Vision Transformer's. `relpos_micro` and `distilled_micro` are older names of
+`relative_micro` and `deit_micro`.
+
+"""
+
+
+def page() -> str:
+    """The page as Markdown: who goes with whom, reasons, and the networks of small images."""
+    facts = {name: model_facts(*wanted(ModelConfig(name))) for name in shown()}
+    notes: list[str] = []
+    rows = [_cells(name, found, notes) for name, found in facts.items()]
+    columns = ["network", *METHODS, ", ".join(LABELLED)]
+    return "".join([
+        HEAD, _table([columns, ["---"] + [":---:"] * (len(columns) - 1), *rows]), MIDDLE,
+        "".join(f"{i}. {note}\n" for i, note in enumerate(notes, 1)), SIZES, _table(_sizes()),
+    ])  # fmt: skip
+
+
+def shown() -> list[str]:
+    """The smallest network of every family, the Vision Transformer first."""
+    return [next(iter(NETWORKS)), *(name for name in FAMILIES if name.endswith("_micro"))]
+
+
+def _cells(name: str, facts: ModelFacts, notes: list[str]) -> list[str]:
+    cells: list[str] = []
+    for method in METHODS.values():
+        if meets(facts.offers, method.needs):
+            cells.append("yes")
+            continue
+        lacks = re.sub(r"^it is an? \w+, whose", "its", facts.lacks)
+        reason = f"The method leaves out or replaces patches one by one, and the network cannot: {lacks}."
+        if reason not in notes:
+            notes.append(reason)
+        cells.append(f"no ({notes.index(reason) + 1})")
+    return [f"`{name}`", *cells, "yes"]
+
+
+def _sizes() -> list[list[str]]:
+    rows = [["network", "parameters", "timm's name", "what it is"], ["---", "---:", "---", "---"]]
+    plain = [(n.name, n.timm_name, n.source) for n in NETWORKS.values()]
+    for name, timm_name, source in [*plain[:2], *((f.name, f.timm_name, f.source) for f in FAMILIES.values())]:
+        own = " (own)" if ours(timm_name) else ""
+        rows.append([f"`{name}`", f"{_parameters(name):,}", f"`{timm_name}`{own}", source])
+    return rows
+
+
+def _parameters(name: str) -> int:
+    model = ModelConfig(name)
+    with torch.device("meta"):
+        cfg = resolve_model(model, SIDE, model_facts(*wanted(model)), PRESET)
+        return sum(p.numel() for p in build_backbone(cfg, 3).parameters())
+
+
+def _table(rows: list[list[str]]) -> str:
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

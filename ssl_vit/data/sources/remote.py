@@ -1,0 +1,364 @@
+"""Tar shards and parquet files in object storage (s3://) or on the hub (hf://), read in place through a local cache.
+
+A file is read in blocks of some megabytes at the positions that are asked for, so that nothing is downloaded whole
+unless all of it is read. Blocks are kept on the local disk, the least recently read ones go when the cache is full.
+What does not arrive, or not whole, is asked for again; what still does not ends the run, because an image that is
+replaced would make it another run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import IO, Any, cast
+
+from ssl_vit.core.errors import UserError
+from ssl_vit.core.files import write_bytes_atomically
+
+ENDINGS = (".tar", ".parquet")
+BLOCK = 4 * 2**20
+"""Bytes that are asked for at a time."""
+CACHE_SIZE = 20.0
+"""Gigabytes that are kept where ``--data.cache_size`` does not say."""
+TRIES = 7
+"""How often a block is asked for; the waits between them come to half a minute."""
+PATIENCE = 30.0
+"""Seconds without an answer after which s3:// is asked again."""
+_FIRST_WAIT = 0.5
+_wait = time.sleep
+
+
+class Unreachable(UserError):
+    """Object storage did not give what it should have; the run ends, and goes on when it does again."""
+
+    def __init__(self, message: str) -> None:
+        """Takes the sentence, also out of the traceback in which torch hands it over from another process."""
+        super().__init__(message.strip().rpartition("Unreachable: ")[2])
+
+
+class _Folder(str):
+    """Where files lie, for messages, and for tables that name files of theirs."""
+
+    def __truediv__(self, name: str) -> Path:
+        return Path(f"{self}/{name}")
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file that is elsewhere, with as much of ``pathlib.Path`` as readers of shards and tables ask for."""
+
+    url: str
+    size: int
+    version: str
+    """What changes with its content, where the storage says so."""
+    cache: BlockCache
+
+    @property
+    def name(self) -> str:
+        """Behind the last slash."""
+        return self.url.rpartition("/")[2]
+
+    @property
+    def stem(self) -> str:
+        """The name without its ending."""
+        return Path(self.name).stem
+
+    @property
+    def suffix(self) -> str:
+        """The ending, with its dot."""
+        return Path(self.name).suffix
+
+    @property
+    def parent(self) -> _Folder:
+        """What is before the name."""
+        return _Folder(self.url.rpartition("/")[0])
+
+    def __str__(self) -> str:
+        """The whole address."""
+        return self.url
+
+    def stat(self) -> SimpleNamespace:
+        """``st_size`` in bytes."""
+        return SimpleNamespace(st_size=self.size)
+
+    def open(self, mode: str = "rb") -> IO[bytes]:
+        """The content, at any position; every process opens it for itself."""
+        assert mode == "rb", "files that are elsewhere are read only"
+        return cast("IO[bytes]", io.BufferedReader(_Reading(self), 2**16))
+
+    def read_at(self, start: int, count: int) -> bytes:
+        """Bytes from a position on, fewer at the end.
+
+        Raises:
+            Unreachable: Where they do not come.
+        """
+        stop = min(self.size, start + count)
+        found: list[bytes] = []
+        while start < stop:
+            number = start // BLOCK
+            inside = start - number * BLOCK
+            found.append(self.cache.part(self, number, inside, min(BLOCK, inside + stop - start)))
+            start += len(found[-1])
+        return b"".join(found)
+
+
+class _Reading(io.RawIOBase):
+    """A position in a file that is elsewhere."""
+
+    def __init__(self, file: RemoteFile) -> None:
+        self._file, self._at = file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = max(0, offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._file.size}[whence])
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        room = memoryview(buffer).cast("B")
+        found = self._file.read_at(self._at, len(room))
+        room[: len(found)] = found
+        self._at += len(found)
+        return len(found)
+
+
+class BlockCache:
+    """Blocks on the local disk that all processes of the machine share, at most so many bytes of them."""
+
+    def __init__(self, folder: Path, most: int) -> None:
+        """Makes the folder when there is something to keep.
+
+        Args:
+            folder: Of blocks alone.
+            most: Bytes; a block that is larger is not kept.
+        """
+        self.folder, self.most = folder, most
+        self._known: int | None = None
+        self._written = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Another process counts for itself."""
+        return {"folder": self.folder, "most": self.most, "_known": None, "_written": 0}
+
+    def part(self, file: RemoteFile, number: int, start: int, stop: int) -> bytes:
+        """Some bytes of one block of a file, from the disk or from where the file is.
+
+        Args:
+            file: Which.
+            number: Of the block, from 0.
+            start: Within the block.
+            stop: Behind the last one; at most the block's end.
+        """
+        size = min(BLOCK, file.size - number * BLOCK)
+        name = hashlib.sha256(f"{file.url}\0{file.version}\0{file.size}\0{BLOCK}".encode()).hexdigest()[:32]
+        path = self.folder / f"{name}-{number:06d}"
+        with suppress(OSError), path.open("rb") as kept:
+            kept.seek(start)
+            found = kept.read(stop - start)
+            if os.fstat(kept.fileno()).st_size == size and len(found) == stop - start:
+                with suppress(OSError):  # another process may have removed it meanwhile
+                    os.utime(path)
+                return found
+        content = fetched(file.url, number * BLOCK, size)
+        with suppress(OSError):  # a full disk keeps nobody from reading
+            self._keep(path, content)
+        return content[start:stop]
+
+    def _keep(self, path: Path, content: bytes) -> None:
+        if len(content) > self.most:
+            return
+        # Others write, too: what is there is counted again after every sixteenth of the whole.
+        if self._known is None or self._known + len(content) > self.most or 16 * self._written > self.most:
+            self._known, self._written = self._make_room(len(content)), 0
+        part = path.with_name(f"{path.name}.{os.getpid()}")
+        write_bytes_atomically(part, content)
+        part.replace(path)
+        self._known += len(content)
+        self._written += len(content)
+
+    def _make_room(self, wanted: int) -> int:
+        """Removes the blocks that were read longest ago until nine tenths are left; the bytes that stay."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        found = list[tuple[float, int, Path]]()
+        for path in self.folder.iterdir():
+            with suppress(OSError):  # another process may have removed it
+                about = path.stat()
+                found.append((about.st_mtime, about.st_size, path))
+        total = sum(size for _, size, _ in found)
+        if total + wanted <= self.most:
+            return total
+        for _, size, path in sorted(found):
+            if total + wanted <= 0.9 * self.most:
+                break
+            with suppress(OSError):
+                path.unlink()
+            total -= size
+        return total
+
+
+def fetched(url: str, start: int, count: int) -> bytes:
+    """So many bytes of a file from a position on, asked for again where they do not come or are too few.
+
+    Raises:
+        Unreachable: Where they do not come at all, with the last reason.
+    """
+    why = ""
+    for attempt in range(TRIES):
+        if attempt:
+            _wait(_FIRST_WAIT * 2 ** (attempt - 1))
+        with _asking(url):
+            try:
+                found: bytes = _storage(url).cat_file(_inside(url), start=start, end=start + count)
+            except (FileNotFoundError, PermissionError):
+                raise
+            except Exception as error:
+                if not _on_the_way(error):
+                    raise
+                why = _words(error)
+                continue
+        if len(found) == count:
+            return found
+        why = f"{len(found):,} of {count:,} bytes came"
+    raise Unreachable(
+        f"{url} cannot be read ({why}), though it was asked for {TRIES} times; everything up to the last checkpoint is "
+        "safe, and the same command goes on once the storage answers"
+    )
+
+
+def remote_files(path: str, cache_size: float | None) -> tuple[list[RemoteFile], str]:
+    """The tar or parquet files at an address, in the order of their names, and their ending.
+
+    Args:
+        path: Of a file, or of what is a folder there.
+        cache_size: Gigabytes of blocks to keep; None for the usual.
+
+    Raises:
+        UserError: Where nothing that can be read is there, or it may not be read.
+    """
+    scheme, place = path.partition("://")[0], path.rstrip("/")
+    with _asking(path):
+        names = _listed(path, place)
+    for ending in ENDINGS:
+        files = sorted(name.lstrip("/") for name in names if name.endswith(ending))
+        if files:
+            return [described(f"{scheme}://{name}", cache_size) for name in files], ending
+    some = ", ".join(sorted(name.rpartition("/")[2] for name in names)[:5])
+    raise UserError(
+        f"{path} holds no {' or '.join(ENDINGS)} files{f' (there: {some})' if some else ''}; other images are read "
+        "from a folder of this machine"
+    )
+
+
+def _listed(path: str, place: str) -> list[str]:
+    """Names of what lies directly at an address, as the storage has them."""
+    storage = _storage(path)
+    if place.endswith(ENDINGS):
+        return [_inside(place)] if storage.exists(_inside(place)) else []
+    for attempt in range(TRIES):
+        if attempt:
+            _wait(_FIRST_WAIT * 2 ** (attempt - 1))
+        try:
+            found: Any = storage.ls(_inside(place), detail=True)
+            return [str(one["name"]) for one in found if one["type"] == "file"]
+        except (FileNotFoundError, PermissionError):
+            raise
+        except Exception as error:
+            if not _on_the_way(error) or attempt == TRIES - 1:
+                raise
+    return []
+
+
+def described(url: str, cache_size: float | None) -> RemoteFile:
+    """A file at an address.
+
+    Args:
+        url: Of the file.
+        cache_size: As for ``remote_files``.
+
+    Raises:
+        UserError: Where it is not there, or may not be read.
+    """
+    with _asking(url):
+        about: Any = _storage(url).info(_inside(url))
+    version = str(about.get("ETag") or about.get("blob_id") or about.get("mtime") or "")
+    return RemoteFile(url, int(about["size"]), version, block_cache(cache_size))
+
+
+def block_cache(cache_size: float | None) -> BlockCache:
+    """The cache of this machine: below ``SSL_VIT_CACHE``, or the user's cache."""
+    usual = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "ssl_vit"
+    folder = Path(os.environ.get("SSL_VIT_CACHE") or usual).expanduser() / "objects"
+    return BlockCache(folder, int(1e9 * (CACHE_SIZE if cache_size is None else cache_size)))
+
+
+def for_arrow(file: Any) -> Any:
+    """What pyarrow reads a file from: its path, or an open file where it is elsewhere."""
+    return file.open("rb") if isinstance(file, RemoteFile) else file
+
+
+def _inside(url: str) -> str:
+    return url.partition("://")[2]
+
+
+def _storage(url: str) -> Any:
+    """What speaks to a storage; made anew in every process, because its connections belong to one."""
+    scheme = url.partition("://")[0]
+    import fsspec
+
+    if scheme != "s3":
+        return fsspec.filesystem(scheme)
+    try:
+        # Repetitions are counted here, and a server that says nothing is not waited for by the minute.
+        patience = {"connect_timeout": PATIENCE, "read_timeout": PATIENCE, "retries": {"total_max_attempts": 1}}
+        address = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+        storage: Any = fsspec.filesystem(scheme, config_kwargs=patience, endpoint_url=address)
+    except ImportError as error:
+        raise UserError("s3:// needs s3fs: pip install 'ssl_vit[s3]'") from error
+    storage.retries = 1
+    return storage
+
+
+@contextmanager
+def _asking(url: str) -> Iterator[None]:
+    """Says of what a storage refuses which address it is."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise UserError(f"there is nothing at {url}; check the address") from error
+    except PermissionError as error:
+        raise UserError(
+            f"{url} may not be read ({_words(error)}); give credentials as the storage's own tools take them "
+            "(AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; hf auth login)"
+        ) from error
+    except UserError:
+        raise
+    except Exception as error:
+        if not _on_the_way(error):
+            raise
+        raise Unreachable(f"{url} cannot be reached ({_words(error)}); check the address and the network") from error
+
+
+_LIBRARIES = ("botocore", "aiobotocore", "aiohttp", "s3fs", "fsspec", "httpx", "requests", "urllib3", "huggingface_hub")
+
+
+def _on_the_way(error: Exception) -> bool:
+    """Whether an error is the network's or the storage's, and no mistake of this program."""
+    return isinstance(error, (OSError, TimeoutError)) or type(error).__module__.partition(".")[0] in _LIBRARIES
+
+
+def _words(error: BaseException) -> str:
+    return " ".join(f"{error or type(error).__name__}".split())[:300]

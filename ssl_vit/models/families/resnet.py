@@ -1,0 +1,45 @@
+"""ResNet for small images (He et al. 2016, section 4.2): timm's, behind a 3x3 convolution of single steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
+from timm.models.resnet import BasicBlock, ResNet
+from torch import nn
+
+from ssl_vit.models.families.manners import described
+
+
+class SmallImageResNet(ResNet):
+    """Basic blocks at 1, 1/2 and twice 1/4 of the side; the last stage is dilated instead of halved again."""
+
+    def __init__(self, layers: tuple[int, ...], channels: tuple[int, ...], in_chans: int = 3, **kwargs: Any) -> None:
+        """timm's, with another stem.
+
+        Args:
+            layers: Blocks of the four stages.
+            channels: Their widths.
+            in_chans: C of the images.
+            **kwargs: timm's.
+        """
+        block: Any = BasicBlock
+        super().__init__(block, layers, in_chans=in_chans, channels=channels, **{"output_stride": 16, **kwargs})
+        device, dtype = kwargs.get("device"), kwargs.get("dtype")
+        self.conv1 = nn.Conv2d(in_chans, 64, 3, padding=1, bias=False, device=device, dtype=dtype)
+        nn.init.kaiming_normal_(self.conv1.weight, mode="fan_out", nonlinearity="relu")
+        self.maxpool = nn.Identity()
+        for stage in self.feature_info:
+            stage["reduction"] = max(1, int(stage["reduction"]) // 4)
+
+
+default_cfgs = generate_default_cfgs(
+    {"resnet_small_images": described(32, "conv1", fixed_input_size=False, classifier="fc")}
+)
+
+
+@register_model
+def resnet_small_images(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """Eight basic blocks; ``layers`` and ``channels`` say how many and how wide."""
+    sizes = {"layers": (2, 2, 2, 2), "channels": (16, 24, 32, 48)}
+    return build_model_with_cfg(SmallImageResNet, "resnet_small_images", pretrained, **{**sizes, **kwargs})

@@ -1,0 +1,155 @@
+"""Checkpoints that all processes write together, each its part, while training goes on (torch.distributed.checkpoint).
+
+A checkpoint is a folder ``step_000000100.shards``: tensors by name, whatever part of each the processes held, and
+``rest.pt`` with everything else. It is made as ``.part`` and gets its name when all of it is on the disk and hashed, so
+that, as with a file, it is whole or not there. Any number of processes reads it.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from threading import Thread
+from typing import Any, cast
+
+import torch
+import torch.distributed.checkpoint as dcp
+from torch import Tensor
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+
+from ssl_vit.core.files import sha256, write_atomically, write_bytes_atomically
+
+_ENDING = ".shards"
+
+
+class ShardedCheckpoints:
+    """Those of one training; all of its processes do everything together."""
+
+    def __init__(self, folder: Path, group: Any, keep: int, main: bool) -> None:
+        """Writes nothing yet.
+
+        Args:
+            folder: Where checkpoints of the run are.
+            group: Processes that agree on checkpoints beside training; None for one process.
+            keep: How many are kept, at least 1.
+            main: Whether this process gives names and removes.
+        """
+        self.folder, self.group, self.keep, self.main = folder, group, keep, main
+        self._under_way: Thread | None = None
+        self._failed: list[BaseException] = []
+
+    def save(self, step: int, tensors: dict[str, Tensor], rest: dict[str, Any]) -> None:
+        """Begins to write; what is given may change as soon as this returns.
+
+        Args:
+            step: Optimiser steps taken.
+            tensors: Whole or in parts.
+            rest: Numbers, text and containers of them, the same on every process.
+        """
+        self.finish()
+        part = self.folder / f"step_{step:09d}.part"
+        if self.main:
+            shutil.rmtree(part, ignore_errors=True)
+            part.mkdir(parents=True)
+            packed = io.BytesIO()
+            torch.save({"step": step, **rest}, packed)
+            write_bytes_atomically(part / "rest.pt", packed.getvalue())
+        torch.distributed.barrier(self.group)
+        # What is on a device is copied to the machine before this returns; what is there already is not, and would be
+        # written while the next step changes it.
+        held = {
+            name: value.detach().clone() if value.device.type == "cpu" else value.detach()
+            for name, value in tensors.items()
+        }
+        writer = dcp.FileSystemWriter(str(part), sync_files=True)
+        future: Any = dcp.async_save(held, storage_writer=writer, process_group=self.group)
+        future = getattr(future, "upload_completion", future)
+
+        def complete() -> None:
+            try:
+                future.result()
+                if self.main:
+                    self._name(part, step)
+            except BaseException as error:  # told by the thread that trains
+                self._failed.append(error)
+
+        self._under_way = Thread(target=complete, name="checkpoint", daemon=True)
+        self._under_way.start()
+
+    def finish(self) -> None:
+        """Waits for the checkpoint that is being written, if any; every process has its part of it on the disk then."""
+        if self._under_way is None:
+            return
+        self._under_way.join()
+        self._under_way = None
+        if self._failed:
+            raise self._failed.pop()
+        torch.distributed.barrier(self.group)  # and its name
+
+    def _name(self, part: Path, step: int) -> None:
+        place = self.folder / f"step_{step:09d}{_ENDING}"
+        hashes = {path.name: sha256(path) for path in sorted(part.iterdir())}
+        shutil.rmtree(place, ignore_errors=True)  # a damaged one of the same step
+        part.replace(place)
+        lines = "".join(f"{digest}  {name}\n" for name, digest in hashes.items())
+        write_atomically(place.with_suffix(".shards.sha256"), lines)
+        found = sorted(self.folder.glob(f"step_*{_ENDING}"))
+        at = found.index(place) + 1
+        for old in [*found[:at][: -self.keep], *found[at:]]:
+            remove(old)
+
+
+def remove(place: Path) -> None:
+    """Removes a checkpoint; its hashes go first, so that half of it is never used."""
+    place.with_suffix(".shards.sha256").unlink(missing_ok=True)
+    shutil.rmtree(place, ignore_errors=True)
+
+
+def newest_whole(folder: Path) -> tuple[int, Path] | None:
+    """Step and place of the newest whole checkpoint in parts; damaged ones are named."""
+    for place in sorted(folder.glob(f"step_*{_ENDING}"), reverse=True):
+        number = place.name.removeprefix("step_").removesuffix(_ENDING)
+        if number.isdigit() and _is_whole(place):
+            return int(number), place
+        sys.stderr.write(f"warning: the checkpoint {place} is damaged or incomplete; an older one is used\n")
+    return None
+
+
+def _is_whole(place: Path) -> bool:
+    try:
+        told = dict(line.split(maxsplit=1)[::-1] for line in _lines(place.with_suffix(".shards.sha256")))
+        files = {path.name: path for path in place.iterdir()}
+        return bool(told) and set(told) == set(files) and all(sha256(files[n]) == told[n] for n in told)
+    except (OSError, ValueError):
+        return False
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text().splitlines()
+
+
+def read(
+    place: Path, room: Callable[[str, torch.Size, torch.dtype], Tensor], group: Any
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors and the rest of a checkpoint.
+
+    Args:
+        place: A whole one.
+        room: Makes a tensor to read into, whole or in parts, by name, shape of the whole and type.
+        group: Processes that read together, which all must; None for one, and for the usual ones.
+    """
+    reader = dcp.FileSystemReader(str(place))
+    known = reader.read_metadata().state_dict_metadata
+    tensors = {
+        name: room(name, about.size, about.properties.dtype)
+        for name, about in known.items()
+        if isinstance(about, TensorStorageMetadata)
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that one process is one process
+        dcp.load(cast("dict[str, Any]", tensors), storage_reader=reader, process_group=group)
+    return tensors, torch.load(place / "rest.pt", map_location="cpu", weights_only=True)

@@ -1,0 +1,56 @@
+"""A loader process is killed while a whole run trains: it goes on bit for bit, or ends with one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DYING = """
+import multiprocessing, os, runpy, signal, sys
+from pathlib import Path
+from ssl_vit.data.sources.folder import FileRows
+
+raw, times = FileRows.raw, {times}
+
+def dying(self, row):
+    if self.where(row).endswith({name!r}) and multiprocessing.parent_process() is not None:
+        for n in range(times):
+            try:
+                Path(f"death-{{n}}").touch(exist_ok=False)
+            except FileExistsError:
+                continue
+            os.kill(os.getpid(), signal.SIGKILL)
+    return raw(self, row)
+
+FileRows.raw = dying
+sys.argv = {words!r}
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("cache", ["none", "ram"])
+@pytest.mark.parametrize("times", [1, 1000])
+def test_a_run_goes_on_without_a_loader_process_that_died(
+    photos: Path, launched, tmp_path: Path, small: list[str], cache: str, times: int
+) -> None:
+    """Killed once, nothing is lost; killed always, the image is as one that cannot be read."""
+    victim = "dark/03.png"
+    words = [
+        "--data.path", "photos", "--data.on_leak", "warn", "--data.cache", cache, "--data.workers", "2", *small,
+        "--fit.batch_size", "16", "--fit.epochs", "3", "--fit.log_every", "1", "--run.dir",
+    ]  # fmt: skip
+    script = tmp_path / "dying.py"
+    script.write_text(DYING.format(times=times, name=victim, words=[str(ROOT / "recipes/mae.py"), *words, "died"]))
+    died = launched(script, cwd=tmp_path)
+    assert died.returncode == 0, died.stderr
+    assert f"warning: a loader process ended while it decoded photos/{victim}: ended by SIGKILL" in died.stderr
+    assert len(list(tmp_path.glob("death-*"))) == min(times, 2)
+    if times == 1:
+        whole = launched("recipes/mae.py", *words, "whole", cwd=tmp_path)
+        assert whole.returncode == 0, whole.stderr
+        for name in ("metrics.jsonl", "backbone/model.safetensors"):
+            assert (tmp_path / "died" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    else:
+        assert "cannot be read (two loader processes ended while they decoded it: ended by SIGKILL" in died.stderr

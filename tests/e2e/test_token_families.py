@@ -1,0 +1,96 @@
+"""Families with tokens, words and teachers as whole commands on digits, a few steps each."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+
+FEW = ["--fit.epochs", "0.1", "--fit.batch_size", "64", "--fit.log_every", "1"]
+LABELLED = ["--eval.labels", "60", "--fit.epochs", "1", "--fit.min_steps", "3", "--fit.batch_size", "16"]
+
+
+def losses(run: str) -> list[float]:
+    return [json.loads(line)["loss"] for line in Path(run, "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [("dino", "cct_micro"), ("dino", "resnet_micro"), ("mae", "beit_micro"), ("mae", "relative_micro"),
+     ("mae", "deit_micro"), ("beit", "beit_micro"), ("simmim", "hybrid_micro"), ("simmim", "mobilevit_micro"),
+     ("lejepa", "dat_micro")],
+)  # fmt: skip
+def test_a_family_by_a_method(method: str, name: str, script) -> None:
+    status, out, err = script(f"recipes/{method}.py", "--model.name", name, *FEW, "--run.dir", "run")
+    assert status == 0, err
+    assert f"network         {name} (" in out
+    assert len(losses("run")) >= 2 and all(0 <= loss < 1e3 for loss in losses("run"))
+    if name == "beit_micro":
+        assert ("reconstructions.png" in out) == (method == "mae")
+        status, out, err = script("eval/figures.py", "--backbone", "run")
+        assert status == 0, err
+        assert Path("run/figures/attention.png").exists()
+        assert "No positions.png" in out
+    status, _, err = script("eval/knn.py", "--backbone", "run", "--eval.labels", "20", "--eval.baselines", "false")
+    assert status == 0, err
+
+
+def test_beit_keeps_its_words(script) -> None:
+    words = ["--model.name", "vit_micro", "--beit.words", "8", *FEW, "--run.dir", "run"]
+    status, out, err = script("recipes/beit.py", *words)
+    assert status == 0, err
+    assert "8 words" in out
+    kept = Path("run/words.safetensors").read_bytes()
+    assert script("recipes/beit.py", *words)[0] == 0
+    assert Path("run/words.safetensors").read_bytes() == kept
+
+
+def test_a_teacher_and_its_student(script) -> None:
+    status, _, err = script("recipes/supervised.py", "--model.name", "resnet_micro", *LABELLED, "--run.dir", "teacher")
+    assert status == 0, err
+    words = ["--teacher", "teacher", "--model.name", "deit_micro", "--taught.token_weight", "0.5", *LABELLED]
+    status, out, err = script("recipes/taught.py", *words, "--run.dir", "student")
+    assert status == 0, err
+    assert "labels and a teacher" in out and "taught by resnet_small_images" in out
+    result = json.loads(Path("student/results/taught.json").read_text())
+    assert result["rows"][0]["method"] == "taught by resnet_small_images"
+    about = json.loads(Path("student/backbone/config.json").read_text())["ssl_vit"]
+    assert about["teacher"]["architecture"] == "resnet_small_images"
+    last = json.loads(Path("student/metrics.jsonl").read_text().splitlines()[-1])
+    assert {"labels", "teacher", "places"} <= set(last)
+    model = timm.create_model("local-dir:student/classifier", pretrained=True).eval()
+    assert model(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
+    status, _, err = script("eval/predict.py", "--classifier", "student", "--data.path", "digits", "--out", "out.csv")
+    assert status == 0, err
+    status, _, err = script("recipes/taught.py", *words, "--run.dir", "student")  # is there already
+    assert status == 0, err
+    # A teacher, too: two heads, softly, for a network of one.
+    more = ["--teacher", "student", "--taught.distillation", "soft", "--model.name", "vit_micro", *LABELLED]
+    status, _, err = script("recipes/taught.py", *more, "--run.dir", "next")
+    assert status == 0, err
+    status, out, err = script("eval/runs.py", ".")
+    assert status == 0, err
+    assert "taught" in out
+
+
+def test_a_teacher_of_other_classes(script, photos: Path) -> None:
+    status, _, err = script("recipes/supervised.py", "--model.name", "resnet_micro", *LABELLED, "--run.dir", "teacher")
+    assert status == 0, err
+    status, _, err = script("recipes/taught.py", "--teacher", "teacher", "--data.path", str(photos), *LABELLED[2:])
+    assert status == 1
+    assert err.startswith(
+        "error: --teacher teacher was trained on other classes than these 2: it does not know bright,"
+    )
+    assert err.strip().count("\n") == 0
+
+
+@pytest.mark.parametrize("name", ["hybrid_micro", "cct_micro", "swin_micro"])
+@pytest.mark.parametrize("method", ["mae", "beit"])
+def test_what_cannot_hide_patches_says_what_it_can(name: str, method: str, script) -> None:
+    status, _, err = script(f"recipes/{method}.py", "--model.name", name)
+    assert status == 1
+    assert "does not go with a method that hides patches" in err and "It goes with dino, simmim" in err
+    assert err.strip().count("\n") == 0

@@ -1,0 +1,284 @@
+"""Options, patterns, files of options and images that would take all time or memory are told before they do."""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+import threading
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tifffile
+from PIL import Image
+from ssl_vit.configs import DataConfig, FitConfig, LabelledDataConfig, ModelConfig, PoolConfig, SourceConfig, parse
+from ssl_vit.configs.facts import check_ranges
+from ssl_vit.core.bounded import within
+from ssl_vit.core.errors import UserError
+from ssl_vit.core.reading import check_yaml, read_yaml
+from ssl_vit.data.decoding import current, remarks
+from ssl_vit.data.decoding.decode import decode
+from ssl_vit.data.decoding.formats import MOST, Format, Unreadable
+from ssl_vit.data.images import ImageSet, Sizes, measure
+from ssl_vit.data.sources import folder
+from ssl_vit.data.sources.locate import open_source
+from ssl_vit.data.sources.opening import open_images, open_pool
+from ssl_vit.methods.mae import MAERecipe
+from ssl_vit.runs.identity import digest, identity
+
+# Patterns
+
+
+def test_a_pattern_that_never_ends_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder, "_MATCHING", 0.02)
+    Image.new("L", (4, 4)).save(tmp_path / f"{'a' * 60}.png")
+    with pytest.raises(UserError, match=r"--data\.group \(a\+\)\+\$ takes too long on 1 paths"):
+        open_source(SourceConfig(path=str(tmp_path), group="(a+)+$"), labelled=False)
+    for wrong in ("(" * 5000, "a{99999999999999}", "(a"):
+        with pytest.raises(UserError, match="is not a regular expression"):
+            open_source(SourceConfig(path=str(tmp_path), group=wrong), labelled=False)
+    found = open_source(SourceConfig(path=str(tmp_path), group="(a+)"), labelled=False)
+    assert found["all"].groups is not None
+
+
+def test_only_the_main_thread_is_bounded_and_what_was_before_comes_back() -> None:
+    import signal
+
+    before = signal.getsignal(signal.SIGVTALRM)
+    with within(100, "never"):
+        assert signal.getitimer(signal.ITIMER_VIRTUAL)[0] > 0
+    assert signal.getitimer(signal.ITIMER_VIRTUAL)[0] == 0
+    assert signal.getsignal(signal.SIGVTALRM) == before
+    done: list[bool] = []
+
+    def elsewhere() -> None:
+        with within(1e-9, "never"):
+            done.append(True)
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert done
+
+
+# Options
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [(MAERecipe(fit=FitConfig(epochs=float("inf"))), r"--fit\.epochs inf must be at most 1"),
+     (MAERecipe(fit=FitConfig(epochs=1e300)), r"--fit\.epochs 1e\+300 must be at most 100000000"),
+     (MAERecipe(fit=FitConfig(batch_size=10**12)), r"--fit\.batch_size 1e\+12 must be at most 4194304"),
+     (MAERecipe(fit=FitConfig(batch_size=10**400)), r"--fit\.batch_size \(so many digits\) must be at most 4194304"),
+     (MAERecipe(fit=FitConfig(checkpoint_minutes=float("inf"))), r"--fit\.checkpoint_minutes inf must be a number"),
+     (MAERecipe(model=ModelConfig(depth=10**9)), r"--model\.depth 1000000000 must be at most 1000"),
+     (MAERecipe(data=PoolConfig(workers=10**6)), r"--data\.workers 1000000 must be at most 1024")],
+)  # fmt: skip
+def test_numbers_without_an_end_are_refused(config: Any, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        check_ranges(config)
+
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [(BOMB, "comes to more than 100,000 values"), ("a: &a [*a]", "refers to itself"),
+     ("[" * 100_000, "has more than 64 groups"), ("a: " + "b" * 2**20, "is larger than 1,048,576 bytes")],
+    ids=["laughs", "itself", "deep", "large"],
+)  # fmt: skip
+def test_files_of_options_stay_as_small_as_they_are(
+    tmp_path: Path, text: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "bomb.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError, match=words):
+        check_yaml(path)
+    with pytest.raises(ValueError, match=words):
+        read_yaml(path)
+    with pytest.raises(SystemExit) as left:
+        parse(MAERecipe, "", ["--config", str(path)])
+    told = capsys.readouterr().err
+    assert (left.value.code, told.count("\n")) == (2, 1)
+    assert words in told
+
+
+def test_references_that_stay_small_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("fit: &fit {epochs: 3, batch_size: 8}\nother: *fit\nlist: [1, 2.5, null, 'x']\n")
+    check_yaml(tmp_path / "a.yaml")
+    fit = {"epochs": 3, "batch_size": 8}
+    assert read_yaml(tmp_path / "a.yaml") == {"fit": fit, "other": fit, "list": [1, 2.5, None, "x"]}
+
+
+# Images
+
+
+def header_of_png(width: int, height: int) -> bytes:
+    """A whole PNG of one bit per pixel, as far as its header tells; of its pixels there are few."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    about = struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", about) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+
+
+def encoded(picture: Image.Image, kind: str, **options: Any) -> bytes:
+    file = io.BytesIO()
+    picture.save(file, kind, **options)
+    return file.getvalue()
+
+
+def tiff(shape: tuple[int, ...], **options: Any) -> bytes:
+    file = io.BytesIO()
+    tifffile.imwrite(file, np.zeros(shape, np.uint16), **options)
+    return file.getvalue()
+
+
+def test_a_small_file_of_a_huge_image_is_not_decoded() -> None:
+    with pytest.raises(Unreadable, match=r"too large: 13,000 x 13,000 pixels, above --data\.max_pixels 134217728"):
+        decode(header_of_png(13_000, 13_000), Format(3, 8), (32, 32))
+    with pytest.raises(Unreadable, match="too large"):
+        decode(header_of_png(20_000, 20_000), Format(3, 8), (32, 32), 1 << 34)  # Pillow's own limit
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "BMP", "WEBP", "PPM", "TIFF", "JPEG2000", "AVIF"])
+def test_pixels_are_counted_before_they_are_decoded(kind: str) -> None:
+    raw = encoded(Image.new("RGB", (40, 30)), kind)
+    assert decode(raw, Format(3, 8), None, 1200)[1] == (30, 40)
+    with pytest.raises(Unreadable, match=r"too large: 40 x 30 pixels, above --data\.max_pixels 1199"):
+        decode(raw, Format(3, 8), None, 1199)
+
+
+@pytest.mark.parametrize(
+    ("shape", "options", "channels", "counted"),
+    [((3, 20, 30), {"photometric": "minisblack"}, 3, 1800), ((20, 30, 5), {"planarconfig": "contig"}, 5, 3000),
+     ((20, 30, 3), {"photometric": "rgb"}, 3, 600), ((20, 30), {}, 1, 600)],
+)  # fmt: skip
+def test_pages_of_a_tiff_are_counted(
+    shape: tuple[int, ...], options: dict[str, Any], channels: int, counted: int
+) -> None:
+    raw = tiff(shape, **options)
+    assert decode(raw, Format(channels, 16), None, counted)[0].shape == (channels, 20, 30)
+    with pytest.raises(Unreadable, match=r"above --data\.max_pixels"):
+        decode(raw, Format(channels, 16), None, counted - 1)
+
+
+def test_the_budget_comes_from_the_options_and_changes_no_name_of_a_run(tmp_path: Path) -> None:
+    for i in range(3):
+        Image.new("RGB", (20, 20)).save(tmp_path / f"{i}.png")
+    path = str(tmp_path)
+    assert open_images(DataConfig(path=path)).most == MOST
+    images, _ = open_pool(PoolConfig(path=path, max_pixels=399), LabelledDataConfig())
+    with pytest.raises(Unreadable, match=r"max_pixels 399"):
+        images.read(0)
+    plain, other = ({"data": {"path": path} | more} for more in ({"max_pixels": None}, {"max_pixels": 399}))
+    without = digest(identity({"data": {"path": path}}, MAERecipe))
+    assert digest(identity(plain, MAERecipe)) == without != digest(identity(other, MAERecipe))
+
+
+class Memory:
+    """Rows that are what they are given."""
+
+    def __init__(self, raws: list[Any]) -> None:
+        self.raws = raws
+
+    def __len__(self) -> int:
+        return len(self.raws)
+
+    def raw(self, row: int) -> Any:
+        return self.raws[row]
+
+    def where(self, row: int) -> str:
+        return f"image {row}"
+
+
+def test_an_image_with_other_channels_counts_as_unreadable() -> None:
+    plain = encoded(Image.new("RGB", (4, 4)), "PNG")
+    rows = Memory([plain] * 20 + [tiff((4, 4, 5), planarconfig="contig")])
+    form, sizes = measure(rows, "memory")
+    assert form == Format(3, 8)
+    images = ImageSet("memory", rows, np.arange(21), form, sizes, "", canvas=(4, 4))
+    assert images.read(0)[0].shape == (3, 4, 4)
+    with pytest.raises(Unreadable):
+        images.read(20)
+    # One in ten is more than a flipped bit, and so are two of twenty.
+    for few in (Memory([plain] * 9 + rows.raws[-1:]), Memory([plain] * 20 + 2 * rows.raws[-1:])):
+        with pytest.raises(UserError, match="different numbers of channels"):
+            measure(few, "memory")
+
+
+def test_a_flipped_header_of_a_tiff_does_not_stop_a_run() -> None:
+    """Every bit of one file's header: the set stays what it is, or the image is named."""
+    whole = tiff((6, 6))
+    for place in range(8 * 8, 8 * min(len(whole), 200), 3):
+        raw = bytearray(whole)
+        raw[place // 8] ^= 1 << place % 8
+        rows = Memory([whole] * 20 + [bytes(raw)])
+        form, _ = measure(rows, "memory")
+        assert form in (Format(1, 16), Format(3, 16)), place  # the flipped one may call itself colour
+        images = ImageSet("memory", rows, np.arange(21), form, Sizes(None, 6), "", canvas=(6, 6))
+        try:
+            images.read(20)
+        except Unreadable as error:
+            assert str(error)
+
+
+def test_pipes_and_devices_are_no_images(tmp_path: Path) -> None:
+    Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
+    os.mkfifo(tmp_path / "b.png")
+    os.mkfifo(tmp_path / "c")  # looked at, because it has no ending
+    (tmp_path / "d.png").symlink_to("/dev/zero")
+    images = open_images(DataConfig(path=str(tmp_path)))
+    assert len(images) == 3
+    for i in (1, 2):
+        with pytest.raises(Unreadable, match="no regular file"):
+            images.read(i)
+
+
+# What libraries say
+
+
+def test_lines_of_libtiff_get_the_name_of_the_file(capfd: pytest.CaptureFixture[str]) -> None:
+    current.begin(lambda i: f"image {i}", 7)
+    remarks._told.clear()
+    for _ in range(2):
+        with remarks.told_of(is_tiff=True):
+            os.write(2, b"TIFFReadDirectory: Warning, Unknown field with tag 1.\nanother thread\n")
+    told = capfd.readouterr().err.splitlines()
+    assert sorted(told) == [
+        "another thread", "another thread", "warning: image 7: TIFFReadDirectory: Warning, Unknown field with tag 1.",
+    ]  # fmt: skip
+    with pytest.raises(Unreadable, match=r"^no; LZWDecode: Not enough data$"), remarks.told_of(is_tiff=True):
+        os.write(2, b"LZWDecode: Not enough data\n")
+        raise Unreadable("no")
+    with remarks.told_of(is_tiff=False):
+        os.write(2, b"TIFFOpen: elsewhere\n")
+    assert capfd.readouterr().err == "TIFFOpen: elsewhere\n"
+
+
+@pytest.mark.parametrize("compression", ["tiff_lzw", "tiff_adobe_deflate", "jpeg", "packbits"])
+def test_nothing_of_a_damaged_tiff_goes_to_the_screen_by_itself(
+    compression: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(0)
+    whole = encoded(
+        Image.fromarray(rng.integers(256, size=(16, 16, 3), dtype=np.uint8)), "TIFF", compression=compression
+    )
+    remarks._told.clear()
+    for place in range(8, len(whole), 7):
+        raw = bytearray(whole)
+        raw[place] ^= 0x55
+        current.begin(lambda i: f"image {i}", place)
+        try:
+            decode(bytes(raw), Format(3, 8), None)
+        except Unreadable as error:
+            assert "\n" not in str(error)
+    for line in capfd.readouterr().err.splitlines():
+        assert line.startswith("warning: image "), line

@@ -1,0 +1,340 @@
+"""Damaged files of a run: passed over, repaired or told in one line; a sound older checkpoint is always found."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from ssl_vit.configs import RunConfig
+from ssl_vit.core.errors import UserError
+from ssl_vit.core.reading import json_lines, mapping_in, object_in, read_object
+from ssl_vit.methods.mae import MAEConfig, MAERecipe
+from ssl_vit.report.findings.records import answers_beside
+from ssl_vit.runs import listing
+from ssl_vit.runs.arrays import read_arrays
+from ssl_vit.runs.directory import RunDir, open_run
+from ssl_vit.training.checkpoint import load_checkpoint, save_checkpoint
+
+from made_scripts import InProcess
+
+RUBBISH: dict[str, bytes] = {
+    "empty": b"", "binary": bytes(range(256)) * 4, "list": b"[1, 2]", "text": b"no such thing",
+    "deep": b"[" * 100_000, "zeros": bytes(500),
+}  # fmt: skip
+
+
+def recipe(path: Path, **changes: Any) -> MAERecipe:
+    return replace(MAERecipe(run=RunConfig(str(path))), **changes)
+
+
+def opened(config: MAERecipe, fingerprint: str = "f") -> RunDir:
+    return open_run("mae", config, data="digits", fingerprint=fingerprint, writes=True, accelerator={"processes": 1})
+
+
+def begun(path: Path) -> RunDir:
+    run = opened(recipe(path))
+    for step in (10, 20, 30):
+        run.log({"step": step, "loss": 1.0})
+    save_checkpoint(path / "checkpoints", 10, {"x": torch.ones(3)}, keep=3)
+    save_checkpoint(path / "checkpoints", 20, {"x": torch.ones(3)}, keep=3)
+    return run
+
+
+# The first start
+
+
+def killed_at(place: Path, kill: int) -> int:
+    """The status of a process that begins a run, and is killed where the n-th file was to get its name."""
+    pid = os.fork()
+    if pid:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    rename, left = Path.replace, [kill]
+
+    def dying(path: Path, *given: Any) -> Path:
+        left[0] -= 1
+        if not left[0]:
+            os._exit(9)
+        return rename(path, *given)
+
+    Path.replace = dying  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        opened(recipe(place))
+    finally:
+        os._exit(0)
+
+
+def test_a_first_start_that_is_killed_anywhere_is_made_anew(tmp_path: Path) -> None:
+    place = tmp_path / "run"
+    for kill in range(1, 20):
+        status = killed_at(place, kill)
+        run = opened(recipe(place, mae=MAEConfig(mask_ratio=0.5)), fingerprint="other")
+        assert "mask_ratio: 0.5" in (run.path / "config.yaml").read_text()
+        assert object_in(place / "environment.json") is not None
+        for path in place.iterdir():
+            path.unlink()
+        if status == 0:
+            break
+    assert kill > 2
+
+
+@pytest.mark.parametrize("name", ["environment.json.part", "config.yaml.part", "ended.json.part", "run.lock.0a1b"])
+def test_what_a_killed_start_leaves_does_not_occupy_a_folder(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("{")
+    (tmp_path / "environment.json").write_text("{}")
+    assert (opened(recipe(tmp_path)).path / "config.yaml").exists()
+
+
+# Continuing
+
+
+@pytest.mark.parametrize("content", RUBBISH.values(), ids=RUBBISH)
+def test_a_damaged_environment_does_not_stop_a_run(
+    tmp_path: Path, content: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun(tmp_path)
+    (tmp_path / "environment.json").write_bytes(content)
+    run = opened(recipe(tmp_path))
+    run.confirm()
+    run.record("steps", 30)
+    assert capsys.readouterr().err.count("environment.json is damaged and begins anew") == 1
+    about = object_in(tmp_path / "environment.json")
+    assert about is not None and (about["script"], about["steps"]) == ("mae", 30)
+
+
+def test_an_environment_with_other_values_does_not_stop_a_run(tmp_path: Path) -> None:
+    begun(tmp_path)
+    (tmp_path / "environment.json").write_text('{"continued": 3, "data_fingerprint": "f"}')
+    run = opened(recipe(tmp_path))
+    run.confirm()
+    about = object_in(tmp_path / "environment.json")
+    assert about is not None and len(about["continued"]) == 1
+
+
+@pytest.mark.parametrize("content", RUBBISH.values(), ids=RUBBISH)
+def test_a_damaged_config_is_written_anew_where_its_hash_is_known(
+    tmp_path: Path, content: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = (begun(tmp_path).path / "config.yaml").read_text()
+    (tmp_path / "config.yaml").write_bytes(content)
+    with pytest.raises(UserError, match=r"config\.yaml is damaged, and whether these are the options"):
+        opened(recipe(tmp_path, mae=MAEConfig(mask_ratio=0.5)))
+    run = opened(recipe(tmp_path))
+    run.confirm()
+    assert "config.yaml is damaged; it is written anew" in capsys.readouterr().err
+    assert (tmp_path / "config.yaml").read_text() == whole
+    (tmp_path / "config.yaml").write_bytes(content)
+    (tmp_path / "environment.json").write_bytes(content)
+    with pytest.raises(UserError, match=r"config\.yaml is damaged"):
+        opened(recipe(tmp_path))
+
+
+def test_a_config_of_other_groups_is_told(tmp_path: Path) -> None:
+    begun(tmp_path)
+    for content in ("mae: 3\nfit: [1]\n", "1: 2\n"):
+        (tmp_path / "config.yaml").write_text(content)
+        with pytest.raises(UserError, match="another config"):
+            opened(recipe(tmp_path))
+
+
+def test_lines_that_cannot_be_read_are_told_and_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = begun(tmp_path)
+    path = tmp_path / "metrics.jsonl"
+    first, second, third = path.read_bytes().splitlines(keepends=True)
+    rubbish = [second[:7] + third, b"\xff\xfe\x00\n", b"[1]\n", b"[" * 100_000 + b"\n"]
+    path.write_bytes(b"".join([first, *rubbish, second, b'{"st']))
+    run.rewind(20)
+    told = capsys.readouterr().err
+    assert f"warning: 4 line(s) of {path} cannot be read (2, 3, 4, 5) and are left out" in told
+    assert path.read_bytes() == first + second
+    run.rewind(20)
+    assert not capsys.readouterr().err
+
+
+def test_half_a_last_line_is_what_a_crash_leaves_and_not_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = begun(tmp_path)
+    with (tmp_path / "metrics.jsonl").open("ab") as file:
+        file.write(b'{"step": 25, "lo')
+    run.rewind(30)
+    assert not capsys.readouterr().err
+    assert [line["step"] for line in json_lines(tmp_path / "metrics.jsonl").whole] == [10, 20, 30]
+
+
+def test_rubbish_in_a_line_of_times_does_not_stop_a_result(tmp_path: Path) -> None:
+    run = begun(tmp_path)
+    run.log({"step": 10, "images_per_second": 5.0, "peak_memory": 7}, "timing.jsonl")
+    with (tmp_path / "timing.jsonl").open("ab") as file:
+        file.write(b"\x00\xff\n[]\n{}\n")
+    assert run.training_speed() == {"images_per_second": 5.0, "peak_memory": 7}
+
+
+def flipped(path: Path, place: int = 0) -> None:
+    """One bit of a file changes."""
+    content = bytearray(path.read_bytes())
+    content[place] ^= 0x80
+    path.write_bytes(content)
+
+
+def unreadable(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def another(path: Path) -> None:
+    """Sound by its hash, and no checkpoint of that step."""
+    save_checkpoint(path.parent, 999, {}, keep=9)
+    for suffix in (".pt", ".sha256"):
+        (path.parent / f"step_000000999{suffix}").replace(path.with_suffix(suffix))
+
+
+def no_checkpoint(path: Path) -> None:
+    from ssl_vit.core.files import sha256
+
+    path.write_bytes(b"no zip")
+    path.with_suffix(".sha256").write_text(sha256(path))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [flipped, lambda path: flipped(path.with_suffix(".sha256")), lambda path: path.with_suffix(".sha256").unlink(),
+     lambda path: unreadable(path.with_suffix(".sha256")), another, no_checkpoint],
+    ids=["data", "hash", "no hash", "folder for a hash", "another step", "no checkpoint"],
+)  # fmt: skip
+def test_an_older_checkpoint_is_used_whatever_happened_to_the_newest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[Path], None]
+) -> None:
+    begun(tmp_path)
+    damage(tmp_path / "checkpoints" / "step_000000020.pt")
+    found = load_checkpoint(tmp_path / "checkpoints")
+    assert found is not None and found["step"] == 10
+    assert "step_000000020.pt is damaged or incomplete; an older one is used" in capsys.readouterr().err
+
+
+def test_folders_and_files_named_like_a_checkpoint_are_none(tmp_path: Path) -> None:
+    for name in ("step_000000090.pt", "step_000000030.pt"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "step_mine.pt").write_text("my own")
+    save_checkpoint(tmp_path, 20, {}, keep=1)
+    found = load_checkpoint(tmp_path)
+    assert found is not None and found["step"] == 20
+    save_checkpoint(tmp_path, 30, {}, keep=1)
+    found = load_checkpoint(tmp_path)
+    assert found is not None and found["step"] == 30
+    assert (tmp_path / "step_000000030.folder").is_dir()
+    assert (tmp_path / "step_mine.pt").read_text() == "my own"
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "timing.jsonl", "health.jsonl", "environment.json", "config.yaml"])
+def test_a_run_goes_on_whatever_became_of_a_file_beside_its_checkpoints(
+    script: InProcess, small: list[str], tmp_path: Path, name: str
+) -> None:
+    words = [*small, "--fit.checkpoint_steps", "3", "--fit.log_every", "1", "--run.dir", "run", "--fit.epochs"]
+    status, _, err = script("recipes/mae.py", *words, "0.1")
+    assert status == 0, err
+    path = tmp_path / "run" / name
+    path.write_bytes(RUBBISH["binary"] + b"\n")
+    status, out, err = script("recipes/mae.py", *words, "0.2")
+    assert status == 0, err
+    assert "continues after step" in out
+    assert str(Path("run", name)) in err
+
+
+# Other readers
+
+
+@pytest.mark.parametrize("content", RUBBISH.values(), ids=RUBBISH)
+def test_objects_and_mappings_are_read_or_missing(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "file"
+    assert object_in(path) is None and mapping_in(path) is None
+    with pytest.raises(UserError, match=r"file is missing; do this"):
+        read_object(path, "do this")
+    path.write_bytes(content)
+    assert object_in(path) is None and mapping_in(path) is None
+    with pytest.raises(UserError, match=r"file is damaged; do this"):
+        read_object(path, "do this")
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "environment.json", "metrics.jsonl", "ended.json", "run.lock"])
+@pytest.mark.parametrize("content", [*RUBBISH.values(), b'{"step": NaN}\n', b'{"script": 5, "step": 1e999}\n'])
+def test_a_listing_shows_damaged_runs_as_such(tmp_path: Path, name: str, content: bytes) -> None:
+    begun(tmp_path)
+    (tmp_path / name).write_bytes(content)
+    found = listing.read(tmp_path)
+    assert isinstance(found, listing.Run) or "damaged" in found.why or "no run" in found.why
+
+
+def npz(path: Path) -> dict[str, np.ndarray]:
+    arrays = {
+        "predicted": np.arange(50, dtype=np.int32), "units": np.linspace(0, 1, 50, dtype=np.float32),
+        "matrix": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+    }  # fmt: skip
+    np.savez_compressed(path, **arrays)  # pyright: ignore[reportArgumentType]
+    return arrays
+
+
+def test_answers_come_back_as_they_were_kept(tmp_path: Path) -> None:
+    arrays = npz(tmp_path / "a.npz")
+    found = answers_beside(tmp_path / "a.json")
+    assert found.keys() == arrays.keys()
+    for name, array in arrays.items():
+        assert found[name].dtype == array.dtype and np.array_equal(found[name], array)
+    assert answers_beside(tmp_path / "b.json") == {}
+
+
+def test_every_flipped_bit_of_answers_is_found_or_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    arrays, refused = npz(path), 0
+    content = path.read_bytes()
+    for place in range(len(content)):
+        path.write_bytes(content)
+        flipped(path, place)
+        try:
+            found = answers_beside(tmp_path / "a.json")
+        except UserError as error:
+            assert "a.npz is damaged; remove it and a.json" in str(error)
+            refused += 1
+            continue
+        same = [name for name in arrays if name in found and np.array_equal(found[name], arrays[name])]
+        assert len(same) >= len(arrays) - 1, place  # the name of one may have changed: nothing guards it
+    assert refused > len(content) // 2
+
+
+def test_a_header_of_a_terabyte_takes_no_memory(tmp_path: Path) -> None:
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (10**11,)})
+    with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("units.npy", header.getvalue() + bytes(100))
+    with pytest.raises(UserError, match=r"a\.npz is damaged"):
+        read_arrays(tmp_path / "a.npz", "go on")
+    with zipfile.ZipFile(tmp_path / "b.npz", "w") as archive:
+        file = io.BytesIO()
+        np.save(file, np.array([{}], dtype=object), allow_pickle=True)
+        archive.writestr("units.npy", file.getvalue())
+    with pytest.raises(UserError, match=r"b\.npz is damaged"):
+        read_arrays(tmp_path / "b.npz", "go on")
+
+
+def test_a_file_that_cannot_be_read_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("{}")
+
+    def failing(path: Path) -> bytes:
+        raise OSError(errno.EIO, "Input/output error", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", failing)
+    assert object_in(tmp_path / "file") is None
+
+
+def test_a_result_is_read_as_json_alone(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text(json.dumps({"a": 1}))
+    assert read_object(tmp_path / "file", "") == {"a": 1}

@@ -1,0 +1,37 @@
+"""docs/networks.md: what goes with what, as the tables have it."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+from ssl_vit.configs.networks import FAMILIES, NETWORKS
+from ssl_vit.methods import METHODS
+
+SCRIPT = Path(__file__).parents[2] / "docs" / "make_networks.py"
+spec = importlib.util.spec_from_file_location("make_networks", SCRIPT)
+assert spec is not None and spec.loader is not None
+make_networks = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(make_networks)
+
+
+def test_the_page_is_what_the_tables_say() -> None:
+    assert make_networks.PAGE.read_text(encoding="utf-8") == make_networks.page(), "run python docs/make_networks.py"
+
+
+def test_every_pair_is_answered_and_every_no_has_its_reason() -> None:
+    text = make_networks.page()
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| `")]
+    answers = {row[0].strip("`"): row[1:-1] for row in rows if len(row) == len(METHODS) + 2}
+    assert set(answers) == {next(iter(NETWORKS)), *(name for name in FAMILIES if name.endswith("_micro"))}
+    reasons = re.findall(r"^(\d+)\. (.+)$", text, re.MULTILINE)
+    for cells in answers.values():
+        assert len(cells) == len(METHODS)
+        assert all(cell == "yes" or re.fullmatch(r"no \((\d+)\)", cell)[1] in dict(reasons) for cell in cells)  # pyright: ignore[reportOptionalSubscript]
+    hiding = [i for i, method in enumerate(METHODS.values()) if method.needs == "dropping"]
+    for name in ("vit_micro", "beit_micro", "relative_micro", "deit_micro"):
+        assert set(answers[name]) == {"yes"}
+    for name in ("hybrid_micro", "cct_micro", "resnet_micro"):
+        assert [i for i, cell in enumerate(answers[name]) if cell != "yes"] == hiding
+    assert answers["cct_micro"] == answers["resnet_micro"] != answers["hybrid_micro"]

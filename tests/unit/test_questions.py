@@ -1,0 +1,347 @@
+"""Questions: shared trainings, differences judged as families, and sentences made from numbers."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ssl_vit.core.errors import UserError
+from ssl_vit.questions.asked.positions import neighbourhood, shown
+from ssl_vit.questions.asked.scale import slope_weights
+from ssl_vit.questions.numbers import Contrast, Numbers, contrast, judged, outcome
+from ssl_vit.questions.options import NAMES, Questions, QuestionsConfig, asked_for, check_questions
+from ssl_vit.questions.page import MEASURED, read_measured, summary, write_page
+from ssl_vit.questions.scope import Training
+from ssl_vit.questions.table import QUESTIONS, looks, pretrainings, trainings
+from ssl_vit.questions.words import comparison_rows, reply, told, unchanged
+from ssl_vit.report.page.blocks import Fold
+
+from made_questions import made_numbers, made_scope
+
+LITERATURE, OPPOSITE = "As the literature says", "The opposite of what the literature says"
+PART, NOT_SEEN = "In part as the literature says", "Not seen here"
+
+
+def test_options_name_the_questions_of_the_table() -> None:
+    assert tuple(QUESTIONS) == NAMES
+    assert asked_for(QuestionsConfig(only="scale, data")) == ("data", "scale")
+
+
+@pytest.mark.parametrize(
+    ("cfg", "said"),
+    [
+        (QuestionsConfig(only="positionz"), "--questions.only positionz is none of data, .* did you mean positions"),
+        (QuestionsConfig(only=""), "--questions.only  is none of"),
+        (QuestionsConfig(budget="soon"), "--questions.budget soon is no length of time"),
+    ],
+)
+def test_wrong_options_are_told_before_anything_is_opened(cfg: QuestionsConfig, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        check_questions(Questions(questions=cfg))
+
+
+def test_other_trainings_have_other_names() -> None:
+    scope = made_scope(augmented=True)
+    made = [*trainings(scope), *pretrainings(scope)]
+    assert len({one.key for one in made}) == len(set(made)) == len(made)
+    assert len({look.key for look in looks(scope)}) == len(looks(scope))
+
+
+def test_questions_share_trainings() -> None:
+    scope = made_scope()
+    alone = {name: set(QUESTIONS[name].trainings(scope)) for name in NAMES}
+    assert len(trainings(scope)) < sum(map(len, alone.values()))
+    whole = {one for one in alone["bias"] if one.images == "whole"}
+    assert whole and whole <= alone["data"]
+    assert alone["translation"] <= alone["data"] and alone["learned"] <= alone["data"]
+    varied = made_scope(augmented=True)
+    assert not set(QUESTIONS["bias"].trainings(varied)) & set(QUESTIONS["data"].trainings(varied))
+
+
+def test_every_training_of_a_method_begins_with_a_run_that_is_made() -> None:
+    scope = made_scope()
+    made = set(pretrainings(scope))
+    assert all(one.pretraining in made for one in trainings(scope) if one.start != "scratch")
+    assert {one.seed for one in made if not (one.width or one.depth)} == {0, 1, 2}
+    assert {one.seed for one in made if one.width or one.depth} == {0}
+
+
+def test_sizes_are_doubled_and_the_usual_one_is_shared() -> None:
+    scope = made_scope()
+    assert scope.widths() == (8, 16, 32, 64, 128) and scope.depths() == (1, 2, 4, 8, 16)
+    assert scope.sized(width=64) == scope.sized(depth=4) == scope.training()
+
+
+@pytest.mark.parametrize(
+    ("estimate", "adjusted", "expected", "said"),
+    [
+        (2.0, 0.01, 1, "seen"), (2.0, 0.05, 1, "not seen"), (-2.0, 0.01, 1, "opposite"), (-2.0, 0.2, 1, "not seen"),
+        (2.0, None, 1, "unknown"), (None, None, 1, "unknown"), (2.0, 0.01, 0, "opposite"), (-2.0, 0.01, 0, "opposite"),
+        (2.0, 0.2, 0, "seen"),
+    ],
+)  # fmt: skip
+def test_what_may_be_said_of_a_difference(
+    estimate: float | None, adjusted: float | None, expected: int, said: str
+) -> None:
+    assert outcome(estimate, adjusted, expected) == said
+
+
+def test_a_family_is_judged_together() -> None:
+    rng = np.random.default_rng(0)
+    noise = rng.standard_normal((9, 3, 300))
+    shifts = (8.0, -8.0, *[0.0] * 7)
+    found = judged([Contrast("c", f"{i}", 10 * noise[i] + shift) for i, shift in enumerate(shifts)])
+    assert [one["outcome"] for one in found] == ["seen", "opposite", *["not seen"] * 7]
+    assert all(one["adjusted"] >= one["p"] for one in found)
+    assert all(one["low"] < one["estimate"] < one["high"] for one in found)
+    assert abs(found[0]["estimate"] - 8) < 1.5
+
+
+def test_one_draw_says_nothing_of_chance_and_a_missing_training_is_told() -> None:
+    found = judged([Contrast("c", "one", np.ones((1, 5))), Contrast("c", "none", None)])
+    assert [one["outcome"] for one in found] == ["unknown", "unknown"]
+    assert (found[0]["estimate"], found[0]["low"]) == (1.0, None) and found[1]["estimate"] is None
+    sentence = told("better", found)
+    assert sentence == ("Better, in points: cannot be told for one +1.0 (no interval) and none not measured.")
+
+
+def test_smaller_errors_are_better() -> None:
+    one, other = Training(draw=0), Training("cct", draw=0)
+    scores = {one.key: np.array([3.0, 3.0]), other.key: np.array([1.0, 1.0])}
+    numbers = Numbers("mean_absolute_error", scores)
+    assert contrast(numbers, "c", "n", [(1, [other]), (-1, [one])]).matrix == pytest.approx(2.0)
+    assert contrast(replace(numbers, metric="top1"), "c", "n", [(1, [other]), (-1, [one])]).matrix == pytest.approx(-2)
+
+
+def row(name: str, said: str, estimate: float = 1.25, expected: int = 1) -> dict:
+    return {"name": name, "outcome": said, "estimate": estimate, "low": estimate - 1, "high": estimate + 1,
+            "unit": "points", "expected": expected, "claim": "c", "adjusted": 0.03}  # fmt: skip
+
+
+def test_a_sentence_tells_what_is_seen_what_is_not_and_the_opposite() -> None:
+    rows = [row("A", "seen"), row("B", "not seen", 0.04), row("C", "opposite", -3.0), row("D", "seen", 2.0)]
+    assert told("ahead with 20 labels", rows) == (
+        "Ahead with 20 labels, in points: seen for A +1.2 (+0.2 to +2.2) and D +2.0 (+1.0 to +3.0); not seen here for "
+        "B +0.0 (-1.0 to +1.0); the opposite is seen for C -3.0 (-4.0 to -2.0)."
+    )
+    assert told("ahead", []) == ""
+    same = [row("A", "seen", 0.5, 0), row("B", "opposite", 5.0, 0)]
+    assert unchanged("no change", same) == (
+        "No change, in points: nothing contradicts it for A +0.5 (-0.5 to +1.5); the opposite is seen for B +5.0 "
+        "(+4.0 to +6.0)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("kinds", "said"),
+    [
+        (["seen", "seen"], LITERATURE), (["opposite"], OPPOSITE), (["seen", "not seen"], PART),
+        (["seen", "opposite"], PART), (["not seen"], NOT_SEEN),
+        (["not seen", "opposite"], "Not seen here, and in part the opposite"),
+        (["unknown"], "This cannot be told from these trainings"), (["unknown", "seen"], LITERATURE),
+    ],
+)  # fmt: skip
+def test_how_an_answer_begins(kinds: list[str], said: str) -> None:
+    assert reply([row("A", kind) for kind in kinds]) == said
+
+
+def test_a_summary_names_every_question_once() -> None:
+    assert summary({"data": LITERATURE, "bias": NOT_SEEN, "scale": LITERATURE}) == (
+        "As the literature says: data needs and scaling; Not seen here: inductive bias."
+    )
+
+
+def test_the_table_of_comparisons_marks_what_is_clear() -> None:
+    rows = comparison_rows([row("A", "seen"), row("B", "not seen"), row("C", "seen", 0.1, 0)], {"c": "is better"}).rows
+    assert [one[2].text for one in rows] == ["seen", "not seen here", "not contradicted"]
+    assert [one[2].strong for one in rows] == [True, False, False]
+
+
+Made = tuple[Callable[[Training], float], Callable[[Training], float], Callable[[Training, str], float]]
+
+
+def as_written(one: Training) -> float:
+    """Shares that are right where everything is as the literature has it."""
+    lead = {"vit": 0.0, "hybrid": 0.1, "cct": 0.15, "swin": 0.15, "resnet": 0.2, "relative": 0.1}[one.net]
+    if one.start != "scratch":
+        lead = 0.2
+    base = 0.5 if one.labels < 1000 else 0.75
+    lead *= 1.0 if one.labels < 1000 else 0.25
+    if one.images != "whole":
+        loses = {"vit": (0.0, 0.0, 0.1)}.get(one.net, (0.2, 0.2, 0.3))
+        lead -= loses[("patches", "pixels", "all").index(one.images)]
+    lead -= 0.3 * (one.positions == "none")
+    lead += 0.06 * math.log2((one.width or 64) / 64) * (1 if one.start == "mae" else 0.3)
+    lead += 0.06 * math.log2((one.depth or 4) / 4) * (1 if one.start == "mae" else 0.3)
+    if one.net == "relative":
+        lead = 0.0
+    return base + lead
+
+
+def changes(one: Training) -> float:
+    return (0.8 if one.net == "vit" else 0.3) * (0.9 if one.labels else 1.0)
+
+
+def reads(one: Training, name: str) -> float:
+    far = {"mae": 1.0, "dino": 2.0, "lejepa": 2.0}.get(one.start, 1.5)
+    return far if name == "distance" else -far
+
+
+def alike(one: Training) -> float:
+    return 0.6
+
+
+OTHERWISE: dict[str, Made] = {
+    "data": (
+        lambda one: 0.7 if one.net == "vit" and one.start == "scratch" else 0.5 + 0.15 * (one.labels > 1000),
+        changes, reads,
+    ),
+    "bias": (lambda one: 0.9 - 0.4 * (one.net == "vit") * (one.images == "patches"), changes, reads),
+    "translation": (as_written, lambda one: 0.3 if one.net == "vit" else 0.8, reads),
+    "positions": (
+        lambda one: {"none": 0.9, "learnable": 0.7}.get(one.positions, 0.5) if one.net == "vit" else 0.5, changes, reads
+    ),
+    "learned": (as_written, changes, lambda one, name: -reads(one, name)),
+    "scale": (
+        lambda one: 0.6 - 0.05 * (math.log2((one.width or 64) / 64) + math.log2((one.depth or 4) / 4))
+        * (2 if one.start == "mae" else 1),
+        changes, reads,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_question_is_answered_as_the_literature_says_where_it_is_so(name: str) -> None:
+    scope, question = made_scope((name,)), QUESTIONS[name]
+    finding = question.judge(scope, made_numbers(scope, as_written, changes, reads))
+    assert reply(question.stands_on(finding)) == LITERATURE, finding["comparisons"]
+    assert ": seen for " in question.answer(finding) or "nothing contradicts it" in question.answer(finding)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_opposite_is_told_where_it_is_so(name: str) -> None:
+    scope, question = made_scope((name,)), QUESTIONS[name]
+    finding = question.judge(scope, made_numbers(scope, *OTHERWISE[name]))
+    assert reply(question.stands_on(finding)) == OPPOSITE, finding["comparisons"]
+    assert "the opposite is seen for " in question.answer(finding)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_is_seen_where_all_are_alike(name: str) -> None:
+    scope, question = made_scope((name,)), QUESTIONS[name]
+    numbers = made_numbers(scope, alike, lambda one: 0.5, lambda one, what: 1.0)
+    finding = question.judge(scope, numbers)
+    expected = PART if name == "positions" else NOT_SEEN  # that their kind does not matter is what is expected
+    assert reply(question.stands_on(finding)) == expected, finding["comparisons"]
+    assert "not seen here for " in question.answer(finding)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_figure_has_its_sentence_and_numbers_survive_json(name: str) -> None:
+    scope, question = made_scope((name,)), QUESTIONS[name]
+    finding = question.judge(scope, made_numbers(scope, as_written, changes, reads))
+    again = json.loads(json.dumps(finding))
+    assert again == finding
+    figures = question.figures(again)
+    assert figures and len({figure.name for figure in figures}) == len(figures)
+    assert all(figure.panels and figure.sentence.strip().endswith(".") for figure in figures)
+    assert {one["claim"] for one in finding["comparisons"]} <= set(question.claims)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_question_is_answered_without_a_network_that_failed(name: str) -> None:
+    scope, question = made_scope((name,)), QUESTIONS[name]
+    numbers = made_numbers(scope, as_written, changes, reads)
+    lost = {key: value for key, value in numbers.scores.items() if "resnet" not in key and "-dino-" not in key}
+    seen = {key: value for key, value in numbers.looks.items() if "resnet" not in key and "-dino-" not in key}
+    finding = question.judge(scope, replace(numbers, scores=lost, looks=seen))
+    assert question.figures(finding)
+
+
+def test_a_slope_is_the_gain_by_a_doubling() -> None:
+    sizes = (8, 16, 32, 64, 128)
+    weights = slope_weights(sizes)
+    assert math.fsum(weights) == pytest.approx(0, abs=1e-12)
+    assert math.fsum(w * (5 + 3 * math.log2(s)) for w, s in zip(weights, sizes, strict=True)) == pytest.approx(3)
+
+
+def test_neighbours_that_are_alike_are_told_from_all_that_are() -> None:
+    places = shown(4)
+    assert places == [(r, c) for r in range(4) for c in range(4)] and len(shown(14)) == 16
+    alike_all = np.ones((16, 4, 4)).tolist()
+    near = [[[float(max(abs(i - r), abs(j - c)) <= 1) for j in range(4)] for i in range(4)] for r, c in places]
+    assert neighbourhood(alike_all, places) == 0.0
+    assert neighbourhood(near, places) == 1.0
+
+
+def measured() -> dict:
+    scope = made_scope()
+    numbers = made_numbers(scope, as_written, changes, reads)
+    about = {
+        "data": "digits", "test_images": 359, "metric": "top1", "labels": list(scope.labels), "draws": 3, "steps": 100,
+        "networks": [{"net": "vit", "model": "vit_micro", "img_size": 8, "parameters": 200_000,
+                      "flops_per_image": 2e7}],
+        "failed": {"pretrain-dino-1": "DINO has collapsed"}, "command": "ssl-vit questions", "commit": "abc",
+        "versions": "torch 2", "hardware": "cpu", "seconds": 600.0, "sessions": 2, "jobs": 2,
+        "notes": ["no 300 labels"],
+        "plan": {"expected": 620.0, "budget": 720.0, "lines": [{"what": "training", "units": 3, "seconds": 2.0}]},
+    }  # fmt: skip
+    return {"about": about, "questions": {name: QUESTIONS[name].judge(scope, numbers) for name in NAMES}}
+
+
+def test_the_page_is_drawn_from_measured_numbers_alone_and_again_alike(tmp_path: Path) -> None:
+    (tmp_path / MEASURED).write_text(json.dumps(measured()))
+    page = write_page(tmp_path)
+    text, plain = ((tmp_path / name).read_text() for name in ("questions.html", "questions.md"))
+    pictures = {path.name: path.read_bytes() for path in (tmp_path / "figures").iterdir()}
+    for question in QUESTIONS.values():
+        assert question.title in text and f"## {question.title}" in plain
+    assert page.sentence.startswith("As the literature says: data needs, ")
+    assert "<script" not in text and 'src="http' not in text and "url(http" not in text
+    assert "DINO has collapsed" in text
+    named = {word.partition(")")[0] for word in plain.split("](figures/")[1:]}
+    assert named == set(pictures) and all(one.startswith(b"\x89PNG") for one in pictures.values())
+    folds = [block for section in page.sections for block in section.blocks if isinstance(block, Fold)]
+    assert sum(fold.title.endswith("comparisons") for fold in folds) == len(QUESTIONS)
+    write_page(tmp_path)
+    assert (text, plain) == tuple((tmp_path / name).read_text() for name in ("questions.html", "questions.md"))
+    assert pictures == {path.name: path.read_bytes() for path in (tmp_path / "figures").iterdir()}
+
+
+def test_folders_without_finished_numbers_are_told(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds no finished questions"):
+        read_measured(tmp_path)
+    (tmp_path / MEASURED).write_text("{")
+    with pytest.raises(UserError, match="is damaged"):
+        read_measured(tmp_path)
+
+
+def test_a_made_page_is_put_among_the_documentation(tmp_path: Path) -> None:
+    spec = spec_from_file_location("make_questions", Path(__file__).parents[2] / "docs" / "make_questions.py")
+    assert spec and spec.loader
+    spec.loader.exec_module(script := module_from_spec(spec))
+    (run := tmp_path / "run").mkdir()
+    (docs := tmp_path / "docs").mkdir()
+    own = (script.DOCS / "questions.md").read_text()
+    (docs / "questions.md").write_text(own)
+    assert script.listing(docs) == "None yet." and own.endswith(f"{script.MARK}\n\n{script.listing()}\n")
+    (run / MEASURED).write_text(json.dumps(measured()))
+    to = script.add(run, "digits", docs)
+    plain = (to / "questions.md").read_text()
+    assert {path.name for path in (to / "figures").iterdir()} == {
+        word.partition(")")[0] for word in plain.split("](figures/")[1:]
+    }
+    listed = (docs / "questions.md").read_text()
+    assert listed.startswith(own.partition(script.MARK)[0]) and "None yet." not in listed
+    assert (
+        "[digits](questions/digits/questions.md), 1,438 training labels | 10 min | As the literature says: " in listed
+    )
+    assert json.loads((to / MEASURED).read_text()) == measured()
+    with pytest.raises(ValueError, match="is no name for a folder"):
+        script.add(run, "../elsewhere", docs)

@@ -1,0 +1,394 @@
+"""Transfer suites: what they name, their table, several right answers per image, and weight averages."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+import torch
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from ssl_vit.configs import KNNRecipe, LinearRecipe, SourceConfig, TransferConfig, TransferRecipe
+from ssl_vit.configs.protocols import PROTOCOLS, SOUP
+from ssl_vit.configs.suites import GROUPS, SETS, SUITES
+from ssl_vit.core.errors import UserError
+from ssl_vit.data.decoding.formats import Format
+from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
+from ssl_vit.data.sources.locate import open_source
+from ssl_vit.data.sources.part import join, name_of
+from ssl_vit.evaluation.transfer.real import real_accuracy, right_answers
+from ssl_vit.evaluation.transfer.soup import average, choose
+from ssl_vit.evaluation.transfer.suite import Entry, Suite, read_suite
+from ssl_vit.evaluation.transfer.table import Row, means, transfer_table
+from ssl_vit.methods.supervised import FinetuneRecipe, SoupRecipe
+
+
+def suite(given: str | Path, **transfer: Any) -> Suite:
+    return read_suite(TransferRecipe("RUN", str(given), transfer=TransferConfig(**transfer)))
+
+
+def by_name(found: Suite) -> dict[str, Entry]:
+    return {entry.name: entry for entry in found.entries}
+
+
+def picture(place: Path) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("L", (4, 4)).save(place)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three sets of different kinds, and a folder of images without labels."""
+    for path in ("birds/a/1.png", "birds/b/1.png", "cells/train/x/1.png", "cells/test/x/1.png", "flat/1.png"):
+        picture(tmp_path / "sets" / path)
+    (tmp_path / "sets" / "stones.parquet").touch()
+    (tmp_path / "sets" / ".hidden").mkdir()
+    return tmp_path / "sets"
+
+
+def test_a_folder_of_sets(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = suite(folder, labels=50)
+    assert found.name == "sets"
+    assert [(e.name, e.path, e.group, e.protocol.name, e.most) for e in found.entries] == [
+        (name, str(folder / file), "", "cached", 50)
+        for name, file in (("birds", "birds"), ("cells", "cells"), ("stones", "stones.parquet"))
+    ]
+    assert all(isinstance(e.config, LinearRecipe) and not e.config.eval.baselines for e in found.entries)
+    assert capsys.readouterr().err == f"note: no set, because nothing in it could be labels: flat in {folder}\n"
+
+
+def test_a_folder_without_sets_says_what_is_expected(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as one:
+        suite(folder / "birds")
+    assert "holds no labelled set; in it a, b hold images without folders of classes; expected FOLDER/SET/CLASS" in str(
+        one.value
+    )
+    assert "one set alone" in str(one.value) and "--eval.data.path" in str(one.value)
+    with pytest.raises(UserError, match=r"is one set with its splits \(test, train\); name a folder of such folders"):
+        suite(folder / "cells")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="holds no labelled set; expected FOLDER/SET/CLASS/"):
+        suite(tmp_path / "empty")
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("cifar11", "--suite cifar11: there is no such set, suite, folder or file; did you mean cifar10, cifar100?"),
+        ("vtap", "did you mean vtab?"),
+        ("nothing/like/it", "there is no such set, suite, folder or file (sets are cifar10, cifar100, pets"),
+        ("", "--suite is missing; give a folder of labelled sets, a YAML file that tells of sets, or names"),
+        ("mine.yaml", "--suite: there is no file or folder mine.yaml"),
+    ],
+)
+def test_what_is_no_suite(given: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError) as error:
+        suite(given)
+    assert told in str(error.value)
+    if given not in ("mine.yaml",):
+        assert all(name in str(error.value) for name in (*SETS, *SUITES))
+
+
+def test_the_tables_of_sets_and_suites() -> None:
+    assert all(name in SETS for known in SUITES.values() for name in known.sets)
+    assert {known.group for known in SETS.values()} == set(GROUPS)
+    vtab = suite("vtab")
+    assert (len(vtab.entries), vtab.name) == (19, "vtab")
+    assert [sum(e.group == group for e in vtab.entries) for group in GROUPS] == [7, 4, 8]
+    assert {e.most for e in vtab.entries} == {1000}
+    assert {e.most for e in suite("vtab", labels=20).entries} == {20}
+    found = by_name(suite("pets, cifar100,owner/name:config,digits"))
+    assert [e.path for e in found.values()] == [
+        "timm/oxford-iiit-pet",
+        "uoft-cs/cifar100",
+        "owner/name:config",
+        "digits",
+    ]
+    assert found["cifar100"].config.eval.data.label_column == "fine_label" and found["cifar100"].most is None
+    assert list(found) == ["pets", "cifar100", "name:config", "digits"]
+    assert found["name:config"].slug == "name_config"
+
+
+def test_a_suite_file_says_it_for_each_set(folder: Path) -> None:
+    told = {
+        "protocol": "knn",
+        "labels": 30,
+        "options": {"knn": {"k": 7}, "linear": {"folds": 3}},
+        "sets": {
+            "birds": {"path": "sets/birds", "group": "mine", "metric": "macro_f1"},
+            "stones": {
+                "path": "sets/stones.parquet", "group": "structured", "protocol": "logistic", "labels": 5,
+                "image_column": "picture", "label_column": "kind", "linear": {"grid": [0.5]},
+                "eval": {"data": {"labels": "sets/table.csv", "group": "quarry"}}, "seed": 4,
+            },
+            "cells": {"path": "sets/cells", "protocol": "finetune", "fit": {"epochs": 2}, "labels": None},
+            "pets": None,
+            "cifar10": "sets/birds",
+        },
+    }  # fmt: skip
+    file = folder.parent / "mine.yaml"
+    file.write_text(yaml.safe_dump(told, sort_keys=False))
+    read = suite(file)
+    found = by_name(read)
+    assert (read.name, list(found)) == ("mine", list(told["sets"]))
+    birds, stones, cells = (found[name].config for name in ("birds", "stones", "cells"))
+    assert isinstance(birds, KNNRecipe) and (birds.knn.k, birds.eval.metric) == (7, "macro_f1")
+    assert (found["birds"].group, found["birds"].most, found["stones"].most) == ("mine", 30, 5)
+    assert isinstance(stones, LinearRecipe) and (stones.linear.protocol, stones.linear.folds) == ("logistic", 3)
+    assert (stones.linear.grid, stones.seed) == ((0.5,), 4)
+    source = stones.eval.data
+    assert (source.image_column, source.label_column, source.group) == ("picture", "kind", "quarry")
+    assert source.labels == str(folder / "table.csv")
+    assert isinstance(cells, FinetuneRecipe) and cells.fit.epochs == 2
+    assert (found["pets"].path, found["pets"].group) == ("timm/oxford-iiit-pet", "natural")
+    assert found["pets"].config.eval.data.label_column == "label"
+    assert (found["cifar10"].path, found["cifar10"].group) == (str(folder / "birds"), "natural")
+    again = read_suite(TransferRecipe("RUN", str(file), transfer=TransferConfig(options={"knn.k": 9})))
+    assert isinstance(again.entries[0].config, KNNRecipe) and again.entries[0].config.knn.k == 9
+
+
+def test_the_suite_file_that_the_page_shows(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "transfer.md").read_text(encoding="utf-8")
+    (tmp_path / "my_suite.yaml").write_text(page.partition("```yaml\n")[2].partition("```")[0])
+    found = by_name(suite(tmp_path / "my_suite.yaml"))
+    shown = {name: (entry.protocol.name, entry.group, entry.most) for name, entry in found.items()}
+    assert shown == {"cells": ("finetune", "mine", 500), "birds": ("knn", "mine", 100), "pets": ("knn", "natural", 500)}
+    cells, birds = found["cells"].config, found["birds"].config
+    assert isinstance(cells, FinetuneRecipe) and isinstance(birds, KNNRecipe)
+    assert (cells.fit.epochs, cells.eval.metric, cells.eval.data.label_column) == (20, "balanced", "phase")
+    assert birds.eval.precision == "fp32"
+    for name, known in SUITES.items():
+        listed = page.partition(f"| `{name}` | ")[2].partition(" |")[0]
+        assert listed == ("these 19" if name == "vtab" else ", ".join(known.sets))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("sets: [", "is not valid YAML"),
+        ("- pets", "names no sets; it needs a line sets:"),
+        ("sets: {}", "names no sets"),
+        ("sets: 3", "sets: needs names of sets below it"),
+        ("set: {}\nsets: {pets: }", "has the key set, which is none of sets, protocol, labels, options; did you mean"),
+        ("sets: {pet: }", "pet has no path, and is none of the sets that are known; did you mean pets?"),
+        ("sets: {pets: {grup: a}}", "pets has the key grup, which is none of path, group,"),
+        ("sets: {pets: {protocol: cashed}}", "protocol of pets: cashed is none of knn, cached"),
+        ("sets: {pets: {knn: {kk: 3}, protocol: knn}}", "pets: unknown option --knn.kk; did you mean --knn.k"),
+        ("sets: {pets: {metric: topp}}", "pets: --eval.metric: expected one of auto, top1"),
+        ("sets: {pets: {labels: table.csv}}", "pets: labels is a number of labels, and has 'table.csv'"),
+        ("sets: {pets: 3}", "pets needs names with values below it, and has 3"),
+        ("sets: {pets: {real: no.json}}", "real of pets: there is no file or folder"),
+        ("options: {knn.k: 3}\nsets: [pets]", "no protocol of this suite has knn.k"),
+    ],
+)  # fmt: skip
+def test_mistakes_in_a_suite_file(text: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(UserError) as error:
+        suite(tmp_path / "mine.yaml")
+    assert told in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_options_for_all_reach_those_that_have_them(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("sets: {digits: {path: digits, protocol: knn}, pets: }")
+    found = by_name(suite(tmp_path / "mine.yaml", options={"knn.k": 3, "linear": {"folds": 4}, "eval.draw": 2}))
+    one, other = found["digits"].config, found["pets"].config
+    assert isinstance(one, KNNRecipe) and isinstance(other, LinearRecipe)
+    assert (one.knn.k, one.eval.draw, other.linear.folds, other.eval.draw) == (3, 2, 4, 2)
+    with pytest.raises(UserError, match=r"no protocol of this suite has knn\.kk; did you mean knn\.k"):
+        suite(tmp_path / "mine.yaml", options={"knn.kk": 3})
+
+
+def test_one_protocol_for_all() -> None:
+    for name, protocol in {**PROTOCOLS, "soup": SOUP}.items():
+        if protocol.run:
+            assert suite("digits", protocol=name).entries[0].protocol is protocol
+    with pytest.raises(UserError, match=r"--transfer.protocol soop is none of knn, .*, soup; did you mean soup"):
+        suite("digits", protocol="soop")
+    mixed = read_suite(TransferRecipe("RUN", "digits", seed=3, transfer=TransferConfig(protocol="soup"))).entries[0]
+    assert isinstance(mixed.config, SoupRecipe)
+    assert (mixed.config.soup.kind, mixed.config.soup.rates, mixed.config.seed) == ("greedy", (0.5, 1.0, 2.0), 3)
+
+
+def test_real_labels_are_for_imagenet(tmp_path: Path) -> None:
+    file = tmp_path / "real.json"
+    file.write_text("[]")
+    assert [e.real for e in suite("imagenet,pets", real=str(file)).entries] == [file, None]
+    with pytest.raises(UserError, match="is about the set imagenet, which is not in this suite"):
+        suite("pets", real=str(file))
+    with pytest.raises(UserError, match="real of imagenet: there is no file"):
+        suite("imagenet", real=str(tmp_path / "rael.json"))
+
+
+def row(name: str, value: float | None, group: str = "", **told: Any) -> Row:
+    given = {"heading": "top-1 %", "shown": f"{value}", "labels": 10, "images": 1000} | told
+    return Row(name, group, "knn", value=value, **given)
+
+
+def test_means_over_named_groups() -> None:
+    rows = [
+        row("a", 10.0, "mine"), row("b", 30.0, "structured"), row("c", 70.0, "natural"), row("d", 50.0, "natural"),
+        row("e", None, "structured", failed="gone"), row("f", 0.3, "natural", percent=False, heading="R2"),
+        row("g", 20.0), row("h", None, "lost", failed="gone"),
+    ]  # fmt: skip
+    found = [(mean.group, mean.value, mean.sets, mean.of) for mean in means(rows)]
+    assert found == [
+        ("natural", 60.0, 2, 3), ("structured", 30.0, 1, 2), ("mine", 10.0, 1, 1), ("lost", None, 0, 1),
+        ("", 36.0, 5, 8),
+    ]  # fmt: skip
+
+
+def test_the_table_says_what_its_numbers_are() -> None:
+    rows = [
+        row("a|b", 91.25, "natural", shown="91.2"), row("c", 0.5, percent=False, heading="R2", shown="0.500"),
+        replace(row("d", 50.0, heading="balanced %", shown="50.0", note="of two"), evaluation="finetune"),
+        row("e", None, failed="it is not here"),
+    ]  # fmt: skip
+    table = transfer_table("run on sets", rows)
+    text = table.markdown()
+    assert "| set | group | evaluation | labels | test images | metric | value |" in text
+    assert "| a\\|b | natural | knn | 10 | 1,000 | top-1 % | 91.2 |" in text
+    assert "| e | - | knn | - | - | top-1 % | failed |" in text
+    assert "| mean of natural |  |  |  |  |  | 91.2 |" in text
+    assert "| mean of all sets (2 of 4) |  |  |  |  |  | 70.6 |" in text
+    for note in (
+        "d: of two",
+        "e failed: it is not here",
+        "means are over values of several metrics: top-1 %, balanced %",
+        "in no mean, because it is not in percent: c (R2)",
+        "values of different evaluations cannot be compared: knn, finetune",
+        "one number per set, no interval: a mean over these sets says nothing of others",
+    ):
+        assert f"- {note}\n" in text
+    assert json.loads(json.dumps(table.data()))["means"][-1] == {"group": "", "value": 70.625, "sets": 2, "of": 4}
+
+
+def images(names: list[str], classes: tuple[str, ...]) -> ImageSet:
+    class Named(ArrayRows):
+        def file(self, row: int) -> str:
+            return f"/somewhere/{names[row]}"
+
+    rows = Named(np.zeros((len(names), 1, 2, 2), dtype=np.uint8), "made")
+    labels = np.zeros(len(names), dtype=np.int64)
+    form, sizes = Format(1, 8), Sizes((2, 2), 2)
+    return ImageSet("made", rows, np.arange(len(names)), form, sizes, "made", labels=labels, classes=classes)
+
+
+def right(content: object, folder: Path, names: list[str], positions: list[int] | None = None) -> list[frozenset[int]]:
+    (folder / "real.json").write_text(json.dumps(content))
+    test = images(names, ("a", "b", "c"))
+    return right_answers(folder / "real.json", test, np.array(positions or range(len(names))))
+
+
+def test_images_without_a_right_answer_are_skipped(tmp_path: Path) -> None:
+    sets = right({"1.png": ["a", "c"], "2.png": [], "3.png": [1]}, tmp_path, ["1.png", "2.png", "3.png", "4.png"])
+    assert sets == [{0, 2}, set(), {1}, set()]
+    assert real_accuracy(np.array([2, 0, 0, 1]), sets) == (50.0, 2, 2)
+    assert real_accuracy(np.array([0, 1, 1, 1]), sets) == (100.0, 2, 2)
+    with pytest.raises(UserError, match="none of the test images has a label"):
+        real_accuracy(np.array([0]), [frozenset()])
+
+
+def test_the_form_of_imagenets_labels(tmp_path: Path) -> None:
+    content = [[0], [1, 2], []]
+    names = [f"ILSVRC2012_val_{n:08d}.JPEG" for n in (2, 3, 1)]
+    assert right(content, tmp_path, names) == [{1, 2}, set(), {0}]
+    assert right(content, tmp_path, names, [2]) == [{0}]
+    assert right(content, tmp_path, ["x.png", "y.png", "z.png"], [1, 2]) == [{1, 2}, set()]  # in their order
+    with pytest.raises(
+        UserError, match="lists 3 images by their order, and there are 2 test images that are not named"
+    ):
+        right(content, tmp_path, ["x.png", "y.png"])
+    with pytest.raises(UserError, match="lists 3 images by their order"):
+        right(content, tmp_path, [names[0], "y.png", "z.png"])
+    with pytest.raises(UserError, match="lists 3 images, and image 9 is to be judged"):
+        right(content, tmp_path, ["ILSVRC2012_val_00000009.JPEG"])
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ({"1.png": ["d"]}, "has the class 'd', which none of the 3 classes is"),
+        ({"1.png": [3]}, "has the class 3, which none"),
+        ({"1.png": 1}, "the right answers of an image are a list, and 1 is none"),
+        (3, "is neither a list of lists of classes nor a mapping"),
+    ],
+)
+def test_wrong_right_answers(content: object, told: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as error:
+        right(content, tmp_path, ["1.png"])
+    assert told in str(error.value)
+
+
+def test_names_that_a_table_keeps_beside_bytes(tmp_path: Path) -> None:
+    picture(tmp_path / "1.png")
+    cell = {"bytes": (tmp_path / "1.png").read_bytes(), "path": "ILSVRC2012_val_00000007_n01440764.JPEG"}
+    rows = {"image": [cell] * 2, "label": [0, 1]}
+    for split in ("train", "test"):
+        datasets.Dataset.from_dict(rows).to_parquet(tmp_path / f"{split}.parquet")
+    parts = open_source(SourceConfig(path=str(tmp_path)), labelled=True)
+    assert name_of(join(list(parts.values())).rows, 3) == cell["path"]
+
+
+@given(
+    st.lists(st.integers(0, 5), min_size=1, max_size=5),
+    st.sampled_from(["uniform", "greedy"]),
+    st.sampled_from([1.0, -1.0]),
+    st.integers(0, 1000),
+)
+def test_no_choice_is_worse_on_held_out_labels_than_the_best_single_one(
+    alone: list[int], kind: Any, sign: float, seed: int
+) -> None:
+    rng, known = np.random.default_rng(seed), dict[tuple[int, ...], float]()
+
+    def mixed(members: tuple[int, ...]) -> float:
+        return known.setdefault(members, float(rng.integers(0, 6)))
+
+    found = choose(kind, [float(v) for v in alone], sign, mixed)
+    best = max(sign * value for value in alone)
+    assert sign * found.value >= best == sign * alone[found.single]
+    if len(found.members) > 1:
+        assert found.value == known[found.members]
+        assert kind == "greedy" or found.members == tuple(range(len(alone)))
+    else:
+        assert found.members == (found.single,) and found.value == alone[found.single]
+
+
+def test_greedy_takes_in_what_does_not_hurt() -> None:
+    values = {(1, 2): 90.0, (0, 1, 2): 85.0, (1, 2, 3): 90.0}
+    asked: list[tuple[int, ...]] = []
+
+    def mixed(members: tuple[int, ...]) -> float:
+        asked.append(members)
+        return values[members]
+
+    found = choose("greedy", [70.0, 88.0, 80.0, 60.0], 1.0, mixed)
+    assert asked == [(1, 2), (0, 1, 2), (1, 2, 3)]
+    assert found == ((1, 2, 3), 90.0, 1, None)
+    worse = choose("uniform", [70.0, 88.0], 1.0, lambda members: 87.0)
+    assert worse == ((1,), 88.0, 1, 87.0)
+    assert choose("greedy", [70.0, 88.0], 1.0, lambda members: 87.0) == worse
+
+
+def test_the_average_of_weights() -> None:
+    states = [{"w": torch.tensor([v, 2 * v]), "n": torch.tensor(3)} for v in (1.0, 4.0)]
+    found = average(states)
+    assert found["w"].tolist() == [2.5, 5.0] and found["w"].dtype == torch.float32
+    assert found["n"].item() == 3
+
+
+def test_reading_a_suite_needs_no_torch() -> None:
+    import subprocess
+
+    code = "import sys; import ssl_vit.evaluation.transfer.suite; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

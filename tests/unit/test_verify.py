@@ -1,0 +1,144 @@
+"""What ``ssl-vit verify RUN`` says of a run's files, whole and damaged."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ssl_vit.core import sums
+from ssl_vit.core.errors import UserError
+from ssl_vit.runs.verify import BAD, Checked, verify
+
+from made_scripts import InProcess
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def judged(backbone: str, script: InProcess) -> Path:
+    """A run of MAE with a result."""
+    status, _, err = script("eval/knn.py", "--backbone", backbone)
+    assert status == 0, err
+    return Path(backbone).resolve()
+
+
+def states(run: Path) -> dict[str, str]:
+    return {str(one.path): one.state for one in verify(run)}
+
+
+def wrong(run: Path) -> list[Checked]:
+    return [one for one in verify(run) if one.state in BAD]
+
+
+def test_a_run_is_whole_file_by_file(judged: Path, script: InProcess) -> None:
+    found = states(judged)
+    checkpoint = max(name for name in found if name.endswith(".pt"))
+    whole = {name for name, state in found.items() if state == "whole"}
+    assert {"backbone/config.json", "backbone/model.safetensors", "results/knn.json", "results/knn.npz"} <= whole
+    assert checkpoint in whole
+    for name in ("config.yaml", "environment.json", "metrics.jsonl", "timing.jsonl"):
+        assert found[name] == "readable"
+    assert not wrong(judged)
+    status, out, err = script("eval/verify.py", str(judged))
+    assert (status, err) == (0, "")
+    assert "0 are damaged or missing" in out
+    # The same, by a program that everybody has.
+    done = subprocess.run(
+        ["sha256sum", "-c", "--strict", "SHA256SUMS"], cwd=judged / "backbone", capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def flipped(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    "name", ["backbone/config.json", "backbone/model.safetensors", "results/knn.json", "results/knn.npz"]
+)
+def test_a_flipped_bit_is_found(judged: Path, name: str, script: InProcess) -> None:
+    flipped(judged / name)
+    (found,) = wrong(judged)
+    assert (str(found.path), found.state) == (name, "damaged")
+    status, out, _ = script("eval/verify.py", str(judged))
+    assert status == 1
+    assert f"damaged  {judged / name}: its hash is not the hash in SHA256SUMS" in out
+    (judged / name).unlink()
+    (found,) = wrong(judged)
+    assert found.state == "missing"
+
+
+def test_damaged_checkpoints_lines_and_texts_are_found(judged: Path, script: InProcess) -> None:
+    newest = max(judged.glob("checkpoints/*.pt"))
+    flipped(newest)
+    (judged / "environment.json").write_text("[]")
+    (judged / "config.yaml").write_bytes(b"\x00\xff")
+    lines = (judged / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (judged / "metrics.jsonl").write_text("".join([lines[0], "half\n", *lines[1:]]))
+    (judged / "timing.jsonl").write_text("".join(reversed((judged / "timing.jsonl").read_text().splitlines(True))))
+    (judged / "checkpoints" / "step_000000999.pt").write_bytes(b"no hash")
+    (judged / "backbone" / "more.part").write_bytes(b"half")
+    found = {str(one.path): one for one in wrong(judged)}
+    assert set(found) == {
+        "environment.json", "config.yaml", "metrics.jsonl", "timing.jsonl", "checkpoints/step_000000999.pt",
+        str(newest.relative_to(judged)),
+    }  # fmt: skip
+    assert found["metrics.jsonl"].why == "1 line(s) cannot be read (2)"
+    status, out, _ = script("eval/verify.py", str(judged), "--json")
+    told = json.loads(out)
+    assert (status, told["sound"]) == (1, False)
+    assert {one["path"] for one in told["files"] if one["state"] == "damaged"} == set(found)
+    assert next(one for one in told["files"] if one["path"] == "backbone/more.part")["why"].startswith("half a file")
+
+
+def test_runs_of_earlier_versions_have_no_hashes_but_those_in_results(judged: Path) -> None:
+    for folder in ("backbone", "results"):
+        (judged / folder / sums.NAME).unlink()
+    found = states(judged)
+    assert found["backbone/model.safetensors"] == "whole"
+    assert (found["results/knn.json"], found["results/knn.npz"]) == ("readable", "readable")
+    flipped(judged / "backbone" / "model.safetensors")
+    (one,) = wrong(judged)
+    assert one.why == "results were made with other weights"
+    (judged / "results" / "knn.npz").write_bytes(b"PK")
+    assert len(wrong(judged)) == 2
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path, script: InProcess) -> None:
+    for place in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(UserError, match="is no run"):
+            verify(place)
+    status, _, err = script("eval/verify.py", str(tmp_path))
+    assert status == 2 and err.startswith("error: ") and len(err.splitlines()) == 1
+
+
+def test_a_folder_that_was_exported_is_checked_by_itself(judged: Path, tmp_path: Path) -> None:
+    shutil.copytree(judged / "backbone", tmp_path / "mine")
+    assert states(tmp_path / "mine") == {
+        "config.json": "whole", "model.safetensors": "whole", "README.md": "not checked",
+    }  # fmt: skip
+
+
+def test_sums_are_written_beside_those_that_stand_there(tmp_path: Path) -> None:
+    for name in ("a", "b ä"):
+        (tmp_path / name).write_text(name)
+        sums.note(tmp_path, [name])
+    assert list(sums.read(tmp_path)) == ["a", "b ä"]
+    (tmp_path / "a").unlink()
+    np.save(tmp_path / "c.npy", np.ones(2))
+    sums.note(tmp_path, ["c.npy"])
+    assert list(sums.read(tmp_path)) == ["b ä", "c.npy"]
+    (tmp_path / sums.NAME).write_bytes(b"\xff\xfe rubbish\n" + b"0" * 64 + b"  ../../etc/passwd\n")
+    assert sums.read(tmp_path) == {}
+
+
+def test_it_needs_no_torch() -> None:
+    code = "import sys, ssl_vit.runs.verify; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
