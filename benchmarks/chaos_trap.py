@@ -25,7 +25,7 @@ POINTS = (
     "after a rename", "before a removal", "within a log line",
 )  # fmt: skip
 """All of them."""
-seen = dict.fromkeys(POINTS, 0)
+seen: dict[str, int] = dict.fromkeys(POINTS, 0)
 
 
 def note(what: str, step: int) -> None:

@@ -97,8 +97,10 @@ def resolved(config: Any, found: Stated, paper: Paper | None) -> Any:
         shape = model_facts(*networks.wanted(config.model, found.side, config.preset))
         model = networks.resolve_model(config.model, found.side, shape, config.preset)
         preset = presets.preset_for(config.preset, model.img_size)
-        resolve = taught.resolve if isinstance(config, TaughtRecipe) else supervised.resolve
-        return resolve(config, Facts(found.images, model, shape), preset)
+        facts = Facts(found.images, model, shape)
+        if isinstance(config, TaughtRecipe):
+            return taught.resolve(config, facts, preset)
+        return supervised.resolve(config, facts, preset)
     return _on_backbone(config, found, paper)
 
 

@@ -307,7 +307,9 @@ def read_plan(told: Mapping[str, Any]) -> Plan:
     Args:
         told: Its content.
     """
-    scope = {name: tuple(value) if isinstance(value, list) else value for name, value in told["scope"].items()}
+    scope: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in told["scope"].items()
+    }
     scope["seconds"] = math.inf if scope["seconds"] is None else scope["seconds"]
     scope["epochs"] = tuple((name, float(epochs)) for name, epochs in scope["epochs"])
     return Plan(Scope(**scope), tuple(Line(*one) for one in told["lines"]), told["seconds"], tuple(told["notes"]))

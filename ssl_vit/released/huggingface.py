@@ -99,12 +99,12 @@ def _merged(state: State) -> State:
 
 
 def _side(size: Any, folder: Path) -> int:
-    sides = size if isinstance(size, list) and len(size) == 2 else [size, size]
+    sides: list[Any] = size if isinstance(size, list) and len(size) == 2 else [size, size]
     if not all(isinstance(side, int) and 0 < side <= 1 << 16 for side in sides):
         raise UserError(f"{folder}: image_size in config.json must be a number of pixels, not {size}")
     if sides[0] != sides[1]:
         raise UserError(f"{folder} reads images of {sides[0]} x {sides[1]} px; only square inputs are read")
-    return int(sides[0])
+    return sides[0]
 
 
 def _scale(folder: Path) -> PixelScale | None:

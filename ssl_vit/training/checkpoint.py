@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import torch
 
@@ -41,7 +41,7 @@ def save_checkpoint(folder: Path, step: int, state: dict[str, Any], keep: int) -
     with whole(path) as file:
         kept = _Kept(file)
         try:
-            torch.save({"step": step, **state}, kept)
+            torch.save({"step": step, **state}, cast("BinaryIO", kept))
         except Exception as error:
             if kept.error is None or error is kept.error:
                 raise

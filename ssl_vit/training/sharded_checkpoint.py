@@ -17,9 +17,11 @@ from threading import Thread
 from typing import Any, cast
 
 import torch
-import torch.distributed.checkpoint as dcp
 from torch import Tensor
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import async_save
 
 from ssl_vit.core.files import sha256, write_atomically, write_bytes_atomically
 
@@ -65,8 +67,8 @@ class ShardedCheckpoints:
             name: value.detach().clone() if value.device.type == "cpu" else value.detach()
             for name, value in tensors.items()
         }
-        writer = dcp.FileSystemWriter(str(part), sync_files=True)
-        future: Any = dcp.async_save(held, storage_writer=writer, process_group=self.group)
+        writer = FileSystemWriter(str(part), sync_files=True)
+        future: Any = async_save(held, storage_writer=writer, process_group=self.group)
         future = getattr(future, "upload_completion", future)
 
         def complete() -> None:
@@ -142,7 +144,7 @@ def read(
         room: Makes a tensor to read into, whole or in parts, by name, shape of the whole and type.
         group: Processes that read together, which all must; None for one, and for the usual ones.
     """
-    reader = dcp.FileSystemReader(str(place))
+    reader = FileSystemReader(str(place))
     known = reader.read_metadata().state_dict_metadata
     tensors = {
         name: room(name, about.size, about.properties.dtype)
@@ -151,5 +153,5 @@ def read(
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that one process is one process
-        dcp.load(cast("dict[str, Any]", tensors), storage_reader=reader, process_group=group)
+        load(cast("dict[str, Any]", tensors), storage_reader=reader, process_group=group)
     return tensors, torch.load(place / "rest.pt", map_location="cpu", weights_only=True)

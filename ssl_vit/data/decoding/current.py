@@ -27,10 +27,14 @@ quarantined: dict[str, str] = {}
 class _Now:
     """What this process does."""
 
-    where: Callable[[], Callable[[int], str] | None] = staticmethod(lambda: None)
-    image: int = 0
-    slot: np.ndarray | None = None
-    over = False
+    def __init__(self) -> None:
+        self.where: Callable[[], Callable[[int], str] | None] = lambda: None
+        self.image = 0
+        self.slot: np.ndarray | None = None
+        self.over = False
+
+
+_now = _Now()
 
 
 def begin(where: Callable[[int], str], image: int) -> None:
@@ -45,30 +49,30 @@ def begin(where: Callable[[int], str], image: int) -> None:
         SystemExit: In a loader process that is not needed any more.
     """
     # Not to keep a set of images in memory that nobody else holds.
-    _Now.where = WeakMethod(where) if isinstance(where, MethodType) else lambda: where
-    _Now.image = image
-    if _Now.slot is None and not quarantined:
+    _now.where = WeakMethod(where) if isinstance(where, MethodType) else lambda: where
+    _now.image = image
+    if _now.slot is None and not quarantined:
         return
-    if _Now.over:
+    if _now.over:
         raise SystemExit
     found = name()
     if (reason := quarantined.get(found)) is not None:
         raise Unreadable(reason)
-    if _Now.slot is not None:
+    if _now.slot is not None:
         raw = found.encode("utf-8", "surrogateescape") + b"\0"
-        _Now.slot[: len(raw)] = np.frombuffer(raw, np.uint8)
+        _now.slot[: len(raw)] = np.frombuffer(raw, np.uint8)
 
 
 def name() -> str:
     """The image that is being decoded, or was last; empty before the first."""
-    where = _Now.where()
-    return "" if where is None else where(_Now.image)[-_LONGEST:]
+    where = _now.where()
+    return "" if where is None else where(_now.image)[-_LONGEST:]
 
 
 def end() -> None:
     """Nothing is decoded now."""
-    if _Now.slot is not None:
-        _Now.slot[0] = 0
+    if _now.slot is not None:
+        _now.slot[0] = 0
 
 
 def watched(slot: np.ndarray, known: dict[str, str]) -> None:
@@ -78,18 +82,18 @@ def watched(slot: np.ndarray, known: dict[str, str]) -> None:
         slot: UInt8[ROOM]: where names go, which end with a zero.
         known: Images in quarantine.
     """
-    _Now.slot = slot
+    _now.slot = slot
     quarantined.update(known)
 
 
 def is_watched() -> bool:
     """Whether this is a loader process."""
-    return _Now.slot is not None
+    return _now.slot is not None
 
 
 def leave() -> None:
     """Has a loader process end before its next image."""
-    _Now.over = True
+    _now.over = True
 
 
 def read(slot: np.ndarray) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import signal
 import socket
 import sys
@@ -231,7 +232,7 @@ def _ending(status: int) -> str:
         what = signal.Signals(-status).name
     except ValueError:
         what = f"signal {-status}"
-    reasons = {
+    reasons: dict[int, str] = {
         signal.SIGKILL: ", as the system does where memory runs out",
         signal.SIGBUS: ", as where shared memory (/dev/shm) is full",
     }
@@ -280,7 +281,7 @@ def _portable(error: Exception) -> Exception:
     """An error that can be raised in another process, with where it came from."""
     text = f"in a loader process:\n{traceback.format_exc()}"
     try:
-        ForkingPickler.loads(ForkingPickler.dumps(error))
+        pickle.loads(ForkingPickler.dumps(error))
     except Exception:  # whatever an exception of somebody's own class holds
         return RuntimeError(text)
     error.add_note(text)

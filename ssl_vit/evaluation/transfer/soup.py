@@ -174,8 +174,9 @@ def judge(cfg: SoupRecipe, session: Session, accelerator: Accelerator) -> Judged
 
 def _members(cfg: SoupRecipe, inner: Session) -> list[FinetuneRecipe]:
     """What each fine-tuning is asked for: its own learning rate and seed."""
-    given = {f.name: getattr(cfg, f.name) for f in fields(FinetuneRecipe)}
-    plain = FinetuneRecipe(**given | {"eval": replace(cfg.eval, held_out=True)})
+    given: dict[str, Any] = {f.name: getattr(cfg, f.name) for f in fields(FinetuneRecipe)}
+    given["eval"] = replace(cfg.eval, held_out=True)
+    plain = FinetuneRecipe(**given)
     exported, train = inner.exported, inner.data.train
     backbone = adapt(exported.backbone, img_size=cfg.model.img_size, patch_size=cfg.model.patch_size)
     facts = facts_of_backbone(backbone, exported, cfg.model.img_size, len(train), train.kind)

@@ -20,9 +20,8 @@ CLAIMS = {_SLOPE: "every doubling adds something", _HELPS: "a doubling adds more
 
 def _counts(scope: Scope) -> tuple[int, ...]:
     """The two numbers of labels: few, and all."""
-    few = scope.labels[len(scope.labels) // 2] if len(scope.labels) > 1 else scope.labels[0]
-    few = few if few != scope.labels[-1] else scope.labels[0]
-    return tuple(dict.fromkeys((few, scope.labels[-1])))
+    *fewer, most = scope.labels
+    return (fewer[min((len(fewer) + 1) // 2, len(fewer) - 1)], most) if fewer else (most,)
 
 
 def _sizes(scope: Scope, axis: str) -> tuple[int, ...]:
