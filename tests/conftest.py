@@ -95,12 +95,16 @@ def nothing_said_yet() -> Iterator[None]:
     """Every test is a program of its own."""
     from accelerate.state import AcceleratorState
     from ssl_vit.core.notices import forget
+    from ssl_vit.core.signals import ENDING
     from ssl_vit.training.products import choose_attention
 
     forget()
     AcceleratorState._reset_state()  # the precision of the test before
     choose_attention("fp32")
+    taken = {number: signal.getsignal(number) for number in (*ENDING, signal.SIGINT)}
     yield
+    for number, handler in taken.items():
+        signal.signal(number, handler)  # a program that ends ignores them; the tests go on
 
 
 @pytest.fixture

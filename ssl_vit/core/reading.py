@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -14,6 +15,7 @@ _LARGEST = 1 << 20
 """Bytes of a YAML file."""
 _NODES, _DEPTH = 100_000, 64
 """Values that a YAML file may come to once its references are followed, and groups within groups."""
+_DEEP = f"has more than {_DEPTH} groups within groups"
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -146,6 +148,16 @@ class _TooLarge(ValueError):
     """A file that would take all memory."""
 
 
+def _events(text: str) -> Iterator[Any]:
+    """Of YAML, one by one; the parser has a bound of its own for lists in one line."""
+    try:
+        yield from cast("Any", yaml).parse(text, _LOADER)
+    except yaml.YAMLError as error:
+        if "nesting depth" in str(error):
+            raise _TooLarge(_DEEP) from None
+        raise
+
+
 def _bounded(path: Path) -> str:
     size = path.stat().st_size
     if size > _LARGEST:
@@ -153,12 +165,12 @@ def _bounded(path: Path) -> str:
     text = path.read_text(encoding="utf-8")
     known: dict[str, int] = {}
     nested: list[tuple[str | None, int]] = []
-    for event in cast("Any", yaml).parse(text, _LOADER):
+    for event in _events(text):
         anchor: str | None = getattr(event, "anchor", None)
         if isinstance(event, yaml.CollectionStartEvent):
             nested.append((anchor, 1))
             if len(nested) > _DEPTH:
-                raise _TooLarge(f"has more than {_DEPTH} groups within groups")
+                raise _TooLarge(_DEEP)
             continue
         if isinstance(event, yaml.AliasEvent):
             if anchor not in known:

@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ssl_vit.configs import ExportRecipe
+from ssl_vit.core import sums
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically
 from ssl_vit.exports.card import model_card, read_config
@@ -116,6 +117,7 @@ def export_as(
         card = model_card(config, form=name, run=run, weights=weights_hash(part))
         if not form.keeps:
             (part / "model.safetensors").unlink()
+        sums.note(part, [path.name for path in part.iterdir()])  # not of the card, which is told results later
         write_atomically(part / "README.md", card)
         shutil.rmtree(out, ignore_errors=True)
         part.rename(out)

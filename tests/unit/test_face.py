@@ -144,13 +144,13 @@ def test_a_network_is_sent_with_its_card(tmp_path: Path, monkeypatch: pytest.Mon
     torch.manual_seed(0)
     backbone = build_backbone(ResolvedModel("vit_small_patch16_224", 8, 4, 32, 1, 2, "sincos", "mean"), 1)
     export_backbone(backbone, run / "backbone", PixelScale((0.5,), (0.2,), 8), "mean", {"objective": "MAE"})
-    files = ["README.md", "config.json", "model.safetensors"]
+    files = ["README.md", "SHA256SUMS", "config.json", "model.safetensors"]
     assert ssl_vit.push_to_hub(run / "backbone", "me/as_it_is") == "https://hub/me/as_it_is"
     assert not (run / "export-timm").exists()
     assert ssl_vit.push_to_hub(ssl_vit.Run(run, run / "backbone", {}), "me/run") == "https://hub/me/run"
     ssl_vit.push_to_hub(str(run), "me/script", format="torchscript", out=tmp_path / "out")
     assert Hub.sent == {
-        "me/as_it_is": files, "me/run": files, "me/script": ["README.md", "config.json", "model.pt"]
+        "me/as_it_is": files, "me/run": files, "me/script": ["README.md", "SHA256SUMS", "config.json", "model.pt"]
     }  # fmt: skip
     assert (run / "export-timm").is_dir() and (tmp_path / "out" / "model.pt").is_file()
     with pytest.raises(UserError, match=r"nobody was not sent: .*\(no owner\); log in with `hf auth login`"):

@@ -67,11 +67,13 @@ def test_ctrl_c_ends_the_others_at_once_and_the_main_process_tells(waits: str, t
     """All of several processes get it; one that waited for the main one would end with a traceback of gloo."""
     usual = "signal.signal(signal.SIGINT, signal.default_int_handler)"  # shells ignore it behind "&"
     assert ended(tmp_path, signal.SIGINT, waits, usual, WORLD_SIZE="2", RANK="1") == (130, "", "")
+    other = tmp_path / "main"
+    other.mkdir()
     told = "interrupted; the same command continues from the last checkpoint\n"
-    assert ended(tmp_path, signal.SIGINT, IN_PYTHON, usual, WORLD_SIZE="2", RANK="0") == (130, "", told)
+    assert ended(other, signal.SIGINT, IN_PYTHON, usual, WORLD_SIZE="2", RANK="0") == (130, "", told)
     noted = "signal.signal(signal.SIGINT, lambda *_: print('noted', flush=True))"  # where something else takes it
     for variables in ({}, {"WORLD_SIZE": "2", "RANK": "1"}):
-        assert ended(tmp_path, signal.SIGINT, before=usual, inside=noted, **variables) == (0, "noted\nwent on\n", "")
+        assert ended(other, signal.SIGINT, before=usual, inside=noted, **variables) == (0, "noted\nwent on\n", "")
 
 
 @pytest.mark.parametrize(("rank", "who"), [("0", ""), ("1", "[process 1] ")])

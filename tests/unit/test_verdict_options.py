@@ -134,7 +134,7 @@ def test_options_of_single_methods_reach_other_processes() -> None:
     ("words", "sentence"),
     [
         ("--mae.optim.base_ir 1", "unknown option --mae.optim.base_ir; did you mean --mae.optim.base_lr"),
-        ("--dino.mask_ratio 0.5", "unknown option --dino.mask_ratio; did you mean --mae.mask_ratio"),
+        ("--dino.mask_ratio 0.5", "unknown option --dino.mask_ratio; did you mean --beit.mask_ratio, --mae.mask_ratio"),
         ("--mae.fit.epochs many", "--mae.fit.epochs: expected a number, got many"),
         ("--mae.fit.epochs", "--mae.fit.epochs needs a value"),
         ("--mae.data.path elsewhere", "unknown option --mae.data.path"),

@@ -26,7 +26,7 @@ from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 import torch
 
@@ -46,6 +46,7 @@ T = TypeVar("T")
 Answer = TypeVar("Answer", covariant=True)
 
 
+@runtime_checkable
 class Work(Protocol[Answer]):
     """What is computed; is sent to the processes."""
 

@@ -318,7 +318,8 @@ def _runs(verdict: Verdict) -> Iterator[str]:
         lines = json_lines(place / "metrics.jsonl").whole
         told, about = _told(place / "environment.json"), _told(place / "backbone/config.json").get("ssl_vit", {})
         if lines and (step := lines[-1].get("step")) != run["steps"]:
-            yield f"{place} ended after step {step}, and verdict.json says {run['steps']:,}"
+            ended = f"{step:,}" if isinstance(step, int) else step
+            yield f"{place} ended after step {ended}, and verdict.json says {run['steps']:,}"
         if told.get("steps", run["planned"]) != run["planned"] or about.get("step", run["exported"]) != run["exported"]:
             yield f"{place} was to end, or was exported, after another step than verdict.json says"
         flops, noted = (told.get("flops_per_image") or 0.0) * run["images"], run["flops"] or 0.0
