@@ -1,4 +1,7 @@
-"""Writes docs/networks.md from the tables of networks and methods: ``python docs/make_networks.py``."""
+"""Writes what goes with what from the tables of networks and methods: ``python docs/make_networks.py``.
+
+docs/networks.md has all of it, README.md a summary between two marks.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,8 @@ from ssl_vit.models.build import build_backbone, model_facts
 from ssl_vit.models.families import ours
 
 PAGE = Path(__file__).with_name("networks.md")
+README = Path(__file__).parents[1] / "README.md"
+BEGIN, END = "<!-- networks: made by docs/make_networks.py -->\n", "<!-- networks: end -->\n"
 SIDE, PRESET = 32, "px32"
 HEAD = """# Networks and methods
 
@@ -58,14 +63,41 @@ def shown() -> list[str]:
     return [next(iter(NETWORKS)), *(name for name in FAMILIES if name.endswith("_micro"))]
 
 
+def summary() -> str:
+    """The same in short: networks with the same answers share a row, methods with the same answers a column."""
+    answers: dict[tuple[str, ...], list[str]] = {}
+    for name in shown():
+        facts = model_facts(*wanted(ModelConfig(name)))
+        lacks = re.sub(r", an? \w+,|, so .*", "", _lacks(facts)).replace("patch", "[patch](docs/glossary.md#patch)")
+        cells = tuple("yes" if meets(facts.offers, method.needs) else f"no: {lacks}" for method in METHODS.values())
+        answers.setdefault(cells, []).append(f"`{name.removesuffix('_micro')}`")
+    columns: dict[tuple[str, ...], list[str]] = {}
+    for i, method in enumerate(METHODS):
+        columns.setdefault(tuple(cells[i] for cells in answers), []).append(f"`{method}`")
+    columns.setdefault(("yes",) * len(answers), []).append("training on labels")
+    rows = [[", ".join(names), *(cells[row] for cells in columns)] for row, names in enumerate(answers.values())]
+    heads = ["network", *(", ".join(names) for names in columns.values())]
+    return _table([heads, ["---"] * len(heads), *rows])
+
+
+def readme() -> str:
+    """README.md with the summary between its marks."""
+    before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
+    return f"{before}{BEGIN}{summary()}{END}{rest.partition(END)[2]}"
+
+
+def _lacks(facts: ModelFacts) -> str:
+    """What is in the way of hiding patches, without the name of the network."""
+    return re.sub(r"^it is an? \w+, whose", "its", facts.lacks)
+
+
 def _cells(name: str, facts: ModelFacts, notes: list[str]) -> list[str]:
     cells: list[str] = []
     for method in METHODS.values():
         if meets(facts.offers, method.needs):
             cells.append("yes")
             continue
-        lacks = re.sub(r"^it is an? \w+, whose", "its", facts.lacks)
-        reason = f"The method leaves out or replaces patches one by one, and the network cannot: {lacks}."
+        reason = f"The method leaves out or replaces patches one by one, and the network cannot: {_lacks(facts)}."
         if reason not in notes:
             notes.append(reason)
         cells.append(f"no ({notes.index(reason) + 1})")
@@ -94,3 +126,4 @@ def _table(rows: list[list[str]]) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
+    README.write_text(readme(), encoding="utf-8")

@@ -6,8 +6,10 @@ import importlib.util
 import re
 from pathlib import Path
 
-from ssl_vit.configs.networks import FAMILIES, NETWORKS
+from ssl_vit.configs import ModelConfig
+from ssl_vit.configs.networks import FAMILIES, NETWORKS, meets, wanted
 from ssl_vit.methods import METHODS
+from ssl_vit.models.build import model_facts
 
 SCRIPT = Path(__file__).parents[2] / "docs" / "make_networks.py"
 spec = importlib.util.spec_from_file_location("make_networks", SCRIPT)
@@ -18,6 +20,26 @@ spec.loader.exec_module(make_networks)
 
 def test_the_page_is_what_the_tables_say() -> None:
     assert make_networks.PAGE.read_text(encoding="utf-8") == make_networks.page(), "run python docs/make_networks.py"
+
+
+def test_the_readme_says_the_same_in_short() -> None:
+    assert make_networks.README.read_text(encoding="utf-8") == make_networks.readme(), (
+        "run python docs/make_networks.py"
+    )
+    heads, _, *rows = (line.strip("| ").split(" | ") for line in make_networks.summary().splitlines())
+    said = {
+        (name, method): cell
+        for names, *cells in rows
+        for name in re.findall(r"`(\w+)`", names)
+        for methods, cell in zip(heads[1:], cells, strict=True)
+        for method in re.findall(r"`(\w+)`", methods)
+    }
+    assert len(said) == len(make_networks.shown()) * len(METHODS)
+    for name in make_networks.shown():
+        offers = model_facts(*wanted(ModelConfig(name))).offers
+        for method in METHODS.values():
+            cell = said[name.removesuffix("_micro"), method.name]
+            assert cell == "yes" if meets(offers, method.needs) else cell.startswith("no: its ")
 
 
 def test_every_pair_is_answered_and_every_no_has_its_reason() -> None:
