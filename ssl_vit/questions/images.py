@@ -39,7 +39,7 @@ def _held(data: PoolConfig, judged_on: LabelledDataConfig, size: int) -> Labelle
     return found._replace(train=in_memory(found.train), test=in_memory(found.test))
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=1)
 def _permuted(
     data: PoolConfig, judged_on: LabelledDataConfig, kind: Images, side: int, patch: int, seed: int
 ) -> Labelled:
@@ -49,17 +49,18 @@ def _permuted(
     return found._replace(train=train, test=test)
 
 
-def opened(study: Study, images: Images | None = None) -> Labelled:
+def opened(study: Study, images: Images | None = None, draw: int = 0) -> Labelled:
     """The labelled images of a study.
 
     Args:
         study: Of whose options.
         images: How their squares are permuted; None for images that are not made squares.
+        draw: Which of the permutations; every draw of labels has its own.
     """
     cfg, scope = study.recipe, study.scope
     if images is None:
         return _held(cfg.data, cfg.eval.data, scope.img_size)
-    return _permuted(cfg.data, cfg.eval.data, images, scope.img_size, scope.patch, cfg.seed)
+    return _permuted(cfg.data, cfg.eval.data, images, scope.img_size, scope.patch, cfg.seed + draw)
 
 
 @lru_cache(maxsize=2)

@@ -96,7 +96,7 @@ def shifted(images: Tensor, pixels: int) -> tuple[Tensor, Tensor]:
 
 
 def relative_change(features: Float[Tensor, "I D"], moved: tuple[Float[Tensor, "I D"], ...]) -> Float[Tensor, " I"]:
-    """How much features of every image change, as a share of their mean change from one image to another.
+    """How much features of every image change, as a share of their mean distance between two images.
 
     Args:
         features: Of images as they are, at least two.
@@ -106,7 +106,7 @@ def relative_change(features: Float[Tensor, "I D"], moved: tuple[Float[Tensor, "
         ValueError: Where all images have the same features.
     """
     kept = features.double()
-    between = (kept - kept.roll(1, dims=0)).norm(dim=1).mean()
+    between = torch.pdist(kept).mean()
     if not between:
         raise ValueError("all images have the same features, so no change can be measured against theirs")
     return torch.stack([(one.double() - kept).norm(dim=1) for one in moved]).mean(dim=0) / between

@@ -1,8 +1,9 @@
 """Numbers of trainings and of looks at networks, and what may be said of their differences. Needs no torch.
 
 Differences are paired: by draw (labels, order and seeds are the same on both sides as far as they can be) and by test
-image. All differences that one question tells of are one family: their p-values are adjusted (Holm), and their spreads
-know of each other (``statistics.families``).
+image. All differences that one question tells of are one family: their p-values are adjusted (Holm), and spreads of one
+claim know of each other (``statistics.families``). That there is no difference belongs to no such family: it is shown
+by an interval that holds none of a size that matters.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from ssl_vit.statistics.paired import Estimates, estimate_many, interval
 
 ALPHA = 0.05
 """Adjusted p-value below which a difference is seen."""
+ALIKE: Mapping[str, float] = {"points": 3.0}
+"""Where no difference is expected: how large one may be, by its unit. An interval within it shows that there is no
+larger one; a wide interval shows nothing."""
 Outcome = Literal["seen", "not seen", "opposite", "unknown"]
 Finding = dict[str, Any]
 """What a question came to, as measured.json holds it: numbers for its figures, and ``comparisons``."""
@@ -116,7 +120,7 @@ class Contrast(NamedTuple):
     unit: str = "points"
     span: float = 0.0
     group: int = 0
-    """Differences of one group know of each other's spread: those with as many labels."""
+    """Differences of one claim and one group know of each other's spread: those with as many labels."""
     clusters: Int[np.ndarray, " U"] | None = None
 
 
@@ -174,9 +178,11 @@ def judged(contrasts: Sequence[Contrast]) -> list[dict[str, Any]]:
             found.append({**_named(one), **nothing})
         else:
             found.append({**_named(one), **next(told)})
-    for row, adjusted in zip(found, holm([row["p"] for row in found]), strict=True):
-        row["adjusted"] = adjusted
-        row["outcome"] = outcome(row["estimate"], adjusted, row["expected"])
+    for expected in (1, 0):  # whether there is a difference, and whether there is none, are two families
+        rows = [row for row in found if row["expected"] == expected]
+        for row, adjusted in zip(rows, holm([row["p"] for row in rows]), strict=True):
+            row["adjusted"] = adjusted
+            row["outcome"] = outcome(row)
     return found
 
 
@@ -190,41 +196,70 @@ def _estimated(contrasts: Sequence[Contrast]) -> list[dict[str, Any]]:
     each = [
         estimate_many(one.matrix[None], None, one.clusters, one.span) for one in contrasts if one.matrix is not None
     ]
-    groups = np.unique([one.group for one in contrasts], return_inverse=True)[1]
     together = Estimates(*(np.concatenate(part) for part in zip(*each, strict=True)))
+    # Spreads are compared where they are those of one claim: a difference of differences has a larger one.
+    kinds = [f"{one.group} {one.claim} {one.unit}" for one in contrasts]
     with np.errstate(invalid="ignore"):
-        # Spreads are compared where they are counted alike.
-        units = np.unique([f"{one.unit}" for one in contrasts], return_inverse=True)[1]
-        found = shared_spread(together, np.unique(groups * (units.max() + 1) + units, return_inverse=True)[1])
+        found = shared_spread(together, np.unique(kinds, return_inverse=True)[1])
         margins, p = found.margin, found.p
     rows: list[dict[str, Any]] = []
     for estimate, margin, value in zip(found.estimate.tolist(), margins.tolist(), p.tolist(), strict=True):
-        certain = not math.isnan(margin)
+        # Where all numbers are equal, nothing says what chance does.
+        certain = margin > 1e-9 * max(1.0, abs(estimate))
         ends = (estimate - margin, estimate + margin) if certain else (None, None)
         rows.append({"estimate": estimate, "low": ends[0], "high": ends[1], "p": value if certain else None})
     return rows
 
 
-def outcome(estimate: float | None, adjusted: float | None, expected: int) -> Outcome:
+def outcome(row: Mapping[str, Any]) -> Outcome:
     """What may be said of a difference.
 
     Args:
-        estimate: None where it was not measured.
-        adjusted: Its p-value, adjusted; None where nothing measures chance.
-        expected: 1 where it is expected to be positive, 0 where none is expected.
+        row: ``estimate`` (None where it was not measured), ``low`` and ``high``, ``adjusted`` (its p-value; None where
+            nothing measures chance), ``unit``, and ``expected``: 1 where it is expected to be positive, 0 where none is
+            expected.
 
     Returns:
-        ``seen``: as expected, and clearly (or, where none is expected, none is clear). ``opposite``: clearly the other
-        way. ``not seen``: not clear. ``unknown``: nothing measures chance.
+        ``seen``: as expected, and clearly (where none is expected: the interval holds none larger than ``ALIKE``).
+        ``opposite``: clearly the other way. ``not seen``: not clear. ``unknown``: nothing measures chance, or, where
+        none is expected, the interval is too wide to tell.
     """
-    if estimate is None or adjusted is None:
+    if row["estimate"] is None or row["adjusted"] is None:
         return "unknown"
-    clear = adjusted < ALPHA
-    if expected == 0:
-        return "opposite" if clear else "seen"
+    clear = row["adjusted"] < ALPHA
+    if row["expected"] == 0:
+        most = ALIKE.get(row["unit"], 0.0)
+        if -most < row["low"] and row["high"] < most:
+            return "seen"
+        return "opposite" if clear else "unknown"
     if not clear:
         return "not seen"
-    return "seen" if estimate > 0 else "opposite"
+    return "seen" if row["estimate"] > 0 else "opposite"
+
+
+def log_odds(numbers: Numbers, terms: Sequence[tuple[float, Sequence[Training]]]) -> Float[np.ndarray, "R U"] | None:
+    """A weighted sum of the log odds of a right answer, as contributions of draws and images whose mean it is.
+
+    Near 100 % every lead in points is small, whoever has it; one in log odds is not. Contributions are those of the
+    delta method: the sum itself, and how far each image moves it.
+
+    Args:
+        numbers: What was measured; a metric that is a share of right answers.
+        terms: As ``weighted``.
+
+    Returns:
+        None where a training is missing.
+    """
+    whole: Float[np.ndarray, "R U"] | float = 0.0
+    for weight, trainings in terms:
+        rows = numbers.units(trainings)
+        if rows is None:
+            return None
+        right = rows / 100.0
+        least = 0.5 / right.size
+        share = float(np.clip(right.mean(), least, 1.0 - least))
+        whole = whole + weight * (math.log(share / (1 - share)) + (right - right.mean()) / (share * (1 - share)))
+    return np.asarray(whole, dtype=np.float64)
 
 
 def mean_of(matrix: Float[np.ndarray, "R U"] | None, clusters: Int[np.ndarray, " U"] | None = None) -> dict[str, Any]:

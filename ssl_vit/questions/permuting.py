@@ -28,14 +28,26 @@ def order_of(kind: Images, side: int, patch: int, seed: int = 0) -> Int[np.ndarr
     if kind == "whole":
         return place.ravel()
     if kind == "all":
-        return permutation(seed, "question-all", n=side * side).numpy()
+        return _moving(seed, "question-all", side * side)
     grid = side // patch
     cut = place.reshape(grid, patch, grid, patch).transpose(0, 2, 1, 3).reshape(grid * grid, patch * patch)
     if kind == "patches":
-        cut = cut[permutation(seed, "question-patches", n=grid * grid).numpy()]
+        cut = cut[_moving(seed, "question-patches", grid * grid)]
     else:
-        cut = cut[:, permutation(seed, "question-pixels", n=patch * patch).numpy()]
+        cut = cut[:, _moving(seed, "question-pixels", patch * patch)]
     return cut.reshape(grid, grid, patch, patch).transpose(0, 2, 1, 3).ravel()
+
+
+def _moving(seed: int, purpose: str, count: int) -> Int[np.ndarray, " n"]:
+    """A permutation that leaves nothing in its place, as one of three does; of a single thing, the only one.
+
+    Where a patch has four pixels, one of 24 permutations would change nothing at all.
+    """
+    for i in range(1000):
+        found = permutation(seed, purpose, i, n=count).numpy()
+        if count < 2 or (found != np.arange(count)).all():
+            return found
+    raise AssertionError("a thousand permutations in a row left something in its place")
 
 
 @dataclass(frozen=True)

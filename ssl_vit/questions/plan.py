@@ -23,7 +23,7 @@ LEAST: Mapping[str, Any] = {"steps": 50, "seconds": 2.0, "doublings": 2}
 """The least plan, beside three numbers of labels."""
 _NUMBERS = 3
 MORE: tuple[tuple[str, float], ...] = (
-    ("steps", 100), ("seconds", 6.0), ("doublings", 3), ("steps", 200), ("seconds", 15.0), ("doublings", 4),
+    ("doublings", 3), ("doublings", 4), ("steps", 100), ("seconds", 6.0), ("steps", 200), ("seconds", 15.0),
     ("labels", 4), ("steps", 300), ("seconds", 30.0), ("labels", 5), ("steps", 500), ("seconds", 60.0),
     ("steps", 1000), ("seconds", math.inf), ("labels", 10), ("steps", math.inf),
 )  # fmt: skip

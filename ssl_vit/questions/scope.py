@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ssl_vit.configs import ModelConfig
+from ssl_vit.configs.networks import NETWORKS
 
 SCRATCH = "scratch"
 """The start of a training without pre-training."""
@@ -51,9 +52,9 @@ NETS: dict[str, Net] = {
 OTHERS = ("hybrid", "cct", "swin", "resnet")
 """Networks beside the ViT, the one most like it first."""
 TITLES = {"mae": "MAE", "dino": "DINO", "lejepa": "LeJEPA"}
-_STRIDE = {"hybrid": 4, "cct": 4, "swin": 4, RELATIVE: 4, "resnet": 12}
-"""Pixels of the input for one of the ViT's patches. Hybrid, CCT and Swin end in a map as fine as the ViT's patches, and
-relative positions are between as many. A ResNet halves its input five times and would end in nothing; at 12 pixels it
+_STRIDE = {"hybrid": 4, "cct": 4, "swin": 4, "resnet": 12}
+"""Pixels of the input for one of the ViT's patches. Hybrid, CCT and Swin end in a map as fine as the ViT's patches. A
+ResNet halves its input five times and would end in nothing; at 12 pixels it
 has the ViT's operations."""
 _RESNET: dict[str, dict[str, Any]] = {
     "micro": {"layers": [1, 1, 1, 1], "channels": [16, 32, 64, 80], "stem_width": 8, "stem_type": "deep"},
@@ -113,11 +114,8 @@ class Training:
 
     @property
     def pretraining(self) -> Pretraining | None:
-        """What has to be made before; networks of other sizes share one run by all draws."""
-        if self.start == SCRATCH:
-            return None
-        seed = 0 if self.width or self.depth else self.draw
-        return Pretraining(self.start, seed, self.width, self.depth)
+        """What has to be made before; every draw has a run of its own."""
+        return None if self.start == SCRATCH else Pretraining(self.start, self.draw, self.width, self.depth)
 
     @property
     def kept(self) -> bool:
@@ -233,10 +231,17 @@ class Scope:
                 depth=training.depth or self.depth, pool="mean",
                 positions=training.positions if isinstance(training, Training) else "learnable",
             )  # fmt: skip
+        if net == RELATIVE:
+            args = {  # the ViT but for its positions
+                "patch_size": self.patch, "embed_dim": self.width, "depth": self.depth,
+                "num_heads": NETWORKS[f"vit_{self.size}"].heads,
+                "class_token": True, "qkv_bias": True, "init_values": 0.0, "fc_norm": False, "rel_pos_type": "bias",
+            }  # fmt: skip
+            return ModelConfig("vit_relpos_small_patch16_224", img_size=self.img_size, args=args, pool="mean")
         side = _STRIDE[net] * self.grid
         if net == "resnet":
             return ModelConfig("resnet18", img_size=side, args=_RESNET[self.size], pool="mean")
-        return ModelConfig(f"{'relpos' if net == RELATIVE else net}_{self.size}", img_size=side, pool="mean")
+        return ModelConfig(f"{net}_{self.size}", img_size=side, pool="mean")
 
 
 def start_title(start: str) -> str:

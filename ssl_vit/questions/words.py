@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import floor, log10
 from typing import Any
 
+from ssl_vit.questions.numbers import ALIKE
 from ssl_vit.report.cells import NOTHING, Cell, Table, enumerated, p_value, table, upper
 
 OUTCOMES = {
@@ -64,16 +65,23 @@ def told(claim: str, comparisons: Sequence[Mapping[str, Any]]) -> str:
 
 
 def unchanged(claim: str, comparisons: Sequence[Mapping[str, Any]]) -> str:
-    """The same where no difference is expected: no proof that there is none, so the interval says how small it is.
+    """The same where no difference is expected, or none of a size that matters.
 
     Args:
         claim: A whole clause: "no change of the ViT's accuracy".
         comparisons: Of ``numbers.judged``, all in one unit.
     """
     words = {
-        "seen": "nothing contradicts it", "opposite": "the opposite is seen", "unknown": "it cannot be told",
+        "seen": f"none above {_most(comparisons)}", "opposite": "the opposite is seen",
+        "unknown": "it cannot be told, the interval is too wide,",
     }  # fmt: skip
     return _by_outcome(claim, comparisons, words)
+
+
+def _most(comparisons: Sequence[Mapping[str, Any]]) -> str:
+    """The largest difference that counts as none."""
+    unit = comparisons[0]["unit"] if comparisons else "points"
+    return f"{ALIKE[unit]:g} {unit}" if unit in ALIKE else "what chance makes"
 
 
 def reply(comparisons: Sequence[Mapping[str, Any]]) -> str:
@@ -109,7 +117,7 @@ def comparison_rows(comparisons: Sequence[Mapping[str, Any]], claims: Mapping[st
         estimate = NOTHING if one["estimate"] is None else f"{number(one['estimate'], one['unit'])} {one['unit']}"
         said = OUTCOMES[one["outcome"]]
         if one["expected"] == 0 and one["outcome"] == "seen":
-            said = "not contradicted"
+            said = f"none above {_most([one])}"
         strong = one["outcome"] in ("seen", "opposite") and one["expected"] != 0
         rows.append([
             claims[one["claim"]], one["name"], Cell(said, strong=strong), estimate, interval, p_value(one["adjusted"]),
@@ -117,6 +125,7 @@ def comparison_rows(comparisons: Sequence[Mapping[str, Any]], claims: Mapping[st
     heads = ("claim", "of", "outcome", "difference", "95 % interval", "p (Holm)")
     note = (
         "Differences are paired by draw and test image. All rows are one family of comparisons: p-values are adjusted "
-        "for them (Holm), intervals are each for itself."
+        "for them (Holm), intervals are each for itself. Where no difference is expected, an interval within 3 points "
+        "shows that there is no larger one; these rows are a family of their own."
     )
     return table(heads, rows, 3, note)

@@ -28,9 +28,10 @@ from ssl_vit.exports.timm_folder import export_backbone, load_backbone
 from ssl_vit.methods import METHODS, Facts, supervised
 from ssl_vit.methods.supervised import FinetuneRecipe, SupervisedRecipe
 from ssl_vit.models.backbone import Backbone
+from ssl_vit.models.blocks import init_weights
 from ssl_vit.models.build import build_backbone, model_facts
 from ssl_vit.questions.images import opened, pixel_scale
-from ssl_vit.questions.scope import Pretraining, Training
+from ssl_vit.questions.scope import RELATIVE, Pretraining, Training
 from ssl_vit.questions.study import Study
 from ssl_vit.runs.directory import open_run
 from ssl_vit.training import launch
@@ -84,7 +85,8 @@ def train(study: Study, training: Training) -> dict[str, Any]:
 
 def _images(study: Study, training: Training, size: int) -> Labelled:
     """Training images of a draw and all test images, permuted where that is asked for."""
-    found = opened(study, training.images if training.plain or training.images != "whole" else None)
+    square = training.images if training.plain or training.images != "whole" else None
+    found = opened(study, square, 0 if training.images == "whole" else training.draw)
     found = found._replace(train=labelled_draw(found.train, training.labels, training.draw))
     return on_canvas(found, None, size, None)
 
@@ -115,8 +117,11 @@ def begun(
     facts = Facts(count, model, shape, kind)
     cfg = supervised.resolve(asked, facts, presets.named(study.preset))
     torch.manual_seed(asked.seed)
+    backbone = build_backbone(model, opened(study).train.form.channels)
+    if training.net == RELATIVE:
+        init_weights(backbone)  # as every plain ViT, which it is but for its positions
     return (
-        build_backbone(model, opened(study).train.form.channels),
+        backbone,
         pixel_scale(study.recipe.data, study.recipe.eval.data, side),
         cfg,
         model.img_size,

@@ -67,6 +67,8 @@ def test_change_is_counted_in_changes_from_image_to_image() -> None:
     features = torch.tensor([[0.0, 0.0], [3.0, 4.0]])
     assert relative_change(features, (features, features)).tolist() == [0.0, 0.0]
     assert relative_change(features, (features.flip(0), features)).tolist() == pytest.approx([0.5, 0.5])
+    sorted_by_class = torch.tensor([[0.0], [0.0], [0.0], [6.0], [6.0], [6.0]])  # neighbours in a file are alike
+    assert relative_change(sorted_by_class, (sorted_by_class + 1,)).tolist() == pytest.approx([1 / 3.6] * 6)
     with pytest.raises(ValueError, match="the same features"):
         relative_change(torch.ones(3, 2), (torch.ones(3, 2),))
 
@@ -110,6 +112,16 @@ def test_orders_are_permutations_of_their_kind(kind: str) -> None:
     if kind == "pixels":
         place = [list(usual[0]).index(one) for one in own[0]]
         assert sorted(place) == [0, 1, 2, 3] and (own == usual[:, place]).all()
+
+
+@pytest.mark.parametrize("patch", [2, 4])
+def test_nothing_stays_in_its_place_whatever_the_seed(patch: int) -> None:
+    whole = order_of("whole", 8, patch)
+    for seed in range(200):
+        assert (order_of("all", 8, patch, seed) != whole).all()
+        assert (order_of("patches", 8, patch, seed) != whole).all()
+        assert (order_of("pixels", 8, patch, seed) != whole).all()
+    assert (order_of("pixels", 8, 1) == whole).all()
 
 
 @pytest.mark.parametrize("kind", ["patches", "pixels"])

@@ -47,7 +47,7 @@ def test_a_plan_keeps_its_budget_and_uses_most_of_it(budget: float) -> None:
 def test_twelve_minutes_answer_all_questions_at_the_paces_of_digits() -> None:
     asked = made_scope()
     plan = make_plan(asked, made_terms(asked, 720.0), named=False)
-    assert plan.scope.questions == NAMES
+    assert (plan.scope.questions, plan.scope.doublings) == (NAMES, 4)
 
 
 def test_a_longer_budget_never_answers_less() -> None:

@@ -118,8 +118,8 @@ QUESTION = Question(
     "(Dosovitskiy et al. 2021, section 3.1). With positions and weights drawn independently, a ViT cannot know the "
     "order of patches, nor of pixels inside them: permuted by one fixed rule, images are as good to it as before.",
     judged="All networks are trained again on images permuted by one fixed permutation, the same for training and test "
-    "images: of patches, of pixels inside every patch, of all pixels. Nothing else is varied. What a network loses is "
-    "what it takes for granted.",
+    "images: of patches, of pixels inside every patch, of all pixels. Every draw has its own. "
+    "Nothing else is varied. What a network loses is what it takes for granted.",
     claims=CLAIMS,
     trainings=trainings,
     judge=judge,

@@ -11,7 +11,7 @@ from ssl_vit.questions.scope import POSITIONS, RELATIVE, VIT, Look, Scope, Train
 from ssl_vit.questions.words import number, told, unchanged
 
 TITLES = {
-    "none": "none", "learnable": "1-D, learnable", "factorised": "2-D, learnable", "sincos": "sine-cosine",
+    "none": "none", "learnable": "1-D, learnable", "factorised": "2-D, learnable", "sincos": "sine-cosine start",
     RELATIVE: "relative",
 }  # fmt: skip
 _SOME, _ALIKE = "some", "alike"
@@ -153,9 +153,9 @@ def _near(finding: Finding) -> str:
         words = f"{number(more, '')} for {TITLES[kind]}"
         told_of.append(words)
     return (
-        "How much more alike neighbours' positions are than those of other patches (cosine; of relative ones, the bias "
-        f"of the first block as a share of its largest): {', '.join(told_of)}. Full colour is alike; there "
-        "is one small map for each patch."
+        "In the first draw's networks: how much more alike neighbours' positions are than those of other patches "
+        "(cosine; of relative ones, the bias of the first block as a share of its largest): "
+        f"{', '.join(told_of)}. Full colour is alike; there is one small map for each patch."
     )
 
 
@@ -166,8 +166,9 @@ QUESTION = Question(
     literature="Without positions a ViT sees a bag of patches and is clearly worse; which kind it has makes hardly a "
     "difference (Dosovitskiy et al. 2021, appendix D.4: 1-D, 2-D and relative ones within 0.3 points).",
     judged="The same ViT is trained on all labels without positions, with one learnable row per patch (1-D), with a "
-    "learnable row and column (2-D), with sine-cosine ones, and with relative ones in every block's attention. Beside "
-    "the scores stand maps of how alike the positions of patches are after training.",
+    "learnable row and column (2-D), with a table that begins as sines and cosines and learns on, and with relative "
+    "ones in every block's attention. Beside the scores stand maps of how alike the positions of patches are after "
+    "training.",
     claims=CLAIMS,
     trainings=trainings,
     judge=judge,

@@ -106,7 +106,8 @@ def answer(finding: Finding) -> str:
     Args:
         finding: Of ``judge``.
     """
-    return told("a gain by every doubling", of_claim(finding, _SLOPE))
+    slopes = told("a gain by every doubling", of_claim(finding, _SLOPE))
+    return f"{slopes} {told('more of it after pre-training', of_claim(finding, _HELPS))}".strip()
 
 
 def _costs(finding: Finding, axis: str) -> str:
@@ -122,7 +123,8 @@ def _costs(finding: Finding, axis: str) -> str:
             f"{row['name']} from {operations(first)} and {seconds(less)} to {operations(last)} and {seconds(more)} of "
             "one device"
         )
-    return f"The cost of one network, with its pre-training: {'; '.join(parts)}." if parts else ""
+    known = "; ".join(parts) or "not known of all sizes"
+    return f"The cost of one network, with its pre-training: {known}."
 
 
 def figures(finding: Finding) -> list[Figure]:
@@ -180,7 +182,7 @@ QUESTION = Question(
     "without pre-training (Dosovitskiy et al. 2021, section 4.4; Zhai et al. 2022; He et al. 2022, table 3).",
     judged="The ViT's width and its depth are doubled, one with the other at its usual value, and trained at two "
     "numbers of labels for as many steps, from scratch and after MAE for as many epochs. A slope is the least-squares "
-    "gain per doubling. One pre-training run serves all draws of a size, so intervals hold for these runs.",
+    "gain per doubling.",
     claims=CLAIMS,
     trainings=trainings,
     judge=judge,
