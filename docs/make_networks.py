@@ -15,6 +15,7 @@ from ssl_vit.configs.networks import FAMILIES, NETWORKS, ModelFacts, meets, reso
 from ssl_vit.methods import LABELLED, METHODS
 from ssl_vit.models.build import build_backbone, model_facts
 from ssl_vit.models.families import ours
+from ssl_vit.training.metering import forward_flops
 
 PAGE = Path(__file__).with_name("networks.md")
 README = Path(__file__).parents[1] / "README.md"
@@ -38,10 +39,12 @@ Why not:
 SIZES = f"""
 ## Sizes for small images
 
-Parameters of a network for RGB images of {SIDE} pixels, without a classifier. Most of them come from timm; those with
-"own" are the project's, and `import ssl_vit.families` comes before plain timm loads an export of one. Sizes are
-reasoned: within a fifth of the Vision Transformer's. `relpos_micro` and `distilled_micro` are older names of
-`relative_micro` and `deit_micro`.
+Parameters of a network for RGB images of {SIDE} pixels, without a classifier, and millions of floating-point operations
+of reading one image: products and convolutions, attention among them, a multiplication and an addition being two. Most
+of them come from timm; those with "own" are the project's, and `import ssl_vit.families` comes before plain timm loads
+an export of one. Sizes are chosen so that parameters are within a fifth of those of the Vision Transformer of the same
+size, and operations within a quarter of its. `relpos_micro` and `distilled_micro` are older names of `relative_micro`
+and `deit_micro`.
 
 """
 
@@ -105,19 +108,21 @@ def _cells(name: str, facts: ModelFacts, notes: list[str]) -> list[str]:
 
 
 def _sizes() -> list[list[str]]:
-    rows = [["network", "parameters", "timm's name", "what it is"], ["---", "---:", "---", "---"]]
+    rows = [["network", "parameters", "MFLOPs", "timm's name", "what it is"], ["---", "---:", "---:", "---", "---"]]
     plain = [(n.name, n.timm_name, n.source) for n in NETWORKS.values()]
     for name, timm_name, source in [*plain[:2], *((f.name, f.timm_name, f.source) for f in FAMILIES.values())]:
         own = " (own)" if ours(timm_name) else ""
-        rows.append([f"`{name}`", f"{_parameters(name):,}", f"`{timm_name}`{own}", source])
+        rows.append([f"`{name}`", *_costs(name), f"`{timm_name}`{own}", source])
     return rows
 
 
-def _parameters(name: str) -> int:
+def _costs(name: str) -> tuple[str, str]:
+    """Parameters, and millions of operations of a forward pass."""
     model = ModelConfig(name)
     with torch.device("meta"):
         cfg = resolve_model(model, SIDE, model_facts(*wanted(model)), PRESET)
-        return sum(p.numel() for p in build_backbone(cfg, 3).parameters())
+        backbone = build_backbone(cfg, 3).eval()
+    return f"{sum(p.numel() for p in backbone.parameters()):,}", f"{forward_flops(backbone) / 1e6:.0f}"
 
 
 def _table(rows: list[list[str]]) -> str:

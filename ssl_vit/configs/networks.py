@@ -47,7 +47,7 @@ NETWORKS = {network.name: network for network in _NETWORKS}
 
 @dataclass(frozen=True)
 class Family:
-    """A network of another family, about as large as the Vision Transformer of the same size."""
+    """A network of another family, about as large and as costly as the Vision Transformer of the same size."""
 
     name: str
     """Short name for --model.name."""
@@ -61,18 +61,19 @@ def _tokens(width: int, depth: int, patch: int = 4) -> dict[str, Any]:
     return {"patch_size": patch, "embed_dim": width, "depth": depth, "num_heads": 4}
 
 
-def _swin(width: int, depths: list[int]) -> dict[str, Any]:
-    heads = [2 * 2**i for i in range(len(depths))]
-    return {"patch_size": 2, "window_size": 4, "embed_dim": width, "depths": depths, "num_heads": heads}
+def _swin(width: int, depths: list[int], mlp_ratio: float = 4.0) -> dict[str, Any]:
+    sizes = {"embed_dim": width, "depths": depths, "num_heads": [2 * 2**i for i in range(len(depths))]}
+    return {"patch_size": 2, "window_size": 4, **sizes, "mlp_ratio": mlp_ratio}
 
 
-def _pvt(widths: list[int], depths: list[int]) -> dict[str, Any]:
-    heads = [width // 32 for width in widths]
-    return {"embed_dims": widths, "depths": depths, "num_heads": heads, "sr_ratios": [2, 1], "mlp_ratios": [4, 4]}
+def _pvt(widths: list[int], depths: list[int], heads: list[int], reduction: int) -> dict[str, Any]:
+    sizes = {"embed_dims": widths, "depths": depths, "num_heads": heads}
+    return {**sizes, "sr_ratios": [reduction, 1], "mlp_ratios": [4, 4]}
 
 
-def _cct(width: int, depth: int) -> dict[str, Any]:
-    return {"embed_dim": width, "depth": depth, "num_heads": 4, "mlp_ratio": 4.0, "conv_layers": 2}
+def _cct(width: int, depth: int, conv_width: int) -> dict[str, Any]:
+    sizes = {"embed_dim": width, "depth": depth, "num_heads": 4, "mlp_ratio": 4.0}
+    return {**sizes, "conv_layers": 2, "conv_width": conv_width}
 
 
 def _cvt(widths: list[int], depths: list[int]) -> dict[str, Any]:
@@ -80,8 +81,8 @@ def _cvt(widths: list[int], depths: list[int]) -> dict[str, Any]:
     return {"embed_dims": widths, "depths": depths, "num_heads": heads, "patches": [[3, 2, 1], [3, 2, 1]]}
 
 
-def _t2t(width: int, depth: int) -> dict[str, Any]:
-    sizes = {"embed_dim": width, "depth": depth, "num_heads": 4, "mlp_ratio": 4, "token_dim": 16}
+def _t2t(width: int, depth: int, token_dim: int) -> dict[str, Any]:
+    sizes = {"embed_dim": width, "depth": depth, "num_heads": 4, "mlp_ratio": 4, "token_dim": token_dim}
     return {**sizes, "splits": [[3, 1, 1], [3, 2, 1], [3, 2, 1]]}
 
 
@@ -98,19 +99,22 @@ _BEIT, _RELATIVE = "beit_base_patch16_224", "vit_relpos_small_patch16_224"
 _DISTILLED = "deit_tiny_distilled_patch16_224"
 _MOBILEVIT, _RESNET = "mobilevit_small_images", "resnet_small_images"
 _FAMILIES = [
-    ("swin", _SWIN, "two stages from patches of 2 px on, windows of 4 x 4", _swin(32, [2, 4]), _swin(64, [2, 5])),
+    ("swin", _SWIN, "two stages from patches of 2 px on, windows of 4 x 4", _swin(32, [1, 4], 3.5), _swin(64, [2, 5])),
     (
         "convnext", _CONVNEXT, "four stages from single pixels on, the last of 8 x 8 px",
         {"patch_size": 1, "depths": [1, 1, 2, 1], "dims": [16, 32, 64, 112]},
-        {"patch_size": 1, "depths": [2, 2, 4, 2], "dims": [40, 80, 120, 176]},
+        {"patch_size": 1, "depths": [2, 2, 4, 2], "dims": [32, 72, 120, 184]},
     ),
     (
-        "pvt", "pvt_tiny", "two stages, the last of 8 x 8 px with a class token",
-        {**_pvt([32, 64], [2, 3]), "patch_sizes": [4, 2]}, {**_pvt([64, 128], [2, 5]), "patch_sizes": [4, 2]},
+        "pvt", "pvt_tiny", "two stages, the last of 4 x 4 px with a class token",
+        {**_pvt([32, 64], [1, 3], [1, 2], 4), "patch_sizes": [2, 2]},
+        {**_pvt([64, 128], [1, 5], [2, 4], 4), "patch_sizes": [2, 2]},
     ),
     (
-        "pvtv2", _PVT, "two stages, the last of 8 x 8 px, overlapping patches",
-        _pvt([32, 64], [2, 3]), _pvt([64, 128], [2, 5]),
+        # timm's first patches are of 4 px: the last stage has a quarter of the ViT's tokens, so most blocks are in the
+        # first, and its 64 places at 32 px are attended to whole.
+        "pvtv2", _PVT, "two stages, the last of 8 x 8 px, attention not reduced, patches overlap",
+        _pvt([48, 64], [5, 1], [2, 2], 1), _pvt([96, 128], [8, 1], [3, 4], 1),
     ),
     (
         "hybrid", _HYBRID, "a token for 4 x 4 px, behind convolutions that see the whole image",
@@ -122,12 +126,12 @@ _FAMILIES = [
         _tokens(64, 4), _tokens(128, 6),
     ),
     ("deit", _DISTILLED, "patches of 4 px, a second class token", _tokens(64, 4), _tokens(128, 6)),
-    ("cct", _CCT, "tokens for 4 x 4 px by two convolutions, no class token", _cct(64, 4), _cct(128, 6)),
+    ("cct", _CCT, "tokens for 4 x 4 px by two convolutions, no class token", _cct(64, 4, 12), _cct(128, 6, 24)),
     (
         "cvt", _CVT, "two stages, the last of 4 x 4 px, queries and keys by convolutions",
         _cvt([32, 64], [1, 3]), _cvt([64, 128], [1, 5]),
     ),
-    ("t2t", _T2T, "tokens for 4 x 4 px from overlapping neighbours", _t2t(64, 4), _t2t(128, 6)),
+    ("t2t", _T2T, "tokens for 4 x 4 px from overlapping neighbours", _t2t(64, 4, 8), _t2t(128, 6, 16)),
     (
         "mobilevit", _MOBILEVIT, "convolutions around transformers, on places of 4 x 4 px",
         {"widths": [16, 32, 48], "dims": [48, 64], "depths": [2, 2]},
@@ -135,11 +139,11 @@ _FAMILIES = [
     ),
     (
         "resnet", _RESNET, "eight residual blocks, from single pixels to places of 4 x 4 px",
-        {"channels": [24, 32, 40, 48]}, {"channels": [32, 64, 96, 144]},
+        {"stem_width": 8, "channels": [8, 16, 44, 60]}, {"stem_width": 16, "channels": [16, 40, 96, 160]},
     ),
     (
         "dat", _DAT, "windows of 4 x 4, then deformable attention on 4 x 4 px",
-        _dat(32, ["LS", "LDLD"]), _dat(64, ["LS", "LDLDLD"]),
+        _dat(32, ["LS", "LDL"]), _dat(64, ["LS", "LDLDL"]),
     ),
 ]  # fmt: skip
 FAMILIES = {
@@ -147,7 +151,8 @@ FAMILIES = {
     for short, timm_name, what, *both in _FAMILIES
     for size, args in zip(("micro", "mini"), both, strict=True)
 }
-"""By short name. Parameters are within a fifth of vit_micro's (0.21 M) and vit_mini's (1.2 M); all read 8 px."""
+"""By short name; all read 8 px. At 32 px parameters are within a fifth of those of vit_micro (0.21 M) and vit_mini
+(1.2 M), and the operations of a forward pass within a quarter of theirs (30 and 167 MFLOPs)."""
 _ALSO = {"relpos": "relative", "distilled": "deit"}
 """What families have been called before."""
 
@@ -336,7 +341,7 @@ def table() -> str:
             aligned([("network", "timm model", "width x depth", "heads"), *vits]),
             "",
             *(note(n.name, f"Source: {n.source}") for n in _NETWORKS),
-            "\nOther families, reasoned: about the parameters of vit_micro and vit_mini; --model.args changes them:\n",
+            "\nOther families, about as large and as costly as vit_micro and vit_mini; --model.args changes them:\n",
             aligned([("network", "timm model", "what it is"), *others]),
         ]
     )

@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
+from ssl_vit.models.backbone import Backbone
 from ssl_vit.objectives.base import Objective
 
 _SIDES = {"cpu": 1024, "mps": 2048}
@@ -88,6 +90,20 @@ def try_pass(objective: Objective, inputs: dict[str, Tensor], context: contextli
         trained = [p for p in objective.parameters() if p.requires_grad]
         torch.autograd.grad(loss, trained, allow_unused=True)
     return Pass(counter.get_total_flops(), sum(kept.values()))
+
+
+def forward_flops(backbone: Backbone) -> int:
+    """Floating-point operations of reading one image of a network's own size, attention among them.
+
+    Args:
+        backbone: On any device, ``meta`` too.
+    """
+    device = next(backbone.parameters()).device
+    image = torch.zeros(1, backbone.channels, backbone.img_size, backbone.img_size, device=device)
+    # As plain products attention is counted on every device.
+    with FlopCounterMode(display=False) as counter, torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
+        backbone.forward_pooled(image, pool="mean")
+    return counter.get_total_flops()
 
 
 class Meter:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -25,7 +24,9 @@ from ssl_vit.models.build import build_backbone, check_sizes, model_facts
 from ssl_vit.objectives.base import Clock
 from ssl_vit.objectives.dino import DINO
 from ssl_vit.objectives.supervised import Supervised
+from ssl_vit.questions.scope import NETS, Scope, Training
 from ssl_vit.script import all_presets
+from ssl_vit.training.metering import forward_flops
 from ssl_vit.verdict.opening import _lacking
 
 SWIN = "swin_tiny_patch4_window7_224"
@@ -41,15 +42,44 @@ def built(name: str, side: int = 32, channels: int = 3, **given: Any) -> Backbon
     return build_backbone(resolved(name, side, **given), channels)
 
 
+def costs(cfg: ResolvedModel, channels: int) -> tuple[int, int]:
+    """Parameters, and operations of a forward pass."""
+    with torch.device("meta"):
+        backbone = build_backbone(cfg, channels).eval()
+    return sum(p.numel() for p in backbone.parameters()), forward_flops(backbone)
+
+
+def assert_alike(found: tuple[int, int], vit: tuple[int, int], parameters: float, operations: float) -> None:
+    """Within these shares of the ViT's."""
+    assert abs(found[0] / vit[0] - 1) <= parameters
+    assert abs(found[1] / vit[1] - 1) <= operations
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_family_is_as_large_as_the_vit_and_reads_what_it_reads(name: str) -> None:
-    counts = []
-    with torch.device("meta"):
-        for asked, side in ((name, 8), (name, 96), (name, 32), (f"vit_{name.partition('_')[2]}", 32)):
-            cfg = resolved(asked, side)
-            assert cfg.img_size == side
-            counts.append(sum(p.numel() for p in build_backbone(cfg, 3).parameters()))
-    assert abs(math.log(counts[-2] / counts[-1])) < math.log(1.2)
+    found = []
+    for asked, side in ((name, 8), (name, 96), (name, 32), (f"vit_{name.partition('_')[2]}", 32)):
+        cfg = resolved(asked, side)
+        assert cfg.img_size == side
+        found.append(costs(cfg, 3))
+    assert_alike(found[-2], found[-1], 0.16, 0.19)
+
+
+@pytest.mark.parametrize("size", ["micro", "mini"])
+@pytest.mark.parametrize(("side", "patch", "channels"), [(8, 2, 1), (32, 4, 3)])
+def test_networks_of_the_questions_cost_what_the_vit_costs(
+    size: Literal["micro", "mini"], side: int, patch: int, channels: int
+) -> None:
+    vit = NETWORKS[f"vit_{size}"]
+    shape = {"size": size, "img_size": side, "patch": patch, "width": vit.width, "depth": vit.depth}
+    scope = Scope((), (10,), 1, 1, 1.0, 1, **shape)
+    found: dict[str, tuple[int, int]] = {}
+    for net in NETS:
+        model = scope.model(Training(net))
+        cfg = networks.resolve_model(model, side, model_facts(*networks.wanted(model, side)))
+        found[net] = costs(cfg, channels)
+    for net, cost in found.items():
+        assert_alike(cost, found["vit"], 0.1, 0.17 if net == "hybrid" else 0.15)
 
 
 @pytest.mark.parametrize("name", [n for n in FAMILIES if n.endswith("_micro")])

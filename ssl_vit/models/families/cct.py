@@ -16,9 +16,6 @@ from torch.nn import functional as F
 
 from ssl_vit.models.families.manners import Network, described, dropped, linear_rates
 
-_INNER = 64
-"""Channels between the convolutions of a tokenizer with several."""
-
 
 class Block(nn.Module):
     """A transformer block whose second residual starts from the normalised tokens, as the authors' code has it."""
@@ -61,6 +58,7 @@ class CompactTransformer(Network):
         mlp_ratio: float = 2.0,
         kernel_size: int = 3,
         conv_layers: int = 1,
+        conv_width: int = 64,
         drop_path_rate: float = 0.0,
     ) -> None:
         """Builds a network.
@@ -75,10 +73,11 @@ class CompactTransformer(Network):
             mlp_ratio: Hidden units of an MLP for each of D.
             kernel_size: Side of the tokenizer's convolutions, odd; their stride is half of it less one, at least 1.
             conv_layers: Convolutions of the tokenizer, each followed by pooling to half the side.
+            conv_width: Channels between convolutions, where there are several; the authors' have 64.
             drop_path_rate: Of the last block; it grows linearly from 0 at the first.
         """
         super().__init__()
-        stride, channels = max(1, kernel_size // 2 - 1), [in_chans, *[_INNER] * (conv_layers - 1), embed_dim]
+        stride, channels = max(1, kernel_size // 2 - 1), [in_chans, *[conv_width] * (conv_layers - 1), embed_dim]
         self.tokenizer = nn.Sequential(
             *(
                 layer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
@@ -14,19 +15,24 @@ from ssl_vit.models.families.manners import described
 class SmallImageResNet(ResNet):
     """Basic blocks at 1, 1/2 and twice 1/4 of the side; the last stage is dilated instead of halved again."""
 
-    def __init__(self, layers: tuple[int, ...], channels: tuple[int, ...], in_chans: int = 3, **kwargs: Any) -> None:
+    def __init__(
+        self, layers: Sequence[int], channels: Sequence[int], in_chans: int = 3, stem_width: int = 64, **kwargs: Any
+    ) -> None:
         """timm's, with another stem.
 
         Args:
             layers: Blocks of the four stages.
             channels: Their widths.
             in_chans: C of the images.
+            stem_width: Channels of the first convolution, even.
             **kwargs: timm's.
         """
         block: Any = BasicBlock
-        super().__init__(block, layers, in_chans=in_chans, channels=channels, **{"output_stride": 16, **kwargs})
+        # timm's plain stem is 64 wide; what follows its deep one takes any even width.
+        own = {"output_stride": 16, **kwargs, "stem_type": "deep", "stem_width": stem_width // 2}
+        super().__init__(block, tuple(layers), in_chans=in_chans, channels=tuple(channels), **own)
         device, dtype = kwargs.get("device"), kwargs.get("dtype")
-        self.conv1 = nn.Conv2d(in_chans, 64, 3, padding=1, bias=False, device=device, dtype=dtype)
+        self.conv1 = nn.Conv2d(in_chans, stem_width, 3, padding=1, bias=False, device=device, dtype=dtype)
         nn.init.kaiming_normal_(self.conv1.weight, mode="fan_out", nonlinearity="relu")
         self.maxpool = nn.Identity()
         for stage in self.feature_info:
