@@ -12,8 +12,10 @@ from uuid import uuid4
 import torch
 import torch.distributed as dist
 from accelerate import Accelerator
-from accelerate.utils import FullyShardedDataParallelPlugin, InitProcessGroupKwargs
+from accelerate.utils import FullyShardedDataParallelPlugin, InitProcessGroupKwargs, KwargsHandler
 from torch.distributed.constants import default_pg_timeout
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import register_rendezvous_handler, rendezvous
 
 from ssl_vit.core import slurm
 from ssl_vit.core.errors import UserError
@@ -41,8 +43,8 @@ def joined(mixed_precision: str) -> Accelerator:
     task = slurm.adopted
     if task is not None:
         _choose_device(task)
-    handlers = []
-    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and dist.is_available():
+    handlers: list[KwargsHandler] = []
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         handlers = [InitProcessGroupKwargs(init_method=f"{_SCHEME}://")]
     try:
         return Accelerator(mixed_precision=mixed_precision, kwargs_handlers=handlers)
@@ -60,7 +62,7 @@ _LOOKS = 0.02
 """Seconds between two looks for a process that has not come yet."""
 
 
-def agree(store: dist.Store, rank: int, world: int, timeout: timedelta) -> str:
+def agree(store: Store, rank: int, world: int, timeout: timedelta) -> str:
     """A name for this start of a job, the same on all of its processes and never used before.
 
     Launchers that start a job again keep their store, with the addresses of the processes that are dead, and count
@@ -96,17 +98,16 @@ def agree(store: dist.Store, rank: int, world: int, timeout: timedelta) -> str:
     return own
 
 
-def _meet(url: str, timeout: timedelta = default_pg_timeout, **more: Any) -> Iterator[tuple[dist.Store, int, int]]:
+def _meet(url: str, timeout: timedelta = default_pg_timeout, **more: Any) -> Iterator[tuple[Store, int, int]]:
     """How torch's processes find each other, apart from what an earlier start has left in the launcher's store."""
-    store, rank, world = next(dist.rendezvous("env://", timeout=timeout))
+    store, rank, world = next(rendezvous("env://", timeout=timeout))
     store.set_timeout(timeout)
-    ours = dist.PrefixStore(_SCHEME, store)
-    yield dist.PrefixStore(f"{_SCHEME}/{agree(ours, rank, world, timeout)}", store), rank, world
+    ours = PrefixStore(_SCHEME, store)
+    yield PrefixStore(f"{_SCHEME}/{agree(ours, rank, world, timeout)}", store), rank, world
     raise RuntimeError("processes meet once")
 
 
-if dist.is_available():
-    dist.register_rendezvous_handler(_SCHEME, _meet)
+register_rendezvous_handler(_SCHEME, _meet)
 
 
 def _is_on(variable: str) -> bool:

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from ssl_vit.core.errors import UserError
 from ssl_vit.training import joining
 from ssl_vit.training.joining import agree, refuse_engines
+from torch.distributed.distributed_c10d import HashStore
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,7 @@ def test_what_accelerate_was_told_is_done_here(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_every_start_of_a_job_has_a_name_of_its_own_in_a_store_that_keeps_the_dead() -> None:
-    store, long, names = dist.HashStore(), timedelta(seconds=60), list[str]()
+    store, long, names = HashStore(), timedelta(seconds=60), list[str]()
     for start in range(3):
         with ThreadPoolExecutor(3) as processes:
             found = set(processes.map(lambda rank: agree(store, rank, 3, long), range(3)))
@@ -66,6 +67,6 @@ def test_every_start_of_a_job_has_a_name_of_its_own_in_a_store_that_keeps_the_de
 
 def test_a_process_that_does_not_come_is_named() -> None:
     with pytest.raises(dist.DistStoreError, match=r"process\(es\) 1, 2 of 3 did not come"):
-        agree(dist.HashStore(), 0, 3, timedelta(0))
+        agree(HashStore(), 0, 3, timedelta(0))
     with pytest.raises(dist.DistError):
-        agree(dist.HashStore(), 1, 3, timedelta(milliseconds=10))
+        agree(HashStore(), 1, 3, timedelta(milliseconds=10))
