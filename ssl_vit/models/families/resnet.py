@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
@@ -14,7 +15,7 @@ from ssl_vit.models.families.manners import described
 class SmallImageResNet(ResNet):
     """Basic blocks at 1, 1/2 and twice 1/4 of the side; the last stage is dilated instead of halved again."""
 
-    def __init__(self, layers: tuple[int, ...], channels: tuple[int, ...], in_chans: int = 3, **kwargs: Any) -> None:
+    def __init__(self, layers: Sequence[int], channels: Sequence[int], in_chans: int = 3, **kwargs: Any) -> None:
         """timm's, with another stem.
 
         Args:
