@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
 
 import torch
+import torch.distributed as dist
 from accelerate import Accelerator
-from accelerate.utils import FullyShardedDataParallelPlugin
+from accelerate.utils import FullyShardedDataParallelPlugin, InitProcessGroupKwargs, KwargsHandler
+from torch.distributed.constants import default_pg_timeout
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import register_rendezvous_handler, rendezvous
 
 from ssl_vit.core import slurm
 from ssl_vit.core.errors import UserError
@@ -34,8 +43,11 @@ def joined(mixed_precision: str) -> Accelerator:
     task = slurm.adopted
     if task is not None:
         _choose_device(task)
+    handlers: list[KwargsHandler] = []
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        handlers = [InitProcessGroupKwargs(init_method=f"{_SCHEME}://")]
     try:
-        return Accelerator(mixed_precision=mixed_precision)
+        return Accelerator(mixed_precision=mixed_precision, kwargs_handlers=handlers)
     except torch.distributed.DistError as error:
         if task is None:
             raise
@@ -43,6 +55,59 @@ def joined(mixed_precision: str) -> Accelerator:
             f"the {task.tasks} tasks of srun did not meet at {task.address}:{task.port} "
             f"({str(error).splitlines()[0]}); set MASTER_ADDR and MASTER_PORT in the batch script to meet elsewhere"
         ) from None
+
+
+_SCHEME = "ssl-vit"
+_LOOKS = 0.02
+"""Seconds between two looks for a process that has not come yet."""
+
+
+def agree(store: Store, rank: int, world: int, timeout: timedelta) -> str:
+    """A name for this start of a job, the same on all of its processes and never used before.
+
+    Launchers that start a job again keep their store, with the addresses of the processes that are dead, and count
+    restarts on each machine by itself. So every process asks under a word of its own, which only a first process that
+    lives can answer.
+
+    Args:
+        store: Of all starts.
+        rank: Of this process.
+        world: Processes.
+        timeout: To wait for the others.
+
+    Raises:
+        DistStoreError: Where they do not come.
+    """
+    own = uuid4().hex
+    if rank:
+        store.set(f"asks/{rank}", own)
+        store.wait([f"answer/{own}"], timeout)
+        name = store.get(f"answer/{own}").decode()
+        store.set(f"heard/{name}/{rank}", "")
+        return name
+    missing, until = list(range(1, world)), time.monotonic() + timeout.total_seconds()
+    while missing:
+        for other in missing:
+            if store.check([f"asks/{other}"]):  # perhaps one that is dead: nobody reads that answer
+                store.set(f"answer/{store.get(f'asks/{other}').decode()}", own)
+        missing = [other for other in missing if not store.check([f"heard/{own}/{other}"])]
+        if missing and time.monotonic() > until:
+            raise dist.DistStoreError(f"process(es) {', '.join(map(str, missing))} of {world} did not come")
+        if missing:
+            time.sleep(_LOOKS)
+    return own
+
+
+def _meet(url: str, timeout: timedelta = default_pg_timeout, **more: Any) -> Iterator[tuple[Store, int, int]]:
+    """How torch's processes find each other, apart from what an earlier start has left in the launcher's store."""
+    store, rank, world = next(rendezvous("env://", timeout=timeout))
+    store.set_timeout(timeout)
+    ours = PrefixStore(_SCHEME, store)
+    yield PrefixStore(f"{_SCHEME}/{agree(ours, rank, world, timeout)}", store), rank, world
+    raise RuntimeError("processes meet once")
+
+
+register_rendezvous_handler(_SCHEME, _meet)
 
 
 def _is_on(variable: str) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ from ssl_vit.models.vit import gather_patches, patchify
 from ssl_vit.objectives.base import Built, Clock
 from ssl_vit.objectives.simmim import hidden_pixels
 from ssl_vit.training.forecast import network_of
-from torch import Tensor
+from torch import Tensor, nn
 
 from made_teacher import save_teacher
 
@@ -86,6 +88,22 @@ def test_reading_images_layers_and_a_round_trip(name: str, tmp_path: Path) -> No
     found = load_backbone(str(tmp_path / "run")).backbone.eval()
     assert type(found) is type(net)
     assert torch.equal(found.forward_pooled(images, pool="mean"), pooled)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_layers_are_numbered_as_they_run(name: str) -> None:
+    net = backbone(name).eval()
+    ran: list[tuple[int, str]] = []
+
+    def note(part: nn.Module, given: Any, place: str) -> None:
+        ran.extend((net.layer_id(f"{place}.{n}"), place) for n, _ in part.named_parameters(recurse=False))
+
+    for place, part in net.named_modules():
+        part.register_forward_pre_hook(partial(note, place=place))
+    net.forward_pooled(torch.randn(2, 3, SIDE, SIDE), pool="mean")
+    ids = [layer for layer, _ in ran]
+    assert ids == sorted(ids), [(a, b) for a, b in pairwise(ran) if a[0] > b[0]]
+    assert set(ids) >= set(range(1, net.depth + 1))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,7 +1,7 @@
 """A rank is killed under torchrun and under Accelerate's launcher: the job goes on by itself, bit for bit.
 
-What torch's processes keep in their store has a prefix for every restart (``/worker/attempt_N``), and this project
-keeps nothing of its own there; the run's lock is taken over from the dead.
+A launcher keeps its store over restarts, with the addresses of the dead in it (``training.joining.agree``); the run's
+lock is taken over from the dead.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
-from made_processes import LAUNCHERS, LONGEST
+from made_processes import LAUNCHERS
 
 PROGRAM = """
 import os, signal, sys
@@ -24,6 +25,8 @@ from ssl_vit.objectives.mae import MAE
 from ssl_vit.script import mistakes_told
 
 folder, rank = sys.argv[1:]
+if rank != "none":
+    open("start-" + os.environ["TORCHELASTIC_RESTART_COUNT"], "w").close()
 
 def after_step(self, clock):
     if clock.step == 4 and os.environ["RANK"] == rank and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
@@ -35,11 +38,29 @@ model = ModelConfig(width=16, depth=2, heads=2)
 with mistakes_told():
     main_of("recipes/mae.py")(MAERecipe(model=model, fit=fit, run=RunConfig(folder)))
 """
+LONGEST_HERE = 300
+"""Seconds for two starts of a launcher, which import everything anew."""
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "--max-restarts", "2"]
 ACCELERATE = [
     "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1",
     "--max_restarts", "2", "--main_process_port", "0", "--mixed_precision", "no", "--dynamo_backend", "no",
 ]  # fmt: skip
+
+
+def launched(command: list[str], folder: Path, environment: dict[str, str]) -> tuple[int, str, str]:
+    """Status and what was said; a launcher that takes too long leaves no process behind, though each has a session."""
+    out, err = folder / "out", folder / "err"
+    with out.open("w") as said, err.open("w") as told:
+        launcher = subprocess.Popen(command, cwd=folder, env=environment, stdout=said, stderr=told)
+        try:
+            launcher.wait(LONGEST_HERE)
+        finally:
+            left = [launcher] if launcher.poll() is None else []
+            left += psutil.Process(launcher.pid).children(recursive=True) if left else []
+            for process in left:
+                process.kill()
+            launcher.wait()
+    return launcher.returncode, out.read_text(), err.read_text()
 
 
 @pytest.mark.parametrize(("launcher", "rank"), [(TORCHRUN, "0"), (TORCHRUN, "1"), (ACCELERATE, "1")])
@@ -52,12 +73,10 @@ def test_a_job_goes_on_by_itself(launcher: list[str], rank: str, launch, tmp_pat
     environment |= {
         "ACCELERATE_USE_CPU": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)
     }  # fmt: skip
-    killed = subprocess.run(
-        [sys.executable, *launcher, str(program), "killed", rank],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=LONGEST,
-    )  # fmt: skip
-    assert killed.returncode == 0, killed.stderr[-5000:]
-    assert "continues after step 3 of 7" in killed.stdout
+    status, out, err = launched([sys.executable, *launcher, str(program), "killed", rank], tmp_path, environment)
+    assert status == 0, err[-5000:]
+    assert out.count("continues after step 3 of 7") == 1
+    assert sorted(path.name for path in tmp_path.glob("start-*")) == ["start-0", "start-1"]  # no other was needed
     if rank == "0":
-        assert "is taken over from process" in killed.stderr
+        assert "is taken over from process" in err
     assert (tmp_path / "whole" / "metrics.jsonl").read_text() == (tmp_path / "killed" / "metrics.jsonl").read_text()

@@ -32,7 +32,10 @@ def one_line(err: str) -> str:
         (["--mae.mask_ratio", "0.99"], "keeps nothing of 16 patches"),
         (["--mae.mask_ratio", "1.5"], "keeps nothing"),
         (["--model.name", "vit_smal_patch16_224"], "did you mean vit_small_patch16_224"),
-        (["--model.name", "resnet50"], "not a plain VisionTransformer: it is a ResNet"),
+        (
+            ["--model.name", "resnet50"],
+            "does not go with a method that hides patches: it is a ResNet, whose convolutions",
+        ),
         (["--model.width", "62", "--model.heads", "31"], "multiple of 4"),
         (["--mae.decoder_width", "30"], "--mae.decoder_width 30"),
         (["--fit.batch_size", "0"], "--fit.batch_size 0 must be at least 1"),

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import pytest
+import torch.distributed as dist
 from ssl_vit.core.errors import UserError
 from ssl_vit.training import joining
-from ssl_vit.training.joining import refuse_engines
+from ssl_vit.training.joining import agree, refuse_engines
+from torch.distributed.distributed_c10d import HashStore
 
 
 @pytest.mark.parametrize(
@@ -47,3 +51,22 @@ def test_what_accelerate_was_told_is_done_here(monkeypatch: pytest.MonkeyPatch) 
     assert joining.asks_to_shard()
     assert not joining.reshards()
     assert os.environ["ACCELERATE_USE_FSDP"] == "false"  # Accelerate leaves the network alone
+
+
+def test_every_start_of_a_job_has_a_name_of_its_own_in_a_store_that_keeps_the_dead() -> None:
+    store, long, names = HashStore(), timedelta(seconds=60), list[str]()
+    for start in range(3):
+        with ThreadPoolExecutor(3) as processes:
+            found = set(processes.map(lambda rank: agree(store, rank, 3, long), range(3)))
+        assert len(found) == 1
+        names += found
+        for rank in range(1, 3):  # who asks and dies before the first process has come
+            store.set(f"asks/{rank}", f"dead {start}")
+    assert len(set(names)) == 3
+
+
+def test_a_process_that_does_not_come_is_named() -> None:
+    with pytest.raises(dist.DistStoreError, match=r"process\(es\) 1, 2 of 3 did not come"):
+        agree(HashStore(), 0, 3, timedelta(0))
+    with pytest.raises(dist.DistError):
+        agree(HashStore(), 1, 3, timedelta(milliseconds=10))

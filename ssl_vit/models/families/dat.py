@@ -234,11 +234,9 @@ class DeformableTransformer(Network):
         return {name for name, _ in self.named_parameters() if name.endswith("_table")}
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
-        """Layers by name, for layer decay."""
-        return {
-            "stem": r"^stem",
-            "blocks": [(r"^stages\.(\d+)\.(\d+)", None), (r"^downs\.(\d+)", (0,)), (r"^norm", (99999,))],
-        }
+        """Layers by name, for layer decay; what halves a map goes with the last block before it."""
+        blocks = [(r"^stages\.(\d+)\.(\d+)", None), (r"^downs\.(\d+)", (99999,)), (r"^norm", (99999,))]
+        return {"stem": r"^stem", "blocks": blocks}
 
     def forward_features(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D h w"]:
         """The normalised map."""
