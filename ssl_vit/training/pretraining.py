@@ -40,7 +40,7 @@ from ssl_vit.leaks.guard import Guarded, guard_pool
 from ssl_vit.methods import Facts, Method
 from ssl_vit.methods.method import imported
 from ssl_vit.models.batchnorm import takes_batch_statistics
-from ssl_vit.models.build import build_backbone, model_facts
+from ssl_vit.models.build import build_backbone, facts_of
 from ssl_vit.models.families import ours
 from ssl_vit.objectives.base import Built, Objective
 from ssl_vit.released.starts import for_images, layout_of, network_of_weights, read_start
@@ -174,7 +174,7 @@ def _begin(method: Method, cfg: PretrainingRecipe) -> Beginning:
     if cfg.model.weights is not None:
         network_of_weights(cfg.model, method.needs)
     elif cfg.model.name is not None:
-        model_facts(*networks.wanted(cfg.model), needs=method.needs)
+        facts_of(cfg.model, needs=method.needs)
     accelerator = launch.join(cfg.fit.precision, cfg.seed)
     pool, note = open_pool(cfg.data, cfg.eval.data)
     guarded = guard_pool(pool, cfg.data, cfg.eval.data, accelerator.device)

@@ -92,5 +92,6 @@ def test_a_teacher_of_other_classes(script, photos: Path) -> None:
 def test_what_cannot_hide_patches_says_what_it_can(name: str, method: str, script) -> None:
     status, _, err = script(f"recipes/{method}.py", "--model.name", name)
     assert status == 1
-    assert "does not go with a method that hides patches" in err and "It goes with dino, simmim" in err
+    assert f"--model.name {name} does not go with a method that leaves out or replaces patches" in err
+    assert "It goes with dino, simmim" in err and "training on labels (supervised, taught, finetune)" in err
     assert err.strip().count("\n") == 0
