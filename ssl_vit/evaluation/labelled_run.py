@@ -125,13 +125,11 @@ def from_scratch(cfg: SupervisedRecipe) -> Evaluated:
     facts = Facts(len(data.train), model, shape, data.train.kind)
     title, made_of, resolve = "from scratch", (data.train.fingerprint,), supervised.resolve
     if teacher is not None:
-        about, known, name = (
-            teacher.exported.about,
-            teacher.exported.weights_hash,
-            teacher.exported.backbone.architecture,
-        )
+        about, known, net = teacher.exported.about, teacher.exported.weights_hash, teacher.exported.backbone
+        name = networks.short_name(net.architecture, net.model_args) or net.architecture
         title, made_of, resolve = f"taught by {name}", (known, *made_of), taught.resolve
-        recorded["teacher"] = {"architecture": name, "weights": known}
+        network = networks.in_words(net.architecture, net.model_args, teacher.exported.size)
+        recorded["teacher"] = {"architecture": net.architecture, "network": network, "weights": known}
         recorded["teacher"] |= {key: about[key] for key in ("objective", "data", "labels", "images") if key in about}
         if about.get("transductive"):  # what it saw of test images, the student sees
             recorded["transductive"] = True

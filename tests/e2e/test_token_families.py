@@ -54,11 +54,18 @@ def test_a_teacher_and_its_student(script) -> None:
     words = ["--teacher", "teacher", "--model.name", "deit_micro", "--taught.token_weight", "0.5", *LABELLED]
     status, out, err = script("recipes/taught.py", *words, "--run.dir", "student")
     assert status == 0, err
-    assert "labels and a teacher" in out and "taught by resnet_small_images" in out
+    assert "labels and a teacher" in out and "taught by resnet_micro" in out
+    assert "\nteacher         resnet_micro " in out
     result = json.loads(Path("student/results/taught.json").read_text())
-    assert result["rows"][0]["method"] == "taught by resnet_small_images"
+    assert result["rows"][0]["method"] == "taught by resnet_micro"
     about = json.loads(Path("student/backbone/config.json").read_text())["ssl_vit"]
     assert about["teacher"]["architecture"] == "resnet_small_images"
+    card = Path("student/classifier/README.md").read_text()
+    for row in (
+        f"| teacher | resnet_micro (resnet_small_images) at 8 px, weights {about['teacher']['weights']}, ",
+        "| what the teacher adds | distillation hard, weight 0.5, temperature 1.0, token_weight 0.5 |",
+    ):
+        assert f"\n{row}" in card
     last = json.loads(Path("student/metrics.jsonl").read_text().splitlines()[-1])
     assert {"labels", "teacher", "places"} <= set(last)
     model = timm.create_model("local-dir:student/classifier", pretrained=True).eval()
