@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import timm
 import torch
 
+ROOT = Path(__file__).resolve().parents[2]
 FEW = ["--fit.epochs", "0.1", "--fit.batch_size", "64", "--fit.log_every", "1"]
 LABELLED = ["--eval.labels", "60", "--fit.epochs", "1", "--fit.min_steps", "3", "--fit.batch_size", "16"]
 
@@ -36,6 +40,26 @@ def test_a_family_by_a_method(method: str, name: str, script) -> None:
         assert "No positions.png" in out
     status, _, err = script("eval/knn.py", "--backbone", "run", "--eval.labels", "20", "--eval.baselines", "false")
     assert status == 0, err
+
+
+def test_the_printed_command_loads_it_from_another_folder(script, tmp_path: Path) -> None:
+    for name, modules in (("cct_micro", "timm, ssl_vit.families"), ("swin_micro", "timm")):
+        status, out, err = script("recipes/dino.py", "--model.name", name, *FEW, "--run.dir", f"run of {name}")
+        assert status == 0, err
+        command = next(line.strip() for line in out.splitlines() if "create_model" in line)
+        place = tmp_path / f"run of {name}" / "backbone"
+        assert command == (
+            f"python -c \"import {modules}; timm.create_model('local-dir:{place}', pretrained=True)\""
+        )  # fmt: skip
+        if name == "swin_micro":
+            continue
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir()
+        found = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(
+            command, shell=True, cwd=elsewhere, env=os.environ | found, capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
 
 
 def test_beit_keeps_its_words(script) -> None:
