@@ -41,6 +41,17 @@ def reason(error: Exception) -> str:
     return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
 
 
+def one_line(value: object) -> str:
+    """At most a hundred letters of what was given, or of what an error says, in one line."""
+    text = " ".join(str(value).split())
+    return f"{text[:100]}..." if len(text) > 100 else text or "nothing"
+
+
+def article(noun: str) -> str:
+    """The noun behind "a" or "an"."""
+    return f"{'an' if noun[:1].lower() in 'aeio' else 'a'} {noun}"
+
+
 def did_you_mean(given: str, known: Iterable[str], n: int = 3) -> str:
     """At most ``n`` close matches as the end of a sentence, "; did you mean a, b?"; empty where there are none."""
     close = difflib.get_close_matches(given, list(known), n=n, cutoff=0.6)

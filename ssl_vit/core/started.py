@@ -91,6 +91,16 @@ def told(text: str) -> str:
     return _MENTION.sub(lambda found: f"{command} {_name(found[1])}", text)
 
 
+def python_line(code: str) -> str:
+    """A command that runs a line of Python from any folder.
+
+    Args:
+        code: Python; what it names lies at absolute paths.
+    """
+    special = re.search(r'["$`!\\]', code)
+    return f"python -c {quote(code)}" if special else f'python -c "{code}"'
+
+
 def typed(script: str) -> str:
     """The beginning of a command that runs a script (path as in a clone) from the working directory."""
     command = _command()

@@ -20,7 +20,7 @@ from ssl_vit.evaluation.protocols.augmented import PROBES, resolve_probe
 from ssl_vit.methods import METHODS, Facts, supervised, taught
 from ssl_vit.methods.supervised import FinetuneRecipe, SupervisedRecipe
 from ssl_vit.methods.taught import TaughtRecipe
-from ssl_vit.models.build import adapt, model_facts
+from ssl_vit.models.build import adapt, facts_of, model_facts
 from ssl_vit.released.starts import read_start
 from ssl_vit.training.forecast import network_of, within_an_hour
 from ssl_vit.training.optim import peak_learning_rate, warmup_steps, warn_of_rate
@@ -94,7 +94,7 @@ def resolved(config: Any, found: Stated, paper: Paper | None) -> Any:
                 print(chosen)
         return method.resolve(config, *network_of(method, config, found.images, found.side))
     if isinstance(config, SupervisedRecipe):
-        shape = model_facts(*networks.wanted(config.model, found.side, config.preset))
+        shape = facts_of(config.model, found.side, config.preset)
         model = networks.resolve_model(config.model, found.side, shape, config.preset)
         preset = presets.preset_for(config.preset, model.img_size)
         facts = Facts(found.images, model, shape)

@@ -36,7 +36,7 @@ from ssl_vit.methods.supervised import FinetuneRecipe, SupervisedRecipe
 from ssl_vit.methods.taught import TaughtRecipe
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.models.batchnorm import takes_batch_statistics
-from ssl_vit.models.build import ModelFacts, adapt, build_backbone, model_facts
+from ssl_vit.models.build import ModelFacts, adapt, build_backbone, facts_of
 from ssl_vit.models.vit import ViTBackbone
 from ssl_vit.objectives.distill import fits_channels
 from ssl_vit.objectives.supervised import Supervised, supervised_view
@@ -96,7 +96,7 @@ def from_scratch(cfg: SupervisedRecipe) -> Evaluated:
         UserError: For images, labels and options that cannot be used.
     """
     if cfg.model.name is not None:
-        model_facts(*networks.wanted(cfg.model))
+        facts_of(cfg.model)
     accelerator = launch.join(cfg.fit.precision, cfg.seed)
     if cfg.eval.data.path is None and cfg.eval.data.split is None:
         cfg = replace(cfg, eval=replace(cfg.eval, data=replace(cfg.eval.data, split=cfg.data.split)))
@@ -106,7 +106,7 @@ def from_scratch(cfg: SupervisedRecipe) -> Evaluated:
         warn_unlearnable(data)
     teacher = _teacher(cfg, data.train) if isinstance(cfg, TaughtRecipe) else None
     short = cfg.data.window or data.train.sizes.short_side
-    shape = model_facts(*networks.wanted(cfg.model, short, cfg.preset))
+    shape = facts_of(cfg.model, short, cfg.preset)
     model = networks.resolve_model(cfg.model, short, shape, cfg.preset)
     size, preset = model.img_size, presets.preset_for(cfg.preset, model.img_size)
     train, data = data.train, on_canvas(data, cfg.data.canvas, size, cfg.data.window)
@@ -125,13 +125,11 @@ def from_scratch(cfg: SupervisedRecipe) -> Evaluated:
     facts = Facts(len(data.train), model, shape, data.train.kind)
     title, made_of, resolve = "from scratch", (data.train.fingerprint,), supervised.resolve
     if teacher is not None:
-        about, known, name = (
-            teacher.exported.about,
-            teacher.exported.weights_hash,
-            teacher.exported.backbone.architecture,
-        )
+        about, known, net = teacher.exported.about, teacher.exported.weights_hash, teacher.exported.backbone
+        name = networks.short_name(net.architecture, net.model_args) or net.architecture
         title, made_of, resolve = f"taught by {name}", (known, *made_of), taught.resolve
-        recorded["teacher"] = {"architecture": name, "weights": known}
+        network = networks.in_words(net.architecture, net.model_args, teacher.exported.size)
+        recorded["teacher"] = {"architecture": net.architecture, "network": network, "weights": known}
         recorded["teacher"] |= {key: about[key] for key in ("objective", "data", "labels", "images") if key in about}
         if about.get("transductive"):  # what it saw of test images, the student sees
             recorded["transductive"] = True

@@ -180,6 +180,11 @@ def _training(about: dict[str, Any], options: dict[str, Any], run: Path | None) 
     groups = {"optimiser": optim, "views": options.get("crops") or options.get("augment") or {}}
     loss = str(about.get("method")) if "supervised" not in options else "supervised"
     groups["loss"] = options.get(loss) or {}
+    if teacher := about.get("teacher"):
+        by, images = teacher.get("objective"), teacher.get("images")
+        found["teacher"] = f"{teacher.get('network', teacher['architecture'])}, weights {teacher['weights']}"
+        found["teacher"] += (f", trained by {by}" if by else "") + (f" on {images:,} images" if images else "")
+    groups["what the teacher adds"] = {k: v for k, v in (options.get("taught") or {}).items() if k != "teacher"}
     for name, values in groups.items():
         if words := ", ".join(f"{key} {value}" for key, value in flat(values).items() if value is not None):
             found[name] = words

@@ -17,9 +17,9 @@ from timm.models import adapt_input_conv
 from timm.models.vision_transformer import Block, VisionTransformer
 
 from ssl_vit.configs import ModelConfig, ResolvedModel
-from ssl_vit.configs.networks import ModelFacts, Needs, meets
-from ssl_vit.core.errors import UserError, did_you_mean
-from ssl_vit.methods import METHODS
+from ssl_vit.configs.networks import FAMILIES, NETWORKS, ModelFacts, Needs, meets, wanted
+from ssl_vit.core.errors import UserError, article, did_you_mean, one_line
+from ssl_vit.methods import LABELLED, METHODS
 from ssl_vit.models import families as families  # registered with timm
 from ssl_vit.models.backbone import Backbone, with_tokens
 from ssl_vit.models.blocks import init_weights
@@ -30,17 +30,42 @@ from ssl_vit.models.tokens import FamilyTokens, gives_tokens, looks_beyond
 from ssl_vit.models.vit import ViTBackbone
 
 
-def model_facts(name: str, args: dict[str, Any] | None = None, *, needs: Needs = "pooled") -> ModelFacts:
+def facts_of(
+    model: ModelConfig, short_side: int = 1, preset: str | None = None, *, needs: Needs = "pooled"
+) -> ModelFacts:
+    """Looks up the network that options ask for, and refuses it in their words.
+
+    Args:
+        model: As given; its name may be a short one.
+        short_side: Median shorter side of the images in pixels, where no network is named.
+        preset: As given, where no network is named.
+        needs: What the method asks of it.
+
+    Raises:
+        UserError: As ``model_facts``.
+    """
+    name, args = wanted(model, short_side, preset)
+    return model_facts(name, args, needs=needs, typed=model)
+
+
+def model_facts(
+    name: str, args: dict[str, Any] | None = None, *, needs: Needs = "pooled", typed: ModelConfig | None = None
+) -> ModelFacts:
     """Looks a timm model up (with or without a pretrained tag) without allocating its weights.
+
+    Args:
+        name: timm's.
+        args: For its constructor.
+        needs: What the method asks of it.
+        typed: What a person asked for, where that is known: errors tell of it.
 
     Raises:
         UserError: For a name timm does not know, arguments that its class does not take (those of a plain ViT are for
             others to refuse), a model that does not make one vector of an image, or one that offers less than needed.
     """
+    said = (typed and typed.name) or name
     if not timm.is_model(name):
-        raise UserError(
-            f"--model.name {name} is not a timm model{did_you_mean(name.partition('.')[0], timm.list_models())}"
-        )
+        raise UserError(f"--model.name {said} is neither a short name nor a timm model{_did_you_mean(said)}")
     model, args = on_meta(name, {}), args or {}
     if _why_not_plain(model) is None:
         vit: Any = model
@@ -48,15 +73,24 @@ def model_facts(name: str, args: dict[str, Any] | None = None, *, needs: Needs =
             vit.patch_embed.img_size[0], vit.patch_embed.proj.kernel_size[0], vit.embed_dim, len(vit.blocks),
             vit.blocks[0].attn.num_heads, vit.has_class_token,
         )  # fmt: skip
-    check_args(name, args)
+    check_args(name, args, said, (typed.args or {}) if typed else args)
     facts = _pooled_facts(name, args)
     if not meets(facts.offers, needs):
         fitting = ", ".join(method for method, entry in METHODS.items() if meets(facts.offers, entry.needs))
         raise UserError(
-            f"--model.name {name} does not go with a method that hides patches: {facts.lacks}. It goes with {fitting}; "
-            "patches are hidden from, for example, vit_small_patch16_224, beit_micro, relative_micro, deit_micro"
+            f"--model.name {said} does not go with a method that leaves out or replaces patches: {facts.lacks}. "
+            f"It goes with {fitting} and training on labels ({', '.join(LABELLED)}); networks for such a method are, "
+            "for example, vit_small_patch16_224, beit_micro, relative_micro, deit_micro"
         )
     return facts
+
+
+def _did_you_mean(name: str) -> str:
+    """Names near one that is none; of a family without its size, all sizes."""
+    sizes = [known for known in (*NETWORKS, *FAMILIES) if known.startswith(f"{name}_")]
+    if sizes:
+        return f"; did you mean {', '.join(sizes)}?"
+    return did_you_mean(name.partition(".")[0], [*NETWORKS, *FAMILIES, *timm.list_models()])
 
 
 def _offers(model: Any) -> tuple[Needs, str]:
@@ -67,10 +101,10 @@ def _offers(model: Any) -> tuple[Needs, str]:
         what = (
             "convolutions, windows or stages tie neighbouring places together" if tied else "tokens are not made here"
         )
-        return "pooled", f"it is a {type(model).__name__}, whose {what}"
+        return "pooled", f"it is {article(type(model).__name__)}, whose {what}"
     if looks_beyond(model):
-        kind = type(model.patch_embed).__name__
-        return "tokens", f"its stem, a {kind}, looks beyond each patch, so hidden pixels would leak into visible tokens"
+        kind = article(type(model.patch_embed).__name__)
+        return "tokens", f"its stem, {kind}, looks beyond each patch, so hidden pixels would leak into visible tokens"
     return "dropping", ""
 
 
@@ -118,10 +152,22 @@ _OURS = {
     "drop_path_rate": "that is the drop_path of what is trained", "device": "the run says it",
     "dtype": "the run says it",
 }  # fmt: skip
+_DEPTHS = ("depth", "depths", "layers", "conv_layers", "stages")
+"""Arguments that count blocks, one number or one for every stage; DAT's stages spell theirs."""
 
 
-def check_args(name: str, args: Mapping[str, Any]) -> None:
-    """Refuses (``UserError``) arguments that the constructor of a timm model does not have or cannot be built with."""
+def check_args(name: str, args: Mapping[str, Any], said: str, given: Mapping[str, Any]) -> None:
+    """Refuses arguments that the constructor of a timm model does not have or cannot be built with.
+
+    Args:
+        name: timm's.
+        args: All of them.
+        said: What a person called the network.
+        given: Those of ``args`` that a person gave.
+
+    Raises:
+        UserError: Naming the argument.
+    """
     kind = type(on_meta(name, {}))
     names, more = class_arguments(kind)
     names = [*(n for n in _of_entry(name) if n not in names), *names]
@@ -131,14 +177,30 @@ def check_args(name: str, args: Mapping[str, Any]) -> None:
             raise UserError(f"--model.args: {key} cannot be given, {_OURS.get(key, 'dropout is off in every network')}")
         if key not in known and (not more or not _builds(name, {key: args[key]})):
             raise UserError(
-                f"--model.args: {kind.__name__} ({name}) has no {key}, it has {', '.join(known)}"
+                f"--model.args: {kind.__name__} ({said}) has no {key}, it has {', '.join(known)}"
                 f"{did_you_mean(key, known)}"
+            )
+        if key in _DEPTHS and any(_empty(part) for part in _flat(args[key])):
+            raise UserError(
+                f"--model.args {json.dumps({key: args[key]})} leaves {said} or a stage of it without blocks; "
+                "give 1 or more"
             )
     if args:
         try:
             on_meta(name, args)
         except Exception as error:  # whatever a constructor raises at values that are none
-            raise UserError(f"--model.args {json.dumps(args)}: timm cannot build {name} so ({error})") from error
+            raise UserError(
+                f"--model.args {json.dumps(given)}: {said} cannot be built so ({one_line(error)}); give values of the "
+                f"kind that {kind.__name__} has"
+            ) from error
+
+
+def _flat(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _empty(part: Any) -> bool:
+    return part == "" or (isinstance(part, int | float) and part < 1)
 
 
 def _of_entry(name: str) -> list[str]:
@@ -183,9 +245,9 @@ def class_arguments(kind: type[torch.nn.Module]) -> tuple[list[str], bool]:
 def _why_not_plain(model: torch.nn.Module) -> str | None:
     """None for a plain ViT; as one, anything else would compose silently wrong or fail late."""
     if type(model) is not VisionTransformer:
-        return f"it is a {type(model).__name__}"
+        return f"it is {article(type(model).__name__)}"
     if type(model.patch_embed) is not PatchEmbed:
-        return f"its patch embedding is a {type(model.patch_embed).__name__}"
+        return f"its patch embedding is {article(type(model.patch_embed).__name__)}"
     if any(type(b) is not Block or type(b.attn) is not Attention for b in model.blocks):
         block = model.blocks[0]
         return f"its blocks are {type(block).__name__} with {type(getattr(block, 'attn', block)).__name__}"

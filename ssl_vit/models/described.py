@@ -16,7 +16,7 @@ import timm
 import torch
 from timm.models import build_model_with_cfg
 
-from ssl_vit.core.errors import UserError, did_you_mean
+from ssl_vit.core.errors import UserError, did_you_mean, one_line
 from ssl_vit.models.build import class_arguments, on_meta
 
 _BUILDERS = (timm.create_model, build_model_with_cfg)
@@ -47,34 +47,29 @@ def check_described(architecture: object, args: object, weights: Mapping[str, to
             value that is none, or a network that the weights cannot fill.
     """
     if not isinstance(architecture, str) or not re.fullmatch(r"\w+(\.\w+)?", architecture):
-        raise UserError(f"architecture must be timm's name of a network, not {_short(architecture)}")
+        raise UserError(f"architecture must be timm's name of a network, not {one_line(architecture)}")
     if not timm.is_model(architecture):
         raise UserError(
             f"architecture {architecture} is none of timm's{did_you_mean(architecture, timm.list_models())}"
         )
     if not isinstance(args, Mapping):
-        raise UserError(f"model_args must be arguments by name, not {_short(args)}")
+        raise UserError(f"model_args must be arguments by name, not {one_line(args)}")
     names, others = class_arguments(type(on_meta(architecture, {})))
     for name, value in args.items():
         if name in _NEVER or not (name in names or (others and str(name).isidentifier())):
-            raise UserError(f"model_args: {_short(name)} is no argument of {architecture} that a folder may give")
+            raise UserError(f"model_args: {one_line(name)} is no argument of {architecture} that a folder may give")
         if not _is_plain(value, 0) or _count(value) > _VALUES:
-            raise UserError(f"model_args: {name} {_short(value)} is no number, word or list of them")
+            raise UserError(f"model_args: {name} {one_line(value)} is no number, word or list of them")
         if (most := _greatest(value)) > (len(weights) if _COUNTS.search(str(name)) else _LARGEST):
             raise UserError(f"model_args: {name} {most:,} is more than the {len(weights):,} weights can fill")
     try:
         sketch = on_meta(architecture, {name: value for name, value in args.items() if name != "num_classes"})
     except Exception as error:  # whatever a constructor raises at values that are none
-        raise UserError(f"timm cannot build {architecture} with these model_args ({_short(error)})") from error
+        raise UserError(f"timm cannot build {architecture} with these model_args ({one_line(error)})") from error
     needed, there = (sum(w.numel() for w in state.values()) for state in (sketch.state_dict(), weights))
     if needed > _MORE * there + _LARGEST:
         raise UserError(f"{architecture} with these model_args has {needed:,} numbers, and the file {there:,}")
     return dict(args)
-
-
-def _short(value: object) -> str:
-    text = " ".join(str(value).split())
-    return f"{text[:100]}..." if len(text) > 100 else text or "nothing"
 
 
 def _is_plain(value: object, depth: int) -> bool:

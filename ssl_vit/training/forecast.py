@@ -25,7 +25,7 @@ from ssl_vit.data.loading.batch import Batch
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.methods import Facts, Method
 from ssl_vit.methods.method import imported
-from ssl_vit.models.build import build_backbone, check_shape, model_facts
+from ssl_vit.models.build import build_backbone, check_shape, facts_of
 from ssl_vit.objectives.base import Built
 from ssl_vit.released.starts import network_of_weights, started_backbone
 from ssl_vit.training.metering import try_pass
@@ -77,7 +77,7 @@ def network_of(method: Method, asked: PretrainingRecipe, images: int, side: int)
     if asked.model.weights is not None:
         shape, model = network_of_weights(asked.model, method.needs)
         return Facts(images, model, shape, started=True), presets.preset_for(asked.preset, model.img_size)
-    shape = model_facts(*networks.wanted(asked.model, side, asked.preset), needs=method.needs)
+    shape = facts_of(asked.model, side, asked.preset, needs=method.needs)
     model = networks.resolve_model(asked.model, side, shape, asked.preset, method.positions)
     check_shape(model)
     return Facts(images, model, shape), presets.preset_for(asked.preset, model.img_size)

@@ -27,7 +27,7 @@ from ssl_vit.configs import (
 )
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.notices import say_once
-from ssl_vit.core.started import typed
+from ssl_vit.core.started import python_line, typed
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loading.file_crops import FileCrops, file_crops
 from ssl_vit.data.loading.loader import Loader
@@ -40,7 +40,7 @@ from ssl_vit.leaks.guard import Guarded, guard_pool
 from ssl_vit.methods import Facts, Method
 from ssl_vit.methods.method import imported
 from ssl_vit.models.batchnorm import takes_batch_statistics
-from ssl_vit.models.build import build_backbone, model_facts
+from ssl_vit.models.build import build_backbone, facts_of
 from ssl_vit.models.families import ours
 from ssl_vit.objectives.base import Built, Objective
 from ssl_vit.released.starts import for_images, layout_of, network_of_weights, read_start
@@ -174,7 +174,7 @@ def _begin(method: Method, cfg: PretrainingRecipe) -> Beginning:
     if cfg.model.weights is not None:
         network_of_weights(cfg.model, method.needs)
     elif cfg.model.name is not None:
-        model_facts(*networks.wanted(cfg.model), needs=method.needs)
+        facts_of(cfg.model, needs=method.needs)
     accelerator = launch.join(cfg.fit.precision, cfg.seed)
     pool, note = open_pool(cfg.data, cfg.eval.data)
     guarded = guard_pool(pool, cfg.data, cfg.eval.data, accelerator.device)
@@ -280,10 +280,12 @@ def _what_next(cfg: ResolvedPretraining, begun: Beginning, run: RunDir, seen: st
             f"ssl_vit.evaluate({str(run.path)!r}, {name!r}, {images})" for name in ("knn", "logistic", "finetune")
         ]
         baseline = f"ssl_vit.pretrain('supervised', {images}{f', **{words}' if words else ''})"
-    registered = "import ssl_vit.families; " if ours(cfg.model.name) else ""
+    modules = "timm, ssl_vit.families" if ours(cfg.model.name) else "timm"
+    folder = f"local-dir:{run.backbone.absolute()}"
+    load = f"import {modules}; timm.create_model({folder!r}, pretrained=True)"
     return (
         f"\nThe pre-trained backbone is in {run.backbone}"
-        f"\n  {registered}timm.create_model('local-dir:{run.backbone}', pretrained=True)"
+        f"\n  {load if cfg.data.path.startswith(OBJECT) else python_line(load)}"
         f"\n{seen}Metrics: {run.path / 'metrics.jsonl'}   Options: {run.path / 'config.yaml'}\n"
         "\nWhat it is worth on labelled images:"
         + "".join(f"\n  {line}" for line in judging)

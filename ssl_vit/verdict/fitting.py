@@ -20,7 +20,7 @@ from ssl_vit.data.loading.shared import free_memory
 from ssl_vit.exports.timm_folder import load_backbone
 from ssl_vit.methods import METHODS
 from ssl_vit.methods.starts import PUBLIC, start_called
-from ssl_vit.models.build import model_facts
+from ssl_vit.models.build import facts_of
 from ssl_vit.training.forecast import RATE, Cost, count, narrower, network_of
 from ssl_vit.verdict.options import Comparison
 from ssl_vit.verdict.plan import LEAST_EPOCHS, LEAST_SHARE, PRETRAINING, Pace
@@ -150,7 +150,7 @@ def lighter(cfg: Comparison, images: int, side: int, form: Format) -> dict[str, 
     Empty where it is no plain ViT, or weights are given.
     """
     method = next(iter(METHODS.values()))
-    shape = model_facts(*networks.wanted(cfg.model, side, cfg.preset))
+    shape = facts_of(cfg.model, side, cfg.preset)
     if not shape.plain or cfg.model.weights is not None:
         return {}
 

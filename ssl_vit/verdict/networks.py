@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from ssl_vit.configs import ModelConfig, ResolvedModel
-from ssl_vit.configs.networks import FAMILIES, wanted
+from ssl_vit.configs.networks import FAMILIES
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.scale import PixelScale, measure_scale
 from ssl_vit.exports.origin import recorded_data
 from ssl_vit.exports.timm_folder import export_backbone
-from ssl_vit.models.build import model_facts
+from ssl_vit.models.build import facts_of
 from ssl_vit.released.named import check_named
 from ssl_vit.released.starts import PUBLIC_WEIGHTS, for_images, layout_of, read_start
 from ssl_vit.runs.networks import find_network
@@ -40,7 +40,7 @@ def cnn_for(
     """
     name = name or min(_RESNETS, key=lambda n: max(_RESNETS[n] / parameters, parameters / _RESNETS[n]))
     try:
-        model_facts(name)
+        facts_of(ModelConfig(name))
     except UserError as error:
         raise UserError(str(error).replace("--model.name", "--verdict.cnn")) from error
     enlarged = max(32 if size <= 16 or small else 64, size)
@@ -64,7 +64,7 @@ def networks_beside(
             continue
         model = ModelConfig(family_member(name, parameters), img_size=vit.img_size, pool="mean")
         try:
-            model_facts(*wanted(model))
+            facts_of(model)
         except UserError as error:
             known = ("vit", "cnn", *dict.fromkeys(family.rpartition("_")[0] for family in FAMILIES))
             line = str(error).replace("--model.name", "--verdict.networks")

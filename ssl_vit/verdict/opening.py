@@ -29,7 +29,7 @@ from ssl_vit.methods import METHODS
 from ssl_vit.methods.starts import PUBLIC, start_called
 from ssl_vit.methods.supervised import labelled_rate
 from ssl_vit.models.backbone import Pool
-from ssl_vit.models.build import build_backbone, model_facts
+from ssl_vit.models.build import build_backbone, facts_of
 from ssl_vit.released.starts import network_of_weights
 from ssl_vit.verdict.fitting import Counted, cannot, counted, fitted
 from ssl_vit.verdict.named import named_runs
@@ -97,7 +97,7 @@ def open_study(cfg: Comparison, folder: Path, pool: ImageSet, data: Labelled, jo
         fit = fitted(cfg, first, len(pool), short, pool.form, limit, max(1, jobs), folder)
         cfg, notes = replace(cfg, model=fit.model), [fit.note] if fit.note else []
     model = cfg.model
-    shape = model_facts(*network_options.wanted(model, short, cfg.preset))
+    shape = facts_of(model, short, cfg.preset)
     resolved = network_options.resolve_model(model, short, shape, cfg.preset)
     preset = presets.preset_for(cfg.preset, resolved.img_size)
     classes = len(np.unique(train.truth)) if train.kind == "class" else None
@@ -148,7 +148,7 @@ def _carried(start: str, networks: Mapping[str, ModelConfig]) -> bool:
     known = start_called(start)
     if not known.made or known.network not in networks:
         return True
-    return meets(model_facts(*network_options.wanted(networks[known.network])).offers, METHODS[known.method].needs)
+    return meets(facts_of(networks[known.network]).offers, METHODS[known.method].needs)
 
 
 def _goes_on(study: Study, start: str) -> bool:

@@ -399,7 +399,8 @@ def test_every_parameter_has_a_layer(name: str) -> None:
 )
 def test_where_patches_are_hidden_other_families_are_refused_with_the_reason(name: str, reason: str) -> None:
     able = ", ".join(method for method, entry in METHODS.items() if entry.needs != "dropping")
-    words = f"--model.name {name} does not go with a method that hides patches: .*{reason}.*It goes with {able};"
+    refused = f"--model.name {name} does not go with a method that leaves out or replaces patches: .*{reason}"
+    words = rf"{refused}.*It goes with {able} and training on labels \(supervised, taught, finetune\);"
     with pytest.raises(UserError, match=words):
         model_facts(name, needs="dropping")
 

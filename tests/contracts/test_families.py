@@ -308,7 +308,10 @@ def test_a_step_lowers_the_loss_or_the_pair_is_refused(name: str, method: str, t
     """A small step against the gradient, on the same views; every trained parameter has one, as DDP asks."""
     if not allowed(name, method):
         able = ", ".join(m for m in METHODS if allowed(name, m))
-        with pytest.raises(UserError, match=f"does not go with a method that hides patches: .*It goes with {able};"):
+        words = (
+            rf"--model.name {name} does not go with a method that leaves .*: .*It goes with {able} and training on lab"
+        )
+        with pytest.raises(UserError, match=words):
             made(name, method, tmp_path, torch.float64)
         return
     built, _ = made(name, method, tmp_path, torch.float64)

@@ -105,7 +105,7 @@ def test_what_needs_tokens_says_so(run: str, script) -> None:
     ):
         status, _, err = script("recipes/mae.py", "--model.name", name)
         assert status == 1
-        assert f"does not go with a method that hides patches: {why}" in err
+        assert f"does not go with a method that leaves out or replaces patches: {why}" in err
         assert "It goes with dino, simmim, lejepa" in err
         assert err.strip().count("\n") == 0
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import timm
 import torch
 
+ROOT = Path(__file__).resolve().parents[2]
 FEW = ["--fit.epochs", "0.1", "--fit.batch_size", "64", "--fit.log_every", "1"]
 LABELLED = ["--eval.labels", "60", "--fit.epochs", "1", "--fit.min_steps", "3", "--fit.batch_size", "16"]
 
@@ -38,6 +42,26 @@ def test_a_family_by_a_method(method: str, name: str, script) -> None:
     assert status == 0, err
 
 
+def test_the_printed_command_loads_it_from_another_folder(script, tmp_path: Path) -> None:
+    for name, modules in (("cct_micro", "timm, ssl_vit.families"), ("swin_micro", "timm")):
+        status, out, err = script("recipes/dino.py", "--model.name", name, *FEW, "--run.dir", f"run of {name}")
+        assert status == 0, err
+        command = next(line.strip() for line in out.splitlines() if "create_model" in line)
+        place = tmp_path / f"run of {name}" / "backbone"
+        assert command == (
+            f"python -c \"import {modules}; timm.create_model('local-dir:{place}', pretrained=True)\""
+        )  # fmt: skip
+        if name == "swin_micro":
+            continue
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir()
+        found = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(
+            command, shell=True, cwd=elsewhere, env=os.environ | found, capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+
+
 def test_beit_keeps_its_words(script) -> None:
     words = ["--model.name", "vit_micro", "--beit.words", "8", *FEW, "--run.dir", "run"]
     status, out, err = script("recipes/beit.py", *words)
@@ -54,11 +78,18 @@ def test_a_teacher_and_its_student(script) -> None:
     words = ["--teacher", "teacher", "--model.name", "deit_micro", "--taught.token_weight", "0.5", *LABELLED]
     status, out, err = script("recipes/taught.py", *words, "--run.dir", "student")
     assert status == 0, err
-    assert "labels and a teacher" in out and "taught by resnet_small_images" in out
+    assert "labels and a teacher" in out and "taught by resnet_micro" in out
+    assert "\nteacher         resnet_micro " in out
     result = json.loads(Path("student/results/taught.json").read_text())
-    assert result["rows"][0]["method"] == "taught by resnet_small_images"
+    assert result["rows"][0]["method"] == "taught by resnet_micro"
     about = json.loads(Path("student/backbone/config.json").read_text())["ssl_vit"]
     assert about["teacher"]["architecture"] == "resnet_small_images"
+    card = Path("student/classifier/README.md").read_text()
+    for row in (
+        f"| teacher | resnet_micro (resnet_small_images) at 8 px, weights {about['teacher']['weights']}, ",
+        "| what the teacher adds | distillation hard, weight 0.5, temperature 1.0, token_weight 0.5 |",
+    ):
+        assert f"\n{row}" in card
     last = json.loads(Path("student/metrics.jsonl").read_text().splitlines()[-1])
     assert {"labels", "teacher", "places"} <= set(last)
     model = timm.create_model("local-dir:student/classifier", pretrained=True).eval()
@@ -92,5 +123,6 @@ def test_a_teacher_of_other_classes(script, photos: Path) -> None:
 def test_what_cannot_hide_patches_says_what_it_can(name: str, method: str, script) -> None:
     status, _, err = script(f"recipes/{method}.py", "--model.name", name)
     assert status == 1
-    assert "does not go with a method that hides patches" in err and "It goes with dino, simmim" in err
+    assert f"--model.name {name} does not go with a method that leaves out or replaces patches" in err
+    assert "It goes with dino, simmim" in err and "training on labels (supervised, taught, finetune)" in err
     assert err.strip().count("\n") == 0

@@ -137,6 +137,18 @@ def test_the_training_stands_in_the_card(tmp_path: Path) -> None:
     assert "How it was trained" not in card(backbone_in(tmp_path / "elsewhere"))
 
 
+def test_a_teacher_stands_in_the_card(tmp_path: Path) -> None:
+    taught = {"teacher": "/home/me/secret", "distillation": "hard", "weight": 0.5}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump({"run": {"dir": None}, "taught": taught, **SUPERVISED}))
+    teacher = {"architecture": "cct_7_3x1_32", "network": "cct_micro (cct_7_3x1_32) at 32 px", "weights": "abc"}
+    text = card(backbone_in(tmp_path, teacher={**teacher, "objective": "supervised", "images": 1200}))
+    assert f"\n| teacher | {teacher['network']}, weights abc, trained by supervised on 1,200 images |\n" in text
+    assert "\n| what the teacher adds | distillation hard, weight 0.5 |\n" in text
+    assert "secret" not in text
+    del teacher["network"]  # of other versions
+    assert "\n| teacher | cct_7_3x1_32, weights abc |\n" in card(backbone_in(tmp_path, teacher=teacher))
+
+
 @pytest.mark.parametrize("labels", [False, True])
 @pytest.mark.parametrize("form", FORMATS)
 def test_the_block_on_top_is_the_hubs(form: str, labels: bool, tmp_path: Path) -> None:

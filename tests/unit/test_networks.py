@@ -20,7 +20,7 @@ from ssl_vit.core.errors import UserError
 from ssl_vit.methods.dino import DINORecipe, ResolvedDINO
 from ssl_vit.methods.supervised import ResolvedSupervised, SupervisedRecipe
 from ssl_vit.models.backbone import Backbone
-from ssl_vit.models.build import build_backbone, check_sizes, model_facts
+from ssl_vit.models.build import build_backbone, check_sizes, facts_of, model_facts
 from ssl_vit.objectives.base import Clock
 from ssl_vit.objectives.dino import DINO
 from ssl_vit.objectives.supervised import Supervised
@@ -34,7 +34,7 @@ SWIN = "swin_tiny_patch4_window7_224"
 
 def resolved(name: str, side: int = 32, **given: Any) -> ResolvedModel:
     asked = ModelConfig(name, **given)
-    return networks.resolve_model(asked, side, model_facts(*networks.wanted(asked, side)))
+    return networks.resolve_model(asked, side, facts_of(asked, side))
 
 
 def built(name: str, side: int = 32, channels: int = 3, **given: Any) -> Backbone:
@@ -137,7 +137,7 @@ def test_arguments_come_over_those_of_the_short_name() -> None:
     found = resolved("swin_micro", args={"embed_dim": 16})
     assert found.args == FAMILIES["swin_micro"].args | {"embed_dim": 16}
     assert (found.name, found.img_size, found.pool) == (SWIN, 32, "mean")
-    assert networks.resolve_model(found, 32, model_facts(*networks.wanted(found))) == found  # config.yaml repeats it
+    assert networks.resolve_model(found, 32, facts_of(found)) == found  # config.yaml repeats it
     assert build_backbone(found, 3).embed_dim == 32
     assert resolved("resnet18").args is None
 
@@ -153,7 +153,13 @@ def test_arguments_come_over_those_of_the_short_name() -> None:
         ("swin_micro", {"img_size": 64}, r"img_size cannot be given, that is --model\.img_size"),
         ("swin_micro", {"attn_drop_rate": 0.1}, "attn_drop_rate cannot be given, dropout is off"),
         ("pvt_micro", {"in_chans": 1}, r"in_chans cannot be given, the images say it"),
-        ("swin_micro", {"depths": "many"}, r'--model\.args .*"many".*: timm cannot build swin_tiny'),
+        ("swin_micro", {"depths": "many"}, r'--model\.args \{"depths": "many"\}: swin_micro cannot be built so \('),
+        ("cct_micro", {"depth": "three"}, r'--model\.args \{"depth": "three"\}: cct_micro cannot be built so \(lin'),
+        ("cct_micro", {"depth": 0}, r'--model\.args \{"depth": 0\} leaves cct_micro or a stage of it without blocks'),
+        ("cct_micro", {"conv_layers": 0, "embed_dim": 32}, r'--model\.args \{"conv_layers": 0\} leaves cct_micro'),
+        ("swin_micro", {"depths": [2, 0]}, r'--model\.args \{"depths": \[2, 0\]\} leaves swin_micro'),
+        ("dat_micro", {"stages": ["", "LD"]}, r'--model\.args .*"stages".* leaves dat_micro'),
+        ("resnet18", {"layers": [2, 2, 2, 0]}, r'--model\.args .*"layers".* leaves resnet18'),
         (
             "vit_micro",
             {"depth": 3},
@@ -165,6 +171,20 @@ def test_arguments_that_cannot_be(name: str, args: dict[str, Any], words: str) -
     with pytest.raises(UserError, match=words) as caught:
         resolved(name, args=args)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("cct_mirco", "did you mean cct_micro, .*"),
+        ("cct", r"did you mean cct_micro, cct_mini\?"),
+        ("vit_mikro", "did you mean vit_micro, .*"),
+        ("vit_smal_patch16_224.dino", "did you mean vit_small_patch16_224, .*"),
+    ],
+)
+def test_a_misspelt_name(name: str, words: str) -> None:
+    with pytest.raises(UserError, match=f"--model.name {name} is neither a short name nor a timm model; {words}"):
+        facts_of(ModelConfig(name))
 
 
 def test_arguments_as_words_and_as_yaml() -> None:

@@ -456,7 +456,11 @@ def test_varied_networks_are_looked_up_before_the_first_run(
     monkeypatch.chdir(tmp_path)
     for words, said in {
         ("mae", "--over", "model.name=vit_micro,vit_smal_patch16_224"): "did you mean vit_small_patch16_224",
-        ("mae", "--over", "model.name=vit_micro,resnet18"): "does not go with a method that hides patches",
+        (
+            "mae",
+            "--over",
+            "model.name=vit_micro,resnet18",
+        ): "does not go with a method that leaves out or replaces patches",
     }.items():
         with pytest.raises(SystemExit):
             module_of("recipes/sweep.py").command([*words, "--out", "o"])

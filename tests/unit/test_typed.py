@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -194,3 +195,9 @@ print("heavy:", heavy or None, "modules:", len(sys.modules))
         assert answer.startswith("1 error: "), (words, answer)
         assert "cell" in answer or "no/where" in answer, (words, answer)
     assert last.startswith("heavy: None"), last
+
+
+@pytest.mark.parametrize("place", ["plain", "two words", "it's", 'a "b"', "$HOME", "back\\slash", "`x`!"])
+def test_a_line_of_python_as_a_shell_takes_it(place: str) -> None:
+    code = f"import timm; timm.create_model({f'local-dir:/{place}'!r}, pretrained=True)"
+    assert shlex.split(started.python_line(code)) == ["python", "-c", code]

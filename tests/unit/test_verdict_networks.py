@@ -47,7 +47,7 @@ def test_the_resnet_of_a_vits_size(parameters: int, name: str) -> None:
 def test_small_images_are_enlarged_for_it() -> None:
     assert [cnn_for(None, 10**6, side).img_size for side in (8, 16, 32, 64, 224)] == [32, 32, 64, 64, 224]
     assert [cnn_for(None, 10**6, side, small=True).img_size for side in (8, 32, 40, 64)] == [32, 32, 40, 64]
-    with pytest.raises(UserError, match=r"--verdict.cnn resnet19 is not a timm model; did you mean resnet18"):
+    with pytest.raises(UserError, match=r"--verdict.cnn resnet19 is neither a short .*; did you mean resnet18"):
         cnn_for("resnet19", 10**6, 32)
 
 
@@ -178,9 +178,9 @@ def test_networks_are_a_list_in_the_size_of_the_vit() -> None:
         "cnn": "test_resnet", "hybrid": "hybrid_micro", "resnet18": "resnet18"
     }  # fmt: skip
     assert found("swin, pvt_micro", 1_200_000) == {"swin": "swin_mini", "pvt_micro": "pvt_micro"}
-    with pytest.raises(UserError, match=r"--verdict.networks resnet19 is not a timm model; did you mean resnet18"):
+    with pytest.raises(UserError, match=r"--verdict.networks resnet19 is neither a short .*; did you mean resnet18"):
         found("resnet19", 200_000)
-    with pytest.raises(UserError, match=r"--verdict.networks cn is not a timm model; did you mean cnn"):
+    with pytest.raises(UserError, match=r"--verdict.networks cn is neither a short .*; did you mean cnn"):
         found("cn", 200_000)
 
 
