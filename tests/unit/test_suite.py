@@ -27,8 +27,9 @@ from ssl_vit.data.sources.part import join, name_of
 from ssl_vit.evaluation.transfer.real import real_accuracy, right_answers
 from ssl_vit.evaluation.transfer.soup import average, choose
 from ssl_vit.evaluation.transfer.suite import Entry, Suite, read_suite
-from ssl_vit.evaluation.transfer.table import Row, means, transfer_table
+from ssl_vit.evaluation.transfer.table import Row, means, row_of, transfer_table
 from ssl_vit.methods.supervised import FinetuneRecipe, SoupRecipe
+from ssl_vit.runs.results import Result
 
 
 def suite(given: str | Path, **transfer: Any) -> Suite:
@@ -232,6 +233,26 @@ def test_real_labels_are_for_imagenet(tmp_path: Path) -> None:
 def row(name: str, value: float | None, group: str = "", **told: Any) -> Row:
     given = {"heading": "top-1 %", "shown": f"{value}", "labels": 10, "images": 1000} | told
     return Row(name, group, "knn", value=value, **given)
+
+
+def judged(*rows: dict[str, Any], method: str = "knn") -> Result:
+    return Result(Path("knn.json"), method, list(rows), {"metric": "top1"}, "", 10, None, 0, {})
+
+
+def test_a_row_is_about_the_headline() -> None:
+    """Neighbours stand in the order of k, and the table is about k = 20 wherever it stands."""
+    ks = [{"method": "mae", "k": k, "top1": float(k), "headline": k == 20, "images": 9} for k in (10, 20, 100)]
+    found = row_of("a", "", judged(*ks))
+    assert (found.value, found.shown, found.images, found.note) == (20.0, "20.0", 9, "")
+    assert row_of("a", "", judged({"method": "mae", "top1": 5.0}, method="logistic")).value == 5.0
+
+
+def test_unreadable_test_images_are_noted() -> None:
+    rows = [{"top1": 5.0, "unreadable_test_images": ["x"] * lost} for lost in (1, 2)]
+    one, two = (row_of("a", "", judged(row)) for row in rows)
+    assert one.note == "1 test image could not be read and is left out"
+    assert two.note == "2 test images could not be read and are left out"
+    assert f"- a: {two.note}" in transfer_table("", [two]).markdown()
 
 
 def test_means_over_named_groups() -> None:

@@ -154,6 +154,7 @@ def _by_several(row: Row, file: Path, opened: Labelled, path: Path) -> Row:
     )
     note = f"{found.skipped:,} of {found.images + found.skipped:,} test images have no label in {file.name}"
     note += f" and are left out; {row.heading.removesuffix(' %')} by one label is {row.shown}"
+    note = "; ".join(filter(None, (row.note, note)))
     shown_value = shown("top1", found.accuracy)
     return replace(row, heading=HEADING, value=found.accuracy, shown=shown_value, images=found.images, note=note)
 
