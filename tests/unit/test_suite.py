@@ -1,4 +1,4 @@
-"""Transfer suites: what they name, their table, several right answers per image, and weight averages."""
+"""Transfer suites: what they name, their table, and weight averages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import datasets
 import numpy as np
 import pytest
 import torch
@@ -16,15 +15,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from ssl_vit.configs import KNNRecipe, LinearRecipe, SourceConfig, TransferConfig, TransferRecipe
+from ssl_vit.configs import KNNRecipe, LinearRecipe, TransferConfig, TransferRecipe
 from ssl_vit.configs.protocols import PROTOCOLS, SOUP
 from ssl_vit.configs.suites import GROUPS, SETS, SUITES
 from ssl_vit.core.errors import UserError
-from ssl_vit.data.decoding.formats import Format
-from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
-from ssl_vit.data.sources.locate import open_source
-from ssl_vit.data.sources.part import join, name_of
-from ssl_vit.evaluation.transfer.real import real_accuracy, right_answers
 from ssl_vit.evaluation.transfer.soup import average, choose
 from ssl_vit.evaluation.transfer.suite import Entry, Suite, read_suite
 from ssl_vit.evaluation.transfer.table import Row, means, row_of, transfer_table
@@ -228,6 +222,13 @@ def test_real_labels_are_for_imagenet(tmp_path: Path) -> None:
         suite("pets", real=str(file))
     with pytest.raises(UserError, match="real of imagenet: there is no file"):
         suite("imagenet", real=str(tmp_path / "rael.json"))
+    with pytest.raises(
+        UserError, match=r"real of imagenet: .* eval\.held_out judges on a fifth of the training labels"
+    ):
+        suite("imagenet", real=str(file), options={"eval.held_out": True})
+    file.write_text('{"1.png": [true]}')  # its form is looked at before anything is judged
+    with pytest.raises(UserError, match=r"real\.json: a class is a name or a number, and True is neither"):
+        suite("imagenet", real=str(file))
 
 
 def row(name: str, value: float | None, group: str = "", **told: Any) -> Row:
@@ -291,73 +292,6 @@ def test_the_table_says_what_its_numbers_are() -> None:
     ):
         assert f"- {note}\n" in text
     assert json.loads(json.dumps(table.data()))["means"][-1] == {"group": "", "value": 70.625, "sets": 2, "of": 4}
-
-
-def images(names: list[str], classes: tuple[str, ...]) -> ImageSet:
-    class Named(ArrayRows):
-        def file(self, row: int) -> str:
-            return f"/somewhere/{names[row]}"
-
-    rows = Named(np.zeros((len(names), 1, 2, 2), dtype=np.uint8), "made")
-    labels = np.zeros(len(names), dtype=np.int64)
-    form, sizes = Format(1, 8), Sizes((2, 2), 2)
-    return ImageSet("made", rows, np.arange(len(names)), form, sizes, "made", labels=labels, classes=classes)
-
-
-def right(content: object, folder: Path, names: list[str], positions: list[int] | None = None) -> list[frozenset[int]]:
-    (folder / "real.json").write_text(json.dumps(content))
-    test = images(names, ("a", "b", "c"))
-    return right_answers(folder / "real.json", test, np.array(positions or range(len(names))))
-
-
-def test_images_without_a_right_answer_are_skipped(tmp_path: Path) -> None:
-    sets = right({"1.png": ["a", "c"], "2.png": [], "3.png": [1]}, tmp_path, ["1.png", "2.png", "3.png", "4.png"])
-    assert sets == [{0, 2}, set(), {1}, set()]
-    assert real_accuracy(np.array([2, 0, 0, 1]), sets) == (50.0, 2, 2)
-    assert real_accuracy(np.array([0, 1, 1, 1]), sets) == (100.0, 2, 2)
-    with pytest.raises(UserError, match="none of the test images has a label"):
-        real_accuracy(np.array([0]), [frozenset()])
-
-
-def test_the_form_of_imagenets_labels(tmp_path: Path) -> None:
-    content = [[0], [1, 2], []]
-    names = [f"ILSVRC2012_val_{n:08d}.JPEG" for n in (2, 3, 1)]
-    assert right(content, tmp_path, names) == [{1, 2}, set(), {0}]
-    assert right(content, tmp_path, names, [2]) == [{0}]
-    assert right(content, tmp_path, ["x.png", "y.png", "z.png"], [1, 2]) == [{1, 2}, set()]  # in their order
-    with pytest.raises(
-        UserError, match="lists 3 images by their order, and there are 2 test images that are not named"
-    ):
-        right(content, tmp_path, ["x.png", "y.png"])
-    with pytest.raises(UserError, match="lists 3 images by their order"):
-        right(content, tmp_path, [names[0], "y.png", "z.png"])
-    with pytest.raises(UserError, match="lists 3 images, and image 9 is to be judged"):
-        right(content, tmp_path, ["ILSVRC2012_val_00000009.JPEG"])
-
-
-@pytest.mark.parametrize(
-    ("content", "told"),
-    [
-        ({"1.png": ["d"]}, "has the class 'd', which none of the 3 classes is"),
-        ({"1.png": [3]}, "has the class 3, which none"),
-        ({"1.png": 1}, "the right answers of an image are a list, and 1 is none"),
-        (3, "is neither a list of lists of classes nor a mapping"),
-    ],
-)
-def test_wrong_right_answers(content: object, told: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError) as error:
-        right(content, tmp_path, ["1.png"])
-    assert told in str(error.value)
-
-
-def test_names_that_a_table_keeps_beside_bytes(tmp_path: Path) -> None:
-    picture(tmp_path / "1.png")
-    cell = {"bytes": (tmp_path / "1.png").read_bytes(), "path": "ILSVRC2012_val_00000007_n01440764.JPEG"}
-    rows = {"image": [cell] * 2, "label": [0, 1]}
-    for split in ("train", "test"):
-        datasets.Dataset.from_dict(rows).to_parquet(tmp_path / f"{split}.parquet")
-    parts = open_source(SourceConfig(path=str(tmp_path)), labelled=True)
-    assert name_of(join(list(parts.values())).rows, 3) == cell["path"]
 
 
 @given(

@@ -19,6 +19,7 @@ from ssl_vit.configs.suites import SETS, SUITES
 from ssl_vit.configs.words import TABLES
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.core.notices import say_once
+from ssl_vit.evaluation.transfer.real_file import read_answers
 from ssl_vit.methods.supervised import FinetuneRecipe, SoupRecipe
 from ssl_vit.runs.identity import digest
 
@@ -143,8 +144,15 @@ def _entry(name: str, told: _Told, cfg: TransferRecipe, everywhere: Mapping[str,
     real = told.real or (cfg.transfer.real if told.imagenet else None)
     if real is not None and not Path(real).expanduser().is_file():
         raise UserError(f"real of {name}: {missing(real)}")
+    if real is not None and config.eval.held_out:
+        raise UserError(
+            f"real of {name}: these labels are of the test images, and eval.held_out judges on a fifth of the training "
+            "labels; leave one of the two out"
+        )
     most = told.labels or cfg.transfer.labels or told.usual
     answers = None if real is None else Path(real).expanduser()
+    if answers is not None:
+        read_answers(answers)  # its form; its classes and images are looked at when the set is opened
     return Entry(name, told.group, told.path, protocol, config, most if config.eval.labels is None else None, answers)
 
 
