@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from ssl_vit.configs import KNNRecipe, LinearRecipe, TransferConfig, TransferRecipe
+from ssl_vit.configs.evaluation import SoupConfig
 from ssl_vit.configs.protocols import PROTOCOLS, SOUP
 from ssl_vit.configs.suites import GROUPS, SETS, SUITES
 from ssl_vit.core.errors import UserError
 from ssl_vit.evaluation.transfer.soup import average, choose
 from ssl_vit.evaluation.transfer.suite import Entry, Suite, read_suite
 from ssl_vit.evaluation.transfer.table import Row, means, row_of, transfer_table
-from ssl_vit.methods.supervised import FinetuneRecipe, SoupRecipe
+from ssl_vit.methods.supervised import SoupRecipe
 from ssl_vit.runs.results import Result
 
 
@@ -113,84 +113,38 @@ def test_the_tables_of_sets_and_suites() -> None:
     assert found["name:config"].slug == "name_config"
 
 
-def test_a_suite_file_says_it_for_each_set(folder: Path) -> None:
-    told = {
-        "protocol": "knn",
-        "labels": 30,
-        "options": {"knn": {"k": 7}, "linear": {"folds": 3}},
-        "sets": {
-            "birds": {"path": "sets/birds", "group": "mine", "metric": "macro_f1"},
-            "stones": {
-                "path": "sets/stones.parquet", "group": "structured", "protocol": "logistic", "labels": 5,
-                "image_column": "picture", "label_column": "kind", "linear": {"grid": [0.5]},
-                "eval": {"data": {"labels": "sets/table.csv", "group": "quarry"}}, "seed": 4,
-            },
-            "cells": {"path": "sets/cells", "protocol": "finetune", "fit": {"epochs": 2}, "labels": None},
-            "pets": None,
-            "cifar10": "sets/birds",
-        },
-    }  # fmt: skip
-    file = folder.parent / "mine.yaml"
-    file.write_text(yaml.safe_dump(told, sort_keys=False))
-    read = suite(file)
-    found = by_name(read)
-    assert (read.name, list(found)) == ("mine", list(told["sets"]))
-    birds, stones, cells = (found[name].config for name in ("birds", "stones", "cells"))
-    assert isinstance(birds, KNNRecipe) and (birds.knn.k, birds.eval.metric) == (7, "macro_f1")
-    assert (found["birds"].group, found["birds"].most, found["stones"].most) == ("mine", 30, 5)
-    assert isinstance(stones, LinearRecipe) and (stones.linear.protocol, stones.linear.folds) == ("logistic", 3)
-    assert (stones.linear.grid, stones.seed) == ((0.5,), 4)
-    source = stones.eval.data
-    assert (source.image_column, source.label_column, source.group) == ("picture", "kind", "quarry")
-    assert source.labels == str(folder / "table.csv")
-    assert isinstance(cells, FinetuneRecipe) and cells.fit.epochs == 2
-    assert (found["pets"].path, found["pets"].group) == ("timm/oxford-iiit-pet", "natural")
-    assert found["pets"].config.eval.data.label_column == "label"
-    assert (found["cifar10"].path, found["cifar10"].group) == (str(folder / "birds"), "natural")
-    again = read_suite(TransferRecipe("RUN", str(file), transfer=TransferConfig(options={"knn.k": 9})))
-    assert isinstance(again.entries[0].config, KNNRecipe) and again.entries[0].config.knn.k == 9
-
-
-def test_the_suite_file_that_the_page_shows(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "transfer.md").read_text(encoding="utf-8")
-    (tmp_path / "my_suite.yaml").write_text(page.partition("```yaml\n")[2].partition("```")[0])
-    found = by_name(suite(tmp_path / "my_suite.yaml"))
-    shown = {name: (entry.protocol.name, entry.group, entry.most) for name, entry in found.items()}
-    assert shown == {"cells": ("finetune", "mine", 500), "birds": ("knn", "mine", 100), "pets": ("knn", "natural", 500)}
-    cells, birds = found["cells"].config, found["birds"].config
-    assert isinstance(cells, FinetuneRecipe) and isinstance(birds, KNNRecipe)
-    assert (cells.fit.epochs, cells.eval.metric, cells.eval.data.label_column) == (20, "balanced", "phase")
-    assert birds.eval.precision == "fp32"
-    for name, known in SUITES.items():
-        listed = page.partition(f"| `{name}` | ")[2].partition(" |")[0]
-        assert listed == ("these 19" if name == "vtab" else ", ".join(known.sets))
-
-
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("options", "told"),
     [
-        ("sets: [", "is not valid YAML"),
-        ("- pets", "names no sets; it needs a line sets:"),
-        ("sets: {}", "names no sets"),
-        ("sets: 3", "sets: needs names of sets below it"),
-        ("set: {}\nsets: {pets: }", "has the key set, which is none of sets, protocol, labels, options; did you mean"),
-        ("sets: {pet: }", "pet has no path, and is none of the sets that are known; did you mean pets?"),
-        ("sets: {pets: {grup: a}}", "pets has the key grup, which is none of path, group,"),
-        ("sets: {pets: {protocol: cashed}}", "protocol of pets: cashed is none of knn, cached"),
-        ("sets: {pets: {knn: {kk: 3}, protocol: knn}}", "pets: unknown option --knn.kk; did you mean --knn.k"),
-        ("sets: {pets: {metric: topp}}", "pets: --eval.metric: expected one of auto, top1"),
-        ("sets: {pets: {labels: table.csv}}", "pets: labels is a number of labels, and has 'table.csv'"),
-        ("sets: {pets: 3}", "pets needs names with values below it, and has 3"),
-        ("sets: {pets: {real: no.json}}", "real of pets: there is no file or folder"),
-        ("options: {knn.k: 3}\nsets: [pets]", "no protocol of this suite has knn.k"),
+        ({"backbone": "other"}, "backbone is decided by the suite; the network is named behind the command"),
+        (
+            {"eval": {"data": {"path": "digits"}}},
+            "eval.data.path is decided by the suite; a suite file says it by path:",
+        ),
+        (
+            {"linear.protocol": "logistic"},
+            "linear.protocol is decided by the suite; .* the command by --transfer.protocol",
+        ),
+        ({"run.dir": "a"}, "run.dir is decided by the suite; the command has it for all sets"),
+        ({"run": "a"}, "run is decided by the suite"),
+        ({"dry_run": True}, "dry_run is decided by the suite"),
+        ({"fit.epochs": 3}, "no protocol of this suite has fit.epochs; it is for aug-mae"),
     ],
-)  # fmt: skip
-def test_mistakes_in_a_suite_file(text: str, told: str, tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text(text)
-    with pytest.raises(UserError) as error:
-        suite(tmp_path / "mine.yaml")
-    assert told in str(error.value)
-    assert "\n" not in str(error.value)
+)
+def test_what_the_suite_decides_is_no_option(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(UserError, match=f"--transfer.options: {told}"):
+        suite("pets", options=options)
+
+
+def test_a_soup_needs_a_rate() -> None:
+    def asked(protocol: str, *rates: float) -> Suite:
+        given = TransferConfig(protocol=protocol)
+        return read_suite(TransferRecipe("RUN", "digits", transfer=given, soup=SoupConfig(rates=rates)))
+
+    with pytest.raises(UserError, match=r"--soup\.rates: at least one"):
+        asked("soup")
+    with pytest.raises(UserError, match=r"--soup: no protocol of this suite has soup\.rates; it is for soup"):
+        asked("knn", 1.0)
 
 
 def test_options_for_all_reach_those_that_have_them(tmp_path: Path) -> None:

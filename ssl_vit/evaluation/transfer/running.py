@@ -18,8 +18,9 @@ from ssl_vit.core.files import write_atomically, write_bytes_atomically
 from ssl_vit.data.sources.opening import Labelled, open_labelled
 from ssl_vit.evaluation.judging import evaluate
 from ssl_vit.evaluation.printing import print_table
+from ssl_vit.evaluation.transfer.allowed import Config
 from ssl_vit.evaluation.transfer.real import HEADING, WORDS, Right, real_accuracy, right_answers
-from ssl_vit.evaluation.transfer.suite import Config, Entry, Suite
+from ssl_vit.evaluation.transfer.suite import Entry, Suite
 from ssl_vit.evaluation.transfer.table import COLUMNS, Row, Transfer, row_of, transfer_table
 from ssl_vit.exports.origin import own_data
 from ssl_vit.exports.timm_folder import Exported
