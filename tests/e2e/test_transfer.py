@@ -101,7 +101,8 @@ def test_a_folder_of_sets_of_which_one_fails(backbone: str, sets: Path, script, 
     assert "| mean of all sets (2 of 3) |" in text and "- wrecks failed: " in text
     assert "mean of all sets (2 of 3)" in out and "run on sets" in out
     result = read_results([Path("run", rows["birds"]["result"])])[0]
-    assert result.method == "knn" and result.rows[0][result.protocol["metric"]] == rows["birds"]["value"]
+    (headline,) = [row for row in result.rows if row["headline"] and row["method"] == result.rows[0]["method"]]
+    assert headline["k"] == 20 and headline[result.protocol["metric"]] == rows["birds"]["value"]
     assert not [file for file in Path("run/results").iterdir() if file.suffix == ".json"]  # compare RUN stays possible
 
     made = {file: file.read_bytes() for file in (results / "sets").iterdir()}
@@ -149,7 +150,7 @@ def test_names_of_the_hub_from_the_cache(backbone: str, offline: Path, script, t
 def test_a_suite_file_with_several_right_answers(backbone: str, script, tmp_path: Path) -> None:
     draw(tmp_path / "sets" / "birds" / "train")
     draw(tmp_path / "sets" / "birds" / "test", 4, seed=1)
-    names = [f"{i:02d}.png" for i in range(3)]
+    names = [f"{level}/{i:02d}.png" for level in LEVELS for i in range(3)] + ["bright/99.png"]
     (tmp_path / "real.json").write_text(json.dumps({name: sorted(LEVELS) for name in names}))  # all are right
     (tmp_path / "mine.yaml").write_text(
         "protocol: knn\nsets:\n  birds: {path: sets/birds, group: mine, real: real.json, metric: balanced}\n"
@@ -161,6 +162,7 @@ def test_a_suite_file_with_several_right_answers(backbone: str, script, tmp_path
     birds, digits = table["sets"]
     assert (birds["heading"], birds["value"], birds["images"]) == ("ReaL %", 100.0, 9)
     assert birds["note"].startswith("3 of 12 test images have no label in real.json and are left out; balanced by one")
+    assert birds["note"].endswith("; 1 of the 10 names in real.json are no test image's")
     assert (digits["evaluation"], digits["labels"], digits["images"]) == ("logistic", 30, 359)
     assert [mean["group"] for mean in table["means"]] == ["mine", "other", ""]
     assert "birds: ReaL accuracy 100.0 % on 9 images; 3 have no label there" in out

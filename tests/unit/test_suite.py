@@ -1,4 +1,4 @@
-"""Transfer suites: what they name, their table, several right answers per image, and weight averages."""
+"""Transfer suites: what they name, their table, and weight averages."""
 
 from __future__ import annotations
 
@@ -8,27 +8,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import datasets
 import numpy as np
 import pytest
 import torch
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from ssl_vit.configs import KNNRecipe, LinearRecipe, SourceConfig, TransferConfig, TransferRecipe
+from ssl_vit.configs import KNNRecipe, LinearRecipe, TransferConfig, TransferRecipe
+from ssl_vit.configs.evaluation import SoupConfig
 from ssl_vit.configs.protocols import PROTOCOLS, SOUP
 from ssl_vit.configs.suites import GROUPS, SETS, SUITES
 from ssl_vit.core.errors import UserError
-from ssl_vit.data.decoding.formats import Format
-from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
-from ssl_vit.data.sources.locate import open_source
-from ssl_vit.data.sources.part import join, name_of
-from ssl_vit.evaluation.transfer.real import real_accuracy, right_answers
 from ssl_vit.evaluation.transfer.soup import average, choose
 from ssl_vit.evaluation.transfer.suite import Entry, Suite, read_suite
-from ssl_vit.evaluation.transfer.table import Row, means, transfer_table
-from ssl_vit.methods.supervised import FinetuneRecipe, SoupRecipe
+from ssl_vit.evaluation.transfer.table import Row, means, row_of, transfer_table
+from ssl_vit.methods.supervised import SoupRecipe
+from ssl_vit.runs.results import Result
 
 
 def suite(given: str | Path, **transfer: Any) -> Suite:
@@ -118,84 +113,38 @@ def test_the_tables_of_sets_and_suites() -> None:
     assert found["name:config"].slug == "name_config"
 
 
-def test_a_suite_file_says_it_for_each_set(folder: Path) -> None:
-    told = {
-        "protocol": "knn",
-        "labels": 30,
-        "options": {"knn": {"k": 7}, "linear": {"folds": 3}},
-        "sets": {
-            "birds": {"path": "sets/birds", "group": "mine", "metric": "macro_f1"},
-            "stones": {
-                "path": "sets/stones.parquet", "group": "structured", "protocol": "logistic", "labels": 5,
-                "image_column": "picture", "label_column": "kind", "linear": {"grid": [0.5]},
-                "eval": {"data": {"labels": "sets/table.csv", "group": "quarry"}}, "seed": 4,
-            },
-            "cells": {"path": "sets/cells", "protocol": "finetune", "fit": {"epochs": 2}, "labels": None},
-            "pets": None,
-            "cifar10": "sets/birds",
-        },
-    }  # fmt: skip
-    file = folder.parent / "mine.yaml"
-    file.write_text(yaml.safe_dump(told, sort_keys=False))
-    read = suite(file)
-    found = by_name(read)
-    assert (read.name, list(found)) == ("mine", list(told["sets"]))
-    birds, stones, cells = (found[name].config for name in ("birds", "stones", "cells"))
-    assert isinstance(birds, KNNRecipe) and (birds.knn.k, birds.eval.metric) == (7, "macro_f1")
-    assert (found["birds"].group, found["birds"].most, found["stones"].most) == ("mine", 30, 5)
-    assert isinstance(stones, LinearRecipe) and (stones.linear.protocol, stones.linear.folds) == ("logistic", 3)
-    assert (stones.linear.grid, stones.seed) == ((0.5,), 4)
-    source = stones.eval.data
-    assert (source.image_column, source.label_column, source.group) == ("picture", "kind", "quarry")
-    assert source.labels == str(folder / "table.csv")
-    assert isinstance(cells, FinetuneRecipe) and cells.fit.epochs == 2
-    assert (found["pets"].path, found["pets"].group) == ("timm/oxford-iiit-pet", "natural")
-    assert found["pets"].config.eval.data.label_column == "label"
-    assert (found["cifar10"].path, found["cifar10"].group) == (str(folder / "birds"), "natural")
-    again = read_suite(TransferRecipe("RUN", str(file), transfer=TransferConfig(options={"knn.k": 9})))
-    assert isinstance(again.entries[0].config, KNNRecipe) and again.entries[0].config.knn.k == 9
-
-
-def test_the_suite_file_that_the_page_shows(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "transfer.md").read_text(encoding="utf-8")
-    (tmp_path / "my_suite.yaml").write_text(page.partition("```yaml\n")[2].partition("```")[0])
-    found = by_name(suite(tmp_path / "my_suite.yaml"))
-    shown = {name: (entry.protocol.name, entry.group, entry.most) for name, entry in found.items()}
-    assert shown == {"cells": ("finetune", "mine", 500), "birds": ("knn", "mine", 100), "pets": ("knn", "natural", 500)}
-    cells, birds = found["cells"].config, found["birds"].config
-    assert isinstance(cells, FinetuneRecipe) and isinstance(birds, KNNRecipe)
-    assert (cells.fit.epochs, cells.eval.metric, cells.eval.data.label_column) == (20, "balanced", "phase")
-    assert birds.eval.precision == "fp32"
-    for name, known in SUITES.items():
-        listed = page.partition(f"| `{name}` | ")[2].partition(" |")[0]
-        assert listed == ("these 19" if name == "vtab" else ", ".join(known.sets))
-
-
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("options", "told"),
     [
-        ("sets: [", "is not valid YAML"),
-        ("- pets", "names no sets; it needs a line sets:"),
-        ("sets: {}", "names no sets"),
-        ("sets: 3", "sets: needs names of sets below it"),
-        ("set: {}\nsets: {pets: }", "has the key set, which is none of sets, protocol, labels, options; did you mean"),
-        ("sets: {pet: }", "pet has no path, and is none of the sets that are known; did you mean pets?"),
-        ("sets: {pets: {grup: a}}", "pets has the key grup, which is none of path, group,"),
-        ("sets: {pets: {protocol: cashed}}", "protocol of pets: cashed is none of knn, cached"),
-        ("sets: {pets: {knn: {kk: 3}, protocol: knn}}", "pets: unknown option --knn.kk; did you mean --knn.k"),
-        ("sets: {pets: {metric: topp}}", "pets: --eval.metric: expected one of auto, top1"),
-        ("sets: {pets: {labels: table.csv}}", "pets: labels is a number of labels, and has 'table.csv'"),
-        ("sets: {pets: 3}", "pets needs names with values below it, and has 3"),
-        ("sets: {pets: {real: no.json}}", "real of pets: there is no file or folder"),
-        ("options: {knn.k: 3}\nsets: [pets]", "no protocol of this suite has knn.k"),
+        ({"backbone": "other"}, "backbone is decided by the suite; the network is named behind the command"),
+        (
+            {"eval": {"data": {"path": "digits"}}},
+            "eval.data.path is decided by the suite; a suite file says it by path:",
+        ),
+        (
+            {"linear.protocol": "logistic"},
+            "linear.protocol is decided by the suite; .* the command by --transfer.protocol",
+        ),
+        ({"run.dir": "a"}, "run.dir is decided by the suite; the command has it for all sets"),
+        ({"run": "a"}, "run is decided by the suite"),
+        ({"dry_run": True}, "dry_run is decided by the suite"),
+        ({"fit.epochs": 3}, "no protocol of this suite has fit.epochs; it is for aug-mae"),
     ],
-)  # fmt: skip
-def test_mistakes_in_a_suite_file(text: str, told: str, tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text(text)
-    with pytest.raises(UserError) as error:
-        suite(tmp_path / "mine.yaml")
-    assert told in str(error.value)
-    assert "\n" not in str(error.value)
+)
+def test_what_the_suite_decides_is_no_option(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(UserError, match=f"--transfer.options: {told}"):
+        suite("pets", options=options)
+
+
+def test_a_soup_needs_a_rate() -> None:
+    def asked(protocol: str, *rates: float) -> Suite:
+        given = TransferConfig(protocol=protocol)
+        return read_suite(TransferRecipe("RUN", "digits", transfer=given, soup=SoupConfig(rates=rates)))
+
+    with pytest.raises(UserError, match=r"--soup\.rates: at least one"):
+        asked("soup")
+    with pytest.raises(UserError, match=r"--soup: no protocol of this suite has soup\.rates; it is for soup"):
+        asked("knn", 1.0)
 
 
 def test_options_for_all_reach_those_that_have_them(tmp_path: Path) -> None:
@@ -227,11 +176,38 @@ def test_real_labels_are_for_imagenet(tmp_path: Path) -> None:
         suite("pets", real=str(file))
     with pytest.raises(UserError, match="real of imagenet: there is no file"):
         suite("imagenet", real=str(tmp_path / "rael.json"))
+    with pytest.raises(
+        UserError, match=r"real of imagenet: .* eval\.held_out judges on a fifth of the training labels"
+    ):
+        suite("imagenet", real=str(file), options={"eval.held_out": True})
+    file.write_text('{"1.png": [true]}')  # its form is looked at before anything is judged
+    with pytest.raises(UserError, match=r"real\.json: a class is a name or a number, and True is neither"):
+        suite("imagenet", real=str(file))
 
 
 def row(name: str, value: float | None, group: str = "", **told: Any) -> Row:
     given = {"heading": "top-1 %", "shown": f"{value}", "labels": 10, "images": 1000} | told
     return Row(name, group, "knn", value=value, **given)
+
+
+def judged(*rows: dict[str, Any], method: str = "knn") -> Result:
+    return Result(Path("knn.json"), method, list(rows), {"metric": "top1"}, "", 10, None, 0, {})
+
+
+def test_a_row_is_about_the_headline() -> None:
+    """Neighbours stand in the order of k, and the table is about k = 20 wherever it stands."""
+    ks = [{"method": "mae", "k": k, "top1": float(k), "headline": k == 20, "images": 9} for k in (10, 20, 100)]
+    found = row_of("a", "", judged(*ks))
+    assert (found.value, found.shown, found.images, found.note) == (20.0, "20.0", 9, "")
+    assert row_of("a", "", judged({"method": "mae", "top1": 5.0}, method="logistic")).value == 5.0
+
+
+def test_unreadable_test_images_are_noted() -> None:
+    rows = [{"top1": 5.0, "unreadable_test_images": ["x"] * lost} for lost in (1, 2)]
+    one, two = (row_of("a", "", judged(row)) for row in rows)
+    assert one.note == "1 test image could not be read and is left out"
+    assert two.note == "2 test images could not be read and are left out"
+    assert f"- a: {two.note}" in transfer_table("", [two]).markdown()
 
 
 def test_means_over_named_groups() -> None:
@@ -270,73 +246,6 @@ def test_the_table_says_what_its_numbers_are() -> None:
     ):
         assert f"- {note}\n" in text
     assert json.loads(json.dumps(table.data()))["means"][-1] == {"group": "", "value": 70.625, "sets": 2, "of": 4}
-
-
-def images(names: list[str], classes: tuple[str, ...]) -> ImageSet:
-    class Named(ArrayRows):
-        def file(self, row: int) -> str:
-            return f"/somewhere/{names[row]}"
-
-    rows = Named(np.zeros((len(names), 1, 2, 2), dtype=np.uint8), "made")
-    labels = np.zeros(len(names), dtype=np.int64)
-    form, sizes = Format(1, 8), Sizes((2, 2), 2)
-    return ImageSet("made", rows, np.arange(len(names)), form, sizes, "made", labels=labels, classes=classes)
-
-
-def right(content: object, folder: Path, names: list[str], positions: list[int] | None = None) -> list[frozenset[int]]:
-    (folder / "real.json").write_text(json.dumps(content))
-    test = images(names, ("a", "b", "c"))
-    return right_answers(folder / "real.json", test, np.array(positions or range(len(names))))
-
-
-def test_images_without_a_right_answer_are_skipped(tmp_path: Path) -> None:
-    sets = right({"1.png": ["a", "c"], "2.png": [], "3.png": [1]}, tmp_path, ["1.png", "2.png", "3.png", "4.png"])
-    assert sets == [{0, 2}, set(), {1}, set()]
-    assert real_accuracy(np.array([2, 0, 0, 1]), sets) == (50.0, 2, 2)
-    assert real_accuracy(np.array([0, 1, 1, 1]), sets) == (100.0, 2, 2)
-    with pytest.raises(UserError, match="none of the test images has a label"):
-        real_accuracy(np.array([0]), [frozenset()])
-
-
-def test_the_form_of_imagenets_labels(tmp_path: Path) -> None:
-    content = [[0], [1, 2], []]
-    names = [f"ILSVRC2012_val_{n:08d}.JPEG" for n in (2, 3, 1)]
-    assert right(content, tmp_path, names) == [{1, 2}, set(), {0}]
-    assert right(content, tmp_path, names, [2]) == [{0}]
-    assert right(content, tmp_path, ["x.png", "y.png", "z.png"], [1, 2]) == [{1, 2}, set()]  # in their order
-    with pytest.raises(
-        UserError, match="lists 3 images by their order, and there are 2 test images that are not named"
-    ):
-        right(content, tmp_path, ["x.png", "y.png"])
-    with pytest.raises(UserError, match="lists 3 images by their order"):
-        right(content, tmp_path, [names[0], "y.png", "z.png"])
-    with pytest.raises(UserError, match="lists 3 images, and image 9 is to be judged"):
-        right(content, tmp_path, ["ILSVRC2012_val_00000009.JPEG"])
-
-
-@pytest.mark.parametrize(
-    ("content", "told"),
-    [
-        ({"1.png": ["d"]}, "has the class 'd', which none of the 3 classes is"),
-        ({"1.png": [3]}, "has the class 3, which none"),
-        ({"1.png": 1}, "the right answers of an image are a list, and 1 is none"),
-        (3, "is neither a list of lists of classes nor a mapping"),
-    ],
-)
-def test_wrong_right_answers(content: object, told: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError) as error:
-        right(content, tmp_path, ["1.png"])
-    assert told in str(error.value)
-
-
-def test_names_that_a_table_keeps_beside_bytes(tmp_path: Path) -> None:
-    picture(tmp_path / "1.png")
-    cell = {"bytes": (tmp_path / "1.png").read_bytes(), "path": "ILSVRC2012_val_00000007_n01440764.JPEG"}
-    rows = {"image": [cell] * 2, "label": [0, 1]}
-    for split in ("train", "test"):
-        datasets.Dataset.from_dict(rows).to_parquet(tmp_path / f"{split}.parquet")
-    parts = open_source(SourceConfig(path=str(tmp_path)), labelled=True)
-    assert name_of(join(list(parts.values())).rows, 3) == cell["path"]
 
 
 @given(

@@ -18,8 +18,9 @@ from ssl_vit.core.files import write_atomically, write_bytes_atomically
 from ssl_vit.data.sources.opening import Labelled, open_labelled
 from ssl_vit.evaluation.judging import evaluate
 from ssl_vit.evaluation.printing import print_table
-from ssl_vit.evaluation.transfer.real import HEADING, WORDS, real_accuracy, right_answers
-from ssl_vit.evaluation.transfer.suite import Config, Entry, Suite
+from ssl_vit.evaluation.transfer.allowed import Config
+from ssl_vit.evaluation.transfer.real import HEADING, WORDS, Right, real_accuracy, right_answers
+from ssl_vit.evaluation.transfer.suite import Entry, Suite
 from ssl_vit.evaluation.transfer.table import COLUMNS, Row, Transfer, row_of, transfer_table
 from ssl_vit.exports.origin import own_data
 from ssl_vit.exports.timm_folder import Exported
@@ -99,6 +100,7 @@ def _judged(entry: Entry, exported: Exported, root: Path, run: RunConfig, device
     """One set: its kept result, or a new one (every process must call it)."""
     data, named = own_data(exported.about, entry.config.eval.data)
     opened = open_labelled(data, named)
+    right = None if entry.real is None else right_answers(entry.real, opened.test)  # its mistakes come before the work
     config = _capped(entry, len(opened.train))
     name = f"{entry.slug}-{_key(entry, config, opened, exported.weights_hash)[:8]}"
     path = root / "results" / FOLDER / "sets" / f"{name}.json"
@@ -117,7 +119,7 @@ def _judged(entry: Entry, exported: Exported, root: Path, run: RunConfig, device
     if kept:
         print(f"kept from before: {path}", flush=True)
     row = row_of(entry.name, entry.group, read_results([path])[0], result=str(path.relative_to(root)), kept=kept)
-    return row if entry.real is None else _by_several(row, entry.real, opened, path)
+    return row if entry.real is None or right is None else _by_several(row, entry.real, right, path)
 
 
 def _capped(entry: Entry, images: int) -> Config:
@@ -142,18 +144,19 @@ def _is_there(path: Path) -> bool:
         return False
 
 
-def _by_several(row: Row, file: Path, opened: Labelled, path: Path) -> Row:
+def _by_several(row: Row, file: Path, right: Right, path: Path) -> Row:
     """The row of a set whose test images may have several right answers, with the accuracy by one as its note."""
     with np.load(path.with_suffix(".npz")) as kept:
-        positions, predicted = kept["positions"], kept.get("predicted")
-    if predicted is None:
-        raise UserError(f"{file} has several right classes for an image, and {row.name} has no classes")
-    found = real_accuracy(predicted, right_answers(file, opened.test, positions))
+        positions, predicted = kept["positions"], kept["predicted"]
+    found = real_accuracy(predicted, [right.of_each[i] for i in positions.tolist()])
     print(
         f"{row.name}: {WORDS} {found.accuracy:.1f} % on {found.images:,} images; {found.skipped:,} have no label there"
     )
     note = f"{found.skipped:,} of {found.images + found.skipped:,} test images have no label in {file.name}"
     note += f" and are left out; {row.heading.removesuffix(' %')} by one label is {row.shown}"
+    if right.strange:
+        note += f"; {right.strange:,} of the {right.names:,} names in {file.name} are no test image's"
+    note = "; ".join(filter(None, (row.note, note)))
     shown_value = shown("top1", found.accuracy)
     return replace(row, heading=HEADING, value=found.accuracy, shown=shown_value, images=found.images, note=note)
 

@@ -44,7 +44,7 @@ class Row:
 
 
 def row_of(name: str, group: str, judged: Any, **told: Any) -> Row:
-    """A set's row from its result file.
+    """A set's row from its result file: of the backbone's rows the one that the protocol is about (of knn, k = 20).
 
     Args:
         name: Of the set.
@@ -52,12 +52,20 @@ def row_of(name: str, group: str, judged: Any, **told: Any) -> Row:
         judged: A ``runs.results.Result``.
         **told: Other fields.
     """
-    metric, first = str(judged.protocol["metric"]), judged.rows[0]
+    metric = str(judged.protocol["metric"])
+    first = next((one for one in judged.rows if one.get("headline", True)), judged.rows[0])
     about, value = METRICS[metric], first.get(metric)
     return Row(
         name, group, judged.method, about.heading, value, "not defined" if value is None else shown(metric, value),
-        about.percent, judged.labels_used, int(first.get("images") or 0), **told,
+        about.percent, judged.labels_used, int(first.get("images") or 0), _unread(first), **told,
     )  # fmt: skip
+
+
+def _unread(row: dict[str, Any]) -> str:
+    """How many test images could not be read; empty where all could."""
+    lost = len(row.get("unreadable_test_images") or ())
+    are = "image could not be read and is" if lost == 1 else "images could not be read and are"
+    return f"{lost:,} test {are} left out" if lost else ""
 
 
 class Mean(NamedTuple):
