@@ -113,7 +113,7 @@ _FAMILIES = [
     (
         # timm's first patches are of 4 px: the last stage has a quarter of the ViT's tokens, so most blocks are in the
         # first, and its 64 places at 32 px are attended to whole.
-        "pvtv2", _PVT, "two stages, the last of 8 x 8 px, attention not reduced, patches overlap",
+        "pvtv2", _PVT, "two stages, the last of 8 x 8 px, overlapping patches, full attention",
         _pvt([48, 64], [5, 1], [2, 2], 1), _pvt([96, 128], [8, 1], [3, 4], 1),
     ),
     (
