@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from ssl_vit.configs import KNNRecipe, LinearRecipe, TransferConfig, TransferRecipe
+from ssl_vit.configs import KNNRecipe, LinearRecipe, RunConfig, TransferConfig, TransferRecipe
 from ssl_vit.configs.evaluation import SoupConfig
 from ssl_vit.configs.protocols import PROTOCOLS, SOUP
 from ssl_vit.configs.suites import GROUPS, SETS, SUITES
@@ -161,6 +161,30 @@ def test_one_protocol_for_all() -> None:
     mixed = read_suite(TransferRecipe("RUN", "digits", seed=3, transfer=TransferConfig(protocol="soup"))).entries[0]
     assert isinstance(mixed.config, SoupRecipe)
     assert (mixed.config.soup.kind, mixed.config.soup.rates, mixed.config.seed) == ("greedy", (0.5, 1.0, 2.0), 3)
+
+
+def test_other_questions_have_other_tables(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one name: protocol, labels, options, seed, place and content of a suite; the same has the same file."""
+    plain = suite("pets,digits")
+    assert plain.file == plain.name == "pets-digits"
+    (tmp_path / "other" / "sets" / "birds" / "a").mkdir(parents=True)
+    (tmp_path / "sets.yaml").write_text("sets: [pets]")
+    found = [
+        suite(folder), suite(folder, protocol="knn"), suite(folder, labels=20), suite(folder, options={"eval.draw": 1}),
+        read_suite(TransferRecipe("RUN", str(folder), seed=1)), suite(tmp_path / "other" / "sets"),
+        suite(tmp_path / "sets.yaml"),
+        *(read_suite(TransferRecipe(one, str(folder), run=RunConfig(dir="out"))) for one in ("RUN", "OTHER")),
+    ]  # fmt: skip
+    (tmp_path / "sets.yaml").write_text("sets: {pets: {metric: balanced}}")
+    found.append(suite(tmp_path / "sets.yaml"))
+    assert {one.name for one in found} == {"sets"}
+    assert len({one.file for one in found}) == len(found)
+    monkeypatch.chdir(tmp_path)
+    assert suite("sets").file == suite(folder).file
+    asked = json.loads(json.dumps(found[-1].asked))
+    assert (asked["suite"], asked["protocol"], asked["labels"]) == (str(tmp_path / "sets.yaml"), "cached", None)
+    (one,) = asked["sets"]
+    assert (one["name"], one["options"]["eval.metric"]) == ("pets", "balanced")
 
 
 def test_real_labels_are_for_imagenet(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ FOLDER = "transfer"
 
 
 def judge_suite(cfg: TransferRecipe, suite: Suite) -> Transfer | None:
-    """Judges, prints the table, and writes it to RUN/results/transfer/SUITE.json and .md.
+    """Judges, prints the table, and writes it to RUN/results/transfer/SUITE-DIGEST.json and .md.
 
     A set that was judged before with the same options, weights and images is not judged again. With several processes
     a set fails on all of them alike: what one of them alone can find wrong (a disk that is full, images that cannot be
@@ -165,7 +165,8 @@ def _by_several(row: Row, file: Path, right: Right, path: Path) -> Row:
 def _tell(table: Transfer, run: RunDir, suite: Suite, exported: Exported) -> None:
     """Prints and writes the table."""
     about = {"folder": str(exported.folder), "weights": exported.weights_hash}
-    path = run.write_result(f"{FOLDER}/{suite.name}", {"suite": suite.name, "backbone": about, **table.data()})
+    told = {"suite": suite.name, "asked": suite.asked, "backbone": about, **table.data()}
+    path = run.write_result(f"{FOLDER}/{suite.file}", told)
     write_atomically(path.with_suffix(".md"), table.markdown())
     print()
     print_table(table.title, list(table.lines), COLUMNS)
