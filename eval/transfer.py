@@ -2,7 +2,7 @@
 
 ssl-vit transfer RUN folder_of_sets, ssl-vit transfer RUN cifar10,pets, or ssl-vit transfer RUN suite.yaml, which says
 protocol, group, metric and columns of each set. A set that fails is told, and the others go on. RUN/results/transfer
-gets the table (SUITE.md, SUITE.json) and every set's result, which is kept.
+gets the table (SUITE-DIGEST.md and .json) and every set's result, which is kept.
 """
 
 from __future__ import annotations

@@ -25,7 +25,8 @@ def draw(folder: Path, broken: tuple[int, ...] = ()) -> None:
 
 
 def rows(place: Path) -> dict[str, Any]:
-    table = json.loads((place / "results" / "transfer" / "sets.json").read_text())
+    (file,) = place.glob("results/transfer/sets-*.json")
+    table = json.loads(file.read_text())
     return {row["name"]: {**row, "result": ""} for row in table["sets"]}
 
 

@@ -41,6 +41,12 @@ def table_of(folder: Path) -> dict[str, list[Any]]:
     }
 
 
+def table_in(run: Path, name: str) -> dict[str, Any]:
+    """The one table of a suite."""
+    (file,) = run.glob(f"results/transfer/{name}-*.json")
+    return json.loads(file.read_text())
+
+
 @pytest.fixture
 def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache of the hub's data sets, empty, and no network."""
@@ -90,14 +96,16 @@ def test_a_folder_of_sets_of_which_one_fails(backbone: str, sets: Path, script, 
     assert "failed: wrecks: no image in " in err
     assert "error: 1 of 3 sets failed (wrecks); the same command judges these alone, and keeps the others" in err
     results = Path("run/results/transfer")
-    table = json.loads((results / "sets.json").read_text())
+    table = table_in(Path("run"), "sets")
+    assert table["asked"]["protocol"] == "knn" and table["asked"]["suite"] == str(sets)
     rows = {row["name"]: row for row in table["sets"]}
     assert list(rows) == ["birds", "stones", "wrecks"]
     assert rows["wrecks"]["value"] is None and "no image in " in rows["wrecks"]["failed"]
     assert table["means"] == [{"group": "", "value": (rows["birds"]["value"] + rows["stones"]["value"]) / 2, "sets": 2,
                                "of": 3}]  # fmt: skip
     assert rows["birds"]["value"] > 60
-    text = (results / "sets.md").read_text()
+    (page,) = results.glob("sets-*.md")
+    text = page.read_text()
     assert "| mean of all sets (2 of 3) |" in text and "- wrecks failed: " in text
     assert "mean of all sets (2 of 3)" in out and "run on sets" in out
     result = read_results([Path("run", rows["birds"]["result"])])[0]
@@ -105,14 +113,14 @@ def test_a_folder_of_sets_of_which_one_fails(backbone: str, sets: Path, script, 
     assert headline["k"] == 20 and headline[result.protocol["metric"]] == rows["birds"]["value"]
     assert not [file for file in Path("run/results").iterdir() if file.suffix == ".json"]  # compare RUN stays possible
 
-    made = {file: file.read_bytes() for file in (results / "sets").iterdir()}
+    made = {file: file.read_bytes() for file in (results / "sets").iterdir() if file.name != "SHA256SUMS"}
     shutil.rmtree(sets / "wrecks")
     draw(sets / "wrecks", seed=2)
     status, out, err = script(*words)
     assert status == 0, err
     assert out.count("kept from before: ") == 2
     assert {file: file.read_bytes() for file in made} == made
-    again = json.loads((results / "sets.json").read_text())
+    again = table_in(Path("run"), "sets")
     assert [(row["name"], row["kept"]) for row in again["sets"]] == [
         ("birds", True),
         ("stones", True),
@@ -139,7 +147,7 @@ def test_names_of_the_hub_from_the_cache(backbone: str, offline: Path, script, t
     failed = [line for line in err.splitlines() if line.startswith("failed: ")]
     assert len(failed) == 1 and failed[0].startswith("failed: cifar10: there is no file or folder uoft-cs/cifar10")
     assert "not in the cache" in failed[0]
-    table = json.loads(Path("run/results/transfer/pets-flowers102-cifar10.json").read_text())
+    table = table_in(Path("run"), "pets-flowers102-cifar10")
     pets, flowers, cifar = table["sets"]
     assert (pets["labels"], pets["images"], pets["evaluation"]) == (24, 12, "linear-cached")
     assert (flowers["images"], cifar["value"]) == (12, None)
@@ -158,7 +166,7 @@ def test_a_suite_file_with_several_right_answers(backbone: str, script, tmp_path
     )
     status, out, err = script(SCRIPT, backbone, "mine.yaml")
     assert status == 0, err
-    table = json.loads(Path("run/results/transfer/mine.json").read_text())
+    table = table_in(Path("run"), "mine")
     birds, digits = table["sets"]
     assert (birds["heading"], birds["value"], birds["images"]) == ("ReaL %", 100.0, 9)
     assert birds["note"].startswith("3 of 12 test images have no label in real.json and are left out; balanced by one")
@@ -175,7 +183,7 @@ def test_a_soup_is_not_worse_on_held_out_labels(kind: str, backbone: str, script
     short = {"fit.epochs": 1, "fit.min_steps": 20, "fit.batch_size": 16, "optim.lr": 2e-3, "supervised.ema_decay": 0}
     status, out, err = script(SCRIPT, backbone, "digits", *words, "--transfer.options", json.dumps(short))
     assert status == 0, err
-    (row,) = json.loads(Path("run/results/transfer/digits.json").read_text())["sets"]
+    (row,) = table_in(Path("run"), "digits")["sets"]
     result = read_results([Path("run", row["result"])])[0]
     chosen, *single = result.rows
     assert (result.method, result.labels_used, chosen["images"]) == ("soup", 100, 359)

@@ -1,4 +1,4 @@
-"""Transfer suites: what they name, their table, and weight averages."""
+"""Transfer suites: what they name, and their table."""
 
 from __future__ import annotations
 
@@ -8,18 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from PIL import Image
-from ssl_vit.configs import KNNRecipe, LinearRecipe, TransferConfig, TransferRecipe
+from ssl_vit.configs import KNNRecipe, LinearRecipe, RunConfig, TransferConfig, TransferRecipe
 from ssl_vit.configs.evaluation import SoupConfig
 from ssl_vit.configs.protocols import PROTOCOLS, SOUP
 from ssl_vit.configs.suites import GROUPS, SETS, SUITES
 from ssl_vit.core.errors import UserError
-from ssl_vit.evaluation.transfer.soup import average, choose
 from ssl_vit.evaluation.transfer.suite import Entry, Suite, read_suite
 from ssl_vit.evaluation.transfer.table import Row, means, row_of, transfer_table
 from ssl_vit.methods.supervised import SoupRecipe
@@ -168,6 +163,30 @@ def test_one_protocol_for_all() -> None:
     assert (mixed.config.soup.kind, mixed.config.soup.rates, mixed.config.seed) == ("greedy", (0.5, 1.0, 2.0), 3)
 
 
+def test_other_questions_have_other_tables(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one name: protocol, labels, options, seed, place and content of a suite; the same has the same file."""
+    plain = suite("pets,digits")
+    assert plain.file == plain.name == "pets-digits"
+    (tmp_path / "other" / "sets" / "birds" / "a").mkdir(parents=True)
+    (tmp_path / "sets.yaml").write_text("sets: [pets]")
+    found = [
+        suite(folder), suite(folder, protocol="knn"), suite(folder, labels=20), suite(folder, options={"eval.draw": 1}),
+        read_suite(TransferRecipe("RUN", str(folder), seed=1)), suite(tmp_path / "other" / "sets"),
+        suite(tmp_path / "sets.yaml"),
+        *(read_suite(TransferRecipe(one, str(folder), run=RunConfig(dir="out"))) for one in ("RUN", "OTHER")),
+    ]  # fmt: skip
+    (tmp_path / "sets.yaml").write_text("sets: {pets: {metric: balanced}}")
+    found.append(suite(tmp_path / "sets.yaml"))
+    assert {one.name for one in found} == {"sets"}
+    assert len({one.file for one in found}) == len(found)
+    monkeypatch.chdir(tmp_path)
+    assert suite("sets").file == suite(folder).file
+    asked = json.loads(json.dumps(found[-1].asked))
+    assert (asked["suite"], asked["protocol"], asked["labels"]) == (str(tmp_path / "sets.yaml"), "cached", None)
+    (one,) = asked["sets"]
+    assert (one["name"], one["options"]["eval.metric"]) == ("pets", "balanced")
+
+
 def test_real_labels_are_for_imagenet(tmp_path: Path) -> None:
     file = tmp_path / "real.json"
     file.write_text("[]")
@@ -246,53 +265,6 @@ def test_the_table_says_what_its_numbers_are() -> None:
     ):
         assert f"- {note}\n" in text
     assert json.loads(json.dumps(table.data()))["means"][-1] == {"group": "", "value": 70.625, "sets": 2, "of": 4}
-
-
-@given(
-    st.lists(st.integers(0, 5), min_size=1, max_size=5),
-    st.sampled_from(["uniform", "greedy"]),
-    st.sampled_from([1.0, -1.0]),
-    st.integers(0, 1000),
-)
-def test_no_choice_is_worse_on_held_out_labels_than_the_best_single_one(
-    alone: list[int], kind: Any, sign: float, seed: int
-) -> None:
-    rng, known = np.random.default_rng(seed), dict[tuple[int, ...], float]()
-
-    def mixed(members: tuple[int, ...]) -> float:
-        return known.setdefault(members, float(rng.integers(0, 6)))
-
-    found = choose(kind, [float(v) for v in alone], sign, mixed)
-    best = max(sign * value for value in alone)
-    assert sign * found.value >= best == sign * alone[found.single]
-    if len(found.members) > 1:
-        assert found.value == known[found.members]
-        assert kind == "greedy" or found.members == tuple(range(len(alone)))
-    else:
-        assert found.members == (found.single,) and found.value == alone[found.single]
-
-
-def test_greedy_takes_in_what_does_not_hurt() -> None:
-    values = {(1, 2): 90.0, (0, 1, 2): 85.0, (1, 2, 3): 90.0}
-    asked: list[tuple[int, ...]] = []
-
-    def mixed(members: tuple[int, ...]) -> float:
-        asked.append(members)
-        return values[members]
-
-    found = choose("greedy", [70.0, 88.0, 80.0, 60.0], 1.0, mixed)
-    assert asked == [(1, 2), (0, 1, 2), (1, 2, 3)]
-    assert found == ((1, 2, 3), 90.0, 1, None)
-    worse = choose("uniform", [70.0, 88.0], 1.0, lambda members: 87.0)
-    assert worse == ((1,), 88.0, 1, 87.0)
-    assert choose("greedy", [70.0, 88.0], 1.0, lambda members: 87.0) == worse
-
-
-def test_the_average_of_weights() -> None:
-    states = [{"w": torch.tensor([v, 2 * v]), "n": torch.tensor(3)} for v in (1.0, 4.0)]
-    found = average(states)
-    assert found["w"].tolist() == [2.5, 5.0] and found["w"].dtype == torch.float32
-    assert found["n"].item() == 3
 
 
 def test_reading_a_suite_needs_no_torch() -> None:

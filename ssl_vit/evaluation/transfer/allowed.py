@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, cast
 
-from ssl_vit.configs import KNNRecipe, LinearRecipe, flat
+from ssl_vit.configs import KNNRecipe, LinearRecipe, flat, to_dict
 from ssl_vit.configs.facts import options
 from ssl_vit.configs.protocols import PROTOCOLS, SOUP, Protocol
 from ssl_vit.core.errors import UserError, did_you_mean
@@ -97,6 +97,17 @@ def read_by(name: str) -> str:
     """Which protocols an option is of, as the end of a sentence; empty where it is of none."""
     readers = all_taken().get(name)
     return f"; it is for {', '.join(readers)}" if readers else ""
+
+
+def changed(config: Config) -> dict[str, Any]:
+    """What differs from a protocol's defaults, but for what the suite decides.
+
+    Args:
+        config: Options of a set.
+    """
+    usual = flat(to_dict(type(config)()))
+    return {name: value for name, value in flat(to_dict(config)).items()
+            if value != usual.get(name) and _decided(name) is None}  # fmt: skip
 
 
 def _group(name: str) -> str:

@@ -15,10 +15,11 @@ from ssl_vit.configs.metrics import shown
 from ssl_vit.core.dist import gather_rows, rank_and_world
 from ssl_vit.core.errors import UserError, reason
 from ssl_vit.core.files import write_atomically, write_bytes_atomically
-from ssl_vit.data.sources.opening import Labelled, open_labelled
+from ssl_vit.data.sources.opening import Labelled
 from ssl_vit.evaluation.judging import evaluate
 from ssl_vit.evaluation.printing import print_table
 from ssl_vit.evaluation.transfer.allowed import Config
+from ssl_vit.evaluation.transfer.opened import open_set
 from ssl_vit.evaluation.transfer.real import HEADING, WORDS, Right, real_accuracy, right_answers
 from ssl_vit.evaluation.transfer.suite import Entry, Suite
 from ssl_vit.evaluation.transfer.table import COLUMNS, Row, Transfer, row_of, transfer_table
@@ -36,7 +37,7 @@ FOLDER = "transfer"
 
 
 def judge_suite(cfg: TransferRecipe, suite: Suite) -> Transfer | None:
-    """Judges, prints the table, and writes it to RUN/results/transfer/SUITE.json and .md.
+    """Judges, prints the table, and writes it to RUN/results/transfer/SUITE-DIGEST.json and .md.
 
     A set that was judged before with the same options, weights and images is not judged again. With several processes
     a set fails on all of them alike: what one of them alone can find wrong (a disk that is full, images that cannot be
@@ -99,7 +100,7 @@ def _one_line(error: UserError | OSError) -> str:
 def _judged(entry: Entry, exported: Exported, root: Path, run: RunConfig, device: torch.device) -> Row:
     """One set: its kept result, or a new one (every process must call it)."""
     data, named = own_data(exported.about, entry.config.eval.data)
-    opened = open_labelled(data, named)
+    opened = open_set(data, named)
     right = None if entry.real is None else right_answers(entry.real, opened.test)  # its mistakes come before the work
     config = _capped(entry, len(opened.train))
     name = f"{entry.slug}-{_key(entry, config, opened, exported.weights_hash)[:8]}"
@@ -164,7 +165,8 @@ def _by_several(row: Row, file: Path, right: Right, path: Path) -> Row:
 def _tell(table: Transfer, run: RunDir, suite: Suite, exported: Exported) -> None:
     """Prints and writes the table."""
     about = {"folder": str(exported.folder), "weights": exported.weights_hash}
-    path = run.write_result(f"{FOLDER}/{suite.name}", {"suite": suite.name, "backbone": about, **table.data()})
+    told = {"suite": suite.name, "asked": suite.asked, "backbone": about, **table.data()}
+    path = run.write_result(f"{FOLDER}/{suite.file}", told)
     write_atomically(path.with_suffix(".md"), table.markdown())
     print()
     print_table(table.title, list(table.lines), COLUMNS)

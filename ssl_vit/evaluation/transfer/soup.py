@@ -119,8 +119,8 @@ def judge(cfg: SoupRecipe, session: Session, accelerator: Accelerator) -> Judged
     for number, member in enumerate(_members(cfg, inner)):
         own = replace(member, run=RunConfig(str(root / f"member-{number}")))
         if accelerator.is_main_process:
-            rate = own.optim.lr or own.optim.base_lr
-            print(f"\nfine-tuning {number + 1} of {len(cfg.soup.rates)}: seed {own.seed}, rate {rate:.3g}", flush=True)
+            told = f"fine-tuning {number + 1} of {len(cfg.soup.rates)}: seed {own.seed}, {_rate(own)}"
+            print(f"\n{told}", flush=True)
         begins = session.exported._replace(backbone=copy.deepcopy(session.exported.backbone))  # trained in place
         trained = fine_tuned(own, inner._replace(exported=begins), accelerator)
         if trained.run is None:
@@ -170,6 +170,13 @@ def judge(cfg: SoupRecipe, session: Session, accelerator: Accelerator) -> Judged
         answered(session.data.test, metric, asked.x, asked), {"method": "method", "labels": "labels"}, selection,
         size=size, left=f"Classifier: {root / 'classifier'}",
     )  # fmt: skip
+
+
+def _rate(member: FinetuneRecipe) -> str:
+    """The learning rate that a fine-tuning is asked for, which is that of 256 images where its batch decides."""
+    if member.optim.lr is not None:
+        return f"learning rate {member.optim.lr:.3g}"
+    return f"base rate {member.optim.base_lr:.3g} (per 256 images)"
 
 
 def _members(cfg: SoupRecipe, inner: Session) -> list[FinetuneRecipe]:

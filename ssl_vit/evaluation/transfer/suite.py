@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ssl_vit.configs import TransferConfig, TransferRecipe
+from ssl_vit.configs import TransferConfig, TransferRecipe, to_dict
 from ssl_vit.configs.cli import from_options
 from ssl_vit.configs.evaluation import SoupConfig
 from ssl_vit.configs.paths import missing
@@ -19,6 +19,7 @@ from ssl_vit.evaluation.transfer.allowed import (
     Config,
     all_taken,
     by_dots,
+    changed,
     check_taken,
     check_undecided,
     read_by,
@@ -59,6 +60,15 @@ class Suite(NamedTuple):
 
     name: str
     entries: tuple[Entry, ...]
+    asked: Mapping[str, Any]
+    """All that the command asked for, and what it came to for each set, as plain data."""
+    usual: bool = False
+    """Whether it is one by names, and nothing else was asked for."""
+
+    @property
+    def file(self) -> str:
+        """Name of its table: other sets and options that make a suite of this name have another."""
+        return self.name if self.usual else f"{self.name}-{digest(self.asked)[:8]}"
 
 
 def read_suite(cfg: TransferRecipe) -> Suite:
@@ -99,7 +109,28 @@ def read_suite(cfg: TransferRecipe) -> Suite:
             f"--transfer.real {cfg.transfer.real} is about the set imagenet, which is not in this suite; a suite file "
             "names such answers beside a set (real: FILE)"
         )
-    return Suite(re.sub(r"[^\w.-]+", "_", name) or "suite", entries)
+    here = place.exists() or any(Path(one.path).expanduser().exists() for one in entries)
+    usual = not here and not cfg.run.dir and cfg.transfer == TransferConfig() and not _typed_groups(cfg)
+    return Suite(re.sub(r"[^\w.-]+", "_", name) or "suite", entries, _asked(cfg, entries), usual)
+
+
+def _asked(cfg: TransferRecipe, entries: Iterable[Entry]) -> dict[str, Any]:
+    """What was asked for: the command's own options, and those of every set that are not the usual ones."""
+    sets = [
+        {"name": one.name, "path": _whole(one.path), "protocol": one.protocol.name, "labels": one.most,
+         "real": None if one.real is None else _whole(str(one.real)), "options": changed(one.config)}
+        for one in entries
+    ]  # fmt: skip
+    transfer = to_dict(cfg.transfer)
+    transfer["real"] = transfer["real"] and _whole(transfer["real"])
+    whose = {"backbone": _whole(cfg.backbone)} if cfg.run.dir else {}  # a folder that networks may share
+    return {"suite": _whole(cfg.suite.strip()), **whose, **transfer, **_typed_groups(cfg), "sets": sets}
+
+
+def _whole(path: str) -> str:
+    """A path from wherever it is looked at; names that are no paths stay."""
+    place = Path(path).expanduser()
+    return str(place.resolve()) if path != "digits" and place.exists() else path
 
 
 def _typed_groups(cfg: TransferRecipe) -> dict[str, Any]:

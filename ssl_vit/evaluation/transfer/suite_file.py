@@ -16,7 +16,7 @@ from ssl_vit.evaluation.transfer.told import Told, known_words, of_known
 
 FILES = (".yaml", ".yml")
 """Endings of suite files."""
-_SHORT = {
+SHORT = {
     "metric": "eval.metric", **{
         name: f"eval.data.{name}" for name in ("image_column", "label_column", "target", "split", "test_split")
     },
@@ -97,11 +97,11 @@ def _told(name: str, spec: Any, file: Path) -> Told:
 
 def _options(told: dict[str, Any], where: str) -> dict[str, Any]:
     """Those of one set by dotted names, from all that is said of it."""
-    own = {_SHORT.get(key, key): value for key, value in told.items() if key not in _OWN}
+    own = {SHORT.get(key, key): value for key, value in told.items() if key not in _OWN}
     found = by_dots(own)
     check_undecided(found, where)
     groups = sorted({name.partition(".")[0] for name in all_taken()})
-    names = (*_OWN, *_SHORT, *groups)
+    names = (*_OWN, *SHORT, *groups)
     for key in told:
         if key not in names and key.partition(".")[0] not in groups:
             raise UserError(f"{where} has the key {key}, which is none of {', '.join(names)}{did_you_mean(key, names)}")
