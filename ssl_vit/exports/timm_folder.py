@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -110,7 +112,10 @@ def write_weights(folder: Path, state: dict[str, torch.Tensor]) -> None:
     write_bytes_atomically(folder / "model.safetensors", content)
 
 
-def export_backbone(backbone: Backbone, folder: Path, scale: PixelScale, pool: str, about: dict[str, Any]) -> None:
+def export_backbone(
+    backbone: Backbone, folder: Path, scale: PixelScale, pool: str, about: dict[str, Any],
+    beside: Mapping[str, dict[str, torch.Tensor]] = MappingProxyType({}),
+) -> None:  # fmt: skip
     """Writes config.json and model.safetensors as ``timm.create_model("local-dir:...")`` expects them.
 
     The folder appears whole or not at all, with a model card. A network that timm does not know says there what to
@@ -122,9 +127,14 @@ def export_backbone(backbone: Backbone, folder: Path, scale: PixelScale, pool: s
         scale: Pixel statistics it was trained with.
         pool: ``cls`` or ``mean``: what represents an image.
         about: Recorded under ``ssl_vit``; timm ignores it.
+        beside: Files of other tensors by name; timm ignores them, too.
     """
     with whole_folder(folder) as part:
+        for name, tensors in beside.items():
+            content = safetensors.torch.save({key: stored(value) for key, value in tensors.items()})
+            write_bytes_atomically(part / name, content)
         _write(part, backbone, scale, pool, about, folder.parent)
+        sums.note(part, beside)
 
 
 def _write(part: Path, backbone: Backbone, scale: PixelScale, pool: str, about: dict[str, Any], run: Path) -> None:

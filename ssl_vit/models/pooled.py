@@ -172,6 +172,40 @@ class PooledBackbone(Backbone):
         model: Any = self.model
         return self._as_map(model.forward_features(images), images)
 
+    def place_features(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B E h w"]:
+        """What the model makes of every place of its last map by itself, as if the whole image were like it.
+
+        What stands behind the pooling, such as ConvNeXt's norm, is in it: a linear classifier of the pooled feature can
+        read it.
+        """
+        model: Any = self.model
+        x = model.forward_features(images)
+        found = self._as_map(x, images)
+        rows = found.permute(0, 2, 3, 1).flatten(0, 2)
+        if not isinstance(x, Tensor):
+            raise UserError(f"the features of {self.architecture} are several maps; its places have no feature alone")
+        if x.ndim == 3:  # as many as prefix tokens would leave one
+            alone = rows[:, None].expand(-1, x.shape[1] - found.shape[2] * found.shape[3] + 1, -1)
+        else:
+            alone = rows[:, None, None] if self._channels_last else rows[:, :, None, None]
+        return model.forward_head(alone).unflatten(0, (len(images), *found.shape[2:])).permute(0, 3, 1, 2)
+
+    def pools_places(self) -> bool:
+        """Whether the pooled feature is of places, and not of class tokens alone."""
+        model: Any = self.model
+        weight, training = next(model.parameters()), model.training
+        side = self.img_size
+        images = torch.zeros(1, self.channels, side, side, device=weight.device, dtype=weight.dtype)
+        with torch.no_grad():
+            x = model.eval().forward_features(images)
+            model.train(training)
+            if not isinstance(x, Tensor) or x.ndim != 3:
+                return True
+            found = self._as_map(x, images)
+            other = x.clone()
+            other[:, x.shape[1] - found.shape[2] * found.shape[3] :] += torch.linspace(0, 1, x.shape[2]).to(x)
+            return not torch.equal(model.forward_head(x), model.forward_head(other))
+
     def pooled_and_map(
         self,
         images: Float[Tensor, "B C H W"],
@@ -186,12 +220,16 @@ class PooledBackbone(Backbone):
         x = self.places.run(model.forward_features, images, drop)
         return model.forward_head(x), self._as_map(x, images)
 
+    @property
+    def _channels_last(self) -> bool:
+        return str(getattr(self.model, "output_fmt", "NCHW")) == "NHWC"
+
     def _as_map(self, x: Any, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D h w"]:
         model: Any = self.model
         if isinstance(x, (tuple, list)):  # of several resolutions: the deepest
             x = x[-1]
         if x.ndim == 4:
-            return x.permute(0, 3, 1, 2) if str(getattr(model, "output_fmt", "NCHW")) == "NHWC" else x
+            return x.permute(0, 3, 1, 2) if self._channels_last else x
         prefix = getattr(model, "num_prefix_tokens", x.shape[1] - isqrt(x.shape[1]) ** 2)
         places = x.shape[1] - prefix
         rows = round((places * images.shape[2] / images.shape[3]) ** 0.5)

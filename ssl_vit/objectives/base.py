@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -96,7 +96,13 @@ class Objective(nn.Module, ABC):
     def after_step(self, clock: Clock) -> None:
         """After the optimiser: moving averages."""
 
-    def prepare(self, images: ImageSet, scale: PixelScale, folder: Path, seed: int) -> None:
+    def beside(self) -> dict[str, dict[str, Tensor]]:
+        """Files of tensors by name (``NAME.safetensors``) that lie beside the exported backbone; timm ignores them."""
+        return {}
+
+    def prepare(
+        self, images: ImageSet, scale: PixelScale, folder: Path, seed: int, kept: Callable[[str], Tensor | None]
+    ) -> None:
         """Before the first step of every start, on every process: what is made of the images once and then kept.
 
         Args:
@@ -104,6 +110,7 @@ class Objective(nn.Module, ABC):
             scale: Pixel statistics.
             folder: The run's directory, which the main process may write to.
             seed: Of the run.
+            kept: A tensor of this objective by its name in the newest checkpoint; None where there is none.
         """
 
     def encoded(self, inputs: dict[str, Tensor]) -> Tensor | None:

@@ -5,6 +5,7 @@ Hidden patches are replaced by a mask token behind the patch embedding; a linear
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from ssl_vit.models.backbone import Backbone, Replace, TokenBackbone, Tokens, wi
 from ssl_vit.models.vit import gather_patches
 from ssl_vit.objectives.base import Built, Objective, StepOutput, train_all
 from ssl_vit.objectives.mae import pixel_patches
-from ssl_vit.objectives.words import load_words, nearest, patches_of, save_words, words_of_images
+from ssl_vit.objectives.words import FILE, load_words, nearest, patches_of, save_words, words_of_images
 from ssl_vit.views.training import View, sample_key, train_images
 
 
@@ -53,21 +54,27 @@ class BEiT(Objective):
         self.words: Tensor
         self.register_buffer("words", torch.zeros(cfg.words, backbone.patch_size**2 * backbone.channels))
 
-    def prepare(self, images: ImageSet, scale: PixelScale, folder: Path, seed: int) -> None:
+    def prepare(
+        self, images: ImageSet, scale: PixelScale, folder: Path, seed: int, kept: Callable[[str], Tensor | None]
+    ) -> None:
         """Finds the words on the main process, unless the run has them already; see ``Objective.prepare``."""
         if rank_and_world()[0] == 0 and load_words(folder) is None:
-            save_words(
-                folder,
-                words_of_images(
+            words = kept("words")  # other ones would not be those that it has learnt
+            if words is None:
+                words = words_of_images(
                     images, scale, self.backbone, count=self.cfg.words, norm_pix=self.cfg.norm_pix, seed=seed
-                ),
-            )
+                )
+            save_words(folder, words)
         meet()
         words = load_words(folder)
         assert words is not None
         self.words.copy_(words)
         told = sha256(words.numpy().tobytes()).hexdigest()[:16]
         self.origin = {"words": {"count": len(words), "hash": told, "normalised": self.cfg.norm_pix}}
+
+    def beside(self) -> dict[str, dict[str, Tensor]]:
+        """The words; see ``Objective.beside``."""
+        return {FILE: {"words": self.words}}
 
     def encode(self, images: Float[Tensor, "B C H W"], hidden: Bool[Tensor, "B N"]) -> Tokens:
         """Tokens of all patches, the hidden ones as mask tokens."""

@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ssl_vit.core.errors import UserError, did_you_mean
+from ssl_vit.core.notices import say_once
 from ssl_vit.data.loading.batch import Batch
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.exports.classifier import Labelling, TrainedClassifier
@@ -22,6 +23,7 @@ from ssl_vit.methods.supervised import ResolvedSupervised
 from ssl_vit.methods.taught import TaughtConfig
 from ssl_vit.models.backbone import Backbone, TokenBackbone, with_tokens
 from ssl_vit.models.heads import Classifier, has_distillation_token
+from ssl_vit.models.pooled import PooledBackbone
 from ssl_vit.models.vit import ViTBackbone
 from ssl_vit.objectives.base import StepOutput
 from ssl_vit.objectives.distill import as_read_by, map_shape
@@ -92,6 +94,11 @@ class Taught(Supervised):
                     f"--taught.token_weight {taught.token_weight:g}: {who} has no square feature map that its head "
                     "could read; leave it out"
                 )
+            if not _pools_places(teacher.net):
+                say_once(
+                    f"note: the head of the teacher, {teacher.net.backbone.architecture}, was trained on a class token "
+                    f"alone; --taught.token_weight {taught.token_weight:g} has it read places, which it has not seen"
+                )
             self.places = own[1]
             # Tokens of a ViT are normalised; a map of another network need not be.
             self.dense_norm = nn.Identity() if isinstance(backbone, ViTBackbone) else nn.LayerNorm(own[0])
@@ -148,6 +155,10 @@ class Taught(Supervised):
         if isinstance(net.backbone, TokenBackbone):
             tokens = with_tokens(net.backbone, "--teacher").forward_tokens(images, norm=net.pool != "mean_prenorm")
             found = net.fc_norm(tokens.patches).transpose(1, 2).unflatten(2, tokens.grid)
+        elif isinstance(
+            net.backbone, PooledBackbone
+        ):  # its head reads what stands behind the pooling, a norm it may be
+            found = net.backbone.place_features(images)
         else:
             found = net.backbone.feature_map(images)
         scores = _at_least_single(net.head(found.permute(0, 2, 3, 1)))[..., self.order].permute(0, 3, 1, 2)
@@ -156,6 +167,11 @@ class Taught(Supervised):
 
 def _rows(features: Float[Tensor, "B D h w"]) -> Float[Tensor, "B N D"]:
     return features.flatten(2).transpose(1, 2)
+
+
+def _pools_places(net: Classifier) -> bool:
+    """Whether a head was trained on what places are like."""
+    return net.backbone.pools_places() if isinstance(net.backbone, PooledBackbone) else "mean" in net.pool
 
 
 def _map_pool(net: Classifier) -> Literal["cls", "mean", "mean_prenorm"]:

@@ -20,7 +20,8 @@ from ssl_vit.objectives.mae import normalise_targets, pixel_patches
 from ssl_vit.views.evaluation import eval_images
 
 FILE = "words.safetensors"
-"""In the run's directory: ``words`` [V P], patches flattened (row, column, channel) of normalised pixels."""
+"""In the run's directory, and beside its backbone: ``words`` [V P] in single precision, patches flattened (row, column,
+channel) of normalised pixels."""
 _PER_WORD = 32
 """Patches that words are found from, for every word."""
 _MOST_IMAGES = 2000
@@ -106,9 +107,9 @@ def words_of_images(
 
 def save_words(folder: Path, words: Float[Tensor, "V P"]) -> None:
     """Keeps words in a run's directory."""
-    write_bytes_atomically(folder / FILE, safetensors.torch.save({"words": words.contiguous()}))
+    write_bytes_atomically(folder / FILE, safetensors.torch.save({"words": words.float().contiguous()}))
 
 
 def load_words(folder: Path) -> Float[Tensor, "V P"] | None:
     """The words of a run; None where it has none."""
-    return safetensors.torch.load_file(folder / FILE)["words"] if (folder / FILE).is_file() else None
+    return safetensors.torch.load_file(folder / FILE)["words"].float() if (folder / FILE).is_file() else None

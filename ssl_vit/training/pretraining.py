@@ -50,6 +50,7 @@ from ssl_vit.training.continuing import Continuing
 from ssl_vit.training.drift import Drift
 from ssl_vit.training.forecast import lighter_networks, network_of, within_an_hour
 from ssl_vit.training.health import Health
+from ssl_vit.training.saving import CHECKPOINTS, kept_tensor
 from ssl_vit.training.trackers import follow
 
 _LOOKED_AT = 200_000
@@ -131,7 +132,7 @@ def pretrain(method: Method, asked: PretrainingRecipe) -> RunDir:
             run.about["started_from"] = _told_of(start, cfg.model)
         _warn(method, built, cfg, begun.judged)
         print_lines(_first_lines(begun, cfg))
-    objective.prepare(pool, scale, run.path, cfg.seed)
+    objective.prepare(pool, scale, run.path, cfg.seed, partial(kept_tensor, run.path / CHECKPOINTS))
     sees = f"{begun.note}; preset {cfg.preset}, {built.sees}"
     launch.summarise(objective, loader, cfg.fit, cfg.optim, sees, accelerator)
     steps = launch.count_steps(cfg.fit, loader)
@@ -261,7 +262,7 @@ def _export(
     recorded |= objective.origin
     if begun.facts.network.plain:
         recorded |= {"positions": cfg.model.positions, "init": cfg.model.init}
-    export_backbone(objective.exported(), run.backbone, scale, cfg.model.pool, recorded)
+    export_backbone(objective.exported(), run.backbone, scale, cfg.model.pool, recorded, objective.beside())
 
 
 def _what_next(cfg: ResolvedPretraining, begun: Beginning, run: RunDir, seen: str) -> str:

@@ -20,8 +20,25 @@ from ssl_vit.runs.directory import RunDir
 from ssl_vit.training.checkpoint import load_checkpoint, save_checkpoint
 from ssl_vit.training.divergence import Soundness, Unsound
 from ssl_vit.training.optim import restore
-from ssl_vit.training.sharded_checkpoint import ShardedCheckpoints, newest_whole, read, remove
+from ssl_vit.training.sharded_checkpoint import ShardedCheckpoints, newest_whole, read, read_one, remove
 from ssl_vit.training.stepping import Stepper
+
+CHECKPOINTS = "checkpoints"
+"""In the run's directory."""
+
+
+def kept_tensor(folder: Path, name: str) -> Tensor | None:
+    """A tensor of the objective in the newest sound checkpoint, as it was saved; None where there is none.
+
+    Args:
+        folder: Where checkpoints of the run are.
+        name: In the objective's state dict.
+    """
+    found = newest_whole(folder)
+    state = load_checkpoint(folder)
+    if state is not None and (found is None or cast(int, state["step"]) >= found[0]):
+        return cast("dict[str, Tensor]", state["objective"]).get(name)
+    return None if found is None else read_one(found[1], f"objective.{name}")
 
 
 class Saving:
@@ -40,7 +57,7 @@ class Saving:
             soundness: What it remembers is saved too, where steps are judged.
         """
         self.stepper, self.run, self.loader, self.steps, self.soundness = stepper, run, loader, steps, soundness
-        self.folder = run.path / "checkpoints"
+        self.folder = run.path / CHECKPOINTS
         sharding, main = stepper.sharding, stepper.accelerator.is_main_process
         self.together = (
             None

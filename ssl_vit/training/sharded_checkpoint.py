@@ -155,3 +155,21 @@ def read(
         warnings.simplefilter("ignore")  # that one process is one process
         load(cast("dict[str, Any]", tensors), storage_reader=reader, process_group=group)
     return tensors, torch.load(place / "rest.pt", map_location="cpu", weights_only=True)
+
+
+def read_one(place: Path, name: str) -> Tensor | None:
+    """A whole tensor of a checkpoint, read by one process; None where it has none of that name.
+
+    Args:
+        place: A whole checkpoint.
+        name: Of the tensor.
+    """
+    reader = FileSystemReader(str(place))
+    about = reader.read_metadata().state_dict_metadata.get(name)
+    if not isinstance(about, TensorStorageMetadata):
+        return None
+    tensors: dict[str, Any] = {name: torch.empty(about.size, dtype=about.properties.dtype)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that one process is one process
+        load(tensors, storage_reader=reader, no_dist=True)
+    return tensors[name]

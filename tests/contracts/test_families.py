@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ssl_vit.families  # noqa: F401  as whoever loads such a folder by plain timm
+import timm
 import torch
 import torch.nn.functional as F
 from ssl_vit.configs import ModelConfig, networks
@@ -16,23 +18,31 @@ from ssl_vit.configs.networks import FAMILIES, meets
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.loading.batch import Batch
 from ssl_vit.data.scale import PixelScale
-from ssl_vit.exports.timm_folder import export_backbone, load_backbone
+from ssl_vit.exports.classifier import Labelling, TrainedClassifier
+from ssl_vit.exports.timm_folder import Exported, export_backbone, load_backbone
 from ssl_vit.methods import METHODS
 from ssl_vit.methods.distill import DistillConfig, DistillRecipe
 from ssl_vit.methods.method import imported
+from ssl_vit.methods.supervised import ResolvedSupervised
+from ssl_vit.methods.taught import TaughtConfig
 from ssl_vit.models.backbone import Backbone, Replace, TokenBackbone, Tokens
 from ssl_vit.models.build import adapt, build_backbone, model_facts, timm_args
+from ssl_vit.models.families import ours
+from ssl_vit.models.heads import Classifier
 from ssl_vit.models.pooled import PooledBackbone
 from ssl_vit.models.tokens import FamilyTokens
 from ssl_vit.models.vit import gather_patches, patchify
-from ssl_vit.objectives.base import Built, Clock
+from ssl_vit.objectives.base import Built, Clock, Objective
 from ssl_vit.objectives.simmim import hidden_pixels
+from ssl_vit.objectives.taught import Taught
 from ssl_vit.training.forecast import network_of
 from torch import Tensor, nn
 
 from made_teacher import save_teacher
 
 NAMES = ["vit_micro", *(name for name in FAMILIES if name.endswith("_micro"))]
+OURS = [name for name in NAMES if name in FAMILIES and ours(FAMILIES[name].timm_name)]
+"""Families that timm knows of this project alone."""
 HIDING = ["beit_micro", "relative_micro", "deit_micro"]
 """Families that are no plain ViT, and yet patches can be hidden from them."""
 SIDE = 32
@@ -106,22 +116,35 @@ def test_layers_are_numbered_as_they_run(name: str) -> None:
     assert set(ids) >= set(range(1, net.depth + 1))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_images_of_another_size(name: str) -> None:
+@pytest.mark.parametrize("name", OURS)
+def test_plain_timm_loads_networks_that_are_registered(name: str, tmp_path: Path) -> None:
+    net = stirred(backbone(name, channels=2)).float()
+    images = torch.randn(2, 2, SIDE, SIDE)
+    export_backbone(net, tmp_path / "backbone", SCALE, "mean", {})
+    theirs = timm.create_model(f"local-dir:{tmp_path / 'backbone'}", pretrained=True).eval()
+    assert isinstance(net, PooledBackbone) and type(theirs) is type(net.model)
+    assert (theirs(images) - net.forward_pooled(images, pool="mean")).abs().max() <= 1e-5
+
+
+UNREADABLE = {("dat_micro", 40)}
+"""Networks and sides that they cannot read: windows of 4 x 4 places do not cut a map of 10 x 10."""
+
+
+@pytest.mark.parametrize(("name", "side"), [(name, side) for name in NAMES for side in (48, 40)])
+def test_images_of_another_size(name: str, side: int) -> None:
     """One network for both, or a copy that is resized, or one clear line."""
     net = backbone(name).eval()
-    try:
-        other = adapt(net, img_size=48).eval()
-    except UserError as error:
-        assert "cannot read images of that size" in str(error)
-        assert name in ("dat_micro", "t2t_micro", "cct_micro", "pvt_micro", "cvt_micro", "mobilevit_micro")
+    if (name, side) in UNREADABLE:
+        with pytest.raises(UserError, match="cannot read images of that size"):
+            adapt(net, img_size=side)
         return
-    images = torch.randn(2, 3, 48, 48)
-    assert other.img_size == 48
+    other = adapt(net, img_size=side).eval()
+    images = torch.randn(2, 3, side, side)
+    assert other.img_size == side
     assert other.forward_pooled(images, pool="mean").shape == (2, net.embed_dim)
     if isinstance(other, FamilyTokens):
-        assert other.grid == (12, 12)
-        assert other.forward_tokens(images).patches.shape[1] == 144
+        assert other.grid == (side // 4, side // 4)
+        assert other.forward_tokens(images).patches.shape[1] == (side // 4) ** 2
         assert net.img_size == SIDE
         assert net.forward_pooled(torch.randn(2, 3, SIDE, SIDE), pool="mean").shape == (2, net.embed_dim)
 
@@ -254,7 +277,8 @@ def test_a_stem_that_looks_beyond_patches_hides_none() -> None:
     net = tokens_of("hybrid_micro")
     images, keep = pixels(net), torch.zeros(3, 1, dtype=torch.long)
     hidden = Replace(torch.ones(3, 64, dtype=torch.bool), torch.zeros(64, dtype=torch.float64))
-    for given in ({"keep_ids": keep}, {"replace": hidden}):
+    refused: list[dict[str, Any]] = [{"keep_ids": keep}, {"replace": hidden}]
+    for given in refused:
         with pytest.raises(ValueError, match="looks beyond each patch"):
             net.forward_tokens(images, **given)
     images.requires_grad_(True)  # and it does
@@ -315,8 +339,10 @@ def test_a_step_lowers_the_loss_or_the_pair_is_refused(name: str, method: str, t
             made(name, method, tmp_path, torch.float64)
         return
     built, _ = made(name, method, tmp_path, torch.float64)
-    objective = built.objective.double().train()
-    inputs = built.view(batch(), 0)
+    lowers_the_loss(built.objective.double().train(), built.view(batch(), 0))
+
+
+def lowers_the_loss(objective: Objective, inputs: dict[str, Tensor]) -> None:
     objective.begin_step(Clock(100, 1000, 10.0))
     before = objective(inputs).loss
     before.backward()
@@ -329,6 +355,29 @@ def test_a_step_lowers_the_loss_or_the_pair_is_refused(name: str, method: str, t
             assert p.grad is not None
             p -= 1e-5 / length * p.grad
     assert float(objective(inputs).loss.detach()) < float(before.detach())
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in NAMES])
+def test_a_step_of_what_is_taught_lowers_the_loss(name: str) -> None:
+    """Of the class, of the teacher and of every place; the teacher's head reads a norm behind its pooling."""
+    net, of = backbone(name), backbone("convnext_micro")
+    teacher = Classifier(of, 3, pool="mean").double()
+    with torch.no_grad():  # heads start at zero
+        for parameter in teacher.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    exported = Exported(of, SCALE, "mean", SIDE, {}, "hash", Path())
+    known = TrainedClassifier(teacher, exported, Labelling("class", ("cat", "dog", "owl"), None))
+    loss, cfg = ResolvedSupervised("mean", 0.1, 0.0, 0.0, 0.0, 0.0), TaughtConfig("RUN", "soft", 0.5, token_weight=0.5)
+    objective = Taught(net, 3, loss, cfg, known, torch.arange(3)).double().train()
+    with torch.no_grad():
+        for head in (objective.net.head, objective.net.second, objective.dense):
+            for parameter in () if head is None else head.parameters():
+                parameter.add_(0.1 * torch.randn_like(parameter))
+    images = torch.randn(4, 3, SIDE, SIDE).double()
+    targets = torch.rand(4, 3).double().softmax(dim=1)
+    inputs = {"images": images, "taught": images, "targets": targets}
+    assert set(objective(inputs).metrics) == {"labels", "teacher", "places"}
+    lowers_the_loss(objective, inputs)
 
 
 def hidden_of(inputs: dict[str, Tensor], net: Backbone) -> Tensor:
@@ -384,6 +433,18 @@ def test_arguments_of_a_constructor_that_it_does_not_have(name: str, args: dict[
     with pytest.raises(UserError, match=words) as told:
         model_facts(*networks.wanted(ModelConfig(name, args=args)))
     assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name in FAMILIES])
+def test_arguments_that_are_misspelt(name: str) -> None:
+    """Every family says so, by its class, and what it has instead."""
+    known = max(FAMILIES[name].args, key=len)
+    wrong = f"{known}x"
+    with pytest.raises(
+        UserError, match=rf"--model\.args: \w+ \({FAMILIES[name].timm_name}\) has no {wrong}, it has "
+    ) as told:
+        model_facts(*networks.wanted(ModelConfig(name, args={wrong: 1})))
+    assert f"did you mean {known}" in str(told.value) and "\n" not in str(told.value)
 
 
 @pytest.mark.parametrize(("before", "now"), [("relpos_micro", "relative_micro"), ("distilled_mini", "deit_mini")])

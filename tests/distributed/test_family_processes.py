@@ -17,8 +17,25 @@ CASES = {
     "beit beit": ["--model.name", "beit_micro", "--beit.words", "16"],
     **{
         f"simmim {name}": ["--model.name", f"{name}_micro"]
-        for name in ("cct", "cvt", "pvt", "t2t", "dat", "swin", "mobilevit", "hybrid", "resnet", "relative", "deit")
+        for name in (
+            "cct",
+            "cvt",
+            "pvt",
+            "t2t",
+            "dat",
+            "swin",
+            "mobilevit",
+            "hybrid",
+            "resnet",
+            "relative",
+            "deit",
+            "beit",
+            "convnext",
+            "pvtv2",
+        )
     },
+    "dino cct": ["--model.name", "cct_micro", "--dino.out_dim", "64"],
+    "lejepa swin": ["--model.name", "swin_micro"],
 }
 SUMS = 1e-8
 """Ten times a plain ViT's: sums run over more places, and batch normalisation's over all processes."""

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import json
+from hashlib import sha256
 from pathlib import Path
+from typing import Literal
 
 import pytest
+import timm
 import torch
 import torch.nn.functional as F
 from ssl_vit.configs import FitConfig, ModelConfig, ResolvedModel, RunConfig
+from ssl_vit.core import sums
+from ssl_vit.core.files import sha256 as file_hash
 from ssl_vit.core.masking import block_mask
 from ssl_vit.core.randomness import make_key
+from ssl_vit.exports.timm_folder import load_backbone
 from ssl_vit.methods.beit import METHOD, BEiTConfig, BEiTRecipe, ResolvedBEiT
+from ssl_vit.models.backbone import TokenBackbone
 from ssl_vit.models.build import build_backbone
 from ssl_vit.objectives.beit import BEiT
 from ssl_vit.objectives.mae import normalise_targets, pixel_patches
-from ssl_vit.objectives.words import fit_words, load_words, nearest
+from ssl_vit.objectives.words import FILE, fit_words, load_words, nearest, patches_of
+from ssl_vit.runs.directory import RunDir
 from ssl_vit.training.pretraining import pretrain
+from ssl_vit.training.saving import kept_tensor
+from ssl_vit.training.sharded_checkpoint import ShardedCheckpoints
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
+from torch.distributed.checkpoint.state_dict_saver import save
 
 
 def test_words_of_separate_clusters_are_their_means() -> None:
@@ -110,3 +122,48 @@ def test_a_run_keeps_its_words_and_says_so(tmp_path: Path) -> None:
     assert not [name for name in json.loads((run.backbone / "config.json").read_text())["model_args"] if "word" in name]
     assert pretrain(METHOD, asked).path == run.path
     assert torch.equal(load_words(run.path), words)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp64"])
+def test_words_are_exported_and_survive_the_loss_of_their_file(
+    precision: Literal["fp32", "fp64"], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learnt: list[BEiT] = []
+    monkeypatch.setattr(BEiT, "after_step", lambda self, clock: learnt.append(self))
+    model = ModelConfig(width=16, depth=1, heads=2)
+
+    def run(epochs: float) -> RunDir:
+        fit = FitConfig(epochs=epochs, batch_size=64, precision=precision)
+        return pretrain(METHOD, BEiTRecipe(run=RunConfig(str(tmp_path / "r")), model=model, fit=fit))
+
+    run(0.3)
+    kept = (tmp_path / "r" / FILE).read_bytes()
+    (tmp_path / "r" / FILE).unlink()
+    monkeypatch.setattr("ssl_vit.objectives.beit.words_of_images", None)  # they are not found again
+    folder = run(0.4).backbone
+    assert (tmp_path / "r" / FILE).read_bytes() == kept
+    words, objective = load_words(folder), learnt[-1].eval()
+    assert words is not None and words.dtype == torch.float32
+    images = torch.randn(5, 1, 8, 8, dtype=objective.words.dtype)
+    exported = load_backbone(str(folder))
+    assert isinstance(exported.backbone, TokenBackbone)
+    patches = pixel_patches(images, exported.backbone.patch_size)
+    about = exported.about["words"]
+    found = nearest(patches_of(patches, about["normalised"]), words.to(images.dtype))
+    assert torch.equal(found, objective.word_of(images)) and len(found.unique()) > 3
+    assert about["hash"] == sha256(words.numpy().tobytes()).hexdigest()[:16]
+    assert sums.read(folder)[FILE] == file_hash(folder / FILE)
+    plain = timm.create_model(f"local-dir:{folder}", pretrained=True)
+    assert plain.state_dict().keys() == exported.backbone.timm_state().keys()
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_words_of_a_checkpoint_in_parts(tmp_path: Path) -> None:
+    words = torch.randn(4, 3)
+    part, state = tmp_path / "step_000000002.part", {"objective.words": words, "objective.head": words + 1}
+    save(state, storage_writer=FileSystemWriter(str(part)), no_dist=True)
+    ShardedCheckpoints(tmp_path, None, 1, main=True)._name(part, 2)
+    found = kept_tensor(tmp_path, "words")
+    assert found is not None and torch.equal(found, words)
+    assert kept_tensor(tmp_path, "other") is None
+    assert kept_tensor(tmp_path / "none", "words") is None

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from ssl_vit.core.errors import UserError
 from ssl_vit.training import joining
 from ssl_vit.training.joining import agree, refuse_engines
-from torch.distributed.distributed_c10d import HashStore
+from torch._C._distributed_c10d import HashStore
 
 
 @pytest.mark.parametrize(

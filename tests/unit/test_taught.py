@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import timm
@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from ssl_vit.configs import ModelConfig, ResolvedModel, parse
 from ssl_vit.configs.cli import as_words, from_words
+from ssl_vit.core import notices
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.exports.classifier import Labelling, TrainedClassifier, export_classifier, load_classifier
@@ -112,8 +113,9 @@ def test_classes_in_another_order_are_put_in_the_students() -> None:
     turned = teacher(names=("owl", "cat", "dog"))
     turned.net.load_state_dict(same.net.state_dict())
     with torch.no_grad():
-        turned.net.head.weight.copy_(same.net.head.weight[[2, 0, 1]])  # pyright: ignore[reportAttributeAccessIssue, reportArgumentType]
-        turned.net.head.bias.copy_(same.net.head.bias[[2, 0, 1]])  # pyright: ignore[reportAttributeAccessIssue, reportArgumentType]
+        one_head, other_head = cast("torch.nn.Linear", same.net.head), cast("torch.nn.Linear", turned.net.head)
+        other_head.weight.copy_(one_head.weight[[2, 0, 1]])
+        other_head.bias.copy_(one_head.bias[[2, 0, 1]])
     cfg = TaughtConfig("RUN", "soft", 0.5, token_weight=1.0)
     one, other = objective(vit(), cfg, same), objective(vit(), cfg, turned)
     other.load_state_dict(one.state_dict())
@@ -144,6 +146,64 @@ def test_every_place_learns_what_the_teachers_head_says_of_it(name: str, pool: A
     assert (value - F.cross_entropy(outputs, given["targets"]) - 0.5 * of_places).abs() <= 1e-12
     value.backward()
     assert [n for n, p in found.named_parameters() if p.requires_grad and p.grad is None] == []
+
+
+SMALL: dict[str, tuple[str, dict[str, Any]]] = {
+    "convnext": ("convnext_atto", {"patch_size": 1, "depths": [1, 1, 1, 1], "dims": [8, 8, 16, 16]}),
+    "pvtv2": ("pvt_v2_b0", {"embed_dims": [16, 32], "depths": [1, 1], "num_heads": [1, 2], "sr_ratios": [2, 1],
+                            "mlp_ratios": [2, 2]}),
+    "resnet": ("resnet_small_images", {"layers": [1, 1, 1, 1], "channels": [8, 8, 8, 16]}),
+    "swin": ("swin_tiny_patch4_window7_224", {"img_size": 16, "patch_size": 2, "window_size": 4, "embed_dim": 16,
+                                              "depths": [1, 1], "num_heads": [1, 2]}),
+    "eva": ("eva02_tiny_patch14_224", {"img_size": 16, "patch_size": 4, "embed_dim": 16, "depth": 1, "num_heads": 2}),
+}  # fmt: skip
+
+
+def small(name: str) -> TrainedClassifier:
+    torch.manual_seed(7)
+    architecture, args = SMALL[name]
+    return teacher(make_backbone(architecture, {**args, "in_chans": 2}, img_size=16))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_pooling_teachers_head_reads_places_as_it_reads_their_mean(name: str) -> None:
+    of, images = small(name), inputs()["taught"]
+    net, found = of.net, objective(vit(), TaughtConfig("RUN", token_weight=1.0), of)
+    own: Any = net.backbone.model  # pyright: ignore[reportAttributeAccessIssue]
+    places = net.backbone.feature_map(images).permute(0, 2, 3, 1)
+    behind = {"convnext": lambda x: F.layer_norm(x, x.shape[-1:], own.head.norm.weight, own.head.norm.bias, 1e-6),
+              "eva": lambda x: own.fc_norm(x)}.get(name, lambda x: x)  # fmt: skip
+    assert (net.head(behind(places.mean(dim=(1, 2)))) - net(images)).abs().max() <= 1e-12
+    scores = net.head(behind(places))
+    if name in ("pvtv2", "resnet", "swin"):
+        assert (scores.mean(dim=(1, 2)) - net(images)).abs().max() <= 1e-12
+    else:  # and without the norm they would be others
+        assert (net.head(places).mean(dim=(1, 2)) - net(images)).abs().max() > 1e-2
+    assert found.places == 4
+    outputs, wanted = found._asked(images)
+    resized = F.interpolate(scores.permute(0, 3, 1, 2), 4, mode="bilinear") if places.shape[1] != 4 else None
+    rows = scores.flatten(1, 2) if resized is None else resized.flatten(2).transpose(1, 2)
+    assert wanted is not None and (outputs - net(images)).abs().max() <= 1e-12
+    assert (wanted - rows.softmax(dim=2)).abs().max() <= 1e-6
+
+
+@pytest.mark.parametrize(
+    ("net", "pool", "told"),
+    [
+        (vit, "cls", True), (vit, "mean", False), (deit, "mean", True),
+        (lambda: family("beit_base_patch16_224"), "mean", False),
+        (lambda: small("convnext").net.backbone, "mean", False),
+    ],
+)  # fmt: skip
+def test_a_head_that_has_read_class_tokens_alone_is_told(
+    net: Any, pool: Any, told: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notices.forget()
+    of = teacher(net(), pool)
+    objective(vit(), TaughtConfig("RUN"), of)
+    assert "note" not in capsys.readouterr().err
+    objective(vit(), TaughtConfig("RUN", token_weight=1.0), of)
+    assert capsys.readouterr().err.count("was trained on a class token alone; --taught.token_weight 1 has") == told
 
 
 def test_a_teacher_stays_as_it_is_and_in_no_checkpoint() -> None:
