@@ -30,8 +30,12 @@ What goes with what, and why the rest does not. A row stands for its whole famil
 
 """
 MIDDLE = """
-Whatever other model of timm's makes one vector of an image (`resnet50`, `swin_base_patch4_window7_224`) is a row like
-`swin_micro`. Training on labels takes every network; so does every evaluation.
+Other models of timm's have a row here, too. Plain Vision Transformers (`vit_small_patch16_224`,
+`deit3_small_patch16_224`) are like `vit_micro` and go with everything. What is of no family above and makes one vector
+of an image is like `swin_micro`: convolutions, windows and stages (`resnet50`, `swin_base_patch4_window7_224`) for the
+reason below, others (`cait_s24_224`, `eva02_tiny_patch14_224`, `mixer_b16_224`, `xcit_tiny_12_p16_224`,
+`tnt_s_legacy_patch16_224`) because their tokens are not made here. Training on labels takes every network; so does
+every evaluation.
 
 Why not:
 

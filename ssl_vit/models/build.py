@@ -23,7 +23,7 @@ from ssl_vit.methods import LABELLED, METHODS
 from ssl_vit.models import families as families  # registered with timm
 from ssl_vit.models.backbone import Backbone, with_tokens
 from ssl_vit.models.blocks import init_weights
-from ssl_vit.models.pooled import PooledBackbone
+from ssl_vit.models.pooled import PooledBackbone, readable
 from ssl_vit.models.positions import resample
 from ssl_vit.models.stochastic_depth import LARGEST
 from ssl_vit.models.tokens import FamilyTokens, gives_tokens, looks_beyond
@@ -137,10 +137,19 @@ def _pooled_facts(name: str, args: dict[str, Any]) -> ModelFacts:
         model: Any = _create(name, args)
     own, info = model.pretrained_cfg["input_size"][-1], getattr(model, "feature_info", None)
     stride = info[-1]["reduction"] if info else 1
-    backbone = _without_sizes(model, name, args, own)
+    sized = _takes(model, "img_size") and bool(model.pretrained_cfg.get("fixed_input_size"))
+    try:
+        backbone = _without_sizes(model, name, args, own)
+    except UserError:  # arguments may fit images of another size
+        near = readable(name, {**args, "img_size": own} if sized else args, own)
+        if not near:
+            raise
+        own = near[-1]
+        with torch.device("meta"):
+            model = _create(name, {**args, "img_size": own} if sized else args)
+        backbone = _without_sizes(model, name, args, own)
     offers, lacks = _offers(model)
     flexible = _takes(model, "strict_img_size") or backbone.width_at(own + stride) == backbone.embed_dim
-    sized = _takes(model, "img_size") and bool(model.pretrained_cfg.get("fixed_input_size"))
     return ModelFacts(
         own, stride, backbone.embed_dim, backbone.depth, 1, False, plain=False, flexible=flexible,
         sized=sized, drop_path=backbone.draws_drop_path, offers=offers, lacks=lacks,

@@ -14,13 +14,16 @@ from timm.models._manipulate import group_with_matcher
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from ssl_vit.core.errors import UserError
+from ssl_vit.configs.networks import short_name
+from ssl_vit.core.errors import UserError, one_line
 from ssl_vit.models.backbone import Backbone, Pool
 from ssl_vit.models.batchnorm import synchronise_batch_norm, takes_batch_statistics
 from ssl_vit.models.stochastic_depth import DropPlaces
 
 _FAILS = (AssertionError, RuntimeError, ValueError, TypeError, IndexError)
 """What models raise at images of a size that is not theirs."""
+_TRIES = 16
+"""So many sizes are tried below one that cannot be read, and above."""
 
 
 class PooledBackbone(Backbone):
@@ -68,26 +71,15 @@ class PooledBackbone(Backbone):
         )
         self.depth = groups.pop("") - 1
         self._layers: dict[str, int] = groups
-        width, own = self.width_at(img_size), cfg["input_size"][-1]
-        if width is None or width not in (model.num_features, getattr(model, "head_hidden_size", None)):
-            raise UserError(
-                f"{architecture} does not make one vector of an image of {img_size} x {img_size} pixels (timm made it "
-                f"for {own}); choose --model.img_size {own}, or another --model.name, for example resnet50"
-            )
+        width = self.width_at(img_size)
+        if width is None or not _makes_vectors(model, width):
+            raise UserError(_no_vector(model, architecture, model_args, img_size))
         self.embed_dim, self.img_size = width, img_size
 
     def width_at(self, size: int) -> int | None:
         """Numbers in the vector of an image with a side of that many pixels; None where the model cannot read it."""
-        weight, training = next(self.model.parameters()), self.model.training
-        images = torch.zeros(1, self.channels, size, size, device=weight.device, dtype=weight.dtype)
-        try:
-            with torch.device(weight.device), torch.no_grad():
-                found = self.model.eval()(images)
-        except _FAILS:
-            return None
-        finally:
-            self.model.train(training)
-        return found.shape[1] if isinstance(found, Tensor) and found.ndim == 2 else None
+        found = _width(self.model, self.channels, size)
+        return found if isinstance(found, int) else None
 
     def read_at(self, size: int) -> None:
         """Has the model read images of another size from now on.
@@ -236,6 +228,90 @@ class PooledBackbone(Backbone):
         if not rows or places % rows:
             raise UserError(f"the features of {self.architecture} are no map of an image's places")
         return x[:, prefix:].transpose(1, 2).unflatten(2, (rows, places // rows))
+
+
+def readable(architecture: str, model_args: dict[str, Any], size: int) -> list[int]:
+    """Sides of images that a timm model makes one vector of, the nearest that were found; else its own.
+
+    Args:
+        architecture: timm's name of it.
+        model_args: Arguments of ``timm.create_model``; with ``img_size`` it is built for every side that is tried.
+        size: Side in pixels that it cannot read: one below is looked for and one above.
+    """
+    try:
+        model = _sketch(architecture, model_args)
+    except (*_FAILS, KeyError, ZeroDivisionError):
+        return []
+    info, cfg = getattr(model, "feature_info", None), getattr(model, "pretrained_cfg", None) or {}
+    step = max([1, *(stage["reduction"] for stage in info or ())])
+    under = range(size // step * step, 0, -step)
+    over = range((size // step + 1) * step, size + (_TRIES + 1) * step, step)
+    tried = {"below": [s for s in under if s != size][:_TRIES], "above": list(over)}
+    found = [next((s for s in sizes if _reads(model, architecture, model_args, s)), None) for sizes in tried.values()]
+    own = cfg.get("input_size", (size,))[-1]
+    if not any(found) and own != size and _reads(model, architecture, model_args, own):
+        found.append(own)
+    return sorted(s for s in found if s is not None)
+
+
+def _sketch(architecture: str, model_args: dict[str, Any]) -> Any:
+    with torch.device("meta"):
+        return timm.create_model(architecture, pretrained=False, num_classes=0, **model_args)
+
+
+def _reads(model: Any, architecture: str, model_args: dict[str, Any], size: int) -> bool:
+    """Whether a model without weights, or the same one built for such images, makes one vector of them."""
+    if "img_size" in model_args:
+        try:
+            model = _sketch(architecture, {**model_args, "img_size": size})
+        except (*_FAILS, ZeroDivisionError):
+            return False
+    width = _width(model, model_args.get("in_chans", 3), size)
+    return isinstance(width, int) and _makes_vectors(model, width)
+
+
+def _makes_vectors(model: Any, width: int) -> bool:
+    return width in (model.num_features, getattr(model, "head_hidden_size", None))
+
+
+def _width(model: nn.Module, channels: int, size: int) -> int | str:
+    """Numbers in the vector of an image with a side of that many pixels; in words why there is none."""
+    weight, training = next(model.parameters()), model.training
+    images = torch.zeros(1, channels, size, size, device=weight.device, dtype=weight.dtype)
+    try:
+        with torch.device(weight.device), torch.no_grad():
+            found = model.eval()(images)
+    except _FAILS as error:
+        return _windows(model, size) or one_line(error)
+    finally:
+        model.train(training)
+    if isinstance(found, Tensor) and found.ndim == 2:
+        return found.shape[1]
+    return "what it makes is none"
+
+
+def _windows(model: Any, size: int) -> str | None:
+    """Which windows do not divide a stage's map, where the stages of a model are known to need that."""
+    for stage in getattr(model, "feature_info", None) or ():
+        with suppress(AttributeError, KeyError):
+            parts = model.get_submodule(stage["module"]).modules()
+            places = size // stage["reduction"]
+            for window in {part.window for part in parts if isinstance(getattr(part, "window", None), int)}:
+                if places % max(1, min(window, places)):
+                    return f"windows of {window} x {window} do not divide a map of {places} x {places} places"
+    return None
+
+
+def _no_vector(model: Any, architecture: str, model_args: dict[str, Any], size: int) -> str:
+    """The sentence for a model that cannot read images of a size, with the nearest that it can."""
+    why = _width(model, int(model_args.get("in_chans", 3)), size)
+    why = f"one of {why} numbers, not of {model.num_features}" if isinstance(why, int) else why
+    sizes = " or ".join(map(str, readable(architecture, model_args, size)))
+    known = short_name(architecture, model_args) or architecture
+    return (
+        f"{known} does not make one vector of an image of {size} x {size} pixels ({why}); choose "
+        f"{f'--model.img_size {sizes}, or ' if sizes else ''}another --model.name, for example resnet50"
+    )
 
 
 def _switch_off_dropout(model: nn.Module) -> None:

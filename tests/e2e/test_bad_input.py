@@ -32,10 +32,9 @@ def one_line(err: str) -> str:
         (["--mae.mask_ratio", "0.99"], "keeps nothing of 16 patches"),
         (["--mae.mask_ratio", "1.5"], "keeps nothing"),
         (["--model.name", "vit_smal_patch16_224"], "did you mean vit_small_patch16_224"),
-        (
-            ["--model.name", "resnet50"],
-            "does not go with a method that hides patches: it is a ResNet, whose convolutions",
-        ),
+        (["--model.name", "resnet50"], "leaves out or replaces patches: it is a ResNet"),
+        (["--model.name", "cct_micro"], "--model.name cct_micro does not go with a method that leaves out"),
+        (["--model.name", "cct_mirco"], "neither a short name nor a timm model; did you mean cct_micro"),
         (["--model.width", "62", "--model.heads", "31"], "multiple of 4"),
         (["--mae.decoder_width", "30"], "--mae.decoder_width 30"),
         (["--fit.batch_size", "0"], "--fit.batch_size 0 must be at least 1"),

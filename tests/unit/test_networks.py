@@ -187,6 +187,30 @@ def test_a_misspelt_name(name: str, words: str) -> None:
         facts_of(ModelConfig(name))
 
 
+@pytest.mark.parametrize(
+    ("name", "size", "args", "why", "sizes"),
+    [
+        ("dat_micro", 20, None, "windows of 4 x 4 do not divide a map of 10 x 10 places", (16, 32)),
+        ("dat_micro", 32, {"window_sizes": [3, 3]}, "windows of 3 x 3 do not divide a map of 16 x 16 places", (24, 36)),
+        ("swin_micro", 7, None, "Input height .* divisible by patch size", (4, 8)),
+        ("convnext_micro", 7, None, ".*Kernel size", (8,)),
+        ("deit_micro", 30, None, "Input height .* divisible by patch size", (28, 32)),
+    ],
+)
+def test_sizes_that_cannot_be_read_and_the_nearest_that_can(
+    name: str, size: int, args: dict[str, Any] | None, why: str, sizes: tuple[int, ...]
+) -> None:
+    asked = ModelConfig(name, size, args=args)
+    told = (
+        rf"an image of {size} x {size} pixels \({why}.*\); choose --model.img_size {' or '.join(map(str, sizes))}, or"
+    )
+    with pytest.raises(UserError, match=told) as caught:
+        build_backbone(networks.resolve_model(asked, 32, facts_of(asked), "px32"), 3)
+    assert "\n" not in str(caught.value) and "timm made it" not in str(caught.value)
+    for good in sizes:
+        assert built(name, img_size=good, args=args).img_size == good
+
+
 def test_arguments_as_words_and_as_yaml() -> None:
     args = {"embed_dim": 48, "depths": [2, 2], "num_heads": [2, 4], "patch_norm": False, "norm_layer": "layernorm"}
     for recipe in (DINORecipe, SupervisedRecipe):

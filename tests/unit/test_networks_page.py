@@ -42,6 +42,22 @@ def test_the_readme_says_the_same_in_short() -> None:
             assert cell == "yes" if meets(offers, method.needs) else cell.startswith("no: its ")
 
 
+def test_what_the_page_says_of_other_models_of_timms() -> None:
+    words = "Other models of timm" + make_networks.page().partition("Other models of timm")[2].partition("Why not")[0]
+    plain, rest = words.split("What is of no family")
+    tied, others = rest.split("reason below")
+    pattern = r"`(\w+_\w*\d{3}|resnet50)`"
+    for text, offers, why in (
+        (plain, "dropping", ""), (tied, "pooled", "tie neighbouring"), (others, "pooled", "tokens are not made here")
+    ):  # fmt: skip
+        names = re.findall(pattern, text)
+        assert len(names) >= 2
+        for name in names:
+            facts = model_facts(name)
+            assert facts.offers == offers and why in facts.lacks, name
+    assert model_facts("eva02_tiny_patch14_224").lacks.startswith("it is an Eva, whose tokens")
+
+
 def test_every_pair_is_answered_and_every_no_has_its_reason() -> None:
     text = make_networks.page()
     rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| `")]
