@@ -7,16 +7,19 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import ssl_vit.families  # noqa: F401  (registers them)
 import timm
 import torch
+import torch.nn.functional as F
 from safetensors.torch import load_file
 from ssl_vit.configs import ModelConfig, networks
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.exports.timm_folder import export_backbone
 from ssl_vit.models.build import build_backbone, model_facts
+from ssl_vit.models.families import dat
 from ssl_vit.models.families.cct import CompactTransformer
 from ssl_vit.models.families.cvt import ConvolutionalTransformer
 from ssl_vit.models.families.dat import (
@@ -133,11 +136,15 @@ def test_pvt(eps: float) -> None:
         assert_close(logits, recorded["official.logits"], rtol=0, atol=1e-9)
         assert_close(images.grad, recorded["official.grad.images"], rtol=0, atol=1e-9)
         return
-    assert_close(tokens, recorded["tokens"], rtol=0, atol=1e-9)
-    assert_close(logits, recorded["logits"], rtol=0, atol=1e-9)
+    for found, name in ((tokens, "tokens"), (tokens[:, 0], "pooled"), (logits, "logits"), (images.grad, "grad.images")):
+        assert_close(found, recorded[name], rtol=0, atol=1e-9, msg=name)
     for key, expected in recorded.items():
-        if key.startswith("grad.") and key != "grad.images" and ".value." not in key:
-            assert_close(model.get_parameter(names[key[5:]]).grad, expected, rtol=0, atol=1e-9, msg=key)
+        if key.startswith("grad.") and key != "grad.images":
+            gradient = model.get_parameter(names[key[5:].replace(".value.", ".kv.").replace(".key.", ".kv.")]).grad
+            if ".value." in key:  # the lower half
+                assert gradient is not None
+                gradient = gradient[len(expected) :]
+            assert_close(gradient, expected, rtol=0, atol=1e-9, msg=key)
 
 
 def _cvt_name(key: str) -> str:
@@ -162,7 +169,8 @@ def test_cvt(act: str) -> None:
     model = ConvolutionalTransformer(3, 5, (8, 12, 16), (1, 2, 3), (1, 2, 4), act=act).double().eval()
     state = {k.removeprefix("state."): v for k, v in recorded.items() if k.startswith("state.")}
     model.load_state_dict({_cvt_name(k): v for k, v in state.items()})
-    images = recorded["images"].requires_grad_()
+    images, last = recorded["images"].requires_grad_(), list[Tensor]()
+    model.norm.register_forward_pre_hook(lambda _, given: last.append(given[0]))
     tokens = model.forward_features(images)
     logits = model.forward_head(tokens)
     (logits * recorded["probe.logits"]).sum().backward()
@@ -170,8 +178,11 @@ def test_cvt(act: str) -> None:
         assert_close(logits, recorded["official_quickgelu.logits"], rtol=0, atol=1e-9)
         assert_close(images.grad, recorded["official_quickgelu.grad.images"], rtol=0, atol=1e-9)
         return
-    assert_close(model.forward_head(tokens, pre_logits=True), recorded["pooled"], rtol=0, atol=1e-9)
-    assert_close(logits, recorded["logits"], rtol=0, atol=1e-9)
+    pooled = model.forward_head(tokens, pre_logits=True)
+    for found, name in ((pooled, "pooled"), (logits, "logits"), (images.grad, "grad.images")):
+        assert_close(found, recorded[name], rtol=0, atol=1e-9, msg=name)
+    assert_close(last[0][:, :1], recorded["cls_token"], rtol=0, atol=1e-9)
+    assert_close(last[0][:, 1:].transpose(1, 2).unflatten(2, (2, 2)), recorded["map"], rtol=0, atol=1e-9)
     for key, expected in recorded.items():
         if key.startswith("grad.") and key != "grad.images":
             assert_close(model.get_parameter(_cvt_name(key[5:])).grad, expected, rtol=0, atol=1e-9, msg=key)
@@ -188,8 +199,10 @@ def test_t2t(kind: str) -> None:
     assert_close(model.pos_embed, recorded["state.pos_embed"], rtol=0, atol=1e-6)  # recorded in single precision
     state = {k.removeprefix("state."): v for k, v in recorded.items() if k.startswith("state.")}
     model.load_state_dict({_renamed(k, names): v for k, v in state.items()})
-    images = recorded["images"].requires_grad_()
+    images, first = recorded["images"].requires_grad_(), list[Tensor]()
+    model.tokens_to_token.attention1.register_forward_hook(lambda _, __, out: first.append(out))
     assert_close(model.tokens_to_token(images)[0], recorded["t2t"], rtol=0, atol=1e-9)
+    assert_close(first[0], recorded["stage1"], rtol=0, atol=1e-9)
     tokens = model.forward_features(images)
     logits = model.forward_head(tokens)
     (logits * recorded["probe.logits"]).sum().backward()
@@ -212,8 +225,21 @@ def _dat_name(key: str) -> str:
     )  # fmt: skip
 
 
+@pytest.fixture
+def read_at(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
+    """Where maps are read, (y, x), call by call: the map itself, then the table of biases."""
+    found, plain = list[Tensor](), F.grid_sample
+
+    def told(map: Tensor, grid: Tensor, **more: Any) -> Tensor:
+        found.append(grid.flip(3).detach())
+        return plain(map, grid, **more)
+
+    monkeypatch.setattr(F, "grid_sample", told)
+    return found
+
+
 @pytest.mark.parametrize("zero", ["", "zero."])
-def test_dat(zero: str) -> None:
+def test_dat(zero: str, read_at: list[Tensor]) -> None:
     """Whole networks, also with offsets of 0, which is not the identity."""
     recorded = load_file(FIXTURES / "dat.safetensors")
     model = DeformableTransformer(
@@ -247,15 +273,21 @@ def test_dat(zero: str) -> None:
     pooled = model.forward_head(features, pre_logits=True)
     for found, name in ((features, "map"), (pooled, "pooled"), (logits, "logits"), (images.grad, "grad.images")):
         assert_close(found, recorded[zero + name], rtol=0, atol=1e-9, msg=name)
+    for stage, places in zip((2, 3), read_at[::2], strict=True):  # of two attentions
+        expected, reference = recorded[f"{zero}positions.{stage}"], recorded[f"references.{stage}"]
+        assert_close(places.reshape(expected.shape), expected, rtol=0, atol=1e-9)
+        middles = dat._middles(*expected.shape[2:4], expected).expand(reference.shape)
+        assert_close(middles, reference, rtol=0, atol=1e-9)
     for key, expected in recorded.items():
         if key.startswith(f"{zero}grad.") and not key.endswith("images"):
             name = names[key.removeprefix(f"{zero}grad.")]
             assert_close(model.get_parameter(name).grad, expected, rtol=0, atol=1e-9, msg=key)
 
 
-def test_deformable_attention_alone() -> None:
+def test_deformable_attention_alone(read_at: list[Tensor]) -> None:
     recorded = load_file(FIXTURES / "dat_attention.safetensors")
     for zero in ("", "zero."):
+        read_at.clear()
         model = DeformableAttention(12, 4, 2, 6, 5, 2).double()
         model.rpe_table = nn.Parameter(torch.zeros(4, 11, 15, dtype=torch.float64))
         state = {k.removeprefix("v1.state."): v for k, v in recorded.items() if k.startswith("v1.state.")}
@@ -267,6 +299,8 @@ def test_deformable_attention_alone() -> None:
         (y * recorded["probe.y"]).sum().backward()
         assert_close(y, recorded[f"v1.{zero}y"], rtol=0, atol=1e-9)
         assert_close(x.grad, recorded[f"v1.{zero}grad.x"], rtol=0, atol=1e-9)
+        expected = recorded[f"v1.{zero}pos"]
+        assert_close(read_at[0].reshape(expected.shape), expected, rtol=0, atol=1e-9)
         for key, expected in recorded.items():
             if key.startswith(f"v1.{zero}grad.") and not key.endswith(".x"):
                 name = key.removeprefix(f"v1.{zero}grad.").replace(".norm.", ".")
