@@ -95,7 +95,7 @@ def nothing_said_yet() -> Iterator[None]:
     """Every test is a program of its own."""
     from accelerate.state import AcceleratorState
     from ssl_vit.core.notices import forget
-    from ssl_vit.core.signals import ENDING
+    from ssl_vit.core.signals import ENDING, _on_hold
     from ssl_vit.training.products import choose_attention
 
     forget()
@@ -103,6 +103,7 @@ def nothing_said_yet() -> Iterator[None]:
     choose_attention("fp32")
     taken = {number: signal.getsignal(number) for number in (*ENDING, signal.SIGINT)}
     yield
+    _on_hold[0] = False
     for number, handler in taken.items():
         signal.signal(number, handler)  # a program that ends ignores them; the tests go on
 

@@ -18,6 +18,8 @@ ENDING = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 it; the third comes when a terminal closes."""
 
 Handler = Callable[[int, FrameType | None], object]
+_on_hold = [False]
+"""Whether this process is about to end."""
 
 
 def status_of(number: int) -> int:
@@ -48,7 +50,8 @@ def handled(handler: Handler, numbers: tuple[signal.Signals, ...] = ENDING) -> G
         yield
     finally:
         for number, now in before.items():
-            signal.signal(number, now)
+            if not (_on_hold[0] and number in ENDING):
+                signal.signal(number, now)
 
 
 def ignore() -> None:
@@ -71,9 +74,14 @@ def leaving() -> Generator[None, None, None]:
     os.set_blocking(write, False)
     before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     threading.Thread(target=_watch, args=(read,), daemon=True).start()
+    _on_hold[0] = False
     try:
         with handled(_leave):
-            yield
+            try:
+                yield
+            except (RuntimeError, ConnectionError):
+                hold()  # another process may be lost: a launcher ends the rest, which have something to say
+                raise
     except SystemExit as end:
         if end.code == REQUEUE:  # a launcher ends those that are still leaving: their status must stay what it is
             for number in ENDING:
@@ -90,12 +98,12 @@ def _leave(number: int, frame: FrameType | None) -> None:
         raise SystemExit(REQUEUE)
 
 
-_on_hold = [False]
-
-
 def hold() -> None:
-    """From now on this process is not ended where it waits: it is about to end, and has something to say."""
+    """From now on signals do not end this process: it is about to end by itself, and has something to say."""
     _on_hold[0] = True
+    if threading.current_thread() is threading.main_thread():
+        for number in ENDING:
+            signal.signal(number, signal.SIG_IGN)
 
 
 def _watch(pipe: int) -> None:

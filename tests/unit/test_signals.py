@@ -87,6 +87,22 @@ def test_a_process_that_another_has_left_has_no_traceback(rank: str, who: str, t
     assert "RuntimeError: a bug" in ended(tmp_path, signal.SIGCONT, other, WORLD_SIZE="2", RANK=rank)[2]
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_process_that_has_something_to_say_is_not_ended_before(number: signal.Signals, tmp_path: Path) -> None:
+    """A launcher ends the others as soon as one is lost, while they look which it was."""
+    before = """
+from ssl_vit.core import peers
+def lost(error):
+    print("ready", flush=True)
+    sys.stdin.readline()
+    return "process 1 of 2 has died"
+peers.lost = lost
+"""
+    raises = "raise RuntimeError('Connection closed by peer')"
+    status, _, err = ended(tmp_path, number, before=before, inside=raises, WORLD_SIZE="2", RANK="0")
+    assert status != 0 and err.startswith("error: process 1 of 2 has died, and a job ends with any of its processes")
+
+
 def test_what_is_ignored_from_the_start_stays_so(tmp_path: Path) -> None:
     before = "signal.signal(signal.SIGHUP, signal.SIG_IGN)"
     assert ended(tmp_path, signal.SIGHUP, before=before) == (0, "went on\n", "")
