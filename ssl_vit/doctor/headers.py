@@ -174,6 +174,13 @@ def _refused(found: Findings, headers: Headers, read: list[Header]) -> None:
             f"images have different numbers of channels ({numbers}; e.g. {headers.rows.where(first)} has {rare}), "
             "which training refuses: sort them into sets of their own"
         )
+    odd = [
+        f"{headers.rows.where(i)} has {one.header.channels}"
+        for i, one in enumerate(headers.looked)
+        if one.header and one.header.channels not in known
+    ]
+    if odd:
+        found.say("channels", f"{counted(len(odd), 'image')} with others, as if unreadable: {listed(odd, 3)}")
     bits = Counter(one.bits for one in read)
     if len(bits) > 1:
         found.warn(

@@ -53,7 +53,8 @@ def test_a_folder_is_looked_at(method: str, scans: Path, script: InProcess) -> N
 def test_what_training_refuses_is_told_and_the_page_is_written(scans: Path, script: InProcess) -> None:
     (scans / "good" / "patient7_x99.png").unlink()
     five = np.zeros((24, 24, 5), dtype=np.uint8)
-    tifffile.imwrite(scans / "good" / "odd.tif", five, photometric="minisblack", planarconfig="contig")
+    for n in range(6):  # one would count as a damaged file
+        tifffile.imwrite(scans / "good" / f"odd{n}.tif", five, photometric="minisblack", planarconfig="contig")
     status, out, _ = script("eval/doctor.py", "scans", "--out", "d.html", *QUICK)
     assert status == 0
     assert "which training refuses" in " ".join(out.split())

@@ -95,6 +95,11 @@ def test_mixed_depths_and_channels_are_warned_of(tmp_path: Path) -> None:
     wide = made.looked[0]._replace(header=made.looked[0].header and made.looked[0].header._replace(channels=5))
     mixed = made._replace(looked=[made.looked[0], wide], rows=named("a.png", "b.png"))
     assert any("which training refuses" in text for text in examine_headers(mixed, [("all", 2)]).warnings)
+    names = [f"{i}.png" for i in range(30)]
+    one_odd = made._replace(looked=[wide, *[made.looked[0]] * 29], rows=named(*names))
+    found = examine_headers(one_odd, [("all", 30)])
+    assert lines(found)["channels"] == "1 image with others, as if unreadable: /nowhere/0.png has 5"
+    assert not any("refuses" in text for text in found.warnings)
 
 
 def part(labels: Any, classes: tuple[str, ...], kind: Any = "class") -> Part:
