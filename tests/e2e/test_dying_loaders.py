@@ -46,7 +46,9 @@ def test_a_run_goes_on_without_a_loader_process_that_died(
     died = launched(script, cwd=tmp_path)
     assert died.returncode == 0, died.stderr
     assert f"warning: a loader process ended while it decoded photos/{victim}: ended by SIGKILL" in died.stderr
-    assert len(list(tmp_path.glob("death-*"))) == min(times, 2)
+    deaths = len(list(tmp_path.glob("death-*")))
+    # The second death is the last, but for a process that was at the same image of a later epoch already.
+    assert deaths == 1 if times == 1 else deaths in (2, 3)
     if times == 1:
         whole = launched("recipes/mae.py", *words, "whole", cwd=tmp_path)
         assert whole.returncode == 0, whole.stderr

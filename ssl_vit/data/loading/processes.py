@@ -101,6 +101,7 @@ class _Crew(Generic[T]):
     def __init__(self, work: Work[T], count: int, pinned: bool) -> None:
         self._work, self._names = work, SharedArray((count, current.ROOM), "uint8")
         self._found: dict[int, tuple[bool, Any]] = {}
+        self._deaths: dict[str, int] = {}  # by image: processes that died at it, until one did not
         self._pins = _pinning_thread() if pinned else None
         self._workers: list[_Worker] = []
         # Also where nobody closes this before Python ends, which would wait for processes that ignore signals.
@@ -149,12 +150,13 @@ class _Crew(Generic[T]):
         worker.given[number] = key
         self._send(worker, number)
 
-    def _send(self, worker: _Worker, number: int) -> None:
+    def _send(self, worker: _Worker, number: int | None) -> None:
+        """One of its keys, or none, and what is new in quarantine."""
         new = dict(list(current.quarantined.items())[worker.told :])
         worker.told += len(new)
         # One that has died is found dead where its answer is waited for.
         with suppress(BrokenPipeError, ConnectionResetError):
-            worker.pipe.send((number, worker.given[number], new))
+            worker.pipe.send((number, None if number is None else worker.given[number], new))
 
     def _receive(self, seconds: float | None) -> None:
         """Takes what has come, and replaces processes that have died."""
@@ -175,6 +177,7 @@ class _Crew(Generic[T]):
             self._replace(slot, worker)
             return
         del worker.given[number]
+        self._deaths.pop(worker.died_at or "", None)
         worker.died_at, worker.before = None, 0
         self._found[number] = good, self._pins.submit(found.pin_memory) if good and self._pins else found
 
@@ -183,7 +186,8 @@ class _Crew(Generic[T]):
         dead.process.join()
         how, name = _ending(dead.process.exitcode or 0), current.read(self._names.array[slot])
         at = f" while it decoded {name}" if name else ""
-        again = dead.died_at == name
+        self._deaths[name] = self._deaths.get(name, 0) + 1
+        again = self._deaths[name] > 1 if name else dead.died_at == name
         if (again and not name) or dead.before >= _MOST:
             raise UserError(
                 f"loader processes end again and again{', the last one' if at else ''}{at}: {how}; what is saved is "
@@ -200,6 +204,9 @@ class _Crew(Generic[T]):
         worker.given, worker.died_at, worker.before = dead.given, name, dead.before + 1
         for number in worker.given:
             self._send(worker, number)
+        if again:
+            for other in self._workers:
+                self._send(other, None)  # it may be among what they have been given already
 
 
 def _pinning_thread() -> ThreadPoolExecutor:
@@ -249,8 +256,7 @@ def _serve(work: Work[Any], pipe: Connection, names: SharedArray, slot: int, kno
     tasks = SimpleQueue[Any]()
     Thread(target=_listen, args=(pipe, tasks), daemon=True).start()
     while (task := tasks.get()) is not None:
-        number, key, held = task
-        current.quarantined.update(held)
+        number, key = task
         try:
             answer = number, True, work[key]
         except Exception as error:
@@ -271,7 +277,10 @@ def _listen(pipe: Connection, tasks: SimpleQueue[Any]) -> None:
         if any(end in ready for end in ends[1:]):
             os._exit(0)
         try:
-            tasks.put(pipe.recv())
+            number, key, held = pipe.recv()
+            current.quarantined.update(held)  # at once, of what waits to be done, too
+            if number is not None:
+                tasks.put((number, key))
         except (EOFError, OSError):
             current.leave()
             tasks.put(None)
