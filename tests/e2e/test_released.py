@@ -140,4 +140,5 @@ def test_dinov3_is_timms_own_network(official: str, script) -> None:
     assert status == 0, err
     status, _, err = script("recipes/mae.py", *words[:4])
     assert status == 1
-    assert "--model.weights vit_small_patch16_dinov3 is not a plain VisionTransformer: it is a Eva" in err
+    assert "--model.weights vit_small_patch16_dinov3 does not go with a method that leaves out or replaces" in err
+    assert "it is an Eva" in err

@@ -17,6 +17,7 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 from ssl_vit.core.errors import UserError
 from ssl_vit.methods.starts import starts
+from ssl_vit.report import look as look_of_reports
 from ssl_vit.report.charts import plots
 from ssl_vit.report.charts.canvas import Panel, figure_of, styled
 from ssl_vit.report.charts.drawing import (
@@ -260,6 +261,13 @@ def test_letters_are_read_on_the_ground_of_every_kind(kind: str) -> None:
 )  # fmt: skip
 def test_a_start_is_of_a_kind_whatever_its_network(start: str, kind: str) -> None:
     assert kind_of(start) == kind
+
+
+def test_the_page_can_draw_every_marker() -> None:
+    page = (Path(look_of_reports.__file__).parent / "page" / "templates" / "report.html.j2").read_text(encoding="utf-8")
+    drawn = set(re.findall(r'^    "(.)": "M', page, re.MULTILINE))
+    used = {one.marker for one in (*palette().values(), LONGER, *look_of_reports._OTHERS.values())}
+    assert used <= drawn
 
 
 def test_a_method_on_another_network_has_its_colour_and_another_marker() -> None:
