@@ -87,7 +87,7 @@ def test_all_questions_in_one_command(script: Script) -> None:
         - len(list((folder / "units").glob("look-*.json")))
     )
     assert not list((folder / "work").iterdir())
-    kept = shutil.copytree(folder, "elsewhere")
+    kept = Path(shutil.copytree(folder, "elsewhere"))
     (kept / "questions.html").unlink()
     from ssl_vit.questions.page import write_page
 
