@@ -100,7 +100,7 @@ def object_in(path: Path) -> dict[str, Any] | None:
 
 
 def mapping_in(path: Path) -> dict[str, Any] | None:
-    """The names and values of a YAML file; None where it is missing or damaged.
+    """The names and values of a YAML file; None where it is missing or damaged, or its names are no words.
 
     Args:
         path: Where it is.
@@ -109,7 +109,9 @@ def mapping_in(path: Path) -> dict[str, Any] | None:
         found: object = read_yaml(path)
     except (OSError, ValueError, yaml.YAMLError):
         return None
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else None
+    if not isinstance(found, dict) or not all(isinstance(name, str) for name in cast("dict[object, Any]", found)):
+        return None
+    return cast("dict[str, Any]", found)
 
 
 def read_yaml(path: Path) -> Any:

@@ -28,7 +28,7 @@ from ssl_vit.training.checkpoint import load_checkpoint, save_checkpoint
 from made_scripts import InProcess
 
 RUBBISH: dict[str, bytes] = {
-    "empty": b"", "binary": bytes(range(256)) * 4, "list": b"[1, 2]", "text": b"no such thing",
+    "empty": b"", "binary": bytes(range(256)) * 4, "list": b"[1, 2]", "numbers": b"{1: 2}", "text": b"no such thing",
     "deep": b"[" * 100_000, "zeros": bytes(500),
 }  # fmt: skip
 
@@ -140,10 +140,9 @@ def test_a_damaged_config_is_written_anew_where_its_hash_is_known(
 
 def test_a_config_of_other_groups_is_told(tmp_path: Path) -> None:
     begun(tmp_path)
-    for content in ("mae: 3\nfit: [1]\n", "1: 2\n"):
-        (tmp_path / "config.yaml").write_text(content)
-        with pytest.raises(UserError, match="another config"):
-            opened(recipe(tmp_path))
+    (tmp_path / "config.yaml").write_text("mae: 3\nfit: [1]\n")
+    with pytest.raises(UserError, match="another config"):
+        opened(recipe(tmp_path))
 
 
 def test_lines_that_cannot_be_read_are_told_and_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -154,7 +154,7 @@ def test_arguments_come_over_those_of_the_short_name() -> None:
         ("swin_micro", {"attn_drop_rate": 0.1}, "attn_drop_rate cannot be given, dropout is off"),
         ("pvt_micro", {"in_chans": 1}, r"in_chans cannot be given, the images say it"),
         ("swin_micro", {"depths": "many"}, r'--model\.args \{"depths": "many"\}: swin_micro cannot be built so \('),
-        ("cct_micro", {"depth": "three"}, r'--model\.args \{"depth": "three"\}: cct_micro cannot be built so \(lin'),
+        ("cct_micro", {"depth": "three"}, r'--model\.args \{"depth": "three"\}: cct_micro cannot be built so \('),
         ("cct_micro", {"depth": 0}, r'--model\.args \{"depth": 0\} leaves cct_micro or a stage of it without blocks'),
         ("cct_micro", {"conv_layers": 0, "embed_dim": 32}, r'--model\.args \{"conv_layers": 0\} leaves cct_micro'),
         ("swin_micro", {"depths": [2, 0]}, r'--model\.args \{"depths": \[2, 0\]\} leaves swin_micro'),

@@ -11,11 +11,14 @@ import torch
 import torch.nn.functional as F
 from ssl_vit.configs import ModelConfig, ResolvedModel, parse
 from ssl_vit.configs.cli import as_words, from_words
+from ssl_vit.configs.networks import ModelFacts
+from ssl_vit.configs.presets import PRESETS
 from ssl_vit.core import notices
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.exports.classifier import Labelling, TrainedClassifier, export_classifier, load_classifier
 from ssl_vit.exports.timm_folder import Exported
+from ssl_vit.methods.method import Facts
 from ssl_vit.methods.supervised import ResolvedSupervised
 from ssl_vit.methods.taught import TaughtConfig, TaughtRecipe, resolve
 from ssl_vit.models.backbone import Backbone
@@ -29,6 +32,7 @@ from torch import Tensor
 
 CLASSES = Labelling("class", ("cat", "dog", "owl"), None)
 LOSS = ResolvedSupervised("mean", 0.1, 0.0, 0.0, 0.0, 0.5)
+FACTS = Facts(500, ResolvedModel("vit_tiny_patch16_224", 32, pool="mean"), ModelFacts(32, 4, 192, 12, 3))
 SCALE = PixelScale((0.4, 0.5), (0.2, 0.3), 8)
 
 
@@ -277,4 +281,4 @@ def test_options() -> None:
             check_options(TaughtRecipe(taught=TaughtConfig(given)))
     assert TaughtRecipe(model=ModelConfig("deit_micro")).taught.weight == 0.5
     with pytest.raises(UserError, match="are both 0"):
-        resolve(TaughtRecipe(taught=TaughtConfig("RUN", weight=0.0)), None, None)  # pyright: ignore[reportArgumentType]
+        resolve(TaughtRecipe(taught=TaughtConfig("RUN", weight=0.0)), FACTS, PRESETS["px32"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import distribution
@@ -19,6 +20,7 @@ from ssl_vit.core.notices import say_once
 from ssl_vit.data.images import ArrayRows
 from ssl_vit.data.sources.folder import SUFFIXES, NoImages, open_folder
 from ssl_vit.data.sources.part import SPLITS, Part
+from ssl_vit.data.sources.remote import File
 
 _METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 _LISTS = (".csv", ".tsv", ".jsonl")
@@ -204,7 +206,7 @@ def _digits() -> Part:
     return Part(ArrayRows(pixels, "digits"), digest, labels=labels, classes=tuple("0123456789"))
 
 
-def _by_split(files: list[Any], suffix: str) -> dict[str, list[Any]]:
+def _by_split(files: Sequence[File], suffix: str) -> dict[str, list[Any]]:
     """Files (here or elsewhere) by the split that a word of their name says; ``all`` where none does."""
     splits, kind = dict[str, list[Any]](), suffix.lstrip(".")
     for file in files:

@@ -18,7 +18,7 @@ from datasets.table import InMemoryTable
 
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.sources.folder import SUFFIXES
-from ssl_vit.data.sources.remote import for_arrow
+from ssl_vit.data.sources.remote import File, for_arrow
 
 
 def read_table(file: Path) -> datasets.Dataset:
@@ -36,7 +36,7 @@ def first_line(error: Exception) -> str:
 
 
 @contextmanager
-def not_read(file: Path) -> Iterator[None]:
+def not_read(file: File) -> Iterator[None]:
     """Says of every error of a library which file it could not read."""
     try:
         yield
@@ -89,13 +89,13 @@ def _in_memory(table: pyarrow.Table, file: Path) -> datasets.Dataset:
     return datasets.Dataset(InMemoryTable(table))
 
 
-def _no_column_twice(names: list[str], file: Path) -> None:
+def _no_column_twice(names: list[str], file: File) -> None:
     twice = sorted({n for n in names if names.count(n) > 1})
     if twice:
         raise UserError(f"{file} has two columns called {twice[0]}; rename one")
 
 
-def open_parquet(file: Path) -> pyarrow.parquet.ParquetFile:
+def open_parquet(file: File) -> pyarrow.parquet.ParquetFile:
     """A parquet file whose end is whole."""
     with not_read(file):
         found = pyarrow.parquet.ParquetFile(for_arrow(file))

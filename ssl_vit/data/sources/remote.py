@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import IO, Any, cast
+from typing import Any
 
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_bytes_atomically
@@ -43,10 +43,11 @@ class Unreachable(UserError):
         super().__init__(message.strip().rpartition("Unreachable: ")[2])
 
 
-class _Folder(str):
+class RemoteFolder(str):
     """Where files lie, for messages, and for tables that name files of theirs."""
 
     def __truediv__(self, name: str) -> Path:
+        """What a file in it is called."""
         return Path(f"{self}/{name}")
 
 
@@ -76,9 +77,9 @@ class RemoteFile:
         return Path(self.name).suffix
 
     @property
-    def parent(self) -> _Folder:
+    def parent(self) -> RemoteFolder:
         """What is before the name."""
-        return _Folder(self.url.rpartition("/")[0])
+        return RemoteFolder(self.url.rpartition("/")[0])
 
     def __str__(self) -> str:
         """The whole address."""
@@ -88,10 +89,10 @@ class RemoteFile:
         """``st_size`` in bytes."""
         return SimpleNamespace(st_size=self.size)
 
-    def open(self, mode: str = "rb") -> IO[bytes]:
+    def open(self, mode: str = "rb") -> io.BufferedReader:
         """The content, at any position; every process opens it for itself."""
         assert mode == "rb", "files that are elsewhere are read only"
-        return cast("IO[bytes]", io.BufferedReader(_Reading(self), 2**16))
+        return io.BufferedReader(_Reading(self), 2**16)
 
     def read_at(self, start: int, count: int) -> bytes:
         """Bytes from a position on, fewer at the end.
@@ -305,7 +306,13 @@ def block_cache(cache_size: float | None) -> BlockCache:
     return BlockCache(folder, int(1e9 * (CACHE_SIZE if cache_size is None else cache_size)))
 
 
-def for_arrow(file: Any) -> Any:
+File = Path | RemoteFile
+"""A file of images, here or elsewhere."""
+Place = Path | RemoteFolder
+"""Where such files lie."""
+
+
+def for_arrow(file: File) -> Path | io.BufferedReader:
     """What pyarrow reads a file from: its path, or an open file where it is elsewhere."""
     return file.open("rb") if isinstance(file, RemoteFile) else file
 

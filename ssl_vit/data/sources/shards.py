@@ -9,9 +9,9 @@ import hashlib
 import json
 import re
 import tarfile
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import datasets
@@ -25,6 +25,7 @@ from ssl_vit.data.decoding.formats import Unreadable
 from ssl_vit.data.sources.folder import SUFFIXES, groups_in
 from ssl_vit.data.sources.labels import read_labels
 from ssl_vit.data.sources.part import Part, described, judged_splits
+from ssl_vit.data.sources.remote import File
 
 _NAME = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]+)")
 _BLOCK = 512
@@ -41,7 +42,7 @@ class _Sample:
 
 @dataclass(frozen=True)
 class _TarRows:
-    shards: tuple[Path, ...]
+    shards: tuple[File, ...]
     endings: tuple[str, ...]
     """Which of a sample's files are its channels, for messages."""
     place: np.ndarray
@@ -68,7 +69,7 @@ class _TarRows:
         return f"{self.shards[self.place[row]]} {self.keys[row].as_py()}"
 
 
-def open_shards(files: dict[str, list[Path]], cfg: SourceConfig, *, labelled: bool) -> dict[str, Part]:
+def open_shards(files: Mapping[str, Sequence[File]], cfg: SourceConfig, *, labelled: bool) -> dict[str, Part]:
     """Tar shards of every split."""
     samples = {split: _index(part) for split, part in files.items()}
     folder = str(next(iter(files.values()))[0].parent)
@@ -90,7 +91,7 @@ def open_shards(files: dict[str, list[Path]], cfg: SourceConfig, *, labelled: bo
     return described(parts, labels, groups)
 
 
-def _index(shards: list[Path]) -> list[_Sample]:
+def _index(shards: Sequence[File]) -> list[_Sample]:
     """Every whole sample of some shards, in their order; what is cut off is said."""
     read = [_members(shard, number) for number, shard in enumerate(shards)]
     whole = [s for samples, cut in read for s in (samples[:-1] if cut else samples)]
@@ -109,7 +110,7 @@ def _index(shards: list[Path]) -> list[_Sample]:
     return found
 
 
-def _members(shard: Path, number: int) -> tuple[list[_Sample], bool]:
+def _members(shard: File, number: int) -> tuple[list[_Sample], bool]:
     """The samples of one shard, the last one perhaps not whole, and whether the shard's end is missing."""
     samples: list[_Sample] = []
     length, end = shard.stat().st_size, 0
@@ -183,7 +184,7 @@ def _with_image(samples: list[_Sample], endings: tuple[str, ...], folder: str) -
     return found
 
 
-def _table(samples: list[_Sample], shards: list[Path], images: tuple[str, ...]) -> datasets.Dataset:
+def _table(samples: list[_Sample], shards: Sequence[File], images: tuple[str, ...]) -> datasets.Dataset:
     """What is written beside the images: small text files and the fields of .json files, as a table."""
     texts: list[dict[str, Any]] = []
     fields: list[dict[str, Any]] = []

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import datasets
@@ -20,7 +20,7 @@ from ssl_vit.data.decoding.formats import Unreadable
 from ssl_vit.data.order import BUFFER
 from ssl_vit.data.sources.part import Part
 from ssl_vit.data.sources.readers import first_line, not_read, open_parquet
-from ssl_vit.data.sources.remote import for_arrow
+from ssl_vit.data.sources.remote import File, Place, for_arrow
 from ssl_vit.data.sources.table_files import Opened, fitted, image_columns, image_in, parts_of, print_of, undecoded
 
 _HEAVY = (pyarrow.types.is_binary, pyarrow.types.is_large_binary, pyarrow.types.is_struct)
@@ -28,9 +28,9 @@ _HEAVY = (pyarrow.types.is_binary, pyarrow.types.is_large_binary, pyarrow.types.
 
 @dataclass(frozen=True)
 class _RowGroups:
-    files: tuple[Path, ...]
+    files: tuple[File, ...]
     columns: tuple[str, ...]
-    roots: tuple[Path, ...]
+    roots: tuple[Place, ...]
     place: np.ndarray
     """Int[n, 3]: file, row group and row inside it."""
     held: OrderedDict[tuple[int, int], list[dict[str, Any]]] = field(default_factory=OrderedDict, compare=False)
@@ -66,7 +66,7 @@ class _RowGroups:
 class _Split(Opened):
     """Of the table only what is written beside the images; without labels only the column ``split``."""
 
-    files: tuple[Path, ...] = ()
+    files: tuple[File, ...] = ()
     place: np.ndarray = field(default_factory=lambda: np.empty((0, 3), dtype=np.int64))
 
     def split(self, name: str, rows: np.ndarray) -> Opened:
@@ -78,7 +78,7 @@ class _Split(Opened):
         return Part(rows, self.fingerprint, blocks=blocks.reshape(-1))
 
 
-def open_row_groups(files: dict[str, list[Path]], cfg: SourceConfig, *, labelled: bool) -> dict[str, Part]:
+def open_row_groups(files: Mapping[str, Sequence[File]], cfg: SourceConfig, *, labelled: bool) -> dict[str, Part]:
     """Parquet files of every split, without reading more of them than their labels."""
     folder = next(iter(files.values()))[0].parent
     images = image_columns(_beginning(files), cfg.image_column, str(folder))
@@ -88,7 +88,7 @@ def open_row_groups(files: dict[str, list[Path]], cfg: SourceConfig, *, labelled
     return parts_of(splits, images, cfg, labelled=labelled, place=str(folder))
 
 
-def _opened(files: list[Path], images: tuple[str, ...], labelled: bool, roots: tuple[Path, ...]) -> _Split:
+def _opened(files: Sequence[File], images: tuple[str, ...], labelled: bool, roots: tuple[Place, ...]) -> _Split:
     found, tables = [], []
     for number, file in enumerate(files):
         opened = open_parquet(file)
@@ -110,7 +110,7 @@ def _as_dataset(table: pyarrow.Table) -> datasets.Dataset:
     return undecoded(datasets.Dataset(InMemoryTable(table)))
 
 
-def _beginning(files: dict[str, list[Path]]) -> datasets.Dataset:
+def _beginning(files: Mapping[str, Sequence[File]]) -> datasets.Dataset:
     """A few rows, enough to see what the columns hold."""
     file = next(iter(files.values()))[0]
     first = open_parquet(file)

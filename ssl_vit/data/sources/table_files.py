@@ -6,7 +6,7 @@ An image is a cell of bytes, of {bytes, path} as Hugging Face stores it, or the 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from ssl_vit.data.sources.folder import SUFFIXES, bytes_of
 from ssl_vit.data.sources.labels import cells, columns_of, named_columns, read_labels
 from ssl_vit.data.sources.part import SPLITS, Part, described, judged_splits
 from ssl_vit.data.sources.readers import first_line, read_table
+from ssl_vit.data.sources.remote import File, Place
 
 _FILE_COLUMNS = ("image", "img", "file_name", "filename", "file", "path", "image_path", "filepath", "image_file")
 
@@ -31,7 +32,7 @@ _FILE_COLUMNS = ("image", "img", "file_name", "filename", "file", "path", "image
 class _TableRows:
     dataset: datasets.Dataset
     columns: tuple[str, ...]
-    roots: tuple[Path, ...]
+    roots: tuple[Place, ...]
     name: str
     table: tuple[str, ...]
     """All columns of the table that the images are from."""
@@ -58,13 +59,13 @@ class _TableRows:
         return cell.get("path") if isinstance(cell, dict) else None
 
 
-def found_in(roots: tuple[Path, ...], name: str) -> Path:
+def found_in(roots: tuple[Place, ...], name: str) -> Path:
     """Where a file lies: in the first folder that has it, else where it should be in the first of all."""
     places = [root / name for root in roots]
     return next((place for place in places if place.is_file()), places[0]) if len(places) > 1 else places[0]
 
 
-def image_in(row: Mapping[str, Any], columns: tuple[str, ...], roots: tuple[Path, ...]) -> bytes | tuple[bytes, ...]:
+def image_in(row: Mapping[str, Any], columns: tuple[str, ...], roots: tuple[Place, ...]) -> bytes | tuple[bytes, ...]:
     """An image's bytes, of several columns those of its channels; a cell that only names a file reads that file."""
     found = []
     for cell in (row[column] for column in columns):
@@ -81,7 +82,7 @@ class Opened:
     data: datasets.Dataset
     title: str
     """What it is called in messages."""
-    roots: tuple[Path, ...] = (Path(),)
+    roots: tuple[Place, ...] = (Path(),)
     """Where relative file names may start."""
     fingerprint: str = ""
     """Hash of its files; empty: of size, columns and a sample of rows."""
@@ -98,7 +99,7 @@ class Opened:
         return Part(rows, self.fingerprint)
 
 
-def open_tables(files: dict[str, list[Path]], cfg: SourceConfig, *, labelled: bool) -> dict[str, Part]:
+def open_tables(files: Mapping[str, Sequence[Path]], cfg: SourceConfig, *, labelled: bool) -> dict[str, Part]:
     """Table files of every split."""
     datasets.disable_progress_bars()
     splits = {}
@@ -112,12 +113,12 @@ def open_tables(files: dict[str, list[Path]], cfg: SourceConfig, *, labelled: bo
     return _whole_tables(splits, cfg, labelled=labelled, place=place)
 
 
-def print_of(files: list[Path]) -> str:
+def print_of(files: Sequence[File]) -> str:
     """Fingerprint of some files: their names and sizes."""
     return hashlib.sha256("".join(f"{f.name}\0{f.stat().st_size}\0" for f in files).encode()).hexdigest()
 
 
-def fitted(tables: list[datasets.Dataset], folder: Path) -> datasets.Dataset:
+def fitted(tables: list[datasets.Dataset], folder: Place) -> datasets.Dataset:
     """The tables of a folder's files as one."""
     try:
         return datasets.concatenate_datasets(tables) if len(tables) > 1 else tables[0]
