@@ -62,10 +62,11 @@ def _seen(
 
 
 def made_terms(scope: Scope, budget: float | None, jobs: int = 2) -> Terms:
-    """Paces of networks that are so many times slower than the ViT; larger ones are four times slower."""
+    """Paces of networks that are so many times slower than the ViT; larger ones are four times slower, small faster."""
     paces: dict[str, Pace] = {}
     for name, one in tried(scope).items():
         speed = 2000.0 * (NETS_SPEED[one.net] if isinstance(one, Training) else 1.0)
-        paces[name] = Pace(speed / (4.0 if one.width or one.depth else 1.0), 0.5)
+        larger = one.width > scope.width or one.depth > scope.depth
+        paces[name] = Pace(speed * (0.25 if larger else 4.0 if one.width or one.depth else 1.0), 0.5)
         assert isinstance(one, Training | Pretraining)
     return Terms(paces, 1438, dict.fromkeys(METHODS, 140.0), dict.fromkeys(METHODS, 128.0), budget, jobs, 30.0)

@@ -39,7 +39,7 @@ from ssl_vit.questions.plan import (
     tried,
 )
 from ssl_vit.questions.scope import METHODS, NETS, Pretraining, Scope, Training
-from ssl_vit.questions.study import Study
+from ssl_vit.questions.study import RATES, Study
 from ssl_vit.questions.table import QUESTIONS, looks, pretrainings, trainings
 from ssl_vit.runs.directory import open_run
 from ssl_vit.runs.provenance import commit, hardware, versions
@@ -50,6 +50,8 @@ from ssl_vit.verdict.runner import Runner, Task, clock
 
 _EPOCHS, _STEPS = 100, 1000
 """Of training on labels where time allows it: so many epochs of all labels, and at least so many steps."""
+_BATCH = 32
+"""Images per step on a CPU; four times as many on a GPU, which has room for them."""
 
 
 class Opened(NamedTuple):
@@ -140,12 +142,14 @@ def _opened(cfg: Questions, folder: Path, pool: ImageSet, data: Labelled, accele
     labels = label_counts(len(train), classes, asked.labels)
     assert model.patch_size and model.width and model.depth
     preset = presets.for_side(model.img_size)
-    steps = max(2, round(asked.length * max(_STEPS, _EPOCHS * len(train) // 64)))
+    on_cpu = accelerator.device.type == "cpu"
+    batch = _BATCH if on_cpu else 4 * _BATCH
+    steps = max(2, round(asked.length * max(_STEPS, _EPOCHS * len(train) // batch)))
     augmented = preset.labelled_crop != (1.0, 1.0) or preset.flip
     scope = Scope(
         asked_for(asked), labels, asked.draws, steps, math.inf, asked.doublings,
         size=asked.size, img_size=model.img_size, patch=model.patch_size, width=model.width, depth=model.depth,
-        augmented=augmented,
+        batch=batch, augmented=augmented,
     )  # fmt: skip
     study = Study(folder, cfg, scope, train.kind, metric, preset.name)
     whole, batches = dict[str, float](), dict[str, float]()
@@ -154,7 +158,6 @@ def _opened(cfg: Questions, folder: Path, pool: ImageSet, data: Labelled, accele
         facts, filled = network_of(method, own, len(pool), side)
         resolved = method.resolve(own, facts, filled)
         whole[name], batches[name] = asked.length * float(resolved.fit.epochs), float(resolved.fit.batch_size)
-    on_cpu = accelerator.device.type == "cpu"
     budget = asked.budget or (BUDGET if on_cpu else None)
     return Opened(
         study, pool, data, None if budget is None else seconds_of(budget, "--questions.budget"), whole, batches
@@ -283,7 +286,8 @@ def judge(study: Study, data: Labelled, returned: Mapping[str, Mapping[str, Any]
     told = versions()
     about = {
         "data": test.name, "test_images": len(test), "metric": study.metric, "labels": list(scope.labels),
-        "draws": scope.draws, "steps": scope.steps, "networks": _networks(scope, returned), "failed": failed,
+        "draws": scope.draws, "steps": scope.steps, "batch": scope.batch, "rates": RATES,
+        "networks": _networks(scope, returned), "failed": failed,
         "command": as_command("eval/questions.py", study.recipe), "commit": str(commit()),
         "versions": ", ".join(f"{name} {told[name]}" for name in ("ssl_vit", "torch", "timm") if name in told),
         "hardware": ", ".join(f"{name} {value}" for name, value in hardware().items()),

@@ -13,7 +13,7 @@ from ssl_vit.core.text import duration
 from ssl_vit.questions.drawing import LOOKS
 from ssl_vit.questions.numbers import Finding
 from ssl_vit.questions.question import Question
-from ssl_vit.questions.scope import NETS
+from ssl_vit.questions.scope import NETS, TITLES
 from ssl_vit.questions.table import QUESTIONS
 from ssl_vit.questions.words import comparison_rows, reply
 from ssl_vit.report.cells import Cell, Row, Table, count, enumerated, operations, seconds, table
@@ -146,9 +146,13 @@ def _made(about: Mapping[str, Any]) -> list[Block]:
     words += f", of {duration(plan['budget'])}" if plan["budget"] else ", without a limit"
     words += f"; {about['jobs']} at a time" if about["jobs"] > 1 else ""
     words += f"; {about['sessions']} sessions" if about["sessions"] > 1 else ""
+    rates = [(TITLES.get(what, what), rate) for what, rate in about["rates"].items()]
     failed = [f"{key}: {why}" for key, why in about["failed"].items()]
     return [
-        Words(f"{words}. {count(about['steps'])} steps of every training on labels."),
+        Words(
+            f"{words}. {count(about['steps'])} steps of every training on labels. {about['batch']} images a step; "
+            f"learning rates, for every network alike: {', '.join(f'{what} {rate:g}' for what, rate in rates)}."
+        ),
         *(
             [Words("Some trainings diverged or collapsed, and are in no figure:", warning=True), Bullets(failed)]
             if failed

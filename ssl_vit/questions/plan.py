@@ -16,16 +16,16 @@ from ssl_vit.core.text import duration
 from ssl_vit.questions.scope import DOUBLINGS, VIT, Pretraining, Scope, Training
 from ssl_vit.questions.table import looks, pretrainings, trainings
 
-FULL, END, LOOK = 0.85, 15.0, 0.6
+FULL, END, LOOK = 0.9, 15.0, 0.6
 """Share of the budget that a plan may fill, because measuring a few steps is no more exact than that; seconds for the
 page, and for one look at a network."""
 LEAST: Mapping[str, Any] = {"steps": 50, "seconds": 2.0, "doublings": 2}
 """The least plan, beside three numbers of labels."""
 _NUMBERS = 3
 MORE: tuple[tuple[str, float], ...] = (
-    ("doublings", 3), ("doublings", 4), ("steps", 100), ("seconds", 6.0), ("steps", 200), ("seconds", 15.0),
-    ("labels", 4), ("steps", 300), ("seconds", 30.0), ("labels", 5), ("steps", 500), ("seconds", 60.0),
-    ("steps", 1000), ("seconds", math.inf), ("labels", 10), ("steps", math.inf),
+    ("doublings", 3), ("doublings", 4), ("steps", 100), ("seconds", 15.0), ("steps", 200), ("seconds", 30.0),
+    ("labels", 4), ("steps", 300), ("labels", 5), ("steps", 500), ("seconds", 60.0), ("steps", 1000),
+    ("seconds", math.inf), ("labels", 10), ("steps", math.inf),
 )  # fmt: skip
 """What is added, in this order, where it fits. ``steps``: of training on labels. ``seconds``: of one pre-training run,
 up to its whole length. ``doublings``: of width and depth. ``labels``: numbers of them."""
@@ -90,7 +90,7 @@ class Terms:
 
 
 def tried(scope: Scope) -> dict[str, Training | Pretraining]:
-    """What is measured, by name: every network, the widest and the deepest, and every method, on its own.
+    """What is measured, by name: every network, the ends of both axes of sizes, and every method, on its own.
 
     Args:
         scope: Everything that was asked for.
@@ -104,40 +104,47 @@ def tried(scope: Scope) -> dict[str, Training | Pretraining]:
             found.setdefault(f"pretrain-{one.method}", Pretraining(one.method, 0))
     if "scale" in scope.questions:
         for axis in ("width", "depth"):
-            largest = scope.sized(**{axis: _largest(axis, scope)})
-            if largest.width or largest.depth:
-                found[f"train-{VIT}-{axis}"] = replace(largest, positions="learnable")
-                found[f"pretrain-mae-{axis}"] = Pretraining("mae", 0, largest.width, largest.depth)
+            for size in _ends(axis, scope):
+                one = scope.sized(**{axis: size})
+                if one.width or one.depth:
+                    found[_named(f"train-{VIT}", axis, size)] = replace(one, positions="learnable")
+                    found[_named("pretrain-mae", axis, size)] = Pretraining("mae", 0, one.width, one.depth)
         found.setdefault(f"train-{VIT}", Training(VIT, scope.labels[-1]))
         found.setdefault("pretrain-mae", Pretraining("mae", 0))
     return found
 
 
 def pace_of(work: Training | Pretraining, scope: Scope, paces: Mapping[str, Pace]) -> Pace:
-    """The pace of a network of any size: measured, between two that were, or of the next larger one.
+    """The pace of a network of any size: measured, or between the two next to it that were.
 
     Args:
         work: Which.
-        scope: Whose usual size, and whose largest ones, were measured.
+        scope: Whose usual size, and whose smallest and largest ones, were measured.
         paces: By what ``tried`` named.
     """
     name = f"train-{work.net}" if isinstance(work, Training) else f"pretrain-{work.method}"
-    usual = paces[name]
-    for axis, own, base in (("width", work.width, scope.width), ("depth", work.depth, scope.depth)):
-        top = paces.get(f"{name}-{axis}")
-        if own <= base or top is None:
-            continue
-        largest = _largest(axis, scope)
-        share = min(1.0, math.log(own / base) / math.log(largest / base))
-        slower = (usual.images_per_second / top.images_per_second) ** share
-        return Pace(usual.images_per_second / max(1.0, slower), max(usual.overhead, top.overhead))
-    return usual
+    axis, own = ("depth", work.depth) if work.depth else ("width", work.width or scope.width)
+    known = {size: paces[_named(name, axis, size)] for size in _ends(axis, scope) if _named(name, axis, size) in paces}
+    if axis == "width":
+        known[scope.width] = paces[name]
+    below, above = max((s for s in known if s <= own), default=None), min((s for s in known if s >= own), default=None)
+    if below is None or above is None or below == above:
+        return known[below or above or scope.width] if known else paces[name]
+    share = math.log(own / below) / math.log(above / below)
+    fast, slow = known[below], known[above]
+    pace = fast.images_per_second ** (1 - share) * slow.images_per_second**share
+    return Pace(pace, max(fast.overhead, slow.overhead))
 
 
-def _largest(axis: str, scope: Scope) -> int:
-    """The size that was measured, which is that of all doublings."""
+def _named(name: str, axis: str, size: int) -> str:
+    return f"{name}-{axis}-{size}"
+
+
+def _ends(axis: str, scope: Scope) -> tuple[int, int]:
+    """The smallest and the largest size of an axis, whatever number of doublings is planned."""
     whole = replace(scope, doublings=DOUBLINGS)
-    return whole.widths()[-1] if axis == "width" else whole.depths()[-1]
+    sizes = whole.widths() if axis == "width" else whole.depths()
+    return sizes[0], sizes[-1]
 
 
 def with_epochs(scope: Scope, terms: Terms) -> Scope:
@@ -166,13 +173,13 @@ def lines(scope: Scope, terms: Terms) -> list[Line]:
     epochs, found = dict(with_epochs(scope, terms).epochs), dict[str, list[float]]()
     for one in pretrainings(scope):
         pace = pace_of(one, scope, terms.paces)
-        size = f", width {one.width}" if one.width else f", depth {one.depth}" if one.depth else ""
+        size = f", depth {one.depth}" if one.depth else f", width {one.width}" if one.width else ""
         took = epochs[one.method] * terms.pool / pace.images_per_second + pace.overhead
         found.setdefault(f"pre-training, {one.method}{size}", []).append(took)
     for training in trainings(scope):
         pace = pace_of(training, scope, terms.paces)
         size = ", other sizes" if training.width or training.depth else ""
-        took = scope.steps * scope.batch(training.labels) / pace.images_per_second + pace.overhead
+        took = scope.steps * scope.batch / pace.images_per_second + pace.overhead
         found.setdefault(f"training on labels, {training.net}{size}", []).append(took)
     made = [Line(what, len(took), math.fsum(took) / len(took)) for what, took in found.items()]
     seen = looks(scope)

@@ -25,10 +25,9 @@ POSITIONS: tuple[Positions, ...] = ("none", "learnable", "factorised", "sincos")
 """Kinds of a plain ViT's positions; learnable ones are one row per patch (1-D), factorised ones a row and a column
 (2-D)."""
 RELATIVE = "relative"
+CNN = "resnet"
 DOUBLINGS = 4
 """Of width and of depth, where time allows it."""
-_FEW = 500
-"""Labels below which batches are small, as a verdict has it."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +45,13 @@ NETS: dict[str, Net] = {
     "hybrid": Net("hybrid ViT", "hybrid"),
     "cct": Net("CCT", "cct"),
     "swin": Net("Swin", "swin"),
-    "resnet": Net("ResNet", "cnn"),
+    CNN: Net("ResNet", "cnn"),
     RELATIVE: Net("ViT with relative positions", "relative"),
 }
-OTHERS = ("hybrid", "cct", "swin", "resnet")
+OTHERS = ("hybrid", "cct", "swin", CNN)
 """Networks beside the ViT, the one most like it first."""
 TITLES = {"mae": "MAE", "dino": "DINO", "lejepa": "LeJEPA"}
-_STRIDE = {"hybrid": 4, "cct": 4, "swin": 4, "resnet": 12}
+_STRIDE = {"hybrid": 4, "cct": 4, "swin": 4, CNN: 12}
 """Pixels of the input for one of the ViT's patches. Hybrid, CCT and Swin end in a map as fine as the ViT's patches. A
 ResNet halves its input five times and would end in nothing; at 12 pixels it
 has the ViT's operations."""
@@ -166,6 +165,8 @@ class Scope:
     width: int = 64
     """Its width D."""
     depth: int = 4
+    batch: int = 32
+    """Images per step, of all training: small on a CPU, where a network this small learns more from many steps."""
     augmented: bool = False
     """Whether training images are varied at all; where not, plain trainings are all trainings."""
 
@@ -204,20 +205,14 @@ class Scope:
         """A ViT of another size; the usual one where the size is the usual.
 
         Args:
-            width: D; 0 for the usual.
+            width: D; 0 for the usual, or where a depth is given for half of it: depth is doubled at the width that
+                costs less, and both axes have one network in common.
             depth: Blocks; 0 for the usual.
             options: As ``training``.
         """
+        width = width or (self.width // 2 if depth else 0)
         width, depth = (0 if width == self.width else width), (0 if depth == self.depth else depth)
         return self.training(VIT, width=width, depth=depth, **options)
-
-    def batch(self, labels: int) -> int:
-        """Images per step.
-
-        Args:
-            labels: How many there are.
-        """
-        return 32 if labels < _FEW else 64
 
     def model(self, training: Training | Pretraining) -> ModelConfig:
         """The network of a training, as options say it.
@@ -240,7 +235,7 @@ class Scope:
             }  # fmt: skip
             return ModelConfig("vit_relpos_small_patch16_224", img_size=self.img_size, args=args, pool="mean")
         side = _STRIDE[net] * self.grid
-        if net == "resnet":
+        if net == CNN:
             return ModelConfig("resnet18", img_size=side, args=_RESNET[self.size], pool="mean")
         return ModelConfig(f"{net}_{self.size}", img_size=side, pool="mean")
 

@@ -18,9 +18,14 @@ from ssl_vit.configs import (
 )
 from ssl_vit.data.targets import Kind
 from ssl_vit.methods import METHODS
-from ssl_vit.methods.supervised import FinetuneRecipe, SupervisedConfig, SupervisedRecipe
+from ssl_vit.methods.supervised import FinetuneRecipe, LabelledRecipe, SupervisedConfig, SupervisedRecipe
 from ssl_vit.questions.options import Questions
 from ssl_vit.questions.scope import Pretraining, Scope, Training
+
+RATES = {"labels": 2e-3, "mae": 2e-3, "dino": 1e-3, "lejepa": 1e-3}
+"""AdamW's learning rate, the same for every network, of training on labels and of each method. A preset's rates are for
+runs of thousands of steps; in a hundred steps of 64 digits they brought a ResNet to 57 and a CCT to 65 of the 98 and 95
+points that they have with these."""
 
 
 @dataclass(frozen=True)
@@ -63,14 +68,18 @@ class Study:
         return replace(
             own, seed=cfg.seed + pretraining.seed, preset=self.preset, data=cfg.data,
             model=self.scope.model(pretraining), eval=JudgedConfig(cfg.eval.data),
-            fit=replace(own.fit, epochs=length, checkpoint_minutes=10.0, keep_checkpoints=1),
+            fit=replace(
+                own.fit, epochs=length, batch_size=self.scope.batch, checkpoint_minutes=10.0, keep_checkpoints=1
+            ),
+            optim=replace(own.optim, lr=RATES[pretraining.method]),
             run=RunConfig(str(self.run(pretraining))),
         )  # fmt: skip
 
     def trains(self, training: Training, folder: Path, steps: int) -> SupervisedRecipe | FinetuneRecipe:
         """The recipe of a training on labels: crops and mirror images alone, whatever the network.
 
-        Mixing, RandAugment and erasing keep networks from learning by heart, which training so short never comes to.
+        Mixing, RandAugment, erasing, stochastic depth and slower layers keep networks from learning by heart, which
+        training so short never comes to.
 
         Args:
             training: Which.
@@ -83,10 +92,11 @@ class Study:
             augment = AugmentConfig(policy="none", erasing=0.0, crop_scale=(1.0, 1.0), flip=False)
         shared: dict[str, Any] = {
             "seed": cfg.seed + training.draw, "run": RunConfig(str(folder)), "augment": augment,
-            "supervised": SupervisedConfig(mixup=0.0, cutmix=0.0),
+            "supervised": SupervisedConfig(mixup=0.0, cutmix=0.0, drop_path=0.0),
+            "optim": replace(LabelledRecipe().optim, lr=RATES["labels"]),
             "eval": LabelsConfig(cfg.eval.data, training.labels, training.draw, cfg.eval.metric),
             "fit": FitConfig(
-                epochs=1e-6, min_steps=steps, batch_size=self.scope.batch(training.labels), clip_grad=1.0,
+                epochs=1e-6, min_steps=steps, batch_size=self.scope.batch, clip_grad=1.0,
                 log_every=max(1, steps // 4), checkpoint_minutes=10.0, keep_checkpoints=1,
             ),
         }  # fmt: skip

@@ -31,7 +31,7 @@ from ssl_vit.models.backbone import Backbone
 from ssl_vit.models.blocks import init_weights
 from ssl_vit.models.build import build_backbone, model_facts
 from ssl_vit.questions.images import opened, pixel_scale
-from ssl_vit.questions.scope import RELATIVE, Pretraining, Training
+from ssl_vit.questions.scope import CNN, VIT, Pretraining, Training
 from ssl_vit.questions.study import Study
 from ssl_vit.runs.directory import open_run
 from ssl_vit.training import launch
@@ -118,8 +118,8 @@ def begun(
     cfg = supervised.resolve(asked, facts, presets.named(study.preset))
     torch.manual_seed(asked.seed)
     backbone = build_backbone(model, opened(study).train.form.channels)
-    if training.net == RELATIVE:
-        init_weights(backbone)  # as every plain ViT, which it is but for its positions
+    if training.net not in (VIT, CNN):
+        init_weights(backbone)  # as every plain ViT: timm's deviation of .02 is made for far wider networks
     return (
         backbone,
         pixel_scale(study.recipe.data, study.recipe.eval.data, side),

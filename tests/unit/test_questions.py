@@ -99,7 +99,8 @@ def test_a_vit_of_relative_positions_is_the_vit_but_for_them(side: int, patch: i
 def test_sizes_are_doubled_and_the_usual_one_is_shared() -> None:
     scope = made_scope()
     assert scope.widths() == (8, 16, 32, 64, 128) and scope.depths() == (1, 2, 4, 8, 16)
-    assert scope.sized(width=64) == scope.sized(depth=4) == scope.training()
+    assert scope.sized(width=64) == scope.training() and scope.sized(depth=4) == scope.sized(width=32)
+    assert (scope.sized(depth=16).width, scope.sized(depth=16).depth) == (32, 16)
 
 
 @pytest.mark.parametrize(
@@ -353,6 +354,7 @@ def measured() -> dict:
     numbers = made_numbers(scope, as_written, changes, reads)
     about = {
         "data": "digits", "test_images": 359, "metric": "top1", "labels": list(scope.labels), "draws": 3, "steps": 100,
+        "batch": 32, "rates": {"labels": 2e-3, "mae": 2e-3},
         "networks": [{"net": "vit", "model": "vit_micro", "img_size": 8, "parameters": 200_000,
                       "flops_per_image": 2e7}],
         "failed": {"pretrain-dino-1": "DINO has collapsed"}, "command": "ssl-vit questions", "commit": "abc",

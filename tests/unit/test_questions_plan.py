@@ -104,10 +104,13 @@ def test_sizes_between_two_that_were_measured_have_a_pace_between_theirs() -> No
     def of(**size: int) -> float:
         return pace_of(Training(**size), scope, paces).images_per_second
 
-    assert of(width=8) == of(width=64) == of(depth=2) == of() == 2000.0
-    assert of(width=128) == pytest.approx(500.0) and of(depth=16) == pytest.approx(500.0)
-    assert of(depth=8) == pytest.approx(1000.0)
+    assert of() == 2000.0 and of(width=128) == 500.0 and of(width=8) == 8000.0
+    assert of(width=32) == pytest.approx(2000.0 * 4 ** (1 / 3)) and of(width=16) == pytest.approx(2000.0 * 4 ** (2 / 3))
+    assert of(width=32, depth=16) == 500.0 and of(width=32, depth=1) == 8000.0
+    assert of(width=32, depth=4) == pytest.approx(2000.0) and of(width=32, depth=8) == pytest.approx(1000.0)
     assert pace_of(Pretraining("mae", 0, width=128), scope, paces).images_per_second == pytest.approx(500.0)
+    few = {name: pace for name, pace in paces.items() if not name.startswith("train-vit-")}
+    assert pace_of(Training(depth=16), scope, few) == few["train-vit"]
 
 
 def test_what_is_not_asked_for_is_not_measured() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from ssl_vit.questions.drawing import Line, lines_panel, net_look
 from ssl_vit.questions.numbers import Contrast, Finding, Numbers, contrast, judged, log_odds, mean_of, of_claim
 from ssl_vit.questions.question import Figure, Question
-from ssl_vit.questions.scope import METHODS, NETS, OTHERS, SCRATCH, VIT, Scope, Training, start_title
+from ssl_vit.questions.scope import CNN, METHODS, NETS, OTHERS, SCRATCH, VIT, Scope, Training, start_title
 from ssl_vit.questions.words import told
 from ssl_vit.report.cells import heading
 from ssl_vit.report.charts.canvas import Panel
@@ -94,7 +94,7 @@ def stands_on(finding: Finding) -> list[dict[str, Any]]:
     Args:
         finding: Of ``judge``.
     """
-    return [one for one in finding["comparisons"] if one["name"] == NETS["resnet"].title]
+    return [one for one in finding["comparisons"] if one["name"] == NETS[CNN].title]
 
 
 def answer(finding: Finding) -> str:

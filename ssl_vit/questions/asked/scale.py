@@ -180,9 +180,9 @@ QUESTION = Question(
     short="scaling",
     literature="ViTs gain with every doubling as long as data grow with them; on few images larger ones gain nothing "
     "without pre-training (Dosovitskiy et al. 2021, section 4.4; Zhai et al. 2022; He et al. 2022, table 3).",
-    judged="The ViT's width and its depth are doubled, one with the other at its usual value, and trained at two "
-    "numbers of labels for as many steps, from scratch and after MAE for as many epochs. A slope is the least-squares "
-    "gain per doubling.",
+    judged="The ViT's width is doubled at the usual depth, and its depth at half the usual width. All are trained at "
+    "two numbers of labels for as many steps, from scratch and after MAE for as many epochs. A slope is the "
+    "least-squares gain per doubling.",
     claims=CLAIMS,
     trainings=trainings,
     judge=judge,
