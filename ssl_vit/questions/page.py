@@ -82,7 +82,7 @@ def build(measured: Mapping[str, Any]) -> Page:
         refused=False,
         sections=sections,
         looks=LOOKS,
-        question="Questions about Vision Transformers",
+        question="Questions about Vision Transformers, asked of",
     )
 
 
@@ -95,7 +95,7 @@ def summary(replies: Mapping[str, str]) -> str:
     groups: dict[str, list[str]] = {}
     for name, words in replies.items():
         groups.setdefault(words, []).append(QUESTIONS[name].short)
-    return f"{'; '.join(f'{words}: {enumerated(names)}' for words, names in groups.items())}."
+    return " ".join(f"{words}: {enumerated(names)}." for words, names in groups.items())
 
 
 def _section(question: Question, finding: Finding) -> Section:

@@ -221,7 +221,7 @@ def test_how_an_answer_begins(kinds: list[str], said: str) -> None:
 
 def test_a_summary_names_every_question_once() -> None:
     assert summary({"data": LITERATURE, "bias": NOT_SEEN, "scale": LITERATURE}) == (
-        "As the literature says: data needs and scaling; Not seen here: inductive bias."
+        "As the literature says: data needs and scaling. Not seen here: inductive bias."
     )
 
 
