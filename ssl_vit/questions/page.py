@@ -117,8 +117,8 @@ def _beside(about: Mapping[str, Any]) -> list[str]:
         f"{count(about['test_images'])} test images of {about['data']}; {labels} labels; {about['draws']} draws of "
         "labels, each with seeds of its own.",
         "Seen, not seen here and the opposite are told by paired differences, adjusted for all comparisons of a "
-        "question (Holm, 0.05); brackets hold 95 % intervals. That there is no difference is told where the interval "
-        "lies within 3 points.",
+        "question (Holm, 0.05); brackets hold 95 % intervals, each for itself. Likely is what only its own interval "
+        "shows. That there is no difference is told where the interval lies within 3 points.",
     ]
     return [*words, *([f"Cut: {'; '.join(about['notes'])}."] if about["notes"] else [])]
 

@@ -10,7 +10,8 @@ from ssl_vit.questions.numbers import ALIKE
 from ssl_vit.report.cells import NOTHING, Cell, Table, enumerated, p_value, table, upper
 
 OUTCOMES = {
-    "seen": "seen", "not seen": "not seen here", "opposite": "the opposite is seen", "unknown": "cannot be told",
+    "seen": "seen", "likely": "likely but not certain", "not seen": "not seen here",
+    "opposite": "the opposite is seen", "unknown": "cannot be told",
 }  # fmt: skip
 
 
@@ -42,10 +43,16 @@ def sized(one: Mapping[str, Any]) -> str:
     return f"{words} ({number(one['low'], one['unit'])} to {number(one['high'], one['unit'])})"
 
 
+def _kind(one: Mapping[str, Any]) -> str:
+    """The outcome; ``likely`` where the interval alone lies above 0, but not once all comparisons are counted."""
+    likely = one["outcome"] == "not seen" and one["low"] is not None and one["low"] > 0
+    return "likely" if likely else one["outcome"]
+
+
 def _by_outcome(claim: str, comparisons: Sequence[Mapping[str, Any]], words: Mapping[str, str]) -> str:
     parts: list[str] = []
     for kind, said in words.items():
-        own = [f"{one['name']} {sized(one)}" for one in comparisons if one["outcome"] == kind]
+        own = [f"{one['name']} {sized(one)}" for one in comparisons if _kind(one) == kind]
         if own:
             parts.append(f"{said} for {enumerated(own)}")
     if not parts:
@@ -90,7 +97,7 @@ def reply(comparisons: Sequence[Mapping[str, Any]]) -> str:
     Args:
         comparisons: Of ``numbers.judged``.
     """
-    known = [one["outcome"] for one in comparisons if one["outcome"] != "unknown"]
+    known = [_kind(one) for one in comparisons if one["outcome"] != "unknown"]
     if not known:
         return "This cannot be told from these trainings"
     if all(kind == "seen" for kind in known):
@@ -99,7 +106,9 @@ def reply(comparisons: Sequence[Mapping[str, Any]]) -> str:
         return "The opposite of what the literature says"
     if "seen" in known:
         return "In part as the literature says"
-    return "Not seen here, and in part the opposite" if "opposite" in known else "Not seen here"
+    if "opposite" in known:
+        return "Not seen here, and in part the opposite"
+    return "Not certain here" if "likely" in known else "Not seen here"
 
 
 def comparison_rows(comparisons: Sequence[Mapping[str, Any]], claims: Mapping[str, str]) -> Table:
@@ -115,7 +124,7 @@ def comparison_rows(comparisons: Sequence[Mapping[str, Any]], claims: Mapping[st
         if one["low"] is not None and one["high"] is not None:
             interval = f"{number(one['low'], one['unit'])} to {number(one['high'], one['unit'])}"
         estimate = NOTHING if one["estimate"] is None else f"{number(one['estimate'], one['unit'])} {one['unit']}"
-        said = OUTCOMES[one["outcome"]]
+        said = OUTCOMES[_kind(one)]
         if one["expected"] == 0 and one["outcome"] == "seen":
             said = f"none above {_most([one])}"
         strong = one["outcome"] in ("seen", "opposite") and one["expected"] != 0

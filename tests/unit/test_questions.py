@@ -187,16 +187,21 @@ def test_smaller_errors_are_better() -> None:
     assert contrast(replace(numbers, metric="top1"), "c", "n", [(1, [other]), (-1, [one])]).matrix == pytest.approx(-2)
 
 
-def row(name: str, said: str, estimate: float = 1.25, expected: int = 1) -> dict:
-    return {"name": name, "outcome": said, "estimate": estimate, "low": estimate - 1, "high": estimate + 1,
-            "unit": "points", "expected": expected, "claim": "c", "adjusted": 0.03}  # fmt: skip
+def row(name: str, said: str, estimate: float | None = None, expected: int = 1) -> dict:
+    """Whatever is likely is not seen, but its own interval lies above 0."""
+    estimate = (0.04 if said == "not seen" else 1.25) if estimate is None else estimate
+    return {"name": name, "outcome": "not seen" if said == "likely" else said, "estimate": estimate,
+            "low": estimate - 1, "high": estimate + 1, "unit": "points", "expected": expected,
+            "claim": "c", "adjusted": 0.03}  # fmt: skip
 
 
 def test_a_sentence_tells_what_is_seen_what_is_not_and_the_opposite() -> None:
-    rows = [row("A", "seen"), row("B", "not seen", 0.04), row("C", "opposite", -3.0), row("D", "seen", 2.0)]
+    rows = [row("A", "seen"), row("B", "not seen", 0.04), row("C", "opposite", -3.0), row("D", "seen", 2.0),
+            row("E", "likely")]  # fmt: skip
     assert told("ahead with 20 labels", rows) == (
-        "Ahead with 20 labels, in points: seen for A +1.2 (+0.2 to +2.2) and D +2.0 (+1.0 to +3.0); not seen here for "
-        "B +0.0 (-1.0 to +1.0); the opposite is seen for C -3.0 (-4.0 to -2.0)."
+        "Ahead with 20 labels, in points: seen for A +1.2 (+0.2 to +2.2) and D +2.0 (+1.0 to +3.0); likely but not "
+        "certain for E +1.2 (+0.2 to +2.2); not seen here for B +0.0 (-1.0 to +1.0); the "
+        "opposite is seen for C -3.0 (-4.0 to -2.0)."
     )
     assert told("ahead", []) == ""
     same = [row("A", "seen", 0.5, 0), row("B", "opposite", 5.0, 0)]
@@ -211,6 +216,7 @@ def test_a_sentence_tells_what_is_seen_what_is_not_and_the_opposite() -> None:
     [
         (["seen", "seen"], LITERATURE), (["opposite"], OPPOSITE), (["seen", "not seen"], PART),
         (["seen", "opposite"], PART), (["not seen"], NOT_SEEN),
+        (["not seen", "likely"], "Not certain here"), (["seen", "likely"], PART),
         (["not seen", "opposite"], "Not seen here, and in part the opposite"),
         (["unknown"], "This cannot be told from these trainings"), (["unknown", "seen"], LITERATURE),
     ],
@@ -226,9 +232,10 @@ def test_a_summary_names_every_question_once() -> None:
 
 
 def test_the_table_of_comparisons_marks_what_is_clear() -> None:
-    rows = comparison_rows([row("A", "seen"), row("B", "not seen"), row("C", "seen", 0.1, 0)], {"c": "is better"}).rows
-    assert [one[2].text for one in rows] == ["seen", "not seen here", "none above 3 points"]
-    assert [one[2].strong for one in rows] == [True, False, False]
+    rows = comparison_rows([row("A", "seen"), row("B", "not seen"), row("C", "seen", 0.1, 0), row("D", "likely")],
+                           {"c": "is better"}).rows  # fmt: skip
+    assert [one[2].text for one in rows] == ["seen", "not seen here", "none above 3 points", "likely but not certain"]
+    assert [one[2].strong for one in rows] == [True, False, False, False]
 
 
 Made = tuple[Callable[[Training], float], Callable[[Training], float], Callable[[Training, str], float]]
@@ -305,7 +312,7 @@ def test_nothing_is_seen_where_all_are_alike(name: str) -> None:
     scope, question = made_scope((name,)), QUESTIONS[name]
     numbers = made_numbers(scope, alike, lambda one: 0.5, lambda one, what: 1.0)
     finding = question.judge(scope, numbers)
-    assert reply(question.stands_on(finding)) in (NOT_SEEN, CANNOT, PART), finding["comparisons"]
+    assert reply(question.stands_on(finding)) in (NOT_SEEN, "Not certain here", CANNOT, PART), finding["comparisons"]
     if not any(one["expected"] == 0 and one["outcome"] == "seen" for one in question.stands_on(finding)):
         assert reply(question.stands_on(finding)) != PART  # nothing was learnt
     assert "not seen here for " in question.answer(finding)
