@@ -94,6 +94,8 @@ def _lines(
     axis.set(xlabel=x, ylabel=y)
     if zero:
         axis.set_ylim(bottom=0.0)
+    if y.endswith("%"):  # an interval may go beyond what there is
+        axis.set_ylim(max(0.0, axis.get_ylim()[0]), min(100.0, axis.get_ylim()[1]))
     axis.yaxis.set_major_locator(MaxNLocator(6))
     if log:
         logarithmic(axis, "x", most=5)

@@ -82,7 +82,7 @@ def build(measured: Mapping[str, Any]) -> Page:
         refused=False,
         sections=sections,
         looks=LOOKS,
-        question="Questions about Vision Transformers, asked of",
+        question="Questions about Vision Transformers",
     )
 
 
