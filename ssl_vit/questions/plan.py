@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ssl_vit.core.errors import UserError
@@ -155,7 +156,7 @@ def with_epochs(scope: Scope, terms: Terms) -> Scope:
         terms: Paces and whole lengths.
     """
     found: list[tuple[str, float]] = []
-    for method in dict.fromkeys(one.method for one in pretrainings(scope)):
+    for method in dict.fromkeys(one.method for one in _work(scope)[0]):
         pace = terms.paces[f"pretrain-{method}"]
         epochs = min(terms.whole[method], scope.seconds * pace.images_per_second / terms.pool)
         least = terms.batches[method] / terms.pool  # one step
@@ -171,19 +172,30 @@ def lines(scope: Scope, terms: Terms) -> list[Line]:
         terms: Paces and whole lengths.
     """
     epochs, found = dict(with_epochs(scope, terms).epochs), dict[str, list[float]]()
-    for one in pretrainings(scope):
+    before, on_labels, seen = _work(scope)
+    for one in before:
         pace = pace_of(one, scope, terms.paces)
         size = f", depth {one.depth}" if one.depth else f", width {one.width}" if one.width else ""
         took = epochs[one.method] * terms.pool / pace.images_per_second + pace.overhead
         found.setdefault(f"pre-training, {one.method}{size}", []).append(took)
-    for training in trainings(scope):
+    for training in on_labels:
         pace = pace_of(training, scope, terms.paces)
         size = ", other sizes" if training.width or training.depth else ""
         took = scope.steps * scope.batch / pace.images_per_second + pace.overhead
         found.setdefault(f"training on labels, {training.net}{size}", []).append(took)
     made = [Line(what, len(took), math.fsum(took) / len(took)) for what, took in found.items()]
-    seen = looks(scope)
-    return [*made, *([Line("looking at networks", len(seen), LOOK)] if seen else [])]
+    return [*made, *([Line("looking at networks", seen, LOOK)] if seen else [])]
+
+
+def _work(scope: Scope) -> tuple[list[Pretraining], list[Training], int]:
+    """Pre-training runs, trainings and the number of looks."""
+    return _work_of_any_length(replace(scope, steps=0, seconds=0.0, epochs=()))
+
+
+@lru_cache(maxsize=16)
+def _work_of_any_length(scope: Scope) -> tuple[list[Pretraining], list[Training], int]:
+    """The same, kept: a plan tries hundreds of lengths, and the work is that of all."""
+    return pretrainings(scope), trainings(scope), len(looks(scope))
 
 
 @dataclass(frozen=True)
