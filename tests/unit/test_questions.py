@@ -382,6 +382,8 @@ def test_the_page_is_drawn_from_measured_numbers_alone_and_again_alike(tmp_path:
     assert page.sentence.startswith("As the literature says: data needs, ")
     assert "<script" not in text and 'src="http' not in text and "url(http" not in text
     assert "DINO has collapsed" in text
+    assert plain.startswith("# Questions about Vision Transformers: digits\n")
+    assert "\n```\nssl-vit questions\n```\n" in plain  # the command, as it was typed
     named = {word.partition(")")[0] for word in plain.split("](figures/")[1:]}
     assert named == set(pictures) and all(one.startswith(b"\x89PNG") for one in pictures.values())
     folds = [block for section in page.sections for block in section.blocks if isinstance(block, Fold)]
