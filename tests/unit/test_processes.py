@@ -167,6 +167,44 @@ def test_processes_that_die_without_an_image_stop_the_run() -> None:
         next(found)
 
 
+@dataclass(frozen=True)
+class Twice:
+    """Ends its process at an image: the first at once, those after it when the test has taken what they sent before."""
+
+    marks: Path
+
+    def where(self, image: int) -> str:
+        return f"image {image}"
+
+    def __getitem__(self, key: int) -> torch.Tensor:
+        try:
+            current.begin(self.where, key)
+        except Unreadable:
+            return torch.tensor(-key)
+        if key == 2:
+            count = len(list(self.marks.glob("death-*")))
+            if count == 1:
+                (self.marks / "gate").read_bytes()
+            (self.marks / f"death-{count}").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return torch.tensor(key).share_memory_()
+
+
+@pytest.mark.processes
+def test_an_answer_that_died_with_its_process_does_not_make_its_image_sound(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "gate")
+    found = in_processes(Twice(tmp_path), range(5), 1)
+    assert int(next(found)) == 0
+    for process in multiprocessing.active_children():
+        process.join()  # it has answered 1, in memory that is gone with it, and died at 2
+    assert int(next(found)) == 1
+    (tmp_path / "gate").write_bytes(b"go")
+    assert [int(one) for one in found] == [-2, 3, 4]
+    assert current.quarantined == {"image 2": "two loader processes ended while they decoded it: ended by SIGKILL, as "
+                                   "the system does where memory runs out"}  # fmt: skip
+    assert len(list(tmp_path.glob("death-*"))) == 2
+
+
 class Squares:
     """Large answers to large keys, and mistakes."""
 

@@ -89,8 +89,10 @@ class _Worker:
     """Keys that it has not answered, by number, in their order."""
     told: int = 0
     """Images in quarantine that it knows of."""
+    owed: set[int] = field(default_factory=lambda: set[int]())
+    """Those of them that the process before it has left."""
     died_at: str | None = None
-    """The image at which the process before it died, until this one answers; empty where that decoded none."""
+    """The image at which that died, until nothing is owed any more; empty where it decoded none."""
     before: int = 0
     """Processes that have died here since the last answer."""
 
@@ -177,8 +179,11 @@ class _Crew(Generic[T]):
             self._replace(slot, worker)
             return
         del worker.given[number]
-        self._deaths.pop(worker.died_at or "", None)
-        worker.died_at, worker.before = None, 0
+        worker.owed.discard(number)
+        worker.before = 0
+        if not worker.owed:  # what is answered first may be older than the death: its answer died with the process
+            self._deaths.pop(worker.died_at or "", None)
+            worker.died_at = None
         self._found[number] = good, self._pins.submit(found.pin_memory) if good and self._pins else found
 
     def _replace(self, slot: int, dead: _Worker) -> None:
@@ -201,7 +206,7 @@ class _Crew(Generic[T]):
         worker = self._workers[slot] = self._started(slot)
         dead.pipe.close()
         dead.process.close()
-        worker.given, worker.died_at, worker.before = dead.given, name, dead.before + 1
+        worker.given, worker.owed, worker.died_at, worker.before = dead.given, {*dead.given}, name, dead.before + 1
         for number in worker.given:
             self._send(worker, number)
         if again:
