@@ -52,7 +52,7 @@ COMMANDS = ("mae", "dino", "lejepa", "supervised", "finetune", "knn", "verdict")
 SCRIPTS = {name: f"eval/{name}.py" if name in ("finetune", "knn", "verdict") else f"recipes/{name}.py"
            for name in COMMANDS}  # fmt: skip
 MOST_STARTS = 6
-_TIMED = ("made_with", "command", "images_per_second")
+_TIMED = ("made_with", "command", "images_per_second", "peak_memory")
 """What results say of their making, beside everything with seconds in its name."""
 
 

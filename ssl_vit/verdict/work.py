@@ -25,6 +25,7 @@ from ssl_vit.evaluation.answers import Answers, save_answers
 from ssl_vit.methods import METHODS
 from ssl_vit.methods.starts import start_called
 from ssl_vit.methods.supervised import SupervisedRecipe
+from ssl_vit.runs import lock
 from ssl_vit.runs.identity import digest, remove
 from ssl_vit.verdict.study import LIGHT_BELOW, Study
 from ssl_vit.verdict.tuning import Candidate
@@ -204,7 +205,7 @@ def _keep_training(
     if draw == 0 and labels == study.labels[-1] and not matched:  # one is kept, for pictures and predict.py
         classifier = study.folder / "runs" / f"{start}-trained"
         shutil.rmtree(classifier, ignore_errors=True)
-        shutil.copytree(folder, classifier, ignore=shutil.ignore_patterns("checkpoints"))
+        shutil.copytree(folder, classifier, ignore=shutil.ignore_patterns("checkpoints", lock.NAME))
     return {"value": row[study.metric], "files": files}
 
 

@@ -81,6 +81,7 @@ def test_one_command_makes_everything(verdict) -> None:
     assert "With 10 labels: " in done.stdout and "With 96 labels: " in done.stdout
     assert "Report: v/report.html" in done.stdout
     assert not list((made / "work").iterdir())
+    assert not list(made.rglob("*.lock"))
     trained = told(made / "runs" / "mae-trained" / "classifier" / "config.json")
     assert trained["num_classes"] == 2
 
