@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -263,3 +264,28 @@ def test_things_that_are_no_data_set() -> None:
     assert "valid, validation" in refusal("given", datasets.DatasetDict(valid=frame(), validation=frame()))
     assert "no rows" in refusal("given", datasets.DatasetDict(train=frame(), test=frame(0)))
     assert "split test" in refusal("given", datasets.DatasetDict(train=frame(), test=frame().remove_columns("image")))
+
+
+@pytest.mark.parametrize("write", ["stream", "file", "save_to_disk"])
+@pytest.mark.parametrize("wrong", [2**31 - 1, -5, 3])
+def test_cells_that_lie_outside_of_an_arrow_file_are_refused(write: str, wrong: int, tmp_path: Path) -> None:
+    """pyarrow would read beyond the file's memory, and end the process."""
+    pictures = [b"12345"] * 4
+    table = pyarrow.table({"image": pyarrow.array(pictures, pyarrow.binary()), "label": [0, 1, 0, 1]})
+    place = tmp_path / "a.arrow"
+    if write == "save_to_disk":
+        place = tmp_path / "saved"
+        datasets.Dataset(datasets.table.InMemoryTable(table)).save_to_disk(place)
+    else:
+        make = pyarrow.ipc.new_stream if write == "stream" else pyarrow.ipc.new_file
+        with pyarrow.OSFile(str(place), "wb") as sink, make(sink, table.schema) as writer:
+            writer.write_table(table)
+    damaged = next(place.glob("*.arrow")) if place.is_dir() else place
+    raw = damaged.read_bytes()
+    before = np.array([0, 5, 10, 15, 20], dtype="<i4")
+    after = before.copy()
+    after[2] = wrong
+    assert raw.count(before.tobytes()) == 1
+    damaged.write_bytes(raw.replace(before.tobytes(), after.tobytes()))
+    with pytest.raises(UserError, match=r"(cannot be read as arrow|is not whole): .*[Oo]ffset"):
+        opened(place, labelled=False)

@@ -153,8 +153,17 @@ def test_white_is_zero() -> None:
 
 def test_pages_of_one_bit_are_black_and_white() -> None:
     pages = values(2, 5, 7, kind=np.uint8) > 100
-    for compression in (None, "group4"):
+    for compression in (None, "tiff_lzw"):
         assert np.array_equal(pixels_of(write_pages(pages, compression)), pages * 255)
+
+
+@pytest.mark.parametrize("compression", ["group3", "group4", "tiff_ccitt"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_compressions_of_fax_are_refused(compression: str, count: int) -> None:
+    """Where they are damaged, nobody notices, and rows hold what lay in memory."""
+    pages = values(count, 5, 7, kind=np.uint8) > 100
+    with pytest.raises(Unreadable, match=r"fax \(CCITT\).*save it as PNG"):
+        decode(write_pages(pages, compression), Format(count, 8), None)
 
 
 @pytest.mark.parametrize("kind", [np.uint32, np.int32, np.int16, np.uint64])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -205,6 +206,8 @@ def _refuse(image: Any, raw: bytes) -> None:
     pages = getattr(image, "n_frames", 1) if image.format == "TIFF" else 1
     if pages > 1:
         raise Unreadable(f"a TIFF of {pages} pages, of which only one would be read")
+    if image.format == "TIFF":
+        deep.check_compression(image.tag_v2.get(259))
     depth = max(image.tag_v2.get(258, (1,))) if image.format == "TIFF" else deep.cut_depth(raw, image.format)
     if depth > 8 and _is_simple(image):
         raise Unreadable(f"{depth} bits per channel in colour, which Pillow cuts to 8; save it as a 16-bit PNG")
@@ -247,7 +250,8 @@ def picture_pixels(image: Image.Image) -> Pixels:
 
 
 def _said(error: Exception) -> str:
-    return str(error).partition("\n")[0] or type(error).__name__
+    line = str(error).partition("\n")[0] or type(error).__name__
+    return re.sub(r" <[^<>]* at 0x[0-9a-f]+>", "", line)  # Pillow names its own object where it has no file
 
 
 def _decode_any(image: Image.Image, raw: bytes) -> Pixels:

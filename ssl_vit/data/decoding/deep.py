@@ -33,6 +33,7 @@ _MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _WHITE_IS_ZERO, _BLACK_IS_ZERO, _RGB, _YCBCR = 0, 1, 2, 6
 _ALPHA = (1, 2)  # ExtraSamples: premultiplied or not; 0 is a channel of unspecified meaning
 _CHANNELS = "CSIQ"  # axes: channel, sample of a pixel, page, unknown
+_FAX = (2, 3, 4, 32771)  # compressions
 _STACKS = {"Z": "depth", "T": "time"}
 _UPRIGHT = {2: (1, -1, 0), 3: (-1, -1, 0), 4: (-1, 1, 0), 5: (1, 1, 1), 6: (-1, 1, 1), 7: (-1, -1, 1), 8: (1, -1, 1)}
 """By orientation: steps along stored rows and columns, and whether to exchange them then."""
@@ -251,9 +252,23 @@ def as_pixels(array: np.ndarray) -> Pixels:
     return array.astype(np.uint16)
 
 
+def check_compression(compression: int | None) -> None:
+    """Refuses compressions of fax machines: where one is damaged, rows hold whatever lay in memory before.
+
+    Args:
+        compression: As a TIFF gives it.
+
+    Raises:
+        Unreadable: For those.
+    """
+    if compression in _FAX:
+        raise Unreadable("a TIFF with compression of fax (CCITT), in which damage passes unnoticed; save it as PNG")
+
+
 def _pages_by_pillow(raw: bytes, series: TiffPageSeries) -> Pixels | None:
-    """Pages in a compression that only Pillow has (LZW, JPEG, fax), where it reads every page whole; else None."""
+    """Pages in a compression that only Pillow has (LZW, JPEG), where it reads every page whole; else None."""
     page = series.keyframe
+    check_compression(page.compression)
     grey = page.photometric == _BLACK_IS_ZERO and page.samplesperpixel == 1 and page.bitspersample in (1, 8, 16)
     colour = page.photometric in (_RGB, _YCBCR) and page.samplesperpixel == 3 and page.bitspersample == 8
     if not (grey or colour) or series.dtype.kind == "i":

@@ -165,8 +165,13 @@ def _saved(place: Path) -> Any:
     """What ``save_to_disk`` wrote."""
     import datasets
 
+    from ssl_vit.data.sources.readers import check_places
+
     try:
-        return datasets.load_from_disk(place)
+        found = datasets.load_from_disk(place)
+        for part in found.values() if isinstance(found, dict) else (found,):
+            check_places(part.data.table)
+        return found
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"{place} looks like a saved data set, but is not whole: {' '.join(str(error).split())}"

@@ -114,10 +114,28 @@ def _parquet(file: Path) -> datasets.Dataset:
 
 def _arrow(file: Path) -> datasets.Dataset:
     try:
-        return datasets.Dataset.from_file(str(file))
+        data = datasets.Dataset.from_file(str(file))
     except pyarrow.ArrowInvalid:  # the file format, not the stream that datasets writes
         with pyarrow.memory_map(str(file)) as source:
-            return _in_memory(pyarrow.ipc.open_file(source).read_all(), file)
+            table = pyarrow.ipc.open_file(source).read_all()
+        check_places(table)
+        return _in_memory(table, file)
+    check_places(data.data.table)
+    return data
+
+
+def check_places(table: pyarrow.Table) -> None:
+    """Sees that all cells of a table from an arrow file lie inside of it.
+
+    pyarrow takes their places as the file has them, and reads beyond the file's memory where one is wrong.
+
+    Args:
+        table: As it was read.
+
+    Raises:
+        pyarrow.ArrowInvalid: With the place.
+    """
+    table.validate(full=True)
 
 
 READERS: dict[str, Callable[[Path], datasets.Dataset]] = {
