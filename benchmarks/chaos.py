@@ -105,11 +105,9 @@ def drawn(number: int, seed: int, commands: tuple[str, ...] = COMMANDS) -> Trial
     chance = random.Random(f"{seed} {number}")
     turns = commands + 2 * tuple(name for name in commands if name != "verdict")  # a verdict takes minutes
     command = turns[number % len(turns)]
-    processes = 1 if command in ("knn", "verdict") else chance.choice((1, 2))
-    trains = command not in ("knn", "verdict")
-    setting = Setting(
-        command, 0 if command == "knn" else chance.choice((0, 2)), processes, trains and chance.random() < 0.5
-    )
+    processes, trains = chance.choice((1, 2)), command not in ("knn", "verdict")
+    workers = 0 if command == "knn" else chance.choice((0, 2))  # which has no option for them
+    setting = Setting(command, workers, processes, trains and chance.random() < 0.5)
     ranks = chance.choice(((0,), (1,), (0, 1))) if processes == 2 else (0,)
     points = [chance.choice((POINTS[0], chance.choice(POINTS[1:]))) for _ in range(2 if number % 3 == 2 else 1)]
     return Trial(number, setting, ranks, tuple((point, chance.random()) for point in points))
