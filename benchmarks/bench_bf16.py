@@ -1,11 +1,11 @@
 """Is a CPU faster in bf16, and which attention does it need for that?
 
-    python benchmarks/bench_bf16.py     # four minutes on one CPU core
+    python benchmarks/bench_bf16.py     # minutes on one CPU core
 
 A training step (forward, backward, AdamW) of ViTs as this project trains them on labels, on a batch that is already
-there, in single precision, in bf16 with torch's fused attention, and in bf16 with attention as plain products, in
-turns; ratio = time in single precision / time, in the same round. CPU time of the process on one thread. The scripts
-choose bf16 by themselves on GPUs and on CPUs with matrix units (AMX).
+there, and the features of the same images: in single precision, in bf16 with torch's fused attention, with torch's
+products instead, and as the scripts have it (``models.attention``), in turns. A ratio is time in single precision /
+time, in the same round. CPU time of the process on one thread.
 """
 
 from __future__ import annotations
@@ -13,30 +13,33 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from reports import RESULTS, about, made_by, paragraph, same_command, write
 
-CASES = [(8, 2, 64, 4, 4, 64), (16, 2, 96, 4, 4, 64), (64, 8, 192, 12, 3, 32), (224, 16, 384, 12, 6, 8)]
+CASES = [(8, 2, 64, 4, 4, 64), (16, 2, 96, 4, 4, 64), (32, 4, 192, 12, 3, 32), (64, 8, 192, 12, 3, 32),
+         (224, 16, 384, 12, 6, 8), (384, 16, 384, 12, 6, 2)]  # fmt: skip
 """Side of the input and of patches in pixels, width, depth, heads, images."""
-WAYS = {"fp32": ("fp32", False), "bf16, fused": ("bf16", False), "bf16, products": ("bf16", True)}
-"""Precision, and whether attention is plain products."""
+WAYS = ("fp32", "bf16, fused", "bf16, torch's products", "bf16, as here")
 
 
-def step_for(case: tuple[int, ...], way: str) -> Any:
-    """A training step of one network in one way."""
+def steps_for(case: tuple[int, ...], way: str) -> list[Any]:
+    """A training step of one network in one way, and what makes features."""
     import torch
+    import torch.nn.functional as F
     from ssl_vit.configs import ResolvedOptim
     from ssl_vit.methods.supervised import ResolvedSupervised
+    from ssl_vit.models import blocks
+    from ssl_vit.models.attention import attention
     from ssl_vit.models.build import make_backbone
     from ssl_vit.objectives.supervised import Supervised
-    from ssl_vit.training.products import choose_attention
+    from torch.nn.attention import SDPBackend, sdpa_kernel
 
     from steps import step_of
 
     size, patch, width, depth, heads, batch = case
-    precision, plain = WAYS[way]
     torch.manual_seed(0)
     shape = {"patch_size": patch, "embed_dim": width, "depth": depth, "num_heads": heads}
     backbone = make_backbone("vit_tiny_patch16_224", shape, img_size=size)
@@ -46,26 +49,38 @@ def step_for(case: tuple[int, ...], way: str) -> Any:
     inputs = {"images": torch.randn(batch, 3, size, size), "targets": targets}
     step = step_of(objective, objective, lambda: inputs, ResolvedOptim(lr=1e-5, base_lr=1e-3), torch.device("cpu"))
 
-    def run(mark: Any) -> Any:
-        choose_attention("bf16" if plain else "fp32")
-        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
-            return step(mark)
+    def features(mark: Any) -> Any:
+        with torch.inference_mode():
+            backbone.forward_pooled(inputs["images"], pool="mean")
+        mark("all")
 
-    return run
+    def timed(work: Any) -> Any:
+        def run(mark: Any) -> Any:
+            blocks.attention = attention if way in ("fp32", "bf16, as here") else F.scaled_dot_product_attention
+            products = sdpa_kernel(SDPBackend.MATH) if way == "bf16, torch's products" else nullcontext()
+            with products, torch.autocast("cpu", torch.bfloat16, enabled=way != "fp32"):
+                return work(mark)
+
+        return run
+
+    return [timed(step), timed(features)]
 
 
-def measured(case: tuple[int, ...], rounds: int) -> dict[str, Any]:
-    """Times in every way."""
+def measured(case: tuple[int, ...], rounds: int) -> list[dict[str, Any]]:
+    """Times in every way, of training and of features."""
     import torch
 
     from timing import in_turns, paired, quartiles, totals
 
-    times = in_turns({way: step_for(case, way) for way in WAYS}, rounds, torch.device("cpu"))
-    row: dict[str, Any] = {"case": case}
-    for way in WAYS:
-        low, middle, high = paired(times[way], times["fp32"])
-        row[way] = {"ms": 1e3 * quartiles(totals(times[way]))[1], "ratio": middle, "quartiles": [low, high]}
-    return row
+    made, rows = {way: steps_for(case, way) for way in WAYS}, list[dict[str, Any]]()
+    for i, what in enumerate(("training step", "features")):
+        times = in_turns({way: made[way][i] for way in WAYS}, rounds, torch.device("cpu"))
+        row: dict[str, Any] = {"case": case, "what": what}
+        for way in WAYS:
+            low, middle, high = paired(times[way], times["fp32"])
+            row[way] = {"ms": 1e3 * quartiles(totals(times[way]))[1], "ratio": middle, "quartiles": [low, high]}
+        rows.append(row)
+    return rows
 
 
 def main() -> None:
@@ -80,17 +95,20 @@ def main() -> None:
     amx = torch.cpu._is_amx_tile_supported()
     made = about(same_command("bench_bf16.py", sys.argv[1:]), f"CPU {'with' if amx else 'without'} AMX, one thread",
                  rounds=options.rounds)  # fmt: skip
-    lines = ["| input, px | patch, px | width | depth | batch | " + " | ".join(f"{w}, ms | ratio" for w in WAYS) + " |",
-             "| ---: | ---: | ---: | ---: | ---: |" + " ---: | ---: |" * len(WAYS)]  # fmt: skip
-    rows = []
+    lines = ["| | input, px | tokens | width | depth | batch | fp32, ms | " + " | ".join(WAYS[1:]) + " |",
+             "| --- | ---: | ---: | ---: | ---: | ---: | ---: |" + " ---: |" * len(WAYS[1:])]  # fmt: skip
+    rows = list[dict[str, Any]]()
     for case in CASES:
-        row = measured(case, options.rounds)
         size, patch, width, depth, _, batch = case
-        cells = [f"{r['ms']:.1f} | {r['ratio']:.2f} ({r['quartiles'][0]:.2f} - {r['quartiles'][1]:.2f})"
-                 for r in (row[way] for way in WAYS)]  # fmt: skip
-        lines.append(f"| {size} | {patch} | {width} | {depth} | {batch} | {' | '.join(cells)} |")
-        print(lines[-1], flush=True)
-        rows.append(row)
+        for row in measured(case, options.rounds):
+            cells = [f"{r['ratio']:.2f} ({r['quartiles'][0]:.2f} - {r['quartiles'][1]:.2f})"
+                     for r in (row[way] for way in WAYS[1:])]  # fmt: skip
+            lines.append(
+                f"| {row['what']} | {size} | {(size // patch) ** 2 + 1} | {width} | {depth} | {batch} | "
+                f"{row['fp32']['ms']:.1f} | {' | '.join(cells)} |"
+            )
+            print(lines[-1], flush=True)
+            rows.append(row)
     head = ["# bf16 on a CPU", "", paragraph(__doc__, 2), ""]
     write(options.out, "bf16", {"about": made, "rows": rows}, [*head, *lines, "", made_by(made, ("torch", "timm"))])
 

@@ -38,7 +38,7 @@ if "SSL_VIT_CACHE" not in os.environ:  # what the leak guard found is kept for o
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also where the tests themselves run under nohup
 CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
 
-for name, examples in {"quick": 10, "thorough": 200}.items():
+for name, examples in {"quick": 10, "thorough": 50}.items():
     settings.register_profile(name, max_examples=examples, deadline=None, database=None, derandomize=True)
 
 
@@ -96,11 +96,9 @@ def nothing_said_yet() -> Iterator[None]:
     from accelerate.state import AcceleratorState
     from ssl_vit.core.notices import forget
     from ssl_vit.core.signals import ENDING, _on_hold
-    from ssl_vit.training.products import choose_attention
 
     forget()
     AcceleratorState._reset_state()  # the precision of the test before
-    choose_attention("fp32")
     taken = {number: signal.getsignal(number) for number in (*ENDING, signal.SIGINT)}
     yield
     _on_hold[0] = False

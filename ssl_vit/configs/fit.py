@@ -86,9 +86,14 @@ class FitConfig:
     """Not for typing: images whose statistics were taken together (per process and forward pass, times processes),
     where the network (batch normalisation) or the loss (Sinkhorn-Knopp) takes any: they then change the results."""
     precision: Literal["auto", "fp32", "tf32", "bf16", "fp16", "fp64"] = "auto"
-    """Arithmetic: auto is bf16 where the device computes in it, else fp32; tf32 is fp32 whose matrix products round
+    """Arithmetic: auto is bf16 where the device computes faster in it (GPUs that have it, and kinds of processors that
+    were measured: ssl_vit/training/products.py), else fp32; tf32 is fp32 whose matrix products round
     their factors to 10 bits (NVIDIA from Ampere on; what bf16 and fp16 leave in fp32 is multiplied so too); fp64 is for
     equality tests."""
+    products: Annotated[Literal["auto", "mkl", "onednn"], NO_EFFECT] = "auto"
+    """Which library multiplies matrices of single precision on a CPU; rounding alone depends on it. mkl: torch's own
+    choice, MKL on processors of Intel and AMD; onednn: where it does not round factors; auto: what was measured to be
+    faster on the processor's kind (ssl_vit/training/products.py)."""
     clip_grad: Annotated[float | None, POSITIVE] = None
     """Largest global gradient norm; default: no clipping."""
     clip_each: Annotated[float | None, POSITIVE] = None

@@ -74,7 +74,8 @@ def evaluate(cfg: KNNRecipe | LinearRecipe | FinetuneRecipe, protocol: Protocol,
         UserError: For a backbone, images or options that the protocol cannot use.
     """
     _refuse_without_effect(cfg, protocol)
-    accelerator = launch.join("fp32" if isinstance(cfg, KNNRecipe) else cfg.fit.precision, cfg.seed)
+    fit = None if isinstance(cfg, KNNRecipe) else cfg.fit
+    accelerator = launch.join("fp32", cfg.seed) if fit is None else launch.join(fit.precision, cfg.seed, fit.products)
     size = cfg.model.img_size if isinstance(cfg, FinetuneRecipe) else None
     session = open_session(
         cfg.backbone, cfg.eval, cfg.run, main=accelerator.is_main_process, device=accelerator.device, img_size=size

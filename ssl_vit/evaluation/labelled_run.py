@@ -97,7 +97,7 @@ def from_scratch(cfg: SupervisedRecipe) -> Evaluated:
     """
     if cfg.model.name is not None:
         facts_of(cfg.model)
-    accelerator = launch.join(cfg.fit.precision, cfg.seed)
+    accelerator = launch.join(cfg.fit.precision, cfg.seed, cfg.fit.products)
     if cfg.eval.data.path is None and cfg.eval.data.split is None:
         cfg = replace(cfg, eval=replace(cfg.eval, data=replace(cfg.eval.data, split=cfg.data.split)))
     data, omission = labelled_for(cfg.data, cfg.eval, accelerator.device)

@@ -9,8 +9,11 @@ from typing import Any, Literal, cast
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
+from timm.layers.attention import Attention
 from timm.models.vision_transformer import Block
 from torch import Tensor, nn
+
+from ssl_vit.models.attention import attention
 
 
 def make_blocks(width: int, depth: int, heads: int) -> nn.ModuleList:
@@ -30,7 +33,7 @@ def run_block(
         drop: Per sample 0 or 1/(keep probability) for attention and MLP; None for none.
         wanted: Which M tokens are needed of the output; None for all.
     """
-    if drop is None and wanted is None:
+    if drop is None and wanted is None and (x.device.type != "cpu" or torch.compiler.is_compiling()):
         return block(x)
     run = getattr(block, "run_as_forward", None)  # where weights are only there during a forward pass
     return run_parts(cast(Block, block), x, drop, wanted) if run is None else run(x, drop, wanted)
@@ -46,8 +49,8 @@ def run_parts(
 ) -> Float[Tensor, "B M D"]:
     """What ``run_block`` does with the parts of a block, instead of its own forward pass."""
     first, second = (None, None) if drop is None else drop.unbind(dim=1)
-    attend = block.attn if wanted is None else partial(_attend, block.attn, wanted=wanted)
-    x = _add(x, first, lambda part: block.ls1(attend(block.norm1(part))), wanted or slice(None))
+    needed = wanted or slice(None)
+    x = _add(x, first, lambda part: block.ls1(attend(block.attn, block.norm1(part), needed)), needed)
     return _add(x, second, lambda part: block.ls2(block.mlp(block.norm2(part))))
 
 
@@ -70,16 +73,27 @@ def _add(
     return x[:, wanted] + scale * branch(x)
 
 
-def _attend(attn: Any, h: Float[Tensor, "B L D"], *, wanted: slice) -> Float[Tensor, "B M D"]:
-    """Timm's attention from some tokens to all."""
-    batch, length, width = h.shape
+def attend(attn: Any, h: Float[Tensor, "B L D"], wanted: slice = slice(None)) -> Float[Tensor, "B M D"]:
+    """Timm's ``Attention`` from some tokens to all.
+
+    Args:
+        attn: Of a block.
+        h: Normalised tokens.
+        wanted: Which M tokens are needed of the output.
+    """
+    width = h.shape[2]
     weight, bias = attn.qkv.weight, attn.qkv.bias
-    query = F.linear(h[:, wanted], weight[:width], None if bias is None else bias[:width])
-    key_value = F.linear(h, weight[width:], None if bias is None else bias[width:])
-    q = attn.q_norm(query.unflatten(2, (attn.num_heads, -1)).transpose(1, 2))
-    k, v = key_value.reshape(batch, length, 2, attn.num_heads, -1).permute(2, 0, 3, 1, 4)
-    mixed = F.scaled_dot_product_attention(q, attn.k_norm(k), v).transpose(1, 2).flatten(2)
-    return attn.proj(attn.norm(mixed))
+    if wanted == slice(None):
+        if type(attn) is not Attention or getattr(attn, "gate", None) is not None or attn.attn_drop.p:
+            return attn(h)
+        q, k, v = attn.qkv(h).unflatten(2, (3, attn.num_heads, -1)).permute(2, 0, 3, 1, 4)
+    else:
+        q = F.linear(h[:, wanted], weight[:width], None if bias is None else bias[:width])
+        q = q.unflatten(2, (attn.num_heads, -1)).transpose(1, 2)
+        key_value = F.linear(h, weight[width:], None if bias is None else bias[width:])
+        k, v = key_value.unflatten(2, (2, attn.num_heads, -1)).permute(2, 0, 3, 1, 4)
+    mixed = attention(attn.q_norm(q), attn.k_norm(k), v).transpose(1, 2).flatten(2)
+    return attn.proj_drop(attn.proj(attn.norm(mixed)))
 
 
 def attention_rows(

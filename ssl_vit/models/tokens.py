@@ -26,8 +26,9 @@ from timm.models.vision_transformer_relpos import (
 )
 from torch import Tensor, nn
 
+from ssl_vit.models.attention import attention
 from ssl_vit.models.backbone import Replace, TokenBackbone, Tokens
-from ssl_vit.models.blocks import attention_rows
+from ssl_vit.models.blocks import attend, attention_rows
 from ssl_vit.models.pooled import PooledBackbone
 from ssl_vit.models.stochastic_depth import recomputed
 from ssl_vit.models.vit import add_positions, embed_patches
@@ -204,7 +205,8 @@ def _sum(one: Tensor | None, other: Tensor | None) -> Tensor | None:
 def _run(block: Any, x: Float[Tensor, "B L D"], bias: Tensor | None) -> Float[Tensor, "B L D"]:
     """A block of timm's with a given bias; its places for stochastic depth are where timm has them."""
     if isinstance(block, Block):
-        return block(x)
+        x = x + block.drop_path1(block.ls1(attend(block.attn, block.norm1(x))))
+        return x + block.drop_path2(block.ls2(block.mlp(block.norm2(x))))
     if isinstance(block, ResPostRelPosBlock):
         x = x + block.drop_path1(block.norm1(_attend(block.attn, x, bias)))
         return x + block.drop_path2(block.norm2(block.mlp(x)))
@@ -223,7 +225,7 @@ def _scaled(block: Any, branch: int, part: Float[Tensor, "B L D"]) -> Float[Tens
 def _attend(attn: Any, h: Float[Tensor, "B L D"], bias: Tensor | None) -> Float[Tensor, "B L D"]:
     q, k, v = _query_key_value(attn, h)
     mask = None if bias is None else bias.to(q.dtype)
-    mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    mixed = attention(q, k, v, mask)
     return attn.proj(mixed.transpose(1, 2).flatten(2))
 
 

@@ -101,7 +101,7 @@ class MAE(Objective):
         # Under autocast the sums promote the residual stream to the parameters' precision.
         x = torch.cat([prefix.to(hidden.dtype), kept + where[mask.keep_ids], hidden], dim=1)
         for block in self.blocks[:-1]:
-            x = block(x)
+            x = run_block(block, x)
         x = run_block(self.blocks[-1], x, wanted=slice(prefix.shape[1] if every else seen.shape[1], None))
         return self.pred(self.norm(x))
 

@@ -24,14 +24,14 @@ from ssl_vit.objectives.base import Objective
 from ssl_vit.training.joining import joined
 from ssl_vit.training.metering import forget_peak
 from ssl_vit.training.optim import peak_learning_rate, warmup_steps, warn_of_rate
-from ssl_vit.training.products import choose_attention, choose_products
+from ssl_vit.training.products import Products, bf16_is_faster, choose_products, chosen_products
 
 DTYPES = {"fp64": torch.float64}
 """Arithmetic of parameters and images; lower precisions keep fp32 masters under autocast."""
 
 
-def join(precision: str = "fp32", seed: int = 0) -> Accelerator:
-    """Joins the other processes, settles precision and seeds what initialises weights.
+def join(precision: str = "fp32", seed: int = 0, products: Products = "auto") -> Accelerator:
+    """Joins the other processes, settles precision and products, and seeds what initialises weights.
 
     UserError where the device cannot compute so, or the number of processes is not what was asked for.
     """
@@ -51,8 +51,7 @@ def join(precision: str = "fp32", seed: int = 0) -> Accelerator:
         raise UserError("--fit.precision fp64: Apple's GPU (mps) has no fp64; use fp32, or set ACCELERATE_USE_CPU=1")
     check_world_size(accelerator.num_processes)
     if accelerator.device.type == "cpu":
-        choose_products()
-        choose_attention(resolved)
+        choose_products(products)
     elif accelerator.device.type == "cuda":
         _choose_tf32(resolved not in ("fp32", "fp64"))
     torch.manual_seed(seed)
@@ -104,7 +103,7 @@ def auto_precision() -> str:
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
     if torch.backends.mps.is_available():
         return "fp32"
-    return "bf16" if torch.cpu._is_amx_tile_supported() else "fp32"  # bf16 vectors alone measured slower
+    return "bf16" if bf16_is_faster() else "fp32"
 
 
 def _choose_tf32(rounded: bool) -> None:
@@ -143,7 +142,7 @@ def describe(accelerator: Accelerator) -> dict[str, Any]:
         "processes": accelerator.num_processes,
         "threads": torch.get_num_threads(),
         "mixed_precision": accelerator.mixed_precision,
-        "matrix_products": choose_products() if device.type == "cpu" else "torch's own choice",
+        "matrix_products": chosen_products() if device.type == "cpu" else "torch's own choice",
         **({"fp32_products": "tf32"} if rounds_to_tf32() else {}),
     }
 

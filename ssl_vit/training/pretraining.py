@@ -176,7 +176,7 @@ def _begin(method: Method, cfg: PretrainingRecipe) -> Beginning:
         network_of_weights(cfg.model, method.needs)
     elif cfg.model.name is not None:
         facts_of(cfg.model, needs=method.needs)
-    accelerator = launch.join(cfg.fit.precision, cfg.seed)
+    accelerator = launch.join(cfg.fit.precision, cfg.seed, cfg.fit.products)
     pool, note = open_pool(cfg.data, cfg.eval.data)
     guarded = guard_pool(pool, cfg.data, cfg.eval.data, accelerator.device)
     pool, judged = guarded.images, None

@@ -22,6 +22,7 @@ from ssl_vit.objectives.base import Clock, Objective, StepOutput
 from ssl_vit.training.continuing import Continuing
 from ssl_vit.training.launch import DTYPES
 from ssl_vit.training.optim import clip_each, make_optimizer, parameter_groups, warmup_steps
+from ssl_vit.training.products import training_attention
 from ssl_vit.training.sharding import Sharding
 
 _LAUNCH_BOUND = 0.01
@@ -162,10 +163,12 @@ class Stepper:
         return nullcontext() if last else self.accelerator.no_sync(self.model)
 
     def _pass(self, given: dict[str, Tensor]) -> StepOutput:
-        if self.sharding is None:
-            return self.model(given)
-        with self.accelerator.autocast():
-            output: StepOutput = self.objective(given)
+        on_cpu = self.accelerator.device.type == "cpu"
+        with training_attention(self.accelerator.mixed_precision) if on_cpu else nullcontext():
+            if self.sharding is None:
+                return self.model(given)
+            with self.accelerator.autocast():
+                output: StepOutput = self.objective(given)
         return StepOutput(output.loss.to(torch.promote_types(output.loss.dtype, torch.float32)), output.metrics)
 
     def whole(self) -> Objective:

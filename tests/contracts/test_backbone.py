@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import timm
@@ -344,7 +344,7 @@ def test_attention_is_what_the_block_mixes_values_with() -> None:
     images, wanted = pixels(backbone, 2), 11
     attn: Any = backbone.vit.blocks[-1].attn
     seen: list[Tensor] = []
-    attn.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
+    cast(Any, backbone.vit.blocks[-1]).norm1.register_forward_hook(lambda module, given, out: seen.append(out))
     backbone.forward_tokens(images)
     found = backbone.attention(images)
     width, heads = backbone.embed_dim, attn.num_heads

@@ -46,7 +46,7 @@ def test_samples_that_drop_a_branch_are_not_computed(factors: list[float]) -> No
     torch.manual_seed(0)
     block = Block(12, 3).double()
     seen: list[int] = []
-    block.attn.register_forward_hook(lambda module, given, out: seen.append(len(given[0])))
+    block.norm1.register_forward_hook(lambda module, given, out: seen.append(len(given[0])))
     x = torch.randn(3, 7, 12, dtype=torch.float64, requires_grad=True)
     drop = torch.tensor(factors, dtype=torch.float64)
     found = run_block(block, x, torch.stack([drop, torch.ones_like(drop)], dim=1))

@@ -26,7 +26,7 @@ SAME_RUN_WITH_ANOTHER = {
     "fit.epochs", "fit.min_steps", "fit.micro_batch", "fit.recompute", "fit.channels_last", "fit.compile",
     "fit.profile", "fit.log_every", "fit.checkpoint_steps", "fit.checkpoint_minutes", "fit.keep_checkpoints",
     "fit.watch", "fit.watch_percent", "fit.shard", "fit.max_time", "fit.watchdog", "fit.on_divergence",
-    "fit.most_skips", "fit.spike",
+    "fit.most_skips", "fit.spike", "fit.products",
     "dino.export", "dino.on_collapse", "dino.collapse_patience", "dino.check_steps", "dino.loss_chunk",
     "verdict.budget", "verdict.jobs", "verdict.executor", "verdict.job", "verdict.plan_only",
 }  # fmt: skip
@@ -39,7 +39,7 @@ SAME_PROTOCOL_WITH_ANOTHER = {
     "fit.micro_batch", "fit.statistics_batch", "fit.recompute", "fit.channels_last", "fit.compile", "fit.profile",
     "fit.log_every", "fit.checkpoint_steps", "fit.checkpoint_minutes", "fit.keep_checkpoints",
     "fit.watch", "fit.watch_percent", "fit.shard", "fit.max_time", "fit.watchdog", "fit.on_divergence",
-    "fit.most_skips", "fit.spike",
+    "fit.most_skips", "fit.spike", "fit.products",
 }  # fmt: skip
 """Results that are there already stand in one table by this list."""
 LEFT_OUT_WHILE_OPEN = {

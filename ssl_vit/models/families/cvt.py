@@ -11,8 +11,8 @@ from timm.layers.create_act import get_act_layer
 from timm.layers.mlp import Mlp
 from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from ssl_vit.models.attention import attention
 from ssl_vit.models.families.manners import Network, described, dropped, linear_rates
 
 
@@ -76,7 +76,7 @@ class Block(nn.Module):
         q, k, v = (
             part(tokens, places).unflatten(2, (self.heads, -1)).transpose(1, 2) for part in (self.q, self.k, self.v)
         )
-        attended = F.scaled_dot_product_attention(q, k, v, scale=self.scale).transpose(1, 2).flatten(2)
+        attended = attention(q, k, v, scale=self.scale).transpose(1, 2).flatten(2)
         x = x + self.drop_path1(self.proj(attended))
         return x + self.drop_path2(self.mlp(self.norm2(x)))
 

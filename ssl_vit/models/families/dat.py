@@ -14,6 +14,7 @@ from timm.models import build_model_with_cfg, generate_default_cfgs, register_mo
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ssl_vit.models.attention import attention
 from ssl_vit.models.families.manners import Network, described, dropped, linear_rates
 
 _OFFSET_KERNELS = (9, 7, 5, 3)
@@ -56,7 +57,7 @@ class WindowAttention(nn.Module):
         if shift:
             seam = seams(rows, columns, w, shift, x.device).to(x.dtype)  # windows, places, places
             bias = (bias + seam[:, None]).repeat(len(x), 1, 1, 1)
-        made = self.proj(F.scaled_dot_product_attention(q, k, v, attn_mask=bias.to(q)).transpose(1, 2).flatten(2))
+        made = self.proj(attention(q, k, v, bias.to(q)).transpose(1, 2).flatten(2))
         made = made.reshape(windows.shape).permute(0, 5, 1, 3, 2, 4).reshape(x.shape)
         return made.roll((shift, shift), (2, 3)) if shift else made
 
@@ -127,7 +128,7 @@ class DeformableAttention(nn.Module):
             part.flatten(2).unflatten(1, (self.heads, -1)).transpose(2, 3)
             for part in (q, self.proj_k(read), self.proj_v(read))
         )
-        made = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+        made = attention(q, k, v, bias)
         return self.proj_out(made.transpose(2, 3).reshape(x.shape))
 
 

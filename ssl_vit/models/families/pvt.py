@@ -11,8 +11,8 @@ from timm.layers.mlp import Mlp
 from timm.layers.pos_embed import resample_abs_pos_embed
 from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from ssl_vit.models.attention import attention
 from ssl_vit.models.families.manners import Network, described, dropped, linear_rates
 
 _EPS = 1e-6
@@ -49,7 +49,7 @@ class ReducedAttention(nn.Module):
             attended = self.norm(self.sr(x.transpose(1, 2).unflatten(2, grid)).flatten(2).transpose(1, 2))
         q = self.q(x).unflatten(2, (self.heads, -1)).transpose(1, 2)
         k, v = self.kv(attended).unflatten(2, (2, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        return self.proj(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+        return self.proj(attention(q, k, v).transpose(1, 2).flatten(2))
 
 
 class Block(nn.Module):

@@ -14,6 +14,7 @@ from timm.models.vision_transformer import Block
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ssl_vit.models.attention import attention
 from ssl_vit.models.families.manners import Network, described, linear_rates
 
 Split = tuple[int, int, int] | list[int]
@@ -40,7 +41,7 @@ class TokenTransformer(nn.Module):
     def forward(self, x: Float[Tensor, "B N W"]) -> Float[Tensor, "B N D"]:
         """Narrow tokens."""
         q, k, v = self.qkv(self.norm1(x)).unsqueeze(1).chunk(3, dim=3)
-        x = (v + self.proj(F.scaled_dot_product_attention(q, k, v, scale=self.scale))).squeeze(1)
+        x = (v + self.proj(attention(q, k, v, scale=self.scale))).squeeze(1)
         return x + self.mlp(self.norm2(x))
 
 
@@ -102,9 +103,9 @@ class TokensToToken(nn.Module):
     def forward(self, x: Float[Tensor, "B C H W"]) -> tuple[Float[Tensor, "B N D"], tuple[int, int]]:
         """Tokens, and rows and columns of their places."""
         first, second, last = self.splits
-        for split, attention in ((first, self.attention1), (second, self.attention2)):
+        for split, mixing in ((first, self.attention1), (second, self.attention2)):
             tokens, grid = soft_split(x, split)
-            x = attention(tokens).transpose(1, 2).unflatten(2, grid)
+            x = mixing(tokens).transpose(1, 2).unflatten(2, grid)
         tokens, grid = soft_split(x, last)
         return self.project(tokens), grid
 
