@@ -1,0 +1,54 @@
+"""Writes README's table of results from the files in benchmarks/results: ``python docs/make_results.py``."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+README, RESULTS = ROOT / "README.md", ROOT / "benchmarks" / "results"
+BEGIN, END = "<!-- results: made by docs/make_results.py -->\n", "<!-- results: end -->\n"
+ROWS = [("digits", "digits", 20, "top1"), ("digits", "digits", 1438, "top1"), ("CIFAR-10", "cifar10", 500, "top1"),
+        ("cells in flow", "cells16", 128, "balanced"), ("cells in flow", "cells16", 641, "balanced"),
+        ("magnetic tiles", "magtile", 98, "balanced")]  # fmt: skip
+"""What the images are called, their file, how many labels, and the metric."""
+COLUMNS = {
+    "MAE, fine-tuned": [("MAE", "fine-tuning")], "from scratch": [("from scratch", "supervised")],
+    "MAE, linear probe": [("MAE", "linear-cached")], "random weights, linear": [("random weights", "linear-cached")],
+    "raw pixels: k-NN, linear": [("raw pixels", "k-NN, pixels"), ("raw pixels", "linear-cached")],
+}  # fmt: skip
+
+
+def table() -> str:
+    """The table as Markdown."""
+    heads = ["images", "labels", *COLUMNS]
+    lines = [heads, ["---", *["---:"] * (len(heads) - 1)]]
+    for title, name, labels, metric in ROWS:
+        rows = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))["rows"]
+        cells = [_cell(rows, ways, labels, metric) for ways in COLUMNS.values()]
+        lines.append([f"[{title}](benchmarks/results/{name}.md)", f"{labels:,}", *cells])
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def readme() -> str:
+    """README.md with the table between its marks."""
+    before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
+    return f"{before}{BEGIN}{table()}{END}{rest.partition(END)[2]}"
+
+
+def _cell(rows: list[dict[str, Any]], ways: list[tuple[str, str]], labels: int, metric: str) -> str:
+    """Mean and deviation over draws; of several ways, their means."""
+    found = [
+        [row[metric] for row in rows if (row["method"], row["protocol"], row["labels"]) == (*way, labels)]
+        for way in ways
+    ]
+    means = [f"{statistics.mean(values):.1f}" for values in found]
+    if len(found) > 1 or len(found[0]) == 1:
+        return ", ".join(means)
+    return f"{means[0]} ± {statistics.stdev(found[0]):.1f}"
+
+
+if __name__ == "__main__":
+    README.write_text(readme(), encoding="utf-8")
