@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -142,7 +143,8 @@ def linear_cached(
 class _Targets(NamedTuple):
     """What heads are trained towards, and how their outputs become answers."""
 
-    values: Float[Tensor, "n K"]
+    values: Float[Tensor, "n K"] | Int[Tensor, " n"]
+    """Numbers; of classes, which one: a row of zeros and a one is made of those that a step needs."""
     parts: Float[Tensor, "P n"]
     """1 where a part trains on an image."""
     mean: Float[Tensor, "P K"]
@@ -150,10 +152,15 @@ class _Targets(NamedTuple):
     std: Float[Tensor, "P K"]
     """Regression: of the part's targets, else 1."""
 
+    def at(self, rows: Int[Tensor, " b"]) -> Float[Tensor, "b K"]:
+        """Numbers of some images."""
+        found = self.values[rows]
+        return found if found.dim() > 1 else F.one_hot(found, self.mean.shape[1]).to(self.mean.dtype)
+
 
 def _targets(labels: np.ndarray, kind: Kind, width: int, parts: np.ndarray, like: Tensor) -> _Targets:
-    values = np.eye(width)[labels] if kind == "class" else labels
-    target = torch.from_numpy(np.asarray(values)).to(like)
+    target = torch.from_numpy(np.asarray(labels))
+    target = target.to(like.device, torch.int64) if kind == "class" else target.to(like)
     mean, std = torch.zeros(len(parts), width).to(like), torch.ones(len(parts), width).to(like)
     if kind == "regression":
         for p, part in enumerate(parts):
@@ -181,7 +188,7 @@ def _solve(
     seed: int,
 ) -> Iterator[Heads]:
     """All heads, as many pairs at a time as memory allows."""
-    each = len(target.parts) * target.values.shape[1] * max(x.shape[1], min(cfg.batch_size, len(x)))
+    each = len(target.parts) * target.mean.shape[1] * max(x.shape[1], min(cfg.batch_size, len(x)))
     most = max(1, _ELEMENTS // each)
     for first in range(0, len(pairs), most):
         yield train_heads(x, target, kind, pairs[first : first + most], cfg, seed)
@@ -208,7 +215,7 @@ def train_heads(
         seed: Of the mini-batches.
     """
     n, width = x.shape
-    parts, count, outputs = len(target.parts), len(pairs), target.values.shape[1]
+    parts, count, outputs = len(target.parts), len(pairs), target.mean.shape[1]
     stats = [torch.std_mean(x[part > 0], dim=0, correction=0) for part in target.parts]
     mean = torch.stack([m for _, m in stats])[:, None]
     std = torch.stack([s for s, _ in stats])[:, None]
@@ -224,7 +231,7 @@ def train_heads(
     for step, rows in zip(range(steps), _batches(n, batch, seed, x.device), strict=False):
         z = (x[rows] - mean) / scale
         out = torch.baddbmm(bias, z, weight).view(parts, batch, outputs, count)
-        wanted = (target.values[rows] - target.mean[:, None]) / target.std[:, None]
+        wanted = (target.at(rows) - target.mean[:, None]) / target.std[:, None]
         part = target.parts[:, rows]
         part = part / part.sum(dim=1, keepdim=True).clamp(min=1.0)
         error = (_predicted(out, kind) - wanted[..., None]) * part[:, :, None, None]

@@ -183,3 +183,14 @@ def test_labels_are_learned_one_by_one() -> None:
     y = (x[:, :2] > 0).astype(np.float64)
     fit = solve(x, y, x, kind="multilabel", names=("u", "v"))
     assert ((fit.scores > 0) == y).mean() > 0.95
+
+
+def test_labels_of_classes_are_kept_as_they_are_and_rows_made_for_a_step() -> None:
+    """A thousand classes of a million images would be 4 GB of zeros and ones."""
+    y = np.array([2, 0, 1, 1])
+    found = targets(y, np.ones((1, 4), dtype=bool))
+    assert found.values.numel() == 4
+    rows = torch.tensor([3, 0, 0])
+    assert torch.equal(found.at(rows), torch.from_numpy(np.eye(3)[y])[rows])
+    numbers = module._targets(np.eye(4)[:, :2], "regression", 2, np.ones((1, 4), dtype=bool), torch.zeros(1))
+    assert torch.equal(numbers.at(rows), torch.eye(4)[rows, :2])
