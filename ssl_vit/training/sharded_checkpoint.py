@@ -8,6 +8,7 @@ that, as with a file, it is whole or not there. Any number of processes reads it
 from __future__ import annotations
 
 import io
+import pickle
 import shutil
 import sys
 import warnings
@@ -18,14 +19,64 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.distributed.checkpoint import filesystem, metadata
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
-from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
 
 from ssl_vit.core.files import sha256, write_atomically, write_bytes_atomically
 
 _ENDING = ".shards"
+_PARTS: dict[tuple[str, str], Any] = {
+    **{(kind.__module__, kind.__name__): kind for kind in (
+        metadata.ChunkStorageMetadata, metadata.Metadata, metadata.MetadataIndex, metadata.StorageMeta,
+        metadata.TensorProperties, TensorStorageMetadata, metadata._MEM_FORMAT_ENCODING, filesystem._StorageInfo,
+    )},
+    ("torch", "Size"): torch.Size,
+    # What is not needed to read a checkpoint: where it was written, and how its tensors were laid out.
+    **dict.fromkeys(
+        [("pathlib", "PosixPath"), ("pathlib._local", "PosixPath"), ("torch.serialization", "_get_layout")],
+        lambda *_: None,
+    ),
+    # How some versions of Python write a member of an enumeration.
+    ("builtins", "getattr"): lambda _, name: metadata._MEM_FORMAT_ENCODING[name],
+}  # fmt: skip
+"""All that the pickle may name in which torch says where the tensors of a checkpoint lie; nothing of it runs code."""
+
+
+class _Unpickler(pickle.Unpickler):
+    """Makes nothing but what describes tensors."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """What a pickle names, where it is one of the parts that are known.
+
+        Raises:
+            UnpicklingError: For all else.
+        """
+        if (module, name) in _PARTS:
+            return _PARTS[module, name]
+        dtype = vars(torch).get(name) if module == "torch" else None
+        if isinstance(dtype, torch.dtype):
+            return dtype
+        raise pickle.UnpicklingError(f"{module}.{name} is no part of a checkpoint")
+
+
+class _Reader(FileSystemReader):
+    """Torch's, which would run what a file of a stranger says."""
+
+    def read_metadata(self, *_: Any, **__: Any) -> Metadata:
+        """Where tensors lie.
+
+        Raises:
+            UnpicklingError: Where the file is damaged, or says something else.
+        """
+        with Path(self.path, ".metadata").open("rb") as file:
+            found = _Unpickler(file).load()
+        if not isinstance(found, Metadata) or not isinstance(found.state_dict_metadata, dict):
+            raise pickle.UnpicklingError(f"{self.path} does not say where its tensors lie")
+        found.storage_meta = metadata.StorageMeta(load_id=self.load_id)
+        return found
 
 
 class ShardedCheckpoints:
@@ -115,7 +166,7 @@ def newest_whole(folder: Path) -> tuple[int, Path] | None:
     """Step and place of the newest whole checkpoint in parts; damaged ones are named."""
     for place in sorted(folder.glob(f"step_*{_ENDING}"), reverse=True):
         number = place.name.removeprefix("step_").removesuffix(_ENDING)
-        if number.isdigit() and _is_whole(place):
+        if number.isdigit() and _is_whole(place) and _is_of(place, int(number)):
             return int(number), place
         sys.stderr.write(f"warning: the checkpoint {place} is damaged or incomplete; an older one is used\n")
     return None
@@ -128,6 +179,20 @@ def _is_whole(place: Path) -> bool:
         return bool(told) and set(told) == set(files) and all(sha256(files[n]) == told[n] for n in told)
     except (OSError, ValueError):
         return False
+
+
+def _is_of(place: Path, step: int) -> bool:
+    """Whether files whose hashes are known to be right hold a checkpoint of that step."""
+    try:
+        _Reader(str(place)).read_metadata()
+        rest = _rest(place)
+    except Exception:  # files of something else, with hashes of their own
+        return False
+    return isinstance(rest, dict) and rest.get("step") == step
+
+
+def _rest(place: Path) -> Any:
+    return torch.load(place / "rest.pt", map_location="cpu", weights_only=True)
 
 
 def _lines(path: Path) -> list[str]:
@@ -144,7 +209,7 @@ def read(
         room: Makes a tensor to read into, whole or in parts, by name, shape of the whole and type.
         group: Processes that read together, which all must; None for one, and for the usual ones.
     """
-    reader = FileSystemReader(str(place))
+    reader = _Reader(str(place))
     known = reader.read_metadata().state_dict_metadata
     tensors = {
         name: room(name, about.size, about.properties.dtype)
@@ -154,7 +219,7 @@ def read(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that one process is one process
         load(cast("dict[str, Any]", tensors), storage_reader=reader, process_group=group)
-    return tensors, torch.load(place / "rest.pt", map_location="cpu", weights_only=True)
+    return tensors, _rest(place)
 
 
 def read_one(place: Path, name: str) -> Tensor | None:
@@ -164,7 +229,7 @@ def read_one(place: Path, name: str) -> Tensor | None:
         place: A whole checkpoint.
         name: Of the tensor.
     """
-    reader = FileSystemReader(str(place))
+    reader = _Reader(str(place))
     about = reader.read_metadata().state_dict_metadata.get(name)
     if not isinstance(about, TensorStorageMetadata):
         return None

@@ -162,6 +162,7 @@ def test_words_of_a_checkpoint_in_parts(tmp_path: Path) -> None:
     words = torch.randn(4, 3)
     part, state = tmp_path / "step_000000002.part", {"objective.words": words, "objective.head": words + 1}
     save(state, storage_writer=FileSystemWriter(str(part)), no_dist=True)
+    torch.save({"step": 2}, part / "rest.pt")
     ShardedCheckpoints(tmp_path, None, 1, main=True)._name(part, 2)
     found = kept_tensor(tmp_path, "words")
     assert found is not None and torch.equal(found, words)
