@@ -103,19 +103,20 @@ def sync_folder(folder: Path) -> None:
             os.close(number)
 
 
-def check_space(path: Path, size: int) -> None:
+def check_space(path: Path, size: int, largest: int | None = None) -> None:
     """Refuses to write what does not fit, before any of it is written.
 
     Args:
-        path: The file, in a folder that exists.
-        size: Its bytes.
+        path: The file, or folder of several, in a folder that exists.
+        size: Bytes, of all files.
+        largest: Of the largest file; None for one.
 
     Raises:
         OSError: As the disk would at the end of it.
     """
-    most = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
-    if most != resource.RLIM_INFINITY and size > most:
-        raise OSError(errno.EFBIG, f"{os.strerror(errno.EFBIG)}: {size:,} bytes of {most:,} allowed", str(path))
+    most, largest = resource.getrlimit(resource.RLIMIT_FSIZE)[0], size if largest is None else largest
+    if most != resource.RLIM_INFINITY and largest > most:
+        raise OSError(errno.EFBIG, f"{os.strerror(errno.EFBIG)}: {largest:,} bytes of {most:,} allowed", str(path))
     total, _, free = shutil.disk_usage(path.parent)
     if total and size > free:  # some network disks tell nothing of themselves
         raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {size:,} bytes are needed, {free:,} free", str(path))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +29,8 @@ _PLACE = {
     errno.ENOTDIR: ("the folder was removed or moved meanwhile", "put it back, and the same command goes on"),
 }  # fmt: skip
 """Errors that are of a disk where they are about a file of the run."""
+_HASHED = re.compile(r"step_(\d{9,})(?:\.shards)?\.sha256")
+"""The hash of a checkpoint, or of one in parts, which is written last and removed first."""
 
 
 @contextmanager
@@ -63,9 +66,6 @@ def told(error: OSError, folders: list[Path]) -> str | None:
 
 def _safe(folder: Path) -> str:
     """What of a run directory is safe."""
-    steps = [
-        int(path.stem[5:])
-        for path in folder.glob("checkpoints/step_*.pt")
-        if path.stem[5:].isdigit() and path.with_suffix(".sha256").exists()
-    ]
+    hashed = [path.name for path in folder.glob("checkpoints/step_*.sha256") if path.is_file()]
+    steps = [int(found[1]) for found in map(_HASHED.fullmatch, hashed) if found]
     return f"step {max(steps):,} is safe in {folder / 'checkpoints'}" if steps else f"no step is saved yet in {folder}"

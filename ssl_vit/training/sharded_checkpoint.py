@@ -20,12 +20,15 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 from torch.distributed.checkpoint import filesystem, metadata
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
 
-from ssl_vit.core.files import sha256, write_atomically, write_bytes_atomically
+from ssl_vit.core.files import check_space, sha256, write_atomically, write_bytes_atomically
+from ssl_vit.core.parts import local
+from ssl_vit.core.signals import hold
 
 _ENDING = ".shards"
 _PARTS: dict[tuple[str, str], Any] = {
@@ -93,6 +96,7 @@ class ShardedCheckpoints:
         """
         self.folder, self.group, self.keep, self.main = folder, group, keep, main
         self._under_way: Thread | None = None
+        self._part = folder
         self._failed: list[BaseException] = []
 
     def save(self, step: int, tensors: dict[str, Tensor], rest: dict[str, Any]) -> None:
@@ -102,16 +106,20 @@ class ShardedCheckpoints:
             step: Optimiser steps taken.
             tensors: Whole or in parts.
             rest: Numbers, text and containers of them, the same on every process.
+
+        Raises:
+            OSError: Where there is no room for it, or for the one before; the main process tells, the others end.
         """
         self.finish()
         part = self.folder / f"step_{step:09d}.part"
+        parts = self._all(sum(local(value).nbytes for value in tensors.values() if local(value) is not value))
+        error = None
         if self.main:
-            shutil.rmtree(part, ignore_errors=True)
-            part.mkdir(parents=True)
-            packed = io.BytesIO()
-            torch.save({"step": step, **rest}, packed)
-            write_bytes_atomically(part / "rest.pt", packed.getvalue())
-        torch.distributed.barrier(self.group)
+            try:
+                self._begin(part, parts, tensors, {"step": step, **rest})
+            except OSError as caught:
+                error = caught
+        self._agree(part, error)
         # What is on a device is copied to the machine before this returns; what is there already is not, and would be
         # written while the next step changes it.
         held = {
@@ -130,18 +138,52 @@ class ShardedCheckpoints:
             except BaseException as error:  # told by the thread that trains
                 self._failed.append(error)
 
-        self._under_way = Thread(target=complete, name="checkpoint", daemon=True)
+        self._under_way, self._part = Thread(target=complete, name="checkpoint", daemon=True), part
         self._under_way.start()
 
     def finish(self) -> None:
-        """Waits for the checkpoint that is being written, if any; every process has its part of it on the disk then."""
+        """Waits for the checkpoint that is being written, if any; every process has its part of it on the disk then.
+
+        Raises:
+            OSError: Where the disk has failed one of them; the main process tells, the others end.
+        """
         if self._under_way is None:
             return
         self._under_way.join()
         self._under_way = None
-        if self._failed:
-            raise self._failed.pop()
-        torch.distributed.barrier(self.group)  # and its name
+        error = _of_disk(self._failed.pop()) if self._failed else None
+        self._agree(self._part, error)  # and that it has its name
+
+    def _begin(self, part: Path, parts: list[int], tensors: dict[str, Tensor], rest: dict[str, Any]) -> None:
+        """Makes the folder, once there is room for what every process writes and for what one of them does."""
+        self.folder.mkdir(exist_ok=True)  # in a run directory that was deleted meanwhile, nothing begins again
+        once = sum(value.nbytes for value in tensors.values() if local(value) is value)
+        check_space(part, sum(parts) + once, max(parts))
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir()
+        packed = io.BytesIO()
+        torch.save(rest, packed)
+        write_bytes_atomically(part / "rest.pt", packed.getvalue())
+
+    def _all(self, told: Any) -> list[Any]:
+        """What every process says, in their order."""
+        heard: list[Any] = [None] * torch.distributed.get_world_size(self.group)
+        torch.distributed.all_gather_object(heard, told, group=self.group)
+        return heard
+
+    def _agree(self, part: Path, error: OSError | None) -> None:
+        """Waits for all processes; where the disk failed one of them, all end, and half a checkpoint is removed."""
+        told = next((other for other in self._all(error) if other is not None), None)
+        if told is None:
+            return
+        told.filename = told.filename or str(part)
+        if self.main:
+            hold()  # a launcher ends those that are left, and this one has something to say
+            shutil.rmtree(part, ignore_errors=True)
+        torch.distributed.barrier(self.group)
+        if not self.main:
+            sys.exit(1)
+        raise told
 
     def _name(self, part: Path, step: int) -> None:
         place = self.folder / f"step_{step:09d}{_ENDING}"
@@ -154,6 +196,19 @@ class ShardedCheckpoints:
         at = found.index(place) + 1
         for old in [*found[:at][: -self.keep], *found[at:]]:
             remove(old)
+
+
+def _of_disk(error: BaseException) -> OSError:
+    """The disk's error behind that of a checkpoint, which every process is told; any other is raised.
+
+    Raises:
+        BaseException: What was given, where the disk is not behind it.
+    """
+    behind = [one for one, _ in error.failures.values()] if isinstance(error, CheckpointException) else [error]
+    for one in behind:
+        if isinstance(one, OSError):
+            return one
+    raise error
 
 
 def remove(place: Path) -> None:

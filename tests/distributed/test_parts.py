@@ -40,6 +40,27 @@ MAE.after_step = after_step
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
+FULL = """
+import os, resource, runpy, sys
+from ssl_vit.training import sharded_checkpoint
+from ssl_vit.training.sharded_checkpoint import ShardedCheckpoints
+
+rank, checked = sys.argv.pop(1), sys.argv.pop(1)
+save = ShardedCheckpoints.save
+
+def full(self, step, *given):
+    if step == 4:
+        self.finish()
+        if os.environ["RANK"] == rank:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
+    save(self, step, *given)
+
+ShardedCheckpoints.save = full
+if checked == "no":  # space that is gone by the time it is written
+    sharded_checkpoint.check_space = lambda *_: None
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -119,6 +140,28 @@ def test_a_damaged_part_is_passed_over(tmp_path: Path, launch) -> None:
     assert again.returncode == 0, again.stderr[-4000:]
     assert "step_000000005.shards is damaged or incomplete; an older one is used" in again.stderr
     assert "continues after step 4" in again.stdout
+
+
+@pytest.mark.parametrize(("rank", "checked"), [("0", "yes"), ("0", "no"), ("1", "no")])
+def test_a_disk_that_fills_up_is_told_in_one_line_and_the_step_before_is_safe(
+    rank: str, checked: str, tmp_path: Path, launch
+) -> None:
+    (tmp_path / "full.py").write_text(FULL)
+    words = [*SMALL, "--fit.shard", "true", "--fit.checkpoint_steps", "2", "--run.dir", "r"]
+    done = launch(2, str(tmp_path / "full.py"), rank, checked, str(ROOT / "recipes/mae.py"), *words, cwd=tmp_path)
+    assert done.returncode == 1, done.stderr[-4000:]
+    assert "Traceback" not in done.stderr
+    (told,) = [line for line in done.stderr.splitlines() if "error: " in line]
+    assert told.startswith("error: a file may not grow so large (ulimit -f)")
+    assert (" bytes of 20,000 allowed" in told) == (checked == "yes")
+    assert f"step 2 is safe in {tmp_path / 'r' / 'checkpoints'}; " in told
+    assert sorted(path.name for path in (tmp_path / "r" / "checkpoints").iterdir()) == [
+        "step_000000002.shards", "step_000000002.shards.sha256",
+    ]  # fmt: skip
+    assert not (tmp_path / "r" / "run.lock").exists()
+    again = launch(2, "recipes/mae.py", *words, cwd=tmp_path)
+    assert again.returncode == 0, again.stderr[-4000:]
+    assert "continues after step 2" in again.stdout
 
 
 @pytest.mark.parametrize(

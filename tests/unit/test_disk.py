@@ -43,6 +43,9 @@ def test_what_does_not_fit_is_not_begun(tmp_path: Path, monkeypatch: pytest.Monk
         check_space(path, 1000)
         with pytest.raises(OSError, match=r"1,001 bytes of 1,000 allowed") as caught:
             check_space(path, 1001)
+        check_space(path, 3000, largest=1000)  # several files
+        with pytest.raises(OSError, match=r"1,001 bytes of 1,000 allowed"):
+            check_space(path, 3000, largest=1001)
     assert (caught.value.errno, caught.value.filename) == (errno.EFBIG, str(path))
     monkeypatch.setattr(files.shutil, "disk_usage", lambda _: (10**9, 0, 500))
     with pytest.raises(OSError, match=r"501 bytes are needed, 500 free") as caught:
@@ -131,6 +134,10 @@ def test_errors_of_a_disk_are_told_with_what_is_safe(tmp_path: Path) -> None:
         assert "the same command goes on" in words and "\n" not in words
     words = disk.told(raised(errno.ENOSPC, None), [run])
     assert words is not None and safe in words
+    (run / "checkpoints" / "step_000000080.shards.sha256").touch()  # in parts
+    (run / "checkpoints" / "step_mine.sha256").touch()
+    words = disk.told(raised(errno.ENOSPC, None), [run])
+    assert words is not None and f"step 80 is safe in {run / 'checkpoints'}" in words
     elsewhere = disk.told(raised(errno.ENOSPC, tmp_path / "other"), [])
     assert elsewhere is not None and "what was complete is safe" in elsewhere
 
