@@ -25,13 +25,22 @@ def note(folder: Path, names: Iterable[str]) -> None:
 
 
 def read(folder: Path) -> dict[str, str]:
-    """The hashes that were written down, by name; what is no such line is left out.
+    """The hashes that were written down of files of a folder, by name.
 
     Args:
         folder: Any.
     """
+    return hashes(folder / NAME)
+
+
+def hashes(file: Path) -> dict[str, str]:
+    """The hashes in a file of that form, by name; what is no such line is left out.
+
+    Args:
+        file: Any.
+    """
     try:
-        text = (folder / NAME).read_text(encoding="utf-8", errors="replace")
+        text = file.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return {}
     found = (_LINE.fullmatch(line) for line in text.splitlines())

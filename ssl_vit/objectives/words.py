@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from ssl_vit.core import sums
 from ssl_vit.core.files import write_bytes_atomically
 from ssl_vit.core.randomness import make_key, permutation, uniform
 from ssl_vit.data.images import ImageSet
@@ -106,8 +107,9 @@ def words_of_images(
 
 
 def save_words(folder: Path, words: Float[Tensor, "V P"]) -> None:
-    """Keeps words in a run's directory."""
+    """Keeps words in a run's directory, and their hash."""
     write_bytes_atomically(folder / FILE, safetensors.torch.save({"words": words.float().contiguous()}))
+    sums.note(folder, [FILE])
 
 
 def load_words(folder: Path) -> Float[Tensor, "V P"] | None:

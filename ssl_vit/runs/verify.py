@@ -11,14 +11,21 @@ from ssl_vit.core import sums
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import sha256
 from ssl_vit.core.reading import json_lines, mapping_in, object_in
+from ssl_vit.methods import LABELLED, METHODS
+from ssl_vit.runs import listing
 from ssl_vit.runs.arrays import read_arrays
-from ssl_vit.runs.networks import weights_hash
+from ssl_vit.runs.networks import FILES, weights_hash
 
 State = Literal["whole", "readable", "damaged", "missing", "not checked"]
 BAD: tuple[State, ...] = ("damaged", "missing")
 _LINES = ("metrics.jsonl", "timing.jsonl", "health.jsonl")
 _CHANGING = ("README.md",)
 """Beside hashes, but written again when results come."""
+_ASIDE = (sums.NAME, "run.lock")
+"""Not a file of the run: what is told of others."""
+_UNFINISHED = "no hash was written: its writing was not finished"
+_NAMED = 8
+"""Files without a hash that people are told by name."""
 
 
 class Checked(NamedTuple):
@@ -49,7 +56,7 @@ def verify(run: Path) -> list[Checked]:
         found.setdefault(checked.path, checked)
     for path in sorted(run.rglob("*")):
         own = path.relative_to(run)
-        if path.is_file() and own not in found and path.name not in (sums.NAME, "run.lock"):
+        if path.is_file() and own not in found and path.name not in _ASIDE and path.suffix != ".sha256":
             found[own] = Checked(own, "not checked")
     return [found[path] for path in sorted(found)]
 
@@ -59,6 +66,27 @@ def _all(run: Path) -> Iterator[Checked]:
         where = folder.relative_to(run)
         yield from (checked._replace(path=where / checked.path) for checked in _folder(folder))
     yield from _weights(run)
+    if not (run / "config.json").is_file():
+        yield from _missing(run)
+
+
+def _missing(run: Path) -> Iterator[Checked]:
+    """What a run must hold and does not, by what it tells of itself."""
+    for name in ("config.yaml", "environment.json"):
+        if not (run / name).is_file():
+            yield Checked(Path(name), "missing")
+    about = listing.read(run)
+    if isinstance(about, listing.Unread) or about.method not in {*METHODS, *LABELLED} or about.state == "running":
+        return
+    came_to_its_end = about.steps is not None and about.step >= about.steps
+    if not (came_to_its_end or "unreadable_images" in about.about or (run / "backbone").exists()):
+        return
+    for path in (Path("metrics.jsonl"), *(Path("backbone", name) for name in FILES)):
+        if not (run / path).is_file():
+            yield Checked(path, "missing", "training came to its end, which leaves it")
+    # A verdict keeps labelled runs without their checkpoints.
+    if not about.saved and (about.method in METHODS or (run / "checkpoints").exists()):
+        yield Checked(Path("checkpoints"), "missing", "no step is saved any more: the run cannot be continued")
 
 
 def _folder(folder: Path) -> Iterator[Checked]:
@@ -67,14 +95,13 @@ def _folder(folder: Path) -> Iterator[Checked]:
         if name not in _CHANGING:
             yield _against(folder, name, digest, f"the hash in {sums.NAME}")
     for path in sorted(folder.glob("step_*.pt")):
-        beside = path.with_suffix(".sha256")
-        try:
-            digest = beside.read_bytes().strip().decode("ascii", "replace")
-        except OSError:
-            yield Checked(Path(path.name), "damaged", "no hash was written: its writing was not finished")
-            continue
-        yield _against(folder, path.name, digest, f"the hash in {beside.name}")
-        yield Checked(Path(beside.name), "readable")
+        yield from _checkpoint(path)
+    for path in sorted(folder.glob("step_*.shards")):
+        yield from _in_parts(path)
+    for path in sorted(folder.glob("step_*.sha256")):
+        of = Path(path.stem if path.stem.endswith(".shards") else f"{path.stem}.pt")
+        if not (folder / of).exists():
+            yield Checked(of, "missing", f"its hash stands in {path.name}")
     for name in (name for name in _LINES if (folder / name).is_file()):
         yield _lines(folder / name)
     if (folder / "environment.json").is_file():
@@ -88,6 +115,31 @@ def _folder(folder: Path) -> Iterator[Checked]:
             yield _readable(Path(path.name), object_in(path))
         for path in sorted(folder.glob("*.npz")):
             yield _arrays(path)
+
+
+def _checkpoint(path: Path) -> Iterator[Checked]:
+    beside = path.with_suffix(".sha256")
+    try:
+        digest = beside.read_bytes().strip().decode("ascii", "replace")
+    except OSError:
+        yield Checked(Path(path.name), "damaged", _UNFINISHED)
+        return
+    yield _against(path.parent, path.name, digest, f"the hash in {beside.name}")
+
+
+def _in_parts(place: Path) -> Iterator[Checked]:
+    """The files of a checkpoint that several processes wrote: all that its hashes name, and no other."""
+    beside = place.with_suffix(".shards.sha256")
+    known = sums.hashes(beside)
+    if not known:
+        yield Checked(Path(place.name), "damaged", _UNFINISHED)
+        return
+    for name in sorted({*known, *(path.name for path in place.iterdir())}):
+        if name in known:
+            checked = _against(place, name, known[name], f"the hash in {beside.name}")
+        else:
+            checked = Checked(Path(name), "damaged", f"no hash of it is in {beside.name}")
+        yield checked._replace(path=place.name / checked.path)
 
 
 def _against(folder: Path, name: str, digest: str, of: str) -> Checked:
@@ -150,12 +202,19 @@ def table(run: Path, found: list[Checked]) -> str:
     """
     wrong = [f"{one.state:<9}{run / one.path}{f': {one.why}' if one.why else ''}" for one in found if one.state in BAD]
     told = [f"note     {run / one.path}: {one.why}" for one in found if one.why and one.state not in BAD]
-    count = {state: sum(one.state == state for one in found) for state in ("whole", "readable", "not checked")}
+    whole, readable, unchecked = (
+        [str(one.path) for one in found if one.state == state] for state in ("whole", "readable", "not checked")
+    )
     words = (
-        f"{count['whole']} file(s) have the hash on record, {count['readable']} can be read and have none, "
-        f"{count['not checked']} are not checked (pictures, logs), {len(wrong)} are damaged or missing"
+        f"{len(whole)} file(s) have the hash on record, {len(readable)} have none and can be read{_names(readable)}, "
+        f"{len(unchecked)} have none and are not checked{_names(unchecked)}, {len(wrong)} are damaged or missing"
     )
     return "\n".join([*wrong, *told, words])
+
+
+def _names(paths: list[str]) -> str:
+    more = f" and {len(paths) - _NAMED} more, which --json lists" if len(paths) > _NAMED else ""
+    return f" ({', '.join(paths[:_NAMED])}{more})" if paths else ""
 
 
 def as_json(run: Path, found: list[Checked]) -> str:

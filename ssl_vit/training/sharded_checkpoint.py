@@ -29,6 +29,7 @@ from torch.distributed.checkpoint.state_dict_saver import async_save
 from ssl_vit.core.files import check_space, sha256, write_atomically, write_bytes_atomically
 from ssl_vit.core.parts import local
 from ssl_vit.core.signals import hold
+from ssl_vit.core.sums import hashes
 
 _ENDING = ".shards"
 _PARTS: dict[tuple[str, str], Any] = {
@@ -187,10 +188,9 @@ class ShardedCheckpoints:
 
     def _name(self, part: Path, step: int) -> None:
         place = self.folder / f"step_{step:09d}{_ENDING}"
-        hashes = {path.name: sha256(path) for path in sorted(part.iterdir())}
+        lines = "".join(f"{sha256(path)}  {path.name}\n" for path in sorted(part.iterdir()))
         shutil.rmtree(place, ignore_errors=True)  # a damaged one of the same step
         part.replace(place)
-        lines = "".join(f"{digest}  {name}\n" for name, digest in hashes.items())
         write_atomically(place.with_suffix(".shards.sha256"), lines)
         found = sorted(self.folder.glob(f"step_*{_ENDING}"))
         at = found.index(place) + 1
@@ -229,10 +229,10 @@ def newest_whole(folder: Path) -> tuple[int, Path] | None:
 
 def _is_whole(place: Path) -> bool:
     try:
-        told = dict(line.split(maxsplit=1)[::-1] for line in _lines(place.with_suffix(".shards.sha256")))
+        told = hashes(place.with_suffix(".shards.sha256"))
         files = {path.name: path for path in place.iterdir()}
         return bool(told) and set(told) == set(files) and all(sha256(files[n]) == told[n] for n in told)
-    except (OSError, ValueError):
+    except OSError:
         return False
 
 
@@ -248,10 +248,6 @@ def _is_of(place: Path, step: int) -> bool:
 
 def _rest(place: Path) -> Any:
     return torch.load(place / "rest.pt", map_location="cpu", weights_only=True)
-
-
-def _lines(path: Path) -> list[str]:
-    return path.read_text().splitlines()
 
 
 def read(

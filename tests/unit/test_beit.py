@@ -138,6 +138,7 @@ def test_words_are_exported_and_survive_the_loss_of_their_file(
 
     run(0.3)
     kept = (tmp_path / "r" / FILE).read_bytes()
+    assert sums.read(tmp_path / "r") == {FILE: file_hash(tmp_path / "r" / FILE)}
     (tmp_path / "r" / FILE).unlink()
     monkeypatch.setattr("ssl_vit.objectives.beit.words_of_images", None)  # they are not found again
     folder = run(0.4).backbone

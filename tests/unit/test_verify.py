@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from ssl_vit.core import sums
 from ssl_vit.core.errors import UserError
+from ssl_vit.core.files import sha256
 from ssl_vit.runs.verify import BAD, Checked, verify
 
 from made_scripts import InProcess
@@ -46,6 +47,8 @@ def test_a_run_is_whole_file_by_file(judged: Path, script: InProcess) -> None:
     assert not wrong(judged)
     status, out, err = script("eval/verify.py", str(judged))
     assert (status, err) == (0, "")
+    assert " have none and can be read (config.yaml, environment.json, " in out
+    assert " have none and are not checked (backbone/README.md, features/" in out
     assert "0 are damaged or missing" in out
     # The same, by a program that everybody has.
     done = subprocess.run(
@@ -96,6 +99,69 @@ def test_damaged_checkpoints_lines_and_texts_are_found(judged: Path, script: InP
     assert (status, told["sound"]) == (1, False)
     assert {one["path"] for one in told["files"] if one["state"] == "damaged"} == set(found)
     assert next(one for one in told["files"] if one["path"] == "backbone/more.part")["why"].startswith("half a file")
+
+
+def in_parts(run: Path, step: int) -> Path:
+    place = run / "checkpoints" / f"step_{step:09d}.shards"
+    place.mkdir()
+    for name in (".metadata", "__0_0.distcp", "__1_0.distcp", "rest.pt"):
+        (place / name).write_text(name * 9)
+    lines = "".join(f"{sha256(path)}  {path.name}\n" for path in place.iterdir())
+    place.with_suffix(".shards.sha256").write_text(lines)
+    return place
+
+
+def test_checkpoints_in_parts_are_checked_file_by_file(judged: Path) -> None:
+    place = in_parts(judged, 7)
+    own = place.relative_to(judged)
+    found = states(judged)
+    assert {found[str(own / path.name)] for path in place.iterdir()} == {"whole"}
+    assert f"{own}.sha256" not in found
+    flipped(place / "__1_0.distcp")
+    (place / "__0_0.distcp").unlink()
+    (place / "more").write_text("")
+    assert {(str(one.path), one.state, one.why) for one in wrong(judged)} == {
+        (str(own / "__1_0.distcp"), "damaged", f"its hash is not the hash in {place.name}.sha256"),
+        (str(own / "__0_0.distcp"), "missing", ""),
+        (str(own / "more"), "damaged", f"no hash of it is in {place.name}.sha256"),
+    }
+    place.with_suffix(".shards.sha256").unlink()
+    (one,) = wrong(judged)
+    assert (one.path, one.state) == (own, "damaged") and "no hash was written" in one.why
+    shutil.rmtree(place)
+    place.with_suffix(".shards.sha256").write_text("")
+    (one,) = wrong(judged)
+    assert (one.path, one.state) == (own, "missing")
+
+
+@pytest.mark.parametrize("gone", ["config.yaml", "environment.json", "metrics.jsonl", "backbone", "checkpoints"])
+def test_what_a_run_must_hold_is_missed(judged: Path, gone: str, script: InProcess) -> None:
+    place = judged / gone
+    shutil.rmtree(place) if place.is_dir() else place.unlink()
+    expected = {"backbone": {"backbone/config.json", "backbone/model.safetensors"}}.get(gone, {gone})
+    assert {(str(one.path), one.state) for one in wrong(judged)} == {(name, "missing") for name in expected}
+    status, out, _ = script("eval/verify.py", str(judged))
+    assert status == 1 and f"missing  {judged / min(expected)}" in out
+
+
+def test_a_run_that_has_lost_all_that_it_made_is_not_sound(judged: Path) -> None:
+    for name in ("backbone", "checkpoints"):
+        shutil.rmtree(judged / name)
+    (judged / "metrics.jsonl").unlink()
+    assert {str(one.path) for one in wrong(judged)} == {
+        "backbone/config.json", "backbone/model.safetensors", "checkpoints", "metrics.jsonl",
+    }  # fmt: skip
+
+
+def test_a_run_that_was_stopped_early_misses_nothing(judged: Path) -> None:
+    shutil.rmtree(judged / "backbone")
+    shutil.rmtree(judged / "checkpoints")
+    about = json.loads((judged / "environment.json").read_text())
+    del about["unreadable_images"]
+    (judged / "environment.json").write_text(json.dumps(about))
+    first = (judged / "metrics.jsonl").read_text().splitlines(keepends=True)[0]
+    (judged / "metrics.jsonl").write_text(first)
+    assert not wrong(judged)
 
 
 def test_runs_of_earlier_versions_have_no_hashes_but_those_in_results(judged: Path) -> None:
