@@ -8,8 +8,10 @@ import hashlib
 import os
 import resource
 import shutil
+import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import BinaryIO
 
@@ -40,6 +42,8 @@ def whole(path: Path) -> Generator[BinaryIO, None, None]:
         OSError: Naming the file.
     """
     part = path.with_name(path.name + ".part")
+    make_way(part)
+    make_way(path)
     try:
         with naming(path), part.open("wb") as file:
             yield file
@@ -51,6 +55,38 @@ def whole(path: Path) -> Generator[BinaryIO, None, None]:
             part.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def make_way(path: Path, *, folder: bool = False) -> None:
+    """Gives another name to what is none where a file is to be written, a folder or a pipe, and says so.
+
+    Args:
+        path: Where.
+        folder: Whether it is to be a folder instead, and what stands there none.
+    """
+    if not (path.exists() and not path.is_dir() if folder else path.is_dir() or path.is_fifo()):
+        return
+    kind = "folder" if path.is_dir() else "file"
+    names = (path.with_name(f"{path.name}.{kind}{number or ''}") for number in count())
+    aside = next(name for name in names if not name.exists())
+    path.rename(aside)
+    sys.stderr.write(
+        f"warning: {path} is no {'folder' if folder else 'file'}, where one belongs; it is called {aside.name} now\n"
+    )
+
+
+def content_of(path: Path) -> bytes:
+    """What a file holds.
+
+    Args:
+        path: Where it is.
+
+    Raises:
+        OSError: Where it cannot be read, or is no file: to read a pipe would be to wait for ever.
+    """
+    if path.exists() and not path.is_file():
+        raise IsADirectoryError(errno.EISDIR, "it is no file", str(path))
+    return path.read_bytes()
 
 
 @contextmanager
@@ -132,6 +168,7 @@ def append_line(path: Path, line: str) -> None:
     Raises:
         OSError: Naming the file.
     """
+    make_way(path)
     with naming(path), path.open("ab", buffering=0) as file:
         before, content = file.tell(), f"{line}\n".encode()
         try:
@@ -145,6 +182,8 @@ def append_line(path: Path, line: str) -> None:
 
 def sha256(path: Path) -> str:
     """The hash of a file's content, in hexadecimal digits."""
+    if path.is_fifo():
+        raise OSError(errno.EINVAL, "it is no file", str(path))
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, cast
 import yaml
 
 from ssl_vit.core.errors import UserError
+from ssl_vit.core.files import content_of
 
 _LARGEST = 1 << 20
 """Bytes of a YAML file."""
@@ -45,15 +46,15 @@ def loads(text: str | bytes) -> Any:
 
 
 def json_lines(path: Path) -> Lines:
-    """The objects of a file with one in each line; nothing where there is no such file.
+    """The objects of a file with one in each line; nothing where there is no such file, or something else.
 
     Args:
         path: Such as metrics.jsonl.
     """
     found = Lines([], [], [])
     try:
-        content = path.read_bytes()
-    except FileNotFoundError:
+        content = content_of(path)
+    except (FileNotFoundError, IsADirectoryError):
         return found
     *ended, last = content.split(b"\n")
     for number, raw in enumerate([*ended, last], 1):
@@ -93,7 +94,7 @@ def object_in(path: Path) -> dict[str, Any] | None:
         path: Where it is.
     """
     try:
-        found: object = loads(path.read_bytes())
+        found: object = loads(content_of(path))
     except (OSError, ValueError):
         return None
     return cast("dict[str, Any]", found) if isinstance(found, dict) else None
@@ -164,7 +165,7 @@ def _bounded(path: Path) -> str:
     size = path.stat().st_size
     if size > _LARGEST:
         raise _TooLarge(f"is larger than {_LARGEST:,} bytes")
-    text = path.read_text(encoding="utf-8")
+    text = content_of(path).decode()
     known: dict[str, int] = {}
     nested: list[tuple[str | None, int]] = []
     for event in _events(text):

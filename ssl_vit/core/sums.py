@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from ssl_vit.core.files import sha256, write_atomically
+from ssl_vit.core.files import content_of, sha256, write_atomically
 
 NAME = "SHA256SUMS"
 _LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
@@ -40,7 +40,7 @@ def hashes(file: Path) -> dict[str, str]:
         file: Any.
     """
     try:
-        text = file.read_text(encoding="utf-8", errors="replace")
+        text = content_of(file).decode(errors="replace")
     except OSError:
         return {}
     found = (_LINE.fullmatch(line) for line in text.splitlines())

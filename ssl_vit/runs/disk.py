@@ -58,7 +58,7 @@ def told(error: OSError, folders: list[Path]) -> str | None:
     if known is None:
         return None
     what, remedy = known
-    if error.errno in (errno.ENOENT, errno.ENOTDIR) and own[0].exists():
+    if error.errno in (errno.ENOENT, errno.ENOTDIR) and own[0].is_dir():
         return None  # a file of it that is missing is another matter
     where = f" ({file}: {error.strerror})" if file is not None else f" ({error.strerror})"
     return f"{what}{where}; {'; '.join(map(_safe, own or folders)) or 'what was complete is safe'}; {remedy}"

@@ -11,6 +11,8 @@ import os
 from pathlib import Path
 from typing import Any, cast
 
+from ssl_vit.core.files import make_way
+
 NAME = "diverged.jsonl"
 
 
@@ -22,6 +24,7 @@ def tell(folder: Path, record: dict[str, Any]) -> None:
         record: ``batch`` is its number, counted from 0 as if none were left out; the rest is for people.
     """
     path = folder / NAME
+    make_way(path)
     with path.open("a+b") as file:
         file.seek(0, os.SEEK_END)
         if file.tell():  # half a line of a crash ends where this one begins

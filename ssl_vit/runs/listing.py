@@ -15,6 +15,7 @@ import yaml
 from ssl_vit.configs import flat
 from ssl_vit.configs.metrics import METRICS, shown
 from ssl_vit.configs.networks import NETWORKS, short_name
+from ssl_vit.core.files import content_of
 from ssl_vit.core.reading import loads, read_yaml
 from ssl_vit.core.signals import REQUEUE
 from ssl_vit.methods import LABELLED
@@ -176,7 +177,7 @@ def _read(path: Path) -> Run:
 
 
 def _from_json(path: Path) -> Any:
-    return loads(path.read_text(encoding="utf-8"))
+    return loads(content_of(path))
 
 
 def _mapping(path: Path, read: Callable[[Path], Any], kind: str) -> dict[str, Any]:
@@ -197,6 +198,8 @@ def last_line(path: Path) -> dict[str, Any]:
     Args:
         path: Such as metrics.jsonl.
     """
+    if not path.is_file():
+        return {}
     try:
         with path.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
@@ -241,7 +244,7 @@ def _state(
         kept = f" (step {saved:,} is saved)" if step and saved else ""
         return "crashed", f"crashed after step {step:,}{of}{kept}" if step else "crashed before its first logged step"
     try:
-        ended = loads((path / lock.ENDED).read_text(encoding="utf-8"))
+        ended = loads(content_of(path / lock.ENDED))
         status, why, job = int(ended["status"]), str(ended["why"]), ended["job"]
     except (OSError, ValueError, KeyError, TypeError):
         return "stopped", f"stopped {at}".rstrip()
@@ -339,7 +342,7 @@ def score(path: Path) -> Score | None:
         path: RUN/results/NAME.json.
     """
     try:
-        content = loads(path.read_text(encoding="utf-8"))
+        content = loads(content_of(path))
         metric = content["protocol"]["metric"]
         row = next(row for row in content["rows"] if row.get("headline", True))
         return Score(metric, float(row[metric]), str(Path("results", path.name))) if metric in METRICS else None

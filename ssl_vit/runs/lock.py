@@ -25,7 +25,7 @@ import psutil
 
 from ssl_vit.core import slurm
 from ssl_vit.core.errors import UserError
-from ssl_vit.core.files import write_atomically
+from ssl_vit.core.files import make_way, write_atomically
 from ssl_vit.core.notices import say_once
 from ssl_vit.core.reading import loads
 from ssl_vit.runs.provenance import command
@@ -110,6 +110,7 @@ def tell_end(folder: Path) -> None:
         folder: As for ``hold``; what it says of an earlier start is forgotten.
     """
     _told.add(folder.resolve())
+    make_way(folder / ENDED)
     (folder / ENDED).unlink(missing_ok=True)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from ssl_vit.core import sums
 from ssl_vit.core.errors import UserError
-from ssl_vit.core.files import sha256
+from ssl_vit.core.files import content_of, sha256
 from ssl_vit.core.reading import json_lines, mapping_in, object_in
 from ssl_vit.methods import LABELLED, METHODS
 from ssl_vit.runs import listing
@@ -120,7 +120,7 @@ def _folder(folder: Path) -> Iterator[Checked]:
 def _checkpoint(path: Path) -> Iterator[Checked]:
     beside = path.with_suffix(".sha256")
     try:
-        digest = beside.read_bytes().strip().decode("ascii", "replace")
+        digest = content_of(beside).strip().decode("ascii", "replace")
     except OSError:
         yield Checked(Path(path.name), "damaged", _UNFINISHED)
         return

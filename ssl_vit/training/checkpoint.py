@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import torch
 
-from ssl_vit.core.files import check_space, sha256, whole, write_atomically
+from ssl_vit.core.files import check_space, content_of, make_way, sha256, whole, write_atomically
 
 _NAME = re.compile(r"step_(\d{9,})\.pt")
 _BESIDE = 1 << 20
@@ -32,10 +32,9 @@ def save_checkpoint(folder: Path, step: int, state: dict[str, Any], keep: int) -
     Raises:
         OSError: Where it cannot be written, or there is no room for it; the ones before are as they were.
     """
+    make_way(folder, folder=True)
     folder.mkdir(exist_ok=True)  # in a run directory that was deleted meanwhile, nothing begins again
     path = folder / f"step_{step:09d}.pt"
-    if path.is_dir():
-        path.rename(path.with_suffix(".folder"))
     held = {storage.data_ptr(): storage.nbytes() for storage in (t.untyped_storage() for t in _tensors(state))}
     check_space(path, sum(held.values()) + _BESIDE)
     with whole(path) as file:
@@ -50,8 +49,15 @@ def save_checkpoint(folder: Path, step: int, state: dict[str, Any], keep: int) -
     found = _found(folder)
     # Later steps than this one are damaged ones that were passed over when the run continued.
     for old in [*found[: found.index(path) + 1][:-keep], *found[found.index(path) + 1 :]]:
-        old.with_suffix(".sha256").unlink(missing_ok=True)
-        old.unlink()
+        remove(old)
+
+
+def remove(path: Path) -> None:
+    """Removes a checkpoint; its hash goes first, so that it is not used any more."""
+    beside = path.with_suffix(".sha256")
+    make_way(beside)
+    beside.unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
 
 
 class _Kept:
@@ -89,21 +95,29 @@ def _found(folder: Path) -> list[Path]:
     return sorted((path for path in named if path.is_file()), key=lambda path: int(named[path][1]))
 
 
-def load_checkpoint(folder: Path) -> dict[str, Any] | None:
-    """What ``save_checkpoint`` was given, and ``step``, of the newest whole checkpoint; damaged ones are named."""
+def load_checkpoint(folder: Path, needed: Sequence[str] = ()) -> dict[str, Any] | None:
+    """What ``save_checkpoint`` was given, and ``step``, of the newest whole checkpoint; damaged ones are named.
+
+    Args:
+        folder: Where checkpoints of the run are.
+        needed: Names of what it holds values by name of, or it counts as damaged.
+    """
     for path in reversed(_found(folder)):
-        state = _sound(path)
+        state = _sound(path, needed)
         if state is not None:
             return state
         sys.stderr.write(f"warning: the checkpoint {path} is damaged or incomplete; an older one is used\n")
     return None
 
 
-def _sound(path: Path) -> dict[str, Any] | None:
+def _sound(path: Path, needed: Sequence[str]) -> dict[str, Any] | None:
     try:
-        if path.with_suffix(".sha256").read_bytes().strip() != sha256(path).encode():
+        if content_of(path.with_suffix(".sha256")).strip() != sha256(path).encode():
             return None
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception:  # a disk that cannot be read, or a file of something else with the right hash
         return None
-    return state if isinstance(state, dict) and f"step_{state.get('step', -1):09d}.pt" == path.name else None
+    if not isinstance(state, dict) or not all(isinstance(state.get(name), dict) for name in needed):
+        return None
+    step = cast("dict[str, Any]", state).get("step")
+    return state if isinstance(step, int) and f"step_{step:09d}.pt" == path.name else None

@@ -18,6 +18,7 @@ from ssl_vit.data.loading.loader import Loader
 from ssl_vit.runs import diverged
 from ssl_vit.runs.directory import RunDir
 from ssl_vit.training.checkpoint import load_checkpoint, save_checkpoint
+from ssl_vit.training.checkpoint import remove as remove_file
 from ssl_vit.training.divergence import Soundness, Unsound
 from ssl_vit.training.optim import restore
 from ssl_vit.training.sharded_checkpoint import ShardedCheckpoints, newest_whole, read, read_one, remove
@@ -25,6 +26,8 @@ from ssl_vit.training.stepping import Stepper
 
 CHECKPOINTS = "checkpoints"
 """In the run's directory."""
+_NEEDED = ("objective", "optimizer")
+"""What a checkpoint must hold."""
 
 
 def kept_tensor(folder: Path, name: str) -> Tensor | None:
@@ -35,7 +38,7 @@ def kept_tensor(folder: Path, name: str) -> Tensor | None:
         name: In the objective's state dict.
     """
     found = newest_whole(folder)
-    state = load_checkpoint(folder)
+    state = load_checkpoint(folder, _NEEDED)
     if state is not None and (found is None or cast(int, state["step"]) >= found[0]):
         return cast("dict[str, Tensor]", state["objective"]).get(name)
     return None if found is None else read_one(found[1], f"objective.{name}")
@@ -98,14 +101,14 @@ class Saving:
             }
             tensors = {**{f"objective.{name}": value for name, value in own.items()}, **averages}
             self.together.save(step, tensors, rest | {"param_groups": optimizer["param_groups"]})
-            self._forget_other_kind(step, "step_*.shards", "step_*.pt", _remove_file)
+            self._forget_other_kind(step, "step_*.shards", "step_*.pt", remove_file)
         self.saved = step
 
     def _forget_other_kind(self, step: int, kind: str, other: str, forget: Callable[[Path], object]) -> None:
         """A run that goes on with another kind of checkpoint keeps the old ones until it has enough new ones."""
         if self.run.writes and len([*self.folder.glob(kind)]) >= self.stepper.fit.keep_checkpoints:
             for path in self.folder.glob(other):
-                if int(path.name[5:14]) < step:
+                if path.stem[5:].isdigit() and int(path.stem[5:]) < step:
                     forget(path)
 
     def finish(self) -> None:
@@ -116,7 +119,7 @@ class Saving:
     def _newest(self) -> dict[str, Any] | None:
         """The newest sound checkpoint of either kind, laid out as the objective is now."""
         found = newest_whole(self.folder)
-        state = load_checkpoint(self.folder) if any(self.folder.glob("step_*.pt")) or found is None else None
+        state = load_checkpoint(self.folder, _NEEDED) if any(self.folder.glob("step_*.pt")) or found is None else None
         if found is None or (state is not None and cast(int, state["step"]) >= found[0]):
             return state
         own, order = self.stepper.objective.state_dict(), self._parameters()
@@ -280,8 +283,3 @@ class Saving:
         if (self.run.backbone / "config.json").exists() and not over:
             what += "; the backbone will be replaced"
         return what
-
-
-def _remove_file(path: Path) -> None:
-    path.with_suffix(".sha256").unlink(missing_ok=True)
-    path.unlink(missing_ok=True)

@@ -26,7 +26,7 @@ from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadat
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
 
-from ssl_vit.core.files import check_space, sha256, write_atomically, write_bytes_atomically
+from ssl_vit.core.files import check_space, make_way, sha256, write_atomically, write_bytes_atomically
 from ssl_vit.core.parts import local
 from ssl_vit.core.signals import hold
 from ssl_vit.core.sums import hashes
@@ -157,6 +157,7 @@ class ShardedCheckpoints:
 
     def _begin(self, part: Path, parts: list[int], tensors: dict[str, Tensor], rest: dict[str, Any]) -> None:
         """Makes the folder, once there is room for what every process writes and for what one of them does."""
+        make_way(self.folder, folder=True)
         self.folder.mkdir(exist_ok=True)  # in a run directory that was deleted meanwhile, nothing begins again
         once = sum(value.nbytes for value in tensors.values() if local(value) is value)
         check_space(part, sum(parts) + once, max(parts))
@@ -190,6 +191,7 @@ class ShardedCheckpoints:
         place = self.folder / f"step_{step:09d}{_ENDING}"
         lines = "".join(f"{sha256(path)}  {path.name}\n" for path in sorted(part.iterdir()))
         shutil.rmtree(place, ignore_errors=True)  # a damaged one of the same step
+        make_way(place, folder=True)
         part.replace(place)
         write_atomically(place.with_suffix(".shards.sha256"), lines)
         found = sorted(self.folder.glob(f"step_*{_ENDING}"))
@@ -213,7 +215,9 @@ def _of_disk(error: BaseException) -> OSError:
 
 def remove(place: Path) -> None:
     """Removes a checkpoint; its hashes go first, so that half of it is never used."""
-    place.with_suffix(".shards.sha256").unlink(missing_ok=True)
+    beside = place.with_suffix(".shards.sha256")
+    make_way(beside)
+    beside.unlink(missing_ok=True)
     shutil.rmtree(place, ignore_errors=True)
 
 

@@ -16,11 +16,13 @@ import numpy as np
 import pytest
 import torch
 from ssl_vit.configs import RunConfig
+from ssl_vit.core import sums
 from ssl_vit.core.errors import UserError
+from ssl_vit.core.files import sha256
 from ssl_vit.core.reading import json_lines, mapping_in, object_in, read_object
 from ssl_vit.methods.mae import MAEConfig, MAERecipe
 from ssl_vit.report.findings.records import answers_beside
-from ssl_vit.runs import listing
+from ssl_vit.runs import diverged, listing
 from ssl_vit.runs.arrays import read_arrays
 from ssl_vit.runs.directory import RunDir, open_run
 from ssl_vit.training.checkpoint import load_checkpoint, save_checkpoint
@@ -198,8 +200,6 @@ def another(path: Path) -> None:
 
 
 def no_checkpoint(path: Path) -> None:
-    from ssl_vit.core.files import sha256
-
     path.write_bytes(b"no zip")
     path.with_suffix(".sha256").write_text(sha256(path))
 
@@ -230,7 +230,7 @@ def test_folders_and_files_named_like_a_checkpoint_are_none(tmp_path: Path) -> N
     save_checkpoint(tmp_path, 30, {}, keep=1)
     found = load_checkpoint(tmp_path)
     assert found is not None and found["step"] == 30
-    assert (tmp_path / "step_000000030.folder").is_dir()
+    assert (tmp_path / "step_000000030.pt.folder").is_dir()
     assert (tmp_path / "step_mine.pt").read_text() == "my own"
 
 
@@ -247,6 +247,81 @@ def test_a_run_goes_on_whatever_became_of_a_file_beside_its_checkpoints(
     assert status == 0, err
     assert "continues after step" in out
     assert str(Path("run", name)) in err
+
+
+# What is no file
+
+
+def pipe(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+
+BESIDE = ["config.yaml", "environment.json", "metrics.jsonl", "timing.jsonl", "ended.json", "diverged.jsonl"]
+
+
+@pytest.mark.parametrize("made", [unreadable, pipe])
+@pytest.mark.parametrize("name", BESIDE)
+def test_what_is_no_file_makes_way_for_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, made: Callable[[Path], None]
+) -> None:
+    begun(tmp_path)
+    (tmp_path / name).touch()
+    made(tmp_path / name)
+    assert isinstance(listing.read(tmp_path), (listing.Run, listing.Unread))
+    run = opened(recipe(tmp_path))
+    run.confirm()
+    run.rewind(20)
+    run.training_speed()
+    run.log({"step": 30, "peak_memory": 1}, "timing.jsonl")
+    run.log({"step": 30})
+    diverged.tell(tmp_path, {"batch": 4})
+    assert diverged.batches_left_out(tmp_path) == [4]
+    aside = f"{name}.{'folder' if made is unreadable else 'file'}"
+    assert f"{tmp_path / name} is no file, where one belongs; it is called {aside} now" in capsys.readouterr().err
+    assert (tmp_path / aside).exists()
+    assert name == "ended.json" or (tmp_path / name).is_file()
+
+
+@pytest.mark.parametrize("made", [unreadable, pipe])
+@pytest.mark.parametrize("step", ["000000030", "9999999999999999999999"])
+def test_hashes_that_are_no_files_stop_no_checkpoint(tmp_path: Path, step: str, made: Callable[[Path], None]) -> None:
+    folder = tmp_path / "checkpoints"
+    begun(tmp_path)
+    (folder / f"step_{step}.pt").write_bytes(b"")
+    (folder / f"step_{step}.sha256").touch()
+    made(folder / f"step_{step}.sha256")
+    found = load_checkpoint(folder)
+    assert found is not None and found["step"] == 20
+    save_checkpoint(folder, 30, {}, keep=1)
+    found = load_checkpoint(folder)
+    assert found is not None and found["step"] == 30
+    assert [path.name for path in folder.glob("*.pt")] == ["step_000000030.pt"]
+
+
+def test_a_file_named_like_the_folder_of_checkpoints_makes_way(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").write_text("mine")
+    (tmp_path / "checkpoints.file").write_text("mine, too")
+    save_checkpoint(tmp_path / "checkpoints", 1, {}, keep=1)
+    assert (tmp_path / "checkpoints.file1").read_text() == "mine"
+    assert load_checkpoint(tmp_path / "checkpoints") is not None
+
+
+def test_sums_that_are_no_file_are_written_anew(tmp_path: Path) -> None:
+    (tmp_path / "results" / sums.NAME).mkdir(parents=True)
+    (tmp_path / "results" / "knn.json").mkdir()
+    RunDir(tmp_path, writes=True).write_result("knn", {"top1": 1.0})
+    assert list(sums.read(tmp_path / "results")) == ["knn.json"]
+
+
+@pytest.mark.parametrize("content", [{"step": 30}, {"step": 30, "objective": 3, "optimizer": {}}, {"step": "x"}, {}])
+def test_a_checkpoint_without_weights_is_passed_over(tmp_path: Path, content: dict[str, Any]) -> None:
+    save_checkpoint(tmp_path, 20, {"objective": {}, "optimizer": {}}, keep=2)
+    path = tmp_path / "step_000000030.pt"
+    torch.save(content, path)
+    path.with_suffix(".sha256").write_text(sha256(path))
+    found = load_checkpoint(tmp_path, ("objective", "optimizer"))
+    assert found is not None and found["step"] == 20
 
 
 # Other readers

@@ -168,6 +168,17 @@ def test_a_run_that_was_deleted_meanwhile_is_told(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
+def test_a_run_that_a_file_has_taken_the_place_of_is_told(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    with pytest.raises(UserError, match=r"removed or moved meanwhile"), lock.holding(), disk.disk_told():
+        lock.hold(folder)
+        shutil.rmtree(folder)
+        folder.write_text("mine")
+        RunDir(folder, writes=True).log({"step": 2})
+    assert folder.read_text() == "mine"
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
 def test_a_run_that_may_not_be_written_any_more_is_told(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nothing can be written any more"), lock.holding(), disk.disk_told():
