@@ -64,8 +64,8 @@ class Owner:
         return f"process {self.pid} of {self.user} on {self.host} (since {self.since}: {self.command})"
 
 
-_held: dict[Path, str] = {}
-"""Directories that this process holds, and the token in each file."""
+_held: dict[Path, Owner] = {}
+"""Directories that this process holds, and what each file says."""
 _told: set[Path] = set()
 """Those that ``tell_end`` was given."""
 _endings: list[Callable[[], object]] = []
@@ -84,7 +84,7 @@ def hold(folder: Path, option: str = "--run.dir") -> None:
     """
     place = folder.resolve()
     path = place / NAME
-    if place in _held and (owner := _owner(path)) is not None and owner.token == _held[place]:
+    if place in _held and (owner := _owner(path)) is not None and owner.token == _held[place].token:
         return
     with _alone(path) as file:
         owner = _read(file)
@@ -95,11 +95,8 @@ def hold(folder: Path, option: str = "--run.dir") -> None:
         if owner is not None:
             say_once(f"note: {folder} is taken over from {owner}, which ended without giving it back")
         me = _this_process()
-        written = (json.dumps(asdict(me)) + "\n").encode()
-        os.pwrite(file, written, 0)
-        os.ftruncate(file, len(written))
-        os.fsync(file)
-    _held[place] = me.token
+        _write(file, me)
+    _held[place] = me
     _keep_alive()
 
 
@@ -194,13 +191,13 @@ def release(folder: Path, ended: dict[str, Any] | None = None) -> None:
     place = folder.resolve()
     told = place in _told
     _told.discard(place)
-    token = _held.pop(place, None)
+    me = _held.pop(place, None)
     path = place / NAME
     # What cannot be given back is nobody's as soon as this process has ended.
-    if token is not None and path.exists():
+    if me is not None and path.exists():
         with suppress(OSError, UserError), _alone(path) as file:
             owner = _read(file)
-            if owner is not None and owner.token == token:
+            if owner is not None and owner.token == me.token:
                 if ended is not None and told:
                     write_atomically(place / ENDED, json.dumps(ended) + "\n")
                 path.unlink()
@@ -311,6 +308,13 @@ def _read(file: int) -> Owner | None:
     return _parsed(os.pread(file, 1 << 16, 0))
 
 
+def _write(file: int, owner: Owner) -> None:
+    written = (json.dumps(asdict(owner)) + "\n").encode()
+    os.pwrite(file, written, 0)
+    os.ftruncate(file, len(written))
+    os.fsync(file)
+
+
 def _owner(path: Path) -> Owner | None:
     try:
         return _parsed(path.read_bytes())
@@ -343,19 +347,36 @@ def beat(folder: Path) -> None:
     """A sign of life in a directory that this process holds; ends the process where another has taken it.
 
     That happens to a process that was silent for longer than ``SILENCE``: what it would write now belongs to another
-    run of the same name.
+    run of the same name. A lock that a person has removed, and that nobody has taken, is written again.
 
     Args:
         folder: As for ``hold``.
     """
     path = folder.resolve() / NAME
-    token, owner = _held.get(folder.resolve()), _owner(path)
-    if token is not None and owner is not None and owner.token != token:
+    me, owner = _held.get(folder.resolve()), _owner(path)
+    if me is not None and owner is None:
+        _restore(path, me)
+        owner = _owner(path)
+    if me is not None and owner is not None and owner.token != me.token:
         sys.stderr.write(f"error: {folder} was taken over by {owner} while this process gave no sign of life\n")
         sys.stderr.flush()
         os._exit(1)
     with suppress(OSError):  # a directory that is gone, or a disk that does not answer now
         os.utime(path)
+
+
+def _restore(path: Path, me: Owner) -> None:
+    """Writes a lock again that is gone, unless another process is taking it: the next sign of life sees whose it is."""
+    # In a directory that is gone nothing is made again.
+    with suppress(OSError, UserError), _alone(path) as file:
+        if path.parent not in _held:  # given back meanwhile
+            path.unlink()
+        elif _read(file) is None:
+            _write(file, me)
+            sys.stderr.write(
+                f"warning: {path} was removed while this process holds {path.parent}; it is written again: without it "
+                "two processes would write into one run\n"
+            )
 
 
 def _forget() -> None:

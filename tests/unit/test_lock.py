@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -224,6 +225,49 @@ def test_signs_of_life_renew_the_file(tmp_path: Path) -> None:
         os.utime(path, (0, 0))
         lock.beat(tmp_path)
         assert path.stat().st_mtime > lock.SILENCE
+
+
+def test_a_lock_that_was_removed_is_written_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with lock.holding():
+        lock.hold(tmp_path)
+        path = tmp_path / lock.NAME
+        before = path.read_text()
+        path.unlink()
+        lock.beat(tmp_path)
+        assert path.read_text() == before
+        assert f"warning: {path} was removed while this process holds {tmp_path}" in capsys.readouterr().err
+        assert told(tmp_path)[1].startswith("refused")
+        path.write_bytes(b"\x00")  # names nobody
+        lock.beat(tmp_path)
+        assert path.read_text() == before
+        lock.beat(tmp_path)
+        assert capsys.readouterr().err.count("was removed") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_gone_is_not_made_again_for_a_lock(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    with lock.holding():
+        lock.hold(folder)
+        (folder / lock.NAME).unlink()
+        folder.rmdir()
+        lock.beat(folder)
+        assert not folder.exists()
+
+
+def test_a_lock_that_another_process_is_taking_is_left_to_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with lock.holding():
+        lock.hold(tmp_path)
+        path = tmp_path / lock.NAME
+        path.write_bytes(b"")
+        with path.open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # it has made the file, and has not written yet
+            lock.beat(tmp_path)
+            assert path.read_bytes() == b""
+        assert not capsys.readouterr().err
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
