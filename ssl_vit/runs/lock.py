@@ -23,7 +23,7 @@ from uuid import uuid4
 
 import psutil
 
-from ssl_vit.core import slurm
+from ssl_vit.core import peers, signals, slurm
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import make_way, write_atomically
 from ssl_vit.core.notices import say_once
@@ -144,7 +144,7 @@ def holding() -> Generator[None, None, None]:
     try:
         yield
     except BaseException as error:
-        ended = _ending(error)
+        ended = _ending(error) if set(_held) - before else None
         raise
     finally:
         finish(endings)
@@ -158,8 +158,15 @@ def _ending(error: BaseException) -> dict[str, Any] | None:
     if isinstance(error, SystemExit):
         status = error.code if isinstance(error.code, int) else int(error.code is not None)
     name = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
-    why = " ".join(f"{name}{error}".split()) if isinstance(error, Exception) else ""
-    return {"status": status, "why": why[:1000], "job": slurm.job()[0]} if status else None
+    why = f"{name}{error}" if isinstance(error, Exception) else ""
+    if peers.may_be(error):  # who has died tells more than how the connection to it broke
+        signals.hold()  # a launcher ends those that are left
+        why = peers.lost(error) or why
+    return _ended(status, why) if status else None
+
+
+def _ended(status: int, why: str) -> dict[str, Any]:
+    return {"status": status, "why": " ".join(why.split())[:1000], "job": slurm.job()[0]}
 
 
 def at_end(function: Callable[[], object]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -36,6 +37,9 @@ def test_a_process_that_is_killed_is_named_by_the_others(launch, tmp_path: Path,
     assert f"error: process {rank} of 2 (number " in done.stderr
     assert "the same command continues" in done.stderr
     assert "Traceback" not in done.stderr
+    if rank == 1:  # who holds the run is left to say it
+        ended = json.loads((tmp_path / "run" / "ended.json").read_text())
+        assert ended["why"].startswith("process 1 of 2 (number ") and ended["why"].endswith(" has died")
     again = launch(2, "recipes/mae.py", *words, cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert "continues after step 2 of" in again.stdout

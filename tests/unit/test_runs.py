@@ -377,6 +377,11 @@ except BaseException:
 """
 
 
+GONE = """import socket; from ssl_vit.core import peers; socket.gethostname = lambda: 'here'
+peers.learn([peers.myself(0), peers.myself(1).replace(str(os.getpid()) + ',', '4194399,')])"""
+"""A second process of the job, which has ended: its number is larger than the system gives."""
+
+
 @pytest.mark.parametrize(
     ("how", "status", "why"),
     [
@@ -385,6 +390,12 @@ except BaseException:
         ("raise KeyboardInterrupt", 130, ""),
         ("raise SystemExit(REQUEUE)", 75, ""),
         ("raise SystemExit(0)", None, ""),
+        (
+            f"{GONE}; raise RuntimeError('gloo: Connection closed by peer')",
+            1,
+            "process 1 of 2 (number 4194399 on here) has died",
+        ),
+        (f"{GONE}; raise RuntimeError('shapes cannot be multiplied')", 1, "RuntimeError: shapes cannot be multiplied"),
         ("pass", None, ""),
     ],
 )
