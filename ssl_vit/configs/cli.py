@@ -19,7 +19,7 @@ from ssl_vit.configs import papers, presets
 from ssl_vit.configs.facts import Option, check_ranges, options
 from ssl_vit.configs.protocols import probe_named, suite_protocol
 from ssl_vit.configs.words import explained, named
-from ssl_vit.core.errors import UserError
+from ssl_vit.core.errors import UserError, one_line
 from ssl_vit.core.glossary import words_in
 from ssl_vit.core.reading import check_yaml
 from ssl_vit.core.started import told, usage_name
@@ -133,7 +133,7 @@ def _fields(parser: Any, parsed: Any) -> dict[str, Any]:
     values: dict[str, Any] = parsed.__dict__
     for group, value in values.items():
         if group not in (*parser.known, "config") and not isinstance(value, jsonargparse.Namespace):
-            raise UserError(f"{group} in the config file is a group of options, not the value {value!r}")
+            raise UserError(f"{group} in the config file is a group of options, not the value {one_line(repr(value))}")
     fields: dict[str, Any] = parser.instantiate(parsed).__dict__
     return {name: value for name, value in fields.items() if name != "config"}
 

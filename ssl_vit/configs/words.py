@@ -11,7 +11,8 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from ssl_vit.configs import papers
 from ssl_vit.configs.facts import Option
-from ssl_vit.core.errors import UserError, did_you_mean
+from ssl_vit.core.errors import UserError, did_you_mean, one_line
+from ssl_vit.core.reading import check_value
 from ssl_vit.core.started import usage_name
 
 TABLES = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".arrow")
@@ -32,7 +33,8 @@ def named(words: Sequence[str], known: Mapping[str, Option], bare: Sequence[str]
         bare: The options that words without a name mean, in their order.
 
     Raises:
-        UserError: For an option that is none or lacks its value, and for words that can mean nothing.
+        UserError: For an option that is none, lacks its value or has one that would grow while it is read, and for
+            words that can mean nothing.
     """
     found: list[str] = []
     alone: list[str] = []
@@ -59,7 +61,11 @@ def named(words: Sequence[str], known: Mapping[str, Option], bare: Sequence[str]
     free = [name for name in bare if name not in given]
     if len(alone) > len(free):
         raise UserError(_unexpected(words, alone, free, [name for name in known if name not in (*given, *bare)]))
-    return found + [f"--{name}={word}" for name, word in zip(free, alone, strict=False)]
+    found += [f"--{name}={word}" for name, word in zip(free, alone, strict=False)]
+    for word in found:
+        name, _, value = word.partition("=")
+        check_value(name, value)
+    return found
 
 
 def _option(name: str, known: Mapping[str, Option], bare: Sequence[str] = ()) -> str:
@@ -147,7 +153,7 @@ def explained(message: str, known: Mapping[str, Option]) -> str:
     if "Problems parsing config" in text:
         return f"--config: the file is not valid YAML ({text.partition(': ')[2]}); see --print_config for its form"
     if missing := re.search(r"File does not exist: '?([^']*)'?", text):
-        path, recipes = missing[1].removeprefix(f"{Path.cwd()}/"), papers.names()
+        path, recipes = one_line(missing[1].removeprefix(f"{Path.cwd()}/")), papers.names()
         near = did_you_mean(Path(path).stem, recipes) or f"; papers' recipes are {', '.join(recipes)}"
         return f"--config: there is no file {path}{near}"
     if other := re.search(r"Path is not a file: '?([^']*)'?", text):
@@ -155,7 +161,8 @@ def explained(message: str, known: Mapping[str, Option]) -> str:
     if "Unexpected config" in text:
         return "--config: the file holds no options by name; see --print_config for its form"
     if group := re.search(r"([\w.]+)\"?: Unable to load config [\"'](.*?)[\"']", text):
-        return f"{group[1]} in the config file is a group of options, not {group[2]!r}; see --print_config for its form"
+        given = one_line(group[2])
+        return f"{group[1]} in the config file is a group of options, not {given!r}; see --print_config for its form"
     unknown = re.search(r"(?:Group|Parser) '?([\w.]*)'? ?does not accept option '([\w.]+)'", text)
     unknown = unknown or re.search(r"Option '()([\w.]+)' is not accepted", text)
     if unknown:
@@ -164,7 +171,7 @@ def explained(message: str, known: Mapping[str, Option]) -> str:
         return f"unknown option {name} in the config file{close}"
     key = re.search(r'(?:Parser key|Key) "([\w.]+)"', text)
     if key and key[1] in known:
-        given = re.search(r"(?:Given value|Got value): (.*?)(?= - Expected| Given value|$)", text)
-        got = f", got {given[1]}" if given and not _LIBRARY.search(given[1]) else ""
+        value = re.search(r"(?:Given value|Got value): (.*?)(?= - Expected| Given value|$)", text)
+        got = f", got {one_line(value[1])}" if value and not _LIBRARY.search(value[1]) else ""
         return f"--{key[1]}: expected {in_words(known[key[1]].type)}{got}"
     return "the options cannot be read; --help lists them" if _LIBRARY.search(text) else text

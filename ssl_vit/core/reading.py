@@ -15,7 +15,9 @@ from ssl_vit.core.files import content_of
 _LARGEST = 1 << 20
 """Bytes of a YAML file."""
 _NODES, _DEPTH = 100_000, 64
-"""Values that a YAML file may come to once its references are followed, and groups within groups."""
+"""Values that YAML may come to once its references are followed, and groups within groups."""
+_LETTERS = 100
+"""Letters that count as one more value: a long text that is referred to again and again is large where it is shown."""
 _DEEP = f"has more than {_DEPTH} groups within groups"
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -126,8 +128,7 @@ def read_yaml(path: Path) -> Any:
         ValueError: Where it is too large, also by its references, or is no text.
         yaml.YAMLError: Where it is no YAML.
     """
-    text = _bounded(path)
-    return yaml.load(text, _LOADER)
+    return yaml.load(_read(path), _LOADER)
 
 
 def check_yaml(path: Path) -> None:
@@ -140,10 +141,28 @@ def check_yaml(path: Path) -> None:
         UserError: Naming it.
     """
     try:
-        _bounded(path)
+        _read(path)
     except _TooLarge as error:
         raise UserError(f"{path} {error}; a file of options is small and needs no references") from None
     except (OSError, ValueError, yaml.YAMLError):
+        return
+
+
+def check_value(name: str, text: str) -> None:
+    """As ``check_yaml`` for the value of an option, which is read as YAML, too.
+
+    Args:
+        name: The option as typed.
+        text: Its value.
+
+    Raises:
+        UserError: Naming it.
+    """
+    try:
+        _check(text)
+    except _TooLarge as error:
+        raise UserError(f"{name} {error}; the value of an option is small and needs no references") from None
+    except (ValueError, yaml.YAMLError):  # then it is read as text
         return
 
 
@@ -161,11 +180,17 @@ def _events(text: str) -> Iterator[Any]:
         raise
 
 
-def _bounded(path: Path) -> str:
-    size = path.stat().st_size
-    if size > _LARGEST:
+def _read(path: Path) -> str:
+    if path.stat().st_size > _LARGEST:
         raise _TooLarge(f"is larger than {_LARGEST:,} bytes")
     text = content_of(path).decode()
+    _check(text)
+    return text
+
+
+def _check(text: str) -> None:
+    if len(text) > _LARGEST:
+        raise _TooLarge(f"is larger than {_LARGEST:,} bytes")
     known: dict[str, int] = {}
     nested: list[tuple[str | None, int]] = []
     for event in _events(text):
@@ -176,11 +201,11 @@ def _bounded(path: Path) -> str:
                 raise _TooLarge(_DEEP)
             continue
         if isinstance(event, yaml.AliasEvent):
-            if anchor not in known:
+            if any(anchor == outer for outer, _ in nested):
                 raise _TooLarge("refers to itself")
-            count = known[anchor]
+            count = known.get(anchor or "", 1)  # what refers to nothing is no YAML
         elif isinstance(event, yaml.ScalarEvent):
-            count = 1
+            count = 1 + len(event.value) // _LETTERS
         elif isinstance(event, yaml.CollectionEndEvent):
             anchor, count = nested.pop()
         else:
@@ -191,4 +216,3 @@ def _bounded(path: Path) -> str:
             nested[-1] = nested[-1][0], nested[-1][1] + count
         if count > _NODES:
             raise _TooLarge(f"comes to more than {_NODES:,} values")
-    return text

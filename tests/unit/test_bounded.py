@@ -10,6 +10,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import jsonargparse
 import numpy as np
 import pytest
 import tifffile
@@ -107,6 +108,43 @@ def test_files_of_options_stay_as_small_as_they_are(
     told = capsys.readouterr().err
     assert (left.value.code, told.count("\n")) == (2, 1)
     assert words in told
+
+
+IN_A_LINE = "{" + BOMB.strip().replace("\n", ", ") + "}"
+LONG = f"{{a: &a {'y' * 50_000}, b: [{'*a,' * 9000}]}}"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [(IN_A_LINE, "comes to more than 100,000 values"), (LONG, "comes to more than 100,000 values"),
+     ("{a: &a [*a]}", "refers to itself"), ("[" * 65 + "]" * 65, "has more than 64 groups")],
+    ids=["laughs", "long", "itself", "deep"],
+)  # fmt: skip
+@pytest.mark.parametrize("option", ["--model.args", "--fit.epochs", "--data.path", "--config"])
+def test_values_of_options_stay_as_small_as_they_are(
+    option: str, text: str, words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jsonargparse.ArgumentParser, "parse_args", lambda *_: pytest.fail("it was read"))
+    with pytest.raises(SystemExit) as left:
+        parse(MAERecipe, "", [option, text])
+    told = capsys.readouterr().err
+    assert (left.value.code, told.count("\n")) == (2, 1)
+    assert f"error: {option} {words}" in told
+
+
+@pytest.mark.parametrize("text", ["[*a]", "*a", "a*[b]", "{a: &a x", "a\0b", "[a, &b c]"])
+def test_text_that_only_looks_like_references_stays_text(text: str) -> None:
+    assert parse(MAERecipe, "", ["--data.group", text]).data.group == text
+
+
+def test_a_long_value_is_shortened_where_it_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["--fit.epochs", f"[{'x,' * 5000}]"], ["--fit.batch_size", "y" * 5000], ["--config", "z" * 200]):
+        with pytest.raises(SystemExit):
+            parse(MAERecipe, "", words)
+        told = capsys.readouterr().err
+        assert f"error: {words[0]}: " in told
+        assert "..." in told
+        assert f"{words[1][:110]}" not in told
 
 
 def test_references_that_stay_small_are_read(tmp_path: Path) -> None:
