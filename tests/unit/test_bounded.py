@@ -154,6 +154,40 @@ def test_references_that_stay_small_are_read(tmp_path: Path) -> None:
     assert read_yaml(tmp_path / "a.yaml") == {"fit": fit, "other": fit, "list": [1, 2.5, None, "x"]}
 
 
+# Folders
+
+
+def small(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("L", (4, 4)).save(path)
+
+
+def test_links_that_lead_back_are_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("pool/ape/0.png", "pool/bee/0.png", "beside/0.png"):
+        small(tmp_path / name)
+    pool = tmp_path / "pool"
+    for at, to in (("l1", "."), ("l2", "."), ("ape/up", ".."), ("bee/out", "../.."), ("cow", "../beside")):
+        (pool / at).symlink_to(to)
+    found, _ = folder._image_files(pool)
+    assert found == ["ape/0.png", "bee/0.png", "bee/out/beside/0.png", "cow/0.png"]  # another folder may be linked to
+    assert f"note: {pool / 'l1'} leads back to a folder that it lies in, and is passed over" in capsys.readouterr().err
+
+
+def test_links_that_multiply_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder, "_VISITS", 9)
+    read: list[str] = []
+    usual = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: read.append(str(path)) or usual(path))
+    for level in range(1, 30):
+        (tmp_path / f"pool/d{level:02}").mkdir(parents=True)
+        for link in "abc":
+            (tmp_path / f"pool/d{level:02}/{link}").symlink_to(f"../d{level + 1:02}")
+    small(tmp_path / "pool/d30/0.png")
+    with pytest.raises(UserError, match=r"links in .*pool lead to .* more than 9 times; remove the needless ones"):
+        open_source(SourceConfig(path=str(tmp_path / "pool")), labelled=False)
+    assert len(read) < 9 * 31
+
+
 # Images
 
 

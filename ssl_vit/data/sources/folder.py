@@ -6,7 +6,8 @@ import errno
 import hashlib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,8 @@ SUFFIXES = (
 )
 _MATCHING = 10.0
 """Seconds of the processor that ``--data.group`` may take, and a thousandth for each path."""
+_VISITS = 1000
+"""How often links may lead to one folder: some that all hold links to the next make ever more of few files."""
 _JUNK = frozenset({"thumbs.db", "desktop.ini"})
 _BEGINNINGS = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"BM", b"II*\0", b"MM\0*", b"RIFF", b"\0\0\0\x0cjP")
 
@@ -106,16 +109,39 @@ def _looks_like_an_image(path: Path) -> bool:
         return False
 
 
+def _folders(root: Path) -> Iterator[tuple[Path, list[str]]]:
+    """Every visible folder and the names of its files; what leads back to a folder that it lies in is not followed."""
+    visits = Counter[tuple[int, int]]()
+    ways: dict[Path, frozenset[tuple[int, int]]] = {root: frozenset()}
+    for name, folders, files in os.walk(root, followlinks=True):
+        folder = Path(name)
+        own = _identity(folder)
+        visits[own] += 1
+        if visits[own] > _VISITS:
+            raise UserError(f"links in {root} lead to {folder} more than {_VISITS:,} times; remove the needless ones")
+        way = ways.pop(folder) | {own}
+        inside = sorted(f for f in folders if not f.startswith("."))
+        folders[:] = [f for f in inside if _identity(folder / f) not in way]
+        if back := [f for f in inside if f not in folders]:
+            say_once(f"note: {folder / back[0]} leads back to a folder that it lies in, and is passed over")
+        ways |= {folder / f: way for f in folders}
+        yield folder, files
+
+
+def _identity(folder: Path) -> tuple[int, int]:
+    about = folder.stat()
+    return about.st_dev, about.st_ino
+
+
 def _image_files(root: Path) -> tuple[list[str], list[str]]:
     """Relative paths of image files below a folder, sorted, and of other visible files."""
     found: list[str] = []
     other: list[str] = []
-    for folder, folders, files in os.walk(root, followlinks=True):
-        folders[:] = sorted(f for f in folders if not f.startswith("."))
+    for folder, files in _folders(root):
         for file in sorted(files):
             if file.startswith(".") or file.lower() in _JUNK:
                 continue
-            path = Path(folder) / file
+            path = folder / file
             suffix = path.suffix.lower()
             image = suffix in SUFFIXES or (not suffix and _looks_like_an_image(path))
             (found if image else other).append(path.relative_to(root).as_posix())
