@@ -43,8 +43,8 @@ def loads(text: str | bytes) -> Any:
     """
     try:
         return json.loads(text)
-    except RecursionError as error:
-        raise ValueError("lists within lists, too many") from error
+    except RecursionError:
+        raise ValueError("lists within lists, too many") from None
 
 
 def json_lines(path: Path) -> Lines:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import torch
 
 from ssl_vit.core.errors import UserError
-from ssl_vit.core.reading import read_object
+from ssl_vit.core.reading import loads, read_object
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.released.files import State, read_state
 from ssl_vit.released.layouts import Network, beginnings, shapes_of, vit_args
@@ -110,7 +109,7 @@ def _side(size: Any, folder: Path) -> int:
 def _scale(folder: Path) -> PixelScale | None:
     """What preprocessor_config.json says of pixels, where there is one."""
     try:
-        told = json.loads((folder / "preprocessor_config.json").read_text(encoding="utf-8"))
+        told = loads((folder / "preprocessor_config.json").read_bytes())
         return PixelScale(tuple(map(float, told["image_mean"])), tuple(map(float, told["image_std"])), 8)
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -242,6 +242,8 @@ def test_folders_of_transformers(kind: str, tmp_path: Path) -> None:
     assert start.about["untold_scale"]
     (tmp_path / "preprocessor_config.json").write_text('{"image_mean": [0.1, 0.2, 0.3], "image_std": [0.4, 0.5, 0.6]}')
     assert read_start(str(tmp_path)).scale.mean == (0.1, 0.2, 0.3)
+    (tmp_path / "preprocessor_config.json").write_text("[" * 100_000)
+    assert read_start(str(tmp_path)).about["untold_scale"]
 
 
 OLD_AND_NEW = [

@@ -119,8 +119,9 @@ def test_fields_of_json_files(tmp_path: Path) -> None:
     assert sites.labels is not None
     assert (sites.classes, sites.labels.tolist()) == (("1", "a"), [1, 0, -1])
     assert "did you mean site" in refusal(path, label_column="sites")
-    pack(path, [*members, ("9.jpg", b"\xff"), ("9.json", b"{")])
-    assert "sample 9" in refusal(path)
+    for wrong in (b"{", b"[" * 100_000):
+        pack(path, [*members, ("9.jpg", b"\xff"), ("9.json", wrong)])
+        assert "sample 9 is not valid JSON" in refusal(path)
 
 
 def test_the_label_and_the_json_file_contradict_each_other(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from datasets.exceptions import DatasetGenerationError
 from datasets.table import InMemoryTable
 
 from ssl_vit.core.errors import UserError
+from ssl_vit.core.reading import loads
 from ssl_vit.data.sources.folder import SUFFIXES
 from ssl_vit.data.sources.remote import File, for_arrow
 
@@ -77,7 +77,7 @@ def _json_lines(file: Path) -> datasets.Dataset:
 
 
 def _json(file: Path) -> datasets.Dataset:
-    rows = json.loads(_text(file)[0].read())
+    rows = loads(_text(file)[0].read())
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ValueError("a .json file must hold a list of objects; one object per line is .jsonl")
     names = dict.fromkeys(name for row in rows for name in row)

@@ -6,7 +6,6 @@ A sample is all files of one name (``000123.jpg``, ``000123.cls``, ``000123.json
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import tarfile
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,7 @@ import pyarrow
 from ssl_vit.configs import SourceConfig
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.notices import say_once
+from ssl_vit.core.reading import loads
 from ssl_vit.data.decoding.formats import Unreadable
 from ssl_vit.data.sources.folder import SUFFIXES, groups_in
 from ssl_vit.data.sources.labels import read_labels
@@ -197,7 +197,7 @@ def _table(samples: list[_Sample], shards: Sequence[File], images: tuple[str, ..
                     file.seek(offset)
                     row[ending] = file.read(min(size, 1_000_000)).decode("utf-8", errors="replace").strip()
             try:
-                found = json.loads(row.pop("json", "") or "{}")
+                found = loads(row.pop("json", "") or "{}")
             except ValueError as error:
                 raise UserError(f"the .json file of sample {sample.key} is not valid JSON: {error}") from error
             texts.append(row)
