@@ -1,6 +1,7 @@
 """Is a CPU faster in bf16, and which attention does it need for that?
 
-    python benchmarks/bench_bf16.py     # minutes on one CPU core
+    python benchmarks/bench_bf16.py               # six minutes on one CPU core
+    python benchmarks/bench_bf16.py --vectors     # the same without the processor's matrix units
 
 A training step (forward, backward, AdamW) of ViTs as this project trains them on labels, on a batch that is already
 there, and the features of the same images: in single precision, in bf16 with torch's fused attention, with torch's
@@ -86,13 +87,16 @@ def measured(case: tuple[int, ...], rounds: int) -> list[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--vectors", action="store_true", help="leave out matrix units (AMX); bf16_vectors.md")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for bf16.json and bf16.md")
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
+    if options.vectors:
+        os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX512_CORE_BF16"
     import torch
 
     torch.set_num_threads(1)
-    amx = torch.cpu._is_amx_tile_supported()
+    amx = torch.cpu._is_amx_tile_supported() and not options.vectors
     made = about(same_command("bench_bf16.py", sys.argv[1:]), f"CPU {'with' if amx else 'without'} AMX, one thread",
                  rounds=options.rounds)  # fmt: skip
     lines = ["| | input, px | tokens | width | depth | batch | fp32, ms | " + " | ".join(WAYS[1:]) + " |",
@@ -110,7 +114,8 @@ def main() -> None:
             print(lines[-1], flush=True)
             rows.append(row)
     head = ["# bf16 on a CPU", "", paragraph(__doc__, 2), ""]
-    write(options.out, "bf16", {"about": made, "rows": rows}, [*head, *lines, "", made_by(made, ("torch", "timm"))])
+    name = "bf16_vectors" if options.vectors else "bf16"
+    write(options.out, name, {"about": made, "rows": rows}, [*head, *lines, "", made_by(made, ("torch", "timm"))])
 
 
 if __name__ == "__main__":
