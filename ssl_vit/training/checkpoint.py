@@ -13,8 +13,6 @@ import torch
 from ssl_vit.core.files import check_space, content_of, make_way, sha256, whole, write_atomically
 
 _NAME = re.compile(r"step_(\d{9,})\.pt")
-_BESIDE = 1 << 20
-"""Bytes of a checkpoint beside its tensors, at most."""
 
 
 def save_checkpoint(folder: Path, step: int, state: dict[str, Any], keep: int) -> None:
@@ -36,7 +34,7 @@ def save_checkpoint(folder: Path, step: int, state: dict[str, Any], keep: int) -
     folder.mkdir(exist_ok=True)  # in a run directory that was deleted meanwhile, nothing begins again
     path = folder / f"step_{step:09d}.pt"
     held = {storage.data_ptr(): storage.nbytes() for storage in (t.untyped_storage() for t in _tensors(state))}
-    check_space(path, sum(held.values()) + _BESIDE)
+    check_space(path, sum(held.values()))  # what comes to these may still not fit: then nothing is left of it
     with whole(path) as file:
         kept = _Kept(file)
         try:
