@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from ssl_vit.core.files import make_way
+from ssl_vit.core.reading import json_lines
 
 NAME = "diverged.jsonl"
 
@@ -42,13 +43,5 @@ def batches_left_out(folder: Path) -> list[int]:
     Args:
         folder: The run's.
     """
-    path = folder / NAME
-    found: set[int] = set()
-    for line in path.read_bytes().split(b"\n") if path.is_file() else ():
-        try:
-            batch = cast("dict[str, object]", json.loads(line))["batch"]
-        except (ValueError, KeyError, TypeError):  # half a line
-            continue
-        if isinstance(batch, int) and batch >= 0:
-            found.add(batch)
-    return sorted(found)
+    told = (line.get("batch") for line in json_lines(folder / NAME).whole)
+    return sorted({batch for batch in told if type(batch) is int and batch >= 0})  # true is a number to Python

@@ -247,7 +247,11 @@ def test_later_batches_move_up() -> None:
                 assert np.array_equal(one, other)
 
 
-@pytest.mark.parametrize("rubbish", [b'{"batch": 1', b"\xff\x00", b"[]\n", b'{"batch": "2"}\n', b"3\n", b"\n"])
+@pytest.mark.parametrize(
+    "rubbish",
+    [b'{"batch": 1', b"\xff\x00", b"[]\n", b'{"batch": "2"}\n', b"3\n", b"\n", b'{"batch": true}\n', b"[" * 100_000,
+     b'{"batch": [1]}\n', b'{"batch": -1}\n'],
+)  # fmt: skip
 def test_a_half_line_is_no_batch_and_spoils_no_other(rubbish: bytes, tmp_path: Path) -> None:
     diverged.tell(tmp_path, {"batch": 7})
     with (tmp_path / diverged.NAME).open("ab") as file:
