@@ -19,6 +19,7 @@ from types import TracebackType
 
 from ssl_vit.core.dist import gather_lists, rank_and_world
 from ssl_vit.core.signals import REQUEUE
+from ssl_vit.runs import lock
 
 FOLDER = "stacks"
 """In the run's directory: a file for every process."""
@@ -73,17 +74,20 @@ class Watchdog:
             self._own.parent.mkdir(parents=True, exist_ok=True)
             part = self._own.with_suffix(".part")
             with part.open("w") as file:
-                file.write(f"process {os.getpid()}, no step for {self.minutes:g} min, in step {self._step + 1:,}\n\n")
+                file.write(f"process {os.getpid()}, {self._silent()}, in step {self._step + 1:,}\n\n")
                 file.flush()
                 faulthandler.dump_traceback(file, all_threads=True)
             part.replace(self._own)
         if rank_and_world()[0] == 0:
             sys.stderr.write(
-                f"error: no step for {self.minutes:g} min (--fit.watchdog), in step {self._step + 1:,}; what every "
-                f"process was doing stands in {self._own.parent}; the same command continues from the last checkpoint\n"
+                f"error: {self._silent()} (--fit.watchdog), in step {self._step + 1:,}; what every process was doing "
+                f"stands in {self._own.parent}; the same command continues from the last checkpoint\n"
             )
             sys.stderr.flush()
         return True
+
+    def _silent(self) -> str:
+        return f"no step for {self.minutes:g} min"
 
     def _others_are_heard(self) -> bool:
         with suppress(OSError):
@@ -97,6 +101,7 @@ class Watchdog:
                 until = self._clock() + PATIENCE
                 while not self._others_are_heard() and self._clock() < until:
                     self._wait(min(0.1, each))
+                lock.leave(REQUEUE, f"{self._silent()} (--fit.watchdog)")
                 self._end(REQUEUE)
                 return
             self._wait(each)

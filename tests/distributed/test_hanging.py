@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 PROGRAM = """
@@ -48,6 +49,7 @@ def test_both_say_where_and_the_same_command_goes_on(launch, tmp_path: Path) -> 
     assert "in step 6" in one.read_text()
     assert "waits_for_ever" in other.read_text()
     assert [path.stem for path in (tmp_path / "r" / "checkpoints").glob("*.pt")] == ["step_000000003"]
+    assert json.loads((tmp_path / "r" / "ended.json").read_text())["status"] == 75
     again = launch(2, str(tmp_path / "program.py"), "r", "goes on", cwd=tmp_path)
     assert again.returncode == 0, again.stderr[-3000:]
     assert "continues after step 3 of 8" in again.stdout

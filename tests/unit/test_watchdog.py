@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from pathlib import Path
 
 import pytest
+from ssl_vit.runs import lock
 from ssl_vit.training.watchdog import FOLDER, PATIENCE, Watchdog
 
 
@@ -69,9 +71,15 @@ def test_it_ends_the_process_with_try_again(tmp_path: Path) -> None:
         status.append(code)
         ended.set()
 
-    with Watchdog(1.0, tmp_path, clock=clock, wait=clock.wait, end=end):
-        ended.wait()
+    with lock.holding():
+        lock.hold(tmp_path)
+        lock.tell_end(tmp_path)
+        with Watchdog(1.0, tmp_path, clock=clock, wait=clock.wait, end=end):
+            ended.wait()
     assert status == [75]
+    assert not (tmp_path / lock.NAME).exists()
+    told = json.loads((tmp_path / lock.ENDED).read_text())
+    assert (told["status"], told["why"]) == (75, "no step for 1 min (--fit.watchdog)")
     assert clock.now - 100.0 < 60.0 + 2 * 6.0  # it looks ten times in that time
     assert len(stacks(tmp_path)) == 1
 
