@@ -65,7 +65,7 @@ class RunDir:
         write_atomically(self.path / "config.yaml", self.config)
 
     def _environment(self) -> dict[str, Any]:
-        return object_in(self.path / "environment.json") or {}
+        return _environment_in(self.path) or {}
 
     def _write(self, name: str, content: dict[str, Any]) -> None:
         write_atomically(self.path / f"{name}.json", json.dumps(content, indent=1) + "\n")
@@ -114,6 +114,13 @@ class RunDir:
         for follower in self.followers:
             follower.result(name, result)
         return self.path / "results" / f"{name}.json"
+
+
+def _environment_in(path: Path) -> dict[str, Any] | None:
+    """What environment.json says; None where it is missing, damaged, or says it in values that no run writes."""
+    found = object_in(path / "environment.json")
+    texts = ("script", "data_fingerprint", "options")
+    return None if found is None or any(not isinstance(found.get(name, ""), str) for name in texts) else found
 
 
 def _list(value: object) -> list[Any]:
@@ -175,7 +182,7 @@ def _is_begun(name: str) -> bool:
 
 
 def _check_same(path: Path, values: dict[str, Any], recipe: type[Any], fingerprint: str) -> None:
-    about = object_in(path / "environment.json")
+    about = _environment_in(path)
     before = mapping_in(path / "config.yaml")
     wanted = identity(values, recipe)
     if before is None:

@@ -113,6 +113,20 @@ def test_a_damaged_environment_does_not_stop_a_run(
     assert about is not None and (about["script"], about["steps"]) == ("mae", 30)
 
 
+def test_an_environment_of_rubbish_does_not_make_other_images_of_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun(tmp_path)
+    path = tmp_path / "environment.json"
+    path.write_text(json.dumps(dict.fromkeys(json.loads(path.read_text()), 7)))
+    opened(recipe(tmp_path)).confirm()
+    assert capsys.readouterr().err.count("environment.json is damaged and begins anew") == 1
+    opened(recipe(tmp_path)).confirm()
+    assert not capsys.readouterr().err
+    with pytest.raises(UserError, match="other images"):
+        opened(recipe(tmp_path), fingerprint="g")
+
+
 def test_an_environment_with_other_values_does_not_stop_a_run(tmp_path: Path) -> None:
     begun(tmp_path)
     (tmp_path / "environment.json").write_text('{"continued": 3, "data_fingerprint": "f"}')
