@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from shlex import quote
 from typing import Any, NoReturn, TypeVar, cast
 
@@ -19,9 +20,9 @@ from ssl_vit.configs import papers, presets
 from ssl_vit.configs.facts import Option, check_ranges, options
 from ssl_vit.configs.protocols import probe_named, suite_protocol
 from ssl_vit.configs.words import explained, named
-from ssl_vit.core.errors import UserError, one_line
+from ssl_vit.core.errors import UserError, one_line, reason
 from ssl_vit.core.glossary import words_in
-from ssl_vit.core.reading import check_yaml
+from ssl_vit.core.reading import check_yaml, regular
 from ssl_vit.core.started import told, usage_name
 from ssl_vit.core.text import hanging
 
@@ -55,7 +56,16 @@ class _ConfigOrPaper(_ConfigFile):
     def apply_config(parser: Any, cfg: Any, dest: str, value: str) -> None:
         if (path := papers.place(value)) is not None:
             check_yaml(path)
+        else:
+            _check_place(value)
         _ConfigFile.apply_config(parser, cfg, dest, papers.options_in(value, parser.recipe))
+
+
+def _check_place(given: str) -> None:
+    try:
+        regular(Path(given).expanduser())
+    except OSError as error:
+        raise UserError(f"--config: {one_line(given)} is no file ({reason(error)}); name a YAML file") from error
 
 
 _BARE = {"preset": presets.LIST, "dry_run": True}

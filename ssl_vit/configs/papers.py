@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -48,11 +49,13 @@ def names() -> list[str]:
 
 def place(given: str) -> Path | None:
     """The file that ``--config`` means: one that is there, else the paper's of that name; None for neither."""
-    path = Path(given).expanduser()
-    if path.is_file():
-        return path
-    own = FOLDER / f"{path.name.removesuffix('.yaml')}.yaml"
-    return own if own.is_file() else None
+    with suppress(OSError):  # a name that is too long for a file is none
+        path = Path(given).expanduser()
+        if path.is_file():
+            return path
+        own = FOLDER / f"{path.name.removesuffix('.yaml')}.yaml"
+        return own if own.is_file() else None
+    return None
 
 
 def options_in(given: str, recipe: type[Any]) -> str:

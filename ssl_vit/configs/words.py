@@ -156,8 +156,6 @@ def explained(message: str, known: Mapping[str, Option]) -> str:
         path, recipes = one_line(missing[1].removeprefix(f"{Path.cwd()}/")), papers.names()
         near = did_you_mean(Path(path).stem, recipes) or f"; papers' recipes are {', '.join(recipes)}"
         return f"--config: there is no file {path}{near}"
-    if other := re.search(r"Path is not a file: '?([^']*)'?", text):
-        return f"--config: {other[1]} is no file; name a YAML file"
     if "Unexpected config" in text:
         return "--config: the file holds no options by name; see --print_config for its form"
     if group := re.search(r"([\w.]+)\"?: Unable to load config [\"'](.*?)[\"']", text):

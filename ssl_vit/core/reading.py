@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,6 +46,20 @@ def loads(text: str | bytes) -> Any:
         return json.loads(text)
     except RecursionError:
         raise ValueError("lists within lists, too many") from None
+
+
+def regular(path: Path) -> Path:
+    """The path, where it is no pipe, which would be waited for, and no device, which has no end.
+
+    Args:
+        path: Of a file.
+
+    Raises:
+        OSError: Where it is there, but no regular file.
+    """
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "no regular file", str(path))
+    return path
 
 
 def json_lines(path: Path) -> Lines:
@@ -132,7 +147,7 @@ def read_yaml(path: Path) -> Any:
 
 
 def check_yaml(path: Path) -> None:
-    """Refuses a YAML file that would grow while it is read; other mistakes are left to whoever reads it.
+    """Refuses a YAML file that would grow while it is read, or is no text; other mistakes are left to its reader.
 
     Args:
         path: Where it is.
@@ -144,6 +159,8 @@ def check_yaml(path: Path) -> None:
         _read(path)
     except _TooLarge as error:
         raise UserError(f"{path} {error}; a file of options is small and needs no references") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text (byte {error.start:,}); name a YAML file") from None
     except (OSError, ValueError, yaml.YAMLError):
         return
 
@@ -181,7 +198,7 @@ def _events(text: str) -> Iterator[Any]:
 
 
 def _read(path: Path) -> str:
-    if path.stat().st_size > _LARGEST:
+    if regular(path).stat().st_size > _LARGEST:
         raise _TooLarge(f"is larger than {_LARGEST:,} bytes")
     text = content_of(path).decode()
     _check(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import struct
 import threading
 import zlib
@@ -19,7 +20,7 @@ from ssl_vit.configs import DataConfig, FitConfig, LabelledDataConfig, ModelConf
 from ssl_vit.configs.facts import check_ranges
 from ssl_vit.core.bounded import within
 from ssl_vit.core.errors import UserError
-from ssl_vit.core.reading import check_yaml, read_yaml
+from ssl_vit.core.reading import check_yaml, json_lines, mapping_in, object_in, read_yaml
 from ssl_vit.data.decoding import current, remarks
 from ssl_vit.data.decoding.decode import decode
 from ssl_vit.data.decoding.formats import MOST, Format, Unreadable
@@ -138,7 +139,8 @@ def test_text_that_only_looks_like_references_stays_text(text: str) -> None:
 
 
 def test_a_long_value_is_shortened_where_it_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (["--fit.epochs", f"[{'x,' * 5000}]"], ["--fit.batch_size", "y" * 5000], ["--config", "z" * 200]):
+    for words in (["--fit.epochs", f"[{'x,' * 5000}]"], ["--fit.batch_size", "y" * 5000], ["--config", "z" * 200],
+                  ["--config", "z" * 5000]):  # fmt: skip
         with pytest.raises(SystemExit):
             parse(MAERecipe, "", words)
         told = capsys.readouterr().err
@@ -152,6 +154,44 @@ def test_references_that_stay_small_are_read(tmp_path: Path) -> None:
     check_yaml(tmp_path / "a.yaml")
     fit = {"epochs": 3, "batch_size": 8}
     assert read_yaml(tmp_path / "a.yaml") == {"fit": fit, "other": fit, "list": [1, 2.5, None, "x"]}
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [("bytes.yaml", r"bytes\.yaml is not UTF-8 text \(byte 128\); name a YAML file"),
+     ("pipe", r"--config: .*pipe is no file \(no regular file\); name"),
+      ("/dev/zero", "--config: /dev/zero is no file"),
+     (".", r"--config: \. is no file")],
+)  # fmt: skip
+def test_files_of_options_are_text(
+    path: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("bytes.yaml").write_bytes(bytes(range(256)))
+    os.mkfifo("pipe")
+    with pytest.raises(SystemExit):
+        parse(MAERecipe, "", ["--config", path])
+    told = capsys.readouterr().err
+    assert re.search(words, told)
+    assert told.count("\n") == 1
+
+
+def test_pipes_are_no_files_of_a_run_or_a_network(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "config.json")
+    assert object_in(tmp_path / "config.json") is None
+    assert mapping_in(tmp_path / "config.json") is None
+    with pytest.raises(OSError, match="no regular file"):
+        json_lines(tmp_path / "config.json")
+
+
+@pytest.mark.parametrize("name", ["pipe", "a.csv", "a.tar", "a.parquet", "folder/a.parquet", "folder/metadata.csv"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_pipes_are_no_tables(name: str, stream: bool, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / name)
+    given = tmp_path / (name if "/" not in name else "folder")
+    with pytest.raises(UserError, match=r"is neither a file nor a folder|is no regular file; give"):
+        open_source(SourceConfig(path=str(given), stream=stream), labelled=False)
 
 
 # Folders

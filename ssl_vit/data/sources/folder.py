@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import re
@@ -17,6 +16,7 @@ from ssl_vit.configs import SourceConfig
 from ssl_vit.core.bounded import within
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.notices import say_once
+from ssl_vit.core.reading import regular
 from ssl_vit.data.sources.part import SPLITS, Labels, Part, described
 
 SUFFIXES = (
@@ -48,10 +48,7 @@ class FileRows:
 
     def raw(self, row: int) -> bytes:
         """The file's bytes."""
-        path = self.root / self.paths[row]
-        if path.exists() and not path.is_file():  # a pipe would be waited for, a device read for ever
-            raise OSError(errno.EINVAL, "no regular file", str(path))
-        return path.read_bytes()
+        return regular(self.root / self.paths[row]).read_bytes()
 
     def where(self, row: int) -> str:
         """The file's path."""

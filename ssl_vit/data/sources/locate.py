@@ -73,6 +73,8 @@ def open_source(cfg: SourceConfig, *, labelled: bool, dataset: Any = None) -> di
         return _open_dataset(load_hub(path, missing(path)), cfg, labelled)
     if place.is_file():
         return _open_file(place, cfg, labelled)
+    if not place.is_dir():
+        raise UserError(f"{place} is neither a file nor a folder; give a folder of images, a table or tar shards")
     if (place / "dataset_dict.json").exists() or (place / "state.json").exists():
         return _open_dataset(_saved(place), cfg, labelled)
     return _open_directory(place, cfg, labelled)
@@ -129,6 +131,9 @@ def _open_directory(place: Path, cfg: SourceConfig, labelled: bool) -> dict[str,
 
 def _read(files: dict[str, list[Any]], suffix: str, cfg: SourceConfig, labelled: bool) -> dict[str, Part]:
     """Table files or tar shards; what reads them is imported here, because ``datasets`` takes seconds."""
+    for file in (file for part in files.values() for file in part if isinstance(file, Path)):
+        if file.exists() and not file.is_file():  # a pipe would be waited for
+            raise UserError(f"{file} is no regular file; give {suffix} files")
     if suffix == ".tar":
         from ssl_vit.data.sources.shards import open_shards as reader
     elif cfg.stream and suffix == ".parquet":
