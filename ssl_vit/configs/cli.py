@@ -21,8 +21,9 @@ from ssl_vit.configs.facts import Option, check_ranges, options
 from ssl_vit.configs.protocols import probe_named, suite_protocol
 from ssl_vit.configs.words import explained, named
 from ssl_vit.core.errors import UserError, one_line, reason
+from ssl_vit.core.files import regular
 from ssl_vit.core.glossary import words_in
-from ssl_vit.core.reading import check_yaml, regular
+from ssl_vit.core.reading import check_yaml
 from ssl_vit.core.started import told, usage_name
 from ssl_vit.core.text import hanging
 

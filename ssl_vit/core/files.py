@@ -75,6 +75,20 @@ def make_way(path: Path, *, folder: bool = False) -> None:
     )
 
 
+def regular(path: Path) -> Path:
+    """The path, where it is no pipe, which would be waited for, no device, which has no end, and no folder.
+
+    Args:
+        path: Of a file.
+
+    Raises:
+        OSError: Where it is there, but no regular file.
+    """
+    if path.exists() and not path.is_file():
+        raise IsADirectoryError(errno.EISDIR, "no regular file", str(path))
+    return path
+
+
 def content_of(path: Path) -> bytes:
     """What a file holds.
 
@@ -82,11 +96,9 @@ def content_of(path: Path) -> bytes:
         path: Where it is.
 
     Raises:
-        OSError: Where it cannot be read, or is no file: to read a pipe would be to wait for ever.
+        OSError: Where it cannot be read, or is no regular file.
     """
-    if path.exists() and not path.is_file():
-        raise IsADirectoryError(errno.EISDIR, "it is no file", str(path))
-    return path.read_bytes()
+    return regular(path).read_bytes()
 
 
 @contextmanager

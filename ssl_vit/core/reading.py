@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,20 +45,6 @@ def loads(text: str | bytes) -> Any:
         return json.loads(text)
     except RecursionError:
         raise ValueError("lists within lists, too many") from None
-
-
-def regular(path: Path) -> Path:
-    """The path, where it is no pipe, which would be waited for, and no device, which has no end.
-
-    Args:
-        path: Of a file.
-
-    Raises:
-        OSError: Where it is there, but no regular file.
-    """
-    if path.exists() and not path.is_file():
-        raise OSError(errno.EINVAL, "no regular file", str(path))
-    return path
 
 
 def json_lines(path: Path) -> Lines:
@@ -198,7 +183,7 @@ def _events(text: str) -> Iterator[Any]:
 
 
 def _read(path: Path) -> str:
-    if regular(path).stat().st_size > _LARGEST:
+    if path.stat().st_size > _LARGEST:
         raise _TooLarge(f"is larger than {_LARGEST:,} bytes")
     text = content_of(path).decode()
     _check(text)

@@ -180,8 +180,7 @@ def test_pipes_are_no_files_of_a_run_or_a_network(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "config.json")
     assert object_in(tmp_path / "config.json") is None
     assert mapping_in(tmp_path / "config.json") is None
-    with pytest.raises(OSError, match="no regular file"):
-        json_lines(tmp_path / "config.json")
+    assert json_lines(tmp_path / "config.json").whole == []
 
 
 @pytest.mark.parametrize("name", ["pipe", "a.csv", "a.tar", "a.parquet", "folder/a.parquet", "folder/metadata.csv"])

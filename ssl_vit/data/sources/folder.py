@@ -15,8 +15,8 @@ import numpy as np
 from ssl_vit.configs import SourceConfig
 from ssl_vit.core.bounded import within
 from ssl_vit.core.errors import UserError
+from ssl_vit.core.files import content_of
 from ssl_vit.core.notices import say_once
-from ssl_vit.core.reading import regular
 from ssl_vit.data.sources.part import SPLITS, Labels, Part, described
 
 SUFFIXES = (
@@ -48,7 +48,7 @@ class FileRows:
 
     def raw(self, row: int) -> bytes:
         """The file's bytes."""
-        return regular(self.root / self.paths[row]).read_bytes()
+        return content_of(self.root / self.paths[row])
 
     def where(self, row: int) -> str:
         """The file's path."""
