@@ -20,7 +20,8 @@ LONG = 1024
 """Tokens above which the fused backward pass is faster in bf16 as well."""
 _ROOM = 2**20
 """Numbers of attention rows that a backward pass over longer sequences makes at a time."""
-_SWITCH: Any = getattr(torch.backends.mkldnn, "matmul", None)
+SWITCH: Any = getattr(torch.backends.mkldnn, "matmul", None)
+"""What lets oneDNN multiply in single precision, where torch is new enough to have it."""
 _fused: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
 
@@ -82,7 +83,7 @@ def plain(
 
 def onednn_multiplies() -> bool:
     """Whether oneDNN was given products of single precision."""
-    return getattr(_SWITCH, "fp32_precision", "") == "bf16"
+    return getattr(SWITCH, "fp32_precision", "") == "bf16"
 
 
 def _forwards(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> Tensor:
@@ -92,14 +93,14 @@ def _forwards(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float
     """
     if mask is not None:
         mask = mask[(None,) * (4 - mask.dim())]
-    before = getattr(_SWITCH, "fp32_precision", None)
+    before = getattr(SWITCH, "fp32_precision", None)
     if before != "bf16":
         return _fused(q, k, v, attn_mask=mask, scale=scale)[0]
-    _SWITCH.fp32_precision = "none"
+    SWITCH.fp32_precision = "none"
     try:
         return _fused(q, k, v, attn_mask=mask, scale=scale)[0]
     finally:
-        _SWITCH.fp32_precision = before
+        SWITCH.fp32_precision = before
 
 
 class _Recomputed(torch.autograd.Function):

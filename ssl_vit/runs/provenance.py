@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ssl_vit import __version__
+from ssl_vit.core.processor import this_processor
 from ssl_vit.core.started import ROOT, by_command
 
 _PACKAGES = (
@@ -47,32 +48,13 @@ def _git(root: Path, *words: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-_KIND = {"cpu family": "family", "model": "model", "stepping": "stepping"}
-"""What /proc/cpuinfo tells of a processor beside its name, and what it is called here."""
-
-
 def hardware() -> dict[str, Any]:
     """Processor with its family, model and stepping, cores and system.
 
     A name alone does not say what a processor can: hosts in a cloud hide it, and speed differs between models.
     """
-    name = platform.processor() or platform.machine()
-    with suppress(OSError):
-        name = processor_in(Path("/proc/cpuinfo").read_text(), name)
+    name = this_processor().name or platform.processor() or platform.machine()
     return {"cpu": name, "cores": os.cpu_count(), "system": platform.platform()}
-
-
-def processor_in(told: str, otherwise: str) -> str:
-    """The first processor that /proc/cpuinfo tells of: its name, and what tells it from others of that name.
-
-    Args:
-        told: Content of the file.
-        otherwise: What a processor is called that has no name there, as ARM's.
-    """
-    pairs = (line.partition(":") for line in told.partition("\n\n")[0].splitlines())
-    found = {key.strip(): value.strip() for key, _, value in pairs}
-    kind = [f"{said} {found[key]}" for key, said in _KIND.items() if key in found]
-    return ", ".join([found.get("model name", otherwise), *([" ".join(kind)] if kind else [])])
 
 
 def command() -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +20,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.processor import this_processor
-from ssl_vit.models.attention import onednn_multiplies
+from ssl_vit.models.attention import SWITCH, onednn_multiplies
 
 Products = Literal["auto", "mkl", "onednn"]
 NAMES = {"mkl": "torch's own choice", "onednn": "oneDNN"}
@@ -60,8 +60,6 @@ KINDS = (
 _SHAPES = ((16, 16, 16), (65, 192, 576), (520, 192, 192), (3, 2048, 256))
 """Rows, inner length and columns of the products that are checked."""
 _CHOSEN = ExitStack()
-_SWITCH: Any = getattr(torch.backends.mkldnn, "matmul", None)
-"""Where torch is new enough to have it."""
 
 
 def kind() -> Kind | None:
@@ -139,17 +137,17 @@ def training_attention(precision: str) -> AbstractContextManager[object]:
 
 @contextmanager
 def _by_onednn() -> Iterator[None]:
-    before, _SWITCH.fp32_precision = _SWITCH.fp32_precision, "bf16"
+    before, SWITCH.fp32_precision = SWITCH.fp32_precision, "bf16"
     try:
         yield
     finally:
-        _SWITCH.fp32_precision = before
+        SWITCH.fp32_precision = before
 
 
 @lru_cache(maxsize=1)
 def _no_onednn() -> str | None:
     """Why oneDNN cannot multiply here; None where it can."""
-    if not torch.backends.mkldnn.is_available() or not hasattr(_SWITCH, "fp32_precision"):
+    if not torch.backends.mkldnn.is_available() or not hasattr(SWITCH, "fp32_precision"):
         return f"torch {torch.__version__} cannot be told to use it here"
     if torch.backends.cpu.get_cpu_capability() != "AVX512":
         return "torch asks it for products of single precision on processors with AVX-512 alone"

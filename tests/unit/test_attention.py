@@ -145,22 +145,22 @@ def test_single_precision_by_torchs_library_is_torchs_own_attention(tokens: int)
     assert ours.names == theirs.names
 
 
-@pytest.mark.skipif(module._SWITCH is None, reason="this torch has no such switch")
+@pytest.mark.skipif(module.SWITCH is None, reason="this torch has no such switch")
 def test_the_fused_kernel_multiplies_by_torchs_library_and_leaves_the_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
 
     def fused(*args: Tensor, **kwargs: object) -> tuple[Tensor]:
-        seen.append(module._SWITCH.fp32_precision)
+        seen.append(module.SWITCH.fp32_precision)
         return (args[0],)
 
     monkeypatch.setattr(module, "_fused", fused)
-    before = module._SWITCH.fp32_precision
+    before = module.SWITCH.fp32_precision
     try:
-        module._SWITCH.fp32_precision = "bf16"
+        module.SWITCH.fp32_precision = "bf16"
         attention(*made(1, 1, 3, 4, dtype=torch.float32, trained=False))
-        assert seen == ["none"] and module._SWITCH.fp32_precision == "bf16"
+        assert seen == ["none"] and module.SWITCH.fp32_precision == "bf16"
     finally:
-        module._SWITCH.fp32_precision = before
+        module.SWITCH.fp32_precision = before
 
 
 def test_a_block_is_timms_with_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from ssl_vit.core.errors import UserError
 from ssl_vit.core.processor import Processor, processor_in
 from ssl_vit.training import launch, products
 
-SWITCH = pytest.mark.skipif(not hasattr(products._SWITCH, "fp32_precision"), reason="this torch has no such switch")
+SWITCH = pytest.mark.skipif(not hasattr(products.SWITCH, "fp32_precision"), reason="this torch has no such switch")
 ZEN4 = Processor("AuthenticAMD", 25, 17, frozenset({"avx512f", "avx512_bf16"}))
 ZEN3 = Processor("AuthenticAMD", 25, 1, frozenset({"avx2"}))
 ZEN5 = Processor("AuthenticAMD", 26, 2, frozenset({"avx512f", "avx512_bf16"}))
@@ -26,7 +26,7 @@ def undone() -> Iterator[None]:
 
 
 def switch() -> str:
-    return products._SWITCH.fp32_precision
+    return products.SWITCH.fp32_precision
 
 
 def on(processor: Processor, monkeypatch: pytest.MonkeyPatch, why_not: str | None = None, amx: bool = False) -> None:
@@ -133,5 +133,7 @@ def test_a_processor_is_read_from_what_linux_tells() -> None:
         "processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC\n"
         "stepping\t: 1\nflags\t\t: fpu avx512_bf16\n\nprocessor\t: 1\nvendor_id\t: other\n"
     )
-    assert processor_in(told) == Processor("AuthenticAMD", 25, 17, frozenset({"fpu", "avx512_bf16"}))
-    assert processor_in("Processor\t: AArch64\n") == processor_in("") == Processor()
+    name = "AMD EPYC, family 25 model 17 stepping 1"
+    assert processor_in(told) == Processor("AuthenticAMD", 25, 17, frozenset({"fpu", "avx512_bf16"}), name)
+    # ARM's have no name there; hardware() has another for them.
+    assert processor_in("processor\t: 0\nBogoMIPS\t: 243.75\n") == processor_in("") == Processor()

@@ -14,7 +14,6 @@ from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically
 from ssl_vit.methods.mae import MAEConfig, MAERecipe
 from ssl_vit.runs.directory import RunDir, open_run
-from ssl_vit.runs.provenance import processor_in
 from ssl_vit.verdict.options import Comparison, VerdictConfig, verdict_recipe
 
 
@@ -159,10 +158,3 @@ def test_writing_replaces_whole_files(tmp_path: Path) -> None:
     write_atomically(tmp_path / "a" / "b.txt", "two")
     assert (tmp_path / "a" / "b.txt").read_text() == "two"
     assert [p.name for p in (tmp_path / "a").iterdir()] == ["b.txt"]
-
-
-def test_a_processor_is_told_with_its_family_model_and_stepping() -> None:
-    told = "processor\t: 0\ncpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC\nstepping\t: 1\n\nprocessor\t: 1\n"
-    assert processor_in(told, "x86_64") == "AMD EPYC, family 25 model 17 stepping 1"
-    assert processor_in("processor\t: 0\nBogoMIPS\t: 243.75\n", "aarch64") == "aarch64"
-    assert processor_in("", "x86_64") == "x86_64"
