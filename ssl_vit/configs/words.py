@@ -89,6 +89,8 @@ def _option(name: str, known: Mapping[str, Option], bare: Sequence[str] = ()) ->
     last = [f"--{key}" for key in known if key.rpartition(".")[2] == name]
     if last == [f"--{key}" for key in bare[:1]]:
         return bare[0]
+    if name == "max_time" and (budget := next((f"--{key}" for key in known if key.endswith(".budget")), None)):
+        raise UserError(f"unknown option --max_time: it ends a training; how long this command plans for is {budget}")
     close = did_you_mean(f"--{name}", [f"--{key}" for key in (*known, _CONFIG, *_ALONE)])
     close = f"; did you mean {', '.join(last[:3])}?" if last else close
     raise UserError(f"unknown option --{name}{close} (--help lists all)")

@@ -17,6 +17,7 @@ from ssl_vit.configs import ModelConfig, as_command, networks, presets
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically
 from ssl_vit.core.machine import usable_cores
+from ssl_vit.core.reading import read_object
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.leading import chosen_metric
 from ssl_vit.data.sources.opening import Labelled, open_pool
@@ -41,6 +42,7 @@ from ssl_vit.questions.plan import (
 from ssl_vit.questions.scope import METHODS, NETS, Pretraining, Scope, Training
 from ssl_vit.questions.study import RATES, Study
 from ssl_vit.questions.table import QUESTIONS, looks, pretrainings, trainings
+from ssl_vit.runs.arrays import read_arrays
 from ssl_vit.runs.directory import open_run
 from ssl_vit.runs.provenance import commit, hardware, versions
 from ssl_vit.training import launch
@@ -50,6 +52,7 @@ from ssl_vit.verdict.runner import Runner, Task, clock
 
 _EPOCHS, _STEPS = 100, 1000
 """Of training on labels where time allows it: so many epochs of all labels, and at least so many steps."""
+_AGAIN = "remove it and type the command again, which makes it anew"
 _BATCH = 32
 """Images per step on a CPU; four times as many on a GPU, which has room for them."""
 
@@ -192,7 +195,7 @@ def _planned(path: Path, opened: Opened, runner: Runner) -> dict[str, Any] | Non
     """
     if not path.exists():
         return None
-    told = json.loads(path.read_text())
+    told = read_object(path, "give --run.dir another folder")
     asked = {"budget": opened.budget, "asked": list(opened.study.scope.questions)}
     if all(told.get(name) == value for name, value in asked.items()):
         return told
@@ -270,14 +273,13 @@ def judge(study: Study, data: Labelled, returned: Mapping[str, Mapping[str, Any]
     clusters: np.ndarray | None = None
     for training in trainings(scope):
         if "files" in returned[training.key]:
-            with np.load(study.folder / "results" / f"{training.key}.npz") as kept:
-                if "units" in kept:
-                    scores[training.key] = kept["units"].astype(np.float64)
-                clusters = kept.get("clusters", clusters)
+            kept = read_arrays(study.folder / "results" / f"{training.key}.npz", _AGAIN)
+            if "units" in kept:
+                scores[training.key] = kept["units"].astype(np.float64)
+            clusters = kept.get("clusters", clusters)
     for look in looks(scope):
         if "files" in returned[look.key]:
-            with np.load(study.folder / "looks" / f"{look.key}.npz") as kept:
-                seen[look.key] = {name: kept[name] for name in kept.files}
+            seen[look.key] = read_arrays(study.folder / "looks" / f"{look.key}.npz", _AGAIN)
     costs = {key: one["cost"] for key, one in returned.items() if "cost" in one}
     groups = None if test.groups is None else test.groups[looked_at(test)]
     numbers = Numbers(study.metric, scores, costs, seen, clusters, groups)

@@ -6,7 +6,6 @@ opened once for all that a process trains, and permuted ones have no path.
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ import torch
 
 from ssl_vit.configs import networks, presets
 from ssl_vit.core.errors import Collapsed, Diverged, UserError
+from ssl_vit.core.reading import json_lines
 from ssl_vit.core.started import main_of
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.data.sources.opening import Labelled
@@ -176,7 +176,7 @@ def measure(study: Study, work: Training | Pretraining) -> dict[str, Any]:
         began = time.monotonic()
         _try(study, work, folder, steps)
         took = time.monotonic() - began
-        timing = [json.loads(line) for line in (folder / "timing.jsonl").read_text().splitlines()]
+        timing = json_lines(folder / "timing.jsonl").whole
         cost = cost_of(folder)
         pace = float(np.median([line["images_per_second"] for line in timing[len(timing) // 2 :]]))  # it warms up
         batch = cost["images"] / cost["steps"]

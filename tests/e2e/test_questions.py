@@ -54,6 +54,18 @@ def test_one_question_is_answered_and_the_same_command_trains_nothing_again(scri
     before = json.loads((folder / "measured.json").read_text())["questions"]
     assert before == measured["questions"]  # the same training makes the same numbers
 
+    damaged = folder / "results" / f"{lost}.npz"
+    content = damaged.read_bytes()
+    damaged.write_bytes(content[:100] + bytes(20) + content[120:])
+    status, _, err = script("eval/questions.py", *SHORT, *only)
+    assert status == 1 and err.rstrip().endswith(
+        f"error: {damaged} is damaged; remove it and type the command again, which makes it anew"
+    )
+    damaged.unlink()
+    status, _, err = script("eval/questions.py", *SHORT, *only)
+    assert status == 0, err
+    assert json.loads((folder / "measured.json").read_text())["questions"] == measured["questions"]
+
     status, _, err = script("eval/questions.py", *SHORT, "--questions.only", "learned")
     assert status == 1 and "planned for a budget of" in err and "continue as it was begun" in err
 
@@ -117,3 +129,6 @@ def test_a_plan_alone_trains_nothing(script: Script) -> None:
     )
     assert status == 0, err
     assert "plan      " in said and not (Path("q") / "results").exists()
+    (Path("q") / "plan.json").write_bytes(b"{\xff")
+    status, _, err = script("eval/questions.py", *SHORT, "--questions.only", "translation")
+    assert status == 1 and "error: q/plan.json is damaged; give --run.dir another folder" in err

@@ -175,6 +175,15 @@ def test_a_suite_file_with_several_right_answers(backbone: str, script, tmp_path
     assert [mean["group"] for mean in table["means"]] == ["mine", "other", ""]
     assert "birds: ReaL accuracy 100.0 % on 9 images; 3 have no label there" in out
     assert "values of different evaluations cannot be compared: knn, logistic" in out
+    answers = Path("run") / birds["result"]
+    answers = answers.with_suffix(".npz")
+    content = answers.read_bytes()
+    answers.write_bytes(content[:100] + bytes(20) + content[120:])
+    status, out, err = script(SCRIPT, backbone, "mine.yaml")
+    assert status == 0, err
+    assert out.count("kept from before") == 1  # the other one; this is judged again
+    assert answers.read_bytes() == content
+    assert [row["value"] for row in table_in(Path("run"), "mine")["sets"]] == [birds["value"], digits["value"]]
 
 
 @pytest.mark.parametrize("kind", ["greedy", "uniform"])

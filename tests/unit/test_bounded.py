@@ -6,8 +6,10 @@ import io
 import os
 import re
 import struct
+import tarfile
 import threading
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +17,14 @@ import jsonargparse
 import numpy as np
 import pytest
 import tifffile
-from PIL import Image
+from PIL import Image, ImageFile
 from ssl_vit.configs import DataConfig, FitConfig, LabelledDataConfig, ModelConfig, PoolConfig, SourceConfig, parse
 from ssl_vit.configs.facts import check_ranges
 from ssl_vit.core.bounded import within
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.reading import check_yaml, json_lines, mapping_in, object_in, read_yaml
 from ssl_vit.data.decoding import current, remarks
-from ssl_vit.data.decoding.decode import decode
+from ssl_vit.data.decoding.decode import decode, read_header
 from ssl_vit.data.decoding.formats import MOST, Format, Unreadable
 from ssl_vit.data.images import ImageSet, Sizes, measure
 from ssl_vit.data.sources import folder
@@ -292,6 +294,66 @@ def test_the_budget_comes_from_the_options_and_changes_no_name_of_a_run(tmp_path
     plain, other = ({"data": {"path": path} | more} for more in ({"max_pixels": None}, {"max_pixels": 399}))
     without = digest(identity({"data": {"path": path}}, MAERecipe))
     assert digest(identity(plain, MAERecipe)) == without != digest(identity(other, MAERecipe))
+
+
+def test_a_rotation_is_found_without_decoding() -> None:
+    picture = Image.new("1", (13_000, 12_000))
+    exif = picture.getexif()
+    exif[0x0112] = 6
+    raw = encoded(picture, "PNG", exif=exif.tobytes(), compress_level=1)
+    place = raw.index(b"eXIf") - 4
+    end = place + 12 + struct.unpack(">I", raw[place : place + 4])[0]
+    late = raw[:place] + raw[end:-12] + raw[place:end] + raw[-12:]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ImageFile.ImageFile, "load", lambda _: pytest.fail("it was decoded"))
+        for one in (raw, late):
+            assert read_header(one)[2:] == (13_000, 12_000)
+            with pytest.raises(Unreadable, match=r"above --data\.max_pixels 134217728"):
+                decode(one, Format(1, 8), (32, 32))
+
+
+SPARSE = 60 * 10**9
+"""Bytes of a file, none of which is on the disk."""
+
+
+def sparse_folder(folder: Path) -> Path:
+    Image.new("RGB", (20, 20)).save(folder / "a.png")
+    (folder / "b.png").touch()
+    os.truncate(folder / "b.png", SPARSE)
+    return folder
+
+
+def sparse_table(folder: Path) -> Path:
+    sparse_folder(folder)
+    (folder / "table.csv").write_text("image\na.png\nb.png\n")
+    return folder / "table.csv"
+
+
+def sparse_tar(folder: Path) -> Path:
+    sparse_folder(folder)
+    (folder / "tar").mkdir()
+    shard = folder / "tar" / "0.tar"
+    with tarfile.open(shard, "w") as tar:
+        tar.add(folder / "a.png", "a.png")
+        start, header = tar.offset, tar.gettarinfo(folder / "b.png", "b.png").tobuf()
+    with shard.open("r+b") as file:
+        file.seek(start)
+        file.write(header)
+        file.truncate(start + len(header) + -(-SPARSE // 512) * 512 + 1024)
+    return folder / "tar"
+
+
+@pytest.mark.parametrize("made", [sparse_folder, sparse_table, sparse_tar])
+def test_a_file_that_takes_all_memory_is_not_read(made: Callable[[Path], Path], tmp_path: Path) -> None:
+    place = made(tmp_path)
+    images, _ = open_pool(PoolConfig(path=str(place)), LabelledDataConfig())
+    assert len(images) == 2
+    assert images.read(0)[1] == (20, 20)
+    with pytest.raises(Unreadable, match=r"too large: 60,000,000,000 bytes, above the 2,147,483,648 that --data.max_p"):
+        images.read(1)
+    more, _ = open_pool(PoolConfig(path=str(place), max_pixels=10**9), LabelledDataConfig())
+    with pytest.raises(Unreadable, match=r"above the 16,000,000,000 that"):
+        more.read(1)
 
 
 class Memory:

@@ -12,9 +12,11 @@ from ssl_vit.core.errors import UserError
 from ssl_vit.core.text import seconds
 from ssl_vit.methods.mae import MAERecipe
 from ssl_vit.methods.supervised import FinetuneRecipe
+from ssl_vit.questions.options import Questions
 from ssl_vit.script import check_values
 from ssl_vit.training import stopping
 from ssl_vit.training.stopping import TIME_OVER, StopRequest
+from ssl_vit.verdict.options import verdict_recipe
 
 from made_scripts import SMALL, InProcess
 
@@ -42,6 +44,14 @@ def test_parts_add_up(days: int, hours: int, minutes: int, rest: int) -> None:
 def test_it_needs_no_group(recipe: type) -> None:
     assert parse(recipe, "", ["--max_time", "3h50m"]).fit.max_time == "3h50m"
     assert parse(recipe, "", ["--fit.max_time=2h"]).fit.max_time == "2h"
+
+
+@pytest.mark.parametrize(("recipe", "group"), [(verdict_recipe(), "verdict"), (Questions, "questions")])
+def test_what_plans_for_a_budget_says_so(recipe: type, group: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(recipe, "", ["--max_time", "3h"])
+    expected = f"unknown option --max_time: it ends a training; how long this command plans for is --{group}.budget"
+    assert capsys.readouterr().err == f"error: {expected}\n"
 
 
 def test_a_wrong_one_is_told_before_anything_is_opened() -> None:

@@ -71,6 +71,10 @@ def kept(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.iterdir()) if folder.exists() else 0
 
 
+def blocks(folder: Path) -> list[Path]:
+    return list(folder.glob("[!.]*"))
+
+
 def test_what_it_is_called(tmp_path: Path) -> None:
     one = file(tmp_path)
     assert (one.name, one.stem, one.suffix, str(one.parent)) == ("train-0.tar", "train-0", ".tar", "s3://bucket/a")
@@ -130,11 +134,22 @@ def test_what_was_read_longest_ago_goes_first(tmp_path: Path, storage, monkeypat
     assert there.asked == [(256, 512)]
 
 
+def test_what_processes_keep_together_is_within_the_bound(
+    tmp_path: Path, storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "BLOCK", 128)
+    storage()
+    every = [file(tmp_path, most=5 * 128) for _ in range(4)]  # as four processes open it
+    for turn in range(16):
+        every[turn % 4].read_at(128 * turn, 1)
+        assert 128 * min(turn + 1, 4) <= kept(tmp_path) <= 5 * 128
+
+
 def test_a_block_that_is_not_whole_on_the_disk_is_fetched_again(tmp_path: Path, storage) -> None:
     there = storage()
     one = file(tmp_path)
     one.read_at(0, 5)
-    (path,) = tmp_path.iterdir()
+    (path,) = blocks(tmp_path)
     path.write_bytes(b"half")
     assert one.read_at(0, 5) == CONTENT[:5]
     assert len(there.asked) == 2
@@ -162,6 +177,36 @@ def test_what_never_comes_ends_the_run(tmp_path: Path, storage, waits: list[floa
         file(tmp_path).read_at(0, 5)
     assert sum(waits) == pytest.approx(31.5)
     assert not isinstance(Unreachable(""), OSError)  # no image takes the place of one that does not come
+
+
+class Shaky:
+    """A storage whose every answer comes at the third try."""
+
+    def __init__(self, there: Any) -> None:
+        self.there, self.asked = there, dict[str, int]()
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def answer(*args: Any, **options: Any) -> Any:
+            self.asked[name] = self.asked.get(name, 0) + 1
+            if self.asked[name] % 3:
+                raise OSError(5, "InternalError")
+            return getattr(self.there, name)(*args, **options)
+
+        return answer
+
+
+def test_lists_and_sizes_are_asked_for_again_too(
+    tmp_path: Path, memory: Any, waits: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "here", ".tar")
+    memory.put(str(tmp_path / "here"), "/bucket/there", recursive=True)
+    shaky = Shaky(memory)
+    monkeypatch.setattr(remote, "_storage", lambda url: shaky)
+    files, _ = remote_files("s3://bucket/there", None)
+    assert [one.size for one in files] == [path.stat().st_size for path in sorted((tmp_path / "here").iterdir())]
+    assert [one.size for one in remote_files("s3://bucket/there/test-0.tar", None)[0]] == [files[0].size]
+    assert shaky.asked == {"ls": 3, "exists": 3, "info": 12}
+    assert waits == [0.5, 1.0] * 6
 
 
 def test_a_mistake_of_this_program_is_none_of_the_network(tmp_path: Path, storage, waits: list[float]) -> None:

@@ -85,9 +85,10 @@ def _check_one_size(sizes: Sequence[tuple[int, ...]]) -> None:
 def _orientation(image: Image.Image, raw: bytes) -> int:
     try:
         if image.format == "PNG" and "exif" not in image.info:
-            if b"eXIf" not in raw:
-                return 1  # Pillow would decode the whole file to look for it at the end
-            image.load()
+            held = deep.png_exif(raw)  # Pillow would decode the whole file to look for it at the end
+            if held is None:
+                return 1
+            image.info["exif"] = held
         return image.getexif().get(0x0112, 1)
     except Exception:  # a broken EXIF block does not make the pixels unreadable
         return 1

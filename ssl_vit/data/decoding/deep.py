@@ -63,6 +63,17 @@ def is_deep_png(raw: bytes) -> bool:
     return raw[:8] == b"\x89PNG\r\n\x1a\n" and len(raw) > 25 and raw[24] == 16 and raw[25] in (2, 4, 6)
 
 
+def png_exif(raw: bytes) -> bytes | None:
+    """What a PNG says of its camera, wherever it stands among its chunks; None where it says nothing."""
+    at, found = 8, None
+    while at + 8 <= len(raw):
+        size, kind = struct.unpack(">I4s", raw[at : at + 8])
+        if kind == b"eXIf":
+            found = b"Exif\0\0" + raw[at + 8 : at + 8 + size]
+        at += 12 + size
+    return found
+
+
 def png_channels(raw: bytes) -> int:
     """Of such a PNG without alpha."""
     return 1 if raw[25] == 4 else 3

@@ -40,6 +40,8 @@ class Header(NamedTuple):
 
 MOST = 1 << 27
 """``--data.max_pixels`` where it is not given."""
+_BYTES, _BYTES_PER_PIXEL = 1 << 26, 16
+"""What a file may have whatever its pixels (profiles, previews), and for each pixel: eight channels of 16 bits."""
 
 
 def check_area(height: int, width: int, most: int, pages: int = 1) -> None:
@@ -59,3 +61,18 @@ def check_area(height: int, width: int, most: int, pages: int = 1) -> None:
     if height * width * pages > most:
         times = f" in {pages:,} pages" if pages > 1 else ""
         raise Unreadable(f"too large: {width:,} x {height:,} pixels{times}, above --data.max_pixels {most}")
+
+
+def check_bytes(size: int, most: int) -> None:
+    """Refuses a file that is larger than an image of ``--data.max_pixels`` needs, before it is read.
+
+    Args:
+        size: Of the file.
+        most: ``--data.max_pixels``.
+
+    Raises:
+        Unreadable: With both numbers.
+    """
+    allowed = max(_BYTES, _BYTES_PER_PIXEL * most)
+    if size > allowed:
+        raise Unreadable(f"too large: {size:,} bytes, above the {allowed:,} that --data.max_pixels {most} allows")

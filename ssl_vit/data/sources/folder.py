@@ -15,8 +15,9 @@ import numpy as np
 from ssl_vit.configs import SourceConfig
 from ssl_vit.core.bounded import within
 from ssl_vit.core.errors import UserError
-from ssl_vit.core.files import content_of
+from ssl_vit.core.files import regular
 from ssl_vit.core.notices import say_once
+from ssl_vit.data.decoding.formats import MOST, check_bytes
 from ssl_vit.data.sources.part import SPLITS, Labels, Part, described
 
 SUFFIXES = (
@@ -41,6 +42,8 @@ class FileRows:
 
     root: Path
     paths: Sequence[str]
+    most: int = MOST
+    """``--data.max_pixels``, which bounds files, too."""
 
     def __len__(self) -> int:
         """Number of images."""
@@ -48,7 +51,7 @@ class FileRows:
 
     def raw(self, row: int) -> bytes:
         """The file's bytes."""
-        return content_of(self.root / self.paths[row])
+        return image_bytes(self.root / self.paths[row], self.most)
 
     def where(self, row: int) -> str:
         """The file's path."""
@@ -57,6 +60,21 @@ class FileRows:
     def file(self, row: int) -> str:
         """The file's path."""
         return self.where(row)
+
+
+def image_bytes(path: Path, most: int) -> bytes:
+    """What the file of an image holds.
+
+    Args:
+        path: Where it is.
+        most: ``--data.max_pixels``.
+
+    Raises:
+        OSError: Where it cannot be read, or is no regular file.
+        Unreadable: Where it is too large.
+    """
+    check_bytes(regular(path).stat().st_size, most)
+    return path.read_bytes()
 
 
 def bytes_of(path: Path) -> int:
@@ -146,11 +164,11 @@ def _image_files(root: Path) -> tuple[list[str], list[str]]:
 
 
 def open_folder(root: Path, cfg: SourceConfig, *, labelled: bool, table: str | None = None) -> dict[str, Part]:
-    """Every split of a folder, by name; ``all`` where it has none. Of the options only ``group`` concerns a folder.
+    """Every split of a folder, by name; ``all`` where it has none.
 
     Args:
         root: The folder.
-        cfg: The options.
+        cfg: The options, of which ``group`` and ``max_pixels`` concern a folder.
         labelled: Whether folders inside are classes.
         table: A table of labels that is read, too, and may lie in it.
 
@@ -183,7 +201,7 @@ def open_folder(root: Path, cfg: SourceConfig, *, labelled: bool, table: str | N
         digest = hashlib.sha256()
         for path in paths:
             digest.update(f"{path}\0{bytes_of(root / path)}\n".encode())
-        parts[split] = Part(FileRows(root, paths), digest.hexdigest())
+        parts[split] = Part(FileRows(root, paths, cfg.max_pixels or MOST), digest.hexdigest())
     return described(parts, _classes(splits) if labelled else None, groups_in(splits, cfg.group))
 
 

@@ -190,7 +190,7 @@ class _Items(Opened):
         assert self.rows is not None
         return replace(super().split(name, rows), rows=replace(self.rows, chosen=rows))
 
-    def part(self, images: tuple[str, ...]) -> Part:
+    def part(self, images: tuple[str, ...], most: int) -> Part:
         assert self.rows is not None
         return Part(self.rows, self.fingerprint)
 

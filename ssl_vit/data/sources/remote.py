@@ -8,19 +8,23 @@ replaced would make it another run.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import io
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_bytes_atomically
+from ssl_vit.core.notices import say_once
+
+T = TypeVar("T")
 
 ENDINGS = (".tar", ".parquet")
 BLOCK = 4 * 2**20
@@ -28,10 +32,12 @@ BLOCK = 4 * 2**20
 CACHE_SIZE = 20.0
 """Gigabytes that are kept where ``--data.cache_size`` does not say."""
 TRIES = 7
-"""How often a block is asked for; the waits between them come to half a minute."""
+"""How often something is asked for; the waits between them come to half a minute."""
 PATIENCE = 30.0
 """Seconds without an answer after which s3:// is asked again."""
 _FIRST_WAIT = 0.5
+_LOCK = ".lock"
+"""The file that one process at a time holds while it makes room and keeps a block."""
 _wait = time.sleep
 
 
@@ -148,12 +154,6 @@ class BlockCache:
             most: Bytes; a block that is larger is not kept.
         """
         self.folder, self.most = folder, most
-        self._known: int | None = None
-        self._written = 0
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Another process counts for itself."""
-        return {"folder": self.folder, "most": self.most, "_known": None, "_written": 0}
 
     def part(self, file: RemoteFile, number: int, start: int, stop: int) -> bytes:
         """Some bytes of one block of a file, from the disk or from where the file is.
@@ -182,33 +182,30 @@ class BlockCache:
     def _keep(self, path: Path, content: bytes) -> None:
         if len(content) > self.most:
             return
-        # Others write, too: what is there is counted again after every sixteenth of the whole.
-        if self._known is None or self._known + len(content) > self.most or 16 * self._written > self.most:
-            self._known, self._written = self._make_room(len(content)), 0
-        part = path.with_name(f"{path.name}.{os.getpid()}")
-        write_bytes_atomically(part, content)
-        part.replace(path)
-        self._known += len(content)
-        self._written += len(content)
-
-    def _make_room(self, wanted: int) -> int:
-        """Removes the blocks that were read longest ago until nine tenths are left; the bytes that stay."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / _LOCK).open("wb") as lock:  # gone with the process, whatever ends it
+            with suppress(OSError):  # a disk without locks: each process keeps to the bound for itself
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            self._make_room(len(content))
+            write_bytes_atomically(path, content)
+
+    def _make_room(self, wanted: int) -> None:
+        """Removes the blocks that were read longest ago until nine tenths are left, where there is no room."""
         found = list[tuple[float, int, Path]]()
         for path in self.folder.iterdir():
-            with suppress(OSError):  # another process may have removed it
+            with suppress(OSError):  # a user may have removed it
                 about = path.stat()
                 found.append((about.st_mtime, about.st_size, path))
         total = sum(size for _, size, _ in found)
         if total + wanted <= self.most:
-            return total
+            return
         for _, size, path in sorted(found):
             if total + wanted <= 0.9 * self.most:
                 break
-            with suppress(OSError):
-                path.unlink()
-            total -= size
-        return total
+            if path.name != _LOCK:
+                with suppress(OSError):
+                    path.unlink()
+                total -= size
 
 
 def fetched(url: str, start: int, count: int) -> bytes:
@@ -217,27 +214,14 @@ def fetched(url: str, start: int, count: int) -> bytes:
     Raises:
         Unreachable: Where they do not come at all, with the last reason.
     """
-    why = ""
-    for attempt in range(TRIES):
-        if attempt:
-            _wait(_FIRST_WAIT * 2 ** (attempt - 1))
-        with _asking(url):
-            try:
-                found: bytes = _storage(url).cat_file(_inside(url), start=start, end=start + count)
-            except (FileNotFoundError, PermissionError):
-                raise
-            except Exception as error:
-                if not _on_the_way(error):
-                    raise
-                why = _words(error)
-                continue
-        if len(found) == count:
-            return found
-        why = f"{len(found):,} of {count:,} bytes came"
-    raise Unreachable(
-        f"{url} cannot be read ({why}), though it was asked for {TRIES} times; everything up to the last checkpoint is "
-        "safe, and the same command goes on once the storage answers"
-    )
+
+    def part() -> bytes:
+        found: bytes = _storage(url).cat_file(_inside(url), start=start, end=start + count)
+        if len(found) != count:
+            raise _Cut(f"{len(found):,} of {count:,} bytes came")
+        return found
+
+    return _asked(url, part)
 
 
 def remote_files(path: str, cache_size: float | None) -> tuple[list[RemoteFile], str]:
@@ -251,8 +235,7 @@ def remote_files(path: str, cache_size: float | None) -> tuple[list[RemoteFile],
         UserError: Where nothing that can be read is there, or it may not be read.
     """
     scheme, place = path.partition("://")[0], path.rstrip("/")
-    with _asking(path):
-        names = _listed(path, place)
+    names = _asked(path, lambda: _listed(place))
     for ending in ENDINGS:
         files = sorted(name.lstrip("/") for name in names if name.endswith(ending))
         if files:
@@ -264,23 +247,13 @@ def remote_files(path: str, cache_size: float | None) -> tuple[list[RemoteFile],
     )
 
 
-def _listed(path: str, place: str) -> list[str]:
+def _listed(place: str) -> list[str]:
     """Names of what lies directly at an address, as the storage has them."""
-    storage = _storage(path)
+    storage = _storage(place)
     if place.endswith(ENDINGS):
         return [_inside(place)] if storage.exists(_inside(place)) else []
-    for attempt in range(TRIES):
-        if attempt:
-            _wait(_FIRST_WAIT * 2 ** (attempt - 1))
-        try:
-            found: Any = storage.ls(_inside(place), detail=True)
-            return [str(one["name"]) for one in found if one["type"] == "file"]
-        except (FileNotFoundError, PermissionError):
-            raise
-        except Exception as error:
-            if not _on_the_way(error) or attempt == TRIES - 1:
-                raise
-    return []
+    found: Any = storage.ls(_inside(place), detail=True)
+    return [str(one["name"]) for one in found if one["type"] == "file"]
 
 
 def described(url: str, cache_size: float | None) -> RemoteFile:
@@ -293,8 +266,7 @@ def described(url: str, cache_size: float | None) -> RemoteFile:
     Raises:
         UserError: Where it is not there, or may not be read.
     """
-    with _asking(url):
-        about: Any = _storage(url).info(_inside(url))
+    about: Any = _asked(url, lambda: _storage(url).info(_inside(url)))
     version = str(about.get("ETag") or about.get("blob_id") or about.get("mtime") or "")
     return RemoteFile(url, int(about["size"]), version, block_cache(cache_size))
 
@@ -339,24 +311,36 @@ def _storage(url: str) -> Any:
     return storage
 
 
-@contextmanager
-def _asking(url: str) -> Iterator[None]:
-    """Says of what a storage refuses which address it is."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise UserError(f"there is nothing at {url}; check the address") from error
-    except PermissionError as error:
-        raise UserError(
-            f"{url} may not be read ({_words(error)}); give credentials as the storage's own tools take them "
-            "(AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; hf auth login)"
-        ) from error
-    except UserError:
-        raise
-    except Exception as error:
-        if not _on_the_way(error):
+def _asked(url: str, ask: Callable[[], T]) -> T:
+    """What a storage answers, asked again where nothing comes or not all of it, and in one line where it refuses."""
+    why = ""
+    for attempt in range(TRIES):
+        if attempt:
+            say_once(f"note: {url} did not answer ({why}); it is asked up to {TRIES} times")
+            _wait(_FIRST_WAIT * 2 ** (attempt - 1))
+        try:
+            return ask()
+        except UserError:
             raise
-        raise Unreachable(f"{url} cannot be reached ({_words(error)}); check the address and the network") from error
+        except FileNotFoundError as error:
+            raise UserError(f"there is nothing at {url}; check the address") from error
+        except PermissionError as error:
+            raise UserError(
+                f"{url} may not be read ({_words(error)}); give credentials as the storage's own tools take them "
+                "(AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; hf auth login)"
+            ) from error
+        except Exception as error:
+            if not _on_the_way(error):
+                raise
+            why = _words(error)
+    raise Unreachable(
+        f"{url} cannot be read ({why}), though it was asked for {TRIES} times; check the address and the network. "
+        "Everything up to the last checkpoint is safe, and the same command goes on once the storage answers"
+    )
+
+
+class _Cut(OSError):
+    """An answer that is not whole."""
 
 
 _LIBRARIES = ("botocore", "aiobotocore", "aiohttp", "s3fs", "fsspec", "httpx", "requests", "urllib3", "huggingface_hub")

@@ -21,7 +21,7 @@ from ssl_vit.configs import SourceConfig
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.notices import say_once
 from ssl_vit.core.reading import loads
-from ssl_vit.data.decoding.formats import Unreadable
+from ssl_vit.data.decoding.formats import MOST, Unreadable, check_bytes
 from ssl_vit.data.sources.folder import SUFFIXES, groups_in
 from ssl_vit.data.sources.labels import read_labels
 from ssl_vit.data.sources.part import Part, described, judged_splits
@@ -51,6 +51,8 @@ class _TarRows:
     """Int[n, endings, 2]: where each file starts in its shard, -1 where the sample lacks it, and its bytes."""
     keys: pyarrow.LargeStringArray
     """Their names: one array, because a million objects of Python would be counted, and so copied, in every process."""
+    most: int
+    """``--data.max_pixels``, which bounds files, too."""
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -61,6 +63,7 @@ class _TarRows:
             for ending, (offset, size) in zip(self.endings, self.files[row].tolist(), strict=True):
                 if offset < 0:
                     raise Unreadable(f"the sample has no {ending} file")
+                check_bytes(size, self.most)
                 file.seek(offset)
                 found.append(file.read(size))
         return found[0] if len(found) == 1 else tuple(found)
@@ -84,7 +87,7 @@ def open_shards(files: Mapping[str, Sequence[File]], cfg: SourceConfig, *, label
         place = np.array([s.shard for s in found], dtype=np.int64)
         keys = [s.key for s in found]
         names = pyarrow.array(keys, pyarrow.large_string())
-        rows = _TarRows(tuple(files[split]), endings or ("image",), place, where, names)
+        rows = _TarRows(tuple(files[split]), endings or ("image",), place, where, names, cfg.max_pixels or MOST)
         digest = hashlib.sha256("\n".join(keys).encode() + where.tobytes()).hexdigest()
         parts[split] = Part(rows, digest, blocks=place if cfg.stream else None)
     groups = groups_in({split: [s.key for s in part] for split, part in samples.items()}, cfg.group)

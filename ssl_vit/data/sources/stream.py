@@ -33,6 +33,8 @@ class _RowGroups:
     roots: tuple[Place, ...]
     place: np.ndarray
     """Int[n, 3]: file, row group and row inside it."""
+    most: int
+    """``--data.max_pixels``, which bounds files that cells name, too."""
     held: OrderedDict[tuple[int, int], list[dict[str, Any]]] = field(default_factory=OrderedDict, compare=False)
 
     def __len__(self) -> int:
@@ -55,7 +57,7 @@ class _RowGroups:
             while sum(map(len, self.held.values())) - len(next(iter(self.held.values()))) >= BUFFER:
                 self.held.popitem(last=False)
         self.held.move_to_end((file, group))
-        return image_in(self.held[file, group][inside], self.columns, self.roots)
+        return image_in(self.held[file, group][inside], self.columns, self.roots, self.most)
 
     def where(self, row: int) -> str:
         file, group, inside = self.place[row].tolist()
@@ -72,9 +74,9 @@ class _Split(Opened):
     def split(self, name: str, rows: np.ndarray) -> Opened:
         return replace(super().split(name, rows), place=self.place[rows])
 
-    def part(self, images: tuple[str, ...]) -> Part:
+    def part(self, images: tuple[str, ...], most: int) -> Part:
         _, blocks = np.unique(self.place[:, :2], axis=0, return_inverse=True)
-        rows = _RowGroups(self.files, images, self.roots, self.place)
+        rows = _RowGroups(self.files, images, self.roots, self.place, most)
         return Part(rows, self.fingerprint, blocks=blocks.reshape(-1))
 
 

@@ -18,8 +18,9 @@ from ssl_vit.configs import SourceConfig
 from ssl_vit.configs.paths import folders
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.notices import say_once
+from ssl_vit.data.decoding.formats import MOST
 from ssl_vit.data.images import evenly
-from ssl_vit.data.sources.folder import SUFFIXES, bytes_of
+from ssl_vit.data.sources.folder import SUFFIXES, bytes_of, image_bytes
 from ssl_vit.data.sources.labels import cells, columns_of, named_columns, read_labels
 from ssl_vit.data.sources.part import SPLITS, Part, described, judged_splits
 from ssl_vit.data.sources.readers import first_line, read_table
@@ -36,12 +37,14 @@ class _TableRows:
     name: str
     table: tuple[str, ...]
     """All columns of the table that the images are from."""
+    most: int
+    """``--data.max_pixels``, which bounds files, too."""
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def raw(self, row: int) -> bytes | tuple[bytes, ...]:
-        return image_in(self.dataset[row], self.columns, self.roots)
+        return image_in(self.dataset[row], self.columns, self.roots, self.most)
 
     def where(self, row: int) -> str:
         """Table and row, and the file where the table only names one."""
@@ -65,13 +68,15 @@ def found_in(roots: tuple[Place, ...], name: str) -> Path:
     return next((place for place in places if place.is_file()), places[0]) if len(places) > 1 else places[0]
 
 
-def image_in(row: Mapping[str, Any], columns: tuple[str, ...], roots: tuple[Place, ...]) -> bytes | tuple[bytes, ...]:
+def image_in(
+    row: Mapping[str, Any], columns: tuple[str, ...], roots: tuple[Place, ...], most: int
+) -> bytes | tuple[bytes, ...]:
     """An image's bytes, of several columns those of its channels; a cell that only names a file reads that file."""
     found = []
     for cell in (row[column] for column in columns):
         held, name = (cell.get("bytes"), cell.get("path")) if isinstance(cell, dict) else (None, cell)
         held = cell if isinstance(cell, bytes) else held
-        found.append(held if held is not None else found_in(roots, name).read_bytes() if name else b"")
+        found.append(held if held is not None else image_bytes(found_in(roots, name), most) if name else b"")
     return found[0] if len(found) == 1 else tuple(found)
 
 
@@ -92,10 +97,10 @@ class Opened:
         digest = hashlib.sha256(f"{self.fingerprint} {name}".encode()).hexdigest()
         return replace(self, data=self.data.select(rows), title=f"{self.title} ({name})", fingerprint=digest)
 
-    def part(self, images: tuple[str, ...]) -> Part:
+    def part(self, images: tuple[str, ...], most: int) -> Part:
         """Its images."""
         pictures, beside = self.data.select_columns(list(images)), tuple(self.data.column_names)
-        rows = _TableRows(pictures, images, self.roots, self.title, beside)
+        rows = _TableRows(pictures, images, self.roots, self.title, beside, most)
         return Part(rows, self.fingerprint)
 
 
@@ -162,7 +167,8 @@ def parts_of(
     tables = {name: splits[name].data for name in judged_splits(splits, cfg)}
     labels = read_labels(tables, cfg, place, images) if labelled else None
     groups = {name: groups_of(data, cfg.group, place) for name, data in tables.items()} if cfg.group else {}
-    return described({name: opened.part(images) for name, opened in splits.items()}, labels, groups)
+    most = cfg.max_pixels or MOST
+    return described({name: opened.part(images, most) for name, opened in splits.items()}, labels, groups)
 
 
 def undecoded(data: datasets.Dataset) -> datasets.Dataset:

@@ -27,11 +27,13 @@ from ssl_vit.exports.origin import own_data
 from ssl_vit.exports.timm_folder import Exported
 from ssl_vit.released.starts import load_start
 from ssl_vit.runs import lock
+from ssl_vit.runs.arrays import read_arrays
 from ssl_vit.runs.directory import RunDir
 from ssl_vit.runs.identity import digest
 from ssl_vit.runs.results import read_results
 from ssl_vit.training import launch
 
+_ANSWERS = frozenset({"positions", "predicted"})
 FOLDER = "transfer"
 """Below RUN/results: tables of suites, and below it ``sets``: results of single sets. Below RUN: what was trained."""
 
@@ -140,16 +142,20 @@ def _key(entry: Entry, config: Config, opened: Labelled, weights: str) -> str:
 def _is_there(path: Path) -> bool:
     """Whether a result is kept, and whole."""
     try:
-        return path.with_suffix(".npz").exists() and path.exists() and bool(read_results([path]))
-    except UserError:  # damaged, or another version's
+        return set(_answers(path)) >= _ANSWERS and bool(read_results([path]))
+    except UserError:  # missing, damaged, or another version's
         return False
+
+
+def _answers(path: Path) -> dict[str, np.ndarray]:
+    """Of every test image, beside a result."""
+    return read_arrays(path.with_suffix(".npz"), "remove it and type the command again")
 
 
 def _by_several(row: Row, file: Path, right: Right, path: Path) -> Row:
     """The row of a set whose test images may have several right answers, with the accuracy by one as its note."""
-    with np.load(path.with_suffix(".npz")) as kept:
-        positions, predicted = kept["positions"], kept["predicted"]
-    found = real_accuracy(predicted, [right.of_each[i] for i in positions.tolist()])
+    kept = _answers(path)
+    found = real_accuracy(kept["predicted"], [right.of_each[i] for i in kept["positions"].tolist()])
     print(
         f"{row.name}: {WORDS} {found.accuracy:.1f} % on {found.images:,} images; {found.skipped:,} have no label there"
     )
