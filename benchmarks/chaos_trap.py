@@ -91,8 +91,8 @@ def set_traps() -> None:
         save(folder, step, *rest)
         note("saved", step)
 
-    def trapped_load(folder: Path) -> Any:
-        state = load(folder)
+    def trapped_load(folder: Path, *rest: Any) -> Any:
+        state = load(folder, *rest)
         note("loaded", 0 if state is None else state["step"])
         return state
 

@@ -223,6 +223,11 @@ class ViTBackbone(TokenBackbone):
                 pooled.append(x[:, 0] if part == "cls" else x[:, self.prefix_tokens :].mean(dim=1))
         return torch.cat(pooled, dim=1)
 
+    def after_blocks(self, images: Float[Tensor, "B C H W"]) -> list[Float[Tensor, "B L D"]]:
+        """All tokens as they leave every block, prefix tokens first."""
+        x, _ = self._embed(images, None)
+        return [x := self._run(i, x, None) for i in range(self.depth)]
+
     def attentions(
         self, images: Float[Tensor, "B C H W"], wanted: slice = slice(None)
     ) -> list[Float[Tensor, "B heads M T"]]:

@@ -100,15 +100,8 @@ def _shifts(
 
 def _blocks(backbone: ViTBackbone, images: Tensor) -> dict[str, np.ndarray]:
     """Distance, information and amplitude [blocks, images], the means over heads."""
-    maps: list[Tensor] = []
-    hooks = [block.register_forward_hook(lambda _, __, out: maps.append(out.cpu())) for block in backbone.vit.blocks]
-    try:
-        backbone.forward_tokens(images)
-    finally:
-        for hook in hooks:
-            hook.remove()
     grid, patch, prefix = backbone.grid, backbone.patch_size, backbone.prefix_tokens
-    squares = [one[:, prefix:].transpose(1, 2).unflatten(2, grid) for one in maps]
+    squares = [one[:, prefix:].transpose(1, 2).unflatten(2, grid).cpu() for one in backbone.after_blocks(images)]
     attended = [one.cpu() for one in backbone.attentions(images)]  # in double precision, which not every device has
     found = {
         "distance": [attention_distance(one, grid, patch, prefix=prefix).mean(dim=1) for one in attended],

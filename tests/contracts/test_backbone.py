@@ -338,6 +338,18 @@ def test_replaced_patches(name: str) -> None:
     assert (kept.patches - found.patches).abs().max() <= 1e-12
 
 
+def test_tokens_after_every_block_are_those_of_timms_blocks() -> None:
+    backbone = make("cifar")
+    images = pixels(backbone, 2)
+    found = backbone.after_blocks(images)
+    given, _ = backbone._embed(images, None)
+    for block, after in zip(backbone.vit.blocks, found, strict=True):
+        torch.testing.assert_close(after, block(given), rtol=1e-12, atol=1e-12)
+        given = after
+    whole = backbone.forward_tokens(images, norm=False)
+    assert torch.equal(found[-1], torch.cat([whole.prefix, whole.patches], dim=1))
+
+
 def test_attention_is_what_the_block_mixes_values_with() -> None:
     """Values that are zero but for one patch show that patch's weight in the block's own output."""
     backbone = make("cifar")

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def ran(*words: str) -> None:
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path, "PYTHON": sys.executable}
-    done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stderr
 
 

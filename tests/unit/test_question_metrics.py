@@ -10,10 +10,12 @@ import torch
 from jaxtyping import TypeCheckError
 from ssl_vit.configs import DataConfig
 from ssl_vit.configs.data import LabelledDataConfig
+from ssl_vit.configs.model import ResolvedModel
 from ssl_vit.data.images import ArrayRows
 from ssl_vit.data.sources.opening import open_labelled
-from ssl_vit.models.build import make_backbone
+from ssl_vit.models.build import build_backbone, make_backbone
 from ssl_vit.models.vit import ViTBackbone
+from ssl_vit.questions.looking import _blocks
 from ssl_vit.questions.memory import in_memory
 from ssl_vit.questions.metrics import (
     amplitudes,
@@ -186,3 +188,15 @@ def photos_of_many_sizes(tmp_path):
             pixels = rng.integers(0, 255, (20 + i, 24, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(tmp_path / name / f"{i}.png")
     return open_labelled(DataConfig(path=str(tmp_path)), LabelledDataConfig()).train
+
+
+def test_a_vit_is_read_off_block_by_block() -> None:
+    torch.manual_seed(0)
+    backbone = build_backbone(ResolvedModel("vit_tiny_patch16_224", 16, 4, 24, 3, 2, "learnable", "mean"), 1).eval()
+    assert isinstance(backbone, ViTBackbone)
+    with torch.inference_mode():
+        found = _blocks(backbone, torch.randn(5, 1, 16, 16))
+    assert {name: array.shape for name, array in found.items()} == dict.fromkeys(
+        ("distance", "information", "amplitude"), (3, 5)
+    )
+    assert all(np.isfinite(array).all() for array in found.values())
