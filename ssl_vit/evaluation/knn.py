@@ -16,6 +16,11 @@ _ELEMENTS = 2**22
 """Similarities held at once on a CPU: few enough that most are selected from before they leave its cache."""
 _BLOCK = 2**14
 """Training images compared with at once on a CPU."""
+_SEEN = 3
+"""Blocks after which few similarities of another one are among the largest, so that a bound leaves most of them out."""
+_SHORTEST = 1e-12
+_GROUP = 16
+"""Similarities of a block whose largest is looked at for all of them on a CPU."""
 _LEAST = 1e-6  # share of neighbours that stands for none of them, so that its logit is finite
 
 
@@ -98,14 +103,19 @@ def neighbours(
     block = min(len(train), _BLOCK * wide)
     asked = F.normalize(queries, dim=1).split(max(1, _ELEMENTS * wide**2 // block))
     best: list[tuple[Tensor, Tensor] | None] = [None] * len(asked)
-    held = queries.new_empty(len(asked[0]), block)
+    held, unit = queries.new_empty(len(asked[0]), block), torch.empty_like(train[:block])
     for first in range(0, len(train), block):
-        bank = F.normalize(train[first : first + block], dim=1).T
+        rows = train[first : first + block]
+        length = rows.norm(dim=1, keepdim=True).clamp_min(_SHORTEST)
+        bank = torch.div(rows, length, out=unit[: len(rows)]).T  # as F.normalize, in memory that is there already
         for number, part in enumerate(asked):
             value = torch.mm(part, bank, out=held[: len(part), : bank.shape[1]])
-            place = _largest(value, min(most, value.shape[1]))
-            found = value.gather(1, place), place + first
             before = best[number]
+            if before is not None and wide == 1 and first >= max(_SEEN * block, most):
+                place = _larger(value, before[0].amin(dim=1, keepdim=True))
+            else:
+                place = _largest(value, min(most, value.shape[1]))
+            found = value.gather(1, place), place + first
             if before is not None:
                 value, place = (torch.cat(pair, dim=1) for pair in zip(before, found, strict=True))
                 kept = _largest(value, min(most, value.shape[1]))
@@ -131,6 +141,22 @@ def _largest(values: Float[Tensor, "q n"], k: int) -> Int[Tensor, "q k"]:
     inside = grouped.gather(2, group[:, None].expand(-1, groups, -1)).flatten(1)
     place = _select(torch.cat([inside, rest], dim=1), k)
     return torch.where(place < groups * k, group.gather(1, place % k) + place // k * m, place + groups * (m - k))
+
+
+def _larger(values: Float[Tensor, "q n"], bound: Float[Tensor, "q 1"]) -> Int[Tensor, "q c"]:
+    """Positions of all values above a row's bound, and of some others: as many in every row.
+
+    Columns j, j + m, j + 2m... are a group, as in ``_largest``. Of most blocks few groups hold something that is nearer
+    than the neighbours found before, so that little is gathered and sorted out.
+    """
+    groups = min(_GROUP, values.shape[1])
+    m = values.shape[1] // groups
+    grouped, rest = values[:, : groups * m].unflatten(1, (groups, m)), torch.arange(groups * m, values.shape[1])
+    largest = grouped.amax(dim=1)
+    count = int((largest > bound).sum(dim=1).amax())
+    chosen = _select(largest, count) if count else largest.new_empty((len(values), 0), dtype=torch.int64)
+    inside = chosen[:, None] + m * torch.arange(groups)[:, None]
+    return torch.cat([inside.flatten(1), rest.expand(len(values), -1)], dim=1)
 
 
 def _select(values: Float[Tensor, "q n"], k: int) -> Int[Tensor, "q k"]:

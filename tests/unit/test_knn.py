@@ -88,6 +88,17 @@ def test_blocks_and_groups_change_nothing(block: int, elements: int, monkeypatch
         assert torch.equal(scores, knn.knn_scores(train, labels, queries, ks=(k,), classes=5)[k])
 
 
+@pytest.mark.parametrize("columns", [1, 7, 16, 40, 100])
+@pytest.mark.parametrize("bound", [-9.0, 0.0, 1.5, 9.0])
+def test_nothing_above_a_bound_is_missed(columns: int, bound: float) -> None:
+    values = torch.randn(6, columns, generator=torch.Generator().manual_seed(columns))
+    place = knn._larger(values, torch.full((6, 1), bound))
+    for row, found in zip(values, place.tolist(), strict=True):
+        assert len(set(found)) == len(found) and set(found) >= set((row > bound).nonzero()[:, 0].tolist())
+    if bound == 9 and columns % 16 == 0:
+        assert place.shape[1] == 0
+
+
 @pytest.mark.parametrize("block", [5, 1000])
 def test_equal_neighbours_vote_once_each(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every image is there thirty times, with one label: whichever of the equals are taken, votes are the same."""
