@@ -8,7 +8,6 @@ from typing import Literal
 import numpy as np
 import torch
 from jaxtyping import Float
-from scipy.special import entr
 from torch import Tensor, nn
 
 from ssl_vit.core.dist import sum_over_ranks
@@ -59,7 +58,7 @@ class Observations:
             "teacher_entropy": total["entropy"] / micro,
             "ln_out_dim": math.log(len(marginal)),
             "kl": total["divergence"] / micro,
-            "marginal_entropy": entr(marginal).sum(),
+            "marginal_entropy": _entropy(marginal),
             "centre_norm": np.linalg.norm(centre.detach().cpu().numpy()),
         }
         return {name: float(value) for name, value in values.items() if np.isfinite(value)}
@@ -78,8 +77,14 @@ def spread(features: Float[np.ndarray, "n D"]) -> dict[str, float]:
     deviation = np.square(x - x.mean(axis=0)).sum(axis=1).mean()
     gram = x @ x.T if len(x) < x.shape[1] else x.T @ x
     singular = np.sqrt(np.maximum(np.linalg.eigvalsh(gram), 0.0))
-    rank = np.exp(entr(singular / max(singular.sum(), 1e-30)).sum())
+    rank = np.exp(_entropy(singular / max(singular.sum(), 1e-30)))
     return {"effective_rank": float(rank), "feature_std": float(np.sqrt(deviation / max(power, 1e-30)))}
+
+
+def _entropy(shares: np.ndarray) -> float:
+    from scipy.special import entr  # takes most of a second to import, which a first step need not wait for
+
+    return float(entr(shares).sum())
 
 
 def collapse_kind(health: dict[str, float]) -> Collapse | None:

@@ -10,7 +10,6 @@ from huggingface_hub.errors import GatedRepoError
 
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.data.scale import PixelScale
-from ssl_vit.data.sources.hub import ask_hub
 from ssl_vit.released.layouts import Network
 
 
@@ -42,6 +41,8 @@ def read_named(name: str, option: str) -> Network:
     Raises:
         UserError: For a name that timm has no weights of, and where they cannot be downloaded and are not cached.
     """
+    from ssl_vit.data.sources.hub import ask_hub  # it imports datasets, which most runs do without
+
     check_named(name, option)
     released: Any = timm.get_pretrained_cfg(name)
     try:

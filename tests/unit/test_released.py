@@ -16,11 +16,11 @@ from ssl_vit.core.errors import UserError
 from ssl_vit.data.decoding.formats import Format
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
 from ssl_vit.data.scale import measure_scale
+from ssl_vit.data.sources import hub
 from ssl_vit.exports.timm_folder import load_backbone
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.models.build import adapt, make_backbone
 from ssl_vit.models.positions import sincos_2d
-from ssl_vit.released import named
 from ssl_vit.released.layouts import PHOTOGRAPHS, Network, converted
 from ssl_vit.released.starts import check_whole, for_images, load_start, read_start
 from ssl_vit.runs.networks import find_network
@@ -298,7 +298,7 @@ def test_names_of_timm(monkeypatch: pytest.MonkeyPatch) -> None:
         torch.manual_seed(4)
         return create(name, pretrained=False, **args)
 
-    monkeypatch.setattr(named, "ask_hub", lambda question: None)
+    monkeypatch.setattr(hub, "ask_hub", lambda question: None)
     monkeypatch.setattr(timm, "create_model", made)
     start = read_start("test_vit.r160_in1k")
     assert (start.size, start.pool, start.about["layout"]) == (160, "cls", "timm")
@@ -317,7 +317,7 @@ def test_names_that_timm_does_not_know_or_cannot_have(monkeypatch: pytest.Monkey
         raise OSError("no route")
 
     assert all(find_network(name).kind == "timm name" for name in timm.list_pretrained())
-    monkeypatch.setattr(named, "ask_hub", lambda question: None)
+    monkeypatch.setattr(hub, "ask_hub", lambda question: None)
     monkeypatch.setattr(timm, "create_model", unreachable)
     with pytest.raises(
         UserError, match=r"--model.weights: test_vit.r160_in1k could not be downloaded and is not in the"
