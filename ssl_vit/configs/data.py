@@ -54,7 +54,7 @@ class SourceConfig:
     max_pixels: Annotated[int | None, Range(1, ceiling=1 << 34), LATER] = None
     """Largest image in pixels, width times height times the pages of a TIFF; a larger one counts as unreadable before
     it is decoded, because a small file may hold one that takes all memory. Files may have 16 bytes for each, at least
-    64 MiB. Most formats are limited to 179 million pixels anyway. Default: 134 million (134,217,728)."""
+    67 million. Most formats are limited to 179 million pixels anyway. Default: 134 million (134,217,728)."""
 
 
 @dataclass(frozen=True)
