@@ -6,6 +6,7 @@ docs/networks.md has all of it, README.md a summary between two marks.
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -53,9 +54,10 @@ and `deit_micro`.
 """
 
 
+@cache
 def page() -> str:
     """The page as Markdown: who goes with whom, reasons, and the networks of small images."""
-    facts = {name: model_facts(*wanted(ModelConfig(name))) for name in shown()}
+    facts = {name: _facts(name) for name in shown()}
     notes: list[str] = []
     rows = [_cells(name, found, notes) for name, found in facts.items()]
     columns = ["network", *METHODS, ", ".join(LABELLED)]
@@ -74,7 +76,7 @@ def summary() -> str:
     """The same in short: networks with the same answers share a row, methods with the same answers a column."""
     answers: dict[tuple[str, ...], list[str]] = {}
     for name in shown():
-        facts = model_facts(*wanted(ModelConfig(name)))
+        facts = _facts(name)
         lacks = re.sub(r", an? \w+,|, so .*", "", _lacks(facts)).replace("patch", "[patch](docs/glossary.md#patch)")
         cells = tuple("yes" if meets(facts.offers, method.needs) else f"no: {lacks}" for method in METHODS.values())
         answers.setdefault(cells, []).append(f"`{name.removesuffix('_micro')}`")
@@ -91,6 +93,11 @@ def readme() -> str:
     """README.md with the summary between its marks."""
     before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
     return f"{before}{BEGIN}{summary()}{END}{rest.partition(END)[2]}"
+
+
+@cache
+def _facts(name: str) -> ModelFacts:
+    return model_facts(*wanted(ModelConfig(name)))
 
 
 def _lacks(facts: ModelFacts) -> str:
@@ -122,9 +129,9 @@ def _sizes() -> list[list[str]]:
 
 def _costs(name: str) -> tuple[str, str]:
     """Parameters, and millions of operations of a forward pass."""
-    model = ModelConfig(name)
+    facts = _facts(name)
     with torch.device("meta"):
-        cfg = resolve_model(model, SIDE, model_facts(*wanted(model)), PRESET)
+        cfg = resolve_model(ModelConfig(name), SIDE, facts, PRESET)
         backbone = build_backbone(cfg, 3).eval()
     return f"{sum(p.numel() for p in backbone.parameters()):,}", f"{forward_flops(backbone) / 1e6:.0f}"
 
