@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -157,7 +158,8 @@ def in_loop_settings(step: Step, device: torch.device) -> Step:
 
 def autocast(device: torch.device) -> Any:
     """bf16 on a GPU, single precision on a CPU; the same for ours and theirs."""
-    return torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
+    low = device.type == "cuda" or os.environ.get("BF16") == "1"
+    return torch.autocast(device.type, torch.bfloat16) if low else nullcontext()
 
 
 def images_of(batch: int, size: int, device: torch.device) -> torch.Tensor:
