@@ -15,29 +15,9 @@ import pytest
 from PIL import Image
 
 from made_hub import Hub, environment, serving
+from made_streamed import PROGRAM, WORDS
 
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAM = """
-import os, runpy, signal, sys
-from ssl_vit.data.sources import remote
-from ssl_vit.objectives.mae import MAE
-
-remote.BLOCK, remote._FIRST_WAIT = 2**14, 0.0
-at = int(sys.argv.pop(1))
-
-def after_step(self, clock):
-    if clock.step == at:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-MAE.after_step = after_step
-sys.argv = sys.argv[1:]
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
-WORDS = [
-    "--model.width", "16", "--model.depth", "1", "--model.heads", "2", "--model.img_size", "16", "--model.patch_size",
-    "8", "--fit.batch_size", "8", "--fit.epochs", "0.000001", "--fit.min_steps", "20", "--fit.checkpoint_steps", "6",
-    "--fit.log_every", "1", "--data.stream", "true",
-]  # fmt: skip
 
 
 def write(folder: Path) -> None:
@@ -63,7 +43,7 @@ def test_a_streamed_run_that_is_killed_goes_on(workers: str, tmp_path: Path) -> 
 
     def run(data: str, name: str, at: int = -1) -> subprocess.CompletedProcess[str]:
         line = [str(tmp_path / "program.py"), str(at), str(ROOT / "recipes/mae.py"), *WORDS, "--data.path", data]
-        line += ["--data.workers", workers, "--run.dir", name]
+        line += ["--data.stream", "true", "--data.workers", workers, "--run.dir", name]
         own = environment(address, tmp_path) | {"SSL_VIT_CACHE": str(tmp_path / "blocks"), "OMP_NUM_THREADS": "1"}
         return subprocess.run([sys.executable, *line], cwd=tmp_path, env=own, capture_output=True, text=True)
 

@@ -18,6 +18,7 @@ import pytest
 from PIL import Image
 
 from made_processes import Warm
+from made_streamed import PROGRAM, WORDS
 
 pytest.importorskip("s3fs")
 pytest.importorskip("moto")
@@ -32,27 +33,6 @@ print(server.get_host_and_port()[1], flush=True)
 sys.stdin.read()
 server.stop()
 """
-PROGRAM = """
-import runpy, os, signal, sys
-from ssl_vit.data.sources import remote
-from ssl_vit.objectives.mae import MAE
-
-remote.BLOCK, remote.PATIENCE, remote._FIRST_WAIT = 2**14, 1.0, 0.0
-at = int(sys.argv.pop(1))
-
-def after_step(self, clock):
-    if clock.step == at:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-MAE.after_step = after_step
-sys.argv = sys.argv[1:]
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
-WORDS = [
-    "--model.width", "16", "--model.depth", "1", "--model.heads", "2", "--model.img_size", "16", "--model.patch_size",
-    "8", "--fit.batch_size", "8", "--fit.epochs", "0.000001", "--fit.min_steps", "20", "--fit.checkpoint_steps", "6",
-    "--fit.log_every", "1",
-]  # fmt: skip
 
 
 class Faulty(http.server.BaseHTTPRequestHandler):
