@@ -32,7 +32,8 @@ HOW: dict[How, str] = {
 
 _VERSION = 2  # of what is found; another one looks again
 _SAMPLE = 16  # images of either set whose bytes tell whether they are still what was looked at
-_LONG = 20_000  # images from which it is said that looking takes a while
+_LONG = 20_000  # images from which it is said that they are looked at
+_MINUTES = 1e8  # pairs for which one thread needs minutes
 
 
 class Match(NamedTuple):
@@ -66,7 +67,8 @@ def matches(images: ImageSet, test: ImageSet, workers: int | None, device: torch
     kept = gather_lists([_read(path, images, test)] if main else [])[0]
     if not kept:
         if main and len(images) + len(test) >= _LONG:
-            print(f"leak guard      looks at {len(images) + len(test):,} images, once", flush=True)
+            long = ", which takes minutes" if len(images) * len(test) >= _MINUTES else ""
+            print(f"leak guard      looks at {len(images) + len(test):,} images, once{long}", flush=True)
         found = _matches(images, test, workers, device)
         kept = gather_lists([json.dumps(found)] if main else [])[0]
         if main:
