@@ -7,16 +7,12 @@ import json
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import safetensors
-import safetensors.numpy
 import torch
-from jaxtyping import Float, Int
 
 from ssl_vit.core.dist import gather_rows
-from ssl_vit.core.files import write_bytes_atomically
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loading.loader import UnreadableLog, eval_batches
 from ssl_vit.data.scale import PixelScale
@@ -24,20 +20,13 @@ from ssl_vit.evaluation.features import Extractor, Features, extract_features
 from ssl_vit.models.backbone import Backbone, Pool
 from ssl_vit.runs.identity import digest
 from ssl_vit.runs.provenance import versions
+from ssl_vit.runs.vectors import Rows, read_vectors, write_vectors
 from ssl_vit.training.launch import rounds_to_tf32
 
 LARGEST = 2**29
 """Bytes of vectors that are kept at most of one network and source: more cost less to compute than they take up."""
 _SAMPLE = 16  # kept vectors that are computed again, to see whether they still hold
 _CLOSE = 0.02  # of a vector's length: more than bf16 differs between batches
-
-
-class Rows(NamedTuple):
-    """Vectors of a source's images."""
-
-    ids: Int[np.ndarray, " n"]
-    """Rows of the source, ascending."""
-    x: Float[np.ndarray, "n D"]
 
 
 def kept_features(
@@ -130,24 +119,12 @@ def _merged(old: Rows | None, new: Rows) -> Rows:
 
 
 def _read(path: Path, about: str) -> Rows | None:
-    try:
-        with safetensors.safe_open(path, framework="numpy") as file:
-            told = file.metadata()
-            rows = Rows(file.get_tensor("ids"), file.get_tensor("x"))
-    except (OSError, KeyError, ValueError, safetensors.SafetensorError):
-        return None
-    return rows if told == {"about": about, "sha256": _checksum(rows)} and len(rows.ids) else None
+    told, rows = read_vectors(path) or ("", None)
+    return rows if rows is not None and told == about and len(rows.ids) else None
 
 
 def _write(path: Path, about: str, rows: Rows) -> None:
-    metadata = {"about": about, "sha256": _checksum(rows)}
     # A directory that cannot be written to, or a full disk, costs time and no result.
     with suppress(OSError):
         if rows.x.nbytes <= LARGEST:
-            write_bytes_atomically(path, safetensors.numpy.save({"ids": rows.ids, "x": rows.x}, metadata))
-
-
-def _checksum(rows: Rows) -> str:
-    hashed = hashlib.sha256(np.ascontiguousarray(rows.ids).data)
-    hashed.update(np.ascontiguousarray(rows.x).data)
-    return hashed.hexdigest()
+            write_vectors(path, about, rows)

@@ -15,6 +15,7 @@ from ssl_vit.methods import LABELLED, METHODS
 from ssl_vit.runs import listing
 from ssl_vit.runs.arrays import read_arrays
 from ssl_vit.runs.networks import FILES, weights_hash
+from ssl_vit.runs.vectors import read_vectors
 
 State = Literal["whole", "readable", "damaged", "missing", "not checked"]
 BAD: tuple[State, ...] = ("damaged", "missing")
@@ -24,6 +25,7 @@ _CHANGING = ("README.md",)
 _ASIDE = (sums.NAME, "run.lock")
 """Not a file of the run: what is told of others."""
 _UNFINISHED = "no hash was written: its writing was not finished"
+_OTHER_VECTORS = "its vectors do not have the hash beside them; an evaluation computes them again"
 _NAMED = 8
 """Files without a hash that people are told by name."""
 
@@ -115,6 +117,10 @@ def _folder(folder: Path) -> Iterator[Checked]:
             yield _readable(Path(path.name), object_in(path))
         for path in sorted(folder.glob("*.npz")):
             yield _arrays(path)
+    if folder.name == "features":
+        for path in sorted(folder.glob("*.safetensors")):
+            whole = read_vectors(path) is not None
+            yield Checked(Path(path.name), "whole" if whole else "damaged", "" if whole else _OTHER_VECTORS)
 
 
 def _checkpoint(path: Path) -> Iterator[Checked]:

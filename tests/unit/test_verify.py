@@ -42,13 +42,15 @@ def test_a_run_is_whole_file_by_file(judged: Path, script: InProcess) -> None:
     whole = {name for name, state in found.items() if state == "whole"}
     assert {"backbone/config.json", "backbone/model.safetensors", "results/knn.json", "results/knn.npz"} <= whole
     assert checkpoint in whole
+    features = {name for name in found if name.startswith("features/")}
+    assert features and features <= whole
     for name in ("config.yaml", "environment.json", "metrics.jsonl", "timing.jsonl"):
         assert found[name] == "readable"
     assert not wrong(judged)
     status, out, err = script("eval/verify.py", str(judged))
     assert (status, err) == (0, "")
     assert " have none and can be read (config.yaml, environment.json, " in out
-    assert " have none and are not checked (backbone/README.md, features/" in out
+    assert " have none and are not checked (backbone/README.md" in out
     assert "0 are damaged or missing" in out
     # The same, by a program that everybody has.
     done = subprocess.run(
@@ -61,6 +63,17 @@ def flipped(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
+
+
+def test_a_flipped_bit_in_kept_features_is_found(judged: Path, script: InProcess) -> None:
+    path = next((judged / "features").glob("*.safetensors"))
+    flipped(path)
+    (found,) = wrong(judged)
+    assert (found.path, found.state) == (path.relative_to(judged), "damaged")
+    assert found.why == "its vectors do not have the hash beside them; an evaluation computes them again"
+    status, _, err = script("eval/knn.py", "--backbone", str(judged))
+    assert status == 0, err
+    assert not wrong(judged)
 
 
 @pytest.mark.parametrize(
