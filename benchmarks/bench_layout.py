@@ -28,7 +28,7 @@ TITLES = {"fp32": "On a CPU in single precision", "bf16": "On a CPU in bf16", "c
 LAYOUTS = {"apart": False, "together": True}
 
 
-def step_for(name: str, size: int, batch: int, together: bool, device: Any) -> Any:
+def step_for(name: str, size: int, batch: int, together: bool, device: Any, bf16: bool) -> Any:
     """A training step of one network in one layout."""
     import torch
     from ssl_vit.configs import ModelConfig, ResolvedOptim
@@ -51,14 +51,14 @@ def step_for(name: str, size: int, batch: int, together: bool, device: Any) -> A
         backbone.keep_channels_together()
     targets = torch.full((batch, 1000), 1e-3, device=device)
     inputs = {"images": torch.randn(batch, 3, size, size).to(device), "targets": targets}
-    return step_of(objective, objective, lambda: inputs, ResolvedOptim(lr=1e-5, base_lr=1e-3), device)
+    return step_of(objective, objective, lambda: inputs, ResolvedOptim(lr=1e-5, base_lr=1e-3), device, bf16)
 
 
-def measured(name: str, size: int, batch: int, rounds: int, device: Any) -> dict[str, Any]:
+def measured(name: str, size: int, batch: int, rounds: int, device: Any, bf16: bool) -> dict[str, Any]:
     """Times in both layouts."""
     from timing import in_turns, paired, quartiles, totals
 
-    steps = {each: step_for(name, size, batch, together, device) for each, together in LAYOUTS.items()}
+    steps = {each: step_for(name, size, batch, together, device, bf16) for each, together in LAYOUTS.items()}
     times = in_turns(steps, rounds, device)
     low, middle, high = paired(times["together"], times["apart"])
     return {
@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for layout.json and layout.md")
     options = parser.parse_args()
     if options.device == "cpu":
-        os.environ |= {"OMP_NUM_THREADS": "1", "BF16": "01"[options.precision == "bf16"]}
+        os.environ["OMP_NUM_THREADS"] = "1"
     import torch
 
     from timing import device_name
@@ -87,7 +87,7 @@ def main() -> None:
     made = about(words, device_name(device), rounds=options.rounds)
     rows = []
     for name, size, batch in (CASES[i] for i in options.cases):
-        rows.append(measured(name, size, batch, options.rounds, device))
+        rows.append(measured(name, size, batch, options.rounds, device, options.precision == "bf16"))
         print(_row(rows[-1]), flush=True)
     head = ["# The layout of convolutional networks", "", paragraph(__doc__, 2)]
     part = "cuda" if options.device == "cuda" else options.precision

@@ -46,21 +46,18 @@ def run_cells(tasks: dict[str, tuple[Any, ...]], cells: Path, processes: int) ->
             print(f"{running[done]} finished", flush=True)
 
 
-def pretrain(recipe: str, folder: str, options: tuple[str, ...], threads: int = 1) -> None:
-    """recipes/RECIPE.py, on one thread or several."""
+def pretrain(recipe: str, folder: str, options: tuple[str, ...]) -> None:
+    """recipes/RECIPE.py on one thread."""
     import torch
 
-    torch.set_num_threads(threads)
+    torch.set_num_threads(1)
     root = Path(__file__).resolve().parent.parent
     sys.argv = [str(root / f"recipes/{recipe}.py"), *options, "--run.dir", folder]
     runpy.run_path(sys.argv[0], run_name="__main__")
 
 
-def open_network(folder: str, size: int | None = None) -> tuple[Any, Any, Any]:
-    """The accelerator (one thread), a pre-trained backbone, and the images it belongs to with their labels.
-
-    The images are those for an input of ``size`` pixels; None: of the backbone's own.
-    """
+def open_network(folder: str) -> tuple[Any, Any, Any]:
+    """The accelerator (one thread), a pre-trained backbone, and the images it belongs to with their labels."""
     import torch
     from ssl_vit.configs import LabelledDataConfig, PoolConfig
     from ssl_vit.data.sources.opening import open_labelled
@@ -72,7 +69,7 @@ def open_network(folder: str, size: int | None = None) -> tuple[Any, Any, Any]:
     accelerator, exported = launch.join("fp32", 0), load_backbone(folder)
     own = PoolConfig(**exported.about["data"])
     labelled = open_labelled(own, LabelledDataConfig())
-    return accelerator, exported, on_canvas(labelled, own.canvas, size or exported.size, own.window)
+    return accelerator, exported, on_canvas(labelled, own.canvas, exported.size, own.window)
 
 
 def train_on(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -156,10 +155,9 @@ def in_loop_settings(step: Step, device: torch.device) -> Step:
     return run
 
 
-def autocast(device: torch.device) -> Any:
+def autocast(device: torch.device, bf16: bool = False) -> Any:
     """bf16 on a GPU, single precision on a CPU; the same for ours and theirs."""
-    low = device.type == "cuda" or os.environ.get("BF16") == "1"
-    return torch.autocast(device.type, torch.bfloat16) if low else nullcontext()
+    return torch.autocast(device.type, torch.bfloat16) if bf16 or device.type == "cuda" else nullcontext()
 
 
 def images_of(batch: int, size: int, device: torch.device) -> torch.Tensor:
@@ -261,7 +259,7 @@ def ours(shape: Shape, device: torch.device, *, compiled: bool = False, mode: st
 
 def step_of(
     objective: Objective, run: Callable[[Inputs], Any], inputs: Callable[[], Inputs], cfg: ResolvedOptim,
-    device: torch.device,
+    device: torch.device, bf16: bool = False,
 ) -> Step:  # fmt: skip
     """What the loop does with a batch, with a mark after each part.
 
@@ -271,6 +269,7 @@ def step_of(
         inputs: Makes what it reads.
         cfg: Of the optimiser.
         device: Where all of it is.
+        bf16: Whether matrices are multiplied so on a CPU, too.
     """
     optimizer = optimiser_of(objective, cfg)
     trained = [p for p in objective.parameters() if p.requires_grad]
@@ -280,7 +279,7 @@ def step_of(
         objective.begin_step(CLOCK)
         batch = inputs()
         mark("draw")
-        with autocast(device):
+        with autocast(device, bf16):
             loss = run(batch).loss
         mark("forward")
         loss.backward()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from ssl_vit.report.page.content import build
 from ssl_vit.report.page.render import _UNREAD, html, markdown
 from ssl_vit.verdict.options import verdict_recipe
 
+from made_pages import script_of
 from made_report import Seen, small
 
 ROOT = Path(__file__).parents[2]
@@ -129,10 +129,7 @@ def test_the_readme_explains_a_word_where_it_first_stands(word: Word) -> None:
 
 
 def test_the_page_of_words_is_the_table() -> None:
-    spec = importlib.util.spec_from_file_location("make_glossary", ROOT / "docs" / "make_glossary.py")
-    assert spec is not None and spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
+    made = script_of("make_glossary")
     assert made.PAGE.read_text(encoding="utf-8") == made.page(), "python docs/make_glossary.py"
 
 

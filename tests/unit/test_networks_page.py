@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-from pathlib import Path
 
 from ssl_vit.configs import ModelConfig
 from ssl_vit.configs.networks import FAMILIES, NETWORKS, meets, wanted
 from ssl_vit.methods import METHODS
 from ssl_vit.models.build import model_facts
 
-SCRIPT = Path(__file__).parents[2] / "docs" / "make_networks.py"
-spec = importlib.util.spec_from_file_location("make_networks", SCRIPT)
-assert spec is not None and spec.loader is not None
-make_networks = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(make_networks)
+from made_pages import script_of
+
+make_networks = script_of("make_networks")
 
 
 def test_the_page_is_what_the_tables_say() -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
@@ -14,12 +11,9 @@ from ssl_vit.methods import known_recipes
 from ssl_vit.questions.options import Questions
 from ssl_vit.verdict.options import verdict_recipe
 
-SCRIPT = Path(__file__).parents[2] / "docs" / "make_options.py"
-spec = importlib.util.spec_from_file_location("make_options", SCRIPT)
-assert spec is not None and spec.loader is not None
-make_options = importlib.util.module_from_spec(spec)
-sys.modules["make_options"] = make_options
-spec.loader.exec_module(make_options)
+from made_pages import script_of
+
+make_options = script_of("make_options")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +24,7 @@ from ssl_vit.questions.table import QUESTIONS, looks, pretrainings, trainings
 from ssl_vit.questions.words import comparison_rows, reply, told, unchanged
 from ssl_vit.report.page.blocks import Fold
 
+from made_pages import script_of
 from made_questions import made_numbers, made_scope
 
 LITERATURE, OPPOSITE = "As the literature says", "The opposite of what the literature says"
@@ -402,9 +402,7 @@ def test_folders_without_finished_numbers_are_told(tmp_path: Path) -> None:
 
 
 def test_a_made_page_is_put_among_the_documentation(tmp_path: Path) -> None:
-    spec = spec_from_file_location("make_questions", Path(__file__).parents[2] / "docs" / "make_questions.py")
-    assert spec and spec.loader
-    spec.loader.exec_module(script := module_from_spec(spec))
+    script = script_of("make_questions")
     (run := tmp_path / "run").mkdir()
     (docs := tmp_path / "docs").mkdir()
     own = (script.DOCS / "questions.md").read_text()

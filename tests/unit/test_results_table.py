@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import statistics
-from pathlib import Path
 
-SCRIPT = Path(__file__).parents[2] / "docs" / "make_results.py"
-spec = importlib.util.spec_from_file_location("make_results", SCRIPT)
-assert spec is not None and spec.loader is not None
-make_results = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(make_results)
+from made_pages import script_of
+
+make_results = script_of("make_results")
 
 
 def test_the_table_is_that_of_the_files() -> None:

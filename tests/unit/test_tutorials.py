@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import sys
 from pathlib import Path
@@ -10,12 +9,9 @@ from pathlib import Path
 import pytest
 from ssl_vit.core.started import scripts
 
-ROOT = Path(__file__).parents[2]
-spec = importlib.util.spec_from_file_location("make_tutorials", ROOT / "docs" / "make_tutorials.py")
-assert spec is not None and spec.loader is not None
-make_tutorials = importlib.util.module_from_spec(spec)
-sys.modules["make_tutorials"] = make_tutorials
-spec.loader.exec_module(make_tutorials)
+from made_pages import script_of
+
+make_tutorials = script_of("make_tutorials")
 PAGES = sorted(make_tutorials.FOLDER.glob("*.md"))
 
 
