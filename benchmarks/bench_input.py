@@ -5,13 +5,15 @@
     python benchmarks/bench_input.py --rounds 3 --dry  # a quick look that writes nothing
 
 From files, or from decoded images, to a normalised batch: crop, resize, flip, normalise, as MAE's official code does it
-(torchvision.transforms on PIL images, bicubic, areas of 0.2 to 1). "ours": images are decoded onto the canvas and
-batches augmented, as in the first epoch; "from the cache": as from the second epoch on, where images fit in memory;
-"cut from the files": --data.crop_from file, in every epoch. All of it runs in this process, none in loader processes.
-Photographs are parts of scikit-learn's two, saved with Pillow's usual quality; in one case all of 450 x 350 pixels, in
-another of various sizes around that, which all but ours treat alike. One thread, process CPU time; torch takes large
-pages where it is built for them (THP_MEM_ALLOC_ENABLE), as our scripts have it, for everybody. Every round times
-all, in alternating order, and gives a ratio for each; the table shows medians with the least and the largest.
+(torchvision.transforms on PIL images, bicubic, areas of 0.2 to 1). "torchvision.io and v2" is what its authors advise
+today: tensors from the first byte on, its own decoder, transforms.v2 with antialias. "ours": images are decoded onto
+the canvas and batches augmented, as in the first epoch; "from the cache": as from the second epoch on, where images fit
+in memory; "cut from the files": --data.crop_from file, in every epoch. All of it runs in this process, none in loader
+processes. Photographs are parts of scikit-learn's two, saved with Pillow's usual quality; in one case all of 450 x 350
+pixels, in another of various sizes around that, which all but ours treat alike. One thread, process CPU time; torch
+takes large pages where it is built for them (THP_MEM_ALLOC_ENABLE), as our scripts have it, for everybody. Every round
+times all, in alternating order, and gives a ratio for each; tables show medians with the least and the largest. A run
+replaces the section of its kind of machine in results/input.json and input.md; those of others are kept.
 """
 
 from __future__ import annotations
@@ -30,11 +32,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from reports import RESULTS, about, made_by, paragraph, same_command, verdict, write
+from reports import RESULTS, about, machine, paragraph, same_command, verdict, write_parts
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 AREA = (0.2, 1.0)
-BASE, CUT = "torchvision on PIL", "ours, cut from the files"
+BASE, V2, CUT = "torchvision on PIL", "torchvision.io and v2", "ours, cut from the files"
 DECODE = "limit: decoding alone (simplejpeg)"
 BATCH = {"JPEG": 128, "32 px": 256}
 """Images of a batch."""
@@ -158,6 +160,7 @@ def transforms_of(size: int, *, padded: bool = False) -> dict[str, Any]:
     import torch
     from timm.data.transforms_factory import create_transform
     from torchvision import transforms as tv
+    from torchvision.transforms import v2
 
     cubic = tv.InterpolationMode.BICUBIC
     crop = tv.RandomCrop(size, size // 8) if padded else tv.RandomResizedCrop(size, AREA, interpolation=cubic)
@@ -166,6 +169,12 @@ def transforms_of(size: int, *, padded: bool = False) -> dict[str, Any]:
     }
     if padded:
         return found
+    found[V2] = v2.Compose(
+        [
+            v2.RandomResizedCrop(size, AREA, interpolation=cubic, antialias=True), v2.RandomHorizontalFlip(),
+            v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD),
+        ]
+    )  # fmt: skip
     words: dict[str, Any] = {"color_jitter": None, "interpolation": "bicubic", "mean": MEAN, "std": STD}
     found["timm's create_transform"] = create_transform(size, is_training=True, scale=AREA, **words)
     found["OpenCV"] = None
@@ -192,7 +201,11 @@ def transforms_of(size: int, *, padded: bool = False) -> dict[str, Any]:
 
 def peers(files: list[bytes], size: int) -> dict[str, Make | None]:
     """The others, from files."""
+    import torch
     from PIL import Image
+    from torchvision.io import decode_jpeg
+
+    tensors = [torch.frombuffer(bytearray(file), dtype=torch.uint8) for file in files]
 
     def by_pillow(i: int) -> Any:
         return Image.open(io.BytesIO(files[i])).convert("RGB")
@@ -203,8 +216,12 @@ def peers(files: list[bytes], size: int) -> dict[str, Make | None]:
 
         return cv2.cvtColor(cv2.imdecode(np.frombuffer(files[i], np.uint8), cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB)
 
+    def by_torchvision(i: int) -> Any:
+        return decode_jpeg(tensors[i])
+
+    opened = {"OpenCV": by_opencv, V2: by_torchvision}
     return {
-        name: transform and one_by_one(transform, by_opencv if name == "OpenCV" else by_pillow, len(files))
+        name: transform and one_by_one(transform, opened.get(name, by_pillow), len(files))
         for name, transform in transforms_of(size).items()
     }
 
@@ -228,14 +245,16 @@ def decode_all(files: list[bytes]) -> None:
 def small_case(*, padded: bool) -> dict[str, Make | None]:
     """Contestants from decoded images of 32 pixels."""
     import numpy as np
+    import torch
     from PIL import Image
 
     pixels = small_pictures(BATCH["32 px"]).numpy()
     sides = np.full((len(pixels), 2), 32.0, dtype=np.float32)
     arrays = [np.ascontiguousarray(image.transpose(1, 2, 0)) for image in pixels]
     opened = [Image.fromarray(array) for array in arrays]
+    kept: dict[str, Any] = {"OpenCV": arrays, V2: torch.from_numpy(pixels)}
     makers: dict[str, Make | None] = {
-        name: transform and one_by_one(transform, (arrays if name == "OpenCV" else opened).__getitem__, len(pixels))
+        name: transform and one_by_one(transform, kept.get(name, opened).__getitem__, len(pixels))
         for name, transform in transforms_of(32, padded=padded).items()
     }
     for name, options in {"ours": {}, "ours, bilinear": {"interpolation": "bilinear"}}.items():
@@ -322,12 +341,32 @@ def main() -> None:
             rows += measured(name, file_case(files, size), len(files), options.rounds)
     for words, padded in (("", False), (", padded crop", True)):
         rows += measured(f"32 px{words}", small_case(padded=padded), BATCH["32 px"], options.rounds)
-    lines = [*table(rows), "", *where_time_goes(rows)]
-    print("\n".join(lines))
+    print("\n".join(lines_of("", {"rows": rows})))
     if not options.dry:
-        head = ["# Input on one CPU core", "", paragraph(__doc__, 2), ""]
-        named = ("torch", "torchvision", "simplejpeg", "pillow", "timm", "opencv-python-headless")
-        write(RESULTS, "input", {"about": made, "rows": rows}, [*head, *lines, "", made_by(made, named)])
+        head = ["# Input on one CPU core", "", paragraph(__doc__, 2)]
+        write_parts(RESULTS, "input", head, {"input": "All ways"}, {"input": {"about": made, "rows": rows}},
+                    lines_of, summary)  # fmt: skip
+
+
+def lines_of(_: str, part: dict[str, Any]) -> list[str]:
+    """The tables of one kind of machine."""
+    return [*table(part["rows"]), "", *where_time_goes(part["rows"])]
+
+
+def summary(parts: dict[str, Any]) -> list[str]:
+    """The table above all others: ours against each way of torchvision, on every kind of machine."""
+    lines = ["", f"| case | machine | ours against {BASE} | ours against {V2} | ours from the cache against {V2} |",
+             "| --- | --- | ---: | ---: | ---: |"]  # fmt: skip
+    for part in parts.values():
+        rates = {(row["case"], row["who"]): row["per_s"] for row in part["rows"] if "per_s" in row}
+        for case in dict.fromkeys(row["case"] for row in part["rows"]):
+            cells = []
+            for mine, theirs in (("ours", BASE), ("ours", V2), ("ours, from the cache", V2)):
+                pair = rates.get((case, mine), ()), rates.get((case, theirs), ())
+                found = [a / b for a, b in zip(*pair, strict=False)]
+                cells.append(f"{statistics.median(found):.2f}" if found else "")
+            lines.append(f"| {case} | {machine(part)} | {' | '.join(cells)} |")
+    return lines
 
 
 if __name__ == "__main__":

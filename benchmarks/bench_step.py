@@ -5,16 +5,19 @@
 
 CHECKOUT: a clone of facebookresearch/mae or facebookresearch/dino; transformers, lightly and timm take part where they
 are installed. A step is forward pass, backward pass and optimiser on a batch that is already there, with masks or
-stochastic depth drawn in it; for DINO also the clip of every gradient, teacher and centre. Theirs is as their scripts
-build it (AdamW of torch as it comes, weight decay not on biases and vectors), both have the same learning rate, betas
-and decay. On a CPU one thread and CPU time of the process; on a GPU device time, both under bf16 autocast. Theirs runs
-as it comes, ours with what its scripts set for their process: on AMD processors with AVX-512 matrices are multiplied by
-oneDNN, and "with our products" is theirs with that set too. Large pages, which our scripts ask for, are left out.
+stochastic depth drawn in it; for DINO also the clip of every gradient, teacher and centre. Both have the same learning
+rate, betas and decay. On a CPU one thread and CPU time of the process; on a GPU device time, both under bf16 autocast.
+
+"As people run it" is theirs as its scripts build it: torch's own choice of matrix library and AdamW as torch comes with
+it; "same library, fused optimiser" is theirs with the library that our scripts choose on that processor and torch's
+fused AdamW, which is what ours has. "ours, bf16" is what our scripts take by themselves where a kind of processor is
+known to be faster so; theirs run in single precision there. Large pages, which our scripts ask for, are left out.
 
 Each round times everything once; a ratio is theirs / ours within a round, the table has the median of the rounds and
 the quartiles. MFU: operations of the whole model (no saving of ours counted) per second, as a share of the fastest
-matrix product, timed in the same rounds. Before anything is timed, the losses of both at the same weights are compared
-where weights can be copied. Each of the three parts replaces its own section of results/step.json and step.md.
+matrix product of single precision, timed in the same rounds. Before anything is timed, the losses of both at the same
+weights are compared where weights can be copied. Each part replaces its own section of results/step.json and step.md on
+that kind of machine; sections of other kinds are kept.
 """
 
 from __future__ import annotations
@@ -27,11 +30,14 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from reports import RESULTS, about, paragraph, same_command, verdict, write_parts
+from reports import RESULTS, about, machine, paragraph, same_command, verdict, write_parts
 
 TITLES = {"mae": "MAE", "dino": "DINO", "supervised": "Supervised"}
-OURS = {"ours": False, "ours, compiled": True}
-"""Our versions, and whether they are compiled."""
+OURS: dict[str, dict[str, Any]] = {"ours": {}, "ours, bf16": {"bf16": True}, "ours, compiled": {"compiled": True}}
+"""Our versions, and what ``steps.ours`` makes of them."""
+SAME = "same library, fused optimiser"
+_BEFORE = "with our products"
+"""What sections made before had: theirs with the library alone."""
 
 
 class Case(NamedTuple):
@@ -83,18 +89,25 @@ def cases(tiny: bool) -> dict[str, list[Case]]:
 
 def measured(case: Case, options: argparse.Namespace, device: Any) -> dict[str, Any]:
     """One row: every program's time, parts and share of the ceiling, and the ratios."""
+    from ssl_vit.training.products import bf16_is_faster
+
     from peers import Missing, peers_of
     from steps import in_loop_settings, ours
     from timing import CEILING, in_turns, paired, products, quartiles, shares, totals
 
     product, operations = products(device, options.tiny)
     steps, missing, differences, counts = {CEILING: product}, {}, {}, {}
-    for name, compiled in OURS.items():
-        if not compiled or (options.compiled and (case.compiles or device.type == "cuda")):
-            own = ours(case.shape, device, compiled=compiled)
+    wanted = {
+        "ours": True, "ours, bf16": device.type == "cpu" and bf16_is_faster(),
+        "ours, compiled": options.compiled and (case.compiles or device.type == "cuda"),
+    }  # fmt: skip
+    for name, made in OURS.items():
+        if wanted[name]:
+            own = ours(case.shape, device, **made)
             steps[name] = own.step
             counts[name] = sum(p.numel() for p in own.objective.parameters() if p.requires_grad)
     checkouts = {"mae": options.official_mae, "dino": options.official_dino}
+    fused = peers_of(case.shape, checkouts, fused=True)
     for name, make in peers_of(case.shape, checkouts).items():
         try:
             peer = make(device)
@@ -102,9 +115,9 @@ def measured(case: Case, options: argparse.Namespace, device: Any) -> dict[str, 
             missing[name] = str(reason)
             continue
         steps[name], counts[name], differences[name] = peer.step, peer.parameters, peer.difference
-        if name == case.against and device.type == "cpu":  # what of the ratio is the library that multiplies
-            same = f"{name}, with our products"
-            steps[same] = in_loop_settings(peer.step, device)
+        if name == case.against:  # what of the ratio is the library that multiplies, and the optimiser's kernel
+            same = f"{name}, {SAME}"
+            steps[same] = in_loop_settings(fused[name](device).step, device)
             counts[same], differences[same] = peer.parameters, None
     times = in_turns(steps, options.rounds, device)
     ceiling = operations / statistics.median(totals(times[CEILING]))
@@ -119,7 +132,8 @@ def measured(case: Case, options: argparse.Namespace, device: Any) -> dict[str, 
     for mine in (name for name in OURS if name in times):
         for name in differences:
             low, middle, high = paired(times[mine], times[name])
-            bar = (case.compiled_bar if OURS[mine] else case.bar) if name == case.against else None
+            bars = {"ours": case.bar, "ours, compiled": case.compiled_bar}
+            bar = bars.get(mine) if name == case.against else None
             ratios.append({"ours": mine, "theirs": name, "ratio": middle, "quartiles": [low, high], "bar": bar})
     return {
         "shape": case.name, "gflop_per_image": case.shape.flops() / 1e9, "ceiling_gflops": ceiling / 1e9,
@@ -154,10 +168,30 @@ def section(rows: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def summary(parts: dict[str, Any]) -> list[str]:
+    """The table above all others: every shape on every machine, against the program that it is compared with."""
+    lines = ["", f"| step | machine | {SAME} | as people run it | as people run it, ours in bf16 |",
+             "| --- | --- | ---: | ---: | ---: |"]  # fmt: skip
+    for key, part in parts.items():
+        for row in part["rows"]:
+            found = {(ratio["ours"], ratio["theirs"]): f"{ratio['ratio']:.2f}" for ratio in row["ratios"]}
+            for same in (name for mine, name in found if mine == "ours" and name.endswith((SAME, _BEFORE))):
+                against = same.rpartition(", with")[0] if same.endswith(_BEFORE) else same.removesuffix(f", {SAME}")
+                note = " (library alone)" if same.endswith(_BEFORE) else ""
+                cells = (
+                    f"{TITLES[key.partition(',')[0]]}: {row['shape']}; against {against}", machine(part),
+                    found["ours", same] + note, found["ours", against], found.get(("ours, bf16", against), ""),
+                )  # fmt: skip
+                lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
 def write(out: Path, parts: dict[str, Any]) -> None:
     """Puts the measured parts into step.json and writes step.md from all of it."""
-    head = ["# The bare training step against other programs", "", paragraph(__doc__, 2), "", paragraph(__doc__, 3)]
-    write_parts(out, "step", head, TITLES, parts, lambda _, part: section(part["rows"]))
+    head = ["# The bare training step against other programs"]
+    for number in (2, 3, 4):
+        head += ["", paragraph(__doc__, number)]
+    write_parts(out, "step", head, TITLES, parts, lambda _, part: section(part["rows"]), summary)
 
 
 def main() -> None:

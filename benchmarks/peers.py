@@ -43,17 +43,26 @@ class Peer(NamedTuple):
     """Of its loss from ours at the same weights, relative; None where weights were not copied."""
 
 
-def peers_of(shape: Shape, checkouts: dict[str, str | None]) -> dict[str, Callable[[torch.device], Peer]]:
-    """Makers of all programs that could do a step of this shape; a maker raises ``Missing``."""
+Make = Callable[[torch.device], Peer]
+
+
+def peers_of(shape: Shape, checkouts: dict[str, str | None], *, fused: bool = False) -> dict[str, Make]:
+    """Makers of all programs that could do a step of this shape; a maker raises ``Missing``.
+
+    Args:
+        shape: What is trained.
+        checkouts: Folders of the authors' programs.
+        fused: Give them torch's fused AdamW, as ours has it, and not torch's default.
+    """
     if isinstance(shape, MAEShape):
         return {
-            OFFICIAL["mae"]: partial(_official_mae, shape, checkouts["mae"]),
-            "transformers": partial(_transformers, shape),
-            "lightly": partial(_lightly, shape),
+            OFFICIAL["mae"]: partial(_official_mae, shape, checkouts["mae"], fused=fused),
+            "transformers": partial(_transformers, shape, fused=fused),
+            "lightly": partial(_lightly, shape, fused=fused),
         }
     if isinstance(shape, DINOShape):
-        return {OFFICIAL["dino"]: partial(_official_dino, shape, checkouts["dino"])}
-    return {"timm": partial(_timm, shape)}
+        return {OFFICIAL["dino"]: partial(_official_dino, shape, checkouts["dino"], fused=fused)}
+    return {"timm": partial(_timm, shape, fused=fused)}
 
 
 @contextmanager
@@ -115,7 +124,7 @@ def _step(loss_of: Callable[[], torch.Tensor], optimizer: torch.optim.Optimizer,
     return step
 
 
-def _official_mae(shape: MAEShape, checkout: str | None, device: torch.device) -> Peer:
+def _official_mae(shape: MAEShape, checkout: str | None, device: torch.device, *, fused: bool) -> Peer:
     import timm.models.vision_transformer as vit
 
     _checkout(checkout, "--official_mae")
@@ -134,7 +143,7 @@ def _official_mae(shape: MAEShape, checkout: str | None, device: torch.device) -
     own = ours(shape, device)
     difference = _compare_mae(model, own, shape, device)
     images = own.inputs["images"]
-    optimizer = torch.optim.AdamW(_decayed(model, 0.05), lr=RATE, betas=(0.9, 0.95))
+    optimizer = torch.optim.AdamW(_decayed(model, 0.05), lr=RATE, betas=(0.9, 0.95), fused=fused or None)
 
     def loss_of() -> torch.Tensor:
         loss = model(images, mask_ratio=0.75)[0]
@@ -166,7 +175,7 @@ def _compare_mae(model: Any, own: Ours, shape: MAEShape, device: torch.device) -
     return _same(own.objective(drawn).loss, theirs)
 
 
-def _transformers(shape: MAEShape, device: torch.device) -> Peer:
+def _transformers(shape: MAEShape, device: torch.device, *, fused: bool) -> Peer:
     package, net, (width, depth, heads) = _package("transformers"), shape.net, shape.decoder
     torch.manual_seed(0)
     config = package.ViTMAEConfig(
@@ -177,11 +186,11 @@ def _transformers(shape: MAEShape, device: torch.device) -> Peer:
     )  # fmt: skip
     model = package.ViTMAEForPreTraining(config).to(device).train()
     images = ours(shape, device).inputs["images"]
-    optimizer = torch.optim.AdamW(_decayed(model, 0.05), lr=RATE, betas=(0.9, 0.95))
+    optimizer = torch.optim.AdamW(_decayed(model, 0.05), lr=RATE, betas=(0.9, 0.95), fused=fused or None)
     return Peer(_step(lambda: model(pixel_values=images).loss, optimizer, device), _count(model), None)
 
 
-def _lightly(shape: MAEShape, device: torch.device) -> Peer:
+def _lightly(shape: MAEShape, device: torch.device, *, fused: bool) -> Peer:
     import timm
 
     _package("lightly")
@@ -201,7 +210,7 @@ def _lightly(shape: MAEShape, device: torch.device) -> Peer:
         )  # fmt: skip
     model = torch.nn.ModuleList([encoder, decoder]).to(device).train()
     images, size = ours(shape, device).inputs["images"], (shape.batch, net.patches() + 1)
-    optimizer = torch.optim.AdamW(_decayed(model, 0.05), lr=RATE, betas=(0.9, 0.95))
+    optimizer = torch.optim.AdamW(_decayed(model, 0.05), lr=RATE, betas=(0.9, 0.95), fused=fused or None)
 
     def loss_of() -> torch.Tensor:
         keep, hide = tools.random_token_mask(size=size, mask_ratio=0.75, device=device)
@@ -215,7 +224,7 @@ def _lightly(shape: MAEShape, device: torch.device) -> Peer:
     return Peer(_step(loss_of, optimizer, device), _count(model), None)
 
 
-def _official_dino(shape: DINOShape, checkout: str | None, device: torch.device) -> Peer:
+def _official_dino(shape: DINOShape, checkout: str | None, device: torch.device, *, fused: bool) -> Peer:
     _checkout(checkout, "--official_dino")
     warnings.simplefilter("ignore")
     main, utils, vits = (importlib.import_module(name) for name in ("main_dino", "utils", "vision_transformer"))
@@ -241,7 +250,7 @@ def _official_dino(shape: DINOShape, checkout: str | None, device: torch.device)
     views = [view.contiguous() for name in ("globals", "locals") if name in own.inputs
              for view in own.inputs[name].unbind(1)]  # fmt: skip
     difference = _compare_dino(student, teacher, loss, views, own)
-    optimizer = torch.optim.AdamW(utils.get_params_groups(student), lr=RATE, weight_decay=0.04)
+    optimizer = torch.optim.AdamW(utils.get_params_groups(student), lr=RATE, weight_decay=0.04, fused=fused or None)
 
     def step(mark: Mark) -> torch.Tensor:
         with autocast(device):
@@ -288,7 +297,7 @@ def _compare_dino(student: Any, teacher: Any, loss: Any, views: list[torch.Tenso
     return _same(own.objective(own.inputs).loss, theirs)
 
 
-def _timm(shape: SupervisedShape, device: torch.device) -> Peer:
+def _timm(shape: SupervisedShape, device: torch.device, *, fused: bool) -> Peer:
     import timm
     from timm.optim._optim_factory import create_optimizer_v2
 
@@ -306,7 +315,8 @@ def _timm(shape: SupervisedShape, device: torch.device) -> Peer:
         model.load_state_dict(_classifier_state(own.objective))
         difference = _same(own.objective(own.inputs).loss, torch.nn.functional.cross_entropy(model(images), targets))
     model.train()
-    optimizer = create_optimizer_v2(model, opt="adamw", lr=RATE, weight_decay=0.05, betas=(0.9, 0.999))
+    options: dict[str, Any] = {"fused": True} if fused else {}
+    optimizer = create_optimizer_v2(model, opt="adamw", lr=RATE, weight_decay=0.05, betas=(0.9, 0.999), **options)
 
     def loss_of() -> torch.Tensor:
         return torch.nn.functional.cross_entropy(model(images), targets)

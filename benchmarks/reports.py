@@ -83,11 +83,20 @@ def write(out: Path, name: str, parts: Part, lines: list[str]) -> None:
     (out / f"{name}.md").write_text("\n".join([*lines, ""]))
 
 
+def machine(part: Part) -> str:
+    """What the rows of a part were measured on: the GPU, or the processor."""
+    hardware = part["about"]["hardware"]
+    return hardware["cpu"] if hardware["device"].startswith("CPU") else hardware["device"]
+
+
 def write_parts(
     out: Path, name: str, head: list[str], titles: dict[str, str], parts: dict[str, Part],
-    body: Callable[[str, Part], list[str]],
+    body: Callable[[str, Part], list[str]], summary: Callable[[dict[str, Part]], list[str]] | None = None,
 ) -> None:  # fmt: skip
     """Puts measured parts into OUT/NAME.json, each in its own section's place, and writes OUT/NAME.md from all of it.
+
+    With ``summary`` a part is of one kind of machine ("KEY, MACHINE" in the file), and those of other machines are
+    kept beside it: what is fast on one processor need not be on another.
 
     Args:
         out: Folder.
@@ -96,11 +105,21 @@ def write_parts(
         titles: Of all sections, in their order.
         parts: The measured ones.
         body: Lines of a section.
+        summary: Lines above all sections, of all parts.
     """
     place = out / f"{name}.json"
-    stored = json.loads(place.read_text()) if place.exists() else {}
-    stored = {key: (stored | parts)[key] for key in titles if key in stored | parts}
-    lines = list(head)
+    stored: dict[str, Part] = json.loads(place.read_text()) if place.exists() else {}
+    if summary is not None:
+        stored |= {f"{key}, {machine(part)}": part for key, part in parts.items()}
+        titles = {
+            f"{key}, {kind}": f"{title}, {kind}"
+            for kind in sorted(map(machine, stored.values()))
+            for key, title in titles.items()
+        }
+    else:
+        stored |= parts
+    stored = {key: stored[key] for key in titles if key in stored}
+    lines = [*head, *(summary(stored) if summary else [])]
     for key, part in stored.items():
         lines += ["", f"## {titles[key]}", "", *body(key, part), "", made_by(part["about"])]
     write(out, name, stored, lines)

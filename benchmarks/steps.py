@@ -244,8 +244,10 @@ def optimiser_of(objective: Objective, cfg: ResolvedOptim) -> torch.optim.Optimi
     return optimizer
 
 
-def ours(shape: Shape, device: torch.device, *, compiled: bool = False, mode: str | None = None) -> Ours:
-    """A step of the loop, without logging."""
+def ours(
+    shape: Shape, device: torch.device, *, compiled: bool = False, mode: str | None = None, bf16: bool = False
+) -> Ours:
+    """A step of the loop, without logging; a CPU's is in single precision, or in bf16."""
     objective = build(shape).to(device).train()
     fixed, draw = fixed_inputs(shape, device), drawer(shape, device)
     numbers = iter(range(10**9))
@@ -254,7 +256,7 @@ def ours(shape: Shape, device: torch.device, *, compiled: bool = False, mode: st
         return fixed | draw(next(numbers))
 
     run = compile_objective(objective, mode) if compiled else objective
-    return Ours(step_of(objective, run, inputs, optimiser_options(shape), device), objective, fixed)
+    return Ours(step_of(objective, run, inputs, optimiser_options(shape), device, bf16), objective, fixed)
 
 
 def step_of(
