@@ -186,7 +186,7 @@ class ResolvedAugment(AugmentConfig, Resolved):
 class CropsConfig:
     """Multi-crop and its colour changes (Caron et al. 2021, section 3.1; numbers from the released code).
 
-    Two global crops of the network's input and several smaller local ones; what makes no sense for the images (hue,
+    Two global crops and several smaller local ones; what makes no sense for the images (hue,
     saturation and grey unless they are 8-bit RGB, solarising unless they have 8 bits) is left out.
     """
 
@@ -218,6 +218,10 @@ class CropsConfig:
     solarise: Annotated[float | None, Range(0, 1)] = None
     """Chance that the second global crop is solarised: what is brighter than the middle of the range is inverted.
     Default: the preset's; the paper's 0.2."""
+    global_size: Annotated[int | None, Range(1, ceiling=1 << 14)] = None
+    """Side of a global crop in pixels, in whole patches: a smaller one than the network's input makes training shorter,
+    and images are judged at the input's size all the same. Default: the preset's, which is mostly the input, as the
+    paper's is."""
 
 
 @dataclass(frozen=True)

@@ -122,6 +122,8 @@ class DINOPreset(MethodPreset):
     outputs: int = 256
     """Fewest outputs K."""
     global_scale: tuple[float, float] = (0.4, 1.0)
+    global_share: float = 1.0
+    """Side of a global crop as a share of the input's."""
     local_scale: tuple[float, float] = (0.05, 0.4)
     local_crops: int = 8
     local_share: float = 96 / 224
@@ -216,18 +218,21 @@ def hidden_width(facts: Facts) -> int:
 
 
 def resolve_crops(cfg: CropsConfig, own: DINOPreset, facts: Facts) -> ResolvedCrops:
-    """Crops as definite values; UserError for ranges the wrong way round, or patches that are torn by a local crop."""
+    """Crops as definite values; UserError for ranges the wrong way round, or patches that are torn by a crop."""
     patch = facts.patch
     usual = {name: getattr(own, name) for name in vars(cfg) if hasattr(own, name)}
-    usual["local_size"] = max(1, round(own.local_share * facts.model.img_size / patch)) * patch
+    sides = {"global_size": own.global_share, "local_size": own.local_share}
+    usual |= {name: max(1, round(share * facts.model.img_size / patch)) * patch for name, share in sides.items()}
     crops = fill(ResolvedCrops, cfg, **usual)
-    if facts.network.plain and crops.local_size % patch:
-        below = crops.local_size // patch * patch
-        options = f"{below} or {below + patch}" if below else f"{patch}"
-        raise UserError(
-            f"--crops.local_size {crops.local_size} is not a multiple of the patch size {patch}; use {options}, or "
-            "another --model.patch_size"
-        )
+    for name in sides:
+        side: int = getattr(crops, name)
+        if facts.network.plain and side % patch:
+            below = side // patch * patch
+            options = f"{below} or {below + patch}" if below else f"{patch}"
+            raise UserError(
+                f"--crops.{name} {side} is not a multiple of the patch size {patch}; use {options}, or another "
+                "--model.patch_size"
+            )
     check_crops(crops)
     return crops
 

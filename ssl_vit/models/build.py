@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -339,26 +339,28 @@ def _without_sizes(model: torch.nn.Module, architecture: str, args: dict[str, An
     return kind(model, architecture, args, size)
 
 
-def check_sizes(backbone: Backbone, sizes: Sequence[int]) -> None:
+def check_sizes(backbone: Backbone, own: int, sizes: Mapping[str, int]) -> None:
     """Refuses a network that cannot read images of several sizes, as multi-crop has them.
 
     Args:
-        backbone: As built for the first of them.
-        sizes: Sides in pixels: of global crops, then of local ones.
+        backbone: As built for images of its ``own`` size.
+        own: Side in pixels.
+        sizes: Sides of crops in pixels: of ``global`` and ``local`` ones.
 
     Raises:
         UserError: Naming the model, the side and what to do.
     """
-    for size in sizes:
+    for kind, size in sizes.items():
         if isinstance(backbone, PooledBackbone):
-            reads, why = backbone.width_at(size) == backbone.embed_dim, f"beside those of {sizes[0]}"
+            reads, why = backbone.width_at(size) == backbone.embed_dim, f"beside those of {own}"
         else:
             patch = with_tokens(backbone, "multi-crop").patch_size
             reads, why = size % patch == 0, f"which are no multiple of its patches of {patch}"
         if not reads:
+            without = "--crops.local_crops 0, " if kind == "local" else ""
             raise UserError(
-                f"{backbone.architecture} cannot read local crops of {size} pixels {why}; use --crops.local_crops 0, "
-                f"--crops.local_size {sizes[0]}, or another --model.name, for example vit_small_patch16_224"
+                f"{backbone.architecture} cannot read {kind} crops of {size} pixels {why}; use {without}"
+                f"--crops.{kind}_size {own}, or another --model.name, for example vit_small_patch16_224"
             )
 
 

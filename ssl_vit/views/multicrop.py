@@ -152,12 +152,13 @@ def views_for(
 ) -> tuple[View, str, tuple[str, ...]]:  # fmt: skip
     """The crops of one run: their view, what the network sees of an image in words, and notes for the user.
 
-    ``drop_path`` is the rate of stochastic depth at the last block, in [0, 1). A UserError names local crops that the
+    ``drop_path`` is the rate of stochastic depth at the last block, in [0, 1). A UserError names crops that the
     backbone cannot read.
     """
-    size = model.img_size
-    if cfg.local_crops:
-        check_sizes(backbone, (size, cfg.local_size))
+    size = cfg.global_size or model.img_size
+    used = {"global": size != model.img_size, "local": cfg.local_crops > 0}
+    sizes = {"global": size, "local": cfg.local_size}
+    check_sizes(backbone, model.img_size, {kind: sizes[kind] for kind, other in used.items() if other})
     view = multicrop_view(scale, cfg, size=size, drop_rates=backbone.drop_rates(drop_path), dtype=dtype)
     patch, left_out = model.patch_size, notice(backbone.channels, scale.bits)
     patches = f" = {(size // patch) ** 2} patches of {patch} px" if patch else ""

@@ -82,6 +82,7 @@ def test_killed_and_started_again(network: str, launched, tmp_path: Path, small:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["--crops.global_size", "7"], r"--crops.global_size 7 is not a multiple of the patch size 2; use 6 or 8"),
         (["--crops.local_size", "5"], r"--crops.local_size 5 is not a multiple of the patch size 2; use 4 or 6"),
         (["--crops.local_crops", "-1"], r"--crops.local_crops -1 must be at least 0"),
         (["--crops.global_scale", "[0.9,0.2]"], r"--crops.global_scale .* least first"),

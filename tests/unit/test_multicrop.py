@@ -10,11 +10,14 @@ import torch
 import torchvision.transforms.v2.functional as tvf
 from hypothesis import given
 from hypothesis import strategies as st
-from ssl_vit.configs import ResolvedCrops
+from ssl_vit.configs import ResolvedCrops, ResolvedModel
+from ssl_vit.core.errors import UserError
 from ssl_vit.core.randomness import make_key, uniform
 from ssl_vit.data.boxes import centre_crop, random_resized_crop
 from ssl_vit.data.loading.loader import Batch
 from ssl_vit.data.scale import PixelScale
+from ssl_vit.models.backbone import pooled_views
+from ssl_vit.models.build import build_backbone
 from ssl_vit.models.stochastic_depth import linear_rates
 from ssl_vit.views import augment, colour, multicrop
 from ssl_vit.views.crop_colours import (
@@ -27,7 +30,7 @@ from ssl_vit.views.crop_colours import (
     notice,
     operations,
 )
-from ssl_vit.views.multicrop import multicrop_view
+from ssl_vit.views.multicrop import multicrop_view, views_for
 from torch import Tensor
 
 PAPER = ResolvedCrops(
@@ -96,6 +99,25 @@ def test_what_is_switched_off_is_absent() -> None:
     assert set(made(batch)) == {"globals", "locals"}
     assert set(made(batch, replace(PAPER, local_crops=0))) == {"globals"}
     assert set(made(batch, replace(PAPER, local_crops=0), drop=0.1)) == {"globals", "drop_globals"}
+
+
+def test_global_crops_may_be_smaller_than_what_the_network_is_judged_at() -> None:
+    torch.manual_seed(0)
+    for name, patch in (("resnet_small_images", None), ("vit_tiny_patch16_224", 4)):
+        sizes = (8, 1, 2) if patch else ()
+        model = ResolvedModel(name, 16, patch, *sizes, pool="mean")
+        net = build_backbone(model, 3)
+        cfg = replace(PAPER, local_crops=0, global_size=12)
+        view, sees, _ = views_for(net, model, cfg, 0.0, raw(), torch.float32)
+        found = view(batch_of(2, 20), 0)
+        assert found["globals"].shape == (2, 2, 3, 12, 12)
+        assert sees.startswith("2 crops of 12 px")
+        vectors = pooled_views(net, "mean", found["globals"])
+        assert vectors.shape == (2, 2, net.embed_dim)
+    args = {"patch_size": 4, "embed_dim": 8, "depth": 1, "num_heads": 2}
+    fixed = ResolvedModel("beit_base_patch16_224", 16, pool="mean", args=args)
+    with pytest.raises(UserError, match=r"cannot read global crops of 6 pixels .*; use --crops\.global_size 16, or"):
+        views_for(build_backbone(fixed, 3), fixed, replace(cfg, global_size=6), 0.0, raw(), torch.float32)
 
 
 def test_with_everything_off_the_images_come_through() -> None:

@@ -166,7 +166,7 @@ def on_meta(name: str, args: dict[str, Any], size: int) -> Backbone:
 def test_several_sizes_in_one_network(name: str, sizes: tuple[int, int]) -> None:
     facts = model_facts(name)
     cfg = networks.resolve_model(ModelConfig(name, sizes[0]), 224, facts)
-    check_sizes(on_meta(name, timm_args(cfg, 3), sizes[0]), sizes)
+    check_sizes(on_meta(name, timm_args(cfg, 3), sizes[0]), sizes[0], {"local": sizes[1]})
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_several_sizes_in_one_network(name: str, sizes: tuple[int, int]) -> None
 def test_one_size_only(name: str, words: str) -> None:
     args = {"img_size": 224} if "vit_base" in name else {}
     with pytest.raises(UserError, match=words):
-        check_sizes(on_meta(name, args, 224), (224, 96))
+        check_sizes(on_meta(name, args, 224), 224, {"local": 96})
 
 
 def test_facts_of_other_models() -> None:
