@@ -101,7 +101,7 @@ def train_on(
     model = ResolvedModel(net.architecture, exported.size, net.patch_size, net.embed_dim, pool=exported.pool)
     facts = Facts(len(train_set), model, ModelFacts(exported.size, net.patch_size, net.embed_dim, net.depth, 1))
     settle: Any = supervised.resolve if scratch else supervised.resolve_finetuning
-    cfg = settle(recipe, facts, presets.preset_for(None, exported.size))
+    cfg = settle(recipe, facts, presets.preset_for(None, exported.size, cpu=True))
     torch.manual_seed(draw)
     with tempfile.TemporaryDirectory() as place:
         trained = train_on_labels(
