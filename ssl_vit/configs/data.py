@@ -147,9 +147,10 @@ class AugmentConfig:
     """Area of the random resized crop as a share of the image (least, most); [1, 1] switches cropping off.
     Default: no crop up to 16 pixels, else [0.2, 1] for MAE and [0.35, 1] for training on labels (MAE's own fine-tuning
     crops [0.08, 1], for 100 epochs on 1.3 million images)."""
-    crop: Literal["random_resized", "pad"] = "random_resized"
+    crop: Literal["random_resized", "pad"] | None = None
     """How images are cropped: to a box of random area and shape, which is resized; or, as for CIFAR, the whole central
-    square is padded by an eighth of its side with its own reflection and cut at a random place."""
+    square is padded by an eighth of its side with its own reflection and cut at a random place. Default:
+    random_resized, and pad where the preset trains long from scratch and no --augment.crop_scale is given."""
     interpolation: Literal["bicubic", "bilinear"] = "bicubic"
     """How crops are resized, both antialiased; on a CPU bilinear is about twice as fast for large images."""
     crop_ratio: Annotated[tuple[float, float], Range(0.001, 1000.0)] = (3 / 4, 4 / 3)
@@ -177,6 +178,7 @@ class ResolvedAugment(AugmentConfig, Resolved):
     """Variation of training images without open values."""
 
     crop_scale: tuple[float, float] = OPEN
+    crop: Literal["random_resized", "pad"] = "random_resized"
     flip: bool = OPEN
     policy: Literal["none", "3-augment", "jitter", "randaugment"] = OPEN
     erasing: float = OPEN

@@ -30,8 +30,8 @@ class DoctorRecipe:
 
     BARE: ClassVar[tuple[str, ...]] = ("data.path",)
     preset: Annotated[str | None, SAME_RUN] = None
-    """What fills the options left open: digits, px32, px64, px96, px128, px224; default: chosen by the images' size.
-    Without a value: prints all of them."""
+    """What fills the options left open: digits, px32, px32-cpu, px64, px96, px128, px224; default: chosen by the
+    images' size, and px32-cpu instead of px32 on a CPU. Without a value: prints all of them."""
     out: str | None = None
     """The page to write, such as doctor.html; default: none, the table alone."""
     data: DataConfig = field(default_factory=DataConfig)

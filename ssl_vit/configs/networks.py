@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
 from ssl_vit.configs.model import ModelConfig, ResolvedModel
-from ssl_vit.configs.presets import Preset, for_side, preset_for
+from ssl_vit.configs.presets import Preset, preset_for
 from ssl_vit.configs.settled import settle
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.text import aligned, note
@@ -280,7 +280,7 @@ def _heads_for(width: int, usual_width: int, usual_heads: int) -> int:
 
 def _input(preset: Preset, short_side: int, patch: int | None, least: int = 2) -> int:
     """The images' own size where the preset is for it, else the preset's, rounded to whole patches."""
-    within = preset.own_size and for_side(short_side) == preset
+    within = preset.own_size and preset.fits(short_side)
     patch = patch or preset.patches[0]
     return max(least, round((short_side if within else preset.input) / patch)) * patch
 

@@ -19,6 +19,18 @@ LIST = "list"
 
 
 @dataclass(frozen=True)
+class Scratch:
+    """How a network is trained on labels from random weights."""
+
+    epochs: int = 100
+    crop: Literal["random_resized", "pad"] = "random_resized"
+    pool: Literal["model", "mean"] = "model"
+    """What the classifier reads: as the model has it, or the mean of patches."""
+    average: float = 0.999
+    """Decay of the weight average."""
+
+
+@dataclass(frozen=True)
 class Preset:
     """Everything that depends on the size of the images; the defaults below are those of photographs."""
 
@@ -50,7 +62,15 @@ class Preset:
     narrow_lr: float | None = 4e-3
     """As ``base_lr`` from scratch and of fine-tuning, of networks narrower than ``NARROW``; None: as of all others."""
     labelled_epochs: int = 100
+    """Of fine-tuning."""
     labelled_batch: int = 64
+    scratch: Scratch = Scratch()
+    cpu: bool = False
+    """Whether it is chosen on a CPU in place of the one for the same sides."""
+
+    def fits(self, side: int) -> bool:
+        """Whether it is for images of that many pixels."""
+        return self.sides[0] <= side <= (self.sides[1] or side)
 
 
 NARROW = 192
@@ -73,8 +93,15 @@ _PRESETS = [
     ),
     Preset(
         "px32", sides=(17, 40), input=32, own_size=True, patches=(4, 2, 3), network="vit_tiny", base_lr=_LR,
-        source=f"{_RECIPE} Reasoned: about 8 x 8 patches. CIFAR-10 from scratch: 31.6 and 33.3 top-1 % with 500 and "
-        "2,500 labels (benchmarks/results/cifar10.md).",
+        scratch=Scratch(300, "pad", "mean", 0.9995),
+        source=f"{_RECIPE} Reasoned, for GPUs: about 8 x 8 patches; from scratch 300 epochs, padded crops, the mean of "
+        "patches and a longer average, as small ViTs on CIFAR-10 are mostly trained. Not measured here.",
+    ),
+    Preset(
+        "px32-cpu", sides=(17, 40), input=32, own_size=True, patches=(4, 2, 3), network="vit_tiny", base_lr=_LR,
+        cpu=True,
+        source=f"{_RECIPE} As px32, sized for hours of a CPU. CIFAR-10 from scratch: 31.6 and 33.3 top-1 % with 500 "
+        "and 2,500 labels (benchmarks/results/cifar10.md).",
     ),
     Preset(
         "px64", sides=(41, 72), input=64, own_size=True, patches=(8, 4, 6), network="vit_tiny", base_lr=_LR,
@@ -109,14 +136,15 @@ def named(name: str) -> Preset:
     return PRESETS[name]
 
 
-def for_side(side: int) -> Preset:
-    """The preset for an input, or an image, of that many pixels."""
-    return next(p for p in _PRESETS if p.sides[1] is None or side <= p.sides[1])
+def for_side(side: int, *, cpu: bool = False) -> Preset:
+    """The preset for an input, or an image, of that many pixels; on a CPU the one that is made for it, if any."""
+    fitting = [p for p in _PRESETS if p.fits(side)]
+    return next((p for p in fitting if p.cpu == cpu), fitting[0])
 
 
-def preset_for(name: str | None, size: int) -> Preset:
+def preset_for(name: str | None, size: int, *, cpu: bool = False) -> Preset:
     """The preset that was named, else the one for the network's input."""
-    return named(name) if name else for_side(size)
+    return named(name) if name else for_side(size, cpu=cpu)
 
 
 def table() -> str:
@@ -124,13 +152,15 @@ def table() -> str:
     photos = PRESETS["px32"]
     return "\n".join(
         [
-            "A preset fills what is not given. The images choose one by their size, --preset NAME names one.\n",
+            "A preset fills what is not given. The images choose one by their size (on a CPU px32-cpu, not px32),",
+            "--preset NAME names one.\n",
             aligned([_HEAD, *map(_row, _PRESETS)]),
             "\nown/32: the images' own size in whole patches; 32 px where images of other sizes are given it.",
-            "base lr: from scratch/fine-tuning, per 256 images of effective batch; on labels, networks narrower",
-            f"than {NARROW} take {short(photos.narrow_lr or 0)} from px32 on (results of cells16, cifar10).",
-            "epochs, batch: on labels, where batches grow from 131,072 images on; there, from px32 on, RandAugment,",
-            f"erasing, crops of {photos.labelled_crop[0]:g}-1 and, from {photos.mixed_from:,} labels on, mixing.\n",
+            "base lr, epochs: from scratch/fine-tuning, the rate per 256 images of effective batch. On labels networks",
+            f"narrower than {NARROW} take {short(photos.narrow_lr or 0)} from px32 on (see cells16, cifar10), and",
+            "batches grow from 131,072 images on. From px32 on there are RandAugment, erasing, crops of",
+            f"{photos.labelled_crop[0]:g}-1 (px32 from scratch: padded ones, the mean of patches) and, from",
+            f"{photos.mixed_from:,} labels on, mixing.\n",
             *(note(p.name, f"Source: {p.source}") for p in _PRESETS),
         ]
     )
@@ -143,7 +173,8 @@ def _row(p: Preset) -> tuple[str, ...]:
     least, most = p.sides
     sides = f"from {least}" if most is None else f"{least}-{most}"
     size = f"own/{p.input}" if p.own_size else str(p.input)
+    epochs = f"{p.scratch.epochs}/{p.labelled_epochs}"
     return (
         p.name, size, sides, ",".join(map(str, p.patches)), p.network, p.pool, "yes" if p.flip else "no",
-        "/".join(map(short, p.base_lr.values())), str(p.labelled_epochs), str(p.labelled_batch),
+        "/".join(map(short, p.base_lr.values())), epochs, str(p.labelled_batch),
     )  # fmt: skip

@@ -33,8 +33,8 @@ class PretrainingRecipe:
     seed: Annotated[int, Range(0, 2**32 - 1)] = 0
     """Seed of every random number of the run."""
     preset: Annotated[str | None, SAME_RUN] = None
-    """What fills the options left open: digits, px32, px64, px96, px128, px224; default: chosen by the images' size.
-    Without a value: prints all of them."""
+    """What fills the options left open: digits, px32, px32-cpu, px64, px96, px128, px224; default: chosen by the
+    images' size, and px32-cpu instead of px32 on a CPU. Without a value: prints all of them."""
     dry_run: Annotated[bool, NO_EFFECT] = False
     """Print what every option comes to, beside the paper's value with a paper's --config, and stop. No images are
     opened: --data.facts says how many and how large."""

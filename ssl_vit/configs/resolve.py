@@ -30,6 +30,7 @@ def resolve_augment(
         ResolvedAugment,
         cfg,
         crop_scale=crop,
+        crop="random_resized",
         flip=preset.flip,
         policy=preset.policy if labelled else "none",
         erasing=preset.erasing if labelled else 0.0,

@@ -88,15 +88,16 @@ def resolved(config: Any, found: Stated, paper: Paper | None) -> Any:
     """
     if isinstance(config, PretrainingRecipe):
         method = next(m for m in METHODS.values() if isinstance(config, m.recipe))
-        if not _has_accelerator():
+        cpu = not _has_accelerator()
+        if cpu:
             config, chosen = within_an_hour(method, config, found.images, found.side, Format(found.channels, 8))
             if chosen:
                 print(chosen)
-        return method.resolve(config, *network_of(method, config, found.images, found.side))
+        return method.resolve(config, *network_of(method, config, found.images, found.side, cpu=cpu))
     if isinstance(config, SupervisedRecipe):
         shape = facts_of(config.model, found.side, config.preset)
         model = networks.resolve_model(config.model, found.side, shape, config.preset)
-        preset = presets.preset_for(config.preset, model.img_size)
+        preset = presets.preset_for(config.preset, model.img_size, cpu=not _has_accelerator())
         facts = Facts(found.images, model, shape)
         if isinstance(config, TaughtRecipe):
             return taught.resolve(config, facts, preset)
@@ -122,7 +123,7 @@ def _on_backbone(config: FinetuneRecipe | LinearRecipe, found: Stated, paper: Pa
     elif paper is not None and paper.network is not None:
         shape = model_facts(paper.network)
         model = ResolvedModel(paper.network, size or shape.img_size, shape.patch_size, shape.width, pool="cls")
-        preset, facts = presets.for_side(model.img_size), Facts(found.images, model, shape)
+        preset, facts = presets.for_side(model.img_size, cpu=not _has_accelerator()), Facts(found.images, model, shape)
     else:
         raise UserError("--dry_run needs the network: --backbone RUN, or a paper's --config, which names one")
     if isinstance(config, FinetuneRecipe):

@@ -98,7 +98,7 @@ def follow(cfg: DoctorRecipe, method: Method, accelerator: Accelerator) -> Follo
     side, chosen = asked.data.window or pool.sizes.short_side, ""
     if accelerator.device.type == "cpu":
         asked, chosen = within_an_hour(method, asked, len(pool), side, pool.form)
-    facts, preset = network_of(method, asked, len(pool), side)
+    facts, preset = network_of(method, asked, len(pool), side, cpu=accelerator.device.type == "cpu")
     resolved: ResolvedPretraining = method.resolve(asked, facts, preset)
     pool = pool.on_canvas(resolved.data.canvas, resolved.model.img_size, resolved.data.window)
     scale = measure_scale(pool, _SCALED)

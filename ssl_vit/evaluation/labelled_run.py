@@ -108,7 +108,8 @@ def from_scratch(cfg: SupervisedRecipe) -> Evaluated:
     short = cfg.data.window or data.train.sizes.short_side
     shape = facts_of(cfg.model, short, cfg.preset)
     model = networks.resolve_model(cfg.model, short, shape, cfg.preset)
-    size, preset = model.img_size, presets.preset_for(cfg.preset, model.img_size)
+    on_cpu = accelerator.device.type == "cpu"
+    size, preset = model.img_size, presets.preset_for(cfg.preset, model.img_size, cpu=on_cpu)
     train, data = data.train, on_canvas(data, cfg.data.canvas, size, cfg.data.window)
     if teacher is not None and teacher.exported.size > size:
         data = data._replace(train=train.on_canvas(cfg.data.canvas, teacher.exported.size, cfg.data.window))

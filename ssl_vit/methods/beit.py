@@ -77,6 +77,7 @@ PRESETS = {
         "paper's.",
     ),
     "px32": replace(_USUAL, words=256),
+    "px32-cpu": replace(_USUAL, words=256),
     "px64": _USUAL,
     "px96": _USUAL,
     "px128": replace(_USUAL, epochs=(100, 800)),

@@ -71,6 +71,7 @@ PRESETS = {
         source="As DINO's, which is measured on scikit-learn's 8x8 digits: crops, budget and rate; no box is erased.",
     ),
     "px32": _USUAL,
+    "px32-cpu": _USUAL,
     "px64": _USUAL,
     "px96": _USUAL,
     "px128": _USUAL,

@@ -60,6 +60,7 @@ PRESETS = {
         source="Reasoned: budget and rate are MAE's, crops DINO's.",
     ),
     "px32": _USUAL,
+    "px32-cpu": _USUAL,
     "px64": _USUAL,
     "px96": _USUAL,
     "px128": replace(_USUAL, epochs=(100, 800)),

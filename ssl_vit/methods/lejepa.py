@@ -73,10 +73,15 @@ PRESETS = {
     name: replace(preset, base_lr=2e-3, source="As px224.", expected="Not measured here.")
     for name, preset in dino.PRESETS.items()
 }
-"""By the name of the preset; crops, budget and batch are DINO's."""
+"""By the name of the preset; crops, budget and batch are DINO's but for px32-cpu."""
 PRESETS["digits"] = replace(
     PRESETS["digits"], base_lr=4e-3, source="As px224 and DINO's digits.", expected="Not measured to the end here."
 )
+PRESETS["px32-cpu"] = replace(
+    PRESETS["px32-cpu"], images=1_200_000, batch=128, base_lr=4e-3, global_scale=(0.2, 1.0), global_share=0.75,
+    source="What an hour of two cores is best spent on, of what was tried (benchmarks/results/league.md): a ResNet, "
+    "two crops of three quarters of the side.",
+)  # fmt: skip
 PRESETS["px224"] = replace(
     PRESETS["px224"], source=_PAPER,
     expected="Not measured here. Elsewhere: Imagenette, ViT-S/16, 200 epochs, linear 87.1 (stable-pretraining).",
@@ -107,6 +112,7 @@ METHOD = Method(
     resolve=resolve,
     presets=table,
     build="ssl_vit.objectives.lejepa:build",
+    networks=(("px32-cpu", "resnet_mini"),),
     positions="learnable",
     unasked_elsewhere=True,
 )

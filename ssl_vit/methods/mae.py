@@ -92,6 +92,9 @@ PRESETS = {
         "(benchmarks/results/digits_labels.md).",
     ),
     "px32": MAEPreset(
+        images=40_000_000, source=f"{_RECIPE} Reasoned, for GPUs: a budget of 800 epochs of 50,000 images."
+    ),
+    "px32-cpu": MAEPreset(
         source=f"{_RECIPE} Reasoned: a budget of 80 epochs of 50,000 images.",
         expected=f"CIFAR-10: {_CIFAR10}.",
     ),

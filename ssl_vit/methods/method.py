@@ -85,6 +85,8 @@ class Method:
     objective and view (``objectives.base.Built``); imported when it runs."""
     picture: str = ""
     """``module:function`` that draws what it has learnt; empty where there is nothing to draw."""
+    networks: tuple[tuple[str, str], ...] = ()
+    """Presets with the network that is trained in the place of theirs, where none is named."""
     positions: Literal["sincos", "learnable"] = "sincos"
     """Position embedding of a plain ViT, where the options leave it open."""
     look: Look | None = None

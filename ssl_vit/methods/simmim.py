@@ -60,6 +60,7 @@ PRESETS = {
         source="As MAE's, which is measured on scikit-learn's 8x8 digits; masking is the paper's.",
     ),
     "px32": _USUAL,
+    "px32-cpu": _USUAL,
     "px64": _USUAL,
     "px96": _USUAL,
     "px128": replace(_USUAL, epochs=(100, 800)),

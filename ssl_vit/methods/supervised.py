@@ -10,7 +10,7 @@ from ssl_vit.configs.evaluation import LabelsConfig, SoupConfig
 from ssl_vit.configs.facts import NO_EFFECT, SAME_RUN, Range
 from ssl_vit.configs.fit import FitConfig, OptimConfig, ResolvedFit, ResolvedOptim, RunConfig
 from ssl_vit.configs.model import AdaptConfig, ModelConfig, ResolvedModel
-from ssl_vit.configs.presets import NARROW, LabelledStart, Preset
+from ssl_vit.configs.presets import NARROW, LabelledStart, Preset, Scratch
 from ssl_vit.configs.recipes import BackboneRecipe
 from ssl_vit.configs.resolve import LARGEST_RATE, labelled_batch, least_steps, resolve_augment
 from ssl_vit.configs.settled import OPEN, Resolved, fill, settle
@@ -42,8 +42,9 @@ class SupervisedConfig:
     drop_path: Annotated[float, Range(0, 0.999)] = 0.1
     """Stochastic depth: rate at the last block, growing linearly from 0 at the first (timm says where, of other
     families). 0.1 is MAE's for ViT-B; it takes 0.2 for ViT-L and 0.3 for ViT-H."""
-    ema_decay: Annotated[float, Range(0, 0.999999)] = 0.999
-    """Decay of the weight average that is evaluated and exported; 0 for off, as in MAE's fine-tuning."""
+    ema_decay: Annotated[float | None, Range(0, 0.999999)] = None
+    """Decay of the weight average that is evaluated and exported; 0 for off, as in MAE's fine-tuning. Default: 0.999,
+    and 0.9995 where the preset trains long from scratch."""
     head_hidden: Annotated[int, Range(0, ceiling=1 << 20)] = 0
     """Width of a hidden layer with tanh before the classifier (ViT, section 3.1); 0 for a linear classifier, the only
     kind that is exported for timm and eval/predict.py."""
@@ -56,6 +57,7 @@ class ResolvedSupervised(SupervisedConfig, Resolved):
     pool: Literal["cls", "mean", "mean_prenorm"] = OPEN
     mixup: float = OPEN
     cutmix: float = OPEN
+    ema_decay: float = 0.999
 
 
 _OPTIM = OptimConfig(betas=(0.9, 0.999), min_lr=1e-6, warmup=0.1)
@@ -84,8 +86,8 @@ class SupervisedRecipe(LabelledRecipe):
 
     BARE: ClassVar[tuple[str, ...]] = ("data.path",)
     preset: Annotated[str | None, SAME_RUN] = None
-    """What fills the options left open: digits, px32, px64, px96, px128, px224; default: chosen by the images' size.
-    Without a value: prints all of them."""
+    """What fills the options left open: digits, px32, px32-cpu, px64, px96, px128, px224; default: chosen by the
+    images' size, and px32-cpu instead of px32 on a CPU. Without a value: prints all of them."""
     data: GuardedConfig = field(default_factory=GuardedConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
 
@@ -151,10 +153,14 @@ def resolve_finetuning(cfg: FinetuneRecipe, facts: Facts, preset: Preset) -> Res
 def labelled_groups(cfg: LabelledRecipe, facts: Facts, preset: Preset, start: LabelledStart) -> dict[str, Any]:
     """The groups that both have, resolved alike but for the learning rate."""
     batch, steps = labelled_batch(facts.images, preset.labelled_batch), least_steps(cfg.fit)
-    epochs, rate = float(preset.labelled_epochs), labelled_rate(preset, facts.width, start)
+    scratch, rate = preset.scratch if start == "scratch" else Scratch(), labelled_rate(preset, facts.width, start)
+    epochs = float(scratch.epochs if start == "scratch" else preset.labelled_epochs)
+    augment = replace(cfg.augment, crop=cfg.augment.crop or scratch.crop)
+    if cfg.augment.crop is None and cfg.augment.crop_scale is not None:
+        augment = replace(augment, crop="random_resized")
     return {
-        "supervised": resolve_supervised(cfg.supervised, facts, preset),
-        "augment": resolve_augment(cfg.augment, preset, preset.labelled_crop, labelled=True),
+        "supervised": resolve_supervised(cfg.supervised, facts, preset, scratch),
+        "augment": resolve_augment(augment, preset, preset.labelled_crop, labelled=True),
         "optim": fill(ResolvedOptim, cfg.optim, base_lr=min(rate, LARGEST_RATE * 256 / batch)),
         "fit": fill(ResolvedFit, cfg.fit, batch_size=batch, epochs=epochs, min_steps=steps),
     }
@@ -165,15 +171,20 @@ def labelled_rate(preset: Preset, width: int, start: LabelledStart) -> float:
     return (preset.narrow_lr if width < NARROW else None) or preset.base_lr[start]
 
 
-def resolve_supervised(cfg: SupervisedConfig, facts: Facts, preset: Preset) -> ResolvedSupervised:
+def resolve_supervised(
+    cfg: SupervisedConfig, facts: Facts, preset: Preset, scratch: Scratch | None = None
+) -> ResolvedSupervised:
     """Pooling, mixing and stochastic depth as definite values; UserError for a pooling that the model does not have."""
-    usual = "mean_prenorm" if facts.model.pool == "mean" else "cls"
+    scratch = scratch or Scratch()
+    usual = "mean_prenorm" if "mean" in (facts.model.pool, scratch.pool) else "cls"
     if not facts.network.plain:
         usual = "mean"
         if cfg.pool not in (None, usual):
             raise UserError(f"--supervised.pool {cfg.pool} needs the tokens of a plain ViT; this model has mean alone")
     cfg = replace(cfg, drop_path=facts.drop_path(cfg.drop_path, "--supervised.drop_path"))
-    return fill(ResolvedSupervised, cfg, pool=usual, **mixing(preset, facts.images, facts.kind))
+    return fill(
+        ResolvedSupervised, cfg, pool=usual, ema_decay=scratch.average, **mixing(preset, facts.images, facts.kind)
+    )
 
 
 def mixing(preset: Preset, labels: int, kind: str) -> dict[str, float]:

@@ -144,8 +144,8 @@ def _opened(cfg: Questions, folder: Path, pool: ImageSet, data: Labelled, accele
     classes = len(np.unique(train.truth)) if train.kind == "class" else None
     labels = label_counts(len(train), classes, asked.labels)
     assert model.patch_size and model.width and model.depth
-    preset = presets.for_side(model.img_size)
     on_cpu = accelerator.device.type == "cpu"
+    preset = presets.for_side(model.img_size, cpu=on_cpu)
     batch = _BATCH if on_cpu else 4 * _BATCH
     steps = max(2, round(asked.length * max(_STEPS, _EPOCHS * len(train) // batch)))
     augmented = preset.labelled_crop != (1.0, 1.0) or preset.flip
@@ -158,7 +158,7 @@ def _opened(cfg: Questions, folder: Path, pool: ImageSet, data: Labelled, accele
     whole, batches = dict[str, float](), dict[str, float]()
     for name in METHODS:
         method, own = ALL_METHODS[name], study.pretrains(Pretraining(name, 0))
-        facts, filled = network_of(method, own, len(pool), side)
+        facts, filled = network_of(method, own, len(pool), side, cpu=on_cpu)
         resolved = method.resolve(own, facts, filled)
         whole[name], batches[name] = asked.length * float(resolved.fit.epochs), float(resolved.fit.batch_size)
     budget = asked.budget or (BUDGET if on_cpu else None)

@@ -65,7 +65,9 @@ def cores() -> int:
     return min(_MOST_CORES, usable_cores())
 
 
-def network_of(method: Method, asked: PretrainingRecipe, images: int, side: int) -> tuple[Facts, presets.Preset]:
+def network_of(
+    method: Method, asked: PretrainingRecipe, images: int, side: int, *, cpu: bool
+) -> tuple[Facts, presets.Preset]:
     """The network for some images, and the preset that fills what is left open.
 
     Args:
@@ -73,14 +75,37 @@ def network_of(method: Method, asked: PretrainingRecipe, images: int, side: int)
         asked: As given.
         images: How many.
         side: Median short side of the images, or of a window, in pixels.
+        cpu: Whether it is trained on a CPU.
     """
     if asked.model.weights is not None:
         shape, model = network_of_weights(asked.model, method.needs)
-        return Facts(images, model, shape, started=True), presets.preset_for(asked.preset, model.img_size)
-    shape = facts_of(asked.model, side, asked.preset, needs=method.needs)
-    model = networks.resolve_model(asked.model, side, shape, asked.preset, method.positions)
+        return Facts(images, model, shape, started=True), presets.preset_for(asked.preset, model.img_size, cpu=cpu)
+    own = own_network(method, asked, side, cpu=cpu)
+    given = asked.model if own is None else replace(asked.model, name=own)
+    shape = facts_of(given, side, asked.preset, needs=method.needs)
+    model = networks.resolve_model(given, side, shape, asked.preset, method.positions)
     check_shape(model)
-    return Facts(images, model, shape), presets.preset_for(asked.preset, model.img_size)
+    return Facts(images, model, shape), presets.preset_for(asked.preset, model.img_size, cpu=cpu)
+
+
+def own_network(method: Method, asked: PretrainingRecipe, side: int, *, cpu: bool) -> str | None:
+    """The network that a method has in a preset's place, where the options leave the network open; None for none.
+
+    Args:
+        method: What it is trained by.
+        asked: As given.
+        side: Median short side of the images, or of a window, in pixels.
+        cpu: Whether it is trained on a CPU.
+    """
+    if _names_network(asked) or asked.model.patch_size is not None:
+        return None
+    preset = presets.preset_for(asked.preset, asked.model.img_size or side, cpu=cpu)
+    return dict(method.networks).get(preset.name)
+
+
+def _names_network(asked: PretrainingRecipe) -> bool:
+    sizes = ("name", "width", "depth", "heads", "args", "weights")
+    return any(getattr(asked.model, name) is not None for name in sizes)
 
 
 def stand_ins(images: int, form: Format, size: int) -> Batch:
@@ -162,9 +187,7 @@ def within_an_hour(method: Method, asked: PretrainingRecipe, images: int, side: 
         side: Median short side of the images, or of a window, in pixels.
         form: Channels and bits of the images.
     """
-    named = any(
-        getattr(asked.model, name) is not None for name in ("name", "width", "depth", "heads", "args", "weights")
-    )
+    named = _names_network(asked)
     long = asked.fit.epochs is not None or asked.fit.min_steps is not None
     if asked.preset is not None or (named and long):
         return Fitted(asked, "")
@@ -172,16 +195,17 @@ def within_an_hour(method: Method, asked: PretrainingRecipe, images: int, side: 
 
     def hours(name: str | None) -> tuple[float, float]:
         """Hours and epochs of the preset's whole length with a network."""
-        facts, preset = network_of(method, replace(whole, model=replace(asked.model, name=name)), images, side)
+        model = replace(asked.model, name=name)
+        facts, preset = network_of(method, replace(whole, model=model), images, side, cpu=True)
         cfg: ResolvedPretraining = method.resolve(whole, facts, preset)
         return cfg.fit.epochs * images * count(method, cfg, form).operations / (RATE * cores() * HOUR), cfg.fit.epochs
 
     usual, epochs = hours(asked.model.name)
     if usual <= 1:
         return Fitted(asked, "")
-    preset = network_of(method, whole, images, side)[1]
-    name, takes = asked.model.name, usual
-    for smaller in () if named else narrower(preset.network):
+    preset = network_of(method, whole, images, side, cpu=True)[1]
+    name, takes, own = asked.model.name, usual, own_network(method, asked, side, cpu=True)
+    for smaller in () if named or own else narrower(preset.network):
         if takes * _LEAST_SHARE <= 1:
             break
         name, (takes, _) = smaller, hours(smaller)
@@ -189,7 +213,7 @@ def within_an_hour(method: Method, asked: PretrainingRecipe, images: int, side: 
     if name == asked.model.name and kept == asked.fit.epochs:
         return Fitted(asked, "")
     fitted = replace(asked, model=replace(asked.model, name=name), fit=replace(asked.fit, epochs=kept))
-    network = "the named network" if named else preset.network
+    network = "the named network" if named else own or preset.network
     some = f"{cores()} idle core{'s' * (cores() > 1)}"
     what = [] if name == asked.model.name else [name or ""]
     what += [] if long else [f"{epochs if kept is None else kept:g} epochs"]
@@ -238,7 +262,7 @@ def lighter_networks(
     for name in below[::-1]:
         open_sizes = replace(method.recipe().model, name=name, img_size=model.img_size, patch_size=model.patch_size)
         other = replace(asked, model=open_sizes, preset=cfg.preset)
-        facts, preset = network_of(method, other, images, side)
+        facts, preset = network_of(method, other, images, side, cpu=False)  # named
         smaller: ResolvedPretraining = method.resolve(other, facts, preset)
         found[name] = count(method, smaller, form).operations / own
     return found

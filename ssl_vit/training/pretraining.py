@@ -189,7 +189,7 @@ def _begin(method: Method, cfg: PretrainingRecipe) -> Beginning:
         cfg, chosen = within_an_hour(method, cfg, len(pool), side, pool.form)
         if chosen and accelerator.is_main_process:
             print(chosen, flush=True)
-    facts, preset = network_of(method, cfg, len(pool), side)
+    facts, preset = network_of(method, cfg, len(pool), side, cpu=accelerator.device.type == "cpu")
     return Beginning(accelerator, guarded, note, side, facts, preset, cfg.preset, judged, cfg)
 
 

@@ -69,7 +69,7 @@ def fitted(
     method, sizes = METHODS[start], ("name", "width", "depth", "heads", "patch_size", "args")
     if seconds is None or cfg.preset is not None or any(getattr(cfg.model, name) is not None for name in sizes):
         return Fitted(cfg.model, "")
-    preset = presets.for_side(cfg.model.img_size or side)
+    preset = presets.for_side(cfg.model.img_size or side, cpu=True)
     least = min(_LARGE, preset.input)
     shrunk = [least] if cfg.model.img_size is None and (preset.input > _LARGE or side > preset.input) else []
     room = PRETRAINING * seconds * jobs * RATE / (cfg.verdict.seeds * cfg.verdict.pretraining)
@@ -78,7 +78,7 @@ def fitted(
         for size in (cfg.model.img_size, *shrunk):
             chosen = replace(cfg.model, name=name, img_size=size)
             own = cfg.of(method)
-            facts, filled = network_of(method, replace(own, model=chosen), images, side)
+            facts, filled = network_of(method, replace(own, model=chosen), images, side, cpu=True)
             whole = method.resolve(replace(own, model=chosen), facts, filled)
             if whole.fit.epochs * images * count(method, whole, form).operations <= room:
                 return Fitted(chosen, note)
@@ -102,7 +102,7 @@ def counted(study: Study, pool: ImageSet, side: int, *, cpu: bool) -> dict[str, 
     found: dict[str, Counted] = {}
     for start in (s for s in study.starts if start_called(s).made and s not in study.given):
         method, asked = METHODS[start_called(start).method], study.whole(start)
-        facts, preset = network_of(method, asked, len(pool), side)
+        facts, preset = network_of(method, asked, len(pool), side, cpu=cpu)
         whole = method.resolve(asked, facts, preset)
         micro = whole.fit.given_micro_batch or whole.fit.batch_size
         found[start] = Counted(whole.fit.epochs, count(method, whole, pool.form) if cpu else None, micro)
@@ -156,7 +156,7 @@ def lighter(cfg: Comparison, images: int, side: int, form: Format) -> dict[str, 
 
     def operations(model: ModelConfig) -> float:
         asked = replace(cfg.of(method), model=model, preset=cfg.preset)
-        facts, preset = network_of(method, asked, images, side)
+        facts, preset = network_of(method, asked, images, side, cpu=True)
         return count(method, method.resolve(asked, facts, preset), form).operations
 
     own = networks.resolve_model(cfg.model, side, shape, cfg.preset).width or 0

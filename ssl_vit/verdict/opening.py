@@ -99,7 +99,7 @@ def open_study(cfg: Comparison, folder: Path, pool: ImageSet, data: Labelled, jo
     model = cfg.model
     shape = facts_of(model, short, cfg.preset)
     resolved = network_options.resolve_model(model, short, shape, cfg.preset)
-    preset = presets.preset_for(cfg.preset, resolved.img_size)
+    preset = presets.preset_for(cfg.preset, resolved.img_size, cpu=jobs is not None)
     classes = len(np.unique(train.truth)) if train.kind == "class" else None
     counts, lost = label_counts(cfg.verdict, len(train), classes, digits)
     notes += lost + _small_classes(cfg, train)

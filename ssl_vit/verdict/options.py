@@ -96,8 +96,8 @@ class Comparison:
     seed: Annotated[int, Range(0, 2**32 - 1)] = 0
     """Seed of the first pre-training run; the others follow. Draws of labels are counted from 0 for every seed."""
     preset: str | None = None
-    """What fills the options left open: digits, px32, px64, px96, px128, px224; default: chosen by the images' size.
-    Without a value: prints all of them."""
+    """What fills the options left open: digits, px32, px32-cpu, px64, px96, px128, px224; default: chosen by the
+    images' size, and px32-cpu instead of px32 on a CPU. Without a value: prints all of them."""
     run: RunConfig = field(default_factory=RunConfig)
     data: PoolConfig = field(default_factory=PoolConfig)
     model: ModelConfig = field(default_factory=ModelConfig)

@@ -299,7 +299,7 @@ def made(name: str, method_name: str, folder: Path, dtype: torch.dtype) -> tuple
             distill=DistillConfig(save_teacher(folder / "teacher", img_size=8, patch_size=4, embed_dim=16, depth=1,
                                                num_heads=2, in_chans=3)),
         )  # fmt: skip
-    facts, preset = network_of(method, asked, 64, SIDE)
+    facts, preset = network_of(method, asked, 64, SIDE, cpu=True)
     cfg = method.resolve(asked, facts, preset)
     torch.manual_seed(0)
     net = build_backbone(cfg.model, 3)

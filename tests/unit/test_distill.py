@@ -121,7 +121,7 @@ def test_the_map_is_left_out_where_it_has_no_weight() -> None:
     assert not [name for name, _ in objective.named_parameters() if "map" in name]
     with pytest.raises(UserError, match="are both 0"):
         asked = DistillRecipe(distill=DistillConfig(pooled_weight=0, map_weight=0))
-        METHOD.resolve(asked, *network_of(METHOD, asked, 1000, 8))
+        METHOD.resolve(asked, *network_of(METHOD, asked, 1000, 8, cpu=True))
 
 
 def test_a_teacher_stays_as_it_is_and_in_no_checkpoint() -> None:
@@ -212,7 +212,7 @@ def test_a_teacher_costs_and_counts(tmp_path: Path) -> None:
     for depth in (2, 6):
         args = {"img_size": 8, "patch_size": 2, "embed_dim": 24, "depth": depth, "num_heads": 2, "in_chans": 1}
         asked = from_words(DistillRecipe, ["--teacher", save_teacher(tmp_path / f"{depth}", **args)])
-        cfg = METHOD.resolve(asked, *network_of(METHOD, asked, 1000, 8))
+        cfg = METHOD.resolve(asked, *network_of(METHOD, asked, 1000, 8, cpu=True))
         costs.append(count(METHOD, cfg, Format(1, 8)).flops)
     block = 2 * (17 * 12 * 24**2) + 4 * 17 * 17 * 24  # products of one block, 17 tokens of width 24
     assert costs[1] - costs[0] == pytest.approx(4 * block, rel=0.01)

@@ -40,7 +40,7 @@ def cores(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def hours(asked: Any, images: int, side: int, form: Format, method: Any = MAE) -> float:
     """What a recipe costs on two cores, by the rule's own numbers."""
-    facts, preset = network_of(method, asked, images, side)
+    facts, preset = network_of(method, asked, images, side, cpu=True)
     cfg = method.resolve(asked, facts, preset)
     return cfg.fit.epochs * images * count(method, cfg, form).operations / (2 * RATE * HOUR)
 
@@ -97,7 +97,7 @@ def test_what_is_named_is_kept(cores: Any) -> None:
 
 def test_counting_leaves_no_trace_and_knows_a_network(cores: Any) -> None:
     before = torch.get_rng_state()
-    facts, preset = network_of(MAE, MAERecipe(), 50_000, 32)
+    facts, preset = network_of(MAE, MAERecipe(), 50_000, 32, cpu=True)
     cost = count(MAE, MAE.resolve(MAERecipe(), facts, preset), RGB)
     assert torch.equal(before, torch.get_rng_state())
     # Sixteen visible patches and a class token pass 12 blocks of width 192, all 65 tokens 4 of width 96.

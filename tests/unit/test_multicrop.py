@@ -103,11 +103,12 @@ def test_what_is_switched_off_is_absent() -> None:
 
 def test_global_crops_may_be_smaller_than_what_the_network_is_judged_at() -> None:
     torch.manual_seed(0)
-    for name, patch in (("resnet_small_images", None), ("vit_tiny_patch16_224", 4)):
-        sizes = (8, 1, 2) if patch else ()
-        model = ResolvedModel(name, 16, patch, *sizes, pool="mean")
+    cfg = replace(PAPER, local_crops=0, global_size=12)
+    for model in (
+        ResolvedModel("resnet_small_images", 16, pool="mean"),
+        ResolvedModel("vit_tiny_patch16_224", 16, 4, 8, 1, 2, pool="mean"),
+    ):
         net = build_backbone(model, 3)
-        cfg = replace(PAPER, local_crops=0, global_size=12)
         view, sees, _ = views_for(net, model, cfg, 0.0, raw(), torch.float32)
         found = view(batch_of(2, 20), 0)
         assert found["globals"].shape == (2, 2, 3, 12, 12)

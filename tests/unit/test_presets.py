@@ -6,19 +6,23 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from ssl_vit.configs import FitConfig, ModelConfig, OptimConfig, ResolvedModel, networks, parse, presets
+from ssl_vit.configs import AugmentConfig, FitConfig, ModelConfig, OptimConfig, ResolvedModel, networks, parse, presets
 from ssl_vit.configs.networks import FAMILIES, NETWORKS
 from ssl_vit.configs.presets import PRESETS, TINY
 from ssl_vit.configs.resolve import LEAST_STEPS
 from ssl_vit.core.errors import UserError
-from ssl_vit.methods import Facts, dino, mae, supervised
+from ssl_vit.data.decoding.formats import Format
+from ssl_vit.methods import METHODS, Facts, dino, mae, supervised
 from ssl_vit.methods.mae import MAERecipe
-from ssl_vit.methods.supervised import FinetuneRecipe, SupervisedRecipe
+from ssl_vit.methods.supervised import FinetuneRecipe, SupervisedConfig, SupervisedRecipe
 from ssl_vit.models.build import ModelFacts, check_shape, model_facts
 from ssl_vit.script import all_presets
+from ssl_vit.training.forecast import network_of, within_an_hour
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -34,7 +38,7 @@ def modelled(side: int, preset: str | None = None, **given: object) -> ResolvedM
     return networks.resolve_model(model, side, facts(networks.wanted(model, side, preset)[0]), preset)
 
 
-def of(images: int, side: int, **given: object) -> Facts:
+def of(images: int, side: int, **given: Any) -> Facts:
     """What options are resolved by: so many images, and the network for images of that size."""
     model = modelled(side, **given)
     return Facts(images, model, facts(model.name))
@@ -75,7 +79,11 @@ VALUES = {
         ((1.0, 1.0), False, 0.5, False), (32, 2, 2), [(800.0, 8), (139.0, 128), (20.0, 128), (20.0, 128)],
         (3e-3, 4e-3, 2e-3), ((1.0, 1.0), ("none", 0.0), (0.0, 0.0), (0.0, 0.0), (100.0, 64)),
     ),
-    "px32": (PHOTOS, (96, 4, 3), SMALL_LENGTHS, (1e-3, 1e-3, 1e-3), LABELS),
+    "px32": (
+        PHOTOS, (96, 4, 3), [(800.0, 8), (800.0, 256), (800.0, 256), (31.0, 256)], (1e-3, 1e-3, 1e-3),
+        ((1.0, 1.0), *LABELS[1:4], (300.0, 64)),
+    ),
+    "px32-cpu": (PHOTOS, (96, 4, 3), SMALL_LENGTHS, (1e-3, 1e-3, 1e-3), LABELS),
     "px64": (PHOTOS, (96, 4, 3), SMALL_LENGTHS, (1e-3, 1e-3, 1e-3), LABELS),
     "px96": (PHOTOS, (96, 4, 3), SMALL_LENGTHS, (1e-3, 1e-3, 1e-3), LABELS),
     "px128": (PHOTOS, (192, 4, 6), LARGE_LENGTHS, (1e-3, 1e-3, 1e-3), LABELS),
@@ -103,7 +111,7 @@ def test_the_values_of_every_preset(name: str) -> None:
             augment.crop_scale, (augment.policy, augment.erasing),
             (few.supervised.mixup, few.supervised.cutmix), (mixed.mixup, mixed.cutmix),
             (cfg.fit.epochs, cfg.fit.batch_size),
-        ) == labelled  # fmt: skip
+        ) == (labelled if cfg is many or name != "px32" else LABELS)  # fmt: skip
         assert augment.flip is preset.flip
 
 
@@ -139,12 +147,62 @@ def test_decoder_and_rate_of_every_network(width: int, decoder: tuple[int, int, 
 
 def test_every_side_belongs_to_one_preset_and_every_preset_to_its_own_input() -> None:
     least = 1
-    for preset in PRESETS.values():
+    for preset in (p for p in PRESETS.values() if not p.cpu):
         assert preset.sides[0] == least
         assert presets.for_side(preset.sides[0]) == presets.for_side(preset.sides[1] or 10**6) == preset
         assert presets.for_side(preset.input) == preset  # what resolve relies on where one is named
         least = (preset.sides[1] or 0) + 1
     assert TINY == 16
+
+
+def test_a_cpu_has_presets_of_its_own_for_the_same_sides() -> None:
+    for name, preset in PRESETS.items():
+        usual = PRESETS[name.removesuffix("-cpu")]
+        assert preset.cpu == (preset is not usual)
+        assert (preset.sides, preset.input, preset.patches, preset.network) == (
+            usual.sides, usual.input, usual.patches, usual.network
+        )  # fmt: skip
+        for side in (preset.sides[0], preset.input):
+            own = presets.for_side(side, cpu=True)
+            assert own == PRESETS.get(f"{usual.name}-cpu", usual)
+            assert presets.for_side(side) == usual
+        assert presets.preset_for(name, 8, cpu=True) == preset  # a name wins
+
+
+def test_long_training_from_scratch_is_that_of_gpus_alone() -> None:
+    photos = of(50_000, 32)
+    for name, long in (("px32", True), ("px32-cpu", False)):
+        cfg = supervised.resolve(SupervisedRecipe(), photos, PRESETS[name])
+        assert (cfg.fit.epochs, cfg.supervised.ema_decay) == ((300, 0.9995) if long else (100, 0.999))
+        assert (cfg.augment.crop, cfg.supervised.pool) == (
+            ("pad", "mean_prenorm") if long else ("random_resized", "cls")
+        )
+        tuned = supervised.resolve_finetuning(FinetuneRecipe(), photos, PRESETS[name])
+        assert (tuned.fit.epochs, tuned.augment.crop, tuned.supervised.ema_decay) == (100, "random_resized", 0.999)
+    given = SupervisedRecipe(
+        augment=AugmentConfig(crop_scale=(0.5, 1.0)), supervised=SupervisedConfig(pool="cls", ema_decay=0.0)
+    )
+    cfg = supervised.resolve(given, photos, PRESETS["px32"])
+    assert (cfg.augment.crop, cfg.augment.crop_scale) == ("random_resized", (0.5, 1.0))
+    assert (cfg.supervised.pool, cfg.supervised.ema_decay) == ("cls", 0.0)
+
+
+def test_lejepa_has_a_network_of_its_own_on_a_cpu() -> None:
+    method = METHODS["lejepa"]
+    facts, preset = network_of(method, method.recipe(), 50_000, 32, cpu=True)
+    assert (preset.name, facts.model.name, facts.model.img_size) == ("px32-cpu", "resnet_small_images", 32)
+    crops = method.resolve(method.recipe(), facts, preset).crops
+    assert (crops.global_size, crops.local_crops) == (24, 0)
+    for asked, cpu in (
+        (method.recipe(), False),
+        (replace(method.recipe(), preset="px32"), True),
+        (replace(method.recipe(), model=ModelConfig("vit_mini")), True),
+        (replace(method.recipe(), model=ModelConfig(width=96)), True),
+    ):
+        assert network_of(method, asked, 50_000, 32, cpu=cpu)[0].model.name == "vit_tiny_patch16_224"
+    fitted = within_an_hour(method, method.recipe(), 50_000, 32, Format(3, 8))
+    assert fitted.asked.model.name is None  # only the length is cut
+    assert "resnet_mini for 24 epochs" in fitted.note
 
 
 @pytest.mark.parametrize("side", [8, 30, 64, 100, 300])
