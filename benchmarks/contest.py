@@ -46,11 +46,11 @@ def run_cells(tasks: dict[str, tuple[Any, ...]], cells: Path, processes: int) ->
             print(f"{running[done]} finished", flush=True)
 
 
-def pretrain(recipe: str, folder: str, options: tuple[str, ...]) -> None:
-    """recipes/RECIPE.py on one thread."""
+def pretrain(recipe: str, folder: str, options: tuple[str, ...], threads: int = 1) -> None:
+    """recipes/RECIPE.py on so many threads."""
     import torch
 
-    torch.set_num_threads(1)
+    torch.set_num_threads(threads)
     root = Path(__file__).resolve().parent.parent
     sys.argv = [str(root / f"recipes/{recipe}.py"), *options, "--run.dir", folder]
     runpy.run_path(sys.argv[0], run_name="__main__")

@@ -79,8 +79,8 @@ PRESETS["digits"] = replace(
 )
 PRESETS["px32-cpu"] = replace(
     PRESETS["px32-cpu"], images=1_200_000, batch=128, base_lr=4e-3, global_scale=(0.2, 1.0), global_share=0.75,
-    source="What an hour of two cores is best spent on, of what was tried (benchmarks/results/league.md): a ResNet, "
-    "two crops of three quarters of the side.",
+    source="Tried for an hour on two cores (benchmarks/results/league.md): a ResNet, two crops of three quarters of the "
+    "side; budget, batch and rate are those of the trials.",
 )  # fmt: skip
 PRESETS["px224"] = replace(
     PRESETS["px224"], source=_PAPER,

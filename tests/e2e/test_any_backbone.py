@@ -20,7 +20,7 @@ SHORT = ["--eval.labels", "30", "--fit.epochs", "1", "--fit.min_steps", "3", "--
 def test_resnet_on_digits(script) -> None:
     status, out, err = script("recipes/supervised.py", "--model.name", "resnet18", *SHORT, "--run.dir", "run")
     assert status == 0, err
-    assert "px32, 32 px for resnet18" in out
+    assert "px32-cpu, 32 px for resnet18" in out
     assert "stochastic depth" not in err  # timm gives it to ResNets, too
     again = Path("run/config.yaml").read_text()
     assert "patch_size: null" in again
