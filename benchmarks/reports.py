@@ -54,10 +54,10 @@ def made_by(about: dict[str, Any], packages: Sequence[str] = ("torch", "timm", "
 
 
 def same_command(script: str, words: list[str]) -> str:
-    """The command as a reader would type it: without places of this machine and the folder of results."""
+    """The command as a reader would type it: without places of this machine and the folders that it writes."""
     named = {"--official": "CHECKOUT", "--official_mae": "CHECKOUT", "--official_dino": "CHECKOUT", "--data": "FOLDER"}
     kept = [named.get(before, word) for before, word in zip(["", *words], words, strict=False)
-            if "--out" not in (before, word)]  # fmt: skip
+            if not {"--out", "--work"} & {before, word}]  # fmt: skip
     runner = "bash" if script.endswith(".sh") else "python"
     return " ".join([runner, f"benchmarks/{script}", *kept])
 
