@@ -223,7 +223,8 @@ def resolve_crops(cfg: CropsConfig, own: DINOPreset, facts: Facts) -> ResolvedCr
     """Crops as definite values; UserError for ranges the wrong way round, or patches that are torn by a crop."""
     patch = facts.patch
     usual = {name: getattr(own, name) for name in vars(cfg) if hasattr(own, name)}
-    sides = {"global_size": own.global_share, "local_size": own.local_share}
+    whole = 1.0 if not facts.network.flexible else own.global_share  # some networks read one size alone
+    sides = {"global_size": whole, "local_size": own.local_share}
     usual |= {name: max(1, round(share * facts.model.img_size / patch)) * patch for name, share in sides.items()}
     crops = fill(ResolvedCrops, cfg, **usual)
     for name in sides:

@@ -292,10 +292,10 @@ def test_a_stem_that_looks_beyond_patches_hides_none() -> None:
 def made(name: str, method_name: str, folder: Path, dtype: torch.dtype) -> tuple[Built, Backbone]:
     """Objective and view of a method on a family, with the defaults for 32 px."""
     method = METHODS[method_name]
-    asked: Any = method.recipe(model=ModelConfig(name), preset="px32")
+    asked: Any = method.recipe(model=ModelConfig(name), preset="px32-cpu")
     if isinstance(asked, DistillRecipe):
         asked = DistillRecipe(
-            model=ModelConfig(name), preset="px32",
+            model=ModelConfig(name), preset="px32-cpu",
             distill=DistillConfig(save_teacher(folder / "teacher", img_size=8, patch_size=4, embed_dim=16, depth=1,
                                                num_heads=2, in_chans=3)),
         )  # fmt: skip
