@@ -188,8 +188,8 @@ class ResolvedAugment(AugmentConfig, Resolved):
 class CropsConfig:
     """Multi-crop and its colour changes (Caron et al. 2021, section 3.1; numbers from the released code).
 
-    Two global crops and several smaller local ones; what makes no sense for the images (hue,
-    saturation and grey unless they are 8-bit RGB, solarising unless they have 8 bits) is left out.
+    Two global crops and several smaller local ones; what makes no sense for the images (hue, saturation and grey unless
+    they are 8-bit RGB, solarising unless they have 8 bits) is left out.
     """
 
     global_scale: Annotated[tuple[float, float] | None, Range(1e-6, 1)] = None

@@ -99,10 +99,18 @@ def resolve(cfg: LeJEPARecipe, facts: Facts, preset: Preset) -> ResolvedLeJEPARe
     return settle_recipe(ResolvedLeJEPARecipe, cfg, facts, preset, own, crops=crops, lejepa=lejepa)
 
 
+def _globals(p: dino.DINOPreset) -> str:
+    return f"{p.global_share:.2g} of {p.global_scale[0]:g}-{p.global_scale[1]:g}"
+
+
 def table() -> str:
     """LeJEPA's part of all presets."""
-    title = "LeJEPA's part, for recipes/lejepa.py; images, epochs, batch and crops are DINO's"
-    return listing(title, PRESETS, {"lr": BUDGET["lr"]})
+    return listing(
+        "LeJEPA's part, for recipes/lejepa.py; local crops and colours are DINO's, px32-cpu trains resnet_mini",
+        PRESETS,
+        {**BUDGET, "global crops": _globals},
+        "\nglobal crops: side as a share of the input's, of which share of the image's area.\n",
+    )
 
 
 METHOD = Method(
