@@ -127,17 +127,19 @@ def main() -> None:
     parser.add_argument("--work", default="runs/league", help="where runs and finished cells are kept")
     parser.add_argument("--only", action="append", choices=list(ENTRIES), help="some of them; default: all")
     parser.add_argument("--processes", type=int, default=2, help="trials at a time")
+    parser.add_argument("--threads", type=int, help="of one training; default: 2 in the final, else 1")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="of the final; finished ones are kept")
     options = parser.parse_args()
     work, data, final = Path(options.work).resolve(), str(Path(options.data).resolve()), options.stage == "final"
     cells = work / "cells"
     cells.mkdir(parents=True, exist_ok=True)
-    threads = 2 if final else 1
+    threads = options.threads or (2 if final else 1)
     os.environ["OMP_NUM_THREADS"] = str(threads)
     training: dict[str, tuple[Any, ...]] = {}
     judging: dict[str, tuple[Any, ...]] = {}
     entries = {"px32-cpu": FINAL} if final else {name: ENTRIES[name] for name in options.only or ENTRIES}
     for name, entry in entries.items():
-        for seed in range(SEEDS if final else 1):
+        for seed in range(options.seeds if final else 1):
             key = hashlib.sha256(f"{name} {entry} {seed}".encode()).hexdigest()[:8]
             words = (name, str(work / key), data, entry.epochs, seed)
             if entry.recipe:
