@@ -12,6 +12,7 @@ fastest bf16 matrix product in the same rounds; goals are shares of that ceiling
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import re
 import statistics
@@ -121,31 +122,36 @@ def view_of(shape: Any, scale: Any) -> Any:
 
 
 def from_loader(shape: Any, images: Any, device: Any) -> Callable[[], Any]:
-    """Batches of the loader through the view."""
+    """Batches of the loader through the view, one ahead of the step as in the loop."""
+    from ssl_vit.data.loading.batch import made_ahead
     from ssl_vit.data.loading.loader import Loader
     from ssl_vit.data.scale import measure_scale
 
     view = view_of(shape, measure_scale(images, 200))
     loader = Loader(images, batch_size=shape.batch, micro_batch=shape.batch, seed=0, device=device)
-    batches: Iterator[Any] = iter(loader.batches(0, 100_000))
-    return lambda: view(next(batches), 0)
+    made = made_ahead(loader.batches(0, 100_000), device, lambda batch: view(batch, 0), lambda inputs: inputs.values())
+    return lambda: next(made)
 
 
 def versions_of(part: Part, options: argparse.Namespace, device: Any) -> Iterator[dict[str, Any]]:
     """Groups of steps that are timed in turns, with the quickest to make first."""
     from peers import peers_of
-    from steps import build, compile_objective, optimiser_options, ours, step_of
+    from steps import build, compile_objective, drawer, fixed_inputs, optimiser_options, step_of
 
     shape = part.shape
     images = image_set(max(16, min(8 * shape.batch, 32768)), part.source)
 
     def both(kind: str, mode: str | None, compiled: bool) -> dict[str, Any]:
-        own = ours(shape, device, compiled=compiled, mode=mode)
         whole = build(shape).to(device).train()
-        run = compile_objective(whole, mode) if compiled else whole
-        made = from_loader(shape, images, device)
-        return {f"{kind}, bare step": own.step,
-                f"{kind}, end to end": step_of(whole, run, made, optimiser_options(shape), device)}  # fmt: skip
+        run = compile_objective(whole, mode) if compiled else whole  # once for both: it takes most of the time
+        fixed, draw, numbers = fixed_inputs(shape, device), drawer(shape, device), itertools.count()
+
+        def bare() -> Any:
+            return fixed | draw(next(numbers))
+
+        inputs = {"bare step": bare, "end to end": from_loader(shape, images, device)}
+        return {f"{kind}, {name}": step_of(whole, run, made, optimiser_options(shape), device)
+                for name, made in inputs.items()}  # fmt: skip
 
     checkouts = {"mae": options.official_mae, "dino": options.official_dino}
     theirs: dict[str, Any] = {}

@@ -112,9 +112,9 @@ class FitConfig:
     gradient_hook: Annotated[Literal["bf16"] | None, LATER] = None
     """bf16: several processes sum gradients in bf16, which halves what travels between them and rounds it to 8 bits.
     Default: they are summed as they are."""
-    compile: Annotated[bool, NO_EFFECT] = False
-    """Compile forward and backward pass (torch.compile, static shapes): a minute at the start, then faster steps, equal
-    up to rounding."""
+    compile: Annotated[bool | None, NO_EFFECT] = None
+    """Compile forward and backward pass (torch.compile, static shapes): a minute or two at the start, then faster
+    steps, equal up to rounding. Default: on a GPU, in runs that take ten minutes and more without it."""
     profile: Annotated[bool, NO_EFFECT] = False
     """Write RUN/profile: a trace of ten steps and a page on where their time went."""
     watch: Annotated[Literal["knn"] | None, NO_EFFECT] = None

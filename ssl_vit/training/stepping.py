@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
@@ -14,11 +12,11 @@ from accelerate.utils import DDPCommunicationHookType
 from torch import Tensor
 
 from ssl_vit.configs import ResolvedFit, ResolvedOptim
-from ssl_vit.core.errors import UserError
 from ssl_vit.core.parts import clip_whole, norms
 from ssl_vit.core.schedules import warmup_cosine
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.objectives.base import Clock, Objective, StepOutput
+from ssl_vit.training.compiling import compiles
 from ssl_vit.training.continuing import Continuing
 from ssl_vit.training.launch import DTYPES
 from ssl_vit.training.optim import clip_each, make_optimizer, parameter_groups, warmup_steps
@@ -52,7 +50,8 @@ class Stepper:
         objective.to(accelerator.device, dtype=DTYPES.get(fit.precision))
         self.sharding = Sharding(objective, accelerator, fit.gradient_hook) if sharded else None
         self.objective, self.fit, self.optim = objective, fit, optim
-        self.accelerator, self.accumulation, self.graphs = accelerator, 1, False
+        self.accelerator, self.accumulation = accelerator, 1
+        self.graphs = self.compiled = False
         self.continuing = continuing
         self.skipped: Tensor | int = 0
         """Steps of fp16 that were not taken, because a gradient was too large for it."""
@@ -73,13 +72,14 @@ class Stepper:
         self.optimizer: Any = make_optimizer(groups, optim)
         self.trained = [p for p in objective.parameters() if p.requires_grad]
 
-    def prepare(self, accumulation: int, seconds: float = 1.0) -> None:
+    def prepare(self, accumulation: int, seconds: float = 1.0, steps: int = 0) -> None:
         """Before the first step: activation checkpointing, layout, compilation, the other processes.
 
         Args:
             accumulation: Forward passes per step on each process.
             seconds: Least time that one of them can take on this device: where it is short, launching kernels takes
                 longer than running them, and a compiled pass becomes a CUDA graph.
+            steps: Of the whole run.
 
         Raises:
             UserError: When something is to be compiled without a compiler.
@@ -98,8 +98,8 @@ class Stepper:
         if self.sharding is not None:
             self.optimizer = self.accelerator.prepare_optimizer(self.optimizer, device_placement=False)
             return
-        if self.fit.compile:
-            _check_compiler(self.accelerator.device)
+        self.compiled = compiles(self.fit.compile, self.accelerator.device, seconds, steps * accumulation)
+        if self.compiled:
             self.objective.compile_passes("reduce-overhead" if self.graphs else None)
         handler = cast(Any, self.accelerator).ddp_handler
         handler.static_graph = accumulation == 1  # torch's does not go together with passes that are not summed
@@ -212,11 +212,6 @@ class Stepper:
             torch.nn.utils.clip_grad_norm_(self.trained, whole)
         elif whole is not None:
             clip_whole([p.grad for p in self.trained if p.grad is not None], whole)
-
-
-def _check_compiler(device: torch.device) -> None:
-    if device.type == "cpu" and not any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++"))):
-        raise UserError("--fit.compile true needs a C++ compiler on a CPU: install g++ (or clang++), or leave it out")
 
 
 def learning_rate(optim: ResolvedOptim, peak: float, steps_per_epoch: float, step: int, steps: int) -> float:
