@@ -122,15 +122,14 @@ def view_of(shape: Any, scale: Any) -> Any:
 
 
 def from_loader(shape: Any, images: Any, device: Any) -> Callable[[], Any]:
-    """Batches of the loader through the view, one ahead of the step as in the loop."""
-    from ssl_vit.data.loading.batch import made_ahead
+    """Batches of the loader through the view."""
     from ssl_vit.data.loading.loader import Loader
     from ssl_vit.data.scale import measure_scale
 
     view = view_of(shape, measure_scale(images, 200))
     loader = Loader(images, batch_size=shape.batch, micro_batch=shape.batch, seed=0, device=device)
-    made = made_ahead(loader.batches(0, 100_000), device, lambda batch: view(batch, 0), lambda inputs: inputs.values())
-    return lambda: next(made)
+    batches: Iterator[Any] = iter(loader.batches(0, 100_000))
+    return lambda: view(next(batches), 0)
 
 
 def versions_of(part: Part, options: argparse.Namespace, device: Any) -> Iterator[dict[str, Any]]:

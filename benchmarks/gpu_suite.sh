@@ -3,6 +3,8 @@
 # what a part has measured is written as it goes. Options are those of gpu_suite.py:
 #   bash benchmarks/gpu_suite.sh --official_mae CHECKOUT --official_dino CHECKOUT
 #   bash benchmarks/gpu_suite.sh --tiny          # toy shapes on a CPU, to see that it works
+# All five parts in one call leave too little time for what compiles longest; some of them get more of it each:
+#   PARTS="dino-s mae-l" bash benchmarks/gpu_suite.sh ...
 # Results: suite.json and suite.md in $OUT, or in benchmarks/results/gpu-NAME. Where the checkout has lost its history,
 # COMMIT=... says which one it is; PYTHON=... chooses the interpreter.
 set -u
@@ -14,9 +16,10 @@ if [[ " $* " == *" --tiny "* ]]; then
     exec "$python" "$here/gpu_suite.py" "$@"
 fi
 status=0
-for part in mae-b:105 cifar:85 dino-s:125 supervised-b:90 mae-l:115; do
-    timeout -k 3 "${part#*:}" "$python" "$here/gpu_suite.py" "$@" --part "${part%:*}" || {
-        echo "${part%:*}: stopped or failed; what it had measured is kept" >&2
+read -ra parts <<<"${PARTS:-mae-b cifar dino-s supervised-b mae-l}"
+for part in "${parts[@]}"; do
+    timeout -k 3 $((520 / ${#parts[@]})) "$python" "$here/gpu_suite.py" "$@" --part "$part" || {
+        echo "$part: stopped or failed; what it had measured is kept" >&2
         status=1
     }
 done

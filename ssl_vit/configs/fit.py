@@ -113,8 +113,8 @@ class FitConfig:
     """bf16: several processes sum gradients in bf16, which halves what travels between them and rounds it to 8 bits.
     Default: they are summed as they are."""
     compile: Annotated[bool | None, NO_EFFECT] = None
-    """Compile forward and backward pass (torch.compile, static shapes): a minute or two at the start, then faster
-    steps, equal up to rounding. Default: on a GPU, in runs that take ten minutes and more without it."""
+    """Compile forward and backward pass (torch.compile, static shapes): some minutes at the start, then faster steps,
+    equal up to rounding. Default: on a GPU, in runs that take twenty minutes and more without it."""
     profile: Annotated[bool, NO_EFFECT] = False
     """Write RUN/profile: a trace of ten steps and a page on where their time went."""
     watch: Annotated[Literal["knn"] | None, NO_EFFECT] = None

@@ -10,8 +10,8 @@ import torch
 
 from ssl_vit.core.errors import UserError
 
-_WORTH = 600.0
-"""Seconds of uncompiled passes from which on compiling pays: it takes one or two minutes and saves a quarter and more
+_WORTH = 1200.0
+"""Seconds of uncompiled passes from which on compiling pays: it takes some minutes and saves a quarter
 (benchmarks/results/gpu-nvidia-h100-80gb-hbm3/suite.md)."""
 _SLOWER = 3.0
 """Time of an uncompiled pass as a multiple of what its arithmetic takes at the ceiling (as there)."""
@@ -36,6 +36,8 @@ def compiles(asked: bool | None, device: torch.device, seconds: float, passes: i
         able = find_spec("triton") is not None and _compiler("CC", "gcc", "clang", "cc")
         if not (device.type == "cuda" and long and able):
             return False
+        import torch._dynamo
+
         # Nobody asked: what cannot be compiled after all runs as it is.
         torch._dynamo.config.suppress_errors = True
         return True

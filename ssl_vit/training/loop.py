@@ -21,8 +21,7 @@ from ssl_vit.models.backbone import Backbone
 from ssl_vit.objectives.base import Clock, Objective
 from ssl_vit.runs.directory import RunDir
 from ssl_vit.training.continuing import Continuing
-from ssl_vit.training.divergence import Soundness, Unsound, images_of
-from ssl_vit.training.feeding import Feed
+from ssl_vit.training.divergence import Names, Soundness, Unsound, images_of
 from ssl_vit.training.forecast import Forecast, none_lighter
 from ssl_vit.training.health import Health
 from ssl_vit.training.launch import DTYPES, count_steps
@@ -117,9 +116,17 @@ def fit(
         stepper.prepare(loader.accumulation, meter.least_seconds(loader.micro_batch), steps)
         run.record("compiled", stepper.compiled)
         forecast = Forecast(accelerator.device.type, fit.epochs if steps > fit.min_steps else None, lighter)
-        feed = Feed(
-            batches, view, seed=seed, device=accelerator.device, meter=meter, span=span, named=soundness is not None
-        )
+        drawn: list[Names] = []
+
+        def feed() -> dict[str, torch.Tensor]:
+            started = time.perf_counter()
+            with span("data"):
+                batch = next(batches)
+            if soundness is not None:
+                drawn.append(batch.names())
+            meter.waited += time.perf_counter() - started
+            with span("view"):
+                return view(batch, seed)
 
         def watched() -> dict[str, float]:
             if watch is None or not main:
@@ -133,12 +140,11 @@ def fit(
 
         def go_back(error: Unsound) -> None:
             """On from the newest checkpoint, without the batch of the step that was about to be ``done``."""
-            nonlocal source, log, done, saved_time
+            nonlocal source, batches, log, done, saved_time
             source.close()  # its processes read on in the old order
-            images = images_of(feed.drawn, loader.images)
+            images = images_of(drawn, loader.images)
             done = saving.go_back(step, error, {"seed": seed, "images": images}, fit.most_skips, shown.tell)
-            source = cast("Generator[Batch, None, None]", loader.batches(done, steps))
-            feed.begin(source)
+            batches = source = cast("Generator[Batch, None, None]", loader.batches(done, steps))
             log, saved_time = TrainingLog(run, loader, shown, meter, done), time.monotonic()
             if profile is not None:
                 profile.end_step()
@@ -151,7 +157,7 @@ def fit(
             before_training()
         shown = TrainingProgress(steps, done, loader.batch_size, main, forecast)
         if stepper.compiled:
-            shown.tell("compiling       a minute or two at the first step; --fit.compile false trains without")
+            shown.tell("compiling       some minutes at the first step; --fit.compile false trains without")
         log, saved_time, step = TrainingLog(run, loader, shown, meter, done), time.monotonic(), done
         watchdog = Watchdog(fit.watchdog, run.path)
         with stop_requests(accelerator.device, fit.max_time) as stop, closing(shown), watchdog:
@@ -162,7 +168,7 @@ def fit(
                     profile.begin_step()
                 clock = Clock(step, steps, loader.steps_per_epoch)
                 rate = rates(step, steps)
-                feed.drawn.clear()
+                drawn.clear()
                 try:
                     logged = stepper(clock, rate, feed, span, None if soundness is None else soundness.judge)
                 except Unsound as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -117,64 +117,35 @@ def one_ahead(items: Generator[T, None, None], send: Callable[[T], S], receive: 
         raise end
 
 
-def made_ahead(
-    items: Generator[T, None, None], device: torch.device, make: Callable[[T], S],
-    tensors: Callable[[S], Iterable[Any]],
-) -> Iterator[S]:  # fmt: skip
-    """What is made of every item, in order; a GPU makes it one ahead, on a stream of its own beside the one in use.
-
-    Args:
-        items: Closed with this iterator.
-        device: Where it is made.
-        make: Of one item; it draws on nothing that is computed elsewhere in the meantime.
-        tensors: Finds the tensors in what was made, among other things.
-    """
-    if device.type == "cuda":
-        side = torch.cuda.Stream(device)
-        side.wait_stream(torch.cuda.current_stream(device))  # what is read may be on its way to the device
-
-        def on_side() -> Generator[T, None, None]:
-            with closing(items):
-                while True:
-                    try:
-                        with torch.cuda.stream(side):  # whatever made the item is waited for there
-                            item = next(items)
-                    except StopIteration:
-                        return
-                    yield item
-
-        def send(item: T) -> tuple[S, torch.Event]:
-            with torch.cuda.stream(side):
-                return make(item), side.record_event()
-
-        def receive(sent: tuple[S, torch.Event]) -> S:
-            made, ready = sent
-            here = torch.cuda.current_stream(device)
-            here.wait_event(ready)
-            # Made on the other stream: their memory must not be given out anew before this one has used it.
-            for value in tensors(made):
-                if isinstance(value, Tensor) and value.device.type == "cuda":
-                    value.record_stream(here)
-            return made
-
-        yield from one_ahead(on_side(), send, receive)
-        return
-    with closing(items):
-        yield from map(make, items)
-
-
 def to_device(
     items: Generator[Fields, None, None], device: torch.device, finish: Callable[[Fields], Batch]
 ) -> Iterator[Batch]:
     """Batches on the device, in order, of their fields on the host, which are closed with this iterator."""
+    if device.type == "cuda":
+        side = torch.cuda.Stream(device)
+        side.wait_stream(torch.cuda.current_stream(device))  # pixels may be on their way to the device
 
-    def fetched(value: Tensor) -> Tensor:
-        if device.type != "cuda":
-            return value.to(device)
-        # From other memory than pinned, the host would wait for the copy.
-        return (value if value.is_pinned() else value.pin_memory()).to(device, non_blocking=True)
+        def fetched(value: Tensor) -> Tensor:
+            # From other memory than pinned, the host would wait for the copy.
+            return (value if value.is_pinned() else value.pin_memory()).to(device, non_blocking=True)
 
-    return made_ahead(items, device, lambda fields: finish(_each(fields, fetched)), lambda batch: vars(batch).values())
+        def send(fields: Fields) -> tuple[Batch, torch.Event]:
+            with torch.cuda.stream(side):
+                return finish(_each(fields, fetched)), side.record_event()
+
+        def receive(sent: tuple[Batch, torch.Event]) -> Batch:
+            batch, arrived = sent
+            here = torch.cuda.current_stream(device)
+            here.wait_event(arrived)
+            # Made on the other stream: their memory must not be given out anew before this one has used it.
+            _each(vars(batch), lambda value: value.record_stream(here))
+            return batch
+
+        yield from one_ahead(items, send, receive)
+        return
+    with closing(items):
+        for fields in items:
+            yield finish(_each(fields, lambda value: value.to(device)))
 
 
 def _each(fields: Fields, change: Callable[[Tensor], Tensor | None]) -> Fields:
