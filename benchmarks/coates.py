@@ -9,33 +9,31 @@ PATCH, CENTRES, SAMPLES, ROUNDS = 6, 800, 200_000, 40
 """Side of a patch in pixels, words, patches they are found from, and passes of k-means."""
 
 
-def kmeans_extractor(path: str, seed: int) -> tuple[Any, Any, Any, float]:
+def kmeans_extractor(train: Any, seed: int) -> tuple[Any, float]:
     """Learns the words on the training images without labels.
 
     Every patch is brought to zero mean and unit deviation (plus 10 of 255 grey levels squared), whitened, and answers
     with how much nearer than average each word is (the paper's "triangle"); answers are summed over quarters.
 
     Args:
-        path: Folder of the images.
+        train: The images.
         seed: Of patches and first words.
 
     Returns:
-        An extractor, the images with their labels, the device, and the minutes it took.
+        An extractor, and the minutes it took.
     """
     import numpy as np
     import torch
     from sklearn.cluster import MiniBatchKMeans
-    from ssl_vit.configs import LabelledDataConfig, PoolConfig
-    from ssl_vit.data.sources.opening import open_labelled
-    from ssl_vit.evaluation.session import on_canvas
+    from ssl_vit.data.loading.loader import chosen_images
     from torch.nn.functional import unfold
 
-    data = on_canvas(open_labelled(PoolConfig(path=path), LabelledDataConfig()), None, 32, None)
     began, rng = time.monotonic(), np.random.default_rng(seed)
-    images = rng.choice(len(data.train), 20_000, replace=False)
+    images = rng.choice(len(train), min(len(train), 20_000), replace=False)
     patches = []
-    for i in images.tolist():
-        columns = unfold(torch.from_numpy(data.train.read(i)[0].copy())[None].float(), PATCH)[0].T
+    grey = 255.0 / (2**train.format.bits - 1)
+    for pixels in chosen_images(train, images, torch.device("cpu"))[0].images:
+        columns = unfold(pixels[None].float() * grey, PATCH)[0].T
         patches.append(columns[torch.from_numpy(rng.choice(len(columns), SAMPLES // len(images), replace=False))])
     found = _even(torch.cat(patches))
     mean = found.mean(0)
@@ -46,7 +44,7 @@ def kmeans_extractor(path: str, seed: int) -> tuple[Any, Any, Any, float]:
 
     def extract(batch: Any) -> torch.Tensor:
         rows = []
-        for part in batch.images.float().split(32):
+        for part in (batch.images.float() * grey).split(32):
             columns = unfold(part, PATCH).transpose(1, 2)  # [B, places, values]
             white = (_even(columns) - mean) @ whiten
             apart = torch.cdist(white, centres.expand(len(white), -1, -1))
@@ -62,7 +60,7 @@ def kmeans_extractor(path: str, seed: int) -> tuple[Any, Any, Any, float]:
             rows.append(torch.cat(quarters, 1))
         return torch.cat(rows)
 
-    return extract, data, torch.device("cpu"), (time.monotonic() - began) / 60
+    return extract, (time.monotonic() - began) / 60
 
 
 def _even(patches: Any) -> Any:

@@ -1,14 +1,15 @@
-"""What an hour of unlabelled pre-training on two CPU cores gives on CIFAR-10 with 500 labels.
+"""What some minutes of unlabelled pre-training on two CPU cores are worth where labels are few.
 
-    python benchmarks/league.py trial --data FOLDER          # FOLDER holds train.parquet and test.parquet
+    python benchmarks/league.py trial --data FOLDER          # FOLDER holds train.parquet and test.parquet of CIFAR-10
     python benchmarks/league.py trial --data FOLDER --only "k-means of patches"
-    python benchmarks/league.py final --data FOLDER          # preset px32-cpu: three seeds of an hour on two cores
+    python benchmarks/league.py final --data FOLDER          # the chosen entry: three seeds
+    python benchmarks/league.py trial --set digits           # other sets: digits, cells16, magtile
 
-Trials are shorter, on one core, of one seed, and judged inside the training labels: a fixed fifth (10,000 images) is
-asked, draws of 500 labels come from the other four. So whatever is chosen by them, no test image took part. The final
-is judged on the test images. Pre-training sees the training images without labels, less those that show test images,
-and what is judged is its last step, at 32 px: by linear-cached, whose options are chosen by cross-validation inside the
-500 labels, ten draws, and by k-NN (k = 20) with all labels. Finished cells are kept in --work: it goes on where it
+Trials are shorter, on one core, of one seed, and judged inside the training labels: a fixed fifth of them is asked,
+draws come from the other four. So whatever is chosen by them, no test image took part. The final is judged on the test
+images. Pre-training sees the training images without labels, less those that show test images, and what is judged is
+its last step: by linear-cached, whose options are chosen by cross-validation inside the few labels (where ten are all,
+they are fixed), ten draws, and by k-NN (k = 20) with all labels. Finished cells are kept in --work: it goes on where it
 stopped.
 """
 
@@ -19,156 +20,163 @@ import hashlib
 import json
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from coates import kmeans_extractor
 from contest import knn_votes, open_network, pretrain, run_cells, seconds_until
+from league_sets import PIXELS, SETS, Entry, Field
 from reports import RESULTS, about, paragraph, same_command, write_parts
 
-LABELS, DRAWS, SEEDS = 500, 10, 3
+DRAWS, SEEDS = 10, 3
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One way to use the time."""
-
-    recipe: str
-    """Of recipes/; empty: features that are not trained."""
-    words: tuple[str, ...]
-    """Its options besides path, seed and folder."""
-    epochs: float
-    """Of a trial: what a core does in some ten minutes."""
-
-
-def _lejepa(network: tuple[str, ...], least: float, epochs: float) -> Entry:
-    """Two crops of 24 px of at least that share of the image, batches of 128, AdamW at 2e-3."""
-    crops = ("--crops.global_size", "24", "--crops.global_scale", f"[{least}, 1.0]")
-    return Entry("lejepa", (*network, *crops, "--fit.batch_size", "128", "--optim.base_lr", "4e-3"), epochs)
-
-
-_RESNET = ("--model.name", "resnet_mini")
-_WIDER = (
-    "--model.name", "resnet_small_images",
-    "--model.args", "{layers: [1, 1, 1, 1], channels: [32, 64, 128, 256], stem_width: 32}",
-)  # fmt: skip
-ENTRIES = {
-    "k-means of patches": Entry("", (), 0),
-    "lejepa, resnet_mini, crops from 0.4": _lejepa(_RESNET, 0.4, 2),
-    "lejepa, resnet_mini": _lejepa(_RESNET, 0.2, 1.5),
-    "lejepa, resnet of 256 channels": _lejepa(_WIDER, 0.2, 1.5),
-    "lejepa, resnet_mini, 14 epochs": _lejepa(_RESNET, 0.2, 14),
-}
-"""Of trials."""
-FINAL = Entry("lejepa", ("--preset", "px32-cpu"), 24)
-
-
-def judge_features(extract: Any, columns: dict[str, slice], data: Any, device: Any, *, test: bool) -> dict[str, float]:
-    """Accuracy with 500 labels (mean and deviation over the draws) and of k-NN with all of them."""
+def judge_features(
+    field: Field, extract: Any, columns: dict[str, slice], data: Any, device: Any, *, test: bool
+) -> dict[str, float]:
+    """What few labels give (mean and deviation over the draws), and k-NN with all of them."""
     import numpy as np
     from ssl_vit.configs import LinearConfig
     from ssl_vit.evaluation.features import extract_features
     from ssl_vit.evaluation.few_label import held_out_inside, labelled_draw
     from ssl_vit.evaluation.linear_cached import linear_cached
+    from ssl_vit.evaluation.metrics import judge
 
     train, asked = data.train, data.test
     if not test:
-        split = held_out_inside(train.labels, 0)
+        split = held_out_inside(train.labels, 0, groups=train.groups)
         assert split is not None
         train, asked = train.subset(split[0]), train.subset(split[1])
     bank, questions = (extract_features(extract, s, batch_size=512, device=device) for s in (train, asked))
+
+    def reached(scores: Any) -> float:
+        return float(judge("class", scores, questions.labels, train.classes)[field.metric])
+
     scores = []
     for draw in range(DRAWS):
-        part = labelled_draw(train, LABELS, draw)
+        part = labelled_draw(train, field.labels, draw)
         chosen = bank.subset(np.flatnonzero(np.isin(train.ids, part.ids)))
         found = linear_cached(
             chosen.x, chosen.labels, questions.x, columns, kind="class", names=train.classes, cfg=LinearConfig(),
-            default_pool=next(iter(columns)), seed=draw, metric="top1",
+            default_pool=next(iter(columns)), seed=draw, metric=field.metric,
         )  # fmt: skip
-        scores.append(100 * float((found.scores.argmax(1) == questions.labels).mean()))
-    votes = max(
-        100 * float((knn_votes(bank, questions, len(train.classes), part).argmax(1) == questions.labels).mean())
-        for part in columns.values()
-    )
+        scores.append(reached(found.scores))
+    votes = max(reached(knn_votes(bank, questions, len(train.classes), part)) for part in columns.values())
     return {"linear": float(np.mean(scores)), "deviation": float(np.std(scores, ddof=1)), "knn": votes}
 
 
-def train(name: str, folder: str, data: str, epochs: float, seed: int, threads: int) -> list[dict[str, Any]]:
+def train(of: str, entry: Entry, folder: str, data: str, seed: int, threads: int) -> list[dict[str, Any]]:
     """Pre-trains one entry; its minutes are those of the loop's own log."""
-    entry = ENTRIES.get(name, FINAL)
-    words = ("--data.path", data, *entry.words, "--fit.epochs", f"{epochs:g}", "--seed", str(seed))
+    words = (
+        "--data.path",
+        data,
+        *SETS[of].data,
+        *entry.words,
+        "--fit.epochs",
+        f"{entry.epochs:g}",
+        "--seed",
+        f"{seed}",
+    )
     pretrain(entry.recipe, folder, words, threads)
     took, done = seconds_until(Path(folder))
     return [{"minutes": took(done["step"]) / 60}]
 
 
-def judged(name: str, folder: str, data: str, epochs: float, seed: int, test: bool) -> list[dict[str, Any]]:
+def judged(of: str, name: str, entry: Entry, folder: str, data: str, seed: int, test: bool) -> list[dict[str, Any]]:
     """What an entry's features are worth."""
-    from ssl_vit.evaluation.features import backbone_extractor, candidate_pools
+    from ssl_vit.evaluation.features import backbone_extractor, candidate_pools, pixel_extractor
 
-    entry = ENTRIES.get(name, FINAL)
-    row: dict[str, Any] = {"entry": name, "seed": seed, "epochs": epochs, "words": " ".join(entry.words)}
+    field, told = SETS[of], (f"recipes/{entry.recipe}.py", *SETS[of].data, *entry.words)
+    row: dict[str, Any] = {"entry": name, "seed": seed, "epochs": entry.epochs}
     if not entry.recipe:
-        made, images, device, row["minutes"] = kmeans_extractor(data, seed)
-        return [row | judge_features(made, {"all": slice(None)}, images, device, test=test)]
+        import torch
+
+        images, device, group = opened(data, field), torch.device("cpu"), {"all": slice(None)}
+        if name == PIXELS:
+            from ssl_vit.data.scale import measure_scale
+
+            made = pixel_extractor(measure_scale(images.train, 500), size=field.size)
+            return [row | {"minutes": 0.0} | judge_features(field, made, group, images, device, test=test)]
+        made, row["minutes"] = kmeans_extractor(images.train, seed)
+        return [row | judge_features(field, made, group, images, device, test=test)]
     accelerator, exported, images = open_network(folder)
     pool, columns = candidate_pools(exported.backbone)
     device = accelerator.device
     extract = backbone_extractor(exported.backbone, exported.scale, size=exported.size, pool=pool, device=device)
-    row["parameters"] = sum(p.numel() for p in exported.backbone.parameters())
-    return [row | judge_features(extract, columns, images, device, test=test)]
+    row |= {"words": " ".join(told), "parameters": sum(p.numel() for p in exported.backbone.parameters())}
+    return [row | judge_features(field, extract, columns, images, device, test=test)]
+
+
+def opened(path: str, field: Field) -> Any:
+    """The images of a set as references read them."""
+    from ssl_vit.configs import LabelledDataConfig, PoolConfig
+    from ssl_vit.data.sources.opening import open_labelled
+    from ssl_vit.evaluation.session import on_canvas
+
+    group = field.data[field.data.index("--data.group") + 1] if "--data.group" in field.data else None
+    return on_canvas(open_labelled(PoolConfig(path=path, group=group), LabelledDataConfig()), None, field.size, None)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stage", choices=("trial", "final"))
-    parser.add_argument("--data", required=True, help="folder with train.parquet and test.parquet")
+    parser.add_argument("--set", default="cifar10", choices=list(SETS), help="of images")
+    parser.add_argument("--data", default="digits", help="folder with train.parquet and test.parquet")
     parser.add_argument("--work", default="runs/league", help="where runs and finished cells are kept")
-    parser.add_argument("--only", action="append", choices=list(ENTRIES), help="some of them; default: all")
+    parser.add_argument("--only", action="append", help="some entries by name; default: all")
     parser.add_argument("--processes", type=int, default=2, help="trials at a time")
     parser.add_argument("--threads", type=int, help="of one training; default: 2 in the final, else 1")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="of the final; finished ones are kept")
     options = parser.parse_args()
-    work, data, final = Path(options.work).resolve(), str(Path(options.data).resolve()), options.stage == "final"
+    field, final = SETS[options.set], options.stage == "final"
+    known = field.finals if final else field.entries
+    if unknown := set(options.only or ()) - set(known):
+        parser.error(f"{', '.join(unknown)}: not among {', '.join(known)}")
+    data = options.data if options.set == "digits" else str(Path(options.data).resolve())
+    work = Path(options.work).resolve()
     cells = work / "cells"
     cells.mkdir(parents=True, exist_ok=True)
     threads = options.threads or (2 if final else 1)
     os.environ["OMP_NUM_THREADS"] = str(threads)
     training: dict[str, tuple[Any, ...]] = {}
     judging: dict[str, tuple[Any, ...]] = {}
-    entries = {"px32-cpu": FINAL} if final else {name: ENTRIES[name] for name in options.only or ENTRIES}
-    for name, entry in entries.items():
+    for name in options.only or known:
+        entry = known[name]
         for seed in range(options.seeds if final else 1):
             key = hashlib.sha256(f"{name} {entry} {seed}".encode()).hexdigest()[:8]
-            words = (name, str(work / key), data, entry.epochs, seed)
             if entry.recipe:
-                training[f"train-{key}"] = (train, *words, threads)
-            judging[f"{options.stage}-{key}"] = (judged, *words, final)
+                training[f"train-{key}"] = (train, options.set, entry, str(work / key), data, seed, threads)
+            judging[f"{options.stage}-{key}"] = (
+                judged, options.set, name, entry, str(work / key), data, seed, final,
+            )  # fmt: skip
     run_cells(training, cells, 1 if final else options.processes)
     run_cells(judging, cells, options.processes)
-    report(cells, same_command("league.py", sys.argv[1:]))
+    report(options.set, cells, same_command("league.py", sys.argv[1:]))
 
 
 _HEADS = {"trial": "Trials, judged on a fifth of the training labels", "final": "Judged on the test images"}
 
 
-def report(cells: Path, command: str) -> None:
-    """benchmarks/results/league.json and .md, from all cells that are finished."""
-    parts = {}
+def report(of: str, cells: Path, command: str) -> None:
+    """benchmarks/results/league.json and .md (of other sets than CIFAR-10 with its name), from all finished cells."""
+    field, parts = SETS[of], {}
     for stage in _HEADS:
         rows: list[dict[str, Any]] = []
         for path in cells.glob(f"{stage}-*.json"):
             trained = path.with_name(path.name.replace(stage, "train", 1))
             rows += [(json.loads(trained.read_text())[0] if trained.exists() else {}) | json.loads(path.read_text())[0]]
         if rows:
-            parts[stage] = {"about": about(command), "rows": sorted(rows, key=lambda row: -row["linear"])}
-    write_parts(RESULTS, "league", ["# The hour on two cores", "", paragraph(__doc__, 2)], _HEADS, parts, _table)
+            shown = {"metric": field.metric, "labels": field.labels}
+            parts[stage] = {"about": about(command), **shown, "rows": sorted(rows, key=lambda row: -row["linear"])}
+    head = [f"# {field.time[0].upper()}{field.time[1:]}: {field.about}", "", paragraph(__doc__, 2)]
+    write_parts(RESULTS, "league" if of == "cifar10" else f"league_{of}", head, _HEADS, parts, _table)
 
 
 def _table(stage: str, part: dict[str, Any]) -> list[str]:
+    """Entries, best first; of several seeds the mean with its interval over them (Student's t) below."""
+    labels = f"{part.get('labels', 500)} labels"
     lines = [
-        "| entry | seed | epochs | minutes | parameters | linear, 500 labels | k-NN, all labels |",
+        f"| entry | seed | epochs | minutes | parameters | linear, {labels} | k-NN, all labels |",
         "| --- |" + " ---: |" * 6,
     ]
     for row in part["rows"]:
@@ -177,11 +185,26 @@ def _table(stage: str, part: dict[str, Any]) -> list[str]:
             f"| {row['entry']} | {row['seed']} | {row['epochs']:g} | {row['minutes']:.1f} | {size} | "
             f"{row['linear']:.1f} ± {row['deviation']:.1f} | {row['knn']:.1f} |"
         )
-    return [
-        *lines,
-        "",
-        *(f"- {row['entry']}: `recipes/lejepa.py {row['words']}`" for row in part["rows"] if row["words"]),
-    ]
+    if part.get("metric") == "balanced":
+        lines += ["", "Balanced accuracy: the mean of the classes' own."]
+    for name in dict.fromkeys(row["entry"] for row in part["rows"]):
+        values = [row["linear"] for row in part["rows"] if row["entry"] == name]
+        if len(values) > 2:
+            low, high = interval(values)
+            mean = sum(values) / len(values)
+            lines += ["", f"{name}, {labels}: {mean:.1f}, 95 % interval over seeds {low:.1f} to {high:.1f}."]
+    told = {row["entry"]: row["words"] for row in part["rows"] if row.get("words")}
+    return [*lines, "", *(f"- {name}: `{words}`" for name, words in told.items())]
+
+
+def interval(values: list[float]) -> tuple[float, float]:
+    """Of the mean of some seeds, 95 %, by Student's t."""
+    from statistics import mean, stdev
+
+    from scipy.stats import t
+
+    half = float(t.ppf(0.975, len(values) - 1)) * stdev(values) / len(values) ** 0.5
+    return mean(values) - half, mean(values) + half
 
 
 if __name__ == "__main__":

@@ -1,0 +1,92 @@
+"""The image sets of league.py, and what is tried on each in the time that it has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PIXELS, WORDS = "raw pixels", "k-means of patches"
+"""References that are not trained by gradients."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One way to use the time."""
+
+    recipe: str
+    """Of recipes/; empty: features that are not trained."""
+    words: tuple[str, ...]
+    """Its options besides path, seed and folder."""
+    epochs: float
+    """Of a trial: what a core does in some ten minutes."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """One set."""
+
+    about: str
+    labels: int
+    """Of a draw."""
+    metric: str
+    time: str
+    """What the final may take."""
+    size: int
+    """Side in pixels that references read."""
+    data: tuple[str, ...]
+    """Options about the images, besides the path."""
+    entries: dict[str, Entry]
+    """Of trials."""
+    finals: dict[str, Entry]
+    """Judged on the test images."""
+
+
+def _lejepa(network: tuple[str, ...], least: float, epochs: float) -> Entry:
+    """Two crops of 24 px of at least that share of the image, batches of 128, AdamW at 2e-3."""
+    crops = ("--crops.global_size", "24", "--crops.global_scale", f"[{least}, 1.0]")
+    return Entry("lejepa", (*network, *crops, "--fit.batch_size", "128", "--optim.base_lr", "4e-3"), epochs)
+
+
+_RESNET = ("--model.name", "resnet_mini")
+_WIDER = (
+    "--model.name", "resnet_small_images",
+    "--model.args", "{layers: [1, 1, 1, 1], channels: [32, 64, 128, 256], stem_width: 32}",
+)  # fmt: skip
+_NONE = Entry("", (), 0)
+SETS = {
+    "cifar10": Field(
+        "CIFAR-10 (50,000 training and 10,000 test images of 32 px)", 500, "top1", "an hour on two cores", 32, (),
+        {
+            WORDS: _NONE,
+            "lejepa, resnet_mini, crops from 0.4": _lejepa(_RESNET, 0.4, 2),
+            "lejepa, resnet_mini": _lejepa(_RESNET, 0.2, 1.5),
+            "lejepa, resnet of 256 channels": _lejepa(_WIDER, 0.2, 1.5),
+            "lejepa, resnet_mini, 14 epochs": _lejepa(_RESNET, 0.2, 14),
+        },
+        {"px32-cpu": Entry("lejepa", ("--preset", "px32-cpu"), 24)},
+    ),
+    "digits": Field(
+        "scikit-learn's digits (1,438 training and 359 test images of 8 px)", 10, "top1", "5 minutes on two cores", 8,
+        (),
+        {
+            PIXELS: _NONE,
+            "mae": Entry("mae", (), 500),
+            "dino": Entry("dino", (), 200),
+            "lejepa": Entry("lejepa", (), 200),
+            "lejepa, no local crops": Entry("lejepa", ("--crops.local_crops", "0"), 400),
+            "lejepa, resnet_mini": Entry("lejepa", (*_RESNET, "--crops.local_crops", "0"), 200),
+        },
+        {},
+    ),
+    "cells16": Field(
+        "cells16 (2,563 training and 855 test cells of 40 px in three 16-bit channels)", 128, "balanced",
+        "30 minutes on two cores", 40, (),
+        {PIXELS: _NONE, WORDS: _NONE, "lejepa, resnet_mini": Entry("lejepa", (*_RESNET, "--preset", "px32-cpu"), 20)},
+        {},
+    ),
+    "magtile": Field(
+        "magtile (978 training and 366 test images of many sizes, grey, at 64 px)", 98, "balanced",
+        "30 minutes on two cores", 64, ("--model.img_size", "64", "--data.group", "tile_group"),
+        {PIXELS: _NONE, "lejepa, resnet_mini": Entry("lejepa", _RESNET, 20)},
+        {},
+    ),
+}  # fmt: skip
