@@ -31,7 +31,7 @@ def kmeans_extractor(train: Any, seed: int) -> tuple[Any, float]:
     began, rng = time.monotonic(), np.random.default_rng(seed)
     images = rng.choice(len(train), min(len(train), 20_000), replace=False)
     patches = []
-    grey = 255.0 / (2**train.format.bits - 1)
+    grey = 255.0 / (2**train.form.bits - 1)
     for pixels in chosen_images(train, images, torch.device("cpu"))[0].images:
         columns = unfold(pixels[None].float() * grey, PATCH)[0].T
         patches.append(columns[torch.from_numpy(rng.choice(len(columns), SAMPLES // len(images), replace=False))])

@@ -190,5 +190,7 @@ class ExportRecipe:
     one file for torch alone. Each is loaded by that library and compared (1e-5) before it counts as done."""
     out: str | None = None
     """The folder to write; default: RUN/export-FORMAT."""
+    half: bool = False
+    """Store weights as 16-bit numbers, half as large; of timm and hf. They are compared, too, up to 1 %."""
     push: str | None = None
     """Also send the folder to the Hugging Face hub, as OWNER/NAME; log in before with `hf auth login`."""

@@ -42,6 +42,7 @@ def model_card(
     run: Path | None = None,
     weights: str = "",
     judged: bool = True,
+    half: bool = False,
 ) -> str:
     """What an exported network is, how it was trained, what it was judged to be worth, and how to load it.
 
@@ -51,6 +52,7 @@ def model_card(
         run: The run that made it, whose options and results are told.
         weights: Their hash, as results name them (``runs.networks.weights_hash``).
         judged: Whether a run that trains on labels has judged these weights already.
+        half: Whether they were rounded to 16 bits after that.
 
     Raises:
         ValueError: Where the block of YAML on top is none.
@@ -83,6 +85,7 @@ def model_card(
         registered=about.get("import"),
         odd=about.get("bits", 8) != 8 or channels not in (1, 3),
         form=form,
+        half=half,
         begins=_begins_with(about),
         training=_training(about, options, run),
         results=_section(config, run, weights, judged),

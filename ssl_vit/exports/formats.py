@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import safetensors.torch
 import timm
 import torch
 from jaxtyping import Float
@@ -22,11 +23,13 @@ from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically
 from ssl_vit.exports.card import model_card, read_config
 from ssl_vit.exports.classifier import load_classifier
+from ssl_vit.exports.timm_folder import write_weights
 from ssl_vit.released.starts import load_start
 from ssl_vit.runs.networks import weights_hash
 
-CLOSE = 1e-5
-"""Outputs of what was exported differ from the network's by at most this share of the largest."""
+CLOSE, ROUNDED = 1e-5, 1e-2
+"""Outputs of what was exported differ from the network's by at most this share of the largest, where its weights are
+the same, and where they are rounded to half precision."""
 
 
 class Format(NamedTuple):
@@ -59,8 +62,9 @@ def export(cfg: ExportRecipe) -> Path:
         expected = partial(exported.backbone.eval().forward_pooled, pool=exported.pool)
     run = exported.folder.parent
     out = Path(cfg.out).expanduser() if cfg.out else run / f"export-{cfg.format}"
-    folder = export_as(cfg.format, exported.folder, out, expected, run)
-    print(f"{folder}: {cfg.format}, the same numbers as this project's (1e-5); README.md says how to load it")
+    folder, apart = export_as(cfg.format, exported.folder, out, expected, run, half=cfg.half)
+    close = f"this project's but for rounding ({apart:.0e})" if cfg.half else "this project's (1e-5)"
+    print(f"{folder}: {cfg.format}, the same numbers as {close}; README.md says how to load it")
     if cfg.push:
         print(f"On the hub: {push(folder, cfg.push)}")
     return folder
@@ -72,7 +76,9 @@ def export_as(
     out: Path,
     expected: Callable[[Float[Tensor, "B C H W"]], Float[Tensor, "B E"]],
     run: Path | None,
-) -> Path:
+    *,
+    half: bool = False,
+) -> tuple[Path, float]:
     """Writes a folder in one of ``FORMATS``; it appears whole and proven, or not at all.
 
     Args:
@@ -81,9 +87,10 @@ def export_as(
         out: Where the folder goes; one that is there must be an export, and is replaced.
         expected: What this project makes of standardised images.
         run: The run whose options and results the model card tells.
+        half: Whether weights are stored as 16-bit numbers.
 
     Returns:
-        ``out``.
+        ``out``, and by which share of the largest number its outputs differ.
 
     Raises:
         UserError: Where a package is missing, or what was exported gives other numbers.
@@ -96,6 +103,8 @@ def export_as(
         )
     if out.exists() and not (out / "config.json").is_file():
         raise UserError(f"--out {out} is there and no export; name a folder that is not, or an earlier export")
+    if half and not form.keeps:
+        raise UserError(f"--half true is for the formats that hold weights alone (timm, hf), not for {name}")
     config = read_config(source)
     torch.manual_seed(0)
     images = torch.randn(3, *config["pretrained_cfg"]["input_size"])
@@ -105,16 +114,18 @@ def export_as(
     try:
         shutil.copyfile(source / "config.json", part / "config.json")
         shutil.copyfile(source / "model.safetensors", part / "model.safetensors")
+        if half:
+            _round_weights(part)
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of tracers and exporters: the comparison is what counts
             form.write(_from_timm(part), images[:2], part)
             found, wanted = form.run(part, images), expected(images)  # a batch of another size than it was made with
         apart = float((found - wanted).abs().max() / wanted.abs().max())
-        if not apart <= CLOSE:
+        if not apart <= (ROUNDED if half else CLOSE):
             raise UserError(
                 f"--format {name}: what {name} makes of the export differs by {apart:.1e}; nothing was written"
             )
-        card = model_card(config, form=name, run=run, weights=weights_hash(part))
+        card = model_card(config, form=name, run=run, weights=weights_hash(source), half=half)
         if not form.keeps:
             (part / "model.safetensors").unlink()
         sums.note(part, [path.name for path in part.iterdir()])  # not of the card, which is told results later
@@ -123,7 +134,7 @@ def export_as(
         part.rename(out)
     finally:
         shutil.rmtree(part, ignore_errors=True)
-    return out
+    return out, apart
 
 
 def push(folder: Path, name: str) -> str:
@@ -152,6 +163,12 @@ def push(folder: Path, name: str) -> str:
             f"to send is in {folder}"
         ) from error
     return where
+
+
+def _round_weights(folder: Path) -> None:
+    """To 16 bits, which every library widens again where it loads them; whole numbers stay."""
+    weights = safetensors.torch.load_file(folder / "model.safetensors")
+    write_weights(folder, {name: w.half() if w.is_floating_point() else w for name, w in weights.items()})
 
 
 def _from_timm(folder: Path) -> nn.Module:

@@ -185,7 +185,7 @@ def test_code_of_classifiers(form: str, labelling: Labelling, tmp_path: Path, mo
     source = classifier_in(tmp_path / "run", labelling)
     trained = load_classifier(str(source))
     images = trained.exported.preprocess("image.png")
-    folder = export_as(form, source, tmp_path / "out", trained.net.eval(), None)
+    folder, _ = export_as(form, source, tmp_path / "out", trained.net.eval(), None)
     with torch.no_grad():
         outputs = trained.net(images)
     said = io.StringIO()
@@ -215,7 +215,7 @@ def test_code_for_images_of_many_channels(
             return load_classifier(str(source)).net.eval()(images)
         return exported.backbone.eval().forward_pooled(images, pool="mean")
 
-    folder = export_as(form, source, tmp_path / "out", expected, None)
+    folder, _ = export_as(form, source, tmp_path / "out", expected, None)
     outputs = torch.as_tensor(ran(folder, run)["outputs"])
     torch.testing.assert_close(outputs, expected(exported.preprocess("image.tif")), rtol=1e-4, atol=1e-5)
 

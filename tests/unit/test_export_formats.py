@@ -47,7 +47,8 @@ def test_the_other_library_makes_the_same_of_it(form: str, name: str, tmp_path: 
     def expected(images: torch.Tensor) -> torch.Tensor:
         return exported.backbone.eval().forward_pooled(images, pool="mean")
 
-    out = export_as(form, exported.folder, tmp_path / "out", expected, None)
+    out, apart = export_as(form, exported.folder, tmp_path / "out", expected, None)
+    assert apart <= 1e-5
     images = torch.randn(5, 3, exported.size, exported.size)
     with torch.no_grad():
         torch.testing.assert_close(FORMATS[form].run(out, images), expected(images), rtol=1e-4, atol=1e-5)
@@ -68,6 +69,30 @@ def test_a_classifier_answers_alike(form: str, tmp_path: Path) -> None:
     assert "it tells 3 classes (a, b, c)" in (out / "README.md").read_text()
 
 
+@pytest.mark.parametrize("name", ["vit_micro", "resnet_mini"])  # whose normalisation counts batches, too
+def test_half_precision_is_half_as_large_and_close(name: str, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    exported = made(run / "backbone", name)
+    out = module_of("eval/export.py").main(ExportRecipe(backbone=str(run), half=True))
+    sizes = [(folder / "model.safetensors").stat().st_size for folder in (out, exported.folder)]
+    assert sizes[0] < 0.55 * sizes[1]
+    assert "16-bit numbers" in (out / "README.md").read_text()
+    rounded, images = load_backbone(str(out)), torch.randn(4, 3, exported.size, exported.size)
+    with torch.no_grad():
+        found, wanted = (e.backbone.eval().forward_pooled(images, pool="mean") for e in (rounded, exported))
+    apart = float((found - wanted).abs().max() / wanted.abs().max())
+    assert 0 < apart < 1e-2
+    assert {p.dtype for p in rounded.backbone.parameters()} == {torch.float32}
+
+
+def test_half_precision_that_changes_much_or_is_no_weights_is_refused(tmp_path: Path) -> None:
+    exported = made(tmp_path / "run" / "backbone")
+    with pytest.raises(UserError, match="differs by"):
+        export_as("timm", exported.folder, tmp_path / "out", lambda x: torch.ones(len(x), 64), None, half=True)
+    with pytest.raises(UserError, match="formats that hold weights"):
+        export_as("torchscript", exported.folder, tmp_path / "out", lambda x: torch.ones(len(x), 64), None, half=True)
+
+
 def test_numbers_that_differ_are_refused_and_nothing_stays(tmp_path: Path) -> None:
     exported = made(tmp_path / "run" / "backbone")
     with pytest.raises(UserError, match="differs by"):
@@ -85,7 +110,7 @@ def test_a_folder_that_is_no_export_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("given", [{}, {"backbone": "a", "classifier": "b"}])
-def test_exactly_one_network(given: dict[str, str]) -> None:
+def test_exactly_one_network(given: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="name one network"):
         module_of("eval/export.py").check(ExportRecipe(**given))
 
