@@ -63,7 +63,8 @@ def main() -> None:
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        return started(options.one, options.without)
+        started(options.one, options.without)
+        return
     os.environ["OMP_NUM_THREADS"] = "1"
     found = list[dict[str, float]]()
     with tempfile.TemporaryDirectory() as folder:
