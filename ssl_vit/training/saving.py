@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from copy import copy
 from pathlib import Path
 from typing import Any, cast
 
@@ -44,6 +46,19 @@ def kept_tensor(folder: Path, name: str) -> Tensor | None:
     return None if found is None else read_one(found[1], f"objective.{name}")
 
 
+def copied(state: Any) -> Any:
+    """The same containers with copies of their tensors on the host, which later steps leave as they are."""
+    if isinstance(state, Tensor):
+        return state.detach().to("cpu", copy=True)
+    if isinstance(state, dict):
+        same = copy(cast("dict[Any, Any]", state))  # of the same class, with what else it carries
+        same.update({name: copied(value) for name, value in same.items()})
+        return same
+    if isinstance(state, list | tuple):
+        return type(state)(map(copied, cast("list[Any]", state)))
+    return state
+
+
 class Saving:
     """Checkpoints of one training in its run's directory, and which batches it never draws."""
 
@@ -68,8 +83,12 @@ class Saving:
             else ShardedCheckpoints(self.folder, sharding.group, stepper.fit.keep_checkpoints, main)
         )
         """Writes checkpoints where every process has a part; None where the main process has all."""
+        alone = self.together is None and stepper.accelerator.device.type == "cuda"
+        self.writer = ThreadPoolExecutor(1, "checkpoint") if alone else None
+        """Writes beside the next steps, where a copy of the state leaves the device as it is; None: in between."""
+        self._writing: Future[None] | None = None
         self.saved = 0
-        """Steps that the newest checkpoint holds, on the process that knows."""
+        """Steps that the newest checkpoint holds, or will when it is written, on the process that knows."""
 
     def save(self, step: int) -> None:
         """Writes a checkpoint after so many steps: the main process alone, or all together where each has a part.
@@ -91,8 +110,11 @@ class Saving:
         own, optimizer = objective.state_dict(), stepper.optimizer.state_dict()
         if self.together is None:
             state = {"objective": own, "optimizer": optimizer, **rest}
-            save_checkpoint(self.folder, step, state, stepper.fit.keep_checkpoints)
-            self._forget_other_kind(step, "step_*.pt", "step_*.shards", remove)
+            if self.writer is None:
+                self._write(step, state)
+            else:
+                self.finish()  # one at a time, so that the older is whole before the newer begins
+                self._writing = self.writer.submit(self._write, step, copied(state))
         else:
             averages = {
                 f"optimizer.{number}.{name}": value
@@ -104,6 +126,10 @@ class Saving:
             self._forget_other_kind(step, "step_*.shards", "step_*.pt", remove_file)
         self.saved = step
 
+    def _write(self, step: int, state: dict[str, Any]) -> None:
+        save_checkpoint(self.folder, step, state, self.stepper.fit.keep_checkpoints)
+        self._forget_other_kind(step, "step_*.pt", "step_*.shards", remove)
+
     def _forget_other_kind(self, step: int, kind: str, other: str, forget: Callable[[Path], object]) -> None:
         """A run that goes on with another kind of checkpoint keeps the old ones until it has enough new ones."""
         if self.run.writes and len([*self.folder.glob(kind)]) >= self.stepper.fit.keep_checkpoints:
@@ -112,7 +138,10 @@ class Saving:
                     forget(path)
 
     def finish(self) -> None:
-        """Waits for a checkpoint that is being written; every process must call it."""
+        """Waits for a checkpoint that is being written, and raises what it met; every process must call it."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
         if self.together is not None:
             self.together.finish()
 
