@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 import torch
-from made_scripts import InProcess
 from ssl_vit.objectives.base import Clock
 from ssl_vit.training import saving
 from ssl_vit.training.saving import copied
 from ssl_vit.training.stepping import Stepper
+
+from made_scripts import InProcess
 
 WORDS = ["--fit.epochs", "0.2", "--fit.checkpoint_steps", "2", "--fit.keep_checkpoints", "9"]
 
