@@ -40,10 +40,14 @@ class Field:
     """Judged on the test images."""
 
 
+def _crops(least: float) -> tuple[str, ...]:
+    """Two of 24 px of at least that share of the image."""
+    return "--crops.global_size", "24", "--crops.global_scale", f"[{least}, 1.0]"
+
+
 def _lejepa(network: tuple[str, ...], least: float, epochs: float) -> Entry:
-    """Two crops of 24 px of at least that share of the image, batches of 128, AdamW at 2e-3."""
-    crops = ("--crops.global_size", "24", "--crops.global_scale", f"[{least}, 1.0]")
-    return Entry("lejepa", (*network, *crops, "--fit.batch_size", "128", "--optim.base_lr", "4e-3"), epochs)
+    """Two such crops, batches of 128, AdamW at 2e-3."""
+    return Entry("lejepa", (*network, *_crops(least), "--fit.batch_size", "128", "--optim.base_lr", "4e-3"), epochs)
 
 
 _RESNET = ("--model.name", "resnet_mini")
@@ -51,6 +55,7 @@ _WIDER = (
     "--model.name", "resnet_small_images",
     "--model.args", "{layers: [1, 1, 1, 1], channels: [32, 64, 128, 256], stem_width: 32}",
 )  # fmt: skip
+_LOCAL = ("--crops.local_crops", "2", "--crops.local_size", "16", "--crops.local_scale", "[0.05, 0.2]")
 _NONE = Entry("", (), 0)
 SETS = {
     "cifar10": Field(
@@ -61,6 +66,12 @@ SETS = {
             "lejepa, resnet_mini": _lejepa(_RESNET, 0.2, 1.5),
             "lejepa, resnet of 256 channels": _lejepa(_WIDER, 0.2, 1.5),
             "lejepa, resnet_mini, 14 epochs": _lejepa(_RESNET, 0.2, 14),
+            "lejepa, vit_mini": _lejepa(("--model.name", "vit_mini"), 0.2, 1.5),
+            "lejepa, hybrid_mini": _lejepa(("--model.name", "hybrid_mini"), 0.2, 1.5),
+            "lejepa, resnet_mini, 4 views": _lejepa((*_RESNET, *_LOCAL), 0.2, 1.0),
+            "dino, resnet_mini": Entry(
+                "dino", (*_RESNET, *_crops(0.2), "--crops.local_crops", "0", "--fit.batch_size", "128"), 1.5
+            ),
         },
         {"px32-cpu": Entry("lejepa", ("--preset", "px32-cpu"), 24)},
     ),
