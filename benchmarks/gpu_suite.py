@@ -12,7 +12,6 @@ fastest bf16 matrix product in the same rounds; goals are shares of that ceiling
 from __future__ import annotations
 
 import argparse
-import itertools
 import os
 import re
 import statistics
@@ -135,7 +134,7 @@ def from_loader(shape: Any, images: Any, device: Any) -> Callable[[], Any]:
 def versions_of(part: Part, options: argparse.Namespace, device: Any) -> Iterator[dict[str, Any]]:
     """Groups of steps that are timed in turns, with the quickest to make first."""
     from peers import peers_of
-    from steps import build, compile_objective, drawer, fixed_inputs, optimiser_options, step_of
+    from steps import bare_inputs, build, compile_objective, optimiser_options, step_of
 
     shape = part.shape
     images = image_set(max(16, min(8 * shape.batch, 32768)), part.source)
@@ -143,12 +142,7 @@ def versions_of(part: Part, options: argparse.Namespace, device: Any) -> Iterato
     def both(kind: str, mode: str | None, compiled: bool) -> dict[str, Any]:
         whole = build(shape).to(device).train()
         run = compile_objective(whole, mode) if compiled else whole  # once for both: it takes most of the time
-        fixed, draw, numbers = fixed_inputs(shape, device), drawer(shape, device), itertools.count()
-
-        def bare() -> Any:
-            return fixed | draw(next(numbers))
-
-        inputs = {"bare step": bare, "end to end": from_loader(shape, images, device)}
+        inputs = {"bare step": bare_inputs(shape, device), "end to end": from_loader(shape, images, device)}
         return {f"{kind}, {name}": step_of(whole, run, made, optimiser_options(shape), device)
                 for name, made in inputs.items()}  # fmt: skip
 
@@ -177,7 +171,8 @@ def measure(part: Part, options: argparse.Namespace, device: Any, save: Callable
     for number, group in enumerate(versions_of(part, options, device)):
         later = [{"program": KINDS[mode], "note": "not finished in its time"} for mode in part.modes[number:]]
         steps = {name: step for name, step in group.items() if not isinstance(step, str)}
-        rows += [{"program": name, "note": step} for name, step in group.items() if isinstance(step, str)]
+        told = {row["program"] for row in rows}
+        rows += [{"program": n, "note": step} for n, step in group.items() if isinstance(step, str) and n not in told]
         try:
             times = in_turns({CEILING: product} | steps, options.rounds, device)
         except RuntimeError as reason:  # compiling or running failed: the other groups still count
@@ -259,7 +254,8 @@ def main() -> None:
     short = re.sub(r"[^a-z0-9]+", "-", device_name(device).lower()).strip("-")
     out = options.out or Path(os.environ.get("OUT") or Path(__file__).parent / f"results/gpu-{short}")
     words = " ".join(sys.argv[1:]).partition("--part")
-    command = same_command("gpu_suite.sh", words[0].split())
+    some = f'PARTS="{os.environ["PARTS"]}" ' if os.environ.get("PARTS") else ""
+    command = some + same_command("gpu_suite.sh", words[0].split())
     for name in options.part or list(known):
         part = known[name]
         entry = {"title": part.title, "goal": part.goal, "milestone": part.milestone, "per_second": part.per_second,

@@ -133,7 +133,11 @@ def main() -> None:
     if unknown := set(options.only or ()) - set(known):
         parser.error(f"{', '.join(unknown)}: not among {', '.join(known)}")
     data = options.data if options.set == "digits" else str(Path(options.data).resolve())
-    work = Path(options.work).resolve()
+    if options.set != "digits" and options.data == "digits":
+        parser.error(f"--data: name the folder of {options.set}")
+    if not known:
+        parser.error(f"no entry of {options.set} was chosen for the final yet")
+    work = Path(options.work).resolve() / ("" if options.set == "cifar10" else options.set)
     cells = work / "cells"
     cells.mkdir(parents=True, exist_ok=True)
     threads = options.threads or (2 if final else 1)
@@ -151,23 +155,21 @@ def main() -> None:
             )  # fmt: skip
     run_cells(training, cells, 1 if final else options.processes)
     run_cells(judging, cells, options.processes)
-    report(options.set, cells, same_command("league.py", sys.argv[1:]))
+    made = about(same_command("league.py", sys.argv[1:]), f"CPU, {threads} thread{'s' * (threads > 1)}")
+    report(options.set, options.stage, cells, made)
 
 
 _HEADS = {"trial": "Trials, judged on a fifth of the training labels", "final": "Judged on the test images"}
 
 
-def report(of: str, cells: Path, command: str) -> None:
-    """benchmarks/results/league.json and .md (of other sets than CIFAR-10 with its name), from all finished cells."""
-    field, parts = SETS[of], {}
-    for stage in _HEADS:
-        rows: list[dict[str, Any]] = []
-        for path in cells.glob(f"{stage}-*.json"):
-            trained = path.with_name(path.name.replace(stage, "train", 1))
-            rows += [(json.loads(trained.read_text())[0] if trained.exists() else {}) | json.loads(path.read_text())[0]]
-        if rows:
-            shown = {"metric": field.metric, "labels": field.labels}
-            parts[stage] = {"about": about(command), **shown, "rows": sorted(rows, key=lambda row: -row["linear"])}
+def report(of: str, stage: str, cells: Path, made: dict[str, Any]) -> None:
+    """One part of benchmarks/results/league.json and .md (of other sets with their name), from all finished cells."""
+    field, rows = SETS[of], list[dict[str, Any]]()
+    for path in cells.glob(f"{stage}-*.json"):
+        trained = path.with_name(path.name.replace(stage, "train", 1))
+        rows += [(json.loads(trained.read_text())[0] if trained.exists() else {}) | json.loads(path.read_text())[0]]
+    shown = {"metric": field.metric, "labels": field.labels}
+    parts = {stage: {"about": made, **shown, "rows": sorted(rows, key=lambda row: -row["linear"])}}
     head = [f"# {field.time[0].upper()}{field.time[1:]}: {field.about}", "", paragraph(__doc__, 2)]
     write_parts(RESULTS, "league" if of == "cifar10" else f"league_{of}", head, _HEADS, parts, _table)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -207,6 +208,12 @@ def fixed_inputs(shape: Shape, device: torch.device) -> Inputs:
     return inputs
 
 
+def bare_inputs(shape: Shape, device: torch.device) -> Callable[[], Inputs]:
+    """What every step reads: a batch that is there already, and what is drawn anew."""
+    fixed, draw, numbers = fixed_inputs(shape, device), drawer(shape, device), itertools.count()
+    return lambda: fixed | draw(next(numbers))
+
+
 def drawer(shape: Shape, device: torch.device) -> Callable[[int], Inputs]:
     """What a view draws and their forward passes draw themselves: masks, stochastic depth; by the step's number."""
     index, none = torch.arange(shape.batch, device=device), torch.zeros(shape.batch, dtype=torch.int64, device=device)
@@ -249,14 +256,9 @@ def ours(
 ) -> Ours:
     """A step of the loop, without logging; a CPU's is in single precision, or in bf16."""
     objective = build(shape).to(device).train()
-    fixed, draw = fixed_inputs(shape, device), drawer(shape, device)
-    numbers = iter(range(10**9))
-
-    def inputs() -> Inputs:
-        return fixed | draw(next(numbers))
-
     run = compile_objective(objective, mode) if compiled else objective
-    return Ours(step_of(objective, run, inputs, optimiser_options(shape), device, bf16), objective, fixed)
+    made = step_of(objective, run, bare_inputs(shape, device), optimiser_options(shape), device, bf16)
+    return Ours(made, objective, fixed_inputs(shape, device))
 
 
 def step_of(

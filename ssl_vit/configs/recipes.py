@@ -187,10 +187,10 @@ class ExportRecipe:
     """Instead: the run of eval/finetune.py or recipes/supervised.py (or its folder classifier), which answers."""
     format: Literal["timm", "hf", "onnx", "torchscript"] = "timm"
     """timm and hf: a folder that timm, and transformers, load; onnx: one file for onnxruntime and others; torchscript:
-    one file for torch alone. Each is loaded by that library and compared (1e-5) before it counts as done."""
+    one file for torch alone. Each is loaded by that library, and its outputs compared, before it counts as done."""
     out: str | None = None
     """The folder to write; default: RUN/export-FORMAT."""
     half: bool = False
-    """Store weights as 16-bit numbers, half as large; of timm and hf. They are compared, too, up to 1 %."""
+    """Store weights as 16-bit numbers, half as large. Only for timm and hf. Outputs may differ by 1 %, else by 1e-5."""
     push: str | None = None
     """Also send the folder to the Hugging Face hub, as OWNER/NAME; log in before with `hf auth login`."""

@@ -11,36 +11,41 @@ import torch
 from ssl_vit.core.errors import UserError
 
 _WORTH = 1200.0
-"""Seconds of uncompiled passes from which on compiling pays: it takes some minutes and saves a quarter
-(benchmarks/results/gpu-nvidia-h100-80gb-hbm3/suite.md)."""
+"""Seconds of uncompiled passes from which on compiling pays, by a low estimate: it takes minutes, and saved a quarter
+of the one network that was measured (benchmarks/results/gpu-nvidia-h100-80gb-hbm3/suite.md)."""
 _SLOWER = 3.0
-"""Time of an uncompiled pass as a multiple of what its arithmetic takes at the ceiling (as there)."""
+"""Time of an uncompiled pass as a multiple of what its arithmetic takes at the ceiling: 3 to 11 there."""
+COMPILING = 30.0
+"""Minutes that a first step which compiles may take more than others before it counts as one that hangs."""
 _LAUNCHED = 0.03
 """Seconds that launching a pass takes at least, kernel by kernel."""
 
 
 def compiles(asked: bool | None, device: torch.device, seconds: float, passes: int) -> bool:
-    """Whether the passes of a run are compiled: where nothing is asked for, on GPUs that a long run has.
+    """Whether the passes of a run are compiled: where nothing is asked for, on a GPU in a long run.
+
+    What nobody asked for must not end a run: where compiling fails, a pass runs as it is. The backward pass is compiled
+    with the forward pass then, so that its failure counts, too.
 
     Args:
         asked: ``--fit.compile``.
         device: Where they run.
         seconds: Least time of one, see ``Meter.least_seconds``.
-        passes: Of the whole run on this process, so that a run that goes on decides as it did.
+        passes: Of the whole run on this process.
 
     Raises:
         UserError: When it is asked for on a CPU without a compiler.
     """
+    import torch._dynamo
+    import torch._functorch.config as lowering
+
+    torch._dynamo.config.suppress_errors = asked is None
+    if hasattr(lowering, "force_non_lazy_backward_lowering"):  # what older versions of torch do always
+        lowering.force_non_lazy_backward_lowering = asked is None
     if asked is None:
         long = passes * max(_SLOWER * seconds, _LAUNCHED) >= _WORTH
         able = find_spec("triton") is not None and _compiler("CC", "gcc", "clang", "cc")
-        if not (device.type == "cuda" and long and able):
-            return False
-        import torch._dynamo
-
-        # Nobody asked: what cannot be compiled after all runs as it is.
-        torch._dynamo.config.suppress_errors = True
-        return True
+        return device.type == "cuda" and long and able
     if asked and device.type == "cpu" and not _compiler("CXX", "g++", "clang++"):
         raise UserError("--fit.compile true needs a C++ compiler on a CPU: install g++ (or clang++), or leave it out")
     return asked

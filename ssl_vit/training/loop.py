@@ -20,6 +20,7 @@ from ssl_vit.data.loading.loader import Batch, Loader
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.objectives.base import Clock, Objective
 from ssl_vit.runs.directory import RunDir
+from ssl_vit.training.compiling import COMPILING
 from ssl_vit.training.continuing import Continuing
 from ssl_vit.training.divergence import Names, Soundness, Unsound, images_of
 from ssl_vit.training.forecast import Forecast, none_lighter
@@ -158,12 +159,12 @@ def fit(
         shown = TrainingProgress(steps, done, loader.batch_size, main, forecast)
         if stepper.compiled:
             shown.tell("compiling       some minutes at the first step; --fit.compile false trains without")
-        log, saved_time, step = TrainingLog(run, loader, shown, meter, done), time.monotonic(), done
+        log, saved_time, step, first = TrainingLog(run, loader, shown, meter, done), time.monotonic(), done, done
         watchdog = Watchdog(fit.watchdog, run.path)
         with stop_requests(accelerator.device, fit.max_time) as stop, closing(shown), watchdog:
             while done < steps:
                 step = done
-                watchdog.beat(step)
+                watchdog.beat(step, COMPILING if stepper.compiled and step == first else 0.0)
                 if profile is not None:
                     profile.begin_step()
                 clock = Clock(step, steps, loader.steps_per_epoch)
@@ -196,6 +197,7 @@ def fit(
                     sound = log.is_sound(stepper.trained, everybody)
                     if not sound and (everybody or alone):
                         if soundness is None:
+                            saving.finish()
                             raise log.divergence(done, log.saved)
                         go_back(Unsound("a weight is no finite number", math.nan, math.nan))
                         continue
@@ -220,6 +222,7 @@ def fit(
             f"{', '.join((fewer, '--fit.recompute true', *objective.smaller))}, or a smaller network or input"
         ) from None
     finally:
+        saving.close()
         if profile is not None:
             profile.close()
     run.record("unreadable_images", loader.unreadable.listing())

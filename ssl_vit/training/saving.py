@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
@@ -145,6 +146,18 @@ class Saving:
         if self.together is not None:
             self.together.finish()
 
+    def close(self) -> None:
+        """After the last step, or whatever ended the run: nothing is written any more; says what went wrong."""
+        if self.writer is None:
+            return
+        try:
+            if self._writing is not None:
+                self._writing.result()
+        except Exception as error:  # beside another error, or it would have been raised before
+            sys.stderr.write(f"warning: the checkpoint of step {self.saved:,} was not written: {error}\n")
+        self._writing = None
+        self.writer.shutdown()
+
     def _newest(self) -> dict[str, Any] | None:
         """The newest sound checkpoint of either kind, laid out as the objective is now."""
         found = newest_whole(self.folder)
@@ -222,6 +235,7 @@ class Saving:
         Raises:
             Diverged: Where so many are left out already; the images are named all the same.
         """
+        self.finish()
         batch, left_out, writes = self.loader.number(step), self.loader.left_out, self.run.writes
         norm, loss = (value if math.isfinite(value) else None for value in (error.norm, error.loss))
         about = {
@@ -245,7 +259,6 @@ class Saving:
             self.run.record("left_out_batches", len(left_out) + 1)
         self.loader.leave_out([batch])
         self.stepper.give_up()
-        self.finish()
         self.stepper.accelerator.wait_for_everyone()
         state = self._newest()
         if state is None:

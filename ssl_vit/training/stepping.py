@@ -12,6 +12,7 @@ from accelerate.utils import DDPCommunicationHookType
 from torch import Tensor
 
 from ssl_vit.configs import ResolvedFit, ResolvedOptim
+from ssl_vit.core.dist import gather_rows
 from ssl_vit.core.parts import clip_whole, norms
 from ssl_vit.core.schedules import warmup_cosine
 from ssl_vit.models.backbone import Backbone
@@ -98,7 +99,9 @@ class Stepper:
         if self.sharding is not None:
             self.optimizer = self.accelerator.prepare_optimizer(self.optimizer, device_placement=False)
             return
-        self.compiled = compiles(self.fit.compile, self.accelerator.device, seconds, steps * accumulation)
+        here = compiles(self.fit.compile, self.accelerator.device, seconds, steps * accumulation)
+        # The same on every process: each has measured the time by itself.
+        self.compiled = bool(gather_rows(torch.tensor([here], device=self.accelerator.device)).all())
         if self.compiled:
             self.objective.compile_passes("reduce-overhead" if self.graphs else None)
         handler = cast(Any, self.accelerator).ddp_handler

@@ -53,7 +53,7 @@ class Watchdog:
         self.minutes, self._clock, self._end = minutes, clock, end
         self._over = threading.Event()
         self._wait = wait or self._over.wait
-        self._seen, self._step = clock(), 0
+        self._seen, self._step, self._more = clock(), 0, 0.0
         self._thread: threading.Thread | None = None
         self._files: list[Path] = []
         if minutes is not None:
@@ -62,13 +62,13 @@ class Watchdog:
             self._files = [run / FOLDER / f"{began}-process_{other}.txt" for other in range(world)]
             self._own = self._files[rank]
 
-    def beat(self, step: int) -> None:
-        """Training is alive, before it takes a step (0-based)."""
-        self._seen, self._step = self._clock(), step
+    def beat(self, step: int, more: float = 0.0) -> None:
+        """Training is alive, before it takes a step (0-based), which may take so many minutes more than others."""
+        self._seen, self._step, self._more = self._clock(), step, more
 
     def look(self) -> bool:
         """Whether it has been silent for too long; writes what all threads are doing then, and says so."""
-        if self.minutes is None or self._clock() - self._seen <= 60 * self.minutes:
+        if self.minutes is None or self._clock() - self._seen <= 60 * (self.minutes + self._more):
             return False
         with suppress(OSError):  # a disk that does not answer may be what everything waits for
             self._own.parent.mkdir(parents=True, exist_ok=True)

@@ -69,17 +69,19 @@ def test_a_classifier_answers_alike(form: str, tmp_path: Path) -> None:
     assert "it tells 3 classes (a, b, c)" in (out / "README.md").read_text()
 
 
-@pytest.mark.parametrize("name", ["vit_micro", "resnet_mini"])  # whose normalisation counts batches, too
-def test_half_precision_is_half_as_large_and_close(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "form"), [("vit_micro", "timm"), ("resnet_mini", "timm"), ("vit_micro", "hf")])
+def test_half_precision_is_half_as_large_and_close(name: str, form: Any, tmp_path: Path) -> None:
+    pytest.importorskip(FORMATS[form].needs[-1] if FORMATS[form].needs else "torch")
     run = tmp_path / "run"
     exported = made(run / "backbone", name)
-    out = module_of("eval/export.py").main(ExportRecipe(backbone=str(run), half=True))
+    out = module_of("eval/export.py").main(ExportRecipe(backbone=str(run), format=form, half=True))
     sizes = [(folder / "model.safetensors").stat().st_size for folder in (out, exported.folder)]
     assert sizes[0] < 0.55 * sizes[1]
     assert "16-bit numbers" in (out / "README.md").read_text()
     rounded, images = load_backbone(str(out)), torch.randn(4, 3, exported.size, exported.size)
     with torch.no_grad():
         found, wanted = (e.backbone.eval().forward_pooled(images, pool="mean") for e in (rounded, exported))
+        torch.testing.assert_close(FORMATS[form].run(out, images), found, rtol=1e-4, atol=1e-5)
     apart = float((found - wanted).abs().max() / wanted.abs().max())
     assert 0 < apart < 1e-2
     assert {p.dtype for p in rounded.backbone.parameters()} == {torch.float32}

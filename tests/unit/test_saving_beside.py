@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from ssl_vit.core.errors import UserError
 from ssl_vit.objectives.base import Clock
 from ssl_vit.training import saving
 from ssl_vit.training.saving import copied
@@ -27,7 +28,7 @@ def beside(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def init(self: saving.Saving, *given: Any, **named: Any) -> None:
         made(self, *given, **named)
-        self.writer = ThreadPoolExecutor(1)
+        self.writer = ThreadPoolExecutor(1, "checkpoint")
 
     monkeypatch.setattr(saving.Saving, "__init__", init)
 
@@ -101,3 +102,28 @@ def test_an_error_of_the_disk_is_told(
     assert status != 0
     assert "No space left" in err and "Traceback" not in err
     assert f"step_{fails_at:09d}.pt" not in states(tmp_path / "run")
+
+
+@pytest.mark.usefixtures("beside")
+def test_an_error_of_the_disk_is_told_beside_another_one(
+    script: InProcess, small: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, ended = Stepper.__call__, threading.Event()
+
+    def full(folder: Path, number: int, *rest: Any) -> None:
+        assert ended.wait(60)
+        raise OSError(28, "No space left on device")
+
+    def ends(self: Stepper, clock: Clock, *rest: Any) -> Any:
+        if clock.step == 2:
+            ended.set()
+            raise UserError("a step that ends the run")
+        return step(self, clock, *rest)
+
+    monkeypatch.setattr(saving, "save_checkpoint", full)
+    monkeypatch.setattr(Stepper, "__call__", ends)
+    status, _, err = script("recipes/mae.py", *small, *WORDS, "--run.dir", "run")
+    assert status != 0
+    assert "a step that ends the run" in err
+    assert "warning: the checkpoint of step 2 was not written" in err
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("checkpoint")]
