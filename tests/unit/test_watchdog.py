@@ -46,6 +46,17 @@ def test_steps_in_time_leave_nothing(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "no step for 2 min (--fit.watchdog), in step 5; what every" in capsys.readouterr().err
 
 
+def test_a_step_that_compiles_may_take_longer(tmp_path: Path) -> None:
+    clock = Clock()
+    watchdog = Watchdog(2.0, tmp_path, clock=clock)
+    watchdog.beat(0, 30.0)
+    clock.now += 32 * 60.0
+    assert not watchdog.look()
+    watchdog.beat(1)
+    clock.now += 120.1
+    assert watchdog.look()
+
+
 def test_every_thread_is_shown(tmp_path: Path) -> None:
     clock, begun, over = Clock(), threading.Event(), threading.Event()
 
