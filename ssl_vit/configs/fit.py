@@ -139,7 +139,7 @@ class FitConfig:
     watchdog: Annotated[float | None, POSITIVE, NO_EFFECT] = None
     """Minutes without a step after which a run counts as hanging: every process writes what all of its threads are
     doing to RUN/stacks, saves nothing and ends with exit status 75. More than the longest step, look or checkpoint
-    takes. Default: none."""
+    takes; a first step that compiles has half an hour more. Default: none."""
     on_divergence: Annotated[Literal["stop", "skip"], NO_EFFECT] = "stop"
     """Where loss or gradient is no finite number, or spikes (see spike): stop ends the run at its last checkpoint, skip
     goes back to it and leaves that batch out for good. The run is then, bit for bit, one in which the batch was never
