@@ -22,7 +22,7 @@ OUTSIDE = {
     **{name: name for name in ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md")},
     **{
         str(path.relative_to(ROOT)): str(path.relative_to(ROOT))
-        for path in sorted((ROOT / "benchmarks" / "results").iterdir())
+        for path in sorted((ROOT / "benchmarks" / "results").rglob("*"))
         if path.suffix in (".md", ".png")
     },
 }
