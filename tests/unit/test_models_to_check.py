@@ -11,7 +11,9 @@ import pytest
 from made_scripts import ROOT, InProcess
 
 MODELS = ROOT / "docs" / "models"
-ROWS = re.findall(r"^\| \[(\w+)\].*\| ([\d.]+)(?: \(raw[^|]*)? \| `ssl-vit (.*)` \|$", (MODELS / "README.md").read_text(), re.M)
+ROWS = re.findall(
+    r"^\| \[(\w+)\].*\| ([\d.]+)(?: \(raw[^|]*)? \| `ssl-vit (.*)` \|$", (MODELS / "README.md").read_text(), re.M
+)
 
 
 def test_every_network_is_in_the_table_and_small() -> None:
