@@ -31,9 +31,8 @@ from ssl_vit.runs.networks import weights_hash
 CLOSE, ROUNDED = 1e-5, 1e-2
 """Outputs of what was exported differ from the network's by at most this share of the largest, where its weights are
 the same, and where they are rounded to half precision."""
-
-
 _WIDE = ("dtype", "torch_dtype")
+"""What tells transformers to compute in 32 bits: the first from version 4.56 on, the other before."""
 
 
 class Format(NamedTuple):
@@ -172,7 +171,6 @@ def push(folder: Path, name: str) -> str:
 def _round_weights(folder: Path) -> None:
     """To 16 bits; whole numbers stay. timm widens them where it loads them, transformers where config.json says so."""
     config = json.loads((folder / "config.json").read_text())
-    # transformers reads the first name from version 4.56 on, the other before
     write_atomically(folder / "config.json", json.dumps(config | dict.fromkeys(_WIDE, "float32"), indent=1) + "\n")
     weights = safetensors.torch.load_file(folder / "model.safetensors")
     write_weights(folder, {name: w.half() if w.is_floating_point() else w for name, w in weights.items()})

@@ -24,9 +24,6 @@ _LAUNCHED = 0.03
 def compiles(asked: bool | None, device: torch.device, seconds: float, passes: int) -> bool:
     """Whether the passes of a run are compiled: where nothing is asked for, on a GPU in a long run.
 
-    What nobody asked for must not end a run: where compiling fails, a pass runs as it is. The backward pass is compiled
-    with the forward pass then, so that its failure counts, too.
-
     Args:
         asked: ``--fit.compile``.
         device: Where they run.
@@ -36,12 +33,6 @@ def compiles(asked: bool | None, device: torch.device, seconds: float, passes: i
     Raises:
         UserError: When it is asked for on a CPU without a compiler.
     """
-    import torch._dynamo
-    import torch._functorch.config as lowering
-
-    torch._dynamo.config.suppress_errors = asked is None
-    if hasattr(lowering, "force_non_lazy_backward_lowering"):  # what older versions of torch do always
-        lowering.force_non_lazy_backward_lowering = asked is None
     if asked is None:
         long = passes * max(_SLOWER * seconds, _LAUNCHED) >= _WORTH
         able = find_spec("triton") is not None and _compiler("CC", "gcc", "clang", "cc")
@@ -49,6 +40,20 @@ def compiles(asked: bool | None, device: torch.device, seconds: float, passes: i
     if asked and device.type == "cpu" and not _compiler("CXX", "g++", "clang++"):
         raise UserError("--fit.compile true needs a C++ compiler on a CPU: install g++ (or clang++), or leave it out")
     return asked
+
+
+def forgive(unasked: bool) -> None:
+    """Where nobody asked for it, a pass that cannot be compiled runs as it is; whoever asked is told.
+
+    The backward pass is compiled with the forward pass then, so that its failure counts, too. This holds for all that
+    the process compiles from now on, so only a run that compiles says it.
+    """
+    import torch._dynamo
+    import torch._functorch.config as lowering
+
+    torch._dynamo.config.suppress_errors = unasked
+    if hasattr(lowering, "force_non_lazy_backward_lowering"):  # what older versions of torch do always
+        lowering.force_non_lazy_backward_lowering = unasked
 
 
 def _compiler(variable: str, *usual: str) -> bool:

@@ -17,7 +17,7 @@ from ssl_vit.core.parts import clip_whole, norms
 from ssl_vit.core.schedules import warmup_cosine
 from ssl_vit.models.backbone import Backbone
 from ssl_vit.objectives.base import Clock, Objective, StepOutput
-from ssl_vit.training.compiling import compiles
+from ssl_vit.training.compiling import compiles, forgive
 from ssl_vit.training.continuing import Continuing
 from ssl_vit.training.launch import DTYPES
 from ssl_vit.training.optim import clip_each, make_optimizer, parameter_groups, warmup_steps
@@ -103,6 +103,7 @@ class Stepper:
         # The same on every process: each has measured the time by itself.
         self.compiled = bool(gather_rows(torch.tensor([here], device=self.accelerator.device)).all())
         if self.compiled:
+            forgive(self.fit.compile is None)
             self.objective.compile_passes("reduce-overhead" if self.graphs else None)
         handler = cast(Any, self.accelerator).ddp_handler
         handler.static_graph = accumulation == 1  # torch's does not go together with passes that are not summed
