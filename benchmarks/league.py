@@ -113,8 +113,9 @@ def opened(path: str, field: Field) -> Any:
     from ssl_vit.data.sources.opening import open_labelled
     from ssl_vit.evaluation.session import on_canvas
 
-    group = field.data[field.data.index("--data.group") + 1] if "--data.group" in field.data else None
-    return on_canvas(open_labelled(PoolConfig(path=path, group=group), LabelledDataConfig()), None, field.size, None)
+    told = dict(zip(field.data[::2], field.data[1::2], strict=True))
+    pool = PoolConfig(path, group=told.get("--data.group"), image_column=told.get("--data.image_column"))
+    return on_canvas(open_labelled(pool, LabelledDataConfig()), None, field.size, None)
 
 
 def main() -> None:

@@ -86,18 +86,32 @@ SETS = {
             "lejepa, no local crops": Entry("lejepa", ("--crops.local_crops", "0"), 400),
             "lejepa, resnet_mini": Entry("lejepa", (*_RESNET, "--crops.local_crops", "0"), 200),
         },
-        {},
+        {"lejepa, no local crops": Entry("lejepa", ("--crops.local_crops", "0"), 240)},
     ),
     "cells16": Field(
         "cells16 (2,563 training and 855 test cells of 40 px in three 16-bit channels)", 128, "balanced",
-        "30 minutes on two cores", 40, (),
-        {PIXELS: _NONE, WORDS: _NONE, "lejepa, resnet_mini": Entry("lejepa", (*_RESNET, "--preset", "px32-cpu"), 20)},
+        "30 minutes on two cores", 40, ("--data.image_column", "image,dna,ssc"),
+        {
+            PIXELS: _NONE,
+            WORDS: _NONE,
+            "mae, vit_mini": Entry("mae", ("--model.name", "vit_mini"), 80),
+            "lejepa, vit_mini": Entry("lejepa", ("--model.name", "vit_mini"), 24),
+            "lejepa, resnet_mini": Entry("lejepa", _RESNET, 24),
+            "lejepa, resnet_mini, crops from 0.5": Entry(
+                "lejepa", (*_RESNET, "--crops.global_scale", "[0.5, 1.0]"), 24
+            ),
+        },
         {},
     ),
     "magtile": Field(
         "magtile (978 training and 366 test images of many sizes, grey, at 64 px)", 98, "balanced",
         "30 minutes on two cores", 64, ("--model.img_size", "64", "--data.group", "tile_group"),
-        {PIXELS: _NONE, "lejepa, resnet_mini": Entry("lejepa", _RESNET, 20)},
+        {
+            PIXELS: _NONE,
+            WORDS: _NONE,
+            "mae, vit_mini": Entry("mae", ("--model.name", "vit_mini"), 200),
+            "lejepa, resnet_mini": Entry("lejepa", (*_RESNET, "--crops.local_crops", "0"), 24),
+        },
         {},
     ),
 }  # fmt: skip
