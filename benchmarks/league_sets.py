@@ -51,6 +51,7 @@ def _lejepa(network: tuple[str, ...], least: float, epochs: float) -> Entry:
 
 
 _RESNET = ("--model.name", "resnet_mini")
+_HYBRID = ("--model.name", "hybrid_mini")
 _WIDER = (
     "--model.name", "resnet_small_images",
     "--model.args", "{layers: [1, 1, 1, 1], channels: [32, 64, 128, 256], stem_width: 32}",
@@ -67,7 +68,8 @@ SETS = {
             "lejepa, resnet of 256 channels": _lejepa(_WIDER, 0.2, 1.5),
             "lejepa, resnet_mini, 14 epochs": _lejepa(_RESNET, 0.2, 14),
             "lejepa, vit_mini": _lejepa(("--model.name", "vit_mini"), 0.2, 1.5),
-            "lejepa, hybrid_mini": _lejepa(("--model.name", "hybrid_mini"), 0.2, 1.5),
+            "lejepa, hybrid_mini": _lejepa(_HYBRID, 0.2, 1.5),
+            "lejepa, hybrid_mini, 14 epochs": _lejepa(_HYBRID, 0.2, 14),
             "lejepa, resnet_mini, 4 views": _lejepa((*_RESNET, *_LOCAL), 0.2, 1.0),
             "dino, resnet_mini": Entry(
                 "dino", (*_RESNET, *_crops(0.2), "--crops.local_crops", "0", "--fit.batch_size", "128"), 1.5
