@@ -88,7 +88,7 @@ SETS = {
             "lejepa, no local crops": Entry("lejepa", ("--crops.local_crops", "0"), 400),
             "lejepa, resnet_mini": Entry("lejepa", (*_RESNET, "--crops.local_crops", "0"), 200),
         },
-        {"lejepa, no local crops": Entry("lejepa", ("--crops.local_crops", "0"), 240)},
+        {PIXELS: _NONE, "lejepa, no local crops": Entry("lejepa", ("--crops.local_crops", "0"), 240)},
     ),
     "cells16": Field(
         "cells16 (2,563 training and 855 test cells of 40 px in three 16-bit channels)", 128, "balanced",
