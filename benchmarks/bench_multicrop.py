@@ -71,10 +71,9 @@ def view_of(case: Case, images: Any) -> Callable[[int], Any]:
     return lambda seed: view(batch, seed)
 
 
-def transform_of(case: Case, images: Any) -> Callable[[int], None]:
-    """Some images through the transform on PIL images; the number is a seed."""
-    import torch
-    from PIL import Image, ImageFilter, ImageOps
+def transforms_of(size: int, local_size: int, local_crops: int) -> list[Any]:
+    """One transform of PIL images for every view, put together from torchvision as the released code does."""
+    from PIL import ImageFilter, ImageOps
     from torchvision import transforms as tv
 
     def sometimes(chance: float, change: Callable[[Any], Any]) -> Any:
@@ -91,11 +90,19 @@ def transform_of(case: Case, images: Any) -> Callable[[int], None]:
     ]  # fmt: skip
     last = [tv.ToTensor(), tv.Normalize(MEAN, STD)]
     solarise = sometimes(0.2, ImageOps.solarize)
-    views = [
-        tv.Compose([crop(case.size, GLOBAL), *colours, blur(1.0), *last]),
-        tv.Compose([crop(case.size, GLOBAL), *colours, blur(0.1), solarise, *last]),
-        *[tv.Compose([crop(case.local_size, LOCAL), *colours, blur(0.5), *last])] * case.local_crops,
+    return [
+        tv.Compose([crop(size, GLOBAL), *colours, blur(1.0), *last]),
+        tv.Compose([crop(size, GLOBAL), *colours, blur(0.1), solarise, *last]),
+        *[tv.Compose([crop(local_size, LOCAL), *colours, blur(0.5), *last])] * local_crops,
     ]
+
+
+def transform_of(case: Case, images: Any) -> Callable[[int], None]:
+    """Some images through the transform on PIL images; the number is a seed."""
+    import torch
+    from PIL import Image
+
+    views = transforms_of(case.size, case.local_size, case.local_crops)
     opened = [Image.fromarray(image.permute(1, 2, 0).numpy()) for image in images[: case.pictures]]
 
     def make(seed: int) -> None:

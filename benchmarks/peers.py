@@ -41,6 +41,8 @@ class Peer(NamedTuple):
     parameters: int
     difference: float | None
     """Of its loss from ours at the same weights, relative; None where weights were not copied."""
+    reads: tuple[torch.Tensor, ...] = ()
+    """What a step reads, to be written over by whoever has images; empty where it cannot be."""
 
 
 Make = Callable[[torch.device], Peer]
@@ -150,7 +152,7 @@ def _official_mae(shape: MAEShape, checkout: str | None, device: torch.device, *
         loss.item()
         return loss
 
-    return Peer(_step(loss_of, optimizer, device), _count(model), difference)
+    return Peer(_step(loss_of, optimizer, device), _count(model), difference, (images,))
 
 
 @torch.no_grad()
@@ -272,7 +274,7 @@ def _official_dino(shape: DINOShape, checkout: str | None, device: torch.device,
         mark("averages")
         return seen
 
-    return Peer(step, _count(student), difference)
+    return Peer(step, _count(student), difference, tuple(views))
 
 
 @torch.no_grad()

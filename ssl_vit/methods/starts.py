@@ -16,6 +16,28 @@ WORTH = ("mae", "cnn", "public", "lejepa@cnn", "lejepa@public", "dino")
 """What takes part unasked beside the baseline and untrained features, what pays first before what pays later. A CNN
 costs no pre-training, and beats the ViT from scratch wherever it was tried; public weights cost none either. DINO costs
 several times MAE's compute, and gained no more (benchmarks/results)."""
+
+
+def family_of(preset: str) -> str | None:
+    """The family of networks that a method has for a preset in the place of ViTs; it stands for CNNs there."""
+    own = [dict(method.networks).get(preset) for method in METHODS.values() if method.unasked_elsewhere]
+    return next((name.rpartition("_")[0] for name in own if name), None)
+
+
+def worth(preset: str, cnn: str | None) -> tuple[str, ...]:
+    """``WORTH``, but first what has a network of its own for the preset, by trials (benchmarks/results/league.md).
+
+    Args:
+        preset: Its name.
+        cnn: The network that stands for CNNs; None where there is none.
+    """
+    family = family_of(preset)
+    if cnn is None or family is None or not cnn.startswith(f"{family}_"):
+        return WORTH
+    own = [f"{method.name}@cnn" for method in METHODS.values() if preset in dict(method.networks)]
+    return tuple(dict.fromkeys(("cnn", *own, *WORTH)))
+
+
 _PROBED, _TRAINED = ("knn", "linear"), ("train",)
 
 

@@ -28,13 +28,14 @@ from ssl_vit.statistics.advice import Way
 from ssl_vit.training import launch
 from ssl_vit.verdict import probing, work
 from ssl_vit.verdict.draws import Tuned, make_draws, probe_tasks
+from ssl_vit.verdict.estimate import DONE, Pace, Terms
 from ssl_vit.verdict.fitting import guesses, lighter, pace_of_public
 from ssl_vit.verdict.leaks import keep_apart, look_for_leaks
 from ssl_vit.verdict.looking import worth_more
 from ssl_vit.verdict.opening import Opened, open_images, open_study
 from ssl_vit.verdict.options import Comparison, VerdictConfig
 from ssl_vit.verdict.pictures import draw_pictures
-from ssl_vit.verdict.plan import DONE, Pace, Plan, Terms, could_be_left_out, make_plan, plan_as_json, read_plan
+from ssl_vit.verdict.plan import Plan, could_be_left_out, make_plan, plan_as_json, read_plan
 from ssl_vit.verdict.record import Made, judged_images, write_about
 from ssl_vit.verdict.runner import Runner, Task, clock
 from ssl_vit.verdict.study import Study

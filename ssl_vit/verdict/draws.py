@@ -12,7 +12,7 @@ from scipy.optimize import nnls
 from ssl_vit.methods.starts import BASELINE
 from ssl_vit.statistics.advice import Way
 from ssl_vit.verdict import probing, work
-from ssl_vit.verdict.plan import END
+from ssl_vit.verdict.estimate import END
 from ssl_vit.verdict.runner import Runner, Task
 from ssl_vit.verdict.study import Study
 from ssl_vit.verdict.tuning import Candidate

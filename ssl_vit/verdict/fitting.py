@@ -22,8 +22,9 @@ from ssl_vit.methods import METHODS
 from ssl_vit.methods.starts import PUBLIC, start_called
 from ssl_vit.models.build import facts_of
 from ssl_vit.training.forecast import RATE, Cost, count, narrower, network_of
+from ssl_vit.verdict.estimate import Pace
 from ssl_vit.verdict.options import Comparison
-from ssl_vit.verdict.plan import LEAST_EPOCHS, LEAST_SHARE, PRETRAINING, Pace
+from ssl_vit.verdict.plan import LEAST_EPOCHS, LEAST_SHARE, PRETRAINING
 from ssl_vit.verdict.study import Study
 
 _QUICK = 4.0

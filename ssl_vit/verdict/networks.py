@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from ssl_vit.configs import ModelConfig, ResolvedModel
-from ssl_vit.configs.networks import FAMILIES
+from ssl_vit.configs.networks import FAMILIES, known_as
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.scale import PixelScale, measure_scale
 from ssl_vit.exports.origin import recorded_data
 from ssl_vit.exports.timm_folder import export_backbone
+from ssl_vit.methods.starts import family_of
 from ssl_vit.models.build import facts_of
 from ssl_vit.released.named import check_named
 from ssl_vit.released.starts import PUBLIC_WEIGHTS, for_images, layout_of, read_start
@@ -33,7 +34,8 @@ def cnn_for(
     """The ResNet that stands for CNNs; small images are enlarged for it, because it halves them five times.
 
     Without a name it is the one whose number of parameters is nearest to the Vision Transformer's (in ratio). The input
-    has ``size`` pixels a side; windows (a side in pixels, too) are not enlarged, and ``small`` ones little.
+    has ``size`` pixels a side; windows (a side in pixels, too) are not enlarged, ``small`` ones little, and networks
+    made for small images read them as they are.
 
     Raises:
         UserError: For a name that timm does not know.
@@ -43,15 +45,16 @@ def cnn_for(
         facts_of(ModelConfig(name))
     except UserError as error:
         raise UserError(str(error).replace("--model.name", "--verdict.cnn")) from error
-    enlarged = max(32 if size <= 16 or small else 64, size)
+    enlarged = size if known_as(name) in FAMILIES else max(32 if size <= 16 or small else 64, size)
     return ModelConfig(name, img_size=enlarged if window is None else min(enlarged, window), pool="mean")
 
 
 def networks_beside(
-    cfg: VerdictConfig, vit: ResolvedModel, parameters: int, window: int | None, *, small: bool = False
+    cfg: VerdictConfig, vit: ResolvedModel, parameters: int, window: int | None, preset: str, *, small: bool = False
 ) -> dict[str, ModelConfig]:
     """The networks of ``--verdict.networks``, with the Vision Transformer's input but for CNNs, which enlarge it.
 
+    Where a method has a network of its own for the preset, that one stands for CNNs, in the Vision Transformer's size.
     Where time made the Vision Transformer ``small``, CNNs enlarge less.
 
     Raises:
@@ -60,7 +63,9 @@ def networks_beside(
     found: dict[str, ModelConfig] = {}
     for name in networks_of(cfg):
         if name == "cnn":
-            found[name] = cnn_for(cfg.cnn, parameters, vit.img_size, window, small=small)
+            own = None if cfg.cnn else family_of(preset)
+            cnn = family_member(own, parameters) if own else cfg.cnn
+            found[name] = cnn_for(cnn, parameters, vit.img_size, window, small=small)
             continue
         model = ModelConfig(family_member(name, parameters), img_size=vit.img_size, pool="mean")
         try:

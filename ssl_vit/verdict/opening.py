@@ -115,7 +115,7 @@ def open_study(cfg: Comparison, folder: Path, pool: ImageSet, data: Labelled, jo
     left_out = _lacking([s for s in starts if s in METHODS], resolved.name, shape.offers, wanted)
     usual = network_options.NETWORKS[preset.network].width
     small = limit is not None and jobs is not None and (resolved.width or usual) < usual
-    beside = networks_beside(cfg.verdict, resolved, parameters, cfg.data.window, small=small)
+    beside = networks_beside(cfg.verdict, resolved, parameters, cfg.data.window, preset.name, small=small)
     starts = [s for s in starts if s not in left_out and _carried(s, beside)]
     study = Study(
         folder=folder, recipe=cfg, kind=train.kind, metric=metric, labels=counts, starts=tuple(starts),

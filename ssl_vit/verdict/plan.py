@@ -9,31 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
-from ssl_vit.configs import LinearConfig, to_dict
+from ssl_vit.configs import to_dict
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.text import duration
-from ssl_vit.methods.starts import BASELINE, PUBLIC, WORTH, start_called
+from ssl_vit.methods.starts import PUBLIC, start_called
+from ssl_vit.verdict.estimate import END, FIRST, FULL, Line, Terms
 from ssl_vit.verdict.study import Study
-from ssl_vit.verdict.tuning import nearest
 
-FULL, PRETRAINING = 0.9, 0.5
-"""Shares of the budget that a plan may fill, because measuring a few steps is no more exact than that, and that
-pre-training may take of it."""
-END = 20.0
-"""Seconds for pictures and the report."""
+PRETRAINING = 0.5
+"""Share of the budget that pre-training may take."""
 LEAST_EPOCHS, LEAST_SHARE = 20.0, 0.1
 """Of pre-training, at least: the larger of both, but never more than all of it."""
-_PROBE = 0.2
-"""Seconds of a k-NN and a linear probe at one number of labels, beside the arithmetic of linear heads."""
-_THIN = 2.0
-"""How much slower than a network's the arithmetic of linear heads is."""
-_FORWARD = 3.0
-"""How much faster images pass a network forwards only."""
-_LENGTHS = 1.7
-"""Length that tuning chooses, of 0.5, 1 and 2: where training is short, mostly the longest."""
-
 _LEAST: Mapping[str, Any] = {"length": 0.2, "trials": 1, "probe_draws": 5, "train_draws": 3, "matched_draws": 0}
 """Options of the least plan; what is asked for smaller stays so. Fewer than three draws recommend nothing."""
 _LEAST_LENGTH, _NUMBERS = 0.1, 3
@@ -48,11 +36,11 @@ MORE: tuple[tuple[str, float], ...] = (
     ("start", 1), ("train_draws", 5),
     ("start", 1), ("start", 1), ("pretraining", 1.0), ("all", 1),
 )  # fmt: skip
-"""What is added, in this order, where it fits. ``start``: the next of ``WORTH``. ``pretraining``: as long as it fills
-at most that share of the budget, each run as many seconds as every other, up to its whole length. ``labels``: so many
-numbers of them. ``frozen``: public weights are fine-tuned, too. ``claim``: what an attribution needs, so many trials of
-options for everything that is trained, and as many draws of baselines at the FLOPs of pre-training. ``all``: whatever
-was asked for beyond that."""
+"""What is added, in this order, where it fits. ``start``: the next of ``Study.worth``. ``pretraining``: as long as it
+fills at most that share of the budget, each run as many seconds as every other, up to its whole length. ``labels``: so
+many numbers of them. ``frozen``: public weights are fine-tuned, too. ``claim``: what an attribution needs, so many
+trials of options for everything that is trained, and as many draws of baselines at the FLOPs of pre-training. ``all``:
+whatever was asked for beyond that."""
 
 _WORDS: dict[str, Callable[[Any], str]] = {
     "length": lambda v: f"training on labels is {v:.2g} times as long as usual",
@@ -62,25 +50,6 @@ _WORDS: dict[str, Callable[[Any], str]] = {
     "probe_draws": lambda v: f"{v} draws for probes",
     "train_draws": lambda v: f"{v} draws or more where all weights are trained",
 }  # fmt: skip
-
-
-class Pace(NamedTuple):
-    """What a few steps have shown."""
-
-    images_per_second: float
-    overhead: float
-    """Seconds of a run beside its steps."""
-    flops_per_image: float
-    batch: float
-
-
-class Line(NamedTuple):
-    """One kind of work."""
-
-    what: str
-    units: int
-    seconds: float
-    """Of one task."""
 
 
 @dataclass(frozen=True)
@@ -93,43 +62,6 @@ class Plan:
     """Of the whole verdict."""
     notes: tuple[str, ...]
     """What was cut, in words."""
-
-
-@dataclass(frozen=True)
-class Terms:
-    """What a plan is made by."""
-
-    paces: Mapping[str, Pace]
-    """By start: of methods of pre-training, else of training on labels; fine-tuning goes at the pace of training the
-    same network from scratch."""
-    pool: int
-    """Images to pre-train on."""
-    budget: float | None
-    """Seconds; None for no limit."""
-    jobs: int
-    """Tasks at a time."""
-    known: Mapping[str, float]
-    """FLOPs of one pre-training run, where it is there."""
-    spent: float
-    """Seconds that opening, looking for leaks and measuring took."""
-    begun: bool = False
-    """Whether pre-training and probes are done, so that only training on labels is still open."""
-
-    def seconds(self, study: Study) -> float:
-        """Of the whole verdict."""
-        lines = self.lines(study)
-        return (
-            self.spent + END + (sum(line.units * line.seconds for line in lines) + _idle(lines, self.jobs)) / self.jobs
-        )
-
-    def lines(self, study: Study) -> list[Line]:
-        """Tasks that are still to be done."""
-        lines = estimate(study, self.paces, self.pool, self.known)
-        return [line for line in lines if not (self.begun and line.what.endswith(DONE))]
-
-    def fits(self, study: Study) -> bool:
-        """Whether it keeps the budget."""
-        return self.budget is None or self.seconds(study) <= FULL * self.budget
 
 
 def make_plan(
@@ -158,23 +90,40 @@ def make_plan(
 
 
 def least(study: Study, asked: Sequence[str], terms: Terms) -> Study:
-    """The least that can recommend: one method, untrained features and the baseline, at three numbers of labels."""
+    """The least that can recommend: one method, untrained features and baselines, at three numbers of labels.
+
+    The method is the first of ``Study.worth`` that fits, or where none does, the one that takes the least.
+    """
     v = study.recipe.verdict
     small = dict(_LEAST, length=_LEAST_LENGTH) if terms.begun else _LEAST
     cut = _with(study, **{name: min(getattr(v, name), value) for name, value in small.items()})
     if terms.begun:
         return _untuned(cut)
-    more = (*could_be_left_out(study, asked), *(s for s in WORTH if s not in asked and not start_called(s).made))
+    firsts = [s for s in _firsts(study, asked) if s in terms.paces or s in terms.known] or [""]
+    made = [_only(cut, study, asked, first, terms) for first in firsts]
+    return next((one for one in made if terms.fits(one)), min(made, key=terms.seconds))
+
+
+def _only(cut: Study, study: Study, asked: Sequence[str], first: str, terms: Terms) -> Study:
+    """With one method beside those that were asked for, and the baselines of all of these."""
+    kept = {*asked, first, *(study.baseline(s) for s in (*asked, first) if s in study.starts)}
+    more = [s for s in study.starts if s not in kept and (start_called(s).made or s in study.worth)]
     frozen = tuple(s for s in study.starts if start_called(s).network == PUBLIC and s not in more)
     cut = replace(cut, starts=tuple(s for s in study.starts if s not in more), frozen=frozen)
     return _untuned(_numbers(_with_lengths(cut, 0.0, terms), study, _NUMBERS))
 
 
+def _firsts(study: Study, asked: Sequence[str]) -> list[str]:
+    """Methods that a plan may have as its only one beside those asked for, what pays first before what pays later."""
+    methods = [s for s in study.starts if start_called(s).made]
+    named = [s for s in asked if s in methods]
+    return named[:1] or [s for s in dict.fromkeys((*study.worth, *methods)) if s in methods]
+
+
 def could_be_left_out(study: Study, asked: Sequence[str]) -> tuple[str, ...]:
     """Pre-training that a plan can do without: all that was not asked for but the first of it."""
-    methods = [s for s in study.starts if start_called(s).made]
-    first = [s for s in (*asked, *WORTH, *methods) if s in methods][:1]
-    return tuple(s for s in methods if s not in (*asked, *first))
+    kept = (*asked, *_firsts(study, asked)[:1])
+    return tuple(s for s in study.starts if start_called(s).made and s not in kept)
 
 
 def _untuned(study: Study) -> Study:
@@ -223,8 +172,10 @@ def _numbers(made: Study, study: Study, count: int) -> Study:
 
 
 def _another(made: Study, study: Study, terms: Terms) -> Study:
-    """With the first of ``WORTH`` that still fits, fine-tuned where that fits too."""
-    for start in (s for s in dict.fromkeys((*WORTH, *study.starts)) if s in study.starts and s not in made.starts):
+    """With the first of ``Study.worth`` that still fits, fine-tuned where that fits too."""
+    for start in (
+        s for s in dict.fromkeys((*study.worth, *study.starts)) if s in study.starts and s not in made.starts
+    ):
         begun = max((_run(made, s, terms) for s in made.starts if s in made.lengths), default=0.0)
         wider = replace(made, starts=tuple(s for s in study.starts if s in (*made.starts, start)))
         own = _with_lengths(wider, begun, terms).lengths
@@ -258,7 +209,7 @@ def _longest(made: Study, share: float, terms: Terms) -> Study:
     for wanted in (high, *[None] * 9):
         middle = (low + high) / 2 if wanted is None else wanted
         longer = _with_lengths(made, middle, terms)
-        first = [line for line in terms.lines(longer) if line.what.endswith(_FIRST)]
+        first = [line for line in terms.lines(longer) if line.what.endswith(FIRST)]
         fits = sum(line.units * line.seconds for line in first) <= share * terms.budget * terms.jobs
         if any(longer.lengths[s] < length for s, length in made.lengths.items()):
             low = middle
@@ -282,21 +233,6 @@ def _refusal(study: Study, terms: Terms, lighter: Mapping[str, float]) -> str:
     )
 
 
-def _idle(lines: Sequence[Line], jobs: int) -> float:
-    """Seconds that processes, taken together, wait for the last pre-training run."""
-    first = [line for line in lines if line.what.endswith(_FIRST)]
-    runs = sorted((line.seconds for line in first for _ in range(line.units)), reverse=True)
-    until = [0.0] * jobs
-    for run in runs:  # as processes take them: the longest first, each by the one that is free first
-        until[until.index(min(until))] += run
-    return jobs * max(until) - sum(runs)
-
-
-_FIRST, _PROBES, _TUNED, _TRIALS = ": pre-training", ": k-NN and linear probe", ", fine-tuned", ": trials"
-DONE = (_FIRST, _PROBES)
-"""How lines of work end that comes before any training on labels."""
-
-
 def _differences(asked: Study, cut: Study) -> list[str]:
     """What was cut, in words."""
     before, after = vars(asked.recipe.verdict), vars(cut.recipe.verdict)
@@ -317,55 +253,6 @@ def _light(study: Study) -> list[str]:
     if all(study.augmentation(n) == whole.augmentation(n) for n in study.labels):
         return []
     return ["training so short has crops and mirror images alone, no RandAugment, erasing, mixup or CutMix"]
-
-
-def estimate(study: Study, paces: Mapping[str, Pace], pool: int, known: Mapping[str, float]) -> list[Line]:
-    """Tasks and seconds of every kind of work, in the order in which it is done."""
-    v, flops, first = study.recipe.verdict, dict(known), list[Line]()
-    for start in (s for s in study.starts if start_called(s).made and s in paces and s not in known):
-        images, pace = study.epochs[start] * study.length(start) * pool, paces[start]
-        flops[start] = images * pace.flops_per_image
-        title = start_called(start).title
-        first.append(Line(f"{title}{_FIRST}", v.seeds, images / pace.images_per_second + pace.overhead))
-    probes, trials, draws = list[Line](), list[Line](), list[Line]()
-    for start in study.starts:
-        title, pace = start_called(start).title, paces.get(study.baseline(start), paces[BASELINE])
-        if "linear" in study.uses(start):
-            seconds = sum(_linear(study, start, pace, n) for n in study.labels)
-            networks = {"random": v.probe_draws, "pixels": 0}.get(start, len(study.runs(start)))
-            seconds += (networks + 1) * study.judged / (_FORWARD * pace.images_per_second) / v.probe_draws
-            probes.append(Line(f"{title}{_PROBES}", v.probe_draws, seconds))
-        if "train" not in study.uses(start):
-            continue
-        each = {n: _training(study, pace, n) for n in study.labels}
-        name = title + (_TUNED if start_called(start).pretrained else "")
-        if study.tuned:
-            tuned = [0.7 * each[n] for n in study.tuned]
-            trials.append(Line(f"{name}{_TRIALS}", v.trials * len(tuned), sum(tuned) / len(tuned)))
-        draws.append(Line(name, v.train_draws * len(each), sum(each.values()) / len(each)))
-        own = [of for other, of in flops.items() if study.baseline(other) == start and start != other]
-        if own and v.matched_draws and study.matched:
-            rate = pace.images_per_second * pace.flops_per_image
-            more = max(own) / rate if rate else 0.0
-            whole, what = [each[n] + more for n in study.matched], f"{name} at the FLOPs of pre-training"
-            draws.append(Line(what, min(v.matched_draws, v.train_draws) * len(whole), sum(whole) / len(whole)))
-    return [*first, *probes, *trials, *draws]
-
-
-def _linear(study: Study, start: str, pace: Pace, labels: int) -> float:
-    """Seconds of a probe at one number of labels, with its share of choosing options once."""
-    usual = LinearConfig()
-    steps = max(usual.min_steps, usual.passes * labels / usual.batch_size)
-    flops = 4.0 * steps * min(labels, usual.batch_size) * study.heads[start == "pixels"]
-    chosen = len(usual.rates) * len(usual.decays) * (usual.folds + 1) / study.recipe.verdict.probe_draws
-    rate = pace.images_per_second * pace.flops_per_image
-    return _PROBE + (flops * (1.0 + chosen) * _THIN / rate if rate else 0.0)
-
-
-def _training(study: Study, pace: Pace, labels: int) -> float:
-    tuned = nearest(labels, study.tuned) is not None
-    images = study.steps(labels) * study.batch(labels) * (_LENGTHS if tuned else 1.0)
-    return images / pace.images_per_second + pace.overhead
 
 
 _COUNTS = ("starts", "labels", "tuned", "matched", "frozen")

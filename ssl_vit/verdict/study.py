@@ -24,7 +24,7 @@ from ssl_vit.configs import (
 )
 from ssl_vit.data.targets import Kind
 from ssl_vit.methods import METHODS
-from ssl_vit.methods.starts import BASELINE, PUBLIC, VIT, start_called
+from ssl_vit.methods.starts import BASELINE, PUBLIC, VIT, start_called, worth
 from ssl_vit.methods.supervised import FinetuneRecipe, SupervisedConfig, SupervisedRecipe, mixing
 from ssl_vit.verdict.options import Comparison
 from ssl_vit.verdict.tuning import Candidate
@@ -71,6 +71,12 @@ class Study:
     """Share of its whole length that pre-training has, by start, where a plan cut it."""
     frozen: tuple[str, ...] = ()
     """Starts that are not fine-tuned, because that costs too much."""
+
+    @property
+    def worth(self) -> tuple[str, ...]:
+        """What takes part unasked, what pays first before what pays later."""
+        cnn = self.networks.get("cnn")
+        return worth(self.preset, cnn and cnn.name)
 
     def uses(self, start: str) -> tuple[str, ...]:
         """How labels are used with a start."""

@@ -44,8 +44,8 @@ from ssl_vit.objectives.base import Built, Objective, StepOutput
 from ssl_vit.report.look import looks, palette
 from ssl_vit.script import all_presets
 from ssl_vit.training.pretraining import pretrain
+from ssl_vit.verdict.estimate import Pace, estimate
 from ssl_vit.verdict.options import methods_of, verdict_recipe
-from ssl_vit.verdict.plan import Pace, estimate
 from ssl_vit.views.training import train_images
 from torch import Tensor, nn
 

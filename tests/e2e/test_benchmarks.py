@@ -81,6 +81,14 @@ def test_the_recipe_is_timed_beside_its_bare_step(tmp_path: Path) -> None:
     assert len(row["seconds"]["bare"]) == len(row["seconds"]["whole"]) == 2
 
 
+def test_whole_loops_are_timed(tmp_path: Path) -> None:
+    ran(sys.executable, "benchmarks/bench_whole.py", "--tiny", "--rounds", "1", "--only", "mae", "--out", str(tmp_path))
+    rows = check(tmp_path, "whole", [f"mae, {this_processor().name}"], "python benchmarks/bench_whole.py")
+    [found] = rows.values()
+    assert [row["how"] for row in found["rows"]] == ["same library, fused optimiser", "as people run it"]
+    assert all(len(row["ours"]) == 1 and row["ours"][0] > 0 and "ratio" not in row for row in found["rows"])
+
+
 def test_the_leak_guard_is_looked_at(tmp_path: Path) -> None:
     ran(sys.executable, "benchmarks/bench_leaks.py", "--tiny", "--only", "alarms", "--out", str(tmp_path))
     rows = check(tmp_path, "leaks", ["alarms"], "python benchmarks/bench_leaks.py")["alarms"]["rows"]

@@ -14,24 +14,9 @@ from hypothesis import strategies as st
 from ssl_vit.configs import ModelConfig, ResolvedModel
 from ssl_vit.core.errors import UserError
 from ssl_vit.methods.starts import start_called
+from ssl_vit.verdict.estimate import DONE, END, FULL, Line, Pace, Terms, idle
 from ssl_vit.verdict.options import VerdictConfig, verdict_recipe
-from ssl_vit.verdict.plan import (
-    DONE,
-    END,
-    FULL,
-    LEAST_EPOCHS,
-    LEAST_SHARE,
-    MORE,
-    PRETRAINING,
-    Line,
-    Pace,
-    Plan,
-    Terms,
-    _idle,
-    make_plan,
-    plan_as_json,
-    read_plan,
-)
+from ssl_vit.verdict.plan import LEAST_EPOCHS, LEAST_SHARE, MORE, PRETRAINING, Plan, make_plan, plan_as_json, read_plan
 from ssl_vit.verdict.study import Study
 
 STARTS = ("mae", "dino", "lejepa@cnn", "scratch", "cnn", "pixels", "random")
@@ -160,6 +145,31 @@ def test_what_takes_part_follows_what_it_is_worth() -> None:
     assert order == ["cnn", "lejepa@cnn", "dino"]
 
 
+SMALL = replace(STUDY, preset="px32-cpu", networks={"cnn": ModelConfig("resnet_micro", 32)})
+
+
+def test_a_method_with_a_network_of_its_own_for_the_preset_comes_first() -> None:
+    assert SMALL.worth[:3] == ("cnn", "lejepa@cnn", "mae") and set(SMALL.worth) == set(STUDY.worth)
+    named = replace(SMALL, networks={"cnn": ModelConfig("resnet18", 64)})
+    assert named.worth == STUDY.worth == replace(SMALL, networks={}).worth
+    budgets = [250.0, 270.0, *range(300, 3000, 100)]
+    starts = [within(budget, study=SMALL).study.starts for budget in budgets]
+    first = next(s for s in starts if "lejepa@cnn" in s)
+    assert {"cnn", "scratch"} <= set(first) and not {"mae", "dino"} & set(first)  # with its baseline, before others
+    assert all("lejepa@cnn" in s for s in starts[starts.index(first) :])
+    assert any({"mae", "lejepa@cnn"} <= set(s) for s in starts)
+
+
+def test_what_fits_is_begun_with_where_the_first_does_not() -> None:
+    slow = {**PACES, "lejepa@cnn": PACES["lejepa@cnn"]._replace(images_per_second=20.0)}
+    plan = within(600.0, study=SMALL, paces=slow)
+    assert "mae" in plan.study.starts and "lejepa@cnn" not in plan.study.starts
+    with pytest.raises(UserError, match="too short to recommend anything") as error:
+        within(40.0, study=SMALL, paces=slow)
+    minutes = float(str(error.value).partition("give --verdict.budget ")[2].removesuffix("m"))
+    assert within(60 * minutes, study=SMALL, paces=slow).study.starts
+
+
 def test_public_weights_that_are_too_dear_to_train_are_used_as_they_are() -> None:
     study = replace(STUDY, starts=("mae", "public", "scratch", "pixels", "random"))
     paces = {**PACES, "public": Pace(8.0, 1.0, 5e9, 64.0)}
@@ -207,8 +217,8 @@ def test_what_was_spent_before_counts() -> None:
 
 def test_two_jobs_take_half_the_time() -> None:
     one, two = (make_plan(STUDY, replace(NONE, jobs=jobs)) for jobs in (1, 2))
-    idle = _idle(two.lines, 2)
-    assert one.seconds - END == pytest.approx(2 * (two.seconds - END) - idle)
+    waited = idle(two.lines, 2)
+    assert one.seconds - END == pytest.approx(2 * (two.seconds - END) - waited)
 
 
 @pytest.mark.parametrize(("preset", "length", "light"), [("px32", 0.4, 1), ("px32", 0.5, 0), ("digits", 0.4, 0)])
@@ -244,11 +254,11 @@ def test_runs_that_are_there_cost_nothing_but_their_flops_are_matched() -> None:
     assert lines["from scratch at the FLOPs of pre-training"].seconds > 4e13 / (2000 * 2e7)
 
 
-@pytest.mark.parametrize(("jobs", "runs", "idle"), [(1, 3, 0.0), (2, 3, 100.0), (2, 4, 0.0), (4, 3, 100.0)])
-def test_processes_wait_for_the_last_pre_training_run(jobs: int, runs: int, idle: float) -> None:
+@pytest.mark.parametrize(("jobs", "runs", "waited"), [(1, 3, 0.0), (2, 3, 100.0), (2, 4, 0.0), (4, 3, 100.0)])
+def test_processes_wait_for_the_last_pre_training_run(jobs: int, runs: int, waited: float) -> None:
     lines = [Line("MAE: pre-training", runs, 100.0), Line("MAE, fine-tuned", 9, 50.0)]
-    assert _idle(lines, jobs) == idle
-    assert _idle([*lines, Line("DINO: pre-training", 1, 100.0)], 2) == (100.0 if runs == 4 else 0.0 if runs == 3 else 0)
+    assert idle(lines, jobs) == waited
+    assert idle([*lines, Line("DINO: pre-training", 1, 100.0)], 2) == (100.0 if runs == 4 else 0.0 if runs == 3 else 0)
 
 
 def test_every_step_is_one_that_a_plan_knows() -> None:

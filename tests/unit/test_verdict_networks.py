@@ -21,10 +21,10 @@ from ssl_vit.methods.lejepa import LeJEPARecipe
 from ssl_vit.methods.supervised import SupervisedRecipe
 from ssl_vit.training.forecast import Cost
 from ssl_vit.verdict import fitting
+from ssl_vit.verdict.estimate import Pace
 from ssl_vit.verdict.fitting import Counted, counted
 from ssl_vit.verdict.networks import _RESNETS, PUBLIC, cnn_for, networks_beside, prepare_public
 from ssl_vit.verdict.options import VerdictConfig, verdict_recipe
-from ssl_vit.verdict.plan import Pace
 from ssl_vit.verdict.tuning import Candidate
 
 from made_study import STUDY
@@ -49,6 +49,8 @@ def test_small_images_are_enlarged_for_it() -> None:
     assert [cnn_for(None, 10**6, side, small=True).img_size for side in (8, 32, 40, 64)] == [32, 32, 40, 64]
     with pytest.raises(UserError, match=r"--verdict.cnn resnet19 is neither a short .*; did you mean resnet18"):
         cnn_for("resnet19", 10**6, 32)
+    own = [cnn_for(name, 10**6, 32).img_size for name in ("resnet_mini", "convnext_micro", "resnet18")]
+    assert own == [32, 32, 64]  # what is made for small images reads them as they are
 
 
 def test_windows_are_not_enlarged_for_it() -> None:
@@ -171,7 +173,8 @@ def test_a_method_on_another_network_and_from_public_weights() -> None:
 def test_networks_are_a_list_in_the_size_of_the_vit() -> None:
     def found(names: str, parameters: int) -> dict[str, str | None]:
         cfg = VerdictConfig(networks=names)
-        return {name: model.name for name, model in networks_beside(cfg, STUDY.model, parameters, None).items()}
+        beside = networks_beside(cfg, STUDY.model, parameters, None, "digits")
+        return {name: model.name for name, model in beside.items()}
 
     assert found("vit", 200_000) == {}
     assert found("vit,cnn,hybrid,resnet18", 200_000) == {
@@ -182,6 +185,19 @@ def test_networks_are_a_list_in_the_size_of_the_vit() -> None:
         found("resnet19", 200_000)
     with pytest.raises(UserError, match=r"--verdict.networks cn is neither a short .*; did you mean cnn"):
         found("cn", 200_000)
+
+
+@pytest.mark.parametrize(
+    ("preset", "parameters", "name", "size"),
+    [("px32-cpu", 1_200_000, "resnet_mini", 32), ("px32-cpu", 200_000, "resnet_micro", 32),
+     ("px32", 5_500_000, "resnet10t", 64), ("digits", 200_000, "test_resnet", 64)],
+)  # fmt: skip
+def test_the_cnn_is_what_a_method_has_for_the_preset(preset: str, parameters: int, name: str, size: int) -> None:
+    vit = ResolvedModel("vit_tiny_patch16_224", 32, pool="mean")
+    cnn = networks_beside(VerdictConfig(), vit, parameters, None, preset)["cnn"]
+    assert (cnn.name, cnn.img_size, cnn.pool) == (name, size, "mean")
+    given = networks_beside(VerdictConfig(cnn="resnet18"), vit, parameters, None, preset)["cnn"]
+    assert (given.name, given.img_size) == ("resnet18", 64)
 
 
 @pytest.mark.parametrize(("bytes_free", "left_out"), [(10**12, set()), (10**9, {"dino"})])
