@@ -58,6 +58,7 @@ def same_command(script: str, words: list[str]) -> str:
     named = {"--official": "CHECKOUT", "--official_mae": "CHECKOUT", "--official_dino": "CHECKOUT", "--data": "FOLDER"}
     kept = [named.get(before, word) for before, word in zip(["", *words], words, strict=False)
             if not {"--out", "--work"} & {before, word}]  # fmt: skip
+    kept = [f'"{word}"' if " " in word else word for word in kept]
     runner = "bash" if script.endswith(".sh") else "python"
     return " ".join([runner, f"benchmarks/{script}", *kept])
 
