@@ -34,7 +34,7 @@ def worth(preset: str, cnn: str | None) -> tuple[str, ...]:
     family = family_of(preset)
     if cnn is None or family is None or not cnn.startswith(f"{family}_"):
         return WORTH
-    own = [f"{method.name}@cnn" for method in METHODS.values() if preset in dict(method.networks)]
+    own = [f"{m.name}@cnn" for m in METHODS.values() if m.unasked_elsewhere and preset in dict(m.networks)]
     return tuple(dict.fromkeys(("cnn", *own, *WORTH)))
 
 

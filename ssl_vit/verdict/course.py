@@ -35,7 +35,7 @@ from ssl_vit.verdict.looking import worth_more
 from ssl_vit.verdict.opening import Opened, open_images, open_study
 from ssl_vit.verdict.options import Comparison, VerdictConfig
 from ssl_vit.verdict.pictures import draw_pictures
-from ssl_vit.verdict.plan import Plan, could_be_left_out, make_plan, plan_as_json, read_plan
+from ssl_vit.verdict.plan import Plan, could_be_left_out, least, make_plan, plan_as_json, read_plan
 from ssl_vit.verdict.record import Made, judged_images, write_about
 from ssl_vit.verdict.runner import Runner, Task, clock
 from ssl_vit.verdict.study import Study
@@ -113,7 +113,10 @@ def _plan(opened: Opened, runner: Runner, jobs: int) -> Plan:
         paces[PUBLIC] = pace_of_public(study)
     if later and opened.budget is not None:  # what would not be kept even if it were rather fast is not tried
         guessed = replace(terms, paces={**guesses(opened.costs, paces, later), **paces}, spent=runner.agreed())
-        kept = make_plan(study, guessed, opened.asked).study.starts
+        try:
+            kept = make_plan(study, guessed, opened.asked).study.starts
+        except UserError:  # what the least has is measured, and then it fits or is refused
+            kept = least(study, opened.asked, guessed).starts
         study = replace(study, starts=tuple(s for s in study.starts if s in kept or s not in later))
     paces |= _measured(study, [s for s in later if s in study.starts], runner, terms.jobs)
     terms = replace(terms, paces=paces, spent=runner.agreed())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ssl_vit.configs import ModelConfig, ResolvedModel
-from ssl_vit.configs.networks import FAMILIES, known_as
+from ssl_vit.configs.networks import FAMILIES, known_as, short_name
 from ssl_vit.core.errors import UserError, did_you_mean
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.scale import PixelScale, measure_scale
@@ -54,8 +54,9 @@ def networks_beside(
 ) -> dict[str, ModelConfig]:
     """The networks of ``--verdict.networks``, with the Vision Transformer's input but for CNNs, which enlarge it.
 
-    Where a method has a network of its own for the preset, that one stands for CNNs, in the Vision Transformer's size.
-    Where time made the Vision Transformer ``small``, CNNs enlarge less.
+    Where a method has a network of its own for the preset, that one stands for CNNs, unless it is the study's own; its
+    smaller sister beside Vision Transformers of less than 500,000 parameters. Where time made the Vision Transformer
+    ``small``, CNNs enlarge less.
 
     Raises:
         UserError: For a name that neither timm nor the project knows.
@@ -65,6 +66,7 @@ def networks_beside(
         if name == "cnn":
             own = None if cfg.cnn else family_of(preset)
             cnn = family_member(own, parameters) if own else cfg.cnn
+            cnn = None if own and cnn == short_name(vit.name, vit.args) else cnn
             found[name] = cnn_for(cnn, parameters, vit.img_size, window, small=small)
             continue
         model = ModelConfig(family_member(name, parameters), img_size=vit.img_size, pool="mean")

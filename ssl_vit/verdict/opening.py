@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -18,6 +19,7 @@ from ssl_vit.configs.networks import Needs, meets
 from ssl_vit.core.dist import gather_lists
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically
+from ssl_vit.core.reading import loads
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.leading import chosen_metric
 from ssl_vit.data.sources.opening import Labelled, open_labelled, open_pool
@@ -116,6 +118,7 @@ def open_study(cfg: Comparison, folder: Path, pool: ImageSet, data: Labelled, jo
     usual = network_options.NETWORKS[preset.network].width
     small = limit is not None and jobs is not None and (resolved.width or usual) < usual
     beside = networks_beside(cfg.verdict, resolved, parameters, cfg.data.window, preset.name, small=small)
+    beside = _as_planned(folder, beside, limit)
     starts = [s for s in starts if s not in left_out and _carried(s, beside)]
     study = Study(
         folder=folder, recipe=cfg, kind=train.kind, metric=metric, labels=counts, starts=tuple(starts),
@@ -141,6 +144,15 @@ def open_study(cfg: Comparison, folder: Path, pool: ImageSet, data: Labelled, jo
         left_out |= more
     asked = tuple(s for s in study.starts if wanted[s])
     return Opened(study, pool, data, left_out, notes, limit, short, asked, costs)
+
+
+def _as_planned(folder: Path, networks: dict[str, ModelConfig], seconds: float | None) -> dict[str, ModelConfig]:
+    """The networks of a plan that is there, which another version may have chosen; else those given."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        if loads((folder / "plan.json").read_text())["budget"] == seconds:
+            told = loads((folder / "network.json").read_text())
+            return {name: ModelConfig(**told[name]) for name in networks}
+    return networks
 
 
 def _carried(start: str, networks: Mapping[str, ModelConfig]) -> bool:

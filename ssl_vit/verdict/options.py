@@ -69,8 +69,8 @@ class VerdictConfig:
     """Public weights, as --backbone takes them: a name of timm's with its tag, a folder, or their authors' file.
     Default: DINO's ViT-S/16 for images of at least 64 pixels, where it can be downloaded or is in the cache."""
     cnn: str | None = None
-    """The timm model that stands for CNNs; default: the ResNet with the number of parameters nearest to the ViT's, or
-    where a CPU reads images of 17 to 40 px, resnet of --preset's list in the ViT's size, which LeJEPA pre-trains."""
+    """The timm model that stands for CNNs; default: the ResNet with the number of parameters nearest to the ViT's. With
+    preset px32-cpu it is resnet_mini, or resnet_micro beside a ViT of less than 500,000 parameters."""
     jobs: Annotated[int | None, Range(0, ceiling=1024), SAME_RUN] = None
     """Runs at the same time on a CPU, each in a process of its own with one thread; 0 runs one after the other in this
     one, as a GPU and several processes do. Default: one per core; with submitit to be given, the most jobs that SLURM

@@ -14,7 +14,7 @@ from typing import Any
 from ssl_vit.configs import to_dict
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.text import duration
-from ssl_vit.methods.starts import PUBLIC, start_called
+from ssl_vit.methods.starts import PUBLIC, WORTH, start_called
 from ssl_vit.verdict.estimate import END, FIRST, FULL, Line, Terms
 from ssl_vit.verdict.study import Study
 
@@ -114,10 +114,11 @@ def _only(cut: Study, study: Study, asked: Sequence[str], first: str, terms: Ter
 
 
 def _firsts(study: Study, asked: Sequence[str]) -> list[str]:
-    """Methods that a plan may have as its only one beside those asked for, what pays first before what pays later."""
+    """Methods that a plan may have as its only one beside those asked for; several where a preset puts one first."""
     methods = [s for s in study.starts if start_called(s).made]
     named = [s for s in asked if s in methods]
-    return named[:1] or [s for s in dict.fromkeys((*study.worth, *methods)) if s in methods]
+    found = [s for s in dict.fromkeys((*study.worth, *methods)) if s in methods]
+    return named[:1] or (found[:1] if study.worth == WORTH else found)
 
 
 def could_be_left_out(study: Study, asked: Sequence[str]) -> tuple[str, ...]:

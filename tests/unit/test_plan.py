@@ -167,7 +167,13 @@ def test_what_fits_is_begun_with_where_the_first_does_not() -> None:
     with pytest.raises(UserError, match="too short to recommend anything") as error:
         within(40.0, study=SMALL, paces=slow)
     minutes = float(str(error.value).partition("give --verdict.budget ")[2].removesuffix("m"))
-    assert within(60 * minutes, study=SMALL, paces=slow).study.starts
+    assert "mae" in within(60 * minutes, study=SMALL, paces=slow).study.starts
+
+
+def test_elsewhere_nothing_takes_the_place_of_the_first() -> None:
+    slow = {**PACES, "mae": PACES["mae"]._replace(images_per_second=50.0)}
+    with pytest.raises(UserError, match="too short to recommend anything"):
+        within(600.0, paces=slow)
 
 
 def test_public_weights_that_are_too_dear_to_train_are_used_as_they_are() -> None:

@@ -1,0 +1,60 @@
+"""What a verdict opens with: which networks stand beside the Vision Transformer, and which a plan keeps."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ssl_vit.configs import ModelConfig, PoolConfig
+from ssl_vit.data.decoding.formats import Format
+from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
+from ssl_vit.data.sources.opening import Labelled
+from ssl_vit.verdict.opening import Opened, open_study
+from ssl_vit.verdict.options import VerdictConfig, verdict_recipe
+
+
+def images(name: str, seed: int, side: int) -> ImageSet:
+    pixels = np.random.default_rng(seed).integers(0, 256, (40, 1, side, side), dtype=np.uint8)
+    return ImageSet(
+        name, ArrayRows(pixels, name), np.arange(40), Format(1, 8), Sizes((side, side), side), f"{name}-{seed}",
+        labels=np.arange(40) % 2, classes=("a", "b"),
+    )  # fmt: skip
+
+
+def opened(folder: Path, model: str, side: int = 32, jobs: int | None = 1, **options: object) -> Opened:
+    asked = VerdictConfig(**{"methods": "lejepa,cnn", **options})
+    cfg = verdict_recipe()(data=PoolConfig(path="made"), model=ModelConfig(model, img_size=side), verdict=asked)
+    data = Labelled(images("train", 0, side), images("test", 1, side), "made", "whole")
+    return open_study(cfg, folder, images("pool", 0, side), data, jobs)
+
+
+@pytest.mark.parametrize(
+    ("model", "side", "jobs", "cnn", "size", "first"),
+    [("vit_micro", 32, 1, "resnet_micro", 32, "cnn"), ("vit_mini", 32, 1, "resnet_mini", 32, "cnn"),
+     ("vit_mini", 32, None, "test_resnet", 64, "mae"), ("vit_micro", 8, 1, "test_resnet", 32, "mae"),
+     ("resnet_mini", 32, 1, "test_resnet", 64, "mae")],
+)  # fmt: skip
+def test_the_cnn_of_a_study(
+    model: str, side: int, jobs: int | None, cnn: str, size: int, first: str, tmp_path: Path
+) -> None:
+    study = opened(tmp_path, model, side, jobs).study
+    assert (study.networks["cnn"].name, study.networks["cnn"].img_size) == (cnn, size)
+    assert study.worth[0] == first
+    assert "lejepa@cnn" in study.starts
+
+
+def test_a_plan_that_is_there_has_its_networks(tmp_path: Path) -> None:
+    told = tmp_path / "network.json"
+    assert opened(tmp_path, "vit_micro").study.networks["cnn"].name == "resnet_micro"
+    before = json.loads(told.read_text())
+    before["cnn"] |= {"name": "test_resnet", "img_size": 64}  # as another version chose
+    told.write_text(json.dumps(before))
+    plan = {"budget": 1800.0, "model": {"name": "vit_micro", "img_size": 32}}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    study = opened(tmp_path, "vit_micro").study
+    assert study.networks["cnn"] == replace(ModelConfig("test_resnet"), img_size=64, pool="mean")
+    assert json.loads(told.read_text())["cnn"]["name"] == "test_resnet"
+    assert opened(tmp_path, "vit_micro", budget="1h").study.networks["cnn"].name == "resnet_micro"
