@@ -16,6 +16,7 @@ from ssl_vit.core.errors import UserError
 from ssl_vit.core.text import duration
 from ssl_vit.questions.scope import DOUBLINGS, VIT, Pretraining, Scope, Training
 from ssl_vit.questions.table import looks, pretrainings, trainings
+from ssl_vit.verdict.estimate import Line
 
 FULL, END, LOOK = 0.8, 15.0, 0.3
 """Share of the budget that a plan may fill: cores that work for minutes are up to a fifth slower than the seconds that
@@ -40,15 +41,6 @@ class Pace(NamedTuple):
     images_per_second: float
     overhead: float
     """Seconds of a run beside its steps."""
-
-
-class Line(NamedTuple):
-    """One kind of work."""
-
-    what: str
-    units: int
-    seconds: float
-    """Of one task."""
 
 
 @dataclass(frozen=True)
