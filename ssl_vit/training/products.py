@@ -52,7 +52,7 @@ KINDS = (
          "Sapphire Rapids and later. benchmarks/results/bf16.md, on family 6 model 207; oneDNN would round factors of "
          "single precision to bf16"),
     Kind("GenuineIntel", 6, "avx512_bf16", "mkl", False,
-         "Cooper Lake. benchmarks/results/bf16_vectors.md, on family 6 model 207 with its matrix units left out: bf16 "
+         "Cooper Lake. benchmarks/results/bf16.md, on family 6 model 207 with its matrix units left out: bf16 "
          "is slower than single precision"),
 )  # fmt: skip
 """The first that fits counts."""
