@@ -70,6 +70,7 @@ def steps_for(case: Case, way: str) -> list[Any]:
     from ssl_vit.models.attention import attention
     from ssl_vit.models.build import build_backbone, make_backbone, model_facts
     from ssl_vit.objectives.supervised import Supervised
+    from ssl_vit.training.products import training_attention
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     from steps import step_of
@@ -91,16 +92,20 @@ def steps_for(case: Case, way: str) -> list[Any]:
             backbone.forward_pooled(inputs["images"], pool="mean")
         mark("all")
 
-    def timed(work: Any) -> Any:
+    def timed(work: Any, *, training: bool) -> Any:
         def run(mark: Any) -> Any:
             blocks.attention = attention if way in ("fp32", "bf16, as here") else F.scaled_dot_product_attention
-            products = sdpa_kernel(SDPBackend.MATH) if way == "bf16, torch's products" else nullcontext()
+            products = nullcontext()
+            if way == "bf16, torch's products":
+                products = sdpa_kernel(SDPBackend.MATH)
+            elif way != "bf16, fused" and training:
+                products = training_attention("no" if way == "fp32" else "bf16")
             with products, torch.autocast("cpu", torch.bfloat16, enabled=way != "fp32"):
                 return work(mark)
 
         return run
 
-    return [timed(step), timed(features)]
+    return [timed(step, training=True), timed(features, training=False)]
 
 
 def measured(case: Case, rounds: int) -> list[dict[str, Any]]:
