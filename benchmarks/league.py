@@ -26,7 +26,7 @@ from typing import Any
 from coates import kmeans_extractor
 from contest import knn_votes, open_network, pretrain, run_cells, seconds_until
 from league_sets import PIXELS, SETS, Entry, Field
-from reports import RESULTS, about, paragraph, same_command, write_parts
+from reports import RESULTS, about, machine, paragraph, same_command, write_parts
 
 DRAWS, SEEDS = 10, 3
 
@@ -79,7 +79,8 @@ def train(of: str, entry: Entry, folder: str, data: str, seed: int, threads: int
     )
     pretrain(entry.recipe, folder, words, threads)
     took, done = seconds_until(Path(folder))
-    return [{"minutes": took(done["step"]) / 60}]
+    told = about("")
+    return [{"minutes": took(done["step"]) / 60, "commit": told["commit"], "machine": machine({"about": told})}]
 
 
 def judged(of: str, name: str, entry: Entry, folder: str, data: str, seed: int, test: bool) -> list[dict[str, Any]]:
@@ -127,7 +128,7 @@ def main() -> None:
     parser.add_argument("--only", action="append", help="some entries by name; default: all")
     parser.add_argument("--processes", type=int, default=2, help="trials at a time")
     parser.add_argument("--threads", type=int, help="of one training; default: 2 in the final, else 1")
-    parser.add_argument("--seeds", type=int, default=SEEDS, help="of the final; finished ones are kept")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[*range(SEEDS)], help="of the final; others are kept")
     options = parser.parse_args()
     field, final = SETS[options.set], options.stage == "final"
     known = field.finals if final else field.entries
@@ -147,7 +148,7 @@ def main() -> None:
     judging: dict[str, tuple[Any, ...]] = {}
     for name in options.only or known:
         entry = known[name]
-        for seed in range(options.seeds if final else 1):
+        for seed in options.seeds if final else [0]:
             key = hashlib.sha256(f"{name} {entry} {seed}".encode()).hexdigest()[:8]
             if entry.recipe:
                 training[f"train-{key}"] = (train, options.set, entry, str(work / key), data, seed, threads)
@@ -164,15 +165,25 @@ _HEADS = {"trial": "Trials, judged on a fifth of the training labels", "final": 
 
 
 def report(of: str, stage: str, cells: Path, made: dict[str, Any]) -> None:
-    """One part of benchmarks/results/league.json and .md (of other sets with their name), from all finished cells."""
-    field, rows = SETS[of], list[dict[str, Any]]()
+    """One part of benchmarks/results/league.json and .md (of other sets with their name), from all finished cells.
+
+    Rows that the file has, of entries and seeds that no cell is of, are kept: they were made elsewhere.
+    """
+    field, rows = SETS[of], dict[tuple[str, int], dict[str, Any]]()
+    name = "league" if of == "cifar10" else f"league_{of}"
+    stored = RESULTS / f"{name}.json"
+    before = json.loads(stored.read_text()).get(stage) if stored.exists() else None
+    for row in before["rows"] if before else []:
+        where = {"commit": before["about"]["commit"], "machine": machine(before)}
+        rows[row["entry"], row["seed"]] = where | row
     for path in cells.glob(f"{stage}-*.json"):
         trained = path.with_name(path.name.replace(stage, "train", 1))
-        rows += [(json.loads(trained.read_text())[0] if trained.exists() else {}) | json.loads(path.read_text())[0]]
-    shown = {"metric": field.metric, "labels": field.labels}
-    parts = {stage: {"about": made, **shown, "rows": sorted(rows, key=lambda row: -row["linear"])}}
+        row = (json.loads(trained.read_text())[0] if trained.exists() else {}) | json.loads(path.read_text())[0]
+        rows[row["entry"], row["seed"]] = {"commit": made["commit"], "machine": machine({"about": made})} | row
+    shown = {"metric": field.metric, "labels": field.labels, "note": before.get("note", "") if before else ""}
+    parts = {stage: {"about": made, **shown, "rows": sorted(rows.values(), key=lambda row: -row["linear"])}}
     head = [f"# {field.time[0].upper()}{field.time[1:]}: {field.about}", "", paragraph(__doc__, 2)]
-    write_parts(RESULTS, "league" if of == "cifar10" else f"league_{of}", head, _HEADS, parts, _table)
+    write_parts(RESULTS, name, head, _HEADS, parts, _table)
 
 
 def _table(stage: str, part: dict[str, Any]) -> list[str]:
@@ -197,7 +208,16 @@ def _table(stage: str, part: dict[str, Any]) -> list[str]:
             mean = sum(values) / len(values)
             lines += ["", f"{name}, {labels}: {mean:.1f}, 95 % interval over seeds {low:.1f} to {high:.1f}."]
     told = {row["entry"]: row["words"] for row in part["rows"] if row.get("words")}
-    return [*lines, "", *(f"- {name}: `{words}`" for name, words in told.items())]
+    lines += ["", *(f"- {name}: `{words}`" for name, words in told.items())]
+    places: dict[str, list[str]] = {}
+    for row in part["rows"]:
+        if "commit" in row:
+            places.setdefault(f"at commit {row['commit'][:7]} on {row['machine']}", []).append(
+                f"{row['entry']} (seed {row['seed']})"
+            )
+    if len(places) > 1:
+        lines += ["", *(f"- Trained {place}: {', '.join(which)}." for place, which in places.items())]
+    return [*lines, *(["", part["note"]] if part.get("note") else [])]
 
 
 def interval(values: list[float]) -> tuple[float, float]:
