@@ -23,7 +23,7 @@ from ssl_vit.objectives.dino import DINO
 from ssl_vit.objectives.mae import MAE
 from ssl_vit.objectives.supervised import Supervised
 from ssl_vit.training.optim import clip_each, make_optimizer, parameter_groups
-from ssl_vit.training.products import products_chosen
+from ssl_vit.training.products import products_chosen, training_attention
 from ssl_vit.views.training import drop_path_factors
 
 from timing import Mark, Step
@@ -147,10 +147,14 @@ def loop_settings(device: torch.device) -> Any:
 
 
 def in_loop_settings(step: Step, device: torch.device) -> Step:
-    """A step of anybody's with what our loop sets."""
+    """A step of anybody's with what our loop sets: the library that multiplies, and attention that suits it.
+
+    Under oneDNN torch's fused attention asks for thousands of tiny products, which made a step of theirs as slow as
+    with MKL at half of oneDNN's speed; our loop gives other people's modules plain products there, and so do we here.
+    """
 
     def run(mark: Mark) -> torch.Tensor:
-        with loop_settings(device):
+        with loop_settings(device), training_attention("no") if device.type == "cpu" else nullcontext():
             return step(mark)
 
     return run
