@@ -9,10 +9,10 @@ stochastic depth drawn in it; for DINO also the clip of every gradient, teacher 
 rate, betas and decay. On a CPU one thread and CPU time of the process; on a GPU device time, both under bf16 autocast.
 
 "As people run it" is theirs as its scripts build it: torch's own choice of matrix library and AdamW as torch comes with
-it; "same library, fused optimiser" is theirs with the library that our scripts choose on that processor, with attention as
-plain products where that library needs them (torch's fused kernel is slow under oneDNN), and with torch's fused AdamW,
-which is what ours has. "ours, bf16" is what our scripts take by themselves where a kind of processor is known to be
-faster so; theirs run in single precision there. Large pages, which our scripts ask for, are left out.
+it; "same library, fused optimiser" is theirs with the library that our scripts choose on that processor, with attention
+as plain products where that library needs them (torch's fused kernel is slow under oneDNN), and with torch's fused
+AdamW, which is what ours has. "ours, bf16" is what our scripts take by themselves where a kind of processor is known to
+be faster so; theirs run in single precision there. Large pages, which our scripts ask for, are left out.
 
 Each round times everything once; a ratio is theirs / ours within a round, the table has the median of the rounds and
 the quartiles. MFU: operations of the whole model (no saving of ours counted) per second, as a share of the fastest
