@@ -40,8 +40,6 @@ SAME = "same library, fused optimiser"
 GOALS = {"mae": (1.10, 1.90), "dino": (1.30, 2.20)}
 """What the authors' program should take in units of ours: with the same library and a fused optimiser; as people run it
 where ours is in bf16."""
-_BEFORE = "with our products"
-"""What sections made before had: theirs with the library alone."""
 
 
 class Case(NamedTuple):
@@ -184,12 +182,11 @@ def summary(parts: dict[str, Any]) -> list[str]:
     for key, part in parts.items():
         for row in part["rows"]:
             found = {(ratio["ours"], ratio["theirs"]): f"{ratio['ratio']:.2f}" for ratio in row["ratios"]}
-            for same in (name for mine, name in found if mine == "ours" and name.endswith((SAME, _BEFORE))):
-                against = same.rpartition(", with")[0] if same.endswith(_BEFORE) else same.removesuffix(f", {SAME}")
-                note = " (library alone)" if same.endswith(_BEFORE) else ""
+            for same in (name for mine, name in found if mine == "ours" and name.endswith(SAME)):
+                against = same.removesuffix(f", {SAME}")
                 cells = (
                     f"{TITLES[key.partition(',')[0]]}: {row['shape']}; against {against}", machine(part),
-                    found["ours", same] + note, found["ours", against], found.get(("ours, bf16", against), ""),
+                    found["ours", same], found["ours", against], found.get(("ours, bf16", against), ""),
                 )  # fmt: skip
                 lines.append(f"| {' | '.join(cells)} |")
     return lines
