@@ -39,7 +39,7 @@ def on(processor: Processor, monkeypatch: pytest.MonkeyPatch, why_not: str | Non
 @SWITCH
 @pytest.mark.parametrize(
     ("processor", "library", "precision"),
-    [(ZEN4, "oneDNN", "bf16"), (ZEN5, "oneDNN", "fp32"), (ZEN3, "torch's own choice", "fp32"),
+    [(ZEN4, "oneDNN", "bf16"), (ZEN5, "oneDNN", "bf16"), (ZEN3, "torch's own choice", "fp32"),
      (ICE_LAKE, "torch's own choice", "fp32"), (COOPER_LAKE, "torch's own choice", "fp32"),
      (SAPPHIRE_RAPIDS, "torch's own choice", "bf16"), (Processor(), "torch's own choice", "fp32")],
 )  # fmt: skip
