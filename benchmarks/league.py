@@ -67,7 +67,12 @@ def judge_features(
 
 def train(of: str, entry: Entry, folder: str, data: str, seed: int, threads: int) -> list[dict[str, Any]]:
     """Pre-trains one entry; its minutes are those of the loop's own log."""
+    earlier, before = 0.0, list[str]()
+    if entry.begins is not None:
+        before = ["--model.weights", f"{folder}-before"]
+        earlier = train(of, entry.begins, before[1], data, seed, threads)[0]["minutes"]
     words = (
+        *before,
         "--data.path",
         data,
         *SETS[of].data,
@@ -80,7 +85,9 @@ def train(of: str, entry: Entry, folder: str, data: str, seed: int, threads: int
     pretrain(entry.recipe, folder, words, threads)
     took, done = seconds_until(Path(folder))
     told = about("")
-    return [{"minutes": took(done["step"]) / 60, "commit": told["commit"], "machine": machine({"about": told})}]
+    return [
+        {"minutes": earlier + took(done["step"]) / 60, "commit": told["commit"], "machine": machine({"about": told})}
+    ]
 
 
 def judged(of: str, name: str, entry: Entry, folder: str, data: str, seed: int, test: bool) -> list[dict[str, Any]]:
@@ -88,6 +95,8 @@ def judged(of: str, name: str, entry: Entry, folder: str, data: str, seed: int, 
     from ssl_vit.evaluation.features import backbone_extractor, candidate_pools, pixel_extractor
 
     field, told = SETS[of], (f"recipes/{entry.recipe}.py", *SETS[of].data, *entry.words)
+    if entry.begins is not None:
+        told = *told, "--model.weights BEFORE, of", f"{entry.begins.epochs:g} epochs with", *entry.begins.words
     row: dict[str, Any] = {"entry": name, "seed": seed, "epochs": entry.epochs}
     if not entry.recipe:
         import torch

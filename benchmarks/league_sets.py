@@ -18,6 +18,8 @@ class Entry:
     """Its options besides path, seed and folder."""
     epochs: float
     """Of a trial: what a core does in some ten minutes."""
+    begins: Entry | None = None
+    """What is trained before, from whose weights it goes on."""
 
 
 @dataclass(frozen=True)
@@ -40,14 +42,17 @@ class Field:
     """Judged on the test images."""
 
 
+_STEPS = ("--fit.batch_size", "128", "--optim.base_lr", "4e-3")
+
+
 def _crops(least: float) -> tuple[str, ...]:
     """Two of 24 px of at least that share of the image."""
     return "--crops.global_size", "24", "--crops.global_scale", f"[{least}, 1.0]"
 
 
-def _lejepa(network: tuple[str, ...], least: float, epochs: float) -> Entry:
+def _lejepa(network: tuple[str, ...], least: float, epochs: float, begins: Entry | None = None) -> Entry:
     """Two such crops, batches of 128, AdamW at 2e-3."""
-    return Entry("lejepa", (*network, *_crops(least), "--fit.batch_size", "128", "--optim.base_lr", "4e-3"), epochs)
+    return Entry("lejepa", (*network, *_crops(least), *_STEPS), epochs, begins)
 
 
 _RESNET = ("--model.name", "resnet_mini")
@@ -57,6 +62,7 @@ _WIDER = (
     "--model.args", "{layers: [1, 1, 1, 1], channels: [32, 64, 128, 256], stem_width: 32}",
 )  # fmt: skip
 _LOCAL = ("--crops.local_crops", "2", "--crops.local_size", "16", "--crops.local_scale", "[0.05, 0.2]")
+_SMALLER = Entry("lejepa", (*_RESNET, "--crops.global_size", "16", "--crops.global_scale", "[0.2, 1.0]", *_STEPS), 1.1)
 _NONE = Entry("", (), 0)
 SETS = {
     "cifar10": Field(
@@ -71,6 +77,9 @@ SETS = {
             "lejepa, hybrid_mini": _lejepa(_HYBRID, 0.2, 1.5),
             "lejepa, hybrid_mini, 14 epochs": _lejepa(_HYBRID, 0.2, 14),
             "lejepa, resnet_mini, 4 views": _lejepa((*_RESNET, *_LOCAL), 0.2, 1.0),
+            "lejepa, resnet_mini, 64 projections": _lejepa((*_RESNET, "--lejepa.out_dim", "64"), 0.2, 1.5),
+            "lejepa, resnet_mini, crops of 16 px before": _lejepa((), 0.2, 1.0, _SMALLER),
+            "diet, resnet_mini": Entry("diet", (*_RESNET, "--augment.crop_scale", "[0.2, 1.0]", *_STEPS), 1.5),
             "dino, resnet_mini": Entry(
                 "dino", (*_RESNET, *_crops(0.2), "--crops.local_crops", "0", "--fit.batch_size", "128"), 1.5
             ),
