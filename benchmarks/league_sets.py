@@ -17,7 +17,7 @@ class Entry:
     words: tuple[str, ...]
     """Its options besides path, seed and folder."""
     epochs: float
-    """Of a trial: what a core does in some ten minutes."""
+    """Of a trial: what a core does in some minutes."""
     begins: Entry | None = None
     """What is trained before, from whose weights it goes on."""
 
@@ -105,11 +105,11 @@ SETS = {
         {
             PIXELS: _NONE,
             WORDS: _NONE,
-            "mae, vit_mini": Entry("mae", ("--model.name", "vit_mini"), 80),
-            "lejepa, vit_mini": Entry("lejepa", ("--model.name", "vit_mini"), 24),
-            "lejepa, resnet_mini": Entry("lejepa", _RESNET, 24),
+            "mae, vit_mini": Entry("mae", ("--model.name", "vit_mini"), 40),
+            "lejepa, vit_mini": Entry("lejepa", ("--model.name", "vit_mini"), 12),
+            "lejepa, resnet_mini": Entry("lejepa", _RESNET, 12),
             "lejepa, resnet_mini, crops from 0.5": Entry(
-                "lejepa", (*_RESNET, "--crops.global_scale", "[0.5, 1.0]"), 24
+                "lejepa", (*_RESNET, "--crops.global_scale", "[0.5, 1.0]"), 12
             ),
         },
         {},
@@ -120,7 +120,7 @@ SETS = {
         {
             PIXELS: _NONE,
             WORDS: _NONE,
-            "mae, vit_mini": Entry("mae", ("--model.name", "vit_mini"), 200),
+            "mae, vit_mini": Entry("mae", ("--model.name", "vit_mini"), 80),
             "lejepa, resnet_mini": Entry("lejepa", (*_RESNET, "--crops.local_crops", "0"), 24),
         },
         {},
