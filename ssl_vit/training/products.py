@@ -46,8 +46,8 @@ KINDS = (
          "Zen 4. An independent run on family 25 model 17, one core: 83 to 100 GFLOP/s by oneDNN, 68 to 88 by MKL, 185 "
          "to 207 in bf16, and MAE's whole recipe 1.64 times as fast in bf16 as in single precision"),
     Kind("AuthenticAMD", 26, "avx512_bf16", "onednn", True,
-         "Zen 5. benchmarks/results/bf16.md and step.md, on family 26 model 2: MKL at about half the speed of oneDNN, bf16 "
-         "trains 1.4 to 2.1 times as fast as oneDNN's single precision"),
+         "Zen 5. benchmarks/results/bf16.md and step.md, on family 26 model 2: MKL at about half the speed of oneDNN, "
+         "bf16 trains 1.4 to 2.1 times as fast as oneDNN's single precision"),
     Kind("GenuineIntel", 6, "amx_bf16", "mkl", True,
          "Sapphire Rapids and later. benchmarks/results/bf16.md, on family 6 model 207; oneDNN would round factors of "
          "single precision to bf16"),
