@@ -43,7 +43,7 @@ _SHORT = ("--fit.epochs", "35")
 _QUARTER = "Runs of 35 epochs, a quarter of the preset's."
 _FEW = ("--fit.epochs", "2")
 _TWO = "Runs of 2 epochs."
-_CPU = ("--preset", "px32-cpu")
+_CPU = ("--preset", "px32-cpu", "--model.name", "vit_micro")
 TABLES = {
     "digits": {
         "mask ratio": Table("mae", "mae.mask_ratio", ("0.25", "0.5", "0.75"), "0.5"),
