@@ -181,15 +181,15 @@ def report(of: str, stage: str, cells: Path, made: dict[str, Any]) -> None:
     field, rows = SETS[of], dict[tuple[str, int], dict[str, Any]]()
     name = "league" if of == "cifar10" else f"league_{of}"
     stored = RESULTS / f"{name}.json"
-    before = json.loads(stored.read_text()).get(stage) if stored.exists() else None
-    for row in before["rows"] if before else []:
+    before: dict[str, Any] = json.loads(stored.read_text()).get(stage, {}) if stored.exists() else {}
+    for row in before.get("rows", ()):
         where = {"commit": before["about"]["commit"], "machine": machine(before)}
         rows[row["entry"], row["seed"]] = where | row
     for path in cells.glob(f"{stage}-*.json"):
         trained = path.with_name(path.name.replace(stage, "train", 1))
         row = (json.loads(trained.read_text())[0] if trained.exists() else {}) | json.loads(path.read_text())[0]
         rows[row["entry"], row["seed"]] = {"commit": made["commit"], "machine": machine({"about": made})} | row
-    shown = {"metric": field.metric, "labels": field.labels, "note": before.get("note", "") if before else ""}
+    shown = {"metric": field.metric, "labels": field.labels, "note": before.get("note", "")}
     parts = {stage: {"about": made, **shown, "rows": sorted(rows.values(), key=lambda row: -row["linear"])}}
     head = [f"# {field.time[0].upper()}{field.time[1:]}: {field.about}", "", paragraph(__doc__, 2)]
     write_parts(RESULTS, name, head, _HEADS, parts, _table)
