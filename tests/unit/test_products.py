@@ -21,6 +21,7 @@ SAPPHIRE_RAPIDS = Processor("GenuineIntel", 6, 143, frozenset({"avx512f", "avx51
 
 @pytest.fixture(autouse=True)
 def undone() -> Iterator[None]:
+    products._CHOSEN.close()  # what an earlier test of this process chose
     yield
     products._CHOSEN.close()
 
