@@ -112,7 +112,13 @@ SETS = {
                 "lejepa", (*_RESNET, "--crops.global_scale", "[0.5, 1.0]"), 12
             ),
         },
-        {},
+        {
+            PIXELS: _NONE,
+            WORDS: _NONE,
+            "lejepa, resnet_mini, crops from 0.5": Entry(
+                "lejepa", (*_RESNET, "--crops.global_scale", "[0.5, 1.0]"), 24
+            ),
+        },
     ),
     "magtile": Field(
         "magtile (978 training and 366 test images of many sizes, grey, at 64 px)", 98, "balanced",
