@@ -116,7 +116,7 @@ SETS = {
             PIXELS: _NONE,
             WORDS: _NONE,
             "lejepa, resnet_mini, crops from 0.5": Entry(
-                "lejepa", (*_RESNET, "--crops.global_scale", "[0.5, 1.0]"), 24
+                "lejepa", (*_RESNET, "--crops.global_scale", "[0.5, 1.0]"), 16
             ),
         },
     ),
