@@ -41,8 +41,8 @@ class Table:
 
 _SHORT = ("--fit.epochs", "35")
 _QUARTER = "Runs of 35 epochs, a quarter of the preset's."
-_FEW = ("--fit.epochs", "2")
-_TWO = "Runs of 2 epochs."
+_FEW = ("--fit.epochs", "1")
+_ONE = "Runs of one epoch."
 _CPU = ("--preset", "px32-cpu", "--model.name", "vit_micro")
 TABLES = {
     "digits": {
@@ -65,9 +65,9 @@ TABLES = {
         "LeJEPA's local crops": Table("lejepa", "crops.local_crops", ("0", "2", "4"), "0", _SHORT, _QUARTER),
     },
     "cifar10": {
-        "precision": Table("mae", "fit.precision", ("fp32", "bf16"), "", (*_CPU, *_FEW), _TWO),
-        "mask ratio": Table("mae", "mae.mask_ratio", ("0.5", "0.75"), "0.75", (*_CPU, *_FEW), _TWO),
-        "targets normalised by patch": Table("mae", "mae.norm_pix", ("false", "true"), "true", (*_CPU, *_FEW), _TWO),
+        "precision": Table("mae", "fit.precision", ("fp32", "bf16"), "", (*_CPU, *_FEW), _ONE),
+        "mask ratio": Table("mae", "mae.mask_ratio", ("0.5", "0.75"), "0.75", (*_CPU, *_FEW), _ONE),
+        "targets normalised by patch": Table("mae", "mae.norm_pix", ("false", "true"), "true", (*_CPU, *_FEW), _ONE),
     },
 }  # fmt: skip
 TITLES = {f"{of}, {name}": f"{of}: {name}" for of, tables in TABLES.items() for name in tables}
