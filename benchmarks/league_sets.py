@@ -129,6 +129,6 @@ SETS = {
             "mae, vit_mini": Entry("mae", ("--model.name", "vit_mini"), 80),
             "lejepa, resnet_mini": Entry("lejepa", (*_RESNET, "--crops.local_crops", "0"), 24),
         },
-        {},
+        {PIXELS: _NONE, WORDS: _NONE},
     ),
 }  # fmt: skip
