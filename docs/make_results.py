@@ -21,7 +21,7 @@ COLUMNS = {
 }  # fmt: skip
 
 AS_GOOD = (
-    "As good: on digits neighbours in raw pixels, on cells a probe of random weights. On tiles nothing works "
+    "As good as MAE: on digits neighbours in raw pixels, on cells a probe of random weights. On tiles nothing works "
     "(guessing: 16.7)."
 )
 
@@ -56,14 +56,16 @@ def _cell(rows: list[dict[str, Any]], ways: list[tuple[str, str]], labels: int, 
 
 
 def _best() -> str:
-    """What the league's final reached on CIFAR-10: means over its runs, of the deviation over draws, too."""
-    rows = json.loads((RESULTS / "league.json").read_text(encoding="utf-8"))["final"]["rows"]
-    linear, spread, minutes = (statistics.mean(row[key] for row in rows) for key in ("linear", "deviation", "minutes"))
-    runs = "one run" if len(rows) == 1 else f"{len(rows)} runs"
-    return (
-        "Better on CIFAR-10 with 500 labels: LeJEPA on a small ResNet, judged by a linear probe, "
-        f"{linear:.1f} ± {spread:.1f} ({runs} of [{minutes:.0f} minutes of a core](benchmarks/results/league.md))."
-    )
+    """What the league's finals reached: means over runs that were trained, of the deviation over draws, too."""
+    found = list[str]()
+    for name, images in (("league", "CIFAR-10 with 500 labels"), ("league_cells16", "cells with 128 labels")):
+        final = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))["final"]
+        rows = [row for row in final["rows"] if "words" in row]
+        keys = ("linear", "deviation", "minutes")
+        linear, spread, minutes = (statistics.mean(row[key] for row in rows) for key in keys)
+        took = f"[{minutes:.0f} minutes of a core](benchmarks/results/{name}.md)"
+        found.append(f"{images} {linear:.1f} ± {spread:.1f} ({len(rows)} runs of {took})")
+    return f"Better, by LeJEPA on a small ResNet, judged by a linear probe: {', '.join(found)}."
 
 
 if __name__ == "__main__":
