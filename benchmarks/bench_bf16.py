@@ -63,24 +63,18 @@ def steps_for(case: Case, way: str) -> list[Any]:
     """A training step of one network in one way, and what makes features."""
     import torch
     import torch.nn.functional as F
-    from ssl_vit.configs import ModelConfig, ResolvedOptim
-    from ssl_vit.configs.networks import FAMILIES, resolve_model, wanted
+    from ssl_vit.configs import ResolvedOptim
     from ssl_vit.methods.supervised import ResolvedSupervised
     from ssl_vit.models import blocks
     from ssl_vit.models.attention import attention
-    from ssl_vit.models.build import build_backbone, make_backbone, model_facts
     from ssl_vit.objectives.supervised import Supervised
     from ssl_vit.training.products import training_attention
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    from steps import step_of
+    from steps import network, step_of
 
     torch.manual_seed(0)
-    if case.name in FAMILIES:
-        model = ModelConfig(case.name)
-        backbone = build_backbone(resolve_model(model, case.size, model_facts(*wanted(model)), "px32"), 3)
-    else:
-        backbone = make_backbone(case.name, case.shape, img_size=case.size)
+    backbone = network(case.name, case.shape, case.size)
     cfg = ResolvedSupervised("mean", mixup=0.0, cutmix=0.0, drop_path=0.0, ema_decay=0.0)
     objective = Supervised(backbone, 10, cfg).train()
     targets = torch.full((case.batch, 10), 0.1)

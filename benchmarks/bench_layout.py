@@ -31,20 +31,14 @@ LAYOUTS = {"apart": False, "together": True}
 def step_for(name: str, size: int, batch: int, together: bool, device: Any, bf16: bool) -> Any:
     """A training step of one network in one layout."""
     import torch
-    from ssl_vit.configs import ModelConfig, ResolvedOptim
-    from ssl_vit.configs.networks import FAMILIES, resolve_model, wanted
+    from ssl_vit.configs import ResolvedOptim
     from ssl_vit.methods.supervised import ResolvedSupervised
-    from ssl_vit.models.build import build_backbone, make_backbone, model_facts
     from ssl_vit.objectives.supervised import Supervised
 
-    from steps import step_of
+    from steps import network, step_of
 
     torch.manual_seed(0)
-    if name in FAMILIES:
-        model = ModelConfig(name)
-        backbone = build_backbone(resolve_model(model, size, model_facts(*wanted(model)), "px32"), 3)
-    else:
-        backbone = make_backbone(name, {}, img_size=size)
+    backbone = network(name, {}, size)
     cfg = ResolvedSupervised("mean", mixup=0.0, cutmix=0.0, drop_path=0.0, ema_decay=0.0)
     objective = Supervised(backbone, 1000, cfg).to(device).train()
     if together:

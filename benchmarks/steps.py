@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-from ssl_vit.configs import ResolvedModel, ResolvedOptim
+from ssl_vit.configs import ModelConfig, ResolvedModel, ResolvedOptim
+from ssl_vit.configs.networks import FAMILIES, resolve_model, wanted
 from ssl_vit.core.masking import kept_patches, random_mask
 from ssl_vit.core.randomness import bits, make_key
 from ssl_vit.methods.dino import ResolvedDINO
 from ssl_vit.methods.mae import ResolvedMAE
 from ssl_vit.methods.supervised import ResolvedSupervised
 from ssl_vit.models.backbone import with_tokens
-from ssl_vit.models.build import build_backbone
+from ssl_vit.models.build import build_backbone, make_backbone, model_facts
 from ssl_vit.models.stochastic_depth import linear_rates
 from ssl_vit.objectives.base import Clock, Objective
 from ssl_vit.objectives.dino import DINO
@@ -168,6 +169,14 @@ def autocast(device: torch.device, bf16: bool = False) -> Any:
 def images_of(batch: int, size: int, device: torch.device) -> torch.Tensor:
     """Noise."""
     return torch.randn(batch, 3, size, size, generator=torch.Generator().manual_seed(0)).to(device)
+
+
+def network(name: str, args: dict[str, Any], size: int) -> Any:
+    """A backbone of ours by the name of its family and size, or of timm's by name and arguments."""
+    if name not in FAMILIES:
+        return make_backbone(name, args, img_size=size)
+    model = ModelConfig(name)
+    return build_backbone(resolve_model(model, size, model_facts(*wanted(model)), "px32"), 3)
 
 
 def build(shape: Shape) -> Objective:
