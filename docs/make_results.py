@@ -21,8 +21,8 @@ COLUMNS = {
 }  # fmt: skip
 
 AS_GOOD = (
-    "As good as MAE: on digits neighbours in raw pixels, on cells a probe of random weights (k-means of patches led "
-    "the league's trials). On tiles nothing works (guessing: 16.7)."
+    "As good as MAE: on digits neighbours in raw pixels, on cells a probe of random weights (k-means of patches was "
+    "best on held-out training labels). On tiles nothing works (guessing: 16.7)."
 )
 
 
