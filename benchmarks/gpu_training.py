@@ -1,0 +1,208 @@
+"""What some minutes of one GPU are worth on small images: CIFAR-10, by a ResNet-18, without and with all labels.
+
+    python benchmarks/gpu_training.py --data FOLDER       # FOLDER holds train.parquet and test.parquet of CIFAR-10
+    python benchmarks/gpu_training.py --tiny              # toys on a CPU, to see that it works
+
+LeJEPA sees the training images without labels, less those that show test images, for so many epochs as its seconds
+allow, by the speed of three epochs before. Its last step is judged on the test images: by k-NN (k = 20) with all labels,
+by linear-cached with 500 of them, whose options are chosen by cross-validation inside those (ten draws), and
+fine-tuned with all. Beside it the same network is trained from scratch with all labels, as ResNets on CIFAR-10 mostly
+are (SGD, padded crops, mirror images). One seed; no option was chosen by a test image. Both share the GPU, so seconds
+are longer than either alone would take.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reports import RESULTS, about, paragraph, same_command, write_parts
+
+ROOT = Path(__file__).resolve().parent.parent
+LABELS = 500
+_PROBE = 3
+"""Epochs by which the speed of a job is told."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training."""
+
+    title: str
+    script: str
+    words: tuple[str, ...]
+    seconds: float
+    """What it may take."""
+    after: str = ""
+    """Whose backbone it begins from."""
+    most: int = 10**6
+    """Epochs beyond which it gains nothing more."""
+
+
+_RESNET = (
+    "--model.name", "resnet_small_images", "--model.args",
+    "{layers: [2, 2, 2, 2], channels: [64, 128, 256, 512], stem_width: 64, output_stride: 32}",
+)  # fmt: skip
+_TOY = ("--model.name", "resnet_micro")
+_LABELLED = ("--augment.crop", "pad", "--augment.policy", "none", "--augment.erasing", "0", "--supervised.mixup", "0",
+             "--supervised.cutmix", "0")  # fmt: skip
+
+
+def jobs(tiny: bool) -> list[list[Job]]:
+    """Rows of jobs that run one after the other; rows run beside each other."""
+    network = _TOY if tiny else _RESNET
+    views = () if tiny else ("--crops.global_size", "24")
+    batch = ("--fit.batch_size", "64" if tiny else "512")
+    pretraining = Job(
+        "LeJEPA", "recipes/lejepa.py",
+        (*network, *views, "--crops.local_crops", "0", "--crops.global_scale", "[0.2, 1.0]", *batch,
+         "--optim.base_lr", "2e-3"), 2 if tiny else 230,
+    )  # fmt: skip
+    scratch = Job(
+        "from scratch", "recipes/supervised.py",
+        (*network, *_LABELLED, *batch, "--optim.name", "sgd", "--optim.lr", "0.2", "--optim.weight_decay", "5e-4",
+         "--supervised.ema_decay", "0.999"), 2 if tiny else 130, most=60,
+    )  # fmt: skip
+    tuned = Job("fine-tuned", "eval/finetune.py", batch, 2 if tiny else 70, "LeJEPA", most=50)
+    return [[pretraining, tuned], [scratch]]
+
+
+def run(script: str, words: tuple[str, ...]) -> str:
+    """A script in a process of its own; what it printed."""
+    done = subprocess.run([sys.executable, str(ROOT / script), *words], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{script} {' '.join(words)}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")
+    return done.stdout
+
+
+def rate(folder: Path) -> float:
+    """Images per second, the median of a run's log after its first lines."""
+    import json
+
+    lines = [json.loads(line)["images_per_second"] for line in (folder / "timing.jsonl").read_text().splitlines()]
+    return statistics.median(lines[len(lines) // 3 : -1] or lines)
+
+
+def trained(job: Job, data: str, work: Path, images: int) -> dict[str, Any]:
+    """One job: its speed first, then as many epochs as fit."""
+    short = re.sub(r"\W+", "-", job.title)
+    source = ("--backbone", str(work / job.after)) if job.after else ("--data.path", data)
+    words = (*source, *job.words, "--seed", "0", "--fit.checkpoint_steps", "1000000", "--fit.log_every", "20")
+    probe = work / f"{short}-probe"
+    run(job.script, (*words, "--fit.epochs", f"{_PROBE}", "--run.dir", str(probe)))
+    epochs = max(1, min(job.most, int(rate(probe) * job.seconds / images)))
+    began = time.perf_counter()
+    print(f"{job.title}: {epochs} epochs at {rate(probe):,.0f} images/s", flush=True)
+    printed = run(job.script, (*words, "--fit.epochs", f"{epochs}", "--run.dir", str(work / short)))
+    (work / f"{short}.txt").write_text(printed)
+    told = " ".join(word if " " not in word else f'"{word}"' for word in (job.script, *job.words))
+    return {"job": job.title, "epochs": epochs, "seconds": time.perf_counter() - began,
+            "images_per_second": rate(work / short), "words": told}  # fmt: skip
+
+
+def labelled(work: Path, row: dict[str, Any]) -> dict[str, Any]:
+    """Top-1 of a labelled training."""
+    import json
+
+    place = next((work / re.sub(r"\W+", "-", row["job"]) / "results").glob("*.json"))
+    found = json.loads(place.read_text())
+    rows = found["rows"] if "rows" in found else found
+    return row | {"top1": _top1(rows)}
+
+
+def _top1(found: Any) -> float:
+    """The one figure of that name in a result, wherever it stands."""
+    if isinstance(found, dict):
+        if isinstance(found.get("top1"), int | float):
+            return float(found["top1"])
+        found = list(found.values())
+    for each in found if isinstance(found, list) else []:
+        try:
+            return _top1(each)
+        except LookupError:
+            continue
+    raise LookupError("no top1")
+
+
+def judged(folder: Path, row: dict[str, Any], tiny: bool) -> dict[str, Any]:
+    """What frozen features are worth."""
+    from contest import open_network
+    from league import judge_features
+    from league_sets import SETS
+    from ssl_vit.evaluation.features import backbone_extractor, candidate_pools
+
+    field = SETS["digits" if tiny else "cifar10"]
+    accelerator, exported, data = open_network(str(folder))
+    pool, columns = candidate_pools(exported.backbone)
+    exported.backbone.to(accelerator.device)
+    extract = backbone_extractor(exported.backbone, exported.scale, size=exported.size, pool=pool,
+                                 device=accelerator.device)  # fmt: skip
+    parameters = sum(p.numel() for p in exported.backbone.parameters())
+    return row | {"parameters": parameters} | judge_features(field, extract, columns, data, accelerator.device,
+                                                             test=True)  # fmt: skip
+
+
+def table(_: str, part: dict[str, Any]) -> list[str]:
+    """Rows, and each one's command."""
+    lines = [f"| training | epochs | seconds | images/s | top-1 with all labels | linear, {part['labels']} labels | "
+             "k-NN, all labels |", "| --- |" + " ---: |" * 6]  # fmt: skip
+    for row in part["rows"]:
+        top1 = f"{row['top1']:.1f}" if "top1" in row else ""
+        few = f"{row['linear']:.1f} ± {row['deviation']:.1f} | {row['knn']:.1f}" if "linear" in row else "|"
+        lines.append(f"| {row['job']} | {row['epochs']} | {row['seconds']:.0f} | {row['images_per_second']:,.0f} | "
+                     f"{top1} | {few} |")  # fmt: skip
+    return [*lines, "", *(f"- {row['job']}: `{row['words']}`" for row in part["rows"])]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", default="digits", help="folder with train.parquet and test.parquet")
+    parser.add_argument("--work", default="runs/gpu_training", help="where runs are kept")
+    parser.add_argument("--tiny", action="store_true", help="toys on a CPU, to see that it works")
+    parser.add_argument("--out", type=Path, help="folder of training.json and training.md; default: $OUT, or "
+                        "results/gpu-NAME")  # fmt: skip
+    options = parser.parse_args()
+    import torch
+
+    from timing import device_name
+
+    device = torch.device("cpu" if options.tiny else "cuda")
+    short = re.sub(r"[^a-z0-9]+", "-", device_name(device).lower()).strip("-")
+    out = options.out or Path(os.environ.get("OUT") or RESULTS / f"gpu-{short}")
+    data = options.data if options.tiny else str(Path(options.data).resolve())
+    work, images = Path(options.work).resolve(), 1438 if options.tiny else 50_000
+    work.mkdir(parents=True, exist_ok=True)
+    made = about(same_command("gpu_training.py", sys.argv[1:]), device_name(device))
+    rows: list[dict[str, Any]] = []
+
+    def save(row: dict[str, Any]) -> None:
+        print(row, flush=True)
+        rows.append(row)
+        part = {"about": made, "labels": 10 if options.tiny else LABELS, "rows": rows}
+        head = [f"# Trainings on {device_name(device)}", "", paragraph(__doc__, 2)]
+        write_parts(out, "training", head, {"cifar10": "CIFAR-10, its copy in JPEG"}, {"cifar10": part}, table)
+
+    def follow(row: list[Job]) -> None:
+        for job in row:
+            found = trained(job, data, work, images)
+            if job.script == "recipes/lejepa.py":
+                save(judged(work / re.sub(r"\W+", "-", job.title), found, options.tiny))
+            else:
+                save(labelled(work, found))
+
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(follow, row) for row in jobs(options.tiny)]:
+            done.result()
+
+
+if __name__ == "__main__":
+    main()
