@@ -4,8 +4,8 @@
     python benchmarks/gpu_training.py --tiny              # toys on a CPU, to see that it works
 
 LeJEPA sees the training images without labels, less those that show test images, for so many epochs as its seconds
-allow, by the speed of three epochs before. Its last step is judged on the test images: by k-NN (k = 20) with all labels,
-by linear-cached with 500 of them, whose options are chosen by cross-validation inside those (ten draws), and
+allow, by the speed of three epochs before. Its last step is judged on the test images: by k-NN (k = 20) with all
+labels, by linear-cached with 500 of them, whose options are chosen by cross-validation inside those (ten draws), and
 fine-tuned with all. Beside it the same network is trained from scratch with all labels, as ResNets on CIFAR-10 mostly
 are (SGD, padded crops, mirror images). One seed; no option was chosen by a test image. Both share the GPU, so seconds
 are longer than either alone would take.
@@ -115,7 +115,7 @@ def labelled(work: Path, row: dict[str, Any]) -> dict[str, Any]:
 
     place = next((work / re.sub(r"\W+", "-", row["job"]) / "results").glob("*.json"))
     found = json.loads(place.read_text())
-    rows = found["rows"] if "rows" in found else found
+    rows = found.get("rows", found)
     return row | {"top1": _top1(rows)}
 
 
@@ -135,10 +135,11 @@ def _top1(found: Any) -> float:
 
 def judged(folder: Path, row: dict[str, Any], tiny: bool) -> dict[str, Any]:
     """What frozen features are worth."""
+    from ssl_vit.evaluation.features import backbone_extractor, candidate_pools
+
     from contest import open_network
     from league import judge_features
     from league_sets import SETS
-    from ssl_vit.evaluation.features import backbone_extractor, candidate_pools
 
     field = SETS["digits" if tiny else "cifar10"]
     accelerator, exported, data = open_network(str(folder))
