@@ -111,6 +111,9 @@ SETS = {
             "lejepa, resnet_mini, crops from 0.5": Entry(
                 "lejepa", (*_RESNET, "--crops.global_scale", "[0.5, 1.0]"), 12
             ),
+            "lejepa, resnet_mini, crops from 0.5, 80 epochs": Entry(
+                "lejepa", (*_RESNET, "--crops.global_scale", "[0.5, 1.0]"), 80
+            ),
         },
         {
             PIXELS: _NONE,
@@ -127,7 +130,9 @@ SETS = {
             PIXELS: _NONE,
             WORDS: _NONE,
             "mae, vit_mini": Entry("mae", ("--model.name", "vit_mini"), 80),
-            "lejepa, resnet_mini": Entry("lejepa", (*_RESNET, "--crops.local_crops", "0"), 24),
+            "lejepa, resnet_mini, 32 px": Entry(
+                "lejepa", (*_RESNET, "--model.img_size", "32", "--crops.local_crops", "0"), 60
+            ),
         },
         {PIXELS: _NONE, WORDS: _NONE},
     ),

@@ -31,7 +31,7 @@ def about(command: str, device: str = "CPU, one thread", **more: Any) -> dict[st
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    known = commit() or os.environ.get("COMMIT")  # a copy of the checkout on another machine may have no history
+    known = os.environ.get("COMMIT") or commit()  # a copy of the checkout on another machine has not its history
     return {
         "command": command, "commit": known, "versions": found, "hardware": {**hardware(), "device": device}, **more
     }  # fmt: skip
