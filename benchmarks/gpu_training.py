@@ -161,7 +161,8 @@ def table(_: str, part: dict[str, Any]) -> list[str]:
         few = f"{row['linear']:.1f} ± {row['deviation']:.1f} | {row['knn']:.1f}" if "linear" in row else "|"
         lines.append(f"| {row['job']} | {row['epochs']} | {row['seconds']:.0f} | {row['images_per_second']:,.0f} | "
                      f"{top1} | {few} |")  # fmt: skip
-    return [*lines, "", *(f"- {row['job']}: `{row['words']}`" for row in part["rows"])]
+    told = [f"- {row['job']}: `{row['words']}`" for row in part["rows"]]
+    return [*lines, "", *told, *(["", part["note"]] if part.get("note") else [])]
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
 import multiprocessing
 import os
 import signal
@@ -228,6 +229,38 @@ def test_keys_and_answers_that_fill_pipes_come_in_order() -> None:
     keys = [np.full(200_000, n) for n in (1, 2, 3, 4, 7, 8, 9)]  # 1.6 MB each, more than a pipe holds
     found = list(in_processes(Squares(), iter(keys), 2))
     assert [int(one[-1]) for one in found] == [1, 4, 9, 16, 49, 64, 81]
+
+
+class Foreign:
+    """What only the process that made it may free, in a circle that only a collection of garbage finds."""
+
+    def __init__(self) -> None:
+        self.circle, self.owner = self, os.getpid()
+
+    def __del__(self) -> None:
+        if os.getpid() != self.owner:
+            os._exit(1)
+
+
+@dataclass(frozen=True)
+class Collecting:
+    """Work that has garbage collected."""
+
+    def __getitem__(self, key: int) -> int:
+        gc.collect()
+        return 2 * key
+
+
+def test_garbage_of_the_process_that_starts_them_is_not_freed_in_them() -> None:
+    gc.disable()
+    try:
+        Foreign()
+        assert list(in_processes(Collecting(), range(4), 2)) == [0, 2, 4, 6]
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+    assert list(in_processes(Collecting(), range(2), 1)) == [0, 2]
+    assert gc.isenabled()
 
 
 def test_answers_that_nobody_takes_keep_no_process(monkeypatch: pytest.MonkeyPatch) -> None:

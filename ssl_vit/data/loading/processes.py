@@ -8,6 +8,7 @@ a row have died is decoded no more; it counts as unreadable, whatever the reason
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import pickle
@@ -117,6 +118,8 @@ class _Crew(Generic[T]):
         process = multiprocessing.get_context().Process(
             target=_serve, args=(self._work, other, self._names, slot, known), daemon=True
         )
+        collects = gc.isenabled()
+        gc.disable()  # in the process, too, until ``_serve`` has put aside what is not its own
         try:
             process.start()
         except OSError as error:
@@ -125,6 +128,8 @@ class _Crew(Generic[T]):
                 f"no loader process can be started ({error.strerror}); use fewer --data.workers, or 0"
             ) from error
         finally:
+            if collects:
+                gc.enable()
             other.close()  # so that the process alone holds it, and the pipe ends with it
         return _Worker(process, own, told=len(known))
 
@@ -254,6 +259,9 @@ def _ending(status: int) -> str:
 
 def _serve(work: Work[Any], pipe: Connection, names: SharedArray, slot: int, known: dict[str, str]) -> None:
     """What a loader process does."""
+    # Garbage of the process that was forked may hold tensors of a GPU: to free one here would end this process.
+    gc.freeze()
+    gc.enable()
     # A signal to the whole group is for the main process, which stops after its step and then ends its loaders.
     signals.ignore()
     torch.set_num_threads(1)
