@@ -1,0 +1,132 @@
+"""Training on labels, short and long: from which length on strong augmentation pays.
+
+    python benchmarks/short_training.py cells16 --data FOLDER         # about an hour of one core
+    python benchmarks/short_training.py cifar10 --data FOLDER
+
+Strong is what the preset px32-cpu has (RandAugment, erasing, mixup and CutMix), light is crops and mirror images alone.
+The whole length is the preset's 100 epochs. A held-out fifth of the training labels is asked; test images take no part.
+Mean ± deviation over seeds, which choose weights, order and draws of augmentation. Finished trainings
+are kept in --work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reports import RESULTS, about, paragraph, same_command, write_parts
+
+ROOT = Path(__file__).resolve().parent.parent
+LENGTHS = (0.2, 0.35, 0.5, 0.75, 1.0)
+WAYS = {
+    "strong": (),
+    "light": ("--augment.policy", "none", "--augment.erasing", "0", "--supervised.mixup", "0", "--supervised.cutmix",
+              "0"),
+}  # fmt: skip
+STRONG = ("--supervised.mixup", "0.8", "--supervised.cutmix", "1.0")
+"""Also where the preset leaves mixing out because labels are few."""
+_EPOCHS, _BATCH = 100, 64
+
+
+@dataclass(frozen=True)
+class Field:
+    """One set of images."""
+
+    title: str
+    labels: int
+    metric: str
+    data: tuple[str, ...]
+    network: tuple[str, ...]
+    seeds: int
+
+
+SETS = {
+    "cells16": Field(
+        "cells16 (40 px, three 16-bit channels), 2,500 labels, less the held-out fifth", 2500, "balanced",
+        ("--data.image_column", "image,dna,ssc"),
+        ("--model.name", "vit_tiny_patch16_224", "--model.img_size", "40", "--model.patch_size", "8", "--model.width",
+         "96", "--model.depth", "4", "--model.heads", "4"),
+        2,
+    ),
+    "cifar10": Field(
+        "CIFAR-10, 2,500 labels, less the held-out fifth", 2500, "top1", (), ("--model.name", "vit_micro"), 2,
+    ),
+}  # fmt: skip
+
+
+def run(*words: str, folder: Path) -> None:
+    """recipes/supervised.py in a process of its own, if its folder is not there."""
+    if not (folder / "done").exists():
+        subprocess.run([sys.executable, str(ROOT / "recipes/supervised.py"), *words, "--run.dir", str(folder)],
+                       check=True, stdout=subprocess.DEVNULL)  # fmt: skip
+        (folder / "done").touch()
+
+
+def reached(folder: Path, metric: str) -> float:
+    """What a labelled run says of the held-out labels."""
+    (place,) = (folder / "results").glob("*.json")
+    return float(json.loads(place.read_text())["rows"][0][metric])
+
+
+def measured(name: str, data: str, work: Path) -> list[dict[str, Any]]:
+    """All rows of a set, the shortest first."""
+    import numpy as np
+
+    field, rows = SETS[name], list[dict[str, Any]]()
+    for length in LENGTHS:
+        steps = round(length * _EPOCHS * round(0.8 * field.labels) / _BATCH)
+        for way, options in WAYS.items():
+            found = []
+            for seed in range(field.seeds):
+                folder = work / f"{way}-{length:g}-{seed}"
+                run(
+                    "--preset", "px32-cpu", "--data.path", data, *field.data, *field.network, *(options or STRONG),
+                    "--fit.epochs", "1e-6", "--fit.min_steps", f"{steps}", "--fit.batch_size", f"{_BATCH}",
+                    "--eval.labels", f"{field.labels}", "--eval.held_out", "true", "--seed", f"{seed}",
+                    folder=folder,
+                )  # fmt: skip
+                found.append(reached(folder, field.metric))
+            rows.append({"length": length, "steps": steps, "way": way, "reached": found,
+                         "mean": float(np.mean(found)), "sd": float(np.std(found, ddof=1))})  # fmt: skip
+            print(rows[-1], flush=True)
+    return rows
+
+
+def table(_: str, part: dict[str, Any]) -> list[str]:
+    """A line per length."""
+    heads = ["length", "steps", *WAYS]
+    lines = [f"| {' | '.join(heads)} |", "|" + " ---: |" * len(heads)]
+    for length in dict.fromkeys(row["length"] for row in part["rows"]):
+        cells = {row["way"]: row for row in part["rows"] if row["length"] == length}
+        shown = [f"{cells[way]['mean']:.1f} ± {cells[way]['sd']:.1f}" for way in WAYS]
+        lines.append(f"| {length:g} | {cells['light']['steps']:,} | {' | '.join(shown)} |")
+    what = {"balanced": "Balanced accuracy", "top1": "Top-1"}[part["metric"]]
+    seeds = len(part["rows"][0]["reached"])
+    return [*lines, "", f"{what}, %, mean and deviation of {seeds} seeds. Network: `{part['network']}`."]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("set", choices=list(SETS), help="of images")
+    parser.add_argument("--data", required=True, help="its folder")
+    parser.add_argument("--work", default="runs/short_training", help="where runs are kept")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the result files")
+    options = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    field = SETS[options.set]
+    rows = measured(options.set, str(Path(options.data).resolve()), Path(options.work).resolve() / options.set)
+    part = {"about": about(same_command("short_training.py", sys.argv[1:])), "metric": field.metric,
+            "network": " ".join(field.network), "rows": rows}  # fmt: skip
+    head = ["# Short training: augmentation that long training needs", "", paragraph(__doc__, 2)]
+    write_parts(options.out, "short_training", head, {key: each.title for key, each in SETS.items()},
+                {options.set: part}, table)  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
