@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from timm.layers.attention import Attention
 from timm.models.vision_transformer import Block
 from torch import Tensor, nn
 
 from ssl_vit.models.attention import attention
+
+_NUMBERS = 16
+"""How many numbers of samples a residual branch is computed for, at most."""
 
 
 def make_blocks(width: int, depth: int, heads: int) -> nn.ModuleList:
@@ -54,22 +58,36 @@ def run_parts(
     return _add(x, second, lambda part: block.ls2(block.mlp(block.norm2(part))))
 
 
+def some_samples(factor: Float[Tensor, " B"]) -> Int[Tensor, " S"]:
+    """Samples of a residual branch to compute: those that are kept, and others up to a multiple of a sixteenth of B.
+
+    At least one, because parameters must get a gradient, be it zero. oneDNN makes a program for every number of samples
+    and operation and keeps a thousand of them; with all numbers that occur there would be more.
+
+    Args:
+        factor: 0 of those that are dropped.
+    """
+    step = math.ceil(len(factor) / _NUMBERS)
+    number = min(len(factor), math.ceil(max(1, int(factor.count_nonzero())) / step) * step)
+    return (factor != 0).byte().argsort(descending=True, stable=True)[:number]
+
+
 def _add(
     x: Float[Tensor, "B L D"], factor: Float[Tensor, " B"] | None, branch: Callable[[Tensor], Tensor],
     wanted: slice = slice(None),
 ) -> Float[Tensor, "B M D"]:  # fmt: skip
     """Wanted tokens plus a residual branch of all of them, each sample's times its factor.
 
-    A CPU does not compute what it would multiply by zero; a device would have to be waited for to know what that is.
+    A CPU computes little of what it would multiply by zero; a device would have to be waited for to know what that is.
     """
     if factor is None:
         return x[:, wanted] + branch(x)
     scale = factor.to(x.dtype)[:, None, None]
     if x.device.type == "cpu" and not torch.compiler.is_compiling():
-        kept = factor.nonzero()[:, 0]
-        if 0 < len(kept) < len(factor):  # parameters must get a gradient, be it zero
-            part = scale[kept] * branch(x.index_select(0, kept))  # x[kept] goes backwards far slower
-            return x[:, wanted].index_add(0, kept, part.to(x.dtype))
+        computed = some_samples(factor)
+        if len(computed) < len(factor):
+            part = scale[computed] * branch(x.index_select(0, computed))  # x[computed] goes backwards far slower
+            return x[:, wanted].index_add(0, computed, part.to(x.dtype))
     return x[:, wanted] + scale * branch(x)
 
 
