@@ -104,6 +104,7 @@ def _plan(opened: Opened, runner: Runner, jobs: int) -> Plan:
     planned = _planned(path, opened.budget, runner)
     if planned is not None:
         return read_plan(study, planned)
+    runner.start_over()
     known = {s: mean(work.cost_of(run)["flops"] or 0.0 for run in study.runs(s)) for s in study.given}
     terms = Terms({}, len(opened.pool), opened.budget, max(1, jobs), known, 0.0)
     first = [s for s in study.starts if "train" in study.uses(s) and s not in study.given and s != PUBLIC]

@@ -33,6 +33,8 @@ _RATHER = 1.5
 """How many times as fast as other pre-training what was not measured is taken to be."""
 _LARGE = 128
 """Pixels that a larger input is shrunk to before a network is; smaller images go down to their preset's usual input."""
+LATE = " or more"
+"""How the reason ends where it is time."""
 _PROCESS, _FREE = 0.6e9, 0.9
 """Bytes of a process without images and networks, and the share of the free memory that all may take together."""
 
@@ -123,7 +125,7 @@ def cannot(study: Study, costs: Mapping[str, Counted], images: int, seconds: flo
         if needed > free:
             why[start] = f"a run needs about {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free for each"
         elif seconds is not None and takes > PRETRAINING * seconds:
-            why[start] = f"{least:.3g} epochs would take {duration(takes)} or more"
+            why[start] = f"{least:.3g} epochs would take {duration(takes)}{LATE}"
     return why
 
 

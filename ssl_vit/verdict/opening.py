@@ -20,6 +20,7 @@ from ssl_vit.core.dist import gather_lists
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically
 from ssl_vit.core.reading import loads
+from ssl_vit.core.text import duration
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.leading import chosen_metric
 from ssl_vit.data.sources.opening import Labelled, open_labelled, open_pool
@@ -33,7 +34,7 @@ from ssl_vit.methods.supervised import labelled_rate
 from ssl_vit.models.backbone import Pool
 from ssl_vit.models.build import build_backbone, facts_of
 from ssl_vit.released.starts import network_of_weights
-from ssl_vit.verdict.fitting import Counted, cannot, counted, fitted
+from ssl_vit.verdict.fitting import LATE, Counted, cannot, counted, fitted
 from ssl_vit.verdict.named import named_runs
 from ssl_vit.verdict.networks import networks_beside, own_scale, prepare_public
 from ssl_vit.verdict.options import Comparison, label_counts, seconds_of, starts_of
@@ -141,6 +142,7 @@ def open_study(cfg: Comparison, folder: Path, pool: ImageSet, data: Labelled, jo
     study = replace(study, epochs={start: cost.epochs for start, cost in costs.items()})
     if jobs is not None:
         study, more = _feasible(study, cannot(study, costs, len(pool), limit, jobs), wanted)
+        _check_budget(study, more, limit)
         left_out |= more
     asked = tuple(s for s in study.starts if wanted[s])
     return Opened(study, pool, data, left_out, notes, limit, short, asked, costs)
@@ -188,6 +190,18 @@ def _feasible(study: Study, cannot: Mapping[str, str], wanted: Mapping[str, bool
                 f"--verdict.methods {start}: {why}; leave it out, give more budget or a smaller network{jobs}"
             )
     return replace(study, starts=tuple(s for s in study.starts if s not in cannot)), dict(cannot)
+
+
+def _check_budget(study: Study, left_out: Mapping[str, str], seconds: float | None) -> None:
+    """Refuses a budget in which no pre-training can be done, before anything is measured."""
+    late = {start: why for start, why in left_out.items() if why.endswith(LATE)}
+    if seconds is None or not late or study.given or any(start_called(s).made for s in study.starts):
+        return
+    start, why = next(iter(late.items()))
+    raise UserError(
+        f"--verdict.budget: {duration(seconds)} is too short to recommend anything: {start_called(start).title} alone "
+        f"is too much, {why}, and the baselines come on top; give more, or leave the option out"
+    )
 
 
 _LACKS = {

@@ -229,8 +229,8 @@ def _refusal(study: Study, terms: Terms, lighter: Mapping[str, float]) -> str:
     minutes = math.ceil(took / FULL / 60)
     return (
         f"--verdict.budget: {duration(budget)} is too short to recommend anything; the least that can takes about "
-        f"{duration(took)} here (three draws at {len(study.labels)} numbers of labels); give --verdict.budget "
-        f"{minutes}m{network}"
+        f"{duration(took)} here (three draws at {len(study.labels)} numbers of labels), and a plan fills {FULL:.0%} of "
+        f"a budget at most; give --verdict.budget {minutes}m{network}"
     )
 
 

@@ -59,6 +59,10 @@ class Runner:
             self.before = float(told["seconds"]), int(told["sessions"])
         self.sessions = self.before[1] + 1
 
+    def start_over(self) -> None:
+        """Earlier sessions do not count: they were refused, or ended before there was a plan."""
+        self.before, self.sessions = (0.0, 0), 1
+
     def elapsed(self) -> float:
         """Seconds of work, those of earlier sessions included."""
         return self.before[0] + time.monotonic() - self.began

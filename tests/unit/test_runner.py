@@ -153,6 +153,15 @@ def test_time_of_all_sessions_is_counted(tmp_path: Path) -> None:
     assert told["sessions"] == 4
 
 
+def test_time_before_there_was_a_plan_does_not_count(tmp_path: Path) -> None:
+    (tmp_path / "time.json").write_text(json.dumps({"seconds": 500.0, "sessions": 3}))
+    runner = Runner(tmp_path, 0, True)
+    runner.start_over()
+    runner.run(tasks(tmp_path, range(1)))
+    told = json.loads((tmp_path / "time.json").read_text())
+    assert told["seconds"] < 500 and told["sessions"] == 1
+
+
 def test_a_mistake_names_the_task(tmp_path: Path) -> None:
     runner = Runner(tmp_path, 0, True)
     with pytest.raises(UserError, match="trial-7: the images are blue"):

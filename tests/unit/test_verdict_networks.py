@@ -20,7 +20,7 @@ from ssl_vit.exports.timm_folder import load_backbone
 from ssl_vit.methods.lejepa import LeJEPARecipe
 from ssl_vit.methods.supervised import SupervisedRecipe
 from ssl_vit.training.forecast import Cost
-from ssl_vit.verdict import fitting
+from ssl_vit.verdict import fitting, opening
 from ssl_vit.verdict.estimate import Pace
 from ssl_vit.verdict.fitting import Counted, counted
 from ssl_vit.verdict.networks import _RESNETS, PUBLIC, cnn_for, networks_beside, prepare_public
@@ -216,6 +216,23 @@ def test_what_takes_too_long_however_fast_the_machine_is_not_tried(monkeypatch) 
     # Three runs of 20 epochs of 1,000 images, at 80e9 operations a second and core: 7,500 s.
     assert fitting.cannot(STUDY, costs, 1000, 14_000.0, 1) == {"dino": "20 epochs would take 2.1 h or more"}
     assert fitting.cannot(STUDY, costs, 1000, 14_000.0, 2) == fitting.cannot(STUDY, costs, 1000, None, 1) == {}
+
+
+def test_a_budget_without_room_for_pre_training_is_refused_before_anything_is_measured() -> None:
+    late = {"mae": "20 epochs would take 2.1 h or more"}
+    nothing = replace(STUDY, starts=("scratch", "pixels"))
+    with pytest.raises(
+        UserError, match=r"^--verdict.budget: 20 s is too short .*: MAE alone is too much, 20 epochs"
+    ) as e:
+        opening._check_budget(nothing, late, 20.0)
+    assert str(e.value).endswith("give more, or leave the option out")
+    for study, why, seconds in (
+        (replace(STUDY, starts=("mae", "scratch")), {"dino": late["mae"]}, 20.0),  # another method fits
+        (nothing, {"mae": "a run needs about 5.7 GB, and 1 GB are free for each"}, 20.0),
+        (nothing, late, None),
+        (replace(nothing, given={"mae": ("run",)}), late, 20.0),
+    ):
+        opening._check_budget(study, why, seconds)
 
 
 def test_what_was_not_measured_is_taken_to_be_rather_fast() -> None:
