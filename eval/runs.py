@@ -17,8 +17,6 @@ def main(given: list[str], compared: bool = False, as_json: bool = False) -> Non
         as_json: Whether to print JSON for other programs.
     """
     import json
-    import os
-    import sys
     from pathlib import Path
 
     from ssl_vit.core.errors import UserError
@@ -44,10 +42,7 @@ def main(given: list[str], compared: bool = False, as_json: bool = False) -> Non
         found = [one for place in places for one in find(place)]
         text = telling.table(found) or f"no runs in {', '.join(map(str, places))}; ssl-vit mae makes one"
         data = telling.listed(found)
-    try:
-        print(json.dumps(data, indent=1) if as_json else text, flush=True)
-    except BrokenPipeError:  # head has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    print(json.dumps(data, indent=1) if as_json else text)
 
 
 def command(words: list[str] | None = None) -> None:

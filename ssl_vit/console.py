@@ -30,6 +30,7 @@ _OPEN = "SSL_VIT_THREADS_OPEN"
 """Tells the processes of a job that nobody chose a number of threads."""
 
 
+@signals.unread()
 def main(words: Sequence[str] | None = None) -> None:
     """Runs a command: the given words, or those of the command line."""
     words, asked = _without_processes(sys.argv[1:] if words is None else words)

@@ -60,6 +60,7 @@ def all_presets() -> str:
     return "\n\n".join([presets.table(), networks.table(), *(method.presets() for method in METHODS.values())])
 
 
+@signals.unread()
 def run_script(main: Callable[[R], Any], recipe: type[R], description: str, words: Sequence[str] | None = None) -> None:
     """Parses words (default: the command line), runs ``main``, and ends with status 1 on a user's mistake."""
     config = parse(recipe, description, None if words is None else list(words), listing=all_presets)
@@ -177,7 +178,7 @@ def mistakes_told(status: int = 1) -> Generator[None, None, None]:
     # Large tensors in pages of 2 MB: torch reads this once, and the system makes small pages one by one.
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     try:
-        with signals.leaving(), lock.holding(), disk_told():
+        with signals.leaving(), lock.holding(), disk_told(), signals.unread():
             yield
     except UserError as error:
         rank = os.environ.get("RANK", "0")

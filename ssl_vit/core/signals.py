@@ -1,8 +1,12 @@
-"""What schedulers send before they end a process: it saves, stops, and says by its exit status that more is to do."""
+"""What schedulers send before they end a process: it saves, stops, and says by its exit status that more is to do.
+
+And what ``head`` does to a process that is still printing.
+"""
 
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
 import threading
@@ -90,6 +94,28 @@ def leaving() -> Generator[None, None, None]:
     finally:
         signal.set_wakeup_fd(before)
         os.close(write)
+
+
+@contextmanager
+def unread() -> Generator[None, None, None]:
+    """Ends the process quietly, with the status of SIGPIPE, where nobody reads its output any more (``| head``)."""
+    try:
+        try:
+            yield
+        finally:
+            print(end="", flush=True)  # here, and not at Python's end, which has a traceback for it
+    except BrokenPipeError:
+        if not _closed(1):  # a pipe to another process: that is a bug or a loss, and not for here
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes once more
+        sys.exit(128 + signal.SIGPIPE)
+
+
+def _closed(pipe: int) -> bool:
+    """Whether the other end of a pipe is; a second write would not tell, for what failed may not be kept."""
+    looked = select.poll()
+    looked.register(pipe, 0)
+    return bool(looked.poll(0))
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

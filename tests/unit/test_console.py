@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -186,6 +187,22 @@ def test_help_and_mistakes_need_no_torch_and_no_clone_as_working_directory(tmp_p
         text=True, timeout=60,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (2, "error: --backbone needs a value; --help says which\n")
+
+
+@pytest.mark.parametrize(
+    "words", [["-m", "ssl_vit", "--help"], ["-m", "ssl_vit", "mae", "--preset"], [str(ROOT / "eval" / "runs.py"), "."]]
+)
+def test_a_pipe_that_nobody_reads_ends_a_listing_quietly(words: list[str], tmp_path: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment.pop("PYTHONUNBUFFERED", None)  # so that some is left for Python's end
+    done = subprocess.run(
+        [sys.executable, *words], cwd=tmp_path, env=environment, stdout=write, stderr=subprocess.PIPE, text=True,
+        timeout=60,
+    )  # fmt: skip
+    os.close(write)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
 
 
 def test_commands_on_record(monkeypatch: pytest.MonkeyPatch) -> None:

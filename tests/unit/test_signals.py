@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from ssl_vit.core import signals
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -126,3 +127,8 @@ def test_a_signal_while_it_leaves_changes_nothing(tmp_path: Path) -> None:
     for variables in ({}, {"WORLD_SIZE": "2"}):
         found = ended(tmp_path, signal.SIGUSR1, f"{IN_PYTHON}; raise SystemExit(75)", inside=noted, **variables)
         assert found[0] == 75
+
+
+def test_a_pipe_to_another_process_that_breaks_is_no_reader_gone() -> None:
+    with pytest.raises(BrokenPipeError), signals.unread():
+        raise BrokenPipeError
