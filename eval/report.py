@@ -4,8 +4,8 @@ python eval/report.py VERDICT
 python eval/report.py runs/mae-digits-* runs/supervised-* --out report
 """
 
-from ssl_vit.configs.paths import missing
 from ssl_vit.core.errors import UserError
+from ssl_vit.runs.networks import runs_near
 from ssl_vit.script import WordsParser, mistakes_told
 
 
@@ -20,7 +20,10 @@ def main(given: list[str], out: str | None) -> None:
 
     for place in given:
         if not Path(place).expanduser().exists():
-            raise UserError(f"{missing(place)}; give one verdict's folder, or run directories")
+            raise UserError(
+                f"there is no file or folder {place}; give one verdict's folder, or run directories"
+                f"{runs_near(Path(place).expanduser())}"
+            )
     from ssl_vit.report.page.render import terminal
     from ssl_vit.report.page.write import open_numbers, write_report
 

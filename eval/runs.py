@@ -22,11 +22,14 @@ def main(given: list[str], compared: bool = False, as_json: bool = False) -> Non
     from ssl_vit.core.errors import UserError
     from ssl_vit.runs import telling
     from ssl_vit.runs.listing import Run, find, read
+    from ssl_vit.runs.networks import runs_near
 
     places = [Path(name).expanduser() for name in given]
     for place in places:
         if not place.is_dir():
-            raise UserError(f"there is no folder {place}; give run directories, or folders that hold them")
+            raise UserError(
+                f"there is no folder {place}; give run directories, or folders that hold them{runs_near(place)}"
+            )
     if compared or (len(places) == 1 and isinstance(read(places[0]), Run)):
         wanted = 2 if compared else 1
         if len(places) != wanted:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from ssl_vit.core.started import told
 
@@ -52,7 +52,10 @@ def article(noun: str) -> str:
     return f"{'an' if noun[:1].lower() in 'aeio' else 'a'} {noun}"
 
 
-def did_you_mean(given: str, known: Iterable[str], n: int = 3) -> str:
-    """At most ``n`` close matches as the end of a sentence, "; did you mean a, b?"; empty where there are none."""
+def did_you_mean(given: str, known: Iterable[str], n: int = 3, typed: Mapping[str, str] | None = None) -> str:
+    """At most ``n`` close matches as the end of a sentence, "; did you mean a, b?"; empty where there are none.
+
+    ``typed`` says what to type for each, where that is not its name.
+    """
     close = difflib.get_close_matches(given, list(known), n=n, cutoff=0.6)
-    return f"; did you mean {', '.join(close)}?" if close else ""
+    return f"; did you mean {', '.join((typed or {}).get(word, word) for word in close)}?" if close else ""

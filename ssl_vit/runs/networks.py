@@ -83,8 +83,7 @@ def network_folder(given: str, option: str = "--backbone") -> Path:
         raise UserError(f"{option} is missing; give RUN, the folder of a pre-training run, or RUN/backbone in it")
     place = Path(given).expanduser()
     if not place.exists():
-        runs = [p.parent.name for p in place.parent.glob("*/backbone")]
-        close = did_you_mean(place.name, runs)
+        close = runs_near(place, "backbone")
         tagged = "; timm's weights are named with their tag, as vit_small_patch14_dinov2.lvd142m"
         close = close or (tagged if re.fullmatch(r"[a-z]\w*[0-9_]\w*", given) else "")
         raise UserError(f"{option} {given} does not exist; give RUN, the folder of a pre-training run{close}")
@@ -93,9 +92,26 @@ def network_folder(given: str, option: str = "--backbone") -> Path:
             return folder
     if (place / "config.yaml").exists():
         raise UserError(f"{option} {given} holds no network: the run there has not finished; start it again")
-    runs = sorted(p.parent.name for p in place.glob("*/backbone")) if place.is_dir() else []
-    named = f"; it holds the runs {', '.join(runs[:5])}: name one of them" if runs else ""
-    raise UserError(f"{option} {given} is no exported network: it holds no {' and '.join(FILES)}{named}")
+    raise UserError(
+        f"{option} {given} is no exported network: it holds no {' and '.join(FILES)}; give RUN, the folder of a "
+        f"pre-training run{runs_near(place, 'backbone')}"
+    )
+
+
+def runs_near(place: Path, product: str = "environment.json") -> str:
+    """Which runs may be meant by a place that is none, as the end of a sentence; empty where none is near.
+
+    Args:
+        place: As typed, perhaps not there.
+        product: What a run that is meant holds.
+    """
+    if inside := sorted(path.parent.name for path in place.glob(f"*/{product}")):
+        return f"; it holds the runs {', '.join(inside[:5])}: name one of them"
+    if around := next((folder for folder in place.parents if (folder / "environment.json").exists()), None):
+        return f"; it lies in the run {around}: name that"
+    rooms = dict.fromkeys((Path("runs"), place.parent))
+    named = {path.parent.name: str(path.parent) for room in rooms for path in room.glob(f"*/{product}")}
+    return did_you_mean(place.name, named, typed=named)
 
 
 def weights_hash(folder: Path) -> str:
@@ -119,10 +135,9 @@ def classifier_folder(given: str, option: str = "--classifier") -> Path:
         raise UserError(f"{option} is missing; give RUN, a run of eval/finetune.py or recipes/supervised.py")
     place = Path(given).expanduser()
     if not place.exists():
-        runs = [p.parent.name for p in place.parent.glob("*/classifier")]
-        close = did_you_mean(place.name, runs)
         raise UserError(
-            f"{option} {given} does not exist; give a run of eval/finetune.py or recipes/supervised.py{close}"
+            f"{option} {given} does not exist; give a run of eval/finetune.py or recipes/supervised.py"
+            f"{runs_near(place)}"
         )
     run = place.parent if place.name == "backbone" else place
     for folder in (run / "classifier", place):

@@ -19,6 +19,7 @@ from ssl_vit.configs.protocols import by_method
 from ssl_vit.core.errors import UserError, reason
 from ssl_vit.core.reading import loads
 from ssl_vit.runs.identity import differences, digest
+from ssl_vit.runs.networks import runs_near
 
 ENDINGS = (".csv", ".md", ".tex")
 """What a file of a table may end in; they say its form."""
@@ -64,8 +65,15 @@ def read_results(paths: Iterable[str | Path]) -> list[Result]:
     for given in paths:
         place = Path(given).expanduser()
         if not place.exists():
-            raise UserError(f"there is no file or folder {given}; give result files or run directories")
+            raise UserError(
+                f"there is no file or folder {given}; give result files or run directories{runs_near(place)}"
+            )
         found = result_files(place) if place.is_dir() else [place]
+        if not found and not any((place / name).exists() for name in ("environment.json", "backbone")):
+            raise UserError(
+                f"{given} is no run, and holds no results/*.json; give result files or run directories"
+                f"{runs_near(place)}"
+            )
         if not found:
             raise UserError(f"{given} holds no results/*.json; judge it first: eval/knn.py --backbone {given}")
         files |= {file.resolve(): file for file in found}

@@ -14,7 +14,7 @@ from ssl_vit.core.reading import json_lines, mapping_in, object_in
 from ssl_vit.methods import LABELLED, METHODS
 from ssl_vit.runs import listing
 from ssl_vit.runs.arrays import read_arrays
-from ssl_vit.runs.networks import FILES, weights_hash
+from ssl_vit.runs.networks import FILES, runs_near, weights_hash
 from ssl_vit.runs.vectors import read_vectors
 
 State = Literal["whole", "readable", "damaged", "missing", "not checked"]
@@ -52,7 +52,8 @@ def verify(run: Path) -> list[Checked]:
     if not run.is_dir() or not any(
         (run / name).exists() for name in ("config.yaml", "environment.json", "config.json")
     ):
-        raise UserError(f"{run} is no run: it holds no config.yaml; give RUN, or a folder that was exported")
+        what = "is no run: it holds no config.yaml" if run.exists() else "does not exist"
+        raise UserError(f"{run} {what}; give RUN, the folder of a run, or a folder that was exported{runs_near(run)}")
     found: dict[Path, Checked] = {}
     for checked in _all(run):
         found.setdefault(checked.path, checked)

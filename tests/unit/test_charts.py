@@ -382,7 +382,7 @@ def test_what_is_no_run_is_told_with_what_is_near(tmp_path: Path) -> None:
     a_run(tmp_path / "runs" / "mae-1")
     (tmp_path / "runs" / "new").mkdir()
     (tmp_path / "runs" / "new" / "metrics.jsonl").write_text("")
-    for given, words in (("mae-2", "mae-2 is not there; give the folder of a run; did you mean mae-1"),
+    for given, words in (("mae-2", "mae-2 is not there; give the folder of a run; did you mean .*runs/mae-1"),
                          ("", "runs has no metrics.jsonl, as a run has; .*it holds the runs mae-1"),
                          ("new", "has not logged a step yet")):  # fmt: skip
         with pytest.raises(UserError, match=words):

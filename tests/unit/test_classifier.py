@@ -92,6 +92,9 @@ def test_folders_without_a_classifier(tmp_path: Path) -> None:
         load_classifier("")
     with pytest.raises(UserError, match="does not exist"):
         load_classifier(str(tmp_path / "nowhere"))
+    (tmp_path / "run" / "environment.json").mkdir(parents=True)
+    with pytest.raises(UserError, match=rf"does not exist; .*; did you mean {tmp_path}/run\?"):
+        load_classifier(str(tmp_path / "ran"))
     with pytest.raises(UserError, match="holds no classifier"):
         load_classifier(str(tmp_path))
     export_backbone(classifier("cls").backbone, tmp_path / "backbone", SCALE, "cls", {})

@@ -34,16 +34,20 @@ def test_a_run_its_backbone_and_what_timm_saved(tmp_path: Path, monkeypatch: pyt
         ("", "--backbone is missing; give RUN"),
         ("runn", "--backbone runn does not exist; give RUN, the folder of a pre-training run; did you mean run?"),
         ("begun", "--backbone begun holds no network: the run there has not finished"),
+        ("mae-digits-24", "; give RUN, the folder of a pre-training run; did you mean runs/mae-digits-247b4046?"),
         (".", "it holds the runs run: name one of them"),
-        ("empty", "holds no config.json and model.safetensors"),
+        ("empty", "holds no config.json and model.safetensors; give RUN, the folder of a pre-training run"),
+        ("run/figures", "; give RUN, the folder of a pre-training run; it lies in the run run: name that"),
         ("run/backbone/config.json", "is no exported network"),
     ],
 )
 def test_what_is_no_network(given: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    network(tmp_path / "run" / "backbone")
-    for name in ("empty", "begun"):
+    for run in ("run", "runs/mae-digits-247b4046"):
+        network(tmp_path / run / "backbone")
+    for name in ("empty", "begun", "run/figures"):
         (tmp_path / name).mkdir()
+    (tmp_path / "run" / "environment.json").touch()
     (tmp_path / "begun" / "config.yaml").touch()
     with pytest.raises(UserError) as told:
         network_folder(given)

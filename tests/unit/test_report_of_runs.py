@@ -97,6 +97,9 @@ def test_wrong_inputs_are_one_line(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=words) as found:
             open_numbers(given)
         assert "\n" not in str(found.value)
+    (single / "environment.json").touch()
+    done = run(single.parent / "singel")
+    assert done.returncode == 1 and done.stderr.count("\n") == 1 and f"did you mean {single}?" in done.stderr
     done = run(folder, "--out", folder / "verdict.json")
     assert done.returncode == 1 and done.stderr.count("\n") == 1 and "is a file" in done.stderr
 

@@ -248,8 +248,18 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"there is no file or folder .*nowhere"):
         read_results([tmp_path / "nowhere"])
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match=r"empty holds no results/\*\.json; judge it first"):
+    with pytest.raises(
+        UserError, match=r"empty is no run, and holds no results/\*\.json; give result files or run dir"
+    ):
         read_results([tmp_path / "empty"])
+    for product in ("environment.json", "backbone"):
+        (tmp_path / product[:3] / product).mkdir(parents=True)
+        with pytest.raises(UserError, match=rf"{product[:3]} holds no results/\*\.json; judge it first"):
+            read_results([tmp_path / product[:3]])
+    with pytest.raises(UserError, match=r"nowhere/env; give result files or run directories$"):
+        read_results([tmp_path / "nowhere" / "env"])
+    with pytest.raises(UserError, match=rf"; did you mean {tmp_path}/env\?"):
+        read_results([tmp_path / "enw"])
 
 
 def test_a_run_directory_has_its_fine_tunings_too(tmp_path: Path) -> None:

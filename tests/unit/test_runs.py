@@ -320,6 +320,7 @@ def test_numbers_are_subtracted_only_where_they_mean_the_same(tmp_path: Path) ->
     ("words", "said"),
     [
         (["nowhere"], "there is no folder nowhere"),
+        (["a/b"], "give run directories, or folders that hold them; it lies in the run a: name that"),
         (["a", "--compare"], "name two"),
         (["a", "none", "--compare"], "none is damaged, or no run"),
     ],

@@ -191,9 +191,13 @@ def test_runs_of_earlier_versions_have_no_hashes_but_those_in_results(judged: Pa
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path, script: InProcess) -> None:
-    for place in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(UserError, match="is no run"):
+    for place, what in ((tmp_path, "is no run: it holds no config.yaml"), (tmp_path / "nowhere", "does not exist")):
+        with pytest.raises(UserError, match=f"{what}; give RUN, the folder of a run, or a folder that was exported$"):
             verify(place)
+    (tmp_path / "run" / "figures").mkdir(parents=True)
+    (tmp_path / "run" / "environment.json").touch()
+    with pytest.raises(UserError, match=r"figures is no run: .*; it lies in the run .*/run: name that"):
+        verify(tmp_path / "run" / "figures")
     status, _, err = script("eval/verify.py", str(tmp_path))
     assert status == 2 and err.startswith("error: ") and len(err.splitlines()) == 1
 

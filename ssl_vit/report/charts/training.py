@@ -14,13 +14,14 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 
 from ssl_vit.configs.metrics import METRICS
-from ssl_vit.core.errors import UserError, did_you_mean
+from ssl_vit.core.errors import UserError
 from ssl_vit.core.reading import loads
 from ssl_vit.core.text import shortened
 from ssl_vit.report.charts.canvas import HEIGHT, Chart, Panel, make_chart
 from ssl_vit.report.charts.drawing import scaled
 from ssl_vit.report.charts.placing import End, Placing, name_ends, room, wrapped
 from ssl_vit.report.look import Look, palette
+from ssl_vit.runs.networks import runs_near
 
 FILES = ("metrics.jsonl", "health.jsonl")
 """Of a run, where numbers stand line by line."""
@@ -133,11 +134,8 @@ def _told(key: str, curves: dict[str, Curve]) -> str:
 
 def _lines(folder: Path) -> list[dict[str, Any]]:
     if not (folder / FILES[0]).is_file():
-        beside = [path.parent.name for path in folder.parent.glob(f"*/{FILES[0]}")] if folder.parent.is_dir() else []
-        inside = sorted(path.parent.name for path in folder.glob(f"*/{FILES[0]}")) if folder.is_dir() else []
-        named = f"; it holds the runs {', '.join(inside[:5])}: name one of them" if inside else ""
         what = "has no metrics.jsonl, as a run has" if folder.is_dir() else "is not there"
-        raise UserError(f"{folder} {what}; give the folder of a run{named or did_you_mean(folder.name, beside)}")
+        raise UserError(f"{folder} {what}; give the folder of a run{runs_near(folder, FILES[0])}")
     found = [line for file in FILES for line in read_lines(folder / file)]
     if not any("loss" in line for line in found):
         raise UserError(f"{folder} has not logged a step yet; look again when it has trained for a while")
