@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -209,6 +210,14 @@ def test_groups_of_the_table_are_kept_whole(cells: Path) -> None:
     assert found.test.groups is not None
     assert not np.intersect1d(found.train.groups, found.test.groups).size
     assert len(open_pool(DataConfig(path="cells", labels="labels.csv", group=r"(\d)\.png"), SAME)[0]) < 60
+
+
+def test_a_group_that_is_no_column_of_the_table_is_told_with_its_columns(cells: Path) -> None:
+    table(Path("labels.csv"), ("name", "class", "patient_id"), *((name, c, "p") for name, c in EXPECTED.items()))
+    found = "--data.group patient finds no group in .*; it must match every file's path"
+    columns = "labels.csv has no column patient; did you mean patient_id?; columns: name, class, patient_id"
+    with pytest.raises(UserError, match=f"^{found}. If it means a column: {re.escape(columns)}$"):
+        opened(group="patient")
 
 
 def test_a_labelled_table_of_its_own_finds_names_in_the_pool(cells: Path, capsys: Any) -> None:

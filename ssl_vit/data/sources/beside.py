@@ -20,8 +20,8 @@ from ssl_vit.core.errors import UserError
 from ssl_vit.core.notices import say_once
 from ssl_vit.data.decoding.formats import Raw
 from ssl_vit.data.images import Rows
-from ssl_vit.data.sources.folder import SUFFIXES
-from ssl_vit.data.sources.labels import cells, named_columns, read_labels
+from ssl_vit.data.sources.folder import SUFFIXES, NoGroup
+from ssl_vit.data.sources.labels import cells, named_columns, no_column, read_labels
 from ssl_vit.data.sources.part import Labels, Part, described, file_of, given, scattered
 from ssl_vit.data.sources.readers import read_table
 from ssl_vit.data.sources.table_files import groups_of, split_column
@@ -71,7 +71,10 @@ def open_beside(
     datasets.disable_progress_bars()
     table = read_table(file)
     of_table = cfg.group in table.column_names
-    found = images(replace(cfg, labels=None, label_column=None, target=None, group=None if of_table else cfg.group))
+    try:
+        found = images(replace(cfg, labels=None, label_column=None, target=None, group=None if of_table else cfg.group))
+    except NoGroup as error:
+        raise UserError(f"{error}. If it means a column: {no_column(str(cfg.group), table, file.name)}") from error
     files = {split: [file_of(part.rows, i) for i in range(len(part.rows))] for split, part in found.items()}
     known = [_whole(path) for paths in files.values() for path in paths if path is not None]
     if len(known) < sum(map(len, files.values())):

@@ -36,6 +36,10 @@ class NoImages(UserError):
     """A folder in which no file is an image."""
 
 
+class NoGroup(UserError):
+    """A path in which ``--data.group`` finds nothing; a table beside the images may have columns to name instead."""
+
+
 @dataclass(frozen=True)
 class FileRows:
     """Image files below a folder."""
@@ -108,7 +112,7 @@ def _matched(expression: re.Pattern[str], splits: Mapping[str, Sequence[str]], p
         for path in paths:
             match = expression.search(path)
             if match is None:
-                raise UserError(f"--data.group {pattern} finds no group in {path}; it must match every file's path")
+                raise NoGroup(f"--data.group {pattern} finds no group in {path}; it must match every file's path")
             found[split].append(match[1] if expression.groups else match[0])
     return found
 

@@ -60,6 +60,11 @@ def cells(data: datasets.Dataset, column: str) -> list[Any]:
     return data.select_columns([column]).with_format("arrow")[:][column].to_pylist()
 
 
+def no_column(name: str, data: datasets.Dataset, place: str) -> str:
+    """What messages say of a column that is not there."""
+    return f"{place} has no column {name}{did_you_mean(name, data.column_names)}; columns: {columns_of(data)}"
+
+
 def named_columns(given: str, data: datasets.Dataset, place: str) -> list[str]:
     """The columns of a comma-separated option."""
     known, wanted = data.column_names, [word.strip() for word in given.split(",") if word.strip()]
@@ -67,7 +72,7 @@ def named_columns(given: str, data: datasets.Dataset, place: str) -> list[str]:
         wanted = [given]
     for name in wanted:
         if name not in known:
-            raise UserError(f"{place} has no column {name}{did_you_mean(name, known)}; columns: {columns_of(data)}")
+            raise UserError(no_column(name, data, place))
     if not wanted or len(set(wanted)) < len(wanted):
         raise UserError(f"{given!r} names no column of {place}, or one of them twice; columns: {columns_of(data)}")
     return wanted
