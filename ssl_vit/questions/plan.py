@@ -341,7 +341,8 @@ def label_counts(labels: int, classes: int | None, given: Sequence[int] | None) 
     if given is not None:
         if max(given) > labels:
             raise UserError(
-                f"--questions.labels {max(given):,} are asked for, but there are {labels:,} training labels"
+                f"--questions.labels {max(given):,} are asked for, but there are {labels:,} training labels; give at "
+                f"most {labels:,}"
             )
         if min(given) < fewest:
             raise UserError(f"--questions.labels {min(given)} are fewer than one for each of the {classes} classes")

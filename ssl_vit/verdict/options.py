@@ -278,7 +278,11 @@ def label_counts(
         asked = {f"{share:g} %": round(labels * share / 100) for share in shares}
     too_many = [words for words, count in asked.items() if count > labels]
     if too_many:
-        raise UserError(f"{too_many[0]} are asked for, but there are {labels:,} training labels")
+        option, most = ("labels", labels) if cfg.per_class is None else ("per_class", labels // (classes or 1))
+        raise UserError(
+            f"--verdict.{option}: {too_many[0]} are asked for, but there are {labels:,} training labels; give at most "
+            f"{most:,}"
+        )
     least, why = max(2, classes or 2), f", fewer than one for each of the {classes} classes" if classes else ""
     few = {words: count for words, count in asked.items() if count < least}
     notes = [f"{words} of {labels:,} labels would be {count}{why}; left out" for words, count in few.items()]

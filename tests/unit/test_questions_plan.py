@@ -134,7 +134,7 @@ def test_numbers_of_labels() -> None:
     assert label_counts(1438, 10, (50,)) == (50, 1438)
     assert label_counts(300, None, None) == (4, 20, 60, 300)
     assert numbers_of((1, 2, 3, 4, 5), 3) == (1, 3, 5) and numbers_of((7,), 3) == (7,)
-    with pytest.raises(UserError, match="there are 1,438 training labels"):
+    with pytest.raises(UserError, match=r"there are 1,438 training labels; give at most 1,438$"):
         label_counts(1438, 10, (2000,))
     with pytest.raises(UserError, match="fewer than one for each of the 10 classes"):
         label_counts(1438, 10, (5,))

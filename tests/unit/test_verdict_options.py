@@ -99,8 +99,8 @@ def test_labels_per_class_and_numbers_of_labels() -> None:
         (VerdictConfig(per_class=(2,)), None, "one class per image"),
         (VerdictConfig(shares=(0.0,)), 3, "per cent"),
         (VerdictConfig(shares=(101.0,)), 3, "per cent"),
-        (VerdictConfig(labels=(500,)), 3, "there are 100 training labels"),
-        (VerdictConfig(per_class=(50,)), 3, "50 per class are asked for"),
+        (VerdictConfig(labels=(500,)), 3, "^--verdict.labels: 500 .* there are 100 training labels; give at most 100$"),
+        (VerdictConfig(per_class=(50,)), 3, "^--verdict.per_class: 50 per class are asked for, .*; give at most 33$"),
     ],
 )
 def test_numbers_of_labels_that_cannot_be(cfg: VerdictConfig, classes: int | None, words: str) -> None:
