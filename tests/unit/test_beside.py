@@ -224,8 +224,13 @@ def test_a_labelled_table_of_its_own_finds_names_in_the_pool(cells: Path, capsys
     found = open_labelled(DataConfig(path="cells"), LabelledDataConfig(path="labels.csv"))
     assert len(found.train) + len(found.test) == 20
     assert "column name of labels.csv names 20 files: 0 found in ., 20 found in cells" in capsys.readouterr().err
-    with pytest.raises(UserError, match=r"names 20 files, and none is there: 000\.png, .*--data\.root FOLDER"):
+    with pytest.raises(
+        UserError, match=r"20 files, and none is there: 000\.png, .*cells holds them: add --data\.root cells"
+    ):
         open_labelled(DataConfig(), LabelledDataConfig(path="labels.csv"))
+    table(Path("lost.csv"), ("name", "class"), ("lost.png", "G1"), ("gone.png", "S"))
+    with pytest.raises(UserError, match=r"names 2 files, and none is there: lost\.png, .*--data\.root FOLDER"):
+        open_labelled(DataConfig(), LabelledDataConfig(path="lost.csv"))
     found = open_labelled(DataConfig(), LabelledDataConfig(path="labels.csv", root="cells"))
     assert len(found.train) + len(found.test) == 20
 

@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import datasets
@@ -257,10 +258,14 @@ def _say_where(part: Opened, column: str, names: list[str], files: list[Path], s
     some = ", ".join(lost[:3]) + (", ..." if len(lost) > 3 else "")
     if len(lost) == len(names):
         looked = " and ".join(map(str, part.roots))
-        raise UserError(
-            f"{what}, and none is there: {some} (looked in {looked}). Where names begin is said by --data.root FOLDER "
-            "(--eval.data.root), another column by --data.image_column"
+        beside = sorted(folder for root in part.roots if isinstance(root, Path) for folder in root.glob("*"))
+        holds = next((f for f in beside if any(bytes_of(f / name) >= 0 for name in lost[:3])), None)
+        where = (
+            "Where names begin is said by --data.root FOLDER (--eval.data.root), another column by --data.image_column"
+            if holds is None
+            else f"{holds} holds them: add --data.root {quote(str(holds))} (--eval.data.root)"
         )
+        raise UserError(f"{what}, and none is there: {some} (looked in {looked}). {where}")
     say_once(f"note: {what}: {told}" + (f"; {len(lost):,} are not there: {some}" if lost else ""))
 
 
