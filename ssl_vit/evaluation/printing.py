@@ -41,7 +41,8 @@ def conclusion(rows: list[dict[str, Any]], metric: str = "top1") -> str:
     best = max(others, key=lambda row: sign * row[metric])
     gap = float(sign * (first[metric] - best[metric]))
     doubt = f"{name}, one draw of labels, {first['images']:,} test images, no interval"
-    size = shown(metric, abs(gap))
+    one, other = (float(shown(metric, row[metric])) for row in (first, best))
+    size = shown(metric, abs(one - other))  # of what the table shows, which a reader subtracts
     if about.percent:
         # Twice the standard error of the difference of two accuracies in percent, as if on images of their own.
         shares = (first[metric] / 100, best[metric] / 100)

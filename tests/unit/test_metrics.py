@@ -190,6 +190,13 @@ def test_conclusions_in_points() -> None:
     assert conclusion(rows[::-1], "balanced").startswith("No gain: MAE score 9.5 points above raw pixels")
 
 
+def test_conclusions_subtract_what_tables_show() -> None:
+    rows = [row("MAE", top1=99.44), row("raw pixels", top1=93.86)]
+    assert conclusion(rows).startswith("MAE scores 5.5 points above raw pixels")  # 99.4 and 93.9, and not 5.58
+    rows = [row("MAE", r2=0.9004), row("raw pixels", r2=0.7996)]
+    assert conclusion(rows, "r2").startswith("R2 is higher by 0.100 with MAE")
+
+
 def test_what_test_images_cannot_tell_apart_is_no_difference() -> None:
     """Two standard errors of 90 and 86 % on 400 images each are 4.6 points; on 40,000 they are 0.46."""
     rows = [row("MAE", top1=90.0), row("raw pixels", top1=86.0)]
