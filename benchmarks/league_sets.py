@@ -134,6 +134,12 @@ SETS = {
                 "lejepa", (*_RESNET, "--model.img_size", "32", "--crops.local_crops", "0"), 60
             ),
         },
-        {PIXELS: _NONE, WORDS: _NONE},
+        {
+            PIXELS: _NONE,
+            WORDS: _NONE,
+            "lejepa, resnet_mini, 32 px": Entry(
+                "lejepa", (*_RESNET, "--model.img_size", "32", "--crops.local_crops", "0"), 60
+            ),
+        },
     ),
 }  # fmt: skip
