@@ -47,6 +47,8 @@ _INNER = r"[^-/_.\s]+"
 _LOOKED = 20_000
 _TIED = 0.95
 """Groups of a column that is named like one, as a share of the images, at most."""
+_FOLLOWS = 0.7
+"""How well classes may tell groups. Beyond it, keeping groups together puts whole classes on one side of a split."""
 
 
 class Group(NamedTuple):
@@ -96,16 +98,29 @@ def _quoted(text: str) -> str:
 
 
 def _ties(values: Iterable[object], labels: np.ndarray | None, most: float = 0.5) -> np.ndarray | None:
-    """Numbers of groups; None where they are more than ``most`` of the images, or what classes tie together."""
+    """Numbers of groups; None where they are more than ``most`` of the images, or follow the classes."""
     names, numbers = np.unique([str(v) for v in values], return_inverse=True)
     if not 2 <= len(names) <= most * len(numbers):
         return None
     if labels is not None and labels.ndim == 1:
         own = labels[: len(numbers)]
-        pairs = len({*zip(numbers.tolist(), own.tolist(), strict=True)})
-        if pairs <= 1.5 * len(np.unique(own)):  # every class has a name of its own
+        if _told_by_classes(numbers, own) > _FOLLOWS:
             return None
     return numbers
+
+
+def _told_by_classes(groups: np.ndarray, classes: np.ndarray) -> float:
+    """How far knowing an image's class goes towards knowing its group: 0 not at all, 1 the whole way.
+
+    That is Goodman and Kruskal's lambda. It is near 1 where nearly all images of a class lie in one group (names that
+    tell classes, with some strays), and small where a class has many groups (patients, ill or healthy) or all classes
+    have the same ones (slides that show every kind of cell).
+    """
+    largest = Counter[int]()
+    for (_, own), images in Counter(zip(groups.tolist(), classes.tolist(), strict=True)).items():
+        largest[own] = max(largest[own], images)
+    guessed = int(np.bincount(groups).max())
+    return (largest.total() - guessed) / (len(groups) - guessed)
 
 
 def _in_columns(rows: Rows, data: DataConfig) -> Group | None:

@@ -182,6 +182,27 @@ def test_names_of_classes_are_no_groups() -> None:
     assert examine_groups(named(*names), np.arange(60) % 3, DataConfig()).warnings
 
 
+def told_with(held: dict[str, list[int]]) -> Findings:
+    """Of files that are named by their group, with the classes of each group's images."""
+    rows = named(*(f"{group}_{i:03d}.jpg" for group, classes in held.items() for i in range(len(classes))))
+    return examine_groups(rows, np.array([c for group in sorted(held) for c in held[group]]), DataConfig())
+
+
+@pytest.mark.parametrize(
+    ("held", "advised"),
+    [
+        ({"ILSVRC2012": [0, 0, 1, 1], "n01440764": [0] * 18, "n03028079": [2] * 20, "n03445777": [1] * 18}, False),
+        ({"set1": [0] * 10 + [1] * 10, "set2": [2] * 10 + [3] * 10}, False),  # two whole classes in each
+        ({f"p{p:02d}": [p % 2] * 9 for p in range(12)}, True),  # patients, ill or healthy
+        ({"p00": [0] * 3, "p01": [1] * 3, **{f"p{p:02d}": [2 + p % 2] * 9 for p in range(2, 22)}}, True),  # rare ones
+        ({"s1": [0, 1, 2] * 30, "s2": [0, 1, 2] * 3}, True),  # slides with every class, most images on one
+        ({"s1": [0] * 80 + [1] * 8, "s2": [0] * 10 + [1] * 2}, True),  # the same, uneven
+    ],
+)
+def test_groups_that_follow_classes_are_not_advised_and_patients_are(held: dict[str, list[int]], advised: bool) -> None:
+    assert bool(told_with(held).warnings) == advised
+
+
 def images(pixels: np.ndarray) -> ImageSet:
     rows = ArrayRows(pixels, "made")
     form = Format(pixels.shape[1], 8 * pixels.dtype.itemsize)
