@@ -17,7 +17,7 @@ from ssl_vit.data.images import Rows
 from ssl_vit.data.sources.folder import FileRows, groups_in
 from ssl_vit.data.sources.locate import open_source
 from ssl_vit.data.sources.part import JoinedRows
-from ssl_vit.doctor.findings import Findings, listed
+from ssl_vit.doctor.findings import Findings
 
 _WORDS = (
     *("patient", "subject", "donor", "person", "participant", "animal", "mouse", "individual", "case", "study", "exam"),
@@ -56,6 +56,8 @@ class Group(NamedTuple):
 
     option: str
     """What to give ``--data.group``."""
+    words: str
+    """What it groups by, for people who read no regular expressions."""
     numbers: np.ndarray
     """Int[n]: of every image."""
     examples: list[str]
@@ -82,8 +84,8 @@ def examine_groups(rows: Rows, labels: np.ndarray | None, data: DataConfig) -> F
     sizes = np.bincount(group.numbers)
     found.say(
         "groups",
-        f"{len(sizes):,} by {group.option}, of {sizes.min():,} to {sizes.max():,} images (median "
-        f"{np.median(sizes):.0f}): {listed(group.examples, 3)}",
+        f"{len(sizes):,} by {group.words}, e.g. {', '.join(group.examples[:3])}; of {sizes.min():,} to "
+        f"{sizes.max():,} images (median {np.median(sizes):.0f})",
     )
     looks = "are named like" if group.likely else "may be"
     found.warn(
@@ -138,7 +140,7 @@ def _in_columns(rows: Rows, data: DataConfig) -> Group | None:
         ties = _ties(numbers, None, _TIED)
         if ties is not None:
             names = next(part.group_names for part in parts.values() if part.groups is not None)
-            return Group(column, ties, list(names), likely=True)
+            return Group(column, f"the column {column}", ties, list(names), likely=True)
     return None
 
 
@@ -171,7 +173,8 @@ def _folders(names: list[str], labels: np.ndarray | None) -> list[Group | None]:
         word = sum(bool(_WHOLE.search(v)) for v in set(values)) > len(set(values)) / 2
         counted = sum(bool(re.search(r"\d", v)) for v in set(values)) > 0.9 * len(set(values))
         if word or counted:
-            found.append(_checked(rf"^(?:[^/]+/){{{level}}}([^/]+)/", names, labels, word))
+            pattern, words = rf"^(?:[^/]+/){{{level}}}([^/]+)/", f"the {_ordinal(level + 1)} folder in the path"
+            found.append(_checked(pattern, words, names, labels, word))
     return found
 
 
@@ -191,15 +194,26 @@ def _beginnings(names: list[str], labels: np.ndarray | None) -> list[Group | Non
         word = any(_WHOLE.search(part) for part in next(iter(heads)))
         if counted and (word or pieces > 0.9 * len(rest)):
             more = rf"(?:{_SEPARATOR}{_INNER}){{{k - 1}}}" if k > 1 else ""
-            found.append(_checked(rf"(?:^|/)({_INNER}{more}){_SEPARATOR}[^/]*$", names, labels, word))
+            pattern = rf"(?:^|/)({_INNER}{more}){_SEPARATOR}[^/]*$"
+            marks = {mark for stem in stems for mark in re.findall(_SEPARATOR, stem)[:k]}
+            told = f"what stands before the {_ordinal(k)} {' or '.join(sorted(map(_mark, marks)))} in the name"
+            found.append(_checked(pattern, told, names, labels, word))
     return found
 
 
-def _checked(pattern: str, names: list[str], labels: np.ndarray | None, word: bool) -> Group | None:
+def _ordinal(number: int) -> str:
+    return {1: "first", 2: "second", 3: "third"}.get(number, f"{number}th")
+
+
+def _mark(separator: str) -> str:
+    return {".": "dot", " ": "space"}.get(separator, separator)
+
+
+def _checked(pattern: str, words: str, names: list[str], labels: np.ndarray | None, word: bool) -> Group | None:
     """A group whose expression was tried as a run would use it."""
     try:
         values = groups_in({"all": names}, pattern)["all"]
     except UserError:
         return None
     numbers = _ties(values, labels)
-    return None if numbers is None else Group(pattern, numbers, [str(v) for v in dict.fromkeys(values)], word)
+    return None if numbers is None else Group(pattern, words, numbers, [*dict.fromkeys(values)], word)

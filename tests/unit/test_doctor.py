@@ -138,7 +138,25 @@ def test_patients_in_file_names_are_found_with_an_expression_that_a_run_takes() 
     found = examine_groups(rows, None, DataConfig())
     option = group_option(found)
     assert {*groups_in({"all": rows.paths}, option)["all"]} == {f"patient{p:02d}" for p in range(8)}
-    assert "8 by" in lines(found)["groups"]
+    assert lines(found)["groups"] == (
+        "8 by what stands before the first _ in the name, e.g. patient00, patient01, patient02; of 10 to 10 images "
+        "(median 10)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        ("scan-{p}_{i}.png", "what stands before the second - or _ in the name, e.g. scan-0, scan-1, scan-2"),
+        ("plate{p}_site{p}_{i}.png", "what stands before the first _ in the name, e.g. plate0, plate1, plate2"),
+        ("p{p} {i}.png", "what stands before the first space in the name, e.g. p0, p1, p2"),
+        ("{p}7.{i}.png", "what stands before the first dot in the name, e.g. 07, 17, 27"),
+        ("all/case{p}/{i}.png", "the second folder in the path, e.g. case0, case1, case2"),
+    ],
+)
+def test_words_tell_what_groups_are_made_by(names: str, words: str) -> None:
+    found = examine_groups(named(*(names.format(p=p, i=i) for p in range(4) for i in range(5))), None, DataConfig())
+    assert lines(found)["groups"].startswith(f"4 by {words}; of 5 ")
 
 
 def test_folders_of_scenes_are_groups() -> None:
@@ -155,7 +173,7 @@ def test_a_column_named_like_a_group_is_found(tmp_path: Path) -> None:
     data = DataConfig(path=str(tmp_path / "scans.parquet"))
     found = examine_groups(open_source(data, labelled=False)["all"].rows, None, data)
     assert group_option(found) == "patient_id"
-    assert lines(found)["groups"].startswith("6 by patient_id, of 4 to 4 images")
+    assert lines(found)["groups"].startswith("6 by the column patient_id, e.g. 0, 1, 2; of 4 to 4 images")
     known = DataConfig(path=data.path, group="patient_id")
     assert not examine_groups(open_source(known, labelled=False)["all"].rows, None, known).warnings
 
