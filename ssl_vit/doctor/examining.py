@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -9,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from accelerate import Accelerator
 
+from ssl_vit.configs import DataConfig, as_words
 from ssl_vit.configs.doctor import DoctorRecipe
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import write_atomically
@@ -119,7 +121,7 @@ def _write(cfg: DoctorRecipe, found: list[Findings], headers: Headers, run: Foll
     warned = sum(len(part.warnings) for part in found)
     told = {0: "Nothing to warn of.", 1: "1 warning."}.get(warned, f"{warned} warnings.")
     if cfg.out is None:
-        print(f"{told} With pictures: {typed('eval/doctor.py')} {cfg.data.path} --out doctor.html")
+        print(f"{told} With pictures: {_again(cfg)} --out doctor.html")
         return
     place = Path(cfg.out).expanduser()
     try:
@@ -127,3 +129,9 @@ def _write(cfg: DoctorRecipe, found: list[Findings], headers: Headers, run: Foll
     except OSError as error:
         raise UserError(f"--out {place} cannot be written: {error.strerror}; name another file") from error
     print(f"{told} Page: {place}")
+
+
+def _again(cfg: DoctorRecipe) -> str:
+    """What was typed, the path as a bare word."""
+    options = as_words(replace(cfg, data=replace(cfg.data, path=DataConfig().path)))
+    return f"{typed('eval/doctor.py')} {shlex.join([cfg.data.path, *options])}"

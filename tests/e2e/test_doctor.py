@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,15 @@ def test_a_folder_is_looked_at(method: str, scans: Path, script: InProcess) -> N
     assert "<script" not in page
     assert not re.search(r"(?:src|href)=\"(?!data:|#)", page)
     assert page.count("data:image/png") >= 2  # what the network will see
+
+
+def test_the_last_line_repeats_the_options(scans: Path, script: InProcess) -> None:
+    scans.rename("my scans")
+    given = ["my scans", "--data.group", r"(patient\d)_", "--doctor.seconds", "0.0"]
+    status, out, _ = script("eval/doctor.py", *given)
+    assert status == 0
+    command = out.splitlines()[-1].partition(" With pictures: ")[2]
+    assert shlex.split(command.partition("eval/doctor.py ")[2]) == [*given, "--out", "doctor.html"]
 
 
 def test_what_training_refuses_is_told_and_the_page_is_written(scans: Path, script: InProcess) -> None:
