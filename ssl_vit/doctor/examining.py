@@ -97,7 +97,7 @@ def _pixels(
     everything = {"rows": opened.rows, "ids": np.arange(len(opened.rows)), "groups": None, "blocks": None, "pieces": ()}
     images = replace(run.pool, sizes=sizes, **everything)
     sample = decode_some(images, readable, cfg.doctor.decoded)
-    found = [_told(examine_sample(sample, len(headers.looked)))]
+    found = [_told(examine_sample(sample, len(readable), len(headers.looked)))]
     kind, classes = opened.parts[0][1].kind, opened.parts[0][1].classes
     labels = opened.labels
     own = None if labels is None else labels[sample.places]

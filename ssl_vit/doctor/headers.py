@@ -131,7 +131,7 @@ def examine_headers(headers: Headers, splits: Sequence[tuple[str, int]]) -> Find
     size = sum(one.size for one in headers.looked)
     found.say("number", f"{total:,}{apart}; {in_bytes(size)}")
     kinds = Counter(one.kind for one in headers.looked if one.header is not None)
-    found.say("kind", "; ".join(f"{kind}{'' if len(kinds) == 1 else f' {share(n, total)}'}" for kind, n in
+    found.say("kind", "; ".join(f"{kind}{'' if len(kinds) == 1 else f' {share(n, len(read))}'}" for kind, n in
                                 kinds.most_common(6)))  # fmt: skip
     if read:
         found.say("size", _sizes(read))
@@ -145,7 +145,7 @@ def examine_headers(headers: Headers, splits: Sequence[tuple[str, int]]) -> Find
             f"{share(len(lost), total)} of the images cannot be read; training stops at more than 1 %: repair them "
             "or move them away"
         )
-    _copies(found, headers, total)
+    _copies(found, headers, len(read))
     return found
 
 
@@ -195,7 +195,7 @@ def _refused(found: Findings, headers: Headers, read: list[Header]) -> None:
         )
 
 
-def _copies(found: Findings, headers: Headers, total: int) -> None:
+def _copies(found: Findings, headers: Headers, readable: int) -> None:
     groups = headers.copies()
     many = sum(len(group) - 1 for group in groups)
     if not groups:
@@ -203,9 +203,9 @@ def _copies(found: Findings, headers: Headers, total: int) -> None:
         return
     some = [" = ".join(headers.rows.where(i) for i in group[:2]) for group in groups[:2]]
     found.say(
-        "copies", f"{counted(many, 'file')} equal to another to the last byte ({share(many, total)}): {listed(some)}"
+        "copies", f"{counted(many, 'file')} equal to another to the last byte ({share(many, readable)}): {listed(some)}"
     )
-    if many > _FEW * total:
+    if many > _FEW * readable:
         found.warn(
             f"{many:,} exact copies: a made test split would put copies on both sides; remove them, or name their "
             "group with --data.group"

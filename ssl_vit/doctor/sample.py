@@ -104,24 +104,27 @@ def _seen(pixels: Pixels) -> _Seen:
     return _Seen(thumbnail(pixels), mean, deviation, grey, float(values.max()) / full)
 
 
-def examine_sample(sample: Sample, total: int) -> Findings:
+def examine_sample(sample: Sample, readable: int, total: int) -> Findings:
     """What is seen of decoded images: broken and empty ones, brightness, near copies.
 
     Args:
-        sample: Decoded.
+        sample: Decoded. Broken images are counted among those that were tried, all else among those that decoded.
+        readable: Images whose header can be read.
         total: Images of the set.
     """
-    found, images = Findings("pixels"), sample.images
-    count = len(sample.places) + len(sample.broken)
-    whole = "all" if count == total else f"{count:,} evenly spaced ones of {total:,}"
+    found, images, decoded = Findings("pixels"), sample.images, len(sample.places)
+    tried = decoded + len(sample.broken)
+    some = f"{tried:,} evenly spaced ones of {total:,}"
+    readable_ones = f"the {tried:,} of {total:,} whose header can be read"
+    whole = "all" if tried == total else readable_ones if tried == readable else some
     found.say("decoded", f"{whole}; {len(sample.broken):,} broken" + (
         f": {listed(list(sample.broken), 3)}" if sample.broken else ""))  # fmt: skip
-    if len(sample.broken) > _FEW * count:
+    if len(sample.broken) > _FEW * tried:
         found.warn(
-            f"{share(len(sample.broken), count)} of the decoded images are broken; training stops at more than 1 %: "
+            f"{_among(len(sample.broken), tried)} break when they are decoded; training stops at more than 1 %: "
             "repair them or move them away"
         )
-    if not len(sample.places):
+    if not decoded:
         return found
     channels, bits = images.form
     top = 2**bits - 1
@@ -132,16 +135,20 @@ def examine_sample(sample: Sample, total: int) -> Findings:
         used = int(np.ceil(np.log2(max(2.0, sample.top * top + 1))))
         found.say("range", f"values end at {sample.top * top:,.0f}, {used} of 16 bits; every channel is standardised")
     if channels == 3 and sample.grey:
-        every = "all are" if sample.grey == len(sample.places) else f"{share(sample.grey, len(sample.places))} are"
+        every = "all are" if sample.grey == decoded else f"{share(sample.grey, decoded)} are"
         found.say("colour", f"{every} grey, stored in three equal channels")
     empty = np.flatnonzero(~sample.shows)
     if len(empty):
         names = listed([images.where(int(sample.places[i])) for i in empty[:3]], 3)
         found.say("empty", f"{counted(len(empty), 'image')} of one level only: {names}")
-    if len(empty) > _FEW * count:
-        found.warn(f"{share(len(empty), count)} of the images show nothing; pre-training learns nothing from them")
-    _near(found, sample, count == total)
+    if len(empty) > _FEW * decoded:
+        found.warn(f"{_among(len(empty), decoded, 'decoded ')} show nothing; pre-training learns nothing from them")
+    _near(found, sample, decoded == total)
     return found
+
+
+def _among(some: int, whole: int, kind: str = "") -> str:
+    return f"{some:,} of {whole:,} {kind}images ({share(some, whole)})"
 
 
 def _near(found: Findings, sample: Sample, all_of_them: bool) -> None:
@@ -152,12 +159,12 @@ def _near(found: Findings, sample: Sample, all_of_them: bool) -> None:
         found.say("look alike", "no two of them" if all_of_them else "no two of those that were decoded")
         return
     involved = np.unique(np.concatenate([pairs.first, pairs.second]))
-    amount = share(len(involved), len(shows))
-    found.say("look alike", f"{counted(len(pairs.first), 'pair')}, {len(involved):,} images ({amount})")
-    if len(involved) > _FEW * len(shows):
+    amount = _among(len(involved), len(sample.places), "decoded ")
+    found.say("look alike", f"{counted(len(pairs.first), 'pair')} among {amount}")
+    if len(involved) > _FEW * len(sample.places):
         found.warn(
-            f"{amount} of the decoded images look like another of them: copies, or parts of one picture. Images of "
-            "one scene belong on one side of a test split (--data.group)"
+            f"{amount} look like another of them: copies, or parts of one picture. Images of one scene belong on one "
+            "side of a test split (--data.group)"
         )
     shown: list[tuple[str, Picture, Picture]] = []
     for p in np.argsort(pairs.distance, kind="stable")[:_SHOWN]:

@@ -76,12 +76,12 @@ def test_headers_tell_kinds_sizes_copies_and_what_is_broken(tmp_path: Path) -> N
     found = examine_headers(read_headers(rows), [("train", 4), ("test", 2)])
     told = lines(found)
     assert told["number"].startswith("6: 4 train, 2 test; ")
-    assert told["kind"] == "PNG, RGB 33 %; JPEG, RGB 17 %; PNG, grey 17 %"
+    assert told["kind"] == "PNG, RGB 50 %; JPEG, RGB 25 %; PNG, grey 25 %"
     assert told["size"] == (
         "2 sizes, shorter side 12 to 20 px (median 12), longer side at most 20; 75 % are 12 x 12 px"
     )
     assert told["unreadable"].startswith(f"2: {tmp_path / 'e.png'} (not an image that Pillow can read), ")
-    assert told["copies"].startswith("1 file equal to another to the last byte (17 %): ")
+    assert told["copies"].startswith("1 file equal to another to the last byte (25 %): ")
     assert any("cannot be read" in text for text in found.warnings)
 
 
@@ -233,14 +233,37 @@ def test_decoded_images_that_are_grey_empty_or_alike() -> None:
     pixels[7] = 5
     pixels[20] = np.clip(pixels[3].astype(int) + 1, 0, 255)
     sample = decode_some(images(pixels), np.arange(40), 1000)
-    found = examine_sample(sample, 40)
+    found = examine_sample(sample, 40, 40)
     told = lines(found)
     assert told["decoded"] == "all; 0 broken"
     assert told["colour"] == "all are grey, stored in three equal channels"
     assert told["empty"] == "1 image of one level only: made row 7"
-    assert told["look alike"].startswith("1 pair, 2 images")
-    few = examine_sample(decode_some(images(pixels), np.arange(40), 10), 40)
+    assert told["look alike"].startswith("1 pair among 2 of 40 decoded images (5 %)")
+    few = examine_sample(decode_some(images(pixels), np.arange(40), 10), 40, 40)
     assert lines(few)["decoded"] == "10 evenly spaced ones of 40; 0 broken"
+
+
+def test_shares_are_of_what_was_tried_or_of_what_decoded(tmp_path: Path) -> None:
+    grey = [np.repeat(noise(16, i, 1)[:, :, None], 3, axis=2) for i in range(3)]
+    flat = np.full((16, 16, 3), 7, np.uint8)
+    cut = saved(noise(16, 9))[:-40]  # its header can be read
+    rows = folder(
+        tmp_path,
+        {"a.png": saved(grey[0]), "b.png": saved(grey[0], "BMP"), "c.png": saved(grey[1]), "d.png": saved(grey[2]),
+         "e.png": saved(flat), "f.png": cut, "g.png": b"no image", "h.png": b"no image"},
+    )  # fmt: skip
+    canvas = ImageSet("made", rows, np.arange(8), Format(3, 8), Sizes((16, 16), 16), "x")
+    found = examine_sample(decode_some(canvas, np.arange(6), 100), 6, 8)
+    told = lines(found)
+    assert told["decoded"].startswith(f"the 6 of 8 whose header can be read; 1 broken: {tmp_path / 'f.png'}")
+    assert told["look alike"] == "1 pair among 2 of 5 decoded images (40 %)"
+    assert [text.partition(";")[0].partition(" look")[0] for text in found.warnings] == [
+        "1 of 6 images (17 %) break when they are decoded",
+        "1 of 5 decoded images (20 %) show nothing",
+        "2 of 5 decoded images (40 %)",
+    ]
+    some = examine_sample(decode_some(canvas, np.arange(6), 3), 6, 8)
+    assert lines(some)["decoded"].startswith("3 evenly spaced ones of 8; ")
 
 
 def wedges(count: int, *, sided: bool) -> np.ndarray:
