@@ -5,10 +5,11 @@ from __future__ import annotations
 import textwrap
 from dataclasses import dataclass, field
 
-from ssl_vit.report.page.blocks import Block
+from ssl_vit.report.page.blocks import Block, Code, Fold
 
 _NAMES = 16  # columns of a name, as in what a run prints
 _WIDTH = 119
+_ELSEWHERE = " (the page of --out lists all)"
 
 
 @dataclass
@@ -21,12 +22,29 @@ class Findings:
     warnings: list[str] = field(default_factory=list[str])
     """What a person should look at, each a sentence or two with what to type."""
     shown: list[Block] = field(default_factory=list["Block"])
-    """Tables and pictures that only the page has."""
+    """Tables, pictures and whole lists that only the page has."""
+    cut: set[str] = field(default_factory=set[str])
+    """Names of lines that tell some of many, where the page has all."""
 
     def say(self, name: str, text: str) -> None:
         """Adds a line; nothing where there is no text."""
         if text:
             self.lines.append((name, text))
+
+    def name_some(self, name: str, text: str, words: list[str], what: str, most: int = 3) -> None:
+        """Adds a line that ends with some of many, and for the page a list of all.
+
+        Args:
+            name: Of the line.
+            text: What stands before them.
+            words: All.
+            what: What they are, as in "All 6 unreadable images".
+            most: How many are named in the line.
+        """
+        self.say(name, f"{text}: {listed(words, most)}" if words else text)
+        if len(words) > most:
+            self.cut.add(name)
+            self.shown.append(Fold(f"All {len(words):,} {what}", (Code("\n".join(words)),)))
 
     def warn(self, text: str) -> None:
         """Adds a warning."""
@@ -35,7 +53,7 @@ class Findings:
     @property
     def text(self) -> str:
         """As a terminal has it."""
-        told = [_filled(f"{name:<{_NAMES}}", text) for name, text in self.lines]
+        told = [_filled(f"{name:<{_NAMES}}", text + _ELSEWHERE * (name in self.cut)) for name, text in self.lines]
         told += [_filled(f"{'warning':<{_NAMES}}", text) for text in self.warnings]
         return "\n".join([self.title.upper(), *told])
 

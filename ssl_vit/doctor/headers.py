@@ -139,7 +139,7 @@ def examine_headers(headers: Headers, splits: Sequence[tuple[str, int]]) -> Find
     found.say("turned", f"{counted(turned, 'image')} stored on the side, turned upright as EXIF says" if turned else "")
     _refused(found, headers, read)
     lost = headers.unreadable()
-    found.say("unreadable", f"{len(lost):,}: {listed(lost, 3)}" if lost else "none, by their headers")
+    found.name_some("unreadable", f"{len(lost):,}" if lost else "none, by their headers", lost, "unreadable images")
     if len(lost) > _FEW * total:
         found.warn(
             f"{share(len(lost), total)} of the images cannot be read; training stops at more than 1 %: repair them "
@@ -180,7 +180,8 @@ def _refused(found: Findings, headers: Headers, read: list[Header]) -> None:
         if one.header and one.header.channels not in known
     ]
     if odd:
-        found.say("channels", f"{counted(len(odd), 'image')} with others, as if unreadable: {listed(odd, 3)}")
+        what = "with others, as if unreadable"
+        found.name_some("channels", f"{counted(len(odd), 'image')} {what}", odd, "images with other channels")
     bits = Counter(one.bits for one in read)
     if len(bits) > 1:
         found.warn(

@@ -16,7 +16,7 @@ _UNEVEN = 3.0
 """Times as many images of the largest class as of the smallest, from which on classes count as uneven."""
 _FEWEST = 10
 _OPEN = 12
-"""Rows of a table that is not folded."""
+"""Classes that a line names, and rows of a table that is not folded."""
 
 
 def examine_labels(parts: Sequence[tuple[str, Part]], why_not: str) -> Findings:
@@ -44,9 +44,10 @@ def examine_labels(parts: Sequence[tuple[str, Part]], why_not: str) -> Findings:
     whole = counts.sum(axis=0)
     order = np.argsort(-whole, kind="stable")
     what = "labels, any number of them per image" if kind == "multilabel" else "classes"
-    found.say(
-        what.partition(",")[0], f"{len(names):,} {what}: {listed([f'{names[c]} {whole[c]:,}' for c in order], 12)}"
-    )
+    line, told = what.partition(",")[0], [f"{names[c]} {whole[c]:,}" for c in order]
+    found.say(line, f"{len(names):,} {what}: {listed(told, _OPEN)}")
+    if len(told) > _OPEN:
+        found.cut.add(line)  # the table below has all
     present = whole[whole > 0]
     ratio = present.max() / present.min()
     uneven = f"uneven: {ratio:.3g} times as many images of {names[order[0]]} as of {names[order[len(present) - 1]]}"

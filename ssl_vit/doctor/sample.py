@@ -117,8 +117,7 @@ def examine_sample(sample: Sample, readable: int, total: int) -> Findings:
     some = f"{tried:,} evenly spaced ones of {total:,}"
     readable_ones = f"the {tried:,} of {total:,} whose header can be read"
     whole = "all" if tried == total else readable_ones if tried == readable else some
-    found.say("decoded", f"{whole}; {len(sample.broken):,} broken" + (
-        f": {listed(list(sample.broken), 3)}" if sample.broken else ""))  # fmt: skip
+    found.name_some("decoded", f"{whole}; {len(sample.broken):,} broken", list(sample.broken), "broken images")
     if len(sample.broken) > _FEW * tried:
         found.warn(
             f"{_among(len(sample.broken), tried)} break when they are decoded; training stops at more than 1 %: "
@@ -139,8 +138,8 @@ def examine_sample(sample: Sample, readable: int, total: int) -> Findings:
         found.say("colour", f"{every} grey, stored in three equal channels")
     empty = np.flatnonzero(~sample.shows)
     if len(empty):
-        names = listed([images.where(int(sample.places[i])) for i in empty[:3]], 3)
-        found.say("empty", f"{counted(len(empty), 'image')} of one level only: {names}")
+        names = [images.where(int(sample.places[i])) for i in empty]
+        found.name_some("empty", f"{counted(len(empty), 'image')} of one level only", names, "images of one level only")
     if len(empty) > _FEW * decoded:
         found.warn(f"{_among(len(empty), decoded, 'decoded ')} show nothing; pre-training learns nothing from them")
     _near(found, sample, decoded == total)

@@ -34,6 +34,7 @@ from ssl_vit.methods.dino import DINORecipe
 from ssl_vit.methods.mae import MAERecipe, resolve
 from ssl_vit.methods.method import Facts
 from ssl_vit.models.build import ModelFacts
+from ssl_vit.report.page.blocks import Fold
 from ssl_vit.script import check_options
 
 PHOTOS = ResolvedAugment(crop_scale=(0.2, 1.0), flip=True, policy="none", erasing=0.0)
@@ -83,6 +84,42 @@ def test_headers_tell_kinds_sizes_copies_and_what_is_broken(tmp_path: Path) -> N
     assert told["unreadable"].startswith(f"2: {tmp_path / 'e.png'} (not an image that Pillow can read), ")
     assert told["copies"].startswith("1 file equal to another to the last byte (25 %): ")
     assert any("cannot be read" in text for text in found.warnings)
+
+
+def whole_list(found: Findings) -> Fold:
+    (fold,) = [block for block in found.shown if isinstance(block, Fold)]
+    return fold
+
+
+def test_of_many_files_a_line_names_some_and_the_page_all(tmp_path: Path) -> None:
+    rows = folder(tmp_path, {"good.png": saved(noise()), **{f"{i}.png": b"no image" for i in range(5)}})
+    found = examine_headers(read_headers(rows), [("all", 6)])
+    assert lines(found)["unreadable"].endswith(" and 2 more")
+    assert " and 2 more (the page of --out lists all)" in " ".join(found.text.split())
+    fold = whole_list(found)
+    assert fold.title == "All 5 unreadable images"
+    assert [line.partition(" ")[0] for line in str(fold.blocks[0]).splitlines()] == [
+        str(tmp_path / f"{i}.png") for i in range(5)
+    ]
+
+
+CUT, FLAT = saved(noise(16))[:-40], saved(np.full((16, 16, 3), 7, np.uint8))
+
+
+@pytest.mark.parametrize(("content", "what"), [(CUT, "broken images"), (FLAT, "images of one level only")])
+def test_broken_and_empty_images_are_all_on_the_page(content: bytes, what: str, tmp_path: Path) -> None:
+    rows = folder(tmp_path, {f"{i}.png": content for i in range(4)} | {"good.png": saved(noise(16))})
+    canvas = ImageSet("made", rows, np.arange(5), Format(3, 8), Sizes((16, 16), 16), "x")
+    found = examine_sample(decode_some(canvas, np.arange(5), 100), 5, 5)
+    assert whole_list(found).title == f"All 4 {what}"
+    assert " and 1 more (the page" in " ".join(found.text.split())
+
+
+def test_of_many_classes_the_table_has_all() -> None:
+    found = examine_labels([("all", part(np.arange(260) % 13, tuple("abcdefghijklm")))], "")
+    assert "and 1 more (the page of --out lists all)" in " ".join(found.text.split())
+    assert "All 13 classes" in whole_list(found).title
+    assert "--out" not in examine_labels([("all", part([0, 1] * 20, ("a", "b")))], "").text
 
 
 def test_mixed_depths_and_channels_are_warned_of(tmp_path: Path) -> None:
