@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import re
 import shlex
 from pathlib import Path
@@ -48,7 +50,13 @@ def test_a_folder_is_looked_at(method: str, scans: Path, script: InProcess) -> N
     page = Path("d.html").read_text()
     assert "<script" not in page
     assert not re.search(r"(?:src|href)=\"(?!data:|#)", page)
-    assert page.count("data:image/png") >= 2  # what the network will see
+    *_, seen, rest = re.findall(r"data:image/png;base64,([\w+/=]+)", page)  # what the network will see
+    assert rest
+    with Image.open(io.BytesIO(base64.b64decode(seen))) as sheet:
+        assert np.asarray(sheet)[40, [40, 98, 140], 3].tolist() == [255, 0, 255]  # nothing between pictures
+    rule = re.search(r"\.gallery img \{(.*?)\}", page)
+    assert rule is not None
+    assert "background" not in rule[1]  # so that the page's own ground shows there, by day and by night
 
 
 def test_the_last_line_repeats_the_options(scans: Path, script: InProcess) -> None:
