@@ -225,6 +225,18 @@ def test_the_page_loads_nothing() -> None:
     assert not re.search(r"fetch\(|XMLHttpRequest|import\(|WebSocket|sendBeacon", text)
 
 
+def test_on_a_phone_the_legend_wraps_and_the_menu_keeps_its_name() -> None:
+    text = page(made(40, AtlasConfig(map="pca"), None), title="t", seen_by="s", notes=())
+    phone = text.split("@media (max-width: 56rem) {")[1].split("</style>")[0]
+    legend = re.search(r"#legend \{(.*?)\}", phone)
+    assert legend is not None
+    assert "nowrap" not in legend[1]
+    assert "max-height: 14rem" in legend[1]  # seven lines of touchable buttons
+    assert "<label><span>Colours </span>" in text
+    assert "display: none" not in phone
+    assert "no-repeat local" in text.split("#legend {")[1].split("}")[0]  # a shade while there is more below
+
+
 def test_a_sample_is_pictured_where_there_are_more_and_what_stands_out_is_in_it() -> None:
     atlas = made(200, AtlasConfig(map="pca", pictures=90, neighbours=7), None)
     assert len(atlas.pictured) == 90
