@@ -203,7 +203,8 @@ def mistakes_told(status: int = 1) -> Generator[None, None, None]:
         sys.stdout.flush()
         os._exit(1)  # the backend would wait for the dead at Python's end
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted; the same command continues from the last checkpoint\n")
+        if os.environ.get("RANK", "0") == "0":  # Ctrl-C reaches all processes, and one of them tells
+            sys.stderr.write("interrupted; the same command continues from the last checkpoint\n")
         sys.exit(130)
 
 

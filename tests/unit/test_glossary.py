@@ -23,7 +23,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 RECIPES = (*known_recipes(), verdict_recipe())
 BY_HAND = {
     "pre-training": "pre-trains a network on images without labels",
-    "baseline": "the same network\ntrained from scratch on the labels",
+    "baseline": "the same network trained\nfrom scratch",
     "raw pixels": "against raw pixels",
     "MAE": "masked autoencoder (MAE)",
     "run": "RUN is the folder that pre-training names at its end",

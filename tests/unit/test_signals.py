@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from ssl_vit.core import signals
+from ssl_vit.script import mistakes_told
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -61,6 +62,16 @@ def test_a_process_that_is_not_training_asks_for_another_start(number: signal.Si
 def test_one_of_several_ends_at_once_wherever_it_waits(rank: str, lines: int, waits: str, tmp_path: Path) -> None:
     status, out, err = ended(tmp_path, signal.SIGTERM, waits, WORLD_SIZE="2", RANK=rank)
     assert (status, out, err.count("\n")) == (75, "", lines)
+
+
+@pytest.mark.parametrize(("rank", "told"), [("0", 1), ("1", 0)])
+def test_the_main_process_alone_tells_of_ctrl_c(rank: str, told: int, monkeypatch, capsys) -> None:
+    """Also where Python's handler comes before the thread that ends the others."""
+    monkeypatch.setenv("RANK", rank)
+    with pytest.raises(SystemExit) as end, mistakes_told():
+        raise KeyboardInterrupt
+    assert end.value.code == 130
+    assert capsys.readouterr().err.count("interrupted; the same command continues") == told
 
 
 @pytest.mark.parametrize("waits", ["import threading; threading.Event().wait()", IN_C])
