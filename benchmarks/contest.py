@@ -164,6 +164,12 @@ def seconds_until(folder: Path) -> tuple[Any, dict[str, Any]]:
     return lambda step: float(np.interp(step, steps, seconds)), done
 
 
+def reached(folder: Path, metric: str) -> float:
+    """What a run that was trained on labels says of its test images."""
+    (place,) = (folder / "results").glob("*.json")
+    return float(json.loads(place.read_text())["rows"][0][metric])
+
+
 def batch_size(folder: Path) -> int:
     """Effective batch of a run."""
     import yaml

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import statistics
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from reports import about, paragraph, same_command, write_parts
+from reports import about, gpu_folder, paragraph, same_command, write_parts
 
 GRAPHS = "reduce-overhead"
 KINDS = {None: "compiled", GRAPHS: "compiled, CUDA graphs"}
@@ -251,8 +250,7 @@ def main() -> None:
     from timing import device_name
 
     device, known = torch.device("cpu" if options.tiny else "cuda"), parts(options.tiny)
-    short = re.sub(r"[^a-z0-9]+", "-", device_name(device).lower()).strip("-")
-    out = options.out or Path(os.environ.get("OUT") or Path(__file__).parent / f"results/gpu-{short}")
+    out = options.out or gpu_folder(device_name(device))
     words = " ".join(sys.argv[1:]).partition("--part")
     some = f'PARTS="{os.environ["PARTS"]}" ' if os.environ.get("PARTS") else ""
     command = some + same_command("gpu_suite.sh", words[0].split())

@@ -14,8 +14,6 @@ are longer than either alone would take.
 from __future__ import annotations
 
 import argparse
-import os
-import re
 import statistics
 import subprocess
 import sys
@@ -25,7 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reports import RESULTS, about, paragraph, same_command, write_parts
+from contest import reached
+from reports import about, gpu_folder, paragraph, same_command, write_parts
 
 ROOT = Path(__file__).resolve().parent.parent
 LABELS = 500
@@ -46,6 +45,11 @@ class Job:
     """Whose backbone it begins from."""
     most: int = 10**6
     """Epochs beyond which it gains nothing more."""
+
+    @property
+    def folder(self) -> str:
+        """Name of its run."""
+        return self.title.replace(" ", "-")
 
 
 _RESNET = (
@@ -94,43 +98,18 @@ def rate(folder: Path) -> float:
 
 def trained(job: Job, data: str, work: Path, images: int) -> dict[str, Any]:
     """One job: its speed first, then as many epochs as fit."""
-    short = re.sub(r"\W+", "-", job.title)
     source = ("--backbone", str(work / job.after)) if job.after else ("--data.path", data)
     words = (*source, *job.words, "--seed", "0", "--fit.checkpoint_steps", "1000000", "--fit.log_every", "20")
-    probe = work / f"{short}-probe"
+    probe = work / f"{job.folder}-probe"
     run(job.script, (*words, "--fit.epochs", f"{_PROBE}", "--run.dir", str(probe)))
     epochs = max(1, min(job.most, int(rate(probe) * job.seconds / images)))
     began = time.perf_counter()
     print(f"{job.title}: {epochs} epochs at {rate(probe):,.0f} images/s", flush=True)
-    printed = run(job.script, (*words, "--fit.epochs", f"{epochs}", "--run.dir", str(work / short)))
-    (work / f"{short}.txt").write_text(printed)
+    printed = run(job.script, (*words, "--fit.epochs", f"{epochs}", "--run.dir", str(work / job.folder)))
+    (work / f"{job.folder}.txt").write_text(printed)
     told = " ".join(word if " " not in word else f'"{word}"' for word in (job.script, *job.words))
     return {"job": job.title, "epochs": epochs, "seconds": time.perf_counter() - began,
-            "images_per_second": rate(work / short), "words": told}  # fmt: skip
-
-
-def labelled(work: Path, row: dict[str, Any]) -> dict[str, Any]:
-    """Top-1 of a labelled training."""
-    import json
-
-    place = next((work / re.sub(r"\W+", "-", row["job"]) / "results").glob("*.json"))
-    found = json.loads(place.read_text())
-    rows = found.get("rows", found)
-    return row | {"top1": _top1(rows)}
-
-
-def _top1(found: Any) -> float:
-    """The one figure of that name in a result, wherever it stands."""
-    if isinstance(found, dict):
-        if isinstance(found.get("top1"), int | float):
-            return float(found["top1"])
-        found = list(found.values())
-    for each in found if isinstance(found, list) else []:
-        try:
-            return _top1(each)
-        except LookupError:
-            continue
-    raise LookupError("no top1")
+            "images_per_second": rate(work / job.folder), "words": told}  # fmt: skip
 
 
 def judged(folder: Path, row: dict[str, Any], tiny: bool) -> dict[str, Any]:
@@ -178,8 +157,7 @@ def main() -> None:
     from timing import device_name
 
     device = torch.device("cpu" if options.tiny else "cuda")
-    short = re.sub(r"[^a-z0-9]+", "-", device_name(device).lower()).strip("-")
-    out = options.out or Path(os.environ.get("OUT") or RESULTS / f"gpu-{short}")
+    out = options.out or gpu_folder(device_name(device))
     data = options.data if options.tiny else str(Path(options.data).resolve())
     work, images = Path(options.work).resolve(), 1438 if options.tiny else 50_000
     work.mkdir(parents=True, exist_ok=True)
@@ -197,9 +175,9 @@ def main() -> None:
         for job in row:
             found = trained(job, data, work, images)
             if job.script == "recipes/lejepa.py":
-                save(judged(work / re.sub(r"\W+", "-", job.title), found, options.tiny))
+                save(judged(work / job.folder, found, options.tiny))
             else:
-                save(labelled(work, found))
+                save(found | {"top1": reached(work / job.folder, "top1")})
 
     with ThreadPoolExecutor(2) as pool:
         for done in [pool.submit(follow, row) for row in jobs(options.tiny)]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -82,6 +83,12 @@ def write(out: Path, name: str, parts: Part, lines: list[str]) -> None:
     out.mkdir(parents=True, exist_ok=True)
     (out / f"{name}.json").write_text(json.dumps(parts, indent=1) + "\n")
     (out / f"{name}.md").write_text("\n".join([*lines, ""]))
+
+
+def gpu_folder(device: str) -> Path:
+    """Where results of a GPU go: $OUT, or its own folder here."""
+    short = re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
+    return Path(os.environ.get("OUT") or RESULTS / f"gpu-{short}")
 
 
 def machine(part: Part) -> str:

@@ -12,7 +12,6 @@ are kept in --work.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from contest import reached
 from reports import RESULTS, about, paragraph, same_command, write_parts
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -66,12 +66,6 @@ def run(*words: str, folder: Path) -> None:
         subprocess.run([sys.executable, str(ROOT / "recipes/supervised.py"), *words, "--run.dir", str(folder)],
                        check=True, stdout=subprocess.DEVNULL)  # fmt: skip
         (folder / "done").touch()
-
-
-def reached(folder: Path, metric: str) -> float:
-    """What a labelled run says of the held-out labels."""
-    (place,) = (folder / "results").glob("*.json")
-    return float(json.loads(place.read_text())["rows"][0][metric])
 
 
 def measured(name: str, data: str, work: Path) -> list[dict[str, Any]]:
