@@ -191,7 +191,9 @@ def test_runs_of_earlier_versions_have_no_hashes_but_those_in_results(judged: Pa
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path, script: InProcess) -> None:
-    for place, what in ((tmp_path, "is no run: it holds no config.yaml"), (tmp_path / "nowhere", "does not exist")):
+    empty = tmp_path / "empty"  # not tmp_path itself: its neighbours are other tests' runs, and would be proposed
+    empty.mkdir()
+    for place, what in ((empty, "is no run: it holds no config.yaml"), (tmp_path / "nowhere", "does not exist")):
         with pytest.raises(UserError, match=f"{what}; give RUN, the folder of a run, or a folder that was exported$"):
             verify(place)
     (tmp_path / "run" / "figures").mkdir(parents=True)
