@@ -12,7 +12,8 @@ import torch
 from ssl_vit.configs import ModelConfig, ResolvedModel, ResolvedOptim
 from ssl_vit.configs.networks import FAMILIES, resolve_model, wanted
 from ssl_vit.core.masking import kept_patches, random_mask
-from ssl_vit.core.randomness import bits, make_key
+from ssl_vit.core.randomness import Key, bits, make_key
+from ssl_vit.data.constants import sent
 from ssl_vit.methods.dino import ResolvedDINO
 from ssl_vit.methods.mae import ResolvedMAE
 from ssl_vit.methods.supervised import ResolvedSupervised
@@ -229,25 +230,25 @@ def bare_inputs(shape: Shape, device: torch.device) -> Callable[[], Inputs]:
 
 def drawer(shape: Shape, device: torch.device) -> Callable[[int], Inputs]:
     """What a view draws and their forward passes draw themselves: masks, stochastic depth; by the step's number."""
-    index, none = torch.arange(shape.batch, device=device), torch.zeros(shape.batch, dtype=torch.int64, device=device)
+    index, none = torch.arange(shape.batch), torch.zeros(shape.batch, dtype=torch.int64)
 
     def draw(number: int) -> Inputs:
         if isinstance(shape, MAEShape):
             patches = shape.net.patches()
-            key = make_key(number, "mask", none, index)
+            key = Key(*sent(torch.stack(make_key(number, "mask", none, index)), device))
             mask = random_mask(bits(key, patches), kept_patches(patches, 0.75))
             return {"keep_ids": mask.keep_ids, "mask_ids": mask.mask_ids}
         rates = linear_rates(shape.net.depth, shape.drop_path)
         if rates is None:
             return {}
         if isinstance(shape, SupervisedShape):
-            return {"drop": drop_path_factors(make_key(number, "drop", index), rates)}
+            return {"drop": sent(drop_path_factors(make_key(number, "drop", index), rates), device)}
         drops = {}
         for name, views in (("drop_globals", 2), ("drop_locals", shape.local_crops)):
             if views:
-                words = (index.repeat_interleave(views), torch.arange(views, device=device).repeat(shape.batch))
+                words = (index.repeat_interleave(views), torch.arange(views).repeat(shape.batch))
                 factors = drop_path_factors(make_key(number, name, *words), rates)
-                drops[name] = factors.unflatten(0, (shape.batch, views))
+                drops[name] = sent(factors.unflatten(0, (shape.batch, views)), device)
         return drops
 
     return draw

@@ -61,7 +61,7 @@ def views_of(run: Followed, batch: Batch) -> list[list[UInt8[np.ndarray, "s s 4"
     visits = 1 if hasattr(run.cfg, "crops") else _VISITS
     for visit in range(visits):
         epoch = torch.full_like(batch.index, visit)
-        inputs = run.built.view(replace(batch, epoch=epoch, on_host=(batch.index, epoch)), run.cfg.seed)
+        inputs = run.built.view(replace(batch, epoch=epoch), run.cfg.seed)
         columns += _pictures(run, inputs)[:_MOST]
     return [[_cell(image, ranges) for image in column] for column in columns]
 

@@ -149,7 +149,7 @@ def extract_features(
     """
     labels = images.truth
     log = UnreadableLog(images)
-    rows, index, at_once = [], [], batch_size
+    rows, index, at_once = [], [torch.empty(0, dtype=torch.int64)], batch_size
     for batch in eval_batches(images, batch_size, device, log, stops=rank_and_world()[1] == 1):
         found, at_once = _within_memory(extract, batch, at_once)
         rows += found
@@ -158,7 +158,7 @@ def extract_features(
     # A process without images must know how wide the others' features are.
     width = int(gather_rows(torch.tensor([rows[0].shape[1] if rows else 0], device=device)).max())
     x = gather_rows(torch.cat(rows) if rows else torch.empty((0, width), device=device)).cpu().numpy()
-    where = gather_rows(torch.cat(index) if index else torch.empty(0, dtype=torch.int64, device=device)).cpu().numpy()
+    where = gather_rows(torch.cat(index).to(device)).cpu().numpy()
     if not len(x):
         raise UserError(f"no image in {images.name} can be read")
     if not np.isfinite(x).all():

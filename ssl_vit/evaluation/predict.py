@@ -171,12 +171,12 @@ def answer(
     names = classifier.labelling.names
     log = UnreadableLog(images, silent=True)  # they get a row of their own, so nothing has to stop
     outputs = [torch.empty((0, len(names)), device=device)]
-    index = [torch.empty(0, dtype=torch.int64, device=device)]
+    index = [torch.empty(0, dtype=torch.int64)]
     for batch in eval_batches(images, batch_size, device, log, workers):
         with torch.inference_mode():
             outputs.append(net(eval_images(batch, exported.scale, exported.size, torch.float32)).float())
         index.append(batch.index)
-    found, where = (gather_rows(torch.cat(parts)).cpu().numpy() for parts in (outputs, index))
+    found, where = (gather_rows(torch.cat(parts).to(device)).cpu().numpy() for parts in (outputs, index))
     reasons = gather_lists([f"{i} {reason}" for i, reason in log.reasons.items()])
     table = np.full((len(images), len(names)), np.nan)
     table[where] = classifier.labelling.answers(found)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ssl_vit.core.masking import Mask, kept_patches, random_mask
 from ssl_vit.core.randomness import bits, make_key
+from ssl_vit.data.constants import sent
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loading.loader import some_images
 from ssl_vit.data.scale import PixelScale
@@ -66,7 +67,8 @@ def save_reconstructions(
     batch, _ = some_images(images, _IMAGES, one.device)
     pixels = eval_images(batch, scale, cfg.model.img_size, one.dtype)
     patches = objective.backbone.grid[0] * objective.backbone.grid[1]
-    mask = random_mask(bits(make_key(cfg.seed, "figure-mask", batch.index), patches), kept_patches(patches, ratio))
+    key = make_key(cfg.seed, "figure-mask", sent(batch.index, one.device))
+    mask = random_mask(bits(key, patches), kept_patches(patches, ratio))
     masked, predicted = reconstruct(objective, pixels, mask)
     rows = [("original", pixels), (f"visible ({1 - ratio:.0%})", masked), ("reconstructed", predicted)]
     _draw(rows, scale, path, leak=objective.norm_pix)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ssl_vit.configs import ResolvedAugment
 from ssl_vit.core.errors import UserError
+from ssl_vit.data.constants import sent
 from ssl_vit.data.loading.batch import Batch
 from ssl_vit.data.loading.shared import free_memory
 from ssl_vit.data.scale import PixelScale
@@ -22,7 +23,7 @@ from ssl_vit.models.backbone import Backbone, Pool
 from ssl_vit.objectives.base import Built, Objective, StepOutput, train_all
 from ssl_vit.views.crop_colours import notice
 from ssl_vit.views.mixing import erase
-from ssl_vit.views.training import View, host_key, sample_key, train_images
+from ssl_vit.views.training import View, host_key, train_images
 
 _CHUNK = 2**25
 """Outputs in memory at once."""
@@ -148,8 +149,8 @@ def diet_view(scale: PixelScale, cfg: ResolvedAugment, *, size: int, classes: in
     def view(batch: Batch, seed: int) -> dict[str, Tensor]:
         images = train_images(batch, seed, scale, cfg, size, dtype)
         if cfg.erasing:
-            images = erase(sample_key(seed, "erasing", batch), images, cfg.erasing, host_key(seed, "erasing", batch))
-        return {"images": images, "own": batch.index % classes}
+            images = erase(host_key(seed, "erasing", batch), images, cfg.erasing)
+        return {"images": images, "own": sent(batch.index % classes, images.device)}
 
     return view
 

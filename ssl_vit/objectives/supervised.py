@@ -13,6 +13,7 @@ from torch import Tensor
 from ssl_vit.configs import ResolvedAugment
 from ssl_vit.core.parts import local
 from ssl_vit.core.schedules import ema_decay
+from ssl_vit.data.constants import sent
 from ssl_vit.data.loading.batch import Batch
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.data.targets import Kind, TargetScale
@@ -23,7 +24,7 @@ from ssl_vit.models.heads import Classifier
 from ssl_vit.objectives.base import Clock, Objective, StepOutput
 from ssl_vit.views import mixing
 from ssl_vit.views.mixing import erase
-from ssl_vit.views.training import View, drop_path_factors, host_key, sample_key, train_images
+from ssl_vit.views.training import View, drop_path_factors, host_key, train_images
 
 LOSSES = {"class": F.cross_entropy, "multilabel": F.binary_cross_entropy_with_logits, "regression": F.mse_loss}
 """By the kind of labels."""
@@ -137,16 +138,17 @@ def supervised_view(
     def view(batch: Batch, seed: int) -> dict[str, Tensor]:
         images = train_images(batch, seed, scale, cfg, size, dtype)
         if cfg.erasing:
-            images = erase(sample_key(seed, "erasing", batch), images, cfg.erasing, host_key(seed, "erasing", batch))
+            images = erase(host_key(seed, "erasing", batch), images, cfg.erasing)
         targets = mixing.make_targets(
             batch.truth, kind, classes=classes, smoothing=loss.label_smoothing, scale=target_scale, dtype=dtype
         )
         if mixup or cutmix:
-            key = sample_key(seed, "mix", batch)
+            key = host_key(seed, "mix", batch)
             images, targets = mixing.mix(key, images, targets, mixup=mixup, cutmix=cutmix)
         inputs = {"images": images, "targets": targets}
         if drop_rates is not None:
-            inputs["drop"] = drop_path_factors(sample_key(seed, "drop-path", batch), drop_rates)
+            factors = drop_path_factors(host_key(seed, "drop-path", batch), drop_rates)
+            inputs["drop"] = sent(factors, images.device)
         return inputs
 
     return view

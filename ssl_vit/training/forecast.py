@@ -121,7 +121,6 @@ def stand_ins(images: int, form: Format, size: int) -> Batch:
     return Batch(
         torch.full((images, form.channels, size, size), 2 ** (form.bits - 1), dtype=dtype), index,
         torch.zeros_like(index), torch.full((images, 2), float(size)), native=True, labels=None,
-        on_host=(index, torch.zeros_like(index)),
     )  # fmt: skip
 
 

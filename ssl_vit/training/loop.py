@@ -124,7 +124,7 @@ def fit(
             with span("data"):
                 batch = next(batches)
             if soundness is not None:
-                drawn.append(batch.names())
+                drawn.append((batch.index, batch.epoch))
             meter.waited += time.perf_counter() - started
             with span("view"):
                 return view(batch, seed)

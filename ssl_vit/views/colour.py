@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ssl_vit.core.randomness import Key, uniform
+from ssl_vit.data.constants import constant, sent
 
 _LUMA = (0.299, 0.587, 0.114)
 
@@ -87,12 +88,13 @@ def hue(images: Float[Tensor, "B 3 H W"], shift: Float[Tensor, " B"]) -> Float[T
     angle = angle.div_(span.clamp(min=torch.finfo(span.dtype).tiny))  # a grey pixel's is 0
     angle = angle.add_(6.0 * shift.to(images.dtype).view(-1, 1, 1))
     angle = angle.sub_((angle / 6.0).floor_(), alpha=6.0)
-    result = torch.empty_like(images)
-    for i, centre in enumerate((3.0, 2.0, 4.0)):
-        away = (angle - centre).abs_()  # red is strong away from cyan, green and blue are near themselves
-        share = (away.sub_(1.0) if i == 0 else (2.0 - away)).clamp_(0.0, 1.0)
-        torch.addcmul(low, span, share, out=result[:, i])
-    return result
+    # Red is strong away from cyan, green and blue are near themselves.
+    centre, sign, least = (
+        constant(each, images.dtype, images.device)[:, None, None]
+        for each in ((3.0, 2.0, 4.0), (1.0, -1.0, -1.0), (-1.0, 2.0, 2.0))
+    )
+    share = (angle[:, None] - centre).abs_().mul_(sign).add_(least).clamp_(0.0, 1.0)
+    return torch.addcmul(low[:, None], span[:, None], share)
 
 
 def solarise(images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B C H W"]:
@@ -157,11 +159,11 @@ def three_augment(key: Key, images: Float[Tensor, "B C H W"], *, bits: int) -> F
     Grey needs RGB and solarise an 8-bit range that is really used; where they make no sense blur or nothing is drawn.
 
     Args:
-        key: One random stream per sample.
+        key: One random stream per sample, on the host.
         images: Pixels in [0, 1].
         bits: Bits per channel of the files.
     """
-    u = uniform(key, 4)
+    u = sent(uniform(key, 4), images.device)
     choice = (u[:, 0] * 3).long()[:, None, None, None]
     if images.shape[1] == 3 and bits == 8:
         images = torch.where(choice == 0, grey(images), images)

@@ -5,9 +5,10 @@ Pixels are in [0, 1]. Crops are grouped by the operation of a step: what a crop 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import torch
@@ -32,8 +33,19 @@ NUMBERS = 13
 _NARROWEST = 1 / 6
 """A blur of less deviation, in pixels, gives a neighbour less weight than rounding does: it is left out."""
 
-Rows = list[list[Int[Tensor, " _"]]]
-"""For every step, for every operation: the crops that have it there."""
+_AFTER = ("grey", "blur", "solarise")
+"""What follows the jitter, in this order."""
+_COURSE = (0, 1, 2, 3, 0, 1, 2, 0, 3, 1, 2, 0)
+"""Operations of the jitter one after the other, so that each of the 24 orders is among them: no shorter row has them
+all. The last one, hue, costs most and comes twice."""
+
+
+class Change(NamedTuple):
+    """One operation and the crops that have it, all at once."""
+
+    operation: int
+    crops: Int[Tensor, " n"]
+    values: Float[Tensor, " n"]
 
 
 class Draws(NamedTuple):
@@ -43,6 +55,8 @@ class Draws(NamedTuple):
     """What each step does, as a place in ``OPERATIONS``; one past the last for nothing."""
     values: Float[Tensor, "K N"]
     """By how much each operation would change the crop: a factor, turns of hue, pixels of blur; 0 for the others."""
+    jittered: int
+    """How many of the steps, the first ones, are the jitter's."""
 
 
 def draw(
@@ -67,41 +81,63 @@ def draw(
     first, second, local = cfg.blur
     blurred = chance[2] < first * (view == 0) + second * (view == 1) + local * (view > 1)
     steps: list[Tensor] = []
-    if cfg.jitter:
-        several = sum(name in names for name in jitter)  # those that may be drawn stand first
+    several = sum(name in names for name in jitter) if cfg.jitter else 0  # those that may be drawn stand first
+    if several:
         places = order[:, :several].argsort(dim=1).T
         steps += list(torch.where(chance[0] < cfg.jitter_chance, places, _NOTHING))
-    for name, applied in (
-        ("grey", chance[1] < cfg.grey),
-        ("blur", blurred & (sigma >= _NARROWEST)),
-        ("solarise", (chance[3] < cfg.solarise) & (view == 1)),
-    ):
+    grey, solarised = chance[1] < cfg.grey, (chance[3] < cfg.solarise) & (view == 1)
+    for name, applied in zip(_AFTER, (grey, blurred & (sigma >= _NARROWEST), solarised), strict=True):
         if name in names:
             steps.append(torch.where(applied, _NUMBER[name], _NOTHING))
-    return Draws(torch.stack(steps), torch.stack(values))
+    return Draws(torch.stack(steps), torch.stack(values), several)
 
 
-def group(steps: Int[Tensor, "P N"], device: torch.device) -> Rows:
-    """Sorts crops into groups of one operation each, at every step: from the host, for where they are needed."""
-    kinds = torch.arange(_NOTHING + 1)
-    counts = (steps[:, None] == kinds[:, None]).sum(dim=2).tolist()
-    order = sent(steps.argsort(dim=1), device)
-    return [list(row.split(sizes))[:_NOTHING] for row, sizes in zip(order, counts, strict=True)]
+@lru_cache
+def _places(several: int) -> Int[Tensor, "Q J"]:
+    """Where in ``_COURSE`` each operation of an order stands; the order's number has ``several`` as its base."""
+    places = torch.zeros((several**several, several), dtype=torch.int64)
+    for order in itertools.permutations(range(several)):
+        number, place = 0, -1
+        found: list[int] = []
+        for operation in order:
+            number, place = number * several + operation, _COURSE.index(operation, place + 1)
+            found.append(place)
+        places[number] = torch.tensor(found)
+    return places
 
 
-def apply(
-    images: Float[Tensor, "N C H W"], values: Float[Tensor, "K N"], rows: Rows, *, bits: int, widest: float
-) -> None:
+def group(draws: Draws, device: torch.device) -> list[Change]:
+    """What is to be done, in order: what several crops have is done for all of them at once.
+
+    Drawn on the host, for images on a device.
+    """
+    steps, several = draws.steps, draws.jittered
+    kinds = (*_COURSE, *(_NUMBER[name] for name in _AFTER))
+    when = torch.tensor([kinds.index(i) for i in range(_NOTHING)] + [len(kinds)])[steps]
+    if several:
+        order = steps[:several]
+        number = (order.T * torch.tensor([several**i for i in reversed(range(several))])).sum(dim=1)
+        jittered = order[0] < several
+        when[:several] = torch.where(jittered, _places(several)[number * jittered].T, len(kinds))
+    flat = when.flatten()
+    sizes = torch.bincount(flat, minlength=len(kinds) + 1).tolist()
+    places = flat.argsort(stable=True)[: len(flat) - sizes[-1]]
+    crops = places % steps.shape[1]
+    values = draws.values[steps.flatten()[places], crops]
+    parts = zip(kinds, sent(crops, device).split(sizes[:-1]), sent(values, device).split(sizes[:-1]), strict=True)
+    return [Change(*part) for part in parts if len(part[1])]
+
+
+def apply(images: Float[Tensor, "N C H W"], changes: list[Change], *, bits: int, widest: float) -> None:
     """In place: the jitter in each crop's own order, then grey, blur and solarising, as torchvision defines them.
 
     Args:
         images: Pixels in [0, 1].
-        values: By how much each operation would change each crop, as in ``Draws``.
-        rows: Which crops have which operation at which step.
+        changes: As ``group`` gives them.
         bits: Bits per channel of the files.
         widest: Largest deviation of a blur in pixels.
     """
-    changes: list[Callable[[Tensor, Tensor], Tensor]] = [
+    operations: list[Callable[[Tensor, Tensor], Tensor]] = [
         colour.brightness,
         partial(colour.contrast, rgb=images.shape[1] == 3 and bits == 8),
         colour.saturation,
@@ -110,10 +146,8 @@ def apply(
         lambda part, _: colour.grey(part),
         lambda part, _: colour.solarise(part),
     ]
-    for groups in rows:
-        for change, value, crops in zip(changes, values.unbind(), groups, strict=True):
-            if len(crops):
-                images[crops] = change(images.index_select(0, crops), value.index_select(0, crops))
+    for operation, crops, values in changes:
+        images[crops] = operations[operation](images.index_select(0, crops), values)
 
 
 _EVEN = {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.2}
@@ -123,16 +157,14 @@ _SOME = ResolvedCrops(
 )  # fmt: skip
 
 
-def jitter_some(key: Key, images: Float[Tensor, "B C S S"], *, bits: int, host: Key) -> Float[Tensor, "B C S S"]:
+def jitter_some(key: Key, images: Float[Tensor, "B C S S"], *, bits: int) -> Float[Tensor, "B C S S"]:
     """In place: three images in ten are jittered, a fifth become grey and a fifth are blurred.
 
     Args:
-        key: One random stream per sample.
+        key: One random stream per sample, on the host.
         images: Pixels in [0, 1].
         bits: Bits per channel of the files.
-        host: The same streams on the host, so that the device need not be waited for.
     """
-    names = operations(images.shape[1], bits)
-    drawn, told = (draw(uniform(k, NUMBERS), torch.zeros_like(k.low), _SOME, names, _EVEN) for k in (key, host))
-    apply(images, drawn.values, group(told.steps, images.device), bits=bits, widest=_SOME.blur_sigma[1])
+    drawn = draw(uniform(key, NUMBERS), torch.zeros_like(key.low), _SOME, operations(images.shape[1], bits), _EVEN)
+    apply(images, group(drawn, images.device), bits=bits, widest=_SOME.blur_sigma[1])
     return images

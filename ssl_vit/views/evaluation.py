@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ssl_vit.data.boxes import centre_crop, judged_share, to_canvas
+from ssl_vit.data.constants import sent
 from ssl_vit.data.loading.loader import Batch
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.views import augment
@@ -21,6 +22,6 @@ def eval_images(batch: Batch, scale: PixelScale, size: int, dtype: torch.dtype) 
     images, canvas = scale.scaled(batch.images, dtype), batch.images.shape[2:]
     if not (batch.native and canvas == (size, size)):
         share = torch.where(batch.sizes.amin(dim=1) > size, judged_share(size), 1.0)
-        boxes = centre_crop(batch.sizes, share)
-        images = augment.crop_resize(images, to_canvas(boxes, batch.sizes, canvas), size).clamp(0.0, 1.0)
+        boxes = sent(to_canvas(centre_crop(batch.sizes, share), batch.sizes, canvas), images.device)
+        images = augment.crop_resize(images, boxes, size).clamp(0.0, 1.0)
     return scale.normalise(images)

@@ -71,7 +71,7 @@ def mix(
     """Mixes each image with its neighbour (0 with 1, 2 with 3, ...): mixup or CutMix, each with half the chance.
 
     Args:
-        key: One random stream per sample; a pair uses the first one's.
+        key: One random stream per sample, on the host; a pair uses the first one's.
         images: Pixels; B is even.
         targets: Class probabilities, label probabilities or numbers: all of them mix linearly.
         mixup: Beta parameter of mixup (Zhang et al. 2018), 0 for off.
@@ -80,40 +80,41 @@ def mix(
     if not mixup and not cutmix:
         return images, targets
     batch, _, height, width = images.shape
-    partner = torch.arange(batch, device=images.device) ^ 1
+    device, partner = images.device, torch.arange(batch) ^ 1
     u = uniform(Key(key.low[::2], key.high[::2]), 4).repeat_interleave(2, dim=0).to(images.dtype)
     cuts = u[:, 0] < 0.5 if mixup and cutmix else torch.full_like(u[:, 0], bool(cutmix), dtype=torch.bool)
     share = torch.where(cuts, beta(u[:, 1], cutmix or 1.0), beta(u[:, 1], mixup or 1.0))
     # CutMix: a box of area (1 - share) around a random centre comes from the partner.
-    half = 0.5 * torch.sqrt(1.0 - share)
-    inside = torch.ones((batch, 1, 1, 1), dtype=torch.bool, device=images.device)
-    for size, centre, view in ((height, u[:, 2], (1, 1, -1, 1)), (width, u[:, 3], (1, 1, 1, -1))):
-        place = torch.arange(size, device=images.device, dtype=images.dtype).view(view)
-        low = ((centre - half) * size).round()[:, None, None, None]
-        high = ((centre + half) * size).round()[:, None, None, None]
-        inside = inside & (place >= low) & (place < high)
-    own = torch.where(cuts, 1.0 - inside.to(images.dtype).mean(dim=(1, 2, 3)), share)
-    blend = torch.where(cuts[:, None, None, None], 1.0 - inside.to(images.dtype), share[:, None, None, None])
+    half, area = 0.5 * torch.sqrt(1.0 - share), torch.ones_like(share)
+    edges: list[Tensor] = []
+    for size, centre in ((height, u[:, 2]), (width, u[:, 3])):
+        low, high = (((centre + side) * size).round().clamp(0, size) for side in (-half, half))
+        area, edges = area * (high - low), [*edges, low, high]
+    own = torch.where(cuts, 1.0 - area / (height * width), share)
+    outside, edges = torch.where(cuts, 1.0, share), [torch.where(cuts, edge, 0.0) for edge in edges]
+    partner, numbers = sent(partner, device), sent(torch.stack([own, outside, *edges]), device)
+    own, outside, top, bottom, left, right = numbers[:, :, None, None, None]
+    y = torch.arange(height, device=device, dtype=images.dtype).view(1, 1, -1, 1)
+    x = torch.arange(width, device=device, dtype=images.dtype)
+    inside = (y >= top) & (y < bottom) & (x >= left) & (x < right)
+    blend = torch.where(inside, 0.0, outside)
     mixed = images * blend + images[partner] * (1.0 - blend)
-    weight = own[:, None].to(targets.dtype)
+    weight = own[:, :, 0, 0].to(targets.dtype)
     return mixed, targets * weight + targets[partner] * (1.0 - weight)
 
 
-def erase(
-    key: Key, images: Float[Tensor, "B C H W"], probability: float, host: Key | None = None
-) -> Float[Tensor, "B C H W"]:
+def erase(key: Key, images: Float[Tensor, "B C H W"], probability: float) -> Float[Tensor, "B C H W"]:
     """Replaces a random box by normal noise (Zhong et al. 2020; every pixel of its own, as MAE fine-tunes).
 
     Ten boxes are drawn at once and the first that fits is taken; an image for which none fits stays whole.
 
     Args:
-        key: One random stream per sample.
+        key: One random stream per sample, on the host.
         images: Normalised pixels, so that noise of unit deviation looks like them.
         probability: Chance of each image, in [0, 1].
-        host: The same streams on the host, so that the device need not be waited for.
     """
     channels, height, width = images.shape[1:]
-    u = uniform(host or key, 1 + 4 * _TRIES)
+    u = uniform(key, 1 + 4 * _TRIES)
     v = u[:, 1:].view(-1, 4, _TRIES)
     area = height * width * (_AREA[0] + (_AREA[1] - _AREA[0]) * v[:, 0])
     low, high = math.log(_RATIO[0]), math.log(_RATIO[1])
@@ -124,11 +125,12 @@ def erase(
     first = fits.to(torch.uint8).argmax(dim=1, keepdim=True)
     rows = ((u[:, 0] < probability) & fits.any(dim=1)).nonzero()[:, 0]
     boxes = torch.stack([t.gather(1, first)[rows] for t in (top, left, h, w)])
+    streams = sent(torch.stack([key.high[rows], key.low[rows]]), images.device)
     rows, boxes = sent(rows, images.device), sent(boxes, images.device)
     top, left, h, w = boxes[..., None]
     y, x = (torch.arange(n, device=images.device) for n in (height, width))
     inside = ((y >= top) & (y < top + h))[:, :, :, None] & ((x >= left) & (x < left + w))[:, :, None]
-    noise = normal(Key(key.high[rows], key.low[rows]), channels * height * width).view(-1, channels, height, width)
+    noise = normal(Key(*streams), channels * height * width).view(-1, channels, height, width)
     result = images.clone()
     result[rows] = torch.where(inside, noise.to(images.dtype), images[rows])
     return result

@@ -8,12 +8,13 @@ from functools import cache, partial
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from ssl_vit.configs import ResolvedCrops, ResolvedModel
 from ssl_vit.core.randomness import Key, make_key, uniform
 from ssl_vit.data.boxes import centre_crop, random_resized_crop, to_canvas, whole_pixels
+from ssl_vit.data.constants import sent
 from ssl_vit.data.loading.loader import Batch
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.models.backbone import Backbone
@@ -44,8 +45,8 @@ class _Crops(NamedTuple):
         self, batch: Batch, pixels: Callable[[], Float[Tensor, "B C H W"]], key: Key, u: Float[Tensor, "B V"]
     ) -> Float[Tensor, "N C S S"]:
         """Random crops, resized and mirrored; as they are where images are used whole and have that size."""
-        flip = u < 0.5 if self.cfg.flip else None
-        canvas = batch.images.shape[2:]
+        canvas, device = batch.images.shape[2:], batch.images.device
+        flip = sent(u < 0.5, device) if self.cfg.flip else None
         whole = self.area == (1.0, 1.0)
         if whole and batch.native and canvas == (self.size, self.size):
             same = pixels().repeat_interleave(self.number, dim=0)
@@ -53,21 +54,22 @@ class _Crops(NamedTuple):
         sizes = batch.sizes.repeat_interleave(self.number, dim=0)
         boxes = centre_crop(sizes) if whole else random_resized_crop(key, sizes, self.area, self.cfg.ratio)
         boxes = to_canvas(boxes, sizes, canvas)
-        boxes = (boxes if whole else whole_pixels(boxes, canvas)).unflatten(0, u.shape)
+        boxes = sent((boxes if whole else whole_pixels(boxes, canvas)).unflatten(0, u.shape), device)
         if not whole and self.dtype == torch.float32 and augment.crops_in_bytes(batch.images, self.size):
             return self.scale.scaled(augment.crop_bytes(batch.images, boxes, self.size, flip).flatten(0, 1), self.dtype)
         return augment.crop_resize(pixels(), boxes, self.size, flip, whole=not whole).flatten(0, 1).clamp_(0.0, 1.0)
 
 
-def _keys(index: Tensor, epoch: Tensor, seed: int, purpose: str, views: int) -> Key:
+def _keys(batch: Batch, seed: int, purpose: str, views: int) -> Key:
     """One stream per image and view, all views of an image next to each other."""
-    number = torch.arange(views, device=index.device).repeat(len(index))
-    return make_key(seed, purpose, epoch.repeat_interleave(views), index.repeat_interleave(views), number)
+    number = torch.arange(views).repeat(len(batch.index))
+    return make_key(seed, purpose, batch.epoch.repeat_interleave(views), batch.index.repeat_interleave(views), number)
 
 
-def _of(values: Float[Tensor, "P N"] | Int[Tensor, "P N"], crops: _Crops, shape: tuple[int, int]) -> Tensor:
-    """What belongs to the crops of one size, of values for all views of all images."""
-    return values.unflatten(1, shape)[:, :, crops.views].flatten(1)
+def _of(drawn: Draws, crops: _Crops, shape: tuple[int, int]) -> Draws:
+    """What belongs to the crops of one size, of what is drawn for all views of all images."""
+    steps, values = (each.unflatten(1, shape)[:, :, crops.views].flatten(1) for each in (drawn.steps, drawn.values))
+    return Draws(steps, values, drawn.jittered)
 
 
 def by_size(inputs: dict[str, Tensor]) -> list[tuple[Float[Tensor, "B V C S S"], Float[Tensor, "B V *L"] | None]]:
@@ -107,31 +109,25 @@ def multicrop_view(
         """A number for the flip of every crop, and its colour changes."""
         # Swapped halves name another stream of the same view: these numbers share no bits with those of the boxes.
         u = uniform(Key(key.high, key.low), 1 + NUMBERS)
-        number = torch.arange(views, device=u.device).repeat(images)
+        number = torch.arange(views).repeat(images)
         return u[:, 0], draw(u[:, 1:], number, cfg, operations(channels, scale.bits))
 
     def crop(batch: Batch, seed: int) -> dict[str, Tensor]:
-        channels, shape = batch.images.shape[1], (len(batch.index), views)
-        key = _keys(batch.index, batch.epoch, seed, "multicrop", views)
+        channels, shape, device = batch.images.shape[1], (len(batch.index), views), batch.images.device
+        key = _keys(batch, seed, "multicrop", views)
         u, drawn = colours(key, len(batch.index), channels)
-        # What is grouped by is drawn once more where it can be read without waiting for the device.
-        on_host = drawn if u.device.type == "cpu" else colours(
-            _keys(*batch.names(), seed, "multicrop", views), len(batch.index), channels
-        )[1]  # fmt: skip
-        rows = [group(_of(on_host.steps, s, shape), u.device) for s in sets]
         pixels = cache(partial(scale.scaled, batch.images, dtype))  # crops in bytes need none
         low, high, flip = (each.reshape(shape) for each in (key.low, key.high, u))
         inputs: dict[str, Tensor] = {}
-        for crops, groups in zip(sets, rows, strict=True):
+        for crops in sets:
             own = Key(low[:, crops.views].flatten(), high[:, crops.views].flatten())
             cut = crops.cut(batch, pixels, own, flip[:, crops.views])
-            apply(cut, _of(drawn.values, crops, shape), groups, bits=scale.bits, widest=widest)
+            apply(cut, group(_of(drawn, crops, shape), device), bits=scale.bits, widest=widest)
             inputs[crops.name] = scale.normalise(cut).unflatten(0, (shape[0], crops.number))
         if drop_rates is not None:
-            keys = _keys(batch.index, batch.epoch, seed, "drop-path", views)
-            factors = drop_path_factors(keys, drop_rates).unflatten(0, shape)
+            factors = drop_path_factors(_keys(batch, seed, "drop-path", views), drop_rates).unflatten(0, shape)
             for crops in sets:
-                inputs[f"drop_{crops.name}"] = factors[:, crops.views]
+                inputs[f"drop_{crops.name}"] = sent(factors[:, crops.views], device)
         return inputs
 
     def view(batch: Batch, seed: int) -> dict[str, Tensor]:

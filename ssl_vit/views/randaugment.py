@@ -141,26 +141,27 @@ def apply(
 ) -> Float[Tensor, "B C H W"]:
     """One operation per sample (None for no change), computed only for the samples that have it.
 
-    Pixels are in [0, 1], ``strength`` is the signed magnitude / 10; ``fill`` is the colour of what comes from outside.
+    Pixels are in [0, 1], ``strength`` is the signed magnitude / 10, on the host; ``fill`` is the colour of what comes
+    from outside.
     """
-    result, strength = images.clone(), strength.to(images.dtype)
-    moves: list[tuple[Tensor, Tensor]] = []
-    for name in dict.fromkeys(names):
-        if name is None:
-            continue
-        rows = sent(torch.tensor([i for i, drawn in enumerate(names) if drawn == name]), images.device)
-        if name not in _INTENSITY:
-            moves.append((rows, _affine(name, strength[rows], images.shape[2], images.shape[3])))
-        else:
-            result[rows] = _INTENSITY[name](images[rows], strength[rows, None, None, None])
-    if moves:
-        rows = torch.cat([part for part, _ in moves])
-        result[rows] = _warp(images[rows], torch.cat([affine for _, affine in moves]), fill.to(images.dtype))
+    result, device, strength = images.clone(), images.device, strength.to(images.dtype)
+    drawn = {name: [i for i, each in enumerate(names) if each == name] for name in dict.fromkeys(names) if name}
+    changed = [name for name in drawn if name in _INTENSITY]
+    moved = [name for name in drawn if name not in _INTENSITY]
+    order = torch.tensor([i for name in (*changed, *moved) for i in drawn[name]], dtype=torch.int64)
+    sizes = [*(len(drawn[name]) for name in changed), sum(len(drawn[name]) for name in moved)]
+    parts = zip(sent(order, device).split(sizes), sent(strength[order], device).split(sizes), strict=True)
+    for name, (rows, amounts) in zip(changed, parts, strict=False):
+        result[rows] = _INTENSITY[name](images[rows], amounts[:, None, None, None])
+    if moved:
+        affine = torch.cat([_affine(name, strength[drawn[name]], images.shape[2], images.shape[3]) for name in moved])
+        rows, _ = next(parts)
+        result[rows] = _warp(images[rows], sent(affine, device), fill.to(images.dtype))
     return result
 
 
 def rand_augment(
-    key: Key, images: Images, *, magnitude: float, fill: Float[Tensor, " C"], bits: int, host: Key | None = None
+    key: Key, images: Images, *, magnitude: float, fill: Float[Tensor, " C"], bits: int
 ) -> Float[Tensor, "B C H W"]:
     """RandAugment (Cubuk et al. 2020) as timm's rand-m9-mstd0.5-inc1, which MAE fine-tunes with.
 
@@ -168,19 +169,18 @@ def rand_augment(
     magnitudes and random signs. Geometry is bilinear; between operations pixels are not rounded to 8 bits.
 
     Args:
-        key: One random stream per sample.
+        key: One random stream per sample, on the host.
         images: Pixels in [0, 1].
         magnitude: Mean magnitude, in [0, 10].
         fill: Colour of what comes from outside the image: the mean of the training images.
         bits: Bits per channel of the files.
-        host: The same streams on the host, so that the device need not be waited for.
     """
     names = operations(images.shape[1], bits)
-    u, v = (uniform(each, 3 * LAYERS).view(-1, LAYERS, 3) for each in (key, host or key))
+    u = uniform(key, 3 * LAYERS).view(-1, LAYERS, 3)
     # Swapped halves name another stream of the same sample: these numbers share no bits with the uniform ones.
     level = (magnitude + DEVIATION * normal(Key(key.high, key.low), LAYERS)).clamp(0.0, MOST) / MOST
     strength = torch.where(u[:, :, 1] < 0.5, -level, level)
-    drawn = torch.where(v[:, :, 2] < PROBABILITY, (v[:, :, 0] * len(names)).long(), -1)
+    drawn = torch.where(u[:, :, 2] < PROBABILITY, (u[:, :, 0] * len(names)).long(), -1)
     for layer, numbers in enumerate(drawn.T.tolist()):
         chosen = [names[i] if i >= 0 else None for i in numbers]
         images = apply(images, chosen, strength[:, layer], fill)

@@ -1,4 +1,8 @@
-"""From decoded batches to what an objective reads; every random number of a step is drawn here, on the device."""
+"""From decoded batches to what an objective reads; every random number of a step is drawn here.
+
+The few numbers of an image (its crop, its colours) are drawn on the host and sent: on a GPU each of some hundred small
+operations would be a kernel of its own. What needs a number per patch or pixel draws it on the device.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from torch import Tensor
 from ssl_vit.configs import ResolvedAugment
 from ssl_vit.core.randomness import Key, make_key, uniform
 from ssl_vit.data.boxes import centre_crop, random_resized_crop, to_canvas, whole_pixels
-from ssl_vit.data.constants import constant
+from ssl_vit.data.constants import constant, sent
 from ssl_vit.data.loading.loader import Batch
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.views import augment, colour
@@ -26,8 +30,8 @@ _AT_ONCE = 2**18
 """Numbers in the images that a CPU works on together: few enough to stay in its cache from step to step."""
 
 
-def sample_key(seed: int, purpose: str, batch: Batch) -> Key:
-    """One stream of random numbers for every sample of a batch, on its device.
+def host_key(seed: int, purpose: str, batch: Batch) -> Key:
+    """One stream of random numbers for every sample of a batch, on the host.
 
     Args:
         seed: Of the run.
@@ -37,25 +41,25 @@ def sample_key(seed: int, purpose: str, batch: Batch) -> Key:
     return make_key(seed, purpose, batch.epoch, batch.index)
 
 
-def host_key(seed: int, purpose: str, batch: Batch) -> Key:
-    """As ``sample_key``, on the host: what decides the course of the program is drawn there once more."""
-    index, epoch = batch.names()
-    return make_key(seed, purpose, epoch, index)
+def sample_key(seed: int, purpose: str, batch: Batch) -> Key:
+    """As ``host_key``, on the device of the images: for a number per patch or pixel."""
+    return Key(*sent(torch.stack(host_key(seed, purpose, batch)), batch.images.device))
 
 
 def geometry(
     batch: Batch, seed: int, scale: PixelScale, cfg: ResolvedAugment, size: int, dtype: torch.dtype
 ) -> Callable[[slice], Float[Tensor, "B C S S"]]:
     """What crops, resizes and flips some images of the batch to [0, 1]; all that is random is drawn here, for all."""
-    canvas = batch.images.shape[2:]
-    flips = uniform(sample_key(seed, "flip", batch), 1)[:, 0] < 0.5 if cfg.flip else None
-    shifts = augment.random_shift(sample_key(seed, "crop", batch), size) if cfg.crop == "pad" else None
+    canvas, device = batch.images.shape[2:], batch.images.device
+    flips = uniform(host_key(seed, "flip", batch), 1)[:, 0] < 0.5 if cfg.flip else None
+    shifts = augment.random_shift(host_key(seed, "crop", batch), size) if cfg.crop == "pad" else None
     boxes, drawn = None, shifts is None and cfg.crop_scale != (1.0, 1.0) and not batch.cropped
     if drawn:
-        boxes = random_resized_crop(sample_key(seed, "crop", batch), batch.sizes, cfg.crop_scale, cfg.crop_ratio)
+        boxes = random_resized_crop(host_key(seed, "crop", batch), batch.sizes, cfg.crop_scale, cfg.crop_ratio)
         boxes = whole_pixels(to_canvas(boxes, batch.sizes, canvas), canvas)
     elif not (batch.native and canvas == (size, size)):
         boxes = to_canvas(centre_crop(batch.sizes), batch.sizes, canvas)
+    flips, shifts, boxes = (None if each is None else sent(each, device) for each in (flips, shifts, boxes))
     by_bytes = drawn and dtype == torch.float32 and augment.crops_in_bytes(batch.images, size)
 
     def cut(part: slice) -> Tensor:
@@ -86,14 +90,14 @@ def train_images(
         for part in (slice(start, start + at_once) for start in range(0, count, at_once)):
             scale.normalise(cut(part), out=images[part])
         return images
-    images, key = cut(slice(None)), sample_key(seed, "colour", batch)
+    images, key = cut(slice(None)), host_key(seed, "colour", batch)
     if cfg.policy == "3-augment":
         images = colour.three_augment(key, images, bits=scale.bits)
     elif cfg.policy == "jitter":
-        images = jitter_some(key, images, bits=scale.bits, host=host_key(seed, "colour", batch))
+        images = jitter_some(key, images, bits=scale.bits)
     elif cfg.policy == "randaugment":
-        fill, host = constant(scale.mean, images.dtype, images.device), host_key(seed, "colour", batch)
-        images = rand_augment(key, images, magnitude=cfg.magnitude, fill=fill, bits=scale.bits, host=host)
+        fill = constant(scale.mean, images.dtype, images.device)
+        images = rand_augment(key, images, magnitude=cfg.magnitude, fill=fill, bits=scale.bits)
     return scale.normalise(images)
 
 

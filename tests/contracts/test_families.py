@@ -310,10 +310,7 @@ def batch() -> Batch:
     torch.manual_seed(1)
     index = torch.arange(4)
     seen = torch.randint(0, 256, (4, 3, SIDE, SIDE)).to(torch.uint8)
-    return Batch(
-        seen, index, torch.zeros_like(index), torch.full((4, 2), float(SIDE)), True, None,
-        on_host=(index, torch.zeros_like(index)),
-    )  # fmt: skip
+    return Batch(seen, index, torch.zeros_like(index), torch.full((4, 2), float(SIDE)), True, None)
 
 
 def allowed(name: str, method: str) -> bool:

@@ -322,7 +322,7 @@ def test_every_crop_is_changed_in_its_own_order(seed: int, n: int, view: int) ->
     found = images.clone()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(colour, "_LUMA", (0.2989, 0.587, 0.114))  # as torchvision rounds it
-        apply(found, draws.values, group(draws.steps, found.device), bits=8, widest=2.0)
+        apply(found, group(draws, found.device), bits=8, widest=2.0)
     for i in range(n):
         expected = images[i]
         for number in draws.steps[:, i].tolist():

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from queue import Queue
+from threading import get_ident
 from typing import Any
 
 import pytest
 import torch
-from ssl_vit.data.loading.batch import finish, one_ahead, to_device
+from ssl_vit.data.loading.batch import finish, made_ahead, one_ahead, to_device
 
 
 def source(n: int, seen: list[str], fails: bool = False) -> Generator[int, None, None]:
@@ -63,6 +65,39 @@ def test_closing_closes_the_source() -> None:
     assert seen[-1] == "closed"
 
 
+def test_a_thread_makes_the_next_one_while_one_is_in_use() -> None:
+    seen: list[str] = []
+    made: Queue[int] = Queue()
+
+    def items() -> Generator[int, None, None]:
+        for i in source(4, seen):
+            made.put(get_ident())
+            yield i
+
+    coming = made_ahead(items(), torch.device("cpu"))
+    assert seen == []
+    for i in range(4):
+        assert next(coming) == i
+        assert made.get() != get_ident()
+    assert list(coming) == []
+    assert seen[-1] == "closed" and made.empty()
+
+
+def test_a_thread_makes_one_more_and_no_other() -> None:
+    seen: list[str] = []
+    coming = made_ahead(source(5, seen), torch.device("cpu"))
+    assert next(coming) == 0
+    coming.close()
+    assert seen == ["made 0", "made 1", "closed"]
+
+
+def test_what_a_thread_fails_at_is_told() -> None:
+    coming = made_ahead(source(2, [], fails=True), torch.device("cpu"))
+    assert [next(coming) for _ in range(2)] == [0, 1]
+    with pytest.raises(ValueError, match="broken"):
+        next(coming)
+
+
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 def test_batches_are_on_the_device(device: str) -> None:
     closed: list[bool] = []
@@ -80,7 +115,9 @@ def test_batches_are_on_the_device(device: str) -> None:
 
     batches = list(to_device(fields(), torch.device(device), finish))
     assert closed == [True]
-    assert [b.images.device.type for b in batches] == [b.index.device.type for b in batches] == [device] * 3
+    assert [b.images.device.type for b in batches] == [device] * 3
+    for b in batches:  # what views draw by
+        assert {x.device.type for x in (b.index, b.epoch, b.sizes)} == {"cpu"}
     assert batches[0].labels is None
     assert batches[0].images.dtype == torch.int32
     if device == "cpu":

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -19,29 +20,30 @@ T = TypeVar("T")
 S = TypeVar("S")
 R = TypeVar("R")
 
+_END = object()
+
 Fields = dict[str, Any]
 """A batch on its way: its fields by name, of which ``images`` are not yet the pixels that a view gets."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Images on the device, as decoded."""
+    """Images on the device, as decoded; what they are called and measure stays on the host, where views draw."""
 
     images: Integer[Tensor, "B C H W"]
     """uint8, or int32 holding 16-bit values."""
     index: Int[Tensor, " B"]
-    """Position of each image in its set."""
+    """Position of each image in its set, on the host."""
     epoch: Int[Tensor, " B"]
-    """How often the image has been visited before; with ``index`` the name of all its random numbers."""
+    """How often the image has been visited before, on the host; with ``index`` the name of all its random numbers."""
     sizes: Float[Tensor, "B 2"]
-    """Height and width before the canvas (of a window: its own), in pixels."""
+    """Height and width before the canvas (of a window: its own), in pixels, on the host."""
     native: bool
     """Whether every image has kept its own size."""
     labels: Int[Tensor, " B"] | Float[Tensor, "B K"] | None
+    """On the device."""
     cropped: bool = False
     """Whether these are the random crops already."""
-    on_host: tuple[Tensor, Tensor] | None = None
-    """``index`` and ``epoch`` where the CPU can read them without waiting for the device."""
 
     @property
     def truth(self) -> Int[Tensor, " B"] | Float[Tensor, "B K"]:
@@ -50,15 +52,10 @@ class Batch:
             raise ValueError("this objective learns from labels, and its images were opened without them")
         return self.labels
 
-    def names(self) -> tuple[Int[Tensor, " B"], Int[Tensor, " B"]]:
-        """``index`` and ``epoch`` on the CPU."""
-        return self.on_host or (self.index.cpu(), self.epoch.cpu())
-
     def part(self, which: slice) -> Batch:
         """Some of the images."""
-        names = None if self.on_host is None else (self.on_host[0][which], self.on_host[1][which])
         cut = {name: value[which] for name, value in vars(self).items() if isinstance(value, Tensor)}
-        return replace(self, **cut, on_host=names)
+        return replace(self, **cut)
 
 
 def narrow(pixels: np.ndarray) -> Tensor:
@@ -88,9 +85,8 @@ def describe(
     if images.labels is not None:  # numbers in single precision: MPS has no other
         chosen = images.labels[index]
         labels = torch.from_numpy(chosen if images.kind == "class" else chosen.astype(np.float32))
-    names = {"index": torch.from_numpy(index), "epoch": torch.from_numpy(epoch)}
-    told = {"on_host": tuple(names.values()), "sizes": torch.from_numpy(sizes), "labels": labels}
-    return {"images": source, **names, **told, "native": bool((sizes == shape).all())}
+    told = {"index": torch.from_numpy(index), "epoch": torch.from_numpy(epoch), "sizes": torch.from_numpy(sizes)}
+    return {"images": source, **told, "labels": labels, "native": bool((sizes == shape).all())}
 
 
 def finish(fields: Fields) -> Batch:
@@ -115,6 +111,23 @@ def one_ahead(items: Generator[T, None, None], send: Callable[[T], S], receive: 
                 yield receive(sent.popleft())
     if not isinstance(end, StopIteration):
         raise end
+
+
+def made_ahead(items: Generator[T, None, None], device: torch.device) -> Generator[T, None, None]:
+    """The same items in the same order, each made by a thread while the one before it is in use.
+
+    ``items`` are closed with this iterator, and an error comes where they raise it. ``device`` is where they will go.
+    """
+
+    def begin() -> None:
+        if device.type == "cuda":  # a thread begins with the first GPU
+            torch.cuda.set_device(device)
+
+    with closing(items), ThreadPoolExecutor(1, "batches", begin) as thread:  # the thread is waited for first
+        coming = thread.submit(next, items, _END)
+        while (item := coming.result()) is not _END:
+            coming = thread.submit(next, items, _END)
+            yield cast("T", item)
 
 
 def to_device(
@@ -149,4 +162,6 @@ def to_device(
 
 
 def _each(fields: Fields, change: Callable[[Tensor], Tensor | None]) -> Fields:
-    return {name: change(value) if isinstance(value, Tensor) else value for name, value in fields.items()}
+    """Changes what is wanted on the device."""
+    sent = {name: change(fields[name]) for name in ("images", "labels") if fields[name] is not None}
+    return {**fields, **sent}

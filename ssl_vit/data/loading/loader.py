@@ -11,7 +11,7 @@ from jaxtyping import Int
 from ssl_vit.core.dist import rank_and_world
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.images import ImageSet, evenly
-from ssl_vit.data.loading.batch import Batch, Fields, describe, finish, to_device
+from ssl_vit.data.loading.batch import Batch, Fields, describe, finish, made_ahead, to_device
 from ssl_vit.data.loading.cache import TAKEN, Cache, Place, choose, keep
 from ssl_vit.data.loading.file_crops import FileCrops
 from ssl_vit.data.loading.workers import Decoded, UnreadableLog, Wanted, decoded
@@ -132,7 +132,10 @@ class Loader:
         if self._store is None:
             return to_device(self._decoded(plan), self.device, finish)
         store = self._store
-        return to_device((store.fields(index, epoch) for index, epoch in plan), self.device, store.finish)
+        fields = (store.fields(index, epoch) for index, epoch in plan)
+        if store.pinned:  # the device computes meanwhile, and would wait for what this thread copies
+            fields = made_ahead(fields, self.device)
+        return to_device(fields, self.device, store.finish)
 
     def _decoded(self, plan: Iterator[Wanted]) -> Generator[Fields, None, None]:
         pinned = self.device.type == "cuda"
