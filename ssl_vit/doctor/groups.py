@@ -77,7 +77,7 @@ def examine_groups(rows: Rows, labels: np.ndarray | None, data: DataConfig) -> F
     if data.group is not None:
         found.say("groups", f"--data.group {data.group}: a made test split keeps them together")
         return found
-    group = _in_columns(rows, data) or _in_names(rows, labels)
+    group = _in_columns(rows, labels, data) or _in_names(rows, labels)
     if group is None:
         found.say("groups", "none seen in columns or file names (patients, slides, tiles of one picture)")
         return found
@@ -125,7 +125,7 @@ def _told_by_classes(groups: np.ndarray, classes: np.ndarray) -> float:
     return (largest.total() - guessed) / (len(groups) - guessed)
 
 
-def _in_columns(rows: Rows, data: DataConfig) -> Group | None:
+def _in_columns(rows: Rows, labels: np.ndarray | None, data: DataConfig) -> Group | None:
     """A column that is named like a group, as a run would read it."""
     first = rows.parts[0] if isinstance(rows, JoinedRows) else rows
     columns: tuple[str, ...] = getattr(first, "table", ())  # of a table; other sources have none
@@ -137,7 +137,7 @@ def _in_columns(rows: Rows, data: DataConfig) -> Group | None:
         except UserError:
             continue
         numbers = np.concatenate([part.groups for part in parts.values() if part.groups is not None])
-        ties = _ties(numbers, None, _TIED)
+        ties = _ties(numbers, labels, _TIED)
         if ties is not None:
             names = next(part.group_names for part in parts.values() if part.groups is not None)
             return Group(column, f"the column {column}", ties, list(names), likely=True)

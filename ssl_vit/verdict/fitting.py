@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -33,8 +33,6 @@ _RATHER = 1.5
 """How many times as fast as other pre-training what was not measured is taken to be."""
 _LARGE = 128
 """Pixels that a larger input is shrunk to before a network is; smaller images go down to their preset's usual input."""
-LATE = " or more"
-"""How the reason ends where it is time."""
 _PROCESS, _FREE = 0.6e9, 0.9
 """Bytes of a process without images and networks, and the share of the free memory that all may take together."""
 
@@ -112,9 +110,18 @@ def counted(study: Study, pool: ImageSet, side: int, *, cpu: bool) -> dict[str, 
     return found
 
 
-def cannot(study: Study, costs: Mapping[str, Counted], images: int, seconds: float | None, jobs: int) -> dict[str, str]:
+class TooMuch(NamedTuple):
+    """Why a start cannot take part."""
+
+    why: str
+    lacks: Literal["memory", "time"]
+
+
+def cannot(
+    study: Study, costs: Mapping[str, Counted], images: int, seconds: float | None, jobs: int
+) -> dict[str, TooMuch]:
     """Starts that need more memory than there is, or more time than pre-training may have, and why."""
-    why, free = dict[str, str](), _FREE * free_memory() / max(1, jobs)
+    found, free = dict[str, TooMuch](), _FREE * free_memory() / max(1, jobs)
     v = study.recipe.verdict
     for start, (epochs, cost, batch) in costs.items():
         if cost is None:
@@ -123,10 +130,11 @@ def cannot(study: Study, costs: Mapping[str, Counted], images: int, seconds: flo
         least = max(LEAST_SHARE * epochs, min(epochs, LEAST_EPOCHS)) * min(1.0, v.pretraining / LEAST_SHARE)
         takes = v.seeds * least * images * cost.operations / (_QUICK * RATE * max(1, jobs))
         if needed > free:
-            why[start] = f"a run needs about {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free for each"
+            why = f"a run needs about {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free for each"
+            found[start] = TooMuch(why, "memory")
         elif seconds is not None and takes > PRETRAINING * seconds:
-            why[start] = f"{least:.3g} epochs would take {duration(takes)}{LATE}"
-    return why
+            found[start] = TooMuch(f"{least:.3g} epochs would take {duration(takes)} or more", "time")
+    return found
 
 
 def pace_of_public(study: Study) -> Pace:

@@ -34,7 +34,7 @@ from ssl_vit.methods.supervised import labelled_rate
 from ssl_vit.models.backbone import Pool
 from ssl_vit.models.build import build_backbone, facts_of
 from ssl_vit.released.starts import network_of_weights
-from ssl_vit.verdict.fitting import LATE, Counted, cannot, counted, fitted
+from ssl_vit.verdict.fitting import Counted, TooMuch, cannot, counted, fitted
 from ssl_vit.verdict.named import named_runs
 from ssl_vit.verdict.networks import networks_beside, own_scale, prepare_public
 from ssl_vit.verdict.options import Comparison, label_counts, seconds_of, starts_of
@@ -141,9 +141,10 @@ def open_study(cfg: Comparison, folder: Path, pool: ImageSet, data: Labelled, jo
     costs = counted(study, pool, short, cpu=jobs is not None)
     study = replace(study, epochs={start: cost.epochs for start, cost in costs.items()})
     if jobs is not None:
-        study, more = _feasible(study, cannot(study, costs, len(pool), limit, jobs), wanted)
+        more = cannot(study, costs, len(pool), limit, jobs)
+        study = _feasible(study, more, wanted)
         _check_budget(study, more, limit)
-        left_out |= more
+        left_out |= {start: too_much.why for start, too_much in more.items()}
     asked = tuple(s for s in study.starts if wanted[s])
     return Opened(study, pool, data, left_out, notes, limit, short, asked, costs)
 
@@ -177,24 +178,24 @@ def _goes_on(study: Study, start: str) -> bool:
     return True
 
 
-def _feasible(study: Study, cannot: Mapping[str, str], wanted: Mapping[str, bool]) -> tuple[Study, dict[str, str]]:
-    """The study without what takes more than there is, and why.
+def _feasible(study: Study, cannot: Mapping[str, TooMuch], wanted: Mapping[str, bool]) -> Study:
+    """The study without what takes more than there is.
 
     Raises:
         UserError: For what was named.
     """
-    for start, why in cannot.items():
+    for start, (why, lacks) in cannot.items():
         if wanted[start]:
-            jobs = "; --verdict.jobs 1 leaves more memory for each" if "GB" in why else ""
+            jobs = "; --verdict.jobs 1 leaves more memory for each" if lacks == "memory" else ""
             raise UserError(
                 f"--verdict.methods {start}: {why}; leave it out, give more budget or a smaller network{jobs}"
             )
-    return replace(study, starts=tuple(s for s in study.starts if s not in cannot)), dict(cannot)
+    return replace(study, starts=tuple(s for s in study.starts if s not in cannot))
 
 
-def _check_budget(study: Study, left_out: Mapping[str, str], seconds: float | None) -> None:
+def _check_budget(study: Study, cannot: Mapping[str, TooMuch], seconds: float | None) -> None:
     """Refuses a budget in which no pre-training can be done, before anything is measured."""
-    late = {start: why for start, why in left_out.items() if why.endswith(LATE)}
+    late = {start: why for start, (why, lacks) in cannot.items() if lacks == "time"}
     if seconds is None or not late or study.given or any(start_called(s).made for s in study.starts):
         return
     start, why = next(iter(late.items()))

@@ -211,6 +211,10 @@ def test_a_column_named_like_a_group_is_found(tmp_path: Path) -> None:
     found = examine_groups(open_source(data, labelled=False)["all"].rows, None, data)
     assert group_option(found) == "patient_id"
     assert lines(found)["groups"].startswith("6 by the column patient_id, e.g. 0, 1, 2; of 4 to 4 images")
+    classes = np.arange(24) % 2
+    assert group_option(examine_groups(open_source(data, labelled=False)["all"].rows, classes, data)) == "patient_id"
+    repeats = np.arange(24) // 4  # the column says what the class does
+    assert not examine_groups(open_source(data, labelled=False)["all"].rows, repeats, data).warnings
     known = DataConfig(path=data.path, group="patient_id")
     assert not examine_groups(open_source(known, labelled=False)["all"].rows, None, known).warnings
 

@@ -207,19 +207,23 @@ def test_what_does_not_fit_into_memory_is_not_tried(bytes_free: int, left_out: s
              "dino": Counted(100.0, Cost(1e7, 1e3, kept=4e7, weights=1e6), 128)}  # fmt: skip
     why = fitting.cannot(STUDY, costs, 1000, 600.0, 1)
     assert set(why) == left_out
-    assert why.get("dino", "").startswith("a run needs about 5.7 GB" if left_out else "")
+    for too_much in why.values():
+        assert too_much.why.startswith("a run needs about 5.7 GB") and too_much.lacks == "memory"
+
+
+_LATE = fitting.TooMuch("20 epochs would take 2.1 h or more", "time")
 
 
 def test_what_takes_too_long_however_fast_the_machine_is_not_tried(monkeypatch) -> None:
     monkeypatch.setattr(fitting, "free_memory", lambda: 10**12)
     costs = {"mae": Counted(100.0, Cost(1e7, 0.0), 128), "dino": Counted(100.0, Cost(1e10, 0.0), 128)}
     # Three runs of 20 epochs of 1,000 images, at 80e9 operations a second and core: 7,500 s.
-    assert fitting.cannot(STUDY, costs, 1000, 14_000.0, 1) == {"dino": "20 epochs would take 2.1 h or more"}
+    assert fitting.cannot(STUDY, costs, 1000, 14_000.0, 1) == {"dino": _LATE}
     assert fitting.cannot(STUDY, costs, 1000, 14_000.0, 2) == fitting.cannot(STUDY, costs, 1000, None, 1) == {}
 
 
 def test_a_budget_without_room_for_pre_training_is_refused_before_anything_is_measured() -> None:
-    late = {"mae": "20 epochs would take 2.1 h or more"}
+    late = {"mae": _LATE}
     nothing = replace(STUDY, starts=("scratch", "pixels"))
     with pytest.raises(
         UserError, match=r"^--verdict.budget: 20 s is too short .*: MAE alone is too much, 20 epochs"
@@ -228,7 +232,7 @@ def test_a_budget_without_room_for_pre_training_is_refused_before_anything_is_me
     assert str(e.value).endswith("give more, or leave the option out")
     for study, why, seconds in (
         (replace(STUDY, starts=("mae", "scratch")), {"dino": late["mae"]}, 20.0),  # another method fits
-        (nothing, {"mae": "a run needs about 5.7 GB, and 1 GB are free for each"}, 20.0),
+        (nothing, {"mae": fitting.TooMuch("a run needs about 5.7 GB, and 1 GB are free for each", "memory")}, 20.0),
         (nothing, late, None),
         (replace(nothing, given={"mae": ("run",)}), late, 20.0),
     ):
