@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -329,6 +330,26 @@ def test_every_crop_is_changed_in_its_own_order(seed: int, n: int, view: int) ->
             if number != NOTHING:
                 expected = TORCHVISIONS[OPERATIONS[number]](expected, float(draws.values[number, i]))
         assert float((found[i] - expected).abs().max()) < 1e-5
+
+
+@pytest.mark.parametrize("several", [2, 4])
+def test_all_orders_are_kept_where_crops_that_share_an_operation_are_changed_together(several: int) -> None:
+    orders = torch.tensor(list(itertools.permutations(range(several))))
+    still = torch.full((1, several), NOTHING)
+    jitter = torch.cat([orders, still]).T  # the last crop has no jitter
+    after = torch.tensor([[OPERATIONS.index(name)] * jitter.shape[1] for name in ("grey", "blur", "solarise")])
+    steps = torch.cat([jitter, after])
+    values = torch.arange(len(OPERATIONS))[:, None] + torch.arange(steps.shape[1]) / 100
+    seen: list[list[int]] = [[] for _ in range(steps.shape[1])]
+    changes = group(Draws(steps, values, several), torch.device("cpu"))
+    for operation, crops, amounts in changes:
+        assert torch.equal(amounts, values[operation, crops])
+        for crop in crops.tolist():
+            seen[crop].append(operation)
+    assert seen == [[i for i in column if i != NOTHING] for column in steps.T.tolist()]
+    assert len(changes) == {2: 3, 4: 12}[several] + 3
+    if several == 4:
+        assert sum(change.operation == OPERATIONS.index("hue") for change in changes) == 2
 
 
 # What makes no sense
