@@ -161,8 +161,9 @@ class AugmentConfig:
     """Changes of intensity, colour and (RandAugment) geometry: RandAugment as MAE fine-tunes with (2 of 15 operations,
     each applied with a chance of one half), DeiT III's 3-Augment (one of grey, solarise, blur) with brightness and
     contrast jitter, or DIET's jitter (brightness, contrast, saturation and hue of three images in ten; a fifth become
-    grey, a fifth are blurred). Default: randaugment when training on labels above 16 pixels, jitter for DIET, else
-    none. Operations that make no sense for the images (not RGB, not 8-bit) are left out."""
+    grey, a fifth are blurred). Default: randaugment when training on labels above 16 pixels sees a million images
+    (labels x epochs) or more, jitter for DIET, else none. Operations that make no sense for the images (not RGB, not
+    8-bit) are left out."""
     magnitude: Annotated[float, Range(0, 10)] = 9.0
     """RandAugment's mean magnitude; every operation draws its own with deviation 0.5."""
     repeats: Annotated[int, Range(1, ceiling=1000)] = 1
@@ -170,7 +171,7 @@ class AugmentConfig:
     many samples as there are images, so that it takes as many epochs to see all of them."""
     erasing: Annotated[float | None, Range(0, 1)] = None
     """Chance that a box of an image (2 % to a third of its area) becomes noise, only when training on labels and for
-    DIET; default: MAE's 0.25 above 16 pixels, else 0."""
+    DIET; default: MAE's 0.25 above 16 pixels, where training on labels sees a million images or more, else 0."""
 
 
 @dataclass(frozen=True)

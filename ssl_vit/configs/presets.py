@@ -5,7 +5,7 @@ Everything below is a starting point with its source beside it. A method's own p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ssl_vit.core.errors import UserError, did_you_mean
@@ -59,6 +59,10 @@ class Preset:
     cutmix: float = 1.0
     mixed_from: int = 2000
     """Fewest labels that are mixed by mixup and CutMix."""
+    strong_from: int = 1_000_000
+    """Images that training on labels sees (labels x epochs) from which on RandAugment, erasing and mixing are there.
+    They keep a network from learning by heart, which shorter training never comes to: up to 800,000 they cost 8 to 21
+    points (benchmarks/results/short_training.md); where they begin to pay was not reached."""
     narrow_lr: float | None = 4e-3
     """As ``base_lr`` from scratch and of fine-tuning, of networks narrower than ``NARROW``; None: as of all others."""
     labelled_epochs: int = 100
@@ -67,6 +71,12 @@ class Preset:
     scratch: Scratch = Scratch()
     cpu: bool = False
     """Whether it is chosen on a CPU in place of the one for the same sides."""
+
+    def seeing(self, images: float) -> Preset:
+        """The same for training on labels that sees so many: short training has crops and mirror images alone."""
+        if images >= self.strong_from:
+            return self
+        return replace(self, policy="none", erasing=0.0, mixup=0.0, cutmix=0.0)
 
     def fits(self, side: int) -> bool:
         """Whether it is for images of that many pixels."""
@@ -160,7 +170,8 @@ def table() -> str:
             f"narrower than {NARROW} take {short(photos.narrow_lr or 0)} from px32 on (see cells16, cifar10), and",
             "batches grow from 131,072 images on. From px32 on there are RandAugment, erasing, crops of",
             f"{photos.labelled_crop[0]:g}-1 (px32 from scratch: padded ones, the mean of patches) and, from",
-            f"{photos.mixed_from:,} labels on, mixing.\n",
+            f"{photos.mixed_from:,} labels on, mixing; but training on labels that sees fewer than",
+            f"{photos.strong_from:,} images has crops and mirror images alone.\n",
             *(note(p.name, f"Source: {p.source}") for p in _PRESETS),
         ]
     )

@@ -34,11 +34,11 @@ class SupervisedConfig:
     """Probability mass moved from the label to all classes, in [0, 1), MAE's value; with several labels per image 0 and
     1 each move towards the other by half of it; numbers are not smoothed."""
     mixup: Annotated[float | None, Range(0, 100)] = None
-    """Beta parameter of mixup, 0 for off; default: 0.8 above 16 pixels with 2,000 labels or more that are
-    no numbers, else 0."""
+    """Beta parameter of mixup, 0 for off; default: 0.8 above 16 pixels where training sees a million images or
+    more of at least 2,000 labels that are no numbers, else 0."""
     cutmix: Annotated[float | None, Range(0, 100)] = None
-    """Beta parameter of CutMix, 0 for off; default: 1 above 16 pixels with 2,000 labels or more that are
-    no numbers, else 0."""
+    """Beta parameter of CutMix, 0 for off; default: 1 above 16 pixels where training sees a million images or
+    more of at least 2,000 labels that are no numbers, else 0."""
     drop_path: Annotated[float, Range(0, 0.999)] = 0.1
     """Stochastic depth: rate at the last block, growing linearly from 0 at the first (timm says where, of other
     families). 0.1 is MAE's for ViT-B; it takes 0.2 for ViT-L and 0.3 for ViT-H."""
@@ -96,7 +96,8 @@ class SupervisedRecipe(LabelledRecipe):
 class FinetuneRecipe(BackboneRecipe, LabelledRecipe):
     """Options of eval/finetune.py.
 
-    As MAE fine-tunes: betas, smallest rate, weight decay, epochs, smoothing, drop path, RandAugment, erasing, mixing.
+    As MAE fine-tunes: betas, smallest rate, weight decay, epochs, smoothing, drop path and, where training sees a
+    million images or more, RandAugment, erasing, mixing.
     Otherwise than MAE, made for hundreds to thousands of labels: batches of 64 with clipped gradients and at least
     1,000 steps, a tenth of them warm-up (MAE: batches of 1,024, 5 of 100 epochs), averaged weights, larger crops, and
     one layer decay of 0.75 for every network (MAE: 0.65 and a base rate of 5e-4 for ViT-B, 50 epochs for larger ones).
@@ -155,6 +156,8 @@ def labelled_groups(cfg: LabelledRecipe, facts: Facts, preset: Preset, start: La
     batch, steps = labelled_batch(facts.images, preset.labelled_batch), least_steps(cfg.fit)
     scratch, rate = preset.scratch if start == "scratch" else Scratch(), labelled_rate(preset, facts.width, start)
     epochs = float(scratch.epochs if start == "scratch" else preset.labelled_epochs)
+    longest = max(cfg.fit.epochs or epochs, (cfg.fit.min_steps or steps) * (cfg.fit.batch_size or batch) / facts.images)
+    preset = preset.seeing(longest * facts.images)
     augment = replace(cfg.augment, crop=cfg.augment.crop or scratch.crop)
     if cfg.augment.crop is None and cfg.augment.crop_scale is not None:
         augment = replace(augment, crop="random_resized")

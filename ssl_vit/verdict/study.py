@@ -33,9 +33,6 @@ _STEPS = 1000
 _EPOCHS = 100
 _FEW = 500
 """Labels below which batches are small."""
-LIGHT_BELOW = 0.5
-"""Share of the usual length of training below which no method has RandAugment, erasing, mixup or CutMix: they keep a
-network from learning by heart, which short training never comes to (benchmarks/results/short_training.md)."""
 
 
 @dataclass(frozen=True)
@@ -144,15 +141,10 @@ class Study:
         return Candidate(rate, optim.weight_decay, optim.layer_decay, 1.0)
 
     def augmentation(self, labels: int) -> tuple[AugmentConfig, SupervisedConfig]:
-        """Augmentation and mixing of training on so many labels: the preset's for every method, whatever its input.
-
-        Where training is cut to less than half of its usual length it is light: crops and mirror images alone.
-        """
-        preset, usual = presets.named(self.preset), SupervisedConfig()
+        """Augmentation and mixing of training on so many labels: the preset's for every method, whatever its input."""
+        preset = presets.named(self.preset).seeing(self.steps(labels) * self.batch(labels))
         augment = resolve.resolve_augment(AugmentConfig(), preset, preset.labelled_crop, labelled=True)
-        if self.recipe.verdict.length < LIGHT_BELOW:
-            return replace(augment, policy="none", erasing=0.0), replace(usual, mixup=0.0, cutmix=0.0)
-        return augment, replace(usual, **mixing(preset, labels, self.kind))
+        return augment, replace(SupervisedConfig(), **mixing(preset, labels, self.kind))
 
     def training(
         self, start: str, labels: int, draw: int, chosen: Candidate, folder: Path, *, held_out: bool = False,

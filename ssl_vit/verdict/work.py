@@ -27,7 +27,7 @@ from ssl_vit.methods.starts import start_called
 from ssl_vit.methods.supervised import SupervisedRecipe
 from ssl_vit.runs import lock
 from ssl_vit.runs.identity import digest, remove
-from ssl_vit.verdict.study import LIGHT_BELOW, Study
+from ssl_vit.verdict.study import Study
 from ssl_vit.verdict.tuning import Candidate
 
 _AGAIN = "remove it, and run eval/verdict.py again"
@@ -185,13 +185,22 @@ def _keep_training(
     result = _result(folder)
     row, protocol = result["rows"][0], result["protocol"]
     # What is tuned, and what the number of labels decides, is no option here but a rule.
-    for name in ("optim", "fit", "model", "preset", "supervised.mixup", "supervised.cutmix"):
+    for name in (
+        "optim",
+        "fit",
+        "model",
+        "preset",
+        "supervised.mixup",
+        "supervised.cutmix",
+        "augment.policy",
+        "augment.erasing",
+    ):
         remove(protocol, name)
     v = study.recipe.verdict
     protocol |= {
         "evaluation": "all weights trained", "clip_grad": config.fit.clip_grad,
         "tuning": {"trials": v.trials, "length": v.length, "at": list(study.tuned), "judged by": "a held-out fifth"},
-        "mixing": f"as preset {study.preset}, at {LIGHT_BELOW:g} of the usual length or more",
+        "augmentation": f"as preset {study.preset} for so many images seen",
     }  # fmt: skip
     row["method"] = (
         start_called(start).title

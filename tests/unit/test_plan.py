@@ -229,9 +229,13 @@ def test_two_jobs_take_half_the_time() -> None:
     assert one.seconds - END == pytest.approx(2 * (two.seconds - END) - waited)
 
 
-@pytest.mark.parametrize(("preset", "length", "light"), [("px32", 0.4, 1), ("px32", 0.5, 0), ("digits", 0.4, 0)])
-def test_short_training_says_that_it_is_light(preset: str, length: float, light: int) -> None:
-    notes = make_plan(replace(with_options(length=length), preset=preset), NONE).notes
+@pytest.mark.parametrize(
+    ("preset", "labels", "length", "light"),
+    [("px32", 20_000, 0.4, 1), ("px32", 20_000, 0.5, 0), ("digits", 20_000, 0.4, 0), ("px32", 2000, 0.4, 0)],
+)
+def test_training_says_when_it_is_light_because_it_was_cut(preset: str, labels: int, length: float, light: int) -> None:
+    study = replace(with_options(length=length), preset=preset, labels=(labels,), tuned=(), matched=())
+    notes = make_plan(study, NONE).notes
     said = ("training so short has crops and mirror images alone, no RandAugment, erasing, mixup or CutMix",)
     assert notes == said * light
 

@@ -68,7 +68,7 @@ def test_the_network_of_every_size_of_images(side: int) -> None:
 
 
 # crop of MAE, flip, mask ratio, norm_pix; decoder; (epochs, batch) of MAE for 20, 1,438, 50,000 and 1.28 M images
-# base lr: MAE, from scratch, fine-tuning; on labels: crop, (policy, erasing), (mixup, cutmix) of 1,999 and 2,000,
+# base lr: MAE, from scratch, fine-tuning; on labels: crop, (policy, erasing), (mixup, cutmix) of 1,999 and 20,000,
 # (epochs, batch)
 PHOTOS = ((0.2, 1.0), True, 0.75, True)
 LABELS = ((0.35, 1.0), ("randaugment", 0.25), (0.0, 0.0), (0.8, 1.0), (100.0, 64))
@@ -91,6 +91,29 @@ VALUES = {
 }  # fmt: skip
 
 
+def lasting(epochs: float, **changed: Any) -> SupervisedRecipe:
+    """Training from scratch with a length of its own."""
+    return replace(SupervisedRecipe(), fit=replace(SupervisedRecipe().fit, epochs=epochs), **changed)
+
+
+@pytest.mark.parametrize("name", [name for name in PRESETS if name != "digits"])
+def test_training_that_sees_few_images_is_light_unless_asked(name: str) -> None:
+    preset, light, strong = PRESETS[name], ("none", 0.0, 0.0, 0.0), ("randaugment", 0.25, 0.8, 1.0)
+
+    def found(recipe: SupervisedRecipe | FinetuneRecipe, images: int) -> tuple[object, ...]:
+        resolve: Any = supervised.resolve if isinstance(recipe, SupervisedRecipe) else supervised.resolve_finetuning
+        cfg = resolve(recipe, of(images, preset.input), preset)
+        return cfg.augment.policy, cfg.augment.erasing, cfg.supervised.mixup, cfg.supervised.cutmix
+
+    for images, expected in ((9_999, light), (10_000, strong)):  # of 100 epochs
+        assert found(FinetuneRecipe(), images) == found(lasting(100.0), images) == expected
+    steps = replace(lasting(1e-6).fit, min_steps=15_625, batch_size=64)  # a million images, however few there are
+    assert found(replace(SupervisedRecipe(), fit=steps), 2000) == strong
+    assert found(replace(SupervisedRecipe(), fit=replace(steps, min_steps=15_624)), 2000) == light
+    asked = lasting(1.0, augment=AugmentConfig(policy="randaugment"), supervised=SupervisedConfig(mixup=0.3))
+    assert found(asked, 2000) == ("randaugment", 0.0, 0.3, 0.0)
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_the_values_of_every_preset(name: str) -> None:
     views, decoder, lengths, rates, labelled = VALUES[name]
@@ -102,8 +125,9 @@ def test_the_values_of_every_preset(name: str) -> None:
     assert (augment.policy, augment.erasing) == ("none", 0.0)
     assert (own.decoder_width, own.decoder_depth, own.decoder_heads) == decoder
     assert [(cfg.fit.epochs, cfg.fit.batch_size) for cfg in found] == lengths
-    few, many = (supervised.resolve(SupervisedRecipe(), of(n, size), preset) for n in (1999, 2000))
-    tuned = supervised.resolve_finetuning(FinetuneRecipe(), of(2000, size), preset)
+    few = supervised.resolve(lasting(1000.0), of(1999, size), preset)
+    many = supervised.resolve(SupervisedRecipe(), of(20_000, size), preset)
+    tuned = supervised.resolve_finetuning(FinetuneRecipe(), of(20_000, size), preset)
     assert (found[0].optim.base_lr, many.optim.base_lr, tuned.optim.base_lr) == rates
     for cfg in (many, tuned):
         augment, mixed = cfg.augment, cfg.supervised

@@ -112,7 +112,8 @@ def test_options_of_a_training() -> None:
 @pytest.mark.parametrize(("labels", "mixup"), [(1999, 0.0), (2000, 0.8)])
 def test_every_method_is_augmented_as_the_studys_preset_says(labels: int, mixup: float) -> None:
     small = replace(STUDY, preset="digits", model=replace(STUDY.model, img_size=28))  # its own preset would be px32
-    large = replace(STUDY, preset="px32")
+    long = replace(STUDY.recipe, verdict=replace(STUDY.recipe.verdict, length=10.0))  # two million images are seen
+    large = replace(STUDY, preset="px32", recipe=long)
     for start in ("scratch", "mae", "cnn"):
         config = small.training(start, labels, 0, Candidate(3e-4, 0.1, 0.85, 1.0), Path("w"))[1]
         assert (config.augment.policy, config.augment.flip, config.augment.erasing) == ("none", False, 0.0)
@@ -122,10 +123,10 @@ def test_every_method_is_augmented_as_the_studys_preset_says(labels: int, mixup:
         assert config.supervised.pool is None
 
 
-def test_training_that_is_cut_short_is_light_for_every_method() -> None:
+def test_training_that_sees_few_images_is_light_for_every_method() -> None:
     short = replace(STUDY, preset="px32", recipe=verdict_recipe()(verdict=VerdictConfig(length=0.49)))
     for start in ("scratch", "mae", "cnn"):
-        for labels in (20, 2000):
+        for labels in (20, 2000, 20_000):
             config = short.training(start, labels, 0, Candidate(3e-4, 0.1, 0.85, 2.0), Path("w"))[1]
             augment, mixing = config.augment, config.supervised
             assert (augment.policy, augment.erasing, mixing.mixup, mixing.cutmix) == ("none", 0.0, 0.0, 0.0)
