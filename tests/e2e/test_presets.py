@@ -55,7 +55,7 @@ def test_fine_tuning_keeps_the_preset_of_its_backbone(script, small: list[str]) 
         assert {k: v for k, v in one["supervised"].items() if k != "pool"} == {
             k: v for k, v in scratch["supervised"].items() if k != "pool"
         }
-    assert scratch["augment"]["policy"] == "none"  # px32, the preset for 24 px, has RandAugment
+    assert scratch["augment"]["crop_scale"] == [1, 1]  # px32, the preset for 24 px, has crops
     assert tuned[0]["optim"]["base_lr"] == 2e-3  # the preset's own, not that of narrow networks
 
 
