@@ -2,11 +2,11 @@
 
     python benchmarks/photographs.py --data FOLDER    # FOLDER holds train and test parquet files of imagenette160
 
-Pre-training sees the 9,469 training images of imagenette (official split) without labels. At every checkpoint, and at
-the end, features of the frozen network are judged on the test images by linear-cached, whose options are chosen by
-cross-validation inside the labels, with 1, 10 and 100 % of the training labels, and by k-NN (k = 20) with all of them.
-What is told is the last step; nothing is chosen on test images. References that are not trained by gradients stand
-beside it. Finished cells are kept in --work, so it goes on where it stopped.
+Pre-training sees the 9,469 training images of imagenette (official split) without labels. Features of the frozen
+network are judged on the test images by linear-cached, whose options are chosen by cross-validation inside the labels,
+with 1 and 10 % of the training labels at every checkpoint and with all of them at the end, and by k-NN (k = 20) with
+all of them. What is told is the last step; nothing is chosen on test images. References that are not trained by
+gradients stand beside it. Finished cells are kept in --work, so it goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from coates import kmeans_extractor
 from contest import knn_votes, open_network, pretrain, run_cells, seconds_until
 from reports import RESULTS, about, made_by, paragraph, same_command, write
 
-SIZE, EPOCHS, STEPS, DRAWS = 64, 24, 296, 5
-"""Side in pixels; epochs of pre-training; steps between checkpoints (four epochs); draws of few labels at the end."""
+SIZE, EPOCHS, STEPS, DRAWS = 64, 24, 296, 3
+"""Side in pixels; epochs of pre-training; steps between checkpoints (four epochs); draws of few labels."""
 SHARES = {"1 %": 95, "10 %": 947, "100 %": None}
 WORDS = (
     "--preset", "px32-cpu", "--model.name", "resnet_mini", "--model.img_size", f"{SIZE}", "--crops.global_size", "48",
@@ -39,8 +39,8 @@ def train(folder: str, data: str) -> list[dict[str, Any]]:
     return [about("")]
 
 
-def judged(bank: Any, asked: Any, columns: dict[str, slice], data: Any, draws: int) -> dict[str, Any]:
-    """Top-1, %, by k-NN with all labels, and of every draw by share of labels."""
+def judged(bank: Any, asked: Any, columns: dict[str, slice], data: Any, *, all_labels: bool = False) -> dict[str, Any]:
+    """Top-1, %, by k-NN with all labels, and of every draw by share of labels (of all of them where asked)."""
     import numpy as np
     from ssl_vit.configs import LinearConfig
     from ssl_vit.evaluation.few_label import labelled_draw
@@ -55,7 +55,7 @@ def judged(bank: Any, asked: Any, columns: dict[str, slice], data: Any, draws: i
     found: dict[str, Any] = {"knn": max(top1(knn_votes(bank, asked, len(names), part)) for part in columns.values())}
     for share, labels in SHARES.items():
         found[share] = []
-        for draw in range(draws if labels else 1):
+        for draw in range(DRAWS if labels else int(all_labels)):
             part = labelled_draw(data.train, labels, draw)
             chosen = bank.subset(np.flatnonzero(np.isin(data.train.ids, part.ids)))
             scores = linear_cached(
@@ -87,9 +87,8 @@ def curve(folder: str) -> list[dict[str, Any]]:
         )
         bank, asked = (extract_features(extract, s, batch_size=256, device=accelerator.device)
                        for s in (data.train, data.test))  # fmt: skip
-        draws = DRAWS if step in (0, done["step"]) else 1
         rows.append({"step": step, "epoch": step / done["step"] * done["epoch"], "minutes": took(step) / 60,
-                     **judged(bank, asked, columns, data, draws)})  # fmt: skip
+                     **judged(bank, asked, columns, data, all_labels=step == done["step"])})  # fmt: skip
         print(rows[-1], flush=True)
     return rows
 
@@ -105,7 +104,7 @@ def references(folder: str) -> list[dict[str, Any]]:
         if name == KMEANS:
             made, minutes = kmeans_extractor(data.train, 0)
         bank, asked = (extract_features(made, s, batch_size=256, device=device) for s in (data.train, data.test))
-        rows.append({"name": name, "minutes": minutes, **judged(bank, asked, {"all": slice(None)}, data, DRAWS)})
+        rows.append({"name": name, "minutes": minutes, **judged(bank, asked, {"all": slice(None)}, data)})
         print(rows[-1], flush=True)
     return rows
 
@@ -124,7 +123,7 @@ def draw_curve(rows: list[dict[str, Any]], others: list[dict[str, Any]], path: P
     with styled():
         figure = Figure(figsize=(7.2, 4.0), layout="constrained")
         axis = figure.subplots()
-        for share in SHARES:
+        for share in (share for share, labels in SHARES.items() if labels):
             means = [sum(row[share]) / len(row[share]) for row in rows]
             axis.plot(minutes, means, color=colour, marker="o", markersize=3)
             axis.annotate(f"{share} of labels", (minutes[-1], means[-1]), (6, 0), textcoords="offset points",
@@ -144,6 +143,9 @@ def table(rows: list[dict[str, Any]], others: list[dict[str, Any]]) -> list[str]
     def cells(row: dict[str, Any]) -> str:
         shown = []
         for share in SHARES:
+            if not row[share]:
+                shown.append("-")
+                continue
             mean = sum(row[share]) / len(row[share])
             spread = (sum((x - mean) ** 2 for x in row[share]) / max(1, len(row[share]) - 1)) ** 0.5
             shown.append(f"{mean:.1f} ± {spread:.1f}" if len(row[share]) > 1 else f"{mean:.1f}")
