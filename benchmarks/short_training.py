@@ -3,6 +3,7 @@
     python benchmarks/short_training.py cells16 --data FOLDER         # half an hour of one core
     python benchmarks/short_training.py cells16-few --data FOLDER
     python benchmarks/short_training.py cifar10 --data FOLDER
+    python benchmarks/short_training.py cifar10-all --data FOLDER
 
 Strong is RandAugment, erasing and, with 2,500 labels, mixup and CutMix, as the presets from 17 px on have it; light is
 crops and mirror images alone. The whole length is 100 epochs, and 1,000 steps at least, as in a verdict. A held-out
@@ -13,6 +14,7 @@ order and draws of augmentation. Finished trainings are kept in --work.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -39,7 +41,10 @@ class Field:
     """One set of images."""
 
     title: str
-    labels: int
+    labels: int | None
+    """None: all."""
+    images: int
+    """That are trained on: four fifths of them."""
     metric: str
     data: tuple[str, ...]
     network: tuple[str, ...]
@@ -52,30 +57,15 @@ class Field:
 _CELLS = "--data.image_column", "image,dna,ssc"
 _NARROW = ("--model.name", "vit_tiny_patch16_224", "--model.img_size", "40", "--model.patch_size", "8",
            "--model.width", "96", "--model.depth", "4", "--model.heads", "4")  # fmt: skip
+_MICRO = ("--model.name", "vit_micro")
 SETS = {
-    "cells16": Field(
-        "cells16 (40 px, three 16-bit channels), 2,500 labels, less the held-out fifth",
-        2500,
-        "balanced",
-        _CELLS,
-        _NARROW,
-        lengths=(*_LENGTHS, 2.0),
-    ),
-    "cells16-few": Field(
-        "cells16, 256 labels, less the held-out fifth",
-        256,
-        "balanced",
-        _CELLS,
-        _NARROW,
-        3,
-        (0.5, 1.0),
-        32,
-        mixed=False,
-    ),
-    "cifar10": Field(
-        "CIFAR-10, 2,500 labels, less the held-out fifth", 2500, "top1", (), ("--model.name", "vit_micro")
-    ),
-}
+    "cells16": Field("cells16 (40 px, three 16-bit channels), 2,500 labels, less the held-out fifth", 2500, 2000,
+                     "balanced", _CELLS, _NARROW),
+    "cells16-few": Field("cells16, 256 labels, less the held-out fifth", 256, 205, "balanced", _CELLS, _NARROW, 3,
+                         (0.5, 1.0), 32, mixed=False),
+    "cifar10": Field("CIFAR-10, 2,500 labels, less the held-out fifth", 2500, 2000, "top1", (), _MICRO),
+    "cifar10-all": Field("CIFAR-10, all labels, less the held-out fifth", None, 40_000, "top1", (), _MICRO, 1, (0.1,)),
+}  # fmt: skip
 
 
 def run(*words: str, folder: Path) -> None:
@@ -92,7 +82,7 @@ def measured(name: str, data: str, work: Path) -> list[dict[str, Any]]:
 
     field, rows = SETS[name], list[dict[str, Any]]()
     for length in field.lengths:
-        steps = round(length * max(_LEAST, _EPOCHS * round(0.8 * field.labels) / field.batch))
+        steps = round(length * max(_LEAST, _EPOCHS * field.images / field.batch))
         for way, options in WAYS.items():
             mixup, cutmix = MIXED[way] if field.mixed else ("0", "0")
             found = []
@@ -102,27 +92,32 @@ def measured(name: str, data: str, work: Path) -> list[dict[str, Any]]:
                     "--preset", "px32-cpu", "--data.path", data, *field.data, *field.network, *options,
                     "--supervised.mixup", mixup, "--supervised.cutmix", cutmix,
                     "--fit.epochs", "1e-6", "--fit.min_steps", f"{steps}", "--fit.batch_size", f"{field.batch}",
-                    "--eval.labels", f"{field.labels}", "--eval.held_out", "true", "--seed", f"{seed}",
+                    *(("--eval.labels", f"{field.labels}") if field.labels else ()),
+                    "--eval.held_out", "true", "--seed", f"{seed}",
                     folder=folder,
                 )  # fmt: skip
                 found.append(reached(folder, field.metric))
+            spread = float(np.std(found, ddof=1)) if len(found) > 1 else None
             rows.append({"length": length, "steps": steps, "way": way, "reached": found,
-                         "mean": float(np.mean(found)), "sd": float(np.std(found, ddof=1))})  # fmt: skip
+                         "mean": float(np.mean(found)), "sd": spread})  # fmt: skip
             print(rows[-1], flush=True)
     return rows
 
 
 def table(_: str, part: dict[str, Any]) -> list[str]:
     """A line per length."""
-    heads = ["length", "steps", *WAYS]
+    heads = ["length", "steps", "images seen", *WAYS]
     lines = [f"| {' | '.join(heads)} |", "|" + " ---: |" * len(heads)]
     for length in dict.fromkeys(row["length"] for row in part["rows"]):
         cells = {row["way"]: row for row in part["rows"] if row["length"] == length}
-        shown = [f"{cells[way]['mean']:.1f} ± {cells[way]['sd']:.1f}" for way in WAYS]
-        lines.append(f"| {length:g} | {cells['light']['steps']:,} | {' | '.join(shown)} |")
+        shown = [f"{cells[way]['mean']:.1f}" + (f" ± {sd:.1f}" if (sd := cells[way]["sd"]) is not None else "")
+                 for way in WAYS]  # fmt: skip
+        seen = cells["light"]["steps"] * part["batch"]
+        lines.append(f"| {length:g} | {cells['light']['steps']:,} | {seen:,} | {' | '.join(shown)} |")
     what = {"balanced": "Balanced accuracy", "top1": "Top-1"}[part["metric"]]
     seeds = len(part["rows"][0]["reached"])
-    return [*lines, "", f"{what}, %, mean and deviation of {seeds} seeds. Network: `{part['network']}`."]
+    told = f"mean and deviation of {seeds} seeds" if seeds > 1 else "one seed"
+    return [*lines, "", f"{what}, %, {told}. Network: `{part['network']}`. Trained at commit {part['trained']}."]
 
 
 def main() -> None:
@@ -134,9 +129,11 @@ def main() -> None:
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     field = SETS[options.set]
-    rows = measured(options.set, str(Path(options.data).resolve()), Path(options.work).resolve() / options.set)
-    part = {"about": about(same_command("short_training.py", sys.argv[1:])), "metric": field.metric,
-            "network": " ".join(field.network), "rows": rows}  # fmt: skip
+    work = Path(options.work).resolve() / options.set
+    rows = measured(options.set, str(Path(options.data).resolve()), work)
+    made = {str(json.loads(path.read_text())["commit"])[:7] for path in sorted(work.glob("*/environment.json"))}
+    part = {"about": about(same_command("short_training.py", sys.argv[1:])), "metric": field.metric, "rows": rows,
+            "batch": field.batch, "network": " ".join(field.network), "trained": ", ".join(sorted(made))}  # fmt: skip
     head = ["# Short training: augmentation that long training needs", "", paragraph(__doc__, 2)]
     write_parts(options.out, "short_training", head, {key: each.title for key, each in SETS.items()},
                 {options.set: part}, table)  # fmt: skip
