@@ -24,8 +24,8 @@ WORDS = "k-means of patches"
 """The reference of the league that needs no network."""
 AS_GOOD = "As good as MAE: on digits neighbours in raw pixels, on cells a probe of random weights."
 STRONG = (
-    "But for digits, fine-tuning and training from scratch had RandAugment and erasing here, which cost training this "
-    "short [8 to 21 of 100 images](benchmarks/results/short_training.md): runs leave them out now, so expect more of both."
+    "But for digits, fine-tuning and training from scratch had RandAugment and erasing here. With 2,000 labels strong "
+    "augmentation costs [4 to 21 of 100 images](benchmarks/results/short_training.md), so runs this short have none now."
 )
 """What to know of rows that were made before that was measured."""
 
