@@ -134,7 +134,13 @@ def main() -> None:
     made = {str(json.loads(path.read_text())["commit"])[:7] for path in sorted(work.glob("*/environment.json"))}
     part = {"about": about(same_command("short_training.py", sys.argv[1:])), "metric": field.metric, "rows": rows,
             "batch": field.batch, "network": " ".join(field.network), "trained": ", ".join(sorted(made))}  # fmt: skip
-    head = ["# Short training: augmentation that long training needs", "", paragraph(__doc__, 2)]
+    head = [
+        "# Short training: augmentation that long training needs",
+        "",
+        paragraph(__doc__, 2),
+        "",
+        "Before that, once each, and fine-tuned from MAE, too: [short training of cells](short_training_before.md).",
+    ]
     write_parts(options.out, "short_training", head, {key: each.title for key, each in SETS.items()},
                 {options.set: part}, table)  # fmt: skip
 
