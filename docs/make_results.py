@@ -25,7 +25,7 @@ WORDS = "k-means of patches"
 AS_GOOD = "As good as MAE: on digits neighbours in raw pixels, on cells a probe of random weights."
 STRONG = (
     "But for digits, fine-tuning and training from scratch had RandAugment and erasing here. With 2,000 labels strong "
-    "augmentation costs [4 to 21 of 100 images](benchmarks/results/short_training.md), so runs this short have none now."
+    "augmentation costs [4 to 21 of 100 images](benchmarks/results/short_training.md), so runs this short go without."
 )
 """What to know of rows that were made before that was measured."""
 

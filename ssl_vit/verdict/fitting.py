@@ -115,6 +115,8 @@ class TooMuch(NamedTuple):
 
     why: str
     lacks: Literal["memory", "time"]
+    budget: float = 0.0
+    """Seconds of a budget that would not do either; 0 where time is not what it lacks."""
 
 
 def cannot(
@@ -133,7 +135,9 @@ def cannot(
             why = f"a run needs about {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free for each"
             found[start] = TooMuch(why, "memory")
         elif seconds is not None and takes > PRETRAINING * seconds:
-            found[start] = TooMuch(f"{least:.3g} epochs would take {duration(takes)} or more", "time")
+            found[start] = TooMuch(
+                f"{least:.3g} epochs would take {duration(takes)} or more", "time", takes / PRETRAINING
+            )
     return found
 
 

@@ -184,7 +184,7 @@ def _feasible(study: Study, cannot: Mapping[str, TooMuch], wanted: Mapping[str, 
     Raises:
         UserError: For what was named.
     """
-    for start, (why, lacks) in cannot.items():
+    for start, (why, lacks, _) in cannot.items():
         if wanted[start]:
             jobs = "; --verdict.jobs 1 leaves more memory for each" if lacks == "memory" else ""
             raise UserError(
@@ -195,13 +195,14 @@ def _feasible(study: Study, cannot: Mapping[str, TooMuch], wanted: Mapping[str, 
 
 def _check_budget(study: Study, cannot: Mapping[str, TooMuch], seconds: float | None) -> None:
     """Refuses a budget in which no pre-training can be done, before anything is measured."""
-    late = {start: why for start, (why, lacks) in cannot.items() if lacks == "time"}
+    late = {start: too_much for start, too_much in cannot.items() if too_much.lacks == "time"}
     if seconds is None or not late or study.given or any(start_called(s).made for s in study.starts):
         return
-    start, why = next(iter(late.items()))
+    start, least = min(late.items(), key=lambda each: each[1].budget)
     raise UserError(
         f"--verdict.budget: {duration(seconds)} is too short to recommend anything: {start_called(start).title} alone "
-        f"is too much, {why}, and the baselines come on top; give more, or leave the option out"
+        f"is too much, {least.why}, and the baselines come on top; give more than {duration(least.budget)}, or "
+        "leave the option out"
     )
 
 

@@ -212,7 +212,7 @@ def test_what_does_not_fit_into_memory_is_not_tried(bytes_free: int, left_out: s
         assert too_much.why.startswith("a run needs about 5.7 GB") and too_much.lacks == "memory"
 
 
-_LATE = fitting.TooMuch("20 epochs would take 2.1 h or more", "time")
+_LATE = fitting.TooMuch("20 epochs would take 2.1 h or more", "time", 15_000.0)
 
 
 def test_what_takes_too_long_however_fast_the_machine_is_not_tried(monkeypatch) -> None:
@@ -230,7 +230,7 @@ def test_a_budget_without_room_for_pre_training_is_refused_before_anything_is_me
         UserError, match=r"^--verdict.budget: 20 s is too short .*: MAE alone is too much, 20 epochs"
     ) as e:
         opening._check_budget(nothing, late, 20.0)
-    assert str(e.value).endswith("give more, or leave the option out")
+    assert str(e.value).endswith("give more than 4.2 h, or leave the option out")
     for study, why, seconds in (
         (replace(STUDY, starts=("mae", "scratch")), {"dino": late["mae"]}, 20.0),  # another method fits
         (nothing, {"mae": fitting.TooMuch("a run needs about 5.7 GB, and 1 GB are free for each", "memory")}, 20.0),
