@@ -74,7 +74,8 @@ def curve(folder: str) -> list[dict[str, Any]]:
     accelerator, exported, data = open_network(folder)
     pool, columns = candidate_pools(exported.backbone)
     took, done = seconds_until(Path(folder))
-    weights = {0: exported.with_random_weights(0).state_dict(), done["step"]: exported.backbone.state_dict()}
+    last = {name: value.clone() for name, value in exported.backbone.state_dict().items()}  # written over below
+    weights = {0: exported.with_random_weights(0).state_dict(), done["step"]: last}
     for path in sorted((Path(folder) / "checkpoints").glob("step_*.pt")):
         state = torch.load(path, map_location="cpu", weights_only=True)
         own = {name.removeprefix("backbone."): v for name, v in state["objective"].items() if name.startswith("backb")}
