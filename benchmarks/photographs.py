@@ -5,8 +5,8 @@
 Pre-training sees the 9,469 training images of imagenette (official split) without labels. Features of the frozen
 network are judged on the test images by linear-cached, whose options are chosen by cross-validation inside the labels,
 with 1 and 10 % of the training labels at every checkpoint and with all of them at the end, and by k-NN (k = 20) with
-all of them. What is told is the last step; nothing is chosen on test images. References that are not trained by
-gradients stand beside it. Finished cells are kept in --work, so it goes on where it stopped.
+all of them. What is told is the last step; nothing is chosen on test images. Raw pixels at 32 px and random weights
+stand beside it. Finished cells are kept in --work, so it goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from coates import kmeans_extractor
 from contest import knn_votes, open_network, pretrain, run_cells, seconds_until
 from reports import RESULTS, about, made_by, paragraph, same_command, write
 
@@ -30,7 +29,7 @@ WORDS = (
     "--preset", "px32-cpu", "--model.name", "resnet_mini", "--model.img_size", f"{SIZE}", "--crops.global_size", "48",
     "--fit.epochs", f"{EPOCHS}", "--fit.checkpoint_steps", f"{STEPS}", "--fit.keep_checkpoints", "1000",
 )  # fmt: skip
-PIXELS, KMEANS, RANDOM = "raw pixels", "k-means of patches", "the same network, random weights"
+PIXELS, RANDOM = "raw pixels", "the same network, random weights"
 
 
 def train(folder: str, data: str) -> list[dict[str, Any]]:
@@ -95,23 +94,17 @@ def curve(folder: str) -> list[dict[str, Any]]:
 
 
 def references(folder: str) -> list[dict[str, Any]]:
-    """Raw pixels and k-means of patches, of the same images at the same size."""
+    """Raw pixels of the same images."""
     from ssl_vit.evaluation.features import extract_features, pixel_extractor
 
     accelerator, exported, data = open_network(folder)
-    rows, device = [], accelerator.device
-    for name in (PIXELS, KMEANS):
-        made, minutes = pixel_extractor(exported.scale, size=SIZE), 0.0
-        if name == KMEANS:
-            made, minutes = kmeans_extractor(data.train, 0)
-        bank, asked = (extract_features(made, s, batch_size=256, device=device) for s in (data.train, data.test))
-        rows.append({"name": name, "minutes": minutes, **judged(bank, asked, {"all": slice(None)}, data)})
-        print(rows[-1], flush=True)
-    return rows
+    extract, device = pixel_extractor(exported.scale, size=SIZE), accelerator.device
+    bank, asked = (extract_features(extract, s, batch_size=256, device=device) for s in (data.train, data.test))
+    return [{"name": PIXELS, "minutes": 0.0, **judged(bank, asked, {"all": slice(None)}, data)}]
 
 
 def draw_curve(rows: list[dict[str, Any]], others: list[dict[str, Any]], path: Path) -> None:
-    """Top-1 over minutes: a line per share of labels, and what k-means of patches reaches with it."""
+    """Top-1 over minutes: a line per share of labels, and what raw pixels reach with it."""
     from matplotlib.figure import Figure
     from ssl_vit.core.files import write_bytes_atomically
     from ssl_vit.methods import METHODS
@@ -119,7 +112,7 @@ def draw_curve(rows: list[dict[str, Any]], others: list[dict[str, Any]], path: P
     from ssl_vit.report.look import MUTED, looks
 
     colour, file = looks(METHODS)["lejepa"].light, io.BytesIO()
-    (words,) = (row for row in others if row["name"] == KMEANS)
+    (pixels,) = (row for row in others if row["name"] == PIXELS)
     minutes = [row["minutes"] for row in rows]
     with styled():
         figure = Figure(figsize=(7.2, 4.0), layout="constrained")
@@ -129,11 +122,11 @@ def draw_curve(rows: list[dict[str, Any]], others: list[dict[str, Any]], path: P
             axis.plot(minutes, means, color=colour, marker="o", markersize=3)
             axis.annotate(f"{share} of labels", (minutes[-1], means[-1]), (6, 0), textcoords="offset points",
                           va="center", color=colour)  # fmt: skip
-            level = sum(words[share]) / len(words[share])
+            level = sum(pixels[share]) / len(pixels[share])
             axis.plot([minutes[0], minutes[-1]], [level] * 2, color=MUTED, linewidth=1.0, linestyle=(0, (1, 2)))
         axis.set(xlabel="minutes of pre-training on one core", ylabel="top-1 %", xlim=(0, minutes[-1] * 1.2))
         axis.grid(axis="y")
-        axis.set_title("Frozen features of LeJEPA on photographs of 64 px; dotted: k-means of patches", loc="left")
+        axis.set_title("Frozen features of LeJEPA on photographs of 64 px; dotted: raw pixels", loc="left")
         figure.savefig(file, dpi=160, facecolor="white")
     write_bytes_atomically(path, file.getvalue())
 
