@@ -71,6 +71,12 @@ def _best() -> str:
         plain = [row["linear"] for row in final["rows"] if row["entry"] == WORDS]
         beside = f"; {WORDS}, made in seconds, {statistics.mean(plain):.1f}" if plain else ""
         found.append(f"{images} {linear:.1f} ± {spread:.1f} ({len(rows)} runs of {took}{beside})")
+    last = json.loads((RESULTS / "photographs.json").read_text(encoding="utf-8"))["curve"][-1]
+    few, place = last["10 %"], "benchmarks/results/photographs.md"
+    found.append(
+        f"photographs of 64 px with 947 labels {statistics.mean(few):.1f} ± {statistics.stdev(few):.1f} "
+        f"(1 run of [{last['minutes']:.0f} minutes of a core]({place}))"
+    )
     return f"Better, by LeJEPA on a small ResNet, judged by a linear probe: {', '.join(found)}."
 
 
