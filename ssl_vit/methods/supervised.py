@@ -156,8 +156,8 @@ def labelled_groups(cfg: LabelledRecipe, facts: Facts, preset: Preset, start: La
     batch, steps = labelled_batch(facts.images, preset.labelled_batch), least_steps(cfg.fit)
     scratch, rate = preset.scratch if start == "scratch" else Scratch(), labelled_rate(preset, facts.width, start)
     epochs = float(scratch.epochs if start == "scratch" else preset.labelled_epochs)
-    longest = max(cfg.fit.epochs or epochs, (cfg.fit.min_steps or steps) * (cfg.fit.batch_size or batch) / facts.images)
-    preset = preset.seeing(longest * facts.images)
+    least = steps if cfg.fit.min_steps is None else cfg.fit.min_steps
+    preset = preset.seeing(max((cfg.fit.epochs or epochs) * facts.images, least * (cfg.fit.batch_size or batch)))
     augment = replace(cfg.augment, crop=cfg.augment.crop or scratch.crop)
     if cfg.augment.crop is None and cfg.augment.crop_scale is not None:
         augment = replace(augment, crop="random_resized")

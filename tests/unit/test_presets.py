@@ -110,6 +110,7 @@ def test_training_that_sees_few_images_is_light_unless_asked(name: str) -> None:
     steps = replace(lasting(1e-6).fit, min_steps=15_625, batch_size=64)  # a million images, however few there are
     assert found(replace(SupervisedRecipe(), fit=steps), 2000) == strong
     assert found(replace(SupervisedRecipe(), fit=replace(steps, min_steps=15_624)), 2000) == light
+    assert found(replace(SupervisedRecipe(), fit=replace(steps, min_steps=0, batch_size=2000)), 2000) == light
     asked = lasting(1.0, augment=AugmentConfig(policy="randaugment"), supervised=SupervisedConfig(mixup=0.3))
     assert found(asked, 2000) == ("randaugment", 0.0, 0.3, 0.0)
 
