@@ -178,23 +178,26 @@ def training(
     return found
 
 
+_RULES = (
+    "optim",
+    "fit",
+    "model",
+    "preset",
+    "supervised.mixup",
+    "supervised.cutmix",
+    "augment.policy",
+    "augment.erasing",
+)
+"""What is tuned, and what the number of labels decides: no options here."""
+
+
 def _keep_training(
     study: Study, script: str, config: Any, start: str, labels: int, draw: int, matched: bool
 ) -> dict[str, Any]:
     folder = Path(config.run.dir)
     result = _result(folder)
     row, protocol = result["rows"][0], result["protocol"]
-    # What is tuned, and what the number of labels decides, is no option here but a rule.
-    for name in (
-        "optim",
-        "fit",
-        "model",
-        "preset",
-        "supervised.mixup",
-        "supervised.cutmix",
-        "augment.policy",
-        "augment.erasing",
-    ):
+    for name in _RULES:
         remove(protocol, name)
     v = study.recipe.verdict
     protocol |= {
