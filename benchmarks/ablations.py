@@ -89,13 +89,18 @@ def values_of(folder: Path, table: Table) -> dict[str, dict[int, float]]:
     found: dict[str, dict[int, float]] = {}
     for value in table.values:
         for seed in range(SEEDS):
-            run = read(folder / "runs" / f"{table.option}={value}-seed-{seed}")
+            run = read(folder / "runs" / f"{_as_a_sweep_writes(table.option, value)}-seed-{seed}")
             if not isinstance(run, Run):
                 raise SystemExit(f"{table.option}={value}, seed {seed}: {run}")
             (result,) = (one for one in numbers(run).results if one.method == "knn")
             best = next(row for row in result.rows if row.get("headline", True))
             found.setdefault(value, {})[seed] = float(best["top1"])
     return found
+
+
+def _as_a_sweep_writes(option: str, value: str) -> str:
+    """Lengths are numbers with a fraction."""
+    return f"{option}={float(value)}" if option == "fit.epochs" else f"{option}={value}"
 
 
 def rows_of(found: dict[str, dict[int, float]], table: Table) -> tuple[list[dict[str, Any]], str]:
