@@ -1,4 +1,4 @@
-"""The course of a verdict: look for leaks, measure, plan, pre-train, tune, train draw by draw, write it all down."""
+"""The course of a verdict: count, look for leaks, measure, plan, pre-train, tune, train draw by draw, write it down."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from ssl_vit.runs.directory import open_run
 from ssl_vit.statistics.advice import Way
 from ssl_vit.training import launch
 from ssl_vit.verdict import probing, work
+from ssl_vit.verdict.counting import may_go_on, refuse_by_counting
 from ssl_vit.verdict.draws import Tuned, make_draws, probe_tasks
 from ssl_vit.verdict.estimate import DONE, Pace, Terms
 from ssl_vit.verdict.fitting import guesses, lighter, pace_of_public
@@ -55,6 +56,9 @@ def give_verdict(cfg: Comparison, began: float | None = None) -> Path | None:
     began = time.monotonic() if began is None else began
     accelerator = launch.join("fp32", cfg.seed)
     pool, note, data = open_images(cfg)
+    here = cfg.verdict.executor == "local" and accelerator.device.type == "cpu" and accelerator.num_processes == 1
+    if here and not may_go_on(cfg):
+        refuse_by_counting(cfg, pool, data, _at_once(cfg.verdict), time.monotonic() - began)
     pool, data, omissions = keep_apart(cfg, pool, data, accelerator.device)
     if cfg.data.on_leak != "drop":  # what evaluation does on its own must be the same
         cfg = replace(cfg, eval=replace(cfg.eval, data=replace(cfg.eval.data, on_leak=cfg.data.on_leak)))
@@ -65,7 +69,6 @@ def give_verdict(cfg: Comparison, began: float | None = None) -> Path | None:
     look_for_leaks(cfg.data, run, pool, data, accelerator.device, omissions)
     jobs, engine = _engine(cfg.verdict, accelerator, run.path)
     runner = Runner(run.path, jobs, accelerator.is_main_process, began, engine)
-    here = engine is None and accelerator.device.type == "cpu" and accelerator.num_processes == 1
     try:
         opened = open_study(cfg, run.path, pool, data, jobs if here else None)
         if accelerator.is_main_process:
@@ -95,7 +98,11 @@ def _engine(cfg: VerdictConfig, accelerator: Accelerator, folder: Path) -> tuple
         return engine.at_once, engine
     if accelerator.device.type != "cpu" or accelerator.num_processes > 1:
         return 0, None
-    return usable_cores() if cfg.jobs is None else cfg.jobs, None
+    return _at_once(cfg), None
+
+
+def _at_once(cfg: VerdictConfig) -> int:
+    return usable_cores() if cfg.jobs is None else cfg.jobs
 
 
 def _plan(opened: Opened, runner: Runner, jobs: int) -> Plan:

@@ -20,21 +20,29 @@ from ssl_vit.data.loading.shared import free_memory
 from ssl_vit.exports.timm_folder import load_backbone
 from ssl_vit.methods import METHODS
 from ssl_vit.methods.starts import PUBLIC, start_called
+from ssl_vit.models.backbone import Backbone, Pool
 from ssl_vit.models.build import facts_of
 from ssl_vit.training.forecast import RATE, Cost, count, narrower, network_of
+from ssl_vit.training.products import bf16_is_faster
 from ssl_vit.verdict.estimate import Pace
 from ssl_vit.verdict.options import Comparison
 from ssl_vit.verdict.plan import LEAST_EPOCHS, LEAST_SHARE, PRETRAINING
 from ssl_vit.verdict.study import Study
 
-_QUICK = 4.0
-"""How many times ``RATE`` a core might do at best: what does not fit even so is not measured."""
 _RATHER = 1.5
 """How many times as fast as other pre-training what was not measured is taken to be."""
 _LARGE = 128
 """Pixels that a larger input is shrunk to before a network is; smaller images go down to their preset's usual input."""
+_BEST = {False: 10.0, True: 20.0}
+"""How many times ``RATE`` a core might do at best, without bf16 and with it; whole steps reach 9 and 16 times it
+(benchmarks/results/step.md)."""
 _PROCESS, _FREE = 0.6e9, 0.9
 """Bytes of a process without images and networks, and the share of the free memory that all may take together."""
+
+
+def best_rate() -> float:
+    """Operations a second that no core of this kind reaches: what does not fit even so is not measured."""
+    return _BEST[bf16_is_faster()] * RATE
 
 
 class Fitted(NamedTuple):
@@ -130,7 +138,7 @@ def cannot(
             continue
         needed = _PROCESS + cost.weights + batch * cost.kept
         least = max(LEAST_SHARE * epochs, min(epochs, LEAST_EPOCHS)) * min(1.0, v.pretraining / LEAST_SHARE)
-        takes = v.seeds * least * images * cost.operations / (_QUICK * RATE * max(1, jobs))
+        takes = v.seeds * least * images * cost.operations / (best_rate() * max(1, jobs))
         if needed > free:
             why = f"a run needs about {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free for each"
             found[start] = TooMuch(why, "memory")
@@ -144,18 +152,23 @@ def cannot(
 def pace_of_public(study: Study) -> Pace:
     """The pace of training public weights on labels, counted: they are often too slow for steps to be tried."""
     public = load_backbone(str(study.runs(PUBLIC)[0]))
-    image = torch.zeros(1, public.backbone.channels, public.size, public.size)
-    with FlopCounterMode(display=False) as counter, torch.inference_mode():
-        public.backbone.eval().forward_pooled(image, pool=public.pool)
-    flops = 3.0 * counter.get_total_flops()
+    flops = trained(public.backbone, public.size, public.pool)
     return Pace(2 * RATE / flops, 1.0, flops, float(study.batch(study.labels[-1])))
+
+
+def trained(backbone: Backbone, size: int, pool: Pool) -> float:
+    """Operations of one image of ``size`` pixels, forwards and backwards, counted."""
+    image = torch.zeros(1, backbone.channels, size, size)
+    with FlopCounterMode(display=False) as counter, torch.inference_mode():
+        backbone.eval().forward_pooled(image, pool=pool)
+    return 3.0 * counter.get_total_flops()
 
 
 def guesses(costs: Mapping[str, Counted], paces: Mapping[str, Pace], starts: Sequence[str]) -> dict[str, Pace]:
     """Paces of pre-training that was not measured, by its operations and those of what was; rather fast ones."""
     rates = [paces[s].images_per_second * cost.operations for s, (_, cost, _) in costs.items() if cost and s in paces]
     found = {s: cost for s in starts if (cost := costs[s].cost) is not None}
-    rate = _RATHER * max(rates, default=_QUICK * RATE)
+    rate = _RATHER * max(rates, default=best_rate())
     return {s: Pace(rate / cost.operations, 1.0, cost.flops, float(costs[s].batch)) for s, cost in found.items()}
 
 

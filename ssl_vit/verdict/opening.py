@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -80,10 +80,35 @@ def open_images(cfg: Comparison) -> tuple[ImageSet, str, Labelled]:
 
 
 def open_study(cfg: Comparison, folder: Path, pool: ImageSet, data: Labelled, jobs: int | None) -> Opened:
-    """Decides what takes part, with what network.
+    """Decides what takes part, with what network, and prepares the networks that need no training.
 
     ``jobs`` runs are made at a time; None where this is no CPU, of which nothing is counted.
     """
+    opened = decided(cfg, folder, pool, data, jobs)
+    study, left_out = opened.study, dict(opened.left_out)
+    if is_main():
+        _forget(study)
+        _export_untrained(study, pool)
+    if PUBLIC in study.starts:
+        named = cfg.verdict.methods is not None or cfg.verdict.public is not None
+        why = gather_lists([prepare_public(study, pool, asked=named) or ""] if is_main() else [])[0]
+        if why:
+            left_out[PUBLIC] = why
+        lacks = [s for s in study.starts if start_called(s).network == PUBLIC and (why or not _goes_on(study, s))]
+        study = replace(study, starts=tuple(s for s in study.starts if s not in lacks))
+    costs = counted(study, pool, opened.side, cpu=jobs is not None)
+    study, wanted = replace(study, epochs={start: cost.epochs for start, cost in costs.items()}), starts_of(cfg.verdict)
+    if jobs is not None:
+        more = cannot(study, costs, len(pool), opened.budget, jobs)
+        study = _feasible(study, more, wanted)
+        _check_budget(study, more, opened.budget)
+        left_out |= {start: too_much.why for start, too_much in more.items()}
+    asked = tuple(s for s in study.starts if wanted[s])
+    return opened._replace(study=study, left_out=left_out, asked=asked, costs=costs)
+
+
+def decided(cfg: Comparison, folder: Path, pool: ImageSet, data: Labelled, jobs: int | None) -> Opened:
+    """What takes part, with what network, as far as it is told without costs; nothing is written."""
     train, test = data.train, data.test
     metric = chosen_metric(cfg.eval.metric, test.kind, test.truth)
     _check_defined(metric, data)
@@ -128,25 +153,7 @@ def open_study(cfg: Comparison, folder: Path, pool: ImageSet, data: Labelled, jo
         judged=len(train) + len(test), heads=(widths * len(train.classes), raw * len(train.classes)),
         base_lr=rates | {"public": preset.base_lr["finetune"]},  # public networks are wide ones
     )  # fmt: skip
-    if is_main():
-        _forget(study)
-        _export_untrained(study, pool)
-    if "public" in starts:
-        asked = cfg.verdict.methods is not None or cfg.verdict.public is not None
-        why = gather_lists([prepare_public(study, pool, asked=asked) or ""] if is_main() else [])[0]
-        if why:
-            left_out["public"] = why
-        lacks = [s for s in starts if start_called(s).network == PUBLIC and (why or not _goes_on(study, s))]
-        study = replace(study, starts=tuple(s for s in study.starts if s not in lacks))
-    costs = counted(study, pool, short, cpu=jobs is not None)
-    study = replace(study, epochs={start: cost.epochs for start, cost in costs.items()})
-    if jobs is not None:
-        more = cannot(study, costs, len(pool), limit, jobs)
-        study = _feasible(study, more, wanted)
-        _check_budget(study, more, limit)
-        left_out |= {start: too_much.why for start, too_much in more.items()}
-    asked = tuple(s for s in study.starts if wanted[s])
-    return Opened(study, pool, data, left_out, notes, limit, short, asked, costs)
+    return Opened(study, pool, data, left_out, notes, limit, short, (), {})
 
 
 def _as_planned(folder: Path, networks: dict[str, ModelConfig], seconds: float | None) -> dict[str, ModelConfig]:
@@ -281,20 +288,3 @@ def _export_untrained(study: Study, pool: ImageSet) -> None:
     about |= recorded_data(study.recipe.data, study.recipe.eval.data)
     backbone = build_backbone(model, pool.form.channels)
     export_backbone(backbone, place / "backbone", own_scale(study, pool, model.img_size), model.pool, about)
-
-
-def facts(opened: Opened, note: str) -> dict[str, Any]:
-    """What verdict.json says of the images."""
-    train, test, pool = opened.data.train, opened.data.test, opened.pool
-    counts = {}
-    if train.kind == "class":
-        sizes = (np.bincount(images.truth, minlength=len(train.classes)).tolist() for images in (train, test))
-        counts = {name: {"train": a, "test": b} for name, a, b in zip(train.classes, *sizes, strict=True)}
-    shape = pool.sizes.common or pool.sizes.usual
-    sizes = f"{shape[1]} x {shape[0]} px" if shape else f"many sizes, median short side {pool.sizes.short_side} px"
-    return {
-        "name": test.name, "pool": len(pool), "pool_note": note, "train": len(train), "test": len(test),
-        "split": opened.data.split, "channels": pool.form.channels, "bits": pool.form.bits, "sizes": sizes,
-        "per_class": counts, "group": opened.study.recipe.eval.data.group or opened.study.recipe.data.group,
-        "fingerprints": {"pool": pool.fingerprint, "train": train.fingerprint, "test": test.fingerprint},
-    }  # fmt: skip

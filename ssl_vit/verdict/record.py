@@ -20,7 +20,7 @@ from ssl_vit.methods.starts import start_called
 from ssl_vit.report.findings.records import FORMAT, Place, answers_beside
 from ssl_vit.runs.identity import digest
 from ssl_vit.runs.provenance import command, commit, hardware, versions
-from ssl_vit.verdict.opening import Opened, facts
+from ssl_vit.verdict.opening import Opened
 from ssl_vit.verdict.plan import Plan
 from ssl_vit.verdict.study import Study
 from ssl_vit.verdict.tuning import SPACE
@@ -56,7 +56,7 @@ def write_about(opened: Opened, made: Made, note: str, seconds: float, sessions:
     about: dict[str, Any] = {
         "format": FORMAT, "title": opened.data.test.name, "kind": study.kind, "metric": study.metric,
         "classes": list(test.classes), "labels": list(study.labels),
-        "data": facts(opened, note) | {"unreadable": unreadable},
+        "data": _images(opened, note) | {"unreadable": unreadable},
         "test": images,
         "transductive": study.recipe.data.transductive,
         "methods": {start: _method(study, start, made) for start in study.starts},
@@ -76,6 +76,23 @@ def write_about(opened: Opened, made: Made, note: str, seconds: float, sessions:
         },
     }  # fmt: skip
     write_atomically(study.folder / "verdict.json", json.dumps(about, indent=1) + "\n")
+
+
+def _images(opened: Opened, note: str) -> dict[str, Any]:
+    """What verdict.json says of the images."""
+    train, test, pool = opened.data.train, opened.data.test, opened.pool
+    counts = {}
+    if train.kind == "class":
+        sizes = (np.bincount(images.truth, minlength=len(train.classes)).tolist() for images in (train, test))
+        counts = {name: {"train": a, "test": b} for name, a, b in zip(train.classes, *sizes, strict=True)}
+    shape = pool.sizes.common or pool.sizes.usual
+    sizes = f"{shape[1]} x {shape[0]} px" if shape else f"many sizes, median short side {pool.sizes.short_side} px"
+    return {
+        "name": test.name, "pool": len(pool), "pool_note": note, "train": len(train), "test": len(test),
+        "split": opened.data.split, "channels": pool.form.channels, "bits": pool.form.bits, "sizes": sizes,
+        "per_class": counts, "group": opened.study.recipe.eval.data.group or opened.study.recipe.data.group,
+        "fingerprints": {"pool": pool.fingerprint, "train": train.fingerprint, "test": test.fingerprint},
+    }  # fmt: skip
 
 
 def judged_images(study: Study, test: ImageSet) -> dict[str, Any]:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from ssl_vit.configs import ModelConfig, PoolConfig
+from ssl_vit.configs import ModelConfig, PoolConfig, RunConfig
+from ssl_vit.core.errors import UserError
 from ssl_vit.data.decoding.formats import Format
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
 from ssl_vit.data.sources.opening import Labelled
+from ssl_vit.verdict.counting import may_go_on, refuse_by_counting
 from ssl_vit.verdict.opening import Opened, open_study
-from ssl_vit.verdict.options import VerdictConfig, verdict_recipe
+from ssl_vit.verdict.options import Comparison, VerdictConfig, verdict_recipe
 
 
 def images(name: str, seed: int, side: int) -> ImageSet:
@@ -58,3 +61,43 @@ def test_a_plan_that_is_there_has_its_networks(tmp_path: Path) -> None:
     assert study.networks["cnn"] == replace(ModelConfig("test_resnet"), img_size=64, pool="mean")
     assert json.loads(told.read_text())["cnn"]["name"] == "test_resnet"
     assert opened(tmp_path, "vit_micro", budget="1h").study.networks["cnn"].name == "resnet_micro"
+
+
+def asked(model: str, **options: object) -> Comparison:
+    verdict = VerdictConfig(**{"methods": "lejepa,cnn", **options})
+    return verdict_recipe()(data=PoolConfig(path="made"), model=ModelConfig(model, img_size=32), verdict=verdict)
+
+
+MADE = Labelled(images("train", 0, 32), images("test", 1, 32), "made", "whole")
+
+
+@pytest.mark.parametrize("methods", ["mae,cnn", "mae,cnn,public", None])
+def test_a_budget_that_the_fastest_core_would_not_keep_is_refused(methods: str | None) -> None:
+    def refused(budget: float, spent: float = 4.0) -> float | None:
+        cfg = asked("vit_micro", methods=methods, budget=f"{budget:.0f}s")
+        try:
+            refuse_by_counting(cfg, images("pool", 0, 32), MADE, 1, spent)
+        except UserError as error:
+            told = re.fullmatch(rf"--verdict.budget: {budget:.0f} s is too short to recommend anything; by counting, "
+                                r"the least that can takes \d+ s or more here \(three draws at 3 numbers of labels\); "
+                                r"give more than (\d+) s, or leave the option out", str(error))  # fmt: skip
+            assert told, error
+            return float(told[1])
+        return None
+
+    least = refused(20)
+    assert least is not None and least > 20 and refused(1.05 * least) is None
+    assert refused(1.05 * least, spent=10.0) is not None, "some of it is gone"
+
+
+@pytest.mark.parametrize(("folder", "named", "goes_on"), [
+    ("v", "v", True), ("v", "w", False), ("v", None, False), ("runs/verdict-made-01234567", None, True),
+    ("runs/verdict-made-01234567", "v", False), ("runs/mae-made-01234567", None, False),
+])  # fmt: skip
+def test_what_may_go_on_is_not_counted(
+    folder: str, named: str | None, goes_on: bool, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(folder).mkdir(parents=True)
+    (Path(folder) / "plan.json").write_text("{}")
+    assert may_go_on(replace(asked("vit_micro"), run=RunConfig(named))) is goes_on
