@@ -7,7 +7,8 @@ Every table is one `ssl-vit sweep`, whose command stands below it: a preset with
 value. Networks are judged by k-NN inside the training labels: a held-out fifth of them is asked, the rest answer; test
 images take no part. Mean ± deviation over seeds, then the mean's 95 % interval by Student's t. A difference is paired
 by seed and has its own interval; where that holds zero, three seeds do not tell the two apart. The values of one table
-are trained equally long; tables of shorter runs than the preset's say so. Finished runs are kept in --work.
+are trained equally long; tables of shorter runs than the preset's say so. Values of which a run collapsed are shown and
+not compared. Finished runs are kept in --work.
 """
 
 from __future__ import annotations
@@ -57,6 +58,10 @@ TABLES = {
             "dino", "dino.teacher_temp", ("0.01", "0.02", "0.04"), "0.01", _SHORT, _QUARTER
         ),
         "centring": Table("dino", "dino.centring", ("mean", "sinkhorn"), "sinkhorn", _SHORT, _QUARTER),
+        "centring with a warmer teacher": Table(
+            "dino", "dino.centring", ("mean", "sinkhorn"), "sinkhorn",
+            (*_SHORT, "--dino.teacher_temp", "0.04"), _QUARTER,
+        ),
         "momentum of the teacher": Table(
             "dino", "dino.momentum", ("0.98", "0.99", "0.996"), "", _SHORT,
             f"{_QUARTER} The preset derives the momentum from batch and steps.",
@@ -82,19 +87,22 @@ def command_of(of: str, table: Table, data: str, out: str) -> list[str]:
 
 
 def values_of(folder: Path, table: Table) -> dict[str, dict[int, float]]:
-    """What k-NN said of every value's seeds, in percent."""
+    """What k-NN said of every value's seeds, in percent; those that collapsed have none."""
     from ssl_vit.runs.listing import Run, read
     from ssl_vit.runs.telling import numbers
 
-    found: dict[str, dict[int, float]] = {}
+    found: dict[str, dict[int, float]] = {value: {} for value in table.values}
     for value in table.values:
         for seed in range(SEEDS):
-            run = read(folder / "runs" / f"{_as_a_sweep_writes(table.option, value)}-seed-{seed}")
+            name = f"{_as_a_sweep_writes(table.option, value)}-seed-{seed}"
+            if "has collapsed" in (folder / "logs" / f"{name}.log").read_text():
+                continue
+            run = read(folder / "runs" / name)
             if not isinstance(run, Run):
                 raise SystemExit(f"{table.option}={value}, seed {seed}: {run}")
             (result,) = (one for one in numbers(run).results if one.method == "knn")
             best = next(row for row in result.rows if row.get("headline", True))
-            found.setdefault(value, {})[seed] = float(best["top1"])
+            found[value][seed] = float(best["top1"])
     return found
 
 
@@ -110,9 +118,12 @@ def rows_of(found: dict[str, dict[int, float]], table: Table) -> tuple[list[dict
     from ssl_vit.statistics.paired import interval
 
     rows = [{"value": value, "seeds": by_seed, **mean_of("top1", list(by_seed.values()))._asdict()}
-            for value, by_seed in found.items()]  # fmt: skip
+            if by_seed else {"value": value, "seeds": {}} for value, by_seed in found.items()]  # fmt: skip
+    found = {value: by_seed for value, by_seed in found.items() if len(by_seed) == SEEDS}
+    if len(found) < 2:
+        return rows, "So nothing is compared."
     first, second = sorted(found, key=lambda value: -float(np.mean(list(found[value].values()))))[:2]
-    if table.preset and table.preset != first:
+    if table.preset in found and table.preset != first:
         second = table.preset
     apart = interval(np.array([[found[first][seed] - found[second][seed]] for seed in found[first]]))
     if apart.low is None or apart.high is None:
@@ -127,6 +138,12 @@ def body(key: str, part: dict[str, Any]) -> list[str]:
     lines = [f"| --{part['option']} | k-NN, top-1 % |", "| --- | ---: |"]
     for row in part["rows"]:
         name = row["value"] + " (the preset's)" * (row["value"] == part["preset"])
+        lost = SEEDS - len(row["seeds"])
+        if lost:
+            name += f", collapsed in {lost} of {SEEDS} runs"
+        if lost == SEEDS:
+            lines.append(f"| {name} | none |")
+            continue
         ends = "" if row["low"] is None else f"; {row['low']:.1f} to {row['high']:.1f}"
         lines.append(f"| {name} | {row['mean']:.1f} ± {row['sd']:.1f}{ends} |")
     said = " ".join(filter(None, (part["said"], part["note"])))
@@ -149,7 +166,10 @@ def main() -> None:
         table = known[name]
         folder = Path(options.work).resolve() / options.set / name.replace(" ", "-").replace("'", "")
         words = command_of(options.set, table, options.data, str(folder))
-        subprocess.run([sys.executable, "-m", "ssl_vit", *words], check=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+        # A sweep with a run that collapsed ends with a status of 1, and has all others.
+        subprocess.run(
+            [sys.executable, "-m", "ssl_vit", *words], env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False
+        )
         rows, said = rows_of(values_of(folder, table), table)
         told = " ".join(command_of(options.set, table, options.set, "FOLDER"))
         part = {"about": about(same_command("ablations.py", sys.argv[1:])), "option": table.option, "rows": rows,
