@@ -62,6 +62,10 @@ _WIDER = (
     "--model.args", "{layers: [1, 1, 1, 1], channels: [32, 64, 128, 256], stem_width: 32}",
 )  # fmt: skip
 _LOCAL = ("--crops.local_crops", "2", "--crops.local_size", "16", "--crops.local_scale", "[0.05, 0.2]")
+_LEARNING = (
+    "--teacher", "docs/models/cifar10", "--preset", "px32-cpu", "--fit.batch_size", "128", "--optim.base_lr", "3e-3"
+)  # fmt: skip
+"""From what the final's px32-cpu made with seed 0, whose minutes come on top."""
 _SMALLER = Entry("lejepa", (*_RESNET, "--crops.global_size", "16", "--crops.global_scale", "[0.2, 1.0]", *_STEPS), 1.1)
 _NONE = Entry("", (), 0)
 SETS = {
@@ -80,11 +84,16 @@ SETS = {
             "lejepa, resnet_mini, 64 projections": _lejepa((*_RESNET, "--lejepa.out_dim", "64"), 0.2, 1.5),
             "lejepa, resnet_mini, crops of 16 px before": _lejepa((), 0.2, 1.0, _SMALLER),
             "diet, resnet_mini": Entry("diet", (*_RESNET, "--augment.crop_scale", "[0.2, 1.0]", *_STEPS), 1.5),
+            "distilled from px32-cpu, hybrid_mini": Entry("distill", (*_HYBRID, *_LEARNING), 15),
+            "distilled from px32-cpu, vit_mini": Entry("distill", ("--model.name", "vit_mini", *_LEARNING), 20),
             "dino, resnet_mini": Entry(
                 "dino", (*_RESNET, *_crops(0.2), "--crops.local_crops", "0", "--fit.batch_size", "128"), 1.5
             ),
         },
-        {"px32-cpu": Entry("lejepa", ("--preset", "px32-cpu"), 24)},
+        {
+            "px32-cpu": Entry("lejepa", ("--preset", "px32-cpu"), 24),
+            "distilled from px32-cpu, hybrid_mini": Entry("distill", (*_HYBRID, *_LEARNING), 15),
+        },
     ),
     "digits": Field(
         "scikit-learn's digits (1,438 training and 359 test images of 8 px)", 10, "top1", "5 minutes on two cores", 8,
