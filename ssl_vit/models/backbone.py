@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
@@ -72,6 +73,19 @@ class Backbone(nn.Module, ABC):
             pool: What represents an image; E is its ``pooled_width``.
             drop: Stochastic-depth factors of every place that ``drop_rates`` gives a rate of; None for none.
         """
+
+    def forward_sizes(
+        self, images: Sequence[Float[Tensor, "B C H W"]], *, pool: Pool,
+        drops: Sequence[Float[Tensor, " B *L"] | None],
+    ) -> list[Float[Tensor, "B E"]]:  # fmt: skip
+        """``forward_pooled`` of images of several sizes, a batch of each.
+
+        Args:
+            images: Normalised pixels.
+            pool: As for ``forward_pooled``.
+            drops: The same of each batch.
+        """
+        return [self.forward_pooled(part, pool=pool, drop=drop) for part, drop in zip(images, drops, strict=True)]
 
     @abstractmethod
     def drop_rates(self, rate: float) -> Float[Tensor, "*L"] | None:
@@ -205,12 +219,17 @@ class TokenBackbone(Backbone):
         return pooled, tokens.patches.transpose(1, 2).unflatten(2, tokens.grid)
 
 
-def pooled_views(
-    backbone: Backbone, pool: Pool, views: Float[Tensor, "B V C H W"], drop: Float[Tensor, "B V *L"] | None = None
-) -> Float[Tensor, "B V E"]:
-    """``forward_pooled`` of several views of one size of every image, in one batch."""
-    flat = backbone.forward_pooled(views.flatten(0, 1), pool=pool, drop=None if drop is None else drop.flatten(0, 1))
-    return flat.unflatten(0, views.shape[:2])
+Views = tuple[Float[Tensor, "B V C H W"], Float[Tensor, "B V *L"] | None]
+"""Views of one size of every image, and their stochastic depth; None for none."""
+
+
+def pooled_views(backbone: Backbone, pool: Pool, views: Sequence[Views]) -> Float[Tensor, "B V E"]:
+    """``forward_pooled`` of all views of every image, those of one size in one batch, in the order given."""
+    images = [part.flatten(0, 1) for part, _ in views]
+    drops = [None if drop is None else drop.flatten(0, 1) for _, drop in views]
+    flat = backbone.forward_sizes(images, pool=pool, drops=drops)
+    found = [x.unflatten(0, part.shape[:2]) for x, (part, _) in zip(flat, views, strict=True)]
+    return found[0] if len(found) == 1 else torch.cat(found, dim=1)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import torch
@@ -13,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ssl_vit.models.backbone import Pool, Replace, TokenBackbone, Tokens
 from ssl_vit.models.blocks import attention_rows, run_block
+from ssl_vit.models.packing import can_pack, pack, pays, run_packed, token_factors, unpack
 from ssl_vit.models.positions import FactorisedPositions, resample, sincos_2d
 from ssl_vit.models.stochastic_depth import linear_rates
 
@@ -159,10 +161,13 @@ class ViTBackbone(TokenBackbone):
         self, i: int, x: Float[Tensor, "B T D"], drop: Float[Tensor, "B L 2"] | None, wanted: slice | None = None
     ) -> Float[Tensor, "B _ D"]:
         """Block i, of all tokens or of those wanted."""
-        given = self.vit.blocks[i], x, None if drop is None else drop[:, i], wanted
+        return self._kept_little(run_block, self.vit.blocks[i], x, None if drop is None else drop[:, i], wanted)
+
+    def _kept_little(self, run: Callable[..., Tensor], *given: Any) -> Tensor:
+        """A block's output; its activations are made again in the backward pass where that was asked for."""
         if self.recompute and torch.is_grad_enabled():
-            return cast(Tensor, checkpoint(run_block, *given, use_reentrant=False, preserve_rng_state=False))
-        return run_block(*given)
+            return cast(Tensor, checkpoint(run, *given, use_reentrant=False, preserve_rng_state=False))
+        return run(*given)
 
     def layer_id(self, name: str) -> int:
         """0 for embeddings, i + 1 for block i, depth + 1 for the final norm."""
@@ -203,8 +208,7 @@ class ViTBackbone(TokenBackbone):
         self, images: Float[Tensor, "B C H W"], *, pool: Pool, drop: Float[Tensor, "B L 2"] | None = None
     ) -> Float[Tensor, "B E"]:
         """One vector per image; see ``Backbone.forward_pooled``."""
-        if "cls" in pool and not self.class_token:
-            raise ValueError(f"pool {pool}, but {self.architecture} has no class token")
+        self._check_pool(pool)
         parts = pool.split("+")
         x, _ = self._embed(images, None)
         tokens: list[Tensor] = []
@@ -213,7 +217,15 @@ class ViTBackbone(TokenBackbone):
             x = self._run(i, x, drop, slice(0, 1) if alone and i == self.depth - 1 else None)
             if "cls4" in parts and i >= self.depth - 4:
                 tokens.append(self.vit.norm(x[:, 0]))
-        if pool != "mean_prenorm":
+        return self._pooled(x, parts, tokens)
+
+    def _check_pool(self, pool: Pool) -> None:
+        if "cls" in pool and not self.class_token:
+            raise ValueError(f"pool {pool}, but {self.architecture} has no class token")
+
+    def _pooled(self, x: Float[Tensor, "B L D"], parts: Sequence[str], tokens: list[Tensor]) -> Float[Tensor, "B E"]:
+        """Of what the last block gave; ``tokens`` are the last blocks' class tokens, normalised."""
+        if "mean_prenorm" not in parts:
             x = self.vit.norm(x)
         pooled: list[Tensor] = []
         for part in parts:
@@ -222,6 +234,28 @@ class ViTBackbone(TokenBackbone):
             else:
                 pooled.append(x[:, 0] if part == "cls" else x[:, self.prefix_tokens :].mean(dim=1))
         return torch.cat(pooled, dim=1)
+
+    def forward_sizes(
+        self, images: Sequence[Float[Tensor, "B C H W"]], *, pool: Pool,
+        drops: Sequence[Float[Tensor, "B L 2"] | None],
+    ) -> list[Float[Tensor, "B E"]]:  # fmt: skip
+        """In one pass where blocks are plain and that pays; see ``Backbone.forward_sizes``."""
+        able = "cls4" not in pool and all(map(can_pack, self.vit.blocks))
+        if len(images) == 1 or not able or not pays(images[0].device):
+            return super().forward_sizes(images, pool=pool, drops=drops)
+        self._check_pool(pool)
+        embedded = [self._embed(part, None)[0] for part in images]
+        sizes = [(len(part), part.shape[1]) for part in embedded]
+        factors, x = token_factors(drops, sizes), pack(embedded)
+        alone = pool == "cls"  # as in ``forward_pooled``: the last block of the class token only
+        for i in range(self.depth - alone):
+            given = self.vit.blocks[i], x, sizes, None if factors is None else factors[i]
+            x = self._kept_little(run_packed, *given)
+        found = unpack(x, sizes)
+        if alone:
+            last = self.depth - 1
+            found = [self._run(last, part, drop, slice(0, 1)) for part, drop in zip(found, drops, strict=True)]
+        return [self._pooled(part, pool.split("+"), []) for part in found]
 
     def after_blocks(self, images: Float[Tensor, "B C H W"]) -> list[Float[Tensor, "B L D"]]:
         """All tokens as they leave every block, prefix tokens first."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import math
 import sys
+from collections.abc import Sequence
 from functools import reduce
 
 import torch
@@ -20,7 +21,7 @@ from ssl_vit.core.parts import local
 from ssl_vit.core.schedules import base_momentum, teacher_temperature, warmup_cosine
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.methods.dino import ResolvedDINO, ResolvedDINORecipe
-from ssl_vit.models.backbone import Backbone, Pool, pooled_views
+from ssl_vit.models.backbone import Backbone, Pool, Views, pooled_views
 from ssl_vit.models.heads import ProjectionHead
 from ssl_vit.models.vit import ViTBackbone
 from ssl_vit.objectives.base import Built, Clock, Objective, StepOutput, train_all
@@ -46,9 +47,9 @@ class Branch(nn.Module):
         self.head = head
         self.pool: Pool = pool
 
-    def features(self, views: Float[Tensor, "B V C H W"], drop: Float[Tensor, "B V *L"] | None) -> Tensor:
-        """Pooled features of views of one size, in one batch: Float[B V D]."""
-        return pooled_views(self.backbone, self.pool, views, drop)
+    def features(self, views: Sequence[Views]) -> Float[Tensor, "B V E"]:
+        """Pooled features of all views, those of one size in one batch."""
+        return pooled_views(self.backbone, self.pool, views)
 
 
 class DINO(Objective):
@@ -150,14 +151,13 @@ class DINO(Objective):
 
         With stochastic depth of the student there are ``drop_globals`` Float[B G *L] and ``drop_locals``.
         """
-        views = by_size(inputs)
         with torch.no_grad():
-            taught = self.teacher.head.bottleneck(self.teacher.features(inputs["globals"], None)).transpose(0, 1)
+            taught = self.teacher.head.bottleneck(self.teacher.features([(inputs["globals"], None)])).transpose(0, 1)
             layer = LastLayer(self.teacher.head.direction, self.teacher.head.gain)
             # The sum of the teacher's outputs, without making them: the last layer is linear.
             self._taught += (layer.outputs(taught.sum(dim=(0, 1)), layer.scale()),)
             self._taught_rows += taught.shape[0] * taught.shape[1]
-        learnt = self.student.head.bottleneck(torch.cat([self.student.features(*view) for view in views], dim=1))
+        learnt = self.student.head.bottleneck(self.student.features(by_size(inputs)))
         parts = self._loss(learnt.transpose(0, 1), taught, layer)
         divergence = parts.loss.detach() - parts.entropy
         if self._observations is not None:

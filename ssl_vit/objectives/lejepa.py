@@ -122,7 +122,7 @@ class LeJEPA(Objective):
 
         With stochastic depth there are ``drop_globals`` Float[B G *L] and ``drop_locals``.
         """
-        x = torch.cat([pooled_views(self.backbone, self.pool, *views) for views in by_size(inputs)], dim=1)
+        x = pooled_views(self.backbone, self.pool, by_size(inputs))
         z = self.projector(x.flatten(0, 1)).unflatten(0, x.shape[:2]).transpose(0, 1)
         return self.judge(z)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -72,7 +73,7 @@ def test_teacher_and_centre_follow_their_rules() -> None:
     before = {k: v.clone() for k, v in dino.teacher.state_dict().items()}
     inputs = crops()
     with torch.no_grad():
-        outputs = dino.teacher.head(dino.teacher.features(inputs["globals"], None))
+        outputs = dino.teacher.head(dino.teacher.features([(inputs["globals"], None)]))
     step(dino, [inputs], Clock(0, 10, 2.0), sgd(dino))
     torch.testing.assert_close(dino.centre, 0.2 * outputs.mean(dim=(0, 1)), rtol=0.0, atol=1e-12)
     for name, now in dino.teacher.state_dict().items():
@@ -92,19 +93,19 @@ def test_last_layer_is_frozen_in_the_first_epochs_only() -> None:
 
 def test_views_of_one_size_are_one_batch() -> None:
     dino = build()
-    sizes: list[int] = []
-    inner = dino.student.backbone.forward_pooled
+    sizes: list[list[int]] = []
+    inner = dino.student.backbone.forward_sizes
 
-    def counted(images: Tensor, **options: object) -> Tensor:
-        sizes.append(len(images))
+    def counted(images: Sequence[Tensor], **options: object) -> list[Tensor]:
+        sizes.append([len(part) for part in images])
         return inner(images, **options)  # pyright: ignore[reportArgumentType]
 
-    dino.student.backbone.forward_pooled = counted  # pyright: ignore[reportAttributeAccessIssue]
+    dino.student.backbone.forward_sizes = counted  # pyright: ignore[reportAttributeAccessIssue]
     dino(crops())
     same = crops()
     same["locals"] = torch.randn(8, 3, 1, 16, 16, dtype=torch.float64)
     dino(same)
-    assert sizes == [16, 24, 40]
+    assert sizes == [[16, 24], [40]]
 
 
 def test_works_without_local_crops_and_with_sinkhorn() -> None:

@@ -114,7 +114,7 @@ def test_global_crops_may_be_smaller_than_what_the_network_is_judged_at() -> Non
         found = view(batch_of(2, 20), 0)
         assert found["globals"].shape == (2, 2, 3, 12, 12)
         assert sees.startswith("2 crops of 12 px")
-        vectors = pooled_views(net, "mean", found["globals"])
+        vectors = pooled_views(net, "mean", [(found["globals"], None)])
         assert vectors.shape == (2, 2, net.embed_dim)
     args = {"patch_size": 4, "embed_dim": 8, "depth": 1, "num_heads": 2}
     fixed = ResolvedModel("beit_base_patch16_224", 16, pool="mean", args=args)
