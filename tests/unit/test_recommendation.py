@@ -114,7 +114,10 @@ def test_failed_trainings_are_named(read: Callable[..., Verdict]) -> None:
     )
     said = recommend(replace(whole, scores=scores))
     assert said.advice[1].failed == ((Way("mae", "train"), 1, 5),)
-    assert any(line.startswith("With 100 labels 1 of 5 trainings of MAE, fine-tuned failed") for line in said.failed)
+    assert any(
+        line.startswith("With 100 labels, 1 of 5 trainings failed (MAE, fine-tuned): it learned")
+        for line in said.failed
+    )
 
 
 def test_a_smaller_error_is_better_and_shown_as_an_error(found: Callable[..., Recommendation]) -> None:

@@ -231,8 +231,8 @@ def _numbers(counts: Sequence[int]) -> str:
 
 def _failed(verdict: Verdict, advice: Sequence[Advice]) -> tuple[str, ...]:
     return tuple(
-        f"With {one.labels:,} labels {failed} of {made} trainings of {_way(verdict, way)} failed: they learned next to "
-        "nothing, and are in no mean."
+        f"With {one.labels:,} labels, {failed} of {made} trainings failed ({method_name(verdict, way)}): "
+        f"{'they learned next to nothing, and are' if failed > 1 else 'it learned next to nothing, and is'} in no mean."
         for one in advice for way, failed, made in one.failed
     )  # fmt: skip
 
