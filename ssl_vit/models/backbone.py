@@ -75,9 +75,9 @@ class Backbone(nn.Module, ABC):
         """
 
     def forward_sizes(
-        self, images: Sequence[Float[Tensor, "B C H W"]], *, pool: Pool,
-        drops: Sequence[Float[Tensor, " B *L"] | None],
-    ) -> list[Float[Tensor, "B E"]]:  # fmt: skip
+        self, images: Sequence[Float[Tensor, "_ C _ _"]], *, pool: Pool,
+        drops: Sequence[Float[Tensor, " _ *L"] | None],
+    ) -> list[Float[Tensor, "_ E"]]:  # fmt: skip
         """``forward_pooled`` of images of several sizes, a batch of each.
 
         Args:
@@ -219,7 +219,7 @@ class TokenBackbone(Backbone):
         return pooled, tokens.patches.transpose(1, 2).unflatten(2, tokens.grid)
 
 
-Views = tuple[Float[Tensor, "B V C H W"], Float[Tensor, "B V *L"] | None]
+Views = tuple[Float[Tensor, "B _ C _ _"], Float[Tensor, "B _ *L"] | None]
 """Views of one size of every image, and their stochastic depth; None for none."""
 
 

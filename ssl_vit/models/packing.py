@@ -37,12 +37,12 @@ def pays(device: torch.device) -> bool:
     return device.type != "cpu"
 
 
-def pack(parts: Sequence[Float[Tensor, "B L D"]]) -> Float[Tensor, "T D"]:
+def pack(parts: Sequence[Float[Tensor, "_ _ D"]]) -> Float[Tensor, "T D"]:
     """The tokens of all parts in one row."""
     return torch.cat([part.flatten(0, 1) for part in parts])
 
 
-def unpack(x: Float[Tensor, "T D"], sizes: Sequence[tuple[int, int]]) -> list[Float[Tensor, "B L D"]]:
+def unpack(x: Float[Tensor, "T D"], sizes: Sequence[tuple[int, int]]) -> list[Float[Tensor, "_ _ D"]]:
     """The parts again.
 
     Args:
@@ -54,7 +54,7 @@ def unpack(x: Float[Tensor, "T D"], sizes: Sequence[tuple[int, int]]) -> list[Fl
 
 
 def token_factors(
-    drops: Sequence[Float[Tensor, "B K 2"] | None], sizes: Sequence[tuple[int, int]]
+    drops: Sequence[Float[Tensor, "_ K 2"] | None], sizes: Sequence[tuple[int, int]]
 ) -> Float[Tensor, "K 2 T 1"] | None:
     """Stochastic depth of every token, block and residual branch; None where no part has any.
 

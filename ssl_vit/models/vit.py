@@ -236,9 +236,9 @@ class ViTBackbone(TokenBackbone):
         return torch.cat(pooled, dim=1)
 
     def forward_sizes(
-        self, images: Sequence[Float[Tensor, "B C H W"]], *, pool: Pool,
-        drops: Sequence[Float[Tensor, "B L 2"] | None],
-    ) -> list[Float[Tensor, "B E"]]:  # fmt: skip
+        self, images: Sequence[Float[Tensor, "_ C _ _"]], *, pool: Pool,
+        drops: Sequence[Float[Tensor, "_ L 2"] | None],
+    ) -> list[Float[Tensor, "_ E"]]:  # fmt: skip
         """In one pass where blocks are plain and that pays; see ``Backbone.forward_sizes``."""
         able = "cls4" not in pool and all(map(can_pack, self.vit.blocks))
         if len(images) == 1 or not able or not pays(images[0].device):
