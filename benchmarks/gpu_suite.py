@@ -6,7 +6,8 @@ End to end: images that are decoded (uint8, cached as the loader likes) through 
 whole step, under bf16 autocast. The bare step has one batch on the device already; so has the authors' code, in the
 same rounds. Device time between events. MFU: operations of the authors' full model per second, as a share of the
 fastest bf16 matrix product in the same rounds; goals are shares of that ceiling too, with images per second where it is
-790 TFLOP/s (an H200).
+790 TFLOP/s (an H200). Where a step's device time goes, kernel by kernel, is in kernels.md; steps are profiled after
+they are timed.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import os
 import statistics
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +26,10 @@ from reports import about, gpu_folder, paragraph, same_command, write_parts
 GRAPHS = "reduce-overhead"
 KINDS = {None: "compiled", GRAPHS: "compiled, CUDA graphs"}
 """What results call the modes of torch.compile."""
+PROFILED = 2
+"""Steps that are profiled."""
+KEPT, TOLD = 80, 25
+"""Kernels in the file of a part, and in its table."""
 REFERENCES = ("facebookresearch/mae", "facebookresearch/dino", "timm")
 """Programs that ours is compared with."""
 
@@ -193,6 +199,59 @@ def measure(part: Part, options: argparse.Namespace, device: Any, save: Callable
             })  # fmt: skip
             print(f"{part.title}: {rows[-1]}", flush=True)
         save(rows + later)
+        for name, step in steps.items():
+            if name.endswith("end to end"):
+                next(row for row in rows if row["program"] == name)["kernels"] = kernels_of(step, device)
+        save(rows + later)
+
+
+def kernels_of(step: Any, device: Any) -> list[dict[str, Any]]:
+    """The kernels of a step by their name: how many, and what they take."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    cuda = device.type == "cuda"
+    with profile(activities=[ProfilerActivity.CUDA if cuda else ProfilerActivity.CPU]) as seen:
+        for _ in range(PROFILED):
+            step(lambda _: None)
+        if cuda:
+            torch.cuda.synchronize()
+    found = [{"kernel": each.key, "calls": each.count / PROFILED,
+              "us": (each.self_device_time_total if cuda else each.self_cpu_time_total) / PROFILED}
+             for each in seen.key_averages()]  # fmt: skip
+    return sorted((each for each in found if each["us"]), key=lambda each: -each["us"])[:KEPT]
+
+
+def compile_part(part: Part, device: Any) -> None:
+    """Fills torch's cache with what a part compiles; nothing is timed, and little of the device's memory is taken."""
+    import time
+
+    import torch
+
+    from steps import ours
+
+    if device.type == "cuda":
+        torch.cuda.set_per_process_memory_fraction(0.1)  # beside the other parts; compiling itself needs next to none
+    for mode in part.modes:
+        began = time.perf_counter()
+        with suppress(torch.OutOfMemoryError):  # of the pass itself, once it is compiled
+            ours(part.shape, device, compiled=True, mode=mode).step(lambda _: None)
+        print(f"{part.title}: {KINDS[mode]} in {time.perf_counter() - began:.0f} s", flush=True)
+
+
+def kernel_table(part: dict[str, Any]) -> list[str]:
+    """What takes most of a step, version by version."""
+    lines = list[str]()
+    for row in part["rows"]:
+        if not row.get("kernels"):
+            continue
+        total, calls = (sum(each[of] for each in row["kernels"]) for of in ("us", "calls"))
+        lines += ["", f"{row['program']}: {calls:,.0f} kernels, {total / 1e3:.1f} ms of device time a step", "",
+                  "| kernel | calls | ms | share |", "| --- | ---: | ---: | ---: |"]  # fmt: skip
+        for each in row["kernels"][:TOLD]:
+            name = each["kernel"].replace("|", " ")[:110]
+            lines.append(f"| `{name}` | {each['calls']:,.0f} | {each['us'] / 1e3:.2f} | {each['us'] / total:.1%} |")
+    return lines[1:] or ["Not profiled."]
 
 
 def table(part: dict[str, Any]) -> list[str]:
@@ -229,7 +288,11 @@ def _reached(values: list[float], goal: float) -> str:
 def write(out: Path, name: str, part: dict[str, Any], titles: dict[str, str]) -> None:
     """Puts one part into suite.json and writes suite.md from all of it."""
     head = [f"# Training on {part['about']['hardware']['device']}", "", paragraph(__doc__, 2)]
-    write_parts(out, "suite", head, titles, {name: part}, lambda _, each: table(each))
+    short = part | {"rows": [{key: value for key, value in row.items() if key != "kernels"} for row in part["rows"]]}
+    write_parts(out, "suite", head, titles, {name: short}, lambda _, each: table(each))
+    head = [f"# Where a step's time goes on {part['about']['hardware']['device']}", "",
+            "Device time of kernels by their names, from torch's profiler; end to end, views included."]  # fmt: skip
+    write_parts(out, "kernels", head, titles, {name: part}, lambda _, each: kernel_table(each))
 
 
 def main() -> None:
@@ -239,6 +302,7 @@ def main() -> None:
     parser.add_argument("--official_dino", help="a checkout of facebookresearch/dino")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--tiny", action="store_true", help="toy shapes on a CPU, to see that it works")
+    parser.add_argument("--compile", action="store_true", help="only compile, into torch's cache")
     parser.add_argument(
         "--out", type=Path, help="folder of suite.json and suite.md; default: $OUT, or results/gpu-NAME"
     )
@@ -259,6 +323,9 @@ def main() -> None:
         entry = {"title": part.title, "goal": part.goal, "milestone": part.milestone, "per_second": part.per_second,
                  "gflop_per_image": part.shape.flops() / 1e9,
                  "about": about(command, device_name(device), rounds=options.rounds)}  # fmt: skip
+        if options.compile:
+            compile_part(part, device)
+            continue
         unfinished = [{"program": "all", "note": "not finished in its time"}]
 
         def save(rows: list[dict[str, Any]], name: str = name, entry: dict[str, Any] = entry) -> None:
