@@ -121,7 +121,9 @@ def made_ahead(items: Generator[T, None, None], device: torch.device) -> Generat
 
     def begin() -> None:
         if device.type == "cuda":  # a thread begins with the first GPU
-            torch.cuda.set_device(device)
+            torch.cuda.set_device(device if device.index is not None else here)
+
+    here = torch.cuda.current_device() if device.type == "cuda" else 0  # "cuda" names none, and set_device wants one
 
     with closing(items), ThreadPoolExecutor(1, "batches", begin) as thread:  # the thread is waited for first
         coming = thread.submit(next, items, _END)
