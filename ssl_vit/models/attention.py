@@ -61,6 +61,20 @@ def attention(
     return _forwards(q, k, v, mask, factor)
 
 
+def by_heads(x: Float[Tensor, "B L S"], number: int, heads: int) -> tuple[Float[Tensor, "B heads L d"], ...]:
+    """Queries, keys and values, or some of them, of a product that gave all at once.
+
+    They are told apart before heads and tokens change places, so that the backward pass gathers their gradients as the
+    product wants them: one copy, where the other order makes a second.
+
+    Args:
+        x: Number times heads times d numbers of every token.
+        number: Of parts.
+        heads: Of every part.
+    """
+    return tuple(part.transpose(1, 2) for part in x.unflatten(2, (number, heads, -1)).unbind(2))
+
+
 def plain(
     q: Float[Tensor, "B H M d"],
     k: Float[Tensor, "B H N d"],

@@ -14,7 +14,7 @@ from timm.layers.attention import Attention
 from timm.models.vision_transformer import Block
 from torch import Tensor, nn
 
-from ssl_vit.models.attention import attention
+from ssl_vit.models.attention import attention, by_heads
 
 _NUMBERS = 16
 """How many numbers of samples a residual branch is computed for, at most."""
@@ -37,8 +37,6 @@ def run_block(
         drop: Per sample 0 or 1/(keep probability) for attention and MLP; None for none.
         wanted: Which M tokens are needed of the output; None for all.
     """
-    if drop is None and wanted is None and (x.device.type != "cpu" or torch.compiler.is_compiling()):
-        return block(x)
     run = getattr(block, "run_as_forward", None)  # where weights are only there during a forward pass
     return run_parts(cast(Block, block), x, drop, wanted) if run is None else run(x, drop, wanted)
 
@@ -104,12 +102,12 @@ def attend(attn: Any, h: Float[Tensor, "B L D"], wanted: slice = slice(None)) ->
     if wanted == slice(None):
         if type(attn) is not Attention or getattr(attn, "gate", None) is not None or attn.attn_drop.p:
             return attn(h)
-        q, k, v = attn.qkv(h).unflatten(2, (3, attn.num_heads, -1)).permute(2, 0, 3, 1, 4)
+        q, k, v = by_heads(attn.qkv(h), 3, attn.num_heads)
     else:
         q = F.linear(h[:, wanted], weight[:width], None if bias is None else bias[:width])
         q = q.unflatten(2, (attn.num_heads, -1)).transpose(1, 2)
         key_value = F.linear(h, weight[width:], None if bias is None else bias[width:])
-        k, v = key_value.unflatten(2, (2, attn.num_heads, -1)).permute(2, 0, 3, 1, 4)
+        k, v = by_heads(key_value, 2, attn.num_heads)
     mixed = attention(attn.q_norm(q), attn.k_norm(k), v).transpose(1, 2).flatten(2)
     return attn.proj_drop(attn.proj(attn.norm(mixed)))
 
@@ -120,7 +118,7 @@ def attention_rows(
     """Softmax rows of the M wanted tokens and every head of a block, which timm's fused attention does not return."""
     block = cast(Block, block)
     attn: Any = block.attn
-    q, k, _ = attn.qkv(block.norm1(x)).unflatten(2, (3, attn.num_heads, -1)).permute(2, 0, 3, 1, 4)
+    q, k, _ = by_heads(attn.qkv(block.norm1(x)), 3, attn.num_heads)
     q, k = attn.q_norm(q[:, :, wanted]) * attn.scale, attn.k_norm(k)
     return (q @ k.transpose(-2, -1)).softmax(dim=-1)
 

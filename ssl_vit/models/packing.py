@@ -15,7 +15,7 @@ from timm.layers.attention import Attention
 from timm.models.vision_transformer import Block
 from torch import Tensor, nn
 
-from ssl_vit.models.attention import attention
+from ssl_vit.models.attention import attention, by_heads
 
 
 def can_pack(block: nn.Module) -> bool:
@@ -90,6 +90,6 @@ def run_packed(
 def _attend(attn: Any, h: Float[Tensor, "T D"], sizes: Sequence[tuple[int, int]]) -> Float[Tensor, "T D"]:
     mixed: list[Tensor] = []
     for part in unpack(attn.qkv(h), sizes):
-        q, k, v = part.unflatten(2, (3, attn.num_heads, -1)).permute(2, 0, 3, 1, 4)
+        q, k, v = by_heads(part, 3, attn.num_heads)
         mixed.append(attention(attn.q_norm(q), attn.k_norm(k), v).transpose(1, 2).flatten(2))
     return attn.proj_drop(attn.proj(attn.norm(pack(mixed))))

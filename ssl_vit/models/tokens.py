@@ -26,7 +26,7 @@ from timm.models.vision_transformer_relpos import (
 )
 from torch import Tensor, nn
 
-from ssl_vit.models.attention import attention
+from ssl_vit.models.attention import attention, by_heads
 from ssl_vit.models.backbone import Replace, TokenBackbone, Tokens
 from ssl_vit.models.blocks import attend, attention_rows
 from ssl_vit.models.pooled import PooledBackbone
@@ -231,10 +231,10 @@ def _attend(attn: Any, h: Float[Tensor, "B L D"], bias: Tensor | None) -> Float[
 
 def _query_key_value(attn: Any, h: Float[Tensor, "B L D"]) -> tuple[Tensor, Tensor, Tensor]:
     if isinstance(attn, RelPosAttention):
-        q, k, v = attn.qkv(h).unflatten(2, (3, attn.num_heads, -1)).permute(2, 0, 3, 1, 4)
+        q, k, v = by_heads(attn.qkv(h), 3, attn.num_heads)
         return attn.q_norm(q), attn.k_norm(k), v
     bias = None if attn.q_bias is None else torch.cat([attn.q_bias, attn.k_bias, attn.v_bias])
-    q, k, v = F.linear(h, attn.qkv.weight, bias).unflatten(2, (3, attn.num_heads, -1)).permute(2, 0, 3, 1, 4)
+    q, k, v = by_heads(F.linear(h, attn.qkv.weight, bias), 3, attn.num_heads)
     return q, k, v
 
 

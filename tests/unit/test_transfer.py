@@ -98,6 +98,16 @@ def test_what_a_thread_fails_at_is_told() -> None:
         next(coming)
 
 
+@pytest.mark.parametrize(("name", "number"), [("cuda", 3), ("cuda:1", 1)])
+def test_a_thread_works_with_the_gpu_of_its_batches(name: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[Any] = []
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda place: chosen.append((place.index, get_ident())))
+    assert list(made_ahead(source(2, []), torch.device(name))) == [0, 1]
+    ((index, thread),) = chosen  # CUDA itself takes no GPU without a number
+    assert index == number and thread != get_ident()
+
+
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 def test_batches_are_on_the_device(device: str) -> None:
     closed: list[bool] = []

@@ -118,12 +118,13 @@ def made_ahead(items: Generator[T, None, None], device: torch.device) -> Generat
 
     ``items`` are closed with this iterator, and an error comes where they raise it. ``device`` is where they will go.
     """
+    place = device
+    if device.type == "cuda" and device.index is None:  # "cuda" is the one that this thread works with
+        place = torch.device(device.type, torch.cuda.current_device())
 
     def begin() -> None:
         if device.type == "cuda":  # a thread begins with the first GPU
-            torch.cuda.set_device(device if device.index is not None else here)
-
-    here = torch.cuda.current_device() if device.type == "cuda" else 0  # "cuda" names none, and set_device wants one
+            torch.cuda.set_device(place)
 
     with closing(items), ThreadPoolExecutor(1, "batches", begin) as thread:  # the thread is waited for first
         coming = thread.submit(next, items, _END)

@@ -114,7 +114,7 @@ class Kept:
     on_device: bool
     """Whether batches are put together on the device, so that only row numbers travel."""
     pinned: bool
-    """Whether batches are put together in memory that the device can fetch by itself."""
+    """Whether batches are put together on the host, in memory that the device can fetch by itself."""
 
     def fields(self, chosen: np.ndarray, epoch: np.ndarray) -> Fields:
         """A batch on the host."""
@@ -153,7 +153,7 @@ def keep(
         readable = np.setdiff1d(every, list(log.reasons))
         rows = index = readable[np.searchsorted(readable, every) % len(readable)]
     pixels = narrow(array).to(device) if kind == "device" else narrow(array)
-    return Kept(images, pixels, rows, index, sizes, kind == "device", device.type == "cuda")
+    return Kept(images, pixels, rows, index, sizes, kind == "device", kind == "ram" and device.type == "cuda")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from timm.models import build_model_with_cfg, generate_default_cfgs, register_mo
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ssl_vit.models.attention import attention
+from ssl_vit.models.attention import attention, by_heads
 from ssl_vit.models.families.manners import Network, described, dropped, linear_rates
 
 _OFFSET_KERNELS = (9, 7, 5, 3)
@@ -49,9 +49,7 @@ class WindowAttention(nn.Module):
         shift = self.shift if w < max(rows, columns) else 0
         x = x.roll((-shift, -shift), (2, 3)) if shift else x
         windows = x.unflatten(2, (-1, w)).unflatten(4, (-1, w)).permute(0, 2, 4, 3, 5, 1)  # B, rows, columns, w, w, D
-        q, k, v = (
-            self.qkv(windows.reshape(-1, w * w, x.shape[1])).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        )
+        q, k, v = by_heads(self.qkv(windows.reshape(-1, w * w, x.shape[1])), 3, self.heads)
         index = relative_index(w, self.window, x.device)
         bias = self.relative_position_bias_table[index.flatten()].unflatten(0, index.shape).permute(2, 0, 1)
         if shift:

@@ -12,7 +12,7 @@ from timm.layers.pos_embed import resample_abs_pos_embed
 from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
 from torch import Tensor, nn
 
-from ssl_vit.models.attention import attention
+from ssl_vit.models.attention import attention, by_heads
 from ssl_vit.models.families.manners import Network, described, dropped, linear_rates
 
 _EPS = 1e-6
@@ -48,7 +48,7 @@ class ReducedAttention(nn.Module):
         if self.reduction > 1:
             attended = self.norm(self.sr(x.transpose(1, 2).unflatten(2, grid)).flatten(2).transpose(1, 2))
         q = self.q(x).unflatten(2, (self.heads, -1)).transpose(1, 2)
-        k, v = self.kv(attended).unflatten(2, (2, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        k, v = by_heads(self.kv(attended), 2, self.heads)
         return self.proj(attention(q, k, v).transpose(1, 2).flatten(2))
 
 
