@@ -6,8 +6,8 @@ End to end: images that are decoded (uint8, cached as the loader likes) through 
 whole step, under bf16 autocast. The bare step has one batch on the device already; so has the authors' code, in the
 same rounds. Device time between events. MFU: operations of the authors' full model per second, as a share of the
 fastest bf16 matrix product in the same rounds; goals are shares of that ceiling too, with images per second where it is
-790 TFLOP/s (an H200). Where a step's device time goes, kernel by kernel, is in kernels.md; steps are profiled after
-they are timed.
+790 TFLOP/s (an H200). Where a step's device time goes, kernel by kernel, is in kernels.md; steps are profiled when all
+are timed.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ KINDS = {None: "compiled", GRAPHS: "compiled, CUDA graphs"}
 """What results call the modes of torch.compile."""
 PROFILED = 2
 """Steps that are profiled."""
+PROFILE = {"kernels", "host_ms", "alone_ms"}
+"""What a row has for kernels.md alone."""
 KEPT, TOLD = 80, 25
 """Kernels in the file of a part, and in its table."""
 REFERENCES = ("facebookresearch/mae", "facebookresearch/dino", "timm")
@@ -173,6 +175,7 @@ def measure(part: Part, options: argparse.Namespace, device: Any, save: Callable
 
     rows: list[dict[str, Any]] = []
     product, operations = products(device, options.tiny)
+    whole: dict[str, Any] = {}
     for number, group in enumerate(versions_of(part, options, device)):
         later = [{"program": KINDS[mode], "note": "not finished in its time"} for mode in part.modes[number:]]
         steps = {name: step for name, step in group.items() if not isinstance(step, str)}
@@ -199,10 +202,30 @@ def measure(part: Part, options: argparse.Namespace, device: Any, save: Callable
             })  # fmt: skip
             print(f"{part.title}: {rows[-1]}", flush=True)
         save(rows + later)
-        for name, step in steps.items():
-            if name.endswith("end to end"):
-                next(row for row in rows if row["program"] == name)["kernels"] = kernels_of(step, device)
-        save(rows + later)
+        whole |= {name: step for name, step in steps.items() if name.endswith("end to end")}
+    for name, step in whole.items():  # last of all: what a profiler leaves behind may slow what runs after it
+        row = next(row for row in rows if row["program"] == name)
+        row["host_ms"], row["alone_ms"] = issued(step, device)
+        row["kernels"] = kernels_of(step, device)
+        save(rows)
+
+
+def issued(step: Any, device: Any) -> tuple[float, float]:
+    """Milliseconds in which the host has asked for a step, and in which it is done, from an idle device; medians."""
+    import time
+
+    import torch
+
+    found = list[tuple[float, float]]()
+    for _ in range(5):
+        began = time.perf_counter()
+        step(lambda _: None)
+        asked = time.perf_counter()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        found.append((1e3 * (asked - began), 1e3 * (time.perf_counter() - began)))
+    asked, done = map(statistics.median, zip(*found, strict=True))
+    return asked, done
 
 
 def kernels_of(step: Any, device: Any) -> list[dict[str, Any]]:
@@ -246,7 +269,10 @@ def kernel_table(part: dict[str, Any]) -> list[str]:
         if not row.get("kernels"):
             continue
         total, calls = (sum(each[of] for each in row["kernels"]) for of in ("us", "calls"))
-        lines += ["", f"{row['program']}: {calls:,.0f} kernels, {total / 1e3:.1f} ms of device time a step", "",
+        host = ""
+        if "host_ms" in row:
+            host = f"; alone, it is asked for in {row['host_ms']:.1f} ms and done in {row['alone_ms']:.1f}"
+        lines += ["", f"{row['program']}: {calls:,.0f} kernels, {total / 1e3:.1f} ms of device time a step{host}", "",
                   "| kernel | calls | ms | share |", "| --- | ---: | ---: | ---: |"]  # fmt: skip
         for each in row["kernels"][:TOLD]:
             name = each["kernel"].replace("|", " ")[:110]
@@ -288,7 +314,7 @@ def _reached(values: list[float], goal: float) -> str:
 def write(out: Path, name: str, part: dict[str, Any], titles: dict[str, str]) -> None:
     """Puts one part into suite.json and writes suite.md from all of it."""
     head = [f"# Training on {part['about']['hardware']['device']}", "", paragraph(__doc__, 2)]
-    short = part | {"rows": [{key: value for key, value in row.items() if key != "kernels"} for row in part["rows"]]}
+    short = part | {"rows": [{key: value for key, value in row.items() if key not in PROFILE} for row in part["rows"]]}
     write_parts(out, "suite", head, titles, {name: short}, lambda _, each: table(each))
     head = [f"# Where a step's time goes on {part['about']['hardware']['device']}", "",
             "Device time of kernels by their names, from torch's profiler; end to end, views included."]  # fmt: skip
