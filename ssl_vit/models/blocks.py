@@ -41,6 +41,37 @@ def run_block(
     return run_parts(cast(Block, block), x, drop, wanted) if run is None else run(x, drop, wanted)
 
 
+def as_stream(x: Float[Tensor, "*B L D"], *, training: bool) -> Float[Tensor, "*B L D"]:
+    """Tokens as they enter the first block: in bf16 where autocast multiplies in it and weights are trained.
+
+    Norms, sums and their backward passes do little but read and write them, half as many bytes then. What is added has
+    8 bits under autocast anyway; sums are rounded to as many now. Frozen features keep what they were, and so does
+    fp16, whose largest number a sum may pass.
+
+    Args:
+        x: Behind the patch and position embeddings.
+        training: Whether the network is in training mode.
+    """
+    device = x.device.type
+    if training and torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) == torch.bfloat16:
+        return x.to(torch.bfloat16)
+    return x
+
+
+def normalise(norm: nn.Module, x: Float[Tensor, "*B L D"]) -> Float[Tensor, "*B L D"]:
+    """A block's norm, of a stream of bf16 in one pass, inside which numbers are single: autocast would widen it first.
+
+    Args:
+        norm: Of timm's ``Block``.
+        x: Tokens.
+    """
+    if x.dtype != torch.bfloat16 or not isinstance(norm, nn.LayerNorm):
+        return norm(x)
+    weight, bias = (None if each is None else each.to(x.dtype) for each in (norm.weight, norm.bias))
+    with torch.autocast(x.device.type, enabled=False):
+        return F.layer_norm(x, norm.normalized_shape, weight, bias, norm.eps)
+
+
 def is_block(module: nn.Module) -> bool:
     """Whether a module is a transformer block as ``run_block`` runs it."""
     return isinstance(module, Block)
@@ -52,8 +83,8 @@ def run_parts(
     """What ``run_block`` does with the parts of a block, instead of its own forward pass."""
     first, second = (None, None) if drop is None else drop.unbind(dim=1)
     needed = wanted or slice(None)
-    x = _add(x, first, lambda part: block.ls1(attend(block.attn, block.norm1(part), needed)), needed)
-    return _add(x, second, lambda part: block.ls2(block.mlp(block.norm2(part))))
+    x = _add(x, first, lambda part: block.ls1(attend(block.attn, normalise(block.norm1, part), needed)), needed)
+    return _add(x, second, lambda part: block.ls2(block.mlp(normalise(block.norm2, part))))
 
 
 def some_samples(factor: Float[Tensor, " B"]) -> Int[Tensor, " S"]:
@@ -79,14 +110,19 @@ def _add(
     A CPU computes little of what it would multiply by zero; a device would have to be waited for to know what that is.
     """
     if factor is None:
-        return x[:, wanted] + branch(x)
+        return x[:, wanted] + same_bits(x, branch(x))
     scale = factor.to(x.dtype)[:, None, None]
     if x.device.type == "cpu" and not torch.compiler.is_compiling():
         computed = some_samples(factor)
         if len(computed) < len(factor):
             part = scale[computed] * branch(x.index_select(0, computed))  # x[computed] goes backwards far slower
             return x[:, wanted].index_add(0, computed, part.to(x.dtype))
-    return x[:, wanted] + scale * branch(x)
+    return x[:, wanted] + scale * same_bits(x, branch(x))
+
+
+def same_bits(x: Float[Tensor, "*B L D"], part: Float[Tensor, "*B M D"]) -> Float[Tensor, "*B M D"]:
+    """What is added to a stream of bf16, in bf16; a layer scale widens it."""
+    return part.to(x.dtype) if x.dtype == torch.bfloat16 else part
 
 
 def attend(attn: Any, h: Float[Tensor, "B L D"], wanted: slice = slice(None)) -> Float[Tensor, "B M D"]:

@@ -16,6 +16,7 @@ from timm.models.vision_transformer import Block
 from torch import Tensor, nn
 
 from ssl_vit.models.attention import attention, by_heads
+from ssl_vit.models.blocks import normalise, same_bits
 
 
 def can_pack(block: nn.Module) -> bool:
@@ -81,9 +82,9 @@ def run_packed(
         sizes: B and L of every part.
         factors: Of the two residual branches, by token; None for none.
     """
-    attended = block.ls1(_attend(block.attn, block.norm1(x), sizes))
+    attended = same_bits(x, block.ls1(_attend(block.attn, normalise(block.norm1, x), sizes)))
     x = x + (attended if factors is None else factors[0].to(x.dtype) * attended)
-    made = block.ls2(block.mlp(block.norm2(x)))
+    made = same_bits(x, block.ls2(block.mlp(normalise(block.norm2, x))))
     return x + (made if factors is None else factors[1].to(x.dtype) * made)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from ssl_vit.models.backbone import Pool, Replace, TokenBackbone, Tokens
-from ssl_vit.models.blocks import attention_rows, run_block
+from ssl_vit.models.blocks import as_stream, attention_rows, run_block
 from ssl_vit.models.packing import can_pack, pack, pays, run_packed, token_factors, unpack
 from ssl_vit.models.positions import FactorisedPositions, resample, sincos_2d
 from ssl_vit.models.stochastic_depth import linear_rates
@@ -197,9 +197,11 @@ class ViTBackbone(TokenBackbone):
         norm: bool = True,
     ) -> Tokens:
         """Tokens of every image; see ``TokenBackbone.forward_tokens``."""
-        x, grid = self._embed(images, keep_ids, replace)
+        embedded, grid = self._embed(images, keep_ids, replace)
+        x = as_stream(embedded, training=self.training)
         for i in range(self.depth):
             x = self._run(i, x, drop)
+        x = x.to(embedded.dtype)
         if norm:
             x = self.vit.norm(x)
         return Tokens(x[:, : self.prefix_tokens], x[:, self.prefix_tokens :], grid)
@@ -210,14 +212,14 @@ class ViTBackbone(TokenBackbone):
         """One vector per image; see ``Backbone.forward_pooled``."""
         self._check_pool(pool)
         parts = pool.split("+")
-        x, _ = self._embed(images, None)
-        tokens: list[Tensor] = []
+        embedded, _ = self._embed(images, None)
+        x, tokens = as_stream(embedded, training=self.training), list[Tensor]()
         alone = set(parts) <= {"cls", "cls4"}  # nothing reads the last block's patches
         for i in range(self.depth):
             x = self._run(i, x, drop, slice(0, 1) if alone and i == self.depth - 1 else None)
             if "cls4" in parts and i >= self.depth - 4:
-                tokens.append(self.vit.norm(x[:, 0]))
-        return self._pooled(x, parts, tokens)
+                tokens.append(self.vit.norm(x[:, 0].to(embedded.dtype)))
+        return self._pooled(x.to(embedded.dtype), parts, tokens)
 
     def _check_pool(self, pool: Pool) -> None:
         if "cls" in pool and not self.class_token:
@@ -246,7 +248,7 @@ class ViTBackbone(TokenBackbone):
         self._check_pool(pool)
         embedded = [self._embed(part, None)[0] for part in images]
         sizes = [(len(part), part.shape[1]) for part in embedded]
-        factors, x = token_factors(drops, sizes), pack(embedded)
+        factors, x = token_factors(drops, sizes), as_stream(pack(embedded), training=self.training)
         alone = pool == "cls"  # as in ``forward_pooled``: the last block of the class token only
         for i in range(self.depth - alone):
             given = self.vit.blocks[i], x, sizes, None if factors is None else factors[i]
@@ -255,7 +257,7 @@ class ViTBackbone(TokenBackbone):
         if alone:
             last = self.depth - 1
             found = [self._run(last, part, drop, slice(0, 1)) for part, drop in zip(found, drops, strict=True)]
-        return [self._pooled(part, pool.split("+"), []) for part in found]
+        return [self._pooled(part.to(embedded[0].dtype), pool.split("+"), []) for part in found]
 
     def after_blocks(self, images: Float[Tensor, "B C H W"]) -> list[Float[Tensor, "B L D"]]:
         """All tokens as they leave every block, prefix tokens first."""

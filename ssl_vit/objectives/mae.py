@@ -17,7 +17,7 @@ from ssl_vit.data.loading.batch import Batch
 from ssl_vit.data.scale import PixelScale
 from ssl_vit.methods.mae import ResolvedMAE, ResolvedMAERecipe
 from ssl_vit.models.backbone import Backbone, TokenBackbone, Tokens, with_tokens
-from ssl_vit.models.blocks import init_weights, make_blocks, run_block
+from ssl_vit.models.blocks import as_stream, init_weights, make_blocks, run_block
 from ssl_vit.models.positions import sincos_2d
 from ssl_vit.models.vit import gather_patches
 from ssl_vit.objectives.base import Built, Objective, StepOutput, train_all
@@ -98,12 +98,13 @@ class MAE(Objective):
         prefix, kept = seen[:, : tokens.prefix.shape[1]], seen[:, tokens.prefix.shape[1] :]
         where = self.positions
         hidden = self.mask_token + where[mask.mask_ids]
-        # Under autocast the sums promote the residual stream to the parameters' precision.
+        # Under autocast the sums promote what was embedded to the parameters' precision.
         x = torch.cat([prefix.to(hidden.dtype), kept + where[mask.keep_ids], hidden], dim=1)
+        x = as_stream(x, training=self.training)
         for block in self.blocks[:-1]:
             x = run_block(block, x)
         x = run_block(self.blocks[-1], x, wanted=slice(prefix.shape[1] if every else seen.shape[1], None))
-        return self.pred(self.norm(x))
+        return self.pred(self.norm(x.to(hidden.dtype)))
 
     def forward(self, inputs: dict[str, Tensor]) -> StepOutput:
         """The loss of ``images`` Float[B C H W] (normalised), ``keep_ids`` Int[B K] and ``mask_ids`` Int[B M]."""
