@@ -53,6 +53,8 @@ def as_stream(x: Float[Tensor, "*B L D"], *, training: bool) -> Float[Tensor, "*
         training: Whether the network is in training mode.
     """
     device = x.device.type
+    if device == "meta":  # shapes alone, of which autocast knows nothing
+        return x
     if training and torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) == torch.bfloat16:
         return x.to(torch.bfloat16)
     return x

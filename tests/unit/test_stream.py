@@ -72,6 +72,11 @@ def test_fp16_keeps_a_stream_of_single_precision() -> None:
         assert blocks.as_stream(x, training=True) is x
 
 
+def test_shapes_alone_have_no_autocast() -> None:
+    net = network().to("meta")
+    assert net.forward_pooled(torch.empty(2, 3, 16, 16, device="meta"), pool="mean").shape == (2, 32)
+
+
 @torch.no_grad()
 def test_numbers_stay_within_the_rounding_of_16_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     net = network()
