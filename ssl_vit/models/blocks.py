@@ -69,7 +69,9 @@ def normalise(norm: nn.Module, x: Float[Tensor, "*B L D"]) -> Float[Tensor, "*B 
     """
     if x.dtype != torch.bfloat16 or not isinstance(norm, nn.LayerNorm):
         return norm(x)
-    weight, bias = (None if each is None else each.to(x.dtype) for each in (norm.weight, norm.bias))
+    weight, bias = norm.weight, norm.bias
+    if x.device.type != "cpu":  # whose kernel takes weights of single precision as they are
+        weight, bias = (None if each is None else each.to(x.dtype) for each in (weight, bias))
     with torch.autocast(x.device.type, enabled=False):
         return F.layer_norm(x, norm.normalized_shape, weight, bias, norm.eps)
 
