@@ -16,6 +16,7 @@ import argparse
 import os
 import statistics
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -30,8 +31,8 @@ PROFILED = 2
 """Steps that are profiled."""
 PROFILE = {"kernels", "host_ms", "alone_ms"}
 """What a row has for kernels.md alone."""
-KEPT, TOLD = 80, 25
-"""Kernels in the file of a part, and in its table."""
+TOLD = 25
+"""Kernels that a table tells."""
 REFERENCES = ("facebookresearch/mae", "facebookresearch/dino", "timm")
 """Programs that ours is compared with."""
 
@@ -212,8 +213,6 @@ def measure(part: Part, options: argparse.Namespace, device: Any, save: Callable
 
 def issued(step: Any, device: Any) -> tuple[float, float]:
     """Milliseconds in which the host has asked for a step, and in which it is done, from an idle device; medians."""
-    import time
-
     import torch
 
     found = list[tuple[float, float]]()
@@ -242,13 +241,11 @@ def kernels_of(step: Any, device: Any) -> list[dict[str, Any]]:
     found = [{"kernel": each.key, "calls": each.count / PROFILED,
               "us": (each.self_device_time_total if cuda else each.self_cpu_time_total) / PROFILED}
              for each in seen.key_averages()]  # fmt: skip
-    return sorted((each for each in found if each["us"]), key=lambda each: -each["us"])[:KEPT]
+    return sorted((each for each in found if each["us"]), key=lambda each: -each["us"])
 
 
 def compile_part(part: Part, device: Any) -> None:
     """Fills torch's cache with what a part compiles; nothing is timed, and little of the device's memory is taken."""
-    import time
-
     import torch
 
     from steps import ours

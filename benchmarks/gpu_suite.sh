@@ -30,7 +30,7 @@ if [[ ${PHASE:-compile} == compile ]]; then
 fi
 if [[ ${PHASE:-measure} == measure ]]; then
     for part in "${parts[@]}"; do
-        timeout -k 3 $((400 / ${#parts[@]})) "$python" "$here/gpu_suite.py" "$@" --part "$part" || {
+        timeout -k 3 $((380 / ${#parts[@]})) "$python" "$here/gpu_suite.py" "$@" --part "$part" || {
             echo "$part: stopped or failed; what it had measured is kept" >&2
             status=1
         }

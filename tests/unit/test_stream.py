@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 import torch
 from ssl_vit.configs import ResolvedModel
+from ssl_vit.core.randomness import make_key
 from ssl_vit.models import blocks, vit
 from ssl_vit.models.build import build_backbone, make_backbone
 from ssl_vit.models.packing import pack, run_packed, unpack
@@ -111,8 +112,6 @@ def test_gradients_of_all_weights_come_in_their_own_precision(monkeypatch: pytes
 
 
 def drop_path_factors_of(count: int) -> Tensor:
-    from ssl_vit.core.randomness import make_key
-
     rates = linear_rates(3, 0.3)
     assert rates is not None
     return drop_path_factors(make_key(0, "drop", torch.arange(count)), rates)
