@@ -1,6 +1,11 @@
-"""One part of gpu_suite.sh: training on one GPU, end to end and as the bare step, eager and compiled.
+"""What gpu_suite.sh runs: training on one GPU, end to end and as the bare step, eager and compiled.
 
     bash benchmarks/gpu_suite.sh --official_mae CHECKOUT --official_dino CHECKOUT
+    bash benchmarks/gpu_suite.sh --part dino-s mae-l      # some of the five parts
+    bash benchmarks/gpu_suite.sh --tiny                   # toy shapes on a CPU, to see that it works
+
+Each part has a process of its own. They make and compile their steps beside each other, in at most two and a half
+minutes; then one after the other is timed, with its own limit of seconds. What is measured is written as it goes.
 
 End to end: images that are decoded (uint8, cached as the loader likes) through the recipe's own augmentation, then the
 whole step, under bf16 autocast. The bare step has one batch on the device already; so has the authors' code, in the
@@ -13,12 +18,14 @@ are timed.
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -139,12 +146,21 @@ def from_loader(shape: Any, images: Any, device: Any) -> Callable[[], Any]:
     return lambda: view(next(batches), 0)
 
 
-def versions_of(part: Part, options: argparse.Namespace, device: Any) -> Iterator[dict[str, Any]]:
-    """Groups of steps that are timed in turns, with the quickest to make first."""
+class Group(NamedTuple):
+    """Steps that are timed in turns, and what is known of programs that do not run."""
+
+    steps: dict[str, Any]
+    notes: dict[str, str]
+
+
+def groups_of(part: Part, options: argparse.Namespace, device: Any) -> list[Group]:
+    """All that a part times, made and compiled."""
+    import torch
+
     from peers import peers_of
     from steps import bare_inputs, build, compile_objective, optimiser_options, step_of
 
-    shape = part.shape
+    shape, cuda = part.shape, device.type == "cuda"
     images = image_set(max(16, min(8 * shape.batch, 32768)), part.source)
 
     def both(kind: str, mode: str | None, compiled: bool) -> dict[str, Any]:
@@ -155,36 +171,47 @@ def versions_of(part: Part, options: argparse.Namespace, device: Any) -> Iterato
                 for name, made in inputs.items()}  # fmt: skip
 
     checkouts = {"mae": options.official_mae, "dino": options.official_dino}
-    theirs: dict[str, Any] = {}
+    theirs, notes = dict[str, Any](), dict[str, str]()
     for name, make in peers_of(shape, checkouts).items():
         try:
             theirs[name] = make(device).step
         except Exception as reason:  # not there, or not of this version: a line of the result, not the end of it
-            theirs[name] = f"{reason}"
-    yield both("eager", None, False) | theirs
+            notes[name] = f"{reason}"
+    groups = [Group(both("eager", None, False) | theirs, notes)]
+    if cuda:  # beside the other parts; compiling itself needs next to no memory
+        torch.cuda.set_per_process_memory_fraction(0.1)
     for mode in part.modes:
-        kind = KINDS[mode]
+        began, steps = time.perf_counter(), dict[str, Any]()
         try:
-            yield both(kind, mode, True) | {k: v for k, v in theirs.items() if k in REFERENCES}
+            steps = both(KINDS[mode], mode, True)
+            for step in steps.values():
+                with suppress(torch.OutOfMemoryError):  # of the pass itself, once it is compiled
+                    step(lambda _: None)
+            groups.append(Group(steps | {k: v for k, v in theirs.items() if k in REFERENCES}, {}))
         except RuntimeError as reason:
-            yield {f"{kind}, end to end": f"{reason}".splitlines()[0]}
+            groups.append(Group({}, dict.fromkeys(steps or [KINDS[mode]], f"{reason}".splitlines()[0][:200])))
+        print(f"{part.title}: {KINDS[mode]} in {time.perf_counter() - began:.0f} s", flush=True)
+    if cuda:
+        torch.cuda.empty_cache()
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    return groups
 
 
-def measure(part: Part, options: argparse.Namespace, device: Any, save: Callable[[list[dict[str, Any]]], None]) -> None:
+def measure(part: Part, groups: list[Group], options: argparse.Namespace, device: Any,
+            save: Callable[[list[dict[str, Any]]], None]) -> None:  # fmt: skip
     """Times one group after the other and saves after each."""
     from timing import CEILING, in_turns, paired, products, quartiles, totals
 
     rows: list[dict[str, Any]] = []
     product, operations = products(device, options.tiny)
     whole: dict[str, Any] = {}
-    for number, group in enumerate(versions_of(part, options, device)):
+    for number, group in enumerate(groups):
         later = [{"program": KINDS[mode], "note": "not finished in its time"} for mode in part.modes[number:]]
-        steps = {name: step for name, step in group.items() if not isinstance(step, str)}
-        told = {row["program"] for row in rows}
-        rows += [{"program": n, "note": step} for n, step in group.items() if isinstance(step, str) and n not in told]
+        steps = group.steps
+        rows += [{"program": name, "note": note} for name, note in group.notes.items()]
         try:
             times = in_turns({CEILING: product} | steps, options.rounds, device)
-        except RuntimeError as reason:  # compiling or running failed: the other groups still count
+        except RuntimeError as reason:  # running failed: the other groups still count
             rows += [{"program": name, "note": f"{reason}".splitlines()[0][:200]} for name in steps]
             save(rows + later)
             continue
@@ -244,21 +271,6 @@ def kernels_of(step: Any, device: Any) -> list[dict[str, Any]]:
     return sorted((each for each in found if each["us"]), key=lambda each: -each["us"])
 
 
-def compile_part(part: Part, device: Any) -> None:
-    """Fills torch's cache with what a part compiles; nothing is timed, and little of the device's memory is taken."""
-    import torch
-
-    from steps import ours
-
-    if device.type == "cuda":
-        torch.cuda.set_per_process_memory_fraction(0.1)  # beside the other parts; compiling itself needs next to none
-    for mode in part.modes:
-        began = time.perf_counter()
-        with suppress(torch.OutOfMemoryError):  # of the pass itself, once it is compiled
-            ours(part.shape, device, compiled=True, mode=mode).step(lambda _: None)
-        print(f"{part.title}: {KINDS[mode]} in {time.perf_counter() - began:.0f} s", flush=True)
-
-
 def kernel_table(part: dict[str, Any]) -> list[str]:
     """What takes most of a step, version by version."""
     lines = list[str]()
@@ -310,7 +322,7 @@ def _reached(values: list[float], goal: float) -> str:
 
 def write(out: Path, name: str, part: dict[str, Any], titles: dict[str, str]) -> None:
     """Puts one part into suite.json and writes suite.md from all of it."""
-    head = [f"# Training on {part['about']['hardware']['device']}", "", paragraph(__doc__, 2)]
+    head = [f"# Training on {part['about']['hardware']['device']}", "", paragraph(__doc__, 3)]
     short = part | {"rows": [{key: value for key, value in row.items() if key not in PROFILE} for row in part["rows"]]}
     write_parts(out, "suite", head, titles, {name: short}, lambda _, each: table(each))
     head = [f"# Where a step's time goes on {part['about']['hardware']['device']}", "",
@@ -318,14 +330,66 @@ def write(out: Path, name: str, part: dict[str, Any], titles: dict[str, str]) ->
     write_parts(out, "kernels", head, titles, {name: part}, lambda _, each: kernel_table(each))
 
 
+def entry_of(part: Part, command: str, options: argparse.Namespace, device: str) -> dict[str, Any]:
+    """What a part's result says beside its rows."""
+    return {"title": part.title, "goal": part.goal, "milestone": part.milestone, "per_second": part.per_second,
+            "gflop_per_image": part.shape.flops() / 1e9,
+            "about": about(command, device, rounds=options.rounds)}  # fmt: skip
+
+
+def run_part(name: str, options: argparse.Namespace, command: str, ready: Event, turn: Event) -> None:
+    """A part's process: makes all of it, waits for its turn and is timed."""
+    import torch
+
+    from timing import device_name
+
+    device, known = torch.device("cpu" if options.tiny else "cuda"), parts(options.tiny)
+    part, titles = known[name], {key: each.title for key, each in known.items()}
+    groups = groups_of(part, options, device)
+    ready.set()
+    turn.wait()
+    entry = entry_of(part, command, options, device_name(device))
+    measure(part, groups, options, device, lambda rows: write(options.out, name, entry | {"rows": rows}, titles))
+
+
+def conduct(names: list[str], options: argparse.Namespace, command: str) -> bool:
+    """Starts all parts and times one after the other; whether all of it went well."""
+    fresh, well = multiprocessing.get_context("spawn"), True
+    started = list[tuple[str, Any, Event, Event]]()
+    for name in names:
+        ready, turn = fresh.Event(), fresh.Event()
+        process = fresh.Process(target=run_part, args=(name, options, command, ready, turn))
+        process.start()
+        started.append((name, process, ready, turn))
+    until = time.monotonic() + options.compile_seconds
+    for name, process, ready, _ in started:
+        while process.is_alive() and time.monotonic() < until and not ready.wait(0.5):
+            pass
+        if not ready.is_set():
+            print(f"{name}: not made in its time; goes on beside what is timed", file=sys.stderr)
+    print("timing begins", flush=True)
+    for name, process, _, turn in started:
+        turn.set()
+        process.join(options.seconds / len(names))
+        if process.is_alive():
+            process.terminate()
+            process.join(3)
+            process.kill()
+        if process.exitcode:
+            print(f"{name}: stopped or failed; what it had measured is kept", file=sys.stderr)
+            well = False
+    return well
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", nargs="+", help="which; gpu_suite.sh calls each in a process of its own")
+    parser.add_argument("--part", nargs="+", help="which; default: all")
     parser.add_argument("--official_mae", help="a checkout of facebookresearch/mae")
     parser.add_argument("--official_dino", help="a checkout of facebookresearch/dino")
     parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--compile_seconds", type=float, default=150, help="in which all parts are made and compiled")
+    parser.add_argument("--seconds", type=float, default=380, help="in which they are timed")
     parser.add_argument("--tiny", action="store_true", help="toy shapes on a CPU, to see that it works")
-    parser.add_argument("--compile", action="store_true", help="only compile, into torch's cache")
     parser.add_argument(
         "--out", type=Path, help="folder of suite.json and suite.md; default: $OUT, or results/gpu-NAME"
     )
@@ -336,26 +400,15 @@ def main() -> None:
 
     from timing import device_name
 
-    device, known = torch.device("cpu" if options.tiny else "cuda"), parts(options.tiny)
-    out = options.out or gpu_folder(device_name(device))
-    words = " ".join(sys.argv[1:]).partition("--part")
-    some = f'PARTS="{os.environ["PARTS"]}" ' if os.environ.get("PARTS") else ""
-    command = some + same_command("gpu_suite.sh", words[0].split())
-    for name in options.part or list(known):
-        part = known[name]
-        entry = {"title": part.title, "goal": part.goal, "milestone": part.milestone, "per_second": part.per_second,
-                 "gflop_per_image": part.shape.flops() / 1e9,
-                 "about": about(command, device_name(device), rounds=options.rounds)}  # fmt: skip
-        if options.compile:
-            compile_part(part, device)
-            continue
-        unfinished = [{"program": "all", "note": "not finished in its time"}]
-
-        def save(rows: list[dict[str, Any]], name: str = name, entry: dict[str, Any] = entry) -> None:
-            write(out, name, entry | {"rows": rows}, {key: each.title for key, each in known.items()})
-
-        save(unfinished)
-        measure(part, options, device, save)
+    device, known = device_name(torch.device("cpu" if options.tiny else "cuda")), parts(options.tiny)
+    options.out = options.out or gpu_folder(device)
+    command = same_command("gpu_suite.sh", sys.argv[1:])
+    names = options.part or list(known)
+    unfinished = [{"program": "all", "note": "not finished in its time"}]
+    for name in names:
+        write(options.out, name, entry_of(known[name], command, options, device) | {"rows": unfinished},
+              {key: each.title for key, each in known.items()})  # fmt: skip
+    sys.exit(not conduct(names, options, command))
 
 
 if __name__ == "__main__":

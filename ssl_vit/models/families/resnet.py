@@ -21,7 +21,7 @@ class SmallImageResNet(ResNet):
         """timm's, with another stem.
 
         Args:
-            layers: Blocks of the four stages.
+            layers: Blocks of the four stages, or of three.
             channels: Their widths.
             in_chans: C of the images.
             stem_width: Channels of the first convolution, even.
@@ -31,6 +31,8 @@ class SmallImageResNet(ResNet):
         # timm's plain stem is 64 wide; what follows its deep one takes any even width.
         own = {"output_stride": 16, **kwargs, "stem_type": "deep", "stem_width": stem_width // 2}
         super().__init__(block, tuple(layers), in_chans=in_chans, channels=tuple(channels), **own)
+        if len(layers) == 3:  # as He et al. have them for CIFAR-10 (section 4.2); timm asks for a fourth
+            self.layer4 = nn.Identity()
         device, dtype = kwargs.get("device"), kwargs.get("dtype")
         self.conv1 = nn.Conv2d(in_chans, stem_width, 3, padding=1, bias=False, device=device, dtype=dtype)
         nn.init.kaiming_normal_(self.conv1.weight, mode="fan_out", nonlinearity="relu")
