@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import math
+import os
 import sys
 from dataclasses import dataclass, replace
 from inspect import signature
@@ -127,9 +128,13 @@ def use_cores(accelerator: Accelerator, size: int) -> None:
     """Lets a lone CPU process compute on every core, where images of that side (pixels) are large enough.
 
     On images of a few pixels a second thread gains little, and costs a factor of ten where another program needs the
-    core: its threads wait for each other after every small operation.
+    core: its threads wait for each other after every small operation. Beside a GPU there are only such operations, the
+    draws of a batch's views; one thread does them, as under ``accelerate launch``, unless OMP_NUM_THREADS says more.
     """
-    if accelerator.device.type == "cpu" and size > TINY:
+    if accelerator.device.type != "cpu":
+        if "OMP_NUM_THREADS" not in os.environ:
+            torch.set_num_threads(1)
+    elif size > TINY:
         use_idle_cores(accelerator.num_processes)
 
 
