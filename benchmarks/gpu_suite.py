@@ -37,7 +37,7 @@ KINDS = {None: "compiled", GRAPHS: "compiled, CUDA graphs"}
 """What results call the modes of torch.compile."""
 PROFILED = 2
 """Steps that are profiled."""
-PROFILE = {"kernels", "host_ms", "alone_ms"}
+PROFILE = {"kernels", "host_batch_ms", "host_ms", "alone_ms"}
 """What a row has for kernels.md alone."""
 TOLD = 25
 """Kernels that a table tells."""
@@ -234,25 +234,29 @@ def measure(part: Part, groups: list[Group], options: argparse.Namespace, device
         whole |= {name: step for name, step in steps.items() if name.endswith("end to end")}
     for name, step in whole.items():  # last of all: what a profiler leaves behind may slow what runs after it
         row = next(row for row in rows if row["program"] == name)
-        row["host_ms"], row["alone_ms"] = issued(step, device)
+        row["host_batch_ms"], row["host_ms"], row["alone_ms"] = issued(step, device)
         row["kernels"] = kernels_of(step, device)
         save(rows)
 
 
-def issued(step: Any, device: Any) -> tuple[float, float]:
-    """Milliseconds in which the host has asked for a step, and in which it is done, from an idle device; medians."""
+def issued(step: Any, device: Any) -> tuple[float, float, float]:
+    """Milliseconds in which the host has asked for a step's batch, for the step, and in which it is done; medians.
+
+    The device is idle before. Where it is asked for more than some thousand kernels, asking waits for it.
+    """
     import torch
 
-    found = list[tuple[float, float]]()
+    found = list[list[float]]()
     for _ in range(5):
-        began = time.perf_counter()
-        step(lambda _: None)
-        asked = time.perf_counter()
+        times = [time.perf_counter()]
+        step(lambda part, times=times: times.append(time.perf_counter()) if part == "draw" else None)
+        times.append(time.perf_counter())
         if device.type == "cuda":
             torch.cuda.synchronize()
-        found.append((1e3 * (asked - began), 1e3 * (time.perf_counter() - began)))
-    asked, done = map(statistics.median, zip(*found, strict=True))
-    return asked, done
+        times.append(time.perf_counter())
+        found.append([1e3 * (each - times[0]) for each in times[1:]])
+    drawn, asked, done = map(statistics.median, zip(*found, strict=True))
+    return drawn, asked, done
 
 
 def kernels_of(step: Any, device: Any) -> list[dict[str, Any]]:
@@ -281,7 +285,8 @@ def kernel_table(part: dict[str, Any]) -> list[str]:
         total, calls = (sum(each[of] for each in row["kernels"]) for of in ("us", "calls"))
         host = ""
         if "host_ms" in row:
-            host = f"; alone, it is asked for in {row['host_ms']:.1f} ms and done in {row['alone_ms']:.1f}"
+            batch = f" (its batch in {row['host_batch_ms']:.1f})" if "host_batch_ms" in row else ""
+            host = f"; alone, it is asked for in {row['host_ms']:.1f} ms{batch} and done in {row['alone_ms']:.1f}"
         lines += ["", f"{row['program']}: {calls:,.0f} kernels, {total / 1e3:.1f} ms of device time a step{host}", "",
                   "| kernel | calls | ms | share |", "| --- | ---: | ---: | ---: |"]  # fmt: skip
         for each in row["kernels"][:TOLD]:

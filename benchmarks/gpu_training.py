@@ -64,7 +64,8 @@ _RESNET = (
 _TOY = ("--model.name", "resnet_micro")
 _RESNET_20 = ("--model.name", "resnet_small_images", "--model.args",
               "{layers: [3, 3, 3], channels: [16, 32, 64], stem_width: 16, output_stride: 32}")  # fmt: skip
-_PLAIN = ("--augment.crop", "pad", "--supervised.mixup", "0", "--supervised.cutmix", "0", "--optim.name", "sgd")
+_PLAIN = ("--augment.crop", "pad", "--supervised.mixup", "0", "--supervised.cutmix", "0", "--supervised.drop_path", "0",
+          "--fit.clip_grad", "null", "--optim.name", "sgd")  # fmt: skip
 
 
 def jobs(tiny: bool, seconds: float) -> list[list[Job]]:
@@ -93,7 +94,7 @@ def jobs(tiny: bool, seconds: float) -> list[list[Job]]:
         "ResNet-20", "recipes/supervised.py",
         (*(_TOY if tiny else _RESNET_20), *_PLAIN, "--fit.batch_size", "64" if tiny else "256", "--augment.policy",
          "none", "--augment.erasing", "0", "--supervised.label_smoothing", "0", "--supervised.ema_decay", "0",
-         "--optim.weight_decay", "1e-4", "--optim.lr", "0.2"), 2 if tiny else 260, most=164,
+         "--optim.weight_decay", "1e-4", "--optim.lr", "0.2"), 2 if tiny else 300, most=164,
     )  # fmt: skip
     return [[pretraining, tuned], [known, scratch]]
 

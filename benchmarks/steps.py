@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -143,9 +143,20 @@ def compile_objective(objective: Objective, mode: str | None = None) -> Callable
     return run
 
 
+@contextmanager
+def _rounded_products() -> Iterator[None]:
+    """What is left in single precision beside bf16 is multiplied with factors of 10 bits (TF32)."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
 def loop_settings(device: torch.device) -> Any:
     """What ``launch.join`` sets for its whole process, for our turns alone: theirs run as they come."""
-    return products_chosen() if device.type == "cpu" else nullcontext()
+    return products_chosen() if device.type == "cpu" else _rounded_products()
 
 
 def in_loop_settings(step: Step, device: torch.device) -> Step:
