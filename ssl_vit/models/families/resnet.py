@@ -26,7 +26,14 @@ class SmallImageResNet(ResNet):
             in_chans: C of the images.
             stem_width: Channels of the first convolution, even.
             **kwargs: timm's.
+
+        Raises:
+            ValueError: Of other numbers of stages.
         """
+        if len(layers) not in (3, 4) or len(layers) != len(channels):
+            raise ValueError(
+                f"three or four stages have as many layers and channels, not {len(layers)} and {len(channels)}"
+            )
         block: Any = BasicBlock
         # timm's plain stem is 64 wide; what follows its deep one takes any even width.
         own = {"output_stride": 16, **kwargs, "stem_type": "deep", "stem_width": stem_width // 2}
