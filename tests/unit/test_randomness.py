@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from ssl_vit.core import randomness
 from ssl_vit.core.randomness import (
     Key,
     bits,
@@ -237,3 +238,18 @@ def test_a_large_permutation_keeps_nothing_in_place() -> None:
     assert (order == np.arange(n)).sum() <= 10  # one expected
     assert abs(np.corrcoef(order, np.arange(n))[0, 1]) < 4.5 / np.sqrt(n)
     assert abs(np.corrcoef(order[:-1], order[1:])[0, 1]) < 4.5 / np.sqrt(n)
+
+
+@given(
+    seed=st.integers(-(2**63), 2**63 - 1),
+    word=st.integers(-(2**62), 2**62),
+    index=st.lists(st.integers(-(2**62), 2**62), min_size=1, max_size=5),
+    n=st.integers(1, 9),
+)
+def test_the_host_and_other_devices_draw_the_same(seed: int, word: int, index: list[int], n: int) -> None:
+    starts = [seed & 0xFFFFFFFF, 7]
+    parts: list[int | torch.Tensor] = [torch.tensor(index), word, word >> 32]
+    here = randomness._key_on_host(starts, parts, len(index))
+    there = randomness._key_there(starts, parts, len(index), torch.device("cpu"))
+    assert torch.equal(here.low, there.low) and torch.equal(here.high, there.high)
+    assert torch.equal(bits(here, n), randomness._bits_there(here, n))
