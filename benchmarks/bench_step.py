@@ -190,9 +190,10 @@ def summary(parts: dict[str, Any]) -> list[str]:
             found = {(ratio["ours"], ratio["theirs"]): f"{ratio['ratio']:.2f}" for ratio in row["ratios"]}
             for same in (name for mine, name in found if mine == "ours" and name.endswith(SAME)):
                 against = same.removesuffix(f", {SAME}")
+                reached = f"{row['programs'][same]['mfu']:.0%}"
                 cells = (
                     f"{TITLES[key.partition(',')[0]]}: {row['shape']}; against {against}", machine(part),
-                    found["ours", same], f"{row['programs'][same]['mfu']:.0%}", found["ours", against], found.get(("ours, bf16", against), ""),
+                    found["ours", same], reached, found["ours", against], found.get(("ours, bf16", against), ""),
                 )  # fmt: skip
                 lines.append(f"| {' | '.join(cells)} |")
     return lines

@@ -129,13 +129,12 @@ def use_cores(accelerator: Accelerator, size: int) -> None:
 
     On images of a few pixels a second thread gains little, and costs a factor of ten where another program needs the
     core: its threads wait for each other after every small operation. Beside a GPU there are only such operations, the
-    draws of a batch's views; one thread does them, as under ``accelerate launch``, unless OMP_NUM_THREADS says more.
+    draws of a batch's views. So one thread does them, as under ``accelerate launch``, unless OMP_NUM_THREADS says more.
     """
-    if accelerator.device.type != "cpu":
-        if "OMP_NUM_THREADS" not in os.environ:
-            torch.set_num_threads(1)
-    elif size > TINY:
+    if accelerator.device.type == "cpu" and size > TINY:
         use_idle_cores(accelerator.num_processes)
+    elif "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)
 
 
 def describe(accelerator: Accelerator) -> dict[str, Any]:
