@@ -18,7 +18,7 @@ our scripts ask for, are left out.
 Each round times everything once; a ratio is theirs / ours within a round, the table has the median of the rounds and
 the quartiles. MFU: operations of the whole model (no saving of ours counted) per second, as a share of the fastest
 matrix product of single precision, timed in the same rounds. So with the same library a ratio cannot be much more than
-1 over the MFU that theirs has: where it is 66 %, the most is 1.5, and a ratio of 1.3 needs 86 %. Before anything is
+1 over the MFU that theirs has: where that is 66 %, say, a ratio of 1.3 needs 86 %. Before anything is
 timed, the losses of both at the same weights are compared where weights can be copied. Each part replaces its own
 section of results/step.json and step.md on that kind of machine; sections of other kinds are kept.
 """
@@ -183,7 +183,7 @@ def section(objective: str, rows: list[dict[str, Any]]) -> list[str]:
 
 def summary(parts: dict[str, Any]) -> list[str]:
     """The table above all others: every shape on every machine, against the program that it is compared with."""
-    lines = ["", f"| step | machine | {SAME} | theirs so: MFU | as people run it | as people run it, ours in bf16 |",
+    lines = ["", f"| step | machine | {SAME} | MFU of theirs so | as people run it | as people run it, ours in bf16 |",
              "| --- | --- | ---: | ---: | ---: | ---: |"]  # fmt: skip
     for key, part in parts.items():
         for row in part["rows"]:

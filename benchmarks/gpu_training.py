@@ -179,7 +179,7 @@ def table(_: str, part: dict[str, Any]) -> list[str]:
         few = f"{row['linear']:.1f} ± {row['deviation']:.1f} | {row['knn']:.1f}" if "linear" in row else "|"
         lines.append(f"| {row['job']} | {row['epochs']} | {row['seconds']:.0f} | {row['images_per_second']:,.0f} | "
                      f"{top1} | {few} |")  # fmt: skip
-    told = [f"- {row['job']}: `{row['words']}`" for row in part["rows"]]
+    told = [f"- {row['job']}, commit {row['commit']}: `{row['words']}`" for row in part["rows"]]
     return [*lines, "", *told, *(["", part["note"]] if part.get("note") else [])]
 
 
@@ -204,12 +204,12 @@ def main() -> None:
     work.mkdir(parents=True, exist_ok=True)
     made = about(same_command("gpu_training.py", sys.argv[1:]), device_name(device))
     before = json.loads((out / "training.json").read_text()) if (out / "training.json").exists() else {}
-    rows: list[dict[str, Any]] = before.get("cifar10", {}).get("rows", [])
+    rows, note = before.get("cifar10", {}).get("rows", []), before.get("cifar10", {}).get("note", "")
 
     def save(row: dict[str, Any]) -> None:
         print(row, flush=True)
-        rows[:] = [each for each in rows if each["job"] != row["job"]] + [row]
-        part = {"about": made, "labels": 10 if options.tiny else LABELS, "rows": rows}
+        rows[:] = [each for each in rows if each["job"] != row["job"]] + [row | {"commit": made["commit"][:7]}]
+        part = {"about": made, "labels": 10 if options.tiny else LABELS, "rows": rows, "note": note}
         head = [f"# Trainings on {device_name(device)}", "", paragraph(__doc__, 2)]
         write_parts(out, "training", head, {"cifar10": "CIFAR-10, its copy in JPEG"}, {"cifar10": part}, table)
 

@@ -2,7 +2,7 @@
 
 A draw is the same on any number of processes, loader workers, micro-batches or restarts. The hash works on 32-bit
 integers, exact and fast on every device; two independently keyed rounds make the 64-bit key. On the host NumPy computes
-it: it has unsigned integers, and asks a quarter of the time for a small operation.
+what is short: it has unsigned integers, and asks less for an operation. Longer draws are torch's, on several threads.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from torch import Tensor
 
 Words = UInt32[np.ndarray, "*S"]
 """Integers of 32 bits on the host."""
+_SHORT = 1 << 16
+"""Numbers up to which NumPy draws them on the host."""
 
 _GOLDEN = 0x9E3779B9 - 2**32  # 2**32 / golden ratio, as a signed 32-bit integer
 _LANES = (0x243F6A88, 0x85A308D3 - 2**32)  # digits of pi: the two halves of a key must start apart
@@ -49,7 +51,7 @@ def _words(x: Tensor) -> Words:
 
 
 def _tensor(x: Words) -> Int[Tensor, "*S"]:
-    return torch.as_tensor(x.view(np.int32))
+    return torch.from_numpy(x.view(np.int32))  # pyright: ignore[reportUnknownMemberType]
 
 
 def _mix_integer(x: int) -> int:
@@ -99,7 +101,7 @@ def make_key(seed: int, purpose: str, *words: int | Tensor, device: torch.device
 def _key_on_host(starts: list[int], parts: list[int | Tensor], length: int) -> Key:
     lanes = np.repeat(np.array(starts, np.uint32)[:, None], length, axis=1)
     for part in parts:
-        lanes ^= _words(part) if isinstance(part, Tensor) else np.uint32(part & 0xFFFFFFFF)
+        lanes = lanes ^ (_words(part) if isinstance(part, Tensor) else np.uint32(part & 0xFFFFFFFF))
         lanes += np.uint32(_GOLDEN & 0xFFFFFFFF)
         _mix_words(lanes)
     return Key(_tensor(lanes[0]), _tensor(lanes[1]))
@@ -116,7 +118,8 @@ def _key_there(starts: list[int], parts: list[int | Tensor], length: int, device
 
 def bits(key: Key, n: int) -> Int[Tensor, "B n"]:
     """Uniform 32-bit integers (signed, int32): ``n`` per key."""
-    return _bits_on_host(key, n) if key.low.device.type == "cpu" else _bits_there(key, n)
+    short = key.low.device.type == "cpu" and len(key.low) * n <= _SHORT
+    return _bits_on_host(key, n) if short else _bits_there(key, n)
 
 
 def _bits_on_host(key: Key, n: int) -> Int[Tensor, "B n"]:

@@ -13,7 +13,7 @@ from ssl_vit.models.families.manners import described
 
 
 class SmallImageResNet(ResNet):
-    """Basic blocks at 1, 1/2 and twice 1/4 of the side; the last stage is dilated instead of halved again."""
+    """Basic blocks at 1, 1/2 and twice 1/4 of the side; a fourth stage is dilated instead of halved again."""
 
     def __init__(
         self, layers: Sequence[int], channels: Sequence[int], in_chans: int = 3, stem_width: int = 64, **kwargs: Any
@@ -39,7 +39,7 @@ class SmallImageResNet(ResNet):
         own = {"output_stride": 16, **kwargs, "stem_type": "deep", "stem_width": stem_width // 2}
         super().__init__(block, tuple(layers), in_chans=in_chans, channels=tuple(channels), **own)
         if len(layers) == 3:  # as He et al. have them for CIFAR-10 (section 4.2); timm asks for a fourth
-            self.layer4 = nn.Identity()
+            self.layer4 = nn.Sequential()
         device, dtype = kwargs.get("device"), kwargs.get("dtype")
         self.conv1 = nn.Conv2d(in_chans, stem_width, 3, padding=1, bias=False, device=device, dtype=dtype)
         nn.init.kaiming_normal_(self.conv1.weight, mode="fan_out", nonlinearity="relu")
