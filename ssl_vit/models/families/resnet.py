@@ -32,7 +32,7 @@ class SmallImageResNet(ResNet):
         """
         if len(layers) not in (3, 4) or len(layers) != len(channels):
             raise ValueError(
-                f"three or four stages have as many layers and channels, not {len(layers)} and {len(channels)}"
+                f"layers and channels are of three or four stages, not of {len(layers)} and {len(channels)}"
             )
         block: Any = BasicBlock
         # timm's plain stem is 64 wide; what follows its deep one takes any even width.
