@@ -30,6 +30,9 @@ def started(folder: str, without: list[str]) -> None:
     for name in without:
         sys.modules[name] = None  # pyright: ignore[reportArgumentType] - how an import is made to fail
     seconds: dict[str, float] = {}
+    from ssl_vit.core import garbage
+
+    garbage.seldom()  # as every script begins
     import torch
 
     seconds["torch"] = time.process_time()

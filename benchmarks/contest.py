@@ -10,7 +10,10 @@ import tempfile
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ssl_vit.configs import AugmentConfig
 
 NAMES = {"mae": "MAE", "dino": "DINO"}
 """Recipes as tables name them."""
@@ -56,8 +59,14 @@ def pretrain(recipe: str, folder: str, options: tuple[str, ...], threads: int = 
     runpy.run_path(sys.argv[0], run_name="__main__")
 
 
-def open_network(folder: str) -> tuple[Any, Any, Any]:
-    """The accelerator (one thread), a pre-trained backbone, and the images it belongs to with their labels."""
+def open_network(folder: str, path: str | None = None, precision: str = "fp32") -> tuple[Any, Any, Any]:
+    """The accelerator (one thread), a pre-trained backbone, and the images it belongs to with their labels.
+
+    Args:
+        folder: The backbone's.
+        path: Where those images lie now; None: where they were.
+        precision: Of what is trained.
+    """
     import torch
     from ssl_vit.configs import LabelledDataConfig, PoolConfig
     from ssl_vit.data.sources.opening import open_labelled
@@ -66,40 +75,40 @@ def open_network(folder: str) -> tuple[Any, Any, Any]:
     from ssl_vit.training import launch
 
     torch.set_num_threads(1)
-    accelerator, exported = launch.join("fp32", 0), load_backbone(folder)
-    own = PoolConfig(**exported.about["data"])
+    accelerator, exported = launch.join(precision, 0), load_backbone(folder)
+    own = PoolConfig(**exported.about["data"] | ({"path": path} if path else {}))
     labelled = open_labelled(own, LabelledDataConfig())
     return accelerator, exported, on_canvas(labelled, own.canvas, exported.size, own.window)
 
 
 def train_on(
-    opened: tuple[Any, Any, Any], task: str, rate: float, draw: int, train_set: Any, judged_on: Any, steps: int,
-    layer_decay: float | None = None,
+    opened: tuple[Any, Any, Any], task: str, rate: float | None, draw: int, train_set: Any, judged_on: Any, steps: int,
+    layer_decay: float | None = None, batch: int = 64, augment: AugmentConfig | None = None,
 ) -> dict[str, float]:  # fmt: skip
-    """All weights trained on some labels in batches of 64, from random ("scratch") or pre-trained ones ("finetune").
+    """All weights trained on some labels, from random ("scratch") or pre-trained ones ("finetune").
+
+    ``augment`` and ``layer_decay`` are the recipe's own where None is given.
 
     Returns:
         What they reach on ``judged_on``.
     """
     import torch
-    from ssl_vit.configs import ResolvedModel, presets
+    from ssl_vit.configs import presets
     from ssl_vit.data.sources.opening import Labelled
-    from ssl_vit.evaluation.labelled_run import train_on_labels
-    from ssl_vit.methods import Facts, supervised
-    from ssl_vit.models.build import ModelFacts
+    from ssl_vit.evaluation.labelled_run import facts_of_backbone, train_on_labels
+    from ssl_vit.methods import supervised
     from ssl_vit.runs.directory import RunDir
 
     accelerator, exported, data = opened
-    net, scratch = exported.backbone, task == "scratch"
-    backbone = exported.with_random_weights(draw) if scratch else net
+    scratch = task == "scratch"
+    backbone = exported.with_random_weights(draw) if scratch else exported.backbone
     recipe = supervised.SupervisedRecipe() if scratch else supervised.FinetuneRecipe()
     decay = recipe.optim.layer_decay if layer_decay is None else layer_decay
     recipe = replace(
-        recipe, seed=draw, optim=replace(recipe.optim, lr=rate, layer_decay=decay),
-        fit=replace(recipe.fit, batch_size=64, epochs=1e-3, min_steps=steps, log_every=10**9),
+        recipe, seed=draw, optim=replace(recipe.optim, lr=rate, layer_decay=decay), augment=augment or recipe.augment,
+        fit=replace(recipe.fit, batch_size=batch, epochs=1e-3, min_steps=steps, log_every=10**9),
     )  # fmt: skip
-    model = ResolvedModel(net.architecture, exported.size, net.patch_size, net.embed_dim, pool=exported.pool)
-    facts = Facts(len(train_set), model, ModelFacts(exported.size, net.patch_size, net.embed_dim, net.depth, 1))
+    facts = facts_of_backbone(backbone, exported, None, len(train_set), train_set.kind)
     settle: Any = supervised.resolve if scratch else supervised.resolve_finetuning
     cfg = settle(recipe, facts, presets.preset_for(None, exported.size, cpu=True))
     torch.manual_seed(draw)

@@ -59,6 +59,8 @@ def same_command(script: str, words: list[str]) -> str:
     named = {"--official": "CHECKOUT", "--official_mae": "CHECKOUT", "--official_dino": "CHECKOUT", "--data": "FOLDER"}
     kept = [named.get(before, word) for before, word in zip(["", *words], words, strict=False)
             if not {"--out", "--work"} & {before, word}]  # fmt: skip
+    kept = ["RUN" if before == "--backbone" and word.startswith("/") else word
+            for before, word in zip(["", *kept], kept, strict=False)]  # fmt: skip
     kept = [f'"{word}"' if " " in word else word for word in kept]
     runner = "bash" if script.endswith(".sh") else "python"
     return " ".join([runner, f"benchmarks/{script}", *kept])

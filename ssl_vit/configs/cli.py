@@ -73,14 +73,14 @@ _BARE = {"preset": presets.LIST, "dry_run": True}
 """Options that mean something without a value."""
 
 
-def _parser(recipe: type[Any], description: str) -> Any:
-    return _made(recipe, told(description), usage_name())
+def _parser(recipe: type[Any], description: str = "", *, explains: bool = False) -> Any:
+    return _made(recipe, told(description), usage_name(), explains)
 
 
 @functools.cache  # made in a tenth of a second, and a verdict reads many words
-def _made(recipe: type[Any], description: str, program: str | None) -> Any:
-    # jsonargparse is typed only in part
-    set_parsing_settings(docstring_parse_attribute_docstrings=True)
+def _made(recipe: type[Any], description: str, program: str | None, explains: bool) -> Any:
+    # jsonargparse is typed only in part; reading the options' docstrings takes half of the time
+    set_parsing_settings(docstring_parse_attribute_docstrings=explains)
     parser: Any = _Parser(prog=program, description=description, allow_abbrev=False)
     parser.recipe, parser.known = recipe, options(recipe)
     told_of = "YAML file with options, or the name of a paper's recipe (docs/papers.md); later ones win."
@@ -103,9 +103,10 @@ def parse(
     goes to stderr and the process ends with status 2; ``--preset`` without a name prints the listing and ends it with
     status 0.
     """
-    parser, bare = _parser(recipe, description), getattr(recipe, "BARE", ())
+    words, bare = sys.argv[1:] if args is None else args, getattr(recipe, "BARE", ())
+    parser = _parser(recipe, description, explains=not {"-h", "--help"}.isdisjoint(words))
     try:
-        fields = _fields(parser, parser.parse_args(named(sys.argv[1:] if args is None else args, parser.known, bare)))
+        fields = _fields(parser, parser.parse_args(named(words, parser.known, bare)))
         if fields.get("preset") == presets.LIST:
             if os.environ.get("RANK", "0") == "0":
                 print(listing())
@@ -130,7 +131,7 @@ def to_yaml(config: object) -> str:
 
 def from_dict(recipe: type[R], values: dict[str, Any]) -> R:
     """The recipe that ``to_dict`` (or a run's config.yaml) came from; UserError for options that it does not know."""
-    parser = _parser(recipe, "")
+    parser = _parser(recipe)
     try:
         parsed = parser.parse_object(values)
     except UserError:
@@ -185,7 +186,7 @@ def from_options(recipe: type[R], given: Mapping[str, Any]) -> R:
 
 def from_words(recipe: type[R], words: list[str]) -> R:
     """A recipe from the words of a command line, checked as there; a mistake is a UserError."""
-    parser = _parser(recipe, "")
+    parser = _parser(recipe)
     config = recipe(**_fields(parser, parser.parse_args(named(words, parser.known, getattr(recipe, "BARE", ())))))
     check_ranges(config)
     _check_names(config)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -10,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import ModelCard, ModelCardData
-from jinja2 import Environment, StrictUndefined
 
 from ssl_vit.configs import flat, networks
 from ssl_vit.configs.protocols import by_method
@@ -21,10 +21,6 @@ from ssl_vit.exports.origin import made_with
 from ssl_vit.runs.networks import weights_hash
 from ssl_vit.runs.results import Result, compare, read_results, result_files
 
-_TEMPLATE = (
-    Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
-    .from_string((Path(__file__).parent / "card.md.jinja").read_text(encoding="utf-8"))
-)  # fmt: skip
 _BEGIN, _END = "<!-- results -->", "<!-- end of results -->"
 """Comments that nobody sees; what stands between them is written again with every result."""
 _OPEN = {
@@ -66,7 +62,7 @@ def model_card(
     )
     channels, size = given["input_size"][0], given["input_size"][-1]
     options = {} if run is None else made_with(run / "backbone")
-    text = _TEMPLATE.render(
+    text = _template().render(
         head=data.to_yaml(),
         network=networks.in_words(config["architecture"], config["model_args"], size),
         objective=about.get("objective"),
@@ -119,6 +115,14 @@ def tell_results(run: Path) -> None:
 def read_config(folder: Path) -> dict[str, Any]:
     """config.json of an exported folder."""
     return json.loads((folder / "config.json").read_text())
+
+
+@functools.cache
+def _template() -> Any:
+    from jinja2 import Environment, StrictUndefined  # not before a card is written: training need not wait for it
+
+    kept = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+    return kept.from_string((Path(__file__).parent / "card.md.jinja").read_text(encoding="utf-8"))
 
 
 def _last(place: str | None) -> str | None:

@@ -16,7 +16,7 @@ from accelerate.state import AcceleratorState
 
 from ssl_vit.configs import ResolvedFit, ResolvedOptim
 from ssl_vit.configs.presets import TINY
-from ssl_vit.core import notices, peers
+from ssl_vit.core import garbage, notices, peers
 from ssl_vit.core.dist import check_world_size, gather_lists, use_idle_cores
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.decoding import current
@@ -56,6 +56,7 @@ def join(precision: str = "fp32", seed: int = 0, products: Products = "auto") ->
     elif accelerator.device.type == "cuda":
         _choose_tf32(resolved not in ("fp32", "fp64"))
     torch.manual_seed(seed)
+    garbage.as_usual()  # what a script needs is imported
     return accelerator
 
 

@@ -54,7 +54,7 @@ READ = re.sub(r"\]\([^)]*\)", _blank, _CODE.sub(_blank, README))
 
 
 def helped(recipe: type) -> str:
-    return _parser(recipe, "").format_help()
+    return _parser(recipe, explains=True).format_help()
 
 
 def seen(page: str) -> str:

@@ -13,15 +13,17 @@ import re
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 import torchvision
 from PIL import Image
-from tifffile import TiffFile, TiffPageSeries
 
 from ssl_vit.data.decoding.formats import Header, Pixels, Unreadable, check_area
+
+if TYPE_CHECKING:
+    from tifffile import TiffPageSeries
 
 _GAP = rb"(?:\s|#[^\r\n]*[\r\n])+"
 _PPM = re.compile(rb"P6" + (_GAP + rb"(\d{1,9})") * 3 + rb"\s")
@@ -154,11 +156,14 @@ def _decode_tiff(raw: bytes, most: int) -> Pixels | None:
 @contextmanager
 def _opened(raw: bytes) -> Iterator[TiffPageSeries | None]:
     """The one image of a file, checked; None where Pillow serves as well or tifffile cannot make sense of it."""
+    if not is_tiff(raw):
+        yield None
+        return
+    from tifffile import TiffFile  # takes a tenth of a second to import, which other images need not wait for
+
     try:
-        file = TiffFile(io.BytesIO(raw)) if is_tiff(raw) else None
+        file = TiffFile(io.BytesIO(raw))
     except Exception:
-        file = None
-    if file is None:
         yield None
         return
     with file:
