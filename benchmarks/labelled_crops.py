@@ -121,6 +121,7 @@ def main() -> None:
     parser.add_argument("--backbone", required=True, help="pre-trained on its training images")
     parser.add_argument("--as", dest="key", help="name of this part of the result; default: the set's")
     parser.add_argument("--work", default="runs/labelled_crops", help="where finished cells are kept")
+    parser.add_argument("--draws", type=int, help="of labels; default: the set's")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the result files")
     options = parser.parse_args()
@@ -130,8 +131,9 @@ def main() -> None:
     cells.mkdir(parents=True, exist_ok=True)
     data, backbone = str(Path(options.data).resolve()), str(Path(options.backbone).resolve())
     wanted = [(use, way) for use in STARTS for way in WAYS] + [("probe", "whole")]
+    draws = range(options.draws or field.draws)
     run_cells({f"{use}-{way}-{draw}": (cell, options.set, data, backbone, use, way, draw)
-               for draw in range(field.draws) for use, way in wanted}, cells, options.processes)  # fmt: skip
+               for draw in draws for use, way in wanted}, cells, options.processes)  # fmt: skip
     rows = [row for path in sorted(cells.glob("*.json")) for row in json.loads(path.read_text())]
     part = {"about": about(same_command("labelled_crops.py", sys.argv[1:])), "metric": field.metric,
             "batch": field.batch, "rows": rows, "set": options.set}  # fmt: skip

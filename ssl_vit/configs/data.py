@@ -145,12 +145,13 @@ class AugmentConfig:
 
     crop_scale: tuple[float, float] | None = None
     """Area of the random resized crop as a share of the image (least, most); [1, 1] switches cropping off.
-    Default: no crop up to 16 pixels, else [0.2, 1] for MAE and [0.35, 1] for training on labels (MAE's own fine-tuning
-    crops [0.08, 1], for 100 epochs on 1.3 million images)."""
+    Default: no crop up to 16 pixels, else [0.2, 1] for MAE and, where training on labels sees a million images (labels
+    x epochs) or more, [0.35, 1] (MAE's own fine-tuning crops [0.08, 1], for 100 epochs on 1.3 million images)."""
     crop: Literal["random_resized", "pad"] | None = None
     """How images are cropped: to a box of random area and shape, which is resized; or, as for CIFAR, the whole central
     square is padded by an eighth of its side with its own reflection and cut at a random place. Default:
-    random_resized, and pad where the preset trains long from scratch and no --augment.crop_scale is given."""
+    random_resized; on labels pad above 16 pixels, where training sees fewer than a million images (labels x epochs) or
+    the preset trains long from scratch. Given --augment.crop_scale or --data.crop_from file: random_resized."""
     interpolation: Literal["bicubic", "bilinear"] = "bicubic"
     """How crops are resized, both antialiased; on a CPU bilinear is about twice as fast for large images."""
     crop_ratio: Annotated[tuple[float, float], Range(0.001, 1000.0)] = (3 / 4, 4 / 3)

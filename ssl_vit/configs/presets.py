@@ -49,8 +49,10 @@ class Preset:
     source: str
     pool: Literal["cls", "mean"] = "cls"
     flip: bool = True
+    crop: Literal["random_resized", "pad"] = "random_resized"
+    """How images are cropped, where labels are trained on."""
     labelled_crop: tuple[float, float] = (0.35, 1.0)
-    """Area of the crop as a share of the image, where labels are trained on; (1, 1): no crop."""
+    """Area of a random resized crop as a share of the image, where labels are trained on; (1, 1): no crop."""
     policy: Literal["none", "randaugment"] = "randaugment"
     """RandAugment as MAE fine-tunes with, where labels are trained on."""
     erasing: float = 0.25
@@ -73,10 +75,15 @@ class Preset:
     """Whether it is chosen on a CPU in place of the one for the same sides."""
 
     def seeing(self, images: float) -> Preset:
-        """The same for training on labels that sees so many: short training has crops and mirror images alone."""
+        """The same for training on labels that sees so many: short training has padded crops and mirror images alone.
+
+        Boxes of random area, which show things larger than they are, cost cells 16 points
+        (benchmarks/results/labelled_crops.md).
+        """
         if images >= self.strong_from:
             return self
-        return replace(self, policy="none", erasing=0.0, mixup=0.0, cutmix=0.0)
+        crop = "pad" if self.labelled_crop != (1.0, 1.0) else self.crop
+        return replace(self, crop=crop, policy="none", erasing=0.0, mixup=0.0, cutmix=0.0)
 
     def fits(self, side: int) -> bool:
         """Whether it is for images of that many pixels."""
@@ -166,11 +173,12 @@ def table() -> str:
             "--preset NAME names one.\n",
             aligned([_HEAD, *map(_row, _PRESETS)]),
             "\nown/32: the images' own size in whole patches; 32 px where images of other sizes are given it.",
-            "base lr, epochs: from scratch/fine-tuning, the rate per 256 images of effective batch. On labels networks",
-            f"narrower than {NARROW} take {short(photos.narrow_lr or 0)} from px32 on (see cells16, cifar10), and",
-            f"batches grow from 131,072 images on. From px32 on there are crops of {photos.labelled_crop[0]:g}-1 (px32",
-            "from scratch: padded ones, the mean of patches). RandAugment, erasing and, with",
-            f"{photos.mixed_from:,} labels, mixing join where training sees {photos.strong_from:,} images or more.\n",
+            "base lr, epochs: from scratch/fine-tuning, the rate per 256 images of effective batch.",
+            f"On labels: networks narrower than {NARROW} take {short(photos.narrow_lr or 0)} from px32 on; batches",
+            "grow from 131,072 images on; crops are padded from px32 on (px32 from scratch: and the mean of patches is",
+            f"read). Where training sees {photos.strong_from:,} images or more, crops are boxes of",
+            f"{photos.labelled_crop[0]:g}-1 (not px32 from scratch), and RandAugment, erasing and, with",
+            f"{photos.mixed_from:,} labels, mixing join.\n",
             *(note(p.name, f"Source: {p.source}") for p in _PRESETS),
         ]
     )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Literal
+
 from ssl_vit.configs.data import AugmentConfig, ResolvedAugment
 from ssl_vit.configs.fit import FitConfig
 from ssl_vit.configs.presets import Preset
@@ -35,6 +38,23 @@ def resolve_augment(
         policy=preset.policy if labelled else "none",
         erasing=preset.erasing if labelled else 0.0,
     )
+
+
+def labelled_augment(
+    cfg: AugmentConfig,
+    preset: Preset,
+    crop: Literal["random_resized", "pad"] = "random_resized",
+    *,
+    from_files: bool = False,
+) -> ResolvedAugment:
+    """Of training on labels: padded crops where the preset or ``crop`` has them, unless boxes are asked for.
+
+    They are by their area, or by ``from_files``: each is cut from its image's file, of which padding would need all.
+    UserError as ``resolve_augment``.
+    """
+    padded = "pad" in (preset.crop, crop) and cfg.crop_scale is None and not from_files
+    cfg = replace(cfg, crop=cfg.crop or ("pad" if padded else "random_resized"))
+    return resolve_augment(cfg, preset, preset.labelled_crop, labelled=True)
 
 
 def batch_for(images: int, most: int) -> int:

@@ -12,7 +12,7 @@ from ssl_vit.configs.fit import FitConfig, OptimConfig, ResolvedFit, ResolvedOpt
 from ssl_vit.configs.model import AdaptConfig, ModelConfig, ResolvedModel
 from ssl_vit.configs.presets import NARROW, LabelledStart, Preset, Scratch
 from ssl_vit.configs.recipes import BackboneRecipe
-from ssl_vit.configs.resolve import LARGEST_RATE, labelled_batch, least_steps, resolve_augment
+from ssl_vit.configs.resolve import LARGEST_RATE, labelled_augment, labelled_batch, least_steps
 from ssl_vit.configs.settled import OPEN, Resolved, fill, settle
 from ssl_vit.core.errors import UserError
 from ssl_vit.methods.method import Facts
@@ -151,19 +151,18 @@ def resolve_finetuning(cfg: FinetuneRecipe, facts: Facts, preset: Preset) -> Res
     return settle(ResolvedFinetuneRecipe, cfg, model=model, **labelled_groups(cfg, facts, preset, "finetune"))
 
 
-def labelled_groups(cfg: LabelledRecipe, facts: Facts, preset: Preset, start: LabelledStart) -> dict[str, Any]:
+def labelled_groups(
+    cfg: SupervisedRecipe | FinetuneRecipe, facts: Facts, preset: Preset, start: LabelledStart
+) -> dict[str, Any]:
     """The groups that both have, resolved alike but for the learning rate."""
     batch, steps = labelled_batch(facts.images, preset.labelled_batch), least_steps(cfg.fit)
     scratch, rate = preset.scratch if start == "scratch" else Scratch(), labelled_rate(preset, facts.width, start)
     epochs = float(scratch.epochs if start == "scratch" else preset.labelled_epochs)
     least = steps if cfg.fit.min_steps is None else cfg.fit.min_steps
     preset = preset.seeing(max((cfg.fit.epochs or epochs) * facts.images, least * (cfg.fit.batch_size or batch)))
-    augment = replace(cfg.augment, crop=cfg.augment.crop or scratch.crop)
-    if cfg.augment.crop is None and cfg.augment.crop_scale is not None:
-        augment = replace(augment, crop="random_resized")
     return {
         "supervised": resolve_supervised(cfg.supervised, facts, preset, scratch),
-        "augment": resolve_augment(augment, preset, preset.labelled_crop, labelled=True),
+        "augment": labelled_augment(cfg.augment, preset, scratch.crop, from_files=cfg.data.crop_from == "file"),
         "optim": fill(ResolvedOptim, cfg.optim, base_lr=min(rate, LARGEST_RATE * 256 / batch)),
         "fit": fill(ResolvedFit, cfg.fit, batch_size=batch, epochs=epochs, min_steps=steps),
     }

@@ -143,7 +143,7 @@ class Study:
     def augmentation(self, labels: int) -> tuple[AugmentConfig, SupervisedConfig]:
         """Augmentation and mixing of training on so many labels: the preset's for every method, whatever its input."""
         preset = presets.named(self.preset).seeing(self.steps(labels) * self.batch(labels))
-        augment = resolve.resolve_augment(AugmentConfig(), preset, preset.labelled_crop, labelled=True)
+        augment = resolve.labelled_augment(AugmentConfig(), preset)
         return augment, replace(SupervisedConfig(), **mixing(preset, labels, self.kind))
 
     def training(

@@ -11,7 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ssl_vit.configs import AugmentConfig, FitConfig, ModelConfig, OptimConfig, ResolvedModel, networks, parse, presets
+from ssl_vit.configs import (
+    AugmentConfig,
+    FitConfig,
+    GuardedConfig,
+    ModelConfig,
+    OptimConfig,
+    ResolvedModel,
+    networks,
+    parse,
+    presets,
+)
 from ssl_vit.configs.networks import FAMILIES, NETWORKS
 from ssl_vit.configs.presets import PRESETS, TINY
 from ssl_vit.configs.resolve import LEAST_STEPS
@@ -98,21 +108,29 @@ def lasting(epochs: float, **changed: Any) -> SupervisedRecipe:
 
 @pytest.mark.parametrize("name", [name for name in PRESETS if name != "digits"])
 def test_training_that_sees_few_images_is_light_unless_asked(name: str) -> None:
-    preset, light, strong = PRESETS[name], ("none", 0.0, 0.0, 0.0), ("randaugment", 0.25, 0.8, 1.0)
+    preset, light = PRESETS[name], ("none", 0.0, 0.0, 0.0, "pad")
+    strong = ("randaugment", 0.25, 0.8, 1.0, "random_resized")
+    long = (*strong[:-1], "pad") if name == "px32" else strong  # it pads from scratch, however long
 
     def found(recipe: SupervisedRecipe | FinetuneRecipe, images: int) -> tuple[object, ...]:
         resolve: Any = supervised.resolve if isinstance(recipe, SupervisedRecipe) else supervised.resolve_finetuning
         cfg = resolve(recipe, of(images, preset.input), preset)
-        return cfg.augment.policy, cfg.augment.erasing, cfg.supervised.mixup, cfg.supervised.cutmix
+        own, mixed = cfg.augment, cfg.supervised
+        return own.policy, own.erasing, mixed.mixup, mixed.cutmix, own.crop
 
-    for images, expected in ((9_999, light), (10_000, strong)):  # of 100 epochs
-        assert found(FinetuneRecipe(), images) == found(lasting(100.0), images) == expected
+    for images, tuned, scratch in ((9_999, light, light), (10_000, strong, long)):  # of 100 epochs
+        assert (found(FinetuneRecipe(), images), found(lasting(100.0), images)) == (tuned, scratch)
     steps = replace(lasting(1e-6).fit, min_steps=15_625, batch_size=64)  # a million images, however few there are
-    assert found(replace(SupervisedRecipe(), fit=steps), 2000) == strong
+    assert found(replace(SupervisedRecipe(), fit=steps), 2000) == long
     assert found(replace(SupervisedRecipe(), fit=replace(steps, min_steps=15_624)), 2000) == light
     assert found(replace(SupervisedRecipe(), fit=replace(steps, min_steps=0, batch_size=2000)), 2000) == light
     asked = lasting(1.0, augment=AugmentConfig(policy="randaugment"), supervised=SupervisedConfig(mixup=0.3))
-    assert found(asked, 2000) == ("randaugment", 0.0, 0.3, 0.0)
+    assert found(asked, 2000) == ("randaugment", 0.0, 0.3, 0.0, "pad")
+    for crop, scale in ((None, (0.5, 1.0)), ("random_resized", None)):
+        cfg = supervised.resolve(lasting(1.0, augment=AugmentConfig(scale, crop)), of(2000, preset.input), preset)
+        assert (cfg.augment.crop, cfg.augment.crop_scale) == ("random_resized", scale or (0.35, 1.0))
+    of_files = lasting(1.0, data=GuardedConfig(crop_from="file"))
+    assert supervised.resolve(of_files, of(2000, preset.input), preset).augment.crop == "random_resized"
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -200,7 +218,7 @@ def test_long_training_from_scratch_is_that_of_gpus_alone() -> None:
         cfg = supervised.resolve(SupervisedRecipe(), photos, PRESETS[name])
         assert (cfg.fit.epochs, cfg.supervised.ema_decay) == ((300, 0.9995) if long else (100, 0.999))
         assert (cfg.augment.crop, cfg.supervised.pool) == (
-            ("pad", "mean_prenorm") if long else ("random_resized", "cls")
+            ("pad", "mean_prenorm") if long else ("random_resized", "cls")  # five million images
         )
         tuned = supervised.resolve_finetuning(FinetuneRecipe(), photos, PRESETS[name])
         assert (tuned.fit.epochs, tuned.augment.crop, tuned.supervised.ema_decay) == (100, "random_resized", 0.999)

@@ -120,6 +120,7 @@ def test_every_method_is_augmented_as_the_studys_preset_says(labels: int, mixup:
         assert (config.augment.crop_scale, config.supervised.mixup) == ((1.0, 1.0), 0.0)
         config = large.training(start, labels, 0, Candidate(3e-4, 0.1, 0.85, 1.0), Path("w"))[1]
         assert (config.augment.policy, config.supervised.mixup) == ("randaugment", mixup)
+        assert (config.augment.crop, config.augment.crop_scale) == ("random_resized", (0.35, 1.0))
         assert config.supervised.pool is None
 
 
@@ -130,7 +131,7 @@ def test_training_that_sees_few_images_is_light_for_every_method() -> None:
             config = short.training(start, labels, 0, Candidate(3e-4, 0.1, 0.85, 2.0), Path("w"))[1]
             augment, mixing = config.augment, config.supervised
             assert (augment.policy, augment.erasing, mixing.mixup, mixing.cutmix) == ("none", 0.0, 0.0, 0.0)
-            assert (augment.crop_scale, augment.flip) == ((0.35, 1.0), True)
+            assert (augment.crop, augment.crop_scale, augment.flip) == ("pad", (1.0, 1.0), True)
 
 
 def test_further_options_reach_the_recipe() -> None:
