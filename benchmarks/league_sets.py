@@ -93,6 +93,7 @@ SETS = {
         {
             "px32-cpu": Entry("lejepa", ("--preset", "px32-cpu"), 24),
             "distilled from px32-cpu, hybrid_mini": Entry("distill", (*_HYBRID, *_LEARNING), 15),
+            "distilled from px32-cpu, vit_mini": Entry("distill", ("--model.name", "vit_mini", *_LEARNING), 20),
         },
     ),
     "digits": Field(

@@ -123,7 +123,7 @@ def trial(name: str, work: str, start: str, labels: int, rate: float) -> list[di
     from ssl_vit.evaluation.few_label import held_out_inside, labelled_draw
 
     plan = PLANS[name]
-    opened = open_network(f"{work}/{'mae' if start == 'scratch' else start}")
+    opened = open_network(f"{work}/{'mae' if start == 'scratch' else start}", precision="auto")
     drawn = labelled_draw(opened[2].train, labels or None, 0)
     assert drawn.labels is not None
     split = held_out_inside(drawn.labels, 0, groups=drawn.groups)
@@ -140,7 +140,7 @@ def train_all(name: str, work: str, start: str, labels: int, draw: int) -> list[
     from ssl_vit.evaluation.few_label import labelled_draw
 
     plan, task = PLANS[name], _task(start)
-    opened = open_network(f"{work}/{'mae' if start == 'scratch' else start}")
+    opened = open_network(f"{work}/{'mae' if start == 'scratch' else start}", precision="auto")
     found = _tried(Path(work) / "cells", start, labels)
     rate = max(found, key=lambda row: row[plan.metric])["rate"] if found else plan.rates[task][1]
     how = (
