@@ -77,7 +77,7 @@ class Preset:
     def seeing(self, images: float) -> Preset:
         """The same for training on labels that sees so many: short training has padded crops and mirror images alone.
 
-        Boxes of random area, which show things larger than they are, cost cells 16 points
+        Boxes of random area, which show things larger than they are, cost cells 10 to 19 points
         (benchmarks/results/labelled_crops.md).
         """
         if images >= self.strong_from:
