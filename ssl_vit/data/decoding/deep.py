@@ -164,6 +164,8 @@ def _opened(raw: bytes) -> Iterator[TiffPageSeries | None]:
     try:
         file = TiffFile(io.BytesIO(raw))
     except Exception:
+        file = None
+    if file is None:
         yield None
         return
     with file:
