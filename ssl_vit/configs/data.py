@@ -151,7 +151,7 @@ class AugmentConfig:
     """How images are cropped: to a box of random area and shape, which is resized; or, as for CIFAR, the whole central
     square is padded by an eighth of its side with its own reflection and cut at a random place. Default:
     random_resized; on labels pad above 16 pixels, where training sees fewer than a million images (labels x epochs) or
-    the preset trains long from scratch. Given --augment.crop_scale or --data.crop_from file: random_resized."""
+    the preset trains long from scratch, unless an area is given or crops are cut from files."""
     interpolation: Literal["bicubic", "bilinear"] = "bicubic"
     """How crops are resized, both antialiased; on a CPU bilinear is about twice as fast for large images."""
     crop_ratio: Annotated[tuple[float, float], Range(0.001, 1000.0)] = (3 / 4, 4 / 3)
