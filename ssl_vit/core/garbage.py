@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 
 _USUAL = gc.get_threshold()
@@ -17,4 +18,5 @@ def as_usual() -> None:
     """Leaves what is there now out of every later search, and searches as Python does: a cycle may hold images."""
     if gc.get_threshold()[0] == _SELDOM:
         gc.freeze()
+        atexit.register(gc.unfreeze)  # or libraries say at the end that they were not cleaned up
         gc.set_threshold(*_USUAL)
