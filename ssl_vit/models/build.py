@@ -123,7 +123,7 @@ def _looked_at(name: str, args: str) -> torch.nn.Module:
     plain = timm.model_entrypoint(name).__module__ == timm.models.vision_transformer.__name__
     idle = {"weight_init": "skip"} if plain else {}  # drawing weights that are nowhere takes longer than all else
     with torch.device("meta"):
-        return timm.create_model(name, pretrained=False, num_classes=0, **idle, **json.loads(args))
+        return timm.create_model(name, pretrained=False, num_classes=0, **{**idle, **json.loads(args)})
 
 
 def _create(name: str, args: Mapping[str, Any]) -> torch.nn.Module:

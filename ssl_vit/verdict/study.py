@@ -143,7 +143,8 @@ class Study:
     def augmentation(self, labels: int) -> tuple[AugmentConfig, SupervisedConfig]:
         """Augmentation and mixing of training on so many labels: the preset's for every method, whatever its input."""
         preset = presets.named(self.preset).seeing(self.steps(labels) * self.batch(labels))
-        augment = resolve.labelled_augment(AugmentConfig(), preset)
+        from_files = self.recipe.data.crop_from == "file"
+        augment = resolve.labelled_augment(AugmentConfig(), preset, from_files=from_files)
         return augment, replace(SupervisedConfig(), **mixing(preset, labels, self.kind))
 
     def training(

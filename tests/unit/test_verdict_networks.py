@@ -132,6 +132,8 @@ def test_training_that_sees_few_images_is_light_for_every_method() -> None:
             augment, mixing = config.augment, config.supervised
             assert (augment.policy, augment.erasing, mixing.mixup, mixing.cutmix) == ("none", 0.0, 0.0, 0.0)
             assert (augment.crop, augment.crop_scale, augment.flip) == ("pad", (1.0, 1.0), True)
+    of_files = replace(short, recipe=replace(short.recipe, data=replace(short.recipe.data, crop_from="file")))
+    assert of_files.augmentation(20)[0].crop == "random_resized"  # padding would need all of every file
 
 
 def test_further_options_reach_the_recipe() -> None:
