@@ -67,14 +67,19 @@ def page(found: Answered, doubts: Sequence[Doubtful], title: str) -> str:
     return html(
         Page(
             title=title, question="What to label next?", refused=False, beside=(judged,), numbers=tuple(numbers),
-            sentence=f"Label these first: the {len(doubts):,} of {found.whole:,} images that the classifier is least "
-            "certain of.",
+            sentence=_sentence(len(doubts), found.whole),
             sections=(
                 Section("next", "Least certain first", (Words(note, note=True), shown)),
                 Section("predicted", "What was predicted", (_counts(found, certainty),)),
             ),
         )
     )  # fmt: skip
+
+
+def _sentence(shown: int, whole: int) -> str:
+    if shown == whole > 1:
+        return f"All {whole:,} images are here. Label from the first one on: the classifier is least certain of it."
+    return f"Label these first: the {shown:,} of {whole:,} images that the classifier is least certain of."
 
 
 def _share(certainty: np.ndarray) -> str:

@@ -73,7 +73,8 @@ def test_the_page_of_what_to_label_next() -> None:
     answered = Answered(
         "/data/<cells>", 4, "accuracy 81.2 % on 40 test images", [0.5, 0.7, 0.9], ["a", "a", "b"], False
     )
-    text = page(answered, [Doubtful("p1/0001 & more.png", b"\x89PNG", [("a<b>", 0.5), ("c", 0.25)])], "<cells>")
+    doubts = [Doubtful("p1/0001 & more.png", b"\x89PNG", [("a<b>", 0.5), ("c", 0.25)])]
+    text = page(answered, doubts, "<cells>")
     for words in (
         "the 1 of 4 images that",
         "accuracy 81.2",
@@ -84,6 +85,7 @@ def test_the_page_of_what_to_label_next() -> None:
         assert words in text
     assert "<cells>" not in text
     assert "What this classifier is worth is not on record." in page(answered._replace(judged=""), [], "cells")
+    assert "All 2 images are here." in page(answered._replace(whole=2), 2 * doubts, "cells")
 
 
 def test_both_formats_say_the_same(tmp_path: Path) -> None:
