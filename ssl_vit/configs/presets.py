@@ -63,7 +63,7 @@ class Preset:
     """Fewest labels that are mixed by mixup and CutMix."""
     strong_from: int = 1_000_000
     """Images that training on labels sees (labels x epochs) from which on RandAugment, erasing and mixing are there.
-    They keep a network from learning by heart, which shorter training never comes to: up to 400,000 they cost 4 to 21
+    They keep a network from learning by heart, which shorter training never comes to: up to 400,000 they cost 3 to 21
     points (benchmarks/results/short_training.md), and where they begin to pay was not reached."""
     narrow_lr: float | None = 4e-3
     """As ``base_lr`` from scratch and of fine-tuning, of networks narrower than ``NARROW``; None: as of all others."""

@@ -59,7 +59,7 @@ class VerdictConfig:
     """Tuning trials of every method that trains all weights, at each number of labels where it is tuned."""
     length: Annotated[float, Range(1e-6)] = 1.0
     """Length of training on labels, as a factor of the usual one (100 epochs, at least 1,000 steps); trials vary it by
-    a factor of two each way. Below 0.5 no method has RandAugment, erasing, mixup or CutMix."""
+    a factor of two each way. Where it sees less than a million images, no method has RandAugment, erasing or mixing."""
     pretraining: Annotated[float, Range(1e-6)] = 1.0
     """Length of pre-training, as a factor of the preset's."""
     backbones: str | None = None
