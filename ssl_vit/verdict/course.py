@@ -33,7 +33,7 @@ from ssl_vit.verdict.estimate import DONE, Pace, Terms
 from ssl_vit.verdict.fitting import guesses, lighter, pace_of_public
 from ssl_vit.verdict.leaks import keep_apart, look_for_leaks
 from ssl_vit.verdict.looking import worth_more
-from ssl_vit.verdict.opening import Opened, open_images, open_study
+from ssl_vit.verdict.opening import Opened, decided, open_images, open_study
 from ssl_vit.verdict.options import Comparison, VerdictConfig
 from ssl_vit.verdict.pictures import draw_pictures
 from ssl_vit.verdict.plan import Plan, could_be_left_out, least, make_plan, plan_as_json, read_plan
@@ -42,6 +42,7 @@ from ssl_vit.verdict.runner import Runner, Task, clock
 from ssl_vit.verdict.study import Study
 from ssl_vit.verdict.tuning import Candidate, best, candidates, nearest
 
+_PLAN = "plan.json"
 _LONG = 86400.0  # seconds of a plan without a budget above which one is proposed
 
 
@@ -70,14 +71,17 @@ def give_verdict(cfg: Comparison, began: float | None = None) -> Path | None:
     jobs, engine = _engine(cfg.verdict, accelerator, run.path)
     runner = Runner(run.path, jobs, accelerator.is_main_process, began, engine)
     try:
-        opened = open_study(cfg, run.path, pool, data, jobs if here else None)
+        counted = jobs if here else None
+        opened = decided(cfg, run.path, pool, data, counted)
+        planned = _planned(opened, runner)
+        opened = open_study(opened, counted)
         if accelerator.is_main_process:
             model = opened.study.model
             print_lines([
                 *label_lines(data, opened.study.metric), ("network", networks.words_of(model)),
                 ("input", f"{model.img_size} px"),
             ])  # fmt: skip
-        plan = _plan(opened, runner, jobs)
+        plan = _plan(opened, planned, runner, jobs)
         if accelerator.is_main_process:
             print(describe(plan, opened, jobs), flush=True)
         if cfg.verdict.plan_only:
@@ -105,10 +109,9 @@ def _at_once(cfg: VerdictConfig) -> int:
     return usable_cores() if cfg.jobs is None else cfg.jobs
 
 
-def _plan(opened: Opened, runner: Runner, jobs: int) -> Plan:
+def _plan(opened: Opened, planned: dict[str, Any] | None, runner: Runner, jobs: int) -> Plan:
     """The plan that is there, or a new one."""
-    study, path = opened.study, opened.study.folder / "plan.json"
-    planned = _planned(path, opened.budget, runner)
+    study, path = opened.study, opened.study.folder / _PLAN
     if planned is not None:
         return read_plan(study, planned)
     runner.start_over()
@@ -155,7 +158,7 @@ def _written(plan: Plan, terms: Terms, path: Path, runner: Runner) -> Plan:
 
 def _again(opened: Opened, plan: Plan, runner: Runner, jobs: int, flops: Mapping[str, float]) -> Plan:
     """The plan once pre-training and probes are done: training gets the time that is left, at the pace seen so far."""
-    path, study = plan.study.folder / "plan.json", plan.study
+    path, study = plan.study.folder / _PLAN, plan.study
     told = read_object(path, "give --run.dir another folder")
     if told["begun"] or opened.budget is None:
         return plan
@@ -174,17 +177,28 @@ def _again(opened: Opened, plan: Plan, runner: Runner, jobs: int, flops: Mapping
     return _written(replace(again, lines=(*done, *again.lines)), terms, path, runner)
 
 
-def _planned(path: Path, budget: float | None, runner: Runner) -> dict[str, Any] | None:
+def _planned(opened: Opened, runner: Runner) -> dict[str, Any] | None:
     """The plan that is there; None where there is none, or nothing was done by it and the budget is another now.
 
     Raises:
-        UserError: Where work was done by a plan for another budget.
+        UserError: Where work was done by a plan for another budget, or for machines that get another network.
     """
+    study, path, budget = opened.study, opened.study.folder / _PLAN, opened.budget
     if not path.exists():
         return None
     told = read_object(path, "give --run.dir another folder")
     if told.get("budget") == budget:
-        return told
+        model = study.recipe.model
+        here = told.get("preset", study.preset), told["model"]["name"], told["model"]["img_size"]
+        if here == (study.preset, model.name, model.img_size):
+            return told
+        if any(not key.startswith("measure-") for key in runner.begun()):
+            raise UserError(
+                f"{path.parent} is a verdict planned for the preset {here[0]} and the network {here[1] or 'of it'}, "
+                f"which these machines would not get ({study.preset}); continue it with the --verdict.executor and "
+                "the kind of machine that it began with, or give --run.dir another folder"
+            )
+        return None
     if any(not key.startswith("measure-") for key in runner.begun()) or any(path.parent.glob("runs/*-0")):
         before, now = (clock(seconds) if seconds else "no limit" for seconds in (told.get("budget"), budget))
         raise UserError(

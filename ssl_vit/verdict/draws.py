@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, product
@@ -9,6 +10,8 @@ from typing import Any, NamedTuple
 
 from scipy.optimize import nnls
 
+from ssl_vit.core.files import write_atomically
+from ssl_vit.core.reading import object_in
 from ssl_vit.methods.starts import BASELINE
 from ssl_vit.statistics.advice import Way
 from ssl_vit.verdict import probing, work
@@ -19,6 +22,8 @@ from ssl_vit.verdict.tuning import Candidate
 
 _LEAST = 3
 """Draws without which nothing can be recommended."""
+_LOOKS = "looks.json"
+"""After how many draws this verdict was looked at, so that whoever goes on decides the same."""
 
 Wanted = Mapping[int, frozenset[Way]]
 """Ways of which another draw could change what is advised, by number of labels."""
@@ -45,6 +50,8 @@ def make_draws(
     ``worth`` looks at what so many draws have shown: what cannot change the advice is trained on no more of them, also
     if a later look would have it again.
     Where several tasks run at the same time, as many draws do: what takes long in one runs beside the rest of another.
+    Looks of earlier sessions are repeated after as many draws as then, and there is none among draws that were begun:
+    what such a look gave up would have results beyond its last draw.
 
     Returns:
         How many draws were made, and what is to be said about them.
@@ -55,6 +62,7 @@ def make_draws(
     # What was begun before an interruption has left results, and half a draw is none.
     begun = max((draw + 1 for draw, group in enumerate(tasks) if any(map(runner.is_done, group))), default=0)
     made, must, wanted = 0, min(total, max(_LEAST, begun)), dict[int, frozenset[Way]]()
+    looks = _looks(runner)
     while made < total:
         left = math.inf if budget is None else budget - END - runner.agreed()
         most = at_once if made else min(at_once, must)  # of the first ones nobody knows how long they take
@@ -62,23 +70,34 @@ def make_draws(
         before = [*chain(*tasks[:made])]
         size = next((size for size, group in groups.items() if _expected(group, before, runner) <= left), 0)
         size = size or max(0, min(at_once, must - made))
+        size = next((look - made for look in looks if made < look <= total), max(size, min(begun, total) - made))
         if not size:
             which = f"draw {total}" if made + 1 == total else f"draws {made + 1} to {total}"
             verb = "was" if made + 1 == total else "were"
             notes.append(f"{which} of training all weights {verb} left out to keep the budget")
             break
-        returned = runner.run(sorted(groups[size], key=lambda task: -task.seconds))
+        now = [*chain(*tasks[made : made + size])]
+        returned = runner.run(sorted(now, key=lambda task: -task.seconds))
         notes += [told["note"] for told in returned.values() if "note" in told]
         made += size
         runner.say(f"draw {made} of {'at most ' * (worth is not None)}{total}")
         if worth is not None and first_look <= made < total:
             # What was left out once stays so: else its draws would have gaps, and more false words could be said.
             wanted = {n: ways & wanted.get(n, ways) for n, ways in worth(made).items()}
+            if runner.main and made not in looks:
+                looks = sorted({*looks, made})
+                write_atomically(runner.folder / _LOOKS, json.dumps({"draws": looks}) + "\n")
             tasks = [*tasks[:made], *(_training_tasks(study, draw, tuned, wanted) for draw in range(made, total))]
             if not any(tasks[made:]):
                 runner.say("settled: more draws would hardly change the advice")
                 break
     return made, notes
+
+
+def _looks(runner: Runner) -> list[int]:
+    """After how many draws earlier sessions looked."""
+    told = (object_in(runner.folder / _LOOKS) or {}).get("draws")
+    return sorted(each for each in told if isinstance(each, int)) if isinstance(told, list) else []
 
 
 def _expected(tasks: Sequence[Task], before: Sequence[Task], runner: Runner) -> float:

@@ -79,13 +79,13 @@ def open_images(cfg: Comparison) -> tuple[ImageSet, str, Labelled]:
     return pool, note, data
 
 
-def open_study(cfg: Comparison, folder: Path, pool: ImageSet, data: Labelled, jobs: int | None) -> Opened:
-    """Decides what takes part, with what network, and prepares the networks that need no training.
+def open_study(opened: Opened, jobs: int | None) -> Opened:
+    """Prepares the networks that need no training, and leaves out what costs too much of what was ``decided``.
 
     ``jobs`` runs are made at a time; None where this is no CPU, of which nothing is counted.
     """
-    opened = decided(cfg, folder, pool, data, jobs)
-    study, left_out = opened.study, dict(opened.left_out)
+    study, left_out, pool = opened.study, dict(opened.left_out), opened.pool
+    cfg = study.recipe
     if is_main():
         _forget(study)
         _export_untrained(study, pool)

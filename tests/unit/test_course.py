@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ssl_vit.configs import ModelConfig, ResolvedModel
 from ssl_vit.core.errors import UserError
 from ssl_vit.verdict.course import _planned
 from ssl_vit.verdict.draws import Tuned, matched_steps
+from ssl_vit.verdict.opening import Opened
 from ssl_vit.verdict.options import VerdictConfig, verdict_recipe
 from ssl_vit.verdict.runner import Runner, Task
 from ssl_vit.verdict.study import Study
@@ -69,24 +71,37 @@ def test_every_network_that_is_pre_trained_has_a_baseline_with_all_the_flops() -
         assert most <= matched_steps(study, 6400, tuned, start) * 64 * rate < most + 64 * rate
 
 
+def opened(folder: Path, budget: float | None, study: Study = STUDY) -> Opened:
+    images: Any = None
+    return Opened(replace(study, folder=folder), images, images, {}, [], budget, 8, (), {})
+
+
 def finished() -> dict[str, int]:
     return {}
 
 
 def test_a_plan_is_kept_for_the_budget_it_was_made_for(tmp_path: Path) -> None:
     runner = Runner(tmp_path, 0, main=True)
-    path = tmp_path / "plan.json"
-    assert _planned(path, 600.0, runner) is None
-    path.write_text(json.dumps({"budget": 600.0}))
+
+    def planned(budget: float | None, study: Study = STUDY) -> dict[str, Any] | None:
+        return _planned(opened(tmp_path, budget, study), runner)
+
+    assert planned(600.0) is None
+    told = {"budget": 600.0, "preset": "digits", "model": {"name": None, "img_size": None}}
+    (tmp_path / "plan.json").write_text(json.dumps(told))
     runner.run([Task("measure-mae", finished, (), 1.0)])
-    assert _planned(path, 600.0, runner) == {"budget": 600.0}
-    assert _planned(path, 7200.0, runner) is None  # nothing was done by it: another is made
+    assert planned(600.0) == told
+    assert planned(7200.0) is None  # nothing was done by it: another is made
+    elsewhere = replace(STUDY, preset="px32")  # what a GPU would choose
+    assert planned(600.0, elsewhere) is None
     runner.run([Task("trial-scratch-20-0", finished, (), 1.0)])
-    assert _planned(path, 600.0, runner) == {"budget": 600.0}
+    assert planned(600.0) == told
     with pytest.raises(UserError, match=r"a budget of 10 min 00 s, not 2 h 00 min, and some of it is done"):
-        _planned(path, 7200.0, runner)
+        planned(7200.0)
     with pytest.raises(UserError, match=r"not no limit"):
-        _planned(path, None, runner)
+        planned(None)
+    with pytest.raises(UserError, match=r"preset digits .*would not get \(px32\)"):
+        planned(600.0, elsewhere)
 
 
 def test_a_command_that_does_nothing_is_no_session(tmp_path: Path) -> None:
@@ -104,4 +119,4 @@ def test_a_plan_is_not_changed_under_a_pre_training_run(tmp_path: Path) -> None:
     (tmp_path / "runs" / "mae-0").mkdir(parents=True)
     (tmp_path / "plan.json").write_text(json.dumps({"budget": None}))
     with pytest.raises(UserError, match="no limit, not 1 min 00 s"):
-        _planned(tmp_path / "plan.json", 60.0, Runner(tmp_path, 0, main=True))
+        _planned(opened(tmp_path, 60.0), Runner(tmp_path, 0, main=True))

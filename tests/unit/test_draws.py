@@ -126,6 +126,31 @@ def test_no_more_draws_of_what_cannot_change_the_advice(tmp_path: Path) -> None:
     assert not any(again.ran), "what was decided once is decided again"
 
 
+@pytest.mark.parametrize("jobs", [1, 2, 4, 8])
+@pytest.mark.parametrize("after", range(1, 14))
+def test_whoever_goes_on_looks_where_it_was_looked_before(tmp_path: Path, jobs: int, after: int) -> None:
+    """A look in the middle of draws that were begun would give up some of which there are results already."""
+
+    class Killed(Timed):
+        def run(self, tasks):
+            super().run(tasks[: max(0, after - sum(map(len, self.ran)))])
+            if sum(map(len, self.ran)) >= after:
+                raise KeyboardInterrupt
+            return {}
+
+    def worth(made: int) -> Wanted:
+        return {20: frozenset({Way("short", "train")} if made < 8 else ())}
+
+    with pytest.raises(KeyboardInterrupt):
+        make_draws(STUDY, Tuned({}, {}, {}), Killed(tmp_path, 8), None, 10, worth)
+    made, notes = make_draws(STUDY, Tuned({}, {}, {}), Timed(tmp_path, jobs), None, 10, worth)
+    assert not notes
+    done = {name: {int(path.stem.split("-")[1]) for path in (tmp_path / "units").glob(f"{name}-*")}
+            for name in ("long", "short")}  # fmt: skip
+    assert done["short"] == set(range(made)), "every draw that counts, and none beyond"
+    assert done["long"] == set(range(3)) or done["long"] == set(range(len(done["long"])))
+
+
 def test_what_was_left_out_once_has_no_later_draws(tmp_path: Path) -> None:
     """Else its draws would have gaps, and whoever reads the verdict would not know why."""
     runner, both = Timed(tmp_path, 1), frozenset({Way("long", "train"), Way("short", "train")})

@@ -15,7 +15,7 @@ from ssl_vit.data.decoding.formats import Format
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
 from ssl_vit.data.sources.opening import Labelled
 from ssl_vit.verdict.counting import may_go_on, refuse_by_counting
-from ssl_vit.verdict.opening import Opened, open_study
+from ssl_vit.verdict.opening import Opened, decided, open_study
 from ssl_vit.verdict.options import Comparison, VerdictConfig, verdict_recipe
 
 
@@ -31,7 +31,7 @@ def opened(folder: Path, model: str, side: int = 32, jobs: int | None = 1, **opt
     asked = VerdictConfig(**{"methods": "lejepa,cnn", **options})
     cfg = verdict_recipe()(data=PoolConfig(path="made"), model=ModelConfig(model, img_size=side), verdict=asked)
     data = Labelled(images("train", 0, side), images("test", 1, side), "made", "whole")
-    return open_study(cfg, folder, images("pool", 0, side), data, jobs)
+    return open_study(decided(cfg, folder, images("pool", 0, side), data, jobs), jobs)
 
 
 @pytest.mark.parametrize(

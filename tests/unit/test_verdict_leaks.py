@@ -17,7 +17,7 @@ from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
 from ssl_vit.data.sources.opening import Labelled
 from ssl_vit.runs.directory import RunDir
 from ssl_vit.verdict.leaks import look_for_leaks
-from ssl_vit.verdict.opening import open_images, open_study
+from ssl_vit.verdict.opening import decided, open_images, open_study
 from ssl_vit.verdict.options import VerdictConfig, verdict_recipe
 
 CPU = torch.device("cpu")
@@ -110,8 +110,8 @@ def test_an_untrained_network_of_other_options_does_not_stay(tmp_path: Path) -> 
     )  # fmt: skip
     pool, _, data = open_images(cfg)
     with pytest.raises(UserError, match="neither a folder nor a timm model"):
-        open_study(cfg, tmp_path / "v", pool, data, None)
+        open_study(decided(cfg, tmp_path / "v", pool, data, None), None)
     wider = replace(cfg, model=replace(model, width=32), verdict=VerdictConfig(methods="pixels"))
-    open_study(wider, tmp_path / "v", pool, data, None)
+    open_study(decided(wider, tmp_path / "v", pool, data, None), None)
     about = json.loads((tmp_path / "v" / "runs" / "untrained" / "backbone" / "config.json").read_text())
     assert about["model_args"]["embed_dim"] == 32
