@@ -30,6 +30,8 @@ from ssl_vit.evaluation.metrics import judge
 MOMENTUM = 0.9
 _ELEMENTS = 2**26
 """Numbers held at once in the tensors that grow with the number of heads."""
+_MOST, _LEAST_SHARE = 1e3, 1e-6
+"""Deviations that no answer of a converged head to numbers reaches; the share of a rate below which none is tried."""
 
 
 class CachedFit(NamedTuple):
@@ -103,9 +105,15 @@ def linear_cached(
 
     def fixed(pool: str, pair: tuple[float, float], why: str) -> CachedFit:
         target = _targets(labels, kind, len(names), np.ones((1, len(labels)), dtype=bool), x)
-        heads = next(_solve(x[:, pools[pool]], target, kind, [pair], cfg, seed))
-        out = _answer(heads.outputs(asked[:, pools[pool]], 0, 0), target, 0)
-        return CachedFit(_without_unseen(out, labels, kind), pool, *pair, f"fixed: {why}", None)
+        rate, decay = pair
+        while True:
+            heads = next(_solve(x[:, pools[pool]], target, kind, [(rate, decay)], cfg, seed))
+            out = _answer(heads.outputs(asked[:, pools[pool]], 0, 0), target, 0)
+            if _sane(out, target, 0, kind) or rate < pair[0] * _LEAST_SHARE:
+                break
+            rate /= 10  # steps on a squared error grow without end above a rate that depends on the features
+        said = f"fixed: {why}" + (f"; a learning rate of {pair[0]:g} diverged" if rate < pair[0] else "")
+        return CachedFit(_without_unseen(out, labels, kind), pool, rate, decay, said, None)
 
     usual = default_pool, (cfg.default_rate, cfg.default_decay)
     if len(pairs) * len(pools) == 1:
@@ -124,13 +132,16 @@ def linear_cached(
                 found: list[float] = []
                 for fold, held in enumerate(np.flatnonzero(~part) for part in parts[:-1]):
                     out = _answer(heads.outputs(features[torch.from_numpy(held).to(device)], fold, h), target, fold)
-                    metrics = judge(kind, out, labels[held], names, only=metric) if np.isfinite(out).all() else {}
+                    sane = _sane(out, target, fold, kind)
+                    metrics = judge(kind, out, labels[held], names, only=metric) if sane else {}
                     found.append(math.nan if metrics.get(metric) is None else metrics[metric])
                 score = float(np.mean(found))
                 # Larger is better; at equal scores the smaller rate, the larger decay, the earlier pooling.
                 rank = (sign * score if math.isfinite(score) else -math.inf, -float(first + h), -float(place))
                 if best is None or rank > best[0]:
                     out = _answer(heads.outputs(asked[:, columns], cfg.folds, h), target, cfg.folds)
+                    if not _sane(out, target, cfg.folds, kind):
+                        continue  # it diverged on all labels, if not on the folds
                     how = f"best of {len(pairs)} x {len(pools)} by {cfg.folds}-fold cross-validation inside the labels"
                     scores = _without_unseen(out, labels, kind)
                     best = rank, CachedFit(scores, pool, *pairs[first + h], how, score)
@@ -167,6 +178,14 @@ def _targets(labels: np.ndarray, kind: Kind, width: int, parts: np.ndarray, like
             std[p], mean[p] = torch.std_mean(target[torch.from_numpy(part).to(like.device)], 0, correction=0)
         std[std == 0] = 1.0
     return _Targets(target, torch.from_numpy(parts).to(like), mean, std)
+
+
+def _sane(answers: np.ndarray, target: _Targets, part: int, kind: Kind) -> bool:
+    """Whether training converged: finite answers, and numbers not far from those trained on."""
+    if kind != "regression" or not np.isfinite(answers).all():
+        return bool(np.isfinite(answers).all())
+    mean, std = (each[part].cpu().numpy() for each in (target.mean, target.std))
+    return bool((np.abs(answers - mean) <= _MOST * std).all())
 
 
 def _answer(outputs: Tensor, target: _Targets, part: int) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from ssl_vit.configs.metrics import METRICS, shown
@@ -16,11 +17,11 @@ _WIDTH = 120
 def print_table(title: str, rows: list[dict[str, Any]], columns: dict[str, str]) -> None:
     """Prints rows as a table; ``columns`` are keys and headings, of which those that no row has are left out."""
     columns = {key: heading for key, heading in columns.items() if any(row.get(key) is not None for row in rows)}
-    table = Table(title=title, title_justify="left")
+    table = Table(title=escape(title), title_justify="left")
     for i, heading in enumerate(columns.values()):
-        table.add_column(heading, justify="left" if i == 0 else "right", no_wrap=True)
+        table.add_column(escape(heading), justify="left" if i == 0 else "right", no_wrap=True)
     for row in rows:
-        table.add_row(*(_cell(key, row.get(key)) for key in columns))
+        table.add_row(*(escape(_cell(key, row.get(key))) for key in columns))
     console = Console(soft_wrap=True)
     if not console.is_terminal:
         console.width = max(console.width, _WIDTH)

@@ -188,6 +188,20 @@ def _on_test(plan: Plan, setting: str) -> list[str]:
     if plan.asked.command not in LABELLED:
         script = f"eval/{(plan.asked.judge or 'knn').replace('-', '_')}.py"
         return [f"{typed(script)} --backbone {shlex.quote(str(child.folder))}" for child in children]
-    own = ("--eval.held_out", "--run.dir")
-    words = (shlex.join(word for word in child.words[1:] if not word.startswith(own)) for child in children)
-    return [f"{typed(f'recipes/{plan.asked.command}.py')} {each}" for each in words]
+    script = typed(f"recipes/{plan.asked.command}.py")
+    return [f"{script} {shlex.join(_without(child.words[1:], ('--eval.held_out', '--run.dir')))}" for child in children]
+
+
+def _without(words: Sequence[str], options: tuple[str, ...]) -> list[str]:
+    """Words of a command less some options, whose values stand behind ``=`` or as the next word."""
+    kept, after = list[str](), False
+    for word in words:
+        name, _, value = word.partition("=")
+        if name in options:
+            after = not value
+        elif not after or word.startswith("--"):
+            kept.append(word)
+            after = False
+        else:
+            after = False
+    return kept

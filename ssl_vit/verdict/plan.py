@@ -264,8 +264,8 @@ def plan_as_json(plan: Plan, terms: Terms) -> dict[str, Any]:
     study = plan.study
     return {
         "verdict": to_dict(study.recipe.verdict), **{name: getattr(study, name) for name in _COUNTS},
-        "lengths": study.lengths, "model": to_dict(study.recipe.model), "preset": study.preset, "budget": terms.budget, "lines": plan.lines,
-        "seconds": plan.seconds, "notes": plan.notes, "begun": terms.begun,
+        "lengths": study.lengths, "model": to_dict(study.recipe.model), "preset": study.preset, "budget": terms.budget,
+        "lines": plan.lines, "seconds": plan.seconds, "notes": plan.notes, "begun": terms.begun,
         "paces": {start: pace._asdict() for start, pace in terms.paces.items()},
     }  # fmt: skip
 

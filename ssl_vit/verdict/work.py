@@ -88,7 +88,7 @@ def trial(study: Study, start: str, labels: int, number: int, chosen: Candidate)
     """One trial of options on the first draw, judged by a fifth of its labels.
 
     Returns:
-        ``score``: larger is better; None where training diverged.
+        ``score``: larger is better; None where training diverged, or no metric is defined on so few labels.
     """
     folder = study.folder / "work" / f"trial-{start}-{labels}-{number}"
     script, config = study.training(start, labels, 0, chosen, folder, held_out=True)
@@ -98,8 +98,9 @@ def trial(study: Study, start: str, labels: int, number: int, chosen: Candidate)
         if is_main():
             row, cost = _result(folder)["rows"][0], cost_of(folder)
             # A fifth of the labels may be all of one class, or one number; then another metric judges all trials.
-            metric = next(name for name in (study.metric, defined_on_any(study.kind)) if row.get(name) is not None)
-            score = METRICS[metric].sign * row[metric]
+            names = (study.metric, defined_on_any(study.kind))
+            metric = next((name for name in names if row.get(name) is not None), None)
+            score = None if metric is None else METRICS[metric].sign * row[metric]
             found = {"score": score, "cost": cost, "command": study.command(script, config)}
     except Diverged as error:
         found = {"score": None, "why": str(error)}

@@ -194,3 +194,18 @@ def test_labels_of_classes_are_kept_as_they_are_and_rows_made_for_a_step() -> No
     assert torch.equal(found.at(rows), torch.from_numpy(np.eye(3)[y])[rows])
     numbers = module._targets(np.eye(4)[:, :2], "regression", 2, np.ones((1, 4), dtype=bool), torch.zeros(1))
     assert torch.equal(numbers.at(rows), torch.eye(4)[rows, :2])
+
+
+def test_a_rate_that_diverges_on_numbers_is_lowered_and_said() -> None:
+    """Steps on a squared error grow without end above a rate that the features' largest direction decides."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 8)) + 4 * rng.normal(size=(200, 1))
+    y = x.sum(axis=1, keepdims=True) * 5 + 100
+    numbers = {"kind": "regression", "names": ("age",)}
+    one = replace(CFG, rates=(10.0,), decays=(1e-4,))
+    fit = solve(x, y, x, cfg=one, **numbers)
+    assert np.abs(fit.scores - y).mean() < np.abs(y - y.mean()).mean()
+    assert fit.rate < 10.0
+    assert fit.selection == "fixed: the only candidate; a learning rate of 10 diverged"
+    assert solve(x, y, x, **numbers).rate < 10.0, "what diverges is not chosen"
+    assert solve(*blobs(90), blobs(90)[0], cfg=one).rate == 10.0, "classes are as they were"

@@ -12,7 +12,7 @@ from ssl_vit.configs.metrics import METRICS, Kind, Leading, defined_on_any, lead
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.leading import chosen_metric, headline
 from ssl_vit.evaluation.metrics import columns, judge
-from ssl_vit.evaluation.printing import conclusion
+from ssl_vit.evaluation.printing import conclusion, print_table
 
 NAMES = tuple("abcdefgh")
 
@@ -225,3 +225,10 @@ def test_no_conclusion_without_numbers() -> None:
     assert conclusion([row("MAE", auroc=None), row("raw pixels", auroc=50.0)], "auroc") == ""
     assert conclusion([row("MAE", auroc=50.0), row("raw pixels", auroc=None)], "auroc") == ""
     assert conclusion([row("MAE", auroc=50.0)], "auroc") == ""
+
+
+def test_names_in_brackets_stand_in_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table("run [v2]", [{"images": "cells [old]", "top1": 50.0}, {"images": "[/b]", "top1": 60.0}],
+                {"images": "set [of]", "top1": "top-1 %"})  # fmt: skip
+    said = capsys.readouterr().out
+    assert all(words in said for words in ("run [v2]", "cells [old]", "[/b]", "set [of]"))

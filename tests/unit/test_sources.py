@@ -624,3 +624,12 @@ def test_made_splits_are_of_the_labels_alone(tmp_path: Path) -> None:
     train, test = made_split(np.repeat(np.arange(3), 10))
     assert np.array_equal(found.train.ids, train)
     assert np.array_equal(found.test.ids, test)
+
+
+def test_names_that_are_no_utf8_are_told_in_one_line(tmp_path: Path) -> None:
+    """As old archives leave them; neither tables nor pages could hold them."""
+    fill(tmp_path, "a.png", "caf\udce9.png", "ü.png")
+    with pytest.raises(UserError, match=r"1 image\(s\) whose name is not UTF-8, e\.g\. 'caf\\udce9\.png'; give them"):
+        open_pool(DataConfig(path=str(tmp_path)), SAME)
+    (tmp_path / "caf\udce9.png").unlink()
+    assert len(open_pool(DataConfig(path=str(tmp_path)), SAME)[0]) == 2

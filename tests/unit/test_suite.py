@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 from ssl_vit.configs import KNNRecipe, LinearRecipe, RunConfig, TransferConfig, TransferRecipe
@@ -15,9 +16,11 @@ from ssl_vit.configs.evaluation import SoupConfig
 from ssl_vit.configs.protocols import PROTOCOLS, SOUP
 from ssl_vit.configs.suites import GROUPS, SETS, SUITES
 from ssl_vit.core.errors import UserError
+from ssl_vit.evaluation.transfer.running import _is_there
 from ssl_vit.evaluation.transfer.suite import Entry, Suite, read_suite
 from ssl_vit.evaluation.transfer.table import Row, means, row_of, transfer_table
 from ssl_vit.methods.supervised import SoupRecipe
+from ssl_vit.runs.identity import digest
 from ssl_vit.runs.results import Result
 
 
@@ -273,3 +276,20 @@ def test_reading_a_suite_needs_no_torch() -> None:
     code = "import sys; import ssl_vit.evaluation.transfer.suite; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize(("kind", "answers", "kept"), [
+    ("class", ("positions", "predicted"), True), ("class", ("positions",), False),
+    ("regression", ("positions",), True), ("multilabel", ("positions", "units"), True),
+    ("regression", ("units",), False),
+])  # fmt: skip
+def test_results_of_every_kind_of_labels_are_kept(
+    kind: str, answers: tuple[str, ...], kept: bool, tmp_path: Path
+) -> None:
+    protocol = {"kind": kind, "metric": "top1", "test": "x"}
+    told = {"method": "knn", "rows": [{"method": "x"}], "protocol": protocol, "protocol_hash": digest(protocol),
+            "labels_used": 10, "draw": None, "seed": 0, "data": {}}  # fmt: skip
+    (tmp_path / "r.json").write_text(json.dumps(told))
+    assert not _is_there(tmp_path / "r.json")
+    np.savez(tmp_path / "r.npz", **{name: np.zeros(3) for name in answers})
+    assert _is_there(tmp_path / "r.json") == kept

@@ -22,7 +22,7 @@ from ssl_vit.runs.identity import digest
 from ssl_vit.script import check_words
 from ssl_vit.sweep import places
 from ssl_vit.sweep.course import Course, next_stage
-from ssl_vit.sweep.outcome import outcome
+from ssl_vit.sweep.outcome import _without, outcome
 from ssl_vit.sweep.plan import Asked, Child, Plan, make_plan, remember, split
 
 
@@ -360,6 +360,12 @@ def test_who_was_left_behind_and_takes_its_directory_late_is_waited_for(
 def judged(plan: Plan, values: dict[str, list[float]]) -> None:
     for child in plan.children:
         finish(child, values[child.setting][child.seed])
+
+
+@pytest.mark.parametrize("typed", [["--eval.held_out", "true"], ["--eval.held_out=true"], []])
+def test_options_are_taken_out_of_a_command_with_their_values(typed: list[str]) -> None:
+    words = ["images", *typed, "--seed=1", "--run.dir", "here", "--fit.epochs", "3"]
+    assert _without(words, ("--eval.held_out", "--run.dir")) == ["images", "--seed=1", "--fit.epochs", "3"]
 
 
 def test_the_table_has_means_over_seeds_and_says_what_was_chosen_by_what(tmp_path: Path) -> None:

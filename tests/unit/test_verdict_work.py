@@ -91,3 +91,21 @@ def test_a_trial_that_diverges_has_no_score(tmp_path: Path, monkeypatch) -> None
     monkeypatch.setattr(work, "main_of", trains(0.0))
     assert work.trial(study_in(tmp_path), "mae", 1000, 1, TUNED)["score"] is None
     assert not list((tmp_path / "work").iterdir())
+
+
+def test_a_trial_without_any_metric_has_no_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No held-out image has one of several labels: then the usual options are taken."""
+
+    def nothing(script: str) -> Callable[[Any], None]:
+        def main(config: Any) -> None:
+            trains(1.0)(script)(config)
+            told = Path(config.run.dir) / "results" / "r.json"
+            told.write_text(told.read_text().replace('"top1": 50.0', '"top1": null'))
+
+        return main
+
+    monkeypatch.setattr(work, "main_of", nothing)
+    usual = study_in(tmp_path).usual("scratch", 1000)
+    assert work.trial(study_in(tmp_path), "scratch", 1000, 0, usual._replace(lr=1e-3))["score"] is None
+    monkeypatch.setattr(work, "main_of", trains(1.0))
+    assert work.trial(study_in(tmp_path), "scratch", 1000, 1, usual._replace(lr=1e-3))["score"] == 50.0

@@ -18,7 +18,7 @@ from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import regular
 from ssl_vit.core.notices import say_once
 from ssl_vit.data.decoding.formats import MOST, check_bytes
-from ssl_vit.data.sources.part import SPLITS, Labels, Part, described
+from ssl_vit.data.sources.part import SPLITS, Labels, Part, check_names, described
 
 SUFFIXES = (
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".tif", ".tiff", ".webp"),
@@ -164,6 +164,7 @@ def _image_files(root: Path) -> tuple[list[str], list[str]]:
             suffix = path.suffix.lower()
             image = suffix in SUFFIXES or (not suffix and _looks_like_an_image(path))
             (found if image else other).append(path.relative_to(root).as_posix())
+    check_names(found, str(root))
     return sorted(found), other
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from ssl_vit.configs import SourceConfig
+from ssl_vit.core.errors import UserError
 from ssl_vit.data.decoding.formats import Raw
 from ssl_vit.data.images import Known, Rows
 from ssl_vit.data.targets import Kind
@@ -32,6 +33,24 @@ def judged_splits(names: Collection[str], cfg: SourceConfig) -> list[str]:
     trained = given(cfg.split) or (["train"] if "train" in names else list(names))
     held = given(cfg.test_split) or [name for name in ("test", "val") if name in names and name not in trained][:1]
     return [name for name in names if name in (*trained, *held)]
+
+
+def check_names(names: Iterable[str], where: str) -> None:
+    """Refuses names that no table or page could hold: those whose bytes are no UTF-8, as old archives have them.
+
+    Args:
+        names: Of images.
+        where: What they lie in.
+
+    Raises:
+        UserError: Names one of them.
+    """
+    strange = [name for name in names if not name.isascii() and any("\ud800" <= c <= "\udfff" for c in name)]
+    if strange:
+        raise UserError(
+            f"{where} has {len(strange):,} image(s) whose name is not UTF-8, e.g. {strange[0]!a}; give them other "
+            "names (convmv changes many at once)"
+        )
 
 
 class Labels(NamedTuple):

@@ -24,7 +24,7 @@ from ssl_vit.core.reading import loads
 from ssl_vit.data.decoding.formats import MOST, Unreadable, check_bytes
 from ssl_vit.data.sources.folder import SUFFIXES, groups_in
 from ssl_vit.data.sources.labels import read_labels
-from ssl_vit.data.sources.part import Part, described, judged_splits
+from ssl_vit.data.sources.part import Part, check_names, described, judged_splits
 from ssl_vit.data.sources.remote import File
 
 _NAME = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]+)")
@@ -86,6 +86,7 @@ def open_shards(files: Mapping[str, Sequence[File]], cfg: SourceConfig, *, label
         where = np.array([_where(s, endings) for s in found], dtype=np.int64)
         place = np.array([s.shard for s in found], dtype=np.int64)
         keys = [s.key for s in found]
+        check_names(keys, folder)
         names = pyarrow.array(keys, pyarrow.large_string())
         rows = _TarRows(tuple(files[split]), endings or ("image",), place, where, names, cfg.max_pixels or MOST)
         digest = hashlib.sha256("\n".join(keys).encode() + where.tobytes()).hexdigest()

@@ -33,7 +33,6 @@ from ssl_vit.runs.identity import digest
 from ssl_vit.runs.results import read_results
 from ssl_vit.training import launch
 
-_ANSWERS = frozenset({"positions", "predicted"})
 FOLDER = "transfer"
 """Below RUN/results: tables of suites, and below it ``sets``: results of single sets. Below RUN: what was trained."""
 
@@ -142,7 +141,8 @@ def _key(entry: Entry, config: Config, opened: Labelled, weights: str) -> str:
 def _is_there(path: Path) -> bool:
     """Whether a result is kept, and whole."""
     try:
-        return set(_answers(path)) >= _ANSWERS and bool(read_results([path]))
+        (found,) = read_results([path])
+        return set(_answers(path)) >= {"positions", *["predicted"] * (found.protocol["kind"] == "class")}
     except UserError:  # missing, damaged, or another version's
         return False
 
