@@ -26,8 +26,8 @@ _LEAST: Mapping[str, Any] = {"length": 0.2, "trials": 1, "probe_draws": 5, "trai
 """Options of the least plan; what is asked for smaller stays so. Fewer than three draws recommend nothing."""
 _LEAST_LENGTH, _NUMBERS = 0.1, 3
 """Of training on labels where a plan goes wrong; numbers of labels to begin with."""
-_FINER = 0.93
-"""From one length of training that is tried to the next."""
+_FINER, _CLAIMED = 0.93, 0.35
+"""From one length of training that is tried to the next, and the shortest for which a first claim may be made."""
 MORE: tuple[tuple[str, float], ...] = (
     ("start", 1), ("labels", 5), ("pretraining", PRETRAINING), ("probe_draws", 10), ("length", 0.35),
     ("start", 1), ("labels", 10), ("frozen", 0), ("length", 0.5),
@@ -39,8 +39,8 @@ MORE: tuple[tuple[str, float], ...] = (
 """What is added, in this order, where it fits. ``start``: the next of ``Study.worth``. ``pretraining``: as long as it
 fills at most that share of the budget, each run as many seconds as every other, up to its whole length. ``labels``: so
 many numbers of them. ``frozen``: public weights are fine-tuned, too. ``claim``: what an attribution needs, so many
-trials of options for everything that is trained, and as many draws of baselines at the FLOPs of pre-training. ``all``:
-whatever was asked for beyond that."""
+trials of options for everything that is trained, and as many draws of baselines at the FLOPs of pre-training; the first
+of it may shorten training on labels. ``all``: whatever was asked for beyond that."""
 
 _WORDS: dict[str, Callable[[Any], str]] = {
     "length": lambda v: f"training on labels is {v:.2g} times as long as usual",
@@ -150,10 +150,20 @@ def _wider(made: Study, study: Study, step: str, value: float, terms: Terms) -> 
         return next((one for one in longer if terms.fits(one)), made)
     if step == "claim":
         more = {"trials": min(asked.trials, int(value)), "matched_draws": min(asked.matched_draws, now.train_draws)}
+        if not (now.matched_draws or made.tuned):  # it is worth more than some longer training
+            tried = [one for i in range(20) if (one := now.length * _FINER**i) >= min(now.length, _CLAIMED)]
+            claims = [_grown(_with(made, length=float(f"{one:.3g}")), study, more) for one in tried]
+            return next((claim for claim in claims if terms.fits(claim)), claims[0])
     elif step == "all":
         more = {name: getattr(asked, name) for name in _LEAST}
     else:
         more = {step: min(getattr(asked, step), int(value))}
+    return _grown(made, study, more)
+
+
+def _grown(made: Study, study: Study, more: Mapping[str, int | float]) -> Study:
+    """With as much of some options, or what it has of them where that is more."""
+    now = made.recipe.verdict
     wider = _with(made, **{name: max(getattr(now, name), most) for name, most in more.items()})
     tuned = tuple(n for n in study.tuned if n in made.labels)
     return replace(wider, tuned=tuned if wider.recipe.verdict.trials > 1 else ())

@@ -276,3 +276,14 @@ def test_processes_wait_for_the_last_pre_training_run(jobs: int, runs: int, wait
 def test_every_step_is_one_that_a_plan_knows() -> None:
     v = vars(VerdictConfig())
     assert {step for step, _ in MORE} <= {"start", "pretraining", "labels", "frozen", "claim", "all", *v}
+
+
+def test_a_claim_is_worth_more_than_half_of_the_length() -> None:
+    """A machine a little slower than measured must not lose the answer whether pre-training pays."""
+    budgets = [60.0 * minutes for minutes in range(10, 61)]
+    plans = [within(budget, spent=40.0).study for budget in budgets]
+    claims = [bool(study.recipe.verdict.matched_draws and study.tuned) for study in plans]
+    first = claims.index(True)
+    assert claims == [False] * first + [True] * (len(claims) - first), "more time loses no claim"
+    lengths = [study.recipe.verdict.length for study in plans]
+    assert 0.35 <= lengths[first] < 0.5 < lengths[-1]
