@@ -9,13 +9,29 @@ import os
 import resource
 import shutil
 import sys
+import tempfile
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import BinaryIO
 
 from ssl_vit.core.errors import UserError
+
+
+def own_cache() -> Path:
+    """Where this user keeps what is costly to find out: ``SSL_VIT_CACHE``, or the user's cache."""
+    usual = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "ssl_vit"
+    try:
+        return Path(os.environ.get("SSL_VIT_CACHE") or usual).expanduser()
+    except RuntimeError:  # a user without a home, as containers have them: kept for as long as this process lives
+        return _without_home()
+
+
+@cache
+def _without_home() -> Path:
+    return Path(tempfile.mkdtemp(prefix="ssl_vit-"))
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -151,8 +151,8 @@ def _names(rows: Rows) -> list[str]:
         return [name for names in found for name in names] if all(found) else []
     if isinstance(rows, FileRows):
         return list(rows.paths)
-    keys: tuple[str, ...] = getattr(rows, "keys", ())  # of tar shards
-    return list(keys)
+    keys: Any = getattr(rows, "keys", None)  # of tar shards, as pyarrow has them
+    return [] if keys is None else keys.to_pylist()
 
 
 def _in_names(rows: Rows, labels: np.ndarray | None) -> Group | None:

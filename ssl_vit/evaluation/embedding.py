@@ -19,6 +19,7 @@ from ssl_vit.evaluation.feature_table import write_features
 from ssl_vit.evaluation.features import backbone_extractor, images_at_once
 from ssl_vit.evaluation.session import fitted
 from ssl_vit.evaluation.store import identity_of, kept_features
+from ssl_vit.exports.origin import as_decoded
 from ssl_vit.exports.timm_folder import Exported
 from ssl_vit.released.starts import load_start
 from ssl_vit.training import launch
@@ -56,8 +57,8 @@ def embed_images(
         UserError: For images of another kind than the network was built for, or more than 1 % that cannot be read.
     """
     images, known = open_known(source_of(exported, asked))
-    own = exported.about.get("data", {})  # decoded as the training images were, unless asked otherwise
-    images = images.on_canvas(asked.canvas or own.get("canvas"), exported.size, asked.window or own.get("window"))
+    canvas, window = as_decoded(exported.about, asked)
+    images = images.on_canvas(canvas, exported.size, window)
     exported = fitted(images, exported)
     backbone, scale, size = exported.backbone, exported.scale, exported.size
     how = {"size": size, "pool": exported.pool}

@@ -30,7 +30,7 @@ from ssl_vit.data.sources.told import print_lines
 from ssl_vit.evaluation.embedding import source_of
 from ssl_vit.evaluation.session import check_format
 from ssl_vit.exports.classifier import Labelling, TrainedClassifier, load_classifier
-from ssl_vit.exports.origin import own_data
+from ssl_vit.exports.origin import as_decoded, own_data
 from ssl_vit.exports.timm_folder import Exported, network_words
 from ssl_vit.methods import LABELLED
 from ssl_vit.runs.results import read_results
@@ -93,8 +93,7 @@ def predict(cfg: PredictRecipe) -> Predicted | None:
     classifier = load_classifier(cfg.classifier)
     labelling, exported = classifier.labelling, classifier.exported
     images, words = _chosen(exported, cfg)
-    own = exported.about.get("data", {})  # decoded as the training images were, unless asked otherwise
-    canvas, window = cfg.data.canvas or own.get("canvas"), cfg.data.window or own.get("window")
+    canvas, window = as_decoded(exported.about, cfg.data)
     images = images.on_canvas(canvas, exported.size, window)
     check_format(images, exported)
     launch.use_cores(accelerator, exported.size)

@@ -104,8 +104,7 @@ def export_as(
         raise UserError(
             f"--format {name} needs {' and '.join(missing)}; install what exports need: pip install 'ssl_vit[export]'"
         )
-    if out.exists() and not (out / "config.json").is_file():
-        raise UserError(f"--out {out} is there and no export; name a folder that is not, or an earlier export")
+    _check_replaced(out, source)
     if half and not form.keeps:
         raise UserError(f"--half true is for the formats that hold weights alone (timm, hf), not for {name}")
     config = read_config(source)
@@ -138,6 +137,28 @@ def export_as(
     finally:
         shutil.rmtree(part, ignore_errors=True)
     return out, apart
+
+
+def _check_replaced(out: Path, source: Path) -> None:
+    """Refuses to put an export in the place of anything but an earlier one: what is there will be gone.
+
+    Raises:
+        UserError: Names what would be lost.
+    """
+    here, there = source.resolve(), out.resolve()
+    if there == here or there in here.parents:
+        raise UserError(f"--out {out} is or holds the network to export; name another folder")
+    if not out.exists():
+        return
+    if not (out / "config.json").is_file():
+        raise UserError(f"--out {out} is there and no export; name a folder that is not, or an earlier export")
+    own = {"README.md", "config.json", "model.safetensors", sums.NAME, *sums.read(out)}
+    other = sorted(path.name for path in out.iterdir() if path.name not in own)
+    if other:
+        raise UserError(
+            f"--out {out} also holds {other[0]}{', ...' * (len(other) > 1)}, which no export wrote and which would be "
+            "lost; name another folder"
+        )
 
 
 def push(folder: Path, name: str) -> str:

@@ -42,6 +42,14 @@ def own_data(about: dict[str, Any], named: LabelledDataConfig) -> tuple[DataConf
     return own, named
 
 
+def as_decoded(about: dict[str, Any], asked: DataConfig) -> tuple[int | None, int | None]:
+    """Canvas and window in pixels: those that are asked for, else those that the training images were decoded with."""
+    if asked.canvas or asked.window:
+        return asked.canvas, asked.window
+    own = about.get("data", {})
+    return own.get("canvas"), own.get("window")
+
+
 def recorded_data(data: DataConfig, judged_on: LabelledDataConfig) -> dict[str, Any]:
     """What an exported backbone remembers of its data; paths become absolute so that it may be used from anywhere."""
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from ssl_vit.core.dist import gather_lists, rank_and_world
-from ssl_vit.core.files import write_atomically
+from ssl_vit.core.files import own_cache, write_atomically
 from ssl_vit.core.reading import loads
 from ssl_vit.data.decoding.formats import Unreadable
 from ssl_vit.data.images import ImageSet, evenly
@@ -134,8 +134,7 @@ def _once(found: Sequence[Match]) -> list[Match]:
 
 
 def _folder() -> Path:
-    usual = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "ssl_vit"
-    return Path(os.environ.get("SSL_VIT_CACHE") or usual).expanduser() / "leaks"
+    return own_cache() / "leaks"
 
 
 def key_of(images: ImageSet) -> str:

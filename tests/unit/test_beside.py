@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -281,3 +282,49 @@ def test_the_first_lines_of_a_run(cells: Path) -> None:
         "metric": "accuracy",
     }
     assert labels_here(DataConfig(path="cells"), SAME) is None
+
+
+def test_a_rows_number_is_no_name_where_another_column_has_names(cells: Path) -> None:
+    """As pandas writes an index: 0, 1, 2 would be 000.png, 001.png, 002.png by the name alone."""
+    rows = [(k, f"{i:03}.png", CLASSES[i % 2]) for k, i in enumerate(range(59, -1, -3))]
+    wanted = {name: label for _, name, label in rows}
+    table(Path("index.csv"), ("", "file", "class"), *rows)
+    assert known(opened(labels="index.csv")["all"]) == wanted
+    Path("elsewhere").mkdir()
+    table(Path("elsewhere/index.csv"), ("id", "file", "class"), *((k, f"old/{name}", c) for k, name, c in rows))
+    assert known(opened(labels="elsewhere/index.csv")["all"]) == wanted
+
+
+def test_two_columns_that_may_be_names_are_told(cells: Path) -> None:
+    table(Path("two.csv"), ("id", "number", "class"), *((i, 59 - i, CLASSES[i % 2]) for i in range(60)))
+    assert "in two.csv both id and number may name images, and they name different ones; say which with" in refusal(
+        labels="two.csv"
+    )
+    assert len(known(opened(labels="two.csv", image_column="id")["all"])) == 60
+
+
+def test_a_table_of_something_else_in_the_folder_is_passed_over(cells: Path, capsys: Any) -> None:
+    """ISIC's archive has images beside a metadata.csv of names without endings."""
+    table(cells / "metadata.csv", ("isic_id", "dx"), *((Path(name).stem, label) for name, label in EXPECTED.items()))
+    assert len(open_source(SourceConfig(path="cells"), labelled=False)["all"].rows) == 60
+    assert "--data.labels cells/metadata.csv takes labels from it" in capsys.readouterr().err
+    assert known(opened(labels="cells/metadata.csv")["all"]) == EXPECTED
+
+
+def test_what_is_no_table_beside_the_images_is_not_opened(cells: Path) -> None:
+    pool = open_pool(DataConfig(path="cells"), SAME)[0]
+    Path("labels.csv").unlink()
+    Path("old.csv").symlink_to("gone.csv")
+    Path("spark.csv").mkdir()
+    os.mkfifo("pipe.csv")
+    assert unnamed_table(pool) == ""
+
+
+def test_accents_of_another_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Mac may write an accent as a sign of its own in file names, and a table as one with its letter."""
+    monkeypatch.chdir(tmp_path)
+    names = ["cafe\u0301.png", "caf\u00e8.png"]
+    for name in names:
+        picture(tmp_path / "cells" / name)
+    table(Path("t.csv"), ("file", "class"), ("caf\u00e9.png", "a"), ("cells/cafe\u0300.png", "b"))
+    assert known(opened(labels="t.csv")["all"]) == dict(zip(names, "ab", strict=True))

@@ -14,7 +14,7 @@ import pytest
 import torch
 from ssl_vit.core import files
 from ssl_vit.core.errors import UserError
-from ssl_vit.core.files import append_line, check_space, whole, write_atomically
+from ssl_vit.core.files import append_line, check_space, own_cache, whole, write_atomically
 from ssl_vit.runs import disk, lock
 from ssl_vit.runs.directory import RunDir
 from ssl_vit.training.checkpoint import load_checkpoint, save_checkpoint
@@ -228,3 +228,19 @@ def test_names_are_on_the_disk_before_a_file_counts_as_written(tmp_path: Path, m
     monkeypatch.setattr(Path, "replace", lambda *given: (done.append("name"), replace(*given))[1])
     write_atomically(tmp_path / "file", "text")
     assert done == ["file", "name", "folder"]
+
+
+def test_a_user_without_a_home_has_a_cache_for_a_while(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As containers run programs: no HOME, and a number that no user has."""
+
+    def nobody(number: int) -> None:
+        raise KeyError(number)
+
+    for name in ("HOME", "SSL_VIT_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert own_cache().parent == tmp_path and own_cache().is_dir()
+    assert own_cache() == own_cache()
+    monkeypatch.setenv("SSL_VIT_CACHE", str(tmp_path / "own"))
+    assert own_cache() == tmp_path / "own"

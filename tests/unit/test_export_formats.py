@@ -159,3 +159,21 @@ def test_sixteen_bits_and_many_channels(tmp_path: Path) -> None:
     assert "timm's own transform cannot" in (tmp_path / "backbone" / "README.md").read_text()
     about = json.loads((tmp_path / "backbone" / "config.json").read_text())["ssl_vit"]
     assert "timm's own transform" in about["preprocessing"]
+
+
+def test_an_export_takes_the_place_of_nothing_but_an_earlier_one(tmp_path: Path) -> None:
+    exported = made(tmp_path / "run" / "backbone")
+
+    def expected(images: torch.Tensor) -> torch.Tensor:
+        return exported.backbone.eval().forward_pooled(images, pool="mean")
+
+    for place in (exported.folder, exported.folder.parent, tmp_path):
+        with pytest.raises(UserError, match="is or holds the network to export"):
+            export_as("timm", exported.folder, place, expected, None)
+    out = tmp_path / "out"
+    export_as("timm", exported.folder, out, expected, None)
+    export_as("timm", exported.folder, out, expected, None)
+    (out / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match=r"also holds notes\.txt, which no export wrote and which would be lost"):
+        export_as("timm", exported.folder, out, expected, None)
+    assert (out / "notes.txt").read_text() == "mine"

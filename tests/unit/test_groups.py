@@ -197,3 +197,11 @@ def test_groups_in_both_given_splits_are_warned_of(tmp_path: Path, capsys: pytes
     assert "3 of 8 test images" in said
     open_labelled(DataConfig(path=str(tmp_path), group=r"patient\d_\d"), SAME)
     assert "groups" not in capsys.readouterr().err
+
+
+def test_the_doctor_reads_names_of_shards(tmp_path: Path) -> None:
+    from ssl_vit.doctor.groups import _names
+
+    rows = open_pool(DataConfig(path=str(shard(tmp_path / "shards"))), LabelledDataConfig())[0].rows
+    assert len(_names(rows)) == len(names())
+    assert all(isinstance(name, str) for name in _names(rows))

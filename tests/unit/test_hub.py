@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import ssl_vit.data.sources.hub
+from datasets.exceptions import DatasetGenerationError
 from ssl_vit.configs import SourceConfig
 from ssl_vit.core.errors import UserError
 from ssl_vit.data.sources.locate import open_source
@@ -109,3 +110,16 @@ def test_what_is_no_name_of_the_hub_is_not_asked_for(
     monkeypatch.setattr(ssl_vit.data.sources.hub, "load_hub", lambda *_: pytest.fail("the hub was asked"))
     with pytest.raises(UserError, match="there is no file or folder"):
         open_source(SourceConfig(path=path), labelled=True)
+
+
+@pytest.mark.parametrize("error", [DatasetGenerationError("An error occurred"), OSError("gone"), ValueError("no")])
+def test_a_data_set_that_cannot_be_made_is_told(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the library says is about itself; why it happened stands behind it."""
+    error.__cause__ = OSError(28, "No space left on device")
+    found = ssl_vit.data.sources.hub._refusal("a/b", "no file a/b", error)
+    assert str(found) == "a/b on the Hugging Face Hub: [Errno 28] No space left on device"
+
+
+def test_what_is_no_failure_of_the_hub_is_a_bug() -> None:
+    with pytest.raises(KeyError):
+        ssl_vit.data.sources.hub._refusal("a/b", "no file a/b", KeyError("x"))

@@ -17,7 +17,7 @@ from ssl_vit.core.errors import UserError
 from ssl_vit.data.decoding.formats import Format
 from ssl_vit.data.images import ArrayRows, ImageSet, Sizes
 from ssl_vit.data.sources.opening import open_images, open_labelled, open_pool
-from ssl_vit.exports.origin import own_data, recorded_data
+from ssl_vit.exports.origin import as_decoded, own_data, recorded_data
 from ssl_vit.leaks.guard import seen_in_pre_training
 
 IMAGES = 40
@@ -186,3 +186,10 @@ def test_every_image_comes_in_the_usual_order_of_splits(tmp_path: Path) -> None:
     path = parquet(tmp_path / "b.parquet", ["unlabeled", "test", "val", "train"])
     found = values(open_images(DataConfig(path=str(path), stream=True)))
     assert [v % 4 for v in found[::10]] == [3, 2, 1, 0]
+
+
+def test_a_window_that_is_asked_for_takes_the_place_of_a_canvas_on_record() -> None:
+    about = {"data": {"canvas": 256, "window": None}}
+    assert as_decoded(about, DataConfig()) == (256, None)
+    assert as_decoded(about, DataConfig(window=224)) == (None, 224)
+    assert as_decoded({}, DataConfig(canvas=64)) == (64, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 from typing import Any
 
@@ -633,3 +634,26 @@ def test_names_that_are_no_utf8_are_told_in_one_line(tmp_path: Path) -> None:
         open_pool(DataConfig(path=str(tmp_path)), SAME)
     (tmp_path / "caf\udce9.png").unlink()
     assert len(open_pool(DataConfig(path=str(tmp_path)), SAME)[0]) == 2
+
+
+def test_a_folder_that_cannot_be_listed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its images would be missing without a word."""
+    fill(tmp_path, "a/1.png", "b/2.png")
+    listed = os.scandir
+
+    def scandir(path: Any) -> Any:
+        if Path(path).name == "b":
+            raise PermissionError(13, "Permission denied", str(path))
+        return listed(path)
+
+    monkeypatch.setattr("os.scandir", scandir)
+    with pytest.raises(UserError, match=r"b cannot be read \(Permission denied\), and images in it would be missing"):
+        open_pool(DataConfig(path=str(tmp_path)), SAME)
+
+
+def test_a_path_with_brackets_is_no_pattern(tmp_path: Path) -> None:
+    place = tmp_path / "data [v2] *?"
+    place.mkdir()
+    pyarrow.parquet.write_table(pyarrow.table({"image": [png(i) for i in range(4)]}), place / "train.parquet")
+    for path in (place, place / "train.parquet"):
+        assert len(open_pool(DataConfig(path=str(path)), SAME)[0]) == 4

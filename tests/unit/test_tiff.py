@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
 import struct
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -260,3 +262,11 @@ def test_a_damaged_file_gives_pixels_or_a_reason(which: int, data: st.DataObject
             call()
         except Unreadable as error:
             assert str(error)
+
+
+def test_threads_give_the_process_its_stderr_back() -> None:
+    raw, before = write(values(8, 8)), os.fstat(2)
+    with ThreadPoolExecutor(8) as threads:
+        assert len(list(threads.map(lambda _: decode(raw, Format(1, 16), None)[1], range(200)))) == 200
+    after = os.fstat(2)
+    assert (before.st_dev, before.st_ino) == (after.st_dev, after.st_ino)

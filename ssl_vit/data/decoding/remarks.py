@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import tempfile
+import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 
@@ -15,6 +16,9 @@ from ssl_vit.data.decoding.formats import Unreadable
 _REMARK = re.compile(r"(?!(?:warning|note|error): )[\w.]+: ")
 """How lines of libtiff begin; what other threads write meanwhile does not."""
 _told: set[str] = set()
+_alone = [threading.Lock()]
+"""The process has one stderr: two threads that take it away at a time would put each other's file back."""
+os.register_at_fork(after_in_child=lambda: _alone.__setitem__(0, threading.Lock()))  # nobody there would give it back
 
 
 @contextmanager
@@ -32,7 +36,7 @@ def told_of(*, is_tiff: bool) -> Generator[None, None, None]:
         return
     said: list[str] = []
     try:
-        with _caught(said):
+        with _alone[0], _caught(said):
             yield
     except Unreadable as error:
         if said and said[0] not in str(error):

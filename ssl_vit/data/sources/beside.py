@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import unicodedata
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -134,6 +135,18 @@ class _Match(NamedTuple):
     """The image of every name; -1 where there is none."""
     places: Counter[str]
     """How many were found where."""
+    whole: int
+    """How many of these names end as image files do."""
+
+    @property
+    def rank(self) -> tuple[int, int, int]:
+        """How surely these are the names of images.
+
+        A row's number may match 1.png, 2.png, 3.png by the name alone, and so may a column of classes; names have a
+        place or an ending, and are different everywhere.
+        """
+        placed = sum(count for place, count in self.places.items() if place != _ALONE)
+        return placed, self.whole, len(np.unique(self.rows[self.rows >= 0]))
 
 
 def _matched(table: datasets.Dataset, file: Path, known: list[str], cfg: SourceConfig) -> tuple[str, np.ndarray]:
@@ -149,8 +162,7 @@ def _matched(table: datasets.Dataset, file: Path, known: list[str], cfg: SourceC
     finder = _Finder(known, places)
     names = {column: [str(value) for value in cells(table, column)] for column in candidates}
     found = {column: finder.find(values) for column, values in names.items()}
-    # A column of classes 1, 2, 3 may match 1.png, 2.png, 3.png: the names are what is different everywhere.
-    column = max(found, key=lambda c: len(np.unique(found[c].rows[found[c].rows >= 0])), default=None)
+    column = max(found, key=lambda c: found[c].rank, default=None)
     if column is None or not (found[column].rows >= 0).any():
         some = ", ".join(f"{c} ({', '.join(values[:2])})" for c, values in names.items())
         raise UserError(
@@ -159,6 +171,12 @@ def _matched(table: datasets.Dataset, file: Path, known: list[str], cfg: SourceC
             f"--data.root FOLDER says where names begin; images that are not in {cfg.path}: --eval.data.path {file}"
         )
     rows, count = found[column].rows, found[column].places
+    same = [c for c in found if found[c].rank == found[column].rank and (found[c].rows != rows).any()]
+    if same:
+        raise UserError(
+            f"in {file} both {column or 'the column without a name'} and {same[0] or 'the column without a name'} may "
+            f"name images, and they name different ones; say which with --data.image_column"
+        )
     lost = [name for name, row in zip(names[column], rows, strict=True) if row < 0]
     told = ", ".join(f"{n:,} found {place}" for place, n in count.items() if n)
     some = f"; {len(lost):,} are no images there: {', '.join(lost[:3])}{', ...' * (len(lost) > 3)}" if lost else ""
@@ -174,6 +192,11 @@ def _matched(table: datasets.Dataset, file: Path, known: list[str], cfg: SourceC
     return column, at
 
 
+def _composed(name: str) -> str:
+    """With letters and their accents as one sign: some systems write file names as two."""
+    return name if name.isascii() else unicodedata.normalize("NFC", name)
+
+
 def _whole(path: str | Path) -> str:
     return os.path.normpath(Path(path).absolute())
 
@@ -182,7 +205,7 @@ class _Finder:
     """Looks for names of images where they may begin, and at last by the file's name alone."""
 
     def __init__(self, known: list[str], places: dict[str, Path]) -> None:
-        self.rows = {path: row for row, path in enumerate(known)}
+        self.rows = {_composed(path): row for row, path in enumerate(known)}
         self.places = {words: Path(_whole(folder)) for words, folder in places.items()}
         self.alone: dict[str, int] = {}
         for path, row in self.rows.items():
@@ -197,11 +220,13 @@ class _Finder:
         for i, name in enumerate(names):
             rows[i], words = self._one(name)
             count[words] += int(rows[i] >= 0)
-        return _Match(rows, count)
+        ends = [Path(name).suffix.lower() in SUFFIXES for name in names]
+        return _Match(rows, count, int((np.array(ends, dtype=bool) & (rows >= 0)).sum()))
 
     def _one(self, name: str) -> tuple[int, str]:
+        name = _composed(name)
         for words, folder in self.places.items():
-            if (row := self.rows.get(os.path.normpath(folder / name))) is not None:
+            if (row := self.rows.get(_composed(os.path.normpath(folder / name)))) is not None:
                 return row, words
         short = Path(name.replace("\\", "/"))
         stem = short.stem if short.suffix.lower() in SUFFIXES else ""

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 
@@ -34,6 +35,10 @@ _BEGINNINGS = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"BM", b"II*\0", b"MM\0*", 
 
 class NoImages(UserError):
     """A folder in which no file is an image."""
+
+
+class NoImageColumn(UserError):
+    """A table in which no column has images or names files."""
 
 
 class NoGroup(UserError):
@@ -132,7 +137,7 @@ def _folders(root: Path) -> Iterator[tuple[Path, list[str]]]:
     """Every visible folder and the names of its files; what leads back to a folder that it lies in is not followed."""
     visits = Counter[tuple[int, int]]()
     ways: dict[Path, frozenset[tuple[int, int]]] = {root: frozenset()}
-    for name, folders, files in os.walk(root, followlinks=True):
+    for name, folders, files in os.walk(root, onerror=_told, followlinks=True):
         folder = Path(name)
         own = _identity(folder)
         visits[own] += 1
@@ -147,8 +152,19 @@ def _folders(root: Path) -> Iterator[tuple[Path, list[str]]]:
         yield folder, files
 
 
+def _told(error: OSError) -> NoReturn:
+    """What lies in a folder that cannot be listed would be missing without a word."""
+    raise UserError(
+        f"{error.filename} cannot be read ({error.strerror}), and images in it would be missing; mend that, or move "
+        "the folder away"
+    ) from error
+
+
 def _identity(folder: Path) -> tuple[int, int]:
-    about = folder.stat()
+    try:
+        about = folder.stat()
+    except OSError as error:
+        _told(error)
     return about.st_dev, about.st_ino
 
 

@@ -10,6 +10,7 @@ import datasets
 import datasets.config
 import huggingface_hub
 import huggingface_hub.constants
+from datasets.exceptions import DatasetGenerationError
 from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, OfflineModeIsEnabled, RepositoryNotFoundError
 
 from ssl_vit.core.errors import UserError
@@ -28,7 +29,7 @@ def load_hub(path: str, why_not_here: str) -> dict[str, datasets.Dataset]:
     try:
         found: Any = datasets.load_dataset(name, config)
         return dict(found)
-    except (OSError, ValueError, RuntimeError) as error:  # also several configurations, or a script that is not run
+    except Exception as error:  # also several configurations, or a script that is not run
         raise _refusal(path, why_not_here, error) from error
 
 
@@ -48,7 +49,7 @@ def streamed_files(path: str, why_not_here: str, cache_size: float | None) -> tu
     name, config = _known(path, why_not_here)
     try:
         builder = datasets.load_dataset_builder(name, config)
-    except (OSError, ValueError, RuntimeError) as error:
+    except Exception as error:
         raise _refusal(path, why_not_here, error) from error
     found: Any = builder.config.data_files or {}
     files = {str(split): [str(url) for url in urls] for split, urls in found.items()}
@@ -78,13 +79,16 @@ def _known(path: str, why_not_here: str) -> tuple[str, str | None]:
 
 
 def _refusal(path: str, why_not_here: str, error: Exception) -> UserError:
-    """What to say where ``datasets`` cannot open what the hub has."""
+    """What to say where ``datasets`` cannot open what the hub has; anything that it does not know is raised again."""
+    known = (OSError, ValueError, RuntimeError, DatasetGenerationError)
+    if not isinstance(error, known) and "http" not in type(error).__module__:
+        raise error
     if isinstance(error, OSError) and datasets.config.HF_HUB_OFFLINE:
         return UserError(
             f"{why_not_here}; as a name on the Hugging Face Hub it is not in the cache, and the hub cannot be "
             "reached from here: check the path, or repeat the command once where there is a network"
         )
-    return UserError(f"{path} on the Hugging Face Hub: {' '.join(str(error).split())}")
+    return UserError(f"{path} on the Hugging Face Hub: {' '.join(str(error.__cause__ or error).split())}")
 
 
 def ask_hub(question: Callable[[float], object]) -> None:

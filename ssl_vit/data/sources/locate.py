@@ -18,7 +18,7 @@ from ssl_vit.configs.paths import is_remote, missing, on_hub
 from ssl_vit.core.errors import UserError
 from ssl_vit.core.notices import say_once
 from ssl_vit.data.images import ArrayRows
-from ssl_vit.data.sources.folder import SUFFIXES, NoImages, open_folder
+from ssl_vit.data.sources.folder import SUFFIXES, NoImageColumn, NoImages, open_folder
 from ssl_vit.data.sources.part import SPLITS, Part
 from ssl_vit.data.sources.remote import File
 
@@ -103,7 +103,12 @@ def _open_directory(place: Path, cfg: SourceConfig, labelled: bool) -> dict[str,
     beside = _metadata(place)
     if beside:
         table = next(iter(beside.values()))[0]
-        parts = _read(beside, table.suffix, cfg, labelled)
+        try:
+            parts = _read(beside, table.suffix, cfg, labelled)
+        except NoImageColumn:  # a table of something else, which --data.labels may know how to use
+            with suppress(NoImages):
+                return _open_files(place, cfg, labelled, [table])
+            raise
         named = sum(len(part.rows) for part in parts.values())
         there = sum(file.suffix.lower() in SUFFIXES for file in place.rglob("*"))
         if "all" in beside and named < there and "," not in (cfg.image_column or ""):
@@ -117,12 +122,17 @@ def _open_directory(place: Path, cfg: SourceConfig, labelled: bool) -> dict[str,
             return _read(_by_split(files, suffix), suffix, cfg, labelled)
     lists = [file for suffix in _LISTS for file in _visible(place, suffix)]
     try:
-        found = open_folder(place, cfg, labelled=labelled)
+        return _open_files(place, cfg, labelled, lists)
     except NoImages:  # tables of file names, where there are no images beside them
         if not lists:
             raise
         suffix = lists[0].suffix
         return _read(_by_split(_visible(place, suffix), suffix), suffix, cfg, labelled)
+
+
+def _open_files(place: Path, cfg: SourceConfig, labelled: bool, lists: list[Path]) -> dict[str, Part]:
+    """Image files, beside which tables may lie."""
+    found = open_folder(place, cfg, labelled=labelled)
     hint = f"; for the table beside them give --data.labels {lists[0]}" if lists else ""
     _refuse(cfg, ("image_column", "label_column", "target"), f"{place} is a folder of images{hint}")
     _refuse(cfg, ("stream",), f"{place} is a folder of images")

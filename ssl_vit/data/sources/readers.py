@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import glob
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -107,7 +108,7 @@ def open_parquet(file: File) -> pyarrow.parquet.ParquetFile:
 
 def _parquet(file: Path) -> datasets.Dataset:
     open_parquet(file)
-    data = datasets.Dataset.from_parquet(str(file))
+    data = datasets.Dataset.from_parquet(glob.escape(str(file)))  # a path with brackets is no pattern
     assert isinstance(data, datasets.Dataset)
     return data
 

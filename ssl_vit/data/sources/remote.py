@@ -21,7 +21,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from ssl_vit.core.errors import UserError
-from ssl_vit.core.files import write_bytes_atomically
+from ssl_vit.core.files import own_cache, write_bytes_atomically
 from ssl_vit.core.notices import say_once
 
 T = TypeVar("T")
@@ -273,9 +273,7 @@ def described(url: str, cache_size: float | None) -> RemoteFile:
 
 def block_cache(cache_size: float | None) -> BlockCache:
     """The cache of this machine: below ``SSL_VIT_CACHE``, or the user's cache."""
-    usual = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "ssl_vit"
-    folder = Path(os.environ.get("SSL_VIT_CACHE") or usual).expanduser() / "objects"
-    return BlockCache(folder, int(1e9 * (CACHE_SIZE if cache_size is None else cache_size)))
+    return BlockCache(own_cache() / "objects", int(1e9 * (CACHE_SIZE if cache_size is None else cache_size)))
 
 
 File = Path | RemoteFile

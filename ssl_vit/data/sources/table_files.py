@@ -21,7 +21,7 @@ from ssl_vit.core.errors import UserError
 from ssl_vit.core.notices import say_once
 from ssl_vit.data.decoding.formats import MOST
 from ssl_vit.data.images import evenly
-from ssl_vit.data.sources.folder import SUFFIXES, bytes_of, image_bytes
+from ssl_vit.data.sources.folder import SUFFIXES, NoImageColumn, bytes_of, image_bytes
 from ssl_vit.data.sources.labels import cells, columns_of, named_columns, read_labels
 from ssl_vit.data.sources.part import SPLITS, Part, described, judged_splits
 from ssl_vit.data.sources.readers import first_line, read_table
@@ -299,7 +299,7 @@ def image_columns(data: datasets.Dataset, wanted: str | None, place: str) -> tup
     usual = next((name for name in _FILE_COLUMNS if name in candidates), None)
     if usual is None and len(candidates) != 1:
         state = "several columns with images" if candidates else "no column with images"
-        raise UserError(
+        raise (UserError if candidates else NoImageColumn)(
             f"{place} has {state}; columns: {columns_of(data)}. Name one with --data.image_column "
             "(--eval.data.image_column), or several joined by commas that are channels of one image"
         )

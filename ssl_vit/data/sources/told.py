@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -63,8 +64,10 @@ def unnamed_table(pool: ImageSet) -> str:
     names |= {Path(name).stem for name in names}
     found: list[str] = []
     for file in sorted(f for place in (folder, folder / "..") for ending in _TEXT for f in place.glob(f"*{ending}")):
-        with file.open(encoding="utf-8", errors="replace") as text:
-            words = set(re.split(r'[,;\t\r\n"/\\]+', text.read(_READ)))
+        words = set[str]()
+        if file.is_file():  # a pipe would be waited for
+            with suppress(OSError), file.open(encoding="utf-8", errors="replace") as text:
+                words = set(re.split(r'[,;\t\r\n"/\\]+', text.read(_READ)))
         if len(words & names) > 1 and not any(own <= words for own in _OWN):
             found.append(os.path.normpath(file))
     if not found:
