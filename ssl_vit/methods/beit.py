@@ -92,7 +92,7 @@ PRESETS = {
 def resolve(cfg: BEiTRecipe, facts: Facts, preset: Preset) -> ResolvedBEiTRecipe:
     """Words; length, batch and rate."""
     own = PRESETS[preset.name]
-    beit = fill(ResolvedBEiT, cfg.beit, words=own.words, norm_pix=own.norm_pix)
+    beit = fill(ResolvedBEiT, cfg.beit, words=own.words, norm_pix=own.norm_pix and facts.patch > 1)
     augment = resolve_augment(cfg.augment, preset, own.crop, labelled=False)
     return settle_recipe(ResolvedBEiTRecipe, cfg, facts, preset, own, beit=beit, augment=augment)
 

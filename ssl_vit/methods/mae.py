@@ -135,7 +135,7 @@ def resolve(cfg: MAERecipe, facts: Facts, preset: Preset) -> ResolvedMAERecipe:
     decoder = next(d for d in _DECODERS if facts.width >= d.least)
     width = cfg.mae.decoder_width or decoder.width or max(32, facts.width // 2 // 32 * 32)
     mae = fill(
-        ResolvedMAE, cfg.mae, mask_ratio=own.mask_ratio, norm_pix=own.norm_pix, decoder_width=width,
+        ResolvedMAE, cfg.mae, mask_ratio=own.mask_ratio, norm_pix=own.norm_pix and facts.patch > 1, decoder_width=width,
         decoder_depth=decoder.depth, decoder_heads=decoder.heads or max(2, width // 32),
     )  # fmt: skip
     augment = resolve_augment(cfg.augment, preset, own.crop, labelled=False)

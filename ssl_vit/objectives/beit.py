@@ -25,7 +25,7 @@ from ssl_vit.methods.beit import ResolvedBEiT, ResolvedBEiTRecipe
 from ssl_vit.models.backbone import Backbone, Replace, TokenBackbone, Tokens, with_tokens
 from ssl_vit.models.vit import gather_patches
 from ssl_vit.objectives.base import Built, Objective, StepOutput, train_all
-from ssl_vit.objectives.mae import pixel_patches
+from ssl_vit.objectives.mae import check_normalised, pixel_patches
 from ssl_vit.objectives.words import FILE, load_words, nearest, patches_of, save_words, words_of_images
 from ssl_vit.views.training import View, sample_key, train_images
 
@@ -52,6 +52,8 @@ class BEiT(Objective):
             nn.init.trunc_normal_(weight, std=0.02)
         nn.init.zeros_(self.head.bias)
         self.words: Tensor
+        if cfg.norm_pix:
+            check_normalised("beit", backbone)
         self.register_buffer("words", torch.zeros(cfg.words, backbone.patch_size**2 * backbone.channels))
 
     def prepare(

@@ -46,6 +46,19 @@ def images_from_patches(
     return x.permute(0, 5, 1, 3, 2, 4).reshape(len(patches), channels, rows * size, columns * size)
 
 
+def check_normalised(method: str, backbone: TokenBackbone) -> None:
+    """Refuses to normalise patches of one number, which has no deviation.
+
+    Raises:
+        UserError: Names the option of the method.
+    """
+    if backbone.patch_size**2 * backbone.channels == 1:
+        raise UserError(
+            f"--{method}.norm_pix true divides by the deviation inside a patch, and patches of one pixel of one "
+            f"channel have none; --{method}.norm_pix false takes pixels as they are"
+        )
+
+
 def normalise_targets(targets: Float[Tensor, "*B P"]) -> Float[Tensor, "*B P"]:
     """Each patch minus its mean over its standard deviation (unbiased variance + 1e-6; MAE, section 3)."""
     return (targets - targets.mean(-1, keepdim=True)) / (targets.var(-1, keepdim=True) + 1e-6) ** 0.5
@@ -65,6 +78,8 @@ class MAE(Objective):
         width, depth, heads = cfg.decoder_width, cfg.decoder_depth, cfg.decoder_heads
         if width % heads or width % 4:
             raise UserError(f"--mae.decoder_width {width} must be a multiple of 4 and of --mae.decoder_heads {heads}")
+        if cfg.norm_pix:
+            check_normalised("mae", backbone)
         self.norm_pix = cfg.norm_pix
         self.backbone = backbone
         train_all(backbone, freeze_positions)

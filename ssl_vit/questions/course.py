@@ -281,8 +281,7 @@ def judge(study: Study, data: Labelled, returned: Mapping[str, Mapping[str, Any]
         if "files" in returned[look.key]:
             seen[look.key] = read_arrays(study.folder / "looks" / f"{look.key}.npz", _AGAIN)
     costs = {key: one["cost"] for key, one in returned.items() if "cost" in one}
-    groups = None if test.groups is None else test.groups[looked_at(test)]
-    numbers = Numbers(study.metric, scores, costs, seen, clusters, groups)
+    numbers = Numbers(study.metric, scores, costs, seen, clusters, _groups(test, seen))
     found = {name: QUESTIONS[name].judge(scope, numbers) for name in scope.questions}
     failed = {key: one["failed"] for key, one in returned.items() if "failed" in one}
     told = versions()
@@ -295,6 +294,15 @@ def judge(study: Study, data: Labelled, returned: Mapping[str, Mapping[str, Any]
         "hardware": ", ".join(f"{name} {value}" for name, value in hardware().items()),
     }  # fmt: skip
     return {"about": about, "questions": found}
+
+
+def _groups(test: ImageSet, seen: Mapping[str, Mapping[str, np.ndarray]]) -> np.ndarray | None:
+    """Of the images that networks were looked at with: those that cannot be read are the same for every network."""
+    if test.groups is None:
+        return None
+    chosen = looked_at(test)
+    read = next((arrays["index"] for arrays in seen.values() if "index" in arrays), np.arange(len(chosen)))
+    return test.groups[chosen[read]]
 
 
 def _networks(scope: Scope, returned: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -75,6 +75,7 @@ def look(study: Study, wanted: Look) -> dict[str, Any]:
             arrays = _blocks(cast(ViTBackbone, backbone), eval_images(batch, scale, size, torch.float32))
         else:
             arrays = _positions(backbone, scope.grid)
+    arrays["index"] = batch.index.cpu().numpy()
     name = f"looks/{wanted.key}.npz"
     (study.folder / "looks").mkdir(parents=True, exist_ok=True)
     save_answers((study.folder / name).with_suffix(".json"), arrays)

@@ -345,7 +345,8 @@ def label_counts(labels: int, classes: int | None, given: Sequence[int] | None) 
                 f"most {labels:,}"
             )
         if min(given) < fewest:
-            raise UserError(f"--questions.labels {min(given)} are fewer than one for each of the {classes} classes")
+            why = f"fewer than one for each of the {classes} classes" if classes else "too few; give at least 2"
+            raise UserError(f"--questions.labels {min(given)} are {why}")
         return tuple(sorted({*given, labels}))
     usual = (2 * fewest, 10 * fewest, 30 * fewest, 100 * fewest, 500 * fewest, 2000 * fewest)
     return tuple(sorted({*(n for n in usual if n <= labels / 2), labels}))

@@ -222,8 +222,7 @@ def _whole(given: dict[str, Any], last: dict[str, Any]) -> int | None:
     epochs, epoch = given.get("fit.epochs"), last.get("epoch")
     if not (isinstance(epochs, (int, float)) and isinstance(epoch, (int, float)) and epoch > 0):
         return None
-    per_epoch = round(last["step"] / epoch, 6)
-    return max(1, math.ceil(round(epochs * per_epoch, 6)), int(given.get("fit.min_steps") or 0))
+    return max(1, math.ceil(round(epochs * last["step"] / epoch, 6)), int(given.get("fit.min_steps") or 0))
 
 
 def _state(

@@ -283,15 +283,16 @@ class Forecast:
     lighter: Callable[[], dict[str, float]] = none_lighter
     """Other networks by what each takes of the time; asked where a run takes longer than an hour."""
 
-    def words(self, seconds: float) -> str:
+    def words(self, seconds: float, *, begun: bool = False) -> str:
         """Such as "about 14 h on this CPU; --model.name vit_micro: 50 min; --fit.epochs 50: 55 min".
 
         Args:
-            seconds: Of the whole run, as the first steps have it.
+            seconds: Of the whole run, as the first steps have it, or of what is left.
+            begun: Whether the run goes on. Then no other options are named: they would be another run.
         """
         place = "this CPU" if self.device == "cpu" else "this GPU"
-        said = [f"about {duration(seconds)} on {place}"]
-        if seconds > HOUR:
+        said = [f"about {duration(seconds)}{' more' * begun} on {place}"]
+        if seconds > HOUR and not begun:
             others = self.lighter()
             fast = [name for name, share in others.items() if share * seconds <= HOUR] or list(others)[-1:]
             said += [f"--model.name {name}: {duration(others[name] * seconds)}" for name in fast[:1]]

@@ -168,7 +168,8 @@ def with_statistics(cfg: ResolvedFit, processes: int, taken: bool) -> ResolvedFi
 
 def count_steps(cfg: ResolvedFit, loader: Loader) -> int:
     """Optimiser steps of the whole run."""
-    return max(1, math.ceil(cfg.epochs * loader.steps_per_epoch), cfg.min_steps)
+    # 15 epochs of 1,000 images in batches of 120 are 125 steps, and 125.00000000000001 as numbers of a computer.
+    return max(1, math.ceil(round(cfg.epochs * loader.steps_per_epoch, 6)), cfg.min_steps)
 
 
 def summarise(

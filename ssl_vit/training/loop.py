@@ -193,7 +193,7 @@ def fit(
                 reason, wish = objective.stop_reason(), stop.heard(main and due)
                 # The same on every process.
                 everybody = every or over or (reason or wish) is not None or (sharded and stop.due)
-                if everybody or (main and due):
+                if everybody or (main and due and not sharded):  # parts are saved by all, once all were told
                     sound = log.is_sound(stepper.trained, everybody)
                     if not sound and (everybody or alone):
                         if soundness is None:

@@ -14,7 +14,10 @@ from ssl_vit.core.errors import UserError
 from ssl_vit.core.notices import say_once
 from ssl_vit.core.parts import local, norms
 
-_TOKENS = ("cls_token", "reg_token", "mask_token", "pos_embed", "pos_embed_x", "pos_embed_y", "pos_embed_prefix")
+_TOKENS = (
+    *("cls_token", "dist_token", "reg_token", "mask_token", "pos_embed", "pos_embed_x", "pos_embed_y"),
+    *("pos_embed_prefix", "relative_position_bias_table", "rpe_table"),
+)
 
 
 def parameter_groups(
@@ -38,7 +41,8 @@ def parameter_groups(
         layer_decay: Factor from each layer to the one below, in (0, 1].
         layer_id: Layer of a parameter's name.
         top_layer: The layer with the full learning rate.
-        decays_tokens: Whether class token, register, mask token and positions decay too.
+        decays_tokens: Whether class and distillation token, registers, mask token and positions, also relative ones,
+            decay too.
     """
     groups: dict[tuple[float, bool], dict[str, Any]] = {}
     for name, parameter in named:

@@ -51,7 +51,8 @@ class TrainingProgress:
             self._warm = now
         elif self._forecast is not None and now - self._warm >= _TIMED:
             each = (now - self._warm) / (step - self.first - 1)
-            said, self._forecast = self._forecast.words(each * (self.total - self.first)), None
+            said = self._forecast.words(each * (self.total - self.first), begun=self.first > 0)
+            self._forecast = None
             self._write(f"forecast        {said}")
         if self.bar is not None:
             self.bar.update(self.task, completed=step)

@@ -132,6 +132,8 @@ def test_the_sentence_of_a_forecast() -> None:
     assert said == "about 14 h on this CPU; --model.name vit_micro: 50 min; --fit.epochs 57: 60 min"
     assert Forecast("cpu", 800.0, lambda: shares).words(2 * HOUR).split("; ")[1] == "--model.name vit_mini: 24 min"
     assert Forecast("cuda", None).words(2 * HOUR) == "about 2 h on this GPU"
+    going_on = Forecast("cpu", 800.0, lambda: shares).words(14 * HOUR, begun=True)
+    assert going_on == "about 14 h more on this CPU", "other options would be another run"
 
 
 def test_a_short_run_asks_for_nothing_lighter() -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from ssl_vit.configs import ResolvedOptim
+from ssl_vit.configs import ModelConfig, ResolvedOptim, networks
+from ssl_vit.configs.networks import FAMILIES
 from ssl_vit.core.errors import UserError
+from ssl_vit.models.build import build_backbone, model_facts
 from ssl_vit.training.optim import (
     make_optimizer,
     parameter_groups,
@@ -37,6 +41,18 @@ def test_matrices_decay_and_tokens_by_recipe() -> None:
     plain = {"linear.weight": 0.3, "linear.bias": 0.0, "norm.weight": 0.0, "norm.bias": 0.0}
     assert decays(True) == {**plain, "cls_token": 0.3}
     assert decays(False) == {**plain, "cls_token": 0.0}
+
+
+@pytest.mark.parametrize("name", ["vit_micro", *(name for name in FAMILIES if name.endswith("_micro"))])
+def test_what_timm_does_not_decay_is_not_decayed_in_training_on_labels(name: str) -> None:
+    asked = ModelConfig(name)
+    cfg = networks.resolve_model(asked, 32, model_facts(*networks.wanted(asked, 32)))
+    backbone = build_backbone(cfg, 3)
+    exempt = {f"{place}.{own}".lstrip(".") for place, module in backbone.named_modules()
+              if hasattr(module, "no_weight_decay") for own in cast(Any, module).no_weight_decay()}  # fmt: skip
+    groups = parameter_groups(backbone.named_parameters(), weight_decay=0.1, decays_tokens=False)
+    decayed = {own for group in groups if group["weight_decay"] for own in group["names"]}
+    assert decayed and not decayed & exempt
 
 
 def test_learning_rate_scales_with_the_effective_batch_unless_given() -> None:

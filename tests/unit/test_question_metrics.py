@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from ssl_vit.data.images import ArrayRows
 from ssl_vit.data.sources.opening import open_labelled
 from ssl_vit.models.build import build_backbone, make_backbone
 from ssl_vit.models.vit import ViTBackbone
+from ssl_vit.questions.course import _groups
+from ssl_vit.questions.images import looked_at
 from ssl_vit.questions.looking import _blocks
 from ssl_vit.questions.memory import in_memory
 from ssl_vit.questions.metrics import (
@@ -200,3 +203,14 @@ def test_a_vit_is_read_off_block_by_block() -> None:
         ("distance", "information", "amplitude"), (3, 5)
     )
     assert all(np.isfinite(array).all() for array in found.values())
+
+
+def test_groups_are_those_of_images_that_could_be_read() -> None:
+    test = open_labelled(DataConfig(path="digits"), LabelledDataConfig()).test
+    named = replace(test, groups=np.arange(len(test)) // 2)
+    chosen = looked_at(test)
+    assert _groups(test, {}) is None
+    assert np.array_equal(_groups(named, {}), named.groups[chosen])
+    read = np.delete(np.arange(len(chosen)), 3)
+    found = _groups(named, {"a": {"weights": np.zeros(3)}, "b": {"index": read}})
+    assert np.array_equal(found, np.delete(named.groups[chosen], 3))

@@ -8,7 +8,8 @@ import subprocess
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -17,6 +18,7 @@ from ssl_vit.core.started import module_of
 from ssl_vit.runs import lock, telling
 from ssl_vit.runs.listing import Run, Unread, find, last_line, read
 from ssl_vit.runs.networks import RELEASED
+from ssl_vit.training.launch import count_steps
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG: dict[str, Any] = {
@@ -120,13 +122,24 @@ def test_training_on_labels_is_done_when_it_is_judged(tmp_path: Path) -> None:
 def test_steps_are_those_of_the_loop(tmp_path: Path) -> None:
     """Uneven epochs and a least number of steps, as ``launch.count_steps`` counts them."""
     for number, (epochs, least, per_epoch, whole) in enumerate(
-        [(2.0, 0, 14.05, 29), (0.1, 0, 14.05, 2), (3.0, 0, 7 / 3, 7), (1.0, 1000, 14.05, 1000), (0.001, 0, 10, 1)]
+        [
+            (2.0, 0, 14.05, 29),
+            (0.1, 0, 14.05, 2),
+            (3.0, 0, 7 / 3, 7),
+            (1.0, 1000, 14.05, 1000),
+            (0.001, 0, 10, 1),
+            (6.0, 0, 5000 / 48, 625),
+            (60.0, 0, 1000 / 96, 625),
+            (15.0, 0, 1000 / 120, 125),
+        ]
     ):
         run = made(tmp_path / f"{number}", step=0, fit={"epochs": epochs, "min_steps": least})
         (run / "metrics.jsonl").write_text(json.dumps({"step": 3, "epoch": 3 / per_epoch, "loss": 1.0}) + "\n")
         found = read(run)
         assert isinstance(found, Run)
         assert found.steps == whole
+        cfg: Any = SimpleNamespace(epochs=epochs, min_steps=least)
+        assert count_steps(cfg, cast(Any, SimpleNamespace(steps_per_epoch=per_epoch))) == whole
 
 
 def test_the_last_line_survives_a_crash(tmp_path: Path) -> None:
