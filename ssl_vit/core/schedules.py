@@ -68,3 +68,11 @@ def is_look(done: int, before: int, steps: int, percent: float) -> bool:
     """
     looks, earlier = (int(100 * step / (percent * steps) + 1e-9) for step in (done, before))
     return looks > earlier or done == steps
+
+
+def whole_steps(steps: float, least: int) -> int:
+    """Steps of a run: every one that is begun, and at least so many.
+
+    15 epochs of 1,000 images in batches of 120 are 125 steps, and 125.00000000000001 as a computer multiplies.
+    """
+    return max(1, math.ceil(round(steps, 6)), least)

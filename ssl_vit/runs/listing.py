@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from ssl_vit.configs.metrics import METRICS, shown
 from ssl_vit.configs.networks import NETWORKS, short_name
 from ssl_vit.core.files import content_of
 from ssl_vit.core.reading import loads, read_yaml
+from ssl_vit.core.schedules import whole_steps
 from ssl_vit.core.signals import REQUEUE
 from ssl_vit.methods import LABELLED
 from ssl_vit.runs import lock
@@ -218,11 +218,11 @@ def last_line(path: Path) -> dict[str, Any]:
 
 
 def _whole(given: dict[str, Any], last: dict[str, Any]) -> int | None:
-    """Steps of the whole run, as ``training.launch.count_steps`` counts them."""
+    """Steps of the whole run."""
     epochs, epoch = given.get("fit.epochs"), last.get("epoch")
     if not (isinstance(epochs, (int, float)) and isinstance(epoch, (int, float)) and epoch > 0):
         return None
-    return max(1, math.ceil(round(epochs * last["step"] / epoch, 6)), int(given.get("fit.min_steps") or 0))
+    return whole_steps(epochs * last["step"] / epoch, int(given.get("fit.min_steps") or 0))
 
 
 def _state(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import math
 import os
 import sys
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from ssl_vit.configs.presets import TINY
 from ssl_vit.core import garbage, notices, peers
 from ssl_vit.core.dist import check_world_size, gather_lists, use_idle_cores
 from ssl_vit.core.errors import UserError
+from ssl_vit.core.schedules import whole_steps
 from ssl_vit.data.decoding import current
 from ssl_vit.data.loading.loader import Loader
 from ssl_vit.objectives.base import Objective
@@ -168,8 +168,7 @@ def with_statistics(cfg: ResolvedFit, processes: int, taken: bool) -> ResolvedFi
 
 def count_steps(cfg: ResolvedFit, loader: Loader) -> int:
     """Optimiser steps of the whole run."""
-    # 15 epochs of 1,000 images in batches of 120 are 125 steps, and 125.00000000000001 as numbers of a computer.
-    return max(1, math.ceil(round(cfg.epochs * loader.steps_per_epoch, 6)), cfg.min_steps)
+    return whole_steps(cfg.epochs * loader.steps_per_epoch, cfg.min_steps)
 
 
 def summarise(
@@ -191,8 +190,8 @@ def summarise(
     if loader.crops is not None:
         size = f"cut to {loader.crops.side} x {loader.crops.side} px as they are decoded"
     split = f"{loader.micro_batch} per device x {loader.accumulation} accumulation"
-    asked = math.ceil(cfg.epochs * loader.steps_per_epoch)
-    least = f"; --fit.min_steps {cfg.min_steps:,} overrules {asked:,}" if (cfg.min_steps) > asked else ""
+    asked = whole_steps(cfg.epochs * loader.steps_per_epoch, 0)
+    least = f"; --fit.min_steps {cfg.min_steps:,} overrules {asked:,}" if cfg.min_steps > asked else ""
     print(
         f"images          {len(images):,} from {images.name} ({loader.kept}), {tokens}\n"
         f"pixels          {channels} channel(s), {bits} bits, {size}\n"

@@ -138,7 +138,7 @@ def test_numbers_of_labels() -> None:
         label_counts(1438, 10, (2000,))
     with pytest.raises(UserError, match="fewer than one for each of the 10 classes"):
         label_counts(1438, 10, (5,))
-    with pytest.raises(UserError, match="--questions.labels 1 are too few; give at least 2"):
+    with pytest.raises(UserError, match=r"--questions\.labels 1 are too few; give at least 2"):
         label_counts(1438, None, (1, 100))
 
 

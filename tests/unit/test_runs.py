@@ -8,17 +8,16 @@ import subprocess
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import yaml
 from ssl_vit.configs.networks import FAMILIES
+from ssl_vit.core.schedules import whole_steps
 from ssl_vit.core.started import module_of
 from ssl_vit.runs import lock, telling
 from ssl_vit.runs.listing import Run, Unread, find, last_line, read
 from ssl_vit.runs.networks import RELEASED
-from ssl_vit.training.launch import count_steps
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG: dict[str, Any] = {
@@ -120,7 +119,7 @@ def test_training_on_labels_is_done_when_it_is_judged(tmp_path: Path) -> None:
 
 
 def test_steps_are_those_of_the_loop(tmp_path: Path) -> None:
-    """Uneven epochs and a least number of steps, as ``launch.count_steps`` counts them."""
+    """Uneven epochs and a least number of steps, as the loop counts them."""
     for number, (epochs, least, per_epoch, whole) in enumerate(
         [
             (2.0, 0, 14.05, 29),
@@ -138,8 +137,7 @@ def test_steps_are_those_of_the_loop(tmp_path: Path) -> None:
         found = read(run)
         assert isinstance(found, Run)
         assert found.steps == whole
-        cfg: Any = SimpleNamespace(epochs=epochs, min_steps=least)
-        assert count_steps(cfg, cast(Any, SimpleNamespace(steps_per_epoch=per_epoch))) == whole
+        assert whole_steps(epochs * per_epoch, least) == whole
 
 
 def test_the_last_line_survives_a_crash(tmp_path: Path) -> None:
