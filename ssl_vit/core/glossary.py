@@ -100,6 +100,8 @@ WORDS = (
     Word("trial", "One set of options that is tried when a method is tuned."),
     Word("verdict", "The answer what to use on given images with how many labels, how sure that is, and whether "
          "pre-training pays."),
+    Word("view", "A training image as the network gets it: cropped, mirrored, recoloured or partly hidden at random.",
+         "views?"),
     Word("ViT", "Vision Transformer: a network that reads an image as a row of patches.",
          "ViTs?(?:-(?:Ti|S|B|L|H))?|Vision Transformers?"),
     Word("warm-up", "The first steps of a training, in which the learning rate rises to its peak.", "warm-ups?"),
