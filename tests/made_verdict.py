@@ -40,14 +40,14 @@ SMALL: Curves = {
 }
 NAMES = {
     "mae": "MAE", "dino": "DINO", "scratch": "from scratch", "cnn": "CNN", "pixels": "raw pixels",
-    "random": "random weights", "public": "public weights",
+    "random": "random weights", "public": "public weights", "lejepa@cnn": "LeJEPA on a CNN",
 }  # fmt: skip
-_OWN = ("mae", "dino")
+_OWN = ("mae", "dino", "lejepa@cnn")
 PRETRAINING, TRAINING = 3.1e13, 5.6e11
 """FLOPs of one run."""
 STEPS, BATCH = 800, 16
 """Of one training on labels."""
-_NETWORKS = {"cnn": "ResNet of 4 blocks, 96 wide", "pixels": "64 pixels"}
+_NETWORKS = {"cnn": "ResNet of 4 blocks, 96 wide", "lejepa@cnn": "ResNet of 4 blocks, 96 wide", "pixels": "64 pixels"}
 _SCRIPTS = {"knn": "knn", "linear": "linear-cached", "train": "finetune"}
 
 
@@ -59,6 +59,7 @@ def make_verdict(
     draws: tuple[int, int] = (10, 5),
     seeds: int = 3,
     longer: tuple[float, ...] | None = (),
+    longer_cnn: tuple[float, ...] | None = None,
     tuned: int | None = None,
     protocols: Mapping[str, str] | None = None,
     kind: str = "class",
@@ -82,6 +83,7 @@ def make_verdict(
         seeds: Of pre-training.
         longer: Means of the baseline at the cost of pre-training; empty for a little more than the usual one's, None
             for no such training.
+        longer_cnn: The same of the CNN; None for no such training.
         tuned: The number of labels that options were searched with; below it all take their usual ones. None for the
             fewest.
         protocols: Rules of training by start, where they are not the same for all.
@@ -101,7 +103,7 @@ def make_verdict(
     if longer == ():
         longer = tuple(mean + 0.05 * (100 - mean) for mean in curves.get(("scratch", "train"), ()))
     lines = [(start, use, False, means) for (start, use), means in curves.items()]
-    lines += [("scratch", "train", True, longer)] if longer else []
+    lines += [(s, "train", True, means) for s, means in (("scratch", longer), ("cnn", longer_cnn)) if means]
     for start, use, matched, means in lines:
         for count, mean in zip(labels, means, strict=True):
             for draw in range(draws[use == "train"]):
@@ -148,7 +150,8 @@ def make_verdict(
                     "data": {"name": title, "train": "tr41n" if whole else f"{count} by draw {draw}"},
                     "backbone": backbone if start in _OWN else None, "verdict": place,
                 })  # fmt: skip
-    about = _about(curves, labels, draws, seeds, tuned or labels[0], bool(longer)) | {
+    more = [start for start, means in (("scratch", longer), ("cnn", longer_cnn)) if means]
+    about = _about(curves, labels, draws, seeds, tuned or labels[0], more) | {
         "title": title, "kind": kind, "metric": metric, "classes": list(classes), "transductive": transductive,
         "test": {
             "positions": None, "labels": truth.tolist() if kind == "class" else None,
@@ -197,7 +200,7 @@ PROBE = {"pool": "mean", "rate": 1.0, "decay": 1e-4}
 
 
 def _about(
-    curves: Curves, labels: tuple[int, ...], draws: tuple[int, int], seeds: int, tuned: int, longer: bool
+    curves: Curves, labels: tuple[int, ...], draws: tuple[int, int], seeds: int, tuned: int, longer: list[str]
 ) -> dict[str, Any]:
     """What does not depend on the images."""
     tried = [USUAL, (2e-3, 0.05, 1.0, 400), (5e-4, 0.3, 1.0, 800), CHOSEN]
@@ -207,7 +210,7 @@ def _about(
             "name": NAMES.get(start, start), "uses": [use for s, use in curves if s == start],
             "network": _NETWORKS.get(start, "ViT, 64 wide, 4 blocks, patches of 2 px at 8 px"),
             "parameters": None if start == "pixels" else 203_456,
-            "architecture_hash": start if start in _NETWORKS else "vit",
+            "architecture_hash": _NETWORKS.get(start, "vit"),
             "pretraining": [
                 {
                     "run": f"runs/{start}-{i}", "seed": i, "steps": 1800, "planned": 1800, "exported": 1800,
@@ -226,7 +229,7 @@ def _about(
         "draws": {"probes": draws[0], "train": draws[1]},
         "numbers": {
             line: {str(n): list(range(draws["train" in line])) for n in labels}
-            for line in (*(f"{s}-{u}" for s, u in curves), *["scratch-train-matched"] * longer)
+            for line in (*(f"{s}-{u}" for s, u in curves), *(f"{start}-train-matched" for start in longer))
         },
         "tuning": {
             "trials": len(trials),

@@ -107,6 +107,12 @@ def start_called(name: str) -> Start:
     return Start(name, f"{own.title} {where}", uses, None, method, network, pretrained=True)
 
 
+def from_scratch(name: str) -> str:
+    """Training the same network on labels alone; of public weights, which no network here is trained as, themselves."""
+    network = start_called(name).network
+    return BASELINE if network == VIT else network
+
+
 def titles(named: Iterable[str] = ()) -> dict[str, str]:
     """What people call every start; ``named`` as in ``starts``."""
     return {name: start.title for name, start in starts(named).items()}

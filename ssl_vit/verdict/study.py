@@ -24,7 +24,7 @@ from ssl_vit.configs import (
 )
 from ssl_vit.data.targets import Kind
 from ssl_vit.methods import METHODS
-from ssl_vit.methods.starts import BASELINE, PUBLIC, VIT, start_called, worth
+from ssl_vit.methods.starts import PUBLIC, VIT, from_scratch, start_called, worth
 from ssl_vit.methods.supervised import FinetuneRecipe, SupervisedConfig, SupervisedRecipe, mixing
 from ssl_vit.verdict.options import Comparison
 from ssl_vit.verdict.tuning import Candidate
@@ -85,8 +85,7 @@ class Study:
 
     def baseline(self, start: str) -> str:
         """Training from scratch of the same network; of public weights, which no network here is trained as, itself."""
-        network = start_called(start).network
-        return {VIT: BASELINE}.get(network, network)
+        return from_scratch(start)
 
     def matched_starts(self) -> tuple[str, ...]:
         """Networks from scratch that are also trained at the FLOPs of pre-training: those that methods pre-train."""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from ssl_vit.report.findings.contract import Item, broken, check, counted
 from ssl_vit.report.findings.limits import limits
+from ssl_vit.report.findings.recommendation import recommend
 from ssl_vit.report.findings.records import read_verdict
 
 from made_verdict import PRETRAINING, SMALL, TRAINING, Curves, make_verdict, no_leaks
@@ -223,3 +224,43 @@ def test_declared_test_images_in_the_pool_refuse_nothing(folder: Path) -> None:
 def test_a_guard_that_has_not_looked_is_no_guard(folder: Path) -> None:
     (folder / "leaks.json").unlink()
     assert broken(items(folder)) == ("the leak guard has not looked for test images in the pool",)
+
+
+ON_A_CNN: Curves = {
+    ("scratch", "train"): (40.0, 80.0), ("cnn", "train"): (45.0, 84.0), ("lejepa@cnn", "train"): (75.0, 92.0),
+    ("pixels", "knn"): (50.0, 70.0),
+}  # fmt: skip
+
+
+def test_a_method_on_a_cnn_is_compared_with_that_cnn(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"labels": (10, 100), "images": 40, "leaks": no_leaks()}
+    folder = make_verdict(tmp_path / "v", ON_A_CNN, longer_cnn=(47.0, 85.0), **options)
+    found = items(folder)
+    assert one(found, "same network").kept
+    assert one(found, "same network").detail == "CNN, LeJEPA on a CNN: ResNet of 4 blocks, 96 wide"
+    assert one(found, "with at least the FLOPs").kept and one(found, "last step").kept
+    assert broken(found) == () and broken(found, "lejepa@cnn") == ()
+    attributions = recommend(read_verdict(folder)).attributions
+    assert [(one.refused, one.way and one.way.start) for one in attributions] == [("", "lejepa@cnn")] * 2
+
+
+def test_the_vits_longer_baseline_is_none_of_a_cnn(tmp_path: Path) -> None:
+    folder = make_verdict(tmp_path / "v", {**ON_A_CNN, ("mae", "train"): (60.0, 82.0)}, labels=(10, 100), images=40,
+                          leaks=no_leaks())  # fmt: skip
+    found = items(folder)
+    assert broken(found) == () and broken(found, "mae") == ()
+    assert broken(found, "lejepa@cnn") == ("the baseline was not trained at the FLOPs of pre-training and fine-tuning",)
+    assert {one.way and one.way.start for one in recommend(read_verdict(folder)).attributions} == {"mae"}
+
+
+def test_more_flops_and_another_network_are_seen_of_a_method_on_a_cnn(tmp_path: Path) -> None:
+    folder = make_verdict(tmp_path / "v", ON_A_CNN, labels=(10, 100), images=40, longer_cnn=(47.0, 85.0),
+                          leaks=no_leaks())  # fmt: skip
+
+    def dear(about: dict[str, Any]) -> None:
+        for run in about["methods"]["lejepa@cnn"]["pretraining"]:
+            run["flops"] = 100 * PRETRAINING
+
+    assert "the baseline had only 1" in broken(items(folder, dear), "lejepa@cnn")[0]
+    other = items(folder, lambda about: about["methods"]["lejepa@cnn"].update(architecture_hash="wide"))
+    assert "is another one" in broken(other, "lejepa@cnn")[0]

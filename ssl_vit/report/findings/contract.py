@@ -9,7 +9,7 @@ from statistics import mean
 from typing import Any
 
 from ssl_vit.methods import METHODS
-from ssl_vit.methods.starts import BASELINE, pretrained
+from ssl_vit.methods.starts import BASELINE, PUBLIC, from_scratch, pretrained, start_called
 from ssl_vit.report.cells import percent, several
 from ssl_vit.report.findings.records import Verdict
 from ssl_vit.report.findings.tuned import CLAIMS, TOLD
@@ -38,9 +38,10 @@ class Item:
 
 def check(verdict: Verdict) -> tuple[Item, ...]:
     """Every promise, and whether the numbers and what is recorded beside them keep it."""
-    begun = [start for start in pretrained() if start in verdict.methods]
-    own = [start for start in begun if start in METHODS]
-    items = [_architecture(verdict, begun), _protocol(verdict, begun), *_tuning(verdict, (BASELINE, *begun))]
+    begun = [start for start in pretrained(verdict.methods) if start in verdict.methods]
+    own = [start for start in begun if start_called(start).made and start_called(start).network != PUBLIC]
+    compared = dict.fromkeys((BASELINE, *map(baseline_of, begun), *begun))
+    items = [_architecture(verdict, begun), _protocol(verdict, begun), *_tuning(verdict, tuple(compared))]
     items += [_matched(verdict, own)] if begun else []
     items += [_last_step(verdict, own)] if own else []
     return (*items, *_leaks(verdict), _tuning_labels(verdict), *_looked_at(verdict))
@@ -73,24 +74,33 @@ def broken(items: Iterable[Item], start: str = "") -> tuple[str, ...]:
     return tuple(reason for reason in reasons if reason)
 
 
+def baseline_of(start: str) -> str:
+    """Whom a start is compared with: the same network from scratch; public weights with the ViT, if it is that one."""
+    own = from_scratch(start)
+    return BASELINE if own == PUBLIC else own
+
+
 def _names(verdict: Verdict, starts: Iterable[str]) -> str:
     return ", ".join(verdict.name(start) for start in starts)
 
 
 def _architecture(verdict: Verdict, pretrained: Sequence[str]) -> Item:
-    methods, own = verdict.methods, verdict.methods.get(BASELINE, {})
-    ours, network = own.get("architecture_hash"), own.get("network", "a network")
-    theirs = {start: methods[start].get("architecture_hash") for start in pretrained}
-    unknown = [start for start in pretrained if ours is None or theirs[start] is None]
-    same = [start for start in pretrained if start not in unknown and theirs[start] == ours]
+    methods = verdict.methods
+    base = {start: methods.get(baseline_of(start), {}) for start in pretrained}
+    ours, theirs = ({s: of[s].get("architecture_hash") for s in pretrained} for of in (base, methods))
+    unknown = [start for start in pretrained if ours[start] is None or theirs[start] is None]
+    same = [start for start in pretrained if start not in unknown and theirs[start] == ours[start]]
     others = {s: str(methods[s].get("network", "not named")) for s in pretrained if s not in (*unknown, *same)}
     each = dict.fromkeys(unknown, "it is not recorded whether the baseline is the same network")
     each |= {
-        start: f"the network of {verdict.name(start)} is another one ({its}) than the baseline's ({network}), so the "
-        "difference is not one of pre-training alone"
+        start: f"the network of {verdict.name(start)} is another one ({its}) than the baseline's "
+        f"({base[start].get('network', 'a network')}), so the difference is not one of pre-training alone"
         for start, its in others.items()
     }
-    words = [f"{_names(verdict, [BASELINE, *same])}: {network}"] if same else []
+    words = list[str]()
+    for one in dict.fromkeys(map(baseline_of, same)):
+        alike = _names(verdict, [one, *(start for start in same if baseline_of(start) == one)])
+        words.append(f"{alike}: {methods[one].get('network', 'a network')}")
     words += [f"{verdict.name(start)}: {its}" for start, its in others.items()]
     words += [f"{_names(verdict, unknown)}: not recorded"] if unknown else []
     kept = False if others else None if unknown or not same else True
@@ -100,18 +110,26 @@ def _architecture(verdict: Verdict, pretrained: Sequence[str]) -> Item:
 def _protocol(verdict: Verdict, pretrained: Sequence[str]) -> Item:
     """That of single starts is looked at by ``findings``, too."""
     claim = "Same training data, augmentation and rules (length is tuned per method)"
-    found = {start: verdict.trained(start) for start in (BASELINE, *pretrained)}
-    trained = [start for start in found if found[start]]
-    if trained[:1] != [BASELINE] or len(trained) < 2:
+    bases = dict.fromkeys((BASELINE, *map(baseline_of, pretrained)))
+    found = {start: verdict.trained(start) for start in (*bases, *pretrained)}
+    trained = [start for start in found if found[start] and found[_baseline_or_itself(start)]]
+    if trained[:1] != [BASELINE] or not any(start in pretrained for start in trained):
         return Item(claim, None, "fine-tuning and training from scratch are not both there")
-    first, words = found[BASELINE][0].result, dict[str, str]()
+    words, rules = dict[str, str](), dict[str, list[str]]()
     for start in trained:
+        first = found[_baseline_or_itself(start)][0].result
+        rules.setdefault(first.protocol_hash, []).append(start)
         other = next((s.result for s in found[start] if s.result.protocol_hash != first.protocol_hash), None)
         if other is not None:
             words[start] = f"{verdict.name(start)}: {differences(other.protocol, first.protocol)}"
     if not words:
-        return Item(claim, True, f"{_names(verdict, trained)}: one protocol, {first.protocol_hash}")
+        said = "; ".join(f"{_names(verdict, starts)}: one protocol, {rule}" for rule, starts in rules.items())
+        return Item(claim, True, said)
     return Item(claim, False, f"their protocols differ; {'; '.join(words.values())}", each=dict.fromkeys(words, ""))
+
+
+def _baseline_or_itself(start: str) -> str:
+    return baseline_of(start) if start_called(start).pretrained else start
 
 
 def _tuning(verdict: Verdict, compared: Sequence[str]) -> list[Item]:
@@ -167,7 +185,7 @@ def _flops(verdict: Verdict, start: str) -> float | None:
     Returns:
         None where FLOPs are not recorded.
     """
-    longer, own = verdict.by_labels(BASELINE, "train", matched=True), verdict.by_labels(start, "train")
+    longer, own = verdict.by_labels(baseline_of(start), "train", matched=True), verdict.by_labels(start, "train")
     shares: list[float] = []
     for count, scores in longer.items():
         before = _mean_flops(verdict.runs(start))
@@ -185,19 +203,23 @@ def _mean_flops(costs: Sequence[Mapping[str, Any]]) -> float | None:
 
 def _matched(verdict: Verdict, own: Sequence[str]) -> Item:
     claim = "From scratch also with at least the FLOPs of pre-training and fine-tuning"
-    there = verdict.by_labels(BASELINE, "train", matched=True)
     if not own:
         return Item(claim, None, "what public weights cost to make is not known")
-    if not there:
-        reason = "the baseline was not trained at the FLOPs of pre-training and fine-tuning"
-        return Item(claim, False, "there is no such training from scratch", reason)
-    shares = {start: _flops(verdict, start) for start in own}
+    bases = dict.fromkeys(map(baseline_of, own))
+    longer = {base: verdict.by_labels(base, "train", matched=True) for base in bases}
+    without = "the baseline was not trained at the FLOPs of pre-training and fine-tuning"
+    if not any(longer.values()):
+        return Item(claim, False, "there is no such training from scratch", without)
+    there = sorted({count for counts in longer.values() for count in counts})
+    shares = {start: _flops(verdict, start) for start in own if longer[baseline_of(start)]}
     each = {
         start: f"the baseline had only {percent(share)} of the FLOPs of {verdict.name(start)} pre-training and "
         "fine-tuning"
         for start, share in shares.items() if share is not None and share < ENOUGH
     }  # fmt: skip
-    lacks = [count for count in verdict.by_labels(BASELINE, "train") if count not in there]
+    each |= {start: without for start in own if start not in shares}
+    asked = {count: None for base in bases for count in verdict.by_labels(base, "train")}
+    lacks = sorted(n for n in asked if any(n not in longer[base] and verdict.of(base, "train", n) for base in bases))
     words = [f"with {several(there)} labels{', on which the verdict stands' if lacks else ''}"]
     words += [f"not with {several(lacks)}"] if lacks else []
     words += [f"{verdict.name(s)}: FLOPs not recorded" if share is None else f"{percent(share)} of {verdict.name(s)}'s"

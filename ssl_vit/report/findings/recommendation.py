@@ -15,10 +15,9 @@ import numpy as np
 from jaxtyping import Int
 
 from ssl_vit.configs.metrics import METRICS, shown
-from ssl_vit.methods.starts import BASELINE
 from ssl_vit.report.cells import enumerated, span
 from ssl_vit.report.findings import leaking
-from ssl_vit.report.findings.contract import broken, check, tuned_counts
+from ssl_vit.report.findings.contract import baseline_of, broken, check, tuned_counts
 from ssl_vit.report.findings.records import Score, Verdict
 from ssl_vit.report.findings.tables import method_name, way_of
 from ssl_vit.report.look import PRETRAINED, kind_of
@@ -131,19 +130,23 @@ def _attributions(verdict: Verdict, asked: Asked) -> list[Attribution]:
     starts = [start for start in verdict.starts if kind_of(start) in PRETRAINED]
     why = {start: [*broken(items, start), *_other_rules(verdict, start)] for start in starts}
     fair = [start for start in starts if not why[start]]
-    longer, tuned = verdict.by_labels(BASELINE, "train", matched=True), tuned_counts(verdict)
+    bases = {baseline_of(start) for start in starts}
+    longer = {base: verdict.by_labels(base, "train", matched=True) for base in bases}
+    tuned = {base: tuned_counts(verdict, base) for base in bases}
     found: list[Attribution] = []
     for labels, tried in asked.table.items():
-        trained = [one for one in tried if one.way.start in fair]
+        known = [one for one in tried if one.way.start in fair]
+        chosen = [one for one in known if labels in tuned[baseline_of(one.way.start)]]
+        trained = [one for one in chosen if labels in longer[baseline_of(one.way.start)]]
         others = [one for one in tried if kind_of(one.way.start.removesuffix("+")) not in PRETRAINED]
         refused = list(general)
-        if not refused and not trained:
+        if not refused and not known:
             refused = [reason for reasons in why.values() for reason in reasons] or ["nothing was pre-trained"]
         elif not refused and not others:
             refused = ["there is nothing without pre-training"]
-        elif not refused and labels not in tuned:
+        elif not refused and not chosen:
             refused = ["the baseline was not tuned"]
-        elif not refused and labels not in longer:
+        elif not refused and not trained:
             refused = ["the baseline was not trained at the FLOPs of pre-training and fine-tuning"]
         if refused:
             found.append(Attribution(labels, None, refused="; ".join(dict.fromkeys(refused))))
@@ -158,7 +161,7 @@ def _attributions(verdict: Verdict, asked: Asked) -> list[Attribution]:
 
 def _other_rules(verdict: Verdict, start: str) -> list[str]:
     """That a start was trained by other rules than the baseline, in words."""
-    theirs = [score.result for score in verdict.trained(BASELINE)][:1]
+    theirs = [score.result for score in verdict.trained(baseline_of(start))][:1]
     for first, other in ((first, score.result) for first in theirs for score in verdict.trained(start)):
         if other.protocol_hash != first.protocol_hash:
             fields = differences(first.protocol, other.protocol)
