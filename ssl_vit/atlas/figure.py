@@ -64,16 +64,22 @@ def _classes(axes: Any, places: Float[np.ndarray, "n 2"], labels: list[str | Non
     counts = Counter(label for label in labels if label is not None)
     named = sorted(counts, key=lambda name: (-counts[name], name))
     coloured = sorted(named if len(named) <= _COLOURED else named[: _COLOURED - 1])
-    others = [place not in coloured for place in labels]
+    others, drawn = [place not in coloured for place in labels], dict[str, Any]()
     if any(others):
         rest = [f"{len(named) - len(coloured)} other classes"] if len(named) > len(coloured) else []
         words = " or ".join([*rest, *(["no label"] if None in labels else [])])
-        axes.scatter(*places[others].T, color=_GREY, label=words, **dots)
+        drawn[words] = axes.scatter(*places[others].T, color=_GREY, **dots)
     for number, name in enumerate(coloured):
         mine = [label == name for label in labels]
-        axes.scatter(*places[mine].T, color=colormaps["tab10"](number), label=name, **dots)
-    legend = axes.legend(
-        loc="center left", bbox_to_anchor=(1, 0.5), frameon=False, fontsize=9, markerscale=(30 / dots["s"]) ** 0.5
+        drawn[name or "(empty)"] = axes.scatter(*places[mine].T, color=colormaps["tab10"](number), **dots)
+    legend = axes.legend(  # by hand: a label that begins with an underscore would have no entry
+        list(drawn.values()),
+        list(drawn),
+        loc="center left",
+        bbox_to_anchor=(1, 0.5),
+        frameon=False,
+        fontsize=9,
+        markerscale=(30 / dots["s"]) ** 0.5,
     )
     for text in legend.get_texts():
         text.set_parse_math(False)

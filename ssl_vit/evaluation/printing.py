@@ -44,6 +44,9 @@ def conclusion(rows: list[dict[str, Any]], metric: str = "top1") -> str:
     doubt = f"{name}, one draw of labels, {first['images']:,} test images, no interval"
     one, other = (float(shown(metric, row[metric])) for row in (first, best))
     size = shown(metric, abs(one - other))  # of what the table shows, which a reader subtracts
+    if one == other:
+        unit = " %" if about.percent else ""
+        return f"No difference: {first['method']} and {best['method']} both have {shown(metric, one)}{unit} ({doubt})."
     if about.percent:
         # Twice the standard error of the difference of two accuracies in percent, as if on images of their own.
         shares = (first[metric] / 100, best[metric] / 100)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -150,7 +150,8 @@ def _chosen(plan: Plan, values: Values) -> list[str]:
     lines: list[str] = []
     for column, by_setting in values.items():
         sign = METRICS[column.metric].sign
-        ranked = sorted(by_setting, key=lambda name: -sign * float(np.mean(list(by_setting[name].values()))))
+        common = set[int].intersection(*(set(of) for of in by_setting.values()))  # else a seed would choose
+        ranked = sorted(by_setting, key=lambda name: -sign * _mean(by_setting[name], common))
         if len(ranked) < 2:
             continue
         best, second = (by_setting[name] for name in ranked[:2])
@@ -167,6 +168,11 @@ def _chosen(plan: Plan, values: Values) -> list[str]:
                 "number is no estimate any more; choose by held-out labels instead"
             )
     return lines
+
+
+def _mean(values: Mapping[int, float], seeds: Collection[int]) -> float:
+    """Over some seeds, or all where there are none in common."""
+    return float(np.mean([value for seed, value in values.items() if seed in seeds or not seeds]))
 
 
 def _apart(metric: str, best: Mapping[int, float], second: Mapping[int, float]) -> str:

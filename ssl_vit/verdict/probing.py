@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ssl_vit.configs import EvalConfig, KNNRecipe, LinearConfig, LinearRecipe, RunConfig
+from ssl_vit.configs.metrics import METRICS
 from ssl_vit.configs.protocols import PROTOCOLS
 from ssl_vit.evaluation.answers import answered
 from ssl_vit.evaluation.features import Features, candidate_pools
@@ -125,10 +126,12 @@ def sweep(study: Study, start: str) -> dict[str, Any]:
     """
     bank = Bank(study, start, 0)
     found: dict[str, Any] = {}
+    sign = METRICS[study.metric].sign  # of scores, the larger one is better
     for labels in study.labels if is_main() else ():
         fitted = bank.linear(bank.draw(labels, 0), LinearConfig(), 0)
         found[str(labels)] = {"pool": fitted.pool, "rate": fitted.rate, "decay": fitted.decay,
-                              "selection": fitted.selection, "score": fitted.validated}  # fmt: skip
+                              "selection": fitted.selection,
+                              "score": None if fitted.validated is None else sign * fitted.validated}  # fmt: skip
     return found
 
 

@@ -9,9 +9,11 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 from ssl_vit.atlas.arrange import ARRANGED, arrange, chosen_way, components
 from ssl_vit.atlas.content import data, nearest_others, survey
+from ssl_vit.atlas.figure import _classes
 from ssl_vit.atlas.findings import contradicted, copies, outliers
 from ssl_vit.atlas.groups import clusters
 from ssl_vit.atlas.page import page
@@ -269,3 +271,9 @@ def test_labels_of_every_kind_become_colours(known: KnownLabels, field: str) -> 
         assert unpacked(told["value"], "<f4")[:3].tolist() == [0.5, 1.5, 2.5]
         assert np.isnan(unpacked(told["value"], "<f4")[3])
         assert told["texts"][:4] == ["0.5", "1.5", "2.5", ""]
+
+
+def test_every_class_has_its_entry_in_the_legend_whatever_its_name() -> None:
+    axes, names = Figure().subplots(), ["_noise", "yes", "", "no"]
+    _classes(axes, np.arange(16.0).reshape(8, 2), [*names, *names], {"s": 9})
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["(empty)", "_noise", "no", "yes"]

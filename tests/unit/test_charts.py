@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from html import escape
 from itertools import combinations
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -19,7 +21,7 @@ from ssl_vit.core.errors import UserError
 from ssl_vit.methods.starts import starts
 from ssl_vit.report import look as look_of_reports
 from ssl_vit.report.charts import plots
-from ssl_vit.report.charts.canvas import Panel, figure_of, styled
+from ssl_vit.report.charts.canvas import Panel, figure_of, for_page, styled
 from ssl_vit.report.charts.drawing import (
     Line,
     Mark,
@@ -389,3 +391,25 @@ def test_what_is_no_run_is_told_with_what_is_near(tmp_path: Path) -> None:
             training_chart([tmp_path / "runs" / given])
     with pytest.raises(UserError, match="named twice"):
         training_chart([tmp_path / "runs" / "mae-1"] * 2)
+
+
+def test_every_longer_baseline_is_drawn(tmp_path: Path) -> None:
+    own = {("scratch", "train"): (40.0, 80.0), ("cnn", "train"): (45.0, 84.0), ("mae", "train"): (70.0, 85.0)}
+    chart = plots.curves(read_verdict(make_verdict(tmp_path, own, labels=(10, 100), longer_cnn=(50.0, 86.0))))
+    assert chart is not None
+    for name in ("from scratch, at the cost of pre-training", "CNN, at the cost of pre-training"):
+        assert name in chart.alt
+
+
+def test_one_bad_r2_does_not_press_the_others_into_a_line() -> None:
+    assert plots._limits([-50.0, 0.2, 0.9], "r2") == (-1.0, 1.0)
+    low, high = plots._limits([-50.0, -3.0], "r2")
+    assert low < -1.0 < high, "where all are bad, the best are seen"
+    assert plots._limits([0.5, 0.9], "r2")[0] > 0
+
+
+@pytest.mark.parametrize("name", ["font-family: a", "font: b 3px c", "<b>", "a|b", "url(#a)"])
+def test_a_name_that_looks_like_a_style_stays_a_name(name: str) -> None:
+    text = f'<text style="font-family: Arial; fill: red">{escape(name)}</text>'
+    made = for_page(f'<svg viewBox="0 0 1 1">{text}</svg>', "x", "y")
+    assert ElementTree.fromstring(made).find("text").text == name  # pyright: ignore[reportOptionalMemberAccess]

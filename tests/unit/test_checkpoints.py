@@ -38,7 +38,7 @@ def write(tmp_path: Path) -> Write:
 def test_the_sentence_says_what_it_is_about(write: Write) -> None:
     other = np.roll(RIGHT, 4)  # right on 4 other images, wrong on 4
     other[30] = False
-    one, two = write("a"), write("b", other, metric="balanced")
+    one, two = write("a"), write("b", other)
     said = between_two(read_results([one, two]))
     p = binomtest(3, 7).pvalue
     assert f"on 40 test images: {one.resolve()} alone is right on 4, {two.resolve()} alone on 3; p = {p:.2f}" in said
@@ -50,6 +50,7 @@ def test_the_sentence_says_what_it_is_about(write: Write) -> None:
     [
         ({"test": {"fingerprint": "0ther"}}, "other test images"),
         ({"metric": "auroc"}, "--eval.metric top1"),
+        ({"metric": "balanced"}, "--eval.metric top1"),  # there a wrong answer may count for something, too
         ({"kind": "regression", "metric": "r2"}, "--eval.metric top1"),
         ({"answers": False}, "has no answers beside it"),
         ({"right": RIGHT[:-1]}, "could not read the same test images"),

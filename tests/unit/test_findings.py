@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ssl_vit.report.cells import NOTHING
+from ssl_vit.report.findings.facts import _score
 from ssl_vit.report.findings.records import Verdict, read_verdict
 from ssl_vit.report.findings.saved import Saving, savings, savings_rows
 
@@ -92,3 +94,9 @@ def test_without_a_baseline_nothing_is_saved(tmp_path: Path) -> None:
 def test_a_smaller_error_needs_fewer_labels(made: Callable[..., Verdict]) -> None:
     found = saved(made((35.0, 50.0, 70.0), metric="mean_absolute_error"), 10).found
     assert found.labels is not None and found.at_once
+
+
+def test_a_probe_that_was_not_chosen_among_others_did_not_diverge() -> None:
+    assert [_score(score, use) for score, use in ((None, "linear"), (None, "train"), (60.0, "linear"))] == [
+        NOTHING, "diverged", "60"
+    ]  # fmt: skip

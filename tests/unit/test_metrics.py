@@ -232,3 +232,11 @@ def test_names_in_brackets_stand_in_tables(capsys: pytest.CaptureFixture[str]) -
                 {"images": "set [of]", "top1": "top-1 %"})  # fmt: skip
     said = capsys.readouterr().out
     assert all(words in said for words in ("run [v2]", "cells [old]", "[/b]", "set [of]"))
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "said"), [("top1", 100.0, "100.0 %"), ("auroc", 99.0, "99.0 %"), ("r2", 0.5, "0.500")]
+)
+def test_equal_numbers_are_no_defeat(metric: str, value: float, said: str) -> None:
+    rows = [{"method": name, metric: value, "images": 100} for name in ("MAE", "raw pixels")]
+    assert conclusion(rows, metric).startswith(f"No difference: MAE and raw pixels both have {said} (")

@@ -8,10 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from ssl_vit.report.findings.recommendation import Recommendation, asked_of, recommend
+from ssl_vit.configs.metrics import METRICS
+from ssl_vit.report.cells import Table
+from ssl_vit.report.findings.recommendation import Recommendation, _pays, asked_of, recommend, without_failed
 from ssl_vit.report.findings.records import Verdict, read_verdict
-from ssl_vit.statistics.advice import Way
+from ssl_vit.report.findings.tables import interval_of
+from ssl_vit.report.page.content import build
+from ssl_vit.statistics.advice import Attribution, Way
 
 from made_verdict import DIGITS, SMALL, Curves, make_verdict, no_leaks
 
@@ -49,7 +54,7 @@ def test_every_number_of_labels_has_its_advice_in_a_sentence(found: Callable[...
     first, second = said.sentences
     assert first.startswith("With 10 labels: MAE, linear probe (") and " to " in first and first.endswith(").")
     assert second.startswith("With 100 labels: training from scratch (")
-    assert said.pays == "Pre-training pays only below about 100 labels."
+    assert said.pays == "Pre-training pays only below about 100 labels; with 100 it costs accuracy."
 
 
 def test_numbers_of_labels_with_one_advice_share_a_sentence(found: Callable[..., Recommendation]) -> None:
@@ -151,3 +156,79 @@ def test_a_recommendation_says_the_same_of_a_folder_that_was_written_again(read:
     first = read()
     assert recommend(first) == recommend(read_verdict(first.folder))
     assert json.loads((first.folder / "verdict.json").read_text())["labels"] == list(TWO)
+
+
+def attributed(*gains: tuple[int, float | None, float | None]) -> list[Attribution]:
+    """By number of labels: the gain and its p; where there is none, nothing is said."""
+    return [Attribution(n, gain, -1.0, 1.0, p, refused="" if gain is not None else "not tuned") for n, gain, p in gains]
+
+
+@pytest.mark.parametrize(
+    ("metric", "gains", "words"),
+    [
+        ("top1", [(10, None, None), (100, 9.0, 0.01), (1000, 0.2, 0.8)],
+         "Pre-training pays with 100 labels, and not clearly with 1,000."),  # of 10 nothing is known
+        ("top1", [(10, 9.0, 0.01), (100, 0.2, 0.8)], "Pre-training pays only below about 100 labels."),
+        ("top1", [(10, 9.0, 0.01), (100, 4.0, 0.2)], "Pre-training pays clearly only below about 100 labels."),
+        ("r2", [(10, 0.4, 0.01), (100, 0.3, 0.2)], "Pre-training pays clearly only below about 100 labels."),
+        ("top1", [(10, 9.0, 0.01), (100, -3.0, 0.001), (1000, 2.0, 0.01)],
+         "Pre-training pays with 10 and 1,000 labels; with 100 it costs accuracy."),
+        ("mean_absolute_error", [(10, -2.0, 0.01)],
+         "No gain from pre-training was found with any number of labels; with 10 it makes the mean absolute error "
+         "larger."),
+    ],
+)  # fmt: skip
+def test_where_pre_training_pays(metric: str, gains: list[tuple[int, float | None, float | None]], words: str) -> None:
+    about = METRICS[metric]
+    assert _pays(attributed(*gains), about, 1.0 if about.percent else 0.01) == words
+
+
+def test_trainings_that_failed_are_in_no_table(tmp_path: Path) -> None:
+    folder = make_verdict(tmp_path / "v", SMALL, labels=TWO, images=100, leaks=no_leaks())
+    for path in folder.glob("results/mae-train-100-4.json"):
+        told = json.loads(path.read_text())
+        with np.load(path.with_suffix(".npz")) as arrays:
+            kept = dict(arrays)
+        hits = np.arange(100) % 10 == 0  # as good as guessing
+        kept |= {"units": (100.0 * hits).astype(np.float32)}
+        told["rows"][0]["top1"] = 10.0
+        path.write_text(json.dumps(told))
+        np.savez(path.with_suffix(".npz"), **kept)
+    verdict = read_verdict(folder)
+    whole, learned = (each.of("mae", "train", 100) for each in (verdict, without_failed(verdict)))
+    assert (len(whole), len(learned)) == (5, 4) and min(s.value for s in learned) > 50
+    assert len(without_failed(verdict).scores) == len(verdict.scores) - 1
+    assert "1 of 5 trainings failed" in recommend(verdict).failed[0]
+    page = build(verdict)
+    (curves,) = (section for section in page.sections if section.key == "curves")
+    (table,) = (block for block in curves.blocks if isinstance(block, Table))
+    (row,) = (row for row in table.rows if getattr(row[0], "text", row[0]) == "MAE, fine-tuned")
+    assert float(getattr(row[2], "text", row[2])) == pytest.approx(np.mean([s.value for s in learned]), abs=0.06)
+
+
+@pytest.mark.parametrize(("metric", "wanted"), [("r2", 0.01), ("mean_absolute_error", 0.02)])
+def test_a_bad_way_does_not_say_what_a_point_is(metric: str, wanted: float, read: Callable[..., Verdict]) -> None:
+    verdict = read({("scratch", "train"): (30.0, 60.0), ("mae", "knn"): (50.0, 70.0), ("pixels", "knn"): (40.0, 50.0)},
+                   kind="regression", metric="top1")  # fmt: skip
+
+    def valued(pixels: float) -> Verdict:
+        scores = tuple(
+            replace(s, units=None, value=pixels if s.start == "pixels" else {"mae": 2.0}.get(s.start, 3.0))
+            for s in verdict.scores
+        )
+        return replace(changed(verdict, metric=metric), scores=scores)
+
+    assert asked_of(valued(5.0)).indifferent == asked_of(valued(-500.0 if metric == "r2" else 500.0)).indifferent
+    assert asked_of(valued(5.0)).indifferent == pytest.approx(wanted)
+
+
+def test_an_interval_knows_of_images_although_another_way_has_no_answers(
+    found: Callable[..., Recommendation], read: Callable[..., Verdict]
+) -> None:
+    whole = read(images=40)
+    some = tuple(replace(s, units=None) if s.start == "pixels" else s for s in whole.scores)
+    own = {one.labels: one for one in recommend(replace(whole, scores=some)).advice}
+    for labels, one in own.items():
+        width = interval_of(whole.of(one.advised.start, one.advised.use, labels), None)
+        assert one.low is not None and one.high is not None and width.low is not None and width.high is not None
+        assert one.high - one.low >= min(width.high, 100.0) - max(width.low, 0.0) - 1e-9

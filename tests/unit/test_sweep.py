@@ -484,3 +484,12 @@ def test_options_of_sweep_and_command_may_be_mixed(tmp_path: Path, monkeypatch: 
     check_words(["sweep", *words])
     with pytest.raises(UserError, match=r"did you mean --?fit\.epochs|did you mean fit\.epochs"):
         check_words(["sweep", *words, "--over", "fit.epoch=1"])
+
+
+def test_the_best_is_chosen_over_the_seeds_that_all_have(tmp_path: Path) -> None:
+    plan = planned(tmp_path, "optim.base_lr=1e-3,2e-3", seeds=2, judge="knn")
+    values = {"optim.base_lr=0.001": [80.0, 92.0], "optim.base_lr=0.002": [0.0, 91.0]}
+    for child in plan.children:
+        if (child.setting, child.seed) != ("optim.base_lr=0.002", 0):  # one that failed
+            finish(child, values[child.setting][child.seed])
+    assert outcome(plan, {})[1][0].startswith("best by knn top-1 %, 80 labels, held out: optim.base_lr=0.001, 86.0")

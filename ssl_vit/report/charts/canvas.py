@@ -116,19 +116,25 @@ def for_page(svg: str, name: str, alt: str) -> str:
     """An SVG document as part of a page: its colours and letters are the page's, its ids begin with its name."""
     box = re.findall(r'viewBox="([^"]+)"', svg)[0]
     body = svg[svg.index(">", svg.index("<svg")) + 1 :]
-    for pattern, new in (
-        (r"<!--.*?-->|<metadata>.*?</metadata>|<style[^>]*>.*?</style>", ""),
-        (r'\bid="([^"]+)"', rf'id="{name}-\1"'),
-        (r"url\(#([^)]+)\)", rf"url(#{name}-\1)"),
-        (r'(?:xlink:)?href="#([^"]+)"', rf'href="#{name}-\1"'),
-        (r"font-family: [^;\"]+", "font-family: var(--sans)"),
-        (r"(font: [^;\"]*?\dpx) [^;\"]+", r"\1 var(--sans)"),
-        (r"\n\s*", "\n"),
-    ):
-        body = re.sub(pattern, new, body, flags=re.S)
+    body = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|<style[^>]*>.*?</style>", "", body, flags=re.S)
     colours = {look.light: f"var(--c-{name})" for name, look in palette().items()}
     colours |= {INK: "var(--ink)", MUTED: "var(--muted)", RULE: "var(--rule)", PAPER: "var(--paper)"}
-    for colour, variable in colours.items():
-        body = body.replace(f": {colour}", f": {variable}")
+
+    def of_the_page(tag: re.Match[str]) -> str:
+        told = tag[0]
+        for pattern, new in (
+            (r'\bid="([^"]+)"', rf'id="{name}-\1"'),
+            (r"url\(#([^)]+)\)", rf"url(#{name}-\1)"),
+            (r'(?:xlink:)?href="#([^"]+)"', rf'href="#{name}-\1"'),
+            (r"font-family: [^;\"]+", "font-family: var(--sans)"),
+            (r"(font: [^;\"]*?\dpx) [^;\"]+", r"\1 var(--sans)"),
+        ):
+            told = re.sub(pattern, new, told)
+        for colour, variable in colours.items():
+            told = told.replace(f": {colour}", f": {variable}")
+        return told
+
+    # Inside tags alone: the words between them may look like anything.
+    body = re.sub(r"\n\s*", "\n", re.sub(r"<[^>]*>", of_the_page, body))
     # The words last, and not through a pattern: nothing in a class's name may be taken for one.
     return f'<svg viewBox="{box}" role="img" aria-label="{escape(alt)}">{body.strip()}'

@@ -25,6 +25,8 @@ from ssl_vit.statistics.advice import Advice, Attribution, Way
 from ssl_vit.statistics.paired import Interval
 
 _HEADS = {"train": "All weights trained", "linear": "Linear probe", "knn": "k-NN"}
+_LEAST_R2 = -1.0
+"""What curves of R2 show at least; lines below are cut off there."""
 _MOST_CLASSES = 30
 """Classes that a confusion matrix can show."""
 
@@ -35,6 +37,8 @@ def curves(verdict: Verdict, advice: Sequence[Advice] = ()) -> Chart | None:
     advised, drawn = {(one.advised, one.labels) for one in advice}, dict[str, dict[str, Line]]()
     for use in (use for use in _HEADS if any(verdict.of(start, use) for start in verdict.starts)):
         own = [Way(start, use) for start in verdict.starts if (start, use) != (BASELINE, "train")]
+        longer = [Way(f"{start}+", "train") for start in verdict.starts if start != BASELINE]
+        own += [way for way in longer if use == way.use]
         for way in (*own, Way(f"{BASELINE}+", "train"), Way(BASELINE, "train")):
             start = way.start.removesuffix("+")
             if groups := verdict.by_labels(start, way.use, matched=start != way.start):
@@ -77,6 +81,8 @@ def _limits(values: Sequence[float], metric: str) -> tuple[float, float]:
     margin = 0.06 * (high - low) or 1.0
     least, most = METRICS[metric].bounds
     low, high = max(low - margin, least), min(high + margin, most)
+    if metric == "r2":  # a probe on few labels may be far below, and would press all others into one line
+        low = max(low, min(_LEAST_R2, high - 1.0))
     return (0.0 if 0 <= low < 0.25 * high else low), high
 
 

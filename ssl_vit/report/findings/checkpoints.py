@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ssl_vit.configs.metrics import METRICS
 from ssl_vit.core.errors import UserError
 from ssl_vit.report.cells import p_value
 from ssl_vit.report.findings.records import answers_beside
@@ -27,7 +26,7 @@ def between_two(results: Sequence[Result]) -> str:
         raise UserError(f"{one.path} and {other.path} were judged on other test images; judge both on the same ones")
     answers = [answers_beside(result.path) for result in results]
     for result, kept in zip(results, answers, strict=True):
-        if not METRICS[result.protocol["metric"]].per_image:
+        if result.protocol["metric"] != "top1":  # of balanced accuracy a wrong answer may count for something, too
             raise UserError(
                 f"{result.path} leads with {result.protocol['metric']}; McNemar's test counts right and wrong answers: "
                 "judge with --eval.metric top1"

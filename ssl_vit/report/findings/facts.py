@@ -32,12 +32,19 @@ def tuning_rows(verdict: Verdict, use: str) -> Table:
                 method_cell(verdict, Way(study["start"], use)),
                 count(study.get("labels")),
                 *(_option(trial.get(key)) for key in options),
-                Cell("diverged" if score is None else f"{score:.4g}", strong=chosen),
+                Cell(_score(score, use), strong=chosen),
                 Cell("chosen", strong=True) if chosen else "",
             ])  # fmt: skip
     selection = "; ".join(dict.fromkeys(str(study["selection"]) for study in studies if study.get("selection")))
     note = f"Chosen: {selection}. Of scores, the larger one is better." if selection else ""
     return table(("method", "labels", *(_OPTIONS[key] for key in options), "score", ""), rows, 1, note, USES[use])
+
+
+def _score(score: float | None, use: str) -> str:
+    """Of a probe there is none where the labels were too few to choose by."""
+    if score is None:
+        return "diverged" if use == "train" else NOTHING
+    return f"{score:.4g}"
 
 
 def _option(value: object) -> str:

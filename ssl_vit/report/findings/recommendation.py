@@ -8,25 +8,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int
 
-from ssl_vit.configs.metrics import METRICS, shown
+from ssl_vit.configs.metrics import METRICS, Metric, shown
 from ssl_vit.report.cells import enumerated, span
 from ssl_vit.report.findings import leaking
 from ssl_vit.report.findings.contract import baseline_of, broken, check, tuned_counts
 from ssl_vit.report.findings.records import Score, Verdict
-from ssl_vit.report.findings.tables import method_name, way_of
+from ssl_vit.report.findings.tables import interval_of, method_name, way_of
 from ssl_vit.report.look import PRETRAINED, kind_of
 from ssl_vit.runs.identity import differences
-from ssl_vit.statistics.advice import ALPHA, INDIFFERENT, Advice, Attribution, Tried, Way, advise, attribute
+from ssl_vit.statistics.advice import ALPHA, INDIFFERENT, Advice, Attribution, Tried, Way, advise, attribute, failures
 from ssl_vit.statistics.families import holm
 
 _SHARE = 0.01
-"""What counts as a point where a metric is no percentage: a share of the best value."""
+"""What counts as a point where a metric is no percentage: a share of its bound (R2: 1), or of the best way's mean."""
 
 
 class Recommendation(NamedTuple):
@@ -69,9 +70,11 @@ def recommend(verdict: Verdict) -> Recommendation:
         for labels, tried in asked.table.items()
     ]  # fmt: skip
     advice = [one if sign > 0 else _mirrored(one) for one in advice]
+    advice = [_with_images(verdict, one) for one in advice]
     attributions = _attributions(verdict, asked)
+    pays = _pays(attributions, METRICS[verdict.about["metric"]], asked.indifferent)
     return Recommendation(
-        tuple(advice), tuple(attributions), _sentences(verdict, advice), _pays(attributions), _refused(attributions),
+        tuple(advice), tuple(attributions), _sentences(verdict, advice), pays, _refused(attributions),
         _failed(verdict, advice),
     )  # fmt: skip
 
@@ -90,11 +93,17 @@ def asked_of(verdict: Verdict) -> Asked:
     }
     groups = verdict.clusters if by_image else None
     groups = groups if groups is not None and {len(groups)} == sizes else None
-    top = max((abs(score.value) for score in verdict.scores), default=1.0)
-    indifferent = INDIFFERENT if metric.percent else _SHARE * top
+    indifferent = INDIFFERENT if metric.percent else _SHARE * _scale(table, metric)
     looks = int(verdict.told("plan").get("looks") or 0)
     span = float(np.ptp(metric.bounds)) if by_image and metric.per_image and np.isfinite(metric.bounds).all() else 0.0
     return Asked(table, groups, guess_of(verdict), indifferent, looks, span)
+
+
+def _scale(table: dict[int, list[Tried]], metric: Metric) -> float:
+    """What a metric without a unit of percent is measured by, which no bad way may change."""
+    if np.isfinite(metric.bounds[1]):
+        return float(metric.bounds[1])
+    return min((abs(one.mean) for tried in table.values() for one in tried), default=1.0)
 
 
 def guess_of(verdict: Verdict) -> float | None:
@@ -107,6 +116,18 @@ def guess_of(verdict: Verdict) -> float | None:
     return levels.get(verdict.about["metric"])
 
 
+def without_failed(verdict: Verdict) -> Verdict:
+    """The verdict without trainings that failed: tables and charts of means are about the others."""
+    sign, guess, lost = METRICS[verdict.about["metric"]].sign, guess_of(verdict), set[int]()
+    groups: dict[tuple[Way, int], list[Score]] = {}
+    for score in verdict.scores:
+        groups.setdefault((way_of(score), score.labels), []).append(score)
+    for scores in groups.values():
+        failed = failures(sign * np.array([score.value for score in scores]), guess)
+        lost |= {id(score) for score, no in zip(scores, failed, strict=True) if no}
+    return replace(verdict, scores=tuple(score for score in verdict.scores if id(score) not in lost))
+
+
 def _tried(verdict: Verdict, way: Way, scores: Sequence[Score], sign: float, by_image: bool) -> Tried:
     units = sign * np.array([s.units if by_image else [s.value] for s in scores], dtype=np.float64)
     made = [s.pretraining for s in scores if s.pretraining is not None and kind_of(s.start) != "public"]
@@ -116,6 +137,20 @@ def _tried(verdict: Verdict, way: Way, scores: Sequence[Score], sign: float, by_
         costs = [float(s.cost.get("flops") or 0.0) for s in scores]
     draws = np.array([s.draw for s in scores], dtype=np.int64)
     return Tried(way, units, draws, seeds, float(np.mean(costs)) if costs else 0.0)
+
+
+def _with_images(verdict: Verdict, one: Advice) -> Advice:
+    """No narrower than the advised way's own interval over its test images, of which other ways may know nothing."""
+    start, matched = one.advised.start.removesuffix("+"), one.advised.start.endswith("+")
+    scores = verdict.of(start, one.advised.use, one.labels, matched=matched)
+    if one.low is None or one.high is None or not scores or any(score.units is None for score in scores):
+        return one
+    own, (least, most) = interval_of(scores, verdict.clusters), METRICS[verdict.about["metric"]].bounds
+    if own.low is None or own.high is None:
+        return one
+    low, high = (one.expected + min(end, 0.0) if k == 0 else one.expected + max(end, 0.0)
+                 for k, end in enumerate((own.low - own.estimate, own.high - own.estimate)))  # fmt: skip
+    return one._replace(low=max(least, min(one.low, low)), high=min(most, max(one.high, high)))
 
 
 def _mirrored(one: Advice) -> Advice:
@@ -207,7 +242,7 @@ def _way(verdict: Verdict, way: Way) -> str:
     return "training from scratch" if name == "from scratch" else name
 
 
-def _pays(found: Sequence[Attribution]) -> str:
+def _pays(found: Sequence[Attribution], metric: Metric, indifferent: float) -> str:
     """Where pre-training pays, of the numbers of labels at which that may be said."""
     judged = [one for one in found if not one.refused and one.gain is not None and one.p is not None]
     if not judged:
@@ -215,17 +250,21 @@ def _pays(found: Sequence[Attribution]) -> str:
     pays = [one.labels for one in judged if (one.p or 0) < 0.05 and (one.gain or 0) > 0]
     harms = [one.labels for one in judged if (one.p or 0) < 0.05 and (one.gain or 0) < 0]
     rest = [one.labels for one in judged if one.labels not in pays]
-    where = "" if len(judged) == len(found) else " of those at which this may be said"
+    whole = len(judged) == len(found)
+    where = "" if whole else " of those at which this may be said"
+    does = f"costs {metric.words}" if metric.larger_is_better else f"makes the {metric.words} larger"
+    loss = f"; with {_numbers(harms)} it {does}" if harms else ""
     if not pays:
-        loss = f"; with {_numbers(harms)} it costs accuracy" if harms else ""
         return f"No gain from pre-training was found with any number of labels{where}{loss}."
     if not rest:
         return f"Pre-training pays with every number of labels{where}."
-    if max(pays) < min(rest):
-        sure = all((one.gain or 0) <= INDIFFERENT for one in judged if one.labels == min(rest))
+    if max(pays) < min(rest) and whole:
+        sure = all((one.gain or 0) <= indifferent for one in judged if one.labels == min(rest))
         words = "Pre-training pays only" if sure else "Pre-training pays clearly only"
-        return f"{words} below about {min(rest):,} labels."
-    return f"Pre-training pays with {_numbers(pays)} labels, and not clearly with {_numbers(rest)}."
+        return f"{words} below about {min(rest):,} labels{loss}."
+    unclear = [count for count in rest if count not in harms]
+    clear = f", and not clearly with {_numbers(unclear)}" if unclear else ""
+    return f"Pre-training pays with {_numbers(pays)} labels{clear}{loss}."
 
 
 def _numbers(counts: Sequence[int]) -> str:

@@ -15,7 +15,7 @@ from ssl_vit.report.findings import classes, facts, tables
 from ssl_vit.report.findings.contract import check, counted
 from ssl_vit.report.findings.leaking import bound_sentence
 from ssl_vit.report.findings.limits import limits
-from ssl_vit.report.findings.recommendation import Recommendation, recommend
+from ssl_vit.report.findings.recommendation import Recommendation, recommend, without_failed
 from ssl_vit.report.findings.records import Verdict
 from ssl_vit.report.findings.saved import savings, savings_rows
 from ssl_vit.report.look import LONGER, kind_of, looks
@@ -55,14 +55,14 @@ def build(verdict: Verdict, found: Recommendation | None = None) -> Page:
         found: What they advise; None to find it out.
     """
     found = found or recommend(verdict)
-    commands = facts.commands(verdict)
+    commands, learned = facts.commands(verdict), without_failed(verdict)
     sections: list[tuple[str, str, Iterable[Block | None]]] = [
         ("curves", "Over the number of labels", _curves(verdict, found)),
         ("attribution", "Is it pre-training?", _attribution(verdict, found)),
         ("cost", "Cost", [tables.cost_rows(verdict)]),
         ("leaks", "Leak guard", leak_blocks(verdict.leaks)),
         ("pictures", "Pictures", _pictures(verdict)),
-        ("classes", "Class by class", [classes.class_rows(verdict), *_confusion(verdict)]),
+        ("classes", "Class by class", [classes.class_rows(learned), *_confusion(learned)]),
         ("data", "Data", [facts.data_rows(verdict)]),
         ("training", "Training", [*_plan(verdict), *_tuning(verdict), plots.loss_curves(verdict)]),
         ("contract", "Fair-baseline contract", [Checks((*check(verdict), *counted(verdict)))]),
@@ -80,7 +80,7 @@ def build(verdict: Verdict, found: Recommendation | None = None) -> Page:
         sections=[section for section in made if section.blocks],
         strip=Strip(_choice(verdict, one) for one in found.advice),
         notes=[Words(" ".join(words), warning=True)] if leaks else [],
-        looks=looks(verdict.starts) | {"longer": LONGER, "scratch+": LONGER},
+        looks=looks(verdict.starts) | {"longer": LONGER} | {f"{start}+": LONGER for start in verdict.starts},
     )
 
 
@@ -99,10 +99,11 @@ def _choice(verdict: Verdict, one: Advice) -> Choice:
 
 
 def _curves(verdict: Verdict, found: Recommendation) -> list[Block | None]:
+    learned = without_failed(verdict)
     return [
-        plots.curves(verdict, found.advice),
+        plots.curves(learned, found.advice),
         Words(_BANDS, note=True),
-        tables.all_numbers(verdict, found.advice),
+        tables.all_numbers(learned, found.advice),
         *map(Words, found.failed),
         *_left_out(verdict),
     ]
@@ -110,7 +111,8 @@ def _curves(verdict: Verdict, found: Recommendation) -> list[Block | None]:
 
 def _attribution(verdict: Verdict, found: Recommendation) -> list[Block | None]:
     chart = plots.attribution(verdict, found.attributions)
-    rows, saved = tables.attribution_rows(verdict, found.attributions), savings_rows(verdict, savings(verdict))
+    rows = tables.attribution_rows(verdict, found.attributions)
+    saved = savings_rows(verdict, savings(without_failed(verdict)))
     return [chart, Words(_COMPARED, note=True) if chart else None, rows, *map(Words, found.refused), saved]
 
 
