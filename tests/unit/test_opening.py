@@ -19,11 +19,11 @@ from ssl_vit.verdict.opening import Opened, decided, open_study
 from ssl_vit.verdict.options import Comparison, VerdictConfig, verdict_recipe
 
 
-def images(name: str, seed: int, side: int) -> ImageSet:
-    pixels = np.random.default_rng(seed).integers(0, 256, (40, 1, side, side), dtype=np.uint8)
+def images(name: str, seed: int, side: int, count: int = 40) -> ImageSet:
+    pixels = np.random.default_rng(seed).integers(0, 256, (count, 1, side, side), dtype=np.uint8)
     return ImageSet(
-        name, ArrayRows(pixels, name), np.arange(40), Format(1, 8), Sizes((side, side), side), f"{name}-{seed}",
-        labels=np.arange(40) % 2, classes=("a", "b"),
+        name, ArrayRows(pixels, name), np.arange(count), Format(1, 8), Sizes((side, side), side), f"{name}-{seed}",
+        labels=np.arange(count) % 2, classes=("a", "b"),
     )  # fmt: skip
 
 
@@ -47,6 +47,15 @@ def test_the_cnn_of_a_study(
     assert (study.networks["cnn"].name, study.networks["cnn"].img_size) == (cnn, size)
     assert study.worth[0] == first
     assert "lejepa@cnn" in study.starts
+
+
+def test_the_longer_baseline_is_where_options_are_tuned(tmp_path: Path) -> None:
+    """At other numbers of labels nothing may be said of pre-training, and it would be trained for nothing."""
+    asked = VerdictConfig(methods="mae,pixels", labels=(10, 100))
+    cfg = verdict_recipe()(data=PoolConfig(path="made"), model=ModelConfig("vit_micro", img_size=8), verdict=asked)
+    data = Labelled(images("train", 0, 8, 400), images("test", 1, 8), "made", "whole")
+    study = decided(cfg, tmp_path, images("pool", 0, 8), data, 1).study
+    assert (study.labels, study.tuned, study.matched) == ((10, 100, 400), (100, 400), (100, 400))
 
 
 def test_a_plan_that_is_there_has_its_networks(tmp_path: Path) -> None:
