@@ -18,6 +18,7 @@ from ssl_vit.core.notices import say_once
 from ssl_vit.data.boxes import judged_share
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.leading import chosen_metric
+from ssl_vit.data.sources.everywhere import same_everywhere
 from ssl_vit.data.sources.opening import Labelled, open_labelled
 from ssl_vit.data.sources.told import label_lines, print_lines
 from ssl_vit.evaluation.features import (
@@ -132,8 +133,13 @@ def labelled_for(data: DataConfig, cfg: DrawConfig, device: torch.device) -> tup
     """The labelled images, without training images that show test images, and what was left out.
 
     They are cut down to ``--eval.labels`` training labels where that is given. Every process must call it.
+
+    Raises:
+        UserError: As ``open_labelled``, and where not all processes see the same.
     """
-    found, omission = guard_labelled(open_labelled(data, cfg.data), on_leak(data, cfg.data), data.workers, device)
+    opened = open_labelled(data, cfg.data)
+    same_everywhere(opened.train, opened.test)
+    found, omission = guard_labelled(opened, on_leak(data, cfg.data), data.workers, device)
     train = labelled_draw(found.train, cfg.labels, cfg.draw)
     if not (isinstance(cfg, LabelsConfig) and cfg.held_out):
         return found._replace(train=train), omission

@@ -32,6 +32,7 @@ from ssl_vit.data.images import ImageSet
 from ssl_vit.data.loading.file_crops import FileCrops, file_crops
 from ssl_vit.data.loading.loader import Loader
 from ssl_vit.data.scale import PixelScale, measure_scale
+from ssl_vit.data.sources.everywhere import same_everywhere
 from ssl_vit.data.sources.opening import Labelled, labels_here, open_pool
 from ssl_vit.data.sources.told import label_lines, print_lines, unnamed_table
 from ssl_vit.exports.origin import recorded_data
@@ -178,6 +179,7 @@ def _begin(method: Method, cfg: PretrainingRecipe) -> Beginning:
         facts_of(cfg.model, needs=method.needs)
     accelerator = launch.join(cfg.fit.precision, cfg.seed, cfg.fit.products)
     pool, note = open_pool(cfg.data, cfg.eval.data)
+    same_everywhere(pool)
     guarded = guard_pool(pool, cfg.data, cfg.eval.data, accelerator.device)
     pool, judged = guarded.images, None
     if accelerator.is_main_process and len(pool) <= _LOOKED_AT:  # of more, looking at all files again takes minutes

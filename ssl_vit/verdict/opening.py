@@ -23,6 +23,7 @@ from ssl_vit.core.reading import loads
 from ssl_vit.core.text import duration
 from ssl_vit.data.images import ImageSet
 from ssl_vit.data.leading import chosen_metric
+from ssl_vit.data.sources.everywhere import same_everywhere
 from ssl_vit.data.sources.opening import Labelled, open_labelled, open_pool
 from ssl_vit.evaluation.features import RAW_SIDE, candidate_pools
 from ssl_vit.evaluation.few_label import held_out_inside, labelled_draw
@@ -64,13 +65,15 @@ class Opened(NamedTuple):
 
 
 def open_images(cfg: Comparison) -> tuple[ImageSet, str, Labelled]:
-    """The pool and what it is, and the labelled images.
+    """The pool and what it is, and the labelled images (every process must call it).
 
     Raises:
-        UserError: For paths, labels and splits that cannot be used.
+        UserError: For paths, labels and splits that cannot be used, and where not all processes see the same.
     """
     pool, note = open_pool(cfg.data, cfg.eval.data)
+    same_everywhere(pool)
     data = open_labelled(cfg.data, cfg.eval.data)
+    same_everywhere(data.train, data.test)
     if (form := pool.form) != (judged := data.test.form):
         raise UserError(
             f"the pool has images of {form.channels} channel(s) and {form.bits} bits, the labelled images of "
