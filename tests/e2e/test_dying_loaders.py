@@ -21,7 +21,7 @@ def dying(self, row):
                 Path(f"death-{{n}}").touch(exist_ok=False)
             except FileExistsError:
                 continue
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), signal.{how})
     return raw(self, row)
 
 FileRows.raw = dying
@@ -31,22 +31,32 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 @pytest.mark.parametrize("cache", ["none", "ram"])
-@pytest.mark.parametrize("times", [1, 1000])
+@pytest.mark.parametrize(("how", "times"), [("SIGKILL", 1), ("SIGSEGV", 1000), ("SIGKILL", 1000)])
 def test_a_run_goes_on_without_a_loader_process_that_died(
-    photos: Path, launched, tmp_path: Path, small: list[str], cache: str, times: int
+    photos: Path, launched, tmp_path: Path, small: list[str], cache: str, how: str, times: int
 ) -> None:
-    """Killed once, nothing is lost; killed always, the image is as one that cannot be read."""
+    """Dead once, nothing is lost; crashed always, the image is as one that cannot be read; killed always, no image is
+    to blame, and the run ends."""
     victim = "dark/03.png"
     words = [
         "--data.path", "photos", "--data.on_leak", "warn", "--data.cache", cache, "--data.workers", "2", *small,
         "--fit.batch_size", "16", "--fit.epochs", "3", "--fit.log_every", "1", "--run.dir",
     ]  # fmt: skip
     script = tmp_path / "dying.py"
-    script.write_text(DYING.format(times=times, name=victim, words=[str(ROOT / "recipes/mae.py"), *words, "died"]))
+    program = [str(ROOT / "recipes/mae.py"), *words, "died"]
+    script.write_text(DYING.format(times=times, name=victim, how=how, words=program))
     died = launched(script, cwd=tmp_path)
-    assert died.returncode == 0, died.stderr
-    assert f"warning: a loader process ended while it decoded photos/{victim}: ended by SIGKILL" in died.stderr
+    assert f"warning: a loader process ended while it decoded photos/{victim}: ended by {how}" in died.stderr
     deaths = len(list(tmp_path.glob("death-*")))
+    if (how, times) == ("SIGKILL", 1000):
+        assert died.returncode == 1, died.stderr
+        assert died.stderr.splitlines()[-1].startswith(
+            "error: loader processes end again and again, the last one while"
+        )
+        assert "memory (or /dev/shm) does not suffice" in died.stderr and "Traceback" not in died.stderr
+        assert deaths == 2
+        return
+    assert died.returncode == 0, died.stderr
     # The second is the last that counts; a process that was begun before it was told of may end there once more.
     assert deaths == 1 if times == 1 else deaths in (2, 3)
     if times == 1:
@@ -55,4 +65,4 @@ def test_a_run_goes_on_without_a_loader_process_that_died(
         for name in ("metrics.jsonl", "backbone/model.safetensors"):
             assert (tmp_path / "died" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     else:
-        assert "cannot be read (two loader processes ended while they decoded it: ended by SIGKILL" in died.stderr
+        assert "cannot be read (two loader processes ended while they decoded it: ended by SIGSEGV" in died.stderr

@@ -1,4 +1,7 @@
-"""Loader processes that die: their work is done again, an image that ends two is left out, and nothing hangs."""
+"""Loader processes that die: their work is done again, an image that ends two is left out, and nothing hangs.
+
+Where memory ran out (SIGKILL, SIGBUS) no image is to blame, and the run ends.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +26,7 @@ from ssl_vit.core.errors import UserError
 from ssl_vit.data.decoding import current
 from ssl_vit.data.decoding.formats import Format, Unreadable
 from ssl_vit.data.images import ImageSet, Sizes
-from ssl_vit.data.loading import processes
+from ssl_vit.data.loading import processes, workers
 from ssl_vit.data.loading.cache import Cache
 from ssl_vit.data.loading.loader import Batch, Loader, UnreadableLog, eval_batches
 from ssl_vit.data.loading.processes import in_processes
@@ -37,6 +40,11 @@ COUNT = 30
 def nothing_in_quarantine() -> Iterator[None]:
     yield
     current.quarantined.clear()
+
+
+def die(how: signal.Signals) -> None:
+    faulthandler.disable()  # the tests' own
+    os.kill(os.getpid(), how)
 
 
 @dataclass(frozen=True)
@@ -58,9 +66,8 @@ class Deadly:
                     (self.marks / f"{row}-{n}").touch(exist_ok=False)
                 except FileExistsError:
                     continue
-                faulthandler.disable()  # the tests' own
                 if isinstance(self.how, signal.Signals):
-                    os.kill(os.getpid(), self.how)
+                    die(self.how)
                 os._exit(self.how)
         return self.files.raw(row)
 
@@ -137,7 +144,7 @@ def test_an_image_that_ends_two_processes_is_as_one_that_cannot_be_read(
 
 
 def test_evaluation_leaves_out_an_image_that_ends_processes(tmp_path: Path) -> None:
-    images = image_set(tmp_path / "images", {0: 2})
+    images = image_set(tmp_path / "images", {0: 2}, signal.SIGSEGV)
     log = UnreadableLog(images)
     seen = [i for batch in eval_batches(images, 4, CPU, log, 2) for i in batch.index.tolist()]
     assert seen == list(range(1, COUNT))
@@ -145,9 +152,99 @@ def test_evaluation_leaves_out_an_image_that_ends_processes(tmp_path: Path) -> N
 
 
 def test_many_images_that_end_processes_stop_the_run(tmp_path: Path) -> None:
-    images = image_set(tmp_path / "images", dict.fromkeys(range(5), 2))
-    with pytest.raises(UserError, match=r"of 30 images cannot be read, more than 1%.*\n .*00\.png.*ended by SIGKILL"):
+    images = image_set(tmp_path / "images", dict.fromkeys(range(5), 2), signal.SIGSEGV)
+    with pytest.raises(UserError, match=r"of 30 images cannot be read, more than 1%.*\n .*00\.png.*ended by SIGSEGV"):
         load(images, 2, "ram")
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGBUS])
+@pytest.mark.parametrize("cache", ["none", "ram"])
+def test_an_image_at_which_memory_runs_out_is_not_left_out(tmp_path: Path, how: signal.Signals, cache: Cache) -> None:
+    images = image_set(tmp_path / "images", {9: 99}, how)
+    with pytest.raises(UserError) as caught:
+        load(images, 2, cache)
+    assert not current.quarantined
+    told = str(caught.value)
+    assert f"again and again, the last one while it decoded {images.where(9)}: ended by {how.name}, as " in told
+    assert "; memory (or /dev/shm) does not suffice: use fewer --data.workers, or give the job more memory; " in told
+    assert len(list((tmp_path / "images-marks").iterdir())) == 2
+
+
+def test_a_batch_goes_through_the_pipe_where_shared_memory_cannot_be_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected = load(image_set(tmp_path / "whole"), 0)
+
+    def full(*_: object, **__: object) -> None:
+        raise RuntimeError("unable to allocate shared memory(shm): No space left on device (28)")
+
+    tried = list[None]()
+    monkeypatch.setattr(torch.UntypedStorage, "_new_shared", lambda *_, **__: tried.append(None))
+    with monkeypatch.context() as patch:
+        patch.setattr(current, "is_watched", lambda: True)
+        patch.setattr(workers, "_free", lambda: 100)
+        room = workers._room(7, np.zeros((1, 4, 4), dtype=np.uint8), shared=True)
+    assert room.shape == (7, 1, 4, 4) and not tried  # which would leave an empty file
+    monkeypatch.setattr(torch.UntypedStorage, "_new_shared", full)
+    monkeypatch.setattr(torch.UntypedStorage, "_share_fd_cpu_", full)
+    monkeypatch.setattr(torch.UntypedStorage, "_share_filename_cpu_", full)
+    assert same(load(image_set(tmp_path / "images"), 2), expected)
+    assert capsys.readouterr().err == ""
+
+
+@dataclass(frozen=True)
+class Ways:
+    """Says whether an answer came through shared memory; an image ends processes, in that order."""
+
+    marks: Path
+    ends: tuple[signal.Signals, ...]
+    shared: bool = True
+
+    def where(self, image: int) -> str:
+        return f"image {image}"
+
+    def copied(self) -> Ways:
+        return replace(self, shared=False)
+
+    def __getitem__(self, key: int) -> tuple[int, bool] | None:
+        try:
+            current.begin(self.where, key)
+        except Unreadable:
+            return None
+        for n, how in enumerate(self.ends if key == 1 else ()):
+            if not (mark := self.marks / str(n)).exists():
+                mark.touch()
+                die(how)
+        return key, self.shared
+
+
+def test_the_next_process_does_without_shared_memory_where_that_was_full(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert list(in_processes(Ways(tmp_path, (signal.SIGBUS,)), range(3), 1))[1:] == [(1, False), (2, False)]
+    assert capsys.readouterr().err == (
+        "warning: a loader process ended while it decoded image 1: ended by SIGBUS, as where shared memory (/dev/shm) "
+        "is full; another one does its work again, without shared memory\n"
+    )
+
+
+@pytest.mark.parametrize("other", [signal.SIGKILL, signal.SIGABRT])
+def test_a_process_that_other_signals_end_leaves_the_way_as_it_was(tmp_path: Path, other: signal.Signals) -> None:
+    assert list(in_processes(Ways(tmp_path, (other,)), range(3), 1))[1:] == [(1, True), (2, True)]
+
+
+def test_memory_that_ran_out_once_does_not_add_to_what_an_image_did(tmp_path: Path) -> None:
+    crash, starved = signal.SIGSEGV, signal.SIGKILL
+    for n, ends in enumerate([(crash, starved), (starved, crash)]):
+        (marks := tmp_path / f"once {n}").mkdir()
+        assert list(in_processes(Ways(marks, ends), range(2), 1))[1] == (1, True)
+    assert not current.quarantined
+    with pytest.raises(UserError, match="memory"):
+        (marks := tmp_path / "twice starved").mkdir()
+        list(in_processes(Ways(marks, (starved, crash, signal.SIGBUS)), range(2), 1))
+    (marks := tmp_path / "two crashes").mkdir()
+    assert list(in_processes(Ways(marks, (starved, crash, crash)), range(2), 1))[1] is None
+    assert current.quarantined == {"image 1": "two loader processes ended while they decoded it: ended by SIGSEGV"}
 
 
 class Dying:
@@ -187,7 +284,7 @@ class Twice:
             if count == 1:
                 (self.marks / "gate").read_bytes()
             (self.marks / f"death-{count}").touch()
-            os.kill(os.getpid(), signal.SIGKILL)
+            die(signal.SIGSEGV)
         return torch.tensor(key).share_memory_()
 
 
@@ -201,8 +298,7 @@ def test_an_answer_that_died_with_its_process_does_not_make_its_image_sound(tmp_
     assert int(next(found)) == 1
     (tmp_path / "gate").write_bytes(b"go")
     assert [int(one) for one in found] == [-2, 3, 4]
-    assert current.quarantined == {"image 2": "two loader processes ended while they decoded it: ended by SIGKILL, as "
-                                   "the system does where memory runs out"}  # fmt: skip
+    assert current.quarantined == {"image 2": "two loader processes ended while they decoded it: ended by SIGSEGV"}
     assert len(list(tmp_path.glob("death-*"))) == 2
 
 

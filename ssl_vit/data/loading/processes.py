@@ -3,7 +3,8 @@
 Every process has a pipe of its own, so that one that dies takes no lock of others with it, and is watched: its end is
 noticed where its next answer is waited for. What it had not answered is given to another one in its place, which
 computes the same, because nothing in a loader process depends on what it did before. An image at which two processes in
-a row have died is decoded no more; it counts as unreadable, whatever the reason was.
+a row have died is decoded no more; it counts as unreadable, whatever the reason was. Only where memory ran out, which
+signals tell, no image is to blame: the run ends, and says so.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import signal
 import socket
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -42,6 +44,8 @@ _PATIENCE = 10.0
 """Seconds that a process has to end by itself."""
 _MOST = 50
 """Processes that may die in one place without an answer in between."""
+_STARVED = (-signal.SIGKILL, -signal.SIGBUS)
+"""How processes end where there is no memory, whatever image they are at."""
 
 T = TypeVar("T")
 Answer = TypeVar("Answer", covariant=True)
@@ -53,6 +57,15 @@ class Work(Protocol[Answer]):
 
     def __getitem__(self, key: Any, /) -> Answer:
         """What a key is worth: the same in whatever process, after whatever was computed there before."""
+        ...
+
+
+@runtime_checkable
+class Sharing(Work[Answer], Protocol[Answer]):
+    """Work whose answers may lie in shared memory."""
+
+    def copied(self) -> Work[Answer]:
+        """The same work, whose answers go through pipes."""
         ...
 
 
@@ -104,7 +117,8 @@ class _Crew(Generic[T]):
     def __init__(self, work: Work[T], count: int, pinned: bool) -> None:
         self._work, self._names = work, SharedArray((count, current.ROOM), "uint8")
         self._found: dict[int, tuple[bool, Any]] = {}
-        self._deaths: dict[str, int] = {}  # by image: processes that died at it, until one did not
+        # By image, and whether memory ran out: processes that died at it, until one did not.
+        self._deaths = Counter[tuple[str, bool]]()
         self._pins = _pinning_thread() if pinned else None
         self._workers: list[_Worker] = []
         # Also where nobody closes this before Python ends, which would wait for processes that ignore signals.
@@ -187,26 +201,32 @@ class _Crew(Generic[T]):
         worker.owed.discard(number)
         worker.before = 0
         if not worker.owed:  # what is answered first may be older than the death: its answer died with the process
-            self._deaths.pop(worker.died_at or "", None)
+            for starved in (False, True):
+                self._deaths.pop((worker.died_at or "", starved), None)
             worker.died_at = None
         self._found[number] = good, self._pins.submit(found.pin_memory) if good and self._pins else found
 
     def _replace(self, slot: int, dead: _Worker) -> None:
         """Puts another process in the place of one that has died, and gives it what that had not answered."""
         dead.process.join()
-        how, name = _ending(dead.process.exitcode or 0), current.read(self._names.array[slot])
+        status = dead.process.exitcode or 0
+        how, name, starved = _ending(status), current.read(self._names.array[slot]), status in _STARVED
         at = f" while it decoded {name}" if name else ""
-        self._deaths[name] = self._deaths.get(name, 0) + 1
-        again = self._deaths[name] > 1 if name else dead.died_at == name
-        if (again and not name) or dead.before >= _MOST:
+        self._deaths[name, starved] += 1
+        again = self._deaths[name, starved] > 1 if name else dead.died_at == name
+        if (again and (starved or not name)) or dead.before >= _MOST:
+            why = "memory (or /dev/shm) does not suffice: use fewer --data.workers, or give the job more memory; "
             raise UserError(
-                f"loader processes end again and again{', the last one' if at else ''}{at}: {how}; what is saved is "
-                "sound, and the same command goes on from there, with fewer --data.workers where memory runs out"
+                f"loader processes end again and again{', the last one' if at else ''}{at}: {how}; "
+                f"{why if starved else ''}what is saved is sound, and the same command goes on from there"
             )
+        without = ""
+        if status == -signal.SIGBUS and isinstance(self._work, Sharing):
+            self._work, without = cast("Work[T]", self._work.copied()), ", without shared memory"
         if again:
             current.quarantined[name] = f"two loader processes ended while they decoded it: {how}"
         else:
-            sys.stderr.write(f"warning: a loader process ended{at}: {how}; another one does its work again\n")
+            sys.stderr.write(f"warning: a loader process ended{at}: {how}; another one does its work again{without}\n")
         self._names.array[slot] = 0
         worker = self._workers[slot] = self._started(slot)
         dead.pipe.close()

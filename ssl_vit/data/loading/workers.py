@@ -6,6 +6,7 @@ import math
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -73,6 +74,10 @@ class _Decoding:
             except Unreadable as error:
                 yield error
 
+    def copied(self) -> _Decoding:
+        """The same, handing pixels over as arrays."""
+        return replace(self, shared=False)
+
     def __getitem__(self, wanted: Wanted) -> Decoded:
         first, epochs = (part.tolist() for part in wanted)
         taken, bad = list(first), list[tuple[int, str]]()
@@ -97,8 +102,10 @@ class _Decoding:
                 room.numpy().view(pixels.dtype)[k] = pixels
         order = sorted(sizes)
         found = room if len(order) == len(first) else room[order]
+        # Sending a tensor from elsewhere would take shared memory for a copy of it.
+        as_tensor = self.shared and (found.is_shared() or not current.is_watched())
         return Decoded(
-            found if self.shared else found.numpy(),
+            found if as_tensor else found.numpy(),
             np.array([sizes[k] for k in order], dtype=np.float32),
             np.array([taken[k] for k in order], dtype=np.int64),
             np.array([epochs[k] for k in order], dtype=np.int64),
@@ -109,15 +116,18 @@ class _Decoding:
 def _room(count: int, first: Pixels, shared: bool) -> Tensor:
     """Memory for a batch of images like the first, narrow, with their channels together where it has them so.
 
-    If shared, a loader process takes memory that other processes see, so that nothing is copied to hand it over.
+    If shared, a loader process takes memory that other processes see, so that nothing is copied to hand it over; its
+    own where there is none any more.
     """
     together = first.strides[0] < first.strides[2]
     shape = (count, *first.shape[1:], first.shape[0]) if together else (count, *first.shape)
     size = math.prod(shape) * first.itemsize
-    if shared and current.is_watched():
-        storage = torch.UntypedStorage._new_shared(size)  # as torch's own collate function has it
-        room = torch.empty(0, dtype=torch.uint8).set_(storage)  # pyright: ignore[reportArgumentType] - torch's stub
-    else:
+    room = torch.empty(0, dtype=torch.uint8)
+    if shared and current.is_watched() and _free() > size:  # of each that fails, an empty file is left
+        with suppress(RuntimeError):  # others were faster
+            storage = torch.UntypedStorage._new_shared(size)  # as torch's own collate function has it
+            room.set_(storage)  # pyright: ignore[reportArgumentType] - torch's stub
+    if not room.numel():
         room = torch.empty(size, dtype=torch.uint8)
     room = room.view(torch.int16 if first.dtype == np.uint16 else torch.uint8).view(shape)
     return room.permute(0, 3, 1, 2) if together else room
@@ -157,7 +167,12 @@ def loader_processes(images: ImageSet, asked: int | None, *, busy: bool = True) 
 def _has_room(batch: int, count: int) -> bool:
     """Whether what all loader processes of this machine hold fits in shared memory: containers often have 64 MB."""
     held = local_processes() * count * (AHEAD + 1) * batch
-    return not _SHARED.is_dir() or held < shutil.disk_usage(_SHARED).free // 2
+    return held < _free() // 2
+
+
+def _free() -> int:
+    """Bytes of shared memory that are free."""
+    return shutil.disk_usage(_SHARED).free if _SHARED.is_dir() else sys.maxsize
 
 
 class UnreadableLog:
