@@ -36,12 +36,15 @@ _GROUPS = {"metrics.jsonl": "", "timing.jsonl": "timing/", "health.jsonl": "heal
 def follow(run: RunDir, cfg: Any) -> None:
     """Has the trackers of ``--run.log_with`` follow a run, until the command ends; on the main process alone.
 
+    One that cannot start does not end a run that has started before, as when a job is begun again on a node without a
+    network: it is left out until the command ends, and goes on in the same place another time.
+
     Args:
         run: Opened.
         cfg: Resolved options, with the group ``run``.
 
     Raises:
-        UserError: Where one cannot start.
+        UserError: Where one cannot start, and the run is new.
     """
     names = trackers_in(cfg.run.log_with)
     if not (names and run.writes):
@@ -53,13 +56,16 @@ def follow(run: RunDir, cfg: Any) -> None:
         first = name not in known
         try:
             follower = Follower(name, run, known.get(name) or uuid4().hex[:8])
-            followers.append(follower)
             at_end(follower.finish)
             if first or name in ("wandb", "trackio"):  # the others would have them twice
                 follower.tracker.store_init_configuration(_told(run, cfg))
         except Exception as error:
             why = " ".join(str(error).split()) or type(error).__name__
-            raise UserError(f"--run.log_with {name} cannot start: {why}") from error
+            if first and not run.has_started():
+                raise UserError(f"--run.log_with {name} cannot start: {why}") from error
+            say_once(f"warning: --run.log_with {name} cannot start and is left out this time ({why}); the run goes on")
+            continue
+        followers.append(follower)
         known[name] = follower.key
     write_atomically(kept, json.dumps(known) + "\n")
     run.followers[:] = followers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,9 @@ from ssl_vit.configs.trackers import trackers_in
 from ssl_vit.core.errors import UserError
 from ssl_vit.methods.mae import MAERecipe
 from ssl_vit.runs.directory import RunDir
-from ssl_vit.training.trackers import Follower
+from ssl_vit.runs.lock import holding
+from ssl_vit.training import trackers
+from ssl_vit.training.trackers import Follower, follow
 
 
 @pytest.fixture
@@ -74,6 +77,66 @@ def test_ways_to_be_logged_in(way: str, installed: pytest.MonkeyPatch, tmp_path:
                 trackers_in("wandb")
             installed.setenv("WANDB_BASE_URL", f"https://{host}")
     assert trackers_in("wandb, wandb") == ("wandb",)
+
+
+class Known:
+    """Stands for a tracker of Accelerate that may not reach its server."""
+
+    reachable = True
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.told: list[Any] = []
+
+    def start(self) -> None:
+        if not self.reachable:
+            raise ConnectionError("no route\nto host")
+
+    def store_init_configuration(self, values: dict[str, Any]) -> None:
+        self.told.append(values)
+
+    def log(self, values: dict[str, Any], step: int | None) -> None:
+        self.told.append((values, step))
+
+    def finish(self) -> None:
+        self.told.append("finished")
+
+
+def started(folder: Path) -> RunDir:
+    """A start of a run, with what follows it until it ends."""
+    run = RunDir(folder, True)
+    with holding():
+        follow(run, replace(MAERecipe(), run=RunConfig(log_with="trackio,tensorboard")))
+        run.log({"step": 1, "loss": 1.0})
+    return run
+
+
+@pytest.mark.parametrize("trace", ["a step", "only its name there"])
+def test_a_run_that_goes_on_goes_on_without_a_tracker_that_cannot_start(
+    trace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Unreachable(Known):
+        reachable = False
+
+    monkeypatch.setattr(trackers, "trackers_in", lambda names: tuple(names.split(",")))
+    monkeypatch.setattr(trackers, "LOGGER_TYPE_TO_CLASS", kinds := {"trackio": Unreachable, "tensorboard": Known})
+    with pytest.raises(UserError, match=r"^--run\.log_with trackio cannot start: no route to host$"):
+        started(tmp_path)
+    assert not (tmp_path / "metrics.jsonl").exists()  # a new run waits for who is there to mend it
+    kinds["trackio"] = Known
+    assert [follower.name for follower in started(tmp_path).followers] == ["trackio", "tensorboard"]
+    key = (tmp_path / "trackers.json").read_text()
+    if trace == "only its name there":  # it was ended before its first step
+        (tmp_path / "metrics.jsonl").unlink()
+    capsys.readouterr()
+    kinds["trackio"] = Unreachable
+    (other,) = started(tmp_path).followers
+    assert other.tracker.told[-2:] == [({"loss": 1.0}, 1), "finished"]
+    assert capsys.readouterr().err == (
+        "warning: --run.log_with trackio cannot start and is left out this time (no route to host); the run goes on\n"
+    )
+    assert (tmp_path / "trackers.json").read_text() == key
+    kinds["trackio"] = Known
+    assert [follower.key for follower in started(tmp_path).followers] == [*json.loads(key).values()]
 
 
 class Broken:
