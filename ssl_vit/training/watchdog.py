@@ -3,6 +3,9 @@
 Several processes hang together: one that waits for bytes, or for a device that is gone, leaves the others in the middle
 of a sum. So each looks after itself, writes what all of its threads are doing, gives the others time to do the same,
 and ends at once. Nothing is saved: what a process in the middle of a step holds is no state of the run.
+
+A disk that does not answer may be what everything waits for. So whatever touches it is done by a thread of its own, and
+the end comes without that one, too.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ FOLDER = "stacks"
 LOOKS = 5.0
 """Seconds between two looks at the clock, at most."""
 PATIENCE = 15.0
-"""Seconds that a process waits for the others' files before it ends, and they with it."""
+"""Seconds that a process waits for the others' files before it ends, and they with it; its disk has twice as many."""
 
 
 class Watchdog:
@@ -68,9 +71,22 @@ class Watchdog:
 
     def look(self) -> bool:
         """Whether it has been silent for too long; writes what all threads are doing then, and says so."""
-        if self.minutes is None or self._clock() - self._seen <= 60 * (self.minutes + self._more):
-            return False
-        with suppress(OSError):  # a disk that does not answer may be what everything waits for
+        overdue = self._is_overdue()
+        if overdue:
+            self._tell()
+        return overdue
+
+    def _is_overdue(self) -> bool:
+        return self.minutes is not None and self._clock() - self._seen > 60 * (self.minutes + self._more)
+
+    def _tell(self) -> None:
+        if rank_and_world()[0] == 0:
+            sys.stderr.write(
+                f"error: {self._silent()} (--fit.watchdog), in step {self._step + 1:,}; what every process was doing "
+                f"stands in {self._own.parent}; the same command continues from the last checkpoint\n"
+            )
+            sys.stderr.flush()
+        with suppress(OSError):  # as of a disk that is full
             self._own.parent.mkdir(parents=True, exist_ok=True)
             part = self._own.with_suffix(".part")
             with part.open("w") as file:
@@ -78,13 +94,6 @@ class Watchdog:
                 file.flush()
                 faulthandler.dump_traceback(file, all_threads=True)
             part.replace(self._own)
-        if rank_and_world()[0] == 0:
-            sys.stderr.write(
-                f"error: {self._silent()} (--fit.watchdog), in step {self._step + 1:,}; what every process was doing "
-                f"stands in {self._own.parent}; the same command continues from the last checkpoint\n"
-            )
-            sys.stderr.flush()
-        return True
 
     def _silent(self) -> str:
         return f"no step for {self.minutes:g} min"
@@ -97,14 +106,22 @@ class Watchdog:
     def _watch(self) -> None:
         each = min(LOOKS, 6 * (self.minutes or 1))  # a tenth of the time
         while not self._over.is_set():
-            if self.look():
-                until = self._clock() + PATIENCE
-                while not self._others_are_heard() and self._clock() < until:
-                    self._wait(min(0.1, each))
-                lock.leave(REQUEUE, f"{self._silent()} (--fit.watchdog)")
+            if self._is_overdue():
+                leaving = threading.Thread(target=self._leave, name="watchdog's end", daemon=True)
+                with suppress(RuntimeError):  # as where no more threads can be had
+                    leaving.start()
+                    leaving.join(2 * PATIENCE)  # the others have had theirs by then
                 self._end(REQUEUE)
                 return
             self._wait(each)
+
+    def _leave(self) -> None:
+        """Does what needs the disk before the end: a thread that may never come back from it."""
+        until = self._clock() + PATIENCE
+        self._tell()
+        while not self._others_are_heard() and self._clock() < until:
+            self._wait(0.1)
+        lock.leave(REQUEUE, f"{self._silent()} (--fit.watchdog)")
 
     def __enter__(self) -> Watchdog:
         """Starts to watch."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import threading
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from ssl_vit.runs import lock
+from ssl_vit.training import watchdog
 from ssl_vit.training.watchdog import FOLDER, PATIENCE, Watchdog
 
 
@@ -103,6 +105,56 @@ def test_it_waits_for_the_others_but_not_for_ever(tmp_path: Path) -> None:
         ended.wait()
     assert clock.now > 160.0 + PATIENCE
     assert len(stacks(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("place", ["the threads", "the others", "the lock"])
+def test_a_disk_that_never_answers_does_not_keep_it(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock, reached, answers, ended, status = (
+        Clock(),
+        threading.Event(),
+        threading.Event(),
+        threading.Event(),
+        list[int](),
+    )
+
+    def disk(*_: object, **__: object) -> bool:
+        reached.set()
+        return answers.wait()
+
+    def end(code: int) -> None:
+        status.append(code)
+        ended.set()
+
+    target, name = {
+        "the threads": (faulthandler, "dump_traceback"),
+        "the others": (Watchdog, "_others_are_heard"),
+        "the lock": (lock, "leave"),
+    }[place]
+    monkeypatch.setattr(target, name, disk)
+    monkeypatch.setattr(watchdog, "PATIENCE", 0.01)
+    with Watchdog(1.0, tmp_path, clock=clock, wait=clock.wait, end=end):
+        came = ended.wait(60)
+        reached.wait(60)
+        (left,) = [thread for thread in threading.enumerate() if thread.name == "watchdog's end"] or [None]
+        answers.set()
+    assert came and status == [75]
+    assert left is not None and left.daemon
+    left.join()
+    assert "no step for 1 min (--fit.watchdog), in step 1; what every" in capsys.readouterr().err
+
+
+def test_it_ends_where_no_thread_can_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refused(threading.Thread):
+        def start(self) -> None:
+            raise RuntimeError("can't start new thread")
+
+    clock, status = Clock(), list[int]()
+    dog = Watchdog(1.0, tmp_path, clock=clock, wait=clock.wait, end=status.append)
+    monkeypatch.setattr(watchdog.threading, "Thread", Refused)
+    dog._watch()
+    assert status == [75]
 
 
 def test_without_minutes_nothing_is_watched(tmp_path: Path) -> None:
