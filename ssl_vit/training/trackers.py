@@ -10,6 +10,7 @@ import json
 import os
 from importlib import import_module
 from pathlib import Path
+from threading import Thread
 from typing import Any
 from uuid import uuid4
 
@@ -29,6 +30,8 @@ from ssl_vit.runs.lock import at_end
 
 PROJECT = "ssl_vit"
 """What runs are filed under, where WANDB_PROJECT, TRACKIO_PROJECT or MLFLOW_EXPERIMENT_NAME name nothing else."""
+_PATIENCE = 60.0
+"""Seconds for what a tracker still has to send at the end."""
 _GROUPS = {"metrics.jsonl": "", "timing.jsonl": "timing/", "health.jsonl": "health/"}
 """What stands before the names of each file."""
 
@@ -140,8 +143,13 @@ class Follower:
         self._try(lambda: self._log(numbers, None))
 
     def finish(self) -> None:
-        """Sends what waits."""
-        self._try(self.tracker.finish)
+        """Sends what waits, for a minute at most: a job that was told to end has little more, and its status counts."""
+        sending = Thread(target=self._try, args=(self.tracker.finish,), daemon=True)
+        sending.start()
+        sending.join(_PATIENCE)
+        if sending.is_alive():
+            self._failed = True
+            say_once(f"warning: {self.name} does not end; what it still had to send may be missing there")
 
     def _log(self, values: dict[str, Any], step: int | None) -> None:
         if self.name == "wandb":

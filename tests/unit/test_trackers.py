@@ -6,6 +6,8 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -168,3 +170,16 @@ def test_a_tracker_that_fails_is_left_out_and_the_run_goes_on(
     assert (tmp_path / "metrics.jsonl").read_text().count("\n") == 3
     said = capsys.readouterr().err
     assert said == "warning: trackio is told nothing any more (the server is gone); metrics.jsonl goes on\n"
+
+
+def test_a_tracker_that_does_not_end_holds_nobody_up(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A job that was told to end has saved by then, and its exit status has to come in time."""
+    monkeypatch.setattr(trackers, "_PATIENCE", 0.01)
+    never = Event()
+    follower = Follower.__new__(Follower)
+    follower.name, follower.tracker, follower._failed = "wandb", SimpleNamespace(finish=never.wait), False
+    follower.finish()
+    never.set()
+    assert capsys.readouterr().err == "warning: wandb does not end; what it still had to send may be missing there\n"
