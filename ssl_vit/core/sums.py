@@ -40,8 +40,16 @@ def hashes(file: Path) -> dict[str, str]:
         file: Any.
     """
     try:
-        text = content_of(file).decode(errors="replace")
+        return hashes_of(content_of(file))
     except OSError:
         return {}
-    found = (_LINE.fullmatch(line) for line in text.splitlines())
+
+
+def hashes_of(content: bytes) -> dict[str, str]:
+    """As ``hashes``, of what was read already.
+
+    Args:
+        content: Of a file of that form.
+    """
+    found = (_LINE.fullmatch(line) for line in content.decode(errors="replace").splitlines())
     return {match[2]: match[1] for match in found if match and "/" not in match[2]}

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import re
+import stat
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import torch
 
+from ssl_vit.core.errors import UserError, one_line, reason
 from ssl_vit.core.files import check_space, content_of, make_way, sha256, whole, write_atomically
+from ssl_vit.training.metering import out_of_memory
 
 _NAME = re.compile(r"step_(\d{9,})\.pt")
+_OF_CHECKPOINT = re.compile(r"step_\d{9,}(\.pt|\.shards)?(\.sha256)?")
+"""A checkpoint of either kind, or its hashes."""
 
 
 def save_checkpoint(folder: Path, step: int, state: dict[str, Any], keep: int) -> None:
@@ -58,6 +65,24 @@ def remove(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
+def put_aside(folder: Path) -> None:
+    """Gives other names to checkpoints of which none is sound, and says so: a person may know what to do with them.
+
+    Args:
+        folder: Where checkpoints of a run are.
+    """
+    old = [path for path in listed(folder) if _OF_CHECKPOINT.fullmatch(path.name)]
+    if not old:
+        return
+    endings = (f".damaged{number or ''}" for number in count())
+    ending = next(end for end in endings if not any(path.with_name(path.name + end).exists() for path in old))
+    for path in old:
+        path.rename(path.with_name(path.name + ending))
+    sys.stderr.write(
+        f"warning: no checkpoint in {folder} is sound, and training begins anew; they are called *{ending} now\n"
+    )
+
+
 class _Kept:
     """A file that remembers its error: torch tells of it in other words."""
 
@@ -89,8 +114,58 @@ def _tensors(state: Any) -> Iterator[torch.Tensor]:
 
 def _found(folder: Path) -> list[Path]:
     """The files of checkpoints, by their step."""
-    named = {path: match for path in folder.glob("step_*.pt") if (match := _NAME.fullmatch(path.name))}
-    return sorted((path for path in named if path.is_file()), key=lambda path: int(named[path][1]))
+    named = {path: match for path in listed(folder) if (match := _NAME.fullmatch(path.name))}
+    return sorted((path for path in named if _is_file(path)), key=lambda path: int(named[path][1]))
+
+
+def listed(folder: Path) -> list[Path]:
+    """What a folder holds, in order; nothing where there is no such folder.
+
+    Args:
+        folder: Where checkpoints of a run are.
+
+    Raises:
+        UserError: Where it cannot be listed, which ``glob`` takes for an empty one.
+    """
+    try:
+        with cannot_be_read(folder):
+            return sorted(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _is_file(path: Path) -> bool:
+    """As ``Path.is_file``, which does not tell of a disk that does not answer in every version of Python."""
+    try:
+        with cannot_be_read(path):
+            return stat.S_ISREG(path.stat().st_mode)
+    except FileNotFoundError:  # also a link to nothing
+        return False
+
+
+@contextmanager
+def cannot_be_read(path: Path) -> Generator[None, None, None]:
+    """Has what cannot be read now end the process in one line: it may be sound, and nothing may take its place.
+
+    Args:
+        path: A checkpoint, or where they are.
+
+    Raises:
+        UserError: Where the disk or the memory fails; that there is no such file, or a folder, is left as it is.
+    """
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        raise
+    except (OSError, MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not out_of_memory(error):
+            raise
+        why = reason(error) if isinstance(error, OSError) else f"there is no memory for it: {one_line(error)}"
+        file = error.filename if isinstance(error, OSError) else None
+        raise UserError(
+            f"{file or path} cannot be read ({why}); nothing was changed, and the same command goes on once it can be "
+            "read"
+        ) from error
 
 
 def load_checkpoint(folder: Path, needed: Sequence[str] = ()) -> dict[str, Any] | None:
@@ -99,6 +174,9 @@ def load_checkpoint(folder: Path, needed: Sequence[str] = ()) -> dict[str, Any] 
     Args:
         folder: Where checkpoints of the run are.
         needed: Names of what it holds values by name of, or it counts as damaged.
+
+    Raises:
+        UserError: Where one cannot be read, so that nobody knows whether it is damaged.
     """
     for path in reversed(_found(folder)):
         state = _sound(path, needed)
@@ -110,10 +188,13 @@ def load_checkpoint(folder: Path, needed: Sequence[str] = ()) -> dict[str, Any] 
 
 def _sound(path: Path, needed: Sequence[str]) -> dict[str, Any] | None:
     try:
-        if content_of(path.with_suffix(".sha256")).strip() != sha256(path).encode():
-            return None
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception:  # a disk that cannot be read, or a file of something else with the right hash
+        with cannot_be_read(path):
+            if content_of(path.with_suffix(".sha256")).strip() != sha256(path).encode():
+                return None
+            state = torch.load(path, map_location="cpu", weights_only=True)
+    except UserError:
+        raise
+    except Exception:  # no hash, or a file of something else with the right one
         return None
     if not isinstance(state, dict) or not all(isinstance(state.get(name), dict) for name in needed):
         return None

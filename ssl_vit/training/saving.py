@@ -20,7 +20,7 @@ from ssl_vit.core.parts import like
 from ssl_vit.data.loading.loader import Loader
 from ssl_vit.runs import diverged
 from ssl_vit.runs.directory import RunDir
-from ssl_vit.training.checkpoint import load_checkpoint, save_checkpoint
+from ssl_vit.training.checkpoint import load_checkpoint, put_aside, save_checkpoint
 from ssl_vit.training.checkpoint import remove as remove_file
 from ssl_vit.training.divergence import Soundness, Unsound
 from ssl_vit.training.optim import restore
@@ -161,7 +161,7 @@ class Saving:
     def _newest(self) -> dict[str, Any] | None:
         """The newest sound checkpoint of either kind, laid out as the objective is now."""
         found = newest_whole(self.folder)
-        state = load_checkpoint(self.folder, _NEEDED) if any(self.folder.glob("step_*.pt")) or found is None else None
+        state = load_checkpoint(self.folder, _NEEDED)
         if found is None or (state is not None and cast(int, state["step"]) >= found[0]):
             return state
         own, order = self.stepper.objective.state_dict(), self._parameters()
@@ -196,7 +196,8 @@ class Saving:
             rates: The learning rate of a step in a run of so many.
 
         Raises:
-            UserError: Where the run is longer than was asked for, or processes find different checkpoints.
+            UserError: Where the run is longer than was asked for, a checkpoint cannot be read, or processes find
+                different ones.
         """
         run, steps = self.run, self.steps
         told = [json.dumps(diverged.batches_left_out(run.path))] if self.stepper.accelerator.is_main_process else []
@@ -214,6 +215,8 @@ class Saving:
             if self.stepper.accelerator.is_main_process:
                 print(f"the run in {run.path} {self._words(state, rates)}", flush=True)
         self._agree(done)
+        if state is None and run.writes:  # all have looked
+            put_aside(self.folder)
         run.confirm()
         run.rewind(done)
         self.stepper.accelerator.wait_for_everyone()

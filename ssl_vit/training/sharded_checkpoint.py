@@ -12,7 +12,8 @@ import pickle
 import shutil
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
 from typing import Any, cast
@@ -26,10 +27,20 @@ from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadat
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
 
-from ssl_vit.core.files import check_space, make_way, sha256, write_atomically, write_bytes_atomically
+from ssl_vit.core.errors import UserError
+from ssl_vit.core.files import (
+    check_space,
+    content_of,
+    make_way,
+    regular,
+    sha256,
+    write_atomically,
+    write_bytes_atomically,
+)
 from ssl_vit.core.parts import local
 from ssl_vit.core.signals import hold
-from ssl_vit.core.sums import hashes
+from ssl_vit.core.sums import hashes_of
+from ssl_vit.training.checkpoint import cannot_be_read, listed
 
 _ENDING = ".shards"
 _PARTS: dict[tuple[str, str], Any] = {
@@ -222,29 +233,42 @@ def remove(place: Path) -> None:
 
 
 def newest_whole(folder: Path) -> tuple[int, Path] | None:
-    """Step and place of the newest whole checkpoint in parts; damaged ones are named."""
-    for place in sorted(folder.glob(f"step_*{_ENDING}"), reverse=True):
+    """Step and place of the newest whole checkpoint in parts; damaged ones are named.
+
+    Args:
+        folder: Where checkpoints of the run are.
+
+    Raises:
+        UserError: Where one cannot be read, so that nobody knows whether it is damaged.
+    """
+    for place in reversed(listed(folder)):
+        if not (place.name.startswith("step_") and place.name.endswith(_ENDING)):
+            continue
         number = place.name.removeprefix("step_").removesuffix(_ENDING)
-        if number.isdigit() and _is_whole(place) and _is_of(place, int(number)):
-            return int(number), place
+        with cannot_be_read(place):
+            if number.isdigit() and _is_whole(place) and _is_of(place, int(number)):
+                return int(number), place
         sys.stderr.write(f"warning: the checkpoint {place} is damaged or incomplete; an older one is used\n")
     return None
 
 
 def _is_whole(place: Path) -> bool:
     try:
-        told = hashes(place.with_suffix(".shards.sha256"))
+        told = hashes_of(content_of(place.with_suffix(".shards.sha256")))
         files = {path.name: path for path in place.iterdir()}
-        return bool(told) and set(told) == set(files) and all(sha256(files[n]) == told[n] for n in told)
-    except OSError:
+        return bool(told) and set(told) == set(files) and all(sha256(regular(files[n])) == told[n] for n in told)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return False
 
 
 def _is_of(place: Path, step: int) -> bool:
     """Whether files whose hashes are known to be right hold a checkpoint of that step."""
     try:
-        _Reader(str(place)).read_metadata()
-        rest = _rest(place)
+        with cannot_be_read(place):
+            _Reader(str(place)).read_metadata()
+            rest = _rest(place)
+    except UserError:
+        raise
     except Exception:  # files of something else, with hashes of their own
         return False
     return isinstance(rest, dict) and rest.get("step") == step
@@ -263,6 +287,9 @@ def read(
         place: A whole one.
         room: Makes a tensor to read into, whole or in parts, by name, shape of the whole and type.
         group: Processes that read together, which all must; None for one, and for the usual ones.
+
+    Raises:
+        UserError: Where one of the processes cannot read it.
     """
     reader = _Reader(str(place))
     known = reader.read_metadata().state_dict_metadata
@@ -271,10 +298,22 @@ def read(
         for name, about in known.items()
         if isinstance(about, TensorStorageMetadata)
     }
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that one process is one process
+    with _reading(place):
         load(cast("dict[str, Any]", tensors), storage_reader=reader, process_group=group)
-    return tensors, _rest(place)
+        return tensors, _rest(place)
+
+
+@contextmanager
+def _reading(place: Path) -> Generator[None, None, None]:
+    with cannot_be_read(place), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that one process is one process
+        try:
+            yield
+        except CheckpointException as error:
+            behind = [
+                one for one, _ in error.failures.values() if isinstance(one, OSError | MemoryError | RuntimeError)
+            ]
+            raise (behind[0] if behind else error) from error
 
 
 def read_one(place: Path, name: str) -> Tensor | None:
@@ -289,7 +328,6 @@ def read_one(place: Path, name: str) -> Tensor | None:
     if not isinstance(about, TensorStorageMetadata):
         return None
     tensors: dict[str, Any] = {name: torch.empty(about.size, dtype=about.properties.dtype)}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that one process is one process
+    with _reading(place):
         load(tensors, storage_reader=reader, no_dist=True)
     return tensors[name]

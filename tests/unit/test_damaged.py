@@ -18,7 +18,7 @@ import torch
 from ssl_vit.configs import RunConfig
 from ssl_vit.core import sums
 from ssl_vit.core.errors import UserError
-from ssl_vit.core.files import sha256
+from ssl_vit.core.files import content_of, sha256
 from ssl_vit.core.reading import json_lines, mapping_in, object_in, read_object
 from ssl_vit.methods.mae import MAEConfig, MAERecipe
 from ssl_vit.report.findings.records import answers_beside
@@ -336,6 +336,104 @@ def test_a_checkpoint_without_weights_is_passed_over(tmp_path: Path, content: di
     path.with_suffix(".sha256").write_text(sha256(path))
     found = load_checkpoint(tmp_path, ("objective", "optimizer"))
     assert found is not None and found["step"] == 20
+
+
+# What cannot be read now, and may be sound
+
+
+def failing(error: Exception, where: str) -> Callable[..., Any]:
+    """Fails for checkpoints of step 20 alone."""
+
+    def fails(path: Path, *given: Any, **named: Any) -> Any:
+        if "step_000000020" in str(path):
+            raise error
+        return original(path, *given, **named)
+
+    original: Any = {"sha256": sha256, "content_of": content_of, "torch.load": torch.load}[where]
+    return fails
+
+
+STALE = OSError(errno.ESTALE, "Stale file handle")
+NO_ROOM = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")
+UNREAD = [
+    ("sha256", STALE), ("sha256", OSError(errno.EIO, "Input/output error")), ("content_of", STALE),
+    ("content_of", PermissionError(errno.EACCES, "Permission denied")), ("torch.load", STALE),
+    ("torch.load", MemoryError()), ("torch.load", NO_ROOM),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("where", "error"), UNREAD, ids=[f"{where} {type(error).__name__}" for where, error in UNREAD])
+def test_a_checkpoint_that_cannot_be_read_is_not_damaged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, where: str, error: Exception
+) -> None:
+    begun(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(f"ssl_vit.training.checkpoint.{where}", failing(error, where))
+        with pytest.raises(UserError, match="nothing was changed, and the same command goes on") as told:
+            load_checkpoint(tmp_path / "checkpoints")
+    assert str(tmp_path / "checkpoints" / "step_000000020.pt") in str(told.value) and "\n" not in str(told.value)
+    assert not capsys.readouterr().err
+    found = load_checkpoint(tmp_path / "checkpoints")
+    assert found is not None and found["step"] == 20
+
+
+@pytest.mark.parametrize("where", ["Path.iterdir", "Path.stat"])
+def test_a_folder_that_cannot_be_listed_is_not_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    begun(tmp_path)
+
+    def fails(path: Path, **_: Any) -> Any:
+        raise OSError(errno.ESTALE, "Stale file handle", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"ssl_vit.training.checkpoint.{where}", fails)
+        with pytest.raises(UserError, match=r"checkpoints.* cannot be read \(Stale file handle\); nothing was changed"):
+            load_checkpoint(tmp_path / "checkpoints")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_run_whose_checkpoints_cannot_be_read_is_left_as_it_is(
+    script: InProcess, small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [*small, "--fit.checkpoint_steps", "3", "--fit.log_every", "1", "--run.dir", "run", "--fit.epochs"]
+    assert script("recipes/mae.py", *words, "0.1")[0] == 0
+    before = contents(tmp_path / "run")
+
+    def fails(path: Path) -> str:
+        raise OSError(errno.EIO, "Input/output error", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("ssl_vit.training.checkpoint.sha256", fails)
+        status, _, err = script("recipes/mae.py", *words, "0.2")
+    (told,) = [line for line in err.splitlines() if line.startswith("error: ")]
+    assert status == 1 and ".pt cannot be read (Input/output error); nothing was changed" in told
+    assert "damaged" not in err and "Traceback" not in err
+    after = contents(tmp_path / "run")
+    assert all(after[name] == content for name, content in before.items()) and after.keys() - before <= {"ended.json"}
+    status, out, err = script("recipes/mae.py", *words, "0.2")
+    assert status == 0 and "continues after step" in out, err
+
+
+def test_checkpoints_of_which_none_is_sound_are_put_aside(script: InProcess, small: list[str], tmp_path: Path) -> None:
+    words = [*small, "--fit.checkpoint_steps", "3", "--run.dir", "run", "--fit.epochs", "0.1"]
+    folder = tmp_path / "run" / "checkpoints"
+    for ending in (".damaged", ".damaged1"):
+        assert script("recipes/mae.py", *words)[0] == 0
+        old = sorted(path for path in folder.iterdir() if ".damaged" not in path.name)
+        assert len(old) >= 4  # with their hashes
+        for path in old:
+            flipped(path)
+        broken = {path.name + ending: path.read_bytes() for path in old}
+        status, out, err = script("recipes/mae.py", *words)
+        assert status == 0 and "continues" not in out
+        assert f"no checkpoint in run/checkpoints is sound, and training begins anew; they are called *{ending}" in err
+        assert {path.name: path.read_bytes() for path in folder.glob(f"*{ending}")} == broken
+        assert load_checkpoint(folder) is not None
+        assert len([path for path in folder.iterdir() if ".damaged" not in path.name]) == len(old)
 
 
 # Other readers

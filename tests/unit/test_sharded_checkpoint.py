@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from ssl_vit.core.errors import UserError
 from ssl_vit.core.files import sha256
+from ssl_vit.training import sharded_checkpoint
 from ssl_vit.training.sharded_checkpoint import newest_whole, read, read_one, remove
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.state_dict_saver import save
@@ -130,5 +134,60 @@ def test_what_has_the_right_hash_and_is_no_checkpoint_is_passed_over(
     place = made(tmp_path, 2, x=torch.ones(2))
     damage(place)
     hashed(place)
+    found = newest_whole(tmp_path)
+    assert found is not None and found[0] == 1
+
+
+@pytest.mark.parametrize("where", ["hashes", "a part", "the rest", "weights"])
+@pytest.mark.parametrize("error", [OSError(errno.ESTALE, "Stale file handle"), MemoryError()])
+def test_what_cannot_be_read_is_not_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], where: str, error: Exception
+) -> None:
+    made(tmp_path, 1, x=torch.ones(2))
+    place = made(tmp_path, 2, x=torch.ones(2))
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise error
+
+    with monkeypatch.context() as patch:
+        if where == "hashes":
+            patch.setattr(sharded_checkpoint, "content_of", fails)
+        elif where == "a part":
+            patch.setattr(sharded_checkpoint, "sha256", fails)
+        elif where == "the rest":
+            patch.setattr(sharded_checkpoint.torch, "load", fails)
+        else:
+            patch.setattr(sharded_checkpoint.FileSystemReader, "read_data", fails)
+        with pytest.raises(UserError, match="nothing was changed, and the same command goes on once it can be") as told:
+            read_one(place, "x") if where == "weights" else newest_whole(tmp_path)
+    assert str(place) in str(told.value)
+    assert not capsys.readouterr().err
+    found = newest_whole(tmp_path)
+    assert found is not None and found[0] == 2
+
+
+def a_pipe(place: Path) -> None:
+    (place / "rest.pt").unlink()
+    os.mkfifo(place / "rest.pt")
+
+
+def a_file(place: Path) -> None:
+    shutil.rmtree(place)
+    place.touch()
+
+
+def a_folder_for_hashes(place: Path) -> None:
+    place.with_suffix(".shards.sha256").unlink()
+    place.with_suffix(".shards.sha256").mkdir()
+
+
+def no_hashes(place: Path) -> None:
+    place.with_suffix(".shards.sha256").unlink()
+
+
+@pytest.mark.parametrize("damage", [a_pipe, a_file, a_folder_for_hashes, no_hashes])
+def test_what_is_no_file_or_missing_is_damaged(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    made(tmp_path, 1, x=torch.ones(2))
+    damage(made(tmp_path, 2, x=torch.ones(2)))
     found = newest_whole(tmp_path)
     assert found is not None and found[0] == 1
