@@ -96,8 +96,23 @@ def object_in(path: Path) -> dict[str, Any] | None:
         path: Where it is.
     """
     try:
+        return object_there(path)
+    except OSError:
+        return None
+
+
+def object_there(path: Path) -> dict[str, Any] | None:
+    """As ``object_in``, for a file that is to be written anew where it is damaged.
+
+    Args:
+        path: Where it is.
+
+    Raises:
+        OSError: Where it cannot be read, and may be whole.
+    """
+    try:
         found: object = loads(content_of(path))
-    except (OSError, ValueError):
+    except (FileNotFoundError, IsADirectoryError, ValueError):
         return None
     return cast("dict[str, Any]", found) if isinstance(found, dict) else None
 

@@ -14,9 +14,9 @@ from typing import Any, cast
 
 from ssl_vit.configs import to_dict, to_yaml
 from ssl_vit.core import sums
-from ssl_vit.core.errors import UserError
+from ssl_vit.core.errors import UserError, reason
 from ssl_vit.core.files import append_line, write_atomically
-from ssl_vit.core.reading import json_lines, mapping_in, object_in
+from ssl_vit.core.reading import json_lines, mapping_in, object_there
 from ssl_vit.runs import lock
 from ssl_vit.runs.identity import differences, digest, identity
 from ssl_vit.runs.provenance import command, commit, hardware, versions
@@ -117,8 +117,19 @@ class RunDir:
 
 
 def _environment_in(path: Path) -> dict[str, Any] | None:
-    """What environment.json says; None where it is missing, damaged, or says it in values that no run writes."""
-    found = object_in(path / "environment.json")
+    """What environment.json says; None where it is missing, damaged, or says it in values that no run writes.
+
+    Raises:
+        UserError: Where it cannot be read: it may be whole, and nothing may take its place.
+    """
+    file = path / "environment.json"
+    try:
+        found = object_there(file)
+    except OSError as error:
+        raise UserError(
+            f"{file} cannot be read ({reason(error)}); it was not changed, and the same command goes on once it can be "
+            "read"
+        ) from error
     texts = ("script", "data_fingerprint", "options")
     return None if found is None or any(not isinstance(found.get(name, ""), str) for name in texts) else found
 

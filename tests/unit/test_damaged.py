@@ -127,6 +127,26 @@ def test_an_environment_of_rubbish_does_not_make_other_images_of_the_same(
         opened(recipe(tmp_path), fingerprint="g")
 
 
+@pytest.mark.parametrize("code", [errno.ESTALE, errno.EIO, errno.EACCES])
+def test_an_environment_that_cannot_be_read_is_not_written_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    run = begun(tmp_path)
+    before, read = (tmp_path / "environment.json").read_bytes(), Path.read_bytes
+
+    def fails(path: Path) -> bytes:
+        if path.name == "environment.json":
+            raise OSError(code, os.strerror(code), str(path))
+        return read(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", fails)
+        for use in (lambda: opened(recipe(tmp_path)), run.confirm, lambda: run.record("steps", 30)):
+            with pytest.raises(UserError, match=r"environment\.json cannot be read \(.*\); it was not changed, and"):
+                use()
+    assert (tmp_path / "environment.json").read_bytes() == before
+
+
 def test_an_environment_with_other_values_does_not_stop_a_run(tmp_path: Path) -> None:
     begun(tmp_path)
     (tmp_path / "environment.json").write_text('{"continued": 3, "data_fingerprint": "f"}')
@@ -372,7 +392,7 @@ def test_a_checkpoint_that_cannot_be_read_is_not_damaged(
         with pytest.raises(UserError, match="nothing was changed, and the same command goes on") as told:
             load_checkpoint(tmp_path / "checkpoints")
     assert str(tmp_path / "checkpoints" / "step_000000020.pt") in str(told.value) and "\n" not in str(told.value)
-    assert not capsys.readouterr().err
+    assert "damaged" not in capsys.readouterr().err
     found = load_checkpoint(tmp_path / "checkpoints")
     assert found is not None and found["step"] == 20
 
