@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import shutil
 import stat
 import sys
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -20,6 +21,8 @@ from ssl_vit.training.metering import out_of_memory
 _NAME = re.compile(r"step_(\d{9,})\.pt")
 _OF_CHECKPOINT = re.compile(r"step_\d{9,}(\.pt|\.shards)?(\.sha256)?")
 """A checkpoint of either kind, or its hashes."""
+_HALF = re.compile(r"step_\d{9,}(\.pt|\.shards)?(\.sha256)?\.part")
+"""What ``save`` of either kind leaves where it is killed."""
 
 
 def save_checkpoint(folder: Path, step: int, state: dict[str, Any], keep: int) -> None:
@@ -81,6 +84,22 @@ def put_aside(folder: Path) -> None:
     sys.stderr.write(
         f"warning: no checkpoint in {folder} is sound, and training begins anew; they are called *{ending} now\n"
     )
+
+
+def remove_halves(folder: Path) -> None:
+    """Removes what a save that was killed has left: it would never be read, and is as large as a checkpoint.
+
+    Args:
+        folder: Where checkpoints of the run are, which nobody writes now.
+    """
+    for path in listed(folder):
+        if not _HALF.fullmatch(path.name):
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with suppress(OSError):
+                path.unlink()
 
 
 class _Kept:

@@ -20,7 +20,7 @@ from ssl_vit.core.parts import like
 from ssl_vit.data.loading.loader import Loader
 from ssl_vit.runs import diverged
 from ssl_vit.runs.directory import RunDir
-from ssl_vit.training.checkpoint import load_checkpoint, put_aside, save_checkpoint
+from ssl_vit.training.checkpoint import load_checkpoint, put_aside, remove_halves, save_checkpoint
 from ssl_vit.training.checkpoint import remove as remove_file
 from ssl_vit.training.divergence import Soundness, Unsound
 from ssl_vit.training.optim import restore
@@ -215,8 +215,10 @@ class Saving:
             if self.stepper.accelerator.is_main_process:
                 print(f"the run in {run.path} {self._words(state, rates)}", flush=True)
         self._agree(done)
-        if state is None and run.writes:  # all have looked
-            put_aside(self.folder)
+        if run.writes:  # it holds the run, and all have looked
+            remove_halves(self.folder)
+            if state is None:
+                put_aside(self.folder)
         run.confirm()
         run.rewind(done)
         self.stepper.accelerator.wait_for_everyone()

@@ -456,6 +456,47 @@ def test_checkpoints_of_which_none_is_sound_are_put_aside(script: InProcess, sma
         assert len([path for path in folder.iterdir() if ".damaged" not in path.name]) == len(old)
 
 
+# What a killed save leaves
+
+
+def save_killed(folder: Path, step: int, ending: str) -> None:
+    """A process is killed where its checkpoint, or the hash of it, was to get its name."""
+    pid = os.fork()
+    if pid:
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
+        return
+    rename = Path.replace
+
+    def dying(path: Path, target: Path) -> Path:
+        if path.name == f"step_{step:09d}{ending}.part":
+            os._exit(9)
+        return rename(path, target)
+
+    Path.replace = dying  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        save_checkpoint(folder, step, {"x": torch.ones(3)}, keep=3)
+    finally:
+        os._exit(0)
+
+
+def test_what_killed_saves_have_left_is_removed_where_the_run_goes_on(
+    script: InProcess, small: list[str], tmp_path: Path
+) -> None:
+    words = [*small, "--fit.checkpoint_steps", "3", "--run.dir", "run", "--fit.epochs"]
+    assert script("recipes/mae.py", *words, "0.1")[0] == 0
+    folder = tmp_path / "run" / "checkpoints"
+    save_killed(folder, 888_888_888, ".sha256")
+    save_killed(folder, 999_999_999, ".pt")
+    (folder / "step_000000777.part").mkdir()  # of one in parts
+    (folder / "step_000000777.part" / "__0_0.distcp").write_bytes(bytes(99))
+    for name in ("step_000000777.shards.sha256.part", "step_mine.part", "mine.part"):
+        (folder / name).touch()
+    assert len(list(folder.glob("*.part"))) == 6
+    status, out, err = script("recipes/mae.py", *words, "0.2")
+    assert status == 0 and "continues after step" in out, err
+    assert sorted(path.name for path in folder.glob("*.part")) == ["mine.part", "step_mine.part"]
+
+
 # Other readers
 
 
